@@ -1,0 +1,119 @@
+/**
+ * The errors of the API: one body for all (SPEC §2 Error, §7), one class for each `code`.
+ *
+ * A class has its `_tag` for `Effect.catchTag`; the wire has exactly `code`, `message` and `status`.
+ */
+import { Effect, Schema, SchemaTransformation } from "effect"
+import { HttpApiSchema } from "effect/http-api"
+
+/** The body of every answer that is not a success (SPEC §2 Error). `status` equals the HTTP status. */
+export const ErrorBody = Schema.Struct({
+  code: Schema.String.annotate({ description: "Machine-readable error code." }),
+  message: Schema.String.annotate({ description: "Human-readable description." }),
+  status: Schema.Int.check(Schema.isBetween({ minimum: 400, maximum: 599 })).annotate({
+    description: "The HTTP status code."
+  })
+}).annotate({ identifier: "Error" })
+export type ErrorBody = typeof ErrorBody.Type
+
+const constant = <const L extends string | number>(literal: L) =>
+  Schema.Literal(literal).pipe(Schema.withConstructorDefault(Effect.succeed(literal)))
+
+const fields = <const Code extends string, const Status extends number>(code: Code, status: Status) => ({
+  code: constant(code),
+  message: Schema.String,
+  status: constant(status)
+})
+
+/** The body, the path or the query does not decode (SPEC §7: 400). The message names each field and what it must be. */
+export class InvalidRequest extends Schema.Error<InvalidRequest>("InvalidRequest")(fields("invalid_request", 400), {
+  description: "A required field is missing, or a value is invalid."
+}) {
+  readonly _tag = "InvalidRequest"
+}
+
+/** The request has no bearer credential (SPEC §5.3). */
+export class MissingApiKey extends Schema.Error<MissingApiKey>("MissingApiKey")(fields("missing_api_key", 401), {
+  description: "The API key is missing."
+}) {
+  readonly _tag = "MissingApiKey"
+}
+
+/** The API key is malformed, unknown, expired or revoked (SPEC §5.3). */
+export class InvalidApiKey extends Schema.Error<InvalidApiKey>("InvalidApiKey")(fields("invalid_api_key", 401), {
+  description: "The API key is invalid."
+}) {
+  readonly _tag = "InvalidApiKey"
+}
+
+/** No such animal, or no such path (SPEC §7: 404). */
+export class NotFound extends Schema.Error<NotFound>("NotFound")(fields("not_found", 404), {
+  description: "The requested resource could not be found."
+}) {
+  readonly _tag = "NotFound"
+}
+
+/** The path exists, but not for this method (RFC 9110 §15.5.6). */
+export class MethodNotAllowed
+  extends Schema.Error<MethodNotAllowed>("MethodNotAllowed")(fields("method_not_allowed", 405))
+{
+  readonly _tag = "MethodNotAllowed"
+}
+
+/** The body is larger than the service reads (RFC 9110 §15.5.14). */
+export class PayloadTooLarge
+  extends Schema.Error<PayloadTooLarge>("PayloadTooLarge")(fields("payload_too_large", 413))
+{
+  readonly _tag = "PayloadTooLarge"
+}
+
+/** The body is not `application/json` (RFC 9110 §15.5.16). */
+export class UnsupportedMediaType
+  extends Schema.Error<UnsupportedMediaType>("UnsupportedMediaType")(fields("unsupported_media_type", 415))
+{
+  readonly _tag = "UnsupportedMediaType"
+}
+
+/** The plan's limit is used up (SPEC §8). `Retry-After` says when to come back. */
+export class RateLimitExceeded
+  extends Schema.Error<RateLimitExceeded>("RateLimitExceeded")(fields("rate_limit_exceeded", 429), {
+    description: "The rate limit is exceeded."
+  })
+{
+  readonly _tag = "RateLimitExceeded"
+}
+
+/** A fault of the service. The message says nothing of its inside. */
+export class InternalError extends Schema.Error<InternalError>("InternalError")(fields("internal_error", 500)) {
+  readonly _tag = "InternalError"
+}
+
+/** Something that the service needs does not answer. `Retry-After` says when to come back. */
+export class ServiceUnavailable
+  extends Schema.Error<ServiceUnavailable>("ServiceUnavailable")(fields("service_unavailable", 503))
+{
+  readonly _tag = "ServiceUnavailable"
+}
+
+/** Every error that the API port answers with. */
+export type ApiError =
+  | InvalidRequest
+  | MissingApiKey
+  | InvalidApiKey
+  | NotFound
+  | MethodNotAllowed
+  | PayloadTooLarge
+  | UnsupportedMediaType
+  | RateLimitExceeded
+  | InternalError
+  | ServiceUnavailable
+
+/** `error` as an endpoint declares it: on the wire an {@link ErrorBody}, told apart by its `code`. */
+export const response = <
+  E extends Schema.Codec<ApiError, ErrorBody> & { readonly fields: { readonly status: { readonly schema: Schema.Literal<number> } } }
+>(error: E) =>
+  ErrorBody.pipe(
+    Schema.decodeTo(error, SchemaTransformation.passthroughSupertype<E["Encoded"], ErrorBody>()),
+    HttpApiSchema.status(error.fields.status.schema.literal)
+  )
+export const x = response(NotFound)

@@ -1,0 +1,102 @@
+/**
+ * Exact 64-bit integers, in TypeScript (`bigint`), in URLs and in JSON.
+ *
+ * JSON numbers carry any number of digits (RFC 8259 §6), but `JSON.parse` rounds those beyond 2^53. A body that holds
+ * an `Int64` therefore travels as text with a codec of its own, {@link jsonText}.
+ */
+import { Effect, Schema, SchemaGetter, SchemaIssue, SchemaTransformation } from "effect"
+import { HttpApiSchema } from "effect/http-api"
+
+declare global {
+  /** ECMAScript's "JSON.parse source text access", which TypeScript's library does not describe yet. */
+  interface JSON {
+    parse(
+      text: string,
+      reviver: (key: string, value: unknown, context: { readonly source?: string }) => unknown
+    ): unknown
+    rawJSON(text: string): unknown
+  }
+}
+
+const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" && BigInt.asIntN(64, value) === value
+
+const expected = "an int64 integer"
+
+/** What OpenAPI says of an `Int64`, in a body as in a path or a query. */
+const documentation = { type: "integer", format: "int64" }
+
+/**
+ * An integer from -2^63 to 2^63-1 (SPEC §2: integer, int64).
+ *
+ * In a path or query it is decimal digits; in JSON a number, for which the body must be a {@link jsonText}.
+ */
+export const Int64 = Schema.declare(isInt64, {
+  ...documentation,
+  identifier: undefined,
+  expected,
+  toCodecJson: () => undefined,
+  toCodecStringTree: () =>
+    Schema.link<bigint>()(
+      Schema.String.annotate(documentation),
+      SchemaTransformation.transformEffect({
+        decode: (text, options) => {
+          const value = parseInteger(text)
+          return value === undefined
+            ? Effect.fail(new SchemaIssue.InvalidValue({ expected }, text, options))
+            : Effect.succeed(value)
+        },
+        encode: (value) => Effect.succeed(String(value))
+      })
+    )
+})
+
+const number = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/
+
+/**
+ * The integer that a JSON number denotes, however it is written (`1e3` and `10.0` are integers), or `undefined` if it
+ * is none or has more digits than an int64. Takes time linear in the text, whatever its exponent.
+ */
+export const parseInteger = (text: string): bigint | undefined => {
+  const match = number.exec(text)
+  if (match === null) return undefined
+  const [, sign = "", whole = "", fraction = "", exponent = "0"] = match
+  const significant = (whole + fraction).replace(/^0+/, "")
+  const digits = significant.replace(/0+$/, "")
+  if (digits === "") return 0n
+  const zeros = significant.length - digits.length - fraction.length + Number(exponent)
+  if (zeros < 0 || digits.length + zeros > 19) return undefined
+  return BigInt(sign + digits + "0".repeat(zeros))
+}
+
+/** `JSON.parse` hands the text of each number to its reviver; integers become `bigint`, all else stays as it is. */
+const parse = (text: string): unknown =>
+  JSON.parse(text, (_key, value, context) =>
+    typeof value === "number" && context.source !== undefined ? parseInteger(context.source) ?? value : value)
+
+const stringify = (value: unknown): string =>
+  JSON.stringify(value, (_key, value: unknown) => typeof value === "bigint" ? JSON.rawJSON(String(value)) : value)
+
+/**
+ * The body `schema` as JSON text in which every integer is exact, in both directions.
+ *
+ * `name` is the schema's in the OpenAPI document, which describes the body by it.
+ */
+export const jsonText = <S extends Schema.Constraint>(name: string, schema: S): Schema.decodeTo<S, Schema.String> =>
+  Schema.String.annotate({
+    contentMediaType: "application/json",
+    contentSchema: { $ref: `#/components/schemas/${name}` }
+  }).pipe(
+    Schema.decodeTo(
+      schema,
+      new SchemaTransformation.Transformation(
+        SchemaGetter.transformEffect((text: string, options) =>
+          Effect.try({
+            try: () => parse(text),
+            catch: () => new SchemaIssue.InvalidValue({ expected: "valid JSON" }, text, options)
+          })
+        ),
+        SchemaGetter.transform(stringify)
+      )
+    ),
+    HttpApiSchema.asText({ contentType: "application/json" })
+  )
