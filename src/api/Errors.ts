@@ -110,10 +110,11 @@ export type ApiError =
 
 /** `error` as an endpoint declares it: on the wire an {@link ErrorBody}, told apart by its `code`. */
 export const response = <
-  E extends Schema.Codec<ApiError, ErrorBody> & { readonly fields: { readonly status: { readonly schema: Schema.Literal<number> } } }
+  E extends Schema.Codec<ApiError, ErrorBody> & {
+    readonly fields: { readonly status: { readonly schema: Schema.Literal<number> } }
+  }
 >(error: E) =>
   ErrorBody.pipe(
     Schema.decodeTo(error, SchemaTransformation.passthroughSupertype<E["Encoded"], ErrorBody>()),
     HttpApiSchema.status(error.fields.status.schema.literal)
   )
-export const x = response(NotFound)

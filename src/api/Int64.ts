@@ -32,7 +32,6 @@ const documentation = { type: "integer", format: "int64" }
  */
 export const Int64 = Schema.declare(isInt64, {
   ...documentation,
-  identifier: undefined,
   expected,
   toCodecJson: () => undefined,
   toCodecStringTree: () =>
@@ -70,11 +69,14 @@ export const parseInteger = (text: string): bigint | undefined => {
 
 /** `JSON.parse` hands the text of each number to its reviver; integers become `bigint`, all else stays as it is. */
 const parse = (text: string): unknown =>
-  JSON.parse(text, (_key, value, context) =>
-    typeof value === "number" && context.source !== undefined ? parseInteger(context.source) ?? value : value)
+  JSON.parse(
+    text,
+    (_key, value, context) =>
+      typeof value === "number" && context.source !== undefined ? parseInteger(context.source) ?? value : value
+  )
 
 const stringify = (value: unknown): string =>
-  JSON.stringify(value, (_key, value: unknown) => typeof value === "bigint" ? JSON.rawJSON(String(value)) : value)
+  JSON.stringify(value, (_key, field: unknown) => typeof field === "bigint" ? JSON.rawJSON(String(field)) : field)
 
 /**
  * The body `schema` as JSON text in which every integer is exact, in both directions.

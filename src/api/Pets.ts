@@ -7,7 +7,8 @@ import { Int64, jsonText } from "./Int64.ts"
 /** Availability of an animal (SPEC §3). */
 export const PetStatus = Schema.Literals(["available", "pending", "sold"]).annotate({
   identifier: "PetStatus",
-  description: "Availability."
+  description: "Availability.",
+  message: "Expected available, pending or sold"
 })
 export type PetStatus = typeof PetStatus.Type
 
@@ -21,7 +22,7 @@ export const NewPet = Schema.Struct({
   name: Schema.String.annotate({ description: "The animal's name." }).check(isStorable),
   categoryId: Int64.annotate({ description: "Identifier of the category the animal belongs to." }),
   status: Schema.optionalKey(PetStatus)
-}).annotate({ identifier: "NewPet" })
+}).annotate({ identifier: "NewPet", message: "Expected an object" })
 export interface NewPet extends Schema.Schema.Type<typeof NewPet> {}
 
 /** An animal as the service returns it. */
@@ -37,10 +38,13 @@ export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
 /** How many animals a list may hold (SPEC §4.1, §8). */
 export const listLimit = { minimum: 1, maximum: 100, default: 20 }
 
+const expectedLimit = `an integer from ${listLimit.minimum} to ${listLimit.maximum}`
+
 const limitDocumentation: Readonly<Record<string, unknown>> = {
   type: "integer",
   ...listLimit,
-  description: "Maximum number of animals returned."
+  description: "Maximum number of animals returned.",
+  message: `Expected ${expectedLimit}`
 }
 
 const Limit = Schema.String.annotate(limitDocumentation).pipe(
@@ -51,7 +55,7 @@ const Limit = Schema.String.annotate(limitDocumentation).pipe(
         const limit = /^\d{1,3}$/.test(text) ? Number(text) : 0
         return limit >= listLimit.minimum && limit <= listLimit.maximum
           ? Effect.succeed(limit)
-          : Effect.fail(new SchemaIssue.InvalidValue({ expected: "an integer from 1 to 100" }, text, options))
+          : Effect.fail(new SchemaIssue.InvalidValue({ expected: expectedLimit }, text, options))
       },
       encode: (limit) => Effect.succeed(String(limit))
     })

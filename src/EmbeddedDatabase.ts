@@ -1,0 +1,116 @@
+/**
+ * PostgreSQL inside this process (PGlite), behind the same client as a server's: a `Duplex` that speaks the wire
+ * protocol. The data directory has one owner at a time.
+ */
+import { PgClient } from "@effect/sql-pg"
+import { PGlite } from "@electric-sql/pglite"
+import { Data, Duration, Effect, Layer, Predicate } from "effect"
+import { mkdirSync } from "node:fs"
+import { join } from "node:path"
+import { DatabaseSync } from "node:sqlite"
+import { Duplex } from "node:stream"
+
+export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{ readonly directory: string }> {
+  override readonly message =
+    `Another process uses the data directory "${this.directory}". Stop it, or set DATA_DIR to another directory.`
+}
+
+export class DataDirectoryUnusable extends Data.TaggedError("DataDirectoryUnusable")<{
+  readonly directory: string
+  readonly cause: unknown
+}> {
+  override readonly message = `The data directory "${this.directory}" cannot be used: ${String(this.cause)}`
+}
+
+const sqliteBusy = 5
+
+/**
+ * Owns `directory` until the scope closes. SQLite's file lock is the kernel's: it ends with the process, also with
+ * `kill -9`, and holds between containers that share the directory, where process ids say nothing.
+ */
+const lock = (directory: string) =>
+  Effect.acquireRelease(
+    Effect.try({
+      try: () => {
+        mkdirSync(directory, { recursive: true })
+        const file = new DatabaseSync(join(directory, "lock"))
+        file.exec("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE")
+        return file
+      },
+      catch: (cause) =>
+        Predicate.hasProperty(cause, "errcode") && cause.errcode === sqliteBusy
+          ? new DataDirectoryInUse({ directory })
+          : new DataDirectoryUnusable({ directory, cause })
+    }),
+    (file) => Effect.sync(() => file.close())
+  )
+
+const open = (directory: string) =>
+  Effect.acquireRelease(
+    Effect.promise(() => PGlite.create(join(directory, "pgdata"))),
+    (database) => Effect.promise(() => database.close())
+  )
+
+/** The length of the first message in `bytes`, or `undefined` while its head is incomplete. */
+const messageLength = (bytes: Buffer, started: boolean): number | undefined =>
+  // The first message of a session has no type byte before its length.
+  started
+    ? bytes.length < 5 ? undefined : 1 + bytes.readUInt32BE(1)
+    : bytes.length < 4
+    ? undefined
+    : bytes.readUInt32BE(0)
+
+const terminate = 0x58 // "X"
+
+/** A session with `database`, as the client's socket. PGlite takes whole messages, so writes are put together first. */
+const session = (database: PGlite): Duplex => {
+  let pending: Buffer = Buffer.alloc(0)
+  let started = false
+
+  const exchange = async (socket: Duplex): Promise<void> => {
+    let end = 0
+    while (true) {
+      const length = messageLength(pending.subarray(end), started)
+      if (length === undefined || pending.length < end + length) break
+      // PGlite has one backend for good: the end of a session must not be the end of it.
+      if (started && pending[end] === terminate) {
+        socket.push(null)
+        return
+      }
+      started = true
+      end += length
+    }
+    if (end === 0) return
+    const messages = pending.subarray(0, end)
+    pending = pending.subarray(end)
+    socket.push(await database.execProtocolRaw(messages))
+  }
+
+  return new Duplex({
+    read() {},
+    write(chunk: Buffer, _encoding, done) {
+      pending = pending.length === 0 ? chunk : Buffer.concat([pending, chunk])
+      exchange(this).then(() => done()).catch(done)
+    },
+    construct(done) {
+      // The one backend may still hold what a session before this one left behind.
+      database.exec("ROLLBACK").then(() => database.exec("DISCARD ALL")).then(() => done()).catch(done)
+    }
+  })
+}
+
+/** The embedded database in `directory`, which is made if it is not there. */
+export const layer = (directory: string) =>
+  Layer.unwrap(Effect.gen(function*() {
+    yield* lock(directory)
+    const database = yield* open(directory)
+    return PgClient.layer({
+      stream: () => session(database),
+      username: "postgres",
+      database: "postgres",
+      multiplex: true,
+      minConnections: 1,
+      maxConnections: 1,
+      idleTimeout: Duration.infinity
+    })
+  }))

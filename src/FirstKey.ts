@@ -1,0 +1,17 @@
+/** A way in for a newcomer: the first start on an embedded database issues a key and shows how to call with it. */
+import { Console, Effect, Layer, Redacted } from "effect"
+import { HttpServer } from "effect/http"
+import { ApiKeys } from "./ApiKeys.ts"
+import * as Database from "./Database.ts"
+
+export const layer = Layer.effectDiscard(Effect.gen(function*() {
+  const apiKeys = yield* ApiKeys
+  if (!(yield* Database.isEmbedded) || (yield* apiKeys.exist)) return
+  const { address } = yield* HttpServer.HttpServer
+  const port = address._tag === "UnixPathAddress" ? "" : `:${address.port}`
+  const key = Redacted.value((yield* apiKeys.issue({ name: "first key", plan: "free" })).key)
+  // On standard output, where no log goes: logs never hold a key.
+  yield* Console.log(
+    `Your API key, shown only now: ${key}\n\n  curl -H "Authorization: Bearer ${key}" http://localhost${port}/v1/pets\n`
+  )
+}))

@@ -1,0 +1,30 @@
+/** Logs: one line an event on standard error, as JSON or for a person to read. */
+import { Config, Effect, Layer, Logger, References } from "effect"
+
+const level = Config.Literals(["trace", "debug", "info", "warn", "error", "fatal", "none"], "LOG_LEVEL").pipe(
+  Config.withDefault("info")
+)
+
+const levels = {
+  trace: "Trace",
+  debug: "Debug",
+  info: "Info",
+  warn: "Warn",
+  error: "Error",
+  fatal: "Fatal",
+  none: "None"
+} as const
+
+const format = Config.Literals(["json", "pretty"], "LOG_FORMAT").pipe(
+  Config.withDefault(process.stderr.isTTY ? "pretty" : "json")
+)
+
+/** `LOG_LEVEL` and `LOG_FORMAT`. */
+export const layer = Layer.unwrap(Effect.gen(function*() {
+  const logger = (yield* format) === "json" ? Logger.withConsoleError(Logger.formatJson) : Logger.consolePretty()
+  return Layer.mergeAll(
+    Logger.layer([logger]),
+    Layer.succeed(Logger.LogToStderr, true), // for the pretty one
+    Layer.succeed(References.MinimumLogLevel, levels[yield* level])
+  )
+}))

@@ -1,0 +1,25 @@
+/**
+ * What is known of the request in progress: filled in by the middleware that it passes, read by the edge for the
+ * headers of the answer and for the log line.
+ */
+import { Context } from "effect"
+import type { Decision } from "../RateLimiter.ts"
+
+export class Exchange {
+  readonly requestId: string
+  /** The path of the endpoint as the contract writes it, once it is known. */
+  route: string | undefined = undefined
+  /** The id of the caller's API key, once it is verified. */
+  keyId: string | undefined = undefined
+  /** What the rate limiter decided, once the request is charged to somebody. */
+  decision: Decision | undefined = undefined
+
+  constructor(requestId: string) {
+    this.requestId = requestId
+  }
+}
+
+/** The edge sets it for each request. */
+export const CurrentExchange = Context.Reference<Exchange>("petstore/http/Exchange", {
+  defaultValue: () => new Exchange("none")
+})

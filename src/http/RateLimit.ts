@@ -1,0 +1,53 @@
+/** The rate limits over HTTP: the middleware that charges keys, and the headers that every answer carries (SPEC §8). */
+import { Effect, Layer } from "effect"
+import { CurrentKey } from "../api/Auth.ts"
+import { RateLimitExceeded } from "../api/Errors.ts"
+import { RateLimit } from "../api/RateLimit.ts"
+import { type Decision, RateLimiter, tightest, type Window } from "../RateLimiter.ts"
+import { CurrentExchange } from "./Exchange.ts"
+
+export const layer = Layer.effect(
+  RateLimit,
+  Effect.gen(function*() {
+    const limiter = yield* RateLimiter
+    return RateLimit.of(Effect.fnUntraced(function*(httpEffect) {
+      const exchange = yield* CurrentExchange
+      const key = yield* CurrentKey
+      const decision = yield* limiter.charge(`key:${key.id}`, key.limits)
+      exchange.decision = decision
+      return decision.admitted ? yield* httpEffect : yield* exceeded(decision)
+    }))
+  })
+)
+
+/** The 429 that a refused request is answered with. */
+export const exceeded = (decision: Decision): RateLimitExceeded => {
+  const { limit, name } = tightest(decision)
+  return new RateLimitExceeded({
+    message: `The limit of ${limit} requests a ${name} is used up. Retry in ${retryAfter(decision)} seconds.`
+  })
+}
+
+/** Whole seconds until the window that refused the request ends, at least one (RFC 9110 §10.2.3). */
+const retryAfter = (decision: Decision): number => Math.max(1, secondsUntilReset(tightest(decision), decision))
+
+const secondsUntilReset = (window: Window, { decidedAt }: Decision): number =>
+  Math.ceil((window.resetAt - decidedAt) / 1000)
+
+/** `X-RateLimit-*` of one window, and the IETF fields of both (draft-ietf-httpapi-ratelimit-headers). */
+export const headers = (decision: Decision): Record<string, string> => {
+  const window = tightest(decision)
+  const shown: Record<string, string> = {
+    "x-ratelimit-limit": String(window.limit),
+    "x-ratelimit-remaining": String(window.remaining),
+    "x-ratelimit-reset": String(Math.ceil(window.resetAt / 1000)),
+    "ratelimit-policy": decision.windows.map(({ limit, name, seconds }) => `"${name}";q=${limit};w=${seconds}`).join(
+      ", "
+    ),
+    "ratelimit": decision.windows
+      .map((window) => `"${window.name}";r=${window.remaining};t=${secondsUntilReset(window, decision)}`)
+      .join(", ")
+  }
+  if (!decision.admitted) shown["retry-after"] = String(retryAfter(decision))
+  return shown
+}

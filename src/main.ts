@@ -1,0 +1,29 @@
+#!/usr/bin/env node
+/** The Petstore service: the one place where its layers are put together. */
+import { NodeCrypto, NodeRuntime } from "@effect/platform-node"
+import { Cause, Effect, Exit, Layer } from "effect"
+import { ApiKeys } from "./ApiKeys.ts"
+import * as Database from "./Database.ts"
+import * as FirstKey from "./FirstKey.ts"
+import * as Server from "./http/Server.ts"
+import * as Logging from "./Logging.ts"
+import { PetRepository } from "./PetRepository.ts"
+import { RateLimiter } from "./RateLimiter.ts"
+
+const services = Layer.mergeAll(PetRepository.layer, ApiKeys.layer, RateLimiter.layerMemory).pipe(
+  Layer.provideMerge(NodeCrypto.layerSecureRandom),
+  Layer.provide(Database.layer)
+)
+
+const service = FirstKey.layer.pipe(Layer.provide(Server.layer), Layer.provide(services))
+
+Layer.launch(service).pipe(
+  Effect.onInterrupt(() => Effect.logInfo("Stopped")),
+  Effect.tapCause((cause) => Effect.logFatal(Cause.prettyErrors(cause)[0]?.message)),
+  Effect.provide(Logging.layer),
+  NodeRuntime.runMain({
+    disableErrorReporting: true,
+    // To be told to stop is no failure.
+    teardown: (exit, onExit) => onExit(Exit.isFailure(exit) && !Cause.hasInterruptsOnly(exit.cause) ? 1 : 0)
+  })
+)
