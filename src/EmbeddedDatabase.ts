@@ -9,6 +9,7 @@ import { mkdirSync } from "node:fs"
 import { join } from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { Duplex } from "node:stream"
+import { callbackify } from "node:util"
 
 export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{ readonly directory: string }> {
   override readonly message =
@@ -90,11 +91,14 @@ const session = (database: PGlite): Duplex => {
     read() {},
     write(chunk: Buffer, _encoding, done) {
       pending = pending.length === 0 ? chunk : Buffer.concat([pending, chunk])
-      exchange(this).then(() => done()).catch(done)
+      callbackify(() => exchange(this))(done)
     },
     construct(done) {
       // The one backend may still hold what a session before this one left behind.
-      database.exec("ROLLBACK").then(() => database.exec("DISCARD ALL")).then(() => done()).catch(done)
+      callbackify(async () => {
+        await database.exec("ROLLBACK")
+        await database.exec("DISCARD ALL")
+      })(done)
     }
   })
 }

@@ -39,7 +39,7 @@ export const Int64 = Schema.declare(isInt64, {
       Schema.String.annotate(documentation),
       SchemaTransformation.transformEffect({
         decode: (text, options) => {
-          const value = parseInteger(text)
+          const value = /^-?\d+$/.test(text) ? parseInteger(text) : undefined
           return value === undefined
             ? Effect.fail(new SchemaIssue.InvalidValue({ expected }, text, options))
             : Effect.succeed(value)

@@ -40,13 +40,14 @@ const operations: Array<{ readonly method: string; readonly path: RegExp }> = []
 HttpApi.reflect(PetstoreApi, {
   onGroup() {},
   onEndpoint({ endpoint }) {
-    operations.push({ method: endpoint.method, path: new RegExp(`^${endpoint.path.replace(/:\w+/g, "[^/]+")}$`) })
+    operations.push({ method: endpoint.method, path: new RegExp(`^${endpoint.path.replace(/:\w+/g, "[^/]*")}$`) })
   }
 })
 
 /** The methods that the path of `url` has operations for (RFC 9110 §10.2.1); none if there is no such path. */
 export const allowedMethods = (url: string): ReadonlyArray<string> => {
   const [path = ""] = url.split("?", 1)
-  const methods = operations.filter((operation) => operation.path.test(path)).map(({ method }) => method)
-  return methods.includes("GET") ? ["HEAD", ...methods] : methods
+  return operations
+    .filter((operation) => operation.path.test(path))
+    .flatMap(({ method }) => method === "GET" ? ["GET", "HEAD"] : [method])
 }

@@ -45,7 +45,7 @@ export const headers = (decision: Decision): Record<string, string> => {
       ", "
     ),
     "ratelimit": decision.windows
-      .map((window) => `"${window.name}";r=${window.remaining};t=${secondsUntilReset(window, decision)}`)
+      .map((each) => `"${each.name}";r=${each.remaining};t=${secondsUntilReset(each, decision)}`)
       .join(", ")
   }
   if (!decision.admitted) shown["retry-after"] = String(retryAfter(decision))

@@ -1,6 +1,6 @@
 /** The application on the API port. */
 import { NodeHttpServer } from "@effect/platform-node"
-import { Config, Effect, Layer } from "effect"
+import { Config, Effect, Layer, Schema } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { createServer } from "node:http"
@@ -22,15 +22,25 @@ const openApi = HttpRouter.add("GET", "/openapi.json", HttpServerResponse.jsonUn
 /** All routes, with the edge around them: what tests and servers of any platform can run. */
 export const routes = Layer.mergeAll(api, openApi, Edge.layer)
 
-/** A path parameter of any length reaches its endpoint, to be answered 400; Node bounds the head of a request. */
-const routerConfig = { maxParamLength: 16_384 }
+const routerConfig = {
+  caseSensitive: true,
+  ignoreDuplicateSlashes: false,
+  ignoreTrailingSlash: false,
+  // An id of any length reaches its endpoint, to be answered 400: Node bounds the head of a request.
+  maxParamLength: 16_384
+}
+
+/** 0 is a free port of the system's choice. */
+const portConfig = Config.schema(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 65_535 })), "PORT").pipe(
+  Config.withDefault(8080)
+)
 
 /** Serves the API on `HOST` and `PORT`. */
 export const layer = HttpRouter.serve(routes, { disableLogger: true, routerConfig }).pipe(
   Layer.provideMerge(
     Layer.unwrap(Effect.gen(function*() {
       const host = yield* Config.String("HOST").pipe(Config.withDefault("0.0.0.0"))
-      const port = yield* Config.Port("PORT").pipe(Config.withDefault(8080))
+      const port = yield* portConfig
       return NodeHttpServer.layer(createServer, { host, port, gracefulShutdownTimeout: "10 seconds" })
     }))
   )

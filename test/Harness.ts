@@ -1,0 +1,114 @@
+/** What suites run on: databases of their own, and the whole service over any of them. */
+import { NodeCrypto } from "@effect/platform-node"
+import { PgClient } from "@effect/sql-pg"
+import { ConfigProvider, Context, Effect, Layer, Logger, Redacted } from "effect"
+import type { SecureRandom } from "effect/crypto"
+import { HttpServer } from "effect/http"
+import { SqlClient } from "effect/sql"
+import { randomUUID } from "node:crypto"
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { ApiKeys } from "../src/ApiKeys.ts"
+import * as Database from "../src/Database.ts"
+import * as EmbeddedDatabase from "../src/EmbeddedDatabase.ts"
+import * as Server from "../src/http/Server.ts"
+import { PetRepository } from "../src/PetRepository.ts"
+import { RateLimiter } from "../src/RateLimiter.ts"
+
+/** A directory that is gone when the scope closes. */
+export const temporaryDirectory = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(tmpdir(), "petstore-test-"))),
+  (directory) => Effect.sync(() => rmSync(directory, { recursive: true, force: true }))
+)
+
+const pglite = Layer.unwrap(Effect.map(temporaryDirectory, EmbeddedDatabase.layer))
+
+/** A new database on the server that `TEST_DATABASE_URL` names, dropped when the scope closes. */
+export const temporaryDatabaseUrl = Effect.gen(function*() {
+  const server = process.env.TEST_DATABASE_URL ?? ""
+  const name = `petstore_test_${randomUUID().replaceAll("-", "")}`
+  const url = new URL(server)
+  url.pathname = `/${name}`
+  const admin = PgClient.layer({ url: Redacted.make(server), maxConnections: 1 })
+  const run = (statement: string) =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql.unsafe(statement)
+    }).pipe(Effect.provide(admin), Effect.orDie)
+  yield* Effect.acquireRelease(run(`CREATE DATABASE ${name}`), () => run(`DROP DATABASE ${name} WITH (FORCE)`))
+  return url.href
+})
+
+const postgres = Layer.unwrap(Effect.map(
+  temporaryDatabaseUrl,
+  (url) => PgClient.layer({ url: Redacted.make(url), multiplex: true })
+))
+
+/** The databases to run a suite over: a new one each, with the schema in place. */
+export const databases = [
+  { name: "PGlite", skip: false, layer: Database.migrate.pipe(Layer.provideMerge(pglite)) },
+  {
+    name: "PostgreSQL",
+    skip: process.env.TEST_DATABASE_URL === undefined,
+    layer: Database.migrate.pipe(Layer.provideMerge(postgres))
+  }
+]
+
+export const random = NodeCrypto.layerSecureRandom
+
+/** The stores to run the service over. */
+export const stores = [
+  {
+    name: "memory",
+    skip: false,
+    layer: Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory).pipe(Layer.provideMerge(random))
+  },
+  ...databases.map(({ layer, ...database }) => ({
+    ...database,
+    layer: Layer.mergeAll(PetRepository.layer, ApiKeys.layer).pipe(Layer.provide(layer), Layer.provideMerge(random))
+  }))
+]
+
+/** An answer as it was sent. */
+export interface Answer {
+  readonly status: number
+  readonly headers: Headers
+  readonly text: string
+}
+
+/** The running service, called over a socket of its own. */
+export class Service extends Context.Service<Service, {
+  /** Calls `path` of the service, with `key` as the bearer token. */
+  call(path: string, options?: RequestInit & { readonly key?: string }): Effect.Effect<Answer>
+  /** A new key on the Free plan. */
+  readonly newKey: Effect.Effect<string>
+}>()("test/Harness/Service") {
+  static readonly layer = Layer.effect(
+    Service,
+    Effect.gen(function*() {
+      const apiKeys = yield* ApiKeys
+      const { address } = yield* HttpServer.HttpServer
+      const base = `http://127.0.0.1:${address._tag === "UnixPathAddress" ? 0 : address.port}`
+      return Service.of({
+        call: (path, { key, ...options } = {}) =>
+          Effect.promise(async () => {
+            const headers = new Headers(options.headers)
+            if (key !== undefined) headers.set("authorization", `Bearer ${key}`)
+            const response = await fetch(base + path, { ...options, headers })
+            return { status: response.status, headers: response.headers, text: await response.text() }
+          }),
+        newKey: Effect.map(apiKeys.issue({ name: "test", plan: "free" }), ({ key }) => Redacted.value(key))
+      })
+    })
+  )
+}
+
+/** The service over `store`, on a socket, without its log. */
+export const service = <E>(store: Layer.Layer<PetRepository | ApiKeys | SecureRandom.SecureRandom, E>) =>
+  Service.layer.pipe(
+    Layer.provide(Server.layer),
+    Layer.provide(Layer.merge(store, RateLimiter.layerMemory)),
+    Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ HOST: "127.0.0.1", PORT: "0" }))),
+    Layer.provide(Logger.layer([]))
+  )

@@ -1,0 +1,96 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect, Layer, Option } from "effect"
+import { SqlClient } from "effect/sql"
+import { PetRepository } from "../src/PetRepository.ts"
+import { databases, stores } from "./Harness.ts"
+
+const int64s = [9223372036854775807n, -9223372036854775808n, 9007199254740993n, -1n, 0n]
+
+for (const store of stores) {
+  describe.skipIf(store.skip)(`PetRepository on ${store.name}`, () => {
+    layer(store.layer)((it) => {
+      it.effect("finds what was created, field by field, and keeps an absent status absent", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          for (const categoryId of int64s) {
+            for (const status of ["available", "pending", "sold"] as const) {
+              const pet = yield* pets.create({ name: "Łucja 🐈 'x'; --", categoryId, status })
+              assert.deepStrictEqual(pet, { id: pet.id, name: "Łucja 🐈 'x'; --", categoryId, status })
+              assert.deepStrictEqual(yield* pets.find(pet.id), Option.some(pet))
+            }
+          }
+          const pet = yield* pets.create({ name: "", categoryId: 1n })
+          assert.deepStrictEqual(yield* pets.find(pet.id), Option.some({ id: pet.id, name: "", categoryId: 1n }))
+        }))
+
+      it.effect("finds nothing under an id that no pet has", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          for (const id of int64s) assert.deepStrictEqual(yield* pets.find(id), Option.none())
+        }))
+
+      it.effect("gives every pet an id of its own, also to those created at once", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          const created = yield* Effect.all(
+            Array.from({ length: 200 }, () => pets.create({ name: "same", categoryId: 1n })),
+            { concurrency: "unbounded" }
+          )
+          assert.strictEqual(new Set(created.map(({ id }) => id)).size, created.length)
+        }))
+    })
+
+    layer(store.layer)((it) => {
+      it.effect("lists by ascending id, at most the limit, and only the status that is asked for", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          assert.deepStrictEqual(yield* pets.list({ limit: 100 }), [])
+          const created = []
+          for (let i = 0; i < 30; i++) {
+            created.push(yield* pets.create({ name: `pet ${i}`, categoryId: 1n, ...statuses[i % 4] }))
+          }
+          assert.deepStrictEqual(yield* pets.list({ limit: 100 }), created)
+          assert.deepStrictEqual(yield* pets.list({ limit: 7 }), created.slice(0, 7))
+          for (const status of ["available", "pending", "sold"] as const) {
+            const expected = created.filter((pet) => pet.status === status)
+            assert.deepStrictEqual(yield* pets.list({ limit: 100, status }), expected)
+            assert.deepStrictEqual(yield* pets.list({ limit: 3, status }), expected.slice(0, 3))
+          }
+        }))
+    })
+  })
+}
+
+const statuses = [{ status: "available" }, { status: "pending" }, { status: "sold" }, {}] as const
+
+for (const database of databases) {
+  describe.skipIf(database.skip)(`PetRepository on ${database.name}`, () => {
+    layer(PetRepository.layer.pipe(Layer.provideMerge(database.layer)))((it) => {
+      it.effect("reads ids of all 64 bits, in order", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const pets = yield* PetRepository
+          for (const id of int64s) yield* sql`INSERT INTO pets (id, name, category_id) VALUES (${id}, 'big', ${id})`
+          for (const id of int64s) {
+            assert.deepStrictEqual(yield* pets.find(id), Option.some({ id, name: "big", categoryId: id }))
+          }
+          const listed = yield* pets.list({ limit: 100 })
+          assert.deepStrictEqual(
+            listed.map(({ id }) => id),
+            int64s.toSorted((a, b) => Number(a - b))
+          )
+        }))
+
+      it.effect("reads a filtered list off an index", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          yield* sql`INSERT INTO pets (name, category_id, status)
+            SELECT 'many', 1, CASE WHEN n % 1000 = 0 THEN 'sold' ELSE 'available' END FROM generate_series(1, 20000) AS n`
+          yield* sql`ANALYZE pets`
+          const plan = yield* sql`EXPLAIN SELECT id FROM pets WHERE status = 'sold' ORDER BY id LIMIT 20`
+          assert.include(JSON.stringify(plan), "pets_status_id")
+          assert.notInclude(JSON.stringify(plan), "Sort")
+        }))
+    })
+  })
+}

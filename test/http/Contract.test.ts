@@ -1,0 +1,213 @@
+/** SPEC §4, §5 and §7 over a socket, byte by byte, on every store. */
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { type Answer, Service, service, stores } from "../Harness.ts"
+
+/** An answer on the API port carries these, whatever it is (SPEC §8). */
+const carriesLimits = ({ headers }: Answer): void => {
+  assert.match(headers.get("x-ratelimit-limit") ?? "", /^\d+$/)
+  assert.match(headers.get("x-ratelimit-remaining") ?? "", /^\d+$/)
+  assert.match(headers.get("x-ratelimit-reset") ?? "", /^\d+$/)
+  assert.strictEqual(headers.get("ratelimit-policy"), `"minute";q=60;w=60, "day";q=1000;w=86400`)
+  assert.match(headers.get("ratelimit") ?? "", /^"minute";r=\d+;t=\d+, "day";r=\d+;t=\d+$/)
+  assert.match(headers.get("x-request-id") ?? "", /^[0-9a-f-]{36}$/)
+}
+
+const isSuccess = (answer: Answer, status: number, text: string): void => {
+  assert.strictEqual(answer.text, text)
+  assert.strictEqual(answer.status, status)
+  assert.strictEqual(answer.headers.get("content-type"), "application/json")
+  carriesLimits(answer)
+}
+
+const isError = (answer: Answer, status: number, code: string): void => {
+  assert.strictEqual(answer.status, status, answer.text)
+  const body = JSON.parse(answer.text)
+  assert.deepStrictEqual(Object.keys(body), ["code", "message", "status"])
+  assert.strictEqual(body.code, code)
+  assert.strictEqual(body.status, status)
+  assert.isAbove(body.message.length, 0)
+  assert.strictEqual(answer.headers.get("content-type"), "application/json")
+  assert.strictEqual(answer.headers.get("www-authenticate"), status === 401 ? "Bearer" : null)
+  carriesLimits(answer)
+}
+
+const post = (key: string, body: string, contentType = "application/json") =>
+  Effect.flatMap(Service, ({ call }) =>
+    call("/v1/pets", { key, method: "POST", body, headers: { "content-type": contentType } }))
+
+const invalidBodies = [
+  ["", "valid JSON"],
+  ["{", "valid JSON"],
+  ["null", "object"],
+  ["[]", "object"],
+  ["1", "object"],
+  ["{}", "body.name: required; body.categoryId: required"],
+  [`{"name":"a"}`, "body.categoryId: required"],
+  [`{"categoryId":1}`, "body.name: required"],
+  [`{"name":null,"categoryId":1}`, "body.name: expected string"],
+  [`{"name":1,"categoryId":1}`, "body.name: expected string"],
+  [`{"name":"\\u0000","categoryId":1}`, "body.name: expected a string without U+0000"],
+  [`{"name":"\\ud800","categoryId":1}`, "body.name: expected a string without U+0000"],
+  [`{"name":"a","categoryId":"1"}`, "body.categoryId: expected an int64 integer"],
+  [`{"name":"a","categoryId":1.5}`, "body.categoryId: expected an int64 integer"],
+  [`{"name":"a","categoryId":1e-1}`, "body.categoryId: expected an int64 integer"],
+  [`{"name":"a","categoryId":1e400}`, "body.categoryId: expected an int64 integer"],
+  [`{"name":"a","categoryId":1e999999999}`, "body.categoryId: expected an int64 integer"],
+  [`{"name":"a","categoryId":9223372036854775808}`, "body.categoryId: expected an int64 integer"],
+  [`{"name":"a","categoryId":-9223372036854775809}`, "body.categoryId: expected an int64 integer"],
+  [`{"name":"a","categoryId":1,"status":null}`, "body.status: expected available, pending or sold"],
+  [`{"name":"a","categoryId":1,"status":"Sold"}`, "body.status: expected available, pending or sold"],
+  [`{"name":"a","categoryId":1,"__proto__":{"status":"lost"}, "status":1}`, "body.status"],
+  ["[".repeat(30_000) + "]".repeat(30_000), "Invalid request: body: expected"]
+] as const
+
+for (const store of stores) {
+  describe.skipIf(store.skip)(`The contract on ${store.name}`, () => {
+    layer(service(store.layer))((it) => {
+      it.effect("lists, adds and gets animals as SPEC §4 shows them", () =>
+        Effect.gen(function*() {
+          const { call, newKey } = yield* Service
+          const key = yield* newKey
+          isSuccess(yield* call("/v1/pets", { key }), 200, "[]")
+          const first = `{"id":1,"name":"Rex","categoryId":2,"status":"available"}`
+          isSuccess(yield* post(key, `{"name":"Rex","categoryId":2,"status":"available"}`), 201, first)
+          const second = `{"id":2,"name":"Tom","categoryId":3}`
+          isSuccess(yield* post(key, `{"name":"Tom","categoryId":3,"unknown":[]}`), 201, second)
+          isSuccess(yield* call("/v1/pets/1", { key }), 200, first)
+          isSuccess(yield* call("/v1/pets", { key }), 200, `[${first},${second}]`)
+          isSuccess(yield* call("/v1/pets?limit=1", { key }), 200, `[${first}]`)
+          isSuccess(yield* call("/v1/pets?status=available&limit=100", { key }), 200, `[${first}]`)
+          isSuccess(yield* call("/v1/pets?status=sold", { key }), 200, "[]")
+        }))
+
+      it.effect("carries 64-bit integers digit by digit, however they are written", () =>
+        Effect.gen(function*() {
+          const { call, newKey } = yield* Service
+          const key = yield* newKey
+          const integers = [
+            ["9223372036854775807", "9223372036854775807"],
+            ["-9223372036854775808", "-9223372036854775808"],
+            ["9007199254740993", "9007199254740993"],
+            ["-1", "-1"],
+            ["-0", "0"],
+            ["1e3", "1000"],
+            ["120.0", "120"],
+            ["9.223372036854775807E+18", "9223372036854775807"],
+            ["0e999999999", "0"]
+          ]
+          for (const [sent, answered] of integers) {
+            const created = yield* post(key, `{"name":"n","categoryId":${sent}}`)
+            assert.strictEqual(created.status, 201, created.text)
+            const id = /"id":(\d+)/.exec(created.text)?.[1]
+            isSuccess(created, 201, `{"id":${id},"name":"n","categoryId":${answered}}`)
+            isSuccess(yield* call(`/v1/pets/${id}`, { key }), 200, created.text)
+          }
+        }))
+
+      it.effect("keeps any name that UTF-8 can carry", () =>
+        Effect.gen(function*() {
+          const { newKey } = yield* Service
+          const key = yield* newKey
+          for (const name of ["", " ", "'; DROP TABLE pets; --", "\u0001\u001f\"\\/", "ﷺ🐈‍⬛\u{10ffff}", "x".repeat(60_000)]) {
+            const answer = yield* post(key, JSON.stringify({ name, categoryId: 1 }))
+            assert.strictEqual(answer.status, 201)
+            assert.strictEqual(JSON.parse(answer.text).name, name)
+          }
+        }))
+
+      it.effect("answers 400 to a body that is not a NewPet, naming each field and what it must be", () =>
+        Effect.gen(function*() {
+          const { newKey } = yield* Service
+          const key = yield* newKey
+          for (const [body, message] of invalidBodies) {
+            const answer = yield* post(key, body)
+            isError(answer, 400, "invalid_request")
+            assert.include(JSON.parse(answer.text).message, message)
+          }
+        }))
+
+      it.effect("answers 400 to a limit, status or id that is none", () =>
+        Effect.gen(function*() {
+          const { call, newKey } = yield* Service
+          const key = yield* newKey
+          const limits = ["0", "101", "-1", "1.5", "1e1", "", "a", "%20", "1&limit=2", "9".repeat(1000)]
+          for (const limit of limits) {
+            const answer = yield* call(`/v1/pets?limit=${limit}`, { key })
+            isError(answer, 400, "invalid_request")
+            assert.include(answer.text, "query.limit: expected an integer from 1 to 100")
+          }
+          for (const status of ["", "Sold", "lost", "sold&status=sold", "sold,pending"]) {
+            const answer = yield* call(`/v1/pets?status=${status}`, { key })
+            isError(answer, 400, "invalid_request")
+            assert.include(answer.text, "query.status: expected available, pending or sold")
+          }
+          for (const id of ["", "a", "1.5", "1e3", "0x1", "9223372036854775808", "%00", "%F0%9F%90%88", "1".repeat(5000)]) {
+            const answer = yield* call(`/v1/pets/${id}`, { key })
+            isError(answer, 400, "invalid_request")
+            assert.include(answer.text, "path.petId: expected an int64 integer")
+          }
+        }))
+
+      it.effect("answers 404 for a pet that is not there", () =>
+        Effect.gen(function*() {
+          const { call, newKey } = yield* Service
+          const key = yield* newKey
+          for (const id of ["0", "-1", "9223372036854775807", "-9223372036854775808"]) {
+            isError(yield* call(`/v1/pets/${id}`, { key }), 404, "not_found")
+          }
+        }))
+
+      it.effect("answers 401 before it looks at anything else of the request", () =>
+        Effect.gen(function*() {
+          const { call, newKey } = yield* Service
+          const key = yield* newKey
+          const requests: ReadonlyArray<readonly [string, RequestInit?]> = [
+            ["/v1/pets"],
+            ["/v1/pets?limit=0"],
+            ["/v1/pets/x"],
+            ["/v1/pets", { method: "POST", body: "{" }]
+          ]
+          for (const [path, options] of requests) {
+            isError(yield* call(path, options), 401, "missing_api_key")
+            for (const authorization of ["Basic YTpi", "Bearer", "Bearer ", key]) {
+              isError(yield* call(path, { ...options, headers: { authorization } }), 401, "missing_api_key")
+            }
+            for (const wrong of ["x", `${key}x`, "psk_" + "0".repeat(38)]) {
+              isError(yield* call(path, { ...options, key: wrong }), 401, "invalid_api_key")
+            }
+          }
+          assert.strictEqual((yield* call("/v1/pets", { headers: { authorization: `bearer   ${key}` } })).status, 200)
+        }))
+
+      it.effect("answers 404 for an unknown path and 405 with Allow for a wrong method, with or without a key", () =>
+        Effect.gen(function*() {
+          const { call, newKey } = yield* Service
+          const key = yield* newKey
+          for (const path of ["/", "/v1", "/v2/pets", "//v1/pets", "/v1/pets/1/x", "/V1/pets", "/v1/%zz", "/v1/store/orders"]) {
+            isError(yield* call(path), 404, "not_found")
+            isError(yield* call(path, { key }), 404, "not_found")
+          }
+          for (const method of ["PUT", "DELETE", "PATCH"]) {
+            const answer = yield* call("/v1/pets", { key, method })
+            isError(answer, 405, "method_not_allowed")
+            assert.strictEqual(answer.headers.get("allow"), "GET, HEAD, POST")
+            assert.strictEqual((yield* call("/v1/pets/1", { method })).headers.get("allow"), "GET, HEAD")
+          }
+        }))
+
+      it.effect("answers 413 to a body over 64 KiB and 415 to one that is not JSON", () =>
+        Effect.gen(function*() {
+          const { newKey } = yield* Service
+          const key = yield* newKey
+          const pet = (length: number) => JSON.stringify({ name: "x".repeat(length - 26), categoryId: 1 })
+          assert.strictEqual(pet(65_536).length, 65_536)
+          assert.strictEqual((yield* post(key, pet(65_536))).status, 201)
+          isError(yield* post(key, pet(65_537)), 413, "payload_too_large")
+          isError(yield* post(key, "name=a&categoryId=1", "application/x-www-form-urlencoded"), 415, "unsupported_media_type")
+          isError(yield* post(key, "{}", "text/plain"), 415, "unsupported_media_type")
+          assert.strictEqual((yield* post(key, pet(26), "application/json; charset=utf-8")).status, 201)
+        }))
+    })
+  })
+}
