@@ -11,12 +11,12 @@ import { DatabaseSync } from "node:sqlite"
 import { Duplex } from "node:stream"
 import { callbackify } from "node:util"
 
-export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{ readonly directory: string }> {
+class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{ readonly directory: string }> {
   override readonly message =
     `Another process uses the data directory "${this.directory}". Stop it, or set DATA_DIR to another directory.`
 }
 
-export class DataDirectoryUnusable extends Data.TaggedError("DataDirectoryUnusable")<{
+class DataDirectoryUnusable extends Data.TaggedError("DataDirectoryUnusable")<{
   readonly directory: string
   readonly cause: unknown
 }> {

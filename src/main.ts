@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /** The Petstore service: the one place where its layers are put together. */
 import { NodeCrypto, NodeRuntime } from "@effect/platform-node"
-import { Cause, Effect, Exit, Layer } from "effect"
+import { Cause, Console, Effect, Exit, Layer } from "effect"
 import { ApiKeys } from "./ApiKeys.ts"
 import * as Database from "./Database.ts"
 import * as FirstKey from "./FirstKey.ts"
@@ -17,10 +17,13 @@ const services = Layer.mergeAll(PetRepository.layer, ApiKeys.layer, RateLimiter.
 
 const service = FirstKey.layer.pipe(Layer.provide(Server.layer), Layer.provide(services))
 
+/** One line for whoever reads the log, not the stack of it. */
+const describe = (cause: Cause.Cause<unknown>) => Cause.prettyErrors(cause)[0]?.message.replaceAll(/\s+/g, " ")
+
 Layer.launch(service).pipe(
   Effect.onInterrupt(() => Effect.logInfo("Stopped")),
-  Effect.tapCause((cause) => Effect.logFatal(Cause.prettyErrors(cause)[0]?.message)),
-  Effect.provide(Logging.layer),
+  Effect.tapCause((cause) => Effect.logFatal(describe(cause))),
+  Effect.provide(Layer.tapCause(Logging.layer, (cause) => Console.error(describe(cause)))),
   NodeRuntime.runMain({
     disableErrorReporting: true,
     // To be told to stop is no failure.

@@ -46,9 +46,10 @@ for (const store of stores) {
       it.effect("refuses what is no key, and a well-formed key that it did not issue", () =>
         Effect.gen(function*() {
           for (const key of ["", "psk_", "x".repeat(10_000), "psk_\0", "psk_" + "ü".repeat(38)]) yield* refused(key)
-          const elsewhere = yield* Effect.flatMap(ApiKeys, (other) => other.issue({ name: "other", plan: "free" })).pipe(
-            Effect.provide(ApiKeys.layerMemory.pipe(Layer.provide(random), Layer.fresh))
-          )
+          const elsewhere = yield* Effect.flatMap(ApiKeys, (other) => other.issue({ name: "other", plan: "free" }))
+            .pipe(
+              Effect.provide(ApiKeys.layerMemory.pipe(Layer.provide(random), Layer.fresh))
+            )
           yield* refused(Redacted.value(elsewhere.key))
         }))
     })

@@ -57,13 +57,12 @@ export const databases = [
 
 export const random = NodeCrypto.layerSecureRandom
 
+/** Everything in this process's memory. */
+export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory).pipe(Layer.provideMerge(random))
+
 /** The stores to run the service over. */
 export const stores = [
-  {
-    name: "memory",
-    skip: false,
-    layer: Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory).pipe(Layer.provideMerge(random))
-  },
+  { name: "memory", skip: false, layer: memory },
   ...databases.map(({ layer, ...database }) => ({
     ...database,
     layer: Layer.mergeAll(PetRepository.layer, ApiKeys.layer).pipe(Layer.provide(layer), Layer.provideMerge(random))

@@ -19,8 +19,8 @@ const api = HttpApiBuilder.layer(PetstoreApi).pipe(
 
 const openApi = HttpRouter.add("GET", "/openapi.json", HttpServerResponse.jsonUnsafe(openApiDocument))
 
-/** All routes, with the edge around them: what tests and servers of any platform can run. */
-export const routes = Layer.mergeAll(api, openApi, Edge.layer)
+/** All routes, with the edge around them. */
+const routes = Layer.mergeAll(api, openApi, Edge.layer)
 
 const routerConfig = {
   caseSensitive: true,

@@ -33,8 +33,10 @@ const isError = (answer: Answer, status: number, code: string): void => {
 }
 
 const post = (key: string, body: string, contentType = "application/json") =>
-  Effect.flatMap(Service, ({ call }) =>
-    call("/v1/pets", { key, method: "POST", body, headers: { "content-type": contentType } }))
+  Effect.flatMap(
+    Service,
+    ({ call }) => call("/v1/pets", { key, method: "POST", body, headers: { "content-type": contentType } })
+  )
 
 const invalidBodies = [
   ["", "valid JSON"],
@@ -109,7 +111,9 @@ for (const store of stores) {
         Effect.gen(function*() {
           const { newKey } = yield* Service
           const key = yield* newKey
-          for (const name of ["", " ", "'; DROP TABLE pets; --", "\u0001\u001f\"\\/", "ﷺ🐈‍⬛\u{10ffff}", "x".repeat(60_000)]) {
+          for (
+            const name of ["", " ", "'; DROP TABLE pets; --", "\u0001\u001f\"\\/", "ﷺ🐈‍⬛\u{10ffff}", "x".repeat(60_000)]
+          ) {
             const answer = yield* post(key, JSON.stringify({ name, categoryId: 1 }))
             assert.strictEqual(answer.status, 201)
             assert.strictEqual(JSON.parse(answer.text).name, name)
@@ -142,7 +146,9 @@ for (const store of stores) {
             isError(answer, 400, "invalid_request")
             assert.include(answer.text, "query.status: expected available, pending or sold")
           }
-          for (const id of ["", "a", "1.5", "1e3", "0x1", "9223372036854775808", "%00", "%F0%9F%90%88", "1".repeat(5000)]) {
+          for (
+            const id of ["", "a", "1.5", "1e3", "0x1", "9223372036854775808", "%00", "%F0%9F%90%88", "1".repeat(5000)]
+          ) {
             const answer = yield* call(`/v1/pets/${id}`, { key })
             isError(answer, 400, "invalid_request")
             assert.include(answer.text, "path.petId: expected an int64 integer")
@@ -184,7 +190,18 @@ for (const store of stores) {
         Effect.gen(function*() {
           const { call, newKey } = yield* Service
           const key = yield* newKey
-          for (const path of ["/", "/v1", "/v2/pets", "//v1/pets", "/v1/pets/1/x", "/V1/pets", "/v1/%zz", "/v1/store/orders"]) {
+          for (
+            const path of [
+              "/",
+              "/v1",
+              "/v2/pets",
+              "//v1/pets",
+              "/v1/pets/1/x",
+              "/V1/pets",
+              "/v1/%zz",
+              "/v1/store/orders"
+            ]
+          ) {
             isError(yield* call(path), 404, "not_found")
             isError(yield* call(path, { key }), 404, "not_found")
           }
@@ -204,7 +221,11 @@ for (const store of stores) {
           assert.strictEqual(pet(65_536).length, 65_536)
           assert.strictEqual((yield* post(key, pet(65_536))).status, 201)
           isError(yield* post(key, pet(65_537)), 413, "payload_too_large")
-          isError(yield* post(key, "name=a&categoryId=1", "application/x-www-form-urlencoded"), 415, "unsupported_media_type")
+          isError(
+            yield* post(key, "name=a&categoryId=1", "application/x-www-form-urlencoded"),
+            415,
+            "unsupported_media_type"
+          )
           isError(yield* post(key, "{}", "text/plain"), 415, "unsupported_media_type")
           assert.strictEqual((yield* post(key, pet(26), "application/json; charset=utf-8")).status, 201)
         }))

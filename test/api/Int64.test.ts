@@ -1,0 +1,85 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Schema } from "effect"
+import * as fc from "fast-check"
+import { Int64, jsonText, parseInteger } from "../../src/api/Int64.ts"
+import { NewPet, Pet } from "../../src/api/Pets.ts"
+
+const int64 = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n })
+
+describe("parseInteger", () => {
+  it("reads every int64 from its digits", () => {
+    fc.assert(fc.property(int64, (n) => assert.strictEqual(parseInteger(String(n)), n)))
+  })
+
+  it("reads the integer that a JSON number denotes, and nothing from other numbers", () => {
+    const digits = fc.stringMatching(/^(0|[1-9]\d{0,20})$/)
+    const fraction = fc.option(fc.stringMatching(/^\d{1,6}$/), { nil: "" })
+    const exponent = fc.option(fc.integer({ min: -30, max: 30 }), { nil: 0 })
+    fc.assert(fc.property(fc.boolean(), digits, fraction, exponent, (negative, digits, fraction, exponent) => {
+      const text = `${negative ? "-" : ""}${digits}${fraction && `.${fraction}`}${exponent === 0 ? "" : `e${exponent}`}`
+      // The same number as a fraction of two integers.
+      const places = BigInt(exponent - fraction.length)
+      const numerator = BigInt(digits + fraction) * (places > 0n ? 10n ** places : 1n) * (negative ? -1n : 1n)
+      const denominator = places < 0n ? 10n ** -places : 1n
+      const value = numerator / denominator
+      const expected = numerator % denominator === 0n && String(value).replace("-", "").length <= 19 ? value : undefined
+      assert.strictEqual(parseInteger(text), expected)
+    }))
+  })
+
+  it("takes no longer for a huge exponent or very many digits", () => {
+    assert.isUndefined(parseInteger("1e999999999999"))
+    assert.strictEqual(parseInteger("0e999999999999"), 0n)
+    assert.isUndefined(parseInteger("1e-999999999999"))
+    assert.isUndefined(parseInteger("9".repeat(100_000)))
+    assert.strictEqual(parseInteger(`1${"0".repeat(100_000)}e-100000`), 1n)
+  })
+})
+
+describe("jsonText", () => {
+  const text = jsonText("Pet", Pet)
+  const decode = Schema.decodeUnknownEffect(text)
+  const encode = Schema.encodeEffect(text)
+  const pet = fc.record({
+    id: int64,
+    name: fc.string({ unit: "grapheme" }).filter((name) => name.isWellFormed() && !name.includes("\0")),
+    categoryId: int64,
+    status: fc.constantFrom("available", "pending", "sold")
+  }, { requiredKeys: ["id", "name", "categoryId"] })
+
+  it.effect("carries any pet there and back", () =>
+    Effect.promise(() =>
+      fc.assert(fc.asyncProperty(pet, async (pet) => {
+        const there = await Effect.runPromise(encode(pet))
+        assert.deepStrictEqual(await Effect.runPromise(decode(there)), { ...pet })
+      }))
+    ))
+
+  it.effect("writes integers as JSON numbers with all their digits", () =>
+    Effect.gen(function*() {
+      const written = yield* encode({ id: 9223372036854775807n, name: "Rex", categoryId: -9007199254740993n })
+      assert.strictEqual(written, `{"id":9223372036854775807,"name":"Rex","categoryId":-9007199254740993}`)
+    }))
+
+  it.effect("refuses to write what is no int64", () =>
+    Effect.gen(function*() {
+      const error = yield* Effect.flip(encode({ id: 2n ** 63n, name: "Rex", categoryId: 1n }))
+      assert.include(String(error), "an int64 integer")
+    }))
+
+  it.effect("takes the last of repeated fields and no field of a prototype", () =>
+    Effect.gen(function*() {
+      const read = Schema.decodeUnknownEffect(jsonText("NewPet", NewPet))
+      assert.deepStrictEqual(yield* read(`{"name":"a","name":"b","categoryId":1}`), { name: "b", categoryId: 1n })
+      const polluted = `{"__proto__":{"name":"a"},"categoryId":1}`
+      assert.include(String(yield* Effect.flip(read(polluted))), "name")
+    }))
+})
+
+describe("Int64", () => {
+  it("is a bigint of 64 bits and nothing else", () => {
+    const is = Schema.is(Int64)
+    fc.assert(fc.property(int64, is))
+    for (const other of [2n ** 63n, -(2n ** 63n) - 1n, 1, "1", null]) assert.isFalse(is(other))
+  })
+})

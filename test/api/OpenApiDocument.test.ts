@@ -1,0 +1,174 @@
+/** The OpenAPI document against the tables of SPEC.md, field by field, and against a public linter. */
+import { assert, describe, it } from "@effect/vitest"
+import { execFile } from "node:child_process"
+import { readFileSync, writeFileSync } from "node:fs"
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { promisify } from "node:util"
+import { openApiDocument as document } from "../../src/api/OpenApiDocument.ts"
+
+const spec = readFileSync(new URL("../../src/api/SPEC.md", import.meta.url), "utf8")
+
+/** The text under the heading that starts with `title`, up to the next heading. */
+const section = (title: string): string => {
+  const [, text] = spec.split(new RegExp(`^#+ ${title.replace(/[.()]/g, "\\$&")}.*$`, "m"))
+  assert.isDefined(text, `SPEC.md has a section "${title}"`)
+  return text?.split(/^#+ /m)[0] ?? ""
+}
+
+/** The rows of the table in `text` whose first column is headed `first`, by the heads of their columns. */
+const table = (text: string, first: string): ReadonlyArray<Record<string, string>> => {
+  const cells = (line: string) => line.split("|").slice(1, -1).map((cell) => cell.trim().replaceAll("`", ""))
+  const lines = text.split("\n")
+  const start = lines.findIndex((line) => line.startsWith(`| ${first} |`))
+  assert.isAtLeast(start, 0, `a table headed ${first}`)
+  const heads = cells(lines[start] ?? "")
+  const end = lines.findIndex((line, index) => index > start && !line.startsWith("|"))
+  return lines.slice(start + 2, end === -1 ? undefined : end).map((line) =>
+    Object.fromEntries(cells(line).map((cell, index) => [heads[index] ?? "", cell]))
+  )
+}
+
+// oxlint-disable-next-line typescript/no-explicit-any -- a JSON document, looked at from outside its types
+type Json = { readonly [key: string]: any }
+const schemas: Json = document.components.schemas
+const resolve = (schema: Json): Json => schema.$ref ? schemas[schema.$ref.split("/").at(-1)] : schema
+const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` })
+
+const operations: Json = Object.fromEntries(
+  Object.entries(document.paths).flatMap(([path, item]) =>
+    Object.entries(item).map(([method, operation]) => [`${method.toUpperCase()} ${path}`, operation])
+  )
+)
+
+describe("The OpenAPI document", () => {
+  for (const name of ["Pet", "NewPet", "Error"]) {
+    it(`has the fields of SPEC §2 in ${name}: names, types, formats, required`, () => {
+      const title = name === "Pet" ? "Pet (an" : name
+      const rows = table(section(title), "Field")
+      const schema = resolve(ref(name))
+      assert.strictEqual(schema.type, "object")
+      assert.deepStrictEqual(Object.keys(schema.properties), rows.map(({ Field }) => Field))
+      assert.deepStrictEqual(
+        schema.required,
+        rows.filter(({ Required }) => Required === "yes").map(({ Field }) => Field)
+      )
+      for (const { Field = "", Format = "", Type } of rows) {
+        const property = schema.properties[Field]
+        if (Format === "enum PetStatus") assert.deepStrictEqual(property, ref("PetStatus"))
+        else assert.strictEqual(property.format ?? "", Format, Field)
+        assert.strictEqual(resolve(property).type, Type, Field)
+        assert.isAbove(resolve(property).description.length, 0, Field)
+      }
+    })
+  }
+
+  it("has exactly the values of PetStatus, and Pets as an array of Pet", () => {
+    const values = [...section("PetStatus").matchAll(/`(\w+)`/g)].map(([, value]) => value)
+    assert.lengthOf(values, 3)
+    assert.deepStrictEqual(schemas.PetStatus.enum, values)
+    assert.strictEqual(schemas.PetStatus.type, "string")
+    assert.strictEqual(schemas.Pets.type, "array")
+    assert.deepStrictEqual(schemas.Pets.items, ref("Pet"))
+    assert.sameMembers(Object.keys(schemas), ["Pet", "NewPet", "PetStatus", "Pets", "Error"])
+  })
+
+  const endpoints = ["4.1 List animals", "4.2 Add an animal", "4.3 Get an animal (deprecated)"].map((title) => {
+    const text = section(title)
+    const [, operationId = ""] = /Operation name: `(\w+)`/.exec(text) ?? []
+    const [, operation = ""] = /Method and path: `(.+)`/.exec(text) ?? []
+    return { text, operationId, operation: operations[operation] }
+  })
+
+  it("has the operations of SPEC §4 under their names, methods and paths, and no others", () => {
+    assert.deepStrictEqual(Object.values(operations), endpoints.map(({ operation }) => operation))
+    for (const { operation, operationId } of endpoints) assert.strictEqual(operation.operationId, operationId)
+  })
+
+  it("has the parameters of SPEC §4: types, required, minimum, maximum, default", () => {
+    const [list, create, get] = endpoints.map(({ operation }) => operation)
+    const rows = table(section("4.1 List animals"), "Name")
+    assert.deepStrictEqual(list.parameters.map(({ name }: Json) => name), rows.map(({ Name }) => Name))
+    const bounds = table(section("Parameter bounds"), "Limit")[0]?.Value
+    for (const [index, { Constraints = "", Default, Required }] of rows.entries()) {
+      const { in: place, name, required, schema } = list.parameters[index]
+      assert.strictEqual(place, "query")
+      assert.strictEqual(required, Required === "yes")
+      if (name === "limit") {
+        const { default: limit, maximum, minimum, type } = schema
+        assert.strictEqual(type, "integer")
+        assert.strictEqual(`minimum ${minimum}, maximum ${maximum}`, Constraints)
+        assert.strictEqual(String(limit), Default)
+        assert.strictEqual(bounds, `${Constraints}, default ${Default}`)
+      } else {
+        assert.deepStrictEqual(schema, ref("PetStatus"))
+      }
+    }
+    assert.deepStrictEqual(create.parameters, [])
+    assert.deepStrictEqual(create.requestBody, {
+      required: true,
+      content: { "application/json": { schema: ref("NewPet") } }
+    })
+    assert.deepStrictEqual(get.parameters, [
+      { name: "petId", in: "path", required: true, schema: { type: "integer", format: "int64" } }
+    ])
+  })
+
+  it("has the responses of SPEC §4 and §8 with their bodies, and 400 where a request can be invalid", () => {
+    for (const { operation, text } of endpoints) {
+      const rows = table(text, "Status")
+      const statuses = new Set([...rows.map(({ Status }) => Status), "400", "429"])
+      assert.sameMembers(Object.keys(operation.responses), [...statuses])
+      for (const status of statuses) {
+        const body = rows.find(({ Status }) => Status === status)?.Body ?? "Error"
+        const name = /^\w+/.exec(body)?.[0] ?? ""
+        assert.deepStrictEqual(operation.responses[status ?? ""].content, { "application/json": { schema: ref(name) } })
+      }
+    }
+  })
+
+  it("has the headers of SPEC §8 on every response, and Retry-After on 429", () => {
+    const rows = table(section("Rate limit headers"), "Header")
+    for (const { operation } of endpoints) {
+      for (const [status, response] of Object.entries<Json>(operation.responses)) {
+        const names = rows.map(({ Header }) => Header)
+        assert.deepStrictEqual(Object.keys(response.headers), status === "429" ? [...names, "Retry-After"] : names)
+        for (const { Header = "", Meaning } of rows) {
+          assert.strictEqual(response.headers[Header].description, Meaning)
+          assert.strictEqual(response.headers[Header].schema.type, "integer")
+        }
+      }
+    }
+  })
+
+  it("asks for a bearer token on the whole interface (SPEC §5), deprecates getPet alone (§4.3) and has version and servers", () => {
+    assert.deepStrictEqual(document.security, [{ bearerAuth: [] }])
+    const { scheme, type } = document.components.securitySchemes.bearerAuth as Json
+    assert.deepStrictEqual({ scheme, type }, { scheme: "bearer", type: "http" })
+    for (const { operation, operationId } of endpoints) {
+      assert.deepStrictEqual(operation.security ?? document.security, document.security)
+      assert.strictEqual(operation.deprecated === true, operationId === "getPet")
+    }
+    assert.include(section("9. Versioning"), `The interface version is ${document.info.version}.`)
+    assert.deepStrictEqual(
+      document.servers?.map(({ description, url }) => [description, url]),
+      table(section("1. What the service does"), "Deployment").map((row) => [
+        row.Deployment,
+        row["Base address"]?.split(" ")[0]
+      ])
+    )
+  })
+
+  it("passes Redocly's recommended rules", async () => {
+    const directory = await mkdtemp(join(tmpdir(), "petstore-test-"))
+    const file = join(directory, "openapi.json")
+    writeFileSync(file, JSON.stringify(document))
+    const linted = await promisify(execFile)(
+      process.execPath,
+      ["node_modules/@redocly/cli/bin/cli.js", "lint", "--extends=recommended", "--format=json", file],
+      { env: { ...process.env, REDOCLY_TELEMETRY: "off", REDOCLY_SUPPRESS_UPDATE_NOTICE: "true" } }
+    ).finally(() => rm(directory, { recursive: true }))
+    assert.deepStrictEqual(JSON.parse(linted.stdout).totals, { errors: 0, warnings: 0, ignored: 0 })
+  })
+})

@@ -1,0 +1,178 @@
+/** The service as an operator meets it: a process that is started, called, stopped and killed. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { execFile } from "node:child_process"
+import { once } from "node:events"
+import { connect } from "node:net"
+import { promisify } from "node:util"
+import { temporaryDatabaseUrl, temporaryDirectory } from "./Harness.ts"
+import { type Running, start, until } from "./Process.ts"
+
+const keyIn = (text: string): string => /psk_[0-9A-Za-z]{38}/.exec(text)?.[0] ?? ""
+
+const firstKey = (service: Running) =>
+  Effect.map(until(() => service.stdout().includes("curl")), () => keyIn(service.stdout()))
+
+const call = (service: Running, key: string, path: string, options: RequestInit = {}) =>
+  Effect.promise(async () => {
+    const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" }
+    const response = await fetch(service.address + path, { ...options, headers })
+    return { status: response.status, text: await response.text() }
+  })
+
+const create = (service: Running, key: string, name: string) =>
+  call(service, key, "/v1/pets", { method: "POST", body: JSON.stringify({ name, categoryId: 1 }) })
+
+const stop = (service: Running, signal: NodeJS.Signals) =>
+  Effect.promise(() => {
+    service.process.kill(signal)
+    return service.exit
+  })
+
+describe("The service on the embedded database", () => {
+  it.live("shows one Free key at the first start, with a curl line that works, and none at the next", () =>
+    Effect.gen(function*() {
+      const DATA_DIR = yield* temporaryDirectory
+      const first = yield* start({ DATA_DIR })
+      const key = yield* firstKey(first)
+      const [, command = ""] = /^ {2}(curl .*)$/m.exec(first.stdout()) ?? []
+      const pasted = yield* Effect.promise(() => promisify(execFile)("sh", ["-c", `${command} -si`]))
+      assert.include(pasted.stdout, "HTTP/1.1 200 OK")
+      assert.include(pasted.stdout.toLowerCase(), "x-ratelimit-limit: 60")
+      assert.isTrue(pasted.stdout.endsWith("\r\n\r\n[]"))
+      yield* stop(first, "SIGTERM")
+
+      const second = yield* start({ DATA_DIR })
+      assert.strictEqual((yield* call(second, key, "/v1/pets")).status, 200)
+      assert.strictEqual(second.stdout(), "")
+    }))
+
+  it.live("ends with 0 on SIGTERM and SIGINT, after it has answered what was under way", () =>
+    Effect.gen(function*() {
+      const DATA_DIR = yield* temporaryDirectory
+      const first = yield* start({ DATA_DIR })
+      const key = yield* firstKey(first)
+      const body = `{"name":"last","categoryId":1}`
+      const socket = connect(Number(new URL(first.address).port), "127.0.0.1")
+      let answer = ""
+      socket.on("data", (chunk: Buffer) => {
+        answer += chunk.toString()
+      })
+      socket.write(
+        `POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n` +
+          `Content-Type: application/json\r\nContent-Length: ${body.length}\r\nExpect: 100-continue\r\n\r\n`
+      )
+      yield* until(() => answer.includes("100 Continue"))
+      first.process.kill("SIGTERM")
+      yield* Effect.sleep("200 millis")
+      socket.write(body)
+      yield* Effect.promise(() => once(socket, "close"))
+      assert.include(answer, "HTTP/1.1 201 Created")
+      assert.strictEqual(yield* Effect.promise(() => first.exit), 0)
+
+      const second = yield* start({ DATA_DIR })
+      assert.include((yield* call(second, key, "/v1/pets")).text, `"name":"last"`)
+      assert.strictEqual(yield* stop(second, "SIGINT"), 0)
+    }))
+
+  it.live("refuses a second process on its data directory, which harms nothing", () =>
+    Effect.gen(function*() {
+      const DATA_DIR = yield* temporaryDirectory
+      const owner = yield* start({ DATA_DIR })
+      const key = yield* firstKey(owner)
+      yield* create(owner, key, "before")
+      const { code, stderr } = yield* Effect.flip(start({ DATA_DIR }))
+      assert.strictEqual(code, 1)
+      assert.include(stderr, `Another process uses the data directory \\"${DATA_DIR}\\"`)
+      assert.lengthOf(stderr.trim().split("\n"), 1)
+      yield* create(owner, key, "after")
+      assert.deepStrictEqual(
+        JSON.parse((yield* call(owner, key, "/v1/pets")).text).map((pet: { name: string }) => pet.name),
+        ["before", "after"]
+      )
+    }))
+
+  it.live("takes the data directory over from a killed process, with every acknowledged pet", () =>
+    Effect.gen(function*() {
+      const DATA_DIR = yield* temporaryDirectory
+      let key = ""
+      const acknowledged: Array<string> = []
+      for (let round = 0; round < 3; round++) {
+        const service = yield* start({ DATA_DIR })
+        key = key === "" ? yield* firstKey(service) : key
+        const write = (i: number) =>
+          create(service, key, `${round}-${i}`).pipe(Effect.map(({ status, text }) => {
+            assert.strictEqual(status, 201)
+            acknowledged.push(text)
+          }))
+        // Killed as soon as one of them is acknowledged, with others under way.
+        const writes = Array.from({ length: 8 }, (_, i) => Effect.exit(write(i)))
+        yield* Effect.all([
+          Effect.all(writes, { concurrency: "unbounded" }),
+          Effect.andThen(until(() => acknowledged.length > round), stop(service, "SIGKILL"))
+        ], { concurrency: "unbounded" })
+      }
+      const service = yield* start({ DATA_DIR })
+      const { text } = yield* call(service, key, "/v1/pets?limit=100")
+      assert.isAtLeast(acknowledged.length, 3)
+      for (const pet of acknowledged) assert.lengthOf(text.split(pet), 2)
+    }))
+
+  it.live("logs one line a request, with what an operator looks for and no key", () =>
+    Effect.gen(function*() {
+      const service = yield* start({ DATA_DIR: yield* temporaryDirectory })
+      const key = yield* firstKey(service)
+      yield* create(service, key, "logged")
+      yield* call(service, key, `/v1/pets/99?key=${key}`)
+      yield* call(service, key, `/${key}`)
+      yield* call(service, `${key}x`, "/v1/pets")
+      yield* stop(service, "SIGTERM")
+      const lines = service.stderr().trim().split("\n").map((line) => JSON.parse(line))
+      const requests = lines.filter(({ message }) => message === "request").map(({ annotations }) => annotations)
+      assert.deepStrictEqual(
+        requests.map(({ method, route, status }) => `${method} ${route} ${status}`),
+        ["POST /v1/pets 201", "GET /v1/pets/:petId 404", "GET none 404", "GET /v1/pets 401"]
+      )
+      for (const request of requests) {
+        assert.hasAllKeys(request, ["method", "route", "status", "durationMs", "keyId", "requestId"])
+        assert.isAbove(request.durationMs, 0)
+        assert.match(request.requestId, /^[0-9a-f-]{36}$/)
+      }
+      assert.match(requests[0].keyId, /^key_[0-9A-Za-z]{16}$/)
+      assert.strictEqual(requests[3].keyId, "none")
+      assert.notInclude(service.stderr(), key.slice(4, 36))
+    }))
+
+  it.live("says in one line what is wrong with its configuration, and ends with 1", () =>
+    Effect.gen(function*() {
+      const DATA_DIR = yield* temporaryDirectory
+      const wrong = [
+        [{ DATA_DIR, PORT: "http" }, "PORT"],
+        [{ DATA_DIR, PORT: "65536" }, "PORT"],
+        [{ DATA_DIR, LOG_LEVEL: "loud" }, "LOG_LEVEL"],
+        [{ DATA_DIR: `${import.meta.filename}/nowhere` }, "main.test.ts/nowhere"],
+        [{ DATABASE_URL: "postgres://none@127.0.0.1:1/none" }, "connect"]
+      ] as const
+      for (const [env, names] of wrong) {
+        const { code, stderr } = yield* Effect.flip(start(env))
+        assert.strictEqual(code, 1)
+        assert.include(stderr, names)
+        assert.lengthOf(stderr.trim().split("\n"), 1, stderr)
+      }
+    }))
+})
+
+describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The service on PostgreSQL", () => {
+  it.live("starts twice at once on an empty database, and shows no key", () =>
+    Effect.gen(function*() {
+      const DATABASE_URL = yield* temporaryDatabaseUrl
+      const services = yield* Effect.all([start({ DATABASE_URL }), start({ DATABASE_URL }), start({ DATABASE_URL })], {
+        concurrency: "unbounded"
+      })
+      for (const service of services) {
+        assert.strictEqual((yield* call(service, "none", "/v1/pets")).status, 401)
+        assert.strictEqual(service.stdout(), "")
+        assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
+      }
+    }))
+})
