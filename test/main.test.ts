@@ -1,11 +1,13 @@
 /** The service as an operator meets it: a process that is started, called, stopped and killed. */
+import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Layer, Redacted } from "effect"
 import { execFile } from "node:child_process"
 import { once } from "node:events"
-import { connect } from "node:net"
+import { connect, createServer, type Socket } from "node:net"
 import { promisify } from "node:util"
-import { temporaryDatabaseUrl, temporaryDirectory } from "./Harness.ts"
+import { ApiKeys } from "../src/ApiKeys.ts"
+import { random, temporaryDatabaseUrl, temporaryDirectory } from "./Harness.ts"
 import { type Running, start, until } from "./Process.ts"
 
 const keyIn = (text: string): string => /psk_[0-9A-Za-z]{38}/.exec(text)?.[0] ?? ""
@@ -17,7 +19,7 @@ const call = (service: Running, key: string, path: string, options: RequestInit 
   Effect.promise(async () => {
     const headers = { authorization: `Bearer ${key}`, "content-type": "application/json" }
     const response = await fetch(service.address + path, { ...options, headers })
-    return { status: response.status, text: await response.text() }
+    return { status: response.status, headers: response.headers, text: await response.text() }
   })
 
 const create = (service: Running, key: string, name: string) =>
@@ -175,4 +177,61 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The service on Pos
         assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
       }
     }))
+
+  it.live("answers 503 with Retry-After while the database is gone, and 200 again when it is back", () =>
+    Effect.gen(function*() {
+      const url = new URL(yield* temporaryDatabaseUrl)
+      const proxy = yield* openProxy(Number(url.port), url.hostname)
+      url.host = `127.0.0.1:${proxy.port}`
+      const service = yield* start({ DATABASE_URL: url.href })
+      const { key } = yield* Effect.flatMap(ApiKeys, (keys) => keys.issue({ name: "test", plan: "free" })).pipe(
+        Effect.provide(ApiKeys.layer.pipe(
+          Layer.provide(PgClient.layer({ url: Redacted.make(url.href) })),
+          Layer.provide(random)
+        ))
+      )
+      const list = call(service, Redacted.value(key), "/v1/pets")
+      assert.strictEqual((yield* list).status, 200)
+      proxy.cut()
+      for (let i = 0; i < 3; i++) {
+        const { headers, status, text } = yield* list
+        assert.strictEqual(status, 503)
+        assert.strictEqual(headers.get("retry-after"), "1")
+        assert.strictEqual(JSON.parse(text).code, "service_unavailable")
+        assert.notInclude(text, "Pg")
+      }
+      yield* proxy.restore
+      assert.strictEqual((yield* list).status, 200)
+      assert.notInclude(service.stderr(), Redacted.value(key).slice(4, 36))
+    }))
 })
+
+/** A way to a server that can be cut and restored. */
+const openProxy = (targetPort: number, targetHost: string) =>
+  Effect.acquireRelease(
+    Effect.promise(async () => {
+      const sockets = new Set<Socket>()
+      const server = createServer((client) => {
+        const upstream = connect(targetPort, targetHost)
+        client.pipe(upstream).pipe(client)
+        for (const socket of [client, upstream]) {
+          sockets.add(socket)
+          socket.on("error", () => socket.destroy())
+          socket.on("close", () => sockets.delete(socket))
+        }
+      })
+      const listen = (port: number) => once(server.listen(port, "127.0.0.1"), "listening")
+      await listen(0)
+      const address = server.address()
+      const port = typeof address === "object" && address !== null ? address.port : 0
+      return {
+        port,
+        cut: () => {
+          server.close()
+          for (const socket of sockets) socket.destroy()
+        },
+        restore: Effect.promise(() => listen(port))
+      }
+    }),
+    ({ cut }) => Effect.sync(cut)
+  )

@@ -28,11 +28,10 @@ const describe = (derived: OpenApi.OpenAPISpec): OpenApi.OpenAPISpec => {
     if (!("contentSchema" in schema)) schemas[name] = schema
   }
 
-  /** One reference, in place of a text schema that holds it, or of a union that repeats it. */
-  const reference = (schema: Schema): Schema => {
-    const $ref = /"#\/components\/schemas\/(\w+?)(?:Encoded)?"/.exec(JSON.stringify(schema))?.[1]
-    return $ref === undefined ? schema : { $ref: `#/components/schemas/${$ref}` }
-  }
+  /** The reference in place of a text schema that holds it (named after it), or of a union that repeats it. */
+  const reference = ({ $ref, anyOf }: Schema): Schema => ({
+    $ref: String(Array.isArray(anyOf) ? anyOf[0].$ref : $ref).replace(/Encoded$/, "")
+  })
 
   const describeContent = (content: OpenApi.OpenApiSpecContent | undefined): void => {
     for (const body of Object.values(content ?? {})) body.schema = reference(body.schema)
