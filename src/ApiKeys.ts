@@ -1,180 +1,123 @@
-/**
- * API keys: how they are made, and who holds the one that a request came with (SPEC §5).
- *
- * A key is `psk_`, 32 random base62 characters (190 bits) and a checksum of 6, so that a mistyped or made-up key is
- * refused without a look-up and a secret scanner can tell a real one. Only its SHA-256 is kept: with that many random
- * bits, a slow hash would add nothing but time.
- */
-import { Clock, Context, DateTime, Effect, Layer, Redacted } from "effect"
+/** API keys: how they are issued, changed and ended, and who holds the one that a request came with (SPEC §5). */
+import { Clock, Context, DateTime, Duration, Effect, Layer, Redacted, Schedule } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { SqlClient } from "effect/sql"
-import { createHash } from "node:crypto"
-import { crc32 } from "node:zlib"
+import * as KeyCache from "./api-keys/KeyCache.ts"
+import { type KeyStore, memoryStore, sqlStore } from "./api-keys/KeyStore.ts"
+import * as Secret from "./api-keys/Secret.ts"
 import type { CurrentKey } from "./api/Auth.ts"
-import { InvalidApiKey } from "./api/Errors.ts"
-import { type Limits, type Plan, planLimits } from "./api/Plans.ts"
-
-/** A key as it is handed out: the only time that `key`, the secret, is known. */
-export interface IssuedKey {
-  readonly id: string
-  readonly name: string
-  readonly plan: Plan
-  readonly limits: Limits
-  readonly key: Redacted.Redacted
-}
+import { Conflict, InvalidApiKey, InvalidRequest, NotFound } from "./api/Errors.ts"
+import type { ApiKey, IssuedKey, NewKey } from "./api/Keys.ts"
+import { planLimits } from "./api/Plans.ts"
 
 export class ApiKeys extends Context.Service<ApiKeys, {
-  /** Makes a key on one of the plans whose limits are published. */
-  issue(options: { readonly name: string; readonly plan: Exclude<Plan, "enterprise"> }): Effect.Effect<IssuedKey>
+  /** Makes a key. Fails if it would have expired already, or is an Enterprise key without limits. */
+  issue(key: NewKey): Effect.Effect<IssuedKey, InvalidRequest>
+
+  /** Every key that was ever issued, the oldest first. */
+  readonly list: Effect.Effect<ReadonlyArray<ApiKey>>
+
+  find(id: string): Effect.Effect<ApiKey, NotFound>
+
+  /** Gives a key another secret; the ones before it work for `grace` longer. Fails if the key is revoked or expired. */
+  rotate(id: string, grace: Duration.Duration): Effect.Effect<IssuedKey, NotFound | Conflict>
+
+  /** Ends a key for good: here at once, in every other process within a second. Fails if it is revoked already. */
+  revoke(id: string): Effect.Effect<void, NotFound | Conflict>
 
   /** Who holds `key`. Fails unless it was issued here, has not expired and is not revoked. */
   verify(key: Redacted.Redacted): Effect.Effect<CurrentKey["Service"], InvalidApiKey>
-
-  /** Whether any key was ever issued. */
-  readonly exist: Effect.Effect<boolean>
 }>()("petstore/ApiKeys") {
-  static readonly layer = Layer.effect(
-    ApiKeys,
-    Effect.gen(function*() {
-      const sql = yield* SqlClient.SqlClient
-      return yield* make({
-        insert: (key) =>
-          Effect.asVoid(sql`INSERT INTO api_keys ${
-            sql.insert({
-              id: key.id,
-              name: key.name,
-              hash: key.hash,
-              plan: key.plan,
-              created_at: DateTime.toDateUtc(key.createdAt)
-            })
-          }`).pipe(Effect.orDie),
-        findByHash: (hash) =>
-          sql<Row>`
-            SELECT id, plan, per_minute AS "perMinute", per_day AS "perDay",
-              expires_at AS "expiresAt", revoked_at AS "revokedAt"
-            FROM api_keys WHERE hash = ${hash}
-          `.pipe(Effect.map(([row]) => row === undefined ? undefined : fromRow(row)), Effect.orDie),
-        exist: sql`SELECT 1 FROM api_keys LIMIT 1`.pipe(Effect.map((rows) => rows.length > 0), Effect.orDie)
-      })
-    })
-  )
+  static readonly layer = Layer.effect(ApiKeys, Effect.suspend(() => Effect.flatMap(sqlStore, make)))
 
   /** In this process's memory, for tests. */
-  static readonly layerMemory = Layer.effect(
-    ApiKeys,
-    Effect.suspend(() => {
-      const keys = new Map<string, StoredKey>()
-      return make({
-        insert: (key) =>
-          Effect.sync(() => {
-            keys.set(key.hash.toString("hex"), {
-              id: key.id,
-              plan: key.plan,
-              limits: planLimits[key.plan],
-              expiresAt: null,
-              revokedAt: null
-            })
-          }),
-        findByHash: (hash) => Effect.sync(() => keys.get(hash.toString("hex"))),
-        exist: Effect.sync(() => keys.size > 0)
-      })
-    })
-  )
+  static readonly layerMemory = Layer.effect(ApiKeys, Effect.suspend(() => Effect.flatMap(memoryStore, make)))
 }
 
-/** What is kept of a key. */
-interface StoredKey {
-  readonly id: string
-  readonly plan: Plan
-  readonly limits: Limits
-  readonly expiresAt: Date | null
-  readonly revokedAt: Date | null
-}
+const minute = 60_000
 
-interface Store {
-  insert(key: {
-    readonly id: string
-    readonly name: string
-    readonly hash: Buffer
-    readonly plan: Exclude<Plan, "enterprise">
-    readonly createdAt: DateTime.Utc
-  }): Effect.Effect<void>
-  findByHash(hash: Buffer): Effect.Effect<StoredKey | undefined>
-  readonly exist: Effect.Effect<boolean>
-}
-
-/** The rules of keys, over a store that only keeps them. */
-const make = Effect.fnUntraced(function*(store: Store) {
+const make = Effect.fnUntraced(function*(store: KeyStore) {
   const random = yield* SecureRandom.SecureRandom
+  const cache = yield* KeyCache.make(store)
 
-  const randomText = (length: number) =>
-    random.intBetween(0, base62.length - 1).pipe(
-      Effect.map((index) => base62.charAt(index)),
-      Effect.replicateEffect(length),
-      Effect.map((characters) => characters.join(""))
-    )
+  // When keys were last used, to the minute, on their way to the store: written behind, never while a request waits.
+  let uses = new Map<string, number>()
+  const flush = Effect.suspend(() => {
+    const recorded = uses
+    uses = new Map()
+    return recorded.size === 0 ? Effect.void : store.recordUses(recorded)
+  }).pipe(Effect.catchCause((cause) => Effect.logDebug("Uses of keys cannot be recorded", cause)))
+  yield* Effect.addFinalizer(() => flush)
+  yield* Effect.forkScoped(Effect.repeat(flush, Schedule.spaced("10 seconds")))
+
+  const find = Effect.fnUntraced(function*(id: string) {
+    return (yield* store.find(id)) ?? (yield* new NotFound({ message: `There is no key ${id}.` }))
+  })
+
+  const revoked = (id: string) => new Conflict({ message: `Key ${id} is revoked.` })
 
   return ApiKeys.of({
-    exist: store.exist,
+    list: store.list,
+    find,
 
-    issue: Effect.fn("ApiKeys.issue")(function*({ name, plan }) {
-      const id = `key_${yield* randomText(16)}`
-      const secret = yield* randomText(secretLength)
-      const key = prefix + secret + checksum(secret)
-      yield* store.insert({ id, name, hash: hash(key), plan, createdAt: yield* DateTime.now })
-      return { id, name, plan, limits: planLimits[plan], key: Redacted.make(key) }
+    issue: Effect.fn("ApiKeys.issue")(function*({ expiresAt = null, limits, name, plan }) {
+      const createdAt = yield* DateTime.now
+      if (expiresAt !== null && DateTime.isLessThanOrEqualTo(expiresAt, createdAt)) {
+        return yield* new InvalidRequest({ message: "Invalid request: body.expiresAt: expected an instant to come." })
+      }
+      const chosen = plan === "enterprise" ? limits : planLimits[plan]
+      if (chosen === undefined) {
+        return yield* new InvalidRequest({ message: "Invalid request: body.limits: required on plan enterprise." })
+      }
+      const key: ApiKey = {
+        id: `key_${yield* Secret.randomText(16)}`,
+        name,
+        plan,
+        limits: chosen,
+        createdAt,
+        expiresAt,
+        revokedAt: null,
+        lastUsedAt: null
+      }
+      const secret = yield* Secret.make
+      yield* store.insert(key, Secret.hash(secret))
+      yield* cache.forget(key.id)
+      return { ...key, key: Redacted.make(secret) }
+    }, Effect.provideService(SecureRandom.SecureRandom, random)),
+
+    rotate: Effect.fn("ApiKeys.rotate")(function*(id, grace) {
+      const key = yield* find(id)
+      const now = yield* DateTime.now
+      if (key.revokedAt !== null) return yield* revoked(id)
+      if (key.expiresAt !== null && DateTime.isLessThanOrEqualTo(key.expiresAt, now)) {
+        return yield* new Conflict({ message: `Key ${id} has expired.` })
+      }
+      const secret = yield* Secret.make
+      const rotated = yield* store.addSecret(id, Secret.hash(secret), DateTime.addDuration(now, grace))
+      yield* cache.forget(id)
+      return rotated ? { ...key, key: Redacted.make(secret) } : yield* revoked(id)
+    }, Effect.provideService(SecureRandom.SecureRandom, random)),
+
+    revoke: Effect.fn("ApiKeys.revoke")(function*(id) {
+      const ended = yield* store.revoke(id, yield* DateTime.now)
+      yield* cache.forget(id)
+      if (ended) return
+      yield* find(id)
+      return yield* revoked(id)
     }),
 
     verify: Effect.fnUntraced(function*(key) {
       const text = Redacted.value(key)
-      if (!isWellFormed(text)) return yield* invalid
-      const stored = yield* store.findByHash(hash(text))
-      if (stored === undefined || stored.revokedAt !== null) return yield* invalid
+      if (!Secret.isWellFormed(text)) return yield* invalid
+      const holder = yield* cache.get(Secret.hash(text))
+      if (holder === undefined || holder.key.revokedAt !== null) return yield* invalid
       const now = yield* Clock.currentTimeMillis
-      if (stored.expiresAt !== null && stored.expiresAt.getTime() <= now) return yield* invalid
-      return { id: stored.id, plan: stored.plan, limits: stored.limits }
+      if (hasEnded(holder.key.expiresAt, now) || hasEnded(holder.secretExpiresAt, now)) return yield* invalid
+      uses.set(holder.key.id, now - now % minute)
+      return holder.key
     })
   })
 })
 
+const hasEnded = (at: DateTime.Utc | null, now: number): boolean => at !== null && at.epochMilliseconds <= now
+
 const invalid = Effect.fail(new InvalidApiKey({ message: "The API key is unknown, expired or revoked." }))
-
-const prefix = "psk_"
-const secretLength = 32
-const checksumLength = 6
-const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-
-/** CRC-32 in base62: six characters hold 35 bits. */
-const checksum = (secret: string): string => {
-  let rest = crc32(secret)
-  let text = ""
-  for (let i = 0; i < checksumLength; i++) {
-    text = base62.charAt(rest % base62.length) + text
-    rest = Math.floor(rest / base62.length)
-  }
-  return text
-}
-
-const format = new RegExp(`^${prefix}([0-9A-Za-z]{${secretLength}})([0-9A-Za-z]{${checksumLength}})$`)
-
-const isWellFormed = (key: string): boolean => {
-  const match = format.exec(key)
-  return match !== null && checksum(match[1] ?? "") === match[2]
-}
-
-const hash = (key: string): Buffer => createHash("sha256").update(key).digest()
-
-interface Row {
-  readonly id: string
-  readonly plan: Plan
-  readonly perMinute: number | null
-  readonly perDay: number | null
-  readonly expiresAt: Date | null
-  readonly revokedAt: Date | null
-}
-
-const fromRow = ({ perDay, perMinute, ...row }: Row): StoredKey => ({
-  ...row,
-  // The table's constraint gives Enterprise keys both numbers, and the others none.
-  limits: row.plan === "enterprise" ? { perMinute: perMinute ?? 0, perDay: perDay ?? 0 } : planLimits[row.plan]
-})

@@ -22,6 +22,9 @@ const url = Config.option(Config.Redacted("DATABASE_URL"))
 /** Whether the database lives in this process. */
 export const isEmbedded = Config.map(url, Option.isNone)
 
+/** Where what belongs to this installation is kept: the embedded database and the admin token. */
+export const dataDirectory = Config.String("DATA_DIR").pipe(Config.withDefault("./data"))
+
 /** `DATABASE_URL` names a server (PostgreSQL 15 or later); without it, the database lives in `DATA_DIR`. */
 export const layer = Layer.unwrap(Effect.gen(function*() {
   const server = yield* url
@@ -33,6 +36,6 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
       connectTimeout: "5 seconds",
       startupParameters: { statement_timeout: "5000" }
     })
-    : EmbeddedDatabase.layer(yield* Config.String("DATA_DIR").pipe(Config.withDefault("./data")))
+    : EmbeddedDatabase.layer(yield* dataDirectory)
   return migrate.pipe(Layer.provideMerge(database))
 }))

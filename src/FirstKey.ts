@@ -6,7 +6,7 @@ import * as Database from "./Database.ts"
 
 export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const apiKeys = yield* ApiKeys
-  if (!(yield* Database.isEmbedded) || (yield* apiKeys.exist)) return
+  if (!(yield* Database.isEmbedded) || (yield* apiKeys.list).length > 0) return
   const { address } = yield* HttpServer.HttpServer
   const port = address._tag === "UnixPathAddress" ? "" : `:${address.port}`
   const key = Redacted.value((yield* apiKeys.issue({ name: "first key", plan: "free" })).key)

@@ -34,15 +34,21 @@ export type Caller = `key:${string}` | `address:${string}`
 export class RateLimiter extends Context.Service<RateLimiter, {
   /** Charges one request to `caller`, if its limits admit it. */
   charge(caller: Caller, limits: Limits): Effect.Effect<Decision>
+
+  /** What `caller` has left, without a charge. */
+  peek(caller: Caller, limits: Limits): Effect.Effect<Decision>
 }>()("petstore/RateLimiter") {
   /** Counts in this process's memory. */
   static readonly layerMemory = Layer.sync(RateLimiter, () => {
     const keys = new Map<Caller, Counts>()
     const addresses = new Map<Caller, Counts>()
+    const countsOf = (caller: Caller) => caller.startsWith("key:") ? keys : addresses
     return RateLimiter.of({
+      peek: (caller, limits) =>
+        Effect.map(Clock.currentTimeMillis, (now) => peek(countsOf(caller).get(caller), limits, now)),
       charge: (caller, limits) =>
         Effect.map(Clock.currentTimeMillis, (now) => {
-          const counts = caller.startsWith("key:") ? keys : addresses
+          const counts = countsOf(caller)
           const { decision, next } = decide(counts.get(caller), limits, now)
           // Insertion order is the order of last use, so that the first is the one to forget.
           counts.delete(caller)
@@ -78,25 +84,33 @@ export const decide = (
   limits: Limits,
   now: number
 ): { readonly decision: Decision; readonly next: Counts | undefined } => {
+  const current = currentCounts(counts, now)
+  const admitted = current.minute.used < limits.perMinute && current.day.used < limits.perDay
+  // A refused request leaves no trace: it does not open a window either.
+  if (!admitted) return { decision: decision(false, current, limits, now), next: counts }
+  const charged = { minute: charge(current.minute), day: charge(current.day) }
+  return { decision: decision(true, charged, limits, now), next: charged }
+}
+
+/** What a caller has left at `now`, and whether a request would be admitted. */
+const peek = (counts: Counts | undefined, limits: Limits, now: number): Decision =>
+  decision(decide(counts, limits, now).decision.admitted, currentCounts(counts, now), limits, now)
+
+/** The windows that are open at `now`, or would be opened. */
+const currentCounts = (counts: Counts | undefined, now: number): Counts => {
   const open = (count: Count | undefined, seconds: number): Count =>
     count !== undefined && now < count.resetAt ? count : { used: 0, resetAt: now + seconds * 1000 }
-  const current = { minute: open(counts?.minute, minuteLength.seconds), day: open(counts?.day, dayLength.seconds) }
-  const admitted = current.minute.used < limits.perMinute && current.day.used < limits.perDay
-  const charged = { minute: charge(current.minute), day: charge(current.day) }
-  const shown = admitted ? charged : current
-  return {
-    // A refused request leaves no trace: it does not open a window either.
-    next: admitted ? charged : counts,
-    decision: {
-      admitted,
-      decidedAt: now,
-      windows: [
-        { ...minuteLength, limit: limits.perMinute, ...left(shown.minute, limits.perMinute) },
-        { ...dayLength, limit: limits.perDay, ...left(shown.day, limits.perDay) }
-      ]
-    }
-  }
+  return { minute: open(counts?.minute, minuteLength.seconds), day: open(counts?.day, dayLength.seconds) }
 }
+
+const decision = (admitted: boolean, counts: Counts, limits: Limits, now: number): Decision => ({
+  admitted,
+  decidedAt: now,
+  windows: [
+    { ...minuteLength, limit: limits.perMinute, ...left(counts.minute, limits.perMinute) },
+    { ...dayLength, limit: limits.perDay, ...left(counts.day, limits.perDay) }
+  ]
+})
 
 const charge = (count: Count): Count => ({ used: count.used + 1, resetAt: count.resetAt })
 

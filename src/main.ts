@@ -2,20 +2,25 @@
 /** The Petstore service: the one place where its layers are put together. */
 import { NodeCrypto, NodeRuntime } from "@effect/platform-node"
 import { Cause, Console, Effect, Exit, Layer } from "effect"
+import { AdminToken } from "./AdminToken.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 import * as Database from "./Database.ts"
 import * as FirstKey from "./FirstKey.ts"
+import * as Management from "./http/Management.ts"
 import * as Server from "./http/Server.ts"
 import * as Logging from "./Logging.ts"
 import { PetRepository } from "./PetRepository.ts"
 import { RateLimiter } from "./RateLimiter.ts"
 
 const services = Layer.mergeAll(PetRepository.layer, ApiKeys.layer, RateLimiter.layerMemory).pipe(
-  Layer.provideMerge(NodeCrypto.layerSecureRandom),
-  Layer.provide(Database.layer)
+  Layer.provideMerge(AdminToken.layer),
+  Layer.provideMerge(Database.layer),
+  Layer.provideMerge(NodeCrypto.layerSecureRandom)
 )
 
-const service = FirstKey.layer.pipe(Layer.provide(Server.layer), Layer.provide(services))
+const service = Layer.merge(FirstKey.layer.pipe(Layer.provide(Server.layer)), Management.layer).pipe(
+  Layer.provide(services)
+)
 
 /** One line for whoever reads the log, not the stack of it. */
 const describe = (cause: Cause.Cause<unknown>) => Cause.prettyErrors(cause)[0]?.message.replaceAll(/\s+/g, " ")

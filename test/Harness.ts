@@ -97,7 +97,10 @@ export class Service extends Context.Service<Service, {
             const response = await fetch(base + path, { ...options, headers })
             return { status: response.status, headers: response.headers, text: await response.text() }
           }),
-        newKey: Effect.map(apiKeys.issue({ name: "test", plan: "free" }), ({ key }) => Redacted.value(key))
+        newKey: apiKeys.issue({ name: "test", plan: "free" }).pipe(
+          Effect.map(({ key }) => Redacted.value(key)),
+          Effect.orDie
+        )
       })
     })
   )

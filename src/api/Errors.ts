@@ -60,6 +60,13 @@ export class MethodNotAllowed
   readonly _tag = "MethodNotAllowed"
 }
 
+/** What the request asks for does not fit the state of the resource (RFC 9110 §15.5.10). */
+export class Conflict extends Schema.Error<Conflict>("Conflict")(fields("conflict", 409), {
+  description: "The resource is in a state that does not allow this."
+}) {
+  readonly _tag = "Conflict"
+}
+
 /** The body is larger than the service reads (RFC 9110 §15.5.14). */
 export class PayloadTooLarge
   extends Schema.Error<PayloadTooLarge>("PayloadTooLarge")(fields("payload_too_large", 413))
@@ -95,13 +102,14 @@ export class ServiceUnavailable
   readonly _tag = "ServiceUnavailable"
 }
 
-/** Every error that the API port answers with. */
+/** Every error that the service answers with. */
 export type ApiError =
   | InvalidRequest
   | MissingApiKey
   | InvalidApiKey
   | NotFound
   | MethodNotAllowed
+  | Conflict
   | PayloadTooLarge
   | UnsupportedMediaType
   | RateLimitExceeded

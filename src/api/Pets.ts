@@ -3,6 +3,7 @@ import { Effect, Schema, SchemaIssue, SchemaTransformation } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import { Int64, jsonText } from "./Int64.ts"
+import { isStorable } from "./Text.ts"
 
 /** Availability of an animal (SPEC §3). */
 export const PetStatus = Schema.Literals(["available", "pending", "sold"]).annotate({
@@ -11,11 +12,6 @@ export const PetStatus = Schema.Literals(["available", "pending", "sold"]).annot
   message: "Expected available, pending or sold"
 })
 export type PetStatus = typeof PetStatus.Type
-
-/** PostgreSQL does not store U+0000, and UTF-8 has no lone surrogates. */
-const isStorable = Schema.makeFilter((text: string) => text.isWellFormed() && !text.includes("\0"), {
-  expected: "a string without U+0000 and lone surrogates"
-})
 
 /** An animal to be added. */
 export const NewPet = Schema.Struct({

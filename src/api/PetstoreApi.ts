@@ -1,14 +1,9 @@
 /** The API of the Petstore service: everything that its server implements and its clients are derived from. */
-import { HttpApi, HttpApiMiddleware } from "effect/http-api"
+import { HttpApi } from "effect/http-api"
 import { Auth } from "./Auth.ts"
-import * as Errors from "./Errors.ts"
 import { NewPet, Pet, Pets, PetsGroup, PetStatus } from "./Pets.ts"
 import { RateLimit } from "./RateLimit.ts"
-
-/** Answers 400 to what does not decode. */
-export class Validation extends HttpApiMiddleware.Service<Validation>()("petstore/api/Validation", {
-  error: Errors.response(Errors.InvalidRequest)
-}) {}
+import { Validation } from "./Validation.ts"
 
 /** Middleware runs in the order from the last to the first: the key, the limit, the request. */
 export class PetstoreApi extends HttpApi.make("petstore")

@@ -2,10 +2,10 @@
  * The edge: what every answer on the API port has, whatever produced it. The Error body where it is no success, the
  * rate-limit headers, a request id, and one line in the log.
  */
-import { ByteSize, Cause, Clock, Effect } from "effect"
+import { ByteSize, Clock, Effect, Metric } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpIncomingMessage, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { type ApiError, UnsupportedMediaType } from "../api/Errors.ts"
+import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { planLimits } from "../api/Plans.ts"
 import { RateLimiter } from "../RateLimiter.ts"
 import { clientNetwork } from "./ClientAddress.ts"
@@ -15,6 +15,14 @@ import * as RateLimit from "./RateLimit.ts"
 
 /** The largest body that is read. */
 const maxBodySize = ByteSize.kibibytes(64)
+
+/** Requests by method, route and status, and the seconds that they took (OpenTelemetry: http.server.request.duration). */
+const durations = Metric.histogram("http_server_request_duration_seconds", {
+  description: "Duration of requests on the API port.",
+  boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
+})
+
+const answering = Failure.answering(PetstoreApi)
 
 export const layer = HttpRouter.middleware(
   Effect.gen(function*() {
@@ -26,39 +34,34 @@ export const layer = HttpRouter.middleware(
       const startedAt = yield* Clock.currentTimeNanos
       const exchange = new Exchange(yield* random.uuidV7())
 
-      let response = yield* httpEffect.pipe(
-        Effect.catchCause((cause) => {
-          if (Cause.hasInterruptsOnly(cause)) return Effect.failCause(cause)
-          const error = Failure.fromCause(cause, request)
-          return error.status < 500
-            ? Effect.succeed(errorResponse(error))
-            : Effect.as(Effect.logError("The request failed", cause), errorResponse(error))
-        }),
+      let response = yield* answering(httpEffect).pipe(
         Effect.provideService(CurrentExchange, exchange),
         Effect.provideService(HttpIncomingMessage.MaxBodySize, maxBodySize),
         Effect.annotateLogs({ requestId: exchange.requestId })
       )
-      // HttpApi answers a body of another type by itself, in plain text.
-      if (response.status === 415) response = errorResponse(unsupportedMediaType)
 
       let decision = exchange.decision
       if (decision === undefined) {
         // Not charged to a key: to whoever sent it, which is also the brake on guessing keys.
         decision = yield* limiter.charge(`address:${clientNetwork(request)}`, planLimits.free)
-        if (!decision.admitted) response = errorResponse(RateLimit.exceeded(decision))
+        if (!decision.admitted) response = Failure.answer(RateLimit.exceeded(decision))
       }
       response = HttpServerResponse.setHeaders(response, {
         ...RateLimit.headers(decision),
-        ...statusHeaders(response.status, request),
         "x-request-id": exchange.requestId
       })
 
-      const duration = Number((yield* Clock.currentTimeNanos) - startedAt) / 1e6
+      const durationMs = Number((yield* Clock.currentTimeNanos) - startedAt) / 1e6
+      const route = exchange.route ?? "none"
+      yield* Metric.update(
+        Metric.withAttributes(durations, { method: request.method, route, status: String(response.status) }),
+        durationMs / 1000
+      )
       yield* Effect.logInfo("request").pipe(Effect.annotateLogs({
         method: request.method,
-        route: exchange.route ?? "none",
+        route,
         status: response.status,
-        durationMs: duration,
+        durationMs,
         keyId: exchange.keyId ?? "none",
         requestId: exchange.requestId
       }))
@@ -67,25 +70,3 @@ export const layer = HttpRouter.middleware(
   }),
   { global: true }
 )
-
-const errorResponse = ({ code, message, status }: ApiError): HttpServerResponse.HttpServerResponse =>
-  HttpServerResponse.jsonUnsafe({ code, message, status }, { status })
-
-const unsupportedMediaType = new UnsupportedMediaType({ message: "Send the body as application/json." })
-
-/** What HTTP asks of an answer with this status. */
-const statusHeaders = (
-  status: number,
-  request: HttpServerRequest.HttpServerRequest
-): Readonly<Record<string, string>> => {
-  switch (status) {
-    case 401:
-      return { "www-authenticate": "Bearer" }
-    case 405:
-      return { "allow": Failure.allowedMethods(request.url).join(", ") }
-    case 503:
-      return { "retry-after": "1" }
-    default:
-      return {}
-  }
-}

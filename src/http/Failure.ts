@@ -1,31 +1,68 @@
-/** Whatever an answer failed with, as an error of the contract: none of its inside gets out. */
-import { Cause } from "effect"
-import { HttpServerError, type HttpServerRequest } from "effect/http"
-import { HttpApi } from "effect/http-api"
+/** Failures as answers: the Error body for whatever went wrong, with none of the inside in it (SPEC §7). */
+import { Cause, Effect } from "effect"
+import { HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpApi, type HttpApiGroup } from "effect/http-api"
 import { SqlError } from "effect/sql"
 import * as Errors from "../api/Errors.ts"
-import { PetstoreApi } from "../api/PetstoreApi.ts"
 
-/** What HttpApi and the platform fail with, and the defects of handlers. */
-export const fromCause = (
-  cause: Cause.Cause<unknown>,
-  request: HttpServerRequest.HttpServerRequest
-): Errors.ApiError => {
-  const failure = Cause.squash(cause)
-  if (SqlError.isSqlError(failure)) return failure.reason.isRetryable || isUnreachable(failure) ? unavailable : internal
-  if (!HttpServerError.isHttpServerError(failure)) return internal
-  switch (failure.reason._tag) {
-    case "RouteNotFound":
-      return allowedMethods(request.url).length === 0
-        ? new Errors.NotFound({ message: "There is nothing at this path." })
-        : new Errors.MethodNotAllowed({ message: `${request.method} is not allowed here.` })
-    case "RequestParseError":
-      return failure.reason.reason === "BodyTooLarge"
-        ? new Errors.PayloadTooLarge({ message: "The body is larger than 64 KiB." })
-        : new Errors.InvalidRequest({ message: "The request could not be read." })
-    default:
-      return internal
+/** An answer with the Error body. */
+export const answer = (
+  { code, message, status }: Errors.ApiError,
+  headers: Readonly<Record<string, string>> = {}
+): HttpServerResponse.HttpServerResponse =>
+  HttpServerResponse.jsonUnsafe({ code, message, status }, { status, headers })
+
+/** Answers for whatever the routes of `api` fail with, and with what HTTP asks of such an answer. */
+export const answering = <Id extends string, Groups extends HttpApiGroup.Constraint>(
+  api: HttpApi.HttpApi<Id, Groups>
+) => {
+  const allowedMethods = methodsOf(api)
+
+  const toAnswer = (
+    failure: unknown,
+    request: HttpServerRequest.HttpServerRequest
+  ): HttpServerResponse.HttpServerResponse => {
+    if (isUnavailable(failure)) return answer(unavailable, { "retry-after": "1" })
+    if (!HttpServerError.isHttpServerError(failure)) return answer(internal)
+    switch (failure.reason._tag) {
+      case "RouteNotFound": {
+        const allow = allowedMethods(request.url)
+        return allow.length === 0
+          ? answer(new Errors.NotFound({ message: "There is nothing at this path." }))
+          : answer(new Errors.MethodNotAllowed({ message: `${request.method} is not allowed here.` }), {
+            allow: allow.join(", ")
+          })
+      }
+      case "RequestParseError":
+        return answer(
+          failure.reason.reason === "BodyTooLarge"
+            ? new Errors.PayloadTooLarge({ message: "The body is larger than 64 KiB." })
+            : new Errors.InvalidRequest({ message: "The request could not be read." })
+        )
+      default:
+        return answer(internal)
+    }
   }
+
+  return Effect.fnUntraced(function*<E, R>(httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>) {
+    const request = yield* HttpServerRequest.HttpServerRequest
+    const response = yield* Effect.catchCause(httpEffect, (cause) => {
+      if (Cause.hasInterruptsOnly(cause)) return Effect.failCause(cause)
+      const failed = toAnswer(Cause.squash(cause), request)
+      return failed.status < 500
+        ? Effect.succeed(failed)
+        : Effect.as(Effect.logError("The request failed", cause), failed)
+    })
+    switch (response.status) {
+      case 401:
+        return HttpServerResponse.setHeader(response, "www-authenticate", "Bearer")
+      case 415:
+        // HttpApi answers a body of another type by itself, in plain text.
+        return answer(new Errors.UnsupportedMediaType({ message: "Send the body as application/json." }))
+      default:
+        return response
+    }
+  })
 }
 
 const internal = new Errors.InternalError({ message: "The service failed to answer. The fault is ours." })
@@ -33,21 +70,26 @@ const unavailable = new Errors.ServiceUnavailable({
   message: "The service cannot answer at the moment. Retry shortly."
 })
 
-const isUnreachable = ({ reason }: SqlError.SqlError): boolean =>
-  reason._tag === "ConnectionError" || reason._tag === "AuthenticationError" || reason._tag === "AuthorizationError"
+/** Whether it was the database that did not answer, so that the same request may succeed soon. */
+const isUnavailable = (failure: unknown): boolean =>
+  Cause.isTimeoutError(failure) ||
+  (SqlError.isSqlError(failure) && (failure.reason.isRetryable || unreachable.has(failure.reason._tag)))
 
-const operations: Array<{ readonly method: string; readonly path: RegExp }> = []
-HttpApi.reflect(PetstoreApi, {
-  onGroup() {},
-  onEndpoint({ endpoint }) {
-    operations.push({ method: endpoint.method, path: new RegExp(`^${endpoint.path.replace(/:\w+/g, "[^/]*")}$`) })
+const unreachable = new Set(["ConnectionError", "AuthenticationError", "AuthorizationError"])
+
+/** The methods that the path of a URL has operations for (RFC 9110 §10.2.1); none if there is no such path. */
+const methodsOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(api: HttpApi.HttpApi<Id, Groups>) => {
+  const operations: Array<{ readonly method: string; readonly path: RegExp }> = []
+  HttpApi.reflect(api, {
+    onGroup() {},
+    onEndpoint({ endpoint }) {
+      operations.push({ method: endpoint.method, path: new RegExp(`^${endpoint.path.replace(/:\w+/g, "[^/]*")}$`) })
+    }
+  })
+  return (url: string): ReadonlyArray<string> => {
+    const [path = ""] = url.split("?", 1)
+    return operations
+      .filter((operation) => operation.path.test(path))
+      .flatMap(({ method }) => method === "GET" ? ["GET", "HEAD"] : [method])
   }
-})
-
-/** The methods that the path of `url` has operations for (RFC 9110 §10.2.1); none if there is no such path. */
-export const allowedMethods = (url: string): ReadonlyArray<string> => {
-  const [path = ""] = url.split("?", 1)
-  return operations
-    .filter((operation) => operation.path.test(path))
-    .flatMap(({ method }) => method === "GET" ? ["GET", "HEAD"] : [method])
 }

@@ -22,7 +22,7 @@ const openApi = HttpRouter.add("GET", "/openapi.json", HttpServerResponse.jsonUn
 /** All routes, with the edge around them. */
 const routes = Layer.mergeAll(api, openApi, Edge.layer)
 
-const routerConfig = {
+export const routerConfig = {
   caseSensitive: true,
   ignoreDuplicateSlashes: false,
   ignoreTrailingSlash: false,
@@ -30,17 +30,18 @@ const routerConfig = {
   maxParamLength: 16_384
 }
 
-/** 0 is a free port of the system's choice. */
-const portConfig = Config.schema(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 65_535 })), "PORT").pipe(
-  Config.withDefault(8080)
-)
+/** A port to listen on; 0 is a free one of the system's choice. */
+export const portConfig = (name: string, byDefault: number) =>
+  Config.schema(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 65_535 })), name).pipe(
+    Config.withDefault(byDefault)
+  )
 
 /** Serves the API on `HOST` and `PORT`. */
 export const layer = HttpRouter.serve(routes, { disableLogger: true, routerConfig }).pipe(
   Layer.provideMerge(
     Layer.unwrap(Effect.gen(function*() {
       const host = yield* Config.String("HOST").pipe(Config.withDefault("0.0.0.0"))
-      const port = yield* portConfig
+      const port = yield* portConfig("PORT", 8080)
       return NodeHttpServer.layer(createServer, { host, port, gracefulShutdownTimeout: "10 seconds" })
     }))
   )

@@ -2,7 +2,7 @@
 import { Effect, Layer, SchemaIssue } from "effect"
 import { type HttpApiError, HttpApiMiddleware } from "effect/http-api"
 import { InvalidRequest } from "../api/Errors.ts"
-import { Validation } from "../api/PetstoreApi.ts"
+import { Validation } from "../api/Validation.ts"
 
 const format = SchemaIssue.makeFormatterStandardSchemaV1({
   leafHook: (issue) => issue._tag === "MissingKey" ? "required" : SchemaIssue.defaultLeafHook(issue)

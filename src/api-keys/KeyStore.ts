@@ -1,0 +1,175 @@
+/** What keys need of a place that keeps them: on SQL and in memory. The rules are ApiKeys.ts's. */
+import { DateTime, Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import type { ApiKey } from "../api/Keys.ts"
+
+/** Who holds a secret, and until when it works. */
+export interface Holder {
+  readonly key: ApiKey
+  readonly secretExpiresAt: DateTime.Utc | null
+}
+
+export interface KeyStore {
+  insert(key: ApiKey, hash: string): Effect.Effect<void>
+  readonly list: Effect.Effect<ReadonlyArray<ApiKey>>
+  find(id: string): Effect.Effect<ApiKey | undefined>
+  findByHash(hash: string): Effect.Effect<Holder | undefined>
+  /** Adds a secret to a key that is not revoked, and ends its others at `end`. Whether there was such a key. */
+  addSecret(id: string, hash: string, end: DateTime.Utc): Effect.Effect<boolean>
+  /** Whether there was such a key, not yet revoked. */
+  revoke(id: string, at: DateTime.Utc): Effect.Effect<boolean>
+  /** Keeps the later of what is known and `uses`: an instant in milliseconds for each key id. */
+  recordUses(uses: ReadonlyMap<string, number>): Effect.Effect<void>
+  /** The ids of keys that were issued, rotated or revoked since `mark`, at least, and the mark to go on from. */
+  changesSince(mark: bigint): Effect.Effect<{ readonly ids: ReadonlyArray<string>; readonly mark: bigint }>
+}
+
+export const sqlStore = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  const columns = sql.literal(
+    `k.id, k.name, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay", k.created_at AS "createdAt",
+     k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt", k.last_used_at AS "lastUsedAt"`
+  )
+  const bytes = (hash: string) => Buffer.from(hash, "hex")
+
+  const store: KeyStore = {
+    insert: (key, hash) =>
+      sql.withTransaction(Effect.gen(function*() {
+        yield* sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at, expires_at)
+          VALUES (${key.id}, ${key.name}, ${key.plan}, ${key.limits.perMinute}, ${key.limits.perDay},
+            ${DateTime.toDateUtc(key.createdAt)}, ${key.expiresAt && DateTime.toDateUtc(key.expiresAt)})`
+        yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${bytes(hash)}, ${key.id})`
+      })).pipe(Effect.orDie),
+
+    list: sql<Row>`SELECT ${columns} FROM api_keys k ORDER BY k.created_at, k.id`.pipe(
+      Effect.map((rows) => rows.map(fromRow)),
+      Effect.orDie
+    ),
+
+    find: (id) =>
+      sql<Row>`SELECT ${columns} FROM api_keys k WHERE k.id = ${id}`.pipe(
+        Effect.map(([row]) => row && fromRow(row)),
+        Effect.orDie
+      ),
+
+    findByHash: (hash) =>
+      sql<Row & { readonly secretExpiresAt: Date | null }>`
+        SELECT ${columns}, s.expires_at AS "secretExpiresAt"
+        FROM api_key_secrets s JOIN api_keys k ON k.id = s.key_id WHERE s.hash = ${bytes(hash)}
+      `.pipe(
+        Effect.map(([row]) => row && { key: fromRow(row), secretExpiresAt: toDateTime(row.secretExpiresAt) }),
+        Effect.orDie
+      ),
+
+    addSecret: (id, hash, end) =>
+      sql.withTransaction(Effect.gen(function*() {
+        const keys = yield* sql`UPDATE api_keys SET changed = pg_current_xact_id()
+          WHERE id = ${id} AND revoked_at IS NULL RETURNING id`
+        if (keys.length === 0) return false
+        yield* sql`UPDATE api_key_secrets SET expires_at = LEAST(expires_at, ${DateTime.toDateUtc(end)})
+          WHERE key_id = ${id}`
+        yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${bytes(hash)}, ${id})`
+        return true
+      })).pipe(Effect.orDie),
+
+    revoke: (id, at) =>
+      sql`UPDATE api_keys SET revoked_at = ${DateTime.toDateUtc(at)}, changed = pg_current_xact_id()
+        WHERE id = ${id} AND revoked_at IS NULL RETURNING id`.pipe(
+        Effect.map((keys) => keys.length > 0),
+        Effect.orDie
+      ),
+
+    recordUses: (uses) =>
+      Effect.forEach(uses, ([id, at]) =>
+        sql`UPDATE api_keys SET last_used_at = ${new Date(at)}
+          WHERE id = ${id} AND (last_used_at IS NULL OR last_used_at < ${new Date(at)})`, { discard: true }).pipe(
+          Effect.orDie
+        ),
+
+    // Ids of transactions are handed out at their start: below the snapshot's xmin every one has ended, so that no
+    // change can appear there later. What lies above is told again at the next call.
+    changesSince: (mark) =>
+      sql<{ readonly mark: string; readonly id: string | null }>`
+        SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS mark, k.id
+        FROM (SELECT) AS once LEFT JOIN api_keys k ON k.changed >= ${String(mark)}::text::xid8
+      `.pipe(
+        Effect.map((rows) => ({
+          ids: rows.flatMap(({ id }) => id === null ? [] : [id]),
+          mark: BigInt(rows[0]?.mark ?? mark)
+        })),
+        Effect.orDie
+      )
+  }
+  return store
+})
+
+interface Row extends Pick<ApiKey, "id" | "name" | "plan"> {
+  readonly perMinute: number
+  readonly perDay: number
+  readonly createdAt: Date
+  readonly expiresAt: Date | null
+  readonly revokedAt: Date | null
+  readonly lastUsedAt: Date | null
+}
+
+const toDateTime = (date: Date | null): DateTime.Utc | null => date && DateTime.fromDateUnsafe(date)
+
+const fromRow = (row: Row): ApiKey => ({
+  id: row.id,
+  name: row.name,
+  plan: row.plan,
+  limits: { perMinute: row.perMinute, perDay: row.perDay },
+  createdAt: DateTime.fromDateUnsafe(row.createdAt),
+  expiresAt: toDateTime(row.expiresAt),
+  revokedAt: toDateTime(row.revokedAt),
+  lastUsedAt: toDateTime(row.lastUsedAt)
+})
+
+export const memoryStore = Effect.sync((): KeyStore => {
+  const keys = new Map<string, ApiKey>()
+  const secrets = new Map<string, { readonly keyId: string; readonly expiresAt: DateTime.Utc | null }>()
+  const changes: Array<string> = []
+
+  const change = (id: string, update: (key: ApiKey) => ApiKey): boolean => {
+    const key = keys.get(id)
+    if (key === undefined || key.revokedAt !== null) return false
+    keys.set(id, update(key))
+    changes.push(id)
+    return true
+  }
+
+  return {
+    insert: (key, hash) =>
+      Effect.sync(() => {
+        keys.set(key.id, key)
+        secrets.set(hash, { keyId: key.id, expiresAt: null })
+        changes.push(key.id)
+      }),
+    list: Effect.sync(() => [...keys.values()]),
+    find: (id) => Effect.sync(() => keys.get(id)),
+    findByHash: (hash) =>
+      Effect.sync(() => {
+        const secret = secrets.get(hash)
+        const key = secret && keys.get(secret.keyId)
+        return key && { key, secretExpiresAt: secret.expiresAt }
+      }),
+    addSecret: (id, hash, end) =>
+      Effect.sync(() => {
+        if (!change(id, (key) => key)) return false
+        for (const [other, { expiresAt, keyId }] of secrets) {
+          if (keyId === id) secrets.set(other, { keyId, expiresAt: expiresAt ? DateTime.min(expiresAt, end) : end })
+        }
+        secrets.set(hash, { keyId: id, expiresAt: null })
+        return true
+      }),
+    revoke: (id, revokedAt) => Effect.sync(() => change(id, (key) => ({ ...key, revokedAt }))),
+    recordUses: (uses) =>
+      Effect.sync(() => {
+        for (const [id, at] of uses) {
+          const key = keys.get(id)
+          if (key !== undefined) keys.set(id, { ...key, lastUsedAt: DateTime.makeUnsafe(at) })
+        }
+      }),
+    changesSince: (mark) => Effect.sync(() => ({ ids: changes.slice(Number(mark)), mark: BigInt(changes.length) }))
+  }
+})

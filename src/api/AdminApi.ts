@@ -1,0 +1,22 @@
+/** The API of the management port: for the operator, never for clients of `/v1`. */
+import { HttpApi, HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
+import * as Errors from "./Errors.ts"
+import { KeysGroup } from "./Keys.ts"
+import { Validation } from "./Validation.ts"
+
+/** Lets in who has the operator's token (`ADMIN_TOKEN`). */
+export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
+  requiredForClient: true,
+  security: { adminToken: HttpApiSecurity.bearer },
+  error: [
+    Errors.response(Errors.MissingApiKey),
+    Errors.response(Errors.InvalidApiKey),
+    Errors.response(Errors.RateLimitExceeded)
+  ]
+}) {}
+
+export class AdminApi extends HttpApi.make("petstore-admin")
+  .add(KeysGroup.middleware(Validation).middleware(AdminAuth))
+  .prefix("/admin")
+  .annotate(HttpApi.ParseOptions, { errors: "all" })
+{}

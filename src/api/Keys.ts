@@ -1,0 +1,81 @@
+/** API keys as an operator manages them: what they are, and what can be done with them. */
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import * as Errors from "./Errors.ts"
+import { Limits, Plan } from "./Plans.ts"
+import { isStorable } from "./Text.ts"
+
+const KeyId = Schema.String.annotate({ description: "Identifier of the key. It is no secret." })
+
+/** An instant, as ISO 8601 in UTC on the wire. */
+const Instant = Schema.DateTimeUtcFromString
+
+const name = Schema.String.annotate({ description: "What an operator calls the key: 1 to 255 characters." })
+  .check(Schema.isMinLength(1), Schema.isMaxLength(255), isStorable)
+
+/** A key to be issued. Enterprise keys name their own limits; the other plans have theirs. */
+export const NewKey = Schema.Struct({
+  name,
+  plan: Plan,
+  limits: Schema.optionalKey(Limits),
+  expiresAt: Schema.optionalKey(Instant)
+}).check(
+  Schema.makeFilter(({ limits, plan }) =>
+    plan === "enterprise"
+      ? limits !== undefined || { path: ["limits"], issue: "required on plan enterprise" }
+      : limits === undefined || { path: ["limits"], issue: `fixed on plan ${plan}: only enterprise has its own` }
+  )
+).annotate({ identifier: "NewKey" })
+export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
+
+/** A key as it is kept: everything but the secret. */
+export const ApiKey = Schema.Struct({
+  id: KeyId,
+  name,
+  plan: Plan,
+  limits: Limits,
+  createdAt: Instant,
+  expiresAt: Schema.NullOr(Instant),
+  revokedAt: Schema.NullOr(Instant),
+  lastUsedAt: Schema.NullOr(Instant)
+}).annotate({ identifier: "ApiKey" })
+export interface ApiKey extends Schema.Schema.Type<typeof ApiKey> {}
+
+/** A key with its secret, which is shown only in the answer that made it. */
+export const IssuedKey = Schema.Struct({
+  ...ApiKey.fields,
+  key: Schema.RedactedFromValue(Schema.String)
+}).annotate({ identifier: "IssuedKey" })
+export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
+
+const Window = Schema.Struct({ limit: Schema.Int, remaining: Schema.Int, resetAt: Instant })
+
+/** A key, and what it has left of its limits. */
+export const ApiKeyDetails = Schema.Struct({
+  ...ApiKey.fields,
+  usage: Schema.Struct({ minute: Window, day: Window })
+}).annotate({ identifier: "ApiKeyDetails" })
+
+const Rotation = Schema.Struct({
+  gracePeriodSeconds: Schema.optionalKey(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 })))
+}).annotate({ identifier: "Rotation" })
+
+const params = { id: KeyId }
+const notFound = Errors.response(Errors.NotFound)
+const conflict = Errors.response(Errors.Conflict)
+
+export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add(
+  HttpApiEndpoint.post("issueKey", "/keys", {
+    payload: NewKey,
+    success: IssuedKey.pipe(HttpApiSchema.status(201))
+  }),
+  HttpApiEndpoint.get("listKeys", "/keys", { success: Schema.Array(ApiKey) }),
+  HttpApiEndpoint.get("showKey", "/keys/:id", { params, success: ApiKeyDetails, error: notFound }),
+  HttpApiEndpoint.delete("revokeKey", "/keys/:id", { params, error: [notFound, conflict] }),
+  HttpApiEndpoint.post("rotateKey", "/keys/:id/rotate", {
+    params,
+    payload: [Rotation, Schema.Null],
+    success: IssuedKey,
+    error: [notFound, conflict]
+  })
+).annotateMerge(OpenApi.annotations({ description: "API keys." })) {}

@@ -1,0 +1,7 @@
+import { HttpApiMiddleware } from "effect/http-api"
+import * as Errors from "./Errors.ts"
+
+/** Answers 400 to what does not decode. */
+export class Validation extends HttpApiMiddleware.Service<Validation>()("petstore/api/Validation", {
+  error: Errors.response(Errors.InvalidRequest)
+}) {}

@@ -1,0 +1,33 @@
+import { Effect, Layer, Redacted } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { createHash, timingSafeEqual } from "node:crypto"
+import { AdminToken } from "../AdminToken.ts"
+import { AdminAuth } from "../api/AdminApi.ts"
+import { InvalidApiKey, MissingApiKey } from "../api/Errors.ts"
+import { planLimits } from "../api/Plans.ts"
+import { RateLimiter } from "../RateLimiter.ts"
+import { clientNetwork } from "./ClientAddress.ts"
+import { exceeded } from "./RateLimit.ts"
+
+/** Hashed, two tokens compare in a time that says nothing of either, not even of its length. */
+const digest = (token: Redacted.Redacted): Buffer => createHash("sha256").update(Redacted.value(token)).digest()
+
+export const layer = Layer.effect(
+  AdminAuth,
+  Effect.gen(function*() {
+    const limiter = yield* RateLimiter
+    const expected = digest(yield* AdminToken)
+    return AdminAuth.of({
+      adminToken: Effect.fnUntraced(function*(httpEffect, { credential }) {
+        if (timingSafeEqual(digest(credential), expected)) return yield* httpEffect
+        // Only failures are charged: an operator with the token is never held back by somebody who guesses.
+        const request = yield* HttpServerRequest.HttpServerRequest
+        const decision = yield* limiter.charge(`address:management:${clientNetwork(request)}`, planLimits.free)
+        if (!decision.admitted) return yield* exceeded(decision)
+        return yield* Redacted.value(credential) === ""
+          ? new MissingApiKey({ message: "Send the admin token as a bearer token: Authorization: Bearer adm_…" })
+          : new InvalidApiKey({ message: "The admin token is wrong." })
+      })
+    })
+  })
+)

@@ -1,0 +1,27 @@
+import { DateTime, Duration, Effect } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { AdminApi } from "../api/AdminApi.ts"
+import { ApiKeys } from "../ApiKeys.ts"
+import { RateLimiter, type Window } from "../RateLimiter.ts"
+
+const usageOf = ({ limit, remaining, resetAt }: Window) => ({ limit, remaining, resetAt: DateTime.makeUnsafe(resetAt) })
+
+export const layer = HttpApiBuilder.group(
+  AdminApi,
+  "keys",
+  Effect.fnUntraced(function*(handlers) {
+    const apiKeys = yield* ApiKeys
+    const limiter = yield* RateLimiter
+    return handlers.handleAll({
+      issueKey: ({ payload }) => apiKeys.issue(payload),
+      listKeys: () => apiKeys.list,
+      showKey: Effect.fnUntraced(function*({ params: { id } }) {
+        const key = yield* apiKeys.find(id)
+        const { windows: [minute, day] } = yield* limiter.peek(`key:${id}`, key.limits)
+        return { ...key, usage: { minute: usageOf(minute), day: usageOf(day) } }
+      }),
+      revokeKey: ({ params: { id } }) => apiKeys.revoke(id),
+      rotateKey: ({ params: { id }, payload }) => apiKeys.rotate(id, Duration.seconds(payload?.gracePeriodSeconds ?? 0))
+    })
+  })
+)

@@ -1,0 +1,57 @@
+/** The application on the management port: health, metrics and the operator's API. Apart from the API's in everything. */
+import { NodeHttpServer } from "@effect/platform-node"
+import { Config, Effect, Layer } from "effect"
+import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
+import { PrometheusMetrics } from "effect/observability"
+import { SqlClient } from "effect/sql"
+import { createServer } from "node:http"
+import { AdminApi } from "../api/AdminApi.ts"
+import * as AdminAuth from "./AdminAuth.ts"
+import * as Failure from "./Failure.ts"
+import * as Keys from "./Keys.ts"
+import { portConfig, routerConfig } from "./Server.ts"
+import * as Validation from "./Validation.ts"
+
+const admin = HttpApiBuilder.layer(AdminApi).pipe(
+  Layer.provide(Keys.layer),
+  Layer.provide([AdminAuth.layer, Validation.layer])
+)
+
+/** 200 as soon as the process answers at all. */
+const health = HttpRouter.add("GET", "/healthz", HttpServerResponse.jsonUnsafe({ status: "healthy" }))
+
+/** 200 while the service can serve: its database answers within a second. */
+const readiness = HttpRouter.use(Effect.fnUntraced(function*(router) {
+  const sql = yield* SqlClient.SqlClient
+  yield* router.add(
+    "GET",
+    "/readyz",
+    sql`SELECT 1`.pipe(
+      Effect.timeout("1 second"),
+      Effect.as(HttpServerResponse.jsonUnsafe({ status: "ready" })),
+      Effect.orDie
+    )
+  )
+}))
+
+const errors = HttpRouter.middleware(
+  (httpEffect) =>
+    Effect.map(Failure.answering(AdminApi)(httpEffect), HttpServerResponse.setHeader("cache-control", "no-store")),
+  { global: true }
+)
+
+/** Serves the operator on `MANAGEMENT_HOST` and `MANAGEMENT_PORT`. */
+export const layer = HttpRouter.serve(
+  Layer.mergeAll(admin, health, readiness, PrometheusMetrics.layerHttp({ prefix: "petstore" }), errors),
+  { disableLogger: true, disableListenLog: true, routerConfig }
+).pipe(
+  Layer.tap(() => HttpServer.addressFormattedWith((address) => Effect.logInfo(`Management on ${address}`))),
+  Layer.provide(
+    Layer.unwrap(Effect.gen(function*() {
+      const host = yield* Config.String("MANAGEMENT_HOST").pipe(Config.withDefault("127.0.0.1"))
+      const port = yield* portConfig("MANAGEMENT_PORT", 9090)
+      return NodeHttpServer.layer(createServer, { host, port, gracefulShutdownTimeout: "10 seconds" })
+    }))
+  )
+)
