@@ -25,7 +25,14 @@ const start = (env: Readonly<Record<string, string>>, knownKey?: string) =>
     Effect.promise(async () => {
       const startedAt = performance.now()
       const child = spawn("npm", ["start"], {
-        env: { PATH: process.env.PATH, HOST: "127.0.0.1", PORT: String(port), LOG_LEVEL: "warn", ...env },
+        env: {
+          PATH: process.env.PATH,
+          HOST: "127.0.0.1",
+          PORT: String(port),
+          MANAGEMENT_PORT: "0",
+          LOG_LEVEL: "warn",
+          ...env
+        },
         stdio: ["ignore", "pipe", "inherit"],
         detached: true
       })
@@ -33,7 +40,7 @@ const start = (env: Readonly<Record<string, string>>, knownKey?: string) =>
       child.stdout.on("data", (chunk: Buffer) => {
         stdout += chunk.toString()
       })
-      while (true) {
+      while (child.exitCode === null) {
         const key = knownKey ?? /psk_\w+/.exec(stdout)?.[0]
         const status = key === undefined ? undefined : await fetch(`http://127.0.0.1:${port}/v1/pets`, {
           headers: { authorization: `Bearer ${key}` }
@@ -41,6 +48,7 @@ const start = (env: Readonly<Record<string, string>>, knownKey?: string) =>
         if (key !== undefined && status === 200) return { child, key, milliseconds: performance.now() - startedAt }
         await new Promise((resolve) => setTimeout(resolve, 5))
       }
+      throw new Error("The service did not start.")
     }),
     ({ child }) =>
       Effect.promise(() =>

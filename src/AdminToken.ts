@@ -1,15 +1,9 @@
 /** The operator's token for the management port. */
-import { Config, Context, Data, Effect, Layer, Option, Redacted } from "effect"
-import { chmodSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
+import { Config, Context, Effect, Layer, Option, Redacted } from "effect"
+import { chmodSync, readFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as Secret from "./api-keys/Secret.ts"
-import * as Database from "./Database.ts"
-
-class AdminTokenUnusable
-  extends Data.TaggedError("AdminTokenUnusable")<{ readonly file: string; readonly cause: unknown }>
-{
-  override readonly message = `The admin token cannot be kept in "${this.file}": ${String(this.cause)}`
-}
+import { dataDirectory, DataDirectoryUnusable } from "./DataDirectory.ts"
 
 export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()("petstore/AdminToken") {
   /** `ADMIN_TOKEN`; without it, one that is made at the first start and kept in `DATA_DIR/admin-token`. */
@@ -18,12 +12,11 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
     Effect.gen(function*() {
       const configured = yield* Config.option(Config.Redacted("ADMIN_TOKEN"))
       if (Option.isSome(configured)) return configured.value
-      const directory = yield* Database.dataDirectory
+      const directory = yield* dataDirectory
       const file = join(directory, "admin-token")
       const made = `adm_${yield* Secret.randomText(32)}`
       return yield* Effect.try({
         try: () => {
-          mkdirSync(directory, { recursive: true })
           try {
             // Fails if it is there, so that of two processes that start at once both have the first one's.
             writeFileSync(file, `${made}\n`, { flag: "wx", mode: 0o600 })
@@ -32,7 +25,7 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
           }
           return Redacted.make(readFileSync(file, "utf8").trim())
         },
-        catch: (cause) => new AdminTokenUnusable({ file, cause })
+        catch: (cause) => new DataDirectoryUnusable({ directory, cause })
       })
     })
   )

@@ -53,8 +53,6 @@ const make = Effect.fnUntraced(function*(store: KeyStore) {
     return (yield* store.find(id)) ?? (yield* new NotFound({ message: `There is no key ${id}.` }))
   })
 
-  const revoked = (id: string) => new Conflict({ message: `Key ${id} is revoked.` })
-
   return ApiKeys.of({
     list: store.list,
     find,
@@ -100,9 +98,7 @@ const make = Effect.fnUntraced(function*(store: KeyStore) {
     revoke: Effect.fn("ApiKeys.revoke")(function*(id) {
       const ended = yield* store.revoke(id, yield* DateTime.now)
       yield* cache.forget(id)
-      if (ended) return
-      yield* find(id)
-      return yield* revoked(id)
+      return yield* ended ? Effect.void : Effect.andThen(find(id), revoked(id))
     }),
 
     verify: Effect.fnUntraced(function*(key) {
@@ -117,6 +113,8 @@ const make = Effect.fnUntraced(function*(store: KeyStore) {
     })
   })
 })
+
+const revoked = (id: string) => new Conflict({ message: `Key ${id} is revoked.` })
 
 const hasEnded = (at: DateTime.Utc | null, now: number): boolean => at !== null && at.epochMilliseconds <= now
 

@@ -2,6 +2,7 @@
 import { PgClient } from "@effect/sql-pg"
 import { Config, Effect, Layer, Option } from "effect"
 import { Migrator } from "effect/sql"
+import { dataDirectory } from "./DataDirectory.ts"
 import * as EmbeddedDatabase from "./EmbeddedDatabase.ts"
 import pets from "./migrations/0001_pets.ts"
 import apiKeys from "./migrations/0002_api_keys.ts"
@@ -21,9 +22,6 @@ const url = Config.option(Config.Redacted("DATABASE_URL"))
 
 /** Whether the database lives in this process. */
 export const isEmbedded = Config.map(url, Option.isNone)
-
-/** Where what belongs to this installation is kept: the embedded database and the admin token. */
-export const dataDirectory = Config.String("DATA_DIR").pipe(Config.withDefault("./data"))
 
 /** `DATABASE_URL` names a server (PostgreSQL 15 or later); without it, the database lives in `DATA_DIR`. */
 export const layer = Layer.unwrap(Effect.gen(function*() {

@@ -5,22 +5,15 @@
 import { PgClient } from "@effect/sql-pg"
 import { PGlite } from "@electric-sql/pglite"
 import { Data, Duration, Effect, Layer, Predicate } from "effect"
-import { mkdirSync } from "node:fs"
 import { join } from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { Duplex } from "node:stream"
 import { callbackify } from "node:util"
+import { DataDirectoryUnusable } from "./DataDirectory.ts"
 
 class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{ readonly directory: string }> {
   override readonly message =
     `Another process uses the data directory "${this.directory}". Stop it, or set DATA_DIR to another directory.`
-}
-
-class DataDirectoryUnusable extends Data.TaggedError("DataDirectoryUnusable")<{
-  readonly directory: string
-  readonly cause: unknown
-}> {
-  override readonly message = `The data directory "${this.directory}" cannot be used: ${String(this.cause)}`
 }
 
 const sqliteBusy = 5
@@ -33,7 +26,6 @@ const lock = (directory: string) =>
   Effect.acquireRelease(
     Effect.try({
       try: () => {
-        mkdirSync(directory, { recursive: true })
         const file = new DatabaseSync(join(directory, "lock"))
         file.exec("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE")
         return file
@@ -48,7 +40,10 @@ const lock = (directory: string) =>
 
 const open = (directory: string) =>
   Effect.acquireRelease(
-    Effect.promise(() => PGlite.create(join(directory, "pgdata"))),
+    Effect.tryPromise({
+      try: () => PGlite.create(join(directory, "pgdata")),
+      catch: (cause) => new DataDirectoryUnusable({ directory, cause })
+    }),
     (database) => Effect.promise(() => database.close())
   )
 
@@ -103,7 +98,7 @@ const session = (database: PGlite): Duplex => {
   })
 }
 
-/** The embedded database in `directory`, which is made if it is not there. */
+/** The embedded database in `directory`, which must be there. */
 export const layer = (directory: string) =>
   Layer.unwrap(Effect.gen(function*() {
     yield* lock(directory)

@@ -8,10 +8,11 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const apiKeys = yield* ApiKeys
   if (!(yield* Database.isEmbedded) || (yield* apiKeys.list).length > 0) return
   const { address } = yield* HttpServer.HttpServer
-  const port = address._tag === "UnixPathAddress" ? "" : `:${address.port}`
+  // All addresses of the machine are also its loopback.
+  const base = HttpServer.formatAddress(address).replace(/\/\/(0\.0\.0\.0|\[::\]):/, "//localhost:")
   const key = Redacted.value((yield* apiKeys.issue({ name: "first key", plan: "free" })).key)
   // On standard output, where no log goes: logs never hold a key.
   yield* Console.log(
-    `Your API key, shown only now: ${key}\n\n  curl -H "Authorization: Bearer ${key}" http://localhost${port}/v1/pets\n`
+    `Your API key, shown only now: ${key}\n\n  curl -H "Authorization: Bearer ${key}" ${base}/v1/pets\n`
   )
 }))

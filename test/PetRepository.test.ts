@@ -81,6 +81,16 @@ for (const database of databases) {
           )
         }))
 
+      it.effect("carries a value that takes many network packets", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          const name = "0123456789abcdef".repeat(65_536)
+          const { id } = yield* pets.create({ name, categoryId: 1n })
+          const found = yield* pets.find(id)
+          assert.strictEqual(Option.getOrThrow(found).name, name)
+          yield* Effect.flatMap(SqlClient.SqlClient, (sql) => sql`DELETE FROM pets WHERE id = ${id}`)
+        }))
+
       it.effect("reads a filtered list off an index", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient

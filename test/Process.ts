@@ -7,8 +7,10 @@ const main = fileURLToPath(new URL("../src/main.ts", import.meta.url))
 
 export interface Running {
   readonly process: ChildProcess
-  /** Where it listens, once it does. */
+  /** Where it listens. */
   readonly address: string
+  /** Where its operator is served. */
+  readonly management: string
   readonly stdout: () => string
   readonly stderr: () => string
   /** The exit code, or the signal that ended it. */
@@ -25,7 +27,7 @@ export const start = (env: Readonly<Record<string, string>>) =>
   Effect.acquireRelease(
     Effect.callback<Running, Exited>((resume) => {
       const child = spawn(process.execPath, [main], {
-        env: { PATH: process.env.PATH, HOST: "127.0.0.1", PORT: "0", ...env },
+        env: { PATH: process.env.PATH, HOST: "127.0.0.1", PORT: "0", MANAGEMENT_PORT: "0", ...env },
         stdio: ["ignore", "pipe", "pipe"]
       })
       let stdout = ""
@@ -39,8 +41,11 @@ export const start = (env: Readonly<Record<string, string>>) =>
       child.stderr.on("data", (chunk: Buffer) => {
         stderr += chunk.toString()
         const [, address] = /Listening on (http:\/\/[\w.:]+)/.exec(stderr) ?? []
-        if (address === undefined) return
-        resume(Effect.succeed({ process: child, address, stdout: () => stdout, stderr: () => stderr, exit }))
+        const [, management] = /Management on (http:\/\/[\w.:]+)/.exec(stderr) ?? []
+        if (address === undefined || management === undefined) return
+        resume(
+          Effect.succeed({ process: child, address, management, stdout: () => stdout, stderr: () => stderr, exit })
+        )
       })
       void exit.then((code) => resume(Effect.fail(new Exited({ code, stderr }))))
     }),

@@ -24,14 +24,14 @@ export interface KeyStore {
   changesSince(mark: bigint): Effect.Effect<{ readonly ids: ReadonlyArray<string>; readonly mark: bigint }>
 }
 
+const bytes = (hash: string) => Buffer.from(hash, "hex")
+
 export const sqlStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const columns = sql.literal(
     `k.id, k.name, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay", k.created_at AS "createdAt",
      k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt", k.last_used_at AS "lastUsedAt"`
   )
-  const bytes = (hash: string) => Buffer.from(hash, "hex")
-
   const store: KeyStore = {
     insert: (key, hash) =>
       sql.withTransaction(Effect.gen(function*() {

@@ -51,7 +51,7 @@ export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 const Window = Schema.Struct({ limit: Schema.Int, remaining: Schema.Int, resetAt: Instant })
 
 /** A key, and what it has left of its limits. */
-export const ApiKeyDetails = Schema.Struct({
+const ApiKeyDetails = Schema.Struct({
   ...ApiKey.fields,
   usage: Schema.Struct({ minute: Window, day: Window })
 }).annotate({ identifier: "ApiKeyDetails" })

@@ -22,12 +22,18 @@ const durations = Metric.histogram("http_server_request_duration_seconds", {
   boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
 })
 
-const answering = Failure.answering(PetstoreApi)
+const answering = Failure.answering(PetstoreApi, ["/openapi.json"])
 
 export const layer = HttpRouter.middleware(
   Effect.gen(function*() {
     const limiter = yield* RateLimiter
     const random = yield* SecureRandom.SecureRandom
+
+    /** Who sent a request without a valid key: charged, unless it could not be served for a fault of ours. */
+    const chargeAddress = (request: HttpServerRequest.HttpServerRequest, status: number) => {
+      const caller = `address:${clientNetwork(request)}` as const
+      return status < 500 ? limiter.charge(caller, planLimits.free) : limiter.peek(caller, planLimits.free)
+    }
 
     return Effect.fnUntraced(function*(httpEffect) {
       const request = yield* HttpServerRequest.HttpServerRequest
@@ -37,36 +43,41 @@ export const layer = HttpRouter.middleware(
       let response = yield* answering(httpEffect).pipe(
         Effect.provideService(CurrentExchange, exchange),
         Effect.provideService(HttpIncomingMessage.MaxBodySize, maxBodySize),
-        Effect.annotateLogs({ requestId: exchange.requestId })
+        Effect.annotateLogs({ requestId: exchange.requestId }),
+        Effect.onInterrupt(() => report(request, exchange, clientClosedRequest, startedAt))
       )
 
       let decision = exchange.decision
       if (decision === undefined) {
-        // Not charged to a key: to whoever sent it, which is also the brake on guessing keys.
-        decision = yield* limiter.charge(`address:${clientNetwork(request)}`, planLimits.free)
-        if (!decision.admitted) response = Failure.answer(RateLimit.exceeded(decision))
+        // This is also the brake on guessing keys.
+        decision = yield* chargeAddress(request, response.status)
+        if (!decision.admitted && response.status < 500) response = Failure.answer(RateLimit.exceeded(decision))
       }
       response = HttpServerResponse.setHeaders(response, {
         ...RateLimit.headers(decision),
         "x-request-id": exchange.requestId
       })
-
-      const durationMs = Number((yield* Clock.currentTimeNanos) - startedAt) / 1e6
-      const route = exchange.route ?? "none"
-      yield* Metric.update(
-        Metric.withAttributes(durations, { method: request.method, route, status: String(response.status) }),
-        durationMs / 1000
-      )
-      yield* Effect.logInfo("request").pipe(Effect.annotateLogs({
-        method: request.method,
-        route,
-        status: response.status,
-        durationMs,
-        keyId: exchange.keyId ?? "none",
-        requestId: exchange.requestId
-      }))
+      yield* report(request, exchange, response.status, startedAt)
       return response
     })
   }),
   { global: true }
 )
+
+/** What the log says of a request whose caller went away before the answer (nginx's code for it). */
+const clientClosedRequest = 499
+
+const report = Effect.fnUntraced(function*(
+  request: HttpServerRequest.HttpServerRequest,
+  { keyId = "none", requestId, route = "none" }: Exchange,
+  status: number,
+  startedAt: bigint
+) {
+  const durationMs = Number((yield* Clock.currentTimeNanos) - startedAt) / 1e6
+  const { method } = request
+  yield* Metric.update(
+    Metric.withAttributes(durations, { method, route, status: String(status) }),
+    durationMs / 1000
+  )
+  yield* Effect.annotateLogs(Effect.logInfo("request"), { method, route, status, durationMs, keyId, requestId })
+})

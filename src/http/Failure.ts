@@ -1,5 +1,5 @@
 /** Failures as answers: the Error body for whatever went wrong, with none of the inside in it (SPEC §7). */
-import { Cause, Effect } from "effect"
+import { Cause, Effect, Predicate } from "effect"
 import { HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApi, type HttpApiGroup } from "effect/http-api"
 import { SqlError } from "effect/sql"
@@ -12,11 +12,12 @@ export const answer = (
 ): HttpServerResponse.HttpServerResponse =>
   HttpServerResponse.jsonUnsafe({ code, message, status }, { status, headers })
 
-/** Answers for whatever the routes of `api` fail with, and with what HTTP asks of such an answer. */
+/** Answers for whatever the routes of `api` and the `pages` beside it fail with, as HTTP asks of such an answer. */
 export const answering = <Id extends string, Groups extends HttpApiGroup.Constraint>(
-  api: HttpApi.HttpApi<Id, Groups>
+  api: HttpApi.HttpApi<Id, Groups>,
+  pages: ReadonlyArray<string>
 ) => {
-  const allowedMethods = methodsOf(api)
+  const allowedMethods = methodsOf(api, pages)
 
   const toAnswer = (
     failure: unknown,
@@ -27,8 +28,10 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
     switch (failure.reason._tag) {
       case "RouteNotFound": {
         const allow = allowedMethods(request.url)
-        return allow.length === 0
-          ? answer(new Errors.NotFound({ message: "There is nothing at this path." }))
+        if (allow.length === 0) return answer(new Errors.NotFound({ message: "There is nothing at this path." }))
+        return allow.includes(request.method)
+          // The router knows no path whose percent-encoding is broken.
+          ? answer(new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
           : answer(new Errors.MethodNotAllowed({ message: `${request.method} is not allowed here.` }), {
             allow: allow.join(", ")
           })
@@ -73,13 +76,24 @@ const unavailable = new Errors.ServiceUnavailable({
 /** Whether it was the database that did not answer, so that the same request may succeed soon. */
 const isUnavailable = (failure: unknown): boolean =>
   Cause.isTimeoutError(failure) ||
-  (SqlError.isSqlError(failure) && (failure.reason.isRetryable || unreachable.has(failure.reason._tag)))
+  (SqlError.isSqlError(failure) &&
+    (failure.reason.isRetryable || unreachable.has(failure.reason._tag) || causes(failure).some(isOutage)))
 
 const unreachable = new Set(["ConnectionError", "AuthenticationError", "AuthorizationError"])
 
+const causes = (error: unknown): ReadonlyArray<unknown> =>
+  Predicate.hasProperty(error, "cause") ? [error.cause, ...causes(error.cause)] : []
+
+/** SQLSTATEs of a server that is there but does not serve: out of resources, stopping, starting, gone, read-only. */
+const isOutage = (error: unknown): boolean =>
+  Predicate.hasProperty(error, "code") && /^(53|57P|58|55000|3D000|25006)/.test(String(error.code))
+
 /** The methods that the path of a URL has operations for (RFC 9110 §10.2.1); none if there is no such path. */
-const methodsOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(api: HttpApi.HttpApi<Id, Groups>) => {
-  const operations: Array<{ readonly method: string; readonly path: RegExp }> = []
+const methodsOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(
+  api: HttpApi.HttpApi<Id, Groups>,
+  pages: ReadonlyArray<string>
+) => {
+  const operations = pages.map((path) => ({ method: "GET", path: new RegExp(`^${path}$`) }))
   HttpApi.reflect(api, {
     onGroup() {},
     onEndpoint({ endpoint }) {

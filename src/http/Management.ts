@@ -35,9 +35,10 @@ const readiness = HttpRouter.use(Effect.fnUntraced(function*(router) {
   )
 }))
 
+const answering = Failure.answering(AdminApi, ["/healthz", "/readyz", "/metrics"])
+
 const errors = HttpRouter.middleware(
-  (httpEffect) =>
-    Effect.map(Failure.answering(AdminApi)(httpEffect), HttpServerResponse.setHeader("cache-control", "no-store")),
+  (httpEffect) => Effect.map(answering(httpEffect), HttpServerResponse.setHeader("cache-control", "no-store")),
   { global: true }
 )
 

@@ -205,6 +205,8 @@ for (const store of stores) {
             isError(yield* call(path), 404, "not_found")
             isError(yield* call(path, { key }), 404, "not_found")
           }
+          isError(yield* call("/v1/pets/%zz", { key }), 400, "invalid_request")
+          assert.strictEqual((yield* call("/openapi.json", { method: "PUT" })).headers.get("allow"), "GET, HEAD")
           for (const method of ["PUT", "DELETE", "PATCH"]) {
             const answer = yield* call("/v1/pets", { key, method })
             isError(answer, 405, "method_not_allowed")
