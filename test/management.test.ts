@@ -1,0 +1,164 @@
+/** The management port, called as an operator calls it, and what a key's end means in other processes. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { readFileSync, statSync } from "node:fs"
+import { join } from "node:path"
+import { temporaryDatabaseUrl, temporaryDirectory } from "./Harness.ts"
+import { start } from "./Process.ts"
+
+const ADMIN_TOKEN = "adm_test"
+
+const send = (url: string, token: string, options: RequestInit = {}) =>
+  Effect.promise(async () => {
+    const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" }
+    const response = await fetch(url, { ...options, headers })
+    const text = await response.text()
+    return { status: response.status, text, body: text === "" ? undefined : JSON.parse(text) }
+  })
+
+const post = (body: unknown): RequestInit => ({ method: "POST", body: JSON.stringify(body) })
+
+const isError = (answer: { readonly status: number; readonly body: unknown }, status: number, code: string): void => {
+  assert.strictEqual(answer.status, status)
+  assert.containsSubset(answer.body, { status, code })
+  assert.hasAllKeys(answer.body, ["code", "message", "status"])
+}
+
+describe("The management port", () => {
+  it.live("issues, lists, shows, rotates and revokes keys, and refuses what makes no sense", () =>
+    Effect.gen(function*() {
+      const { address, management, stderr, stdout } = yield* start({ DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })
+      const admin = (path: string, options?: RequestInit) => send(`${management}/admin${path}`, ADMIN_TOKEN, options)
+      const list = (key: string) => Effect.map(send(`${address}/v1/pets`, key), ({ status }) => status)
+
+      const issued = yield* admin("/keys", post({ name: "acme", plan: "pro" }))
+      assert.strictEqual(issued.status, 201)
+      const { id, key, ...rest } = issued.body
+      assert.containsSubset(rest, { name: "acme", plan: "pro", limits: { perMinute: 300, perDay: 10_000 } })
+      assert.strictEqual(yield* list(key), 200)
+      const own = { perMinute: 5, perDay: 7 }
+      const enterprise = yield* admin("/keys", post({ name: "big", plan: "enterprise", limits: own }))
+      assert.deepStrictEqual(enterprise.body.limits, own)
+
+      const all = yield* admin("/keys")
+      assert.deepStrictEqual(all.body.map(({ name }: { name: string }) => name), ["first key", "acme", "big"])
+      assert.notInclude(all.text, "psk_")
+      const shown = yield* admin(`/keys/${id}`)
+      assert.containsSubset(shown.body, { id, usage: { minute: { limit: 300, remaining: 299 } } })
+      assert.notInclude(shown.text, "psk_")
+
+      const graced = yield* admin(`/keys/${id}/rotate`, post({ gracePeriodSeconds: 60 }))
+      assert.deepStrictEqual([yield* list(key), yield* list(graced.body.key)], [200, 200])
+      const rotated = yield* admin(`/keys/${id}/rotate`, { method: "POST" })
+      assert.deepStrictEqual([yield* list(key), yield* list(graced.body.key), yield* list(rotated.body.key)], [
+        401,
+        401,
+        200
+      ])
+      const revoked = yield* admin(`/keys/${id}`, { method: "DELETE" })
+      assert.deepStrictEqual([revoked.status, revoked.text], [204, ""])
+      assert.strictEqual(yield* list(rotated.body.key), 401)
+
+      isError(yield* admin(`/keys/${id}`, { method: "DELETE" }), 409, "conflict")
+      isError(yield* admin(`/keys/${id}/rotate`, { method: "POST" }), 409, "conflict")
+      for (const [path, method] of [["", "GET"], ["", "DELETE"], ["/rotate", "POST"]]) {
+        isError(yield* admin(`/keys/key_none${path}`, { method: method ?? "" }), 404, "not_found")
+      }
+      const free = { name: "a", plan: "free" }
+      const invalid: ReadonlyArray<readonly [unknown, string]> = [
+        [{}, "body.name"],
+        [{ ...free, plan: "gold" }, "body.plan: expected free, pro, business or enterprise"],
+        [{ ...free, plan: "enterprise" }, "body.limits: required"],
+        [{ ...free, limits: own }, "body.limits: fixed on plan free"],
+        [{ ...free, plan: "enterprise", limits: { perMinute: 0, perDay: 1.5 } }, "body.limits.perMinute"],
+        [{ ...free, expiresAt: "2020-01-01T00:00:00Z" }, "body.expiresAt"],
+        [{ ...free, expiresAt: "tomorrow" }, "body.expiresAt"],
+        [{ ...free, name: "" }, "body.name"],
+        [{ ...free, name: "x".repeat(10_000) }, "body.name"],
+        [{ ...free, name: "\0" }, "body.name"]
+      ]
+      for (const [body, message] of invalid) {
+        const answer = yield* admin("/keys", post(body))
+        isError(answer, 400, "invalid_request")
+        assert.include(answer.body.message, message)
+      }
+      isError(yield* admin(`/keys/${id}/rotate`, post({ gracePeriodSeconds: -1 })), 400, "invalid_request")
+      isError(yield* admin("/keys", { method: "PUT" }), 405, "method_not_allowed")
+
+      for (const secret of [key, graced.body.key, rotated.body.key, ADMIN_TOKEN]) {
+        assert.notInclude(stderr() + stdout(), secret)
+      }
+    }))
+
+  it.live("is closed without its token, slow to guess, and an application of its own", () =>
+    Effect.gen(function*() {
+      const DATA_DIR = yield* temporaryDirectory
+      const { address, management } = yield* start({ DATA_DIR })
+      const file = join(DATA_DIR, "admin-token")
+      assert.strictEqual(statSync(file).mode & 0o777, 0o600)
+      const token = readFileSync(file, "utf8").trim()
+      assert.strictEqual((yield* send(`${management}/admin/keys`, token)).status, 200)
+
+      for (const path of ["/admin/keys", "/healthz", "/readyz", "/metrics"]) {
+        isError(yield* send(address + path, token), 404, "not_found")
+      }
+      isError(yield* send(`${management}/v1/pets`, token), 404, "not_found")
+      for (const path of ["/healthz", "/readyz"]) assert.strictEqual((yield* send(management + path, "")).status, 200)
+
+      isError(yield* send(`${management}/admin/keys`, ""), 401, "missing_api_key")
+      for (let i = 0; i < 59; i++) isError(yield* send(`${management}/admin/keys`, `adm_${i}`), 401, "invalid_api_key")
+      isError(yield* send(`${management}/admin/keys`, "adm_x"), 429, "rate_limit_exceeded")
+      assert.strictEqual((yield* send(`${management}/admin/keys`, token)).status, 200)
+    }))
+
+  it.live("counts requests by route and status for Prometheus", () =>
+    Effect.gen(function*() {
+      const { address, management } = yield* start({ DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })
+      for (let i = 0; i < 3; i++) yield* send(`${address}/v1/pets/${i}`, "none")
+      const metrics = yield* Effect.promise(() => fetch(`${management}/metrics`).then((response) => response.text()))
+      assert.include(
+        metrics,
+        `petstore_http_server_request_duration_seconds_count{method="GET",route="/v1/pets/:petId",status="401"} 3`
+      )
+    }))
+})
+
+describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Two processes on one PostgreSQL", () => {
+  it.live("refuse within a second what the other revoked, under load, and fail no other request", () =>
+    Effect.gen(function*() {
+      const env = { DATABASE_URL: yield* temporaryDatabaseUrl, DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN }
+      const [one, two] = yield* Effect.all([start(env), start(env)])
+      const limits = { perMinute: 1_000_000, perDay: 1_000_000 }
+      const issue = send(`${one.management}/admin/keys`, ADMIN_TOKEN, post({ name: "a", plan: "enterprise", limits }))
+      const { body: kept } = yield* issue
+
+      const finished = new AbortController()
+      const others = new Map<number, number>()
+      const load = Effect.gen(function*() {
+        while (!finished.signal.aborted) {
+          const { status } = yield* send(`${two.address}/v1/pets`, kept.key)
+          others.set(status, (others.get(status) ?? 0) + 1)
+        }
+      })
+      const revocations = Effect.gen(function*() {
+        for (let round = 0; round < 5; round++) {
+          const { body: revoked } = yield* issue
+          assert.strictEqual((yield* send(`${two.address}/v1/pets`, revoked.key)).status, 200)
+          yield* send(`${one.management}/admin/keys/${revoked.id}`, ADMIN_TOKEN, { method: "DELETE" })
+          const revokedAt = performance.now()
+          let status = 200
+          while (status === 200) {
+            const askedAt = performance.now()
+            status = (yield* send(`${two.address}/v1/pets`, revoked.key)).status
+            if (status === 200) assert.isBelow(askedAt - revokedAt, 1000)
+          }
+          assert.strictEqual(status, 401)
+          assert.strictEqual((yield* send(`${two.address}/v1/pets`, revoked.key)).status, 401)
+        }
+        finished.abort()
+      })
+      yield* Effect.all([revocations, ...Array.from({ length: 8 }, () => load)], { concurrency: "unbounded" })
+      assert.deepStrictEqual([...others.keys()], [200])
+      assert.isAbove(others.get(200) ?? 0, 500)
+    }))
+})
