@@ -3,7 +3,8 @@ import { Effect } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { planLimits } from "../src/api/Plans.ts"
-import { type Counts, decide, RateLimiter, tightest } from "../src/RateLimiter.ts"
+import { decide, type State, tightest } from "../src/rate-limit/Rule.ts"
+import { RateLimiter } from "../src/RateLimiter.ts"
 
 /** The rule again, told by the whole history of admitted requests instead of by counts. */
 const model = (limits: { readonly perMinute: number; readonly perDay: number }) => {
@@ -31,7 +32,7 @@ const model = (limits: { readonly perMinute: number; readonly perDay: number }) 
   }
 }
 
-const limits = fc.record({ perMinute: fc.integer({ min: 1, max: 5 }), perDay: fc.integer({ min: 1, max: 12 }) })
+const limitsOf = fc.record({ perMinute: fc.integer({ min: 1, max: 5 }), perDay: fc.integer({ min: 1, max: 12 }) })
 const pauses = fc.array(
   fc.oneof(fc.constant(0), fc.integer({ min: 1, max: 59_999 }), fc.constantFrom(60_000, 86_399_999, 86_400_000)),
   { maxLength: 60 }
@@ -39,14 +40,14 @@ const pauses = fc.array(
 
 describe("The rule of the limits", () => {
   it("decides as the model does, for any limits and any times", () => {
-    fc.assert(fc.property(limits, pauses, fc.integer({ min: 0, max: 2_000_000_000_000 }), (limits, pauses, start) => {
+    fc.assert(fc.property(limitsOf, pauses, fc.integer({ min: 0, max: 2_000_000_000_000 }), (limits, pauses, start) => {
       const expected = model(limits)
-      let counts: Counts | undefined
+      let state: State = {}
       let now = start
       for (const pause of pauses) {
         now += pause
-        const { decision, next } = decide(counts, limits, now)
-        counts = next
+        const { decision, next } = decide(state, limits, now, false)
+        state = next
         const { admitted, left } = expected(now)
         assert.strictEqual(decision.admitted, admitted)
         assert.deepStrictEqual(decision.windows.map(({ remaining, resetAt }) => ({ remaining, resetAt })), left)
@@ -55,19 +56,19 @@ describe("The rule of the limits", () => {
   })
 
   it("tells true: after an answer with Remaining r exactly r more requests pass before that window's reset", () => {
-    fc.assert(fc.property(limits, fc.integer({ min: 1, max: 20 }), (limits, before) => {
-      let counts: Counts | undefined
-      let shown = tightest(decide(undefined, limits, 0).decision)
+    fc.assert(fc.property(limitsOf, fc.integer({ min: 1, max: 20 }), (limits, before) => {
+      let state: State = {}
+      let shown = tightest(decide({}, limits, 0, false).decision)
       for (let i = 0; i < before; i++) {
-        const { decision, next } = decide(counts, limits, 0)
-        counts = next
+        const { decision, next } = decide(state, limits, 0, false)
+        state = next
         shown = tightest(decision)
       }
       let passed = 0
       while (true) {
-        const { decision, next } = decide(counts, limits, 0)
+        const { decision, next } = decide(state, limits, 0, false)
         if (!decision.admitted) break
-        counts = next
+        state = next
         passed++
       }
       assert.strictEqual(passed, shown.remaining)
@@ -78,6 +79,7 @@ describe("The rule of the limits", () => {
     const of = (minute: readonly [number, number], day: readonly [number, number]) =>
       tightest({
         admitted: true,
+        banned: false,
         decidedAt: 0,
         windows: [
           { name: "minute", limit: 9, seconds: 60, remaining: minute[0], resetAt: minute[1] },
@@ -90,6 +92,70 @@ describe("The rule of the limits", () => {
     assert.strictEqual(of([3, 10], [0, 99]), "day")
     assert.strictEqual(of([0, 10], [0, 99]), "day")
     assert.strictEqual(of([0, 99], [0, 10]), "minute")
+  })
+})
+
+describe("The rule of bans", () => {
+  const limits = { perMinute: 3, perDay: 1_000 }
+  const minute = 60_000
+  const hour = 60 * minute
+
+  /** A caller that sends `requests` at each of `times`: whether it is banned after each, and until when. */
+  const bansOf = (times: ReadonlyArray<number>, requests: number): ReadonlyArray<number | undefined> => {
+    let state: State = {}
+    return times.map((now) => {
+      for (let i = 0; i < requests; i++) state = decide(state, limits, now, true).next
+      return state.ban && now < state.ban.until ? state.ban.until - now : undefined
+    })
+  }
+
+  it("bans who collects as many refusals in a minute as requests are allowed, and nobody for fewer", () => {
+    assert.deepStrictEqual(bansOf([0], 5), [undefined])
+    assert.deepStrictEqual(bansOf([0], 6), [minute])
+    assert.deepStrictEqual(bansOf([0, minute, 2 * minute], 5), [undefined, undefined, undefined])
+  })
+
+  it("doubles with each further ban up to an hour, and forgets after an hour without one", () => {
+    let now = 0
+    const lengths: Array<number | undefined> = []
+    let state: State = {}
+    for (let i = 0; i < 9; i++) {
+      for (let j = 0; j < 6; j++) state = decide(state, limits, now, true).next
+      lengths.push(state.ban?.seconds)
+      now = state.ban?.until ?? now
+    }
+    assert.deepStrictEqual(lengths, [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600])
+    const [again] = bansOf([0], 6)
+    for (let j = 0; j < 6; j++) state = decide(state, limits, now + hour, true).next
+    assert.strictEqual(state.ban?.seconds, (again ?? 0) / 1000)
+  })
+
+  it("shows nothing remaining until the ban's end, charges nothing meanwhile, and admits from then on", () => {
+    let state: State = {}
+    for (let i = 0; i < 6; i++) state = decide(state, limits, 1000, true).next
+    const banned = state
+    const { decision, next } = decide(banned, limits, 1000 + minute - 1, true)
+    assert.isTrue(decision.banned && !decision.admitted)
+    assert.deepStrictEqual(decision.windows.map(({ remaining, resetAt }) => [remaining, resetAt]), [
+      [0, 1000 + minute],
+      [0, 1000 + minute]
+    ])
+    assert.deepStrictEqual(next, banned)
+    assert.isTrue(decide(banned, limits, 1000 + minute, true).decision.admitted)
+  })
+
+  it("never bans a client that waits as long as Retry-After says", () => {
+    const pauses = fc.array(fc.integer({ min: 0, max: 70_000 }), { maxLength: 200 })
+    fc.assert(fc.property(limitsOf, pauses, (limits, pauses) => {
+      let state: State = {}
+      let now = 0
+      for (let i = 0; i < 200; i++) {
+        const { decision, next } = decide(state, limits, now, true)
+        state = next
+        assert.isFalse(decision.banned)
+        now = decision.admitted ? now + (pauses[i] ?? 0) : tightest(decision).resetAt
+      }
+    }))
   })
 })
 
@@ -114,6 +180,20 @@ layer(RateLimiter.layerMemory)("RateLimiter in memory", (it) => {
         assert.isTrue((yield* charge).admitted)
       }))
   }
+
+  it.effect("bans keys but no addresses, until the ban ends or is lifted", () =>
+    Effect.gen(function*() {
+      const limiter = yield* RateLimiter
+      const limits = { perMinute: 2, perDay: 100 }
+      for (const caller of ["key:eager", "address:eager"] as const) {
+        for (let i = 0; i < 5; i++) yield* limiter.charge(caller, limits)
+        assert.strictEqual((yield* limiter.peek(caller, limits)).banned, caller === "key:eager")
+      }
+      yield* limiter.unban("key:eager")
+      assert.isFalse((yield* limiter.peek("key:eager", limits)).banned)
+      yield* TestClock.adjust("1 minute")
+      assert.isTrue((yield* limiter.charge("key:eager", limits)).admitted)
+    }))
 
   it.effect("counts each caller apart", () =>
     Effect.gen(function*() {

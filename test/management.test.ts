@@ -13,7 +13,12 @@ const send = (url: string, token: string, options: RequestInit = {}) =>
     const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" }
     const response = await fetch(url, { ...options, headers })
     const text = await response.text()
-    return { status: response.status, text, body: text === "" ? undefined : JSON.parse(text) }
+    return {
+      status: response.status,
+      headers: response.headers,
+      text,
+      body: text === "" ? undefined : JSON.parse(text)
+    }
   })
 
 const post = (body: unknown): RequestInit => ({ method: "POST", body: JSON.stringify(body) })
@@ -88,6 +93,32 @@ describe("The management port", () => {
       for (const secret of [key, graced.body.key, rotated.body.key, ADMIN_TOKEN]) {
         assert.notInclude(stderr() + stdout(), secret)
       }
+    }))
+
+  it.live("shows the ban of a key that goes on after 429, and lifts it", () =>
+    Effect.gen(function*() {
+      const { address, management } = yield* start({ DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })
+      const admin = (path: string, options?: RequestInit) => send(`${management}/admin${path}`, ADMIN_TOKEN, options)
+      const limits = { perMinute: 4, perDay: 100 }
+      const { body: { id, key } } = yield* admin("/keys", post({ name: "eager", plan: "enterprise", limits }))
+      const list = send(`${address}/v1/pets`, key)
+      const codes = []
+      for (let i = 0; i < 9; i++) codes.push((yield* list).body.code ?? "none")
+      assert.deepStrictEqual(codes, [
+        ...Array.from({ length: 4 }, () => "none"),
+        ...Array.from({ length: 3 }, () => "rate_limit_exceeded"),
+        ...Array.from({ length: 2 }, () => "api_key_banned")
+      ])
+      const { headers } = yield* list
+      const end = Math.ceil(Date.parse((yield* admin(`/keys/${id}`)).body.ban.until) / 1000)
+      assert.strictEqual(headers.get("x-ratelimit-remaining"), "0")
+      assert.strictEqual(Number(headers.get("x-ratelimit-reset")), end)
+      assert.closeTo(Number(headers.get("retry-after")), end - Date.now() / 1000, 2)
+
+      assert.strictEqual((yield* admin(`/keys/${id}/ban`, { method: "DELETE" })).status, 204)
+      assert.isNull((yield* admin(`/keys/${id}`)).body.ban)
+      isError(yield* list, 429, "rate_limit_exceeded")
+      isError(yield* admin("/keys/key_none/ban", { method: "DELETE" }), 404, "not_found")
     }))
 
   it.live("is closed without its token, slow to guess, and an application of its own", () =>

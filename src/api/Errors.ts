@@ -90,6 +90,13 @@ export class RateLimitExceeded
   readonly _tag = "RateLimitExceeded"
 }
 
+/** Too many requests came after a 429 (SPEC §5.4, §8). `Retry-After` says when the ban ends. */
+export class ApiKeyBanned extends Schema.Error<ApiKeyBanned>("ApiKeyBanned")(fields("api_key_banned", 429), {
+  description: "The API key is banned for a while."
+}) {
+  readonly _tag = "ApiKeyBanned"
+}
+
 /** A fault of the service. The message says nothing of its inside. */
 export class InternalError extends Schema.Error<InternalError>("InternalError")(fields("internal_error", 500)) {
   readonly _tag = "InternalError"
@@ -113,6 +120,7 @@ export type ApiError =
   | PayloadTooLarge
   | UnsupportedMediaType
   | RateLimitExceeded
+  | ApiKeyBanned
   | InternalError
   | ServiceUnavailable
 

@@ -50,10 +50,11 @@ export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
 const Window = Schema.Struct({ limit: Schema.Int, remaining: Schema.Int, resetAt: Instant })
 
-/** A key, and what it has left of its limits. */
-const ApiKeyDetails = Schema.Struct({
+/** A key, what it has left of its limits, and whether it is banned. */
+export const ApiKeyDetails = Schema.Struct({
   ...ApiKey.fields,
-  usage: Schema.Struct({ minute: Window, day: Window })
+  usage: Schema.Struct({ minute: Window, day: Window }),
+  ban: Schema.NullOr(Schema.Struct({ until: Instant }))
 }).annotate({ identifier: "ApiKeyDetails" })
 
 const Rotation = Schema.Struct({
@@ -77,5 +78,6 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     payload: [Rotation, Schema.Null],
     success: IssuedKey,
     error: [notFound, conflict]
-  })
+  }),
+  HttpApiEndpoint.delete("unbanKey", "/keys/:id/ban", { params, error: notFound })
 ).annotateMerge(OpenApi.annotations({ description: "API keys." })) {}

@@ -3,7 +3,7 @@
  * headers of the answer and for the log line.
  */
 import { Context } from "effect"
-import type { Decision } from "../RateLimiter.ts"
+import type { Decision } from "../rate-limit/Rule.ts"
 
 export class Exchange {
   readonly requestId: string

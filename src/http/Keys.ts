@@ -2,7 +2,8 @@ import { DateTime, Duration, Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { AdminApi } from "../api/AdminApi.ts"
 import { ApiKeys } from "../ApiKeys.ts"
-import { RateLimiter, type Window } from "../RateLimiter.ts"
+import type { Window } from "../rate-limit/Rule.ts"
+import { RateLimiter } from "../RateLimiter.ts"
 
 const usageOf = ({ limit, remaining, resetAt }: Window) => ({ limit, remaining, resetAt: DateTime.makeUnsafe(resetAt) })
 
@@ -17,9 +18,14 @@ export const layer = HttpApiBuilder.group(
       listKeys: () => apiKeys.list,
       showKey: Effect.fnUntraced(function*({ params: { id } }) {
         const key = yield* apiKeys.find(id)
-        const { windows: [minute, day] } = yield* limiter.peek(`key:${id}`, key.limits)
-        return { ...key, usage: { minute: usageOf(minute), day: usageOf(day) } }
+        const { banned, windows: [minute, day] } = yield* limiter.peek(`key:${id}`, key.limits)
+        return {
+          ...key,
+          usage: { minute: usageOf(minute), day: usageOf(day) },
+          ban: banned ? { until: DateTime.makeUnsafe(minute.resetAt) } : null
+        }
       }),
+      unbanKey: ({ params: { id } }) => Effect.andThen(apiKeys.find(id), limiter.unban(`key:${id}`)),
       revokeKey: ({ params: { id } }) => apiKeys.revoke(id),
       rotateKey: ({ params: { id }, payload }) => apiKeys.rotate(id, Duration.seconds(payload?.gracePeriodSeconds ?? 0))
     })

@@ -1,9 +1,10 @@
 /** The rate limits over HTTP: the middleware that charges keys, and the headers that every answer carries (SPEC §8). */
 import { Effect, Layer } from "effect"
 import { CurrentKey } from "../api/Auth.ts"
-import { RateLimitExceeded } from "../api/Errors.ts"
+import { ApiKeyBanned, RateLimitExceeded } from "../api/Errors.ts"
 import { RateLimit } from "../api/RateLimit.ts"
-import { type Decision, RateLimiter, tightest, type Window } from "../RateLimiter.ts"
+import { type Decision, tightest, type Window } from "../rate-limit/Rule.ts"
+import { RateLimiter } from "../RateLimiter.ts"
 import { CurrentExchange } from "./Exchange.ts"
 
 export const layer = Layer.effect(
@@ -15,6 +16,7 @@ export const layer = Layer.effect(
       const key = yield* CurrentKey
       const decision = yield* limiter.charge(`key:${key.id}`, key.limits)
       exchange.decision = decision
+      if (decision.banned) return yield* banned(decision)
       return decision.admitted ? yield* httpEffect : yield* exceeded(decision)
     }))
   })
@@ -28,7 +30,12 @@ export const exceeded = (decision: Decision): RateLimitExceeded => {
   })
 }
 
-/** Whole seconds until the window that refused the request ends, at least one (RFC 9110 §10.2.3). */
+const banned = (decision: Decision): ApiKeyBanned =>
+  new ApiKeyBanned({
+    message: `The API key is banned for requests after a 429. Retry in ${retryAfter(decision)} seconds.`
+  })
+
+/** Whole seconds until the window that refused the request, or the ban, ends, at least one (RFC 9110 §10.2.3). */
 const retryAfter = (decision: Decision): number => Math.max(1, secondsUntilReset(tightest(decision), decision))
 
 const secondsUntilReset = (window: Window, { decidedAt }: Decision): number =>

@@ -1,0 +1,213 @@
+#!/usr/bin/env node
+/** The `petstore` command: an operator's way to the management port of a running service. */
+import { NodeRuntime, NodeServices } from "@effect/platform-node"
+import {
+  Cause,
+  Config,
+  Console,
+  DateTime,
+  Effect,
+  Exit,
+  FileSystem,
+  Layer,
+  Option,
+  Predicate,
+  Redacted,
+  Schema
+} from "effect"
+import { Argument, CliError, Command, Flag } from "effect/cli"
+import { HttpClientError } from "effect/http"
+import { ApiKey, ApiKeyDetails, IssuedKey, NewKey } from "./api/Keys.ts"
+import { AdminClient } from "./Client.ts"
+
+const jsonFlag = Flag.Boolean("json").pipe(
+  Flag.withDescription("Print JSON instead of text"),
+  Flag.withDefault(false)
+)
+
+const idArgument = Argument.String("id").pipe(Argument.withDescription("The key's id: key_…"))
+
+/** Prints `value` as JSON, in the shape of the management API, or as `text` says. */
+const print = <S extends Schema.ConstraintEncoder<unknown>>(
+  schema: S,
+  value: S["Type"],
+  options: { readonly json: boolean; readonly text: string }
+) =>
+  options.json
+    ? Schema.encodeEffect(Schema.fromJsonString(Schema.toCodecJson(schema), { space: 2 }))(value).pipe(
+      Effect.flatMap(Console.log)
+    )
+    : Console.log(options.text)
+
+const when = (at: DateTime.Utc | null): string => at === null ? "never" : DateTime.formatIso(at)
+
+const describe = (key: ApiKey): string =>
+  [
+    `id         ${key.id}`,
+    `name       ${key.name}`,
+    `plan       ${key.plan} (${key.limits.perMinute} a minute, ${key.limits.perDay} a day)`,
+    `created    ${when(key.createdAt)}`,
+    `expires    ${when(key.expiresAt)}`,
+    `revoked    ${when(key.revokedAt)}`,
+    `last used  ${when(key.lastUsedAt)}`
+  ].join("\n")
+
+const describeIssued = (issued: IssuedKey): string =>
+  `${describe(issued)}\nkey        ${Redacted.value(issued.key)}\n\nThe key is shown only now.`
+
+const decodeNewKey = Schema.decodeUnknownEffect(Schema.toCodecJson(NewKey))
+
+const issue = Command.make(
+  "issue",
+  {
+    json: jsonFlag,
+    name: Flag.String("name").pipe(Flag.withDescription("What you call the key")),
+    plan: Flag.String("plan").pipe(
+      Flag.withDescription("The plan whose limits the key has: free, pro, business or enterprise"),
+      Flag.withDefault("free")
+    ),
+    perMinute: Flag.Int("per-minute").pipe(
+      Flag.withDescription("Requests a minute, for plan enterprise"),
+      Flag.optional
+    ),
+    perDay: Flag.Int("per-day").pipe(Flag.withDescription("Requests a day, for plan enterprise"), Flag.optional),
+    expiresAt: Flag.String("expires-at").pipe(
+      Flag.withDescription("When the key ends, as 2030-12-31T00:00:00Z"),
+      Flag.optional
+    )
+  },
+  Effect.fnUntraced(function*({ expiresAt, json, name, perDay, perMinute, plan }) {
+    const limits = { perMinute: Option.getOrUndefined(perMinute), perDay: Option.getOrUndefined(perDay) }
+    const payload = yield* decodeNewKey({
+      name,
+      plan,
+      ...(Option.isSome(perMinute) || Option.isSome(perDay)) && { limits },
+      ...Option.isSome(expiresAt) && { expiresAt: expiresAt.value }
+    })
+    const issued = yield* Effect.flatMap(AdminClient, (client) => client.issueKey({ payload }))
+    yield* print(IssuedKey, issued, { json, text: describeIssued(issued) })
+  })
+).pipe(Command.withDescription("Issue a key and show it, once"))
+
+const list = Command.make(
+  "list",
+  { json: jsonFlag },
+  Effect.fnUntraced(function*({ json }) {
+    const keys = yield* Effect.flatMap(AdminClient, (client) => client.listKeys())
+    const rows = keys.map((key) =>
+      [key.id, key.plan.padEnd(10), (key.revokedAt === null ? "" : "revoked").padEnd(7), key.name].join("  ")
+    )
+    yield* print(Schema.Array(ApiKey), keys, { json, text: rows.join("\n") })
+  })
+).pipe(Command.withDescription("List all keys, the oldest first"))
+
+const show = Command.make(
+  "show",
+  { id: idArgument, json: jsonFlag },
+  Effect.fnUntraced(function*({ id, json }) {
+    const key = yield* Effect.flatMap(AdminClient, (client) => client.showKey({ params: { id } }))
+    const left = ({ limit, remaining, resetAt }: typeof key.usage.minute) =>
+      `${remaining} of ${limit} left until ${when(resetAt)}`
+    const text = [
+      describe(key),
+      `minute     ${left(key.usage.minute)}`,
+      `day        ${left(key.usage.day)}`,
+      `banned     ${key.ban === null ? "no" : `until ${when(key.ban.until)}`}`
+    ].join("\n")
+    yield* print(ApiKeyDetails, key, { json, text })
+  })
+).pipe(Command.withDescription("Show a key, what it has left of its limits, and its ban"))
+
+const rotate = Command.make(
+  "rotate",
+  {
+    id: idArgument,
+    json: jsonFlag,
+    gracePeriod: Flag.Int("grace-period").pipe(
+      Flag.withDescription("Seconds that the old key still works"),
+      Flag.withDefault(0)
+    )
+  },
+  Effect.fnUntraced(function*({ gracePeriod, id, json }) {
+    const client = yield* AdminClient
+    const issued = yield* client.rotateKey({ params: { id }, payload: { gracePeriodSeconds: gracePeriod } })
+    yield* print(IssuedKey, issued, { json, text: describeIssued(issued) })
+  })
+).pipe(Command.withDescription("Give a key a new secret and show it, once"))
+
+const revoke = Command.make(
+  "revoke",
+  { id: idArgument, json: jsonFlag },
+  Effect.fnUntraced(function*({ id, json }) {
+    yield* Effect.flatMap(AdminClient, (client) => client.revokeKey({ params: { id } }))
+    yield* print(Schema.Struct({ id: Schema.String }), { id }, { json, text: `${id} is revoked.` })
+  })
+).pipe(Command.withDescription("End a key for good"))
+
+const unban = Command.make(
+  "unban",
+  { id: idArgument, json: jsonFlag },
+  Effect.fnUntraced(function*({ id, json }) {
+    yield* Effect.flatMap(AdminClient, (client) => client.unbanKey({ params: { id } }))
+    yield* print(Schema.Struct({ id: Schema.String }), { id }, { json, text: `${id} is not banned.` })
+  })
+).pipe(Command.withDescription("Lift the ban of a key"))
+
+/** Where the management port is: `PETSTORE_ADMIN_URL`, or on this machine at `MANAGEMENT_PORT`. */
+const baseUrl = Config.String("PETSTORE_ADMIN_URL").pipe(
+  Config.orElse(() =>
+    Config.map(Config.String("MANAGEMENT_PORT").pipe(Config.withDefault("9090")), (port) => `http://127.0.0.1:${port}`)
+  )
+)
+
+/** `ADMIN_TOKEN`, or the token that the service keeps in its `DATA_DIR`. */
+const adminToken = Effect.gen(function*() {
+  const configured = yield* Config.option(Config.Redacted("ADMIN_TOKEN"))
+  if (Option.isSome(configured)) return configured.value
+  const file = `${yield* Config.String("DATA_DIR").pipe(Config.withDefault("./data"))}/admin-token`
+  const files = yield* FileSystem.FileSystem
+  return yield* files.readFileString(file).pipe(
+    Effect.map((token) => Redacted.make(token.trim())),
+    Effect.mapError(() =>
+      new CliError.UserError({
+        cause: `There is no admin token: set ADMIN_TOKEN, or DATA_DIR to the service's (${file} cannot be read).`
+      })
+    )
+  )
+})
+
+const client = Layer.unwrap(Effect.gen(function*() {
+  return AdminClient.layer({ baseUrl: yield* baseUrl, token: yield* adminToken })
+}))
+
+const keys = Command.make("keys").pipe(
+  Command.withDescription("API keys"),
+  Command.withSubcommands([issue, list, show, rotate, revoke, unban]),
+  Command.provide(client)
+)
+
+/** What an operator is told, in one line; nothing where the help says it all. */
+const explain = (failure: unknown): Effect.Effect<string, Config.ConfigError> => {
+  if (HttpClientError.isHttpClientError(failure) && failure.reason._tag === "TransportError") {
+    return Effect.map(baseUrl, (url) => `${url} does not answer. Is the service running there? (PETSTORE_ADMIN_URL)`)
+  }
+  const messages = CliError.isCliError(failure) && failure._tag === "ShowHelp"
+    ? failure.errors.map(({ message }) => message)
+    : [Predicate.hasProperty(failure, "message") ? String(failure.message) : String(failure)]
+  return Effect.succeed(messages.join("; ").replaceAll(/\s+/g, " "))
+}
+
+const isUsageError = (failure: unknown): boolean => CliError.isCliError(failure) && failure._tag !== "UserError"
+
+Command.make("petstore").pipe(
+  Command.withDescription("Operate a running Petstore service"),
+  Command.withSubcommands([keys]),
+  Command.run({ version: "1.0.0", renderErrors: false }),
+  Effect.tapCause((cause) => Effect.flatMap(explain(Cause.squash(cause)), Console.error)),
+  Effect.provide(NodeServices.layer),
+  NodeRuntime.runMain({
+    disableErrorReporting: true,
+    // 2: the command was not understood. 1: it was, and failed.
+    teardown: (exit, onExit) => onExit(Exit.isSuccess(exit) ? 0 : isUsageError(Cause.squash(exit.cause)) ? 2 : 1)
+  })
+)

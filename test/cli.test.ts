@@ -1,0 +1,115 @@
+/** The `petstore` command, run as an operator runs it, beside a running service on the embedded database. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { spawn } from "node:child_process"
+import { fileURLToPath } from "node:url"
+import { temporaryDirectory } from "./Harness.ts"
+import { type Running, start } from "./Process.ts"
+
+const cli = fileURLToPath(new URL("../src/cli.ts", import.meta.url))
+
+/** Runs `petstore` with `args`, with `env` and nothing else of this process's environment. */
+const run = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<string>) =>
+  Effect.promise(() =>
+    new Promise<{ readonly code: number | null; readonly stdout: string; readonly stderr: string }>((resolve) => {
+      const child = spawn(process.execPath, [cli, ...args], { env: { PATH: process.env.PATH, ...env } })
+      let stdout = ""
+      let stderr = ""
+      child.stdout.on("data", (chunk: Buffer) => {
+        stdout += chunk.toString()
+      })
+      child.stderr.on("data", (chunk: Buffer) => {
+        stderr += chunk.toString()
+      })
+      child.on("close", (code) => resolve({ code, stdout, stderr }))
+    })
+  )
+
+const list = ({ address }: Running, key: string) =>
+  Effect.promise(() => fetch(`${address}/v1/pets`, { headers: { authorization: `Bearer ${key}` } })).pipe(
+    Effect.map(({ status }) => status)
+  )
+
+describe("The petstore command", () => {
+  it.live("issues, lists, shows, rotates, revokes and unbans keys with the token of the service's DATA_DIR", () =>
+    Effect.gen(function*() {
+      const DATA_DIR = yield* temporaryDirectory
+      const service = yield* start({ DATA_DIR })
+      const petstore = (...args: ReadonlyArray<string>) =>
+        Effect.map(
+          run({ DATA_DIR, PETSTORE_ADMIN_URL: service.management }, "keys", ...args),
+          ({ code, stderr, stdout }) => {
+            assert.deepStrictEqual({ code, stderr }, { code: 0, stderr: "" })
+            return stdout
+          }
+        )
+      const limits = ["--per-minute", "5", "--per-day", "7"]
+      const issued = JSON.parse(
+        yield* petstore(
+          "issue",
+          "--json",
+          "--name",
+          "big",
+          "--plan",
+          "enterprise",
+          ...limits,
+          "--expires-at",
+          "2100-01-01"
+        )
+      )
+      assert.containsSubset(issued, {
+        name: "big",
+        plan: "enterprise",
+        limits: { perMinute: 5, perDay: 7 },
+        expiresAt: "2100-01-01T00:00:00.000Z"
+      })
+      assert.strictEqual(yield* list(service, issued.key), 200)
+      const text = yield* petstore("issue", "--name", "in words")
+      assert.match(text, /^key {8}psk_[0-9A-Za-z]{38}$/m)
+
+      const keys = JSON.parse(yield* petstore("list", "--json"))
+      assert.deepStrictEqual(keys.map(({ name }: { name: string }) => name), ["first key", "big", "in words"])
+      assert.lengthOf((yield* petstore("list")).trim().split("\n"), 3)
+      assert.include(yield* petstore("show", issued.id), "minute     4 of 5 left")
+      assert.containsSubset(JSON.parse(yield* petstore("show", issued.id, "--json")), {
+        id: issued.id,
+        usage: { minute: { remaining: 4 } },
+        ban: null
+      })
+
+      const rotated = JSON.parse(yield* petstore("rotate", issued.id, "--grace-period", "60", "--json"))
+      assert.deepStrictEqual([yield* list(service, issued.key), yield* list(service, rotated.key)], [200, 200])
+      assert.include(yield* petstore("unban", issued.id), "is not banned")
+      assert.include(yield* petstore("revoke", issued.id), "is revoked")
+      assert.deepStrictEqual([yield* list(service, issued.key), yield* list(service, rotated.key)], [401, 401])
+    }))
+
+  it.live("says what is wrong in one line and ends with another code than 0", () =>
+    Effect.gen(function*() {
+      const DATA_DIR = yield* temporaryDirectory
+      const { management } = yield* start({ DATA_DIR, ADMIN_TOKEN: "adm_test" })
+      const there = { PETSTORE_ADMIN_URL: management, ADMIN_TOKEN: "adm_test" }
+      const issue = ["keys", "issue", "--name", "a"]
+      const wrong = [
+        [there, [...issue, "--plan", "gold"], 1, "Expected free, pro, business or enterprise"],
+        [there, [...issue, "--plan", "enterprise"], 1, "required on plan enterprise"],
+        [there, [...issue, "--per-minute", "1", "--per-day", "1"], 1, "fixed on plan free"],
+        [there, [...issue, "--expires-at", "2020-01-01"], 1, "expected an instant to come"],
+        [there, ["keys", "issue", "--name", ""], 1, "name"],
+        [there, ["keys", "issue", "--name", "x".repeat(10_000)], 1, "name"],
+        [there, ["keys", "revoke", "key_none"], 1, "There is no key key_none."],
+        [there, ["keys", "bogus"], 2, "bogus"],
+        [there, ["keys", "list", "--bogus"], 2, "--bogus"],
+        [{ ...there, ADMIN_TOKEN: "adm_wrong" }, ["keys", "list"], 1, "The admin token is wrong."],
+        [{ ...there, PETSTORE_ADMIN_URL: "http://127.0.0.1:1" }, ["keys", "list"], 1, "Is the service running there?"],
+        [{ DATA_DIR: `${DATA_DIR}/none` }, ["keys", "list"], 1, "There is no admin token"]
+      ] as const
+      const outcomes = yield* Effect.forEach(wrong, ([env, args]) => run(env, ...args), { concurrency: 2 })
+      for (const [index, [, , code, message]] of wrong.entries()) {
+        const outcome = outcomes[index]
+        assert.include(outcome?.stderr, message)
+        assert.strictEqual(outcome?.code, code)
+        assert.lengthOf(outcome?.stderr.trim().split("\n") ?? [], 1)
+      }
+    }))
+})
