@@ -23,7 +23,9 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
           } catch {
             chmodSync(file, 0o600)
           }
-          return Redacted.make(readFileSync(file, "utf8").trim())
+          const token = readFileSync(file, "utf8").trim()
+          if (token === "") throw new Error(`${file} is empty: remove it, and a new token is made`)
+          return Redacted.make(token)
         },
         catch: (cause) => new DataDirectoryUnusable({ directory, cause })
       })

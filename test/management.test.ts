@@ -88,6 +88,8 @@ describe("The management port", () => {
         assert.include(answer.body.message, message)
       }
       isError(yield* admin(`/keys/${id}/rotate`, post({ gracePeriodSeconds: -1 })), 400, "invalid_request")
+      isError(yield* admin("/keys", { method: "POST", body: "{" }), 400, "invalid_request")
+      isError(yield* admin("/keys", { method: "POST", body: "x".repeat(65_537) }), 413, "payload_too_large")
       isError(yield* admin("/keys", { method: "PUT" }), 405, "method_not_allowed")
 
       for (const secret of [key, graced.body.key, rotated.body.key, ADMIN_TOKEN]) {

@@ -10,8 +10,8 @@ import type { Holder, KeyStore } from "./KeyStore.ts"
 
 const pollInterval = Duration.millis(250)
 
-/** How long after the start of a poll its word counts. Less than a second, by the time a request takes to pass here. */
-const confirmedFor = 900
+/** How long after the start of a poll its word counts: less than a second, by the time a request takes to pass here. */
+const confirmedFor = 900_000_000n // nanoseconds
 
 /** Look-ups under way at once: unknown keys cannot take the database from those that have one. */
 const concurrentLookups = 8
@@ -24,8 +24,10 @@ export const make = Effect.fnUntraced(function*(store: KeyStore) {
   const holders = new Map<string, Holder>()
   const unknown = new Set<string>()
   const lookups = yield* Semaphore.make(concurrentLookups)
-  let mark = 0n
-  let confirmedAt = Number.NEGATIVE_INFINITY
+  // Nothing is remembered yet, so that no change matters.
+  let mark = 2n ** 64n - 1n
+  // Of the monotonic clock: a step of the wall clock makes nothing count for longer.
+  let confirmedAt: bigint | undefined
   /** Counts what was forgotten, so that a look-up that began before does not bring it back. */
   let generation = 0
 
@@ -38,7 +40,7 @@ export const make = Effect.fnUntraced(function*(store: KeyStore) {
   }
 
   const poll = Effect.gen(function*() {
-    const startedAt = yield* Clock.currentTimeMillis
+    const startedAt = yield* Clock.monotonicTimeNanos
     const changes = yield* store.changesSince(mark)
     // Marks only grow, unless the database was replaced by another.
     if (changes.mark < mark) holders.clear()
@@ -75,8 +77,8 @@ export const make = Effect.fnUntraced(function*(store: KeyStore) {
   return {
     /** Who holds the secret with this hash, as of a second ago at most. Dies when the database cannot tell in time. */
     get: Effect.fnUntraced(function*(hash: string) {
-      const now = yield* Clock.currentTimeMillis
-      if (now - confirmedAt < confirmedFor) {
+      const now = yield* Clock.monotonicTimeNanos
+      if (confirmedAt !== undefined && now - confirmedAt < confirmedFor) {
         const holder = holders.get(hash)
         if (holder !== undefined) return holder
         if (unknown.has(hash)) return undefined

@@ -19,12 +19,13 @@ export const layer = Layer.effect(
     const expected = digest(yield* AdminToken)
     return AdminAuth.of({
       adminToken: Effect.fnUntraced(function*(httpEffect, { credential }) {
-        if (timingSafeEqual(digest(credential), expected)) return yield* httpEffect
+        const missing = Redacted.value(credential) === ""
+        if (!missing && timingSafeEqual(digest(credential), expected)) return yield* httpEffect
         // Only failures are charged: an operator with the token is never held back by somebody who guesses.
         const request = yield* HttpServerRequest.HttpServerRequest
         const decision = yield* limiter.charge(`address:management:${clientNetwork(request)}`, planLimits.free)
         if (!decision.admitted) return yield* exceeded(decision)
-        return yield* Redacted.value(credential) === ""
+        return yield* missing
           ? new MissingApiKey({ message: "Send the admin token as a bearer token: Authorization: Bearer adm_…" })
           : new InvalidApiKey({ message: "The admin token is wrong." })
       })

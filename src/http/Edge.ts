@@ -2,9 +2,9 @@
  * The edge: what every answer on the API port has, whatever produced it. The Error body where it is no success, the
  * rate-limit headers, a request id, and one line in the log.
  */
-import { ByteSize, Clock, Effect, Metric } from "effect"
+import { Clock, Effect, Metric } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { HttpIncomingMessage, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { planLimits } from "../api/Plans.ts"
 import { RateLimiter } from "../RateLimiter.ts"
@@ -12,9 +12,6 @@ import { clientNetwork } from "./ClientAddress.ts"
 import { CurrentExchange, Exchange } from "./Exchange.ts"
 import * as Failure from "./Failure.ts"
 import * as RateLimit from "./RateLimit.ts"
-
-/** The largest body that is read. */
-const maxBodySize = ByteSize.kibibytes(64)
 
 /** Requests by method, route and status, and the seconds that they took (OpenTelemetry: http.server.request.duration). */
 const durations = Metric.histogram("http_server_request_duration_seconds", {
@@ -37,12 +34,11 @@ export const layer = HttpRouter.middleware(
 
     return Effect.fnUntraced(function*(httpEffect) {
       const request = yield* HttpServerRequest.HttpServerRequest
-      const startedAt = yield* Clock.currentTimeNanos
+      const startedAt = yield* Clock.monotonicTimeNanos
       const exchange = new Exchange(yield* random.uuidV7())
 
       let response = yield* answering(httpEffect).pipe(
         Effect.provideService(CurrentExchange, exchange),
-        Effect.provideService(HttpIncomingMessage.MaxBodySize, maxBodySize),
         Effect.annotateLogs({ requestId: exchange.requestId }),
         Effect.onInterrupt(() => report(request, exchange, clientClosedRequest, startedAt))
       )
@@ -73,7 +69,7 @@ const report = Effect.fnUntraced(function*(
   status: number,
   startedAt: bigint
 ) {
-  const durationMs = Number((yield* Clock.currentTimeNanos) - startedAt) / 1e6
+  const durationMs = Number((yield* Clock.monotonicTimeNanos) - startedAt) / 1e6
   const { method } = request
   yield* Metric.update(
     Metric.withAttributes(durations, { method, route, status: String(status) }),

@@ -1,6 +1,6 @@
 /** Failures as answers: the Error body for whatever went wrong, with none of the inside in it (SPEC §7). */
-import { Cause, Effect, Predicate } from "effect"
-import { HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { ByteSize, Cause, Effect, Predicate } from "effect"
+import { HttpIncomingMessage, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApi, type HttpApiGroup } from "effect/http-api"
 import { SqlError } from "effect/sql"
 import * as Errors from "../api/Errors.ts"
@@ -49,7 +49,8 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
 
   return Effect.fnUntraced(function*<E, R>(httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>) {
     const request = yield* HttpServerRequest.HttpServerRequest
-    const response = yield* Effect.catchCause(httpEffect, (cause) => {
+    const limited = Effect.provideService(httpEffect, HttpIncomingMessage.MaxBodySize, maxBodySize)
+    const response = yield* Effect.catchCause(limited, (cause) => {
       if (Cause.hasInterruptsOnly(cause)) return Effect.failCause(cause)
       const failed = toAnswer(Cause.squash(cause), request)
       return failed.status < 500
@@ -67,6 +68,9 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
     }
   })
 }
+
+/** The largest body that is read. */
+const maxBodySize = ByteSize.kibibytes(64)
 
 const internal = new Errors.InternalError({ message: "The service failed to answer. The fault is ours." })
 const unavailable = new Errors.ServiceUnavailable({
