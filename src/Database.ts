@@ -6,13 +6,15 @@ import { dataDirectory } from "./DataDirectory.ts"
 import * as EmbeddedDatabase from "./EmbeddedDatabase.ts"
 import pets from "./migrations/0001_pets.ts"
 import apiKeys from "./migrations/0002_api_keys.ts"
+import rateLimits from "./migrations/0003_rate_limits.ts"
 
 /** Brings the schema up to date. Processes that start together wait for the first (a table lock). */
 export const migrate = Layer.effectDiscard(
   Migrator.make({})({
     loader: Migrator.fromRecord({
       "0001_pets": pets,
-      "0002_api_keys": apiKeys
+      "0002_api_keys": apiKeys,
+      "0003_rate_limits": rateLimits
     }),
     table: "petstore_migrations"
   })

@@ -12,7 +12,7 @@ import * as Logging from "./Logging.ts"
 import { PetRepository } from "./PetRepository.ts"
 import { RateLimiter } from "./RateLimiter.ts"
 
-const services = Layer.mergeAll(PetRepository.layer, ApiKeys.layer, RateLimiter.layerMemory).pipe(
+const services = Layer.mergeAll(PetRepository.layer, ApiKeys.layer, RateLimiter.layer).pipe(
   Layer.provideMerge(AdminToken.layer),
   Layer.provideMerge(Database.layer),
   Layer.provideMerge(NodeCrypto.layerSecureRandom)

@@ -1,10 +1,12 @@
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { planLimits } from "../src/api/Plans.ts"
 import { decide, type State, tightest } from "../src/rate-limit/Rule.ts"
-import { RateLimiter } from "../src/RateLimiter.ts"
+import { type Caller, RateLimiter } from "../src/RateLimiter.ts"
+import { databases } from "./Harness.ts"
 
 /** The rule again, told by the whole history of admitted requests instead of by counts. */
 const model = (limits: { readonly perMinute: number; readonly perDay: number }) => {
@@ -159,61 +161,114 @@ describe("The rule of bans", () => {
   })
 })
 
-layer(RateLimiter.layerMemory)("RateLimiter in memory", (it) => {
-  for (const [plan, { perDay, perMinute }] of Object.entries(planLimits)) {
-    it.effect(`admits exactly ${perMinute} a minute and ${perDay} a day on plan ${plan}, also at once`, () =>
-      Effect.gen(function*() {
-        const limiter = yield* RateLimiter
-        const charge = limiter.charge(`key:${plan}`, { perMinute, perDay })
-        let admitted = 0
-        for (let minute = 0; minute * perMinute < perDay + perMinute; minute++) {
-          const decisions = yield* Effect.all(Array.from({ length: perMinute + 10 }, () => charge), {
-            concurrency: "unbounded"
-          })
-          const now = decisions.filter((decision) => decision.admitted).length
-          assert.strictEqual(now, Math.min(perMinute, perDay - admitted))
-          admitted += now
-          yield* TestClock.adjust("60 seconds")
-        }
-        assert.strictEqual(admitted, perDay)
-        yield* TestClock.adjust("1 day")
-        assert.isTrue((yield* charge).admitted)
-      }))
-  }
+const limiters = [
+  { name: "memory", skip: false, layer: RateLimiter.layerMemory },
+  ...databases.map(({ layer, ...database }) => ({ ...database, layer: RateLimiter.layer.pipe(Layer.provide(layer)) }))
+]
 
-  it.effect("bans keys but no addresses, until the ban ends or is lifted", () =>
-    Effect.gen(function*() {
-      const limiter = yield* RateLimiter
-      const limits = { perMinute: 2, perDay: 100 }
-      for (const caller of ["key:eager", "address:eager"] as const) {
-        for (let i = 0; i < 5; i++) yield* limiter.charge(caller, limits)
-        assert.strictEqual((yield* limiter.peek(caller, limits)).banned, caller === "key:eager")
+for (const limiter of limiters) {
+  describe.skipIf(limiter.skip)(`RateLimiter on ${limiter.name}`, () => {
+    layer(limiter.layer)((it) => {
+      for (const [plan, { perDay, perMinute }] of Object.entries(planLimits)) {
+        it.effect(`admits exactly ${perMinute} a minute and ${perDay} a day on plan ${plan}, also at once`, () =>
+          Effect.gen(function*() {
+            const limiter = yield* RateLimiter
+            const charge = limiter.charge(`key:${plan}`, { perMinute, perDay })
+            let admitted = 0
+            for (let minute = 0; minute * perMinute < perDay + perMinute; minute++) {
+              const decisions = yield* Effect.all(Array.from({ length: perMinute + 10 }, () => charge), {
+                concurrency: "unbounded"
+              })
+              const now = decisions.filter((decision) => decision.admitted).length
+              assert.strictEqual(now, Math.min(perMinute, perDay - admitted))
+              admitted += now
+              yield* TestClock.adjust("60 seconds")
+            }
+            assert.strictEqual(admitted, perDay)
+            yield* TestClock.adjust("1 day")
+            assert.isTrue((yield* charge).admitted)
+          }))
       }
-      yield* limiter.unban("key:eager")
-      assert.isFalse((yield* limiter.peek("key:eager", limits)).banned)
-      yield* TestClock.adjust("1 minute")
-      assert.isTrue((yield* limiter.charge("key:eager", limits)).admitted)
-    }))
 
-  it.effect("counts each caller apart", () =>
-    Effect.gen(function*() {
-      const limiter = yield* RateLimiter
-      const limits = { perMinute: 1, perDay: 1 }
-      for (const caller of ["key:a", "key:b", "address:a"] as const) {
-        assert.isTrue((yield* limiter.charge(caller, limits)).admitted)
-        assert.isFalse((yield* limiter.charge(caller, limits)).admitted)
-      }
-    }))
+      it.effect("bans keys but no addresses, until the ban ends or is lifted", () =>
+        Effect.gen(function*() {
+          const limiter = yield* RateLimiter
+          const limits = { perMinute: 2, perDay: 100 }
+          for (const caller of ["key:eager", "address:eager"] as const) {
+            for (let i = 0; i < 5; i++) yield* limiter.charge(caller, limits)
+            assert.strictEqual((yield* limiter.peek(caller, limits)).banned, caller === "key:eager")
+          }
+          yield* limiter.unban("key:eager")
+          assert.isFalse((yield* limiter.peek("key:eager", limits)).banned)
+          yield* TestClock.adjust("1 minute")
+          assert.isTrue((yield* limiter.charge("key:eager", limits)).admitted)
+        }))
 
-  it.effect("forgets the addresses that called longest ago, but no key, when a flood of addresses comes", () =>
-    Effect.gen(function*() {
-      const limiter = yield* RateLimiter
-      const limits = { perMinute: 1, perDay: 1 }
-      yield* limiter.charge("key:kept", limits)
-      yield* limiter.charge("address:first", limits)
-      for (let i = 0; i < 100_000; i++) yield* limiter.charge(`address:${i}`, limits)
-      assert.isFalse((yield* limiter.charge("key:kept", limits)).admitted)
-      assert.isFalse((yield* limiter.charge("address:99999", limits)).admitted)
-      assert.isTrue((yield* limiter.charge("address:first", limits)).admitted)
-    }))
-})
+      it.effect("counts each caller apart", () =>
+        Effect.gen(function*() {
+          const limiter = yield* RateLimiter
+          const limits = { perMinute: 1, perDay: 1 }
+          for (const caller of ["key:a", "key:b", "address:a"] as const) {
+            assert.isTrue((yield* limiter.charge(caller, limits)).admitted)
+            assert.isFalse((yield* limiter.charge(caller, limits)).admitted)
+          }
+        }))
+
+      it.effect("forgets the addresses that called longest ago, but no key, when a flood of addresses comes", () =>
+        Effect.gen(function*() {
+          const limiter = yield* RateLimiter
+          const limits = { perMinute: 1, perDay: 1 }
+          yield* limiter.charge("key:kept", limits)
+          yield* limiter.charge("address:first", limits)
+          for (let i = 0; i < 100_000; i++) yield* limiter.charge(`address:${i}`, limits)
+          assert.isFalse((yield* limiter.charge("key:kept", limits)).admitted)
+          assert.isFalse((yield* limiter.charge("address:99999", limits)).admitted)
+          assert.isTrue((yield* limiter.charge("address:first", limits)).admitted)
+        }))
+    })
+  })
+}
+
+for (const database of databases) {
+  describe.skipIf(database.skip)(`RateLimiter on ${database.name}`, () => {
+    layer(database.layer)((it) => {
+      /** What `use` does with a limiter of its own, as in a process of its own. */
+      const inProcess = <A, E>(use: Effect.Effect<A, E, RateLimiter>) =>
+        Effect.scoped(Effect.provide(use, Layer.fresh(RateLimiter.layer)))
+
+      const limits = { perMinute: 3, perDay: 100 }
+      const charge = (caller: Caller) => Effect.flatMap(RateLimiter, (limiter) => limiter.charge(caller, limits))
+      const peek = (caller: Caller) => Effect.flatMap(RateLimiter, (limiter) => limiter.peek(caller, limits))
+
+      it.effect("knows counts and bans again after a restart, as they were", () =>
+        Effect.gen(function*() {
+          const before = yield* inProcess(Effect.gen(function*() {
+            yield* charge("key:counted")
+            yield* charge("key:counted")
+            for (let i = 0; i < 7; i++) yield* charge("key:banned")
+            return [yield* peek("key:counted"), yield* peek("key:banned")]
+          }))
+          const after = yield* inProcess(Effect.all([peek("key:counted"), peek("key:banned")]))
+          assert.deepStrictEqual(after, before)
+          assert.isTrue(after[1]?.banned)
+          yield* inProcess(Effect.flatMap(RateLimiter, (limiter) => limiter.unban("key:banned")))
+          assert.isFalse((yield* inProcess(peek("key:banned"))).banned)
+        }))
+
+      it.effect("goes on counting while the database is gone, and keeps what it counted when it is back", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          yield* inProcess(Effect.gen(function*() {
+            yield* charge("key:outage")
+            yield* sql`ALTER TABLE rate_limits RENAME TO gone`
+            yield* TestClock.adjust("1 second")
+            yield* charge("key:outage")
+            yield* charge("key:outage")
+            assert.isFalse((yield* charge("key:outage")).admitted)
+            yield* sql`ALTER TABLE gone RENAME TO rate_limits`
+          }))
+          assert.strictEqual((yield* inProcess(peek("key:outage"))).windows[0].remaining, 0)
+        }))
+    })
+  })
+}

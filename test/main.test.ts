@@ -122,6 +122,20 @@ describe("The service on the embedded database", () => {
       for (const pet of acknowledged) assert.lengthOf(text.split(pet), 2)
     }))
 
+  it.live("remembers after kill -9 what a key had used half a second before", () =>
+    Effect.gen(function*() {
+      const DATA_DIR = yield* temporaryDirectory
+      const first = yield* start({ DATA_DIR })
+      const key = yield* firstKey(first)
+      for (let i = 0; i < 10; i++) yield* call(first, key, "/v1/pets")
+      yield* Effect.sleep("1 second")
+      yield* stop(first, "SIGKILL")
+      const second = yield* start({ DATA_DIR })
+      const { headers } = yield* call(second, key, "/v1/pets")
+      assert.include(headers.get("ratelimit"), `"minute";r=49;`)
+      assert.include(headers.get("ratelimit"), `"day";r=989;`)
+    }))
+
   it.live("logs one line a request, with what an operator looks for and no key", () =>
     Effect.gen(function*() {
       const service = yield* start({ DATA_DIR: yield* temporaryDirectory })

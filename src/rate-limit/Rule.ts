@@ -88,6 +88,15 @@ export const peek = (state: State, limits: Limits, now: number): Decision =>
 /** The state of a caller whose ban is lifted: nothing of it is held against the caller. */
 export const unban = ({ day, minute }: State): State => ({ ...minute && { minute }, ...day && { day } })
 
+/** When nothing of a state counts any more: milliseconds since the Unix epoch. */
+export const endOf = ({ ban, day, minute, refusals }: State): number =>
+  Math.max(
+    minute?.resetAt ?? 0,
+    day?.resetAt ?? 0,
+    refusals?.resetAt ?? 0,
+    ban === undefined ? 0 : ban.until + banMemory * 1000
+  )
+
 /** The window that holds the caller back most: of exhausted ones the later reset, else the one with fewer remaining. */
 export const tightest = ({ windows: [minute, day] }: Decision): Window =>
   minute.remaining !== day.remaining
