@@ -6,7 +6,7 @@ import { AdminAuth } from "../api/AdminApi.ts"
 import { InvalidApiKey, MissingApiKey } from "../api/Errors.ts"
 import { planLimits } from "../api/Plans.ts"
 import { RateLimiter } from "../RateLimiter.ts"
-import { clientNetwork } from "./ClientAddress.ts"
+import * as ClientAddress from "./ClientAddress.ts"
 import { exceeded } from "./RateLimit.ts"
 
 /** Hashed, two tokens compare in a time that says nothing of either, not even of its length. */
@@ -16,6 +16,7 @@ export const layer = Layer.effect(
   AdminAuth,
   Effect.gen(function*() {
     const limiter = yield* RateLimiter
+    const clientNetwork = yield* ClientAddress.make
     const expected = digest(yield* AdminToken)
     return AdminAuth.of({
       adminToken: Effect.fnUntraced(function*(httpEffect, { credential }) {

@@ -1,13 +1,55 @@
-/** Whom a request without a valid key is charged to. */
-import { Option, Result } from "effect"
+/** Who sends a request, as far as its address tells: whom what comes without a valid key is charged to. */
+import { Config, Data, Effect, Option, Result } from "effect"
 import type { HttpServerRequest } from "effect/http"
-import { NetAddress } from "effect/net"
+import { IpInterface, IpNetwork, NetAddress } from "effect/net"
 
-/** The peer's IPv4 address, or the /64 network of its IPv6 address: the smallest that one client is given. */
-export const clientNetwork = (request: HttpServerRequest.HttpServerRequest): string => {
-  const peer = Option.getOrElse(request.remoteAddress, () => "unknown").replace(/^::ffff:(?=\d+\.)/, "")
-  const address = Result.getOrUndefined(NetAddress.ipv6FromString(peer.replace(/%.*$/, "")))
-  if (address === undefined) return peer
-  const network = NetAddress.ipv6ToSegments(address).slice(0, 4).map((segment) => segment.toString(16))
-  return `${network.join(":")}::/64`
+class InvalidTrustedProxies extends Data.TaggedError("InvalidTrustedProxies")<{ readonly entry: string }> {
+  override readonly message = `TRUSTED_PROXIES: "${this.entry}" is neither an address nor a network (CIDR)`
 }
+
+/** `TRUSTED_PROXIES`: addresses and networks, separated by commas, whose `X-Forwarded-For` is believed. */
+const trustedProxies = Effect.gen(function*() {
+  const list = yield* Config.String("TRUSTED_PROXIES").pipe(Config.withDefault(""))
+  const entries = list.split(",").map((entry) => entry.trim()).filter((entry) => entry !== "")
+  return yield* Effect.forEach(entries, (entry) =>
+    IpInterface.fromString(entry, { prefix: "optional" }).pipe(
+      Result.map(IpNetwork.fromInterface),
+      Effect.fromResult,
+      Effect.mapError(() => new InvalidTrustedProxies({ entry }))
+    ))
+})
+
+/** An address in a text that may be anything; one of IPv4 in IPv6 is itself. */
+const parse = (text: string): NetAddress.IpAddress | undefined =>
+  NetAddress.ipFromString(text.trim().replace(/%.*$/, "")).pipe(
+    Result.map((address) => NetAddress.toCanonical(address)),
+    Result.getOrUndefined
+  )
+
+/** An IPv4 address, or the /64 of an IPv6 address: the smallest network that one client is given. */
+const networkOf = (address: NetAddress.IpAddress): string =>
+  NetAddress.isIpv4Address(address)
+    ? NetAddress.formatIp(address)
+    : `${NetAddress.ipv6ToSegments(address).slice(0, 4).map((segment) => segment.toString(16)).join(":")}::/64`
+
+/**
+ * How to tell a request's client: the peer, unless it is a trusted proxy. Then it is the last entry of
+ * `X-Forwarded-For` that no trusted proxy added: what stands before it, anybody can write.
+ */
+export const make = Effect.gen(function*() {
+  const proxies = yield* trustedProxies
+  const isTrusted = (address: NetAddress.IpAddress) => proxies.some((network) => IpNetwork.contains(network, address))
+
+  return (request: HttpServerRequest.HttpServerRequest): string => {
+    const peer = Option.getOrElse(request.remoteAddress, () => "")
+    let client = parse(peer)
+    if (client === undefined) return "unknown"
+    const forwarded = request.headers["x-forwarded-for"]?.split(",") ?? []
+    while (isTrusted(client)) {
+      const before = parse(forwarded.pop() ?? "")
+      if (before === undefined) break
+      client = before
+    }
+    return networkOf(client)
+  }
+})

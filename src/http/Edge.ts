@@ -8,7 +8,7 @@ import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { planLimits } from "../api/Plans.ts"
 import { RateLimiter } from "../RateLimiter.ts"
-import { clientNetwork } from "./ClientAddress.ts"
+import * as ClientAddress from "./ClientAddress.ts"
 import { CurrentExchange, Exchange } from "./Exchange.ts"
 import * as Failure from "./Failure.ts"
 import * as RateLimit from "./RateLimit.ts"
@@ -25,6 +25,7 @@ export const layer = HttpRouter.middleware(
   Effect.gen(function*() {
     const limiter = yield* RateLimiter
     const random = yield* SecureRandom.SecureRandom
+    const clientNetwork = yield* ClientAddress.make
 
     /** Who sent a request without a valid key: charged, unless it could not be served for a fault of ours. */
     const chargeAddress = (request: HttpServerRequest.HttpServerRequest, status: number) => {
