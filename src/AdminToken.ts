@@ -1,6 +1,6 @@
 /** The operator's token for the management port. */
 import { Config, Context, Effect, Layer, Option, Redacted } from "effect"
-import { chmodSync, readFileSync, writeFileSync } from "node:fs"
+import { chmodSync, existsSync, linkSync, readFileSync, unlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as Secret from "./api-keys/Secret.ts"
 import { dataDirectory, DataDirectoryUnusable } from "./DataDirectory.ts"
@@ -11,18 +11,23 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
     AdminToken,
     Effect.gen(function*() {
       const configured = yield* Config.option(Config.Redacted("ADMIN_TOKEN"))
-      if (Option.isSome(configured)) return configured.value
+      if (Option.isSome(configured)) return Redacted.make(Redacted.value(configured.value).trim())
       const directory = yield* dataDirectory
       const file = join(directory, "admin-token")
       const made = `adm_${yield* Secret.randomText(32)}`
       return yield* Effect.try({
         try: () => {
+          // Linked once it is whole: of two processes that start at once, both have the first one's.
+          const whole = `${file}.${process.pid}`
+          writeFileSync(whole, `${made}\n`, { mode: 0o600 })
           try {
-            // Fails if it is there, so that of two processes that start at once both have the first one's.
-            writeFileSync(file, `${made}\n`, { flag: "wx", mode: 0o600 })
-          } catch {
-            chmodSync(file, 0o600)
+            linkSync(whole, file)
+          } catch (error) {
+            if (!existsSync(file)) throw error
+          } finally {
+            unlinkSync(whole)
           }
+          chmodSync(file, 0o600)
           const token = readFileSync(file, "utf8").trim()
           if (token === "") throw new Error(`${file} is empty: remove it, and a new token is made`)
           return Redacted.make(token)

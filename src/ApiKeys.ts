@@ -42,10 +42,17 @@ const make = Effect.fnUntraced(function*(store: KeyStore) {
   // When keys were last used, to the minute, on their way to the store: written behind, never while a request waits.
   let uses = new Map<string, number>()
   const flush = Effect.suspend(() => {
-    const recorded = uses
+    const recording = uses
     uses = new Map()
-    return recorded.size === 0 ? Effect.void : store.recordUses(recorded)
-  }).pipe(Effect.catchCause((cause) => Effect.logDebug("Uses of keys cannot be recorded", cause)))
+    return recording.size === 0 ? Effect.void : Effect.onError(store.recordUses(recording), () =>
+      Effect.sync(() => {
+        // Kept for the next time, unless there is something newer by now.
+        uses = new Map([...recording, ...uses])
+      }))
+  }).pipe(
+    Effect.timeout("5 seconds"),
+    Effect.catchCause((cause) => Effect.logWarning("Uses of keys cannot be recorded", cause))
+  )
   yield* Effect.addFinalizer(() => flush)
   yield* Effect.forkScoped(Effect.repeat(flush, Schedule.spaced("10 seconds")))
 
@@ -90,7 +97,11 @@ const make = Effect.fnUntraced(function*(store: KeyStore) {
         return yield* new Conflict({ message: `Key ${id} has expired.` })
       }
       const secret = yield* Secret.make
-      const rotated = yield* store.addSecret(id, Secret.hash(secret), DateTime.addDuration(now, grace))
+      const rotated = yield* store.addSecret(
+        id,
+        Secret.hash(secret),
+        Duration.isZero(grace) ? undefined : DateTime.addDuration(now, grace)
+      )
       yield* cache.forget(id)
       return rotated ? { ...key, key: Redacted.make(secret) } : yield* revoked(id)
     }, Effect.provideService(SecureRandom.SecureRandom, random)),

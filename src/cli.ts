@@ -5,6 +5,7 @@ import {
   Cause,
   Config,
   Console,
+  Data,
   DateTime,
   Effect,
   Exit,
@@ -17,6 +18,7 @@ import {
 } from "effect"
 import { Argument, CliError, Command, Flag } from "effect/cli"
 import { HttpClientError } from "effect/http"
+import { ErrorBody } from "./api/Errors.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, NewKey } from "./api/Keys.ts"
 import { AdminClient } from "./Client.ts"
 
@@ -55,6 +57,16 @@ const describe = (key: ApiKey): string =>
 const describeIssued = (issued: IssuedKey): string =>
   `${describe(issued)}\nkey        ${Redacted.value(issued.key)}\n\nThe key is shown only now.`
 
+/** The answer is not one of the management API. */
+class UnreadableAnswer extends Data.TaggedError("UnreadableAnswer")<{ readonly cause: Schema.SchemaError }> {}
+
+/** What the service answers to `request`, in 10 seconds at most. */
+const call = <A, E>(request: (client: AdminClient["Service"]) => Effect.Effect<A, E>) =>
+  Effect.flatMap(AdminClient, request).pipe(
+    Effect.timeout("10 seconds"),
+    Effect.mapError((error) => Schema.isSchemaError(error) ? new UnreadableAnswer({ cause: error }) : error)
+  )
+
 const decodeNewKey = Schema.decodeUnknownEffect(Schema.toCodecJson(NewKey))
 
 const issue = Command.make(
@@ -84,7 +96,7 @@ const issue = Command.make(
       ...(Option.isSome(perMinute) || Option.isSome(perDay)) && { limits },
       ...Option.isSome(expiresAt) && { expiresAt: expiresAt.value }
     })
-    const issued = yield* Effect.flatMap(AdminClient, (client) => client.issueKey({ payload }))
+    const issued = yield* call((client) => client.issueKey({ payload }))
     yield* print(IssuedKey, issued, { json, text: describeIssued(issued) })
   })
 ).pipe(Command.withDescription("Issue a key and show it, once"))
@@ -93,7 +105,7 @@ const list = Command.make(
   "list",
   { json: jsonFlag },
   Effect.fnUntraced(function*({ json }) {
-    const keys = yield* Effect.flatMap(AdminClient, (client) => client.listKeys())
+    const keys = yield* call((client) => client.listKeys())
     const rows = keys.map((key) =>
       [key.id, key.plan.padEnd(10), (key.revokedAt === null ? "" : "revoked").padEnd(7), key.name].join("  ")
     )
@@ -105,7 +117,7 @@ const show = Command.make(
   "show",
   { id: idArgument, json: jsonFlag },
   Effect.fnUntraced(function*({ id, json }) {
-    const key = yield* Effect.flatMap(AdminClient, (client) => client.showKey({ params: { id } }))
+    const key = yield* call((client) => client.showKey({ params: { id } }))
     const left = ({ limit, remaining, resetAt }: typeof key.usage.minute) =>
       `${remaining} of ${limit} left until ${when(resetAt)}`
     const text = [
@@ -129,8 +141,9 @@ const rotate = Command.make(
     )
   },
   Effect.fnUntraced(function*({ gracePeriod, id, json }) {
-    const client = yield* AdminClient
-    const issued = yield* client.rotateKey({ params: { id }, payload: { gracePeriodSeconds: gracePeriod } })
+    const issued = yield* call((client) =>
+      client.rotateKey({ params: { id }, payload: { gracePeriodSeconds: gracePeriod } })
+    )
     yield* print(IssuedKey, issued, { json, text: describeIssued(issued) })
   })
 ).pipe(Command.withDescription("Give a key a new secret and show it, once"))
@@ -139,7 +152,7 @@ const revoke = Command.make(
   "revoke",
   { id: idArgument, json: jsonFlag },
   Effect.fnUntraced(function*({ id, json }) {
-    yield* Effect.flatMap(AdminClient, (client) => client.revokeKey({ params: { id } }))
+    yield* call((client) => client.revokeKey({ params: { id } }))
     yield* print(Schema.Struct({ id: Schema.String }), { id }, { json, text: `${id} is revoked.` })
   })
 ).pipe(Command.withDescription("End a key for good"))
@@ -148,7 +161,7 @@ const unban = Command.make(
   "unban",
   { id: idArgument, json: jsonFlag },
   Effect.fnUntraced(function*({ id, json }) {
-    yield* Effect.flatMap(AdminClient, (client) => client.unbanKey({ params: { id } }))
+    yield* call((client) => client.unbanKey({ params: { id } }))
     yield* print(Schema.Struct({ id: Schema.String }), { id }, { json, text: `${id} is not banned.` })
   })
 ).pipe(Command.withDescription("Lift the ban of a key"))
@@ -163,7 +176,7 @@ const baseUrl = Config.String("PETSTORE_ADMIN_URL").pipe(
 /** `ADMIN_TOKEN`, or the token that the service keeps in its `DATA_DIR`. */
 const adminToken = Effect.gen(function*() {
   const configured = yield* Config.option(Config.Redacted("ADMIN_TOKEN"))
-  if (Option.isSome(configured)) return configured.value
+  if (Option.isSome(configured)) return Redacted.make(Redacted.value(configured.value).trim())
   const file = `${yield* Config.String("DATA_DIR").pipe(Config.withDefault("./data"))}/admin-token`
   const files = yield* FileSystem.FileSystem
   return yield* files.readFileString(file).pipe(
@@ -188,14 +201,29 @@ const keys = Command.make("keys").pipe(
 
 /** What an operator is told, in one line; nothing where the help says it all. */
 const explain = (failure: unknown): Effect.Effect<string, Config.ConfigError> => {
-  if (HttpClientError.isHttpClientError(failure) && failure.reason._tag === "TransportError") {
+  if (isApiError(failure)) return Effect.succeed(failure.message)
+  if (CliError.isCliError(failure)) {
+    const messages = failure._tag === "ShowHelp" ? failure.errors.map(({ message }) => message) : [failure.message]
+    return Effect.succeed(messages.join("; "))
+  }
+  if (Cause.isTimeoutError(failure) || isTransportError(failure)) {
     return Effect.map(baseUrl, (url) => `${url} does not answer. Is the service running there? (PETSTORE_ADMIN_URL)`)
   }
-  const messages = CliError.isCliError(failure) && failure._tag === "ShowHelp"
-    ? failure.errors.map(({ message }) => message)
-    : [Predicate.hasProperty(failure, "message") ? String(failure.message) : String(failure)]
-  return Effect.succeed(messages.join("; ").replaceAll(/\s+/g, " "))
+  if (HttpClientError.isHttpClientError(failure) || failure instanceof UnreadableAnswer) {
+    return Effect.map(
+      baseUrl,
+      (url) => `What answers at ${url} is no management port of this service. (PETSTORE_ADMIN_URL)`
+    )
+  }
+  return Effect.succeed(
+    (Predicate.hasProperty(failure, "message") ? String(failure.message) : String(failure)).replaceAll(/\s+/g, " ")
+  )
 }
+
+const isTransportError = (failure: unknown): boolean =>
+  HttpClientError.isHttpClientError(failure) && failure.reason._tag === "TransportError"
+
+const isApiError = (failure: unknown): failure is ErrorBody => Schema.is(ErrorBody)(failure)
 
 const isUsageError = (failure: unknown): boolean => CliError.isCliError(failure) && failure._tag !== "UserError"
 

@@ -2,6 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { spawn } from "node:child_process"
+import { createServer, type Server } from "node:http"
 import { fileURLToPath } from "node:url"
 import { temporaryDirectory } from "./Harness.ts"
 import { type Running, start } from "./Process.ts"
@@ -24,6 +25,18 @@ const run = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<strin
       child.on("close", (code) => resolve({ code, stdout, stderr }))
     })
   )
+
+/** The address of a server that answers everything with a page. */
+const otherService = Effect.acquireRelease(
+  Effect.callback<Server>((resume) => {
+    const server = createServer((_request, response) => response.end("<html></html>"))
+    server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
+  }),
+  (server) => Effect.sync(() => server.close())
+).pipe(Effect.map((server) => {
+  const address = server.address()
+  return `http://127.0.0.1:${typeof address === "object" ? address?.port : 0}`
+}))
 
 const list = ({ address }: Running, key: string) =>
   Effect.promise(() => fetch(`${address}/v1/pets`, { headers: { authorization: `Bearer ${key}` } })).pipe(
@@ -87,7 +100,8 @@ describe("The petstore command", () => {
   it.live("says what is wrong in one line and ends with another code than 0", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
-      const { management } = yield* start({ DATA_DIR, ADMIN_TOKEN: "adm_test" })
+      const { address, management } = yield* start({ DATA_DIR, ADMIN_TOKEN: "adm_test" })
+      const html = yield* otherService
       const there = { PETSTORE_ADMIN_URL: management, ADMIN_TOKEN: "adm_test" }
       const issue = ["keys", "issue", "--name", "a"]
       const wrong = [
@@ -102,6 +116,9 @@ describe("The petstore command", () => {
         [there, ["keys", "list", "--bogus"], 2, "--bogus"],
         [{ ...there, ADMIN_TOKEN: "adm_wrong" }, ["keys", "list"], 1, "The admin token is wrong."],
         [{ ...there, PETSTORE_ADMIN_URL: "http://127.0.0.1:1" }, ["keys", "list"], 1, "Is the service running there?"],
+        [{ ...there, PETSTORE_ADMIN_URL: address }, ["keys", "list"], 1, "is no management port of this service"],
+        [{ ...there, PETSTORE_ADMIN_URL: html }, ["keys", "list"], 1, "is no management port of this service"],
+        [{ ...there, PETSTORE_ADMIN_URL: html }, ["keys", "revoke", "key_a"], 1, "is no management port"],
         [{ DATA_DIR: `${DATA_DIR}/none` }, ["keys", "list"], 1, "There is no admin token"]
       ] as const
       const outcomes = yield* Effect.forEach(wrong, ([env, args]) => run(env, ...args), { concurrency: 2 })

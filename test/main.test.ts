@@ -205,10 +205,9 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The service on Pos
       url.host = `127.0.0.1:${proxy.port}`
       const service = yield* start({ DATABASE_URL: url.href })
       const { key } = yield* Effect.flatMap(ApiKeys, (keys) => keys.issue({ name: "test", plan: "free" })).pipe(
-        Effect.provide(ApiKeys.layer.pipe(
-          Layer.provide(PgClient.layer({ url: Redacted.make(url.href) })),
-          Layer.provide(random)
-        ))
+        Effect.provide(
+          Layer.provide(ApiKeys.layer, Layer.merge(PgClient.layer({ url: Redacted.make(url.href) }), random))
+        )
       )
       const list = call(service, Redacted.value(key), "/v1/pets")
       assert.strictEqual((yield* list).status, 200)
@@ -233,7 +232,8 @@ const openProxy = (targetPort: number, targetHost: string) =>
       const sockets = new Set<Socket>()
       const server = createServer((client) => {
         const upstream = connect(targetPort, targetHost)
-        client.pipe(upstream).pipe(client)
+        client.pipe(upstream)
+        upstream.pipe(client)
         for (const socket of [client, upstream]) {
           sockets.add(socket)
           socket.on("error", () => socket.destroy())

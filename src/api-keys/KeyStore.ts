@@ -13,15 +13,22 @@ export interface KeyStore {
   insert(key: ApiKey, hash: string): Effect.Effect<void>
   readonly list: Effect.Effect<ReadonlyArray<ApiKey>>
   find(id: string): Effect.Effect<ApiKey | undefined>
-  findByHash(hash: string): Effect.Effect<Holder | undefined>
-  /** Adds a secret to a key that is not revoked, and ends its others at `end`. Whether there was such a key. */
-  addSecret(id: string, hash: string, end: DateTime.Utc): Effect.Effect<boolean>
+  /** Those of `hashes` that somebody holds. */
+  findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, Holder>>
+  /** Adds a secret to a key that is not revoked; its others end at `end`, or now. Whether there was such a key. */
+  addSecret(id: string, hash: string, end: DateTime.Utc | undefined): Effect.Effect<boolean>
   /** Whether there was such a key, not yet revoked. */
   revoke(id: string, at: DateTime.Utc): Effect.Effect<boolean>
   /** Keeps the later of what is known and `uses`: an instant in milliseconds for each key id. */
   recordUses(uses: ReadonlyMap<string, number>): Effect.Effect<void>
-  /** The ids of keys that were issued, rotated or revoked since `mark`, at least, and the mark to go on from. */
-  changesSince(mark: bigint): Effect.Effect<{ readonly ids: ReadonlyArray<string>; readonly mark: bigint }>
+  /**
+   * The keys that were issued, rotated or revoked since `mark`, each with the name of its last change, and the mark to go
+   * on from. A change may be told more than once.
+   */
+  changesSince(mark: bigint): Effect.Effect<{
+    readonly changes: ReadonlyMap<string, string>
+    readonly mark: bigint
+  }>
 }
 
 const bytes = (hash: string) => Buffer.from(hash, "hex")
@@ -52,12 +59,20 @@ export const sqlStore = Effect.gen(function*() {
         Effect.orDie
       ),
 
-    findByHash: (hash) =>
-      sql<Row & { readonly secretExpiresAt: Date | null }>`
-        SELECT ${columns}, s.expires_at AS "secretExpiresAt"
-        FROM api_key_secrets s JOIN api_keys k ON k.id = s.key_id WHERE s.hash = ${bytes(hash)}
+    findByHashes: (hashes) =>
+      sql<Row & { readonly hash: string; readonly secretExpiresAt: Date | null }>`
+        SELECT ${columns}, encode(s.hash, 'hex') AS hash, s.expires_at AS "secretExpiresAt"
+        FROM api_key_secrets s JOIN api_keys k ON k.id = s.key_id
+        WHERE s.hash IN (SELECT decode(h, 'hex') FROM jsonb_array_elements_text(${
+        JSON.stringify(hashes)
+      }::text::jsonb) h)
       `.pipe(
-        Effect.map(([row]) => row && { key: fromRow(row), secretExpiresAt: toDateTime(row.secretExpiresAt) }),
+        Effect.map((rows) =>
+          new Map(rows.map((row) => [
+            row.hash,
+            { key: fromRow(row), secretExpiresAt: toDateTime(row.secretExpiresAt) }
+          ]))
+        ),
         Effect.orDie
       ),
 
@@ -66,8 +81,10 @@ export const sqlStore = Effect.gen(function*() {
         const keys = yield* sql`UPDATE api_keys SET changed = pg_current_xact_id()
           WHERE id = ${id} AND revoked_at IS NULL RETURNING id`
         if (keys.length === 0) return false
-        yield* sql`UPDATE api_key_secrets SET expires_at = LEAST(expires_at, ${DateTime.toDateUtc(end)})
-          WHERE key_id = ${id}`
+        yield* end === undefined
+          ? sql`DELETE FROM api_key_secrets WHERE key_id = ${id}`
+          : sql`UPDATE api_key_secrets SET expires_at = LEAST(expires_at, ${DateTime.toDateUtc(end)})
+            WHERE key_id = ${id}`
         yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${bytes(hash)}, ${id})`
         return true
       })).pipe(Effect.orDie),
@@ -80,21 +97,25 @@ export const sqlStore = Effect.gen(function*() {
       ),
 
     recordUses: (uses) =>
-      Effect.forEach(uses, ([id, at]) =>
-        sql`UPDATE api_keys SET last_used_at = ${new Date(at)}
-          WHERE id = ${id} AND (last_used_at IS NULL OR last_used_at < ${new Date(at)})`, { discard: true }).pipe(
-          Effect.orDie
-        ),
+      sql`
+        UPDATE api_keys k SET last_used_at = u.at
+        FROM jsonb_to_recordset(${
+        JSON.stringify([...uses].map(([id, at]) => ({ id, at: new Date(at) })))
+      }::text::jsonb) AS u (id text, at timestamptz)
+        WHERE k.id = u.id AND (k.last_used_at IS NULL OR k.last_used_at < u.at)
+      `.pipe(Effect.asVoid, Effect.orDie),
 
     // Ids of transactions are handed out at their start: below the snapshot's xmin every one has ended, so that no
-    // change can appear there later. What lies above is told again at the next call.
+    // change can appear there later. What lies above is told again at the next call. Ids that are still to come are
+    // those of another server, brought by a restored dump: nothing changes under them.
     changesSince: (mark) =>
-      sql<{ readonly mark: string; readonly id: string | null }>`
-        SELECT pg_snapshot_xmin(pg_current_snapshot())::text AS mark, k.id
-        FROM (SELECT) AS once LEFT JOIN api_keys k ON k.changed >= ${String(mark)}::text::xid8
+      sql<{ readonly mark: string; readonly id: string | null; readonly changed: string | null }>`
+        SELECT pg_snapshot_xmin(s.now)::text AS mark, k.id, k.changed::text AS changed
+        FROM (SELECT pg_current_snapshot() AS now) s
+        LEFT JOIN api_keys k ON k.changed >= ${String(mark)}::text::xid8 AND k.changed < pg_snapshot_xmax(s.now)
       `.pipe(
         Effect.map((rows) => ({
-          ids: rows.flatMap(({ id }) => id === null ? [] : [id]),
+          changes: new Map(rows.flatMap(({ changed, id }) => id === null ? [] : [[id, changed ?? ""] as const])),
           mark: BigInt(rows[0]?.mark ?? mark)
         })),
         Effect.orDie
@@ -147,17 +168,21 @@ export const memoryStore = Effect.sync((): KeyStore => {
       }),
     list: Effect.sync(() => [...keys.values()]),
     find: (id) => Effect.sync(() => keys.get(id)),
-    findByHash: (hash) =>
-      Effect.sync(() => {
-        const secret = secrets.get(hash)
-        const key = secret && keys.get(secret.keyId)
-        return key && { key, secretExpiresAt: secret.expiresAt }
-      }),
+    findByHashes: (hashes) =>
+      Effect.sync(() =>
+        new Map(hashes.flatMap((hash) => {
+          const secret = secrets.get(hash)
+          const key = secret && keys.get(secret.keyId)
+          return key === undefined ? [] : [[hash, { key, secretExpiresAt: secret?.expiresAt ?? null }] as const]
+        }))
+      ),
     addSecret: (id, hash, end) =>
       Effect.sync(() => {
         if (!change(id, (key) => key)) return false
         for (const [other, { expiresAt, keyId }] of secrets) {
-          if (keyId === id) secrets.set(other, { keyId, expiresAt: expiresAt ? DateTime.min(expiresAt, end) : end })
+          if (keyId !== id) continue
+          if (end === undefined) secrets.delete(other)
+          else secrets.set(other, { keyId, expiresAt: expiresAt ? DateTime.min(expiresAt, end) : end })
         }
         secrets.set(hash, { keyId: id, expiresAt: null })
         return true
@@ -170,6 +195,10 @@ export const memoryStore = Effect.sync((): KeyStore => {
           if (key !== undefined) keys.set(id, { ...key, lastUsedAt: DateTime.makeUnsafe(at) })
         }
       }),
-    changesSince: (mark) => Effect.sync(() => ({ ids: changes.slice(Number(mark)), mark: BigInt(changes.length) }))
+    changesSince: (mark) =>
+      Effect.sync(() => ({
+        changes: new Map(changes.slice(Number(mark)).map((id, index) => [id, `${mark}+${index}`])),
+        mark: BigInt(changes.length)
+      }))
   }
 })

@@ -5,20 +5,34 @@ import * as Errors from "./Errors.ts"
 import { Limits, Plan } from "./Plans.ts"
 import { isStorable } from "./Text.ts"
 
-const KeyId = Schema.String.annotate({ description: "Identifier of the key. It is no secret." })
+const KeyId = Schema.String.annotate({ description: "Identifier of the key. It is no secret." }).check(isStorable)
 
 /** An instant, as ISO 8601 in UTC on the wire. */
 const Instant = Schema.DateTimeUtcFromString
 
 const name = Schema.String.annotate({ description: "What an operator calls the key: 1 to 255 characters." })
-  .check(Schema.isMinLength(1), Schema.isMaxLength(255), isStorable)
+  .check(
+    Schema.isMinLength(1),
+    Schema.isMaxLength(255),
+    isStorable,
+    Schema.makeFilter((text: string) => text.trim() !== "" && !/\p{Cc}/u.test(text), {
+      expected: "a name that can be read, without control characters"
+    })
+  )
+
+/** As ISO 8601 says it without doubt: a date, in UTC, or a time with its offset. */
+const NewInstant = Schema.String.check(
+  Schema.isPattern(/^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/, {
+    expected: "an instant like 2030-12-31T00:00:00Z"
+  })
+).pipe(Schema.decodeTo(Instant))
 
 /** A key to be issued. Enterprise keys name their own limits; the other plans have theirs. */
 export const NewKey = Schema.Struct({
   name,
   plan: Plan,
   limits: Schema.optionalKey(Limits),
-  expiresAt: Schema.optionalKey(Instant)
+  expiresAt: Schema.optionalKey(NewInstant)
 }).check(
   Schema.makeFilter(({ limits, plan }) =>
     plan === "enterprise"

@@ -5,9 +5,11 @@ import { AdminToken } from "../AdminToken.ts"
 import { AdminAuth } from "../api/AdminApi.ts"
 import { InvalidApiKey, MissingApiKey } from "../api/Errors.ts"
 import { planLimits } from "../api/Plans.ts"
+import type { Decision } from "../rate-limit/Rule.ts"
 import { RateLimiter } from "../RateLimiter.ts"
 import * as ClientAddress from "./ClientAddress.ts"
-import { exceeded } from "./RateLimit.ts"
+import * as Failure from "./Failure.ts"
+import { exceeded, headers } from "./RateLimit.ts"
 
 /** Hashed, two tokens compare in a time that says nothing of either, not even of its length. */
 const digest = (token: Redacted.Redacted): Buffer => createHash("sha256").update(Redacted.value(token)).digest()
@@ -20,12 +22,15 @@ export const layer = Layer.effect(
     const expected = digest(yield* AdminToken)
     return AdminAuth.of({
       adminToken: Effect.fnUntraced(function*(httpEffect, { credential }) {
+        const request = yield* HttpServerRequest.HttpServerRequest
+        const caller = `address:management:${clientNetwork(request)}` as const
+        const before = yield* limiter.peek(caller, planLimits.free)
+        if (!before.admitted) return tooManyAttempts(before)
         const missing = Redacted.value(credential) === ""
         if (!missing && timingSafeEqual(digest(credential), expected)) return yield* httpEffect
-        // Only failures are charged: an operator with the token is never held back by somebody who guesses.
-        const request = yield* HttpServerRequest.HttpServerRequest
-        const decision = yield* limiter.charge(`address:management:${clientNetwork(request)}`, planLimits.free)
-        if (!decision.admitted) return yield* exceeded(decision)
+        // Only failures are charged.
+        const decision = yield* limiter.charge(caller, planLimits.free)
+        if (!decision.admitted) return tooManyAttempts(decision)
         return yield* missing
           ? new MissingApiKey({ message: "Send the admin token as a bearer token: Authorization: Bearer adm_…" })
           : new InvalidApiKey({ message: "The admin token is wrong." })
@@ -33,3 +38,5 @@ export const layer = Layer.effect(
     })
   })
 )
+
+const tooManyAttempts = (decision: Decision) => Failure.answer(exceeded(decision), headers(decision))

@@ -1,0 +1,125 @@
+import { assert, describe, it, layer } from "@effect/vitest"
+import { DateTime, Deferred, Effect, Fiber, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import * as KeyCache from "../../src/api-keys/KeyCache.ts"
+import { type KeyStore, memoryStore, sqlStore } from "../../src/api-keys/KeyStore.ts"
+import { databases } from "../Harness.ts"
+
+const key = (id: string) => ({
+  id,
+  name: "test",
+  plan: "free" as const,
+  limits: { perMinute: 60, perDay: 1000 },
+  createdAt: DateTime.makeUnsafe(0),
+  expiresAt: null,
+  revokedAt: null,
+  lastUsedAt: null
+})
+
+const hashOf = (n: number): string => n.toString(16).padStart(64, "0")
+
+/** `store`, that counts its look-ups and takes `latency` for each answer. */
+const observed = (store: KeyStore, latency: number) => {
+  const seen = { queries: 0, underWay: 0, mostUnderWay: 0 }
+  const observedStore: KeyStore = {
+    ...store,
+    changesSince: (mark) => Effect.delay(store.changesSince(mark), latency),
+    findByHashes: (hashes) =>
+      Effect.gen(function*() {
+        seen.queries++
+        seen.mostUnderWay = Math.max(seen.mostUnderWay, ++seen.underWay)
+        yield* Effect.sleep(latency)
+        seen.underWay--
+        return yield* store.findByHashes(hashes)
+      })
+  }
+  return { seen, store: observedStore }
+}
+
+/** Runs `effect` while the clock moves on by `step` at a time. */
+const whileTimePasses = <A, E, R>(effect: Effect.Effect<A, E, R>, step: number) =>
+  Effect.gen(function*() {
+    const fiber = yield* Effect.forkChild(effect)
+    while (fiber.pollUnsafe() === undefined) yield* TestClock.adjust(step)
+    return yield* Fiber.join(fiber)
+  })
+
+describe("The cache of keys", () => {
+  it.effect("asks once for a known key, though the database takes 400 ms for each answer", () =>
+    Effect.gen(function*() {
+      const { seen, store } = observed(yield* memoryStore, 400)
+      yield* store.insert(key("key_warm"), hashOf(1))
+      const cache = yield* whileTimePasses(KeyCache.make(store), 50)
+      for (let i = 0; i < 200; i++) {
+        const holder = yield* whileTimePasses(cache.get(hashOf(1)), 50)
+        assert.strictEqual(holder?.key.id, "key_warm")
+        yield* TestClock.adjust(50)
+      }
+      assert.strictEqual(seen.queries, 1)
+    }))
+
+  it.effect("asks for any number of made-up keys one thing at a time, and for each once", () =>
+    Effect.gen(function*() {
+      const { seen, store } = observed(yield* memoryStore, 10)
+      yield* store.insert(key("key_known"), hashOf(500))
+      const cache = yield* whileTimePasses(KeyCache.make(store), 10)
+      const all = Effect.forEach(Array.from({ length: 3000 }, (_, n) => hashOf(n)), cache.get, {
+        concurrency: "unbounded"
+      })
+      const found = yield* whileTimePasses(all, 5)
+      assert.deepStrictEqual(found.filter((holder) => holder !== undefined).map((holder) => holder.key.id), [
+        "key_known"
+      ])
+      assert.strictEqual(seen.mostUnderWay, 1)
+      assert.isAtMost(seen.queries, 5)
+      const { queries } = seen
+      yield* whileTimePasses(all, 5)
+      assert.strictEqual(seen.queries, queries)
+    }))
+
+  it.effect("waits two seconds at most for a database that does not answer", () =>
+    Effect.gen(function*() {
+      const store = yield* memoryStore
+      const cache = yield* KeyCache.make({ ...store, findByHashes: () => Effect.never })
+      const fiber = yield* Effect.forkChild(Effect.exit(cache.get(hashOf(1))))
+      yield* TestClock.adjust("2 seconds")
+      assert.strictEqual((yield* Fiber.join(fiber))._tag, "Failure")
+    }))
+})
+
+for (const database of databases.filter(({ name }) => name === "PostgreSQL")) {
+  describe.skipIf(database.skip)("The cache of keys on PostgreSQL", () => {
+    layer(database.layer.pipe(Layer.orDie))((it) => {
+      it.effect("keeps what it knows while an older transaction is open elsewhere", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const { seen, store } = observed(yield* sqlStore, 0)
+          const opened = yield* Deferred.make<void>()
+          const finish = yield* Deferred.make<void>()
+          const transaction = yield* Effect.forkChild(sql.withTransaction(Effect.gen(function*() {
+            yield* sql`SELECT pg_current_xact_id()`
+            yield* Deferred.succeed(opened, undefined)
+            yield* Deferred.await(finish)
+          })))
+          yield* Deferred.await(opened)
+          const cache = yield* KeyCache.make(store)
+          yield* store.insert(key("key_kept"), hashOf(1))
+          const mark = yield* store.changesSince(0n)
+          assert.isTrue(mark.changes.has("key_kept"))
+          yield* whileTimePasses(Effect.sleep("1 second"), 50)
+          yield* cache.get(hashOf(1))
+          const { queries } = seen
+          for (let i = 0; i < 40; i++) {
+            yield* TestClock.adjust(50)
+            // The polls' answers come in real time.
+            yield* Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 10)))
+            yield* cache.get(hashOf(1))
+          }
+          assert.strictEqual(seen.queries, queries)
+          yield* Deferred.succeed(finish, undefined)
+          yield* Fiber.join(transaction)
+        }))
+    })
+  })
+}

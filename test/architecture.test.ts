@@ -1,0 +1,56 @@
+/** Which room may import from which (README, Contributing): the arrows point one way. */
+import { assert, describe, it } from "@effect/vitest"
+import { readdirSync, readFileSync } from "node:fs"
+import { dirname, join, normalize } from "node:path"
+
+const source = new URL("../src/", import.meta.url).pathname
+
+const files = readdirSync(source, { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".ts"))
+
+/** What `file` imports: paths below src/ of its own, names of packages. */
+const importsOf = (file: string): ReadonlyArray<string> =>
+  [...readFileSync(join(source, file), "utf8").matchAll(/^(?:import|export) .*?from "(.+?)"|^} from "(.+?)"/gm)].map(
+    ([, whole, last]) => {
+      const specifier = whole ?? last ?? ""
+      return specifier.startsWith(".") ? normalize(join(dirname(file), specifier)) : specifier
+    }
+  )
+
+/** The rooms in the order of the arrows: each may import from itself and from those before it. */
+const rooms = [
+  { name: "the contract", is: (file: string) => file.startsWith("api/") },
+  { name: "clients", is: (file: string) => file === "Client.ts" },
+  { name: "the command", is: (file: string) => file === "cli.ts" },
+  {
+    name: "services",
+    is: (file: string) =>
+      !/^(api|http)\//.test(file) && !["Client.ts", "cli.ts", "main.ts", "FirstKey.ts"].includes(file)
+  },
+  { name: "http", is: (file: string) => file.startsWith("http/") },
+  { name: "main", is: (file: string) => file === "main.ts" || file === "FirstKey.ts" }
+]
+
+const roomOf = (file: string): number => rooms.findIndex(({ is }) => is(file))
+
+describe("The rooms", () => {
+  it("hold every file, and import from no later room", () => {
+    assert.isAbove(files.length, 30)
+    for (const file of files) {
+      assert.isAtLeast(roomOf(file), 0, file)
+      for (const imported of importsOf(file).filter((name) => files.includes(name))) {
+        assert.isAtMost(roomOf(imported), roomOf(file), `${file} imports ${imported}`)
+      }
+    }
+  })
+
+  it("keep Node and SQL out of the contract and the clients, and SQL and services out of the command", () => {
+    for (const file of files.filter((name) => roomOf(name) <= 1)) {
+      const packages = importsOf(file).filter((name) => !files.includes(name))
+      for (const name of packages) assert.match(name, /^effect(\/http|\/http-api)?$/, `${file} imports ${name}`)
+    }
+    for (const imported of importsOf("cli.ts")) {
+      assert.isFalse(files.includes(imported) && roomOf(imported) > 1, `cli.ts imports ${imported}`)
+      assert.notMatch(imported, /sql/)
+    }
+  })
+})
