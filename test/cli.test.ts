@@ -1,13 +1,18 @@
 /** The `petstore` command, run as an operator runs it, beside a running service on the embedded database. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { spawn } from "node:child_process"
+import { execFile, spawn } from "node:child_process"
+import { mkdir, readdir, readFile, symlink } from "node:fs/promises"
 import { createServer, type Server } from "node:http"
+import { join } from "node:path"
 import { fileURLToPath } from "node:url"
+import { promisify } from "node:util"
 import { temporaryDirectory } from "./Harness.ts"
 import { type Running, start } from "./Process.ts"
 
 const cli = fileURLToPath(new URL("../src/cli.ts", import.meta.url))
+
+const root = fileURLToPath(new URL("..", import.meta.url))
 
 /** Runs `petstore` with `args`, with `env` and nothing else of this process's environment. */
 const run = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<string>) =>
@@ -128,5 +133,24 @@ describe("The petstore command", () => {
         assert.strictEqual(outcome?.code, code)
         assert.lengthOf(outcome?.stderr.trim().split("\n") ?? [], 1)
       }
+    }))
+
+  it.live("runs from the package, where Node strips no types", () =>
+    Effect.gen(function*() {
+      const directory = yield* temporaryDirectory
+      const installed = join(directory, "node_modules", "petstore-service")
+      yield* Effect.promise(async () => {
+        await mkdir(installed, { recursive: true })
+        await promisify(execFile)("npm", ["pack", "--pack-destination", directory], { cwd: root })
+        const tarball = (await readdir(directory)).find((name) => name.endsWith(".tgz")) ?? ""
+        await promisify(execFile)("tar", ["xzf", join(directory, tarball), "-C", installed, "--strip", "1"])
+        // What npm would install beside it.
+        await symlink(join(root, "node_modules"), join(installed, "node_modules"))
+      })
+      const { bin } = JSON.parse(yield* Effect.promise(() => readFile(join(installed, "package.json"), "utf8")))
+      const help = yield* Effect.promise(() =>
+        promisify(execFile)(process.execPath, [join(installed, bin.petstore), "keys", "--help"])
+      )
+      assert.include(help.stdout, "petstore keys <subcommand>")
     }))
 })
