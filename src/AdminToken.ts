@@ -17,16 +17,7 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
       const made = `adm_${yield* Secret.randomText(32)}`
       return yield* Effect.try({
         try: () => {
-          // Linked once it is whole: of two processes that start at once, both have the first one's.
-          const whole = `${file}.${process.pid}`
-          writeFileSync(whole, `${made}\n`, { mode: 0o600 })
-          try {
-            linkSync(whole, file)
-          } catch (error) {
-            if (!existsSync(file)) throw error
-          } finally {
-            unlinkSync(whole)
-          }
+          keep(file, made)
           chmodSync(file, 0o600)
           const token = readFileSync(file, "utf8").trim()
           if (token === "") throw new Error(`${file} is empty: remove it, and a new token is made`)
@@ -36,4 +27,19 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
       })
     })
   )
+}
+
+/** Writes `token` to `file`, unless there is one: of two processes that start at once, both have the first one's. */
+const keep = (file: string, token: string): void => {
+  if (existsSync(file)) return
+  // Linked once it is whole, so that nobody reads half of it.
+  const whole = `${file}.${process.pid}`
+  writeFileSync(whole, `${token}\n`, { mode: 0o600 })
+  try {
+    linkSync(whole, file)
+  } catch (error) {
+    if (!existsSync(file)) throw error
+  } finally {
+    unlinkSync(whole)
+  }
 }

@@ -1,5 +1,5 @@
 /** Logs: one line an event on standard error, as JSON or for a person to read. */
-import { Config, Effect, Layer, Logger, References } from "effect"
+import { Cause, Config, Effect, Layer, Logger, Predicate, References } from "effect"
 
 const level = Config.Literals(["trace", "debug", "info", "warn", "error", "fatal", "none"], "LOG_LEVEL").pipe(
   Config.withDefault("info")
@@ -28,3 +28,15 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
     Layer.succeed(References.MinimumLogLevel, levels[yield* level])
   )
 }))
+
+/** What went wrong in one line, from what was tried down to why it failed. */
+export const describe = (cause: Cause.Cause<unknown>): string => {
+  const messages: Array<string> = []
+  for (let error = Cause.squash(cause); Predicate.hasProperty(error, "message"); error = causeOf(error)) {
+    const message = String(error.message)
+    if (!messages.some((outer) => outer.includes(message))) messages.push(message)
+  }
+  return messages.filter((message) => message !== "").join(": ").replaceAll(/\s+/g, " ")
+}
+
+const causeOf = (error: object): unknown => "cause" in error ? error.cause : undefined

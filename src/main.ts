@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /** The Petstore service: the one place where its layers are put together. */
 import { NodeCrypto, NodeRuntime } from "@effect/platform-node"
-import { Cause, Console, Effect, Exit, Layer, Predicate } from "effect"
+import { Cause, Console, Effect, Exit, Layer } from "effect"
 import { AdminToken } from "./AdminToken.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 import * as Database from "./Database.ts"
@@ -22,22 +22,10 @@ const service = Layer.merge(FirstKey.layer.pipe(Layer.provide(Server.layer)), Ma
   Layer.provide(services)
 )
 
-/** What went wrong in one line, from what was tried down to why it failed. */
-const describe = (cause: Cause.Cause<unknown>): string => {
-  const messages: Array<string> = []
-  for (let error = Cause.squash(cause); Predicate.hasProperty(error, "message"); error = causeOf(error)) {
-    const message = String(error.message)
-    if (!messages.some((outer) => outer.includes(message))) messages.push(message)
-  }
-  return messages.filter((message) => message !== "").join(": ").replaceAll(/\s+/g, " ")
-}
-
-const causeOf = (error: object): unknown => "cause" in error ? error.cause : undefined
-
 Layer.launch(service).pipe(
   Effect.onInterrupt(() => Effect.logInfo("Stopped")),
-  Effect.tapCause((cause) => Effect.logFatal(describe(cause))),
-  Effect.provide(Layer.tapCause(Logging.layer, (cause) => Console.error(describe(cause)))),
+  Effect.tapCause((cause) => Effect.logFatal(Logging.describe(cause))),
+  Effect.provide(Layer.tapCause(Logging.layer, (cause) => Console.error(Logging.describe(cause)))),
   NodeRuntime.runMain({
     disableErrorReporting: true,
     // To be told to stop is no failure.

@@ -1,6 +1,8 @@
 /** What a caller is told of a request that does not decode: each field, and what it must be (SPEC §7: 400). */
 import { Effect, Layer, SchemaIssue } from "effect"
-import { type HttpApiError, HttpApiMiddleware } from "effect/http-api"
+import { HttpMethod, HttpServerRequest } from "effect/http"
+import { HttpApiError } from "effect/http-api"
+import { isUtf8 } from "node:buffer"
 import { InvalidRequest } from "../api/Errors.ts"
 import { Validation } from "../api/Validation.ts"
 
@@ -18,11 +20,24 @@ const describe = ({ cause, kind }: HttpApiError.HttpApiSchemaError): string => {
     .join("; ")
 }
 
-export const layer: Layer.Layer<Validation> = HttpApiMiddleware.layerSchemaErrorTransform(
-  Validation,
-  (error) =>
-    error.kind === "Body" || error.kind === "ResponseHeaders"
-      // An answer of ours that does not encode is a fault of the service.
-      ? Effect.die(error)
-      : Effect.fail(new InvalidRequest({ message: `Invalid request: ${describe(error)}.` }))
-)
+/** Bytes that are no UTF-8 would be kept as something else than was sent (RFC 8259 §8.1). */
+const refuseOtherThanUtf8 = Effect.gen(function*() {
+  const request = yield* HttpServerRequest.HttpServerRequest
+  const isReadable = !HttpMethod.hasBody(request.method) || isUtf8(yield* Effect.orDie(request.arrayBuffer))
+  return yield* isReadable
+    ? Effect.void
+    : new InvalidRequest({ message: "Invalid request: body: expected valid UTF-8." })
+})
+
+const toInvalidRequest = (error: HttpApiError.HttpApiSchemaError): Effect.Effect<never, InvalidRequest> =>
+  error.kind === "Body" || error.kind === "ResponseHeaders"
+    // An answer of ours that does not encode is a fault of the service.
+    ? Effect.die(error)
+    : Effect.fail(new InvalidRequest({ message: `Invalid request: ${describe(error)}.` }))
+
+export const layer = Layer.succeed(Validation, (httpEffect) =>
+  refuseOtherThanUtf8.pipe(
+    Effect.andThen(httpEffect),
+    // The error of what is wrapped is opaque here, so that no refinement of it type-checks.
+    Effect.catch((error) => HttpApiError.HttpApiSchemaError.is(error) ? toInvalidRequest(error) : Effect.fail(error))
+  ))

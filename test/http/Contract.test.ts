@@ -131,6 +131,19 @@ for (const store of stores) {
           }
         }))
 
+      it.effect("answers 400 to bytes that are no UTF-8, and keeps nothing of them", () =>
+        Effect.gen(function*() {
+          const { call, newKey } = yield* Service
+          const key = yield* newKey
+          const before = yield* call("/v1/pets?limit=100", { key })
+          for (const bytes of [[0xff], [0xc3, 0x28], [0xed, 0xa0, 0x80], [0xf4, 0x90, 0x80, 0x80], [0xe2, 0x82]]) {
+            const body = Buffer.concat([Buffer.from(`{"categoryId":1,"name":"`), Buffer.from(bytes), Buffer.from(`"}`)])
+            const headers = { "content-type": "application/json" }
+            isError(yield* call("/v1/pets", { key, method: "POST", body, headers }), 400, "invalid_request")
+          }
+          assert.strictEqual((yield* call("/v1/pets?limit=100", { key })).text, before.text)
+        }))
+
       it.effect("answers 400 to a limit, status or id that is none", () =>
         Effect.gen(function*() {
           const { call, newKey } = yield* Service
