@@ -5,6 +5,7 @@ import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
 import { AdminApi, AdminAuth } from "./api/AdminApi.ts"
 
 /** The management API of a running service. */
+// @effect-diagnostics-next-line leakingRequirements:off -- the derived client asks for nothing, behind a conditional type
 export class AdminClient
   extends Context.Service<AdminClient, HttpApiClient.ForApi<typeof AdminApi>>()("petstore/AdminClient")
 {

@@ -39,5 +39,6 @@ export const layer = Layer.succeed(Validation, (httpEffect) =>
   refuseOtherThanUtf8.pipe(
     Effect.andThen(httpEffect),
     // The error of what is wrapped is opaque here, so that no refinement of it type-checks.
+    // @effect-diagnostics-next-line catchConditionalRefailToCatchIf:off
     Effect.catch((error) => HttpApiError.HttpApiSchemaError.is(error) ? toInvalidRequest(error) : Effect.fail(error))
   ))
