@@ -107,7 +107,8 @@ export const sqlStore = Effect.gen(function*() {
 
     // Ids of transactions are handed out at their start: below the snapshot's xmin every one has ended, so that no
     // change can appear there later. What lies above is told again at the next call. Ids that are still to come are
-    // those of another server, brought by a restored dump: nothing changes under them.
+    // those of another server, brought by a restored dump: nothing changes under them. As text, since the client does not
+    // read xid8.
     changesSince: (mark) =>
       sql<{ readonly mark: string; readonly id: string | null; readonly changed: string | null }>`
         SELECT pg_snapshot_xmin(s.now)::text AS mark, k.id, k.changed::text AS changed
