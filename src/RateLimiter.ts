@@ -26,9 +26,7 @@ export class RateLimiter extends Context.Service<RateLimiter, {
   /** Counts in this process's memory alone. */
   static readonly layerMemory = Layer.effect(
     RateLimiter,
-    Effect.suspend(() => make(() => {})).pipe(
-      Effect.map(({ service }) => service)
-    )
+    Effect.suspend(() => Effect.map(make(() => {}), ({ service }) => service))
   )
 }
 

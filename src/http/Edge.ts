@@ -27,10 +27,12 @@ export const layer = HttpRouter.middleware(
     const random = yield* SecureRandom.SecureRandom
     const clientNetwork = yield* ClientAddress.make
 
-    /** Who sent a request without a valid key: charged, unless it could not be served for a fault of ours. */
+    /** Who sent a request without a valid key is charged for it; for a fault of ours, only shown what is left. */
     const chargeAddress = (request: HttpServerRequest.HttpServerRequest, status: number) => {
       const caller = `address:${clientNetwork(request)}` as const
-      return status < 500 ? limiter.charge(caller, planLimits.free) : limiter.peek(caller, planLimits.free)
+      return status < 500
+        ? limiter.charge(caller, planLimits.free)
+        : Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, admitted: true }))
     }
 
     return Effect.fnUntraced(function*(httpEffect) {
@@ -48,7 +50,7 @@ export const layer = HttpRouter.middleware(
       if (decision === undefined) {
         // This is also the brake on guessing keys.
         decision = yield* chargeAddress(request, response.status)
-        if (!decision.admitted && response.status < 500) response = Failure.answer(RateLimit.exceeded(decision))
+        if (!decision.admitted) response = Failure.answer(RateLimit.exceeded(decision))
       }
       response = HttpServerResponse.setHeaders(response, {
         ...RateLimit.headers(decision),

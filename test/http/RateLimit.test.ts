@@ -1,7 +1,8 @@
 /** SPEC §8 over a socket: what the limits do to answers and what their headers say. */
 import { assert, describe, layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Cause, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
+import { ApiKeys } from "../../src/ApiKeys.ts"
 import { type Answer, memory, Service, service } from "../Harness.ts"
 
 const shown = ({ headers, status }: Answer) => ({
@@ -115,6 +116,26 @@ describe("Rate limits", () => {
           assert.strictEqual(JSON.parse(answer.text).code, "rate_limit_exceeded")
         }
         assert.include(shown(yield* call("/v1/pets", { key })), { status: 200, remaining: "59" })
+      }))
+  })
+
+  /** No key can be verified: the database does not answer. */
+  const outage = Layer.effect(
+    ApiKeys,
+    Effect.map(ApiKeys, (apiKeys) => ({ ...apiKeys, verify: () => Effect.die(new Cause.TimeoutError()) }))
+  ).pipe(Layer.provideMerge(memory))
+
+  layer(Layer.fresh(service(outage)))((it) => {
+    it.effect("charge nobody's address for an outage of the service, which stays 503", () =>
+      Effect.gen(function*() {
+        const { call, newKey } = yield* Service
+        const key = yield* newKey
+        for (let i = 0; i < 70; i++) {
+          assert.include(shown(yield* call("/v1/pets", { key })), { status: 503, remaining: "60", retryAfter: "1" })
+        }
+        for (let i = 0; i < 60; i++) yield* call("/nowhere")
+        assert.include(shown(yield* call("/nowhere")), { status: 429 })
+        assert.include(shown(yield* call("/v1/pets", { key })), { status: 503, remaining: "0", retryAfter: "1" })
       }))
   })
 })
