@@ -1,5 +1,5 @@
 /** API keys: how they are issued, changed and ended, and who holds the one that a request came with (SPEC §5). */
-import { Clock, Context, DateTime, Duration, Effect, Layer, Redacted, Schedule } from "effect"
+import { Clock, Context, DateTime, Duration, Effect, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import * as KeyCache from "./api-keys/KeyCache.ts"
 import { type KeyStore, memoryStore, sqlStore } from "./api-keys/KeyStore.ts"
@@ -8,6 +8,7 @@ import type { CurrentKey } from "./api/Auth.ts"
 import { Conflict, InvalidApiKey, InvalidRequest, NotFound } from "./api/Errors.ts"
 import type { ApiKey, IssuedKey, NewKey } from "./api/Keys.ts"
 import { planLimits } from "./api/Plans.ts"
+import * as WriteBehind from "./WriteBehind.ts"
 
 export class ApiKeys extends Context.Service<ApiKeys, {
   /** Makes a key. Fails if it would have expired already, or is an Enterprise key without limits. */
@@ -39,22 +40,12 @@ const make = Effect.fnUntraced(function*(store: KeyStore) {
   const random = yield* SecureRandom.SecureRandom
   const cache = yield* KeyCache.make(store)
 
-  // When keys were last used, to the minute, on their way to the store: written behind, never while a request waits.
-  let uses = new Map<string, number>()
-  const flush = Effect.suspend(() => {
-    const recording = uses
-    uses = new Map()
-    return recording.size === 0 ? Effect.void : Effect.onError(store.recordUses(recording), () =>
-      Effect.sync(() => {
-        // Kept for the next time, unless there is something newer by now.
-        uses = new Map([...recording, ...uses])
-      }))
-  }).pipe(
-    Effect.timeout("5 seconds"),
-    Effect.catchCause((cause) => Effect.logWarning("Uses of keys cannot be recorded", cause))
-  )
-  yield* Effect.addFinalizer(() => flush)
-  yield* Effect.forkScoped(Effect.repeat(flush, Schedule.spaced("10 seconds")))
+  // When keys were last used, to the minute.
+  const uses = yield* WriteBehind.make({
+    interval: "10 seconds",
+    write: store.recordUses,
+    warning: "Uses of keys cannot be recorded"
+  })
 
   const find = Effect.fnUntraced(function*(id: string) {
     return (yield* store.find(id)) ?? (yield* new NotFound({ message: `There is no key ${id}.` }))
@@ -66,7 +57,7 @@ const make = Effect.fnUntraced(function*(store: KeyStore) {
 
     issue: Effect.fn("ApiKeys.issue")(function*({ expiresAt = null, limits, name, plan }) {
       const createdAt = yield* DateTime.now
-      if (expiresAt !== null && DateTime.isLessThanOrEqualTo(expiresAt, createdAt)) {
+      if (hasEnded(expiresAt, createdAt.epochMilliseconds)) {
         return yield* new InvalidRequest({ message: "Invalid request: body.expiresAt: expected an instant to come." })
       }
       const chosen = plan === "enterprise" ? limits : planLimits[plan]
@@ -93,7 +84,7 @@ const make = Effect.fnUntraced(function*(store: KeyStore) {
       const key = yield* find(id)
       const now = yield* DateTime.now
       if (key.revokedAt !== null) return yield* revoked(id)
-      if (key.expiresAt !== null && DateTime.isLessThanOrEqualTo(key.expiresAt, now)) {
+      if (hasEnded(key.expiresAt, now.epochMilliseconds)) {
         return yield* new Conflict({ message: `Key ${id} has expired.` })
       }
       const secret = yield* Secret.make

@@ -3,6 +3,7 @@ import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import type { Limits } from "./api/Plans.ts"
 import * as Rule from "./rate-limit/Rule.ts"
 import { sqlStore, type StateStore } from "./rate-limit/StateStore.ts"
+import * as WriteBehind from "./WriteBehind.ts"
 
 /** Whom a request is charged to: an API key, or a client's address. Only keys are banned. */
 export type Caller = `key:${string}` | `address:${string}`
@@ -80,30 +81,19 @@ const make = Effect.fnUntraced(function*(changed: (caller: Caller, state: Rule.S
 })
 
 const makeDurable = Effect.fnUntraced(function*(store: StateStore) {
-  let unsaved = new Map<string, Rule.State>()
-  const { keys, service } = yield* make((caller, state) => unsaved.set(caller, state))
+  const states = yield* WriteBehind.make({
+    interval: "500 millis",
+    write: store.save,
+    // The counts in memory are the ones that count.
+    warning: "Counts of requests cannot be kept in the database"
+  })
+  const { keys, service } = yield* make(states.set)
   for (const [caller, state] of yield* store.load(yield* Clock.currentTimeMillis)) keys.set(caller, state)
 
-  const save = Effect.suspend(() => {
-    const saving = unsaved
-    unsaved = new Map()
-    return saving.size === 0 ? Effect.void : Effect.onError(store.save(saving), () =>
-      Effect.sync(() => {
-        // Kept for the next time, unless there is something newer by now.
-        unsaved = new Map([...saving, ...unsaved])
-      }))
-  })
-  const remove = Effect.flatMap(Clock.currentTimeMillis, store.removeEnded)
-
-  yield* Effect.addFinalizer(() => attempt(save))
-  yield* Effect.forkScoped(Effect.repeat(attempt(save), Schedule.spaced("500 millis")))
-  yield* Effect.forkScoped(Effect.repeat(attempt(remove), Schedule.spaced("10 minutes")))
+  const removeEnded = Effect.flatMap(Clock.currentTimeMillis, store.removeEnded).pipe(
+    Effect.timeout("5 seconds"),
+    Effect.catchCause((cause) => Effect.logWarning("Counts that ended cannot be removed from the database", cause))
+  )
+  yield* Effect.forkScoped(Effect.repeat(removeEnded, Schedule.spaced("10 minutes")))
   return service
 })
-
-/** The database may be gone for a while: the counts in memory are the ones that count. */
-const attempt = (effect: Effect.Effect<void>): Effect.Effect<void> =>
-  effect.pipe(
-    Effect.timeout("5 seconds"),
-    Effect.catchCause((cause) => Effect.logWarning("Counts of requests cannot be kept in the database", cause))
-  )

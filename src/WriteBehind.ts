@@ -1,0 +1,33 @@
+/** Values on their way to the database: the last of each key, written every now and then, never while a request waits. */
+import { type Duration, Effect, Schedule } from "effect"
+
+/**
+ * Takes values for as long as the scope lasts and hands them to `write` every `interval`, and once more at the end. What
+ * could not be written waits for the next time, unless there is something newer by then.
+ */
+export const make = Effect.fnUntraced(function*<A>(options: {
+  readonly interval: Duration.Input
+  readonly write: (values: ReadonlyMap<string, A>) => Effect.Effect<void>
+  /** What the log says when a write fails. */
+  readonly warning: string
+}) {
+  let unwritten = new Map<string, A>()
+  const flush = Effect.suspend(() => {
+    const writing = unwritten
+    unwritten = new Map()
+    return writing.size === 0 ? Effect.void : Effect.onError(options.write(writing), () =>
+      Effect.sync(() => {
+        unwritten = new Map([...writing, ...unwritten])
+      }))
+  }).pipe(
+    Effect.timeout("5 seconds"),
+    Effect.catchCause((cause) => Effect.logWarning(options.warning, cause))
+  )
+  yield* Effect.addFinalizer(() => flush)
+  yield* Effect.forkScoped(Effect.repeat(flush, Schedule.spaced(options.interval)))
+  return {
+    set: (key: string, value: A): void => {
+      unwritten.set(key, value)
+    }
+  }
+})
