@@ -1,12 +1,13 @@
 /** Who may make how many requests (SPEC §8): the rule of `rate-limit/Rule.ts`, and what callers used so far. */
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import type { Limits } from "./api/Plans.ts"
+import * as Callers from "./rate-limit/Callers.ts"
+import { type Caller, isKey } from "./rate-limit/Callers.ts"
+import { redisUrl } from "./rate-limit/RedisLink.ts"
 import * as Rule from "./rate-limit/Rule.ts"
+import * as SharedCounts from "./rate-limit/SharedCounts.ts"
 import { sqlStore, type StateStore } from "./rate-limit/StateStore.ts"
 import * as WriteBehind from "./WriteBehind.ts"
-
-/** Whom a request is charged to: an API key, or a client's address. Only keys are banned. */
-export type Caller = `key:${string}` | `address:${string}`
 
 export class RateLimiter extends Context.Service<RateLimiter, {
   /** Charges one request to `caller`, if its limits admit it. */
@@ -17,6 +18,9 @@ export class RateLimiter extends Context.Service<RateLimiter, {
 
   /** Lifts the ban of `caller`, if there is one. */
   unban(caller: Caller): Effect.Effect<void>
+
+  /** Whose counts decide: this process's own, those in Redis, or its own because Redis does not answer. */
+  readonly counting: Effect.Effect<"own" | "shared" | "fallback">
 }>()("petstore/RateLimiter") {
   /**
    * Counts in this process's memory, and writes what becomes of keys behind to the database: counts and bans outlive the
@@ -29,55 +33,35 @@ export class RateLimiter extends Context.Service<RateLimiter, {
     RateLimiter,
     Effect.suspend(() => Effect.map(make(() => {}), ({ service }) => service))
   )
+
+  /** Counts in the Redis at `REDIS_URL`, together with all other processes. */
+  static readonly layerRedis = Layer.effect(RateLimiter, Effect.flatMap(redisUrl, SharedCounts.make))
 }
-
-/** Addresses are anybody's to make up: only so many are remembered. Keys are as many as were issued. */
-const addressesKept = 100_000
-
-const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
 /** The states of callers, in memory. `changed` is told of each new state of a key. */
 const make = Effect.fnUntraced(function*(changed: (caller: Caller, state: Rule.State) => void) {
-  const keys = new Map<string, Rule.State>()
-  const addresses = new Map<string, Rule.State>()
-  const statesOf = (caller: Caller) => isKey(caller) ? keys : addresses
-
+  const callers = yield* Callers.make(Rule.endOf)
   const set = (caller: Caller, state: Rule.State): void => {
-    if (isKey(caller)) {
-      keys.set(caller, state)
-      changed(caller, state)
-    } else {
-      // Insertion order is the order of last use, so that the first is the one to forget.
-      addresses.delete(caller)
-      addresses.set(caller, state)
-      if (addresses.size > addressesKept) addresses.delete(addresses.keys().next().value ?? caller)
-    }
+    callers.set(caller, state)
+    if (isKey(caller)) changed(caller, state)
   }
-
-  // What no longer counts is forgotten: an idle caller costs no memory, and loses nothing.
-  const sweep = Effect.map(Clock.currentTimeMillis, (now) => {
-    for (const states of [keys, addresses]) {
-      for (const [caller, state] of states) if (Rule.endOf(state) <= now) states.delete(caller)
-    }
-  })
-  yield* Effect.forkScoped(Effect.repeat(sweep, Schedule.spaced("1 minute")))
-
   const service = RateLimiter.of({
     charge: (caller, limits) =>
       Effect.map(Clock.currentTimeMillis, (now) => {
-        const { decision, next } = Rule.decide(statesOf(caller).get(caller) ?? {}, limits, now, isKey(caller))
+        const { decision, next } = Rule.decide(callers.get(caller) ?? {}, limits, now, isKey(caller))
         set(caller, next)
         return decision
       }),
     peek: (caller, limits) =>
-      Effect.map(Clock.currentTimeMillis, (now) => Rule.peek(statesOf(caller).get(caller) ?? {}, limits, now)),
+      Effect.map(Clock.currentTimeMillis, (now) => Rule.peek(callers.get(caller) ?? {}, limits, now)),
     unban: (caller) =>
-      Effect.sync(() => {
-        const state = statesOf(caller).get(caller)
-        if (state !== undefined) set(caller, Rule.unban(state))
-      })
+      Effect.map(Clock.currentTimeMillis, (now) => {
+        const state = callers.get(caller)
+        if (state !== undefined) set(caller, Rule.unban(state, now))
+      }),
+    counting: Effect.succeed("own")
   })
-  return { service, keys }
+  return { service, callers }
 })
 
 const makeDurable = Effect.fnUntraced(function*(store: StateStore) {
@@ -87,8 +71,8 @@ const makeDurable = Effect.fnUntraced(function*(store: StateStore) {
     // The counts in memory are the ones that count.
     warning: "Counts of requests cannot be kept in the database"
   })
-  const { keys, service } = yield* make(states.set)
-  for (const [caller, state] of yield* store.load(yield* Clock.currentTimeMillis)) keys.set(caller, state)
+  const { callers, service } = yield* make(states.set)
+  for (const [caller, state] of yield* store.load(yield* Clock.currentTimeMillis)) callers.set(caller, state)
 
   const removeEnded = Effect.flatMap(Clock.currentTimeMillis, store.removeEnded).pipe(
     Effect.timeout("5 seconds"),

@@ -5,13 +5,13 @@ import { type Duration, Effect, Schedule } from "effect"
  * Takes values for as long as the scope lasts and hands them to `write` every `interval`, and once more at the end. What
  * could not be written waits for the next time, unless there is something newer by then.
  */
-export const make = Effect.fnUntraced(function*<A>(options: {
+export const make = Effect.fnUntraced(function*<K, A>(options: {
   readonly interval: Duration.Input
-  readonly write: (values: ReadonlyMap<string, A>) => Effect.Effect<void>
+  readonly write: (values: ReadonlyMap<K, A>) => Effect.Effect<void>
   /** What the log says when a write fails. */
   readonly warning: string
 }) {
-  let unwritten = new Map<string, A>()
+  let unwritten = new Map<K, A>()
   const flush = Effect.suspend(() => {
     const writing = unwritten
     unwritten = new Map()
@@ -26,7 +26,7 @@ export const make = Effect.fnUntraced(function*<A>(options: {
   yield* Effect.addFinalizer(() => flush)
   yield* Effect.forkScoped(Effect.repeat(flush, Schedule.spaced(options.interval)))
   return {
-    set: (key: string, value: A): void => {
+    set: (key: K, value: A): void => {
       unwritten.set(key, value)
     }
   }

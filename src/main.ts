@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /** The Petstore service: the one place where its layers are put together. */
 import { NodeCrypto, NodeRuntime } from "@effect/platform-node"
-import { Cause, Console, Effect, Exit, Layer } from "effect"
+import { Cause, Config, Console, Effect, Exit, Layer, Option } from "effect"
 import { AdminToken } from "./AdminToken.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 import * as Database from "./Database.ts"
@@ -12,7 +12,12 @@ import * as Logging from "./Logging.ts"
 import { PetRepository } from "./PetRepository.ts"
 import { RateLimiter } from "./RateLimiter.ts"
 
-const services = Layer.mergeAll(PetRepository.layer, ApiKeys.layer, RateLimiter.layer).pipe(
+const rateLimiter = Layer.unwrap(Effect.map(
+  Config.option(Config.String("REDIS_URL")),
+  Option.match({ onNone: () => RateLimiter.layer, onSome: () => RateLimiter.layerRedis })
+))
+
+const services = Layer.mergeAll(PetRepository.layer, ApiKeys.layer, rateLimiter).pipe(
   Layer.provideMerge(AdminToken.layer),
   Layer.provideMerge(Database.layer),
   Layer.provideMerge(NodeCrypto.layerSecureRandom)

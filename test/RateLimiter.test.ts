@@ -4,8 +4,9 @@ import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { planLimits } from "../src/api/Plans.ts"
+import type { Caller } from "../src/rate-limit/Callers.ts"
 import { decide, type State, tightest } from "../src/rate-limit/Rule.ts"
-import { type Caller, RateLimiter } from "../src/RateLimiter.ts"
+import { RateLimiter } from "../src/RateLimiter.ts"
 import { databases } from "./Harness.ts"
 
 /** The rule again, told by the whole history of admitted requests instead of by counts. */
@@ -82,6 +83,7 @@ describe("The rule of the limits", () => {
       tightest({
         admitted: true,
         banned: false,
+        banBegan: false,
         decidedAt: 0,
         windows: [
           { name: "minute", limit: 9, seconds: 60, remaining: minute[0], resetAt: minute[1] },

@@ -31,7 +31,7 @@ export const layer = HttpRouter.middleware(
     const chargeAddress = (request: HttpServerRequest.HttpServerRequest, status: number) => {
       const caller = `address:${clientNetwork(request)}` as const
       return status < 500
-        ? limiter.charge(caller, planLimits.free)
+        ? RateLimit.charge(limiter, caller, "none", planLimits.free)
         : Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, admitted: true }))
     }
 

@@ -7,6 +7,7 @@ import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
 import { createServer } from "node:http"
 import { AdminApi } from "../api/AdminApi.ts"
+import { RateLimiter } from "../RateLimiter.ts"
 import * as AdminAuth from "./AdminAuth.ts"
 import * as Failure from "./Failure.ts"
 import * as Keys from "./Keys.ts"
@@ -21,15 +22,20 @@ const admin = HttpApiBuilder.layer(AdminApi).pipe(
 /** 200 as soon as the process answers at all. */
 const health = HttpRouter.add("GET", "/healthz", HttpServerResponse.jsonUnsafe({ status: "healthy" }))
 
-/** 200 while the service can serve: its database answers within a second. */
+/**
+ * 200 while the service can serve: its database answers within a second. It can without Redis too; `limits` says who
+ * counts.
+ */
 const readiness = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const sql = yield* SqlClient.SqlClient
+  const limiter = yield* RateLimiter
   yield* router.add(
     "GET",
     "/readyz",
     sql`SELECT 1`.pipe(
       Effect.timeout("1 second"),
-      Effect.as(HttpServerResponse.jsonUnsafe({ status: "ready" })),
+      Effect.andThen(limiter.counting),
+      Effect.map((limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits })),
       Effect.orDie
     )
   )

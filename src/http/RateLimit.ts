@@ -1,8 +1,10 @@
 /** The rate limits over HTTP: the middleware that charges keys, and the headers that every answer carries (SPEC §8). */
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Metric } from "effect"
 import { CurrentKey } from "../api/Auth.ts"
 import { ApiKeyBanned, RateLimitExceeded } from "../api/Errors.ts"
+import type { Limits, Plan } from "../api/Plans.ts"
 import { RateLimit } from "../api/RateLimit.ts"
+import type { Caller } from "../rate-limit/Callers.ts"
 import { type Decision, tightest, type Window } from "../rate-limit/Rule.ts"
 import { RateLimiter } from "../RateLimiter.ts"
 import { CurrentExchange } from "./Exchange.ts"
@@ -14,13 +16,27 @@ export const layer = Layer.effect(
     return RateLimit.of(Effect.fnUntraced(function*(httpEffect) {
       const exchange = yield* CurrentExchange
       const key = yield* CurrentKey
-      const decision = yield* limiter.charge(`key:${key.id}`, key.limits)
+      const decision = yield* charge(limiter, `key:${key.id}`, key.plan, key.limits)
       exchange.decision = decision
       if (decision.banned) return yield* banned(decision)
       return decision.admitted ? yield* httpEffect : yield* exceeded(decision)
     }))
   })
 )
+
+const decisions = Metric.counter("rate_limit_decisions_total", {
+  description: "Requests by the plan that they were charged to, and what was decided of them.",
+  incremental: true
+})
+const bans = Metric.counter("rate_limit_bans_total", { description: "Bans by plan.", incremental: true })
+
+/** Charges a request to a key of `plan`, or to an address (`none`), and counts what was decided. */
+export const charge = (limiter: RateLimiter["Service"], caller: Caller, plan: Plan | "none", limits: Limits) =>
+  Effect.tap(limiter.charge(caller, limits), ({ admitted, banBegan, banned }) => {
+    const outcome = admitted ? "admitted" : banned ? "banned" : "refused"
+    const counted = Metric.update(Metric.withAttributes(decisions, { outcome, plan }), 1)
+    return banBegan ? Effect.andThen(counted, Metric.update(Metric.withAttributes(bans, { plan }), 1)) : counted
+  })
 
 /** The 429 that a refused request is answered with. */
 export const exceeded = (decision: Decision): RateLimitExceeded => {

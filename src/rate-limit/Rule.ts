@@ -25,6 +25,8 @@ export interface Decision {
   readonly admitted: boolean
   /** Whether the caller is banned. Nothing remains of its windows until the ban's end. */
   readonly banned: boolean
+  /** Whether it was this request that brought the ban. */
+  readonly banBegan: boolean
   /** When it was decided: milliseconds since the Unix epoch. */
   readonly decidedAt: number
   readonly windows: readonly [minute: Window, day: Window]
@@ -36,6 +38,7 @@ interface Count {
   readonly resetAt: number
 }
 
+/** A ban that was lifted is one of no length: it began, and ended, when it was lifted. */
 interface Ban {
   readonly seconds: number
   readonly until: number
@@ -51,14 +54,19 @@ export interface State {
   readonly ban?: Ban
 }
 
-const minuteWindow = { name: "minute", seconds: 60 } as const
-const dayWindow = { name: "day", seconds: 86_400 } as const
-/** A client that waits as Retry-After says collects two refusals in a minute at most: it is never banned. */
-const fewestRefusals = 3
-const shortestBan = 60
-const longestBan = 3_600
-/** An hour without a ban, and the next one is the shortest again. */
-const banMemory = 3_600
+export const minuteWindow = { name: "minute", seconds: 60 } as const
+export const dayWindow = { name: "day", seconds: 86_400 } as const
+export const bans = {
+  /** A client that waits as Retry-After says collects two refusals in a minute at most: it is never banned. */
+  fewestRefusals: 3,
+  shortest: 60,
+  longest: 3_600,
+  /** Seconds without a ban after which the next one is the shortest again. */
+  memory: 3_600
+} as const
+
+/** What `decide` made of a request. */
+export type Outcome = "admitted" | "refused" | "banned"
 
 /** What becomes of a request at `now`, and what to keep. Callers that cannot be `bannable` are only refused. */
 export const decide = (
@@ -67,26 +75,37 @@ export const decide = (
   now: number,
   bannable: boolean
 ): { readonly decision: Decision; readonly next: State } => {
-  if (isBanned(state, now)) return { decision: show(state, limits, now, false), next: state }
-  const counts = {
-    minute: current(state.minute, minuteWindow.seconds, now),
-    day: current(state.day, dayWindow.seconds, now)
-  }
-  if (counts.minute.used < limits.perMinute && counts.day.used < limits.perDay) {
-    const next = { ...state, minute: add(counts.minute), day: add(counts.day) }
-    return { decision: show(next, limits, now, true), next }
+  const { next, outcome } = charge(state, limits, now, bannable)
+  return { decision: decisionOf(next, limits, now, outcome), next }
+}
+
+/** Charges a request at `now`; `decide` with all that is to be said of it. */
+export const charge = (
+  state: State,
+  limits: Limits,
+  now: number,
+  bannable: boolean
+): { readonly outcome: Outcome; readonly next: State } => {
+  if (isBanned(state, now)) return { outcome: "refused", next: state }
+  const minute = current(state.minute, minuteWindow.seconds, now)
+  const day = current(state.day, dayWindow.seconds, now)
+  if (minute.used < limits.perMinute && day.used < limits.perDay) {
+    return { outcome: "admitted", next: { ...state, minute: add(minute), day: add(day) } }
   }
   // A refused request leaves no trace in the windows: it does not open one either.
-  const next = bannable ? refuse(state, limits, now) : state
-  return { decision: show(next, limits, now, false), next }
+  return bannable ? refuse(state, limits, now) : { outcome: "refused", next: state }
 }
 
 /** What a caller has left at `now`, without a request. */
 export const peek = (state: State, limits: Limits, now: number): Decision =>
-  show(state, limits, now, decide(state, limits, now, false).decision.admitted)
+  decisionOf(state, limits, now, charge(state, limits, now, false).outcome)
 
-/** The state of a caller whose ban is lifted: nothing of it is held against the caller. */
-export const unban = ({ day, minute }: State): State => ({ ...minute && { minute }, ...day && { day } })
+/** The state of a caller whose ban is lifted at `now`: nothing of it is held against the caller. */
+export const unban = ({ day, minute }: State, now: number): State => ({
+  ...minute && { minute },
+  ...day && { day },
+  ban: { seconds: 0, until: now }
+})
 
 /** When nothing of a state counts any more: milliseconds since the Unix epoch. */
 export const endOf = ({ ban, day, minute, refusals }: State): number =>
@@ -94,7 +113,7 @@ export const endOf = ({ ban, day, minute, refusals }: State): number =>
     minute?.resetAt ?? 0,
     day?.resetAt ?? 0,
     refusals?.resetAt ?? 0,
-    ban === undefined ? 0 : ban.until + banMemory * 1000
+    ban === undefined ? 0 : ban.until + bans.memory * 1000
   )
 
 /** The window that holds the caller back most: of exhausted ones the later reset, else the one with fewer remaining. */
@@ -109,13 +128,15 @@ const isBanned = (state: State, now: number): state is State & { readonly ban: B
   state.ban !== undefined && now < state.ban.until
 
 /** Counts a refusal; with as many in a minute as the limits allow requests, it is a ban. */
-const refuse = (state: State, limits: Limits, now: number): State => {
+const refuse = (state: State, limits: Limits, now: number): { readonly outcome: Outcome; readonly next: State } => {
   const refusals = add(current(state.refusals, minuteWindow.seconds, now))
-  if (refusals.used < Math.max(limits.perMinute, fewestRefusals)) return { ...state, refusals }
-  const { refusals: _, ...rest } = state
-  const repeated = state.ban !== undefined && now < state.ban.until + banMemory * 1000
-  const seconds = repeated ? Math.min(2 * (state.ban?.seconds ?? 0), longestBan) : shortestBan
-  return { ...rest, ban: { seconds, until: now + seconds * 1000 } }
+  if (refusals.used < Math.max(limits.perMinute, bans.fewestRefusals)) {
+    return { outcome: "refused", next: { ...state, refusals } }
+  }
+  const { ban = { seconds: 0, until: 0 }, refusals: _, ...rest } = state
+  const repeated = ban.seconds > 0 && now < ban.until + bans.memory * 1000
+  const seconds = repeated ? Math.min(2 * ban.seconds, bans.longest) : bans.shortest
+  return { outcome: "banned", next: { ...rest, ban: { seconds, until: now + seconds * 1000 } } }
 }
 
 const current = (count: Count | undefined, seconds: number, now: number): Count =>
@@ -123,7 +144,8 @@ const current = (count: Count | undefined, seconds: number, now: number): Count 
 
 const add = ({ resetAt, used }: Count): Count => ({ used: used + 1, resetAt })
 
-const show = (state: State, limits: Limits, now: number, admitted: boolean): Decision => {
+/** What is said of a request at `now` that left its caller in `state`. */
+export const decisionOf = (state: State, limits: Limits, now: number, outcome: Outcome): Decision => {
   const banned = isBanned(state, now)
   const left = (count: Count | undefined, seconds: number, limit: number) => {
     if (banned) return { remaining: 0, resetAt: state.ban.until }
@@ -131,8 +153,9 @@ const show = (state: State, limits: Limits, now: number, admitted: boolean): Dec
     return { remaining: Math.max(0, limit - used), resetAt }
   }
   return {
-    admitted,
+    admitted: outcome === "admitted",
     banned,
+    banBegan: outcome === "banned",
     decidedAt: now,
     windows: [
       { ...minuteWindow, limit: limits.perMinute, ...left(state.minute, minuteWindow.seconds, limits.perMinute) },

@@ -1,19 +1,20 @@
 /** Where the states of callers outlive the process. */
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
+import type { Caller } from "./Callers.ts"
 import * as Rule from "./Rule.ts"
 
 export interface StateStore {
   /** All states that still count at `now`, in milliseconds since the Unix epoch. */
-  load(now: number): Effect.Effect<ReadonlyArray<readonly [caller: string, state: Rule.State]>>
-  save(states: ReadonlyMap<string, Rule.State>): Effect.Effect<void>
+  load(now: number): Effect.Effect<ReadonlyArray<readonly [caller: Caller, state: Rule.State]>>
+  save(states: ReadonlyMap<Caller, Rule.State>): Effect.Effect<void>
   /** Forgets the states that no longer count. */
   removeEnded(now: number): Effect.Effect<void>
 }
 
 export const sqlStore = Effect.map(SqlClient.SqlClient, (sql): StateStore => ({
   load: (now) =>
-    sql<{ readonly caller: string; readonly state: Rule.State }>`
+    sql<{ readonly caller: Caller; readonly state: Rule.State }>`
       SELECT caller, state FROM rate_limits WHERE ends_at > ${new Date(now)}
     `.pipe(
       Effect.map((rows) => rows.map(({ caller, state }) => [caller, state] as const)),

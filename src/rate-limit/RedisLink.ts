@@ -1,0 +1,150 @@
+/**
+ * The connection to Redis. It is up or it is down: one answer that is late, or an error, and it is cut, so that whatever
+ * waits for an answer fails at once; then others are tried, until one answers in time.
+ */
+import { NodeRedis } from "@effect/platform-node"
+import {
+  Cause,
+  Clock,
+  Config,
+  Context,
+  Data,
+  Deferred,
+  Effect,
+  Exit,
+  Layer,
+  Metric,
+  Redacted,
+  References,
+  Schedule
+} from "effect"
+import { Redis } from "effect/persistence"
+
+/** How long an answer may take. With the time until it is noticed, nobody waits for 50 milliseconds. */
+const patience = 35
+/** How often it is looked whether an answer is late: milliseconds, like all here. */
+const tick = 5
+const betweenAttempts = 250
+
+const durations = Metric.histogram("rate_limit_redis_duration_seconds", {
+  description: "Duration of round trips to Redis.",
+  boundaries: [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05]
+})
+
+/** 1 while this process counts by itself because Redis does not answer. */
+const fallback = Metric.gauge("rate_limit_fallback", {
+  description: "1 while Redis does not answer and this process counts by itself, else 0."
+})
+
+class InvalidRedisUrl extends Data.TaggedError("InvalidRedisUrl") {
+  override readonly message = "REDIS_URL: expected redis://host:port or rediss://host:port"
+}
+
+/** Redis did not answer, or not in time. */
+export class LinkDown extends Data.TaggedError("LinkDown")<{ readonly cause: unknown }> {}
+
+/** A connection that is up. */
+export interface Link {
+  /** Runs a command. Whatever becomes of Redis, it ends within 50 milliseconds. */
+  readonly run: <A>(
+    command: (redis: Redis.Redis["Service"]) => Effect.Effect<A, Redis.RedisError>
+  ) => Effect.Effect<A, LinkDown>
+}
+
+/** `REDIS_URL`: a Redis 7 or Valkey. */
+export const redisUrl = Effect.gen(function*() {
+  const url = yield* Config.Redacted("REDIS_URL")
+  if (!/^rediss?:$/.test(URL.parse(Redacted.value(url))?.protocol ?? "")) return yield* new InvalidRedisUrl()
+  return url
+})
+
+/**
+ * Keeps a link for as long as the scope lasts: `current` tells it, while there is one. `onUp` runs beside each new one.
+ * For the first it waits a second at most.
+ */
+export const make = Effect.fnUntraced(function*(
+  url: Redacted.Redacted,
+  onUp: (link: Link) => Effect.Effect<void>
+) {
+  let current: Link | undefined
+  let reported = false
+  const first = yield* Deferred.make<void>()
+
+  const up = Effect.gen(function*() {
+    const { link, lost } = yield* connect(url)
+    current = link
+    reported = false
+    yield* Metric.update(fallback, 0)
+    yield* Effect.logInfo("Limits are counted in Redis")
+    yield* Deferred.succeed(first, undefined)
+    yield* Effect.forkScoped(onUp(link))
+    return yield* lost
+  }).pipe(Effect.scoped)
+
+  const down = Effect.fnUntraced(function*(cause: Cause.Cause<unknown>) {
+    current = undefined
+    yield* Metric.update(fallback, 1)
+    if (!reported) yield* Effect.logWarning("Redis does not answer: this process counts the limits by itself", cause)
+    reported = true
+    yield* Effect.sleep(betweenAttempts)
+  })
+
+  yield* Effect.forkScoped(Effect.forever(Effect.catchCause(up, down)))
+  yield* Effect.timeoutOption(Deferred.await(first), "1 second")
+  return { current: (): Link | undefined => current }
+})
+
+/** One connection that has shown that it takes writes; `lost` fails when it is no more. */
+const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
+  const clock = yield* Clock.Clock
+  const connection = yield* NodeRedis.layer({
+    url: Redacted.value(url),
+    disableOfflineQueue: true,
+    pingInterval: 500,
+    socket: { connectTimeout: 1000, socketTimeout: 2000, reconnectStrategy: false }
+  }).pipe(
+    Layer.build,
+    // What it would log is said once, by `make`.
+    Effect.provideService(References.MinimumLogLevel, "None")
+  )
+  const { client } = Context.get(connection, NodeRedis.NodeRedis)
+
+  const lost = yield* Deferred.make<never, LinkDown>()
+  const cut = (cause: unknown): LinkDown => {
+    const down = new LinkDown({ cause })
+    Deferred.doneUnsafe(lost, Exit.fail(down))
+    // Closing would wait for the answers that do not come.
+    if (client.isOpen) client.destroy()
+    return down
+  }
+  yield* Effect.addFinalizer(() => Effect.sync(() => cut("The service stops")))
+  client.on("error", cut)
+
+  // Redis answers in the order of the questions: the oldest says whether any is late.
+  const waiting = new Set<{ readonly since: number }>()
+  const milliseconds = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+  let late: { readonly since: number } | undefined
+  const watch = Effect.sync(() => {
+    const [oldest] = waiting
+    // Twice: if this process itself stood still, the answer may be here and not yet read.
+    if (late !== undefined && late === oldest) cut(`No answer for ${patience} milliseconds`)
+    late = oldest !== undefined && milliseconds() - oldest.since >= patience ? oldest : undefined
+  })
+  yield* Effect.forkScoped(Effect.repeat(watch, Schedule.spaced(tick)))
+
+  const run: Link["run"] = (command) =>
+    Effect.suspend(() => {
+      const question = { since: milliseconds() }
+      waiting.add(question)
+      return command(Context.get(connection, Redis.Redis)).pipe(
+        Effect.tap(() => Metric.update(durations, (milliseconds() - question.since) / 1000)),
+        Effect.mapError(cut),
+        Effect.ensuring(Effect.sync(() => waiting.delete(question)))
+      )
+    })
+
+  // One that only reads, or that refuses, is of no use.
+  yield* run((redis) => redis.send("SET", "petstore:limits:probe", "", "PX", "1000"))
+  const link: Link = { run }
+  return { link, lost: Deferred.await(lost) }
+})

@@ -1,0 +1,131 @@
+/**
+ * Counts in Redis, for any number of processes. While it does not answer, this process decides by itself from what it
+ * knew, on Redis's clock as far as it knew that; a caller goes back to Redis once what it used meanwhile is there.
+ */
+import { Clock, Effect, Metric, type Redacted } from "effect"
+import type { Redis } from "effect/persistence"
+import type { RateLimiter } from "../RateLimiter.ts"
+import * as Callers from "./Callers.ts"
+import * as RedisLink from "./RedisLink.ts"
+import * as RedisScripts from "./RedisScripts.ts"
+import * as Rule from "./Rule.ts"
+
+/** What is known of a caller. */
+interface Known {
+  readonly state: Rule.State
+  /** What Redis last told of it: the difference is what Redis does not know. */
+  readonly confirmed: Rule.State
+  /** The link that told it; none if something was counted here since. */
+  readonly link: RedisLink.Link | undefined
+}
+
+const ownDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
+  description: "Decisions made without Redis.",
+  incremental: true
+})
+
+type Script = (redis: Redis.Redis["Service"]) => Effect.Effect<RedisScripts.Reply, Redis.RedisError>
+
+export const make = Effect.fnUntraced(function*(url: Redacted.Redacted) {
+  const clock = yield* Clock.Clock
+  /** Milliseconds that Redis's clock is ahead of ours. */
+  let ahead = 0
+  const callers = yield* Callers.make<Known>(({ state }) => Rule.endOf(state) - ahead)
+
+  const run = (link: RedisLink.Link, script: Script) =>
+    Effect.map(link.run(script), (reply) => {
+      const told = RedisScripts.read(reply)
+      ahead = told.now - clock.currentTimeMillisUnsafe()
+      return told
+    })
+
+  const isSettled = (known: Known | undefined, link: RedisLink.Link) => known === undefined || known.link === link
+  const settling = new Map<Callers.Caller, Effect.Effect<void, RedisLink.LinkDown>>()
+
+  /** Brings to Redis what it does not know of `caller`: once, whoever waits for it. */
+  const settle = Effect.fnUntraced(function*(link: RedisLink.Link, caller: Callers.Caller) {
+    const known = callers.get(caller)
+    if (known === undefined || isSettled(known, link)) return
+    let settled = settling.get(caller)
+    if (settled === undefined) {
+      const merge = run(link, (redis) => redis.eval(RedisScripts.merge)(caller, known.state, known.confirmed))
+      settled = yield* merge.pipe(
+        Effect.map(({ state }) => callers.set(caller, { state, confirmed: state, link })),
+        Effect.ensuring(Effect.sync(() => settling.delete(caller))),
+        Effect.cached
+      )
+      settling.set(caller, settled)
+    }
+    yield* settled
+  }, Effect.uninterruptible)
+
+  /** What `script` does to `caller`, and answers; or what `own` does, where Redis does not. */
+  const ask = (
+    caller: Callers.Caller,
+    script: Script,
+    own: (state: Rule.State, now: number) => { readonly outcome: Rule.Outcome; readonly next: Rule.State }
+  ) => {
+    const shared = (link: RedisLink.Link) =>
+      Effect.map(run(link, script), (told) => {
+        // What was counted here meanwhile is not to be forgotten.
+        if (isSettled(callers.get(caller), link)) {
+          callers.set(caller, { state: told.state, confirmed: told.state, link })
+        }
+        return told
+      })
+    const alone = Effect.suspend(() => {
+      const now = clock.currentTimeMillisUnsafe() + ahead
+      const { confirmed = {}, state = {} } = callers.get(caller) ?? {}
+      const { next, outcome } = own(state, now)
+      if (next !== state) callers.set(caller, { state: next, confirmed, link: undefined })
+      return Effect.as(Metric.update(ownDecisions, 1), { now, outcome, state: next })
+    })
+    return Effect.suspend(() => {
+      const link = links.current()
+      if (link === undefined) return alone
+      const asked = isSettled(callers.get(caller), link)
+        ? shared(link)
+        : Effect.andThen(settle(link, caller), shared(link))
+      return Effect.catchTag(asked, "LinkDown", () => alone)
+    })
+  }
+
+  // Another process may be asked about a caller that only this one knows.
+  const links = yield* RedisLink.make(
+    url,
+    (link) =>
+      Effect.ignore(Effect.forEach(callers.keys(), (caller) => settle(link, caller), {
+        concurrency: 16,
+        discard: true
+      }))
+  )
+
+  const service: RateLimiter["Service"] = {
+    charge: (caller, limits) =>
+      Effect.map(
+        ask(
+          caller,
+          (redis) => redis.eval(RedisScripts.charge)(caller, limits),
+          (state, now) => Rule.charge(state, limits, now, Callers.isKey(caller))
+        ),
+        ({ now, outcome, state }) => Rule.decisionOf(state, limits, now, outcome)
+      ),
+    peek: (caller, limits) =>
+      Effect.map(
+        ask(
+          caller,
+          (redis) => redis.eval(RedisScripts.peek)(caller),
+          (state) => ({ outcome: "refused", next: state })
+        ),
+        ({ now, state }) => Rule.peek(state, limits, now)
+      ),
+    unban: (caller) =>
+      Effect.asVoid(ask(
+        caller,
+        (redis) => redis.eval(RedisScripts.unban)(caller),
+        (state, now) => ({ outcome: "refused", next: Rule.unban(state, now) })
+      )),
+    counting: Effect.sync(() => links.current() === undefined ? "fallback" : "shared")
+  }
+  return service
+})
