@@ -55,6 +55,13 @@ export const databases = [
   }
 ]
 
+/** A limiter that counts in the Redis at `url`. */
+export const limiterOn = (url: string) =>
+  RateLimiter.layerRedis.pipe(
+    Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_URL: url }))),
+    Layer.provide(Logger.layer([]))
+  )
+
 export const random = NodeCrypto.layerSecureRandom
 
 /** Everything in this process's memory. */

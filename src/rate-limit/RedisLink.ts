@@ -12,16 +12,20 @@ import {
   Deferred,
   Effect,
   Exit,
+  Fiber,
   Layer,
   Metric,
   Redacted,
   References,
-  Schedule
+  Schedule,
+  Scope
 } from "effect"
 import { Redis } from "effect/persistence"
 
-/** How long an answer may take. With the time until it is noticed, nobody waits for 50 milliseconds. */
+/** How long none may come while one is due. With the time until it is noticed, nobody waits for 50 milliseconds. */
 const patience = 35
+/** How long an answer may take while others come: there are more questions than Redis, or this process, is up to. */
+const longestQueue = 250
 /** How often it is looked whether an answer is late: milliseconds, like all here. */
 const tick = 5
 const betweenAttempts = 250
@@ -97,38 +101,47 @@ export const make = Effect.fnUntraced(function*(
 /** One connection that has shown that it takes writes; `lost` fails when it is no more. */
 const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
   const clock = yield* Clock.Clock
-  const connection = yield* NodeRedis.layer({
-    url: Redacted.value(url),
-    disableOfflineQueue: true,
-    pingInterval: 500,
-    socket: { connectTimeout: 1000, socketTimeout: 2000, reconnectStrategy: false }
-  }).pipe(
-    Layer.build,
-    // What it would log is said once, by `make`.
-    Effect.provideService(References.MinimumLogLevel, "None")
+  // Its own fiber, which nobody waits for: a client that is closed while it connects waits for Redis without an end.
+  const scope = yield* Scope.make()
+  const connecting = yield* Effect.acquireRelease(
+    NodeRedis.layer({
+      url: Redacted.value(url),
+      disableOfflineQueue: true,
+      pingInterval: 500,
+      socket: { connectTimeout: 1000, socketTimeout: 1000, reconnectStrategy: false }
+    }).pipe(
+      Layer.buildWithScope(scope),
+      // What it would log is said once, by `make`.
+      Effect.provideService(References.MinimumLogLevel, "None"),
+      Effect.forkDetach
+    ),
+    (fiber) => Effect.forkDetach(Effect.andThen(Fiber.await(fiber), Scope.close(scope, Exit.void)))
   )
+  const connection = yield* Fiber.join(connecting)
   const { client } = Context.get(connection, NodeRedis.NodeRedis)
 
   const lost = yield* Deferred.make<never, LinkDown>()
   const cut = (cause: unknown): LinkDown => {
     const down = new LinkDown({ cause })
     Deferred.doneUnsafe(lost, Exit.fail(down))
-    // Closing would wait for the answers that do not come.
     if (client.isOpen) client.destroy()
     return down
   }
   yield* Effect.addFinalizer(() => Effect.sync(() => cut("The service stops")))
   client.on("error", cut)
 
-  // Redis answers in the order of the questions: the oldest says whether any is late.
-  const waiting = new Set<{ readonly since: number }>()
   const milliseconds = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
-  let late: { readonly since: number } | undefined
+  /** When the questions were asked that wait for their answers, which come in the same order. */
+  const waiting = new Set<{ readonly since: number }>()
+  let lastAnswer = 0
+  let suspicious = false
   const watch = Effect.sync(() => {
-    const [oldest] = waiting
-    // Twice: if this process itself stood still, the answer may be here and not yet read.
-    if (late !== undefined && late === oldest) cut(`No answer for ${patience} milliseconds`)
-    late = oldest !== undefined && milliseconds() - oldest.since >= patience ? oldest : undefined
+    const [oldest = { since: Infinity }] = waiting
+    const now = milliseconds()
+    const late = now - Math.max(oldest.since, lastAnswer) >= patience || now - oldest.since >= longestQueue
+    // At second sight: if this process itself stood still, the answer was there and not yet read.
+    if (late && suspicious) cut(`No answer for ${patience} milliseconds`)
+    suspicious = late
   })
   yield* Effect.forkScoped(Effect.repeat(watch, Schedule.spaced(tick)))
 
@@ -137,7 +150,10 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
       const question = { since: milliseconds() }
       waiting.add(question)
       return command(Context.get(connection, Redis.Redis)).pipe(
-        Effect.tap(() => Metric.update(durations, (milliseconds() - question.since) / 1000)),
+        Effect.tap(() => {
+          lastAnswer = milliseconds()
+          return Metric.update(durations, (lastAnswer - question.since) / 1000)
+        }),
         Effect.mapError(cut),
         Effect.ensuring(Effect.sync(() => waiting.delete(question)))
       )

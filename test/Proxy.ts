@@ -1,0 +1,69 @@
+/** A TCP proxy that can be told to fail, as networks and servers do. */
+import { Effect } from "effect"
+import { connect, createServer, type Socket } from "node:net"
+
+export type Fault =
+  /** Answers take half a second. */
+  | "slow"
+  /** Every connection is cut, and so is every new one. */
+  | "refusing"
+  /** Answers stop after their first byte; what is connected stays so. */
+  | "hanging"
+
+/** Forwards connections to `target` on this machine for as long as the scope lasts. */
+export const run = (target: number) =>
+  Effect.acquireRelease(
+    Effect.promise(() =>
+      new Promise<{ readonly port: number; setFault(fault: Fault | undefined): void; close(): void }>((resolve) => {
+        let fault: Fault | undefined
+        const sockets = new Set<Socket>()
+        const server = createServer((client) => {
+          if (fault === "refusing") {
+            client.destroy()
+            return
+          }
+          const upstream = connect(target, "127.0.0.1")
+          let hung = false
+          const end = () => {
+            client.destroy()
+            upstream.destroy()
+            sockets.delete(client)
+            sockets.delete(upstream)
+          }
+          for (const socket of [client, upstream]) {
+            sockets.add(socket)
+            socket.setNoDelay(true)
+            socket.on("error", end)
+            socket.on("close", end)
+          }
+          client.on("data", (chunk: Buffer) => upstream.write(chunk))
+          upstream.on("data", (chunk: Buffer) => {
+            if (hung) return
+            if (fault === "slow") {
+              setTimeout(() => client.write(chunk), 500)
+            } else if (fault === "hanging") {
+              hung = true
+              client.write(chunk.subarray(0, 1))
+            } else {
+              client.write(chunk)
+            }
+          })
+        })
+        server.listen(0, "127.0.0.1", () => {
+          const address = server.address()
+          resolve({
+            port: typeof address === "object" && address !== null ? address.port : 0,
+            setFault(next) {
+              fault = next
+              if (fault === "refusing") { for (const socket of sockets) socket.destroy() }
+            },
+            close() {
+              for (const socket of sockets) socket.destroy()
+              server.close()
+            }
+          })
+        })
+      })
+    ),
+    (proxy) => Effect.sync(() => proxy.close())
+  )

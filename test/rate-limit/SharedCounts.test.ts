@@ -1,0 +1,198 @@
+/** What becomes of the limits when Redis fails: over real sockets, a real Redis, and a proxy that fails at will. */
+import { assert, describe, it } from "@effect/vitest"
+import { Context, Effect, Layer } from "effect"
+import { RateLimiter } from "../../src/RateLimiter.ts"
+import { limiterOn } from "../Harness.ts"
+import * as Proxy from "../Proxy.ts"
+import * as Redis from "../Redis.ts"
+
+/** A Redis, a proxy before it, and a limiter behind that proxy. */
+const setup = Effect.gen(function*() {
+  const redis = yield* Redis.run
+  yield* redis.start
+  const proxy = yield* Proxy.run(redis.port)
+  return { redis, proxy, limiter: yield* limiterAt(proxy.port) }
+})
+
+const limiterAt = (port: number) =>
+  Layer.build(Layer.fresh(limiterOn(`redis://127.0.0.1:${port}`))).pipe(Effect.map(Context.get(RateLimiter)))
+
+const sleep = (milliseconds: number) =>
+  Effect.promise(() => new Promise((resolve) => setTimeout(resolve, milliseconds)))
+
+/** Waits until `condition` holds. */
+const until = (condition: Effect.Effect<boolean>) =>
+  Effect.gen(function*() {
+    while (!(yield* condition)) yield* sleep(5)
+  })
+
+const counting = (limiter: RateLimiter["Service"], expected: "shared" | "fallback") =>
+  until(Effect.map(limiter.counting, (now) => now === expected))
+
+const limits = { perMinute: 2000, perDay: 1_000_000 }
+
+/** Charges `key:busy` over and over, 32 at a time, while `during` runs: what was decided, and how long it took at most. */
+const underLoad = Effect.fnUntraced(function*<E>(limiter: RateLimiter["Service"], during: Effect.Effect<void, E>) {
+  const result = { admitted: 0, decided: 0, slowest: 0 }
+  // Not so fast that the limit is reached: 32 callers, 10 requests a second each.
+  const charge = Effect.gen(function*() {
+    const before = performance.now()
+    const { admitted } = yield* limiter.charge("key:busy", limits)
+    result.slowest = Math.max(result.slowest, performance.now() - before)
+    result.decided++
+    if (admitted) result.admitted++
+    yield* sleep(100)
+  })
+  const callers = Effect.all(Array.from({ length: 32 }, () => Effect.forever(charge)), { concurrency: "unbounded" })
+  yield* Effect.raceFirst(during, callers)
+  return result
+})
+
+const faults = {
+  "is slow": ({ proxy }: Effect.Success<typeof setup>) => ({
+    begin: Effect.sync(() => proxy.setFault("slow")),
+    end: Effect.sync(() => proxy.setFault(undefined))
+  }),
+  "refuses": ({ proxy }: Effect.Success<typeof setup>) => ({
+    begin: Effect.sync(() => proxy.setFault("refusing")),
+    end: Effect.sync(() => proxy.setFault(undefined))
+  }),
+  "hangs in the middle of an answer": ({ proxy }: Effect.Success<typeof setup>) => ({
+    begin: Effect.sync(() => proxy.setFault("hanging")),
+    end: Effect.sync(() => proxy.setFault(undefined))
+  }),
+  "dies, and comes back empty": ({ redis }: Effect.Success<typeof setup>) => ({ begin: redis.kill, end: redis.start })
+}
+
+describe.skipIf(Redis.missing !== undefined)("Limits in Redis", () => {
+  for (const [fault, inject] of Object.entries(faults)) {
+    it.live(
+      `are kept by the process itself while Redis ${fault}, and are in Redis again afterwards, without a burst`,
+      () =>
+        Effect.gen(function*() {
+          const started = yield* setup
+          const { limiter } = started
+          const { begin, end } = inject(started)
+          const result = yield* underLoad(
+            limiter,
+            Effect.gen(function*() {
+              yield* sleep(300)
+              yield* begin
+              yield* counting(limiter, "fallback")
+              yield* sleep(700)
+              yield* end
+              yield* counting(limiter, "shared")
+              yield* sleep(300)
+            })
+          )
+          // Half a second is what a slow answer takes, and one that hangs never comes.
+          assert.isBelow(result.slowest, 200)
+          assert.strictEqual(result.admitted, result.decided)
+          // Redis knows of all of them: at least, since it may have counted a question whose answer was lost.
+          const { used } = yield* Effect.map(limiter.peek("key:busy", limits), ({ windows: [minute] }) => ({
+            used: minute.limit - minute.remaining
+          }))
+          assert.isAtLeast(used, result.admitted)
+          assert.isAtMost(used, result.admitted + 32)
+          const other = yield* limiterAt(started.redis.port)
+          assert.strictEqual((yield* other.peek("key:busy", limits)).windows[0].remaining, 2000 - used)
+        }),
+      20_000
+    )
+  }
+
+  it.live("are counted as if nothing had happened when Redis forgets its scripts", () =>
+    Effect.gen(function*() {
+      const { limiter, redis } = yield* setup
+      const result = yield* underLoad(
+        limiter,
+        Effect.andThen(sleep(200), Effect.andThen(redis.type("SCRIPT FLUSH"), sleep(300)))
+      )
+      assert.isAbove(result.admitted, 50)
+      assert.strictEqual((yield* limiter.peek("key:busy", limits)).windows[0].remaining, 2000 - result.admitted)
+      assert.strictEqual(yield* limiter.counting, "shared")
+    }))
+
+  it.live("hold without Redis, from what was known: neither limit nor ban is gone with it", () =>
+    Effect.gen(function*() {
+      const { limiter, proxy, redis } = yield* setup
+      const few = { perMinute: 5, perDay: 100 }
+      const charge = (caller: "key:used" | "key:banned") => limiter.charge(caller, few)
+      for (let i = 0; i < 3; i++) yield* charge("key:used")
+      for (let i = 0; i < 10; i++) yield* charge("key:banned")
+      const before = yield* limiter.peek("key:banned", few)
+      assert.isTrue(before.banned)
+
+      proxy.setFault("refusing")
+      yield* counting(limiter, "fallback")
+      const admitted = yield* Effect.forEach(Array.from({ length: 4 }), () => charge("key:used"))
+      assert.deepStrictEqual(admitted.map((decision) => decision.admitted), [true, true, false, false])
+      assert.deepInclude(yield* charge("key:banned"), { banned: true, windows: before.windows })
+
+      // What Redis forgot, it learns again of those who knew, also of callers that do not call.
+      yield* redis.kill
+      yield* redis.start
+      proxy.setFault(undefined)
+      yield* counting(limiter, "shared")
+      const other = yield* limiterAt(redis.port)
+      yield* until(Effect.map(other.peek("key:banned", few), ({ banned }) => banned))
+      yield* until(Effect.map(other.peek("key:used", few), ({ windows: [minute] }) => minute.remaining === 0))
+      assert.isFalse((yield* other.charge("key:used", few)).admitted)
+      assert.deepStrictEqual((yield* other.peek("key:banned", few)).windows, before.windows)
+    }))
+
+  it.live("bring together what two processes admitted without Redis, and lift a ban for good", () =>
+    Effect.gen(function*() {
+      const { limiter: one, proxy, redis } = yield* setup
+      const two = yield* limiterAt(proxy.port)
+      const few = { perMinute: 20, perDay: 100 }
+      for (let i = 0; i < 4; i++) yield* one.charge("key:both", few)
+      for (let i = 0; i < 50; i++) yield* one.charge("key:lifted", few)
+      yield* two.charge("key:both", few)
+      assert.isTrue((yield* two.charge("key:lifted", few)).banned)
+
+      proxy.setFault("refusing")
+      yield* counting(one, "fallback")
+      yield* counting(two, "fallback")
+      for (let i = 0; i < 3; i++) yield* one.charge("key:both", few)
+      for (let i = 0; i < 2; i++) yield* two.charge("key:both", few)
+      yield* sleep(5)
+      yield* one.unban("key:lifted")
+      assert.isFalse((yield* one.peek("key:lifted", few)).banned)
+
+      proxy.setFault(undefined)
+      yield* counting(one, "shared")
+      yield* counting(two, "shared")
+      for (const limiter of [one, two]) {
+        assert.strictEqual((yield* limiter.peek("key:both", few)).windows[0].remaining, 20 - 5 - 3 - 2)
+        assert.isFalse((yield* limiter.peek("key:lifted", few)).banned)
+      }
+      const late = yield* limiterAt(redis.port)
+      assert.isFalse((yield* late.peek("key:lifted", few)).banned)
+    }))
+
+  it.live("hold up no stopping while Redis hangs", () =>
+    Effect.gen(function*() {
+      const { proxy } = yield* setup
+      proxy.setFault("hanging")
+      const before = performance.now()
+      yield* Effect.scoped(limiterAt(proxy.port))
+      assert.isBelow(performance.now() - before, 3000)
+    }))
+
+  it.live("need no Redis at the start", () =>
+    Effect.gen(function*() {
+      const { proxy, redis } = yield* setup
+      for (const fault of ["refusing", "hanging"] as const) {
+        proxy.setFault(fault)
+        const limiter = yield* limiterAt(proxy.port)
+        assert.isTrue((yield* limiter.charge("key:early", limits)).admitted)
+        assert.strictEqual(yield* limiter.counting, "fallback")
+        proxy.setFault(undefined)
+        yield* counting(limiter, "shared")
+      }
+      const other = yield* limiterAt(redis.port)
+      // Two at least: Redis may have counted one whose answer was lost.
+      yield* until(Effect.map(other.peek("key:early", limits), ({ windows: [minute] }) => minute.remaining <= 1998))
+    }), 20_000)
+})
