@@ -6,29 +6,35 @@ export interface Measured {
   /** Milliseconds. */
   readonly p50: number
   readonly p99: number
-  /** How many answers had another status than the one expected. */
-  readonly unexpected: number
+  /** How many answers had each status. */
+  readonly statuses: ReadonlyMap<number, number>
 }
 
-/** Sends `request`, the bytes of one HTTP/1.1 request, over and over for `seconds`. */
+/** Sends `request`, the bytes of one HTTP/1.1 request, over and over, to each of `ports` in turn. */
 export const load = async (options: {
-  readonly port: number
+  readonly ports: ReadonlyArray<number>
   readonly request: string
-  readonly status: number
   readonly connections: number
-  readonly seconds: number
+  /** It ends after so many seconds, or so many requests. */
+  readonly seconds?: number
+  readonly requests?: number
 }): Promise<Measured> => {
   const latencies: Array<number> = []
-  const expected = `HTTP/1.1 ${options.status} `
-  let unexpected = 0
-  const end = performance.now() + options.seconds * 1000
+  const statuses = new Map<number, number>()
+  const end = performance.now() + (options.seconds ?? Infinity) * 1000
+  let left = options.requests ?? Infinity
 
-  const connection = () =>
+  const connection = (port: number) =>
     new Promise<void>((resolve, reject) => {
-      const socket = connect(options.port, "127.0.0.1")
+      const socket = connect(port, "127.0.0.1")
       let pending = ""
       let sentAt = 0
       const send = () => {
+        if (left <= 0) {
+          socket.end()
+          return
+        }
+        left--
         sentAt = performance.now()
         socket.write(options.request)
       }
@@ -45,7 +51,8 @@ export const load = async (options: {
         if (pending.length < head + 4 + length) return
         const now = performance.now()
         latencies.push(now - sentAt)
-        if (!pending.startsWith(expected)) unexpected++
+        const status = Number(pending.slice(9, 12))
+        statuses.set(status, (statuses.get(status) ?? 0) + 1)
         pending = ""
         if (now < end) send()
         else socket.end()
@@ -53,14 +60,11 @@ export const load = async (options: {
     })
 
   const startedAt = performance.now()
-  await Promise.all(Array.from({ length: options.connections }, connection))
+  await Promise.all(
+    Array.from({ length: options.connections }, (_, nth) => connection(options.ports[nth % options.ports.length] ?? 0))
+  )
   const elapsed = (performance.now() - startedAt) / 1000
   latencies.sort((a, b) => a - b)
   const percentile = (p: number) => latencies[Math.floor(latencies.length * p)] ?? NaN
-  return {
-    requestsPerSecond: latencies.length / elapsed,
-    p50: percentile(0.5),
-    p99: percentile(0.99),
-    unexpected
-  }
+  return { requestsPerSecond: latencies.length / elapsed, p50: percentile(0.5), p99: percentile(0.99), statuses }
 }

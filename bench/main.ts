@@ -90,12 +90,12 @@ const operations = (env: Readonly<Record<string, string>>, key: string) =>
       }
     }
     for (const [name, { request, status }] of Object.entries(requests)) {
-      yield* Effect.promise(() => load({ port, request, status, connections, seconds: 1 }))
-      const measured = yield* Effect.promise(() => load({ port, request, status, connections, seconds }))
+      yield* Effect.promise(() => load({ ports: [port], request, connections, seconds: 1 }))
+      const measured = yield* Effect.promise(() => load({ ports: [port], request, connections, seconds }))
       yield* Console.log(
         `  ${name.padEnd(12)}${measured.requestsPerSecond.toFixed(0).padStart(7)} requests/s` +
           `   p50 ${measured.p50.toFixed(1)} ms   p99 ${measured.p99.toFixed(1)} ms` +
-          (measured.unexpected > 0 ? `   ${measured.unexpected} WITH ANOTHER STATUS` : "")
+          (measured.statuses.keys().every((one) => one === status) ? "" : "   NOT ALL WITH THE STATUS EXPECTED")
       )
     }
     yield* Console.log(`  memory after the load: ${megabytes(child.pid ?? 0).toFixed(0)} MB`)

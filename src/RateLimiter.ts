@@ -1,5 +1,5 @@
 /** Who may make how many requests (SPEC §8): the rule of `rate-limit/Rule.ts`, and what callers used so far. */
-import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import { Clock, Context, Duration, Effect, Layer, Metric, Schedule } from "effect"
 import type { Limits } from "./api/Plans.ts"
 import * as Callers from "./rate-limit/Callers.ts"
 import { type Caller, isKey } from "./rate-limit/Callers.ts"
@@ -64,10 +64,16 @@ const make = Effect.fnUntraced(function*(changed: (caller: Caller, state: Rule.S
   return { service, callers }
 })
 
+const writes = Metric.histogram("rate_limit_write_duration_seconds", {
+  description: "Duration of writes of counts to the database.",
+  boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
+})
+
 const makeDurable = Effect.fnUntraced(function*(store: StateStore) {
   const states = yield* WriteBehind.make({
     interval: "500 millis",
-    write: store.save,
+    write: (states: ReadonlyMap<Caller, Rule.State>) =>
+      Effect.trackDuration(store.save(states), writes, Duration.toSeconds),
     // The counts in memory are the ones that count.
     warning: "Counts of requests cannot be kept in the database"
   })

@@ -23,10 +23,10 @@ export class Exited extends Data.TaggedError("Exited")<{
 }> {}
 
 /** Starts the service with `env` and nothing else of this process's environment; kills it when the scope closes. */
-export const start = (env: Readonly<Record<string, string>>) =>
+export const start = (env: Readonly<Record<string, string>>, program = main) =>
   Effect.acquireRelease(
     Effect.callback<Running, Exited>((resume) => {
-      const child = spawn(process.execPath, [main], {
+      const child = spawn(process.execPath, [program], {
         env: { PATH: process.env.PATH, HOST: "127.0.0.1", PORT: "0", MANAGEMENT_PORT: "0", ...env },
         stdio: ["ignore", "pipe", "pipe"]
       })
@@ -42,9 +42,16 @@ export const start = (env: Readonly<Record<string, string>>) =>
         stderr += chunk.toString()
         const [, address] = /Listening on (http:\/\/[\w.:]+)/.exec(stderr) ?? []
         const [, management] = /Management on (http:\/\/[\w.:]+)/.exec(stderr) ?? []
-        if (address === undefined || management === undefined) return
+        if (address === undefined || (program === main && management === undefined)) return
         resume(
-          Effect.succeed({ process: child, address, management, stdout: () => stdout, stderr: () => stderr, exit })
+          Effect.succeed({
+            process: child,
+            address,
+            management: management ?? "",
+            stdout: () => stdout,
+            stderr: () => stderr,
+            exit
+          })
         )
       })
       void exit.then((code) => resume(Effect.fail(new Exited({ code, stderr }))))

@@ -8,6 +8,7 @@ export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
 /** Addresses are anybody's to make up: only so many are remembered. Keys are as many as were issued. */
 const addressesKept = 100_000
+const forgottenAtOnce = 10_000
 
 /** Callers looked at before others get their turn. */
 const sweptAtOnce = 10_000
@@ -44,10 +45,15 @@ export const make = Effect.fnUntraced(function*<A>(
         keys.set(caller, value)
         return
       }
-      // Insertion order is the order of last use, so that the first is the one to forget.
+      // Insertion order is the order of last use, so that the first are the ones to forget: many at once, since
+      // finding the first of a map means stepping over all that was deleted before it.
       addresses.delete(caller)
       addresses.set(caller, value)
-      if (addresses.size > addressesKept) addresses.delete(addresses.keys().next().value ?? caller)
+      if (addresses.size <= addressesKept) return
+      for (const oldest of addresses.keys()) {
+        if (addresses.size <= addressesKept - forgottenAtOnce) break
+        addresses.delete(oldest)
+      }
     }
   }
 })

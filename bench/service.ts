@@ -1,0 +1,31 @@
+/** The service as a process, with the limiter that `LIMITER` names: one that does nothing, or one of its own. */
+import { NodeCrypto, NodeRuntime } from "@effect/platform-node"
+import { Config, Effect, Layer } from "effect"
+import { ApiKeys } from "../src/ApiKeys.ts"
+import * as Database from "../src/Database.ts"
+import * as Server from "../src/http/Server.ts"
+import * as Logging from "../src/Logging.ts"
+import { PetRepository } from "../src/PetRepository.ts"
+import { decide, peek } from "../src/rate-limit/Rule.ts"
+import { RateLimiter } from "../src/RateLimiter.ts"
+
+const nothing = Layer.succeed(RateLimiter, {
+  charge: (_, limits) => Effect.sync(() => decide({}, limits, 0, false).decision),
+  peek: (_, limits) => Effect.sync(() => peek({}, limits, 0)),
+  unban: () => Effect.void,
+  counting: Effect.succeed("own" as const)
+})
+
+const limiter = Layer.unwrap(Effect.gen(function*() {
+  const name = yield* Config.Literals(["nothing", "database", "redis"], "LIMITER")
+  return name === "nothing" ? nothing : name === "redis" ? RateLimiter.layerRedis : RateLimiter.layer
+}))
+
+Server.layer.pipe(
+  Layer.provide([PetRepository.layer, ApiKeys.layer, limiter]),
+  Layer.provide(Database.layer),
+  Layer.provide(NodeCrypto.layerSecureRandom),
+  Layer.provide(Logging.layer),
+  Layer.launch,
+  NodeRuntime.runMain
+)
