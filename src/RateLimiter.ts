@@ -72,8 +72,8 @@ const writes = Metric.histogram("rate_limit_write_duration_seconds", {
 const makeDurable = Effect.fnUntraced(function*(store: StateStore) {
   const states = yield* WriteBehind.make({
     interval: "500 millis",
-    write: (states: ReadonlyMap<Caller, Rule.State>) =>
-      Effect.trackDuration(store.save(states), writes, Duration.toSeconds),
+    write: (changed: ReadonlyMap<Caller, Rule.State>) =>
+      Effect.trackDuration(store.save(changed), writes, Duration.toSeconds),
     // The counts in memory are the ones that count.
     warning: "Counts of requests cannot be kept in the database"
   })
