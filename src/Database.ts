@@ -7,6 +7,7 @@ import * as EmbeddedDatabase from "./EmbeddedDatabase.ts"
 import pets from "./migrations/0001_pets.ts"
 import apiKeys from "./migrations/0002_api_keys.ts"
 import rateLimits from "./migrations/0003_rate_limits.ts"
+import idempotencyKeys from "./migrations/0004_idempotency_keys.ts"
 
 /** Brings the schema up to date. Processes that start together wait for the first (a table lock). */
 export const migrate = Layer.effectDiscard(
@@ -14,7 +15,8 @@ export const migrate = Layer.effectDiscard(
     loader: Migrator.fromRecord({
       "0001_pets": pets,
       "0002_api_keys": apiKeys,
-      "0003_rate_limits": rateLimits
+      "0003_rate_limits": rateLimits,
+      "0004_idempotency_keys": idempotencyKeys
     }),
     table: "petstore_migrations"
   })

@@ -46,7 +46,9 @@ describe("The rooms", () => {
   it("keep Node and SQL out of the contract and the clients, and SQL and services out of the command", () => {
     for (const file of files.filter((name) => roomOf(name) <= 1)) {
       const packages = importsOf(file).filter((name) => !files.includes(name))
-      for (const name of packages) assert.match(name, /^effect(\/http|\/http-api)?$/, `${file} imports ${name}`)
+      for (const name of packages) {
+        assert.match(name, /^effect(\/encoding|\/http|\/http-api)?$/, `${file} imports ${name}`)
+      }
     }
     for (const imported of importsOf("cli.ts")) {
       assert.isFalse(files.includes(imported) && roomOf(imported) > 1, `cli.ts imports ${imported}`)

@@ -60,6 +60,20 @@ export class MethodNotAllowed
   readonly _tag = "MethodNotAllowed"
 }
 
+/** The head or the body of the request took too long to arrive (RFC 9110 §15.5.9). */
+export class RequestTimeout extends Schema.Error<RequestTimeout>("RequestTimeout")(fields("request_timeout", 408), {
+  description: "The request took too long to arrive."
+}) {
+  readonly _tag = "RequestTimeout"
+}
+
+/** The operation was removed (SPEC §9.3). */
+export class Gone extends Schema.Error<Gone>("Gone")(fields("gone", 410), {
+  description: "The operation was removed."
+}) {
+  readonly _tag = "Gone"
+}
+
 /** What the request asks for does not fit the state of the resource (RFC 9110 §15.5.10). */
 export class Conflict extends Schema.Error<Conflict>("Conflict")(fields("conflict", 409), {
   description: "The resource is in a state that does not allow this."
@@ -69,16 +83,36 @@ export class Conflict extends Schema.Error<Conflict>("Conflict")(fields("conflic
 
 /** The body is larger than the service reads (RFC 9110 §15.5.14). */
 export class PayloadTooLarge
-  extends Schema.Error<PayloadTooLarge>("PayloadTooLarge")(fields("payload_too_large", 413))
+  extends Schema.Error<PayloadTooLarge>("PayloadTooLarge")(fields("payload_too_large", 413), {
+    description: "The body is larger than 64 KiB."
+  })
 {
   readonly _tag = "PayloadTooLarge"
 }
 
 /** The body is not `application/json` (RFC 9110 §15.5.16). */
 export class UnsupportedMediaType
-  extends Schema.Error<UnsupportedMediaType>("UnsupportedMediaType")(fields("unsupported_media_type", 415))
+  extends Schema.Error<UnsupportedMediaType>("UnsupportedMediaType")(fields("unsupported_media_type", 415), {
+    description: "The body is not application/json."
+  })
 {
   readonly _tag = "UnsupportedMediaType"
+}
+
+/** The service expects nothing of a request but 100-continue (RFC 9110 §15.5.18). */
+export class ExpectationFailed
+  extends Schema.Error<ExpectationFailed>("ExpectationFailed")(fields("expectation_failed", 417))
+{
+  readonly _tag = "ExpectationFailed"
+}
+
+/** The `Idempotency-Key` came before, with another body. */
+export class IdempotencyKeyReused
+  extends Schema.Error<IdempotencyKeyReused>("IdempotencyKeyReused")(fields("idempotency_key_reused", 422), {
+    description: "The Idempotency-Key came before, with another body."
+  })
+{
+  readonly _tag = "IdempotencyKeyReused"
 }
 
 /** The plan's limit is used up (SPEC §8). `Retry-After` says when to come back. */
@@ -97,14 +131,27 @@ export class ApiKeyBanned extends Schema.Error<ApiKeyBanned>("ApiKeyBanned")(fie
   readonly _tag = "ApiKeyBanned"
 }
 
+/** The head of the request is larger than 16 KiB (RFC 6585 §5). */
+export class HeaderFieldsTooLarge
+  extends Schema.Error<HeaderFieldsTooLarge>("HeaderFieldsTooLarge")(fields("request_header_fields_too_large", 431), {
+    description: "The head of the request is larger than 16 KiB."
+  })
+{
+  readonly _tag = "HeaderFieldsTooLarge"
+}
+
 /** A fault of the service. The message says nothing of its inside. */
-export class InternalError extends Schema.Error<InternalError>("InternalError")(fields("internal_error", 500)) {
+export class InternalError extends Schema.Error<InternalError>("InternalError")(fields("internal_error", 500), {
+  description: "The service failed. The fault is not the caller's."
+}) {
   readonly _tag = "InternalError"
 }
 
 /** Something that the service needs does not answer. `Retry-After` says when to come back. */
 export class ServiceUnavailable
-  extends Schema.Error<ServiceUnavailable>("ServiceUnavailable")(fields("service_unavailable", 503))
+  extends Schema.Error<ServiceUnavailable>("ServiceUnavailable")(fields("service_unavailable", 503), {
+    description: "The service cannot answer at the moment."
+  })
 {
   readonly _tag = "ServiceUnavailable"
 }
@@ -116,11 +163,16 @@ export type ApiError =
   | InvalidApiKey
   | NotFound
   | MethodNotAllowed
+  | RequestTimeout
   | Conflict
+  | Gone
   | PayloadTooLarge
   | UnsupportedMediaType
+  | ExpectationFailed
+  | IdempotencyKeyReused
   | RateLimitExceeded
   | ApiKeyBanned
+  | HeaderFieldsTooLarge
   | InternalError
   | ServiceUnavailable
 
@@ -134,3 +186,11 @@ export const response = <
     Schema.decodeTo(error, SchemaTransformation.passthroughSupertype<E["Encoded"], ErrorBody>()),
     HttpApiSchema.status(error.fields.status.schema.literal)
   )
+
+/** What any operation may answer, whatever it does. */
+export const anywhere = [
+  response(RequestTimeout),
+  response(HeaderFieldsTooLarge),
+  response(InternalError),
+  response(ServiceUnavailable)
+] as const

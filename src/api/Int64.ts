@@ -68,12 +68,37 @@ export const parseInteger = (text: string): bigint | undefined => {
 }
 
 /** `JSON.parse` hands the text of each number to its reviver; integers become `bigint`, all else stays as it is. */
-const parse = (text: string): unknown =>
-  JSON.parse(
+const parse = (text: string): unknown => {
+  const value = JSON.parse(
     text,
-    (_key, value, context) =>
-      typeof value === "number" && context.source !== undefined ? parseInteger(context.source) ?? value : value
+    (_key, field, context) =>
+      typeof field === "number" && context.source !== undefined ? parseInteger(context.source) ?? field : field
   )
+  refuseAmbiguousNames(text)
+  return value
+}
+
+const token = /"(?:[^"\\]|\\.)*"|[{}[\]:]/g
+
+/**
+ * Throws for a JSON text in which an object has a name twice, which parsers understand in different ways (RFC 8259 §4),
+ * or the name `__proto__`, by which some are attacked. The text must be valid JSON.
+ */
+const refuseAmbiguousNames = (text: string): void => {
+  const objects: Array<Set<string> | undefined> = []
+  let last = ""
+  for (const [found] of text.matchAll(token)) {
+    if (found === "{") objects.push(new Set())
+    else if (found === "[") objects.push(undefined)
+    else if (found === "}" || found === "]") objects.pop()
+    else if (found === ":") {
+      const names = objects.at(-1)
+      const name: unknown = last.includes("\\") ? JSON.parse(last) : last.slice(1, -1)
+      if (typeof name !== "string" || name === "__proto__" || names?.has(name)) throw new SyntaxError(`Name ${last}`)
+      names?.add(name)
+    } else last = found
+  }
+}
 
 const stringify = (value: unknown): string =>
   JSON.stringify(value, (_key, field: unknown) => typeof field === "bigint" ? JSON.rawJSON(String(field)) : field)
@@ -94,7 +119,7 @@ export const jsonText = <S extends Schema.Constraint>(name: string, schema: S): 
         SchemaGetter.transformEffect((text: string, options) =>
           Effect.try({
             try: () => parse(text),
-            catch: () => new SchemaIssue.InvalidValue({ expected: "valid JSON" }, text, options)
+            catch: () => new SchemaIssue.InvalidValue({ expected: "valid JSON without duplicate names" }, text, options)
           })
         ),
         SchemaGetter.transform(stringify)

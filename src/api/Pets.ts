@@ -1,8 +1,9 @@
 /** The animals of the store: what they are (SPEC §2) and what can be done with them (SPEC §4). */
-import { Effect, Schema, SchemaIssue, SchemaTransformation } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { Effect, Schema, SchemaGetter, SchemaIssue, SchemaTransformation } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import { Int64, jsonText } from "./Int64.ts"
+import { Cursor, nextLink } from "./Paging.ts"
 import { isStorable } from "./Text.ts"
 
 /** Availability of an animal (SPEC §3). */
@@ -34,6 +35,17 @@ export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
 /** How many animals a list may hold (SPEC §4.1, §8). */
 export const listLimit = { minimum: 1, maximum: 100, default: 20 }
 
+/** Names one addition, so that it can be sent again without adding twice: 1 to 255 visible characters, quoted or not. */
+const IdempotencyKey = Schema.String.annotate({
+  description: "Names this addition: sent again within 24 hours, it is answered again and not done again.",
+  message: "Expected 1 to 255 visible ASCII characters"
+}).check(Schema.isPattern(/^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/)).pipe(
+  Schema.decodeTo(Schema.String, {
+    decode: SchemaGetter.transform((text: string) => text.replaceAll(`"`, "")),
+    encode: SchemaGetter.passthrough()
+  })
+)
+
 const expectedLimit = `an integer from ${listLimit.minimum} to ${listLimit.maximum}`
 
 const limitDocumentation: Readonly<Record<string, unknown>> = {
@@ -60,24 +72,71 @@ const Limit = Schema.String.annotate(limitDocumentation).pipe(
 
 const petText = jsonText("Pet", Pet)
 
+const ListQuery = Schema.Struct({
+  limit: Schema.optionalKey(Limit),
+  status: Schema.optionalKey(PetStatus),
+  cursor: Schema.optionalKey(Cursor)
+})
+
+/** A page of the list: the body is the animals, `next` the query of the page after it, in the `Link` header. */
+export const PetsPage = Schema.Struct({
+  pets: Pets,
+  next: Schema.optionalKey(ListQuery)
+})
+export interface PetsPage extends Schema.Schema.Type<typeof PetsPage> {}
+
 const listPets = HttpApiEndpoint.get("listPets", "/pets", {
-  query: {
-    limit: Schema.optionalKey(Limit),
-    status: Schema.optionalKey(PetStatus)
-  },
-  success: jsonText("Pets", Pets).annotate({ description: "The animals, by ascending id." })
-}).annotateMerge(OpenApi.annotations({ summary: "List animals", description: "Returns a paginated list of animals." }))
+  query: ListQuery.fields,
+  success: PetsPage.pipe(HttpApiSchema.encodeToWithHeaders({
+    body: jsonText("Pets", Pets),
+    headers: {
+      link: Schema.optionalKey(nextLink("/v1/pets", ListQuery))
+    }
+  }, {
+    decode: ({ body, headers: { link } }) => ({ pets: body, ...link && { next: link } }),
+    encode: ({ next, pets }) => ({ body: pets, headers: { ...next && { link: next } } })
+  })),
+  error: [...Errors.anywhere]
+}).annotateMerge(OpenApi.annotations({
+  summary: "List animals",
+  description: "Returns a paginated list of animals, by ascending id."
+}))
 
 const createPet = HttpApiEndpoint.post("createPet", "/pets", {
+  headers: { "idempotency-key": Schema.optionalKey(IdempotencyKey) },
   payload: jsonText("NewPet", NewPet),
-  success: petText.pipe(HttpApiSchema.status(201)).annotate({ description: "The created animal." })
+  success: Pet.pipe(HttpApiSchema.encodeToWithHeaders({
+    body: petText.pipe(HttpApiSchema.status(201)),
+    headers: { location: Schema.String }
+  }, {
+    decode: ({ body }) => body,
+    encode: (pet) => ({ body: pet, headers: { location: `/v1/pets/${pet.id}` } })
+  })),
+  error: [
+    Errors.response(Errors.PayloadTooLarge),
+    Errors.response(Errors.UnsupportedMediaType),
+    Errors.response(Errors.IdempotencyKeyReused),
+    ...Errors.anywhere
+  ]
 }).annotateMerge(OpenApi.annotations({ summary: "Add an animal" }))
+
+/** When getPet was deprecated, when it goes, and what comes in its place (SPEC §4.3, §9.3). */
+export const getPetDeprecation = {
+  since: new Date("2026-11-21T00:00:00Z"),
+  sunset: new Date("2030-12-05T00:00:00Z"),
+  successor: "/v1/pets"
+}
+
+/** Answers 410 from the day on that the operation is removed. */
+export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {
+  error: Errors.response(Errors.Gone)
+}) {}
 
 const getPet = HttpApiEndpoint.get("getPet", "/pets/:petId", {
   params: { petId: Int64 },
-  success: petText.annotate({ description: "The animal." }),
-  error: Errors.response(Errors.NotFound)
-}).annotateMerge(OpenApi.annotations({
+  success: petText,
+  error: [Errors.response(Errors.NotFound), ...Errors.anywhere]
+}).middleware(Sunset).annotateMerge(OpenApi.annotations({
   summary: "Get an animal",
   description: "Will be removed on 5 December 2030. Use `GET /pets` with the `status` filter instead.",
   deprecated: true

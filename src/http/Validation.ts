@@ -3,7 +3,7 @@ import { Effect, Layer, SchemaIssue } from "effect"
 import { HttpMethod, HttpServerRequest } from "effect/http"
 import { HttpApiError } from "effect/http-api"
 import { isUtf8 } from "node:buffer"
-import { InvalidRequest } from "../api/Errors.ts"
+import { InvalidRequest, UnsupportedMediaType } from "../api/Errors.ts"
 import { Validation } from "../api/Validation.ts"
 
 const format = SchemaIssue.makeFormatterStandardSchemaV1({
@@ -11,7 +11,7 @@ const format = SchemaIssue.makeFormatterStandardSchemaV1({
 })
 
 const describe = ({ cause, kind }: HttpApiError.HttpApiSchemaError): string => {
-  const place = kind === "Payload" ? "body" : kind === "Params" ? "path" : "query"
+  const place = kind === "Payload" ? "body" : kind === "Params" ? "path" : kind === "Headers" ? "header" : "query"
   return format(cause.issue).issues
     .map(({ message, path = [] }) => {
       const field = [place, ...path.map((segment) => String(typeof segment === "object" ? segment.key : segment))]
@@ -20,13 +20,26 @@ const describe = ({ cause, kind }: HttpApiError.HttpApiSchemaError): string => {
     .join("; ")
 }
 
-/** Bytes that are no UTF-8 would be kept as something else than was sent (RFC 8259 §8.1). */
-const refuseOtherThanUtf8 = Effect.gen(function*() {
+const json = /^application\/json(?:\s*;\s*charset="?utf-8"?)?\s*$/i
+const empty = Buffer.alloc(0)
+const byteOrderMark = Buffer.from("\ufeff")
+
+/**
+ * Refuses a body that is not plain JSON text: bytes that are no UTF-8 would be kept as something else than was sent, and a
+ * byte order mark is none of JSON's (RFC 8259 §8.1).
+ */
+const refuseOtherThanJson = Effect.gen(function*() {
   const request = yield* HttpServerRequest.HttpServerRequest
-  const isReadable = !HttpMethod.hasBody(request.method) || isUtf8(yield* Effect.orDie(request.arrayBuffer))
-  return yield* isReadable
-    ? Effect.void
-    : new InvalidRequest({ message: "Invalid request: body: expected valid UTF-8." })
+  const body = HttpMethod.hasBody(request.method) ? Buffer.from(yield* Effect.orDie(request.arrayBuffer)) : empty
+  if (body.length === 0) return
+  const { "content-encoding": encoding = "identity", "content-type": type = "" } = request.headers
+  if (!json.test(type) || encoding !== "identity") {
+    yield* new UnsupportedMediaType({ message: "Send the body as application/json, in UTF-8, not compressed." })
+  } else if (!isUtf8(body)) {
+    yield* new InvalidRequest({ message: "Invalid request: body: expected valid UTF-8." })
+  } else if (body.subarray(0, byteOrderMark.length).equals(byteOrderMark)) {
+    yield* new InvalidRequest({ message: "Invalid request: body: expected no byte order mark." })
+  }
 })
 
 const toInvalidRequest = (error: HttpApiError.HttpApiSchemaError): Effect.Effect<never, InvalidRequest> =>
@@ -36,7 +49,7 @@ const toInvalidRequest = (error: HttpApiError.HttpApiSchemaError): Effect.Effect
     : Effect.fail(new InvalidRequest({ message: `Invalid request: ${describe(error)}.` }))
 
 export const layer = Layer.succeed(Validation, (httpEffect) =>
-  refuseOtherThanUtf8.pipe(
+  refuseOtherThanJson.pipe(
     Effect.andThen(httpEffect),
     // The error of what is wrapped is opaque here, so that no refinement of it type-checks.
     // @effect-diagnostics-next-line catchConditionalRefailToCatchIf:off

@@ -60,7 +60,11 @@ const invalidBodies = [
   [`{"name":"a","categoryId":-9223372036854775809}`, "body.categoryId: expected an int64 integer"],
   [`{"name":"a","categoryId":1,"status":null}`, "body.status: expected available, pending or sold"],
   [`{"name":"a","categoryId":1,"status":"Sold"}`, "body.status: expected available, pending or sold"],
-  [`{"name":"a","categoryId":1,"__proto__":{"status":"lost"}, "status":1}`, "body.status"],
+  [`{"name":"a","categoryId":1,"__proto__":{"status":"sold"}}`, "valid JSON without duplicate names"],
+  [`{"name":"a","categoryId":1,"x":[{"__prot\\u006f__":1}]}`, "valid JSON without duplicate names"],
+  [`{"name":"a","categoryId":1,"name":"a"}`, "valid JSON without duplicate names"],
+  [`{"name":"a","categoryId":1,"x":{"y":[1,{"a":1,"\\u0061":2}]}}`, "valid JSON without duplicate names"],
+  [`{"name":"a","categoryId":${"9".repeat(60_000)}}`, "body.categoryId: expected an int64 integer"],
   ["[".repeat(30_000) + "]".repeat(30_000), "Invalid request: body: expected"]
 ] as const
 
