@@ -1,6 +1,9 @@
 /** Values on their way to the database: the last of each key, written every now and then, never while a request waits. */
 import { type Duration, Effect, Schedule } from "effect"
 
+/** Values written in one go. */
+const batch = 5_000
+
 /**
  * Takes values for as long as the scope lasts and hands them to `write` every `interval`, and once more at the end. What
  * could not be written waits for the next time, unless there is something newer by then.
@@ -13,16 +16,21 @@ export const make = Effect.fnUntraced(function*<K, A>(options: {
 }) {
   let unwritten = new Map<K, A>()
   const flush = Effect.suspend(() => {
-    const writing = unwritten
+    const writing = [...unwritten]
     unwritten = new Map()
-    return writing.size === 0 ? Effect.void : Effect.onError(options.write(writing), () =>
-      Effect.sync(() => {
-        unwritten = new Map([...writing, ...unwritten])
-      }))
-  }).pipe(
-    Effect.timeout("5 seconds"),
-    Effect.catchCause((cause) => Effect.logWarning(options.warning, cause))
-  )
+    return Effect.whileLoop({
+      while: () => writing.length > 0,
+      body: () => Effect.timeout(options.write(new Map(writing.slice(0, batch))), "5 seconds"),
+      step: () => writing.splice(0, batch)
+    }).pipe(
+      Effect.onError(() =>
+        Effect.sync(() => {
+          unwritten = new Map([...writing, ...unwritten])
+        })
+      ),
+      Effect.catchCause((cause) => Effect.logWarning(options.warning, cause))
+    )
+  })
   yield* Effect.addFinalizer(() => flush)
   yield* Effect.forkScoped(Effect.repeat(flush, Schedule.spaced(options.interval)))
   return {

@@ -1,4 +1,4 @@
-import { Effect, Layer, Redacted } from "effect"
+import { Effect, Layer, Option, Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { createHash, timingSafeEqual } from "node:crypto"
 import { AdminToken } from "../AdminToken.ts"
@@ -23,7 +23,9 @@ export const layer = Layer.effect(
     return AdminAuth.of({
       adminToken: Effect.fnUntraced(function*(httpEffect, { credential }) {
         const request = yield* HttpServerRequest.HttpServerRequest
-        const caller = `address:management:${clientNetwork(request)}` as const
+        const peer = Option.getOrElse(request.remoteAddress, () => "")
+        const network = clientNetwork(peer, request.headers["x-forwarded-for"])
+        const caller = `address:management:${network}` as const
         const before = yield* limiter.peek(caller, planLimits.free)
         if (!before.admitted) return tooManyAttempts(before)
         const missing = Redacted.value(credential) === ""

@@ -1,6 +1,5 @@
 /** Who sends a request, as far as its address tells: whom what comes without a valid key is charged to. */
-import { Config, Data, Effect, Option, Result } from "effect"
-import type { HttpServerRequest } from "effect/http"
+import { Config, Data, Effect, Result } from "effect"
 import { IpInterface, IpNetwork, NetAddress } from "effect/net"
 
 class InvalidTrustedProxies extends Data.TaggedError("InvalidTrustedProxies")<{ readonly entry: string }> {
@@ -33,18 +32,17 @@ const networkOf = (address: NetAddress.IpAddress): string =>
     : `${NetAddress.ipv6ToSegments(address).slice(0, 4).map((segment) => segment.toString(16)).join(":")}::/64`
 
 /**
- * How to tell a request's client: the peer, unless it is a trusted proxy. Then it is the last entry of
+ * How to tell a request's client from its peer and its `X-Forwarded-For`: the peer, unless it is a trusted proxy. Then it is the last entry of
  * `X-Forwarded-For` that no trusted proxy added: what stands before it, anybody can write.
  */
 export const make = Effect.gen(function*() {
   const proxies = yield* trustedProxies
   const isTrusted = (address: NetAddress.IpAddress) => proxies.some((network) => IpNetwork.contains(network, address))
 
-  return (request: HttpServerRequest.HttpServerRequest): string => {
-    const peer = Option.getOrElse(request.remoteAddress, () => "")
+  return (peer: string, forwardedFor: string | undefined): string => {
     let client = parse(peer)
     if (client === undefined) return "unknown"
-    const forwarded = request.headers["x-forwarded-for"]?.split(",") ?? []
+    const forwarded = forwardedFor?.split(",") ?? []
     while (isTrusted(client)) {
       const before = parse(forwarded.pop() ?? "")
       if (before === undefined) break

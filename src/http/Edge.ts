@@ -2,13 +2,18 @@
  * The edge: what every answer on the API port has, whatever produced it. The Error body where it is no success, the
  * rate-limit headers, a request id, and one line in the log.
  */
-import { Clock, Effect, Metric } from "effect"
+import { Clock, Effect, Metric, Option } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { IncomingMessage } from "node:http"
+import { InvalidRequest } from "../api/Errors.ts"
+import { getPetDeprecation } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { planLimits } from "../api/Plans.ts"
+import type { Decision } from "../rate-limit/Rule.ts"
 import { RateLimiter } from "../RateLimiter.ts"
 import * as ClientAddress from "./ClientAddress.ts"
+import * as Cors from "./Cors.ts"
 import { CurrentExchange, Exchange } from "./Exchange.ts"
 import * as Failure from "./Failure.ts"
 import * as RateLimit from "./RateLimit.ts"
@@ -21,40 +26,74 @@ const durations = Metric.histogram("http_server_request_duration_seconds", {
 
 const answering = Failure.answering(PetstoreApi, ["/openapi.json"])
 
+/** What an answer carries whatever it is. All depends on the caller, so that no cache may keep it. */
+export const headers = (requestId: string, decision: Decision): Record<string, string> => ({
+  ...RateLimit.headers(decision),
+  "x-request-id": requestId,
+  "cache-control": "no-store",
+  "x-content-type-options": "nosniff",
+  "content-security-policy": "default-src 'none'; frame-ancestors 'none'"
+})
+
+/** The caller's `X-Request-Id`, if it is short and plain, else one of ours. */
+export const requestIdOf = (sent: string | undefined): Effect.Effect<string, never, SecureRandom.SecureRandom> =>
+  sent !== undefined && /^[\w.:-]{1,64}$/.test(sent)
+    ? Effect.succeed(sent)
+    : Effect.flatMap(SecureRandom.SecureRandom, (random) => random.uuidV7())
+
+/** Charges who sent a request without a valid key: by its peer and its `X-Forwarded-For`. Also the brake on guessing keys. */
+export const charging = Effect.gen(function*() {
+  const limiter = yield* RateLimiter
+  const clientNetwork = yield* ClientAddress.make
+  return (peer: string, forwardedFor: string | undefined, status: number) => {
+    const caller = `address:${clientNetwork(peer, forwardedFor)}` as const
+    // For a fault of ours it is only shown what is left.
+    return status < 500
+      ? RateLimit.charge(limiter, caller, "none", planLimits.free)
+      : Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, admitted: true }))
+  }
+})
+
+/** Deprecation (RFC 9745), end (RFC 8594) and successor of getPet, on every answer of its path. */
+const getPetHeaders = {
+  deprecation: `@${getPetDeprecation.since.getTime() / 1000}`,
+  sunset: getPetDeprecation.sunset.toUTCString(),
+  link: `<${getPetDeprecation.successor}>; rel="successor-version"`
+}
+const getPetPath = /^\/v1\/pets\/[^/?]*(?:\?|$)/
+
 export const layer = HttpRouter.middleware(
   Effect.gen(function*() {
-    const limiter = yield* RateLimiter
+    const charge = yield* charging
     const random = yield* SecureRandom.SecureRandom
-    const clientNetwork = yield* ClientAddress.make
-
-    /** Who sent a request without a valid key is charged for it; for a fault of ours, only shown what is left. */
-    const chargeAddress = (request: HttpServerRequest.HttpServerRequest, status: number) => {
-      const caller = `address:${clientNetwork(request)}` as const
-      return status < 500
-        ? RateLimit.charge(limiter, caller, "none", planLimits.free)
-        : Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, admitted: true }))
-    }
+    const cors = yield* Cors.make
 
     return Effect.fnUntraced(function*(httpEffect) {
       const request = yield* HttpServerRequest.HttpServerRequest
       const startedAt = yield* Clock.monotonicTimeNanos
-      const exchange = new Exchange(yield* random.uuidV7())
+      const requestId = yield* Effect.provideService(
+        requestIdOf(request.headers["x-request-id"]),
+        SecureRandom.SecureRandom,
+        random
+      )
+      const exchange = new Exchange(requestId)
 
-      let response = yield* answering(httpEffect).pipe(
+      let response = yield* answering(hasOneHost(request) ? httpEffect : Effect.succeed(badHost)).pipe(
         Effect.provideService(CurrentExchange, exchange),
-        Effect.annotateLogs({ requestId: exchange.requestId }),
+        Effect.annotateLogs({ requestId }),
         Effect.onInterrupt(() => report(request, exchange, clientClosedRequest, startedAt))
       )
 
       let decision = exchange.decision
       if (decision === undefined) {
-        // This is also the brake on guessing keys.
-        decision = yield* chargeAddress(request, response.status)
+        const peer = Option.getOrElse(request.remoteAddress, () => "")
+        decision = yield* charge(peer, request.headers["x-forwarded-for"], response.status)
         if (!decision.admitted) response = Failure.answer(RateLimit.exceeded(decision))
       }
       response = HttpServerResponse.setHeaders(response, {
-        ...RateLimit.headers(decision),
-        "x-request-id": exchange.requestId
+        ...headers(requestId, decision),
+        ...getPetPath.test(request.url) && getPetHeaders,
+        ...cors(request, response)
       })
       yield* report(request, exchange, response.status, startedAt)
       return response
@@ -62,6 +101,19 @@ export const layer = HttpRouter.middleware(
   }),
   { global: true }
 )
+
+const badHost = Failure.answer(new InvalidRequest({ message: "Invalid request: expected one valid Host header." }))
+const host = /^(?:\[[0-9a-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d*)?$/i
+
+/** RFC 9112 §3.2. Node is told to leave this to us: its own answer would carry nothing. */
+const hasOneHost = ({ source }: HttpServerRequest.HttpServerRequest): boolean => {
+  if (!(source instanceof IncomingMessage)) return true
+  const { headers: { host: given }, httpVersion, rawHeaders } = source
+  if (given === undefined) return httpVersion === "1.0"
+  return host.test(given) && rawHeaders.filter((name, index) => index % 2 === 0 && isHost(name)).length === 1
+}
+
+const isHost = (name: string): boolean => name.length === 4 && name.toLowerCase() === "host"
 
 /** What the log says of a request whose caller went away before the answer (nginx's code for it). */
 const clientClosedRequest = 499

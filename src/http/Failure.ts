@@ -29,6 +29,9 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
       case "RouteNotFound": {
         const allow = allowedMethods(request.url)
         if (allow.length === 0) return answer(new Errors.NotFound({ message: "There is nothing at this path." }))
+        if (request.method === "OPTIONS") {
+          return HttpServerResponse.empty({ status: 204, headers: { allow: allow.join(", ") } })
+        }
         return allow.includes(request.method)
           // The router knows no path whose percent-encoding is broken.
           ? answer(new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
@@ -92,7 +95,7 @@ const causes = (error: unknown): ReadonlyArray<unknown> =>
 const isOutage = (error: unknown): boolean =>
   Predicate.hasProperty(error, "code") && /^(53|57P|58|55000|3D000|25006)/.test(String(error.code))
 
-/** The methods that the path of a URL has operations for (RFC 9110 §10.2.1); none if there is no such path. */
+/** The methods that the path of a URL, or `*`, has operations for (RFC 9110 §10.2.1); none if there is no such path. */
 const methodsOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
   pages: ReadonlyArray<string>
@@ -106,8 +109,9 @@ const methodsOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   })
   return (url: string): ReadonlyArray<string> => {
     const [path = ""] = url.split("?", 1)
-    return operations
-      .filter((operation) => operation.path.test(path))
+    const methods = operations
+      .filter((operation) => path === "*" || operation.path.test(path))
       .flatMap(({ method }) => method === "GET" ? ["GET", "HEAD"] : [method])
+    return methods.length === 0 ? [] : [...new Set([...methods, "OPTIONS"])]
   }
 }

@@ -10,6 +10,7 @@ import * as Auth from "./Auth.ts"
 import * as Edge from "./Edge.ts"
 import * as Pets from "./Pets.ts"
 import * as RateLimit from "./RateLimit.ts"
+import * as Unparsed from "./Unparsed.ts"
 import * as Validation from "./Validation.ts"
 
 const api = HttpApiBuilder.layer(PetstoreApi).pipe(
@@ -36,13 +37,35 @@ export const portConfig = (name: string, byDefault: number) =>
     Config.withDefault(byDefault)
   )
 
+/** How much and how long the API waits for anybody: milliseconds and bytes. */
+const bounds = {
+  maxHeaderSize: 16 * 1024,
+  /** For the head of a request, and for all of it. */
+  headersTimeout: 10_000,
+  requestTimeout: 30_000,
+  connectionsCheckingInterval: 1_000,
+  /** Longer than balancers keep an idle connection, so that none is closed as it is used again. */
+  keepAliveTimeout: 65_000
+}
+
+const makeServer = Effect.gen(function*() {
+  // What Node would answer by itself, the edge answers; an upgrade is a request like any other (RFC 9110 §7.8).
+  const server = createServer({ ...bounds, requireHostHeader: false, shouldUpgradeCallback: () => false })
+  server.maxConnections = 10_000
+  // Nobody who stops reading, or is gone without a word, holds a connection for longer.
+  server.setTimeout(60_000)
+  yield* Unparsed.attach(server)
+  return server
+})
+
 /** Serves the API on `HOST` and `PORT`. */
 export const layer = HttpRouter.serve(routes, { disableLogger: true, routerConfig }).pipe(
   Layer.provideMerge(
     Layer.unwrap(Effect.gen(function*() {
       const host = yield* Config.String("HOST").pipe(Config.withDefault("0.0.0.0"))
       const port = yield* portConfig("PORT", 8080)
-      return NodeHttpServer.layer(createServer, { host, port, gracefulShutdownTimeout: "10 seconds" })
+      const server = yield* makeServer
+      return NodeHttpServer.layer(() => server, { host, port, gracefulShutdownTimeout: "10 seconds" })
     }))
   )
 )

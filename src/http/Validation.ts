@@ -1,6 +1,6 @@
 /** What a caller is told of a request that does not decode: each field, and what it must be (SPEC §7: 400). */
 import { Effect, Layer, SchemaIssue } from "effect"
-import { HttpMethod, HttpServerRequest } from "effect/http"
+import { type Headers, HttpMethod, HttpServerRequest } from "effect/http"
 import { HttpApiError } from "effect/http-api"
 import { isUtf8 } from "node:buffer"
 import { InvalidRequest, UnsupportedMediaType } from "../api/Errors.ts"
@@ -31,16 +31,20 @@ const byteOrderMark = Buffer.from("\ufeff")
 const refuseOtherThanJson = Effect.gen(function*() {
   const request = yield* HttpServerRequest.HttpServerRequest
   const body = HttpMethod.hasBody(request.method) ? Buffer.from(yield* Effect.orDie(request.arrayBuffer)) : empty
-  if (body.length === 0) return
-  const { "content-encoding": encoding = "identity", "content-type": type = "" } = request.headers
-  if (!json.test(type) || encoding !== "identity") {
-    yield* new UnsupportedMediaType({ message: "Send the body as application/json, in UTF-8, not compressed." })
-  } else if (!isUtf8(body)) {
-    yield* new InvalidRequest({ message: "Invalid request: body: expected valid UTF-8." })
-  } else if (body.subarray(0, byteOrderMark.length).equals(byteOrderMark)) {
-    yield* new InvalidRequest({ message: "Invalid request: body: expected no byte order mark." })
-  }
+  return yield* refusal(body, request.headers) ?? Effect.void
 })
+
+const refusal = (body: Buffer, headers: Headers.Headers): InvalidRequest | UnsupportedMediaType | undefined => {
+  if (body.length === 0) return undefined
+  const { "content-encoding": encoding = "identity", "content-type": type = "" } = headers
+  if (!json.test(type) || encoding !== "identity") {
+    return new UnsupportedMediaType({ message: "Send the body as application/json, in UTF-8, not compressed." })
+  }
+  if (!isUtf8(body)) return new InvalidRequest({ message: "Invalid request: body: expected valid UTF-8." })
+  return body.subarray(0, byteOrderMark.length).equals(byteOrderMark)
+    ? new InvalidRequest({ message: "Invalid request: body: expected no byte order mark." })
+    : undefined
+}
 
 const toInvalidRequest = (error: HttpApiError.HttpApiSchemaError): Effect.Effect<never, InvalidRequest> =>
   error.kind === "Body" || error.kind === "ResponseHeaders"

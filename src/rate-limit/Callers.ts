@@ -37,8 +37,17 @@ export const make = Effect.fnUntraced(function*<A>(
   yield* Effect.forkScoped(Effect.repeat(sweep, Schedule.spaced("1 minute")))
 
   return {
-    /** All keys among the callers. */
-    keys: () => keys.keys(),
+    /** The keys first. */
+    *all(): Generator<readonly [Caller, A]> {
+      yield* keys
+      yield* addresses
+    },
+    /** Changes what is remembered of each. */
+    update(change: (value: A) => A): void {
+      for (const map of [keys, addresses]) {
+        for (const [caller, value] of map) map.set(caller, change(value))
+      }
+    },
     get: (caller: Caller): A | undefined => mapOf(caller).get(caller),
     set(caller: Caller, value: A): void {
       if (isKey(caller)) {

@@ -21,18 +21,19 @@ import {
   Scope
 } from "effect"
 import { Redis } from "effect/persistence"
+import { ErrorReply } from "redis"
 
 /** How long none may come while one is due. With the time until it is noticed, nobody waits for 50 milliseconds. */
 const patience = 35
 /** How long an answer may take while others come: there are more questions than Redis, or this process, is up to. */
-const longestQueue = 250
+const longestQueue = 100
 /** How often it is looked whether an answer is late: milliseconds, like all here. */
 const tick = 5
 const betweenAttempts = 250
 
 const durations = Metric.histogram("rate_limit_redis_duration_seconds", {
-  description: "Duration of round trips to Redis.",
-  boundaries: [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05]
+  description: "Duration of round trips to Redis, also of those that were cut.",
+  boundaries: [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1]
 })
 
 /** 1 while this process counts by itself because Redis does not answer. */
@@ -44,12 +45,14 @@ class InvalidRedisUrl extends Data.TaggedError("InvalidRedisUrl") {
   override readonly message = "REDIS_URL: expected redis://host:port or rediss://host:port"
 }
 
-/** Redis did not answer, or not in time. */
+/** Redis did not do what was asked, or not in time. */
 export class LinkDown extends Data.TaggedError("LinkDown")<{ readonly cause: unknown }> {}
 
 /** A connection that is up. */
 export interface Link {
-  /** Runs a command. Whatever becomes of Redis, it ends within 50 milliseconds. */
+  /** Redis's clock when it came up: milliseconds since the Unix epoch. */
+  readonly connectedAt: number
+  /** Runs a command. It ends within 50 milliseconds if no answers come, within 120 if they come ever later. */
   readonly run: <A>(
     command: (redis: Redis.Redis["Service"]) => Effect.Effect<A, Redis.RedisError>
   ) => Effect.Effect<A, LinkDown>
@@ -63,12 +66,15 @@ export const redisUrl = Effect.gen(function*() {
 })
 
 /**
- * Keeps a link for as long as the scope lasts: `current` tells it, while there is one. `onUp` runs beside each new one.
- * For the first it waits a second at most.
+ * Keeps a link for as long as the scope lasts: `current` tells it, while there is one. `onConnect` is told of a new one
+ * before anybody else, `onUp` runs beside it. For the first it waits a second at most.
  */
 export const make = Effect.fnUntraced(function*(
   url: Redacted.Redacted,
-  onUp: (link: Link) => Effect.Effect<void>
+  { onConnect, onUp }: {
+    readonly onConnect: (link: Link) => void
+    readonly onUp: (link: Link) => Effect.Effect<void>
+  }
 ) {
   let current: Link | undefined
   let reported = false
@@ -76,6 +82,7 @@ export const make = Effect.fnUntraced(function*(
 
   const up = Effect.gen(function*() {
     const { link, lost } = yield* connect(url)
+    onConnect(link)
     current = link
     reported = false
     yield* Metric.update(fallback, 0)
@@ -150,17 +157,23 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
       const question = { since: milliseconds() }
       waiting.add(question)
       return command(Context.get(connection, Redis.Redis)).pipe(
-        Effect.tap(() => {
+        // A refusal is an answer too, unless it says that there is nothing to be had of this server.
+        Effect.mapError(({ cause }) => isRefusal(cause) ? new LinkDown({ cause }) : cut(cause)),
+        Effect.ensuring(Effect.suspend(() => {
+          waiting.delete(question)
           lastAnswer = milliseconds()
           return Metric.update(durations, (lastAnswer - question.since) / 1000)
-        }),
-        Effect.mapError(cut),
-        Effect.ensuring(Effect.sync(() => waiting.delete(question)))
+        }))
       )
     })
 
   // One that only reads, or that refuses, is of no use.
   yield* run((redis) => redis.send("SET", "petstore:limits:probe", "", "PX", "1000"))
-  const link: Link = { run }
+  const [seconds = 0, microseconds = 0] = (yield* run((redis) => redis.send<ReadonlyArray<string>>("TIME"))).map(Number)
+  const link: Link = { run, connectedAt: seconds * 1000 + Math.floor(microseconds / 1000) }
   return { link, lost: Deferred.await(lost) }
 })
+
+const isRefusal = (cause: unknown): boolean =>
+  cause instanceof ErrorReply &&
+  !/^(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOAUTH|NOPERM|OOM|READONLY|TRYAGAIN)/.test(cause.message)

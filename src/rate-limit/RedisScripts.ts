@@ -42,12 +42,15 @@ const ofNumbers = ([
 
 const keyOf = (caller: Caller): string => `petstore:limits:${caller}`
 
-/** Around what a script does with the caller's `state`, whose counts are `{used, reset}` at 1, 3 and 5, its ban at 7. */
+/**
+ * Around what a script does with the caller's `state`: its counts are `{used, reset}` at 1, 3 and 5, its ban at 7, and at 9
+ * the number of the last merge.
+ */
 const script = (body: string): string => `
 local time = redis.call("TIME")
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local state = {}
-for number in string.gmatch(redis.call("GET", KEYS[1]) or "0 0 0 0 0 0 0 0", "%d+") do
+for number in string.gmatch(redis.call("GET", KEYS[1]) or "0 0 0 0 0 0 0 0 0", "%d+") do
   state[#state + 1] = tonumber(number)
 end
 local minute, day, refusals = 1, 3, 5
@@ -112,34 +115,52 @@ state[refusals], state[refusals + 1], state[7], state[8] = 0, 0, 0, now
 keep()`)
 }).withReturnType<Reply>()
 
+/** What was counted in `state` and not in `before`: of the minute, of the day, of refusals. */
+const added = (state: State, before: State): ReadonlyArray<number> =>
+  (["minute", "day", "refusals"] as const).map((name) => {
+    const [now, then] = [state[name], before[name]]
+    return (now?.used ?? 0) - (then !== undefined && then.resetAt === now?.resetAt ? then.used : 0)
+  })
+
+/** What a merge has to tell, and a number for it; the merge before, whose answer may be lost. */
+export interface Merge {
+  readonly state: State
+  readonly confirmed: State
+  readonly number: number
+  readonly before: { readonly state: State; readonly number: number } | undefined
+}
+
 /**
  * Brings to Redis what a process counted without it: `state`, which was `confirmed` when Redis last told it. What was
- * counted since is added there; what Redis lost is there again; of two bans, or a ban and its lifting, the one that began
- * later counts.
+ * counted since is added there, once; what Redis lost is there again. Of two windows the earlier counts, which is
+ * the true one; of two bans, or a ban and its lifting, the one that began later.
  */
 export const merge = Redis.script(
-  (caller: Caller, state: State, confirmed: State) => [
+  (caller: Caller, { before, confirmed, number, state }: Merge) => [
     keyOf(caller),
     ...toNumbers(state),
-    ...(["minute", "day", "refusals"] as const).map((name) => {
-      const [now, before] = [state[name], confirmed[name]]
-      return (now?.used ?? 0) - (before !== undefined && before.resetAt === now?.resetAt ? before.used : 0)
-    })
+    ...added(state, confirmed),
+    ...added(state, before?.state ?? confirmed),
+    before?.number ?? -1,
+    number
   ],
   {
     numberOfKeys: 1,
     lua: script(`
-for nth, count in ipairs({minute, day, refusals}) do
-  local theirs, reset, added = tonumber(ARGV[count]), tonumber(ARGV[count + 1]), tonumber(ARGV[8 + nth])
-  if now < reset then
-    state[count] = math.max(theirs, used(count) + added)
-    state[count + 1] = math.max(reset, state[count + 1])
-  end
-end
+local since = tonumber(ARGV[15]) == state[9] and 11 or 8
 local seconds, ends = tonumber(ARGV[7]), tonumber(ARGV[8])
 if ends - seconds * 1000 > state[8] - state[7] * 1000 then
-  state[7], state[8] = seconds, ends
+  state[refusals], state[refusals + 1], state[7], state[8] = 0, 0, seconds, ends
 end
+for nth, count in ipairs({minute, day, refusals}) do
+  local theirs, reset = tonumber(ARGV[count]), tonumber(ARGV[count + 1])
+  if now < reset then
+    local here = used(count)
+    state[count + 1] = now < state[count + 1] and math.min(reset, state[count + 1]) or reset
+    state[count] = math.max(theirs, here + tonumber(ARGV[since + nth]))
+  end
+end
+state[9] = tonumber(ARGV[16])
 keep()`)
   }
 ).withReturnType<Reply>()

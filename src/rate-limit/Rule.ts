@@ -107,6 +107,17 @@ export const unban = ({ day, minute }: State, now: number): State => ({
   ban: { seconds: 0, until: now }
 })
 
+/** A state as another clock tells it, which is so many milliseconds ahead. */
+export const shift = ({ ban, day, minute, refusals }: State, ahead: number): State => {
+  const later = ({ resetAt, used }: Count): Count => ({ used, resetAt: resetAt + ahead })
+  return {
+    ...minute && { minute: later(minute) },
+    ...day && { day: later(day) },
+    ...refusals && { refusals: later(refusals) },
+    ...ban && { ban: { ...ban, until: ban.until + ahead } }
+  }
+}
+
 /** When nothing of a state counts any more: milliseconds since the Unix epoch. */
 export const endOf = ({ ban, day, minute, refusals }: State): number =>
   Math.max(

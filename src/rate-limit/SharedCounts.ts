@@ -2,7 +2,7 @@
  * Counts in Redis, for any number of processes. While it does not answer, this process decides by itself from what it
  * knew, on Redis's clock as far as it knew that; a caller goes back to Redis once what it used meanwhile is there.
  */
-import { Clock, Effect, Metric, type Redacted } from "effect"
+import { Clock, Effect, Metric, Random, type Redacted } from "effect"
 import type { Redis } from "effect/persistence"
 import type { RateLimiter } from "../RateLimiter.ts"
 import * as Callers from "./Callers.ts"
@@ -17,6 +17,8 @@ interface Known {
   readonly confirmed: Rule.State
   /** The link that told it; none if something was counted here since. */
   readonly link: RedisLink.Link | undefined
+  /** The merge that Redis did not answer. */
+  readonly sent?: { readonly state: Rule.State; readonly number: number } | undefined
 }
 
 const ownDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
@@ -30,6 +32,7 @@ export const make = Effect.fnUntraced(function*(url: Redacted.Redacted) {
   const clock = yield* Clock.Clock
   /** Milliseconds that Redis's clock is ahead of ours. */
   let ahead = 0
+  let knowsAhead = false
   const callers = yield* Callers.make<Known>(({ state }) => Rule.endOf(state) - ahead)
 
   const run = (link: RedisLink.Link, script: Script) =>
@@ -48,9 +51,15 @@ export const make = Effect.fnUntraced(function*(url: Redacted.Redacted) {
     if (known === undefined || isSettled(known, link)) return
     let settled = settling.get(caller)
     if (settled === undefined) {
-      const merge = run(link, (redis) => redis.eval(RedisScripts.merge)(caller, known.state, known.confirmed))
+      const { confirmed, sent: before, state } = known
+      const number = yield* Random.nextIntBetween(0, Number.MAX_SAFE_INTEGER)
+      callers.set(caller, { ...known, sent: { state, number } })
+      const merge = run(
+        link,
+        (redis) => redis.eval(RedisScripts.merge)(caller, { state, confirmed, number, before })
+      )
       settled = yield* merge.pipe(
-        Effect.map(({ state }) => callers.set(caller, { state, confirmed: state, link })),
+        Effect.map((told) => callers.set(caller, { state: told.state, confirmed: told.state, link })),
         Effect.ensuring(Effect.sync(() => settling.delete(caller))),
         Effect.cached
       )
@@ -71,14 +80,14 @@ export const make = Effect.fnUntraced(function*(url: Redacted.Redacted) {
         if (isSettled(callers.get(caller), link)) {
           callers.set(caller, { state: told.state, confirmed: told.state, link })
         }
-        return told
+        return { ...told, alone: false }
       })
     const alone = Effect.suspend(() => {
       const now = clock.currentTimeMillisUnsafe() + ahead
-      const { confirmed = {}, state = {} } = callers.get(caller) ?? {}
+      const { confirmed = {}, sent, state = {} } = callers.get(caller) ?? {}
       const { next, outcome } = own(state, now)
-      if (next !== state) callers.set(caller, { state: next, confirmed, link: undefined })
-      return Effect.as(Metric.update(ownDecisions, 1), { now, outcome, state: next })
+      if (next !== state) callers.set(caller, { state: next, confirmed, link: undefined, sent })
+      return Effect.succeed({ now, outcome, state: next, alone: true })
     })
     return Effect.suspend(() => {
       const link = links.current()
@@ -90,26 +99,34 @@ export const make = Effect.fnUntraced(function*(url: Redacted.Redacted) {
     })
   }
 
-  // Another process may be asked about a caller that only this one knows.
-  const links = yield* RedisLink.make(
-    url,
-    (link) =>
-      Effect.ignore(Effect.forEach(callers.keys(), (caller) => settle(link, caller), {
+  const links = yield* RedisLink.make(url, {
+    onConnect: ({ connectedAt }) => {
+      const now = connectedAt - clock.currentTimeMillisUnsafe()
+      // What was counted before Redis's clock was known was counted on ours.
+      if (!knowsAhead) {
+        callers.update(({ state }) => ({ state: Rule.shift(state, now), confirmed: {}, link: undefined }))
+      }
+      knowsAhead = true
+      ahead = now
+    },
+    // Another process may be asked about a caller that only this one knows.
+    onUp: (link) =>
+      Effect.forEach(callers.all(), ([caller]) => Effect.ignore(settle(link, caller)), {
         concurrency: 16,
         discard: true
-      }))
-  )
+      })
+  })
 
   const service: RateLimiter["Service"] = {
-    charge: (caller, limits) =>
-      Effect.map(
-        ask(
-          caller,
-          (redis) => redis.eval(RedisScripts.charge)(caller, limits),
-          (state, now) => Rule.charge(state, limits, now, Callers.isKey(caller))
-        ),
-        ({ now, outcome, state }) => Rule.decisionOf(state, limits, now, outcome)
-      ),
+    charge: Effect.fnUntraced(function*(caller, limits) {
+      const { alone, now, outcome, state } = yield* ask(
+        caller,
+        (redis) => redis.eval(RedisScripts.charge)(caller, limits),
+        (known, time) => Rule.charge(known, limits, time, Callers.isKey(caller))
+      )
+      if (alone) yield* Metric.update(ownDecisions, 1)
+      return Rule.decisionOf(state, limits, now, outcome)
+    }),
     peek: (caller, limits) =>
       Effect.map(
         ask(

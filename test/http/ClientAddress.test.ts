@@ -1,14 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
-import { ConfigProvider, Effect, Option } from "effect"
-import { HttpServerRequest } from "effect/http"
+import { ConfigProvider, Effect } from "effect"
 import * as ClientAddress from "../../src/http/ClientAddress.ts"
 
 /** Whom a request from `peer` is charged to, with `X-Forwarded-For` as given and `TRUSTED_PROXIES` as configured. */
 const clientOf = (trusted: string, peer: string, forwarded?: string) =>
   Effect.gen(function*() {
-    const headers = forwarded === undefined ? {} : { "x-forwarded-for": forwarded }
-    const request = HttpServerRequest.fromWeb(new Request("http://localhost/", { headers }))
-    return (yield* ClientAddress.make)(request.modify({ remoteAddress: Option.some(peer) }))
+    return (yield* ClientAddress.make)(peer, forwarded)
   }).pipe(Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ TRUSTED_PROXIES: trusted }))))
 
 describe("The client's address", () => {

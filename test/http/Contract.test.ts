@@ -223,12 +223,15 @@ for (const store of stores) {
             isError(yield* call(path, { key }), 404, "not_found")
           }
           isError(yield* call("/v1/pets/%zz", { key }), 400, "invalid_request")
-          assert.strictEqual((yield* call("/openapi.json", { method: "PUT" })).headers.get("allow"), "GET, HEAD")
+          assert.strictEqual(
+            (yield* call("/openapi.json", { method: "PUT" })).headers.get("allow"),
+            "GET, HEAD, OPTIONS"
+          )
           for (const method of ["PUT", "DELETE", "PATCH"]) {
             const answer = yield* call("/v1/pets", { key, method })
             isError(answer, 405, "method_not_allowed")
-            assert.strictEqual(answer.headers.get("allow"), "GET, HEAD, POST")
-            assert.strictEqual((yield* call("/v1/pets/1", { method })).headers.get("allow"), "GET, HEAD")
+            assert.strictEqual(answer.headers.get("allow"), "GET, HEAD, POST, OPTIONS")
+            assert.strictEqual((yield* call("/v1/pets/1", { method })).headers.get("allow"), "GET, HEAD, OPTIONS")
           }
         }))
 

@@ -47,7 +47,7 @@ describe("What is remembered of callers", () => {
         assert.strictEqual(charge(`address:${million - 1}`).windows[0].remaining, 58)
 
         yield* TestClock.adjust("1 minute")
-        while (callers.keys().next().done !== true) yield* Effect.yieldNow
+        while (callers.all().next().done !== true) yield* Effect.yieldNow
         assert.isUndefined(callers.get("address:0"))
         assert.isBelow(heap() - before, 20)
       }),

@@ -195,4 +195,97 @@ describe.skipIf(Redis.missing !== undefined)("Limits in Redis", () => {
       // Two at least: Redis may have counted one whose answer was lost.
       yield* until(Effect.map(other.peek("key:early", limits), ({ windows: [minute] }) => minute.remaining <= 1998))
     }), 20_000)
+
+  /** A Redis whose clock the test sets, and a proxy before it. */
+  const clocked = Effect.fnUntraced(function*(ahead: number) {
+    const redis = yield* Redis.run
+    redis.setTime(Date.now() + ahead)
+    yield* redis.startWithClock
+    return { redis, proxy: yield* Proxy.run(redis.port) }
+  })
+
+  const cut = Effect.fnUntraced(function*(
+    proxy: Effect.Success<ReturnType<typeof Proxy.run>>,
+    limiter: RateLimiter["Service"],
+    meanwhile: Effect.Effect<unknown>
+  ) {
+    proxy.setFault("refusing")
+    yield* counting(limiter, "fallback")
+    yield* meanwhile
+    proxy.setFault(undefined)
+    yield* counting(limiter, "shared")
+  })
+
+  it.live("last no longer because a process that did not know the caller counted too", () =>
+    Effect.gen(function*() {
+      const few = { perMinute: 10, perDay: 10 }
+      const { proxy, redis } = yield* clocked(0)
+      const one = yield* limiterAt(redis.port)
+      for (let i = 0; i < 8; i++) yield* one.charge("key:day", few)
+      const before = yield* one.peek("key:day", few)
+      redis.setTime(Date.now() + 23 * 3_600_000)
+      const two = yield* limiterAt(proxy.port)
+      yield* cut(proxy, two, two.charge("key:day", few))
+      const { windows: [, day] } = yield* two.peek("key:day", few)
+      assert.strictEqual(day.remaining, 1)
+      assert.strictEqual(day.resetAt, before.windows[1].resetAt)
+    }))
+
+  for (const minutes of [5, -5]) {
+    it.live(`are neither longer nor shorter on a Redis whose clock is ${minutes} minutes ahead, met only afterwards`, () =>
+      Effect.gen(function*() {
+        const few = { perMinute: 3, perDay: 100 }
+        const { proxy } = yield* clocked(minutes * 60_000)
+        proxy.setFault("refusing")
+        const limiter = yield* limiterAt(proxy.port)
+        for (let i = 0; i < 3; i++) yield* limiter.charge("key:used", few)
+        for (let i = 0; i < 6; i++) yield* limiter.charge("key:banned", few)
+        proxy.setFault(undefined)
+        yield* counting(limiter, "shared")
+        const { decidedAt, windows: [used] } = yield* limiter.peek("key:used", few)
+        assert.strictEqual(used.remaining, 0)
+        assert.closeTo(used.resetAt - decidedAt, 60_000, 5_000)
+        const banned = yield* limiter.peek("key:banned", few)
+        assert.isTrue(banned.banned)
+        assert.closeTo(banned.windows[0].resetAt - banned.decidedAt, 60_000, 5_000)
+      }))
+  }
+
+  it.live("are added once, however often the answer to that is lost", () =>
+    Effect.gen(function*() {
+      const { limiter, proxy, redis } = yield* setup
+      yield* limiter.charge("key:once", limits)
+      for (let i = 0; i < 3; i++) {
+        yield* cut(proxy, limiter, Effect.all(Array.from({ length: 5 }, () => limiter.charge("key:once", limits))))
+        // The answer to the merge is lost or not: both happen.
+        if (i % 2 === 0) proxy.setFault("hanging")
+        yield* limiter.peek("key:once", limits)
+        proxy.setFault(undefined)
+        yield* counting(limiter, "shared")
+      }
+      yield* until(Effect.map(limiter.counting, (now) => now === "shared"))
+      assert.strictEqual((yield* limiter.peek("key:once", limits)).windows[0].remaining, 2000 - 16)
+      const other = yield* limiterAt(redis.port)
+      assert.strictEqual((yield* other.peek("key:once", limits)).windows[0].remaining, 2000 - 16)
+    }), 20_000)
+
+  it.live("hold nothing against a key whose ban was lifted without Redis", () =>
+    Effect.gen(function*() {
+      const few = { perMinute: 3, perDay: 100 }
+      const { limiter, proxy } = yield* setup
+      for (let i = 0; i < 5; i++) yield* limiter.charge("key:lifted", few)
+      yield* cut(proxy, limiter, Effect.andThen(limiter.charge("key:lifted", few), limiter.unban("key:lifted")))
+      assert.isFalse((yield* limiter.charge("key:lifted", few)).banned)
+      assert.isFalse((yield* limiter.charge("key:lifted", few)).banned)
+      assert.isTrue((yield* limiter.charge("key:lifted", few)).banned)
+    }))
+
+  it.live("are decided alone for one caller that Redis refuses, and in Redis for all others", () =>
+    Effect.gen(function*() {
+      const { limiter, redis } = yield* setup
+      yield* redis.type("RPUSH petstore:limits:key:spoilt x")
+      assert.isTrue((yield* limiter.charge("key:spoilt", limits)).admitted)
+      assert.strictEqual((yield* limiter.charge("key:spoilt", limits)).windows[0].remaining, 1998)
+      assert.strictEqual(yield* limiter.counting, "shared")
+    }))
 })

@@ -1,0 +1,43 @@
+/** Which pages of other origins may call the API from a browser (Fetch §3.2). */
+import { Config, Effect } from "effect"
+import type { HttpServerRequest, HttpServerResponse } from "effect/http"
+
+const exposed = [
+  "Deprecation",
+  "Link",
+  "Location",
+  "RateLimit",
+  "RateLimit-Policy",
+  "Retry-After",
+  "Sunset",
+  "X-RateLimit-Limit",
+  "X-RateLimit-Remaining",
+  "X-RateLimit-Reset",
+  "X-Request-Id"
+].join(", ")
+
+const accepted = ["Authorization", "Content-Type", "Idempotency-Key", "X-Request-Id"].join(", ")
+
+/** `CORS_ORIGINS`: origins, separated by commas, or `*` for all. Without it no page of another origin may call. */
+export const make = Effect.gen(function*() {
+  const list = yield* Config.String("CORS_ORIGINS").pipe(Config.withDefault(""))
+  const origins = new Set(list.split(",").map((origin) => origin.trim()).filter((origin) => origin !== ""))
+
+  /** The headers that tell the browser of the page that called. */
+  return (
+    { headers: { origin }, method }: HttpServerRequest.HttpServerRequest,
+    response: HttpServerResponse.HttpServerResponse
+  ): Readonly<Record<string, string>> | undefined => {
+    if (origins.size === 0) return undefined
+    if (origin === undefined || !(origins.has("*") || origins.has(origin))) return { vary: "Origin" }
+    const allowed = { vary: "Origin", "access-control-allow-origin": origin }
+    return method === "OPTIONS"
+      ? {
+        ...allowed,
+        "access-control-allow-methods": response.headers.allow ?? "",
+        "access-control-allow-headers": accepted,
+        "access-control-max-age": "86400"
+      }
+      : { ...allowed, "access-control-expose-headers": exposed }
+  }
+})

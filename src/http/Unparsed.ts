@@ -1,0 +1,74 @@
+/**
+ * Answers to what Node's HTTP server does not take for a request: its parser refuses it, it does not come to its end, or
+ * it asks for something else than an answer. They carry what the edge gives to all others.
+ */
+import { Effect, Predicate } from "effect"
+import type { SecureRandom } from "effect/crypto"
+import { type IncomingMessage, type Server, STATUS_CODES } from "node:http"
+import { Socket } from "node:net"
+import type { Duplex } from "node:stream"
+import * as Errors from "../api/Errors.ts"
+import * as Edge from "./Edge.ts"
+import * as RateLimit from "./RateLimit.ts"
+
+/** Makes `server` answer, from now on, also what is no request. */
+export const attach = Effect.fnUntraced(function*(server: Server) {
+  const charge = yield* Edge.charging
+  const run = Effect.runForkWith(yield* Effect.context<SecureRandom.SecureRandom>())
+
+  /** Writes the answer as the last thing on the socket. */
+  const refuse = Effect.fnUntraced(function*(socket: Duplex, refusal: Errors.ApiError, request?: IncomingMessage) {
+    const header = (name: string) => request?.headers[name]?.toString()
+    const requestId = yield* Edge.requestIdOf(header("x-request-id"))
+    const peer = socket instanceof Socket ? socket.remoteAddress ?? "" : ""
+    const decision = yield* charge(peer, header("x-forwarded-for"), refusal.status)
+    const { code, message, status } = decision.admitted ? refusal : RateLimit.exceeded(decision)
+    const body = JSON.stringify({ code, message, status })
+    const headers = {
+      ...Edge.headers(requestId, decision),
+      ...status === 405 && { allow: "GET, HEAD, POST, OPTIONS" },
+      "content-type": "application/json",
+      "content-length": Buffer.byteLength(body),
+      date: new Date(decision.decidedAt).toUTCString(),
+      connection: "close"
+    }
+    const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
+    if (socket.writable) socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join("")}\r\n${body}`)
+    yield* Effect.annotateLogs(Effect.logInfo("request"), { method: request?.method ?? "none", status, requestId })
+  })
+
+  server.on("clientError", (error, socket) => {
+    if (socket.writable && !isAnswering(socket)) run(refuse(socket, toRefusal(error)))
+    else socket.destroy()
+  })
+  server.on("connect", (request, socket) => {
+    socket.on("error", () => socket.destroy())
+    run(refuse(socket, new Errors.MethodNotAllowed({ message: "CONNECT is not allowed here." }), request))
+  })
+  server.on("checkExpectation", (request, response) => {
+    response.shouldKeepAlive = false
+    run(refuse(request.socket, expectation, request))
+  })
+})
+
+const expectation = new Errors.ExpectationFailed({ message: "Expect nothing but 100-continue." })
+
+/** What Node says of the bytes it refused, as an answer. */
+const toRefusal = (error: Error): Errors.ApiError => {
+  switch (Predicate.hasProperty(error, "code") ? error.code : undefined) {
+    case "HPE_HEADER_OVERFLOW":
+      return new Errors.HeaderFieldsTooLarge({ message: "The head of the request is larger than 16 KiB." })
+    case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
+      return new Errors.PayloadTooLarge({ message: "The chunks of the body are larger than what they hold." })
+    case "ERR_HTTP_REQUEST_TIMEOUT":
+      return new Errors.RequestTimeout({ message: "The request took too long to arrive." })
+    default:
+      return new Errors.InvalidRequest({ message: "Invalid request: expected a request of HTTP/1.1." })
+  }
+}
+
+/** Whether the socket is in the middle of an answer: as Node's own handling of these errors tells it. */
+const isAnswering = (socket: Duplex): boolean => {
+  const message: unknown = Reflect.get(socket, "_httpMessage")
+  return Predicate.hasProperty(message, "headersSent") && message.headersSent === true
+}
