@@ -194,3 +194,21 @@ export const anywhere = [
   response(InternalError),
   response(ServiceUnavailable)
 ] as const
+
+/** All codes by their status, with what they say, for the OpenAPI document. */
+export const examples: ReadonlyArray<ErrorBody> = [
+  new InvalidRequest({ message: "Invalid request: body.name: expected string; body.categoryId: required." }),
+  new MissingApiKey({ message: "Send an API key as a bearer token: Authorization: Bearer psk_…" }),
+  new InvalidApiKey({ message: "The API key is unknown, expired or revoked." }),
+  new NotFound({ message: "There is no pet 7." }),
+  new RequestTimeout({ message: "The request took too long to arrive." }),
+  new Gone({ message: "This operation was removed. Use GET /v1/pets with the status filter." }),
+  new PayloadTooLarge({ message: "The body is larger than 64 KiB." }),
+  new UnsupportedMediaType({ message: "Send the body as application/json, in UTF-8, not compressed." }),
+  new IdempotencyKeyReused({ message: "The Idempotency-Key was used for another animal." }),
+  new RateLimitExceeded({ message: "The limit of 60 requests a minute is used up. Retry in 12 seconds." }),
+  new ApiKeyBanned({ message: "The API key is banned for requests after a 429. Retry in 60 seconds." }),
+  new HeaderFieldsTooLarge({ message: "The head of the request is larger than 16 KiB." }),
+  new InternalError({ message: "The service failed to answer. The fault is ours." }),
+  new ServiceUnavailable({ message: "The service cannot answer at the moment. Retry shortly." })
+].map(({ code, message, status }) => ({ code, message, status }))

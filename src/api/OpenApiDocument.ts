@@ -1,5 +1,6 @@
 /** The OpenAPI 3.1 document of {@link PetstoreApi}, as `/openapi.json` serves it. */
 import { OpenApi } from "effect/http-api"
+import * as Errors from "./Errors.ts"
 import { PetstoreApi } from "./PetstoreApi.ts"
 
 type Schema = OpenApi.OpenApiSpecMediaType["schema"]
@@ -9,17 +10,53 @@ const basePath = "/v1"
 /** Schemas say these of what JSON or a URL holds where that differs from the TypeScript type (see Int64.ts). */
 const documentedKeys = new Set(["type", "minimum", "maximum"])
 
-const rateLimitHeaders = {
-  "X-RateLimit-Limit": "The limit that applies to the caller.",
-  "X-RateLimit-Remaining": "Requests remaining.",
-  "X-RateLimit-Reset": "Unix timestamp at which the limit resets."
-}
+type Headers = Readonly<Record<string, OpenApi.OpenAPISpecHeader>>
 
-const header = (description: string): OpenApi.OpenAPISpecHeader => ({
+const header = (description: string, example: string | number): OpenApi.OpenAPISpecHeader => ({
   description,
   required: true,
-  schema: { type: "integer" }
+  schema: { type: typeof example === "number" ? "integer" : "string", examples: [example] }
 })
+
+/** On every answer. */
+const headers: Headers = {
+  "X-RateLimit-Limit": header("The limit that applies to the caller.", 60),
+  "X-RateLimit-Remaining": header("Requests remaining.", 59),
+  "X-RateLimit-Reset": header("Unix timestamp at which the limit resets.", 1_795_240_800),
+  "RateLimit-Policy": header("All limits of the caller.", `"minute";q=60;w=60, "day";q=1000;w=86400`),
+  "RateLimit": header("What remains of each, and for how many seconds.", `"minute";r=59;t=60, "day";r=999;t=86400`),
+  "X-Request-Id": header(
+    "The request's own, if it is short and plain, else a new one.",
+    "01a1fd7a-b6a8-77a5-8e19-8b5b27105fa0"
+  ),
+  "Cache-Control": header("An answer is for its caller.", "no-store")
+}
+
+const retryAfter = header("Seconds to wait before the next request.", 12)
+
+/** On the answers of some statuses. */
+const headersOfStatus: Readonly<Record<string, Headers>> = {
+  "401": { "WWW-Authenticate": header("How to authenticate.", "Bearer") },
+  "429": { "Retry-After": retryAfter },
+  "503": { "Retry-After": retryAfter }
+}
+
+/** On the answers of deprecated operations. */
+const headersOfDeprecated: Headers = {
+  "Deprecation": header("Since when the operation is deprecated (RFC 9745).", "@1795219200"),
+  "Sunset": header("When the operation goes (RFC 8594).", "Thu, 05 Dec 2030 00:00:00 GMT"),
+  "Link": header("What comes in its place.", `</v1/pets>; rel="successor-version"`)
+}
+
+const headersOfOperation: Readonly<Record<string, Headers>> = {
+  "listPets 200": {
+    "Link": {
+      ...header("The next page, if there is one (RFC 8288).", `</v1/pets?cursor=Nw>; rel="next"`),
+      required: false
+    }
+  },
+  "createPet 201": { "Location": header("Where the animal is.", "/v1/pets/7") }
+}
 
 const describe = (derived: OpenApi.OpenAPISpec): OpenApi.OpenAPISpec => {
   const schemas: Record<string, Schema> = {}
@@ -41,15 +78,29 @@ const describe = (derived: OpenApi.OpenAPISpec): OpenApi.OpenAPISpec => {
   for (const [path, item] of Object.entries(derived.paths)) {
     paths[path.slice(basePath.length)] = item
     for (const operation of [item.get, item.post]) {
+      for (const parameter of operation?.parameters ?? []) {
+        if (parameter.in === "header") {
+          parameter.name = parameter.name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())
+        }
+      }
       describeContent(operation?.requestBody?.content)
       for (const [status, response] of Object.entries(operation?.responses ?? {})) {
         describeContent(response.content)
         response.description = response.description.replaceAll(". | ", ", or: ")
-        response.headers = {}
-        for (const [name, description] of Object.entries(rateLimitHeaders)) {
-          response.headers[name] = header(description)
+        response.headers = {
+          ...headers,
+          ...headersOfStatus[status],
+          ...operation?.deprecated && headersOfDeprecated,
+          ...headersOfOperation[`${operation?.operationId} ${status}`]
         }
-        if (status === "429") response.headers["Retry-After"] = header("Seconds to wait before the next request.")
+        const examples = Errors.examples.filter((example) => String(example.status) === status)
+        if (examples.length > 0) {
+          const body = {
+            schema: { $ref: "#/components/schemas/Error" },
+            examples: Object.fromEntries(examples.map((value) => [value.code, { value }]))
+          }
+          response.content = { "application/json": body }
+        }
       }
     }
   }

@@ -89,7 +89,8 @@ describe("The OpenAPI document", () => {
   it("has the parameters of SPEC §4: types, required, minimum, maximum, default", () => {
     const [list, create, get] = endpoints.map(({ operation }) => operation)
     const rows = table(section("4.1 List animals"), "Name")
-    assert.deepStrictEqual(list.parameters.map(({ name }: Json) => name), rows.map(({ Name }) => Name))
+    const paging = ["cursor"]
+    assert.deepStrictEqual(list.parameters.map(({ name }: Json) => name), [...rows.map(({ Name }) => Name), ...paging])
     const bounds = table(section("Parameter bounds"), "Limit")[0]?.Value
     for (const [index, { Constraints = "", Default, Required }] of rows.entries()) {
       const { in: place, name, required, schema } = list.parameters[index]
@@ -105,7 +106,10 @@ describe("The OpenAPI document", () => {
         assert.deepStrictEqual(schema, ref("PetStatus"))
       }
     }
-    assert.deepStrictEqual(create.parameters, [])
+    assert.deepStrictEqual(
+      create.parameters.map((parameter: Json) => [parameter.in, parameter.name, parameter.required]),
+      [["header", "Idempotency-Key", false]]
+    )
     assert.deepStrictEqual(create.requestBody, {
       required: true,
       content: { "application/json": { schema: ref("NewPet") } }
@@ -115,25 +119,43 @@ describe("The OpenAPI document", () => {
     ])
   })
 
-  it("has the responses of SPEC §4 and §8 with their bodies, and 400 where a request can be invalid", () => {
-    for (const { operation, text } of endpoints) {
+  it("has the responses of SPEC §4 and §8 with their bodies, and those that the service adds", () => {
+    const everywhere = ["400", "401", "408", "415", "429", "431", "500", "503"]
+    const added: Record<string, ReadonlyArray<string>> = { createPet: ["413", "422"], getPet: ["410"] }
+    for (const { operation, operationId, text } of endpoints) {
       const rows = table(text, "Status")
-      const statuses = new Set([...rows.map(({ Status }) => Status), "400", "429"])
+      const statuses = new Set([...rows.map(({ Status }) => Status), ...everywhere, ...added[operationId] ?? []])
       assert.sameMembers(Object.keys(operation.responses), [...statuses])
       for (const status of statuses) {
         const body = rows.find(({ Status }) => Status === status)?.Body ?? "Error"
         const name = /^\w+/.exec(body)?.[0] ?? ""
-        assert.deepStrictEqual(operation.responses[status ?? ""].content, { "application/json": { schema: ref(name) } })
+        const { examples, schema } = operation.responses[status ?? ""].content["application/json"]
+        assert.deepStrictEqual(schema, ref(name))
+        for (const { value } of Object.values<Json>(examples ?? {})) {
+          assert.strictEqual(String(value.status), status)
+          assert.hasAllKeys(value, Object.keys(schemas.Error.properties))
+        }
       }
     }
   })
 
-  it("has the headers of SPEC §8 on every response, and Retry-After on 429", () => {
+  it("has the headers of SPEC §8 on every response, and those that the service adds", () => {
     const rows = table(section("Rate limit headers"), "Header")
-    for (const { operation } of endpoints) {
+    const names = rows.map(({ Header = "" }) => Header)
+    const added = ["RateLimit-Policy", "RateLimit", "X-Request-Id", "Cache-Control"]
+    const special: Record<string, ReadonlyArray<string>> = {
+      "200": ["Link"],
+      "201": ["Location"],
+      "401": ["WWW-Authenticate"],
+      "429": ["Retry-After"],
+      "503": ["Retry-After"]
+    }
+    for (const { operation, operationId } of endpoints) {
       for (const [status, response] of Object.entries<Json>(operation.responses)) {
-        const names = rows.map(({ Header }) => Header)
-        assert.deepStrictEqual(Object.keys(response.headers), status === "429" ? [...names, "Retry-After"] : names)
+        const deprecation = operationId === "getPet" ? ["Deprecation", "Sunset", "Link"] : []
+        assert.sameMembers(Object.keys(response.headers), [
+          ...new Set([...names, ...added, ...special[status] ?? [], ...deprecation])
+        ])
         for (const { Header = "", Meaning } of rows) {
           assert.strictEqual(response.headers[Header].description, Meaning)
           assert.strictEqual(response.headers[Header].schema.type, "integer")
