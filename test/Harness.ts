@@ -7,6 +7,7 @@ import { HttpServer } from "effect/http"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
 import { mkdtempSync, rmSync } from "node:fs"
+import { connect } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { ApiKeys } from "../src/ApiKeys.ts"
@@ -87,6 +88,10 @@ export interface Answer {
 export class Service extends Context.Service<Service, {
   /** Calls `path` of the service, with `key` as the bearer token. */
   call(path: string, options?: RequestInit & { readonly key?: string }): Effect.Effect<Answer>
+  /** Sends bytes, and takes what comes back until the service closes the connection. */
+  raw(bytes: string): Effect.Effect<Answer>
+  /** The same, with `drip` once more each half second. */
+  drip(bytes: string, drip: string): Effect.Effect<Answer>
   /** A new key on the Free plan. */
   readonly newKey: Effect.Effect<string>
 }>()("test/Harness/Service") {
@@ -96,6 +101,27 @@ export class Service extends Context.Service<Service, {
       const apiKeys = yield* ApiKeys
       const { address } = yield* HttpServer.HttpServer
       const base = `http://127.0.0.1:${address._tag === "UnixPathAddress" ? 0 : address.port}`
+      const newKey = apiKeys.issue({ name: "test", plan: "free" }).pipe(
+        Effect.map(({ key }) => Redacted.value(key)),
+        Effect.orDie
+      )
+      const exchange = (bytes: string, drip?: string) =>
+        Effect.promise(() =>
+          new Promise<Answer>((resolve, reject) => {
+            const socket = connect(Number(new URL(base).port), "127.0.0.1", () => socket.write(bytes, "latin1"))
+            const dripping = drip === undefined ? undefined : setInterval(() => socket.write(drip), 500)
+            let received = ""
+            socket.setEncoding("utf8")
+            socket.on("data", (chunk: string) => {
+              received += chunk
+            })
+            socket.on("error", reject)
+            socket.on("close", () => {
+              clearInterval(dripping)
+              resolve(parseAnswer(received))
+            })
+          })
+        )
       return Service.of({
         call: (path, { key, ...options } = {}) =>
           Effect.promise(async () => {
@@ -104,20 +130,33 @@ export class Service extends Context.Service<Service, {
             const response = await fetch(base + path, { ...options, headers })
             return { status: response.status, headers: response.headers, text: await response.text() }
           }),
-        newKey: apiKeys.issue({ name: "test", plan: "free" }).pipe(
-          Effect.map(({ key }) => Redacted.value(key)),
-          Effect.orDie
-        )
+        raw: (bytes) => exchange(bytes),
+        drip: (bytes, drip) =>
+          Effect.flatMap(newKey, (key) => exchange(bytes.replace("KEY", `Authorization: Bearer ${key}\r\n`), drip)),
+        newKey
       })
     })
   )
 }
 
+const parseAnswer = (text: string): Answer => {
+  const end = text.indexOf("\r\n\r\n")
+  const [status = "", ...lines] = text.slice(0, end).split("\r\n")
+  const headers = lines.map((line): [string, string] => [
+    line.slice(0, line.indexOf(":")),
+    line.slice(line.indexOf(":") + 1).trim()
+  ])
+  return { status: Number(status.split(" ")[1]), headers: new Headers(headers), text: text.slice(end + 4) }
+}
+
 /** The service over `store`, on a socket, without its log. */
-export const service = <E>(store: Layer.Layer<PetRepository | ApiKeys | SecureRandom.SecureRandom, E>) =>
+export const service = <E>(
+  store: Layer.Layer<PetRepository | ApiKeys | SecureRandom.SecureRandom, E>,
+  config: Readonly<Record<string, string>> = {}
+) =>
   Service.layer.pipe(
     Layer.provide(Server.layer),
     Layer.provide(Layer.merge(store, RateLimiter.layerMemory)),
-    Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ HOST: "127.0.0.1", PORT: "0" }))),
+    Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ HOST: "127.0.0.1", PORT: "0", ...config }))),
     Layer.provide(Logger.layer([]))
   )

@@ -1,10 +1,19 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Layer, Option } from "effect"
 import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
 import { PetRepository } from "../src/PetRepository.ts"
-import { databases, stores } from "./Harness.ts"
+import { databases } from "./Harness.ts"
 
 const int64s = [9223372036854775807n, -9223372036854775808n, 9007199254740993n, -1n, 0n]
+
+const stores = [
+  { name: "memory", skip: false, layer: Layer.orDie(PetRepository.layerMemory) },
+  ...databases.map(({ layer, ...database }) => ({
+    ...database,
+    layer: PetRepository.layer.pipe(Layer.provide(layer), Layer.orDie)
+  }))
+]
 
 for (const store of stores) {
   describe.skipIf(store.skip)(`PetRepository on ${store.name}`, () => {
@@ -41,6 +50,52 @@ for (const store of stores) {
     })
 
     layer(store.layer)((it) => {
+      const owner = "key_a"
+      const pet = { name: "Rex", categoryId: 1n, status: "sold" } as const
+
+      it.effect("adds once what is asked for many times at once under one name", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          const created = yield* Effect.all(
+            Array.from({ length: 50 }, () => pets.create(pet, { owner, key: "at once" })),
+            { concurrency: "unbounded" }
+          )
+          for (const { id, ...rest } of created) assert.deepStrictEqual([id, rest], [created[0]?.id, pet])
+          assert.lengthOf(yield* pets.list({ limit: 100 }), 1)
+        }))
+
+      it.effect("knows a name with its owner and for its animal only, and adds nothing under it for another", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          const first = yield* pets.create(pet, { owner, key: "named" })
+          const others = [{ ...pet, name: "Tom" }, { ...pet, categoryId: 2n }, { name: "Rex", categoryId: 1n }]
+          for (const other of others) {
+            assert.strictEqual(
+              (yield* Effect.flip(pets.create(other, { owner, key: "named" }))).code,
+              "idempotency_key_reused"
+            )
+          }
+          assert.strictEqual((yield* pets.create(pet, { owner, key: "named" })).id, first.id)
+          assert.isAbove(Number((yield* pets.create(pet, { owner: "key_b", key: "named" })).id), Number(first.id))
+          const last = yield* pets.list({ limit: 100, after: first.id })
+          assert.deepStrictEqual(last.map(({ name }) => name), ["Rex"])
+        }))
+
+      it.effect("forgets a name after 24 hours, and not before", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          const name = { owner, key: "a day" }
+          const first = yield* pets.create(pet, name)
+          yield* TestClock.adjust("86399 seconds")
+          assert.strictEqual((yield* pets.create(pet, name)).id, first.id)
+          yield* TestClock.adjust("1 second")
+          const second = yield* pets.create({ ...pet, name: "Tom" }, name)
+          assert.isAbove(Number(second.id), Number(first.id))
+          assert.strictEqual((yield* pets.create({ ...pet, name: "Tom" }, name)).id, second.id)
+        }))
+    })
+
+    layer(store.layer)((it) => {
       it.effect("lists by ascending id, at most the limit, and only the status that is asked for", () =>
         Effect.gen(function*() {
           const pets = yield* PetRepository
@@ -55,6 +110,8 @@ for (const store of stores) {
             const expected = created.filter((pet) => pet.status === status)
             assert.deepStrictEqual(yield* pets.list({ limit: 100, status }), expected)
             assert.deepStrictEqual(yield* pets.list({ limit: 3, status }), expected.slice(0, 3))
+            const after = expected[2]?.id
+            assert.deepStrictEqual(yield* pets.list({ limit: 3, status, after }), expected.slice(3, 6))
           }
         }))
     })
@@ -100,6 +157,23 @@ for (const database of databases) {
           const plan = yield* sql`EXPLAIN SELECT id FROM pets WHERE status = 'sold' ORDER BY id LIMIT 20`
           assert.include(JSON.stringify(plan), "pets_status_id")
           assert.notInclude(JSON.stringify(plan), "Sort")
+          const deep = yield* sql`EXPLAIN SELECT id FROM pets WHERE status = 'sold' AND id > 9000 ORDER BY id LIMIT 20`
+          assert.match(JSON.stringify(deep), /pets_status_id.*Index Cond/)
+          assert.notInclude(JSON.stringify(deep), "Sort")
+        }))
+
+      it.effect("removes the names of additions that are known no more, behind the requests", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const pets = yield* PetRepository
+          yield* pets.create({ name: "named", categoryId: 1n }, { owner: "key_a", key: "gone" })
+          const left = Effect.map(sql`SELECT FROM idempotency_keys WHERE key = 'gone'`, (rows) => rows.length)
+          assert.strictEqual(yield* left, 1)
+          yield* TestClock.adjust("1 day")
+          while ((yield* left) > 0) {
+            yield* TestClock.adjust("10 minutes")
+            yield* Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 20)))
+          }
         }))
     })
   })

@@ -1,7 +1,7 @@
 /** Paging through a list: an opaque cursor, handed out in a `Link` header (RFC 8288). */
 import { Effect, Result, Schema, SchemaIssue, SchemaTransformation } from "effect"
 import { Base64Url } from "effect/encoding"
-import { parseInteger } from "./Int64.ts"
+import { Int64, parseInteger } from "./Int64.ts"
 
 const expected = "a cursor of a Link header"
 
@@ -13,7 +13,7 @@ export const Cursor = Schema.String.annotate({
   message: `Expected ${expected}`
 }).pipe(
   Schema.decodeTo(
-    Schema.BigInt,
+    Int64,
     SchemaTransformation.transformEffect({
       decode: (text, options) => {
         const after = Result.getOrUndefined(Result.map(Base64Url.decodeString(text), parseInteger))

@@ -67,12 +67,18 @@ describe("jsonText", () => {
       assert.include(String(error), "an int64 integer")
     }))
 
-  it.effect("takes the last of repeated fields and no field of a prototype", () =>
+  it.effect("refuses names that parsers take in different ways: repeated ones, and __proto__", () =>
     Effect.gen(function*() {
       const read = Schema.decodeUnknownEffect(jsonText("NewPet", NewPet))
-      assert.deepStrictEqual(yield* read(`{"name":"a","name":"b","categoryId":1}`), { name: "b", categoryId: 1n })
-      const polluted = `{"__proto__":{"name":"a"},"categoryId":1}`
-      assert.include(String(yield* Effect.flip(read(polluted))), "name")
+      const ambiguous = [
+        `{"name":"a","name":"b","categoryId":1}`,
+        `{"name":"a","categoryId":1,"x":{"y":[{"a":1,"\\u0061":2}]}}`,
+        `{"name":"a","categoryId":1,"__proto__":{"status":"sold"}}`,
+        `{"name":"a","categoryId":1,"x":{"__prot\\u006f__":1}}`
+      ]
+      for (const text of ambiguous) assert.include(String(yield* Effect.flip(read(text))), "without duplicate names")
+      const plain = `{"name":"{\\"name\\":\\\\","x":{"name":1},"y":[{"name":1},{"name":":"}],"categoryId":1}`
+      assert.deepStrictEqual(yield* read(plain), { name: `{"name":\\`, categoryId: 1n })
     }))
 })
 

@@ -87,6 +87,66 @@ for (const store of stores) {
           isSuccess(yield* call("/v1/pets?status=sold", { key }), 200, "[]")
         }))
 
+      it.effect("hands out the next page in Link, with filter and limit, until the last, while the table grows", () =>
+        Effect.gen(function*() {
+          const { call, newKey } = yield* Service
+          const key = yield* newKey
+          const name = `walked ${Math.random()}`
+          for (let i = 0; i < 11; i++) {
+            assert.strictEqual(
+              (yield* post(key, `{"name":"${name}","categoryId":${i},"status":"pending"}`)).status,
+              201
+            )
+          }
+          const walked: Array<{ readonly name: string; readonly categoryId: number }> = []
+          let next: string | undefined = "/v1/pets?status=pending&limit=3"
+          while (next !== undefined) {
+            const page: Answer = yield* call(next, { key })
+            walked.push(...JSON.parse(page.text))
+            const link: string | null = page.headers.get("link")
+            if (link === null) break
+            next = /^<(\/v1\/pets\?[^>]+)>; rel="next"$/.exec(link)?.[1]
+            assert.include(next, "limit=3&status=pending&cursor=")
+            assert.strictEqual(JSON.parse(page.text).length, 3)
+            if (walked.length < 9) yield* post(key, `{"name":"late","categoryId":1,"status":"pending"}`)
+          }
+          assert.deepStrictEqual(
+            walked.filter((pet) => pet.name === name).map(({ categoryId }) => categoryId),
+            [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+          )
+          assert.isNull((yield* call("/v1/pets?limit=100", { key })).headers.get("link"))
+          for (const cursor of ["", "x", "MQ==", "MDE", "LTA", "MS41", "OTIyMzM3MjAzNjg1NDc3NTgwOA"]) {
+            isError(yield* call(`/v1/pets?cursor=${cursor}`, { key }), 400, "invalid_request")
+          }
+        }))
+
+      it.effect("adds one pet for one Idempotency-Key, quoted or not, however often and however many at once", () =>
+        Effect.gen(function*() {
+          const { call, newKey } = yield* Service
+          const key = yield* newKey
+          const add = (idempotencyKey: string, body = `{"name":"once","categoryId":1}`, by = key) =>
+            call("/v1/pets", {
+              key: by,
+              method: "POST",
+              body,
+              headers: { "content-type": "application/json", "idempotency-key": idempotencyKey }
+            })
+          const answers = yield* Effect.all(Array.from({ length: 20 }, () => add("a-1")), { concurrency: "unbounded" })
+          const [first = yield* add("a-1")] = answers
+          for (
+            const answer of [...answers, yield* add(`"a-1"`), yield* add("a-1", `{"categoryId":1.0,"name":"once"}`)]
+          ) {
+            isSuccess(answer, 201, first.text)
+            assert.strictEqual(answer.headers.get("location"), first.headers.get("location"))
+          }
+          isError(yield* add("a-1", `{"name":"twice","categoryId":1}`), 422, "idempotency_key_reused")
+          assert.notStrictEqual((yield* add("a-1", undefined, yield* newKey)).text, first.text)
+          for (const wrong of ["", `""`, "x".repeat(256), "a b", `"a`]) {
+            isError(yield* add(wrong), 400, "invalid_request")
+          }
+          assert.strictEqual((yield* add("x".repeat(255))).status, 201)
+        }))
+
       it.effect("carries 64-bit integers digit by digit, however they are written", () =>
         Effect.gen(function*() {
           const { call, newKey } = yield* Service

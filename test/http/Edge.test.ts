@@ -1,0 +1,309 @@
+/** Every way that an answer can come about on the API port, and what it carries. */
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { TestClock } from "effect/testing"
+import { PetRepository } from "../../src/PetRepository.ts"
+import { type Answer, memory, Service, service } from "../Harness.ts"
+
+/** What every answer carries, whatever it is. */
+const carriesAll = ({ headers }: Answer): void => {
+  for (const name of ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]) {
+    assert.match(headers.get(name) ?? "", /^\d+$/, name)
+  }
+  assert.strictEqual(headers.get("ratelimit-policy"), `"minute";q=60;w=60, "day";q=1000;w=86400`)
+  assert.match(headers.get("ratelimit") ?? "", /^"minute";r=\d+;t=\d+, "day";r=\d+;t=\d+$/)
+  assert.match(headers.get("x-request-id") ?? "", /^[\w.:-]{1,64}$/)
+  assert.strictEqual(headers.get("cache-control"), "no-store")
+  assert.strictEqual(headers.get("x-content-type-options"), "nosniff")
+  assert.strictEqual(headers.get("content-security-policy"), "default-src 'none'; frame-ancestors 'none'")
+  assert.isNotNull(headers.get("date"))
+}
+
+const isError = (answer: Answer, status: number, code: string): void => {
+  assert.strictEqual(answer.status, status, answer.text)
+  assert.strictEqual(answer.headers.get("content-type"), "application/json")
+  const body = JSON.parse(answer.text)
+  assert.deepStrictEqual(Object.keys(body), ["code", "message", "status"])
+  assert.deepStrictEqual([body.code, body.status], [code, status])
+  carriesAll(answer)
+}
+
+const fails = Layer.effect(
+  PetRepository,
+  Effect.map(PetRepository, (pets) => ({ ...pets, find: () => Effect.die(new Error("secret")) }))
+).pipe(Layer.provideMerge(memory))
+
+const end = "Connection: close\r\n"
+const ok = `Host: localhost\r\n${end}`
+const chunks = "Transfer-Encoding: chunked\r\n"
+const json = "Content-Type: application/json\r\n"
+
+/** Bytes to send, with the place for a key; the answer's status and code; other headers it must have. */
+const ways: ReadonlyArray<
+  readonly [
+    name: string,
+    bytes: string,
+    status: number,
+    code: string | undefined,
+    headers?: Readonly<Record<string, string | RegExp>>
+  ]
+> = [
+  ["a success", `GET /v1/pets HTTP/1.1\r\n${ok}KEY\r\n`, 200, undefined, { "content-type": "application/json" }],
+  ["a success in HTTP/1.0", "GET /v1/pets HTTP/1.0\r\nKEY\r\n", 200, undefined],
+  ["a target in absolute form", `GET http://localhost/v1/pets HTTP/1.1\r\n${ok}KEY\r\n`, 200, undefined],
+  ["HEAD", `HEAD /v1/pets HTTP/1.1\r\n${ok}KEY\r\n`, 200, undefined, { "content-length": "2" }],
+  [
+    "an upgrade, which is ignored",
+    `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nConnection: close, Upgrade\r\nUpgrade: websocket\r\nKEY\r\n`,
+    200,
+    undefined
+  ],
+  ["OPTIONS", `OPTIONS /v1/pets HTTP/1.1\r\n${ok}\r\n`, 204, undefined, { allow: "GET, HEAD, POST, OPTIONS" }],
+  ["OPTIONS of getPet", `OPTIONS /v1/pets/1 HTTP/1.1\r\n${ok}\r\n`, 204, undefined, { allow: "GET, HEAD, OPTIONS" }],
+  ["OPTIONS of everything", `OPTIONS * HTTP/1.1\r\n${ok}\r\n`, 204, undefined, { allow: "GET, HEAD, POST, OPTIONS" }],
+  ["OPTIONS of nothing", `OPTIONS /nowhere HTTP/1.1\r\n${ok}\r\n`, 404, "not_found"],
+  ["the document", `GET /openapi.json HTTP/1.1\r\n${ok}\r\n`, 200, undefined],
+  ["a query that does not decode", `GET /v1/pets?limit=0 HTTP/1.1\r\n${ok}KEY\r\n`, 400, "invalid_request"],
+  ["a cursor that is none", `GET /v1/pets?cursor=Nw%3D%3D HTTP/1.1\r\n${ok}KEY\r\n`, 400, "invalid_request"],
+  ["a path that does not decode", `GET /v1/pets/x HTTP/1.1\r\n${ok}KEY\r\n`, 400, "invalid_request", {
+    sunset: /2030/
+  }],
+  [
+    "a header that does not decode",
+    `POST /v1/pets HTTP/1.1\r\n${ok}${json}Idempotency-Key: \r\nContent-Length: 27\r\nKEY\r\n{"name":"a","categoryId":12}`,
+    400,
+    "invalid_request"
+  ],
+  [
+    "a body that does not decode",
+    `POST /v1/pets HTTP/1.1\r\n${ok}${json}Content-Length: 2\r\nKEY\r\n{}`,
+    400,
+    "invalid_request"
+  ],
+  [
+    "a byte order mark",
+    `POST /v1/pets HTTP/1.1\r\n${ok}${json}Content-Length: 30\r\nKEY\r\n\xef\xbb\xbf{"name":"a","categoryId":12}`,
+    400,
+    "invalid_request"
+  ],
+  ["no key", `GET /v1/pets HTTP/1.1\r\n${ok}\r\n`, 401, "missing_api_key", { "www-authenticate": "Bearer" }],
+  ["no key to getPet", `GET /v1/pets/1 HTTP/1.1\r\n${ok}\r\n`, 401, "missing_api_key", { deprecation: "@1795219200" }],
+  ["a wrong key", `GET /v1/pets HTTP/1.1\r\n${ok}Authorization: Bearer x\r\n\r\n`, 401, "invalid_api_key", {
+    "www-authenticate": "Bearer"
+  }],
+  ["no such path", `GET /nowhere HTTP/1.1\r\n${ok}KEY\r\n`, 404, "not_found"],
+  ["a wrong method", `PUT /v1/pets HTTP/1.1\r\n${ok}KEY\r\n`, 405, "method_not_allowed", {
+    allow: "GET, HEAD, POST, OPTIONS"
+  }],
+  ["TRACE", `TRACE /v1/pets HTTP/1.1\r\n${ok}\r\n`, 405, "method_not_allowed"],
+  ["CONNECT", `CONNECT localhost:80 HTTP/1.1\r\n${ok}\r\n`, 405, "method_not_allowed", {
+    allow: "GET, HEAD, POST, OPTIONS"
+  }],
+  [
+    "a body too large",
+    `POST /v1/pets HTTP/1.1\r\n${ok}${json}Content-Length: 65537\r\nKEY\r\n${"x".repeat(65_537)}`,
+    413,
+    "payload_too_large"
+  ],
+  [
+    "a chunked body too large",
+    `POST /v1/pets HTTP/1.1\r\n${ok}${json}${chunks}KEY\r\n10001\r\n${"x".repeat(65_537)}\r\n0\r\n\r\n`,
+    413,
+    "payload_too_large"
+  ],
+  [
+    "a body of another type",
+    `POST /v1/pets HTTP/1.1\r\n${ok}Content-Type: text/json\r\nContent-Length: 2\r\nKEY\r\n{}`,
+    415,
+    "unsupported_media_type"
+  ],
+  ["a body of no type", `POST /v1/pets HTTP/1.1\r\n${ok}Content-Length: 2\r\nKEY\r\n{}`, 415, "unsupported_media_type"],
+  [
+    "a body of another charset",
+    `POST /v1/pets HTTP/1.1\r\n${ok}Content-Type: application/json; charset=utf-16\r\nContent-Length: 2\r\nKEY\r\n{}`,
+    415,
+    "unsupported_media_type"
+  ],
+  [
+    "a compressed body",
+    `POST /v1/pets HTTP/1.1\r\n${ok}${json}Content-Encoding: gzip\r\nContent-Length: 2\r\nKEY\r\n{}`,
+    415,
+    "unsupported_media_type"
+  ],
+  ["an expectation", `GET /v1/pets HTTP/1.1\r\n${ok}Expect: tea\r\n\r\n`, 417, "expectation_failed"],
+  [
+    "a head too large",
+    `GET /v1/pets HTTP/1.1\r\n${ok}X: ${"x".repeat(17_000)}\r\n\r\n`,
+    431,
+    "request_header_fields_too_large"
+  ],
+  ["a URL too long", `GET /${"x".repeat(17_000)} HTTP/1.1\r\n${ok}\r\n`, 431, "request_header_fields_too_large"],
+  ["a defect", `GET /v1/pets/1 HTTP/1.1\r\n${ok}KEY\r\n`, 500, "internal_error", { sunset: /2030/ }],
+  ["no Host", `GET /v1/pets HTTP/1.1\r\n${end}\r\n`, 400, "invalid_request"],
+  ["two Hosts", `GET /v1/pets HTTP/1.1\r\nHost: a\r\n${ok}\r\n`, 400, "invalid_request"],
+  ["a Host that is none", `GET /v1/pets HTTP/1.1\r\nHost: a/b\r\n${end}\r\n`, 400, "invalid_request"],
+  ["garbage", "\x16\x03\x01\x02\x00\r\n\r\n", 400, "invalid_request"],
+  ["HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "invalid_request"],
+  ["an unknown method", `BREW /v1/pets HTTP/1.1\r\n${ok}\r\n`, 400, "invalid_request"],
+  [
+    "a length beside chunks",
+    `POST /v1/pets HTTP/1.1\r\n${ok}Content-Length: 5\r\n${chunks}\r\n0\r\n\r\n`,
+    400,
+    "invalid_request"
+  ],
+  ["chunks that are none", `POST /v1/pets HTTP/1.1\r\n${ok}${json}${chunks}KEY\r\nzz\r\n`, 400, "invalid_request"]
+]
+
+describe("Every answer carries what the contract says", () => {
+  layer(Layer.fresh(service(fails)))((it) => {
+    for (const [name, bytes, status, code, headers] of ways) {
+      it.effect(`to ${name}: ${status}`, () =>
+        Effect.gen(function*() {
+          const { newKey, raw } = yield* Service
+          const answer = yield* raw(bytes.replace("KEY", `Authorization: Bearer ${yield* newKey}\r\n`))
+          if (code === undefined) {
+            assert.strictEqual(answer.status, status, answer.text)
+            carriesAll(answer)
+          } else {
+            isError(answer, status, code)
+          }
+          assert.notInclude(answer.text, "secret")
+          for (const [header, expected] of Object.entries(headers ?? {})) {
+            assert.match(
+              answer.headers.get(header) ?? "",
+              expected instanceof RegExp ? expected : new RegExp(`^${RegExp.escape(expected)}$`)
+            )
+          }
+          if (bytes.startsWith("HEAD") || status === 204) assert.strictEqual(answer.text, "")
+          // An address has 60 a minute.
+          yield* TestClock.adjust("2 seconds")
+        }))
+    }
+  })
+})
+
+describe("The edge", () => {
+  layer(Layer.fresh(service(memory)))((it) => {
+    it.effect("takes the caller's X-Request-Id if it is short and plain, and makes one otherwise", () =>
+      Effect.gen(function*() {
+        const { call } = yield* Service
+        const idOf = (id: string) =>
+          Effect.map(
+            call("/v1/pets", { headers: { "x-request-id": id } }),
+            ({ headers }) => headers.get("x-request-id")
+          )
+        for (const id of ["a", "01a1fd7a-b6a8-77a5-8e19-8b5b27105fa0", "x".repeat(64), "a.b:c_d-1"]) {
+          assert.strictEqual(yield* idOf(id), id)
+        }
+        for (const id of ["", "x".repeat(65), "a b", `"a"`, "a,b", "\u00e9"]) {
+          assert.match((yield* idOf(id)) ?? "", /^[0-9a-f-]{36}$/)
+        }
+      }))
+
+    it.effect("tells of the deprecation of getPet on every answer of its path", () =>
+      Effect.gen(function*() {
+        const { call, newKey } = yield* Service
+        const key = yield* newKey
+        const created = yield* call("/v1/pets", {
+          key,
+          method: "POST",
+          body: `{"name":"Rex","categoryId":1}`,
+          headers: { "content-type": "application/json" }
+        })
+        const path = created.headers.get("location") ?? ""
+        assert.strictEqual(path, "/v1/pets/1")
+        const requests: ReadonlyArray<readonly [string, RequestInit & { key?: string }, number]> = [
+          [path, { key }, 200],
+          ["/v1/pets/2", { key }, 404],
+          ["/v1/pets/x", { key }, 400],
+          ["/v1/pets/x?y", {}, 401],
+          [path, { method: "PUT" }, 405]
+        ]
+        for (const [to, options, status] of requests) {
+          const { headers, ...answer } = yield* call(to, options)
+          assert.strictEqual(answer.status, status)
+          assert.strictEqual(headers.get("deprecation"), "@1795219200")
+          assert.strictEqual(headers.get("sunset"), "Thu, 05 Dec 2030 00:00:00 GMT")
+          assert.strictEqual(headers.get("link"), `</v1/pets>; rel="successor-version"`)
+        }
+        assert.isNull((yield* call("/v1/pets", { key })).headers.get("deprecation"))
+      }))
+
+    it.effect("says nothing of other origins unless some are configured", () =>
+      Effect.gen(function*() {
+        const { call } = yield* Service
+        for (const method of ["GET", "OPTIONS"]) {
+          const { headers } = yield* call("/v1/pets", { method, headers: { origin: "https://shop.example" } })
+          for (const name of headers.keys()) assert.notMatch(name, /^(access-control-|vary)/)
+        }
+      }))
+  })
+
+  const origins = { CORS_ORIGINS: "https://shop.example, https://other.example" }
+  layer(Layer.fresh(service(memory, origins)))((it) => {
+    it.effect("lets pages of the configured origins call, and no others", () =>
+      Effect.gen(function*() {
+        const { call, newKey } = yield* Service
+        const key = yield* newKey
+        const preflight = yield* call("/v1/pets", {
+          method: "OPTIONS",
+          headers: { "origin": "https://shop.example", "access-control-request-method": "POST" }
+        })
+        assert.strictEqual(preflight.status, 204)
+        assert.strictEqual(preflight.headers.get("access-control-allow-origin"), "https://shop.example")
+        assert.strictEqual(preflight.headers.get("access-control-allow-methods"), "GET, HEAD, POST, OPTIONS")
+        assert.include(
+          preflight.headers.get("access-control-allow-headers"),
+          "Authorization, Content-Type, Idempotency-Key"
+        )
+        assert.strictEqual(preflight.headers.get("vary"), "Origin")
+        carriesAll(preflight)
+        const answer = yield* call("/v1/pets", { key, headers: { origin: "https://other.example" } })
+        assert.strictEqual(answer.headers.get("access-control-allow-origin"), "https://other.example")
+        assert.include(answer.headers.get("access-control-expose-headers"), "Retry-After")
+        const stranger = yield* call("/v1/pets", { key, headers: { origin: "https://evil.example" } })
+        assert.isNull(stranger.headers.get("access-control-allow-origin"))
+        assert.strictEqual(stranger.headers.get("vary"), "Origin")
+      }))
+  })
+})
+
+describe("getPet", () => {
+  it.effect("answers 410 from 5 December 2030 on, whatever is asked of it", () =>
+    Effect.gen(function*() {
+      yield* TestClock.setTime(Date.parse("2030-12-04T23:59:59.999Z"))
+      yield* Effect.gen(function*() {
+        const { call, newKey } = yield* Service
+        const key = yield* newKey
+        isError(yield* call("/v1/pets/1", { key }), 404, "not_found")
+        yield* TestClock.adjust(1)
+        isError(yield* call("/v1/pets/1", { key }), 410, "gone")
+        isError(yield* call("/v1/pets/x", { key }), 410, "gone")
+        isError(yield* call("/v1/pets/1"), 401, "missing_api_key")
+        assert.strictEqual((yield* call("/v1/pets", { key })).status, 200)
+      }).pipe(Effect.provide(Layer.fresh(service(memory))))
+    }))
+})
+
+describe.concurrent("Slow senders", () => {
+  const slow = (bytes: string, drip: string) =>
+    Effect.gen(function*() {
+      const { drip: send } = yield* Service
+      return yield* send(bytes, drip)
+    }).pipe(Effect.provide(Layer.fresh(service(memory))))
+
+  it.live("of a head are answered 408 after 10 seconds", () =>
+    Effect.gen(function*() {
+      const startedAt = performance.now()
+      isError(yield* slow("GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nX: ", "x"), 408, "request_timeout")
+      assert.isBelow(performance.now() - startedAt, 15_000)
+    }), 20_000)
+
+  it.live("of a body are answered 408 after 30 seconds", () =>
+    Effect.gen(function*() {
+      const startedAt = performance.now()
+      const head = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${json}Content-Length: 1000\r\nKEY\r\n`
+      isError(yield* slow(head, " "), 408, "request_timeout")
+      assert.isBelow(performance.now() - startedAt, 35_000)
+    }), 40_000)
+})
