@@ -119,7 +119,12 @@ export const jsonText = <S extends Schema.Constraint>(name: string, schema: S): 
         SchemaGetter.transformEffect((text: string, options) =>
           Effect.try({
             try: () => parse(text),
-            catch: () => new SchemaIssue.InvalidValue({ expected: "valid JSON without duplicate names" }, text, options)
+            catch: () =>
+              new SchemaIssue.InvalidValue(
+                { expected: "valid JSON without duplicate names or __proto__" },
+                text,
+                options
+              )
           })
         ),
         SchemaGetter.transform(stringify)

@@ -1,0 +1,77 @@
+/** What every answer must be, by the OpenAPI document and by SPEC §2 and §8. */
+import { assert } from "@effect/vitest"
+import { Ajv2020 } from "ajv/dist/2020.js"
+import type { Answer } from "../Harness.ts"
+import type { Json, Operation, Request } from "./Requests.ts"
+
+/** The request as a line to paste. */
+export const curl = (base: string, { body, headers, method, target }: Request): string => {
+  const quote = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`
+  return [
+    `curl -i -X ${method} ${quote(base + target)} -H "Authorization: Bearer $KEY"`,
+    ...Object.entries(headers).map(([name, value]) => `-H ${quote(value === "" ? `${name};` : `${name}: ${value}`)}`),
+    ...body === undefined ? [] : [`--data-binary ${quote(body)}`]
+  ].join(" ")
+}
+
+export const checksOf = (document: Json, operations: ReadonlyArray<Operation>) => {
+  const ajv = new Ajv2020({ strict: false, validateFormats: false })
+  ajv.addSchema({ $id: "https://petstore/", ...document })
+  const validators = new Map<string, ReturnType<typeof ajv.compile>>()
+  const conforms = (schema: Json, value: unknown): void => {
+    const key = JSON.stringify(schema)
+    const validate = validators.get(key) ??
+      ajv.compile({ ...schema, ...schema.$ref && { $ref: `https://petstore/${schema.$ref}` } })
+    validators.set(key, validate)
+    assert.isTrue(validate(value), ajv.errorsText(validate.errors))
+  }
+
+  return (request: Request, { headers, status, text }: Answer): void => {
+    const operation = operations.find(({ operationId }) => operationId === request.operationId)
+    const response: Json | undefined = operation?.responses[status]
+    assert.isBelow(status, 500)
+    assert.isDefined(response, `status ${status} is documented`)
+    if (request.wrong === undefined) {
+      // Not every id has a pet, and an Idempotency-Key may come again with another pet.
+      assert.isTrue(status < 300 || (request.operationId === "getPet" && status === 404) || status === 422)
+    } else {
+      assert.strictEqual(status, 400)
+    }
+
+    const [[type, content]] = Object.entries<Json>(response?.content) as [[string, Json]]
+    assert.strictEqual(headers.get("content-type"), type)
+    const body = JSON.parse(text)
+    conforms(content.schema, body)
+    if (status >= 400) {
+      assert.deepStrictEqual(Object.keys(body), ["code", "message", "status"])
+      assert.strictEqual(body.status, status)
+      assert.include(Object.keys(content.examples), body.code)
+    }
+
+    for (const [name, header] of Object.entries<Json>(response?.headers)) {
+      const value = headers.get(name)
+      if (value === null) assert.isFalse(header.required, `${name} is there`)
+      else conforms(header.schema, header.schema.type === "integer" ? Number(value) : value)
+    }
+    limitsAgree(headers)
+  }
+}
+
+/** The three headers of SPEC §8 are of one window of the two that the IETF fields tell. */
+const limitsAgree = (headers: Headers): void => {
+  const windows = [...(headers.get("ratelimit-policy") ?? "").matchAll(/"(\w+)";q=(\d+);w=(\d+)/g)]
+  const left = [...(headers.get("ratelimit") ?? "").matchAll(/"(\w+)";r=(\d+);t=(\d+)/g)]
+  assert.deepStrictEqual(windows.map(([, name]) => name), ["minute", "day"])
+  assert.deepStrictEqual(left.map(([, name]) => name), ["minute", "day"])
+  const shown = ["limit", "remaining"].map((name) => headers.get(`x-ratelimit-${name}`))
+  const reset = Number(headers.get("x-ratelimit-reset")) - Date.now() / 1000
+  assert.isTrue(
+    windows.some(([, , limit], index) => limit === shown[0] && left[index]?.[2] === shown[1]),
+    "the headers are of one window"
+  )
+  for (const [index, [, , limit, seconds]] of windows.entries()) {
+    assert.isAtMost(Number(left[index]?.[2]), Number(limit))
+    assert.isAtMost(Number(left[index]?.[3]), Number(seconds))
+  }
+  assert.isTrue(left.some(([, , , seconds]) => Math.abs(Number(seconds) - reset) < 5), "the reset is of one window")
+}
