@@ -38,21 +38,22 @@ export const start = (env: Readonly<Record<string, string>>, program = main) =>
       child.stdout.on("data", (chunk: Buffer) => {
         stdout += chunk.toString()
       })
+      let listening = false
       child.stderr.on("data", (chunk: Buffer) => {
         stderr += chunk.toString()
+        if (listening) return
         const [, address] = /Listening on (http:\/\/[\w.:]+)/.exec(stderr) ?? []
         const [, management] = /Management on (http:\/\/[\w.:]+)/.exec(stderr) ?? []
         if (address === undefined || (program === main && management === undefined)) return
-        resume(
-          Effect.succeed({
-            process: child,
-            address,
-            management: management ?? "",
-            stdout: () => stdout,
-            stderr: () => stderr,
-            exit
-          })
-        )
+        listening = true
+        resume(Effect.succeed({
+          process: child,
+          address,
+          management: management ?? "",
+          stdout: () => stdout,
+          stderr: () => stderr,
+          exit
+        }))
       })
       void exit.then((code) => resume(Effect.fail(new Exited({ code, stderr }))))
     }),

@@ -5,6 +5,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as fc from "fast-check"
+import { type ChildProcess, spawn } from "node:child_process"
+import { writeFileSync } from "node:fs"
+import { join } from "node:path"
 import { temporaryDatabaseUrl, temporaryDirectory } from "../Harness.ts"
 import { start } from "../Process.ts"
 import * as Redis from "../Redis.ts"
@@ -69,7 +72,7 @@ const setup = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>)
       }
       return answer
     }
-    return { ...made, send, sent: () => sent }
+    return { ...made, address, key: String(key), document, send, sent: () => sent }
   })
 })
 
@@ -130,3 +133,68 @@ for (const deployment of deployments) {
       }), 900_000)
   })
 }
+
+/** Prism, a validating proxy of others, between us and the service. */
+const prism = Effect.fnUntraced(function*(document: Json, upstream: string) {
+  const file = join(yield* temporaryDirectory, "openapi.json")
+  writeFileSync(file, JSON.stringify(document))
+  const command = ["proxy", file, upstream, "--port", "0", "--host", "127.0.0.1"]
+  return yield* Effect.acquireRelease(
+    Effect.promise(() =>
+      new Promise<{ readonly process: ChildProcess; readonly address: string }>((resolve, reject) => {
+        const child = spawn(process.execPath, ["node_modules/@stoplight/prism-cli/dist/index.js", ...command], {
+          stdio: ["ignore", "pipe", "inherit"]
+        })
+        child.stdout.on("data", (chunk: Buffer) => {
+          const [, address] = /listening on (http:\/\/[\d.:]+)/i.exec(chunk.toString()) ?? []
+          if (address !== undefined) resolve({ process: child, address })
+        })
+        child.on("exit", () => reject(new Error("Prism ended")))
+      })
+    ),
+    (running) => Effect.sync(() => running.process.kill())
+  )
+})
+
+const isJson = (text: string): boolean => {
+  try {
+    JSON.parse(text)
+    return true
+  } catch {
+    return false
+  }
+}
+
+describe("Prism, validating what passes between a client and the service,", () => {
+  it.live(
+    "finds nothing to say of any answer, nor of any request that we hold for valid",
+    () =>
+      Effect.gen(function*() {
+        const DATA_DIR = yield* temporaryDirectory
+        const { address, boundaries, document, key, valid } = yield* setup({ DATA_DIR })
+        const proxy = yield* prism(document, `${address}/v1`)
+        yield* Effect.promise(async () => {
+          let refused = 0
+          // It never answers a body that is no JSON.
+          const readable = boundaries.filter(({ body }) => body === undefined || isJson(body))
+          for (const request of [...fc.sample(valid, { seed, numRuns: 100 }), ...readable]) {
+            const { headers, status } = await fetch(proxy.address + request.target.replace("/v1", ""), {
+              method: request.method,
+              headers: { ...request.headers, authorization: `Bearer ${key}` },
+              ...request.body !== undefined && { body: request.body }
+            })
+            const found: ReadonlyArray<Json> = JSON.parse(headers.get("sl-violations") ?? "[]")
+            // It takes an int64 for what a double holds exactly.
+            const violations = found.filter(({ message }) => !/ -?9007199254740991$/.test(message))
+            const told = `${curl(address, request)}\nanswered ${status}\n${JSON.stringify(violations)}`
+            assert.isEmpty(violations.filter(({ location }) => location[0] === "response"), told)
+            if (request.wrong === undefined) assert.isEmpty(violations, told)
+            else if (violations.length > 0) refused++
+          }
+          // It does look: it refuses much of what we refuse.
+          assert.isAbove(refused, readable.length / 3)
+        })
+      }),
+    60_000
+  )
+})
