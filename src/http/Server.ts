@@ -21,7 +21,7 @@ const api = HttpApiBuilder.layer(PetstoreApi).pipe(
 const openApi = HttpRouter.add("GET", "/openapi.json", HttpServerResponse.jsonUnsafe(openApiDocument))
 
 /** All routes, with the edge around them. */
-const routes = Layer.mergeAll(api, openApi, Edge.layer)
+export const routes = Layer.mergeAll(api, openApi, Edge.layer)
 
 export const routerConfig = {
   caseSensitive: true,

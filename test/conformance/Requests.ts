@@ -32,7 +32,7 @@ export interface Operation {
   readonly responses: Json
 }
 
-export const operationsOf = (document: Json): ReadonlyArray<Operation> =>
+const operationsOf = (document: Json): ReadonlyArray<Operation> =>
   Object.entries<Json>(document.paths).flatMap(([path, item]) =>
     Object.entries<Json>(item).map(([method, { operationId, parameters = [], requestBody, responses }]) => ({
       operationId,

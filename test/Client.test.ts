@@ -1,0 +1,199 @@
+/** The typed client against the service's own handlers, and against whatever else may answer. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber, Layer, Option, Redacted, Stream } from "effect"
+import { HttpClient, HttpClientError, HttpClientResponse } from "effect/http"
+import { TestClock } from "effect/testing"
+import { createServer } from "node:http"
+import { type Options, PetstoreClient } from "../src/Client.ts"
+import { ApiKeys, layerTest, PetRepository } from "../src/testing.ts"
+
+/** Lets time go by, a second at a time, until `effect` is done. */
+const inTime = Effect.fnUntraced(function*<A, E, R>(effect: Effect.Effect<A, E, R>) {
+  const fiber = yield* Effect.forkChild(effect)
+  let seconds = 0
+  while (fiber.pollUnsafe() === undefined) {
+    yield* TestClock.adjust("1 second")
+    seconds++
+  }
+  return { seconds, result: yield* Fiber.join(fiber) }
+})
+
+const rex = { name: "Rex", categoryId: 9223372036854775807n, status: "available" } as const
+
+describe("PetstoreClient with the service in memory", () => {
+  it.effect("adds, gets and lists animals, with all 64 bits of their integers", () =>
+    Effect.gen(function*() {
+      const client = yield* PetstoreClient
+      const added = yield* client.create(rex)
+      assert.deepStrictEqual(added, { id: 1n, ...rex })
+      // oxlint-disable-next-line typescript/no-deprecated -- it is served until 2030
+      assert.deepStrictEqual(yield* client.get(1n), added)
+      assert.deepStrictEqual(yield* client.list(), { pets: [added] })
+      assert.deepStrictEqual(yield* client.list({ status: "sold" }), { pets: [] })
+      const repository = yield* PetRepository
+      assert.deepStrictEqual(yield* repository.find(1n), Option.some(added))
+      assert.deepStrictEqual(yield* client.rateLimit, Option.some({ limit: 60, remaining: 56, resetAt: 60 }))
+    }).pipe(Effect.provide(layerTest())))
+
+  it.effect("walks through all animals, page after page, as far as they are asked for", () =>
+    Effect.gen(function*() {
+      const client = yield* PetstoreClient
+      const repository = yield* PetRepository
+      for (let i = 0; i < 25; i++) {
+        yield* repository.create({ name: `${i}`, categoryId: 1n, ...i % 2 === 0 && { status: "sold" } })
+      }
+      const sold = yield* Stream.runCollect(client.all({ status: "sold", pageSize: 4 }))
+      assert.deepStrictEqual([...sold].map(({ name }) => Number(name)), Array.from({ length: 13 }, (_, i) => 2 * i))
+      const before = yield* client.rateLimit
+      const few = yield* Stream.runCollect(Stream.take(client.all({ pageSize: 5 }), 7))
+      assert.lengthOf([...few], 7)
+      const used = Option.getOrThrow(before).remaining - Option.getOrThrow(yield* client.rateLimit).remaining
+      assert.strictEqual(used, 2)
+    }).pipe(Effect.provide(layerTest())))
+
+  it.effect("tells errors apart by their tags", () =>
+    Effect.gen(function*() {
+      const client = yield* PetstoreClient
+      // oxlint-disable-next-line typescript/no-deprecated -- it is served until 2030
+      const missing = yield* Effect.flip(client.get(7n))
+      assert.deepInclude(missing, { _tag: "NotFound", status: 404, code: "not_found" })
+      yield* client.create(rex, { idempotencyKey: "a" })
+      const reused = yield* Effect.flip(client.create({ ...rex, name: "Tom" }, { idempotencyKey: "a" }))
+      assert.strictEqual(reused._tag, "IdempotencyKeyReused")
+      const invalid = yield* Effect.flip(client.create({ ...rex, name: "\u0000" }))
+      assert.strictEqual(invalid._tag, "PetstoreClientError")
+      const apiKeys = yield* ApiKeys
+      const [key] = yield* apiKeys.list
+      yield* apiKeys.revoke(key?.id ?? "")
+      assert.strictEqual((yield* Effect.flip(client.list()))._tag, "InvalidApiKey")
+    }).pipe(Effect.provide(layerTest())))
+
+  it.effect("is refused with a wrong key", () =>
+    Effect.gen(function*() {
+      const client = yield* PetstoreClient
+      assert.strictEqual((yield* Effect.flip(client.list()))._tag, "InvalidApiKey")
+    }).pipe(Effect.provide(layerTest({ apiKey: Redacted.make("psk_wrong") }))))
+
+  it.effect("makes 150 calls in a loop on a key of 60 a minute, without an error and without a ban", () =>
+    Effect.gen(function*() {
+      const client = yield* PetstoreClient
+      const { result, seconds } = yield* inTime(Effect.forEach(Array.from({ length: 150 }), () => client.list()))
+      assert.lengthOf(result, 150)
+      assert.isAtLeast(seconds, 120)
+      assert.isAtMost(seconds, 180)
+    }).pipe(Effect.provide(layerTest())))
+
+  it.effect("gives up with the 429 where it would have to wait for longer than it may", () =>
+    Effect.gen(function*() {
+      const client = yield* PetstoreClient
+      yield* client.list()
+      const { result, seconds } = yield* inTime(Effect.flip(client.list()))
+      assert.deepInclude(result, { _tag: "RateLimitExceeded", status: 429 })
+      assert.isAtMost(seconds, 2)
+    }).pipe(Effect.provide(layerTest({ plan: "enterprise", limits: { perMinute: 10, perDay: 1 } }))))
+})
+
+/** A client that is answered by `answers`, one after another, and the last one from then on. */
+const answeredBy = (answers: ReadonlyArray<Response | "nothing" | "never">, options: Partial<Options> = {}) => {
+  const requests: Array<{ readonly method: string; readonly key: string | undefined }> = []
+  const client = HttpClient.make((request) =>
+    Effect.suspend(() => {
+      const answer = answers[Math.min(requests.length, answers.length - 1)]
+      requests.push({ method: request.method, key: request.headers["idempotency-key"] })
+      if (answer === "never" || answer === undefined) return Effect.never
+      return answer === "nothing"
+        ? Effect.fail(
+          new HttpClientError.HttpClientError({
+            reason: new HttpClientError.TransportError({ request, cause: new Error("connection refused") })
+          })
+        )
+        : Effect.succeed(HttpClientResponse.fromWeb(request, answer.clone()))
+    })
+  )
+  const layer = PetstoreClient.layerHttp({ baseUrl: "http://petstore.test", apiKey: Redacted.make("psk"), ...options })
+  return { requests, layer: Layer.provide(layer, Layer.succeed(HttpClient.HttpClient, client)) }
+}
+
+const json = (status: number, body: string, headers: Record<string, string> = {}) =>
+  new Response(body, { status, headers: { "content-type": "application/json", ...headers } })
+const pets = json(200, "[]")
+const created = json(201, `{"id":1,"name":"Rex","categoryId":1}`, { location: "/v1/pets/1" })
+const busy = json(503, `{"code":"service_unavailable","message":"-","status":503}`, { "retry-after": "3" })
+const fault = json(500, `{"code":"internal_error","message":"-","status":500}`)
+
+const withClient = <A, E>(
+  { layer }: ReturnType<typeof answeredBy>,
+  use: (client: PetstoreClient["Service"]) => Effect.Effect<A, E>
+) => inTime(Effect.flatMap(PetstoreClient, use)).pipe(Effect.provide(layer))
+
+describe("PetstoreClient, where the service does not answer as it should,", () => {
+  it.effect("sends again what was refused or lost, and an addition under the same key each time", () =>
+    Effect.gen(function*() {
+      const list = answeredBy([busy, "nothing", busy, pets])
+      const { result, seconds } = yield* withClient(list, (client) => client.list())
+      assert.deepStrictEqual(result, { pets: [] })
+      assert.isAtLeast(seconds, 6)
+      const create = answeredBy(["nothing", busy, created])
+      yield* withClient(create, (client) => client.create({ name: "Rex", categoryId: 1n }))
+      assert.lengthOf(create.requests, 3)
+      assert.strictEqual(new Set(create.requests.map(({ key }) => key)).size, 1)
+      assert.match(create.requests[0]?.key ?? "", /^[0-9a-f-]{36}$/)
+    }))
+
+  it.effect("sends nothing again that is refused for good, and gives up after as many times as it may", () =>
+    Effect.gen(function*() {
+      const failing = answeredBy([fault])
+      assert.strictEqual(
+        (yield* withClient(failing, (client) => Effect.flip(client.list()))).result._tag,
+        "InternalError"
+      )
+      assert.lengthOf(failing.requests, 1)
+      const down = answeredBy([busy], { retry: { times: 2 } })
+      assert.strictEqual(
+        (yield* withClient(down, (client) => Effect.flip(client.list()))).result._tag,
+        "ServiceUnavailable"
+      )
+      assert.lengthOf(down.requests, 3)
+    }))
+
+  it.effect("says what happened", () =>
+    Effect.gen(function*() {
+      const html = new Response("<html>Bad Gateway</html>", { status: 502, headers: { "content-type": "text/html" } })
+      const page = new Response("<html>Welcome</html>", { status: 200, headers: { "content-type": "text/html" } })
+      const other = json(200, `{"hello":"world"}`)
+      const wrong: ReadonlyArray<readonly [Response | "nothing" | "never", string, RegExp]> = [
+        ["nothing", "unreachable", /^GET http:\/\/petstore\.test\/v1\/pets: .*connection refused/],
+        ["never", "unreachable", /No answer within 5s/],
+        [html, "unexpected_answer", /answered 502 with text\/html/],
+        [page, "unexpected_answer", /answered 200 with text\/html/],
+        [other, "unexpected_answer", /answered 200 with application\/json/],
+        [json(404, "{}"), "unexpected_answer", /answered 404/]
+      ]
+      for (const [answer, reason, message] of wrong) {
+        const client = answeredBy([answer], { timeout: "5 seconds", retry: { times: 1 } })
+        const { result } = yield* withClient(client, ({ list }) => Effect.flip(list()))
+        assert.strictEqual(result._tag === "PetstoreClientError" ? result.reason : result._tag, reason)
+        assert.match(result.message, message)
+      }
+    }))
+
+  it.live("says so of an address where nobody listens, and of TLS where there is none", () =>
+    Effect.gen(function*() {
+      const server = createServer((_, response) => response.end("hello"))
+      const port = yield* Effect.callback<number>((resume) => {
+        server.listen(0, "127.0.0.1", () => {
+          const address = server.address()
+          resume(Effect.succeed(typeof address === "object" ? address?.port ?? 0 : 0))
+        })
+      })
+      yield* Effect.addFinalizer(() => Effect.sync(() => server.close()))
+      const at = (baseUrl: string) =>
+        Effect.flatMap(PetstoreClient, (client) => Effect.flip(client.list())).pipe(
+          Effect.provide(PetstoreClient.layer({ baseUrl, apiKey: Redacted.make("psk"), retry: { times: 0 } }))
+        )
+      assert.match((yield* at("http://127.0.0.1:1")).message, /^GET http:\/\/127\.0\.0\.1:1\/v1\/pets: .+/)
+      assert.match((yield* at(`https://127.0.0.1:${port}`)).message, /SSL|TLS|packet/i)
+      assert.match((yield* at(`http://127.0.0.1:${port}`)).message, /answered 200 with no type/)
+      assert.deepInclude(yield* at("no address"), { _tag: "PetstoreClientError", reason: "unreachable" })
+    }))
+})
