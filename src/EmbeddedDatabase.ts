@@ -11,7 +11,7 @@ import { Duplex } from "node:stream"
 import { callbackify } from "node:util"
 import { DataDirectoryUnusable } from "./DataDirectory.ts"
 
-class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{ readonly directory: string }> {
+export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{ readonly directory: string }> {
   override readonly message =
     `Another process uses the data directory "${this.directory}". Stop it, or set DATA_DIR to another directory.`
 }

@@ -2,7 +2,7 @@
 import { Config, Data, Effect, Result } from "effect"
 import { IpInterface, IpNetwork, NetAddress } from "effect/net"
 
-class InvalidTrustedProxies extends Data.TaggedError("InvalidTrustedProxies")<{ readonly entry: string }> {
+export class InvalidTrustedProxies extends Data.TaggedError("InvalidTrustedProxies")<{ readonly entry: string }> {
   override readonly message = `TRUSTED_PROXIES: "${this.entry}" is neither an address nor a network (CIDR)`
 }
 

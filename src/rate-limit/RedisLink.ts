@@ -41,7 +41,7 @@ const fallback = Metric.gauge("rate_limit_fallback", {
   description: "1 while Redis does not answer and this process counts by itself, else 0."
 })
 
-class InvalidRedisUrl extends Data.TaggedError("InvalidRedisUrl") {
+export class InvalidRedisUrl extends Data.TaggedError("InvalidRedisUrl") {
   override readonly message = "REDIS_URL: expected redis://host:port or rediss://host:port"
 }
 
