@@ -24,7 +24,9 @@ export type AnyError =
   | Errors.InvalidRequest
   | Errors.MissingApiKey
   | Errors.InvalidApiKey
+  | Errors.PayloadTooLarge
   | Errors.UnsupportedMediaType
+  | Errors.ExpectationFailed
   | Errors.RequestTimeout
   | Errors.RateLimitExceeded
   | Errors.ApiKeyBanned
@@ -67,7 +69,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   create(
     pet: NewPet,
     options?: { readonly idempotencyKey?: string }
-  ): Effect.Effect<Pet, AnyError | Errors.PayloadTooLarge | Errors.IdempotencyKeyReused>
+  ): Effect.Effect<Pet, AnyError | Errors.IdempotencyKeyReused>
 
   /** @deprecated It goes on 5 December 2030 (SPEC §4.3). Use `list` or `all` with a status. */
   get(id: bigint): Effect.Effect<Pet, AnyError | Errors.NotFound | Errors.Gone>

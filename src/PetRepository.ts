@@ -21,6 +21,7 @@ export interface Idempotency {
 
 /** How long an addition is known by its name. */
 const rememberedFor = Duration.hours(24)
+const forgottenAtOnce = 5_000
 
 export class PetRepository extends Context.Service<PetRepository, {
   /** Animals by ascending id. */
@@ -96,13 +97,23 @@ export class PetRepository extends Context.Service<PetRepository, {
         return Option.map(Option.fromUndefinedOr(row), fromRow)
       }, Effect.orDie)
 
-      const forgetExpired = Effect.flatMap(
-        Clock.currentTimeMillis,
-        (now) => sql`DELETE FROM idempotency_keys WHERE expires_at <= ${new Date(now)}`
-      ).pipe(
-        Effect.timeout("5 seconds"),
-        Effect.catchCause((cause) => Effect.logWarning("Expired idempotency keys cannot be removed", cause))
-      )
+      // A few thousand at a time, so that no statement takes long.
+      const forgetExpired = Effect.gen(function*() {
+        const now = new Date(yield* Clock.currentTimeMillis)
+        let forgotten: number
+        do {
+          const rows = yield* Effect.timeout(
+            sql`
+              DELETE FROM idempotency_keys
+              WHERE expires_at <= ${now} AND (owner, key) IN (
+                SELECT owner, key FROM idempotency_keys WHERE expires_at <= ${now} LIMIT ${forgottenAtOnce}
+              )
+              RETURNING 1`,
+            "5 seconds"
+          )
+          forgotten = rows.length
+        } while (forgotten === forgottenAtOnce)
+      }).pipe(Effect.catchCause((cause) => Effect.logWarning("Expired idempotency keys cannot be removed", cause)))
       yield* Effect.forkScoped(Effect.repeat(forgetExpired, Schedule.spaced("10 minutes")))
 
       return PetRepository.of({ list, create, find })

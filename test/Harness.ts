@@ -90,6 +90,8 @@ export class Service extends Context.Service<Service, {
   call(path: string, options?: RequestInit & { readonly key?: string }): Effect.Effect<Answer>
   /** Sends bytes, and takes what comes back until the service closes the connection. */
   raw(bytes: string): Effect.Effect<Answer>
+  /** The same, from a peer that never closes its side, and sends on. */
+  halfOpen(bytes: string): Effect.Effect<Answer>
   /** The same, with `drip` once more each half second. */
   drip(bytes: string, drip: string): Effect.Effect<Answer>
   /** A new key on the Free plan. */
@@ -105,17 +107,19 @@ export class Service extends Context.Service<Service, {
         Effect.map(({ key }) => Redacted.value(key)),
         Effect.orDie
       )
-      const exchange = (bytes: string, drip?: string) =>
+      const exchange = (bytes: string, drip?: string, allowHalfOpen = false) =>
         Effect.promise(() =>
           new Promise<Answer>((resolve, reject) => {
-            const socket = connect(Number(new URL(base).port), "127.0.0.1", () => socket.write(bytes, "latin1"))
+            const port = Number(new URL(base).port)
+            const socket = connect({ port, host: "127.0.0.1", allowHalfOpen }, () => socket.write(bytes, "latin1"))
             const dripping = drip === undefined ? undefined : setInterval(() => socket.write(drip), 500)
             let received = ""
             socket.setEncoding("utf8")
             socket.on("data", (chunk: string) => {
               received += chunk
             })
-            socket.on("error", reject)
+            // Who closes with something unread resets the connection: after its answer.
+            socket.on("error", (error) => received === "" && reject(error))
             socket.on("close", () => {
               clearInterval(dripping)
               resolve(parseAnswer(received))
@@ -131,6 +135,7 @@ export class Service extends Context.Service<Service, {
             return { status: response.status, headers: response.headers, text: await response.text() }
           }),
         raw: (bytes) => exchange(bytes),
+        halfOpen: (bytes) => exchange(bytes, " ", true),
         drip: (bytes, drip) =>
           Effect.flatMap(newKey, (key) => exchange(bytes.replace("KEY", `Authorization: Bearer ${key}\r\n`), drip)),
         newKey

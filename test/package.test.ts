@@ -36,7 +36,9 @@ describe("The package", () => {
         const versions = JSON.parse(readFileSync(join(root, "package.json"), "utf8")).devDependencies
         const dependencies = {
           "effect": versions.effect,
-          "openapi-fetch": versions["openapi-fetch"],
+          "openapi-fetch": "0.17.0",
+          // It brings a TypeScript of its own, older than ours.
+          "openapi-typescript": "7.13.0",
           "petstore-service": `file:${tarball}`,
           "@types/node": versions["@types/node"]
         }
@@ -48,18 +50,24 @@ describe("The package", () => {
         yield* until(() => service.stdout().includes("curl"))
         const PETSTORE_API_KEY = /psk_\w+/.exec(service.stdout())?.[0] ?? ""
         const env = { PETSTORE_URL: service.address, PETSTORE_API_KEY }
-        yield* run(project, bin("openapi-typescript"), [`${service.address}/openapi.json`, "-o", "schema.d.ts"])
+        yield* run(project, join(project, "node_modules/.bin/openapi-typescript"), [
+          `${service.address}/openapi.json`,
+          "-o",
+          "schema.d.ts"
+        ])
 
         const compilerOptions = {
-          ...{
-            target: "ES2024",
-            module: "NodeNext",
-            moduleResolution: "NodeNext",
-            lib: ["ES2024", "DOM"],
-            types: ["node"]
-          },
-          ...{ strict: true, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true, noEmit: true },
-          ...{ allowImportingTsExtensions: true, skipLibCheck: true }
+          target: "ES2024",
+          module: "NodeNext",
+          moduleResolution: "NodeNext",
+          lib: ["ES2024", "DOM"],
+          types: ["node"],
+          strict: true,
+          exactOptionalPropertyTypes: true,
+          noUncheckedIndexedAccess: true,
+          noEmit: true,
+          allowImportingTsExtensions: true,
+          skipLibCheck: true
         }
         const include = ["*.ts", "inventory/*.ts"]
         writeFileSync(join(project, "tsconfig.json"), JSON.stringify({ compilerOptions, include }))

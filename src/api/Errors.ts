@@ -101,7 +101,9 @@ export class UnsupportedMediaType
 
 /** The service expects nothing of a request but 100-continue (RFC 9110 §15.5.18). */
 export class ExpectationFailed
-  extends Schema.Error<ExpectationFailed>("ExpectationFailed")(fields("expectation_failed", 417))
+  extends Schema.Error<ExpectationFailed>("ExpectationFailed")(fields("expectation_failed", 417), {
+    description: "The request expects something else than 100-continue."
+  })
 {
   readonly _tag = "ExpectationFailed"
 }
@@ -190,6 +192,7 @@ export const response = <
 /** What any operation may answer, whatever it does. */
 export const anywhere = [
   response(RequestTimeout),
+  response(ExpectationFailed),
   response(HeaderFieldsTooLarge),
   response(InternalError),
   response(ServiceUnavailable)
@@ -205,6 +208,7 @@ export const examples: ReadonlyArray<ErrorBody> = [
   new Gone({ message: "This operation was removed. Use GET /v1/pets with the status filter." }),
   new PayloadTooLarge({ message: "The body is larger than 64 KiB." }),
   new UnsupportedMediaType({ message: "Send the body as application/json, in UTF-8, not compressed." }),
+  new ExpectationFailed({ message: "Expect nothing but 100-continue." }),
   new IdempotencyKeyReused({ message: "The Idempotency-Key was used for another animal." }),
   new RateLimitExceeded({ message: "The limit of 60 requests a minute is used up. Retry in 12 seconds." }),
   new ApiKeyBanned({ message: "The API key is banned for requests after a 429. Retry in 60 seconds." }),

@@ -12,10 +12,19 @@ const documentedKeys = new Set(["type", "minimum", "maximum"])
 
 type Headers = Readonly<Record<string, OpenApi.OpenAPISpecHeader>>
 
-const header = (description: string, example: string | number): OpenApi.OpenAPISpecHeader => ({
+const header = (
+  description: string,
+  example: string | number,
+  /** What the value must match, if it is not always the example. */
+  pattern?: RegExp
+): OpenApi.OpenAPISpecHeader => ({
   description,
   required: true,
-  schema: { type: typeof example === "number" ? "integer" : "string", examples: [example] }
+  schema: typeof example === "number"
+    ? { type: "integer", examples: [example] }
+    : pattern === undefined
+    ? { type: "string", const: example }
+    : { type: "string", pattern: pattern.source, examples: [example] }
 })
 
 /** On every answer. */
@@ -23,13 +32,24 @@ const headers: Headers = {
   "X-RateLimit-Limit": header("The limit that applies to the caller.", 60),
   "X-RateLimit-Remaining": header("Requests remaining.", 59),
   "X-RateLimit-Reset": header("Unix timestamp at which the limit resets.", 1_795_240_800),
-  "RateLimit-Policy": header("All limits of the caller.", `"minute";q=60;w=60, "day";q=1000;w=86400`),
-  "RateLimit": header("What remains of each, and for how many seconds.", `"minute";r=59;t=60, "day";r=999;t=86400`),
+  "RateLimit-Policy": header(
+    "All limits of the caller.",
+    `"minute";q=60;w=60, "day";q=1000;w=86400`,
+    /^"minute";q=\d+;w=60, "day";q=\d+;w=86400$/
+  ),
+  "RateLimit": header(
+    "What remains of each, and for how many seconds.",
+    `"minute";r=59;t=60, "day";r=999;t=86400`,
+    /^"minute";r=\d+;t=\d+, "day";r=\d+;t=\d+$/
+  ),
   "X-Request-Id": header(
     "The request's own, if it is short and plain, else a new one.",
-    "01a1fd7a-b6a8-77a5-8e19-8b5b27105fa0"
+    "01a1fd7a-b6a8-77a5-8e19-8b5b27105fa0",
+    /^[\w.:-]{1,64}$/
   ),
-  "Cache-Control": header("An answer is for its caller.", "no-store")
+  "Cache-Control": header("An answer is for its caller.", "no-store"),
+  "X-Content-Type-Options": header("The type is what it says.", "nosniff"),
+  "Content-Security-Policy": header("Nothing in an answer is to be run.", "default-src 'none'; frame-ancestors 'none'")
 }
 
 const retryAfter = header("Seconds to wait before the next request.", 12)
@@ -51,11 +71,15 @@ const headersOfDeprecated: Headers = {
 const headersOfOperation: Readonly<Record<string, Headers>> = {
   "listPets 200": {
     "Link": {
-      ...header("The next page, if there is one (RFC 8288).", `</v1/pets?cursor=Nw>; rel="next"`),
+      ...header(
+        "The next page, if there is one (RFC 8288).",
+        `</v1/pets?cursor=Nw>; rel="next"`,
+        /^<\/v1\/pets\?[^>]*cursor=[\w-]+>; rel="next"$/
+      ),
       required: false
     }
   },
-  "createPet 201": { "Location": header("Where the animal is.", "/v1/pets/7") }
+  "createPet 201": { "Location": header("Where the animal is.", "/v1/pets/7", /^\/v1\/pets\/-?\d+$/) }
 }
 
 const describe = (derived: OpenApi.OpenAPISpec): OpenApi.OpenAPISpec => {

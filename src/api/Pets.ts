@@ -113,8 +113,6 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
     encode: (pet) => ({ body: pet, headers: { location: `/v1/pets/${pet.id}` } })
   })),
   error: [
-    Errors.response(Errors.PayloadTooLarge),
-    Errors.response(Errors.UnsupportedMediaType),
     Errors.response(Errors.IdempotencyKeyReused),
     ...Errors.anywhere
   ]

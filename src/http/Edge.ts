@@ -6,7 +6,7 @@ import { Clock, Effect, Metric, Option } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { IncomingMessage } from "node:http"
-import { InvalidRequest } from "../api/Errors.ts"
+import { ExpectationFailed, InvalidRequest } from "../api/Errors.ts"
 import { getPetDeprecation } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { planLimits } from "../api/Plans.ts"
@@ -60,7 +60,7 @@ const getPetHeaders = {
   sunset: getPetDeprecation.sunset.toUTCString(),
   link: `<${getPetDeprecation.successor}>; rel="successor-version"`
 }
-const getPetPath = /^\/v1\/pets\/[^/?]*(?:\?|$)/
+const getPetPath = /^\/v1\/pets\/[^/]*$/
 
 export const layer = HttpRouter.middleware(
   Effect.gen(function*() {
@@ -78,7 +78,7 @@ export const layer = HttpRouter.middleware(
       )
       const exchange = new Exchange(requestId)
 
-      let response = yield* answering(hasOneHost(request) ? httpEffect : Effect.succeed(badHost)).pipe(
+      let response = yield* answering(refusal(request) ?? httpEffect).pipe(
         Effect.provideService(CurrentExchange, exchange),
         Effect.annotateLogs({ requestId }),
         Effect.onInterrupt(() => report(request, exchange, clientClosedRequest, startedAt))
@@ -92,8 +92,10 @@ export const layer = HttpRouter.middleware(
       }
       response = HttpServerResponse.setHeaders(response, {
         ...headers(requestId, decision),
-        ...getPetPath.test(request.url) && getPetHeaders,
-        ...cors(request, response)
+        ...getPetPath.test(Failure.pathOf(request.url)) && getPetHeaders,
+        ...cors(request, response),
+        // What is not read of a request is in the way of the next.
+        ...isUnread(request) && { connection: "close" }
       })
       yield* report(request, exchange, response.status, startedAt)
       return response
@@ -102,10 +104,26 @@ export const layer = HttpRouter.middleware(
   { global: true }
 )
 
-const badHost = Failure.answer(new InvalidRequest({ message: "Invalid request: expected one valid Host header." }))
+const badHost = Effect.succeed(
+  Failure.answer(new InvalidRequest({ message: "Invalid request: expected one valid Host header." }))
+)
+const badExpectation = Effect.succeed(
+  Failure.answer(new ExpectationFailed({ message: "Expect nothing but 100-continue." }))
+)
+
+/** What Node would answer by itself, were it not told to leave it to us: its own answers would carry nothing. */
+const refusal = (request: HttpServerRequest.HttpServerRequest) => {
+  if (!hasOneHost(request)) return badHost
+  const { expect = "100-continue" } = request.headers
+  return expect.toLowerCase() === "100-continue" ? undefined : badExpectation
+}
+
+const isUnread = ({ source }: HttpServerRequest.HttpServerRequest): boolean =>
+  source instanceof IncomingMessage && !source.complete
+
 const host = /^(?:\[[0-9a-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d*)?$/i
 
-/** RFC 9112 §3.2. Node is told to leave this to us: its own answer would carry nothing. */
+/** RFC 9112 §3.2. */
 const hasOneHost = ({ source }: HttpServerRequest.HttpServerRequest): boolean => {
   if (!(source instanceof IncomingMessage)) return true
   const { headers: { host: given }, httpVersion, rawHeaders } = source

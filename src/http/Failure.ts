@@ -27,7 +27,7 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
     if (!HttpServerError.isHttpServerError(failure)) return answer(internal)
     switch (failure.reason._tag) {
       case "RouteNotFound": {
-        const allow = allowedMethods(request.url)
+        const allow = request.url === "*" && request.method !== "OPTIONS" ? [] : allowedMethods(request.url)
         if (allow.length === 0) return answer(new Errors.NotFound({ message: "There is nothing at this path." }))
         if (request.method === "OPTIONS") {
           return HttpServerResponse.empty({ status: 204, headers: { allow: allow.join(", ") } })
@@ -73,7 +73,8 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
 }
 
 /** The largest body that is read. */
-const maxBodySize = ByteSize.kibibytes(64)
+export const maxBodyBytes = 65_536
+const maxBodySize = ByteSize.bytes(maxBodyBytes)
 
 const internal = new Errors.InternalError({ message: "The service failed to answer. The fault is ours." })
 const unavailable = new Errors.ServiceUnavailable({
@@ -95,6 +96,16 @@ const causes = (error: unknown): ReadonlyArray<unknown> =>
 const isOutage = (error: unknown): boolean =>
   Predicate.hasProperty(error, "code") && /^(53|57P|58|55000|3D000|25006)/.test(String(error.code))
 
+/** The path of a URL, as the router reads it. */
+export const pathOf = (url: string): string => {
+  const [path = ""] = url.split(/[?;#]/, 1)
+  try {
+    return decodeURI(path)
+  } catch {
+    return path
+  }
+}
+
 /** The methods that the path of a URL, or `*`, has operations for (RFC 9110 §10.2.1); none if there is no such path. */
 const methodsOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
@@ -108,7 +119,7 @@ const methodsOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(
     }
   })
   return (url: string): ReadonlyArray<string> => {
-    const [path = ""] = url.split("?", 1)
+    const path = pathOf(url)
     const methods = operations
       .filter((operation) => path === "*" || operation.path.test(path))
       .flatMap(({ method }) => method === "GET" ? ["GET", "HEAD"] : [method])

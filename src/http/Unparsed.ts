@@ -4,7 +4,7 @@
  */
 import { Effect, Predicate } from "effect"
 import type { SecureRandom } from "effect/crypto"
-import { type IncomingMessage, type Server, STATUS_CODES } from "node:http"
+import { type IncomingMessage, type Server, ServerResponse, STATUS_CODES } from "node:http"
 import { Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import * as Errors from "../api/Errors.ts"
@@ -34,24 +34,39 @@ export const attach = Effect.fnUntraced(function*(server: Server) {
     }
     const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
     if (socket.writable) socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join("")}\r\n${body}`)
+    // What is still sent is not read, and nobody holds the connection open.
+    socket.resume()
+    setTimeout(() => socket.destroy(), 1_000).unref()
     yield* Effect.annotateLogs(Effect.logInfo("request"), { method: request?.method ?? "none", status, requestId })
   })
 
+  /** Refuses after the answer to the request before, if that is under way. */
+  const refuseInTurn = (socket: Duplex, refusal: Errors.ApiError, request?: IncomingMessage): void => {
+    const answer: unknown = Reflect.get(socket, "_httpMessage")
+    if (!(answer instanceof ServerResponse) || answer.writableFinished) {
+      run(refuse(socket, refusal, request))
+    } else if (answer.req.complete) {
+      answer.once("finish", () => run(refuse(socket, refusal, request)))
+    } else if (answer.headersSent) {
+      socket.destroy()
+    } else {
+      run(refuse(socket, refusal, request))
+    }
+  }
+
   server.on("clientError", (error, socket) => {
-    if (socket.writable && !isAnswering(socket)) run(refuse(socket, toRefusal(error)))
-    else socket.destroy()
+    socket.on("error", () => socket.destroy())
+    // Who said nothing is told nothing: a connection that was opened ahead and not used.
+    if (!socket.writable || (socket instanceof Socket && socket.bytesRead === 0)) socket.destroy()
+    else refuseInTurn(socket, toRefusal(error))
   })
   server.on("connect", (request, socket) => {
     socket.on("error", () => socket.destroy())
-    run(refuse(socket, new Errors.MethodNotAllowed({ message: "CONNECT is not allowed here." }), request))
+    refuseInTurn(socket, new Errors.MethodNotAllowed({ message: "CONNECT is not allowed here." }), request)
   })
-  server.on("checkExpectation", (request, response) => {
-    response.shouldKeepAlive = false
-    run(refuse(request.socket, expectation, request))
-  })
+  // The edge refuses it.
+  server.on("checkExpectation", (request, response) => server.emit("request", request, response))
 })
-
-const expectation = new Errors.ExpectationFailed({ message: "Expect nothing but 100-continue." })
 
 /** What Node says of the bytes it refused, as an answer. */
 const toRefusal = (error: Error): Errors.ApiError => {
@@ -65,10 +80,4 @@ const toRefusal = (error: Error): Errors.ApiError => {
     default:
       return new Errors.InvalidRequest({ message: "Invalid request: expected a request of HTTP/1.1." })
   }
-}
-
-/** Whether the socket is in the middle of an answer: as Node's own handling of these errors tells it. */
-const isAnswering = (socket: Duplex): boolean => {
-  const message: unknown = Reflect.get(socket, "_httpMessage")
-  return Predicate.hasProperty(message, "headersSent") && message.headersSent === true
 }

@@ -3,8 +3,9 @@ import { Effect, Layer, SchemaIssue } from "effect"
 import { type Headers, HttpMethod, HttpServerRequest } from "effect/http"
 import { HttpApiError } from "effect/http-api"
 import { isUtf8 } from "node:buffer"
-import { InvalidRequest, UnsupportedMediaType } from "../api/Errors.ts"
+import { InvalidRequest, PayloadTooLarge, UnsupportedMediaType } from "../api/Errors.ts"
 import { Validation } from "../api/Validation.ts"
+import * as Failure from "./Failure.ts"
 
 const format = SchemaIssue.makeFormatterStandardSchemaV1({
   leafHook: (issue) => issue._tag === "MissingKey" ? "required" : SchemaIssue.defaultLeafHook(issue)
@@ -21,7 +22,7 @@ const describe = ({ cause, kind }: HttpApiError.HttpApiSchemaError): string => {
 }
 
 const json = /^application\/json(?:\s*;\s*charset="?utf-8"?)?\s*$/i
-const empty = Buffer.alloc(0)
+const tooLarge = Effect.fail(new PayloadTooLarge({ message: "The body is larger than 64 KiB." }))
 const byteOrderMark = Buffer.from("\ufeff")
 
 /**
@@ -30,14 +31,21 @@ const byteOrderMark = Buffer.from("\ufeff")
  */
 const refuseOtherThanJson = Effect.gen(function*() {
   const request = yield* HttpServerRequest.HttpServerRequest
-  const body = HttpMethod.hasBody(request.method) ? Buffer.from(yield* Effect.orDie(request.arrayBuffer)) : empty
-  return yield* refusal(body, request.headers) ?? Effect.void
+  if (!HttpMethod.hasBody(request.method)) return
+  // What says that it is too large is not waited for.
+  const isTooLarge = Number(request.headers["content-length"]) > Failure.maxBodyBytes
+  const body = isTooLarge ? tooLarge : Effect.map(Effect.orDie(request.arrayBuffer), (bytes) => Buffer.from(bytes))
+  yield* refusal(yield* body, request.headers) ?? Effect.void
 })
 
-const refusal = (body: Buffer, headers: Headers.Headers): InvalidRequest | UnsupportedMediaType | undefined => {
+const refusal = (
+  body: Buffer,
+  headers: Headers.Headers
+): InvalidRequest | PayloadTooLarge | UnsupportedMediaType | undefined => {
+  if (body.length > Failure.maxBodyBytes) return new PayloadTooLarge({ message: "The body is larger than 64 KiB." })
   if (body.length === 0) return undefined
-  const { "content-encoding": encoding = "identity", "content-type": type = "" } = headers
-  if (!json.test(type) || encoding !== "identity") {
+  const { "content-encoding": encoding, "content-type": type = "", "transfer-encoding": transfer = "chunked" } = headers
+  if (!json.test(type) || (encoding ?? "identity") !== "identity" || transfer !== "chunked") {
     return new UnsupportedMediaType({ message: "Send the body as application/json, in UTF-8, not compressed." })
   }
   if (!isUtf8(body)) return new InvalidRequest({ message: "Invalid request: body: expected valid UTF-8." })

@@ -42,7 +42,7 @@ const deployments = [
 const setup = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>) {
   const { address, management } = yield* start({ ...env, ADMIN_TOKEN })
   return yield* Effect.promise(async () => {
-    const limits = { perMinute: 1_000_000_000, perDay: 1_000_000_000 }
+    const limits = { perMinute: 900_000_000, perDay: 1_000_000_000 }
     const issued = await fetch(`${management}/admin/keys`, {
       method: "POST",
       headers: { "authorization": `Bearer ${ADMIN_TOKEN}`, "content-type": "application/json" },
@@ -80,7 +80,7 @@ for (const deployment of deployments) {
   describe.skipIf(deployment.skip)(`The service on ${deployment.name} conforms to its document`, () => {
     it.live(`in ${requests} requests`, () =>
       Effect.gen(function*() {
-        const { boundaries, invalid, operations, send, sent, valid } = yield* setup(yield* deployment.env)
+        const { address, boundaries, invalid, operations, send, sent, valid } = yield* setup(yield* deployment.env)
         yield* Effect.promise(async () => {
           // Examples: of each header that a request may carry, and of the plainest requests.
           const plain = { method: "GET", headers: {}, body: undefined, wrong: undefined }
@@ -100,20 +100,23 @@ for (const deployment of deployments) {
             }
           )
           const numRuns = Math.ceil(requests * 0.7 / atOnce)
-          await fc.assert(random, { seed, numRuns, endOnFailure: numRuns > 1_000, interruptAfterTimeLimit: 600_000 })
+          await fc.assert(random, { seed, numRuns })
 
           // Stateful: what is added is where Location says, and in the list that Link leads through, exactly once.
           const added = valid.filter(({ operationId, headers }) =>
             operationId === "createPet" && headers["Idempotency-Key"] === undefined
           )
           const stateful = fc.asyncProperty(fc.array(added, { minLength: 1, maxLength: 5 }), async (additions) => {
+            const replay = `${
+              additions.map((addition) => curl(address, addition)).join("\n")
+            }\nCONFORMANCE_SEED=${seed}`
             const created = []
             for (const addition of additions) {
               const { headers, text } = await send(addition)
               const { id } = /"id":(?<id>\d+)/.exec(text)?.groups ?? {}
-              assert.strictEqual(headers.get("location"), `/v1/pets/${id}`)
+              assert.strictEqual(headers.get("location"), `/v1/pets/${id}`, replay)
               const found = await send({ ...plain, operationId: "getPet", target: `/v1/pets/${id}` })
-              assert.strictEqual(found.text, text)
+              assert.strictEqual(found.text, text, replay)
               created.push({ id: Number(id), text })
             }
             const first = Math.min(...created.map(({ id }) => id))
@@ -126,9 +129,9 @@ for (const deployment of deployments) {
               walked += page.text.slice(1, -1) + ","
               target = /<(.+)>; rel="next"/.exec(page.headers.get("link") ?? "")?.[1]
             }
-            for (const { text } of created) assert.strictEqual(walked.split(text).length, 2, text)
+            for (const { text } of created) assert.strictEqual(walked.split(text).length, 2, replay)
           })
-          while (sent() < requests) await fc.assert(stateful, { seed: seed + sent(), numRuns: 5 })
+          for (let nth = 0; sent() < requests; nth++) await fc.assert(stateful, { seed: seed + nth, numRuns: 5 })
         })
       }), 900_000)
   })

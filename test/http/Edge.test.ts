@@ -184,6 +184,82 @@ describe("Every answer carries what the contract says", () => {
 
 describe("The edge", () => {
   layer(Layer.fresh(service(memory)))((it) => {
+    const post = (key: string, body: string) =>
+      `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${json}Authorization: Bearer ${key}\r\n` +
+      `Content-Length: ${body.length}\r\n\r\n${body}`
+
+    it.effect("answers in the order of the requests on a connection, also where the next is no request", () =>
+      Effect.gen(function*() {
+        const { newKey, raw } = yield* Service
+        const key = yield* newKey
+        const next = [
+          ["garbage\r\n\r\n", 400],
+          [`GET /v1/pets HTTP/1.1\r\n${ok}Expect: tea\r\n\r\n`, 417],
+          ["CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n", 405],
+          [`GET /v1/pets HTTP/1.1\r\n${ok}\r\n`, 401]
+        ] as const
+        for (const [bytes, status] of next) {
+          const { text, ...first } = yield* raw(post(key, `{"name":"first","categoryId":1}`) + bytes)
+          assert.strictEqual(first.status, 201)
+          assert.match(text, new RegExp(`^{"id":\\d+,"name":"first","categoryId":1}HTTP/1.1 ${status} `))
+        }
+      }))
+
+    it.effect("refuses HEAD without a body, and on every spelling of a path as on the path", () =>
+      Effect.gen(function*() {
+        const { call, newKey, raw } = yield* Service
+        const key = yield* newKey
+        const head = yield* raw(`HEAD /v1/pets/1 HTTP/1.1\r\n${ok}Expect: tea\r\n\r\n`)
+        assert.deepStrictEqual([head.status, head.text], [417, ""])
+        assert.isNotNull(head.headers.get("deprecation"))
+        for (const path of ["/v1/%70ets/1", "/v1/pets/1;a", "/v1/pets/1?x#y"]) {
+          assert.isNotNull((yield* call(path, { key })).headers.get("sunset"), path)
+          isError(yield* call(path, { key, method: "PUT" }), 405, "method_not_allowed")
+        }
+        isError(yield* raw(`GET * HTTP/1.1\r\n${ok}\r\n`), 404, "not_found")
+      }))
+
+    it.effect("waits for no body that says it is too large, and reads none of an unknown coding", () =>
+      Effect.gen(function*() {
+        const { newKey, raw } = yield* Service
+        const head = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${json}Authorization: Bearer ${yield* newKey}\r\n`
+        isError(yield* raw(`${head}Content-Length: 65537\r\n\r\n`), 413, "payload_too_large")
+        isError(
+          yield* raw(`${head}${end}Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`),
+          415,
+          "unsupported_media_type"
+        )
+      }))
+
+    it.effect("answers 429 to a key, a banned key and an address, and 422 to a name that was used", () =>
+      Effect.gen(function*() {
+        const { call, newKey } = yield* Service
+        const [key, named] = [yield* newKey, yield* newKey]
+        const add = (name: string) =>
+          call("/v1/pets", {
+            key: named,
+            method: "POST",
+            body: `{"name":"${name}","categoryId":1}`,
+            headers: { "content-type": "application/json", "idempotency-key": "named" }
+          })
+        yield* add("a")
+        isError(yield* add("b"), 422, "idempotency_key_reused")
+        for (let i = 0; i < 60; i++) yield* call("/v1/pets?limit=1", { key })
+        isError(yield* call("/v1/pets", { key }), 429, "rate_limit_exceeded")
+        for (let i = 0; i < 58; i++) yield* call("/v1/pets", { key })
+        isError(yield* call("/v1/pets", { key }), 429, "api_key_banned")
+        for (let i = 0; i < 60; i++) yield* call("/nowhere")
+        isError(yield* call("/nowhere"), 429, "rate_limit_exceeded")
+        yield* TestClock.adjust("1 minute")
+      }))
+
+    it.effect("closes a connection that it refused, also if its peer does not", () =>
+      Effect.gen(function*() {
+        const { halfOpen } = yield* Service
+        const answer = yield* halfOpen("CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        isError(answer, 405, "method_not_allowed")
+      }))
+
     it.effect("takes the caller's X-Request-Id if it is short and plain, and makes one otherwise", () =>
       Effect.gen(function*() {
         const { call } = yield* Service
@@ -211,10 +287,10 @@ describe("The edge", () => {
           headers: { "content-type": "application/json" }
         })
         const path = created.headers.get("location") ?? ""
-        assert.strictEqual(path, "/v1/pets/1")
+        assert.match(path, /^\/v1\/pets\/\d+$/)
         const requests: ReadonlyArray<readonly [string, RequestInit & { key?: string }, number]> = [
           [path, { key }, 200],
-          ["/v1/pets/2", { key }, 404],
+          ["/v1/pets/999", { key }, 404],
           ["/v1/pets/x", { key }, 400],
           ["/v1/pets/x?y", {}, 401],
           [path, { method: "PUT" }, 405]
