@@ -24,7 +24,7 @@ const durations = Metric.histogram("http_server_request_duration_seconds", {
   boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
 })
 
-const answering = Failure.answering(PetstoreApi, ["/openapi.json"])
+const answering = Failure.answering(PetstoreApi, ["/openapi.json", "/docs", "/favicon.ico"])
 
 /** What an answer carries whatever it is. All depends on the caller, so that no cache may keep it. */
 export const headers = (requestId: string, decision: Decision): Record<string, string> => ({
@@ -34,6 +34,12 @@ export const headers = (requestId: string, decision: Decision): Record<string, s
   "x-content-type-options": "nosniff",
   "content-security-policy": "default-src 'none'; frame-ancestors 'none'"
 })
+
+/** What the explorer page may do: run what it brings, and call the service. */
+const pageHeaders = {
+  "content-security-policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
 
 /** The caller's `X-Request-Id`, if it is short and plain, else one of ours. */
 export const requestIdOf = (sent: string | undefined): Effect.Effect<string, never, SecureRandom.SecureRandom> =>
@@ -92,6 +98,7 @@ export const layer = HttpRouter.middleware(
       }
       response = HttpServerResponse.setHeaders(response, {
         ...headers(requestId, decision),
+        ...response.headers["content-type"]?.startsWith("text/html") && pageHeaders,
         ...getPetPath.test(Failure.pathOf(request.url)) && getPetHeaders,
         ...cors(request, response),
         // What is not read of a request is in the way of the next.
@@ -118,7 +125,8 @@ const refusal = (request: HttpServerRequest.HttpServerRequest) => {
   return expect.toLowerCase() === "100-continue" ? undefined : badExpectation
 }
 
-const isUnread = ({ source }: HttpServerRequest.HttpServerRequest): boolean =>
+const isUnread = ({ headers: sent, source }: HttpServerRequest.HttpServerRequest): boolean =>
+  (sent["content-length"] !== undefined || sent["transfer-encoding"] !== undefined) &&
   source instanceof IncomingMessage && !source.complete
 
 const host = /^(?:\[[0-9a-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d*)?$/i

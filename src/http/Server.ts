@@ -2,7 +2,7 @@
 import { NodeHttpServer } from "@effect/platform-node"
 import { Config, Effect, Layer, Schema } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
+import { HttpApiBuilder, HttpApiSwagger, OpenApi } from "effect/http-api"
 import { createServer } from "node:http"
 import { openApiDocument } from "../api/OpenApiDocument.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
@@ -20,8 +20,14 @@ const api = HttpApiBuilder.layer(PetstoreApi).pipe(
 
 const openApi = HttpRouter.add("GET", "/openapi.json", HttpServerResponse.jsonUnsafe(openApiDocument))
 
+/** The explorer page, with all that it needs in it. */
+const docs = HttpApiSwagger.layer(PetstoreApi.annotate(OpenApi.Transform, () => openApiDocument), { path: "/docs" })
+
+/** Browsers ask for it beside every page. */
+const noIcon = HttpRouter.add("GET", "/favicon.ico", HttpServerResponse.empty({ status: 204 }))
+
 /** All routes, with the edge around them. */
-export const routes = Layer.mergeAll(api, openApi, Edge.layer)
+export const routes = Layer.mergeAll(api, openApi, docs, noIcon, Edge.layer)
 
 export const routerConfig = {
   caseSensitive: true,
