@@ -211,6 +211,12 @@ const reasonOf = ({ reason }: HttpClientError.HttpClientError): string => {
 export class AdminClient
   extends Context.Service<AdminClient, HttpApiClient.ForApi<typeof AdminApi>>()("petstore/AdminClient")
 {
+  /** From `PETSTORE_ADMIN_URL` and `ADMIN_TOKEN`. */
+  static readonly layerConfig = Layer.unwrap(Effect.map(
+    Config.all({ baseUrl: Config.String("PETSTORE_ADMIN_URL"), token: Config.Redacted("ADMIN_TOKEN") }),
+    (options) => AdminClient.layer(options)
+  ))
+
   /** `baseUrl` is the address of the management port, `token` the service's `ADMIN_TOKEN`. */
   static readonly layer = (options: { readonly baseUrl: string; readonly token: Redacted.Redacted }) =>
     Layer.effect(AdminClient, HttpApiClient.make(AdminApi, { baseUrl: options.baseUrl })).pipe(

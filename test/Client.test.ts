@@ -5,7 +5,7 @@ import { HttpClient, HttpClientError, HttpClientResponse } from "effect/http"
 import { TestClock } from "effect/testing"
 import { createServer } from "node:http"
 import { type Options, PetstoreClient } from "../src/Client.ts"
-import { ApiKeys, layerTest, PetRepository } from "../src/testing.ts"
+import { ApiKeys, layerTest, PetRepository, RateLimiter } from "../src/testing.ts"
 
 /** Lets time go by, a second at a time, until `effect` is done. */
 const inTime = Effect.fnUntraced(function*<A, E, R>(effect: Effect.Effect<A, E, R>) {
@@ -83,6 +83,24 @@ describe("PetstoreClient with the service in memory", () => {
       assert.isAtMost(seconds, 180)
     }).pipe(Effect.provide(layerTest())))
 
+  it.effect("makes 100 calls at once on a key of 60 a minute, without an error and without a ban", () =>
+    Effect.gen(function*() {
+      const client = yield* PetstoreClient
+      const calls = Array.from({ length: 100 }, () => client.list())
+      const { result } = yield* inTime(Effect.all(calls, { concurrency: "unbounded" }))
+      assert.lengthOf(result, 100)
+    }).pipe(Effect.provide(layerTest())))
+
+  it.effect("tells the service of the trace that a call is part of", () =>
+    Effect.gen(function*() {
+      const traced = answeredBy([pets])
+      yield* Effect.flatMap(PetstoreClient, (client) => client.list()).pipe(
+        Effect.withSpan("outer"),
+        Effect.provide(traced.layer)
+      )
+      assert.match(traced.requests[0]?.traceparent ?? "", /^00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]$/)
+    }))
+
   it.effect("gives up with the 429 where it would have to wait for longer than it may", () =>
     Effect.gen(function*() {
       const client = yield* PetstoreClient
@@ -90,16 +108,29 @@ describe("PetstoreClient with the service in memory", () => {
       const { result, seconds } = yield* inTime(Effect.flip(client.list()))
       assert.deepInclude(result, { _tag: "RateLimitExceeded", status: 429 })
       assert.isAtMost(seconds, 2)
+      // Who does not wait is told the same, and not banned for it.
+      for (let i = 0; i < 100; i++) assert.strictEqual((yield* Effect.flip(client.list()))._tag, "RateLimitExceeded")
+      const [key] = yield* Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.list)
+      const limiter = yield* RateLimiter
+      assert.isFalse((yield* limiter.peek(`key:${key?.id}`, { perMinute: 10, perDay: 1 })).banned)
+      yield* TestClock.adjust("1 day")
+      yield* client.list()
     }).pipe(Effect.provide(layerTest({ plan: "enterprise", limits: { perMinute: 10, perDay: 1 } }))))
 })
 
 /** A client that is answered by `answers`, one after another, and the last one from then on. */
 const answeredBy = (answers: ReadonlyArray<Response | "nothing" | "never">, options: Partial<Options> = {}) => {
-  const requests: Array<{ readonly method: string; readonly key: string | undefined }> = []
+  const requests: Array<
+    { readonly method: string; readonly key: string | undefined; readonly traceparent: string | undefined }
+  > = []
   const client = HttpClient.make((request) =>
     Effect.suspend(() => {
       const answer = answers[Math.min(requests.length, answers.length - 1)]
-      requests.push({ method: request.method, key: request.headers["idempotency-key"] })
+      requests.push({
+        method: request.method,
+        key: request.headers["idempotency-key"],
+        traceparent: request.headers["traceparent"]
+      })
       if (answer === "never" || answer === undefined) return Effect.never
       return answer === "nothing"
         ? Effect.fail(
