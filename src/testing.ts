@@ -49,11 +49,13 @@ const layerHttpClient = Layer.effect(
  * Its services are there too, to fill and to look into.
  */
 export const layerTest = (
-  { apiKey, limits, plan = "free", ...options }: Partial<Omit<Options, "baseUrl">> & {
-    readonly plan?: Plan
-    /** Of plan Enterprise. */
-    readonly limits?: Limits
-  } = {}
+  { apiKey, limits, plan = limits === undefined ? "free" : "enterprise", ...options }:
+    & Partial<Omit<Options, "baseUrl">>
+    & {
+      readonly plan?: Plan
+      /** Of plan Enterprise, which they imply. */
+      readonly limits?: Limits
+    } = {}
 ): Layer.Layer<PetstoreClient | PetRepository | ApiKeys | RateLimiter> =>
   Layer.unwrap(Effect.gen(function*() {
     const apiKeys = yield* ApiKeys

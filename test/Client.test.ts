@@ -115,7 +115,7 @@ describe("PetstoreClient with the service in memory", () => {
       assert.isFalse((yield* limiter.peek(`key:${key?.id}`, { perMinute: 10, perDay: 1 })).banned)
       yield* TestClock.adjust("1 day")
       yield* client.list()
-    }).pipe(Effect.provide(layerTest({ plan: "enterprise", limits: { perMinute: 10, perDay: 1 } }))))
+    }).pipe(Effect.provide(layerTest({ limits: { perMinute: 10, perDay: 1 } }))))
 })
 
 /** A client that is answered by `answers`, one after another, and the last one from then on. */

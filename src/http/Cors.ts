@@ -1,6 +1,10 @@
 /** Which pages of other origins may call the API from a browser (Fetch §3.2). */
-import { Config, Effect } from "effect"
+import { Config, Data, Effect } from "effect"
 import type { HttpServerRequest, HttpServerResponse } from "effect/http"
+
+export class InvalidCorsOrigins extends Data.TaggedError("InvalidCorsOrigins")<{ readonly origin: string }> {
+  override readonly message = `CORS_ORIGINS: "${this.origin}" is neither an origin like https://shop.example nor *`
+}
 
 const exposed = [
   "Deprecation",
@@ -22,6 +26,9 @@ const accepted = ["Authorization", "Content-Type", "Idempotency-Key", "X-Request
 export const make = Effect.gen(function*() {
   const list = yield* Config.String("CORS_ORIGINS").pipe(Config.withDefault(""))
   const origins = new Set(list.split(",").map((origin) => origin.trim()).filter((origin) => origin !== ""))
+  for (const origin of origins) {
+    if (origin !== "*" && URL.parse(origin)?.origin !== origin) return yield* new InvalidCorsOrigins({ origin })
+  }
 
   /** The headers that tell the browser of the page that called. */
   return (

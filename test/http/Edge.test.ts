@@ -344,6 +344,16 @@ describe("The edge", () => {
   })
 })
 
+describe("CORS_ORIGINS", () => {
+  it.effect("is refused where it names no origin", () =>
+    Effect.gen(function*() {
+      for (const CORS_ORIGINS of ["shop", "https://shop.example/", "https://a.example,ftp"]) {
+        const failed = yield* Effect.flip(Layer.build(Layer.fresh(service(memory, { CORS_ORIGINS }))))
+        assert.include(String(failed), "CORS_ORIGINS")
+      }
+    }))
+})
+
 describe("getPet", () => {
   it.effect("answers 410 from 5 December 2030 on, whatever is asked of it", () =>
     Effect.gen(function*() {
