@@ -8,7 +8,7 @@ while (next !== undefined) {
   })
   if (response.status === 429) {
     // Who goes on without waiting is banned.
-    const seconds = Number(response.headers.get("retry-after"))
+    const seconds = Number(response.headers.get("retry-after")) || 60
     await new Promise((resolve) => setTimeout(resolve, seconds * 1000))
     continue
   }

@@ -65,7 +65,10 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   /** All animals by ascending id, page after page, as they are asked for. */
   all(options?: { readonly status?: PetStatus; readonly pageSize?: number }): Stream.Stream<Pet, AnyError>
 
-  /** Adds an animal once (SPEC §4.2), however often it has to be sent. */
+  /**
+   * Adds an animal once (SPEC §4.2), however often it has to be sent. Whoever runs the effect again adds another, unless
+   * it is given an `idempotencyKey` of theirs.
+   */
   create(
     pet: NewPet,
     options?: { readonly idempotencyKey?: string }
@@ -107,24 +110,23 @@ const make = Effect.fnUntraced(function*({ baseUrl, retry, timeout = "30 seconds
 
   const transformClient = (client: HttpClient.HttpClient): HttpClient.HttpClient =>
     client.pipe(
-      HttpClient.tap((response) =>
-        Effect.map(CurrentCall, (call) => {
+      HttpClient.transform((answer, request) =>
+        Effect.gen(function*() {
+          const call = yield* CurrentCall
+          call.response = undefined
+          const response = yield* answer
+          // An answer is there when all of it is.
+          yield* Effect.mapError(response.text, (cause) => failed(request, "The answer broke off", cause))
           call.response = response
           state = rateLimitOf(response.headers) ?? state
+          return response
         })
       ),
       HttpClient.transform((answer, request) =>
         Effect.timeoutOrElse(answer, {
           duration: timeout,
           orElse: () =>
-            Effect.fail(
-              new HttpClientError.HttpClientError({
-                reason: new HttpClientError.TransportError({
-                  request,
-                  description: `No answer within ${Duration.format(Duration.fromInputUnsafe(timeout))}`
-                })
-              })
-            )
+            Effect.fail(failed(request, `No answer within ${Duration.format(Duration.fromInputUnsafe(timeout))}`))
         })
       ),
       retrying({ ...defaultPolicy, ...retry })
@@ -149,6 +151,11 @@ const make = Effect.fnUntraced(function*({ baseUrl, retry, timeout = "30 seconds
     rateLimit: Effect.sync(() => Option.fromUndefinedOr(state))
   })
 })
+
+const failed = (request: HttpClientRequest.HttpClientRequest, description: string, cause?: unknown) =>
+  new HttpClientError.HttpClientError({
+    reason: new HttpClientError.TransportError({ request, description, cause })
+  })
 
 const rateLimitOf = (headers: Readonly<Record<string, string | undefined>>): RateLimitState | undefined => {
   const [limit = NaN, remaining = NaN, resetAt = NaN] = ["limit", "remaining", "reset"].map((name) =>

@@ -83,13 +83,21 @@ describe("PetstoreClient with the service in memory", () => {
       assert.isAtMost(seconds, 180)
     }).pipe(Effect.provide(layerTest())))
 
-  it.effect("makes 100 calls at once on a key of 60 a minute, without an error and without a ban", () =>
-    Effect.gen(function*() {
-      const client = yield* PetstoreClient
-      const calls = Array.from({ length: 100 }, () => client.list())
-      const { result } = yield* inTime(Effect.all(calls, { concurrency: "unbounded" }))
-      assert.lengthOf(result, 100)
-    }).pipe(Effect.provide(layerTest())))
+  for (const [calls, concurrency] of [[150, 10], [150, 150], [300, 300]] as const) {
+    it.effect(`is not banned for ${calls} calls, ${concurrency} at once, on a key of 60 a minute`, () =>
+      Effect.gen(function*() {
+        const client = yield* PetstoreClient
+        const call = Effect.match(client.list(), { onSuccess: () => "ok", onFailure: ({ _tag }) => _tag })
+        const { result } = yield* inTime(Effect.all(Array.from({ length: calls }, () => call), { concurrency }))
+        assert.isAtLeast(result.filter((one) => one === "ok").length, 120)
+        const apiKeys = yield* ApiKeys
+        const [key] = yield* apiKeys.list
+        const limiter = yield* RateLimiter
+        assert.isFalse((yield* limiter.peek(`key:${key?.id}`, { perMinute: 60, perDay: 1000 })).banned)
+        // A ban would have been an ApiKeyBanned. Who would have to wait for more than two minutes is told so.
+        assert.isEmpty(result.filter((one) => one !== "ok" && one !== "RateLimitExceeded"))
+      }).pipe(Effect.provide(layerTest())))
+  }
 
   it.effect("tells the service of the trace that a call is part of", () =>
     Effect.gen(function*() {
@@ -173,12 +181,18 @@ describe("PetstoreClient, where the service does not answer as it should,", () =
 
   it.effect("sends nothing again that is refused for good, and gives up after as many times as it may", () =>
     Effect.gen(function*() {
+      const invalid = answeredBy([json(400, `{"code":"invalid_request","message":"-","status":400}`)])
+      assert.strictEqual(
+        (yield* withClient(invalid, (client) => Effect.flip(client.list()))).result._tag,
+        "InvalidRequest"
+      )
+      assert.lengthOf(invalid.requests, 1)
       const failing = answeredBy([fault])
       assert.strictEqual(
         (yield* withClient(failing, (client) => Effect.flip(client.list()))).result._tag,
         "InternalError"
       )
-      assert.lengthOf(failing.requests, 1)
+      assert.lengthOf(failing.requests, 6)
       const down = answeredBy([busy], { retry: { times: 2 } })
       assert.strictEqual(
         (yield* withClient(down, (client) => Effect.flip(client.list()))).result._tag,
@@ -190,6 +204,12 @@ describe("PetstoreClient, where the service does not answer as it should,", () =
   it.effect("says what happened", () =>
     Effect.gen(function*() {
       const html = new Response("<html>Bad Gateway</html>", { status: 502, headers: { "content-type": "text/html" } })
+      const brokenOff = new Response(
+        new ReadableStream({
+          pull: (controller) => controller.error(new Error("cut"))
+        }),
+        { status: 200, headers: { "content-type": "application/json" } }
+      )
       const page = new Response("<html>Welcome</html>", { status: 200, headers: { "content-type": "text/html" } })
       const other = json(200, `{"hello":"world"}`)
       const wrong: ReadonlyArray<readonly [Response | "nothing" | "never", string, RegExp]> = [
@@ -198,7 +218,8 @@ describe("PetstoreClient, where the service does not answer as it should,", () =
         [html, "unexpected_answer", /answered 502 with text\/html/],
         [page, "unexpected_answer", /answered 200 with text\/html/],
         [other, "unexpected_answer", /answered 200 with application\/json/],
-        [json(404, "{}"), "unexpected_answer", /answered 404/]
+        [json(404, "{}"), "unexpected_answer", /answered 404/],
+        [brokenOff, "unreachable", /broke off|terminated|cut/]
       ]
       for (const [answer, reason, message] of wrong) {
         const client = answeredBy([answer], { timeout: "5 seconds", retry: { times: 1 } })
@@ -206,6 +227,15 @@ describe("PetstoreClient, where the service does not answer as it should,", () =
         assert.strictEqual(result._tag === "PetstoreClientError" ? result.reason : result._tag, reason)
         assert.match(result.message, message)
       }
+    }))
+
+  it.effect("says what happened last, and waits for a date in Retry-After", () =>
+    Effect.gen(function*() {
+      const restarted = answeredBy([busy, "nothing"], { retry: { times: 2 } })
+      const { result } = yield* withClient(restarted, (client) => Effect.flip(client.list()))
+      assert.strictEqual(result._tag === "PetstoreClientError" ? result.reason : result._tag, "unreachable")
+      const dated = answeredBy([json(503, "{}", { "retry-after": "Thu, 01 Jan 1970 00:00:40 GMT" }), pets])
+      assert.isAtLeast((yield* withClient(dated, (client) => client.list())).seconds, 30)
     }))
 
   it.live("says so of an address where nobody listens, and of TLS where there is none", () =>

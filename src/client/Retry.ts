@@ -1,8 +1,8 @@
 /**
- * When a request is sent again (SPEC §8: wait as `Retry-After` says, back off exponentially): after 429 and 503, which say
- * that nothing was done, and, where doing it twice does no harm, after an answer that did not come.
+ * When a request is sent, and sent again (SPEC §8: wait as `Retry-After` says, back off exponentially): after 429 and 503,
+ * which say that nothing was done, and, where doing it twice does no harm, after another fault or no answer at all.
  */
-import { Clock, Duration, Effect, Random } from "effect"
+import { Clock, Deferred, Duration, Effect, Random } from "effect"
 import { Headers, HttpClient, type HttpClientError, type HttpClientResponse } from "effect/http"
 
 export interface RetryPolicy {
@@ -16,60 +16,111 @@ export const defaultPolicy: RetryPolicy = { times: 5, maxWait: "2 minutes" }
 
 /** Milliseconds of the first wait where the service names none; each further one is twice as long. */
 const firstWait = 200
+/** Milliseconds after which it is looked whether a refusal still stands: an operator may have lifted it. */
+const refusalKept = 60_000
 
 type Attempt = Effect.Effect<HttpClientResponse.HttpClientResponse, HttpClientError.HttpClientError>
 
+/** The last refusal: when it ends, and until when nothing is sent to see whether it does before. */
+interface Refusal {
+  readonly response: HttpClientResponse.HttpClientResponse
+  readonly ends: number
+  readonly keptUntil: number
+}
+
 /**
  * A client that sends again what `policy` lets it, and hands out the last answer. While it is known that the service would
- * refuse, it sends nothing: what it need not wait for has the last refusal as its answer. So a caller in a tight loop
- * collects no refusals, and is not banned.
+ * refuse, it sends nothing: what need not wait for it has the last refusal as its answer. Of many callers at once, only
+ * as many are under way as the last answer said are left. So whatever callers do, they collect few refusals, and no ban.
  */
 export const retrying = (policy: RetryPolicy) => (client: HttpClient.HttpClient): HttpClient.HttpClient => {
   const patience = Duration.toMillis(policy.maxWait)
-  let refusal: { readonly until: number; readonly response: HttpClientResponse.HttpClientResponse } | undefined
+  let refusal: Refusal | undefined
+  let underWay = 0
+  let remaining = 0
+  let changed = Deferred.makeUnsafe<void>()
+
+  const stands = (now: number): Refusal | undefined =>
+    refusal !== undefined && now < refusal.keptUntil ? refusal : undefined
+
+  const enter: Effect.Effect<void> = Effect.suspend(() => {
+    // One goes ahead where nothing is known.
+    if (underWay > 0 && underWay >= remaining) return Effect.andThen(Deferred.await(changed), enter)
+    underWay++
+    return Effect.void
+  })
+  const leave = Effect.suspend(() => {
+    underWay--
+    Deferred.doneUnsafe(changed, Effect.void)
+    changed = Deferred.makeUnsafe<void>()
+    // Who waits comes before whoever left and comes again.
+    return Effect.yieldNow
+  })
 
   return HttpClient.transform(client, (answer, request) => {
     const harmless = request.method === "GET" || Headers.has(request.headers, "idempotency-key")
 
-    const attempt: Attempt = Effect.tap(answer, (response) =>
-      response.status === 429
-        ? Effect.map(Clock.currentTimeMillis, (now) => {
-          refusal = { until: now + retryAfter(response), response }
-        })
-        : Effect.void)
+    const attempt: Attempt = Effect.acquireUseRelease(
+      enter,
+      () =>
+        Effect.tap(
+          // While it waited for its turn, another may have been refused.
+          Effect.flatMap(Clock.currentTimeMillis, (now) => {
+            const standing = stands(now)
+            return standing === undefined ? answer : Effect.succeed(standing.response)
+          }),
+          Effect.fnUntraced(function*(response) {
+            remaining = Number(response.headers["x-ratelimit-remaining"] ?? Infinity)
+            const now = yield* Clock.currentTimeMillis
+            if (response.status !== 429 || stands(now) !== undefined) return
+            // One jitter for all that wait: who waits longest is not overtaken.
+            const wait = retryAfter(response, now) + (yield* Random.nextBetween(0, 1000))
+            refusal = { response, ends: now + wait, keptUntil: now + Math.min(wait, refusalKept) }
+          })
+        ),
+      () => leave
+    )
 
     const send = (left: number, waited: number): Attempt => {
-      /** Goes on after `wait` milliseconds and a bit, or leaves it at `outcome`. */
+      /** Goes on after `wait` milliseconds, or leaves it at `outcome`. */
       const after = (wait: number, outcome: Attempt, next: (waited: number) => Attempt): Attempt =>
-        waited + wait > patience
-          ? outcome
-          : Effect.flatMap(Random.nextBetween(1, 1.25), (jitter) => {
-            const delay = Math.ceil(wait * jitter)
-            return Effect.andThen(Effect.sleep(delay), next(waited + delay))
-          })
+        waited + wait > patience ? outcome : Effect.andThen(Effect.sleep(Math.ceil(wait)), next(waited + wait))
       const again = (wait: number, outcome: Attempt): Attempt =>
         left === 0 ? outcome : after(wait, outcome, (soFar) => send(left - 1, soFar))
-      const backoff = firstWait * 2 ** (policy.times - left)
 
       const sent = Effect.matchEffect(attempt, {
         onFailure: (error) =>
           harmless && error.reason._tag === "TransportError"
-            ? again(backoff, Effect.fail(error))
+            ? Effect.flatMap(backoff(policy.times - left), (wait) => again(wait, Effect.fail(error)))
             : Effect.fail(error),
-        onSuccess: (response) =>
-          response.status === 429 || response.status === 503
-            ? again(Math.max(backoff, retryAfter(response)), Effect.succeed(response))
-            : Effect.succeed(response)
+        onSuccess: Effect.fnUntraced(function*(response) {
+          const outcome = Effect.succeed(response)
+          if (response.status !== 429 && response.status !== 503 && !(harmless && isFault(response))) return response
+          const now = yield* Clock.currentTimeMillis
+          const wait = Math.max(yield* backoff(policy.times - left), retryAfter(response, now))
+          return yield* again(response.status === 429 ? Math.max(wait, (refusal?.ends ?? now) - now) : wait, outcome)
+        })
       })
-      return Effect.flatMap(Clock.currentTimeMillis, (now) =>
-        refusal !== undefined && now < refusal.until
-          ? after(refusal.until - now, Effect.succeed(refusal.response), (soFar) => send(left, soFar))
-          : sent)
+      return Effect.flatMap(Clock.currentTimeMillis, (now) => {
+        const standing = stands(now)
+        return standing === undefined
+          ? sent
+          : after(standing.ends - now, Effect.succeed(standing.response), (soFar) => send(left, soFar))
+      })
     }
     return send(policy.times, 0)
   })
 }
 
-/** Milliseconds. */
-const retryAfter = ({ headers }: HttpClientResponse.HttpClientResponse): number =>
-  1000 * (Number(headers["retry-after"] ?? 0) || 0)
+/** Milliseconds of the wait after so many attempts. */
+const backoff = (attempts: number): Effect.Effect<number> =>
+  Effect.map(Random.nextBetween(1, 1.25), (jitter) => firstWait * 2 ** attempts * jitter)
+
+const isFault = ({ status }: HttpClientResponse.HttpClientResponse): boolean => status >= 500 || status === 408
+
+/** Milliseconds to wait: `Retry-After` is seconds or a date (RFC 9110 §10.2.3). */
+const retryAfter = ({ headers }: HttpClientResponse.HttpClientResponse, now: number): number => {
+  const given = headers["retry-after"] ?? "0"
+  const wait = /^\d+$/.test(given) ? Number(given) * 1000 : Date.parse(given) - now
+  return Math.max(0, wait || 0)
+}

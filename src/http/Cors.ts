@@ -20,7 +20,9 @@ const exposed = [
   "X-Request-Id"
 ].join(", ")
 
-const accepted = ["Authorization", "Content-Type", "Idempotency-Key", "X-Request-Id"].join(", ")
+/** Trace context too, which clients send beside what they were told to. */
+const accepted = ["Authorization", "Content-Type", "Idempotency-Key", "X-Request-Id", "b3", "traceparent", "tracestate"]
+  .join(", ")
 
 /** `CORS_ORIGINS`: origins, separated by commas, or `*` for all. Without it no page of another origin may call. */
 export const make = Effect.gen(function*() {
