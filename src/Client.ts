@@ -1,22 +1,17 @@
 /** Typed clients, derived from the contract. They run wherever `fetch` does. */
-import { Config, Context, Data, Duration, Effect, Layer, Option, type Redacted, Schema, Stream } from "effect"
+import { Config, Context, Effect, Layer, Option, type Redacted, Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { FetchHttpClient, HttpClient, HttpClientError, HttpClientRequest, type HttpClientResponse } from "effect/http"
+import { FetchHttpClient, type HttpClient, HttpClientRequest } from "effect/http"
 import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
 import { AdminApi, AdminAuth } from "./api/AdminApi.ts"
 import { Auth } from "./api/Auth.ts"
 import type * as Errors from "./api/Errors.ts"
+import type { ApiKey, ApiKeyDetails, IssuedKey, NewKey } from "./api/Keys.ts"
 import type { NewPet, Pet, PetsPage, PetStatus } from "./api/Pets.ts"
 import { PetstoreApi } from "./api/PetstoreApi.ts"
-import { defaultPolicy, retrying, type RetryPolicy } from "./client/Retry.ts"
+import { answering, type Patience, PetstoreClientError, told } from "./client/Answer.ts"
 
-/** There is no answer of the service, or none that it would give. The message says what happened. */
-export class PetstoreClientError extends Data.TaggedError("PetstoreClientError")<{
-  /** Nobody answers; something else than the service answers; or what was given to the client cannot be sent. */
-  readonly reason: "unreachable" | "unexpected_answer" | "invalid_input"
-  readonly message: string
-  readonly cause: unknown
-}> {}
+export { PetstoreClientError }
 
 /** What any call may fail with: told apart by `_tag`, or on the wire by `code`. */
 export type AnyError =
@@ -41,13 +36,10 @@ export interface RateLimitState {
   readonly resetAt: number
 }
 
-export interface Options {
+export interface Options extends Patience {
   /** Where the service is, without `/v1`: `https://petstore.example`. */
   readonly baseUrl: string
   readonly apiKey: Redacted.Redacted
-  readonly retry?: Partial<RetryPolicy> | undefined
-  /** How long one answer may take: 30 seconds unless told. */
-  readonly timeout?: Duration.Input | undefined
 }
 
 /**
@@ -104,34 +96,14 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
     )
 }
 
-const make = Effect.fnUntraced(function*({ baseUrl, retry, timeout = "30 seconds" }: Options) {
+const make = Effect.fnUntraced(function*(options: Options) {
   const random = yield* SecureRandom.SecureRandom
   let state: RateLimitState | undefined
 
-  const transformClient = (client: HttpClient.HttpClient): HttpClient.HttpClient =>
-    client.pipe(
-      HttpClient.transform((answer, request) =>
-        Effect.gen(function*() {
-          const call = yield* CurrentCall
-          call.response = undefined
-          const response = yield* answer
-          // An answer is there when all of it is.
-          yield* Effect.mapError(response.text, (cause) => failed(request, "The answer broke off", cause))
-          call.response = response
-          state = rateLimitOf(response.headers) ?? state
-          return response
-        })
-      ),
-      HttpClient.transform((answer, request) =>
-        Effect.timeoutOrElse(answer, {
-          duration: timeout,
-          orElse: () =>
-            Effect.fail(failed(request, `No answer within ${Duration.format(Duration.fromInputUnsafe(timeout))}`))
-        })
-      ),
-      retrying({ ...defaultPolicy, ...retry })
-    )
-  const api = yield* HttpApiClient.make(PetstoreApi, { baseUrl, transformClient })
+  const transformClient = answering(options, ({ headers }) => {
+    state = rateLimitOf(headers) ?? state
+  })
+  const api = yield* HttpApiClient.make(PetstoreApi, { baseUrl: options.baseUrl, transformClient })
 
   const list: PetstoreClient["Service"]["list"] = (query = {}) => told(api.listPets({ query }))
 
@@ -152,11 +124,6 @@ const make = Effect.fnUntraced(function*({ baseUrl, retry, timeout = "30 seconds
   })
 })
 
-const failed = (request: HttpClientRequest.HttpClientRequest, description: string, cause?: unknown) =>
-  new HttpClientError.HttpClientError({
-    reason: new HttpClientError.TransportError({ request, description, cause })
-  })
-
 const rateLimitOf = (headers: Readonly<Record<string, string | undefined>>): RateLimitState | undefined => {
   const [limit = NaN, remaining = NaN, resetAt = NaN] = ["limit", "remaining", "reset"].map((name) =>
     Number(headers[`x-ratelimit-${name}`] ?? NaN)
@@ -164,73 +131,73 @@ const rateLimitOf = (headers: Readonly<Record<string, string | undefined>>): Rat
   return Number.isNaN(limit + remaining + resetAt) ? undefined : { limit, remaining, resetAt }
 }
 
-/** The last answer to the call in progress. */
-const CurrentCall = Context.Reference<{ response: HttpClientResponse.HttpClientResponse | undefined }>(
-  "petstore/Client/CurrentCall",
-  { defaultValue: () => ({ response: undefined }) }
-)
+/** What any call to the management port may fail with. */
+export type AnyAdminError =
+  | PetstoreClientError
+  | Errors.InvalidRequest
+  | Errors.MissingApiKey
+  | Errors.InvalidApiKey
+  | Errors.PayloadTooLarge
+  | Errors.UnsupportedMediaType
+  | Errors.RateLimitExceeded
 
-type Unanswered = HttpClientError.HttpClientError | Schema.SchemaError
-
-const isUnanswered = (error: unknown): error is Unanswered =>
-  Schema.isSchemaError(error) || HttpClientError.isHttpClientError(error)
-
-/** Says of what is no error of the API what happened. */
-const told = <A, E extends Errors.ApiError>(
-  request: Effect.Effect<A, E | Unanswered>
-): Effect.Effect<A, E | PetstoreClientError> =>
-  Effect.suspend(() => {
-    const call: typeof CurrentCall.Service = { response: undefined }
-    return request.pipe(
-      Effect.provideService(CurrentCall, call),
-      Effect.mapError((error) => isUnanswered(error) ? explain(error, call.response) : error)
-    )
-  })
-
-const explain = (
-  cause: Unanswered,
-  response: HttpClientResponse.HttpClientResponse | undefined
-): PetstoreClientError => {
-  if (response !== undefined) {
-    const { headers, request: { method, url }, status } = response
-    const message = `${method} ${url} answered ${status} with ${headers["content-type"] ?? "no type"}, ` +
-      "which is no answer of the Petstore service. Is the address right?"
-    return new PetstoreClientError({ reason: "unexpected_answer", message, cause })
-  }
-  return HttpClientError.isHttpClientError(cause)
-    ? new PetstoreClientError({
-      reason: "unreachable",
-      message: `${cause.request.method} ${cause.request.url}: ${reasonOf(cause)}`,
-      cause
-    })
-    : new PetstoreClientError({ reason: "invalid_input", message: `This cannot be sent: ${cause.message}`, cause })
+export interface AdminOptions extends Patience {
+  /** The address of the management port. */
+  readonly baseUrl: string
+  /** The service's `ADMIN_TOKEN`. */
+  readonly token: Redacted.Redacted
 }
 
-/** The innermost cause that says something. */
-const reasonOf = ({ reason }: HttpClientError.HttpClientError): string => {
-  let text = "no answer"
-  for (let cause: unknown = reason; cause instanceof Error; cause = cause.cause) text = cause.message || text
-  return text
-}
+/**
+ * The management port of a running service. What makes or ends something is sent again only after an answer that says
+ * that nothing was done.
+ */
+export class AdminClient extends Context.Service<AdminClient, {
+  /** Issues a key: its secret is in the answer, and nowhere else. */
+  issue(key: NewKey): Effect.Effect<IssuedKey, AnyAdminError>
+  readonly list: Effect.Effect<ReadonlyArray<ApiKey>, AnyAdminError>
+  /** A key, what it has left of its limits, and whether it is banned. */
+  find(id: string): Effect.Effect<ApiKeyDetails, AnyAdminError | Errors.NotFound>
+  /** Gives a key a new secret; the old one works for the grace period. */
+  rotate(
+    id: string,
+    options?: { readonly gracePeriodSeconds?: number }
+  ): Effect.Effect<IssuedKey, AnyAdminError | Errors.NotFound | Errors.Conflict>
+  revoke(id: string): Effect.Effect<void, AnyAdminError | Errors.NotFound | Errors.Conflict>
+  /** Lifts the ban of a key. */
+  unban(id: string): Effect.Effect<void, AnyAdminError | Errors.NotFound>
+}>()("petstore/AdminClient") {
+  /** Over `fetch`. */
+  static readonly layer = (options: AdminOptions): Layer.Layer<AdminClient> =>
+    AdminClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
 
-/** The management API of a running service. */
-// @effect-diagnostics-next-line leakingRequirements:off -- the derived client asks for nothing, behind a conditional type
-export class AdminClient
-  extends Context.Service<AdminClient, HttpApiClient.ForApi<typeof AdminApi>>()("petstore/AdminClient")
-{
-  /** From `PETSTORE_ADMIN_URL` and `ADMIN_TOKEN`. */
-  static readonly layerConfig = Layer.unwrap(Effect.map(
-    Config.all({ baseUrl: Config.String("PETSTORE_ADMIN_URL"), token: Config.Redacted("ADMIN_TOKEN") }),
-    (options) => AdminClient.layer(options)
-  ))
+  /** Over `fetch`, from `PETSTORE_ADMIN_URL` and `ADMIN_TOKEN` unless `config` says otherwise. */
+  static readonly layerConfig = (
+    config: Config.Wrap<AdminOptions> = {
+      baseUrl: Config.String("PETSTORE_ADMIN_URL"),
+      token: Config.Redacted("ADMIN_TOKEN")
+    }
+  ): Layer.Layer<AdminClient, Config.ConfigError> => Layer.unwrap(Effect.map(Config.unwrap(config), AdminClient.layer))
 
-  /** `baseUrl` is the address of the management port, `token` the service's `ADMIN_TOKEN`. */
-  static readonly layer = (options: { readonly baseUrl: string; readonly token: Redacted.Redacted }) =>
-    Layer.effect(AdminClient, HttpApiClient.make(AdminApi, { baseUrl: options.baseUrl })).pipe(
+  /** Over the `HttpClient` that is there. */
+  static readonly layerHttp = (options: AdminOptions): Layer.Layer<AdminClient, never, HttpClient.HttpClient> =>
+    Layer.effect(AdminClient, makeAdmin(options)).pipe(
       Layer.provide(HttpApiMiddleware.layerClient(
         AdminAuth,
         ({ next, request }) => next(HttpClientRequest.bearerToken(request, options.token))
-      )),
-      Layer.provide(FetchHttpClient.layer)
+      ))
     )
 }
+
+const makeAdmin = Effect.fnUntraced(function*(options: AdminOptions) {
+  const transformClient = answering(options, () => {})
+  const api = yield* HttpApiClient.make(AdminApi, { baseUrl: options.baseUrl, transformClient })
+  return AdminClient.of({
+    issue: (payload) => told(api.issueKey({ payload })),
+    list: Effect.suspend(() => told(api.listKeys())),
+    find: (id) => told(api.showKey({ params: { id } })),
+    rotate: (id, payload = {}) => told(api.rotateKey({ params: { id }, payload })),
+    revoke: (id) => told(api.revokeKey({ params: { id } })),
+    unban: (id) => told(api.unbanKey({ params: { id } }))
+  })
+})

@@ -5,7 +5,6 @@ import {
   Cause,
   Config,
   Console,
-  Data,
   DateTime,
   Effect,
   Exit,
@@ -17,10 +16,9 @@ import {
   Schema
 } from "effect"
 import { Argument, CliError, Command, Flag } from "effect/cli"
-import { HttpClientError } from "effect/http"
 import { ErrorBody } from "./api/Errors.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, NewKey } from "./api/Keys.ts"
-import { AdminClient } from "./Client.ts"
+import { AdminClient, PetstoreClientError } from "./Client.ts"
 
 const jsonFlag = Flag.Boolean("json").pipe(
   Flag.withDescription("Print JSON instead of text"),
@@ -57,15 +55,8 @@ const describe = (key: ApiKey): string =>
 const describeIssued = (issued: IssuedKey): string =>
   `${describe(issued)}\nkey        ${Redacted.value(issued.key)}\n\nThe key is shown only now.`
 
-/** The answer is not one of the management API. */
-class UnreadableAnswer extends Data.TaggedError("UnreadableAnswer")<{ readonly cause: Schema.SchemaError }> {}
-
-/** What the service answers to `request`, in 10 seconds at most. */
 const call = <A, E>(request: (client: AdminClient["Service"]) => Effect.Effect<A, E>) =>
-  Effect.flatMap(AdminClient, request).pipe(
-    Effect.timeout("10 seconds"),
-    Effect.mapError((error) => Schema.isSchemaError(error) ? new UnreadableAnswer({ cause: error }) : error)
-  )
+  Effect.flatMap(AdminClient, request)
 
 const decodeNewKey = Schema.decodeUnknownEffect(Schema.toCodecJson(NewKey))
 
@@ -96,7 +87,7 @@ const issue = Command.make(
       ...(Option.isSome(perMinute) || Option.isSome(perDay)) && { limits },
       ...Option.isSome(expiresAt) && { expiresAt: expiresAt.value }
     })
-    const issued = yield* call((client) => client.issueKey({ payload }))
+    const issued = yield* call((client) => client.issue(payload))
     yield* print(IssuedKey, issued, { json, text: describeIssued(issued) })
   })
 ).pipe(Command.withDescription("Issue a key and show it, once"))
@@ -105,7 +96,7 @@ const list = Command.make(
   "list",
   { json: jsonFlag },
   Effect.fnUntraced(function*({ json }) {
-    const keys = yield* call((client) => client.listKeys())
+    const keys = yield* call((client) => client.list)
     const rows = keys.map((key) =>
       [key.id, key.plan.padEnd(10), (key.revokedAt === null ? "" : "revoked").padEnd(7), key.name].join("  ")
     )
@@ -117,7 +108,7 @@ const show = Command.make(
   "show",
   { id: idArgument, json: jsonFlag },
   Effect.fnUntraced(function*({ id, json }) {
-    const key = yield* call((client) => client.showKey({ params: { id } }))
+    const key = yield* call((client) => client.find(id))
     const left = ({ limit, remaining, resetAt }: typeof key.usage.minute) =>
       `${remaining} of ${limit} left until ${when(resetAt)}`
     const text = [
@@ -141,9 +132,7 @@ const rotate = Command.make(
     )
   },
   Effect.fnUntraced(function*({ gracePeriod, id, json }) {
-    const issued = yield* call((client) =>
-      client.rotateKey({ params: { id }, payload: { gracePeriodSeconds: gracePeriod } })
-    )
+    const issued = yield* call((client) => client.rotate(id, { gracePeriodSeconds: gracePeriod }))
     yield* print(IssuedKey, issued, { json, text: describeIssued(issued) })
   })
 ).pipe(Command.withDescription("Give a key a new secret and show it, once"))
@@ -152,7 +141,7 @@ const revoke = Command.make(
   "revoke",
   { id: idArgument, json: jsonFlag },
   Effect.fnUntraced(function*({ id, json }) {
-    yield* call((client) => client.revokeKey({ params: { id } }))
+    yield* call((client) => client.revoke(id))
     yield* print(Schema.Struct({ id: Schema.String }), { id }, { json, text: `${id} is revoked.` })
   })
 ).pipe(Command.withDescription("End a key for good"))
@@ -161,7 +150,7 @@ const unban = Command.make(
   "unban",
   { id: idArgument, json: jsonFlag },
   Effect.fnUntraced(function*({ id, json }) {
-    yield* call((client) => client.unbanKey({ params: { id } }))
+    yield* call((client) => client.unban(id))
     yield* print(Schema.Struct({ id: Schema.String }), { id }, { json, text: `${id} is not banned.` })
   })
 ).pipe(Command.withDescription("Lift the ban of a key"))
@@ -190,7 +179,12 @@ const adminToken = Effect.gen(function*() {
 })
 
 const client = Layer.unwrap(Effect.gen(function*() {
-  return AdminClient.layer({ baseUrl: yield* baseUrl, token: yield* adminToken })
+  return AdminClient.layer({
+    baseUrl: yield* baseUrl,
+    token: yield* adminToken,
+    timeout: "10 seconds",
+    retry: { times: 0 }
+  })
 }))
 
 const keys = Command.make("keys").pipe(
@@ -206,22 +200,16 @@ const explain = (failure: unknown): Effect.Effect<string, Config.ConfigError> =>
     const messages = failure._tag === "ShowHelp" ? failure.errors.map(({ message }) => message) : [failure.message]
     return Effect.succeed(messages.join("; "))
   }
-  if (Cause.isTimeoutError(failure) || isTransportError(failure)) {
-    return Effect.map(baseUrl, (url) => `${url} does not answer. Is the service running there? (PETSTORE_ADMIN_URL)`)
-  }
-  if (HttpClientError.isHttpClientError(failure) || failure instanceof UnreadableAnswer) {
-    return Effect.map(
-      baseUrl,
-      (url) => `What answers at ${url} is no management port of this service. (PETSTORE_ADMIN_URL)`
-    )
+  if (failure instanceof PetstoreClientError && failure.reason !== "invalid_input") {
+    return Effect.map(baseUrl, (url) =>
+      failure.reason === "unreachable"
+        ? `${url} does not answer. Is the service running there? (PETSTORE_ADMIN_URL)`
+        : `What answers at ${url} is no management port of this service. (PETSTORE_ADMIN_URL)`)
   }
   return Effect.succeed(
     (Predicate.hasProperty(failure, "message") ? String(failure.message) : String(failure)).replaceAll(/\s+/g, " ")
   )
 }
-
-const isTransportError = (failure: unknown): boolean =>
-  HttpClientError.isHttpClientError(failure) && failure.reason._tag === "TransportError"
 
 const isApiError = (failure: unknown): failure is ErrorBody => Schema.is(ErrorBody)(failure)
 

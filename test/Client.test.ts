@@ -4,7 +4,7 @@ import { Effect, Fiber, Layer, Option, Redacted, Stream } from "effect"
 import { HttpClient, HttpClientError, HttpClientResponse } from "effect/http"
 import { TestClock } from "effect/testing"
 import { createServer } from "node:http"
-import { type Options, PetstoreClient } from "../src/Client.ts"
+import { AdminClient, type Options, PetstoreClient } from "../src/Client.ts"
 import { ApiKeys, layerTest, PetRepository, RateLimiter } from "../src/testing.ts"
 
 /** Lets time go by, a second at a time, until `effect` is done. */
@@ -150,7 +150,8 @@ const answeredBy = (answers: ReadonlyArray<Response | "nothing" | "never">, opti
     })
   )
   const layer = PetstoreClient.layerHttp({ baseUrl: "http://petstore.test", apiKey: Redacted.make("psk"), ...options })
-  return { requests, layer: Layer.provide(layer, Layer.succeed(HttpClient.HttpClient, client)) }
+  const http = Layer.succeed(HttpClient.HttpClient, client)
+  return { requests, http, layer: Layer.provide(layer, http) }
 }
 
 const json = (status: number, body: string, headers: Record<string, string> = {}) =>
@@ -227,6 +228,30 @@ describe("PetstoreClient, where the service does not answer as it should,", () =
         assert.strictEqual(result._tag === "PetstoreClientError" ? result.reason : result._tag, reason)
         assert.match(result.message, message)
       }
+    }))
+
+  it.effect("is told so by AdminClient too, which asks again for what does no harm alone", () =>
+    Effect.gen(function*() {
+      const admin = (answers: ReadonlyArray<Response | "nothing" | "never">) => {
+        const { http, requests } = answeredBy(answers)
+        const layer = AdminClient.layerHttp({ baseUrl: "http://petstore.test", token: Redacted.make("adm") })
+        return { requests, layer: Layer.provide(layer, http) }
+      }
+      const lost = admin(["nothing", json(200, "[]")])
+      assert.deepStrictEqual(
+        (yield* inTime(Effect.flatMap(AdminClient, ({ list }) => list)).pipe(Effect.provide(lost.layer))).result,
+        []
+      )
+      const issue = Effect.flatMap(AdminClient, (client) => Effect.flip(client.issue({ name: "a", plan: "free" })))
+      const unissued = admin(["nothing"])
+      const { result } = yield* inTime(issue).pipe(Effect.provide(unissued.layer))
+      assert.include(result, { _tag: "PetstoreClientError", reason: "unreachable" })
+      assert.lengthOf(unissued.requests, 1)
+      const page = admin([new Response("<html>", { status: 200, headers: { "content-type": "text/html" } })])
+      assert.match(
+        (yield* inTime(issue).pipe(Effect.provide(page.layer))).result.message,
+        /answered 200 with text\/html/
+      )
     }))
 
   it.effect("says what happened last, and waits for a date in Retry-After", () =>

@@ -70,6 +70,7 @@ export const ApiKeyDetails = Schema.Struct({
   usage: Schema.Struct({ minute: Window, day: Window }),
   ban: Schema.NullOr(Schema.Struct({ until: Instant }))
 }).annotate({ identifier: "ApiKeyDetails" })
+export interface ApiKeyDetails extends Schema.Schema.Type<typeof ApiKeyDetails> {}
 
 const Rotation = Schema.Struct({
   gracePeriodSeconds: Schema.optionalKey(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 })))
