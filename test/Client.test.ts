@@ -62,6 +62,8 @@ describe("PetstoreClient with the service in memory", () => {
       assert.strictEqual(reused._tag, "IdempotencyKeyReused")
       const invalid = yield* Effect.flip(client.create({ ...rex, name: "\u0000" }))
       assert.strictEqual(invalid._tag, "PetstoreClientError")
+      const large = yield* Effect.flip(client.create({ ...rex, name: "x".repeat(70_000) }))
+      assert.strictEqual(large._tag, "PayloadTooLarge")
       const apiKeys = yield* ApiKeys
       const [key] = yield* apiKeys.list
       yield* apiKeys.revoke(key?.id ?? "")
@@ -252,6 +254,19 @@ describe("PetstoreClient, where the service does not answer as it should,", () =
         (yield* inTime(issue).pipe(Effect.provide(page.layer))).result.message,
         /answered 200 with text\/html/
       )
+    }))
+
+  it.effect("can be given up while it waits for its turn", () =>
+    Effect.gen(function*() {
+      const silent = answeredBy(["never"])
+      yield* Effect.gen(function*() {
+        const client = yield* PetstoreClient
+        yield* Effect.forkChild(client.list())
+        yield* TestClock.adjust("1 second")
+        const { seconds } = yield* inTime(Effect.timeoutOption(client.list(), "2 seconds"))
+        assert.isAtMost(seconds, 3)
+      }).pipe(Effect.provide(silent.layer))
+      assert.lengthOf(silent.requests, 1)
     }))
 
   it.effect("says what happened last, and waits for a date in Retry-After", () =>

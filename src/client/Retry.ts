@@ -43,12 +43,6 @@ export const retrying = (policy: RetryPolicy) => (client: HttpClient.HttpClient)
   const stands = (now: number): Refusal | undefined =>
     refusal !== undefined && now < refusal.keptUntil ? refusal : undefined
 
-  const enter: Effect.Effect<void> = Effect.suspend(() => {
-    // One goes ahead where nothing is known.
-    if (underWay > 0 && underWay >= remaining) return Effect.andThen(Deferred.await(changed), enter)
-    underWay++
-    return Effect.void
-  })
   const leave = Effect.suspend(() => {
     underWay--
     Deferred.doneUnsafe(changed, Effect.void)
@@ -56,29 +50,37 @@ export const retrying = (policy: RetryPolicy) => (client: HttpClient.HttpClient)
     // Who waits comes before whoever left and comes again.
     return Effect.yieldNow
   })
+  /** Runs `use` when it is its turn; who waits for that can be interrupted. */
+  const inTurn = (use: Attempt): Attempt =>
+    Effect.uninterruptibleMask((restore) => {
+      const enter: Attempt = Effect.suspend(() => {
+        // One goes ahead where nothing is known.
+        if (underWay > 0 && underWay >= remaining) return Effect.andThen(restore(Deferred.await(changed)), enter)
+        underWay++
+        return Effect.ensuring(restore(use), leave)
+      })
+      return enter
+    })
 
   return HttpClient.transform(client, (answer, request) => {
     const harmless = request.method === "GET" || Headers.has(request.headers, "idempotency-key")
 
-    const attempt: Attempt = Effect.acquireUseRelease(
-      enter,
-      () =>
-        Effect.tap(
-          // While it waited for its turn, another may have been refused.
-          Effect.flatMap(Clock.currentTimeMillis, (now) => {
-            const standing = stands(now)
-            return standing === undefined ? answer : Effect.succeed(standing.response)
-          }),
-          Effect.fnUntraced(function*(response) {
-            remaining = Number(response.headers["x-ratelimit-remaining"] ?? Infinity)
-            const now = yield* Clock.currentTimeMillis
-            if (response.status !== 429 || stands(now) !== undefined) return
-            // One jitter for all that wait: who waits longest is not overtaken.
-            const wait = retryAfter(response, now) + (yield* Random.nextBetween(0, 1000))
-            refusal = { response, ends: now + wait, keptUntil: now + Math.min(wait, refusalKept) }
-          })
-        ),
-      () => leave
+    const attempt: Attempt = inTurn(
+      Effect.tap(
+        // While it waited for its turn, another may have been refused.
+        Effect.flatMap(Clock.currentTimeMillis, (now) => {
+          const standing = stands(now)
+          return standing === undefined ? answer : Effect.succeed(standing.response)
+        }),
+        Effect.fnUntraced(function*(response) {
+          remaining = Number(response.headers["x-ratelimit-remaining"] ?? Infinity)
+          const now = yield* Clock.currentTimeMillis
+          if (response.status !== 429 || stands(now) !== undefined) return
+          // One jitter for all that wait: who waits longest is not overtaken.
+          const wait = retryAfter(response, now) + (yield* Random.nextBetween(0, 1000))
+          refusal = { response, ends: now + wait, keptUntil: now + Math.min(wait, refusalKept) }
+        })
+      )
     )
 
     const send = (left: number, waited: number): Attempt => {
