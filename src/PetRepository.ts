@@ -1,9 +1,10 @@
 /** Where the animals are kept. */
-import { Clock, Context, Duration, Effect, Layer, Option, Schedule } from "effect"
+import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { createHash } from "node:crypto"
 import { IdempotencyKeyReused } from "./api/Errors.ts"
 import type { NewPet, Pet, PetStatus } from "./api/Pets.ts"
+import * as Expiry from "./Expiry.ts"
 
 /** Which animals, and how many of them at most. */
 export interface Selection {
@@ -21,7 +22,6 @@ export interface Idempotency {
 
 /** How long an addition is known by its name. */
 const rememberedFor = Duration.hours(24)
-const forgottenAtOnce = 5_000
 
 export class PetRepository extends Context.Service<PetRepository, {
   /** Animals by ascending id. */
@@ -97,24 +97,11 @@ export class PetRepository extends Context.Service<PetRepository, {
         return Option.map(Option.fromUndefinedOr(row), fromRow)
       }, Effect.orDie)
 
-      // A few thousand at a time, so that no statement takes long.
-      const forgetExpired = Effect.gen(function*() {
-        const now = new Date(yield* Clock.currentTimeMillis)
-        let forgotten: number
-        do {
-          const rows = yield* Effect.timeout(
-            sql`
-              DELETE FROM idempotency_keys
-              WHERE expires_at <= ${now} AND (owner, key) IN (
-                SELECT owner, key FROM idempotency_keys WHERE expires_at <= ${now} LIMIT ${forgottenAtOnce}
-              )
-              RETURNING 1`,
-            "5 seconds"
-          )
-          forgotten = rows.length
-        } while (forgotten === forgottenAtOnce)
-      }).pipe(Effect.catchCause((cause) => Effect.logWarning("Expired idempotency keys cannot be removed", cause)))
-      yield* Effect.forkScoped(Effect.repeat(forgetExpired, Schedule.spaced("10 minutes")))
+      yield* Expiry.sweep({
+        table: "idempotency_keys",
+        column: "expires_at",
+        warning: "Expired idempotency keys cannot be removed"
+      })
 
       return PetRepository.of({ list, create, find })
     })

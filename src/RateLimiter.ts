@@ -1,6 +1,7 @@
 /** Who may make how many requests (SPEC §8): the rule of `rate-limit/Rule.ts`, and what callers used so far. */
-import { Clock, Context, Duration, Effect, Layer, Metric, Schedule } from "effect"
+import { Clock, Context, Duration, Effect, Layer, Metric } from "effect"
 import type { Limits } from "./api/Plans.ts"
+import * as Expiry from "./Expiry.ts"
 import * as Callers from "./rate-limit/Callers.ts"
 import { type Caller, isKey } from "./rate-limit/Callers.ts"
 import { redisUrl } from "./rate-limit/RedisLink.ts"
@@ -80,10 +81,10 @@ const makeDurable = Effect.fnUntraced(function*(store: StateStore) {
   const { callers, service } = yield* make(states.set)
   for (const [caller, state] of yield* store.load(yield* Clock.currentTimeMillis)) callers.set(caller, state)
 
-  const removeEnded = Effect.flatMap(Clock.currentTimeMillis, store.removeEnded).pipe(
-    Effect.timeout("5 seconds"),
-    Effect.catchCause((cause) => Effect.logWarning("Counts that ended cannot be removed from the database", cause))
-  )
-  yield* Effect.forkScoped(Effect.repeat(removeEnded, Schedule.spaced("10 minutes")))
+  yield* Expiry.sweep({
+    table: "rate_limits",
+    column: "ends_at",
+    warning: "Counts that ended cannot be removed from the database"
+  })
   return service
 })

@@ -8,8 +8,6 @@ export interface StateStore {
   /** All states that still count at `now`, in milliseconds since the Unix epoch. */
   load(now: number): Effect.Effect<ReadonlyArray<readonly [caller: Caller, state: Rule.State]>>
   save(states: ReadonlyMap<Caller, Rule.State>): Effect.Effect<void>
-  /** Forgets the states that no longer count. */
-  removeEnded(now: number): Effect.Effect<void>
 }
 
 export const sqlStore = Effect.map(SqlClient.SqlClient, (sql): StateStore => ({
@@ -28,6 +26,5 @@ export const sqlStore = Effect.map(SqlClient.SqlClient, (sql): StateStore => ({
       FROM jsonb_to_recordset(${JSON.stringify(rows)}::text::jsonb) AS t (caller text, state jsonb, ends_at timestamptz)
       ON CONFLICT (caller) DO UPDATE SET state = excluded.state, ends_at = excluded.ends_at
     `.pipe(Effect.asVoid, Effect.orDie)
-  },
-  removeEnded: (now) => sql`DELETE FROM rate_limits WHERE ends_at <= ${new Date(now)}`.pipe(Effect.asVoid, Effect.orDie)
+  }
 }))
