@@ -6,6 +6,7 @@
  * through, and no message between processes is needed.
  */
 import { Clock, Deferred, Duration, Effect, Exit, Schedule, Scope } from "effect"
+import { forgetOldest } from "../Oldest.ts"
 import type { Holder, KeyStore } from "./KeyStore.ts"
 
 /** Polls start this often, also while one before is under way: a slow database is asked in time, too. */
@@ -88,8 +89,8 @@ export const make = Effect.fnUntraced(function*(store: KeyStore) {
       if (unknown.size >= unknownKept) unknown.clear()
       unknown.add(hash)
     } else {
-      if (holders.size >= holdersKept) holders.delete(holders.keys().next().value ?? hash)
       holders.set(hash, holder)
+      forgetOldest(holders, holdersKept)
     }
   }
 

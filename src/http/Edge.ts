@@ -42,10 +42,11 @@ const pageHeaders = {
 }
 
 /** The caller's `X-Request-Id`, if it is short and plain, else one of ours. */
-export const requestIdOf = (sent: string | undefined): Effect.Effect<string, never, SecureRandom.SecureRandom> =>
-  sent !== undefined && /^[\w.:-]{1,64}$/.test(sent)
-    ? Effect.succeed(sent)
-    : Effect.flatMap(SecureRandom.SecureRandom, (random) => random.uuidV7())
+export const requestIds = Effect.map(
+  SecureRandom.SecureRandom,
+  (random) => (sent: string | undefined): Effect.Effect<string> =>
+    sent !== undefined && /^[\w.:-]{1,64}$/.test(sent) ? Effect.succeed(sent) : random.uuidV7()
+)
 
 /** Charges who sent a request without a valid key: by its peer and its `X-Forwarded-For`. Also the brake on guessing keys. */
 export const charging = Effect.gen(function*() {
@@ -71,17 +72,13 @@ const getPetPath = /^\/v1\/pets\/[^/]*$/
 export const layer = HttpRouter.middleware(
   Effect.gen(function*() {
     const charge = yield* charging
-    const random = yield* SecureRandom.SecureRandom
+    const requestIdOf = yield* requestIds
     const cors = yield* Cors.make
 
     return Effect.fnUntraced(function*(httpEffect) {
       const request = yield* HttpServerRequest.HttpServerRequest
       const startedAt = yield* Clock.monotonicTimeNanos
-      const requestId = yield* Effect.provideService(
-        requestIdOf(request.headers["x-request-id"]),
-        SecureRandom.SecureRandom,
-        random
-      )
+      const requestId = yield* requestIdOf(request.headers["x-request-id"])
       const exchange = new Exchange(requestId)
 
       let response = yield* answering(refusal(request) ?? httpEffect).pipe(

@@ -3,7 +3,6 @@
  * it asks for something else than an answer. They carry what the edge gives to all others.
  */
 import { Effect, Predicate } from "effect"
-import type { SecureRandom } from "effect/crypto"
 import { type IncomingMessage, type Server, ServerResponse, STATUS_CODES } from "node:http"
 import { Socket } from "node:net"
 import type { Duplex } from "node:stream"
@@ -14,12 +13,13 @@ import * as RateLimit from "./RateLimit.ts"
 /** Makes `server` answer, from now on, also what is no request. */
 export const attach = Effect.fnUntraced(function*(server: Server) {
   const charge = yield* Edge.charging
-  const run = Effect.runForkWith(yield* Effect.context<SecureRandom.SecureRandom>())
+  const requestIdOf = yield* Edge.requestIds
+  const run = Effect.runForkWith(yield* Effect.context())
 
   /** Writes the answer as the last thing on the socket. */
   const refuse = Effect.fnUntraced(function*(socket: Duplex, refusal: Errors.ApiError, request?: IncomingMessage) {
     const header = (name: string) => request?.headers[name]?.toString()
-    const requestId = yield* Edge.requestIdOf(header("x-request-id"))
+    const requestId = yield* requestIdOf(header("x-request-id"))
     const peer = socket instanceof Socket ? socket.remoteAddress ?? "" : ""
     const decision = yield* charge(peer, header("x-forwarded-for"), refusal.status)
     const { code, message, status } = decision.admitted ? refusal : RateLimit.exceeded(decision)

@@ -1,5 +1,6 @@
 /** What is remembered of each caller, in this process's memory. */
 import { Clock, Effect, Schedule } from "effect"
+import { forgetOldest } from "../Oldest.ts"
 
 /** Whom a request is charged to: an API key, or a client's address. Only keys are banned. */
 export type Caller = `key:${string}` | `address:${string}`
@@ -8,7 +9,6 @@ export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
 /** Addresses are anybody's to make up: only so many are remembered. Keys are as many as were issued. */
 const addressesKept = 100_000
-const forgottenAtOnce = 10_000
 
 /** Callers looked at before others get their turn. */
 const sweptAtOnce = 10_000
@@ -54,15 +54,10 @@ export const make = Effect.fnUntraced(function*<A>(
         keys.set(caller, value)
         return
       }
-      // Insertion order is the order of last use, so that the first are the ones to forget: many at once, since
-      // finding the first of a map means stepping over all that was deleted before it.
+      // Insertion order is the order of last use.
       addresses.delete(caller)
       addresses.set(caller, value)
-      if (addresses.size <= addressesKept) return
-      for (const oldest of addresses.keys()) {
-        if (addresses.size <= addressesKept - forgottenAtOnce) break
-        addresses.delete(oldest)
-      }
+      forgetOldest(addresses, addressesKept)
     }
   }
 })
