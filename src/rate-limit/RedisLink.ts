@@ -138,15 +138,23 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
   client.on("error", cut)
 
   const milliseconds = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+  /**
+   * The time in which this process could have read an answer: where it stood still between two looks, for want of a core
+   * or in a long task, it is not Redis that is late, and whoever waits would have waited anyway.
+   */
+  let awake = 0
+  let lookedAt = milliseconds()
   /** When the questions were asked that wait for their answers, which come in the same order. */
   const waiting = new Set<{ readonly since: number }>()
   let lastAnswer = 0
   let suspicious = false
   const watch = Effect.sync(() => {
-    const [oldest = { since: Infinity }] = waiting
     const now = milliseconds()
-    const late = now - Math.max(oldest.since, lastAnswer) >= patience || now - oldest.since >= longestQueue
-    // At second sight: if this process itself stood still, the answer was there and not yet read.
+    awake += Math.min(now - lookedAt, 2 * tick)
+    lookedAt = now
+    const [oldest = { since: Infinity }] = waiting
+    const late = awake - Math.max(oldest.since, lastAnswer) >= patience || awake - oldest.since >= longestQueue
+    // At second sight: what came while this process stood still is there, but not yet read.
     if (late && suspicious) cut(`No answer for ${patience} milliseconds`)
     suspicious = late
   })
@@ -154,15 +162,16 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
 
   const run: Link["run"] = (command) =>
     Effect.suspend(() => {
-      const question = { since: milliseconds() }
+      const asked = milliseconds()
+      const question = { since: awake }
       waiting.add(question)
       return command(Context.get(connection, Redis.Redis)).pipe(
         // A refusal is an answer too, unless it says that there is nothing to be had of this server.
         Effect.mapError(({ cause }) => isRefusal(cause) ? new LinkDown({ cause }) : cut(cause)),
         Effect.ensuring(Effect.suspend(() => {
           waiting.delete(question)
-          lastAnswer = milliseconds()
-          return Metric.update(durations, (lastAnswer - question.since) / 1000)
+          lastAnswer = awake
+          return Metric.update(durations, (milliseconds() - asked) / 1000)
         }))
       )
     })

@@ -2,6 +2,7 @@
  * The rule of `Rule.ts` as Lua, for Redis 7 and Valkey to run in one atomic step on their own clock. A caller is one
  * key, and so one slot of a cluster: its value is the numbers of `toNumbers`, its expiry the end of the last of them.
  */
+import { Random } from "effect"
 import { Redis } from "effect/persistence"
 import type { Limits } from "../api/Plans.ts"
 import { type Caller, isKey } from "./Callers.ts"
@@ -122,13 +123,15 @@ const added = (state: State, before: State): ReadonlyArray<number> =>
     return (now?.used ?? 0) - (then !== undefined && then.resetAt === now?.resetAt ? then.used : 0)
   })
 
-/** What a merge has to tell, and a number for it; the merge before, whose answer may be lost. */
+/** What a merge has to tell, and a number for it: one whose answer is lost is sent again as it was. */
 export interface Merge {
   readonly state: State
   readonly confirmed: State
   readonly number: number
-  readonly before: { readonly state: State; readonly number: number } | undefined
 }
+
+/** A number for a merge that no other has: Lua writes those of more than 14 digits inexactly. */
+export const mergeNumber = Random.nextIntBetween(1, 99_999_999_999_999)
 
 /**
  * Brings to Redis what a process counted without it: `state`, which was `confirmed` when Redis last told it. What was
@@ -136,18 +139,17 @@ export interface Merge {
  * the true one; of two bans, or a ban and its lifting, the one that began later.
  */
 export const merge = Redis.script(
-  (caller: Caller, { before, confirmed, number, state }: Merge) => [
+  (caller: Caller, { confirmed, number, state }: Merge) => [
     keyOf(caller),
     ...toNumbers(state),
     ...added(state, confirmed),
-    ...added(state, before?.state ?? confirmed),
-    before?.number ?? -1,
     number
   ],
   {
     numberOfKeys: 1,
     lua: script(`
-local since = tonumber(ARGV[15]) == state[9] and 11 or 8
+local number = tonumber(ARGV[12])
+local is_known = number == state[9]
 local seconds, ends = tonumber(ARGV[7]), tonumber(ARGV[8])
 if ends - seconds * 1000 > state[8] - state[7] * 1000 then
   state[refusals], state[refusals + 1], state[7], state[8] = 0, 0, seconds, ends
@@ -157,10 +159,10 @@ for nth, count in ipairs({minute, day, refusals}) do
   if now < reset then
     local here = used(count)
     state[count + 1] = now < state[count + 1] and math.min(reset, state[count + 1]) or reset
-    state[count] = math.max(theirs, here + tonumber(ARGV[since + nth]))
+    state[count] = math.max(theirs, here + (is_known and 0 or tonumber(ARGV[8 + nth])))
   end
 end
-state[9] = tonumber(ARGV[16])
+state[9] = number
 keep()`)
   }
 ).withReturnType<Reply>()

@@ -2,7 +2,7 @@
  * Counts in Redis, for any number of processes. While it does not answer, this process decides by itself from what it
  * knew, on Redis's clock as far as it knew that; a caller goes back to Redis once what it used meanwhile is there.
  */
-import { Clock, Effect, Metric, Random, type Redacted } from "effect"
+import { Clock, Effect, Metric, type Redacted } from "effect"
 import type { Redis } from "effect/persistence"
 import type { RateLimiter } from "../RateLimiter.ts"
 import * as Callers from "./Callers.ts"
@@ -18,7 +18,7 @@ interface Known {
   /** The link that told it; none if something was counted here since. */
   readonly link: RedisLink.Link | undefined
   /** The merge that Redis did not answer. */
-  readonly sent?: { readonly state: Rule.State; readonly number: number } | undefined
+  readonly sent?: RedisScripts.Merge | undefined
 }
 
 const ownDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
@@ -51,22 +51,30 @@ export const make = Effect.fnUntraced(function*(url: Redacted.Redacted) {
     if (known === undefined || isSettled(known, link)) return
     let settled = settling.get(caller)
     if (settled === undefined) {
-      const { confirmed, sent: before, state } = known
-      const number = yield* Random.nextIntBetween(0, Number.MAX_SAFE_INTEGER)
-      callers.set(caller, { ...known, sent: { state, number } })
-      const merge = run(
-        link,
-        (redis) => redis.eval(RedisScripts.merge)(caller, { state, confirmed, number, before })
-      )
-      settled = yield* merge.pipe(
-        Effect.map((told) => callers.set(caller, { state: told.state, confirmed: told.state, link })),
-        Effect.ensuring(Effect.sync(() => settling.delete(caller))),
-        Effect.cached
-      )
+      settled = yield* Effect.cached(Effect.ensuring(bring(link, caller), Effect.sync(() => settling.delete(caller))))
       settling.set(caller, settled)
     }
     yield* settled
   }, Effect.uninterruptible)
+
+  const bring = Effect.fnUntraced(function*(
+    link: RedisLink.Link,
+    caller: Callers.Caller
+  ): Effect.fn.Return<void, RedisLink.LinkDown> {
+    const known = callers.get(caller)
+    if (known === undefined) return
+    // One merge at a time: until Redis has answered it, it is not known whether what it tells is there.
+    const { sent = { ...known, number: yield* RedisScripts.mergeNumber } } = known
+    callers.set(caller, { ...known, sent })
+    const told = yield* run(link, (redis) => redis.eval(RedisScripts.merge)(caller, sent))
+    const { state = sent.state } = callers.get(caller) ?? {}
+    if (state === sent.state) {
+      callers.set(caller, { state: told.state, confirmed: told.state, link })
+    } else {
+      callers.set(caller, { state, confirmed: sent.state, link: undefined })
+      yield* bring(link, caller)
+    }
+  })
 
   /** What `script` does to `caller`, and answers; or what `own` does, where Redis does not. */
   const ask = (

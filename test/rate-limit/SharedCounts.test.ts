@@ -1,14 +1,17 @@
 /** What becomes of the limits when Redis fails: over real sockets, a real Redis, and a proxy that fails at will. */
+import { NodeRedis } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
+import { Redis } from "effect/persistence"
+import * as RedisScripts from "../../src/rate-limit/RedisScripts.ts"
 import { RateLimiter } from "../../src/RateLimiter.ts"
 import { limiterOn } from "../Harness.ts"
 import * as Proxy from "../Proxy.ts"
-import * as Redis from "../Redis.ts"
+import * as RedisServer from "../Redis.ts"
 
 /** A Redis, a proxy before it, and a limiter behind that proxy. */
 const setup = Effect.gen(function*() {
-  const redis = yield* Redis.run
+  const redis = yield* RedisServer.run
   yield* redis.start
   const proxy = yield* Proxy.run(redis.port)
   return { redis, proxy, limiter: yield* limiterAt(proxy.port) }
@@ -64,7 +67,7 @@ const faults = {
   "dies, and comes back empty": ({ redis }: Effect.Success<typeof setup>) => ({ begin: redis.kill, end: redis.start })
 }
 
-describe.skipIf(Redis.missing !== undefined)("Limits in Redis", () => {
+describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
   for (const [fault, inject] of Object.entries(faults)) {
     it.live(
       `are kept by the process itself while Redis ${fault}, and are in Redis again afterwards, without a burst`,
@@ -198,7 +201,7 @@ describe.skipIf(Redis.missing !== undefined)("Limits in Redis", () => {
 
   /** A Redis whose clock the test sets, and a proxy before it. */
   const clocked = Effect.fnUntraced(function*(ahead: number) {
-    const redis = yield* Redis.run
+    const redis = yield* RedisServer.run
     redis.setTime(Date.now() + ahead)
     yield* redis.startWithClock
     return { redis, proxy: yield* Proxy.run(redis.port) }
@@ -255,7 +258,7 @@ describe.skipIf(Redis.missing !== undefined)("Limits in Redis", () => {
     Effect.gen(function*() {
       const { limiter, proxy, redis } = yield* setup
       yield* limiter.charge("key:once", limits)
-      for (let i = 0; i < 3; i++) {
+      for (let i = 0; i < 6; i++) {
         yield* cut(proxy, limiter, Effect.all(Array.from({ length: 5 }, () => limiter.charge("key:once", limits))))
         // The answer to the merge is lost or not: both happen.
         if (i % 2 === 0) proxy.setFault("hanging")
@@ -264,10 +267,29 @@ describe.skipIf(Redis.missing !== undefined)("Limits in Redis", () => {
         yield* counting(limiter, "shared")
       }
       yield* until(Effect.map(limiter.counting, (now) => now === "shared"))
-      assert.strictEqual((yield* limiter.peek("key:once", limits)).windows[0].remaining, 2000 - 16)
+      assert.strictEqual((yield* limiter.peek("key:once", limits)).windows[0].remaining, 2000 - 31)
       const other = yield* limiterAt(redis.port)
-      assert.strictEqual((yield* other.peek("key:once", limits)).windows[0].remaining, 2000 - 16)
+      assert.strictEqual((yield* other.peek("key:once", limits)).windows[0].remaining, 2000 - 31)
     }), 20_000)
+
+  it.live("are added once, also when Redis is told of them again", () =>
+    Effect.gen(function*() {
+      const { redis } = yield* setup
+      const connection = yield* Layer.build(NodeRedis.layer({ url: redis.url }))
+      const merge = Context.get(connection, Redis.Redis).eval(RedisScripts.merge)
+      const resetAt = Date.now() + 60_000
+      const confirmed = { minute: { used: 3, resetAt } }
+      const used = Effect.fnUntraced(function*(number: number, count: number) {
+        const reply = yield* merge("key:again", { state: { minute: { used: count, resetAt } }, confirmed, number })
+        return RedisScripts.read(reply).state.minute?.used
+      })
+      for (let i = 0; i < 100; i++) {
+        const number = yield* RedisScripts.mergeNumber
+        const before = 3 + 4 * i
+        assert.strictEqual(yield* used(number, 7), before + 4)
+        assert.strictEqual(yield* used(number, 7), before + 4)
+      }
+    }))
 
   it.live("hold nothing against a key whose ban was lifted without Redis", () =>
     Effect.gen(function*() {
