@@ -1,0 +1,108 @@
+/** Who is measured: the service, services that others would write, and the floor below all of them; each a process. */
+import { Data, Effect } from "effect"
+import { type ChildProcess, spawn } from "node:child_process"
+import { readFileSync } from "node:fs"
+import { createServer } from "node:net"
+import { fileURLToPath } from "node:url"
+
+const programs = {
+  "Petstore": "../src/main.ts",
+  "Fastify + pg": "contenders/fastify-pg.ts",
+  "Fastify + postgres.js": "contenders/fastify-postgresjs.ts",
+  "Express + pg": "contenders/express-pg.ts",
+  "Hono + postgres.js": "contenders/hono-postgresjs.ts",
+  "floor (node:http)": "contenders/floor.ts"
+}
+export type Name = keyof typeof programs
+
+export const peers = ["Fastify + pg", "Fastify + postgres.js", "Express + pg", "Hono + postgres.js"] as const
+
+export interface Contender {
+  readonly name: Name
+  readonly address: string
+  readonly port: number
+  readonly pid: number
+  /** From its start to its first 200. */
+  readonly startedIn: number
+}
+
+export class NotStarted extends Data.TaggedError("NotStarted")<{ readonly name: string; readonly output: string }> {}
+
+export const freePort = Effect.promise(() =>
+  new Promise<number>((resolve) => {
+    const server = createServer()
+    server.listen(0, "127.0.0.1", () => {
+      const address = server.address()
+      server.close(() => resolve(typeof address === "object" && address !== null ? address.port : 0))
+    })
+  })
+)
+
+/** Starts one until it answers 200 to `key`, or to the key that it shows; ends it when the scope closes. */
+export const start = Effect.fnUntraced(function*(
+  name: Name,
+  { env, key: knownKey }: { readonly env: Readonly<Record<string, string>>; readonly key?: string }
+) {
+  const port = yield* freePort
+  const address = `http://127.0.0.1:${port}`
+  let output = ""
+  const startedAt = performance.now()
+  const child = yield* Effect.acquireRelease(
+    Effect.sync((): ChildProcess =>
+      spawn(process.execPath, [fileURLToPath(new URL(programs[name], import.meta.url))], {
+        env: {
+          PATH: process.env.PATH,
+          NODE_ENV: "production",
+          HOST: "127.0.0.1",
+          PORT: String(port),
+          MANAGEMENT_PORT: "0",
+          LOG_LEVEL: "warn",
+          ...env
+        },
+        stdio: ["ignore", "pipe", "pipe"]
+      })
+    ),
+    (process) =>
+      Effect.promise(() =>
+        new Promise<void>((resolve) => {
+          if (process.exitCode !== null) return resolve()
+          process.on("close", () => resolve())
+          process.kill(name === "Petstore" ? "SIGTERM" : "SIGKILL")
+        })
+      )
+  )
+  for (const stream of [child.stdout, child.stderr]) {
+    stream?.on("data", (chunk: Buffer) => {
+      output += chunk.toString()
+    })
+  }
+  while (child.exitCode === null && performance.now() - startedAt < 30_000) {
+    const key = knownKey ?? /psk_\w+/.exec(output)?.[0]
+    const status = yield* Effect.promise(() =>
+      fetch(`${address}/v1/pets`, { headers: { authorization: `Bearer ${key}` } }).then(
+        (response) => response.status,
+        () => 0
+      )
+    )
+    if (key !== undefined && status === 200) {
+      const contender: Contender = {
+        name,
+        address,
+        port,
+        pid: child.pid ?? 0,
+        startedIn: performance.now() - startedAt
+      }
+      return { ...contender, key }
+    }
+    yield* Effect.sleep("5 millis")
+  }
+  return yield* new NotStarted({ name, output })
+})
+
+/** What the process has of the machine: seconds of CPU so far, and megabytes resident. */
+export const usage = ({ pid }: Contender): { readonly cpu: number; readonly megabytes: number } => {
+  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").replace(/^.*\) /, "").split(" ")
+  const ticks = Number(fields[11]) + Number(fields[12])
+  const resident = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]
+  return { cpu: ticks / 100, megabytes: Number(resident) / 1024 }
+}

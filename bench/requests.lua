@@ -1,0 +1,32 @@
+-- For wrk: sends the requests of a file in turn, each a line of method, path and, for some, body; prints the outcome as JSON.
+-- wrk -s requests.lua http://… -- FILE KEY
+
+local requests, nth = {}, 0
+
+function init(args)
+  for line in io.lines(args[1]) do
+    local method, path, body = line:match("^(%u+) (%S+) ?(.*)$")
+    requests[#requests + 1] = { method, path, body ~= "" and body or nil }
+  end
+  wrk.headers["Authorization"] = "Bearer " .. args[2]
+  wrk.headers["Content-Type"] = "application/json"
+  nth = wrk.thread and tonumber(tostring(wrk.thread):match("0x(%x+)"), 16) % #requests or 0
+end
+
+function request()
+  nth = nth % #requests + 1
+  local request = requests[nth]
+  return wrk.format(request[1], request[2], nil, request[3])
+end
+
+function done(summary, latency)
+  local errors = summary.errors
+  io.write(string.format(
+    '\n{"requestsPerSecond":%f,"p50":%f,"p99":%f,"requests":%d,"failed":%d}\n',
+    summary.requests / summary.duration * 1e6,
+    latency:percentile(50) / 1000,
+    latency:percentile(99) / 1000,
+    summary.requests,
+    errors.connect + errors.read + errors.write + errors.status + errors.timeout
+  ))
+end

@@ -1,0 +1,47 @@
+/** Load by wrk, which takes so little of the machine that the service is what is measured. */
+import { Data, Effect, Schema } from "effect"
+import { execFile } from "node:child_process"
+import { fileURLToPath } from "node:url"
+import { promisify } from "node:util"
+
+const script = fileURLToPath(new URL("requests.lua", import.meta.url))
+
+/** Latencies in milliseconds; `failed` counts errors and answers other than 2xx and 3xx. */
+const Measured = Schema.fromJsonString(Schema.Struct({
+  requestsPerSecond: Schema.Finite,
+  p50: Schema.Finite,
+  p99: Schema.Finite,
+  requests: Schema.Finite,
+  failed: Schema.Finite
+}))
+export type Measured = typeof Measured.Type
+
+export class WrkFailed extends Data.TaggedError("WrkFailed")<{ readonly cause: unknown }> {
+  override readonly message = "wrk failed; it is in Debian's package wrk."
+}
+
+/** Sends the requests in `file` in turn (see requests.lua), over connections that each wait for their answers. */
+export const load = (options: {
+  readonly address: string
+  readonly key: string
+  readonly file: string
+  readonly connections: number
+  readonly seconds: number
+}): Effect.Effect<Measured, WrkFailed | Schema.SchemaError> =>
+  Effect.tryPromise({
+    try: () =>
+      promisify(execFile)("wrk", [
+        "-t1",
+        `-c${options.connections}`,
+        `-d${options.seconds}s`,
+        "--timeout=10s",
+        `-s${script}`,
+        options.address,
+        "--",
+        options.file,
+        options.key
+      ]),
+    catch: (cause) => new WrkFailed({ cause })
+  }).pipe(
+    Effect.flatMap(({ stdout }) => Schema.decodeEffect(Measured)(stdout.trim().split("\n").at(-1) ?? ""))
+  )
