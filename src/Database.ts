@@ -8,6 +8,7 @@ import pets from "./migrations/0001_pets.ts"
 import apiKeys from "./migrations/0002_api_keys.ts"
 import rateLimits from "./migrations/0003_rate_limits.ts"
 import idempotencyKeys from "./migrations/0004_idempotency_keys.ts"
+import petsChanges from "./migrations/0005_pets_changes.ts"
 
 /** Brings the schema up to date. Processes that start together wait for the first (a table lock). */
 export const migrate = Layer.effectDiscard(
@@ -16,7 +17,8 @@ export const migrate = Layer.effectDiscard(
       "0001_pets": pets,
       "0002_api_keys": apiKeys,
       "0003_rate_limits": rateLimits,
-      "0004_idempotency_keys": idempotencyKeys
+      "0004_idempotency_keys": idempotencyKeys,
+      "0005_pets_changes": petsChanges
     }),
     table: "petstore_migrations"
   })

@@ -112,6 +112,7 @@ for (const database of databases.filter(({ name }) => name === "PostgreSQL")) {
           /** Lets one more poll begin, and waits for the database's answer to it, which comes in real time. */
           const nextPoll = Effect.gen(function*() {
             const { polls } = seen
+            yield* cache.get(hashOf(1))
             yield* TestClock.adjust("250 millis")
             yield* until(() => seen.polls > polls)
           })

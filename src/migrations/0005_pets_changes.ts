@@ -1,0 +1,23 @@
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+
+/** Tells every process, within a second, that an operator changed or removed animals: the service itself never does. */
+export default Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql`
+    CREATE TABLE pets_changes (
+      -- One row a transaction: no operator waits for another.
+      transaction xid8 PRIMARY KEY DEFAULT pg_current_xact_id(),
+      -- Every process has seen it by then.
+      ends_at timestamptz NOT NULL DEFAULT now() + interval '1 hour'
+    )`
+  yield* sql`
+    CREATE FUNCTION pets_changed() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+      INSERT INTO pets_changes DEFAULT VALUES ON CONFLICT DO NOTHING;
+      RETURN NULL;
+    END $$`
+  yield* sql`
+    CREATE TRIGGER pets_changed AFTER UPDATE OR DELETE OR TRUNCATE ON pets
+    FOR EACH STATEMENT EXECUTE FUNCTION pets_changed()`
+})

@@ -1,0 +1,148 @@
+/**
+ * Animals on PostgreSQL. Of requests that come together each kind is one statement: at any load there are few of them under
+ * way, and one commit serves many additions.
+ */
+import { Clock, Duration, Effect, Option } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import type { IdempotencyKeyReused } from "../api/Errors.ts"
+import type { NewPet, Pet, PetStatus } from "../api/Pets.ts"
+import * as Batch from "../Batch.ts"
+import * as Expiry from "../Expiry.ts"
+import type { PetRepository, Selection } from "../PetRepository.ts"
+import { fingerprint, type Idempotency, rememberedFor, reused } from "./Idempotency.ts"
+import * as PetCache from "./PetCache.ts"
+
+/** Two statements of a kind at once: while the answer to one is read, the database works on the other. */
+const bounds = { concurrency: 2, size: 100 }
+
+export const sqlPets = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  const cache = yield* PetCache.make
+  const columns = sql.literal(`id, name, category_id AS "categoryId", status`)
+
+  const lookUp = yield* Batch.make({
+    ...bounds,
+    run: (ids: ReadonlyArray<bigint>) =>
+      sql<Row>`SELECT ${columns} FROM pets WHERE id = ANY (${`{${ids.join()}}`}::text::bigint[])`.pipe(
+        Effect.map((rows) => new Map(rows.map((row) => [row.id, fromRow(row)]))),
+        cache.remember,
+        Effect.orDie
+      )
+  })
+
+  const find: PetRepository["Service"]["find"] = (id) =>
+    Effect.suspend(() => {
+      const known = cache.get(id)
+      return known === undefined ? Effect.map(lookUp(id), Option.fromUndefinedOr) : Effect.succeedSome(known)
+    })
+
+  /** Pages of `size` animals from each of some ids on. */
+  const pages = (size: string, status: string, starts: ReadonlyArray<string>) => {
+    // Bounds of both columns, and no `status = …`: nothing but the index of both gives that order, however rare a status is.
+    const [condition, order] = status === ""
+      ? [sql`id >= start`, sql.literal("id")]
+      : [sql`(status, id) >= (${status}, start) AND (status, id) <= (${status}, ${highest})`, sql.literal("status, id")]
+    // The size is in the statement, so that PostgreSQL knows how little it is to read.
+    return sql<Row & { readonly page: bigint }>`
+      SELECT page, pet.*
+      FROM unnest(${`{${starts.join()}}`}::text::bigint[]) WITH ORDINALITY AS asked (start, page)
+      CROSS JOIN LATERAL (
+        SELECT ${columns} FROM pets WHERE ${condition} ORDER BY ${order} LIMIT ${sql.literal(size)}
+      ) AS pet
+      ORDER BY page, id`
+  }
+
+  const look = yield* Batch.make({
+    ...bounds,
+    run: Effect.fnUntraced(function*(selections: ReadonlyArray<string>) {
+      const found = new Map(selections.map((selection) => [selection, Array<Pet>()]))
+      yield* Effect.forEach(
+        Map.groupBy(selections, (selection) => selection.slice(0, selection.lastIndexOf(" "))),
+        Effect.fnUntraced(function*([kind, asked]) {
+          const [size = "", status = ""] = kind.split(" ")
+          const rows = yield* pages(size, status, asked.map((selection) => selection.slice(kind.length + 1)))
+          for (const { page, ...row } of rows) found.get(asked[Number(page) - 1] ?? "")?.push(fromRow(row))
+        }),
+        { concurrency: "unbounded", discard: true }
+      )
+      return found
+    }, Effect.orDie)
+  })
+
+  const list = Effect.fnUntraced(function*({ after = lowest - 1n, limit, status }: Selection) {
+    return after === highest ? [] : (yield* look(`${limit} ${status ?? ""} ${after + 1n}`)) ?? []
+  })
+
+  const add = yield* Batch.make({
+    ...bounds,
+    run: Effect.fnUntraced(function*(pets: ReadonlyArray<NewPet>) {
+      const values = JSON.stringify(pets.map(({ categoryId, name, status }) => [name, String(categoryId), status]))
+      // The ids are given out beforehand: what an INSERT returns has no order.
+      const rows = yield* sql<{ readonly id: bigint }>`
+        WITH added AS MATERIALIZED (
+          SELECT nextval(pg_get_serial_sequence('pets', 'id')) AS id, pet, nth
+          FROM jsonb_array_elements(${values}::text::jsonb) WITH ORDINALITY AS asked (pet, nth)
+        ), inserted AS (
+          INSERT INTO pets (id, name, category_id, status) SELECT id, pet->>0, (pet->>1)::bigint, pet->>2 FROM added
+        )
+        SELECT id FROM added ORDER BY nth`
+      return new Map(pets.map((pet, nth) => [pet, rows[nth]?.id]))
+    }, Effect.orDie)
+  })
+
+  const create = Effect.fnUntraced(function*(pet: NewPet, idempotency?: Idempotency) {
+    const id = yield* idempotency === undefined ? add(pet) : addOnce(pet, idempotency)
+    return id === undefined ? yield* Effect.die("INSERT returned no id") : { id, ...pet }
+  })
+
+  /** The id that the animal got, now or when it was first asked for. */
+  const addOnce = Effect.fnUntraced(
+    function*(
+      pet: NewPet,
+      { key, owner }: Idempotency
+    ): Effect.fn.Return<bigint, IdempotencyKeyReused | SqlError.SqlError> {
+      const now = yield* Clock.currentTimeMillis
+      const request = fingerprint(pet)
+      const expires = new Date(now + Duration.toMillis(rememberedFor))
+      // One statement, so that the animal and its name are there together or not at all. Of those that come at the
+      // same time one claims the name; the others wait for it, find that it is taken, and claim nothing.
+      const [created] = yield* sql<{ readonly id: bigint }>`
+        WITH claimed AS (
+          INSERT INTO idempotency_keys AS known (owner, key, request, pet_id, expires_at)
+          VALUES (${owner}, ${key}, ${request}, nextval(pg_get_serial_sequence('pets', 'id')), ${expires})
+          ON CONFLICT (owner, key) DO UPDATE
+            SET request = excluded.request, pet_id = excluded.pet_id, expires_at = excluded.expires_at
+            WHERE known.expires_at <= ${new Date(now)}
+          RETURNING pet_id
+        )
+        INSERT INTO pets (id, name, category_id, status)
+        SELECT pet_id, ${pet.name}, ${pet.categoryId}::bigint, ${pet.status ?? null}::text FROM claimed
+        RETURNING id`
+      if (created !== undefined) return created.id
+      const [known] = yield* sql<{ readonly id: bigint; readonly same: boolean }>`
+        SELECT pet_id AS id, request = ${request} AS same
+        FROM idempotency_keys WHERE owner = ${owner} AND key = ${key}`
+      // Expired and removed in this moment.
+      if (known === undefined) return yield* addOnce(pet, { key, owner })
+      return known.same ? known.id : yield* reused
+    },
+    Effect.catchTag("SqlError", Effect.die)
+  )
+
+  yield* Expiry.sweep({
+    table: "idempotency_keys",
+    column: "expires_at",
+    warning: "Expired idempotency keys cannot be removed"
+  })
+
+  return { list, create, find }
+})
+
+const lowest = -(2n ** 63n)
+const highest = 2n ** 63n - 1n
+
+type Row = Omit<Pet, "status"> & { readonly status: PetStatus | null }
+
+/** A status that was not given is absent, not null (DESIGN: absent stays absent). */
+const fromRow = ({ id, name, categoryId, status }: Row): Pet =>
+  status === null ? { id, name, categoryId } : { id, name, categoryId, status }
