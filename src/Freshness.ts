@@ -21,7 +21,7 @@ export const make = Effect.fnUntraced(function*<E>(poll: Effect.Effect<void, E>,
   const clock = yield* Clock.Clock
   const scope = yield* Scope.Scope
   const lifetime = Duration.toNanosUnsafe(confirmedFor)
-  const asked = yield* Latch.make()
+  const asked = yield* Latch.make(true)
   // Of the monotonic clock: a step of the wall clock makes nothing count for longer.
   let confirmedAt: bigint | undefined
 

@@ -5,7 +5,7 @@
  */
 import { Effect } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { createHash } from "node:crypto"
+import * as Crypto from "node:crypto"
 import { crc32 } from "node:zlib"
 
 const prefix = "psk_"
@@ -43,4 +43,4 @@ export const isWellFormed = (text: string): boolean => {
 }
 
 /** What is kept of a secret: its SHA-256, in hexadecimal. */
-export const hash = (secret: string): string => createHash("sha256").update(secret).digest("hex")
+export const hash = (secret: string): string => Crypto.hash("sha256", secret)

@@ -2,7 +2,7 @@
  * The edge: what every answer on the API port has, whatever produced it. The Error body where it is no success, the
  * rate-limit headers, a request id, and one line in the log.
  */
-import { Clock, Effect, Metric, Option } from "effect"
+import { Clock, Effect, Option } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { IncomingMessage } from "node:http"
@@ -17,12 +17,8 @@ import * as Cors from "./Cors.ts"
 import { CurrentExchange, Exchange } from "./Exchange.ts"
 import * as Failure from "./Failure.ts"
 import * as RateLimit from "./RateLimit.ts"
-
-/** Requests by method, route and status, and the seconds that they took (OpenTelemetry: http.server.request.duration). */
-const durations = Metric.histogram("http_server_request_duration_seconds", {
-  description: "Duration of requests on the API port.",
-  boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
-})
+import { clientClosedRequest, report } from "./Report.ts"
+import * as ShortWay from "./ShortWay.ts"
 
 const answering = Failure.answering(PetstoreApi, ["/openapi.json", "/docs", "/favicon.ico"])
 
@@ -41,12 +37,19 @@ const pageHeaders = {
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-/** The caller's `X-Request-Id`, if it is short and plain, else one of ours. */
-export const requestIds = Effect.map(
-  SecureRandom.SecureRandom,
-  (random) => (sent: string | undefined): Effect.Effect<string> =>
-    sent !== undefined && /^[\w.:-]{1,64}$/.test(sent) ? Effect.succeed(sent) : random.uuidV7()
-)
+/**
+ * The caller's `X-Request-Id`, if it is short and plain, else one of ours: a UUID that is random for this process, and
+ * counts on for each request, which takes no randomness of its own.
+ */
+export const requestIds = Effect.gen(function*() {
+  const random = yield* SecureRandom.SecureRandom
+  const ofProcess = (yield* random.uuidV7()).slice(0, -12)
+  let count = 0
+  return (sent: unknown): string =>
+    typeof sent === "string" && /^[\w.:-]{1,64}$/.test(sent)
+      ? sent
+      : ofProcess + (++count).toString(16).padStart(12, "0")
+})
 
 /** Charges who sent a request without a valid key: by its peer and its `X-Forwarded-For`. Also the brake on guessing keys. */
 export const charging = Effect.gen(function*() {
@@ -74,17 +77,17 @@ export const layer = HttpRouter.middleware(
     const charge = yield* charging
     const requestIdOf = yield* requestIds
     const cors = yield* Cors.make
+    const shortWay = yield* ShortWay.make
 
     return Effect.fnUntraced(function*(httpEffect) {
       const request = yield* HttpServerRequest.HttpServerRequest
-      const startedAt = yield* Clock.monotonicTimeNanos
-      const requestId = yield* requestIdOf(request.headers["x-request-id"])
-      const exchange = new Exchange(requestId)
+      const sent = request.source instanceof IncomingMessage ? request.source.headers : request.headers
+      const exchange = new Exchange(requestIdOf(sent["x-request-id"]), yield* Clock.monotonicTimeNanos)
 
-      let response = yield* answering(refusal(request) ?? httpEffect).pipe(
+      let response = yield* answering(refusal(request) ?? shortWay(request, exchange, httpEffect)).pipe(
         Effect.provideService(CurrentExchange, exchange),
-        Effect.annotateLogs({ requestId }),
-        Effect.onInterrupt(() => report(request, exchange, clientClosedRequest, startedAt))
+        Effect.annotateLogs({ requestId: exchange.requestId }),
+        Effect.onInterrupt(() => report(request.method, exchange, clientClosedRequest))
       )
 
       let decision = exchange.decision
@@ -93,16 +96,14 @@ export const layer = HttpRouter.middleware(
         decision = yield* charge(peer, request.headers["x-forwarded-for"], response.status)
         if (!decision.admitted) response = Failure.answer(RateLimit.exceeded(decision))
       }
-      response = HttpServerResponse.setHeaders(response, {
-        ...headers(requestId, decision),
-        ...response.headers["content-type"]?.startsWith("text/html") && pageHeaders,
-        ...getPetPath.test(Failure.pathOf(request.url)) && getPetHeaders,
-        ...cors(request, response),
-        // What is not read of a request is in the way of the next.
-        ...isUnread(request) && { connection: "close" }
-      })
-      yield* report(request, exchange, response.status, startedAt)
-      return response
+      const shown = headers(exchange.requestId, decision)
+      if (response.headers["content-type"]?.startsWith("text/html") === true) Object.assign(shown, pageHeaders)
+      if (getPetPath.test(Failure.pathOf(request.url))) Object.assign(shown, getPetHeaders)
+      Object.assign(shown, cors(request, response))
+      // What is not read of a request is in the way of the next.
+      if (isUnread(request)) shown.connection = "close"
+      yield* report(request.method, exchange, response.status)
+      return HttpServerResponse.setHeaders(response, shown)
     })
   }),
   { global: true }
@@ -118,13 +119,15 @@ const badExpectation = Effect.succeed(
 /** What Node would answer by itself, were it not told to leave it to us: its own answers would carry nothing. */
 const refusal = (request: HttpServerRequest.HttpServerRequest) => {
   if (!hasOneHost(request)) return badHost
-  const { expect = "100-continue" } = request.headers
+  const { expect = "100-continue" } = request.source instanceof IncomingMessage
+    ? request.source.headers
+    : request.headers
   return expect.toLowerCase() === "100-continue" ? undefined : badExpectation
 }
 
-const isUnread = ({ headers: sent, source }: HttpServerRequest.HttpServerRequest): boolean =>
-  (sent["content-length"] !== undefined || sent["transfer-encoding"] !== undefined) &&
-  source instanceof IncomingMessage && !source.complete
+const isUnread = ({ source }: HttpServerRequest.HttpServerRequest): boolean =>
+  source instanceof IncomingMessage && !source.complete &&
+  (source.headers["content-length"] !== undefined || source.headers["transfer-encoding"] !== undefined)
 
 const host = /^(?:\[[0-9a-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d*)?$/i
 
@@ -133,25 +136,9 @@ const hasOneHost = ({ source }: HttpServerRequest.HttpServerRequest): boolean =>
   if (!(source instanceof IncomingMessage)) return true
   const { headers: { host: given }, httpVersion, rawHeaders } = source
   if (given === undefined) return httpVersion === "1.0"
-  return host.test(given) && rawHeaders.filter((name, index) => index % 2 === 0 && isHost(name)).length === 1
+  let hosts = 0
+  for (let i = 0; i < rawHeaders.length; i += 2) if (isHost(rawHeaders[i])) hosts++
+  return hosts === 1 && host.test(given)
 }
 
-const isHost = (name: string): boolean => name.length === 4 && name.toLowerCase() === "host"
-
-/** What the log says of a request whose caller went away before the answer (nginx's code for it). */
-const clientClosedRequest = 499
-
-const report = Effect.fnUntraced(function*(
-  request: HttpServerRequest.HttpServerRequest,
-  { keyId = "none", requestId, route = "none" }: Exchange,
-  status: number,
-  startedAt: bigint
-) {
-  const durationMs = Number((yield* Clock.monotonicTimeNanos) - startedAt) / 1e6
-  const { method } = request
-  yield* Metric.update(
-    Metric.withAttributes(durations, { method, route, status: String(status) }),
-    durationMs / 1000
-  )
-  yield* Effect.annotateLogs(Effect.logInfo("request"), { method, route, status, durationMs, keyId, requestId })
-})
+const isHost = (name = ""): boolean => name.length === 4 && name.toLowerCase() === "host"

@@ -7,6 +7,8 @@ import type { Decision } from "../rate-limit/Rule.ts"
 
 export class Exchange {
   readonly requestId: string
+  /** When the request came, by the monotonic clock: nanoseconds. */
+  readonly startedAt: bigint
   /** The path of the endpoint as the contract writes it, once it is known. */
   route: string | undefined = undefined
   /** The id of the caller's API key, once it is verified. */
@@ -14,12 +16,13 @@ export class Exchange {
   /** What the rate limiter decided, once the request is charged to somebody. */
   decision: Decision | undefined = undefined
 
-  constructor(requestId: string) {
+  constructor(requestId: string, startedAt: bigint) {
     this.requestId = requestId
+    this.startedAt = startedAt
   }
 }
 
 /** The edge sets it for each request. */
 export const CurrentExchange = Context.Reference<Exchange>("petstore/http/Exchange", {
-  defaultValue: () => new Exchange("none")
+  defaultValue: () => new Exchange("none", 0n)
 })

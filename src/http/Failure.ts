@@ -50,26 +50,33 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
     }
   }
 
-  return Effect.fnUntraced(function*<E, R>(httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>) {
-    const request = yield* HttpServerRequest.HttpServerRequest
-    const limited = Effect.provideService(httpEffect, HttpIncomingMessage.MaxBodySize, maxBodySize)
-    const response = yield* Effect.catchCause(limited, (cause) => {
-      if (Cause.hasInterruptsOnly(cause)) return Effect.failCause(cause)
-      const failed = toAnswer(Cause.squash(cause), request)
-      return failed.status < 500
-        ? Effect.succeed(failed)
-        : Effect.as(Effect.logError("The request failed", cause), failed)
-    })
-    switch (response.status) {
-      case 401:
-        return HttpServerResponse.setHeader(response, "www-authenticate", "Bearer")
-      case 415:
-        // HttpApi answers a body of another type by itself, in plain text.
-        return answer(new Errors.UnsupportedMediaType({ message: "Send the body as application/json." }))
-      default:
-        return response
-    }
-  })
+  return <E, R>(httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>) =>
+    httpEffect.pipe(
+      Effect.catchCause((cause) =>
+        Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
+          if (Cause.hasInterruptsOnly(cause)) return Effect.failCause(cause)
+          const failed = toAnswer(Cause.squash(cause), request)
+          return failed.status < 500
+            ? Effect.succeed(failed)
+            : Effect.as(Effect.logError("The request failed", cause), failed)
+        })
+      ),
+      Effect.map(complete),
+      Effect.provideService(HttpIncomingMessage.MaxBodySize, maxBodySize)
+    )
+}
+
+/** What HTTP asks of an answer of this status, and what HttpApi answers by itself. */
+const complete = (response: HttpServerResponse.HttpServerResponse): HttpServerResponse.HttpServerResponse => {
+  switch (response.status) {
+    case 401:
+      return HttpServerResponse.setHeader(response, "www-authenticate", "Bearer")
+    case 415:
+      // A body of another type, in plain text.
+      return answer(new Errors.UnsupportedMediaType({ message: "Send the body as application/json." }))
+    default:
+      return response
+  }
 }
 
 /** The largest body that is read. */

@@ -8,6 +8,7 @@ import type { Caller } from "../rate-limit/Callers.ts"
 import { type Decision, tightest, type Window } from "../rate-limit/Rule.ts"
 import { RateLimiter } from "../RateLimiter.ts"
 import { CurrentExchange } from "./Exchange.ts"
+import { byAttributes } from "./Metrics.ts"
 
 export const layer = Layer.effect(
   RateLimit,
@@ -16,27 +17,40 @@ export const layer = Layer.effect(
     return RateLimit.of(Effect.fnUntraced(function*(httpEffect) {
       const exchange = yield* CurrentExchange
       const key = yield* CurrentKey
-      const decision = yield* charge(limiter, `key:${key.id}`, key.plan, key.limits)
+      const decision = yield* chargeKey(limiter, key)
       exchange.decision = decision
-      if (decision.banned) return yield* banned(decision)
-      return decision.admitted ? yield* httpEffect : yield* exceeded(decision)
+      return decision.admitted ? yield* httpEffect : yield* refusal(decision)
     }))
   })
 )
 
-const decisions = Metric.counter("rate_limit_decisions_total", {
-  description: "Requests by the plan that they were charged to, and what was decided of them.",
-  incremental: true
-})
-const bans = Metric.counter("rate_limit_bans_total", { description: "Bans by plan.", incremental: true })
+const decisions = byAttributes(
+  Metric.counter("rate_limit_decisions_total", {
+    description: "Requests by the plan that they were charged to, and what was decided of them.",
+    incremental: true
+  }),
+  (outcome: string, plan: string) => ({ outcome, plan })
+)
+const bans = byAttributes(
+  Metric.counter("rate_limit_bans_total", { description: "Bans by plan.", incremental: true }),
+  (plan: string) => ({ plan })
+)
 
 /** Charges a request to a key of `plan`, or to an address (`none`), and counts what was decided. */
 export const charge = (limiter: RateLimiter["Service"], caller: Caller, plan: Plan | "none", limits: Limits) =>
   Effect.tap(limiter.charge(caller, limits), ({ admitted, banBegan, banned }) => {
     const outcome = admitted ? "admitted" : banned ? "banned" : "refused"
-    const counted = Metric.update(Metric.withAttributes(decisions, { outcome, plan }), 1)
-    return banBegan ? Effect.andThen(counted, Metric.update(Metric.withAttributes(bans, { plan }), 1)) : counted
+    const counted = Metric.update(decisions(outcome, plan), 1)
+    return banBegan ? Effect.andThen(counted, Metric.update(bans(plan), 1)) : counted
   })
+
+/** Charges a request to a key. */
+export const chargeKey = (limiter: RateLimiter["Service"], { id, limits, plan }: CurrentKey["Service"]) =>
+  charge(limiter, `key:${id}`, plan, limits)
+
+/** The 429 of a key that was refused a request. */
+export const refusal = (decision: Decision): ApiKeyBanned | RateLimitExceeded =>
+  decision.banned ? banned(decision) : exceeded(decision)
 
 /** The 429 that a refused request is answered with. */
 export const exceeded = (decision: Decision): RateLimitExceeded => {
@@ -57,19 +71,21 @@ const retryAfter = (decision: Decision): number => Math.max(1, secondsUntilReset
 const secondsUntilReset = (window: Window, { decidedAt }: Decision): number =>
   Math.ceil((window.resetAt - decidedAt) / 1000)
 
+const policy = ({ limit, name, seconds }: Window): string => `"${name}";q=${limit};w=${seconds}`
+
+const left = (window: Window, decision: Decision): string =>
+  `"${window.name}";r=${window.remaining};t=${secondsUntilReset(window, decision)}`
+
 /** `X-RateLimit-*` of one window, and the IETF fields of both (draft-ietf-httpapi-ratelimit-headers). */
 export const headers = (decision: Decision): Record<string, string> => {
   const window = tightest(decision)
+  const [minute, day] = decision.windows
   const shown: Record<string, string> = {
     "x-ratelimit-limit": String(window.limit),
     "x-ratelimit-remaining": String(window.remaining),
     "x-ratelimit-reset": String(Math.ceil(window.resetAt / 1000)),
-    "ratelimit-policy": decision.windows.map(({ limit, name, seconds }) => `"${name}";q=${limit};w=${seconds}`).join(
-      ", "
-    ),
-    "ratelimit": decision.windows
-      .map((each) => `"${each.name}";r=${each.remaining};t=${secondsUntilReset(each, decision)}`)
-      .join(", ")
+    "ratelimit-policy": `${policy(minute)}, ${policy(day)}`,
+    "ratelimit": `${left(minute, decision)}, ${left(day, decision)}`
   }
   if (!decision.admitted) shown["retry-after"] = String(retryAfter(decision))
   return shown

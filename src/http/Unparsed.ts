@@ -19,7 +19,7 @@ export const attach = Effect.fnUntraced(function*(server: Server) {
   /** Writes the answer as the last thing on the socket. */
   const refuse = Effect.fnUntraced(function*(socket: Duplex, refusal: Errors.ApiError, request?: IncomingMessage) {
     const header = (name: string) => request?.headers[name]?.toString()
-    const requestId = yield* requestIdOf(header("x-request-id"))
+    const requestId = requestIdOf(header("x-request-id"))
     const peer = socket instanceof Socket ? socket.remoteAddress ?? "" : ""
     const decision = yield* charge(peer, header("x-forwarded-for"), refusal.status)
     const { code, message, status } = decision.admitted ? refusal : RateLimit.exceeded(decision)

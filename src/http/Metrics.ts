@@ -1,0 +1,19 @@
+/** Metrics with attributes, made once for each set of values: to name a series anew for each request costs more than it. */
+import { Metric } from "effect"
+
+/** The series of `metric` for some values; there are to be few of them. */
+export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>(
+  metric: Metric.Metric<Input, State>,
+  attributes: (...values: Values) => Metric.Metric.AttributeSet
+) => {
+  const series = new Map<string, Metric.Metric<Input, State>>()
+  return (...values: Values): Metric.Metric<Input, State> => {
+    const name = values.join(" ")
+    let known = series.get(name)
+    if (known === undefined) {
+      known = Metric.withAttributes(metric, attributes(...values))
+      series.set(name, known)
+    }
+    return known
+  }
+}

@@ -1,0 +1,28 @@
+/** What metrics and log say of a request that was answered, or whose caller went away. */
+import { Clock, Effect, LogLevel, Metric } from "effect"
+import type { Exchange } from "./Exchange.ts"
+import { byAttributes } from "./Metrics.ts"
+
+/** Requests by method, route and status, and the seconds that they took (OpenTelemetry: http.server.request.duration). */
+const durations = byAttributes(
+  Metric.histogram("http_server_request_duration_seconds", {
+    description: "Duration of requests on the API port.",
+    boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
+  }),
+  (method: string, route: string, status: string) => ({ method, route, status })
+)
+
+/** What the log says of a request whose caller went away before the answer (nginx's code for it). */
+export const clientClosedRequest = 499
+
+export const report = Effect.fnUntraced(function*(
+  method: string,
+  { keyId = "none", requestId, route = "none", startedAt }: Exchange,
+  status: number
+) {
+  const durationMs = Number((yield* Clock.monotonicTimeNanos) - startedAt) / 1e6
+  yield* Metric.update(durations(method, route, String(status)), durationMs / 1000)
+  if (yield* LogLevel.isEnabled("Info")) {
+    yield* Effect.annotateLogs(Effect.logInfo("request"), { method, route, status, durationMs, keyId, requestId })
+  }
+})
