@@ -21,7 +21,7 @@ export const make = Effect.fnUntraced(function*<E>(poll: Effect.Effect<void, E>,
   const clock = yield* Clock.Clock
   const scope = yield* Scope.Scope
   const lifetime = Duration.toNanosUnsafe(confirmedFor)
-  const asked = yield* Latch.make(true)
+  const asked = yield* Latch.make()
   // Of the monotonic clock: a step of the wall clock makes nothing count for longer.
   let confirmedAt: bigint | undefined
 
@@ -34,10 +34,10 @@ export const make = Effect.fnUntraced(function*<E>(poll: Effect.Effect<void, E>,
     Effect.catchCause((cause) => Effect.logWarning(warning, cause))
   )
   const confirmWhenAsked = Effect.gen(function*() {
-    yield* asked.await
-    yield* Effect.sleep(interval)
-    asked.closeUnsafe()
     yield* Effect.forkIn(confirm, scope)
+    asked.closeUnsafe()
+    yield* Effect.sleep(interval)
+    yield* asked.await
   })
   yield* confirm
   yield* Effect.forkScoped(Effect.forever(confirmWhenAsked))

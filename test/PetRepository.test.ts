@@ -178,3 +178,47 @@ for (const database of databases) {
     })
   })
 }
+
+for (const database of databases) {
+  describe.skipIf(database.skip)(`What PetRepository remembers, on ${database.name}`, () => {
+    layer(PetRepository.layer.pipe(Layer.provideMerge(database.layer), Layer.orDie))((it) => {
+      it.effect("is asked of the database once, and no more than a second old when an operator changes animals", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const pets = yield* PetRepository
+          const changed = yield* pets.create({ name: "before", categoryId: 1n })
+          const removed = yield* pets.create({ name: "removed", categoryId: 1n })
+          /** Two polls, each in real time. */
+          const aSecond = Effect.gen(function*() {
+            for (let i = 0; i < 4; i++) {
+              yield* pets.find(changed.id)
+              yield* TestClock.adjust("250 millis")
+              yield* Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 50)))
+            }
+          })
+          const names = Effect.map(
+            Effect.all([pets.find(changed.id), pets.find(removed.id)]),
+            (found) => found.map(Option.map(({ name }) => name)).map(Option.getOrNull)
+          )
+          yield* aSecond
+          assert.deepStrictEqual(yield* names, ["before", "removed"])
+
+          // Unseen by the triggers, and so by the service.
+          yield* sql`ALTER TABLE pets DISABLE TRIGGER pets_changed`
+          yield* sql`UPDATE pets SET name = 'unseen' WHERE id = ${changed.id}`
+          yield* sql`ALTER TABLE pets ENABLE TRIGGER pets_changed`
+          assert.deepStrictEqual(yield* names, ["before", "removed"])
+
+          yield* sql`UPDATE pets SET name = 'after' WHERE id = ${changed.id}`
+          yield* aSecond
+          assert.deepStrictEqual(yield* names, ["after", "removed"])
+          yield* sql`DELETE FROM pets WHERE id = ${removed.id}`
+          yield* aSecond
+          assert.deepStrictEqual(yield* names, ["after", null])
+          yield* sql`TRUNCATE pets`
+          yield* aSecond
+          assert.deepStrictEqual(yield* names, [null, null])
+        }))
+    })
+  })
+}

@@ -1,0 +1,165 @@
+/** The short way answers as the HttpApi does: the same requests over sockets and through the HttpApi alone. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer, Redacted, Schema } from "effect"
+import {
+  HttpClient,
+  HttpClientRequest,
+  HttpRouter,
+  HttpServer,
+  HttpServerRequest,
+  HttpServerResponse
+} from "effect/http"
+import { TestClock } from "effect/testing"
+import fc from "fast-check"
+import { jsonText } from "../../src/api/Int64.ts"
+import { Pet, Pets } from "../../src/api/Pets.ts"
+import { ApiKeys } from "../../src/ApiKeys.ts"
+import { petsText, petText } from "../../src/http/PetText.ts"
+import { routerConfig, routes } from "../../src/http/Server.ts"
+import { RateLimiter } from "../../src/RateLimiter.ts"
+import { memory, Service, service } from "../Harness.ts"
+
+const pet = fc.record({
+  id: fc.bigInt(-(2n ** 63n), 2n ** 63n - 1n),
+  name: fc.string({ unit: "binary" }).filter((name) => name.isWellFormed() && !name.includes("\0")),
+  categoryId: fc.bigInt(-(2n ** 63n), 2n ** 63n - 1n),
+  status: fc.constantFrom("available" as const, "pending" as const, "sold" as const)
+}, { requiredKeys: ["id", "name", "categoryId"] })
+
+describe("The short way", () => {
+  it("writes animals as the contract's schemas do", () => {
+    const one = Schema.encodeSync(jsonText("Pet", Pet))
+    const many = Schema.encodeSync(jsonText("Pets", Pets))
+    fc.assert(
+      fc.property(fc.array(pet, { maxLength: 5 }), (pets) => {
+        for (const each of pets) assert.strictEqual(petText(each), one(each))
+        assert.strictEqual(petsText(pets), many(pets))
+      }),
+      { numRuns: 2_000 }
+    )
+  })
+})
+
+/** The HttpApi as a client sees it that comes over no socket: so that no request is plain. */
+const longWay = Effect.gen(function*() {
+  const answer = yield* HttpRouter.toHttpEffect(routes)
+  const key = yield* Effect.flatMap(ApiKeys, (keys) => keys.issue({ name: "test", plan: "free" }))
+  return {
+    key: Redacted.value(key.key),
+    client: HttpClient.make((request) =>
+      answer.pipe(
+        Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
+        Effect.scoped,
+        Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
+        Effect.orDie
+      )
+    )
+  }
+})
+
+const post = (body: string) => ({ method: "POST", path: "/v1/pets", body } as const)
+const get = (path: string) => ({ method: "GET", path, body: undefined } as const)
+const requests = [
+  post(`{"name":"Rex","categoryId":1}`),
+  post(`{"status":"sold","name":"\\u0141ucja 🐈","categoryId":9223372036854775807,"more":[1]}`),
+  post(` {"name" : "", "categoryId" : 1e3 , "status":"pending"} `),
+  post(`{"name":"x","categoryId":1.5}`),
+  post(`{"name":"x","name":"y","categoryId":1}`),
+  post(`{"name":"\\u0000","categoryId":1}`),
+  post(`\ufeff{"name":"x","categoryId":1}`),
+  post("not JSON"),
+  post(""),
+  ...[
+    "",
+    "?",
+    "?limit=2",
+    "?limit=0",
+    "?limit=1&limit=2",
+    "?limit=002",
+    "?status=sold",
+    "?status=lost",
+    "?cursor=MQ",
+    "?cursor=x",
+    "?limit=1&status=sold",
+    "?status=pending&cursor=MQ&limit=1",
+    "?cursor=MQ&limit=1",
+    "?limit=%32",
+    "?other=1",
+    "?limit",
+    "?="
+  ]
+    .map((query) => get(`/v1/pets${query}`)),
+  ...["1", "001", "-1", "+1", "4", "9223372036854775807", "9223372036854775808", "1?x=1", "%31", "x", ""]
+    .map((id) => get(`/v1/pets/${id}`))
+]
+
+describe("Requests", () => {
+  it.effect(
+    "have the same answers by the short way and by the long one, refusals at the limits included",
+    () =>
+      Effect.gen(function*() {
+        yield* TestClock.setTime(1_763_700_000_000)
+        const short = yield* Effect.gen(function*() {
+          const { call, newKey } = yield* Service
+          const key = yield* newKey
+          return yield* Effect.forEach([...requests, ...requests], ({ body, method, path }) =>
+            Effect.map(
+              call(path, {
+                key,
+                method,
+                ...body !== undefined && { body, headers: { "content-type": "application/json" } }
+              }),
+              ({ headers, status, text }) => ({ path, body, status, text, headers: Object.fromEntries(headers) })
+            ))
+        }).pipe(Effect.provide(Layer.fresh(service(memory))))
+        const long = yield* Effect.gen(function*() {
+          const { client, key } = yield* longWay
+          return yield* Effect.forEach([...requests, ...requests], ({ body, method, path }) =>
+            HttpClientRequest.make(method)(`http://localhost${path}`).pipe(
+              HttpClientRequest.setHeader("authorization", `Bearer ${key}`),
+              body === undefined
+                ? (request) =>
+                  request
+                : HttpClientRequest.bodyText(body, "application/json"),
+              client.execute,
+              Effect.flatMap((response) =>
+                Effect.map(response.text, (text) => ({
+                  path,
+                  body,
+                  status: response.status,
+                  text,
+                  headers: Object.fromEntries(Object.entries(response.headers))
+                }))
+              )
+            ))
+        }).pipe(
+          Effect.provide([
+            Layer.fresh(Layer.mergeAll(memory, RateLimiter.layerMemory)),
+            Layer.succeed(HttpRouter.RouterConfig, routerConfig),
+            HttpServer.layerServices
+          ])
+        )
+        // What differs by itself, or belongs to the connection.
+        const without = new Set([
+          "x-request-id",
+          "date",
+          "connection",
+          "keep-alive",
+          "transfer-encoding",
+          "content-length"
+        ])
+        const comparable = (answers: typeof short) =>
+          answers.map(({ headers, ...answer }) => ({
+            ...answer,
+            headers: Object.fromEntries(
+              Object.entries(headers).filter(([name]) =>
+                !without.has(name)
+              ).toSorted(([a], [b]) => a < b ? -1 : 1)
+            )
+          }))
+        assert.deepStrictEqual(comparable(short), comparable(long))
+        assert.isAbove(short.filter(({ status }) => status === 429).length, 5)
+      }),
+    30_000
+  )
+})
