@@ -10,7 +10,7 @@ import {
   HttpServerResponse
 } from "effect/http"
 import { TestClock } from "effect/testing"
-import fc from "fast-check"
+import * as fc from "fast-check"
 import { jsonText } from "../../src/api/Int64.ts"
 import { Pet, Pets } from "../../src/api/Pets.ts"
 import { ApiKeys } from "../../src/ApiKeys.ts"
