@@ -15,6 +15,9 @@ import * as PetCache from "./PetCache.ts"
 /** Two statements of a kind at once: while the answer to one is read, the database works on the other. */
 const bounds = { concurrency: 2, size: 100 }
 
+/** For who waits on a network that says nothing: a server ends its statements by itself. */
+const patience = Duration.seconds(6)
+
 export const sqlPets = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const cache = yield* PetCache.make
@@ -26,6 +29,7 @@ export const sqlPets = Effect.gen(function*() {
       sql<Row>`SELECT ${columns} FROM pets WHERE id = ANY (${`{${ids.join()}}`}::text::bigint[])`.pipe(
         Effect.map((rows) => new Map(rows.map((row) => [row.id, fromRow(row)]))),
         cache.remember,
+        Effect.timeout(patience),
         Effect.orDie
       )
   })
@@ -54,19 +58,23 @@ export const sqlPets = Effect.gen(function*() {
 
   const look = yield* Batch.make({
     ...bounds,
-    run: Effect.fnUntraced(function*(selections: ReadonlyArray<string>) {
-      const found = new Map(selections.map((selection) => [selection, Array<Pet>()]))
-      yield* Effect.forEach(
-        Map.groupBy(selections, (selection) => selection.slice(0, selection.lastIndexOf(" "))),
-        Effect.fnUntraced(function*([kind, asked]) {
-          const [size = "", status = ""] = kind.split(" ")
-          const rows = yield* pages(size, status, asked.map((selection) => selection.slice(kind.length + 1)))
-          for (const { page, ...row } of rows) found.get(asked[Number(page) - 1] ?? "")?.push(fromRow(row))
-        }),
-        { concurrency: "unbounded", discard: true }
-      )
-      return found
-    }, Effect.orDie)
+    run: Effect.fnUntraced(
+      function*(selections: ReadonlyArray<string>) {
+        const found = new Map(selections.map((selection) => [selection, Array<Pet>()]))
+        yield* Effect.forEach(
+          Map.groupBy(selections, (selection) => selection.slice(0, selection.lastIndexOf(" "))),
+          Effect.fnUntraced(function*([kind, asked]) {
+            const [size = "", status = ""] = kind.split(" ")
+            const rows = yield* pages(size, status, asked.map((selection) => selection.slice(kind.length + 1)))
+            for (const { page, ...row } of rows) found.get(asked[Number(page) - 1] ?? "")?.push(fromRow(row))
+          }),
+          { concurrency: "unbounded", discard: true }
+        )
+        return found
+      },
+      Effect.timeout(patience),
+      Effect.orDie
+    )
   })
 
   const list = Effect.fnUntraced(function*({ after = lowest - 1n, limit, status }: Selection) {
@@ -75,10 +83,11 @@ export const sqlPets = Effect.gen(function*() {
 
   const add = yield* Batch.make({
     ...bounds,
-    run: Effect.fnUntraced(function*(pets: ReadonlyArray<NewPet>) {
-      const values = JSON.stringify(pets.map(({ categoryId, name, status }) => [name, String(categoryId), status]))
-      // The ids are given out beforehand: what an INSERT returns has no order.
-      const rows = yield* sql<{ readonly id: bigint }>`
+    run: Effect.fnUntraced(
+      function*(pets: ReadonlyArray<NewPet>) {
+        const values = JSON.stringify(pets.map(({ categoryId, name, status }) => [name, String(categoryId), status]))
+        // The ids are given out beforehand: what an INSERT returns has no order.
+        const rows = yield* sql<{ readonly id: bigint }>`
         WITH added AS MATERIALIZED (
           SELECT nextval(pg_get_serial_sequence('pets', 'id')) AS id, pet, nth
           FROM jsonb_array_elements(${values}::text::jsonb) WITH ORDINALITY AS asked (pet, nth)
@@ -86,8 +95,11 @@ export const sqlPets = Effect.gen(function*() {
           INSERT INTO pets (id, name, category_id, status) SELECT id, pet->>0, (pet->>1)::bigint, pet->>2 FROM added
         )
         SELECT id FROM added ORDER BY nth`
-      return new Map(pets.map((pet, nth) => [pet, rows[nth]?.id]))
-    }, Effect.orDie)
+        return new Map(pets.map((pet, nth) => [pet, rows[nth]?.id]))
+      },
+      Effect.timeout(patience),
+      Effect.orDie
+    )
   })
 
   const create = Effect.fnUntraced(function*(pet: NewPet, idempotency?: Idempotency) {
