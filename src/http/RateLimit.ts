@@ -17,7 +17,8 @@ export const layer = Layer.effect(
     return RateLimit.of(Effect.fnUntraced(function*(httpEffect) {
       const exchange = yield* CurrentExchange
       const key = yield* CurrentKey
-      const decision = yield* chargeKey(limiter, key)
+      // By the short way it is charged already.
+      const decision = exchange.decision ?? (yield* chargeKey(limiter, key))
       exchange.decision = decision
       return decision.admitted ? yield* httpEffect : yield* refusal(decision)
     }))

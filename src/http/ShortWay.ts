@@ -7,7 +7,6 @@ import { Clock, Effect, Exit, Redacted, Schema } from "effect"
 import { type HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { isUtf8 } from "node:buffer"
 import { IncomingMessage } from "node:http"
-import type { CurrentKey } from "../api/Auth.ts"
 import { jsonText } from "../api/Int64.ts"
 import { Cursor } from "../api/Paging.ts"
 import { getPetDeprecation, listLimit, NewPet, PetStatus } from "../api/Pets.ts"
@@ -61,19 +60,18 @@ export const make = Effect.gen(function*() {
   }
 
   /** The answer to a plain POST of `body`, once it is admitted. */
-  const toPost = (body: ArrayBuffer, exchange: Exchange): Answering | undefined => {
+  const toPost = (body: ArrayBuffer): Answering | undefined => {
     const bytes = Buffer.from(body)
     if (!isUtf8(bytes) || bytes[0] === 0xef) return undefined
     const pet = decodeNewPet(utf8.decode(bytes))
     if (Exit.isFailure(pet)) return undefined
-    exchange.route = listPath
     return Effect.map(
       Effect.orDie(repository.create(pet.value)),
       (created) => json(petText(created), { status: 201, headers: { location: `${listPath}/${created.id}` } })
     )
   }
 
-  /** Answers `request`, by `longWay` if it is not plain. Nothing is charged before that is known. */
+  /** Answers `request`, by `longWay` if it is not plain, which charges nothing that is charged already. */
   return <E, R>(
     request: HttpServerRequest.HttpServerRequest,
     exchange: Exchange,
@@ -86,30 +84,34 @@ export const make = Effect.gen(function*() {
     if (authorization?.startsWith(bearer) !== true) return longWay
     if (sent["transfer-encoding"] !== undefined) return longWay
 
-    const admit = (key: CurrentKey["Service"], answer: Answering | undefined): Answering<E, R> => {
-      if (answer === undefined) return longWay
-      exchange.keyId = key.id
-      return Effect.flatMap(RateLimit.chargeKey(limiter, key), (decision) => {
-        exchange.decision = decision
-        return decision.admitted ? answer : Effect.succeed(Failure.answer(RateLimit.refusal(decision)))
-      })
-    }
-    const verified = <E2>(go: (key: CurrentKey["Service"]) => Answering<E | E2, R>): Answering<E | E2, R> =>
+    const admitted = (
+      answer: Effect.Effect<HttpServerResponse.HttpServerResponse, E | HttpServerError.HttpServerError, R>
+    ) =>
       Effect.matchEffect(apiKeys.verify(Redacted.make(authorization.slice(bearer.length))), {
-        onFailure: () => longWay,
-        onSuccess: go
+        onFailure: (): Answering<E | HttpServerError.HttpServerError, R> => longWay,
+        onSuccess: (key) => {
+          exchange.keyId = key.id
+          return Effect.flatMap(
+            RateLimit.chargeKey(limiter, key),
+            (decision): Answering<E | HttpServerError.HttpServerError, R> => {
+              exchange.decision = decision
+              return decision.admitted ? answer : Effect.succeed(Failure.answer(RateLimit.refusal(decision)))
+            }
+          )
+        }
       })
 
     if (method === "GET" && sent["content-length"] === undefined) {
       const answer = toGet(url, exchange)
-      return answer === undefined ? longWay : verified((key) => admit(key, answer))
+      return answer === undefined ? longWay : admitted(answer)
     }
     if (
       method === "POST" && url === listPath && Number(sent["content-length"]) <= Failure.maxBodyBytes &&
       sent["content-type"] === "application/json" && sent["content-encoding"] === undefined &&
       sent["idempotency-key"] === undefined
     ) {
-      return verified((key) => Effect.flatMap(request.arrayBuffer, (body) => admit(key, toPost(body, exchange))))
+      exchange.route = listPath
+      return admitted(Effect.flatMap(request.arrayBuffer, (body) => toPost(body) ?? longWay))
     }
     return longWay
   }

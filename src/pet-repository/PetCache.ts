@@ -18,13 +18,17 @@ export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const pets = new Map<bigint, Pet>()
   let generation = 0
-  /** All changes that are known, and of which table and server: another may have come from a backup. */
+  /**
+   * All changes that are known, and of which table and server: another may have come from a backup. Of which hour, too: who
+   * did not ask for that long may have missed changes that were removed since.
+   */
   let version: string | undefined
 
   const poll = Effect.gen(function*() {
     const [row] = yield* sql<{ readonly version: string }>`
       SELECT concat_ws(
         ' ',
+        date_trunc('hour', now()),
         pg_postmaster_start_time(),
         'pets'::regclass::oid,
         md5(string_agg(transaction::text, ',' ORDER BY transaction))

@@ -44,8 +44,8 @@ const ofNumbers = ([
 const keyOf = (caller: Caller): string => `petstore:limits:${caller}`
 
 /**
- * Around what a script does with the caller's `state`: its counts are `{used, reset}` at 1, 3 and 5, its ban at 7, and at 9
- * the number of the last merge.
+ * Around what a script does with the caller's `state`: its counts are `{used, reset}` at 1, 3 and 5, its ban at 7, and from 9
+ * on the numbers of the last merges, of any process.
  */
 const script = (body: string): string => `
 local time = redis.call("TIME")
@@ -149,7 +149,8 @@ export const merge = Redis.script(
     numberOfKeys: 1,
     lua: script(`
 local number = tonumber(ARGV[12])
-local is_known = number == state[9]
+local is_known = false
+for nth = 9, #state do is_known = is_known or state[nth] == number end
 local seconds, ends = tonumber(ARGV[7]), tonumber(ARGV[8])
 if ends - seconds * 1000 > state[8] - state[7] * 1000 then
   state[refusals], state[refusals + 1], state[7], state[8] = 0, 0, seconds, ends
@@ -162,7 +163,8 @@ for nth, count in ipairs({minute, day, refusals}) do
     state[count] = math.max(theirs, here + (is_known and 0 or tonumber(ARGV[8 + nth])))
   end
 end
-state[9] = number
+if not is_known then table.insert(state, 9, number) end
+while #state > 24 do table.remove(state) end
 keep()`)
   }
 ).withReturnType<Reply>()
