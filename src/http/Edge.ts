@@ -74,37 +74,71 @@ const getPetPath = /^\/v1\/pets\/[^/]*$/
 
 export const layer = HttpRouter.middleware(
   Effect.gen(function*() {
+    const clock = yield* Clock.Clock
     const charge = yield* charging
     const requestIdOf = yield* requestIds
     const cors = yield* Cors.make
     const shortWay = yield* ShortWay.make
 
-    return Effect.fnUntraced(function*(httpEffect) {
-      const request = yield* HttpServerRequest.HttpServerRequest
-      const sent = request.source instanceof IncomingMessage ? request.source.headers : request.headers
-      const exchange = new Exchange(requestIdOf(sent["x-request-id"]), yield* Clock.monotonicTimeNanos)
-
-      let response = yield* answering(refusal(request) ?? shortWay(request, exchange, httpEffect)).pipe(
-        Effect.provideService(CurrentExchange, exchange),
-        Effect.annotateLogs({ requestId: exchange.requestId }),
-        Effect.onInterrupt(() => report(request.method, exchange, clientClosedRequest))
-      )
-
-      let decision = exchange.decision
-      if (decision === undefined) {
-        const peer = Option.getOrElse(request.remoteAddress, () => "")
-        decision = yield* charge(peer, request.headers["x-forwarded-for"], response.status)
-        if (!decision.admitted) response = Failure.answer(RateLimit.exceeded(decision))
-      }
+    /** Sends what was answered to a request that is charged, with what every answer has. */
+    const finish = (
+      request: HttpServerRequest.HttpServerRequest,
+      exchange: Exchange,
+      decision: Decision,
+      response: HttpServerResponse.HttpServerResponse
+    ) => {
       const shown = headers(exchange.requestId, decision)
       if (response.headers["content-type"]?.startsWith("text/html") === true) Object.assign(shown, pageHeaders)
       if (getPetPath.test(Failure.pathOf(request.url))) Object.assign(shown, getPetHeaders)
       Object.assign(shown, cors(request, response))
       // What is not read of a request is in the way of the next.
       if (isUnread(request)) shown.connection = "close"
-      yield* report(request.method, exchange, response.status)
-      return HttpServerResponse.setHeaders(response, shown)
+      return Effect.as(
+        report(request.method, exchange, response.status),
+        HttpServerResponse.setHeaders(response, shown)
+      )
+    }
+
+    const longWay = Effect.fnUntraced(function*<E, R>(
+      request: HttpServerRequest.HttpServerRequest,
+      exchange: Exchange,
+      httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>
+    ) {
+      const response = yield* answering(httpEffect).pipe(
+        Effect.provideService(CurrentExchange, exchange),
+        Effect.annotateLogs({ requestId: exchange.requestId })
+      )
+      if (exchange.decision !== undefined) return yield* finish(request, exchange, exchange.decision, response)
+      const peer = Option.getOrElse(request.remoteAddress, () => "")
+      const decision = yield* charge(peer, request.headers["x-forwarded-for"], response.status)
+      return yield* finish(
+        request,
+        exchange,
+        decision,
+        decision.admitted ? response : Failure.answer(RateLimit.exceeded(decision))
+      )
     })
+
+    return (httpEffect) =>
+      Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
+        const sent = headersOf(request)
+        const exchange = new Exchange(requestIdOf(sent["x-request-id"]), clock.monotonicTimeNanosUnsafe())
+        const refused = refusal(request, sent)
+        const short = refused === undefined ? shortWay(request, exchange) : undefined
+        const answer = short === undefined
+          ? longWay(request, exchange, refused ?? httpEffect)
+          : Effect.matchCauseEffect(short, {
+            onSuccess: (response) =>
+              response === undefined || exchange.decision === undefined
+                ? longWay(request, exchange, httpEffect)
+                : finish(request, exchange, exchange.decision, response),
+            onFailure: (cause) => longWay(request, exchange, Effect.failCause(cause))
+          })
+        const reported = Effect.onInterrupt(answer, () => report(request.method, exchange, clientClosedRequest))
+        // Answers to requests that were read together are written together: a caller on this machine that went to sleep
+        // over the first of them wakes once for all, which is half of what a get takes.
+        return Effect.flatMap(reported, (response) => Effect.as(Effect.yieldNow, response))
+      })
   }),
   { global: true }
 )
@@ -116,12 +150,16 @@ const badExpectation = Effect.succeed(
   Failure.answer(new ExpectationFailed({ message: "Expect nothing but 100-continue." }))
 )
 
+/** As Node has them, where there is a Node: Effect's own are made when first read. */
+const headersOf = (request: HttpServerRequest.HttpServerRequest) =>
+  request.source instanceof IncomingMessage ? request.source.headers : request.headers
+
 /** What Node would answer by itself, were it not told to leave it to us: its own answers would carry nothing. */
-const refusal = (request: HttpServerRequest.HttpServerRequest) => {
+const refusal = (
+  request: HttpServerRequest.HttpServerRequest,
+  { expect = "100-continue" }: ReturnType<typeof headersOf>
+) => {
   if (!hasOneHost(request)) return badHost
-  const { expect = "100-continue" } = request.source instanceof IncomingMessage
-    ? request.source.headers
-    : request.headers
   return expect.toLowerCase() === "100-continue" ? undefined : badExpectation
 }
 

@@ -105,7 +105,9 @@ const isOutage = (error: unknown): boolean =>
 
 /** The path of a URL, as the router reads it. */
 export const pathOf = (url: string): string => {
-  const [path = ""] = url.split(/[?;#]/, 1)
+  const end = url.search(/[?;#]/)
+  const path = end === -1 ? url : url.slice(0, end)
+  if (!path.includes("%")) return path
   try {
     return decodeURI(path)
   } catch {

@@ -19,7 +19,7 @@ import * as Pets from "./Pets.ts"
 import { petsText, petText } from "./PetText.ts"
 import * as RateLimit from "./RateLimit.ts"
 
-type Answering<E = never, R = never> = Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>
+type Answering = Effect.Effect<HttpServerResponse.HttpServerResponse | undefined, HttpServerError.HttpServerError>
 
 const bearer = "Bearer "
 const listPath = "/v1/pets"
@@ -60,50 +60,40 @@ export const make = Effect.gen(function*() {
   }
 
   /** The answer to a plain POST of `body`, once it is admitted. */
-  const toPost = (body: ArrayBuffer): Answering | undefined => {
+  const toPost = (body: ArrayBuffer): Answering => {
     const bytes = Buffer.from(body)
-    if (!isUtf8(bytes) || bytes[0] === 0xef) return undefined
+    if (!isUtf8(bytes) || bytes[0] === 0xef) return Effect.undefined
     const pet = decodeNewPet(utf8.decode(bytes))
-    if (Exit.isFailure(pet)) return undefined
+    if (Exit.isFailure(pet)) return Effect.undefined
     return Effect.map(
       Effect.orDie(repository.create(pet.value)),
       (created) => json(petText(created), { status: 201, headers: { location: `${listPath}/${created.id}` } })
     )
   }
 
-  /** Answers `request`, by `longWay` if it is not plain, which charges nothing that is charged already. */
-  return <E, R>(
-    request: HttpServerRequest.HttpServerRequest,
-    exchange: Exchange,
-    longWay: Answering<E, R>
-  ): Answering<E | HttpServerError.HttpServerError, R> => {
+  /** Answers `request` if it is plain; where that shows only on the way, there is nothing in the effect. */
+  return (request: HttpServerRequest.HttpServerRequest, exchange: Exchange): Answering | undefined => {
     const { source } = request
-    if (!(source instanceof IncomingMessage)) return longWay
+    if (!(source instanceof IncomingMessage)) return undefined
     const { headers: sent, method, url = "" } = source
     const { authorization } = sent
-    if (authorization?.startsWith(bearer) !== true) return longWay
-    if (sent["transfer-encoding"] !== undefined) return longWay
+    if (authorization?.startsWith(bearer) !== true || sent["transfer-encoding"] !== undefined) return undefined
 
-    const admitted = (
-      answer: Effect.Effect<HttpServerResponse.HttpServerResponse, E | HttpServerError.HttpServerError, R>
-    ) =>
+    const admitted = (answer: Answering): Answering =>
       Effect.matchEffect(apiKeys.verify(Redacted.make(authorization.slice(bearer.length))), {
-        onFailure: (): Answering<E | HttpServerError.HttpServerError, R> => longWay,
+        onFailure: () => Effect.undefined,
         onSuccess: (key) => {
           exchange.keyId = key.id
-          return Effect.flatMap(
-            RateLimit.chargeKey(limiter, key),
-            (decision): Answering<E | HttpServerError.HttpServerError, R> => {
-              exchange.decision = decision
-              return decision.admitted ? answer : Effect.succeed(Failure.answer(RateLimit.refusal(decision)))
-            }
-          )
+          return Effect.flatMap(RateLimit.chargeKey(limiter, key), (decision) => {
+            exchange.decision = decision
+            return decision.admitted ? answer : Effect.succeed(Failure.answer(RateLimit.refusal(decision)))
+          })
         }
       })
 
     if (method === "GET" && sent["content-length"] === undefined) {
       const answer = toGet(url, exchange)
-      return answer === undefined ? longWay : admitted(answer)
+      return answer && admitted(answer)
     }
     if (
       method === "POST" && url === listPath && Number(sent["content-length"]) <= Failure.maxBodyBytes &&
@@ -111,9 +101,9 @@ export const make = Effect.gen(function*() {
       sent["idempotency-key"] === undefined
     ) {
       exchange.route = listPath
-      return admitted(Effect.flatMap(request.arrayBuffer, (body) => toPost(body) ?? longWay))
+      return admitted(Effect.flatMap(request.arrayBuffer, toPost))
     }
-    return longWay
+    return undefined
   }
 })
 

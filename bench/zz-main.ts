@@ -1,0 +1,88 @@
+/**
+ * Prints how fast the service answers beside services that do the same on other frameworks, and beside the floor: all of
+ * them run at once, each is loaded in turn, several rounds; what counts are the ratios of the medians.
+ *
+ * It needs wrk, and `TEST_DATABASE_URL`, a PostgreSQL server to make databases of its own on.
+ */
+import { NodeRuntime } from "@effect/platform-node"
+import { Config, Console, Effect } from "effect"
+import { temporaryDirectory } from "../test/Harness.ts"
+import * as Contender from "./Contender.ts"
+import * as Workload from "./Workload.ts"
+import * as Wrk from "./wrk.ts"
+
+const pets = 200_000
+const connections = 32
+
+/** `BENCH_ROUNDS` and `BENCH_SECONDS`, for each contender and operation. */
+const settings = Config.all({
+  rounds: Config.Int("BENCH_ROUNDS").pipe(Config.withDefault(5)),
+  seconds: Config.Int("BENCH_SECONDS").pipe(Config.withDefault(3))
+})
+
+const median = (values: ReadonlyArray<number>): number => values.toSorted((a, b) => a - b)[values.length >> 1] ?? NaN
+
+interface Sample extends Wrk.Measured {
+  /** Microseconds of CPU a request. */
+  readonly cpu: number
+}
+
+const row = (cells: ReadonlyArray<string>): string =>
+  cells.map((cell, nth) => nth === 0 ? cell.padEnd(23) : cell.padStart(12)).join("")
+
+const comparison = Effect.gen(function*() {
+  const { rounds, seconds } = yield* settings
+  const { key, url } = yield* Workload.database(pets)
+  const env = { DATABASE_URL: url }
+  const service = yield* Contender.start("Petstore", { env, key })
+  const peers = yield* Effect.forEach(Contender.peers.slice(0,2), (name) => Contender.start(name, { env, key }))
+  const floor = yield* Contender.start("floor (node:http)", { env: { SERVICE: service.address, KEY: key }, key })
+  const contenders = [service, ...peers, floor]
+  yield* Console.log(
+    `PostgreSQL, ${pets} pets, ${connections} connections, ${rounds} rounds of ${seconds} s in turn; medians\n` +
+      `Petstore: npm start to the first 200 in ${service.startedIn.toFixed(0)} ms, ` +
+      `${Contender.usage(service).megabytes.toFixed(0)} MB at rest`
+  )
+  const files = Workload.write(yield* temporaryDirectory, pets)
+  for (const operation of Workload.operations.filter((o) => process.argv.length < 3 || process.argv.slice(2).includes(o))) {
+    const samples = new Map(contenders.map(({ name }) => [name, Array<Sample>()]))
+    const one = Effect.fnUntraced(function*(contender: Contender.Contender, duration: number) {
+      const { cpu } = Contender.usage(contender)
+      const measured = yield* Wrk.load({
+        address: contender.address,
+        key,
+        file: files[operation],
+        connections,
+        seconds: duration
+      })
+      return { ...measured, cpu: (Contender.usage(contender).cpu - cpu) / measured.requests * 1e6 }
+    })
+    for (const contender of contenders) yield* one(contender, Math.min(seconds, 2))
+    for (let round = 0; round < rounds; round++) {
+      for (const contender of contenders) samples.get(contender.name)?.push(yield* one(contender, seconds))
+    }
+    const of = (name: Contender.Name, field: keyof Sample) =>
+      median((samples.get(name) ?? []).map((sample) => sample[field]))
+    const own = of("Petstore", "requestsPerSecond")
+    yield* Console.log(
+      `\n${row([operation, "requests/s", "Petstore is", "p50 ms", "p99 ms", "CPU µs", "MB"])}`
+    )
+    for (const contender of contenders) {
+      const rate = of(contender.name, "requestsPerSecond")
+      const failed = samples.get(contender.name)?.reduce((sum, sample) => sum + sample.failed, 0) ?? 0
+      yield* Console.log(
+        row([
+          contender.name,
+          rate.toFixed(0),
+          `${(own / rate).toFixed(2)} ×`,
+          of(contender.name, "p50").toFixed(2),
+          of(contender.name, "p99").toFixed(2),
+          of(contender.name, "cpu").toFixed(1),
+          Contender.usage(contender).megabytes.toFixed(0)
+        ]) + (failed === 0 ? "" : `   ${failed} FAILED`)
+      )
+    }
+  }
+})
+
+Effect.scoped(comparison).pipe(NodeRuntime.runMain)
