@@ -35,7 +35,7 @@ const comparison = Effect.gen(function*() {
   const { key, url } = yield* Workload.database(pets)
   const env = { DATABASE_URL: url }
   const service = yield* Contender.start("Petstore", { env, key })
-  const peers = yield* Effect.forEach(Contender.peers.slice(0,2), (name) => Contender.start(name, { env, key }))
+  const peers = yield* Effect.forEach(Contender.peers.slice(0, 2), (name) => Contender.start(name, { env, key }))
   const floor = yield* Contender.start("floor (node:http)", { env: { SERVICE: service.address, KEY: key }, key })
   const contenders = [service, ...peers, floor]
   yield* Console.log(
@@ -44,7 +44,9 @@ const comparison = Effect.gen(function*() {
       `${Contender.usage(service).megabytes.toFixed(0)} MB at rest`
   )
   const files = Workload.write(yield* temporaryDirectory, pets)
-  for (const operation of Workload.operations.filter((o) => process.argv.length < 3 || process.argv.slice(2).includes(o))) {
+  for (
+    const operation of Workload.operations.filter((o) => process.argv.length < 3 || process.argv.slice(2).includes(o))
+  ) {
     const samples = new Map(contenders.map(({ name }) => [name, Array<Sample>()]))
     const one = Effect.fnUntraced(function*(contender: Contender.Contender, duration: number) {
       const { cpu } = Contender.usage(contender)

@@ -1,18 +1,24 @@
-import * as Contender from "./Contender.ts"
-import * as Workload from "./Workload.ts"
-import * as Wrk from "./wrk.ts"
-import { temporaryDirectory } from "../test/Harness.ts"
 import { NodeRuntime } from "@effect/platform-node"
 import { Effect } from "effect"
 import { spawn } from "node:child_process"
 import { mkdtempSync, readdirSync, readFileSync } from "node:fs"
+import { temporaryDirectory } from "../test/Harness.ts"
+import * as Contender from "./Contender.ts"
+import * as Workload from "./Workload.ts"
+import * as Wrk from "./wrk.ts"
 const op = process.argv[2] as any, level = process.argv[3] ?? "warn"
 const prog = Effect.gen(function*() {
   const { key, url } = yield* Workload.database(20_000)
   const files = Workload.write(yield* temporaryDirectory, 20_000)
   const port = yield* Contender.freePort
   const dir = mkdtempSync("/tmp/p/prof")
-  const child = spawn(process.execPath, [...(process.env.FLAGS ?? "").split(" ").filter(Boolean), "--cpu-prof", "--cpu-prof-dir", dir, "/work/main/src/main.ts"], {
+  const child = spawn(process.execPath, [
+    ...(process.env.FLAGS ?? "").split(" ").filter(Boolean),
+    "--cpu-prof",
+    "--cpu-prof-dir",
+    dir,
+    "/work/main/src/main.ts"
+  ], {
     env: {
       ...process.env,
       DATABASE_URL: url,
@@ -22,7 +28,7 @@ const prog = Effect.gen(function*() {
       LOG_LEVEL: level,
       NODE_ENV: "production"
     },
-    stdio: ["ignore", "ignore", "ignore"]
+    stdio: ["ignore", "inherit", "inherit"]
   })
   const address = `http://127.0.0.1:${port}`
   for (let i = 0; i < 200; i++) {

@@ -134,10 +134,7 @@ export const layer = HttpRouter.middleware(
                 : finish(request, exchange, exchange.decision, response),
             onFailure: (cause) => longWay(request, exchange, Effect.failCause(cause))
           })
-        const reported = Effect.onInterrupt(answer, () => report(request.method, exchange, clientClosedRequest))
-        // Answers to requests that were read together are written together: a caller on this machine that went to sleep
-        // over the first of them wakes once for all, which is half of what a get takes.
-        return Effect.flatMap(reported, (response) => Effect.as(Effect.yieldNow, response))
+        return Effect.onInterrupt(answer, () => report(request.method, exchange, clientClosedRequest))
       })
   }),
   { global: true }

@@ -8,11 +8,15 @@ import type { Pet } from "../api/Pets.ts"
 import * as Expiry from "../Expiry.ts"
 import * as Freshness from "../Freshness.ts"
 import { forgetOldest } from "../Oldest.ts"
+import type { Selection } from "../PetRepository.ts"
 
 /** Some 40 MB, with names of usual length. */
 const kept = 200_000
 /** Animals with longer names are not kept: a bound on characters, and so on memory. */
 const longestName = 100
+
+/** Ids that are looked at for a page: of a rare status it is the database that finds it sooner. */
+const longestWalk = 1_000
 
 export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
@@ -23,17 +27,22 @@ export const make = Effect.gen(function*() {
    * did not ask for that long may have missed changes that were removed since.
    */
   let version: string | undefined
+  /** The lowest id of all. */
+  let first: bigint | null = null
 
   const poll = Effect.gen(function*() {
-    const [row] = yield* sql<{ readonly version: string }>`
-      SELECT concat_ws(
-        ' ',
-        date_trunc('hour', now()),
-        pg_postmaster_start_time(),
-        'pets'::regclass::oid,
-        md5(string_agg(transaction::text, ',' ORDER BY transaction))
-      ) AS version
+    const [row] = yield* sql<{ readonly version: string; readonly first: bigint | null }>`
+      SELECT
+        concat_ws(
+          ' ',
+          date_trunc('hour', now()),
+          pg_postmaster_start_time(),
+          'pets'::regclass::oid,
+          md5(string_agg(transaction::text, ',' ORDER BY transaction))
+        ) AS version,
+        (SELECT min(id) FROM pets) AS first
       FROM pets_changes`
+    first = row?.first ?? null
     if (row?.version === version) return
     version = row?.version
     generation++
@@ -50,15 +59,34 @@ export const make = Effect.gen(function*() {
   return {
     /** The animal, as of a second ago at most. */
     get: (id: bigint): Pet | undefined => isFresh() ? pets.get(id) : undefined,
-    /** Remembers what `find` finds, unless something changes meanwhile. */
-    remember: Effect.fnUntraced(function*<E>(find: Effect.Effect<ReadonlyMap<bigint, Pet>, E>) {
+
+    /**
+     * A full page, as of a second ago at most, where every id that it spans is that of a known animal: no other can come
+     * between them.
+     */
+    page: ({ after, limit, status }: Selection): ReadonlyArray<Pet> | undefined => {
+      // The service gives ids from 1 on: below the first one an operator may add animals, but nothing that is under way.
+      if (!isFresh() || after === undefined && (first === null || first > 1n)) return undefined
+      const page: Array<Pet> = []
+      let id = after === undefined ? first ?? 1n : after + 1n
+      // What is missing is mostly all of it.
+      if (!pets.has(id + BigInt(limit - 1))) return undefined
+      for (let looked = 0; looked < longestWalk; looked++) {
+        const pet = pets.get(id++)
+        if (pet === undefined) return undefined
+        if ((status === undefined || pet.status === status) && page.push(pet) === limit) return page
+      }
+      return undefined
+    },
+
+    /** Before animals are looked up: what remembers those that were found, unless something changed meanwhile. */
+    remembering: () => {
       const before = generation
-      const found = yield* find
-      if (generation === before) {
-        for (const [id, pet] of found) if (pet.name.length <= longestName) pets.set(id, pet)
+      return (found: Iterable<Pet>): void => {
+        if (generation !== before) return
+        for (const pet of found) if (pet.name.length <= longestName) pets.set(pet.id, pet)
         forgetOldest(pets, kept)
       }
-      return found
-    })
+    }
   }
 })

@@ -8,7 +8,7 @@ import type { IdempotencyKeyReused } from "../api/Errors.ts"
 import type { NewPet, Pet, PetStatus } from "../api/Pets.ts"
 import * as Batch from "../Batch.ts"
 import * as Expiry from "../Expiry.ts"
-import type { PetRepository, Selection } from "../PetRepository.ts"
+import type { PetRepository } from "../PetRepository.ts"
 import { fingerprint, type Idempotency, rememberedFor, reused } from "./Idempotency.ts"
 import * as PetCache from "./PetCache.ts"
 
@@ -25,13 +25,17 @@ export const sqlPets = Effect.gen(function*() {
 
   const lookUp = yield* Batch.make({
     ...bounds,
-    run: (ids: ReadonlyArray<bigint>) =>
-      sql<Row>`SELECT ${columns} FROM pets WHERE id = ANY (${`{${ids.join()}}`}::text::bigint[])`.pipe(
-        Effect.map((rows) => new Map(rows.map((row) => [row.id, fromRow(row)]))),
-        cache.remember,
-        Effect.timeout(patience),
-        Effect.orDie
-      )
+    run: Effect.fnUntraced(
+      function*(ids: ReadonlyArray<bigint>) {
+        const remember = cache.remembering()
+        const rows = yield* sql<Row>`SELECT ${columns} FROM pets WHERE id = ANY (${`{${ids.join()}}`}::text::bigint[])`
+        const found = new Map(rows.map((row) => [row.id, fromRow(row)]))
+        remember(found.values())
+        return found
+      },
+      Effect.timeout(patience),
+      Effect.orDie
+    )
   })
 
   const find: PetRepository["Service"]["find"] = (id) =>
@@ -60,6 +64,7 @@ export const sqlPets = Effect.gen(function*() {
     ...bounds,
     run: Effect.fnUntraced(
       function*(selections: ReadonlyArray<string>) {
+        const remember = cache.remembering()
         const found = new Map(selections.map((selection) => [selection, Array<Pet>()]))
         yield* Effect.forEach(
           Map.groupBy(selections, (selection) => selection.slice(0, selection.lastIndexOf(" "))),
@@ -70,6 +75,7 @@ export const sqlPets = Effect.gen(function*() {
           }),
           { concurrency: "unbounded", discard: true }
         )
+        for (const page of found.values()) remember(page)
         return found
       },
       Effect.timeout(patience),
@@ -77,9 +83,15 @@ export const sqlPets = Effect.gen(function*() {
     )
   })
 
-  const list = Effect.fnUntraced(function*({ after = lowest - 1n, limit, status }: Selection) {
-    return after === highest ? [] : (yield* look(`${limit} ${status ?? ""} ${after + 1n}`)) ?? []
-  })
+  const list: PetRepository["Service"]["list"] = (selection) =>
+    Effect.suspend(() => {
+      const { after = lowest - 1n, limit, status } = selection
+      if (after === highest) return Effect.succeed([])
+      const known = cache.page(selection)
+      return known === undefined
+        ? Effect.map(look(`${limit} ${status ?? ""} ${after + 1n}`), (found) => found ?? [])
+        : Effect.succeed(known)
+    })
 
   const add = yield* Batch.make({
     ...bounds,
