@@ -7,16 +7,15 @@ import { Clock, Effect, Exit, Redacted, Schema } from "effect"
 import { type HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { isUtf8 } from "node:buffer"
 import { IncomingMessage } from "node:http"
-import { jsonText } from "../api/Int64.ts"
 import { Cursor } from "../api/Paging.ts"
-import { getPetDeprecation, listLimit, NewPet, PetStatus } from "../api/Pets.ts"
+import { getPetDeprecation, listLimit, PetStatus } from "../api/Pets.ts"
 import { ApiKeys } from "../ApiKeys.ts"
 import { PetRepository } from "../PetRepository.ts"
 import { RateLimiter } from "../RateLimiter.ts"
 import type { Exchange } from "./Exchange.ts"
 import * as Failure from "./Failure.ts"
 import * as Pets from "./Pets.ts"
-import { petsText, petText } from "./PetText.ts"
+import { petsText, petText, readNewPet } from "./PetText.ts"
 import * as RateLimit from "./RateLimit.ts"
 
 type Answering = Effect.Effect<HttpServerResponse.HttpServerResponse | undefined, HttpServerError.HttpServerError>
@@ -25,7 +24,6 @@ const bearer = "Bearer "
 const listPath = "/v1/pets"
 const getPath = /^\/v1\/pets\/(\d{1,18})$/
 
-const decodeNewPet = Schema.decodeUnknownExit(jsonText("NewPet", NewPet))
 const decodeCursor = Schema.decodeUnknownExit(Cursor)
 const encodeCursor = Schema.encodeSync(Cursor)
 const isStatus = Schema.is(PetStatus)
@@ -63,10 +61,10 @@ export const make = Effect.gen(function*() {
   const toPost = (body: ArrayBuffer): Answering => {
     const bytes = Buffer.from(body)
     if (!isUtf8(bytes) || bytes[0] === 0xef) return Effect.undefined
-    const pet = decodeNewPet(utf8.decode(bytes))
-    if (Exit.isFailure(pet)) return Effect.undefined
+    const pet = readNewPet(utf8.decode(bytes))
+    if (pet === undefined) return Effect.undefined
     return Effect.map(
-      Effect.orDie(repository.create(pet.value)),
+      Effect.orDie(repository.create(pet)),
       (created) => json(petText(created), { status: 201, headers: { location: `${listPath}/${created.id}` } })
     )
   }

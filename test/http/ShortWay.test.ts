@@ -1,6 +1,6 @@
 /** The short way answers as the HttpApi does: the same requests over sockets and through the HttpApi alone. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Redacted, Schema } from "effect"
+import { Effect, Layer, Option, Redacted, Schema } from "effect"
 import {
   HttpClient,
   HttpClientRequest,
@@ -12,9 +12,9 @@ import {
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { jsonText } from "../../src/api/Int64.ts"
-import { Pet, Pets } from "../../src/api/Pets.ts"
+import { NewPet, Pet, Pets } from "../../src/api/Pets.ts"
 import { ApiKeys } from "../../src/ApiKeys.ts"
-import { petsText, petText } from "../../src/http/PetText.ts"
+import { petsText, petText, readNewPet } from "../../src/http/PetText.ts"
 import { routerConfig, routes } from "../../src/http/Server.ts"
 import { RateLimiter } from "../../src/RateLimiter.ts"
 import { memory, Service, service } from "../Harness.ts"
@@ -37,6 +37,53 @@ describe("The short way", () => {
       }),
       { numRuns: 2_000 }
     )
+  })
+
+  it("reads animals to be added as the contract's schema does, or leaves them to it", () => {
+    const read = Schema.decodeUnknownOption(jsonText("NewPet", NewPet))
+    const field = fc.oneof(fc.string({ unit: "binary" }), fc.integer(), fc.double(), fc.bigInt(), fc.jsonValue())
+    const text = fc.oneof(
+      // Mostly right, and written as a program writes it.
+      fc.record({
+        name: fc.oneof(fc.string({ unit: "binary" }), field),
+        categoryId: fc.oneof(fc.integer(), fc.maxSafeInteger(), field),
+        status: fc.oneof(fc.constantFrom("available", "pending", "sold"), field),
+        other: field
+      }, { requiredKeys: [] }).map((value) =>
+        JSON.stringify(value, (_, each: unknown) => typeof each === "bigint" ? JSON.rawJSON(String(each)) : each)
+      ),
+      // Written as nobody expects.
+      fc.array(
+        fc.tuple(
+          fc.constantFrom("name", "categoryId", "status", "__proto__", "n\\u0061me"),
+          fc.constantFrom(
+            `"x"`,
+            `"\\ud800"`,
+            `"\\u0000"`,
+            "1",
+            "-0",
+            "1e3",
+            "1.0",
+            "9007199254740993",
+            `"sold"`,
+            "null"
+          )
+        ).map(([name, value]) => `"${name}":${value}`),
+        { maxLength: 4 }
+      ).map((fields) => `{${fields.join()}}`),
+      fc.json()
+    )
+    let shortly = 0
+    fc.assert(
+      fc.property(text, (given) => {
+        const pet = readNewPet(given)
+        if (pet === undefined) return
+        shortly++
+        assert.deepStrictEqual(Option.some(pet), read(given))
+      }),
+      { numRuns: 20_000 }
+    )
+    assert.isAbove(shortly, 100)
   })
 })
 
