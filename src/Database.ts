@@ -3,7 +3,6 @@ import { PgClient } from "@effect/sql-pg"
 import { Config, Effect, Layer, Option } from "effect"
 import { Migrator } from "effect/sql"
 import { dataDirectory } from "./DataDirectory.ts"
-import * as EmbeddedDatabase from "./EmbeddedDatabase.ts"
 import pets from "./migrations/0001_pets.ts"
 import apiKeys from "./migrations/0002_api_keys.ts"
 import rateLimits from "./migrations/0003_rate_limits.ts"
@@ -40,6 +39,7 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
       connectTimeout: "5 seconds",
       startupParameters: { statement_timeout: "5000" }
     })
-    : EmbeddedDatabase.layer(yield* dataDirectory)
+    // Only who has no server loads one.
+    : (yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))).layer(yield* dataDirectory)
   return migrate.pipe(Layer.provideMerge(database))
 }))

@@ -19,9 +19,25 @@ const format = Config.Literals(["json", "pretty"], "LOG_FORMAT").pipe(
   Config.withDefault(process.stderr.isTTY ? "pretty" : "json")
 )
 
+/** The lines of one turn of the event loop are written at once: a write for each line costs as much as a request. */
+const writeLine = (() => {
+  let lines = ""
+  const flush = () => {
+    process.stderr.write(lines)
+    lines = ""
+  }
+  process.on("exit", flush)
+  // That nobody reads them any more is no reason to stop.
+  process.stderr.on("error", () => {})
+  return (line: string): void => {
+    if (lines === "") setImmediate(flush)
+    lines += `${line}\n`
+  }
+})()
+
 /** `LOG_LEVEL` and `LOG_FORMAT`. */
 export const layer = Layer.unwrap(Effect.gen(function*() {
-  const logger = (yield* format) === "json" ? Logger.withConsoleError(Logger.formatJson) : Logger.consolePretty()
+  const logger = (yield* format) === "json" ? Logger.map(Logger.formatJson, writeLine) : Logger.consolePretty()
   return Layer.mergeAll(
     Logger.layer([logger]),
     Layer.succeed(Logger.LogToStderr, true), // for the pretty one

@@ -4,9 +4,7 @@ import type { Limits } from "./api/Plans.ts"
 import * as Expiry from "./Expiry.ts"
 import * as Callers from "./rate-limit/Callers.ts"
 import { type Caller, isKey } from "./rate-limit/Callers.ts"
-import { redisUrl } from "./rate-limit/RedisLink.ts"
 import * as Rule from "./rate-limit/Rule.ts"
-import * as SharedCounts from "./rate-limit/SharedCounts.ts"
 import { sqlStore, type StateStore } from "./rate-limit/StateStore.ts"
 import * as WriteBehind from "./WriteBehind.ts"
 
@@ -36,7 +34,11 @@ export class RateLimiter extends Context.Service<RateLimiter, {
   )
 
   /** Counts in the Redis at `REDIS_URL`, together with all other processes. */
-  static readonly layerRedis = Layer.effect(RateLimiter, Effect.flatMap(redisUrl, SharedCounts.make))
+  static readonly layerRedis = Layer.effect(
+    RateLimiter,
+    // Only who counts there loads its client.
+    Effect.flatMap(Effect.promise(() => import("./rate-limit/SharedCounts.ts")), ({ make }) => make)
+  )
 }
 
 /** The states of callers, in memory. `changed` is told of each new state of a key. */

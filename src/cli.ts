@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 /** The `petstore` command: an operator's way to the management port of a running service. */
-import { NodeRuntime, NodeServices } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
+import * as NodeServices from "@effect/platform-node/NodeServices"
 import {
   Cause,
   Config,

@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 /** The Petstore service: the one place where its layers are put together. */
-import { NodeCrypto, NodeRuntime } from "@effect/platform-node"
+import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Cause, Config, Console, Effect, Exit, Layer, Option } from "effect"
 import { AdminToken } from "./AdminToken.ts"
 import { ApiKeys } from "./ApiKeys.ts"

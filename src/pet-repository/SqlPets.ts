@@ -93,8 +93,10 @@ export const sqlPets = Effect.gen(function*() {
         : Effect.succeed(known)
     })
 
+  // One at a time: those that come meanwhile share the next commit.
   const add = yield* Batch.make({
-    ...bounds,
+    concurrency: 1,
+    size: 250,
     run: Effect.fnUntraced(
       function*(pets: ReadonlyArray<NewPet>) {
         const values = JSON.stringify(pets.map(({ categoryId, name, status }) => [name, String(categoryId), status]))

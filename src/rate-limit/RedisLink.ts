@@ -2,7 +2,7 @@
  * The connection to Redis. It is up or it is down: one answer that is late, or an error, and it is cut, so that whatever
  * waits for an answer fails at once; then others are tried, until one answers in time.
  */
-import { NodeRedis } from "@effect/platform-node"
+import * as NodeRedis from "@effect/platform-node/NodeRedis"
 import {
   Cause,
   Clock,

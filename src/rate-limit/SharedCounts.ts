@@ -2,7 +2,7 @@
  * Counts in Redis, for any number of processes. While it does not answer, this process decides by itself from what it
  * knew, on Redis's clock as far as it knew that; a caller goes back to Redis once what it used meanwhile is there.
  */
-import { Clock, Effect, Metric, type Redacted } from "effect"
+import { Clock, Effect, Metric } from "effect"
 import type { Redis } from "effect/persistence"
 import type { RateLimiter } from "../RateLimiter.ts"
 import * as Callers from "./Callers.ts"
@@ -28,7 +28,8 @@ const ownDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
 
 type Script = (redis: Redis.Redis["Service"]) => Effect.Effect<RedisScripts.Reply, Redis.RedisError>
 
-export const make = Effect.fnUntraced(function*(url: Redacted.Redacted) {
+export const make = Effect.gen(function*() {
+  const url = yield* RedisLink.redisUrl
   const clock = yield* Clock.Clock
   /** Milliseconds that Redis's clock is ahead of ours. */
   let ahead = 0
