@@ -7,6 +7,7 @@ import { fileURLToPath } from "node:url"
 
 const programs = {
   "Petstore": "../src/main.ts",
+  "Petstore, embedded": "../src/main.ts",
   "Fastify + pg": "contenders/fastify-pg.ts",
   "Fastify + postgres.js": "contenders/fastify-postgresjs.ts",
   "Express + pg": "contenders/express-pg.ts",
@@ -19,6 +20,7 @@ export const peers = ["Fastify + pg", "Fastify + postgres.js", "Express + pg", "
 
 export interface Contender {
   readonly name: Name
+  readonly key: string
   readonly address: string
   readonly port: number
   readonly pid: number
@@ -38,10 +40,10 @@ export const freePort = Effect.promise(() =>
   })
 )
 
-/** Starts one until it answers 200 to `key`, or to the key that it shows; ends it when the scope closes. */
+/** Starts one, until it answers 200 to `key`; ends it when the scope closes. */
 export const start = Effect.fnUntraced(function*(
   name: Name,
-  { env, key: knownKey }: { readonly env: Readonly<Record<string, string>>; readonly key?: string }
+  { env, key }: { readonly env: Readonly<Record<string, string>>; readonly key: string }
 ) {
   const port = yield* freePort
   const address = `http://127.0.0.1:${port}`
@@ -67,7 +69,7 @@ export const start = Effect.fnUntraced(function*(
         new Promise<void>((resolve) => {
           if (process.exitCode !== null) return resolve()
           process.on("close", () => resolve())
-          process.kill(name === "Petstore" ? "SIGTERM" : "SIGKILL")
+          process.kill(name.startsWith("Petstore") ? "SIGTERM" : "SIGKILL")
         })
       )
   )
@@ -77,22 +79,22 @@ export const start = Effect.fnUntraced(function*(
     })
   }
   while (child.exitCode === null && performance.now() - startedAt < 30_000) {
-    const key = knownKey ?? /psk_\w+/.exec(output)?.[0]
     const status = yield* Effect.promise(() =>
       fetch(`${address}/v1/pets`, { headers: { authorization: `Bearer ${key}` } }).then(
         (response) => response.status,
         () => 0
       )
     )
-    if (key !== undefined && status === 200) {
+    if (status === 200) {
       const contender: Contender = {
         name,
+        key,
         address,
         port,
         pid: child.pid ?? 0,
         startedIn: performance.now() - startedAt
       }
-      return { ...contender, key }
+      return contender
     }
     yield* Effect.sleep("5 millis")
   }

@@ -2,7 +2,7 @@
  * Prints what the limits cost, and that they are exact. It needs `TEST_DATABASE_URL`, a PostgreSQL server to make a
  * database of its own on, and a redis-server on the machine, of which it starts its own.
  */
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { PgClient } from "@effect/sql-pg"
 import { Console, Effect, Layer, Redacted } from "effect"
 import { fileURLToPath } from "node:url"
@@ -14,11 +14,10 @@ import { limiterOn, random, temporaryDatabaseUrl, temporaryDirectory } from "../
 import { type Running, start } from "../test/Process.ts"
 import * as Redis from "../test/Redis.ts"
 import { load } from "./load.ts"
+import { median } from "./median.ts"
+import { endless } from "./Workload.ts"
 
 const rounds = 10
-const endless = { perMinute: 1_000_000_000, perDay: 1_000_000_000 }
-
-const median = (values: ReadonlyArray<number>): number => values.toSorted((a, b) => a - b)[values.length >> 1] ?? NaN
 
 const port = (service: Running) => Number(new URL(service.address).port)
 
@@ -33,7 +32,7 @@ const issue = (limits: Limits) =>
 const decisions = (name: string) =>
   Effect.gen(function*() {
     const limiter = yield* RateLimiter
-    const charge = limiter.charge("key:bench", endless)
+    const charge = limiter.charge("key:bench", endless.limits)
     yield* Effect.forEach(Array.from({ length: 20_000 }), () => charge, { concurrency: 64, discard: true })
     const startedAt = performance.now()
     yield* Effect.forEach(Array.from({ length: 100_000 }), () => charge, { concurrency: 64, discard: true })
@@ -106,7 +105,7 @@ Effect.scoped(Effect.gen(function*() {
 
     const { sql } = yield* Effect.map(PgClient.PgClient, (client) => ({ sql: client }))
     yield* sql`INSERT INTO pets (name, category_id) VALUES ('Rex', 1)`
-    const key = yield* issue(endless)
+    const key = yield* issue(endless.limits)
     yield* Console.log("The service with each limiter: get, PostgreSQL, 32 connections, medians of 7 rounds in turn")
     yield* Effect.scoped(throughput(DATABASE_URL, redis.url, key))
 

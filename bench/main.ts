@@ -4,10 +4,11 @@
  *
  * It needs wrk, and `TEST_DATABASE_URL`, a PostgreSQL server to make databases of its own on.
  */
-import { NodeRuntime } from "@effect/platform-node"
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Config, Console, Effect } from "effect"
 import { temporaryDirectory } from "../test/Harness.ts"
 import * as Contender from "./Contender.ts"
+import { median } from "./median.ts"
 import * as Workload from "./Workload.ts"
 import * as Wrk from "./wrk.ts"
 
@@ -19,8 +20,6 @@ const settings = Config.all({
   rounds: Config.Int("BENCH_ROUNDS").pipe(Config.withDefault(5)),
   seconds: Config.Int("BENCH_SECONDS").pipe(Config.withDefault(3))
 })
-
-const median = (values: ReadonlyArray<number>): number => values.toSorted((a, b) => a - b)[values.length >> 1] ?? NaN
 
 interface Sample extends Wrk.Measured {
   /** Microseconds of CPU a request. */
@@ -36,22 +35,32 @@ const comparison = Effect.gen(function*() {
   const env = { DATABASE_URL: url }
   const service = yield* Contender.start("Petstore", { env, key })
   const peers = yield* Effect.forEach(Contender.peers, (name) => Contender.start(name, { env, key }))
+  const embedded = yield* Workload.embedded(pets)
+  const alone = yield* Contender.start("Petstore, embedded", {
+    env: { DATA_DIR: embedded.directory },
+    key: embedded.key
+  })
   const floor = yield* Contender.start("floor (node:http)", { env: { SERVICE: service.address, KEY: key }, key })
-  const contenders = [service, ...peers, floor]
+  const contenders = [service, ...peers, alone, floor]
   yield* Console.log(
-    `PostgreSQL, ${pets} pets, ${connections} connections, ${rounds} rounds of ${seconds} s in turn; medians\n` +
-      `Petstore: npm start to the first 200 in ${service.startedIn.toFixed(0)} ms, ` +
-      `${Contender.usage(service).megabytes.toFixed(0)} MB at rest`
+    `PostgreSQL, ${pets} pets, ${connections} connections, ${rounds} rounds of ${seconds} s in turn; medians`
   )
-  const files = Workload.write(yield* temporaryDirectory, pets)
+  for (const own of [service, alone]) {
+    yield* Console.log(
+      `${own.name}: started to the first 200 in ${own.startedIn.toFixed(0)} ms, ` +
+        `${Contender.usage(own).megabytes.toFixed(0)} MB at rest`
+    )
+  }
+  const directory = yield* temporaryDirectory
+  const requests = Workload.requests(directory, pets)
   for (const operation of Workload.operations) {
     const samples = new Map(contenders.map(({ name }) => [name, Array<Sample>()]))
     const one = Effect.fnUntraced(function*(contender: Contender.Contender, duration: number) {
       const { cpu } = Contender.usage(contender)
       const measured = yield* Wrk.load({
         address: contender.address,
-        key,
-        file: files[operation],
+        requests: requests[operation],
+        keys: Workload.write(directory, contender.name, [contender.key]),
         connections,
         seconds: duration
       })

@@ -1,21 +1,25 @@
--- For wrk: sends the requests of a file in turn, each a line of method, path and, for some, body; prints the outcome as JSON.
--- wrk -s requests.lua http://… -- FILE KEY
+-- For wrk: sends the requests of a file in turn, each a line of method, path and, for some, body, each with the next of the
+-- keys of another file; prints the outcome as JSON.
+-- wrk -s requests.lua http://… -- REQUESTS KEYS
 
-local requests, nth = {}, 0
+local requests, keys, nth = {}, {}, 0
 
 function init(args)
   for line in io.lines(args[1]) do
     local method, path, body = line:match("^(%u+) (%S+) ?(.*)$")
     requests[#requests + 1] = { method, path, body ~= "" and body or nil }
   end
-  wrk.headers["Authorization"] = "Bearer " .. args[2]
+  for key in io.lines(args[2]) do
+    keys[#keys + 1] = "Bearer " .. key
+  end
   wrk.headers["Content-Type"] = "application/json"
   nth = wrk.thread and tonumber(tostring(wrk.thread):match("0x(%x+)"), 16) % #requests or 0
 end
 
 function request()
-  nth = nth % #requests + 1
-  local request = requests[nth]
+  nth = nth + 1
+  local request = requests[nth % #requests + 1]
+  wrk.headers["Authorization"] = keys[nth % #keys + 1]
   return wrk.format(request[1], request[2], nil, request[3])
 end
 

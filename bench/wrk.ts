@@ -20,11 +20,11 @@ export class WrkFailed extends Data.TaggedError("WrkFailed")<{ readonly cause: u
   override readonly message = "wrk failed; it is in Debian's package wrk."
 }
 
-/** Sends the requests in `file` in turn (see requests.lua), over connections that each wait for their answers. */
+/** Sends the requests of a file in turn (see requests.lua), over connections that each wait for their answers. */
 export const load = (options: {
   readonly address: string
-  readonly key: string
-  readonly file: string
+  readonly requests: string
+  readonly keys: string
   readonly connections: number
   readonly seconds: number
 }): Effect.Effect<Measured, WrkFailed | Schema.SchemaError> =>
@@ -38,8 +38,8 @@ export const load = (options: {
         `-s${script}`,
         options.address,
         "--",
-        options.file,
-        options.key
+        options.requests,
+        options.keys
       ]),
     catch: (cause) => new WrkFailed({ cause })
   }).pipe(
