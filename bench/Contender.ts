@@ -2,8 +2,8 @@
 import { Data, Effect } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
 import { readFileSync } from "node:fs"
-import { createServer } from "node:net"
 import { fileURLToPath } from "node:url"
+import { freePort } from "../test/Harness.ts"
 
 const programs = {
   "Petstore": "../src/main.ts",
@@ -29,16 +29,6 @@ export interface Contender {
 }
 
 export class NotStarted extends Data.TaggedError("NotStarted")<{ readonly name: string; readonly output: string }> {}
-
-export const freePort = Effect.promise(() =>
-  new Promise<number>((resolve) => {
-    const server = createServer()
-    server.listen(0, "127.0.0.1", () => {
-      const address = server.address()
-      server.close(() => resolve(typeof address === "object" && address !== null ? address.port : 0))
-    })
-  })
-)
 
 /** Starts one, until it answers 200 to `key`; ends it when the scope closes. */
 export const start = Effect.fnUntraced(function*(

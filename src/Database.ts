@@ -1,7 +1,7 @@
 /** The database of the service: a PostgreSQL server, or one embedded in this process. */
 import { PgClient } from "@effect/sql-pg"
-import { Config, Effect, Layer, Option } from "effect"
-import { Migrator } from "effect/sql"
+import { Config, Data, Duration, Effect, Layer, Option, type Redacted, Schedule } from "effect"
+import { Migrator, SqlClient } from "effect/sql"
 import { dataDirectory } from "./DataDirectory.ts"
 import pets from "./migrations/0001_pets.ts"
 import apiKeys from "./migrations/0002_api_keys.ts"
@@ -9,37 +9,65 @@ import rateLimits from "./migrations/0003_rate_limits.ts"
 import idempotencyKeys from "./migrations/0004_idempotency_keys.ts"
 import petsChanges from "./migrations/0005_pets_changes.ts"
 
+/** The versions of the schema, the earliest first. */
+export const migrations = {
+  "0001_pets": pets,
+  "0002_api_keys": apiKeys,
+  "0003_rate_limits": rateLimits,
+  "0004_idempotency_keys": idempotencyKeys,
+  "0005_pets_changes": petsChanges
+}
+const table = "petstore_migrations"
+const newest = Object.keys(migrations).length
+
+/** A later version of the service made the database what it is. */
+export class DatabaseIsNewer extends Data.TaggedError("DatabaseIsNewer")<{ readonly version: number }> {
+  override readonly message =
+    `The database has schema version ${this.version}, and this version of the service knows ` +
+    `none after ${newest}. Run the version that brought it there, or a later one.`
+}
+
 /** Brings the schema up to date. Processes that start together wait for the first (a table lock). */
-export const migrate = Layer.effectDiscard(
-  Migrator.make({})({
-    loader: Migrator.fromRecord({
-      "0001_pets": pets,
-      "0002_api_keys": apiKeys,
-      "0003_rate_limits": rateLimits,
-      "0004_idempotency_keys": idempotencyKeys,
-      "0005_pets_changes": petsChanges
-    }),
-    table: "petstore_migrations"
-  })
-)
+const bringUpToDate = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  yield* Migrator.make({})({ loader: Migrator.fromRecord(migrations), table })
+  const [latest] = yield* sql<{ readonly version: number }>`SELECT max(migration_id) AS version FROM ${sql(table)}`
+  if (latest !== undefined && latest.version > newest) return yield* new DatabaseIsNewer(latest)
+})
+export const migrate = Layer.effectDiscard(bringUpToDate)
+
+/** How long a server may take to be there when the service starts. */
+const patience = Duration.seconds(30)
+
+/** A server that is not there yet, or is on its way up. */
+const mayCome = (error: Effect.Error<typeof bringUpToDate>): boolean =>
+  error._tag === "SqlError" && error.reason._tag === "ConnectionError"
 
 const url = Config.option(Config.Redacted("DATABASE_URL"))
 
 /** Whether the database lives in this process. */
 export const isEmbedded = Config.map(url, Option.isNone)
 
+const server = (url: Redacted.Redacted) => {
+  const options = { url, applicationName: "petstore", connectTimeout: "5 seconds" } as const
+  // On a connection of its own: a migration takes as long as it takes.
+  const migrated = bringUpToDate.pipe(
+    Effect.provide(PgClient.layer({ ...options, maxConnections: 1 })),
+    Effect.tapError((error) =>
+      mayCome(error) ? Effect.logWarning(`Waiting for the database: ${error.message}`) : Effect.void
+    ),
+    Effect.retry({ while: mayCome, schedule: Schedule.spaced("1 second"), times: Duration.toSeconds(patience) })
+  )
+  return PgClient.layer({ ...options, multiplex: true, startupParameters: { statement_timeout: "5000" } }).pipe(
+    Layer.provide(Layer.effectDiscard(migrated))
+  )
+}
+
 /** `DATABASE_URL` names a server (PostgreSQL 15 or later); without it, the database lives in `DATA_DIR`. */
 export const layer = Layer.unwrap(Effect.gen(function*() {
-  const server = yield* url
-  const database = Option.isSome(server)
-    ? PgClient.layer({
-      url: server.value,
-      applicationName: "petstore",
-      multiplex: true,
-      connectTimeout: "5 seconds",
-      startupParameters: { statement_timeout: "5000" }
-    })
-    // Only who has no server loads one.
-    : (yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))).layer(yield* dataDirectory)
-  return migrate.pipe(Layer.provideMerge(database))
+  const given = yield* url
+  if (Option.isSome(given)) return server(given.value)
+  // Only who has no server loads one.
+  const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))
+  return migrate.pipe(Layer.provideMerge(EmbeddedDatabase.layer(yield* dataDirectory)))
 }))

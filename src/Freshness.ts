@@ -31,7 +31,9 @@ export const make = Effect.fnUntraced(function*<E>(poll: Effect.Effect<void, E>,
     if (confirmedAt === undefined || startedAt > confirmedAt) confirmedAt = startedAt
   }).pipe(
     Effect.timeout(confirmedFor),
-    Effect.catchCause((cause) => Effect.logWarning(warning, cause))
+    Effect.catchCause((cause) => Effect.logWarning(warning, cause)),
+    // Four traces a second that tell nothing.
+    Effect.withTracerEnabled(false)
   )
   const confirmWhenAsked = Effect.gen(function*() {
     yield* Effect.forkIn(confirm, scope)

@@ -7,11 +7,13 @@ import { AdminToken } from "./AdminToken.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 import * as Database from "./Database.ts"
 import * as FirstKey from "./FirstKey.ts"
+import * as Draining from "./http/Draining.ts"
 import * as Management from "./http/Management.ts"
 import * as Server from "./http/Server.ts"
 import * as Logging from "./Logging.ts"
 import { PetRepository } from "./PetRepository.ts"
 import { RateLimiter } from "./RateLimiter.ts"
+import * as Telemetry from "./Telemetry.ts"
 
 const rateLimiter = Layer.unwrap(Effect.map(
   Config.option(Config.String("REDIS_URL")),
@@ -24,14 +26,23 @@ const services = Layer.mergeAll(PetRepository.layer, ApiKeys.layer, rateLimiter)
   Layer.provideMerge(NodeCrypto.layerSecureRandom)
 )
 
-const service = Layer.merge(FirstKey.layer.pipe(Layer.provide(Server.layer)), Management.layer).pipe(
+const servers = Layer.merge(FirstKey.layer.pipe(Layer.provide(Server.layer)), Management.layer)
+
+const service = Draining.announce.pipe(
+  Layer.provide(servers),
+  Layer.provide(Layer.sync(Draining.Draining, () => ({ begun: false }))),
   Layer.provide(services)
 )
 
 Layer.launch(service).pipe(
   Effect.onInterrupt(() => Effect.logInfo("Stopped")),
   Effect.tapCause((cause) => Effect.logFatal(Logging.describe(cause))),
-  Effect.provide(Layer.tapCause(Logging.layer, (cause) => Console.error(Logging.describe(cause)))),
+  Effect.provide(
+    Telemetry.layer.pipe(
+      Layer.provideMerge(Logging.layer),
+      Layer.tapCause((cause) => Console.error(Logging.describe(cause)))
+    )
+  ),
   NodeRuntime.runMain({
     disableErrorReporting: true,
     // To be told to stop is no failure.

@@ -7,7 +7,7 @@ import { HttpServer } from "effect/http"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
 import { mkdtempSync, rmSync } from "node:fs"
-import { connect } from "node:net"
+import { connect, createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { ApiKeys } from "../src/ApiKeys.ts"
@@ -21,6 +21,17 @@ import { RateLimiter } from "../src/RateLimiter.ts"
 export const temporaryDirectory = Effect.acquireRelease(
   Effect.sync(() => mkdtempSync(join(tmpdir(), "petstore-test-"))),
   (directory) => Effect.sync(() => rmSync(directory, { recursive: true, force: true }))
+)
+
+/** A port that nobody listens on. */
+export const freePort = Effect.promise(() =>
+  new Promise<number>((resolve) => {
+    const server = createServer()
+    server.listen(0, "127.0.0.1", () => {
+      const address = server.address()
+      server.close(() => resolve(typeof address === "object" && address !== null ? address.port : 0))
+    })
+  })
 )
 
 const pglite = Layer.unwrap(Effect.map(temporaryDirectory, EmbeddedDatabase.layer))

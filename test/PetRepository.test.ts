@@ -2,7 +2,7 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Layer, Option } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { PetRepository } from "../src/PetRepository.ts"
+import { PetRepository, type Selection } from "../src/PetRepository.ts"
 import { databases } from "./Harness.ts"
 
 const int64s = [9223372036854775807n, -9223372036854775808n, 9007199254740993n, -1n, 0n]
@@ -182,20 +182,62 @@ for (const database of databases) {
 for (const database of databases) {
   describe.skipIf(database.skip)(`What PetRepository remembers, on ${database.name}`, () => {
     layer(PetRepository.layer.pipe(Layer.provideMerge(database.layer), Layer.orDie))((it) => {
+      /** Four polls, each in real time, while somebody asks. */
+      const aSecond = Effect.gen(function*() {
+        const pets = yield* PetRepository
+        for (let i = 0; i < 4; i++) {
+          yield* pets.find(1n)
+          yield* TestClock.adjust("250 millis")
+          yield* Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 50)))
+        }
+      })
+      /** Unseen by the trigger, and so by the service. */
+      const unseen = <E>(change: Effect.Effect<unknown, E, SqlClient.SqlClient>) =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          yield* sql`ALTER TABLE pets DISABLE TRIGGER pets_changed`
+          yield* change
+          yield* sql`ALTER TABLE pets ENABLE TRIGGER pets_changed`
+        })
+
+      it.effect("makes the pages that no other animal can come into", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const pets = yield* PetRepository
+          const ids = (selection: Selection) => Effect.map(pets.list(selection), (page) => page.map(({ id }) => id))
+          const add = pets.create({ name: "Rex", categoryId: 1n, status: "sold" })
+          yield* Effect.replicateEffect(add, 6, { discard: true })
+          yield* aSecond
+          yield* ids({ limit: 10 })
+
+          const pages = [{ limit: 4 }, { limit: 3, after: 2n }, { limit: 2, after: 1n, status: "sold" }] as const
+          const before = yield* Effect.forEach(pages, ids)
+          yield* unseen(sql`UPDATE pets SET id = 100 + id, status = 'pending' WHERE id <= 6`)
+          assert.deepStrictEqual(yield* Effect.forEach(pages, ids), before)
+          assert.deepStrictEqual(before, [[1n, 2n, 3n, 4n], [3n, 4n, 5n], [2n, 3n]])
+          // The database is asked for what is not full, has another status, or has a gap.
+          assert.deepStrictEqual(yield* ids({ limit: 7 }), [101n, 102n, 103n, 104n, 105n, 106n])
+          assert.deepStrictEqual(yield* ids({ limit: 1, status: "pending" }), [101n])
+          yield* sql`UPDATE pets SET id = id - 100 WHERE id <> 103`
+          yield* aSecond
+          assert.deepStrictEqual(yield* ids({ limit: 4 }), [1n, 2n, 4n, 5n])
+          yield* sql`INSERT INTO pets (id, name, category_id) VALUES (3, 'late', 1)`
+          assert.deepStrictEqual(yield* ids({ limit: 4 }), [1n, 2n, 3n, 4n])
+          // Below all that the service adds, an operator's takes its second.
+          yield* sql`INSERT INTO pets (id, name, category_id) VALUES (-5, 'first', 1)`
+          yield* aSecond
+          assert.deepStrictEqual(yield* ids({ limit: 2 }), [-5n, 1n])
+          yield* sql`DELETE FROM pets WHERE id IN (2, -5)`
+          yield* aSecond
+          assert.deepStrictEqual(yield* ids({ limit: 2 }), [1n, 3n])
+        }))
+
       it.effect("is asked of the database once, and no more than a second old when an operator changes animals", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const pets = yield* PetRepository
           const changed = yield* pets.create({ name: "before", categoryId: 1n })
           const removed = yield* pets.create({ name: "removed", categoryId: 1n })
-          /** Two polls, each in real time. */
-          const aSecond = Effect.gen(function*() {
-            for (let i = 0; i < 4; i++) {
-              yield* pets.find(changed.id)
-              yield* TestClock.adjust("250 millis")
-              yield* Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 50)))
-            }
-          })
           const names = Effect.map(
             Effect.all([pets.find(changed.id), pets.find(removed.id)]),
             (found) => found.map(Option.map(({ name }) => name)).map(Option.getOrNull)
@@ -203,10 +245,7 @@ for (const database of databases) {
           yield* aSecond
           assert.deepStrictEqual(yield* names, ["before", "removed"])
 
-          // Unseen by the triggers, and so by the service.
-          yield* sql`ALTER TABLE pets DISABLE TRIGGER pets_changed`
-          yield* sql`UPDATE pets SET name = 'unseen' WHERE id = ${changed.id}`
-          yield* sql`ALTER TABLE pets ENABLE TRIGGER pets_changed`
+          yield* unseen(sql`UPDATE pets SET name = 'unseen' WHERE id = ${changed.id}`)
           assert.deepStrictEqual(yield* names, ["before", "removed"])
 
           yield* sql`UPDATE pets SET name = 'after' WHERE id = ${changed.id}`

@@ -2,9 +2,10 @@
 import { Effect } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
 import { existsSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs"
-import { connect, createServer } from "node:net"
+import { connect } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { freePort } from "./Harness.ts"
 
 const server = ["/usr/bin/redis-server", "/usr/bin/valkey-server", "/usr/local/bin/redis-server"].find(existsSync)
 
@@ -23,15 +24,6 @@ export const missing: string | undefined = server === undefined
   : fakeTime.length === 0
   ? "there is no libfaketime"
   : undefined
-
-const freePort = Effect.promise(() =>
-  new Promise<number>((resolve) => {
-    const probe = createServer().listen(0, "127.0.0.1", () => {
-      const address = probe.address()
-      probe.close(() => resolve(typeof address === "object" && address !== null ? address.port : 0))
-    })
-  })
-)
 
 /** Waits until `port` takes connections. */
 const listening = (port: number) =>

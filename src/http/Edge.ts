@@ -2,11 +2,11 @@
  * The edge: what every answer on the API port has, whatever produced it. The Error body where it is no success, the
  * rate-limit headers, a request id, and one line in the log.
  */
-import { Clock, Effect, Option } from "effect"
+import { Clock, Effect, Exit, Option } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { IncomingMessage } from "node:http"
-import { ExpectationFailed, InvalidRequest } from "../api/Errors.ts"
+import { ExpectationFailed, InvalidRequest, ServiceUnavailable } from "../api/Errors.ts"
 import { getPetDeprecation } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { planLimits } from "../api/Plans.ts"
@@ -14,6 +14,7 @@ import type { Decision } from "../rate-limit/Rule.ts"
 import { RateLimiter } from "../RateLimiter.ts"
 import * as ClientAddress from "./ClientAddress.ts"
 import * as Cors from "./Cors.ts"
+import { Draining } from "./Draining.ts"
 import { CurrentExchange, Exchange } from "./Exchange.ts"
 import * as Failure from "./Failure.ts"
 import * as RateLimit from "./RateLimit.ts"
@@ -79,6 +80,8 @@ export const layer = HttpRouter.middleware(
     const requestIdOf = yield* requestIds
     const cors = yield* Cors.make
     const shortWay = yield* ShortWay.make
+    const draining = yield* Draining
+    let underWay = 0
 
     /** Sends what was answered to a request that is charged, with what every answer has. */
     const finish = (
@@ -92,7 +95,7 @@ export const layer = HttpRouter.middleware(
       if (getPetPath.test(Failure.pathOf(request.url))) Object.assign(shown, getPetHeaders)
       Object.assign(shown, cors(request, response))
       // What is not read of a request is in the way of the next.
-      if (isUnread(request)) shown.connection = "close"
+      if (draining.begun || isUnread(request)) shown.connection = "close"
       return Effect.as(
         report(request.method, exchange, response.status),
         HttpServerResponse.setHeaders(response, shown)
@@ -123,7 +126,8 @@ export const layer = HttpRouter.middleware(
       Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
         const sent = headersOf(request)
         const exchange = new Exchange(requestIdOf(sent["x-request-id"]), clock.monotonicTimeNanosUnsafe())
-        const refused = refusal(request, sent)
+        const refused = underWay >= mostUnderWay ? overloaded : refusal(request, sent)
+        underWay++
         const short = refused === undefined ? shortWay(request, exchange) : undefined
         const answer = short === undefined
           ? longWay(request, exchange, refused ?? httpEffect)
@@ -134,10 +138,21 @@ export const layer = HttpRouter.middleware(
                 : finish(request, exchange, exchange.decision, response),
             onFailure: (cause) => longWay(request, exchange, Effect.failCause(cause))
           })
-        return Effect.onInterrupt(answer, () => report(request.method, exchange, clientClosedRequest))
+        return Effect.onExit(answer, (exit) => {
+          underWay--
+          return Exit.hasInterrupts(exit) ? report(request.method, exchange, clientClosedRequest) : Effect.void
+        })
       })
   }),
   { global: true }
+)
+
+/** More requests at once would all wait for longer: whoever comes then is told to come again. */
+const mostUnderWay = 1_000
+const overloaded = Effect.succeed(
+  Failure.answer(new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." }), {
+    "retry-after": "1"
+  })
 )
 
 const badHost = Effect.succeed(

@@ -7,8 +7,10 @@ import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
 import { createServer } from "node:http"
 import { AdminApi } from "../api/AdminApi.ts"
+import { ServiceUnavailable } from "../api/Errors.ts"
 import { RateLimiter } from "../RateLimiter.ts"
 import * as AdminAuth from "./AdminAuth.ts"
+import { Draining, gracePeriod } from "./Draining.ts"
 import * as Failure from "./Failure.ts"
 import * as Keys from "./Keys.ts"
 import { portConfig, routerConfig } from "./Server.ts"
@@ -22,23 +24,23 @@ const admin = HttpApiBuilder.layer(AdminApi).pipe(
 /** 200 as soon as the process answers at all. */
 const health = HttpRouter.add("GET", "/healthz", HttpServerResponse.jsonUnsafe({ status: "healthy" }))
 
+const ending = Failure.answer(new ServiceUnavailable({ message: "The service is about to end." }))
+
 /**
- * 200 while the service can serve: its database answers within a second. It can without Redis too; `limits` says who
+ * 200 while the service can serve, and is not about to end: its database answers within a second. It can without Redis too; `limits` says who
  * counts.
  */
 const readiness = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter
-  yield* router.add(
-    "GET",
-    "/readyz",
-    sql`SELECT 1`.pipe(
-      Effect.timeout("1 second"),
-      Effect.andThen(limiter.counting),
-      Effect.map((limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits })),
-      Effect.orDie
-    )
+  const draining = yield* Draining
+  const ready = sql`SELECT 1`.pipe(
+    Effect.timeout("1 second"),
+    Effect.andThen(limiter.counting),
+    Effect.map((limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits })),
+    Effect.orDie
   )
+  yield* router.add("GET", "/readyz", Effect.suspend(() => draining.begun ? Effect.succeed(ending) : ready))
 }))
 
 const answering = Failure.answering(AdminApi, ["/healthz", "/readyz", "/metrics"])
@@ -58,7 +60,8 @@ export const layer = HttpRouter.serve(
     Layer.unwrap(Effect.gen(function*() {
       const host = yield* Config.String("MANAGEMENT_HOST").pipe(Config.withDefault("127.0.0.1"))
       const port = yield* portConfig("MANAGEMENT_PORT", 9090)
-      return NodeHttpServer.layer(createServer, { host, port, gracefulShutdownTimeout: "10 seconds" })
+      const gracefulShutdownTimeout = yield* gracePeriod
+      return NodeHttpServer.layer(createServer, { host, port, gracefulShutdownTimeout })
     }))
   )
 )

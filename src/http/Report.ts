@@ -1,5 +1,5 @@
 /** What metrics and log say of a request that was answered, or whose caller went away. */
-import { Clock, Effect, LogLevel, Metric } from "effect"
+import { Clock, Context, Effect, LogLevel, Metric, Tracer } from "effect"
 import type { Exchange } from "./Exchange.ts"
 import { byAttributes } from "./Metrics.ts"
 
@@ -21,8 +21,10 @@ export const report = (
   { keyId = "none", requestId, route = "none", startedAt }: Exchange,
   status: number
 ) =>
-  Effect.flatMap(Clock.monotonicTimeNanos, (now) => {
-    const durationMs = Number(now - startedAt) / 1e6
+  Effect.withFiber((fiber) => {
+    const span = Context.getOrUndefined(fiber.context, Tracer.ParentSpan)
+    if (span?._tag === "Span") span.attribute("http.route", route)
+    const durationMs = Number(fiber.getRef(Clock.Clock).monotonicTimeNanosUnsafe() - startedAt) / 1e6
     return Effect.andThen(
       Metric.update(durations(method, route, String(status)), durationMs / 1000),
       Effect.flatMap(LogLevel.isEnabled("Info"), (isEnabled) =>

@@ -7,6 +7,7 @@ import { createServer, ServerResponse } from "node:http"
 import { openApiDocument } from "../api/OpenApiDocument.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import * as Auth from "./Auth.ts"
+import { gracePeriod } from "./Draining.ts"
 import * as Edge from "./Edge.ts"
 import * as Pets from "./Pets.ts"
 import * as RateLimit from "./RateLimit.ts"
@@ -96,7 +97,8 @@ export const layer = HttpRouter.serve(routes, { disableLogger: true, routerConfi
       const host = yield* Config.String("HOST").pipe(Config.withDefault("0.0.0.0"))
       const port = yield* portConfig("PORT", 8080)
       const server = yield* makeServer
-      return NodeHttpServer.layer(() => server, { host, port, gracefulShutdownTimeout: "10 seconds" })
+      const gracefulShutdownTimeout = yield* gracePeriod
+      return NodeHttpServer.layer(() => server, { host, port, gracefulShutdownTimeout })
     }))
   )
 )

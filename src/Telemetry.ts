@@ -1,0 +1,18 @@
+/**
+ * Traces, metrics and logs by OTLP, where `OTEL_EXPORTER_OTLP_ENDPOINT` is set; OpenTelemetry's other variables say how. A
+ * collector that does not answer costs nothing but what it would have been told.
+ */
+import { Config, Effect, Layer, Option } from "effect"
+
+const endpoint = Config.option(Config.String("OTEL_EXPORTER_OTLP_ENDPOINT"))
+
+export const layer = Layer.unwrap(Effect.gen(function*() {
+  if (Option.isNone(yield* endpoint)) return Layer.empty
+  const serviceName = yield* Config.String("OTEL_SERVICE_NAME").pipe(Config.withDefault("petstore"))
+  // Only who is to tell loads it.
+  const { Otlp, OtlpSerialization } = yield* Effect.promise(() => import("effect/observability"))
+  const { FetchHttpClient } = yield* Effect.promise(() => import("effect/http"))
+  return Otlp.layerFromConfig({ resource: { serviceName } }).pipe(
+    Layer.provide([OtlpSerialization.layerJson, FetchHttpClient.layer])
+  )
+}))

@@ -1,0 +1,28 @@
+/**
+ * The end of a process, announced: for a while before it takes no more connections it is not ready, and closes each
+ * connection with its answer, so that balancers send their requests elsewhere and lose none.
+ */
+import { Config, Context, Duration, Effect, Layer, Schema } from "effect"
+
+/** Whether the end has begun. */
+export const Draining = Context.Reference<{ begun: boolean }>("petstore/http/Draining", {
+  defaultValue: () => ({ begun: false })
+})
+
+const drainSeconds = Config.schema(
+  Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 5 })),
+  "DRAIN_SECONDS"
+).pipe(Config.withDefault(0))
+
+/** How long requests under way may then take to come to their end: all is over within ten seconds. */
+export const gracePeriod = Config.map(drainSeconds, (seconds) => Duration.seconds(9 - seconds))
+
+/** Announces the end of what it is provided with, and waits for `DRAIN_SECONDS` before it lets it come. */
+export const announce = Layer.effectDiscard(Effect.gen(function*() {
+  const draining = yield* Draining
+  const seconds = yield* drainSeconds
+  yield* Effect.addFinalizer(() => {
+    draining.begun = true
+    return Effect.sleep(Duration.seconds(seconds))
+  })
+}))

@@ -1,0 +1,82 @@
+/** A load of reads and additions on the service, and what came of each request. */
+import { Effect, Fiber } from "effect"
+
+export interface Outcome {
+  readonly method: "GET" | "POST"
+  /** 0 where the connection was refused or cut. */
+  readonly status: number
+  /** When it was sent, by `performance.now()`, and how long it took: milliseconds. */
+  readonly sentAt: number
+  readonly took: number
+  readonly retryAfter: string | null
+  readonly body: string
+  /** The name of the animal to be added. */
+  readonly name: string
+}
+
+let count = 0
+
+/** One request: an addition under a name of its own, or a read. */
+export const request = (address: string, key: string, path?: string): Effect.Effect<Outcome> =>
+  Effect.promise(async () => {
+    const method = path === undefined ? "POST" : "GET"
+    const name = `pet ${process.pid} ${++count}`
+    const sentAt = performance.now()
+    const outcome = (status: number, body: string, retryAfter: string | null): Outcome => ({
+      method,
+      status,
+      sentAt,
+      took: performance.now() - sentAt,
+      retryAfter,
+      body,
+      name
+    })
+    try {
+      const response = await fetch(`${address}${path ?? "/v1/pets"}`, {
+        method,
+        headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
+        ...path === undefined && { body: JSON.stringify({ name, categoryId: 1 }) },
+        signal: AbortSignal.timeout(30_000)
+      })
+      return outcome(response.status, await response.text(), response.headers.get("retry-after"))
+    } catch {
+      return outcome(0, "", null)
+    }
+  })
+
+/** Keeps `callers` requests under way, half of them additions, until told to stop; then gives what came of all of them. */
+export const run = Effect.fnUntraced(function*(options: {
+  readonly address: () => string
+  readonly key: string
+  readonly callers: number
+}) {
+  const outcomes: Array<Outcome> = []
+  let stopped = false
+  const caller = Effect.fnUntraced(function*(nth: number) {
+    for (let i = nth; !stopped; i++) {
+      const path =
+        [undefined, "/v1/pets/1", undefined, "/v1/pets?limit=5", undefined, `/v1/pets?limit=3&cursor=MQ`][i % 6]
+      const outcome = yield* request(options.address(), options.key, path)
+      outcomes.push(outcome)
+      // Who is refused, or meets nobody, does not ask again at once.
+      if (outcome.status === 0 || outcome.status >= 500) yield* Effect.sleep("50 millis")
+    }
+  })
+  const fiber = yield* Effect.forkChild(
+    Effect.forEach(Array.from({ length: options.callers }, (_, nth) => nth), caller, {
+      concurrency: "unbounded",
+      discard: true
+    })
+  )
+  return {
+    outcomes: outcomes as ReadonlyArray<Outcome>,
+    stop: Effect.gen(function*() {
+      stopped = true
+      yield* Fiber.join(fiber)
+    })
+  }
+})
+
+/** The names of the animals that were acknowledged. */
+export const acknowledged = (outcomes: ReadonlyArray<Outcome>): ReadonlyArray<string> =>
+  outcomes.filter(({ status }) => status === 201).map(({ name }) => name)

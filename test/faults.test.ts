@@ -1,0 +1,211 @@
+/** What callers see while the database fails, over real processes and under load: never a 500, never long, never a loss. */
+import { PgClient } from "@effect/sql-pg"
+import { assert, describe, layer } from "@effect/vitest"
+import { Context, Effect, Layer, Redacted } from "effect"
+import { readFileSync } from "node:fs"
+import { endless } from "../bench/Workload.ts"
+import { ApiKeys } from "../src/ApiKeys.ts"
+import * as Database from "../src/Database.ts"
+import { random } from "./Harness.ts"
+import * as Load from "./Load.ts"
+import * as Postgres from "./Postgres.ts"
+import { start } from "./Process.ts"
+import * as Proxy from "./Proxy.ts"
+
+/** No answer takes longer, whatever happens: milliseconds. */
+const longest = 10_000
+/** How soon after a fault all is well again: milliseconds. */
+const recovery = 5_000
+
+const makeWorld = Effect.gen(function*() {
+  const postgres = yield* Postgres.run()
+  yield* postgres.admin((sql) =>
+    Effect.andThen(sql`CREATE ROLE petstore LOGIN`, sql`ALTER DATABASE postgres OWNER TO petstore`)
+  )
+  const proxy = yield* Proxy.run(postgres.port)
+  const url = (port: number) => `postgres://petstore@127.0.0.1:${port}/postgres`
+  const sql = PgClient.layer({ url: Redacted.make(url(postgres.port)) })
+  const { key } = yield* Effect.flatMap(ApiKeys, (keys) => keys.issue(endless)).pipe(
+    Effect.provide(
+      ApiKeys.layer.pipe(Layer.provide(random), Layer.provide(Database.migrate.pipe(Layer.provideMerge(sql))))
+    )
+  )
+  const service = yield* start({ DATABASE_URL: url(proxy.port), LOG_LEVEL: "info" })
+  return { postgres, proxy, service, sql, key: Redacted.value(key) }
+})
+
+class World extends Context.Service<World, Effect.Success<typeof makeWorld>>()("test/World") {
+  static readonly layer = Layer.effect(World, makeWorld)
+}
+
+type Step = (world: World["Service"]) => Effect.Effect<unknown, unknown>
+
+/** Each begins and ends; what it refuses is refused in between for as many seconds. */
+const faults: ReadonlyArray<{
+  readonly name: string
+  readonly seconds: number
+  readonly begin: Step
+  readonly end: Step
+  /** Whether nothing can be added meanwhile. */
+  readonly stopsAdditions: boolean
+}> = [
+  {
+    name: "is restarted",
+    seconds: 1,
+    begin: ({ postgres }) => postgres.stop,
+    end: ({ postgres }) => postgres.start,
+    stopsAdditions: true
+  },
+  {
+    name: "is killed",
+    seconds: 2,
+    begin: ({ postgres }) => postgres.kill,
+    end: ({ postgres }) => postgres.start,
+    stopsAdditions: true
+  },
+  {
+    name: "hangs",
+    seconds: 12,
+    begin: ({ postgres }) => postgres.freeze,
+    end: ({ postgres }) => postgres.thaw,
+    stopsAdditions: true
+  },
+  {
+    name: "has no connection left",
+    seconds: 2,
+    begin: ({ postgres }) =>
+      postgres.admin((sql) =>
+        Effect.andThen(
+          sql`ALTER ROLE petstore CONNECTION LIMIT 0`,
+          sql`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'petstore'`
+        )
+      ),
+    end: ({ postgres }) => postgres.admin((sql) => sql`ALTER ROLE petstore CONNECTION LIMIT -1`),
+    stopsAdditions: true
+  },
+  {
+    name: "is read-only",
+    seconds: 2,
+    begin: ({ postgres }) =>
+      postgres.admin((sql) =>
+        Effect.andThen(
+          sql`ALTER SYSTEM SET default_transaction_read_only = on`,
+          sql`SELECT pg_reload_conf()`
+        )
+      ),
+    end: ({ postgres }) =>
+      postgres.admin((sql) =>
+        Effect.andThen(
+          sql`ALTER SYSTEM RESET default_transaction_read_only`,
+          sql`SELECT pg_reload_conf()`
+        )
+      ),
+    stopsAdditions: true
+  },
+  {
+    name: "is slow",
+    seconds: 3,
+    begin: ({ proxy }) => Effect.sync(() => proxy.setFault("slow")),
+    end: ({ proxy }) => Effect.sync(() => proxy.setFault(undefined)),
+    stopsAdditions: false
+  },
+  {
+    name: "is cut off",
+    seconds: 2,
+    begin: ({ proxy }) => Effect.sync(() => proxy.setFault("refusing")),
+    end: ({ proxy }) => Effect.sync(() => proxy.setFault(undefined)),
+    stopsAdditions: true
+  },
+  {
+    name: "is behind a connection that is half open",
+    seconds: 12,
+    begin: ({ proxy }) => Effect.sync(() => proxy.setFault("hanging")),
+    end: ({ proxy }) => Effect.sync(() => proxy.setFault(undefined)),
+    stopsAdditions: true
+  },
+  {
+    name: "keeps its table locked",
+    seconds: 8,
+    begin: ({ postgres }) =>
+      Effect.forkDetach(
+        postgres.admin((sql) => sql.withTransaction(Effect.andThen(sql`LOCK TABLE pets`, sql`SELECT pg_sleep(8)`)))
+      ),
+    end: () => Effect.void,
+    stopsAdditions: true
+  }
+]
+
+const megabytes = (pid: number): number =>
+  Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) / 1024
+
+const sleep = (milliseconds: number) => Effect.sleep(milliseconds)
+
+describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
+  layer(World.layer, { excludeTestServices: true, timeout: 60_000 })((it) => {
+    for (const fault of faults) {
+      it.effect(
+        `${fault.name}, callers are told to retry, and nothing that was acknowledged is lost`,
+        () =>
+          Effect.gen(function*() {
+            const world = yield* World
+            const { key, service, sql } = world
+            const ask = (path?: string) => Load.request(service.address, key, path)
+            const load = yield* Load.run({ address: () => service.address, key, callers: 16 })
+            yield* sleep(1_000)
+            const before = megabytes(service.process.pid ?? 0)
+
+            yield* fault.begin(world)
+            const begun = performance.now()
+            yield* sleep(fault.seconds * 1_000)
+            yield* fault.end(world)
+            const ended = performance.now()
+
+            // All is well when an addition, a look-up and a list succeed one after the other.
+            let well = false
+            while (!well && performance.now() - ended < 3 * recovery) {
+              const outcomes = [yield* ask(), yield* ask("/v1/pets/1"), yield* ask("/v1/pets?limit=2")]
+              well = outcomes.every(({ status }) => status === 200 || status === 201)
+            }
+            const recoveredIn = performance.now() - ended
+            yield* sleep(1_000)
+            yield* load.stop
+
+            const { outcomes } = load
+            assert.isBelow(recoveredIn, recovery, "recovery")
+            assert.deepStrictEqual(
+              [...new Set(outcomes.map(({ status }) => status))].filter((status) => ![200, 201, 503].includes(status)),
+              []
+            )
+            assert.isTrue(outcomes.every(({ retryAfter, status }) => status !== 503 || Number(retryAfter) > 0))
+            assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), longest, "the longest answer")
+            // The fault was one.
+            const within = outcomes.filter(({ sentAt }) => sentAt > begun && sentAt < ended)
+            if (fault.stopsAdditions) {
+              assert.isTrue(within.some(({ method, status }) => method === "POST" && status === 503))
+            }
+            // After it all is as before.
+            const after = outcomes.filter(({ sentAt }) => sentAt > ended + recoveredIn)
+            assert.isAbove(after.length, 20)
+            assert.isTrue(after.every(({ status }) => status === 200 || status === 201))
+            assert.isBelow(megabytes(service.process.pid ?? 0) - before, 150)
+
+            // Each that was acknowledged is there once; of the others none is there twice.
+            const names = Load.acknowledged(outcomes)
+            const kept = yield* Effect.provide(
+              Effect.flatMap(
+                PgClient.PgClient,
+                (client) =>
+                  client<{ name: string; many: bigint }>`SELECT name, count(*) AS many FROM pets GROUP BY name`
+              ),
+              sql
+            )
+            const many = new Map(kept.map(({ many, name }) => [name, Number(many)]))
+            assert.deepStrictEqual(names.filter((name) => many.get(name) !== 1), [])
+            assert.deepStrictEqual([...many].filter(([, times]) => times !== 1), [])
+            assert.isAbove(names.length, 50)
+          }),
+        60_000
+      )
+    }
+  })
+})

@@ -1,0 +1,155 @@
+/** How processes start: together, before their database, and on one that an earlier or a later version left behind. */
+import { PgClient } from "@effect/sql-pg"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber, Layer, Redacted } from "effect"
+import { Migrator, SqlClient } from "effect/sql"
+import { execFileSync } from "node:child_process"
+import { symlinkSync } from "node:fs"
+import { join } from "node:path"
+import { endless } from "../bench/Workload.ts"
+import { ApiKeys } from "../src/ApiKeys.ts"
+import * as Database from "../src/Database.ts"
+import { random, temporaryDatabaseUrl, temporaryDirectory } from "./Harness.ts"
+import * as Load from "./Load.ts"
+import * as Postgres from "./Postgres.ts"
+import { start } from "./Process.ts"
+
+const root = new URL("..", import.meta.url).pathname
+
+/** The versions of the schema, the earliest first. */
+const versions = Object.entries(Database.migrations)
+
+const client = (url: string) => PgClient.layer({ url: Redacted.make(url) })
+
+const issue = Effect.map(
+  Effect.flatMap(ApiKeys, (keys) => keys.issue(endless)),
+  ({ key }) => Redacted.value(key)
+)
+const withKeys = (url: string) =>
+  ApiKeys.layer.pipe(Layer.provide(random), Layer.provide(Database.migrate.pipe(Layer.provideMerge(client(url)))))
+
+/** The source as it was before the newest migration came, if the repository's history is here. */
+const former = (() => {
+  const [newest = ""] = versions.at(-1) ?? []
+  const git = (...given: ReadonlyArray<string>) =>
+    execFileSync("git", ["-C", root, ...given], { stdio: ["ignore", "pipe", "ignore"], maxBuffer: 1e9 })
+  try {
+    const added = git("log", "--diff-filter=A", "--format=%H", "-1", "--", `src/migrations/${newest}.ts`).toString()
+      .trim()
+    return git("archive", `${added}^`, "src", "package.json")
+  } catch {
+    return undefined
+  }
+})()
+
+describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on PostgreSQL", () => {
+  it.live(
+    "that start together on an empty database all come up, and each migration ran once",
+    () =>
+      Effect.gen(function*() {
+        const DATABASE_URL = yield* temporaryDatabaseUrl
+        yield* Effect.all(Array.from({ length: 4 }, () => start({ DATABASE_URL })), { concurrency: "unbounded" })
+        const applied = yield* Effect.provide(
+          Effect.flatMap(
+            PgClient.PgClient,
+            (sql) => sql<{ id: number }>`SELECT migration_id AS id FROM petstore_migrations ORDER BY 1`
+          ),
+          client(DATABASE_URL)
+        )
+        assert.deepStrictEqual(applied.map(({ id }) => id), versions.map((_, nth) => nth + 1))
+      }),
+    30_000
+  )
+
+  it.live("refuse a database that a later version made", () =>
+    Effect.gen(function*() {
+      const DATABASE_URL = yield* temporaryDatabaseUrl
+      yield* Effect.flatMap(PgClient.PgClient, (sql) =>
+        sql`INSERT INTO petstore_migrations (migration_id, name) VALUES (${versions.length + 1}, 'later')`).pipe(
+          Effect.provide(Database.migrate.pipe(Layer.provideMerge(client(DATABASE_URL))))
+        )
+      const { code, stderr } = yield* Effect.flip(start({ DATABASE_URL }))
+      assert.strictEqual(code, 1)
+      assert.include(stderr, `The database has schema version ${versions.length + 1}`)
+      assert.lengthOf(stderr.trim().split("\n"), 1)
+    }), 30_000)
+
+  for (const [nth, [version]] of versions.entries()) {
+    it.live(
+      `carry a database of version ${version} to the present, with all that is in it`,
+      () =>
+        Effect.gen(function*() {
+          const DATABASE_URL = yield* temporaryDatabaseUrl
+          yield* Effect.gen(function*() {
+            const sql = yield* SqlClient.SqlClient
+            yield* Migrator.make({})({
+              loader: Migrator.fromRecord(Object.fromEntries(versions.slice(0, nth + 1))),
+              table: "petstore_migrations"
+            })
+            yield* sql`INSERT INTO pets (name, category_id, status) VALUES ('old', ${9223372036854775807n}::bigint, 'sold')`
+          }).pipe(Effect.provide(client(DATABASE_URL)))
+          const service = yield* start({ DATABASE_URL })
+          const key = yield* Effect.provide(issue, withKeys(DATABASE_URL))
+          const { body } = yield* Load.request(service.address, key, "/v1/pets")
+          assert.strictEqual(body, `[{"id":1,"name":"old","categoryId":9223372036854775807,"status":"sold"}]`)
+          assert.strictEqual((yield* Load.request(service.address, key)).status, 201)
+        }),
+      30_000
+    )
+  }
+
+  if (former !== undefined) {
+    it.live(
+      "of the version before this one go on beside one of this, with the same keys and animals",
+      () =>
+        Effect.gen(function*() {
+          const DATABASE_URL = yield* temporaryDatabaseUrl
+          const directory = yield* temporaryDirectory
+          execFileSync("tar", ["-x", "-C", directory], { input: former })
+          symlinkSync(join(root, "node_modules"), join(directory, "node_modules"))
+          const before = yield* start({ DATABASE_URL }, join(directory, "src/main.ts"))
+          const after = yield* start({ DATABASE_URL })
+          const key = yield* Effect.provide(issue, withKeys(DATABASE_URL))
+          const created = yield* Effect.forEach(
+            Array.from({ length: 20 }),
+            (_, nth) => Load.request([before, after][nth % 2]?.address ?? "", key),
+            { concurrency: 4 }
+          )
+          assert.isTrue(created.every(({ status }) => status === 201))
+          for (const { address } of [before, after]) {
+            for (const { body } of created) {
+              const { id }: { readonly id: number } = JSON.parse(body)
+              assert.strictEqual((yield* Load.request(address, key, `/v1/pets/${id}`)).body, body)
+            }
+            assert.lengthOf(JSON.parse((yield* Load.request(address, key, "/v1/pets")).body), 20)
+          }
+        }),
+      60_000
+    )
+  }
+})
+
+describe.skipIf(Postgres.missing !== undefined)("A process whose database is not there yet", () => {
+  it.live("waits for it, and serves as soon as it is", () =>
+    Effect.gen(function*() {
+      const postgres = yield* Postgres.run()
+      yield* postgres.stop
+      const starting = yield* Effect.forkChild(start({ DATABASE_URL: postgres.url }))
+      yield* Effect.sleep("3 seconds")
+      yield* postgres.start
+      const startedAt = performance.now()
+      const service = yield* Fiber.join(starting)
+      assert.isBelow(performance.now() - startedAt, 5_000)
+      assert.include(service.stderr(), "Waiting for the database")
+      assert.strictEqual((yield* Load.request(service.address, "none", "/v1/pets")).status, 401)
+    }), 60_000)
+
+  it.live("ends with 1 when it does not come within half a minute", () =>
+    Effect.gen(function*() {
+      const startedAt = performance.now()
+      const { code } = yield* Effect.flip(start({ DATABASE_URL: "postgres://nobody@127.0.0.1:1/none" }))
+      assert.strictEqual(code, 1)
+      assert.isAbove(performance.now() - startedAt, 25_000)
+      assert.isBelow(performance.now() - startedAt, 60_000)
+    }), 90_000)
+})
