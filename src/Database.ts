@@ -1,6 +1,6 @@
 /** The database of the service: a PostgreSQL server, or one embedded in this process. */
 import { PgClient } from "@effect/sql-pg"
-import { Config, Data, Duration, Effect, Layer, Option, type Redacted, Schedule } from "effect"
+import { Config, Data, Duration, Effect, Layer, Option, Redacted, Schedule } from "effect"
 import { Migrator, SqlClient } from "effect/sql"
 import { dataDirectory } from "./DataDirectory.ts"
 import pets from "./migrations/0001_pets.ts"
@@ -8,6 +8,7 @@ import apiKeys from "./migrations/0002_api_keys.ts"
 import rateLimits from "./migrations/0003_rate_limits.ts"
 import idempotencyKeys from "./migrations/0004_idempotency_keys.ts"
 import petsChanges from "./migrations/0005_pets_changes.ts"
+import * as PostgresSocket from "./PostgresSocket.ts"
 
 /** The versions of the schema, the earliest first. */
 export const migrations = {
@@ -58,9 +59,12 @@ const server = (url: Redacted.Redacted) => {
     ),
     Effect.retry({ while: mayCome, schedule: Schedule.spaced("1 second"), times: Duration.toSeconds(patience) })
   )
-  return PgClient.layer({ ...options, multiplex: true, startupParameters: { statement_timeout: "5000" } }).pipe(
-    Layer.provide(Layer.effectDiscard(migrated))
-  )
+  return PgClient.layer({
+    ...options,
+    multiplex: true,
+    stream: PostgresSocket.opener(Redacted.value(url)),
+    startupParameters: { statement_timeout: "4000" }
+  }).pipe(Layer.provide(Layer.effectDiscard(migrated)))
 }
 
 /** `DATABASE_URL` names a server (PostgreSQL 15 or later); without it, the database lives in `DATA_DIR`. */

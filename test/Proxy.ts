@@ -24,6 +24,12 @@ export const run = (target: number) =>
           }
           const upstream = connect(target, "127.0.0.1")
           let hung = false
+          /** Answers on their way, and when they arrive. */
+          const late: Array<{ readonly chunk: Buffer; readonly at: number }> = []
+          const deliver = () => {
+            while (late[0] !== undefined && late[0].at <= performance.now()) client.write(late.shift()?.chunk ?? "")
+            if (late[0] !== undefined) setTimeout(deliver, Math.ceil(late[0].at - performance.now()))
+          }
           const end = () => {
             client.destroy()
             upstream.destroy()
@@ -39,8 +45,10 @@ export const run = (target: number) =>
           client.on("data", (chunk: Buffer) => upstream.write(chunk))
           upstream.on("data", (chunk: Buffer) => {
             if (hung) return
-            if (fault === "slow") {
-              setTimeout(() => client.write(chunk), 500)
+            if (fault === "slow" || late.length > 0) {
+              // None overtakes another.
+              late.push({ chunk, at: fault === "slow" ? performance.now() + 500 : late.at(-1)?.at ?? 0 })
+              if (late.length === 1) deliver()
             } else if (fault === "hanging") {
               hung = true
               client.write(chunk.subarray(0, 1))

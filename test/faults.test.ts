@@ -31,6 +31,7 @@ const makeWorld = Effect.gen(function*() {
     )
   )
   const service = yield* start({ DATABASE_URL: url(proxy.port), LOG_LEVEL: "info" })
+  yield* Load.request(service.address, Redacted.value(key))
   return { postgres, proxy, service, sql, key: Redacted.value(key) }
 })
 
@@ -171,6 +172,7 @@ describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
             yield* load.stop
 
             const { outcomes } = load
+            if (outcomes.some(({ status }) => status === 500)) assert.fail(service.stderr())
             assert.isBelow(recoveredIn, recovery, "recovery")
             assert.deepStrictEqual(
               [...new Set(outcomes.map(({ status }) => status))].filter((status) => ![200, 201, 503].includes(status)),

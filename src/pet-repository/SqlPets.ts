@@ -16,7 +16,7 @@ import * as PetCache from "./PetCache.ts"
 const bounds = { concurrency: 2, size: 100 }
 
 /** For who waits on a network that says nothing: a server ends its statements by itself. */
-const patience = Duration.seconds(6)
+const patience = Duration.millis(4_250)
 
 export const sqlPets = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
@@ -152,7 +152,8 @@ export const sqlPets = Effect.gen(function*() {
       if (known === undefined) return yield* addOnce(pet, { key, owner })
       return known.same ? known.id : yield* reused
     },
-    Effect.catchTag("SqlError", Effect.die)
+    Effect.timeout(patience),
+    Effect.catchTags({ SqlError: Effect.die, TimeoutError: Effect.die })
   )
 
   yield* Expiry.sweep({

@@ -10,14 +10,22 @@ export interface StateStore {
   save(states: ReadonlyMap<Caller, Rule.State>): Effect.Effect<void>
 }
 
+const part = 50_000
+
 export const sqlStore = Effect.map(SqlClient.SqlClient, (sql): StateStore => ({
-  load: (now) =>
-    sql<{ readonly caller: Caller; readonly state: Rule.State }>`
-      SELECT caller, state FROM rate_limits WHERE ends_at > ${new Date(now)}
-    `.pipe(
-      Effect.map((rows) => rows.map(({ caller, state }) => [caller, state] as const)),
-      Effect.orDie
-    ),
+  load: Effect.fnUntraced(function*(now) {
+    const states: Array<readonly [Caller, Rule.State]> = []
+    let rows: ReadonlyArray<{ readonly caller: Caller; readonly state: Rule.State }>
+    do {
+      // In parts, each of which a statement has the time for.
+      rows = yield* sql<typeof rows[number]>`
+        SELECT caller, state FROM rate_limits
+        WHERE caller > ${states.at(-1)?.[0] ?? ""} AND ends_at > ${new Date(now)}
+        ORDER BY caller LIMIT ${sql.literal(String(part))}`
+      for (const { caller, state } of rows) states.push([caller, state])
+    } while (rows.length === part)
+    return states
+  }, Effect.orDie),
   save: (states) => {
     const rows = [...states].map(([caller, state]) => ({ caller, state, ends_at: new Date(Rule.endOf(state)) }))
     return sql`
