@@ -2,9 +2,12 @@
  * Traces, metrics and logs by OTLP, where `OTEL_EXPORTER_OTLP_ENDPOINT` is set; OpenTelemetry's other variables say how. A
  * collector that does not answer costs nothing but what it would have been told.
  */
-import { Config, Effect, Layer, Option } from "effect"
+import { Config, ConfigProvider, Effect, Layer, Option } from "effect"
 
 const endpoint = Config.option(Config.String("OTEL_EXPORTER_OTLP_ENDPOINT"))
+
+/** What OpenTelemetry says is so where nothing is said. */
+const byDefault = { OTEL_TRACES_EXPORTER: "otlp", OTEL_METRICS_EXPORTER: "otlp", OTEL_LOGS_EXPORTER: "otlp" }
 
 export const layer = Layer.unwrap(Effect.gen(function*() {
   if (Option.isNone(yield* endpoint)) return Layer.empty
@@ -13,6 +16,7 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
   const { Otlp, OtlpSerialization } = yield* Effect.promise(() => import("effect/observability"))
   const { FetchHttpClient } = yield* Effect.promise(() => import("effect/http"))
   return Otlp.layerFromConfig({ resource: { serviceName } }).pipe(
-    Layer.provide([OtlpSerialization.layerJson, FetchHttpClient.layer])
+    Layer.provide([OtlpSerialization.layerJson, FetchHttpClient.layer]),
+    Layer.provide(ConfigProvider.layerAdd(ConfigProvider.fromUnknown(byDefault)))
   )
 }))
