@@ -35,6 +35,8 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, run, size }
 
   const answerWaiting = Effect.gen(function*() {
     while (waiting.size > 0) {
+      // Who was read in the same turn of the event loop comes along, also where the answer needs none (the embedded database).
+      yield* Effect.yieldNow
       const calls = waiting.entries().take(size).toArray()
       for (const [item] of calls) waiting.delete(item)
       yield* answer(calls)
