@@ -77,6 +77,29 @@ describe("The service on the embedded database", () => {
       assert.strictEqual(yield* stop(second, "SIGINT"), 0)
     }))
 
+  it.live("lives on when its callers go away in the middle of their answers", () =>
+    Effect.gen(function*() {
+      const service = yield* start({ DATA_DIR: yield* temporaryDirectory, LOG_LEVEL: "info" })
+      const key = yield* firstKey(service)
+      const port = Number(new URL(service.address).port)
+      const body = `{"name":"gone","categoryId":1}`
+      const request = `POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n` +
+        `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+      for (let round = 0; round < 20; round++) {
+        const sockets = Array.from({ length: 50 }, () => {
+          const socket = connect(port, "127.0.0.1").on("error", () => {})
+          socket.write(request)
+          return socket
+        })
+        for (const socket of sockets) {
+          yield* Effect.promise(() => new Promise((resolve) => setImmediate(resolve)))
+          socket.resetAndDestroy()
+        }
+      }
+      assert.strictEqual((yield* call(service, key, "/openapi.json")).status, 200)
+      assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
+    }))
+
   it.live("refuses a second process on its data directory, which harms nothing", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory

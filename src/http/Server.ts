@@ -63,7 +63,11 @@ class Answer extends ServerResponse {
   static #ended: Array<() => void> = []
 
   override end(...given: Array<unknown>): this {
-    const end = () => Reflect.apply(super.end, this, given)
+    const end = () => {
+      // Of who is gone meanwhile nothing is sent, and so none of the length that was told.
+      if (this.destroyed) this.strictContentLength = false
+      Reflect.apply(super.end, this, given)
+    }
     if (Answer.#ended.push(end) === 1) {
       setImmediate(() => {
         const ended = Answer.#ended
