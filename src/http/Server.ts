@@ -102,7 +102,7 @@ export const layer = HttpRouter.serve(routes, { disableLogger: true, routerConfi
       const port = yield* portConfig("PORT", 8080)
       const server = yield* makeServer
       const gracefulShutdownTimeout = yield* gracePeriod
-      return NodeHttpServer.layer(() => server, { host, port, gracefulShutdownTimeout })
+      return NodeHttpServer.layer(() => server, { host, port, backlog: 4_096, gracefulShutdownTimeout })
     }))
   )
 )
