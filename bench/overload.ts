@@ -18,8 +18,7 @@ const overload = Effect.gen(function*() {
   const files = yield* temporaryDirectory
   const requests = Workload.requests(files, 1).create
   const keys = Workload.write(files, "key", [key])
-  const run = (connections: number) =>
-    Wrk.load({ address: service.address, requests, keys, connections, seconds })
+  const run = (connections: number) => Wrk.load({ address: service.address, requests, keys, connections, seconds })
   yield* run(50)
   let peak = 0
   yield* Console.log("callers   additions/s   of the peak      shed    p50 ms    p99 ms        MB")
@@ -29,7 +28,8 @@ const overload = Effect.gen(function*() {
     peak = Math.max(peak, succeeded)
     yield* Console.log(
       String(connections).padStart(7) + succeeded.toFixed(0).padStart(14) + (succeeded / peak).toFixed(2).padStart(14) +
-        `${(failed / requests * 100).toFixed(1)} %`.padStart(10) + p50.toFixed(0).padStart(10) + p99.toFixed(0).padStart(10) +
+        `${(failed / requests * 100).toFixed(1)} %`.padStart(10) + p50.toFixed(0).padStart(10) +
+        p99.toFixed(0).padStart(10) +
         Contender.usage(service).megabytes.toFixed(0).padStart(10)
     )
   }

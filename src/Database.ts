@@ -33,7 +33,7 @@ const bringUpToDate = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   yield* Migrator.make({})({ loader: Migrator.fromRecord(migrations), table })
   const [latest] = yield* sql<{ readonly version: number }>`SELECT max(migration_id) AS version FROM ${sql(table)}`
-  if (latest !== undefined && latest.version > newest) return yield* new DatabaseIsNewer(latest)
+  yield* latest !== undefined && latest.version > newest ? new DatabaseIsNewer(latest) : Effect.void
 })
 export const migrate = Layer.effectDiscard(bringUpToDate)
 
@@ -44,10 +44,10 @@ const patience = Duration.seconds(30)
 const mayCome = (error: Effect.Error<typeof bringUpToDate>): boolean =>
   error._tag === "SqlError" && error.reason._tag === "ConnectionError"
 
-const url = Config.option(Config.Redacted("DATABASE_URL"))
+const databaseUrl = Config.option(Config.Redacted("DATABASE_URL"))
 
 /** Whether the database lives in this process. */
-export const isEmbedded = Config.map(url, Option.isNone)
+export const isEmbedded = Config.map(databaseUrl, Option.isNone)
 
 const server = (url: Redacted.Redacted) => {
   const options = { url, applicationName: "petstore", connectTimeout: "5 seconds" } as const
@@ -69,8 +69,8 @@ const server = (url: Redacted.Redacted) => {
 
 /** `DATABASE_URL` names a server (PostgreSQL 15 or later); without it, the database lives in `DATA_DIR`. */
 export const layer = Layer.unwrap(Effect.gen(function*() {
-  const given = yield* url
-  if (Option.isSome(given)) return server(given.value)
+  const url = yield* databaseUrl
+  if (Option.isSome(url)) return server(url.value)
   // Only who has no server loads one.
   const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))
   return migrate.pipe(Layer.provideMerge(EmbeddedDatabase.layer(yield* dataDirectory)))

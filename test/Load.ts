@@ -51,9 +51,9 @@ export const run = Effect.fnUntraced(function*(options: {
   readonly callers: number
 }) {
   const outcomes: Array<Outcome> = []
-  let stopped = false
+  const state = { stopped: false }
   const caller = Effect.fnUntraced(function*(nth: number) {
-    for (let i = nth; !stopped; i++) {
+    for (let i = nth; !state.stopped; i++) {
       const path =
         [undefined, "/v1/pets/1", undefined, "/v1/pets?limit=5", undefined, `/v1/pets?limit=3&cursor=MQ`][i % 6]
       const outcome = yield* request(options.address(), options.key, path)
@@ -69,9 +69,9 @@ export const run = Effect.fnUntraced(function*(options: {
     })
   )
   return {
-    outcomes: outcomes as ReadonlyArray<Outcome>,
+    outcomes,
     stop: Effect.gen(function*() {
-      stopped = true
+      state.stopped = true
       yield* Fiber.join(fiber)
     })
   }
