@@ -1,8 +1,9 @@
 /** The database of the service: a PostgreSQL server, or one embedded in this process. */
 import { PgClient } from "@effect/sql-pg"
-import { Config, Data, Duration, Effect, Layer, Option, Redacted, Schedule } from "effect"
+import { Cause, Config, Data, Duration, Effect, Layer, Option, Predicate, Redacted, Schedule } from "effect"
 import { Migrator, SqlClient } from "effect/sql"
 import { dataDirectory } from "./DataDirectory.ts"
+import { describe } from "./Logging.ts"
 import pets from "./migrations/0001_pets.ts"
 import apiKeys from "./migrations/0002_api_keys.ts"
 import rateLimits from "./migrations/0003_rate_limits.ts"
@@ -40,9 +41,10 @@ export const migrate = Layer.effectDiscard(bringUpToDate)
 /** How long a server may take to be there when the service starts. */
 const patience = Duration.seconds(30)
 
-/** A server that is not there yet, or is on its way up. */
+/** A server that is not there yet, or is on its way up: the system or the server says so by a code. */
 const mayCome = (error: Effect.Error<typeof bringUpToDate>): boolean =>
-  error._tag === "SqlError" && error.reason._tag === "ConnectionError"
+  error._tag === "SqlError" && error.reason._tag === "ConnectionError" &&
+  Predicate.hasProperty(error.reason.cause, "code")
 
 const databaseUrl = Config.option(Config.Redacted("DATABASE_URL"))
 
@@ -52,13 +54,16 @@ export const isEmbedded = Config.map(databaseUrl, Option.isNone)
 const server = (url: Redacted.Redacted) => {
   const options = { url, applicationName: "petstore", connectTimeout: "5 seconds" } as const
   // On a connection of its own: a migration takes as long as it takes.
-  const migrated = bringUpToDate.pipe(
-    Effect.provide(PgClient.layer({ ...options, maxConnections: 1 })),
-    Effect.tapError((error) =>
-      mayCome(error) ? Effect.logWarning(`Waiting for the database: ${error.message}`) : Effect.void
-    ),
-    Effect.retry({ while: mayCome, schedule: Schedule.spaced("1 second"), times: Duration.toSeconds(patience) })
-  )
+  const attempt = Effect.provide(bringUpToDate, PgClient.layer({ ...options, maxConnections: 1 }))
+  const migrated = Effect.catchIf(attempt, mayCome, (error) =>
+    Effect.andThen(
+      Effect.logWarning(`Waiting for the database: ${describe(Cause.fail(error))}`),
+      Effect.retry(attempt, {
+        while: mayCome,
+        schedule: Schedule.spaced("1 second"),
+        times: Duration.toSeconds(patience)
+      })
+    ))
   return PgClient.layer({
     ...options,
     multiplex: true,

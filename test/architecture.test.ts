@@ -56,4 +56,11 @@ describe("The rooms", () => {
       assert.notMatch(imported, /sql/)
     }
   })
+
+  it("ask for no address that a caller names: nothing in the service is a client of HTTP but its telemetry", () => {
+    const clients = files.filter((file) => /HttpClient|\bfetch\(/.test(readFileSync(join(source, file), "utf8")))
+    assert.deepStrictEqual(clients.filter((file) => !/^(Client\.ts|client\/|cli\.ts|testing\.ts)/.test(file)), [
+      "Telemetry.ts"
+    ])
+  })
 })

@@ -193,7 +193,7 @@ describe("The service on the embedded database", () => {
         [{ DATA_DIR, LOG_LEVEL: "loud" }, "LOG_LEVEL"],
         [{ DATA_DIR: `${import.meta.filename}/nowhere` }, "main.test.ts/nowhere"],
         [{ DATA_DIR, HOST: "nowhere.invalid" }, "nowhere.invalid"],
-        [{ DATABASE_URL: "postgres://none:secret@127.0.0.1:1/none" }, "ECONNREFUSED"]
+        [{ DATABASE_URL: "mysql://none:secret@127.0.0.1:1/none" }, "Unsupported connection URL protocol"]
       ] as const
       for (const [env, names] of wrong) {
         const { code, stderr } = yield* Effect.flip(start(env))

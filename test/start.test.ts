@@ -147,8 +147,14 @@ describe.skipIf(Postgres.missing !== undefined)("A process whose database is not
   it.live("ends with 1 when it does not come within half a minute", () =>
     Effect.gen(function*() {
       const startedAt = performance.now()
-      const { code } = yield* Effect.flip(start({ DATABASE_URL: "postgres://nobody@127.0.0.1:1/none" }))
+      const { code, stderr } = yield* Effect.flip(start({ DATABASE_URL: "postgres://nobody:secret@127.0.0.1:1/none" }))
       assert.strictEqual(code, 1)
+      assert.deepStrictEqual(stderr.match(/Waiting for the database|ECONNREFUSED/g), [
+        "Waiting for the database",
+        "ECONNREFUSED",
+        "ECONNREFUSED"
+      ])
+      assert.notInclude(stderr, "secret")
       assert.isAbove(performance.now() - startedAt, 25_000)
       assert.isBelow(performance.now() - startedAt, 60_000)
     }), 90_000)

@@ -1,0 +1,207 @@
+/**
+ * Half an hour (`SOAK_MINUTES`) of mixed load while the database fails every other minute in turn: prints what came of it, and
+ * draws requests, latency and memory over time into `soak.svg`. It needs a PostgreSQL server's programs on the machine, of
+ * which it starts its own.
+ */
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
+import { PgClient } from "@effect/sql-pg"
+import { Config, Console, Effect, Layer, Redacted } from "effect"
+import { writeFileSync } from "node:fs"
+import { ApiKeys } from "../src/ApiKeys.ts"
+import * as Database from "../src/Database.ts"
+import { random } from "../test/Harness.ts"
+import * as Load from "../test/Load.ts"
+import * as Postgres from "../test/Postgres.ts"
+import * as Proxy from "../test/Proxy.ts"
+import * as Contender from "./Contender.ts"
+import { endless } from "./Workload.ts"
+
+const callers = 16
+/** Between two requests of a caller. */
+const pause = "10 millis"
+
+interface Second {
+  ok: number
+  unavailable: number
+  other: number
+  latencies: Array<number>
+  p99: number
+  megabytes: number
+}
+
+const soak = Effect.gen(function*() {
+  const minutes = yield* Config.Int("SOAK_MINUTES").pipe(Config.withDefault(30))
+  const postgres = yield* Postgres.run()
+  const proxy = yield* Proxy.run(postgres.port)
+  const sql = PgClient.layer({ url: Redacted.make(postgres.url) })
+  const { key } = yield* Effect.flatMap(ApiKeys, (keys) => keys.issue(endless)).pipe(
+    Effect.provide(
+      ApiKeys.layer.pipe(Layer.provide(random), Layer.provide(Database.migrate.pipe(Layer.provideMerge(sql))))
+    )
+  )
+  const url = `postgres://postgres@127.0.0.1:${proxy.port}/postgres`
+  const service = yield* Contender.start("Petstore", {
+    env: { DATABASE_URL: url },
+    key: Redacted.value(key)
+  })
+
+  const seconds: Array<Second> = []
+  const faults: Array<{ readonly name: string; readonly from: number; to: number }> = []
+  const acknowledged: Array<string> = []
+  const startedAt = performance.now()
+  const now = () => Math.floor((performance.now() - startedAt) / 1000)
+  const second = (nth: number): Second =>
+    seconds[nth] ??= { ok: 0, unavailable: 0, other: 0, latencies: [], p99: 0, megabytes: 0 }
+  const state = { ended: false }
+
+  const paths = [
+    undefined,
+    "/v1/pets/1",
+    "/v1/pets",
+    undefined,
+    "/v1/pets?status=available",
+    "/v1/pets?limit=50&cursor=MTAw"
+  ]
+  const caller = Effect.fnUntraced(function*(first: number) {
+    for (let i = first; !state.ended; i++) {
+      const outcome = yield* Load.request(service.address, service.key, paths[i % paths.length])
+      const at = second(now())
+      if (outcome.status === 200 || outcome.status === 201) at.ok++
+      else if (outcome.status === 503) at.unavailable++
+      else at.other++
+      at.latencies.push(outcome.took)
+      if (outcome.status === 201) acknowledged.push(outcome.name)
+      yield* Effect.sleep(pause)
+    }
+  })
+
+  const fault = (
+    name: string,
+    begin: Effect.Effect<unknown, unknown>,
+    length: number,
+    end: Effect.Effect<unknown, unknown>
+  ) =>
+    Effect.gen(function*() {
+      const entry = { name, from: now(), to: 0 }
+      faults.push(entry)
+      yield* begin
+      yield* Effect.sleep(`${length} seconds`)
+      yield* end
+      entry.to = now()
+    })
+  const network = (name: Proxy.Fault, length: number) =>
+    fault(name, Effect.sync(() => proxy.setFault(name)), length, Effect.sync(() => proxy.setFault(undefined)))
+  const turns = [
+    fault("restarted", postgres.stop, 1, postgres.start),
+    network("slow", 20),
+    fault("killed", postgres.kill, 5, postgres.start),
+    network("refusing", 10),
+    fault("frozen", postgres.freeze, 15, postgres.thaw),
+    network("hanging", 15)
+  ]
+  const trouble = Effect.gen(function*() {
+    for (let turn = 0; !state.ended; turn++) {
+      yield* Effect.sleep("90 seconds")
+      if (now() < minutes * 60 - 30) yield* turns[turn % turns.length] ?? Effect.void
+    }
+  })
+  const watch = Effect.gen(function*() {
+    for (let nth = 0; !state.ended; nth = now()) {
+      const past = second(Math.max(0, nth - 1))
+      past.p99 = past.latencies.toSorted((a, b) => a - b)[Math.floor(past.latencies.length * 0.99)] ?? 0
+      past.megabytes = Contender.usage(service).megabytes
+      past.latencies = []
+      yield* Effect.sleep("1 second")
+    }
+  })
+
+  yield* Effect.forkScoped(trouble)
+  yield* Effect.forkScoped(watch)
+  yield* Effect.forkScoped(Effect.andThen(
+    Effect.sleep(`${minutes} minutes`),
+    Effect.sync(() => {
+      state.ended = true
+    })
+  ))
+  yield* Effect.forEach(Array.from({ length: callers }, (_, nth) => nth), caller, {
+    concurrency: "unbounded",
+    discard: true
+  })
+
+  const kept = yield* Effect.provide(
+    Effect.flatMap(PgClient.PgClient, (client) => client<{ readonly name: string }>`SELECT name FROM pets`),
+    sql
+  )
+  const names = new Set(kept.map(({ name }) => name))
+  const sum = (field: "ok" | "unavailable" | "other") => seconds.reduce((total, each) => total + each[field], 0)
+  const memory = seconds.map(({ megabytes }) => megabytes).filter((one) => one > 0)
+  yield* Console.log(
+    [
+      `${minutes} minutes, ${callers} callers, ${faults.length} faults`,
+      `${sum("ok")} answered, ${sum("unavailable")} told to retry (503), ${sum("other")} otherwise`,
+      `slowest second: p99 ${Math.max(...seconds.map(({ p99 }) => p99)).toFixed(0)} ms; ` +
+      `median of all: p99 ${
+        seconds.map(({ p99 }) => p99).toSorted((a, b) => a - b)[seconds.length >> 1]?.toFixed(0)
+      } ms`,
+      `memory: ${memory[60]?.toFixed(0)} MB after a minute, ${memory.at(-1)?.toFixed(0)} MB at the end, ${
+        Math.max(...memory).toFixed(0)
+      } MB at most`,
+      `${acknowledged.length} additions acknowledged: ${acknowledged.filter((name) => !names.has(name)).length} lost, ${
+        kept.length - names.size
+      } twice`
+    ].join("\n")
+  )
+  writeFileSync("soak.svg", draw(seconds, faults))
+})
+
+const width = 1_000
+const height = 140
+
+/** Three charts over time, one below the other, with the faults behind them. */
+const draw = (
+  seconds: ReadonlyArray<Second>,
+  faults: ReadonlyArray<{ name: string; from: number; to: number }>
+): string => {
+  const x = (nth: number) => 50 + nth / seconds.length * width
+  const chart = (
+    nth: number,
+    title: string,
+    lines: ReadonlyArray<{ readonly colour: string; readonly of: (second: Second) => number }>
+  ): string => {
+    const top = 30 + nth * (height + 40)
+    const highest = Math.max(1, ...seconds.flatMap((each) => lines.map(({ of }) => of(each))))
+    const y = (value: number) => top + height - value / highest * height
+    return [
+      ...faults.map(({ from, name, to }) =>
+        `<rect x="${x(from).toFixed(1)}" y="${top}" width="${
+          Math.max(1, x(to) - x(from)).toFixed(1)
+        }" height="${height}" fill="#fde2e2"><title>${name}</title></rect>`
+      ),
+      `<rect x="50" y="${top}" width="${width}" height="${height}" fill="none" stroke="#999"/>`,
+      `<text x="50" y="${top - 8}">${title}</text>`,
+      `<text x="44" y="${top + 10}" text-anchor="end">${highest.toFixed(0)}</text>`,
+      `<text x="44" y="${top + height}" text-anchor="end">0</text>`,
+      ...lines.map(({ colour, of }) =>
+        `<polyline fill="none" stroke="${colour}" points="${
+          seconds.map((each, at) => `${x(at).toFixed(1)},${y(of(each)).toFixed(1)}`).join(" ")
+        }"/>`
+      )
+    ].join("\n")
+  }
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width + 70} ${
+    3 * (height + 40) + 30
+  }" font-family="sans-serif" font-size="12">
+<rect width="100%" height="100%" fill="white"/>
+${
+    chart(0, "Requests a second: answered (green), told to retry (red)", [
+      { colour: "#2a7", of: ({ ok }) => ok },
+      { colour: "#c33", of: ({ other, unavailable }) => unavailable + other }
+    ])
+  }
+${chart(1, "Latency, 99th percentile: milliseconds", [{ colour: "#27a", of: ({ p99 }) => p99 }])}
+${chart(2, "Resident memory: megabytes", [{ colour: "#72a", of: ({ megabytes }) => megabytes }])}
+</svg>
+`
+}
+
+Effect.scoped(soak).pipe(NodeRuntime.runMain)
