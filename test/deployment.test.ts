@@ -3,6 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFileSync, spawn } from "node:child_process"
 import { chmodSync, chownSync, cpSync, existsSync, mkdirSync, readFileSync } from "node:fs"
+import { homedir } from "node:os"
 import { dirname, join } from "node:path"
 import { parse, parseAllDocuments } from "yaml"
 import { freePort, temporaryDirectory } from "./Harness.ts"
@@ -36,7 +37,11 @@ describe("The Dockerfile", () => {
           return path
         })
         if (build === undefined || app === undefined || data === undefined || home === undefined) return
-        const env = { PATH: `${dirname(process.execPath)}:${process.env.PATH}`, HOME: home }
+        // Where npm finds the registry, it is told as whoever runs the test.
+        const npmrc = join(homedir(), ".npmrc")
+        if (existsSync(npmrc)) cpSync(npmrc, join(home, ".npmrc"))
+        const { NODE_EXTRA_CA_CERTS = "" } = process.env
+        const env = { PATH: `${dirname(process.execPath)}:${process.env.PATH}`, HOME: home, NODE_EXTRA_CA_CERTS }
         const [steps = [], final = []] = stages
         for (const { instruction, rest } of steps) {
           if (instruction === "COPY") {

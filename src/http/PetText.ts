@@ -21,7 +21,7 @@ const isStatus = Schema.is(NewPet.fields.status)
  */
 export const readNewPet = (text: string): NewPet | undefined => {
   const value = parse(text)
-  if (typeof value !== "object" || value === null || JSON.stringify(value) !== text) return undefined
+  if (typeof value !== "object" || value === null) return undefined
   const { categoryId, name, status, ...rest }: Readonly<Record<string, unknown>> = { ...value }
   if (!isStorable(name) || !Number.isSafeInteger(categoryId) || typeof categoryId !== "number") return undefined
   for (const _ in rest) return undefined
@@ -29,10 +29,13 @@ export const readNewPet = (text: string): NewPet | undefined => {
   return status === undefined ? pet : isStatus(status) ? { ...pet, status } : undefined
 }
 
+/** What `text` says, if `JSON.stringify` writes the same. */
 const parse = (text: string): unknown => {
   try {
-    return JSON.parse(text)
+    const value: unknown = JSON.parse(text)
+    return JSON.stringify(value) === text ? value : undefined
   } catch {
+    // It is no JSON, or nested too deep to be written.
     return undefined
   }
 }

@@ -115,6 +115,7 @@ const requests = [
   post(`{"name":"\\u0000","categoryId":1}`),
   post(`\ufeff{"name":"x","categoryId":1}`),
   post("not JSON"),
+  post("[".repeat(30_000) + "]".repeat(30_000)),
   post(""),
   ...[
     "",
