@@ -1,7 +1,9 @@
 /** Many calls made few: those that come while others are under way wait for them, and go together in the next. */
-import { Deferred, Effect, Exit, Fiber, Scope } from "effect"
+import { Cause, Clock, Deferred, Duration, Effect, Exit, Fiber, Scope } from "effect"
 
 interface Call<B> {
+  /** When it was made, by the monotonic clock: nanoseconds. */
+  readonly at: bigint
   readonly answer: Deferred.Deferred<B | undefined>
   waiters: number
 }
@@ -10,13 +12,17 @@ interface Call<B> {
  * What answers one item, where `run` answers many: what it has for that item. It begins after the call, so that an
  * answer is never older than the question; a fault of it is that of all its calls. `concurrency` of them run at once, with
  * `size` items each at most, for as long as the scope lasts. Calls with the same item (as a `Map` has it) share its
- * answer; one that nobody waits for any more is not begun.
+ * answer; one that nobody waits for any more is not begun. A run takes no longer than `patience`, and a call that had to
+ * wait for longer before it is not begun either: both fail with a `TimeoutError`.
  */
-export const make = Effect.fnUntraced(function*<A, B>({ concurrency, run, size }: {
+export const make = Effect.fnUntraced(function*<A, B>({ concurrency, patience, run, size }: {
   readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>>
   readonly concurrency: number
   readonly size: number
+  readonly patience: Duration.Duration
 }) {
+  const clock = yield* Clock.Clock
+  const longest = Duration.toNanosUnsafe(patience)
   const scope = yield* Scope.Scope
   // Not in the context of whoever happens to call first.
   const start = Effect.runForkWith(yield* Effect.context())
@@ -25,6 +31,8 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, run, size }
 
   const answer = (calls: ReadonlyArray<[A, Call<B>]>) =>
     Effect.suspend(() => run(calls.map(([item]) => item))).pipe(
+      Effect.timeout(patience),
+      Effect.orDie,
       Effect.onExit((answers) =>
         Effect.sync(() => {
           for (const [item, call] of calls) Deferred.doneUnsafe(call.answer, Exit.map(answers, (all) => all.get(item)))
@@ -37,9 +45,15 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, run, size }
     while (waiting.size > 0) {
       // Who was read in the same turn of the event loop comes along, also where the answer needs none (the embedded database).
       yield* Effect.yieldNow
+      const now = clock.monotonicTimeNanosUnsafe()
+      for (const [item, call] of waiting) {
+        if (now - call.at < longest) break
+        waiting.delete(item)
+        Deferred.doneUnsafe(call.answer, Exit.die(new Cause.TimeoutError()))
+      }
       const calls = waiting.entries().take(size).toArray()
       for (const [item] of calls) waiting.delete(item)
-      yield* answer(calls)
+      if (calls.length > 0) yield* answer(calls)
     }
     // In one step with the last look at what is waiting: whoever comes later starts anew.
     running--
@@ -55,7 +69,8 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, run, size }
   return (item: A): Effect.Effect<B | undefined> =>
     Effect.uninterruptibleMask((restore) => {
       if (running === Infinity) return Effect.interrupt
-      const call = waiting.get(item) ?? { answer: Deferred.makeUnsafe<B | undefined>(), waiters: 0 }
+      const call = waiting.get(item) ??
+        { at: clock.monotonicTimeNanosUnsafe(), answer: Deferred.makeUnsafe<B | undefined>(), waiters: 0 }
       waiting.set(item, call)
       call.waiters++
       if (running < concurrency) {

@@ -13,7 +13,8 @@ export class DataDirectoryUnusable extends Data.TaggedError("DataDirectoryUnusab
 export const dataDirectory = Effect.gen(function*() {
   const directory = yield* Config.String("DATA_DIR").pipe(Config.withDefault("./data"))
   yield* Effect.try({
-    try: () => mkdirSync(directory),
+    // For nobody else to read, let alone to write.
+    try: () => mkdirSync(directory, { mode: 0o700 }),
     catch: (cause) => new DataDirectoryUnusable({ directory, cause })
   }).pipe(
     Effect.catchIf(

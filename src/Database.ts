@@ -41,10 +41,10 @@ export const migrate = Layer.effectDiscard(bringUpToDate)
 /** How long a server may take to be there when the service starts. */
 const patience = Duration.seconds(30)
 
-/** A server that is not there yet, or is on its way up: the system or the server says so by a code. */
+/** A server that is not there yet, or is on its way up: the system or the server says so by a code, or nobody says anything. */
 const mayCome = (error: Effect.Error<typeof bringUpToDate>): boolean =>
   error._tag === "SqlError" && error.reason._tag === "ConnectionError" &&
-  Predicate.hasProperty(error.reason.cause, "code")
+  (Predicate.hasProperty(error.reason.cause, "code") || /timed out|closed/.test(describe(Cause.fail(error))))
 
 const databaseUrl = Config.option(Config.Redacted("DATABASE_URL"))
 
@@ -60,15 +60,14 @@ const server = (url: Redacted.Redacted) => {
       Effect.logWarning(`Waiting for the database: ${describe(Cause.fail(error))}`),
       Effect.retry(attempt, {
         while: mayCome,
-        schedule: Schedule.spaced("1 second"),
-        times: Duration.toSeconds(patience)
+        schedule: Schedule.upTo(Schedule.spaced("1 second"), { duration: patience })
       })
     ))
   return PgClient.layer({
     ...options,
     multiplex: true,
     stream: PostgresSocket.opener(Redacted.value(url)),
-    startupParameters: { statement_timeout: "4000" }
+    startupParameters: { statement_timeout: "3500" }
   }).pipe(Layer.provide(Layer.effectDiscard(migrated)))
 }
 

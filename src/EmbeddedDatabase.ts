@@ -5,6 +5,7 @@
 import { PgClient } from "@effect/sql-pg"
 import { PGlite } from "@electric-sql/pglite"
 import { Data, Duration, Effect, Layer, Predicate } from "effect"
+import { chmodSync, statSync } from "node:fs"
 import { join } from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { Duplex } from "node:stream"
@@ -41,7 +42,13 @@ const lock = (directory: string) =>
 const open = (directory: string) =>
   Effect.acquireRelease(
     Effect.tryPromise({
-      try: () => PGlite.create(join(directory, "pgdata")),
+      try: async () => {
+        const files = join(directory, "pgdata")
+        const database = await PGlite.create(files)
+        // PGlite makes files that anybody may write.
+        chmodSync(files, 0o700)
+        return database
+      },
       catch: (cause) => new DataDirectoryUnusable({ directory, cause })
     }),
     (database) => Effect.promise(() => database.close())
@@ -58,8 +65,15 @@ const messageLength = (bytes: Buffer, started: boolean): number | undefined =>
 
 const terminate = 0x58 // "X"
 
+/** Whether the files of `directory` are still those that were opened: what is written to removed ones is gone at the end. */
+const presence = (directory: string): () => boolean => {
+  const file = join(directory, "pgdata/global/pg_control")
+  const { ino } = statSync(file)
+  return () => statSync(file, { throwIfNoEntry: false })?.ino === ino
+}
+
 /** A session with `database`, as the client's socket. PGlite takes whole messages, so writes are put together first. */
-const session = (database: PGlite): Duplex => {
+const session = (database: PGlite, isThere: () => boolean): Duplex => {
   let pending: Buffer = Buffer.alloc(0)
   let started = false
 
@@ -79,7 +93,10 @@ const session = (database: PGlite): Duplex => {
     if (end === 0) return
     const messages = pending.subarray(0, end)
     pending = pending.subarray(end)
-    socket.push(await database.execProtocolRaw(messages))
+    const answer = await database.execProtocolRaw(messages)
+    // Before anything is acknowledged.
+    if (!isThere()) throw new Error("The data directory is gone.")
+    socket.push(answer)
   }
 
   return new Duplex({
@@ -103,8 +120,9 @@ export const layer = (directory: string) =>
   Layer.unwrap(Effect.gen(function*() {
     yield* lock(directory)
     const database = yield* open(directory)
+    const isThere = presence(directory)
     return PgClient.layer({
-      stream: () => session(database),
+      stream: () => session(database, isThere),
       username: "postgres",
       database: "postgres",
       multiplex: true,

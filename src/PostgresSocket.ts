@@ -5,7 +5,7 @@
 import { connect, type Socket } from "node:net"
 
 /** How long a server may say nothing while it owes an answer: longer than any statement may take (`statement_timeout`). */
-const patience = 5_000
+const longestSilence = 5_000
 const tick = 500
 
 /** Opens connections to the server that `url` names (libpq's URLs). */
@@ -27,14 +27,14 @@ const watched = (socket: Socket): Socket => {
   const timer = setInterval(() => {
     const { bytesRead, bytesWritten } = socket
     if (bytesRead !== read) {
-      // What was written until now counts as answered.
+      // What was written until now counts as answered. If it is not, the next statement on the connection will tell.
       read = bytesRead
       written = bytesWritten
       silentSince = undefined
     } else if (bytesWritten !== written) {
       silentSince ??= performance.now()
-      if (performance.now() - silentSince > patience) {
-        socket.destroy(new Error(`The server said nothing for ${patience} ms.`))
+      if (performance.now() - silentSince > longestSilence) {
+        socket.destroy(new Error(`The server said nothing for ${longestSilence} ms.`))
       }
     }
   }, tick).unref()

@@ -1,16 +1,20 @@
 /** What callers see while the database fails, over real processes and under load: never a 500, never long, never a loss. */
 import { PgClient } from "@effect/sql-pg"
-import { assert, describe, layer } from "@effect/vitest"
+import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Effect, Layer, Redacted } from "effect"
-import { readFileSync } from "node:fs"
+import { execFileSync } from "node:child_process"
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
 import { endless } from "../bench/Workload.ts"
 import { ApiKeys } from "../src/ApiKeys.ts"
 import * as Database from "../src/Database.ts"
-import { random } from "./Harness.ts"
+import * as EmbeddedDatabase from "../src/EmbeddedDatabase.ts"
+import { random, temporaryDirectory } from "./Harness.ts"
 import * as Load from "./Load.ts"
 import * as Postgres from "./Postgres.ts"
 import { start } from "./Process.ts"
 import * as Proxy from "./Proxy.ts"
+import { mayMount } from "./setup.ts"
 
 /** No answer takes longer, whatever happens: milliseconds. */
 const longest = 10_000
@@ -49,6 +53,7 @@ const faults: ReadonlyArray<{
   readonly end: Step
   /** Whether nothing can be added meanwhile. */
   readonly stopsAdditions: boolean
+  readonly callers?: number
 }> = [
   {
     name: "is restarted",
@@ -69,6 +74,8 @@ const faults: ReadonlyArray<{
     seconds: 12,
     begin: ({ postgres }) => postgres.freeze,
     end: ({ postgres }) => postgres.thaw,
+    // More than one statement takes.
+    callers: 700,
     stopsAdditions: true
   },
   {
@@ -151,7 +158,7 @@ describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
             const world = yield* World
             const { key, service, sql } = world
             const ask = (path?: string) => Load.request(service.address, key, path)
-            const load = yield* Load.run({ address: () => service.address, key, callers: 16 })
+            const load = yield* Load.run({ address: () => service.address, key, callers: fault.callers ?? 16 })
             yield* sleep(1_000)
             const before = megabytes(service.process.pid ?? 0)
 
@@ -182,9 +189,12 @@ describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
             assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), longest, "the longest answer")
             // The fault was one.
             const within = outcomes.filter(({ sentAt }) => sentAt > begun && sentAt < ended)
-            if (fault.stopsAdditions) {
-              assert.isTrue(within.some(({ method, status }) => method === "POST" && status === 503))
-            }
+            const additions = within.filter(({ method }) => method === "POST")
+            if (fault.stopsAdditions) assert.isTrue(additions.some(({ status }) => status === 503))
+            else {assert.isAbove(
+                additions.map(({ took }) => took).toSorted((a, b) => a - b)[additions.length >> 1] ?? 0,
+                400
+              )}
             // After it all is as before.
             const after = outcomes.filter(({ sentAt }) => sentAt > ended + recoveredIn)
             assert.isAbove(after.length, 20)
@@ -210,4 +220,75 @@ describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
       )
     }
   })
+})
+
+/** A disk of a few megabytes, with a service on it. */
+const onDisk = Effect.gen(function*() {
+  const disk = yield* temporaryDirectory
+  yield* Effect.acquireRelease(
+    Effect.sync(() => execFileSync("mount", ["-t", "tmpfs", "-o", "size=80m", "tmpfs", disk])),
+    () => Effect.sync(() => execFileSync("umount", ["--lazy", disk]))
+  )
+  const DATA_DIR = join(disk, "data")
+  mkdirSync(DATA_DIR)
+  const { key } = yield* Effect.flatMap(ApiKeys, (keys) => keys.issue(endless)).pipe(
+    Effect.provide(
+      ApiKeys.layer.pipe(
+        Layer.provide(random),
+        Layer.provide(Database.migrate.pipe(Layer.provideMerge(EmbeddedDatabase.layer(DATA_DIR))))
+      )
+    )
+  )
+  return { disk, DATA_DIR, key: Redacted.value(key), service: yield* start({ DATA_DIR }) }
+})
+
+const add = (address: string, key: string, many: number) =>
+  Effect.replicateEffect(Load.request(address, key), many, { concurrency: 8 })
+
+describe.skipIf(!mayMount)("While the disk of the embedded database", () => {
+  it.live(
+    "is full, additions are 503; with room again they go on, and none that was acknowledged is lost",
+    () =>
+      Effect.gen(function*() {
+        const { DATA_DIR, disk, key, service } = yield* onDisk
+        const outcomes = [...yield* add(service.address, key, 100)]
+        const filling: Array<string> = []
+        const fill = () => {
+          const file = join(disk, `filling ${filling.length}`)
+          filling.push(file)
+          writeFileSync(file, Buffer.alloc(100_000))
+        }
+        yield* Effect.ignore(Effect.forever(Effect.try({ try: fill, catch: () => "full" })))
+        const meanwhile = yield* add(service.address, key, 2_000)
+        assert.isTrue(meanwhile.some(({ status }) => status === 503))
+        for (const file of filling) rmSync(file)
+        yield* Effect.sleep("1 second")
+        const after = yield* add(service.address, key, 100)
+        assert.isTrue(after.every(({ status }) => status === 201))
+        outcomes.push(...meanwhile, ...after)
+        assert.deepStrictEqual(outcomes.filter(({ status }) => status !== 201 && status !== 503), [])
+        assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), longest)
+
+        service.process.kill("SIGKILL")
+        yield* Effect.promise(() => service.exit)
+        const kept = yield* Effect.provide(
+          Effect.flatMap(PgClient.PgClient, (sql) => sql<{ name: string }>`SELECT name FROM pets`),
+          Layer.fresh(EmbeddedDatabase.layer(DATA_DIR))
+        )
+        const names = new Set(kept.map(({ name }) => name))
+        assert.strictEqual(names.size, kept.length)
+        assert.deepStrictEqual(Load.acknowledged(outcomes).filter((name) => !names.has(name)), [])
+      }),
+    60_000
+  )
+
+  it.live("loses the data directory, nothing is acknowledged any more", () =>
+    Effect.gen(function*() {
+      const { DATA_DIR, key, service } = yield* onDisk
+      assert.isTrue((yield* add(service.address, key, 20)).every(({ status }) => status === 201))
+      rmSync(DATA_DIR, { recursive: true })
+      const outcomes = yield* add(service.address, key, 200)
+      assert.deepStrictEqual([...new Set(outcomes.map(({ status }) => status))], [503])
+      assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), longest)
+    }), 60_000)
 })

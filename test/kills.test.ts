@@ -39,12 +39,18 @@ const check = (acknowledged: ReadonlyArray<string>, kept: ReadonlyArray<{ readon
   assert.isAbove(acknowledged.length, kills)
 }
 
-/** Loads a service for a moment, and ends it in the middle of that; gives the names that were acknowledged. */
-const loadAndKill = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>, key: string) {
+/** Loads a service for a moment, in which `meanwhile` happens, and ends it in the middle of that; gives the names that were acknowledged. */
+const loadAndKill = Effect.fnUntraced(function*(
+  env: Readonly<Record<string, string>>,
+  key: string,
+  meanwhile: Effect.Effect<unknown, unknown> = Effect.void
+) {
   const service = yield* start(env)
   const load = yield* Load.run({ address: () => service.address, key, callers: 8 })
   // Some are acknowledged before.
   while (Load.acknowledged(load.outcomes).length === 0) yield* Effect.sleep("5 millis")
+  yield* Effect.sleep(randomInt(200))
+  yield* meanwhile
   yield* Effect.sleep(randomInt(200))
   yield* kill(service)
   yield* load.stop
@@ -69,9 +75,14 @@ describe(`After ${kills} kills every acknowledged animal is there, once`, () => 
       const key = yield* Effect.provide(issue, database)
       const acknowledged: Array<string> = []
       for (let i = 0; i < kills; i++) {
-        acknowledged.push(...yield* loadAndKill({ DATABASE_URL: postgres.url }, key))
-        yield* postgres.kill
-        yield* postgres.start
+        acknowledged.push(
+          ...yield* loadAndKill(
+            { DATABASE_URL: postgres.url },
+            key,
+            // In the middle of its commits, and of those that come after.
+            Effect.andThen(postgres.kill, postgres.start)
+          )
+        )
       }
       check(acknowledged, yield* Effect.provide(names, Layer.fresh(database)))
     }), 30_000 + kills * 10_000)

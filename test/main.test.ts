@@ -4,7 +4,9 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
 import { execFile } from "node:child_process"
 import { once } from "node:events"
+import { readFileSync, statSync } from "node:fs"
 import { connect, createServer, type Socket } from "node:net"
+import { join } from "node:path"
 import { promisify } from "node:util"
 import { ApiKeys } from "../src/ApiKeys.ts"
 import { random, temporaryDatabaseUrl, temporaryDirectory } from "./Harness.ts"
@@ -43,6 +45,8 @@ describe("The service on the embedded database", () => {
       assert.include(pasted.stdout.toLowerCase(), "x-ratelimit-limit: 60")
       assert.isTrue(pasted.stdout.endsWith("\r\n\r\n[]"))
       yield* stop(first, "SIGTERM")
+
+      assert.strictEqual(statSync(join(DATA_DIR, "pgdata")).mode & 0o777, 0o700, "nobody else reads it")
 
       const second = yield* start({ DATA_DIR })
       assert.strictEqual((yield* call(second, key, "/v1/pets")).status, 200)
@@ -98,6 +102,30 @@ describe("The service on the embedded database", () => {
       }
       assert.strictEqual((yield* call(service, key, "/openapi.json")).status, 200)
       assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
+    }))
+
+  it.live("keeps nothing for callers that ask and ask and never read, and closes them", () =>
+    Effect.gen(function*() {
+      const service = yield* start({ DATA_DIR: yield* temporaryDirectory, LOG_LEVEL: "info" })
+      const key = yield* firstKey(service)
+      const megabytes = () =>
+        Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${service.process.pid}/status`, "utf8"))?.[1]) / 1024
+      yield* call(service, key, "/openapi.json")
+      const before = megabytes()
+      const asked = "GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n".repeat(2_000)
+      const readers = Array.from({ length: 20 }, () => {
+        const reader = { closed: false }
+        const socket = connect(Number(new URL(service.address).port), "127.0.0.1")
+        socket.on("error", () => {}).on("close", () => {
+          reader.closed = true
+        }).pause().write(asked)
+        return { reader, socket }
+      })
+      yield* Effect.sleep("5 seconds")
+      assert.isBelow(megabytes() - before, 150)
+      assert.strictEqual((yield* call(service, key, "/v1/pets")).status, 200)
+      for (const { socket } of readers) socket.resume()
+      yield* until(() => readers.every(({ reader }) => reader.closed))
     }))
 
   it.live("refuses a second process on its data directory, which harms nothing", () =>

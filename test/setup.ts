@@ -9,6 +9,9 @@ export const browser = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/
 /** A balancer to put processes behind. */
 export const haproxy = ["/usr/sbin/haproxy", "/usr/local/sbin/haproxy"].find(existsSync)
 
+/** To fill a disk takes one of its own. */
+export const mayMount = process.getuid?.() === 0
+
 export default (): void => {
   const notices = [
     ...process.env.TEST_DATABASE_URL === undefined
@@ -16,6 +19,7 @@ export default (): void => {
       : [],
     ...browser === undefined ? ["The explorer page is skipped: there is no Chromium."] : [],
     ...haproxy === undefined ? ["The replacement of processes behind a balancer is skipped: there is no haproxy."] : [],
+    ...mayMount ? [] : ["The full disk is skipped: only root may mount one."],
     ...Postgres.missing === undefined ? [] : [`Suites on a PostgreSQL that fails are skipped: ${Postgres.missing}.`],
     ...missing === undefined ? [] : [`Suites on Redis are skipped: ${missing}.`]
   ]

@@ -54,6 +54,7 @@ export const make = Effect.fnUntraced(function*(store: KeyStore) {
   const ask = yield* Batch.make({
     concurrency: 1,
     size: hashesPerLookup,
+    patience: lookupTimeout,
     run: Effect.fnUntraced(
       function*(hashes: ReadonlyArray<string>) {
         const before = generation
@@ -61,7 +62,6 @@ export const make = Effect.fnUntraced(function*(store: KeyStore) {
         if (generation === before) { for (const hash of hashes) remember(hash, found.get(hash)) }
         return found
       },
-      Effect.timeout(lookupTimeout),
       Effect.orDie
     )
   })

@@ -73,7 +73,8 @@ export const retrying = (policy: RetryPolicy) => (client: HttpClient.HttpClient)
           return standing === undefined ? answer : Effect.succeed(standing.response)
         }),
         Effect.fnUntraced(function*(response) {
-          remaining = Number(response.headers["x-ratelimit-remaining"] ?? Infinity)
+          // A 503 may come before it is known whose request it was.
+          if (response.status !== 503) remaining = Number(response.headers["x-ratelimit-remaining"] ?? Infinity)
           const now = yield* Clock.currentTimeMillis
           if (response.status !== 429 || stands(now) !== undefined) return
           // One jitter for all that wait: who waits longest is not overtaken.

@@ -14,8 +14,11 @@ const drainSeconds = Config.schema(
   "DRAIN_SECONDS"
 ).pipe(Config.withDefault(0))
 
-/** How long requests under way may then take to come to their end: all is over within ten seconds. */
-export const gracePeriod = Config.map(drainSeconds, (seconds) => Duration.seconds(9 - seconds))
+/** How long requests under way may then take to come to their end. */
+export const gracePeriod = Config.map(drainSeconds, (seconds) => Duration.seconds(7 - seconds))
+
+/** When all is over, also what is still to be written to a database that does not answer: milliseconds. */
+const end = 9_500
 
 /** Announces the end of what it is provided with, and waits for `DRAIN_SECONDS` before it lets it come. */
 export const announce = Layer.effectDiscard(Effect.gen(function*() {
@@ -23,6 +26,7 @@ export const announce = Layer.effectDiscard(Effect.gen(function*() {
   const seconds = yield* drainSeconds
   yield* Effect.addFinalizer(() => {
     draining.begun = true
+    setTimeout(() => process.exit(1), end).unref()
     return Effect.sleep(Duration.seconds(seconds))
   })
 }))

@@ -46,7 +46,10 @@ const readiness = HttpRouter.use(Effect.fnUntraced(function*(router) {
 const answering = Failure.answering(AdminApi, ["/healthz", "/readyz", "/metrics"])
 
 const errors = HttpRouter.middleware(
-  (httpEffect) => Effect.map(answering(httpEffect), HttpServerResponse.setHeader("cache-control", "no-store")),
+  (httpEffect) =>
+    answering(Effect.timeout(httpEffect, "8 seconds")).pipe(
+      Effect.map(HttpServerResponse.setHeader("cache-control", "no-store"))
+    ),
   { global: true }
 )
 

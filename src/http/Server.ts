@@ -3,7 +3,8 @@ import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Config, Effect, Layer, Schema } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, HttpApiSwagger, OpenApi } from "effect/http-api"
-import { createServer, ServerResponse } from "node:http"
+import { createServer, type IncomingMessage, ServerResponse } from "node:http"
+import type { Socket } from "node:net"
 import { openApiDocument } from "../api/OpenApiDocument.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import * as Auth from "./Auth.ts"
@@ -55,18 +56,28 @@ const bounds = {
   keepAliveTimeout: 65_000
 }
 
+/** Answers that may wait on a connection for those before them: who asks for more and does not read is cut off. */
+const mostWaiting = 100
+
 /**
  * Ends at the end of the turn of the event loop, together with all others whose requests were read in it: a caller on this
  * machine that went to sleep over the first of them wakes once for all. That is a third of what a get takes.
  */
-class Answer extends ServerResponse {
+class Answer<Request extends IncomingMessage> extends ServerResponse<Request> {
   static #ended: Array<() => void> = []
+  static readonly #waiting = new WeakMap<Socket, number>()
 
   override end(...given: Array<unknown>): this {
     const end = () => {
       // Of who is gone meanwhile nothing is sent, and so none of the length that was told.
       if (this.destroyed) this.strictContentLength = false
-      Reflect.apply(super.end, this, given)
+      else if (this.socket === null) this.#wait()
+      try {
+        Reflect.apply(super.end, this, given)
+      } catch {
+        // Nobody is there to catch it, and the others are not to suffer.
+        this.destroy()
+      }
     }
     if (Answer.#ended.push(end) === 1) {
       setImmediate(() => {
@@ -76,6 +87,16 @@ class Answer extends ServerResponse {
       })
     }
     return this
+  }
+
+  /** Another answer has the connection. */
+  #wait(): void {
+    const { socket } = this.req
+    const waiting = Answer.#waiting
+    const before = waiting.get(socket) ?? 0
+    waiting.set(socket, before + 1)
+    if (before >= mostWaiting) socket.destroy()
+    else this.once("finish", () => waiting.set(socket, (waiting.get(socket) ?? 1) - 1))
   }
 }
 

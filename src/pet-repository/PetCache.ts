@@ -29,8 +29,12 @@ export const make = Effect.gen(function*() {
   let version: string | undefined
   /** The lowest id of all. */
   let first: bigint | null = null
+  /** Polls may overtake each other: what a former one says after a later one counts no more. */
+  let begun = 0
+  let heard = 0
 
   const poll = Effect.gen(function*() {
+    const nth = ++begun
     const [row] = yield* sql<{ readonly version: string; readonly first: bigint | null }>`
       SELECT
         concat_ws(
@@ -42,6 +46,8 @@ export const make = Effect.gen(function*() {
         ) AS version,
         (SELECT min(id) FROM pets) AS first
       FROM pets_changes`
+    if (nth < heard) return
+    heard = nth
     first = row?.first ?? null
     if (row?.version === version) return
     version = row?.version

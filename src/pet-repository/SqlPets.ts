@@ -12,11 +12,11 @@ import type { PetRepository } from "../PetRepository.ts"
 import { fingerprint, type Idempotency, rememberedFor, reused } from "./Idempotency.ts"
 import * as PetCache from "./PetCache.ts"
 
-/** Two statements of a kind at once: while the answer to one is read, the database works on the other. */
-const bounds = { concurrency: 2, size: 100 }
-
 /** For who waits on a network that says nothing: a server ends its statements by itself. */
-const patience = Duration.millis(4_250)
+const patience = Duration.seconds(4)
+
+/** Two statements of a kind at once: while the answer to one is read, the database works on the other. */
+const bounds = { concurrency: 2, size: 100, patience }
 
 export const sqlPets = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
@@ -33,7 +33,6 @@ export const sqlPets = Effect.gen(function*() {
         remember(found.values())
         return found
       },
-      Effect.timeout(patience),
       Effect.orDie
     )
   })
@@ -78,7 +77,6 @@ export const sqlPets = Effect.gen(function*() {
         for (const page of found.values()) remember(page)
         return found
       },
-      Effect.timeout(patience),
       Effect.orDie
     )
   })
@@ -97,6 +95,7 @@ export const sqlPets = Effect.gen(function*() {
   const add = yield* Batch.make({
     concurrency: 1,
     size: 250,
+    patience,
     run: Effect.fnUntraced(
       function*(pets: ReadonlyArray<NewPet>) {
         const values = JSON.stringify(pets.map(({ categoryId, name, status }) => [name, String(categoryId), status]))
@@ -111,7 +110,6 @@ export const sqlPets = Effect.gen(function*() {
         SELECT id FROM added ORDER BY nth`
         return new Map(pets.map((pet, nth) => [pet, rows[nth]?.id]))
       },
-      Effect.timeout(patience),
       Effect.orDie
     )
   })

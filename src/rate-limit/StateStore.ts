@@ -10,7 +10,7 @@ export interface StateStore {
   save(states: ReadonlyMap<Caller, Rule.State>): Effect.Effect<void>
 }
 
-const part = 50_000
+const rowsAtOnce = 50_000
 
 export const sqlStore = Effect.map(SqlClient.SqlClient, (sql): StateStore => ({
   load: Effect.fnUntraced(function*(now) {
@@ -21,9 +21,9 @@ export const sqlStore = Effect.map(SqlClient.SqlClient, (sql): StateStore => ({
       rows = yield* sql<typeof rows[number]>`
         SELECT caller, state FROM rate_limits
         WHERE caller > ${states.at(-1)?.[0] ?? ""} AND ends_at > ${new Date(now)}
-        ORDER BY caller LIMIT ${sql.literal(String(part))}`
+        ORDER BY caller LIMIT ${sql.literal(String(rowsAtOnce))}`
       for (const { caller, state } of rows) states.push([caller, state])
-    } while (rows.length === part)
+    } while (rows.length === rowsAtOnce)
     return states
   }, Effect.orDie),
   save: (states) => {
