@@ -1,11 +1,11 @@
 /**
- * Half an hour (`SOAK_MINUTES`) of mixed load while the database fails every other minute in turn: prints what came of it, and
- * draws requests, latency and memory over time into `soak.svg`. It needs a PostgreSQL server's programs on the machine, of
+ * Half an hour (`SOAK_MINUTES`) of mixed load while the database fails a minute and a half after it last did: prints what came
+ * of it, draws requests, latency and memory over time into `soak.svg`, and fails if an animal was lost. It needs a PostgreSQL server's programs on the machine, of
  * which it starts its own.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { PgClient } from "@effect/sql-pg"
-import { Config, Console, Effect, Layer, Redacted } from "effect"
+import { Config, Console, Data, Effect, Layer, Redacted, Schedule } from "effect"
 import { writeFileSync } from "node:fs"
 import { ApiKeys } from "../src/ApiKeys.ts"
 import * as Database from "../src/Database.ts"
@@ -25,9 +25,14 @@ interface Second {
   unavailable: number
   other: number
   latencies: Array<number>
-  p99: number
   megabytes: number
 }
+
+/** The 99th percentile of the latencies of a second; 0 of one without an answer. */
+const p99 = ({ latencies }: Second): number =>
+  latencies.toSorted((a, b) => a - b)[Math.floor(latencies.length * 0.99)] ?? 0
+
+class Failed extends Data.TaggedError("Failed")<{ readonly message: string }> {}
 
 const soak = Effect.gen(function*() {
   const minutes = yield* Config.Int("SOAK_MINUTES").pipe(Config.withDefault(30))
@@ -45,13 +50,17 @@ const soak = Effect.gen(function*() {
     key: Redacted.value(key)
   })
 
-  const seconds: Array<Second> = []
+  // The one that is asked for.
+  yield* Load.request(service.address, service.key)
+
+  const seconds: ReadonlyArray<Second> = Array.from(
+    { length: minutes * 60 },
+    () => ({ ok: 0, unavailable: 0, other: 0, latencies: [], megabytes: 0 })
+  )
   const faults: Array<{ readonly name: string; readonly from: number; to: number }> = []
   const acknowledged: Array<string> = []
   const startedAt = performance.now()
-  const now = () => Math.floor((performance.now() - startedAt) / 1000)
-  const second = (nth: number): Second =>
-    seconds[nth] ??= { ok: 0, unavailable: 0, other: 0, latencies: [], p99: 0, megabytes: 0 }
+  const now = () => Math.min(minutes * 60 - 1, Math.floor((performance.now() - startedAt) / 1000))
   const state = { ended: false }
 
   const paths = [
@@ -65,7 +74,8 @@ const soak = Effect.gen(function*() {
   const caller = Effect.fnUntraced(function*(first: number) {
     for (let i = first; !state.ended; i++) {
       const outcome = yield* Load.request(service.address, service.key, paths[i % paths.length])
-      const at = second(now())
+      const at = seconds[now()]
+      if (at === undefined) break
       if (outcome.status === 200 || outcome.status === 201) at.ok++
       else if (outcome.status === 503) at.unavailable++
       else at.other++
@@ -105,18 +115,13 @@ const soak = Effect.gen(function*() {
       if (now() < minutes * 60 - 30) yield* turns[turn % turns.length] ?? Effect.void
     }
   })
-  const watch = Effect.gen(function*() {
-    for (let nth = 0; !state.ended; nth = now()) {
-      const past = second(Math.max(0, nth - 1))
-      past.p99 = past.latencies.toSorted((a, b) => a - b)[Math.floor(past.latencies.length * 0.99)] ?? 0
-      past.megabytes = Contender.usage(service).megabytes
-      past.latencies = []
-      yield* Effect.sleep("1 second")
-    }
+  const watch = Effect.sync(() => {
+    const at = seconds[now()]
+    if (at !== undefined) at.megabytes = Contender.usage(service).megabytes
   })
 
   yield* Effect.forkScoped(trouble)
-  yield* Effect.forkScoped(watch)
+  yield* Effect.forkScoped(Effect.repeat(watch, Schedule.spaced("500 millis")))
   yield* Effect.forkScoped(Effect.andThen(
     Effect.sleep(`${minutes} minutes`),
     Effect.sync(() => {
@@ -133,25 +138,24 @@ const soak = Effect.gen(function*() {
     sql
   )
   const names = new Set(kept.map(({ name }) => name))
+  const lost = acknowledged.filter((name) => !names.has(name)).length
+  const twice = kept.length - names.size
   const sum = (field: "ok" | "unavailable" | "other") => seconds.reduce((total, each) => total + each[field], 0)
-  const memory = seconds.map(({ megabytes }) => megabytes).filter((one) => one > 0)
+  const slowest = seconds.map(p99).toSorted((a, b) => a - b)
+  const memory = seconds.map(({ megabytes }) => megabytes)
   yield* Console.log(
     [
       `${minutes} minutes, ${callers} callers, ${faults.length} faults`,
       `${sum("ok")} answered, ${sum("unavailable")} told to retry (503), ${sum("other")} otherwise`,
-      `slowest second: p99 ${Math.max(...seconds.map(({ p99 }) => p99)).toFixed(0)} ms; ` +
-      `median of all: p99 ${
-        seconds.map(({ p99 }) => p99).toSorted((a, b) => a - b)[seconds.length >> 1]?.toFixed(0)
-      } ms`,
-      `memory: ${memory[60]?.toFixed(0)} MB after a minute, ${memory.at(-1)?.toFixed(0)} MB at the end, ${
-        Math.max(...memory).toFixed(0)
-      } MB at most`,
-      `${acknowledged.length} additions acknowledged: ${acknowledged.filter((name) => !names.has(name)).length} lost, ${
-        kept.length - names.size
-      } twice`
+      `99th percentile by the second: ${slowest[slowest.length >> 1]?.toFixed(0)} ms in half of them, ` +
+      `${slowest.at(-1)?.toFixed(0)} ms at most`,
+      `memory: ${memory[60]?.toFixed(0)} MB after a minute, ${memory.at(-1)?.toFixed(0)} MB at the end, ` +
+      `${Math.max(...memory).toFixed(0)} MB at most`,
+      `${acknowledged.length} additions acknowledged: ${lost} lost, ${twice} there twice`
     ].join("\n")
   )
   writeFileSync("soak.svg", draw(seconds, faults))
+  yield* lost + twice + sum("other") > 0 ? new Failed({ message: "The soak failed." }) : Effect.void
 })
 
 const width = 1_000
@@ -198,7 +202,7 @@ ${
       { colour: "#c33", of: ({ other, unavailable }) => unavailable + other }
     ])
   }
-${chart(1, "Latency, 99th percentile: milliseconds", [{ colour: "#27a", of: ({ p99 }) => p99 }])}
+${chart(1, "Latency, 99th percentile: milliseconds", [{ colour: "#27a", of: p99 }])}
 ${chart(2, "Resident memory: megabytes", [{ colour: "#72a", of: ({ megabytes }) => megabytes }])}
 </svg>
 `
