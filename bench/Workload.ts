@@ -7,7 +7,7 @@ import { join } from "node:path"
 import { ApiKeys } from "../src/ApiKeys.ts"
 import * as Database from "../src/Database.ts"
 import * as EmbeddedDatabase from "../src/EmbeddedDatabase.ts"
-import { random, temporaryDatabaseUrl, temporaryDirectory } from "../test/Harness.ts"
+import { endless, random, temporaryDatabaseUrl, temporaryDirectory } from "../test/Harness.ts"
 
 export const newPet = `{"name":"Rex","categoryId":1,"status":"available"}`
 
@@ -42,9 +42,6 @@ export const write = (directory: string, name: string, lines: ReadonlyArray<stri
   writeFileSync(path, lines.join("\n"))
   return path
 }
-
-/** A plan without limits that matter: what counting costs, and never a refusal. */
-export const endless = { name: "bench", plan: "enterprise", limits: { perMinute: 2e9, perDay: 2e9 } } as const
 
 /** Fills an empty database with `pets`, and analyses it as autovacuum would; gives as many keys. */
 const fill = Effect.fnUntraced(function*(pets: number, keys: number) {

@@ -10,12 +10,11 @@ import type { Limits } from "../src/api/Plans.ts"
 import { ApiKeys } from "../src/ApiKeys.ts"
 import * as Database from "../src/Database.ts"
 import { RateLimiter } from "../src/RateLimiter.ts"
-import { limiterOn, random, temporaryDatabaseUrl, temporaryDirectory } from "../test/Harness.ts"
+import { endless, limiterOn, random, temporaryDatabaseUrl, temporaryDirectory } from "../test/Harness.ts"
 import { type Running, start } from "../test/Process.ts"
 import * as Redis from "../test/Redis.ts"
 import { load } from "./load.ts"
 import { median } from "./median.ts"
-import { endless } from "./Workload.ts"
 
 const rounds = 10
 

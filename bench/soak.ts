@@ -1,20 +1,17 @@
 /**
  * Half an hour (`SOAK_MINUTES`) of mixed load while the database fails a minute and a half after it last did: prints what came
- * of it, draws requests, latency and memory over time into `soak.svg`, and fails if an animal was lost. It needs a PostgreSQL server's programs on the machine, of
+ * of it, draws requests, latency and memory over time into `bench/soak.svg`, and fails if an animal was lost. It needs a PostgreSQL server's programs on the machine, of
  * which it starts its own.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { PgClient } from "@effect/sql-pg"
-import { Config, Console, Data, Effect, Layer, Redacted, Schedule } from "effect"
+import { Config, Console, Data, Effect, Redacted, Schedule } from "effect"
 import { writeFileSync } from "node:fs"
-import { ApiKeys } from "../src/ApiKeys.ts"
-import * as Database from "../src/Database.ts"
-import { random } from "../test/Harness.ts"
+import { issueKey } from "../test/Harness.ts"
 import * as Load from "../test/Load.ts"
 import * as Postgres from "../test/Postgres.ts"
 import * as Proxy from "../test/Proxy.ts"
 import * as Contender from "./Contender.ts"
-import { endless } from "./Workload.ts"
 
 const callers = 16
 /** Between two requests of a caller. */
@@ -39,15 +36,11 @@ const soak = Effect.gen(function*() {
   const postgres = yield* Postgres.run()
   const proxy = yield* Proxy.run(postgres.port)
   const sql = PgClient.layer({ url: Redacted.make(postgres.url) })
-  const { key } = yield* Effect.flatMap(ApiKeys, (keys) => keys.issue(endless)).pipe(
-    Effect.provide(
-      ApiKeys.layer.pipe(Layer.provide(random), Layer.provide(Database.migrate.pipe(Layer.provideMerge(sql))))
-    )
-  )
+  const key = yield* issueKey(sql)
   const url = `postgres://postgres@127.0.0.1:${proxy.port}/postgres`
   const service = yield* Contender.start("Petstore", {
     env: { DATABASE_URL: url },
-    key: Redacted.value(key)
+    key
   })
 
   // The one that is asked for.
@@ -154,7 +147,7 @@ const soak = Effect.gen(function*() {
       `${acknowledged.length} additions acknowledged: ${lost} lost, ${twice} there twice`
     ].join("\n")
   )
-  writeFileSync("soak.svg", draw(seconds, faults))
+  writeFileSync(new URL("soak.svg", import.meta.url), draw(seconds, faults))
   yield* lost + twice + sum("other") > 0 ? new Failed({ message: "The soak failed." }) : Effect.void
 })
 

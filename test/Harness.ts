@@ -76,6 +76,18 @@ export const limiterOn = (url: string) =>
 
 export const random = NodeCrypto.layerSecureRandom
 
+/** What a key is issued for that has no limits that matter: what counting costs, and never a refusal. */
+export const endless = { name: "endless", plan: "enterprise", limits: { perMinute: 2e9, perDay: 2e9 } } as const
+
+/** An endless key on a database, which is brought up to date. */
+export const issueKey = <E>(database: Layer.Layer<SqlClient.SqlClient, E>) =>
+  Effect.flatMap(ApiKeys, (keys) => keys.issue(endless)).pipe(
+    Effect.map(({ key }) => Redacted.value(key)),
+    Effect.provide(
+      ApiKeys.layer.pipe(Layer.provide(random), Layer.provide(Database.migrate.pipe(Layer.provideMerge(database))))
+    )
+  )
+
 /** Everything in this process's memory. */
 export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory).pipe(Layer.provideMerge(random))
 

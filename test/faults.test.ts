@@ -5,11 +5,8 @@ import { Context, Effect, Layer, Redacted } from "effect"
 import { execFileSync } from "node:child_process"
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
-import { endless } from "../bench/Workload.ts"
-import { ApiKeys } from "../src/ApiKeys.ts"
-import * as Database from "../src/Database.ts"
 import * as EmbeddedDatabase from "../src/EmbeddedDatabase.ts"
-import { random, temporaryDirectory } from "./Harness.ts"
+import { issueKey, temporaryDirectory } from "./Harness.ts"
 import * as Load from "./Load.ts"
 import * as Postgres from "./Postgres.ts"
 import { start } from "./Process.ts"
@@ -29,14 +26,10 @@ const makeWorld = Effect.gen(function*() {
   const proxy = yield* Proxy.run(postgres.port)
   const url = (port: number) => `postgres://petstore@127.0.0.1:${port}/postgres`
   const sql = PgClient.layer({ url: Redacted.make(url(postgres.port)) })
-  const { key } = yield* Effect.flatMap(ApiKeys, (keys) => keys.issue(endless)).pipe(
-    Effect.provide(
-      ApiKeys.layer.pipe(Layer.provide(random), Layer.provide(Database.migrate.pipe(Layer.provideMerge(sql))))
-    )
-  )
+  const key = yield* issueKey(sql)
   const service = yield* start({ DATABASE_URL: url(proxy.port), LOG_LEVEL: "info" })
-  yield* Load.request(service.address, Redacted.value(key))
-  return { postgres, proxy, service, sql, key: Redacted.value(key) }
+  yield* Load.request(service.address, key)
+  return { postgres, proxy, service, sql, key }
 })
 
 class World extends Context.Service<World, Effect.Success<typeof makeWorld>>()("test/World") {
@@ -231,15 +224,8 @@ const onDisk = Effect.gen(function*() {
   )
   const DATA_DIR = join(disk, "data")
   mkdirSync(DATA_DIR)
-  const { key } = yield* Effect.flatMap(ApiKeys, (keys) => keys.issue(endless)).pipe(
-    Effect.provide(
-      ApiKeys.layer.pipe(
-        Layer.provide(random),
-        Layer.provide(Database.migrate.pipe(Layer.provideMerge(EmbeddedDatabase.layer(DATA_DIR))))
-      )
-    )
-  )
-  return { disk, DATA_DIR, key: Redacted.value(key), service: yield* start({ DATA_DIR }) }
+  const key = yield* issueKey(EmbeddedDatabase.layer(DATA_DIR))
+  return { disk, DATA_DIR, key, service: yield* start({ DATA_DIR }) }
 })
 
 const add = (address: string, key: string, many: number) =>

@@ -2,13 +2,9 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
-import type { SqlClient } from "effect/sql"
 import { randomInt } from "node:crypto"
-import { endless } from "../bench/Workload.ts"
-import { ApiKeys } from "../src/ApiKeys.ts"
-import * as Database from "../src/Database.ts"
 import * as EmbeddedDatabase from "../src/EmbeddedDatabase.ts"
-import { random, temporaryDirectory } from "./Harness.ts"
+import { issueKey, temporaryDirectory } from "./Harness.ts"
 import * as Load from "./Load.ts"
 import * as Postgres from "./Postgres.ts"
 import { type Running, start } from "./Process.ts"
@@ -20,14 +16,6 @@ const kill = (service: Running) =>
     service.process.kill("SIGKILL")
     return service.exit
   })
-
-const layerOn = <E>(database: Layer.Layer<PgClient.PgClient | SqlClient.SqlClient, E>) =>
-  ApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(Database.migrate), Layer.provideMerge(database))
-
-const issue = Effect.map(
-  Effect.flatMap(ApiKeys, (keys) => keys.issue(endless)),
-  ({ key }) => Redacted.value(key)
-)
 
 const names = Effect.flatMap(PgClient.PgClient, (sql) => sql<{ readonly name: string }>`SELECT name FROM pets`)
 
@@ -61,8 +49,8 @@ describe(`After ${kills} kills every acknowledged animal is there, once`, () => 
   it.live("on the embedded database", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
-      const database = layerOn(EmbeddedDatabase.layer(DATA_DIR))
-      const key = yield* Effect.provide(issue, database)
+      const database = EmbeddedDatabase.layer(DATA_DIR)
+      const key = yield* issueKey(Layer.fresh(database))
       const acknowledged: Array<string> = []
       for (let i = 0; i < kills; i++) acknowledged.push(...yield* loadAndKill({ DATA_DIR }, key))
       check(acknowledged, yield* Effect.provide(names, Layer.fresh(database)))
@@ -71,8 +59,8 @@ describe(`After ${kills} kills every acknowledged animal is there, once`, () => 
   it.live.skipIf(Postgres.missing !== undefined)("on PostgreSQL, which is killed too", () =>
     Effect.gen(function*() {
       const postgres = yield* Postgres.run()
-      const database = layerOn(PgClient.layer({ url: Redacted.make(postgres.url) }))
-      const key = yield* Effect.provide(issue, database)
+      const database = PgClient.layer({ url: Redacted.make(postgres.url) })
+      const key = yield* issueKey(Layer.fresh(database))
       const acknowledged: Array<string> = []
       for (let i = 0; i < kills; i++) {
         acknowledged.push(

@@ -6,10 +6,8 @@ import { Migrator, SqlClient } from "effect/sql"
 import { execFileSync } from "node:child_process"
 import { symlinkSync } from "node:fs"
 import { join } from "node:path"
-import { endless } from "../bench/Workload.ts"
-import { ApiKeys } from "../src/ApiKeys.ts"
 import * as Database from "../src/Database.ts"
-import { random, temporaryDatabaseUrl, temporaryDirectory } from "./Harness.ts"
+import { issueKey, temporaryDatabaseUrl, temporaryDirectory } from "./Harness.ts"
 import * as Load from "./Load.ts"
 import * as Postgres from "./Postgres.ts"
 import { start } from "./Process.ts"
@@ -20,13 +18,6 @@ const root = new URL("..", import.meta.url).pathname
 const versions = Object.entries(Database.migrations)
 
 const client = (url: string) => PgClient.layer({ url: Redacted.make(url) })
-
-const issue = Effect.map(
-  Effect.flatMap(ApiKeys, (keys) => keys.issue(endless)),
-  ({ key }) => Redacted.value(key)
-)
-const withKeys = (url: string) =>
-  ApiKeys.layer.pipe(Layer.provide(random), Layer.provide(Database.migrate.pipe(Layer.provideMerge(client(url)))))
 
 /** The source as it was before the newest migration came, if the repository's history is here. */
 const former = (() => {
@@ -89,7 +80,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
             yield* sql`INSERT INTO pets (name, category_id, status) VALUES ('old', ${9223372036854775807n}::bigint, 'sold')`
           }).pipe(Effect.provide(client(DATABASE_URL)))
           const service = yield* start({ DATABASE_URL })
-          const key = yield* Effect.provide(issue, withKeys(DATABASE_URL))
+          const key = yield* issueKey(client(DATABASE_URL))
           const { body } = yield* Load.request(service.address, key, "/v1/pets")
           assert.strictEqual(body, `[{"id":1,"name":"old","categoryId":9223372036854775807,"status":"sold"}]`)
           assert.strictEqual((yield* Load.request(service.address, key)).status, 201)
@@ -109,7 +100,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
           symlinkSync(join(root, "node_modules"), join(directory, "node_modules"))
           const before = yield* start({ DATABASE_URL }, join(directory, "src/main.ts"))
           const after = yield* start({ DATABASE_URL })
-          const key = yield* Effect.provide(issue, withKeys(DATABASE_URL))
+          const key = yield* issueKey(client(DATABASE_URL))
           const created = yield* Effect.forEach(
             Array.from({ length: 20 }),
             (_, nth) => Load.request([before, after][nth % 2]?.address ?? "", key),
