@@ -160,7 +160,7 @@ describe("The management port", () => {
       const metrics = yield* Effect.promise(() => fetch(`${management}/metrics`).then((response) => response.text()))
       assert.include(
         metrics,
-        `petstore_http_server_request_duration_seconds_count{method="GET",route="/v1/pets/:petId",status="401"} 3`
+        `petstore_http_server_request_duration_seconds_count{http_request_method="GET",http_route="/v1/pets/:petId",http_response_status_code="401"} 3`
       )
     }))
 })

@@ -80,7 +80,8 @@ describe("OpenTelemetry", () => {
         ) {
           assert.include(traces, expected)
         }
-        assert.include(metrics, "http_server_request_duration_seconds")
+        assert.include(metrics, `"http.server.request.duration"`)
+        assert.include(metrics, `"http.response.status_code"`)
         assert.include(logs, "Listening on")
         for (const secret of [key.slice(4), ADMIN_TOKEN]) {
           assert.notInclude(traces + metrics + logs + service.stderr(), secret)

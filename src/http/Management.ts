@@ -43,6 +43,12 @@ const readiness = HttpRouter.use(Effect.fnUntraced(function*(router) {
   yield* router.add("GET", "/readyz", Effect.suspend(() => draining.begun ? Effect.succeed(ending) : ready))
 }))
 
+/** For Prometheus, which has the unit in the name. */
+const metrics = PrometheusMetrics.layerHttp({
+  prefix: "petstore",
+  metricNameMapper: (name) => name.endsWith(".duration") ? `${name}_seconds` : name
+})
+
 const answering = Failure.answering(AdminApi, ["/healthz", "/readyz", "/metrics"])
 
 const errors = HttpRouter.middleware(
@@ -55,7 +61,7 @@ const errors = HttpRouter.middleware(
 
 /** Serves the operator on `MANAGEMENT_HOST` and `MANAGEMENT_PORT`. */
 export const layer = HttpRouter.serve(
-  Layer.mergeAll(admin, health, readiness, PrometheusMetrics.layerHttp({ prefix: "petstore" }), errors),
+  Layer.mergeAll(admin, health, readiness, metrics, errors),
   { disableLogger: true, disableListenLog: true, routerConfig }
 ).pipe(
   Layer.tap(() => HttpServer.addressFormattedWith((address) => Effect.logInfo(`Management on ${address}`))),

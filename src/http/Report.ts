@@ -3,13 +3,18 @@ import { Clock, Context, Effect, LogLevel, Metric, Tracer } from "effect"
 import type { Exchange } from "./Exchange.ts"
 import { byAttributes } from "./Metrics.ts"
 
-/** Requests by method, route and status, and the seconds that they took (OpenTelemetry: http.server.request.duration). */
+/** Requests and the seconds that they took, as OpenTelemetry's semantic conventions for HTTP name them. */
 const durations = byAttributes(
-  Metric.histogram("http_server_request_duration_seconds", {
+  Metric.histogram("http.server.request.duration", {
     description: "Duration of requests on the API port.",
     boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
   }),
-  (method: string, route: string, status: string) => ({ method, route, status })
+  (method: string, route: string, status: string) => ({
+    "http.request.method": method,
+    "http.route": route,
+    "http.response.status_code": status,
+    unit: "s"
+  })
 )
 
 /** What the log says of a request whose caller went away before the answer (nginx's code for it). */
