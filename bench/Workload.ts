@@ -1,13 +1,11 @@
 /** What is measured: operations on a catalogue of a given size. */
 import { PgClient } from "@effect/sql-pg"
-import { Effect, Layer, Redacted } from "effect"
+import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
-import { ApiKeys } from "../src/ApiKeys.ts"
-import * as Database from "../src/Database.ts"
 import * as EmbeddedDatabase from "../src/EmbeddedDatabase.ts"
-import { endless, random, temporaryDatabaseUrl, temporaryDirectory } from "../test/Harness.ts"
+import { keysOn, newEndlessKey, temporaryDatabaseUrl, temporaryDirectory } from "../test/Harness.ts"
 
 export const newPet = `{"name":"Rex","categoryId":1,"status":"available"}`
 
@@ -50,30 +48,21 @@ const fill = Effect.fnUntraced(function*(pets: number, keys: number) {
     SELECT 'pet ' || n, n % 100, CASE n % 4 WHEN 0 THEN 'sold' WHEN 1 THEN 'pending' WHEN 2 THEN 'available' END
     FROM generate_series(1, ${pets}) AS n`
   yield* sql`VACUUM ANALYZE pets`
-  const apiKeys = yield* ApiKeys
-  const issue = Effect.map(apiKeys.issue(endless), ({ key }) => Redacted.value(key))
-  return yield* Effect.replicateEffect(issue, keys, { concurrency: 32 })
+  return yield* Effect.replicateEffect(newEndlessKey, keys, { concurrency: 32 })
 })
-
-const filled = <E>(pets: number, keys: number, client: Layer.Layer<SqlClient.SqlClient, E>) =>
-  fill(pets, keys).pipe(
-    Effect.provide(
-      ApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(Database.migrate), Layer.provideMerge(client))
-    )
-  )
 
 /** A database of its own on `TEST_DATABASE_URL` with `pets` animals, and as many keys. */
 export const database = Effect.fnUntraced(function*(pets: number, keys = 1) {
   const url = yield* temporaryDatabaseUrl
   // However long it takes.
   const client = PgClient.layer({ url: Redacted.make(url), startupParameters: { statement_timeout: "0" } })
-  const [key = "", ...others] = yield* filled(pets, keys, client)
+  const [key = "", ...others] = yield* Effect.provide(fill(pets, keys), keysOn(client))
   return { url, key, keys: [key, ...others] }
 })
 
 /** A data directory of its own with `pets` animals, and a key. */
 export const embedded = Effect.fnUntraced(function*(pets: number) {
   const directory = yield* temporaryDirectory
-  const [key = ""] = yield* filled(pets, 1, EmbeddedDatabase.layer(directory))
+  const [key = ""] = yield* Effect.provide(fill(pets, 1), keysOn(EmbeddedDatabase.layer(directory)))
   return { directory, key }
 })

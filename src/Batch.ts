@@ -10,13 +10,13 @@ interface Call<B> {
 
 /**
  * What answers one item, where `run` answers many: what it has for that item. It begins after the call, so that an
- * answer is never older than the question; a fault of it is that of all its calls. `concurrency` of them run at once, with
+ * answer is never older than the question; a fault of it is a defect of all its calls. `concurrency` of them run at once, with
  * `size` items each at most, for as long as the scope lasts. Calls with the same item (as a `Map` has it) share its
  * answer; one that nobody waits for any more is not begun. A run takes no longer than `patience`, and a call that had to
  * wait for longer before it is not begun either: both fail with a `TimeoutError`.
  */
 export const make = Effect.fnUntraced(function*<A, B>({ concurrency, patience, run, size }: {
-  readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>>
+  readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>, unknown>
   readonly concurrency: number
   readonly size: number
   readonly patience: Duration.Duration

@@ -79,14 +79,19 @@ export const random = NodeCrypto.layerSecureRandom
 /** What a key is issued for that has no limits that matter: what counting costs, and never a refusal. */
 export const endless = { name: "endless", plan: "enterprise", limits: { perMinute: 2e9, perDay: 2e9 } } as const
 
-/** An endless key on a database, which is brought up to date. */
+/** The keys on a database, which is brought up to date, and the database. */
+export const keysOn = <E>(database: Layer.Layer<SqlClient.SqlClient, E>) =>
+  ApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(Database.migrate), Layer.provideMerge(database))
+
+/** The secret of a new endless key. */
+export const newEndlessKey = Effect.map(
+  Effect.flatMap(ApiKeys, (keys) => keys.issue(endless)),
+  ({ key }) => Redacted.value(key)
+)
+
+/** An endless key on a database. */
 export const issueKey = <E>(database: Layer.Layer<SqlClient.SqlClient, E>) =>
-  Effect.flatMap(ApiKeys, (keys) => keys.issue(endless)).pipe(
-    Effect.map(({ key }) => Redacted.value(key)),
-    Effect.provide(
-      ApiKeys.layer.pipe(Layer.provide(random), Layer.provide(Database.migrate.pipe(Layer.provideMerge(database))))
-    )
-  )
+  Effect.provide(newEndlessKey, keysOn(database))
 
 /** Everything in this process's memory. */
 export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory).pipe(Layer.provideMerge(random))

@@ -38,6 +38,12 @@ class World extends Context.Service<World, Effect.Success<typeof makeWorld>>()("
 
 type Step = (world: World["Service"]) => Effect.Effect<unknown, unknown>
 
+/** A fault of the network to the database. */
+const network = (fault: Proxy.Fault): { readonly begin: Step; readonly end: Step } => ({
+  begin: ({ proxy }) => Effect.sync(() => proxy.setFault(fault)),
+  end: ({ proxy }) => Effect.sync(() => proxy.setFault(undefined))
+})
+
 /** Each begins and ends; what it refuses is refused in between for as many seconds. */
 const faults: ReadonlyArray<{
   readonly name: string
@@ -103,27 +109,9 @@ const faults: ReadonlyArray<{
       ),
     stopsAdditions: true
   },
-  {
-    name: "is slow",
-    seconds: 3,
-    begin: ({ proxy }) => Effect.sync(() => proxy.setFault("slow")),
-    end: ({ proxy }) => Effect.sync(() => proxy.setFault(undefined)),
-    stopsAdditions: false
-  },
-  {
-    name: "is cut off",
-    seconds: 2,
-    begin: ({ proxy }) => Effect.sync(() => proxy.setFault("refusing")),
-    end: ({ proxy }) => Effect.sync(() => proxy.setFault(undefined)),
-    stopsAdditions: true
-  },
-  {
-    name: "is behind a connection that is half open",
-    seconds: 12,
-    begin: ({ proxy }) => Effect.sync(() => proxy.setFault("hanging")),
-    end: ({ proxy }) => Effect.sync(() => proxy.setFault(undefined)),
-    stopsAdditions: true
-  },
+  { name: "is slow", seconds: 3, ...network("slow"), stopsAdditions: false },
+  { name: "is cut off", seconds: 2, ...network("refusing"), stopsAdditions: true },
+  { name: "is behind a connection that is half open", seconds: 12, ...network("hanging"), stopsAdditions: true },
   {
     name: "keeps its table locked",
     seconds: 8,

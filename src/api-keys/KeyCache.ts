@@ -55,15 +55,12 @@ export const make = Effect.fnUntraced(function*(store: KeyStore) {
     concurrency: 1,
     size: hashesPerLookup,
     patience: lookupTimeout,
-    run: Effect.fnUntraced(
-      function*(hashes: ReadonlyArray<string>) {
-        const before = generation
-        const found = yield* store.findByHashes(hashes)
-        if (generation === before) { for (const hash of hashes) remember(hash, found.get(hash)) }
-        return found
-      },
-      Effect.orDie
-    )
+    run: Effect.fnUntraced(function*(hashes: ReadonlyArray<string>) {
+      const before = generation
+      const found = yield* store.findByHashes(hashes)
+      if (generation === before) { for (const hash of hashes) remember(hash, found.get(hash)) }
+      return found
+    })
   })
   const lookUp = (hash: string) => Effect.orDie(Effect.timeout(ask(hash), lookupTimeout))
 

@@ -25,16 +25,13 @@ export const sqlPets = Effect.gen(function*() {
 
   const lookUp = yield* Batch.make({
     ...bounds,
-    run: Effect.fnUntraced(
-      function*(ids: ReadonlyArray<bigint>) {
-        const remember = cache.remembering()
-        const rows = yield* sql<Row>`SELECT ${columns} FROM pets WHERE id = ANY (${`{${ids.join()}}`}::text::bigint[])`
-        const found = new Map(rows.map((row) => [row.id, fromRow(row)]))
-        remember(found.values())
-        return found
-      },
-      Effect.orDie
-    )
+    run: Effect.fnUntraced(function*(ids: ReadonlyArray<bigint>) {
+      const remember = cache.remembering()
+      const rows = yield* sql<Row>`SELECT ${columns} FROM pets WHERE id = ANY (${`{${ids.join()}}`}::text::bigint[])`
+      const found = new Map(rows.map((row) => [row.id, fromRow(row)]))
+      remember(found.values())
+      return found
+    })
   })
 
   const find: PetRepository["Service"]["find"] = (id) =>
@@ -61,24 +58,21 @@ export const sqlPets = Effect.gen(function*() {
 
   const look = yield* Batch.make({
     ...bounds,
-    run: Effect.fnUntraced(
-      function*(selections: ReadonlyArray<string>) {
-        const remember = cache.remembering()
-        const found = new Map(selections.map((selection) => [selection, Array<Pet>()]))
-        yield* Effect.forEach(
-          Map.groupBy(selections, (selection) => selection.slice(0, selection.lastIndexOf(" "))),
-          Effect.fnUntraced(function*([kind, asked]) {
-            const [size = "", status = ""] = kind.split(" ")
-            const rows = yield* pages(size, status, asked.map((selection) => selection.slice(kind.length + 1)))
-            for (const { page, ...row } of rows) found.get(asked[Number(page) - 1] ?? "")?.push(fromRow(row))
-          }),
-          { concurrency: "unbounded", discard: true }
-        )
-        for (const page of found.values()) remember(page)
-        return found
-      },
-      Effect.orDie
-    )
+    run: Effect.fnUntraced(function*(selections: ReadonlyArray<string>) {
+      const remember = cache.remembering()
+      const found = new Map(selections.map((selection) => [selection, Array<Pet>()]))
+      yield* Effect.forEach(
+        Map.groupBy(selections, (selection) => selection.slice(0, selection.lastIndexOf(" "))),
+        Effect.fnUntraced(function*([kind, asked]) {
+          const [size = "", status = ""] = kind.split(" ")
+          const rows = yield* pages(size, status, asked.map((selection) => selection.slice(kind.length + 1)))
+          for (const { page, ...row } of rows) found.get(asked[Number(page) - 1] ?? "")?.push(fromRow(row))
+        }),
+        { concurrency: "unbounded", discard: true }
+      )
+      for (const page of found.values()) remember(page)
+      return found
+    })
   })
 
   const list: PetRepository["Service"]["list"] = (selection) =>
@@ -96,11 +90,10 @@ export const sqlPets = Effect.gen(function*() {
     concurrency: 1,
     size: 250,
     patience,
-    run: Effect.fnUntraced(
-      function*(pets: ReadonlyArray<NewPet>) {
-        const values = JSON.stringify(pets.map(({ categoryId, name, status }) => [name, String(categoryId), status]))
-        // The ids are given out beforehand: what an INSERT returns has no order.
-        const rows = yield* sql<{ readonly id: bigint }>`
+    run: Effect.fnUntraced(function*(pets: ReadonlyArray<NewPet>) {
+      const values = JSON.stringify(pets.map(({ categoryId, name, status }) => [name, String(categoryId), status]))
+      // The ids are given out beforehand: what an INSERT returns has no order.
+      const rows = yield* sql<{ readonly id: bigint }>`
         WITH added AS MATERIALIZED (
           SELECT nextval(pg_get_serial_sequence('pets', 'id')) AS id, pet, nth
           FROM jsonb_array_elements(${values}::text::jsonb) WITH ORDINALITY AS asked (pet, nth)
@@ -108,10 +101,8 @@ export const sqlPets = Effect.gen(function*() {
           INSERT INTO pets (id, name, category_id, status) SELECT id, pet->>0, (pet->>1)::bigint, pet->>2 FROM added
         )
         SELECT id FROM added ORDER BY nth`
-        return new Map(pets.map((pet, nth) => [pet, rows[nth]?.id]))
-      },
-      Effect.orDie
-    )
+      return new Map(pets.map((pet, nth) => [pet, rows[nth]?.id]))
+    })
   })
 
   const create = Effect.fnUntraced(function*(pet: NewPet, idempotency?: Idempotency) {
