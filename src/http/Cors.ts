@@ -1,6 +1,5 @@
 /** Which pages of other origins may call the API from a browser (Fetch §3.2). */
 import { Config, Data, Effect } from "effect"
-import type { HttpServerRequest, HttpServerResponse } from "effect/http"
 
 export class InvalidCorsOrigins extends Data.TaggedError("InvalidCorsOrigins")<{ readonly origin: string }> {
   override readonly message = `CORS_ORIGINS: "${this.origin}" is neither an origin like https://shop.example nor *`
@@ -32,18 +31,15 @@ export const make = Effect.gen(function*() {
     if (origin !== "*" && URL.parse(origin)?.origin !== origin) return yield* new InvalidCorsOrigins({ origin })
   }
 
-  /** The headers that tell the browser of the page that called. */
-  return (
-    { headers: { origin }, method }: HttpServerRequest.HttpServerRequest,
-    response: HttpServerResponse.HttpServerResponse
-  ): Readonly<Record<string, string>> | undefined => {
+  /** The headers that tell the browser of the page at `origin`; for OPTIONS with the methods that `allow` names. */
+  return (method: string, origin: string | undefined, allow = ""): Readonly<Record<string, string>> | undefined => {
     if (origins.size === 0) return undefined
     if (origin === undefined || !(origins.has("*") || origins.has(origin))) return { vary: "Origin" }
     const allowed = { vary: "Origin", "access-control-allow-origin": origin }
     return method === "OPTIONS"
       ? {
         ...allowed,
-        "access-control-allow-methods": response.headers.allow ?? "",
+        "access-control-allow-methods": allow,
         "access-control-allow-headers": accepted,
         "access-control-max-age": "86400"
       }

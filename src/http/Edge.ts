@@ -2,7 +2,7 @@
  * The edge: what every answer on the API port has, whatever produced it. The Error body where it is no success, the
  * rate-limit headers, a request id, and one line in the log.
  */
-import { Clock, Effect, Exit, Option } from "effect"
+import { Clock, Context, Effect, Exit, Option } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { IncomingMessage } from "node:http"
@@ -19,7 +19,6 @@ import { CurrentExchange, Exchange } from "./Exchange.ts"
 import * as Failure from "./Failure.ts"
 import * as RateLimit from "./RateLimit.ts"
 import { clientClosedRequest, report } from "./Report.ts"
-import * as ShortWay from "./ShortWay.ts"
 
 const answering = Failure.answering(PetstoreApi, ["/openapi.json", "/docs", "/favicon.ico"])
 
@@ -66,7 +65,7 @@ export const charging = Effect.gen(function*() {
 })
 
 /** Deprecation (RFC 9745), end (RFC 8594) and successor of getPet, on every answer of its path. */
-const getPetHeaders = {
+export const getPetHeaders = {
   deprecation: `@${getPetDeprecation.since.getTime() / 1000}`,
   sunset: getPetDeprecation.sunset.toUTCString(),
   link: `<${getPetDeprecation.successor}>; rel="successor-version"`
@@ -79,9 +78,8 @@ export const layer = HttpRouter.middleware(
     const charge = yield* charging
     const requestIdOf = yield* requestIds
     const cors = yield* Cors.make
-    const shortWay = yield* ShortWay.make
     const draining = yield* Draining
-    let underWay = 0
+    const underWay = yield* UnderWay
 
     /** Sends what was answered to a request that is charged, with what every answer has. */
     const finish = (
@@ -93,9 +91,8 @@ export const layer = HttpRouter.middleware(
       const shown = headers(exchange.requestId, decision)
       if (response.headers["content-type"]?.startsWith("text/html") === true) Object.assign(shown, pageHeaders)
       if (getPetPath.test(Failure.pathOf(request.url))) Object.assign(shown, getPetHeaders)
-      Object.assign(shown, cors(request, response))
-      // What is not read of a request is in the way of the next.
-      if (draining.begun || isUnread(request)) shown.connection = "close"
+      Object.assign(shown, cors(request.method, request.headers.origin, response.headers.allow))
+      if (draining.begun || isUnread(request.source)) shown.connection = "close"
       return Effect.as(
         report(request.method, exchange, response.status),
         HttpServerResponse.setHeaders(response, shown)
@@ -125,21 +122,14 @@ export const layer = HttpRouter.middleware(
     return (httpEffect) =>
       Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
         const sent = headersOf(request)
-        const exchange = new Exchange(requestIdOf(sent["x-request-id"]), clock.monotonicTimeNanosUnsafe())
-        const refused = underWay >= mostUnderWay ? overloaded : refusal(request, sent)
-        underWay++
-        const short = refused === undefined ? shortWay(request, exchange) : undefined
-        const answer = short === undefined
-          ? longWay(request, exchange, refused ?? httpEffect)
-          : Effect.matchCauseEffect(short, {
-            onSuccess: (response) =>
-              response === undefined || exchange.decision === undefined
-                ? longWay(request, exchange, httpEffect)
-                : finish(request, exchange, exchange.decision, response),
-            onFailure: (cause) => longWay(request, exchange, Effect.failCause(cause))
-          })
-        return Effect.onExit(answer, (exit) => {
-          underWay--
+        const exchange = Exchange.leftOf(request.source) ??
+          new Exchange(requestIdOf(sent["x-request-id"]), clock.monotonicTimeNanosUnsafe())
+        const answer = exchange.failure === undefined
+          ? (underWay.count >= mostUnderWay ? overloaded : refusal(request, sent)) ?? httpEffect
+          : Effect.failCause(exchange.failure)
+        underWay.count++
+        return Effect.onExit(longWay(request, exchange, answer), (exit) => {
+          underWay.count--
           return Exit.hasInterrupts(exit) ? report(request.method, exchange, clientClosedRequest) : Effect.void
         })
       })
@@ -147,8 +137,13 @@ export const layer = HttpRouter.middleware(
   { global: true }
 )
 
+/** How many requests are under way in this process. */
+export const UnderWay = Context.Reference<{ count: number }>("petstore/http/UnderWay", {
+  defaultValue: () => ({ count: 0 })
+})
+
 /** More requests at once would all wait for longer: whoever comes then is told to come again. */
-const mostUnderWay = 1_000
+export const mostUnderWay = 1_000
 const overloaded = Effect.succeed(
   Failure.answer(new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." }), {
     "retry-after": "1"
@@ -171,20 +166,19 @@ const refusal = (
   request: HttpServerRequest.HttpServerRequest,
   { expect = "100-continue" }: ReturnType<typeof headersOf>
 ) => {
-  if (!hasOneHost(request)) return badHost
+  if (request.source instanceof IncomingMessage && !hasOneHost(request.source)) return badHost
   return expect.toLowerCase() === "100-continue" ? undefined : badExpectation
 }
 
-const isUnread = ({ source }: HttpServerRequest.HttpServerRequest): boolean =>
+/** What is not read of a request is in the way of the next on its connection. */
+export const isUnread = (source: object): boolean =>
   source instanceof IncomingMessage && !source.complete &&
   (source.headers["content-length"] !== undefined || source.headers["transfer-encoding"] !== undefined)
 
 const host = /^(?:\[[0-9a-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d*)?$/i
 
 /** RFC 9112 §3.2. */
-const hasOneHost = ({ source }: HttpServerRequest.HttpServerRequest): boolean => {
-  if (!(source instanceof IncomingMessage)) return true
-  const { headers: { host: given }, httpVersion, rawHeaders } = source
+export const hasOneHost = ({ headers: { host: given }, httpVersion, rawHeaders }: IncomingMessage): boolean => {
   if (given === undefined) return httpVersion === "1.0"
   let hosts = 0
   for (let i = 0; i < rawHeaders.length; i += 2) if (isHost(rawHeaders[i])) hosts++

@@ -2,7 +2,7 @@
  * What is known of the request in progress: filled in by the middleware that it passes, read by the edge for the
  * headers of the answer and for the log line.
  */
-import { Context } from "effect"
+import { type Cause, Context } from "effect"
 import type { Decision } from "../rate-limit/Rule.ts"
 
 export class Exchange {
@@ -15,10 +15,24 @@ export class Exchange {
   keyId: string | undefined = undefined
   /** What the rate limiter decided, once the request is charged to somebody. */
   decision: Decision | undefined = undefined
+  /** What went wrong before the long way began. */
+  failure: Cause.Cause<never> | undefined = undefined
 
   constructor(requestId: string, startedAt: bigint) {
     this.requestId = requestId
     this.startedAt = startedAt
+  }
+
+  static readonly #left = new WeakMap<object, Exchange>()
+
+  /** Leaves the request `source`, with what was done of it, to the long way. */
+  leave(source: object): void {
+    Exchange.#left.set(source, this)
+  }
+
+  /** What was done of the request `source` so far. */
+  static leftOf(source: object): Exchange | undefined {
+    return Exchange.#left.get(source)
   }
 }
 

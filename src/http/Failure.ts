@@ -5,12 +5,15 @@ import { HttpApi, type HttpApiGroup } from "effect/http-api"
 import { SqlError } from "effect/sql"
 import * as Errors from "../api/Errors.ts"
 
+/** The Error body: these three and nothing else. */
+export const bodyOf = ({ code, message, status }: Errors.ApiError): string => JSON.stringify({ code, message, status })
+
 /** An answer with the Error body. */
 export const answer = (
-  { code, message, status }: Errors.ApiError,
+  error: Errors.ApiError,
   headers: Readonly<Record<string, string>> = {}
 ): HttpServerResponse.HttpServerResponse =>
-  HttpServerResponse.jsonUnsafe({ code, message, status }, { status, headers })
+  HttpServerResponse.text(bodyOf(error), { status: error.status, headers, contentType: "application/json" })
 
 /** Answers for whatever the routes of `api` and the `pages` beside it fail with, as HTTP asks of such an answer. */
 export const answering = <Id extends string, Groups extends HttpApiGroup.Constraint>(

@@ -3,7 +3,7 @@ import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Config, Effect, Layer, Schema } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, HttpApiSwagger, OpenApi } from "effect/http-api"
-import { createServer, type IncomingMessage, ServerResponse } from "node:http"
+import { IncomingMessage, Server, ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import { openApiDocument } from "../api/OpenApiDocument.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
@@ -12,6 +12,7 @@ import { gracePeriod } from "./Draining.ts"
 import * as Edge from "./Edge.ts"
 import * as Pets from "./Pets.ts"
 import * as RateLimit from "./RateLimit.ts"
+import * as ShortWay from "./ShortWay.ts"
 import * as Unparsed from "./Unparsed.ts"
 import * as Validation from "./Validation.ts"
 
@@ -101,9 +102,21 @@ class Answer<Request extends IncomingMessage> extends ServerResponse<Request> {
 }
 
 const makeServer = Effect.gen(function*() {
-  // What Node would answer by itself, the edge answers; an upgrade is a request like any other (RFC 9110 §7.8).
-  const server = createServer({
+  const shortWay = yield* ShortWay.make
+  const server = new class extends Server<typeof IncomingMessage, typeof Answer> {
+    /** Requests come to Effect's handler by the long way, if they have to. */
+    override emit(event: string | symbol, ...given: ReadonlyArray<unknown>): boolean {
+      const longWay = () => Reflect.apply(super.emit, this, [event, ...given])
+      const [request, response] = given
+      if (event !== "request" || !(request instanceof IncomingMessage) || !(response instanceof Answer)) {
+        return longWay()
+      }
+      shortWay(request, response, longWay)
+      return true
+    }
+  }({
     ...bounds,
+    // What Node would answer by itself, the edge answers; an upgrade is a request like any other (RFC 9110 §7.8).
     ServerResponse: Answer,
     requireHostHeader: false,
     shouldUpgradeCallback: () => false

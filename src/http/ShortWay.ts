@@ -1,24 +1,41 @@
 /**
- * The short way to an answer: what the HttpApi answers to the plainest requests, without its routing and its walk through
- * schemas. It takes a third of the CPU off a get (96 to 66 µs under `--cpu-prof`). Whatever is out of the
+ * The short way to an answer: what the HttpApi answers to the plainest requests, from Node's request to Node's response,
+ * without Effect's own, its routing and its walk through schemas. Whatever is out of the
  * ordinary goes the long way, and so does all that is refused but for the limits; a test holds the two together.
  */
-import { Clock, Effect, Exit, Redacted, Schema } from "effect"
-import { type HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { Clock, Effect, Exit, Fiber, Redacted, Schema, Scope, Tracer } from "effect"
 import { isUtf8 } from "node:buffer"
-import { IncomingMessage } from "node:http"
+import type { IncomingMessage, ServerResponse } from "node:http"
 import { Cursor } from "../api/Paging.ts"
-import { getPetDeprecation, listLimit, PetStatus } from "../api/Pets.ts"
+import { getPetDeprecation, listLimit, type NewPet, PetStatus } from "../api/Pets.ts"
 import { ApiKeys } from "../ApiKeys.ts"
 import { PetRepository } from "../PetRepository.ts"
 import { RateLimiter } from "../RateLimiter.ts"
-import type { Exchange } from "./Exchange.ts"
+import * as Cors from "./Cors.ts"
+import { Draining } from "./Draining.ts"
+import * as Edge from "./Edge.ts"
+import { Exchange } from "./Exchange.ts"
 import * as Failure from "./Failure.ts"
 import * as Pets from "./Pets.ts"
 import { petsText, petText, readNewPet } from "./PetText.ts"
 import * as RateLimit from "./RateLimit.ts"
+import { clientClosedRequest, report } from "./Report.ts"
 
-type Answering = Effect.Effect<HttpServerResponse.HttpServerResponse | undefined, HttpServerError.HttpServerError>
+/** An answer to a plain request; the body is JSON. */
+interface Answer {
+  readonly status: number
+  readonly body: string
+  readonly headers?: Readonly<Record<string, string>> | undefined
+}
+
+/** What answers a request once it is admitted; nothing where it shows only then that it is not plain. */
+interface Operation {
+  /** The path of the endpoint as the contract writes it. */
+  readonly route: string
+  /** What all its answers carry. */
+  readonly headers?: Readonly<Record<string, string>>
+  readonly answer: Effect.Effect<Answer | undefined>
+}
 
 const bearer = "Bearer "
 const listPath = "/v1/pets"
@@ -31,82 +48,161 @@ const utf8 = new TextDecoder()
 
 type Query = Parameters<typeof Pets.page>[1]
 
+/**
+ * Answers a request, or leaves it, with what was done of it so far, to `longWay`. What it answers is under way for as
+ * long as the scope lasts.
+ */
 export const make = Effect.gen(function*() {
   const apiKeys = yield* ApiKeys
   const limiter = yield* RateLimiter
   const repository = yield* PetRepository
   const clock = yield* Clock.Clock
+  const cors = yield* Cors.make
+  const draining = yield* Draining
+  const underWay = yield* Edge.UnderWay
+  const requestIdOf = yield* Edge.requestIds
+  const scope = yield* Scope.Scope
+  const run = Effect.runForkWith(yield* Effect.context())
+  // Only the long way makes the spans of a request.
+  const isTraced = (yield* Tracer.Tracer) !== Tracer.nativeTracer
 
-  /** The answer to a plain GET, once it is admitted. */
-  const toGet = (url: string, exchange: Exchange): Answering | undefined => {
-    const [, digits] = getPath.exec(url) ?? []
-    if (digits !== undefined) {
-      if (clock.currentTimeMillisUnsafe() >= getPetDeprecation.sunset.getTime()) return undefined
-      exchange.route = "/v1/pets/:petId"
-      return Effect.match(Pets.one(repository, BigInt(digits)), {
-        onSuccess: (pet) => json(petText(pet)),
-        onFailure: (missing) => Failure.answer(missing)
-      })
-    }
-    const query = readQuery(url)
-    if (query === undefined) return undefined
-    exchange.route = listPath
-    return Effect.map(
-      Pets.page(repository, query),
-      ({ next, pets }) => json(petsText(pets), next && { headers: { link: linkTo(next) } })
-    )
-  }
+  /** The animal with these digits. */
+  const get = (digits: string): Operation => ({
+    route: "/v1/pets/:petId",
+    headers: Edge.getPetHeaders,
+    answer: Effect.match(Pets.one(repository, BigInt(digits)), {
+      onSuccess: (pet) => ({ status: 200, body: petText(pet) }),
+      onFailure: (missing) => ({ status: missing.status, body: Failure.bodyOf(missing) })
+    })
+  })
 
-  /** The answer to a plain POST of `body`, once it is admitted. */
-  const toPost = (body: ArrayBuffer): Answering => {
-    const bytes = Buffer.from(body)
-    if (!isUtf8(bytes) || bytes[0] === 0xef) return Effect.undefined
-    const pet = readNewPet(utf8.decode(bytes))
-    if (pet === undefined) return Effect.undefined
-    return Effect.map(
-      Effect.orDie(repository.create(pet)),
-      (created) => json(petText(created), { status: 201, headers: { location: `${listPath}/${created.id}` } })
-    )
-  }
+  const list = (query: Query): Operation => ({
+    route: listPath,
+    answer: Effect.map(Pets.page(repository, query), ({ next, pets }) => ({
+      status: 200,
+      body: petsText(pets),
+      headers: next && { link: linkTo(next) }
+    }))
+  })
 
-  /** Answers `request` if it is plain; where that shows only on the way, there is nothing in the effect. */
-  return (request: HttpServerRequest.HttpServerRequest, exchange: Exchange): Answering | undefined => {
-    const { source } = request
-    if (!(source instanceof IncomingMessage)) return undefined
-    const { headers: sent, method, url = "" } = source
-    const { authorization } = sent
-    if (authorization?.startsWith(bearer) !== true || sent["transfer-encoding"] !== undefined) return undefined
+  const create = (request: IncomingMessage, length: number): Operation => ({
+    route: listPath,
+    answer: Effect.flatMap(petOf(request, length), (pet) =>
+      pet === undefined
+        ? Effect.undefined
+        : Effect.map(Effect.orDie(repository.create(pet)), (created) => ({
+          status: 201,
+          body: petText(created),
+          headers: { location: `${listPath}/${created.id}` }
+        })))
+  })
 
-    const admitted = (answer: Answering): Answering =>
-      Effect.matchEffect(apiKeys.verify(Redacted.make(authorization.slice(bearer.length))), {
-        onFailure: () => Effect.undefined,
-        onSuccess: (key) => {
-          exchange.keyId = key.id
-          return Effect.flatMap(RateLimit.chargeKey(limiter, key), (decision) => {
-            exchange.decision = decision
-            return decision.admitted ? answer : Effect.succeed(Failure.answer(RateLimit.refusal(decision)))
-          })
-        }
-      })
-
+  /** What a request asks for, if it is plain as far as its head tells. */
+  const operationOf = (request: IncomingMessage): Operation | undefined => {
+    const { headers: sent, method, url = "" } = request
     if (method === "GET" && sent["content-length"] === undefined) {
-      const answer = toGet(url, exchange)
-      return answer && admitted(answer)
+      const [, digits] = getPath.exec(url) ?? []
+      if (digits !== undefined) {
+        return clock.currentTimeMillisUnsafe() < getPetDeprecation.sunset.getTime() ? get(digits) : undefined
+      }
+      const query = readQuery(url)
+      return query && list(query)
     }
-    if (
-      method === "POST" && url === listPath && Number(sent["content-length"]) <= Failure.maxBodyBytes &&
-      sent["content-type"] === "application/json" && sent["content-encoding"] === undefined &&
-      sent["idempotency-key"] === undefined
-    ) {
-      exchange.route = listPath
-      return admitted(Effect.flatMap(request.arrayBuffer, toPost))
+    const length = Number(sent["content-length"])
+    return method === "POST" && url === listPath && length > 0 && length <= Failure.maxBodyBytes &&
+        sent["content-type"] === "application/json" && sent["content-encoding"] === undefined &&
+        sent["idempotency-key"] === undefined
+      ? create(request, length)
+      : undefined
+  }
+
+  /** The answer to a request with this credential, as log and metrics tell of it. */
+  const answerTo = (authorization: string, { answer }: Operation, method: string, exchange: Exchange) => {
+    const told = (answered: Answer | undefined) =>
+      answered === undefined ? Effect.undefined : Effect.as(report(method, exchange, answered.status), answered)
+    return Effect.matchEffect(apiKeys.verify(Redacted.make(authorization.slice(bearer.length))), {
+      onFailure: () => Effect.undefined,
+      onSuccess: (key) => {
+        exchange.keyId = key.id
+        return Effect.flatMap(RateLimit.chargeKey(limiter, key), (decision) => {
+          exchange.decision = decision
+          if (decision.admitted) return Effect.flatMap(answer, told)
+          const refusal = RateLimit.refusal(decision)
+          return told({ status: refusal.status, body: Failure.bodyOf(refusal) })
+        })
+      }
+    })
+  }
+
+  return (request: IncomingMessage, response: ServerResponse, longWay: () => void): void => {
+    const { headers: sent, method = "" } = request
+    const { authorization } = sent
+    const operation = isTraced || draining.begun || underWay.count >= Edge.mostUnderWay ||
+        authorization?.startsWith(bearer) !== true || sent["transfer-encoding"] !== undefined ||
+        sent.expect !== undefined || !Edge.hasOneHost(request)
+      ? undefined
+      : operationOf(request)
+    if (operation === undefined || authorization === undefined) return longWay()
+
+    const exchange = new Exchange(requestIdOf(sent["x-request-id"]), clock.monotonicTimeNanosUnsafe())
+    exchange.route = operation.route
+    const end = (exit: Exit.Exit<Answer | undefined>): void => {
+      if (Exit.hasInterrupts(exit)) {
+        run(report(method, exchange, clientClosedRequest))
+      } else if (Exit.isSuccess(exit) && exit.value !== undefined && exchange.decision !== undefined) {
+        const { body, headers, status } = exit.value
+        response.writeHead(status, {
+          ...Edge.headers(exchange.requestId, exchange.decision),
+          ...operation.headers,
+          ...headers,
+          ...cors(method, sent.origin),
+          ...Edge.isUnread(request) && { connection: "close" },
+          "content-type": "application/json",
+          "content-length": Buffer.byteLength(body)
+        })
+        response.end(body)
+      } else {
+        if (Exit.isFailure(exit)) exchange.failure = exit.cause
+        exchange.leave(request)
+        longWay()
+      }
     }
-    return undefined
+    const fiber = run(answerTo(authorization, operation, method, exchange))
+    const ended = fiber.pollUnsafe()
+    if (ended !== undefined) return end(ended)
+    underWay.count++
+    Fiber.runIn(fiber, scope)
+    response.on("close", () => {
+      if (!response.writableEnded) fiber.interruptUnsafe()
+    })
+    fiber.addObserver((exit) => {
+      underWay.count--
+      end(exit)
+    })
   }
 })
 
-const json = (body: string, options: { readonly status?: number; readonly headers?: Record<string, string> } = {}) =>
-  HttpServerResponse.text(body, { ...options, contentType: "application/json" })
+/** The animal in a body of `length` bytes; nothing, and the body is there to be read again, if it is not plainly one. */
+const petOf = (request: IncomingMessage, length: number) =>
+  Effect.callback<NewPet | undefined>((resume) => {
+    const chunks: Array<Buffer> = []
+    let missing = length
+    const take = () => {
+      for (let chunk: unknown = request.read(); chunk instanceof Buffer; chunk = request.read()) {
+        chunks.push(chunk)
+        missing -= chunk.length
+      }
+      if (missing > 0) return
+      request.off("readable", take)
+      const body = Buffer.concat(chunks)
+      // In the turn in which the last of it was read, or it would have come to its end.
+      const pet = isUtf8(body) && body[0] !== 0xef ? readNewPet(utf8.decode(body)) : undefined
+      if (pet === undefined) request.unshift(body)
+      resume(Effect.succeed(pet))
+    }
+    request.on("readable", take)
+    return Effect.sync(() => request.off("readable", take))
+  })
 
 /** The query of a list, if each parameter is there once and plainly right. */
 const readQuery = (url: string): Query | undefined => {

@@ -8,6 +8,7 @@ import { Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import * as Errors from "../api/Errors.ts"
 import * as Edge from "./Edge.ts"
+import * as Failure from "./Failure.ts"
 import * as RateLimit from "./RateLimit.ts"
 
 /** Makes `server` answer, from now on, also what is no request. */
@@ -22,8 +23,9 @@ export const attach = Effect.fnUntraced(function*(server: Server) {
     const requestId = requestIdOf(header("x-request-id"))
     const peer = socket instanceof Socket ? socket.remoteAddress ?? "" : ""
     const decision = yield* charge(peer, header("x-forwarded-for"), refusal.status)
-    const { code, message, status } = decision.admitted ? refusal : RateLimit.exceeded(decision)
-    const body = JSON.stringify({ code, message, status })
+    const error = decision.admitted ? refusal : RateLimit.exceeded(decision)
+    const { status } = error
+    const body = Failure.bodyOf(error)
     const headers = {
       ...Edge.headers(requestId, decision),
       ...status === 405 && { allow: "GET, HEAD, POST, OPTIONS" },
