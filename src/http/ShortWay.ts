@@ -151,12 +151,14 @@ export const make = Effect.gen(function*() {
         run(report(method, exchange, clientClosedRequest))
       } else if (Exit.isSuccess(exit) && exit.value !== undefined && exchange.decision !== undefined) {
         const { body, headers, status } = exit.value
+        const { admitted } = exchange.decision
         response.writeHead(status, {
           ...Edge.headers(exchange.requestId, exchange.decision),
           ...operation.headers,
           ...headers,
           ...cors(method, sent.origin),
-          ...Edge.isUnread(request) && { connection: "close" },
+          // Who is admitted has been read.
+          ...!admitted && Edge.isUnread(request) && { connection: "close" },
           "content-type": "application/json",
           "content-length": Buffer.byteLength(body)
         })
