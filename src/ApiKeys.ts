@@ -25,7 +25,10 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   /** Ends a key for good: here at once, in every other process within a second. Fails if it is revoked already. */
   revoke(id: string): Effect.Effect<void, NotFound | Conflict>
 
-  /** Who holds `key`. Fails unless it was issued here, has not expired and is not revoked. */
+  /**
+   * Who holds `key` when the effect is run, as often as it is run: it hashes the key once. Fails unless it was issued here,
+   * has not expired and is not revoked.
+   */
   verify(key: Redacted.Redacted): Effect.Effect<CurrentKey["Service"], InvalidApiKey>
 }>()("petstore/ApiKeys") {
   static readonly layer = Layer.effect(ApiKeys, Effect.suspend(() => Effect.flatMap(sqlStore, make)))
@@ -105,20 +108,19 @@ const make = Effect.fnUntraced(function*(store: KeyStore) {
     }),
 
     // By hand, and no generator: every request passes here.
-    verify: (key) =>
-      Effect.suspend(() => {
-        const text = Redacted.value(key)
-        if (!Secret.isWellFormed(text)) return invalid
-        return Effect.flatMap(cache.get(Secret.hash(text)), (holder) => {
-          const now = clock.currentTimeMillisUnsafe()
-          if (
-            holder === undefined || holder.key.revokedAt !== null ||
-            hasEnded(holder.key.expiresAt, now) || hasEnded(holder.secretExpiresAt, now)
-          ) return invalid
-          uses.set(holder.key.id, now - now % minute)
-          return Effect.succeed(holder.key)
-        })
+    verify: (key) => {
+      const text = Redacted.value(key)
+      if (!Secret.isWellFormed(text)) return invalid
+      return Effect.flatMap(cache.get(Secret.hash(text)), (holder) => {
+        const now = clock.currentTimeMillisUnsafe()
+        if (
+          holder === undefined || holder.key.revokedAt !== null ||
+          hasEnded(holder.key.expiresAt, now) || hasEnded(holder.secretExpiresAt, now)
+        ) return invalid
+        uses.set(holder.key.id, now - now % minute)
+        return Effect.succeed(holder.key)
       })
+    }
   })
 })
 

@@ -16,18 +16,25 @@ const sunset = Layer.succeed(
   })
 )
 
-/** The page that a query asks for. */
-export const page = Effect.fnUntraced(function*(
+export interface Query {
+  readonly cursor?: bigint
+  readonly limit?: number
+  readonly status?: PetStatus
+}
+
+/** The animals of the page that a query asks for, and one more if there is another page. */
+export const look = (
   repository: PetRepository["Service"],
-  query: { readonly cursor?: bigint; readonly limit?: number; readonly status?: PetStatus }
-) {
-  const { cursor: after, limit = listLimit.default, status } = query
-  // One more than the page holds tells whether there is another page.
-  const found = yield* repository.list({ limit: limit + 1, status, after })
+  { cursor: after, limit = listLimit.default, status }: Query
+): Effect.Effect<ReadonlyArray<Pet>> => repository.list({ limit: limit + 1, status, after })
+
+/** The page of what `look` found. */
+export const pageOf = (query: Query, found: ReadonlyArray<Pet>) => {
+  const { limit = listLimit.default } = query
   const pets = found.slice(0, limit)
   const last = pets.at(-1)
   return last === undefined || found.length <= limit ? { pets } : { pets, next: { ...query, cursor: last.id } }
-})
+}
 
 /** The animal with an id. */
 export const one = (repository: PetRepository["Service"], id: bigint): Effect.Effect<Pet, NotFound> =>
@@ -42,7 +49,7 @@ export const layer = HttpApiBuilder.group(
   Effect.fnUntraced(function*(handlers) {
     const repository = yield* PetRepository
     return handlers.handleAll({
-      listPets: ({ query }) => page(repository, query),
+      listPets: ({ query }) => Effect.map(look(repository, query), (found) => pageOf(query, found)),
       createPet: Effect.fnUntraced(function*({ headers, payload }) {
         const key = headers["idempotency-key"]
         if (key === undefined) return yield* repository.create(payload)

@@ -6,8 +6,9 @@
 import { Clock, Effect, Exit, Fiber, Redacted, Schema, Scope, Tracer } from "effect"
 import { isUtf8 } from "node:buffer"
 import type { IncomingMessage, ServerResponse } from "node:http"
+import type { Socket } from "node:net"
 import { Cursor } from "../api/Paging.ts"
-import { getPetDeprecation, listLimit, type NewPet, PetStatus } from "../api/Pets.ts"
+import { getPetDeprecation, listLimit, type NewPet, type Pet, PetStatus } from "../api/Pets.ts"
 import { ApiKeys } from "../ApiKeys.ts"
 import { PetRepository } from "../PetRepository.ts"
 import { RateLimiter } from "../RateLimiter.ts"
@@ -37,16 +38,19 @@ interface Operation {
   readonly answer: Effect.Effect<Answer | undefined>
 }
 
+/** What the last request of a connection came with. */
+interface Credential {
+  readonly authorization: string
+  readonly caller: ReturnType<ApiKeys["Service"]["verify"]>
+}
+
 const bearer = "Bearer "
 const listPath = "/v1/pets"
 const getPath = /^\/v1\/pets\/(\d{1,18})$/
 
 const decodeCursor = Schema.decodeUnknownExit(Cursor)
-const encodeCursor = Schema.encodeSync(Cursor)
 const isStatus = Schema.is(PetStatus)
 const utf8 = new TextDecoder()
-
-type Query = Parameters<typeof Pets.page>[1]
 
 /**
  * Answers a request, or leaves it, with what was done of it so far, to `longWay`. What it answers is under way for as
@@ -76,13 +80,17 @@ export const make = Effect.gen(function*() {
     })
   })
 
-  const list = (query: Query): Operation => ({
+  /** The bodies of first pages that the repository gave before, and mostly gives again: they are asked for most. */
+  const firstPages = new WeakMap<ReadonlyArray<Pet>, string>()
+
+  const list = (query: Pets.Query): Operation => ({
     route: listPath,
-    answer: Effect.map(Pets.page(repository, query), ({ next, pets }) => ({
-      status: 200,
-      body: petsText(pets),
-      headers: next && { link: linkTo(next) }
-    }))
+    answer: Effect.map(Pets.look(repository, query), (found) => {
+      const { next, pets } = Pets.pageOf(query, found)
+      const body = firstPages.get(found) ?? petsText(pets)
+      if (query.cursor === undefined) firstPages.set(found, body)
+      return { status: 200, body, headers: next && { link: linkTo(next) } }
+    })
   })
 
   const create = (request: IncomingMessage, length: number): Operation => ({
@@ -116,11 +124,22 @@ export const make = Effect.gen(function*() {
       : undefined
   }
 
-  /** The answer to a request with this credential, as log and metrics tell of it. */
-  const answerTo = (authorization: string, { answer }: Operation, method: string, exchange: Exchange) => {
+  const credentials = new WeakMap<Socket, Credential>()
+
+  /** Who the caller is: a connection mostly comes with the same key again. */
+  const callerOf = (socket: Socket, authorization: string): Credential["caller"] => {
+    const known = credentials.get(socket)
+    if (known?.authorization === authorization) return known.caller
+    const caller = apiKeys.verify(Redacted.make(authorization.slice(bearer.length)))
+    credentials.set(socket, { authorization, caller })
+    return caller
+  }
+
+  /** The answer to a request of this caller, as log and metrics tell of it. */
+  const answerTo = (caller: Credential["caller"], { answer }: Operation, method: string, exchange: Exchange) => {
     const told = (answered: Answer | undefined) =>
       answered === undefined ? Effect.undefined : Effect.as(report(method, exchange, answered.status), answered)
-    return Effect.matchEffect(apiKeys.verify(Redacted.make(authorization.slice(bearer.length))), {
+    return Effect.matchEffect(caller, {
       onFailure: () => Effect.undefined,
       onSuccess: (key) => {
         exchange.keyId = key.id
@@ -169,7 +188,7 @@ export const make = Effect.gen(function*() {
         longWay()
       }
     }
-    const fiber = run(answerTo(authorization, operation, method, exchange))
+    const fiber = run(answerTo(callerOf(request.socket, authorization), operation, method, exchange))
     const ended = fiber.pollUnsafe()
     if (ended !== undefined) return end(ended)
     underWay.count++
@@ -207,7 +226,7 @@ const petOf = (request: IncomingMessage, length: number) =>
   })
 
 /** The query of a list, if each parameter is there once and plainly right. */
-const readQuery = (url: string): Query | undefined => {
+const readQuery = (url: string): Pets.Query | undefined => {
   if (url === listPath) return {}
   if (!url.startsWith(`${listPath}?`)) return undefined
   let limit: number | undefined
@@ -240,7 +259,11 @@ const readQuery = (url: string): Query | undefined => {
   return { ...limit !== undefined && { limit }, ...status && { status }, ...cursor !== undefined && { cursor } }
 }
 
-const linkTo = ({ cursor = 0n, limit, status }: Query): string => {
-  const parameters = [limit && `limit=${limit}`, status && `status=${status}`, `cursor=${encodeCursor(cursor)}`]
+const linkTo = ({ cursor = 0n, limit, status }: Pets.Query): string => {
+  const parameters = [
+    limit && `limit=${limit}`,
+    status && `status=${status}`,
+    `cursor=${Buffer.from(String(cursor)).toString("base64url")}`
+  ]
   return `<${listPath}?${parameters.filter(Boolean).join("&")}>; rel="next"`
 }

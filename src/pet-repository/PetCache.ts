@@ -4,7 +4,7 @@
  */
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import type { Pet } from "../api/Pets.ts"
+import type { Pet, PetStatus } from "../api/Pets.ts"
 import * as Expiry from "../Expiry.ts"
 import * as Freshness from "../Freshness.ts"
 import { forgetOldest } from "../Oldest.ts"
@@ -16,11 +16,13 @@ const kept = 200_000
 const longestName = 100
 
 /** Ids that are looked at for a page: of a rare status it is the database that finds it sooner. */
-const longestWalk = 1_000
+const longestWalk = 1_000n
 
 export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const pets = new Map<bigint, Pet>()
+  /** The first pages of `page`, by the rest of what was asked for: the same each time. */
+  const firstPages = new Map<string, ReadonlyArray<Pet>>()
   let generation = 0
   /**
    * All changes that are known, and of which table and server: another may have come from a backup. Of which hour, too: who
@@ -48,11 +50,13 @@ export const make = Effect.gen(function*() {
       FROM pets_changes`
     if (nth < heard) return
     heard = nth
+    if (row?.first !== first) firstPages.clear()
     first = row?.first ?? null
     if (row?.version === version) return
     version = row?.version
     generation++
     pets.clear()
+    firstPages.clear()
   })
   const isFresh = yield* Freshness.make(poll, "Changes of pets cannot be read")
 
@@ -61,6 +65,19 @@ export const make = Effect.gen(function*() {
     column: "ends_at",
     warning: "Changes of pets cannot be removed"
   })
+
+  /** The first `limit` animals from an id on, where every id that they span is that of a known one. */
+  const walk = (start: bigint, limit: number, status: PetStatus | undefined): ReadonlyArray<Pet> | undefined => {
+    // What is missing is mostly all of it.
+    if (!pets.has(start + BigInt(limit - 1))) return undefined
+    const page: Array<Pet> = []
+    for (let id = start; id < start + longestWalk; id++) {
+      const pet = pets.get(id)
+      if (pet === undefined) return undefined
+      if ((status === undefined || pet.status === status) && page.push(pet) === limit) return page
+    }
+    return undefined
+  }
 
   return {
     /** The animal, as of a second ago at most. */
@@ -71,18 +88,14 @@ export const make = Effect.gen(function*() {
      * between them.
      */
     page: ({ after, limit, status }: Selection): ReadonlyArray<Pet> | undefined => {
+      if (!isFresh()) return undefined
+      if (after !== undefined) return walk(after + 1n, limit, status)
       // The service gives ids from 1 on: below the first one an operator may add animals, but nothing that is under way.
-      if (!isFresh() || after === undefined && (first === null || first > 1n)) return undefined
-      const page: Array<Pet> = []
-      let id = after === undefined ? first ?? 1n : after + 1n
-      // What is missing is mostly all of it.
-      if (!pets.has(id + BigInt(limit - 1))) return undefined
-      for (let looked = 0; looked < longestWalk; looked++) {
-        const pet = pets.get(id++)
-        if (pet === undefined) return undefined
-        if ((status === undefined || pet.status === status) && page.push(pet) === limit) return page
-      }
-      return undefined
+      if (first === null || first > 1n) return undefined
+      const name = `${limit} ${status}`
+      const known = firstPages.get(name) ?? walk(first, limit, status)
+      if (known !== undefined) firstPages.set(name, known)
+      return known
     },
 
     /** Before animals are looked up: what remembers those that were found, unless something changed meanwhile. */
