@@ -3,12 +3,11 @@
  * without Effect's own, its routing and its walk through schemas. Whatever is out of the
  * ordinary goes the long way, and so does all that is refused but for the limits; a test holds the two together.
  */
-import { Clock, Effect, Exit, Fiber, Redacted, Schema, Scope, Tracer } from "effect"
+import { Clock, Effect, Exit, Fiber, Redacted, Scope, Tracer } from "effect"
 import { isUtf8 } from "node:buffer"
 import type { IncomingMessage, ServerResponse } from "node:http"
 import type { Socket } from "node:net"
-import { Cursor } from "../api/Paging.ts"
-import { getPetDeprecation, listLimit, type NewPet, type Pet, PetStatus } from "../api/Pets.ts"
+import { getPetDeprecation, type NewPet, type Pet } from "../api/Pets.ts"
 import { ApiKeys } from "../ApiKeys.ts"
 import { PetRepository } from "../PetRepository.ts"
 import { RateLimiter } from "../RateLimiter.ts"
@@ -17,6 +16,7 @@ import { Draining } from "./Draining.ts"
 import * as Edge from "./Edge.ts"
 import { Exchange } from "./Exchange.ts"
 import * as Failure from "./Failure.ts"
+import * as PetQuery from "./PetQuery.ts"
 import * as Pets from "./Pets.ts"
 import { petsText, petText, readNewPet } from "./PetText.ts"
 import * as RateLimit from "./RateLimit.ts"
@@ -48,8 +48,6 @@ const bearer = "Bearer "
 const listPath = "/v1/pets"
 const getPath = /^\/v1\/pets\/(\d{1,18})$/
 
-const decodeCursor = Schema.decodeUnknownExit(Cursor)
-const isStatus = Schema.is(PetStatus)
 const utf8 = new TextDecoder()
 
 /**
@@ -89,7 +87,7 @@ export const make = Effect.gen(function*() {
       const { next, pets } = Pets.pageOf(query, found)
       const body = firstPages.get(found) ?? petsText(pets)
       if (query.cursor === undefined) firstPages.set(found, body)
-      return { status: 200, body, headers: next && { link: linkTo(next) } }
+      return { status: 200, body, headers: next && { link: `<${listPath}${PetQuery.write(next)}>; rel="next"` } }
     })
   })
 
@@ -113,7 +111,7 @@ export const make = Effect.gen(function*() {
       if (digits !== undefined) {
         return clock.currentTimeMillisUnsafe() < getPetDeprecation.sunset.getTime() ? get(digits) : undefined
       }
-      const query = readQuery(url)
+      const query = url.startsWith(listPath) ? PetQuery.read(url.slice(listPath.length)) : undefined
       return query && list(query)
     }
     const length = Number(sent["content-length"])
@@ -224,46 +222,3 @@ const petOf = (request: IncomingMessage, length: number) =>
     request.on("readable", take)
     return Effect.sync(() => request.off("readable", take))
   })
-
-/** The query of a list, if each parameter is there once and plainly right. */
-const readQuery = (url: string): Pets.Query | undefined => {
-  if (url === listPath) return {}
-  if (!url.startsWith(`${listPath}?`)) return undefined
-  let limit: number | undefined
-  let status: PetStatus | undefined
-  let cursor: bigint | undefined
-  for (const parameter of url.slice(listPath.length + 1).split("&")) {
-    const equals = parameter.indexOf("=")
-    const value = parameter.slice(equals + 1)
-    switch (parameter.slice(0, equals)) {
-      case "limit": {
-        const given = /^\d{1,3}$/.test(value) ? Number(value) : 0
-        if (limit !== undefined || given < listLimit.minimum || given > listLimit.maximum) return undefined
-        limit = given
-        break
-      }
-      case "status":
-        if (status !== undefined || !isStatus(value)) return undefined
-        status = value
-        break
-      case "cursor": {
-        const after = decodeCursor(value)
-        if (cursor !== undefined || Exit.isFailure(after)) return undefined
-        cursor = after.value
-        break
-      }
-      default:
-        return undefined
-    }
-  }
-  return { ...limit !== undefined && { limit }, ...status && { status }, ...cursor !== undefined && { cursor } }
-}
-
-const linkTo = ({ cursor = 0n, limit, status }: Pets.Query): string => {
-  const parameters = [
-    limit && `limit=${limit}`,
-    status && `status=${status}`,
-    `cursor=${Buffer.from(String(cursor)).toString("base64url")}`
-  ]
-  return `<${listPath}?${parameters.filter(Boolean).join("&")}>; rel="next"`
-}
