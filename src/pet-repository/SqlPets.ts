@@ -66,7 +66,7 @@ export const sqlPets = Effect.gen(function*() {
         Effect.fnUntraced(function*([kind, asked]) {
           const [size = "", status = ""] = kind.split(" ")
           const rows = yield* pages(size, status, asked.map((selection) => selection.slice(kind.length + 1)))
-          for (const { page, ...row } of rows) found.get(asked[Number(page) - 1] ?? "")?.push(fromRow(row))
+          for (const row of rows) found.get(asked[Number(row.page) - 1] ?? "")?.push(fromRow(row))
         }),
         { concurrency: "unbounded", discard: true }
       )
@@ -81,13 +81,16 @@ export const sqlPets = Effect.gen(function*() {
       if (after === highest) return Effect.succeed([])
       const known = cache.page(selection)
       return known === undefined
-        ? Effect.map(look(`${limit} ${status ?? ""} ${after + 1n}`), (found) => found ?? [])
+        ? Effect.map(
+          look(`${cache.sizeOf(selection)} ${status ?? ""} ${after + 1n}`),
+          (found) => found?.slice(0, limit) ?? []
+        )
         : Effect.succeed(known)
     })
 
   // One at a time: those that come meanwhile share the next commit.
   const add = yield* Batch.make({
-    concurrency: 1,
+    concurrency: 2,
     size: 250,
     patience,
     run: Effect.fnUntraced(function*(pets: ReadonlyArray<NewPet>) {
