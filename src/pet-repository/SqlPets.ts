@@ -162,6 +162,9 @@ const highest = 2n ** 63n - 1n
 
 type Row = Omit<Pet, "status"> & { readonly status: PetStatus | null }
 
+/** One text each for all animals that are remembered, of which every row brings its own. */
+const statuses = { available: "available", pending: "pending", sold: "sold" } as const
+
 /** A status that was not given is absent, not null (DESIGN: absent stays absent). */
 const fromRow = ({ id, name, categoryId, status }: Row): Pet =>
-  status === null ? { id, name, categoryId } : { id, name, categoryId, status }
+  status === null ? { id, name, categoryId } : { id, name, categoryId, status: statuses[status] }
