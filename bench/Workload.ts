@@ -9,12 +9,24 @@ import { keysOn, newEndlessKey, temporaryDatabaseUrl, temporaryDirectory } from 
 
 export const newPet = `{"name":"Rex","categoryId":1,"status":"available"}`
 
-export const operations = ["list of 20", "list, deep", "get", "create"] as const
+/** First pages, pages one after the other from anywhere on, pages at random, animals at random, additions. */
+export const operations = ["list of 20", "walk", "random pages", "get", "create"] as const
 export type Operation = typeof operations[number]
+
+const pageAfter = (id: number): string => `GET /v1/pets?cursor=${Buffer.from(String(id)).toString("base64url")}`
 
 /** Ids of a catalogue of `pets`, as many as matter, in no order. */
 const someIds = (pets: number): ReadonlyArray<number> =>
   Array.from({ length: Math.min(pets, 200_000) }, () => 1 + Math.floor(Math.random() * pets))
+
+/** Where the pages of 32 walks begin, a page of each in turn. */
+const walks = (pets: number): ReadonlyArray<number> => {
+  const starts = Array.from({ length: 32 }, () => Math.floor(Math.random() * pets))
+  return Array.from(
+    { length: 200_000 },
+    (_, nth) => 1 + ((starts[nth % starts.length] ?? 0) + 20 * Math.floor(nth / starts.length)) % pets
+  )
+}
 
 export type Requests = Readonly<Record<Operation, string>>
 
@@ -25,10 +37,8 @@ export const requests = (directory: string, pets: number): Requests => {
     write(directory, `${pets} ${operation}`, lines)
   return {
     "list of 20": file("list of 20", ["GET /v1/pets"]),
-    "list, deep": file(
-      "list, deep",
-      ids.map((id) => `GET /v1/pets?cursor=${Buffer.from(String(id)).toString("base64url")}`)
-    ),
+    "walk": file("walk", walks(pets).map(pageAfter)),
+    "random pages": file("random pages", ids.map(pageAfter)),
     "get": file("get", ids.map((id) => `GET /v1/pets/${id}`)),
     "create": file("create", [`POST /v1/pets ${newPet}`])
   }

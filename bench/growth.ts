@@ -16,7 +16,7 @@ import * as Wrk from "./wrk.ts"
 
 const rounds = 3
 const seconds = 3
-const warmUp = 5
+const warmUp = 8
 
 interface Case {
   readonly name: string

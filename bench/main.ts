@@ -14,6 +14,8 @@ import * as Wrk from "./wrk.ts"
 
 const pets = 200_000
 const connections = 32
+/** Until all is compiled that is compiled, and remembered that is remembered. */
+const warmUp = 6
 
 /** `BENCH_ROUNDS` and `BENCH_SECONDS`, for each contender and operation. */
 const settings = Config.all({
@@ -43,7 +45,7 @@ const comparison = Effect.gen(function*() {
   const floor = yield* Contender.start("floor (node:http)", { env: { SERVICE: service.address, KEY: key }, key })
   const contenders = [service, ...peers, alone, floor]
   yield* Console.log(
-    `PostgreSQL, ${pets} pets, ${connections} connections, ${rounds} rounds of ${seconds} s in turn; medians`
+    `PostgreSQL, ${pets} pets, ${connections} connections, ${rounds} rounds of ${seconds} s in turn after ${warmUp} s; medians`
   )
   for (const own of [service, alone]) {
     yield* Console.log(
@@ -66,7 +68,7 @@ const comparison = Effect.gen(function*() {
       })
       return { ...measured, cpu: (Contender.usage(contender).cpu - cpu) / measured.requests * 1e6 }
     })
-    for (const contender of contenders) yield* one(contender, Math.min(seconds, 2))
+    for (const contender of contenders) yield* one(contender, warmUp)
     for (let round = 0; round < rounds; round++) {
       for (const contender of contenders) samples.get(contender.name)?.push(yield* one(contender, seconds))
     }

@@ -174,8 +174,8 @@ export const make = Effect.gen(function*() {
           ...operation.headers,
           ...headers,
           ...cors(method, sent.origin),
-          // Who is admitted has been read.
-          ...!admitted && Edge.isUnread(request) && { connection: "close" },
+          // Of who is admitted all was read.
+          ...(draining.begun || (!admitted && Edge.isUnread(request))) && { connection: "close" },
           "content-type": "application/json",
           "content-length": Buffer.byteLength(body)
         })
