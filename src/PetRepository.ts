@@ -14,7 +14,7 @@ export interface Selection {
 }
 
 export class PetRepository extends Context.Service<PetRepository, {
-  /** Animals by ascending id. */
+  /** Animals by ascending id. The same array may be given again, where it would have the same animals. */
   list(selection: Selection): Effect.Effect<ReadonlyArray<Pet>>
 
   /**

@@ -122,8 +122,12 @@ export class Service extends Context.Service<Service, {
   halfOpen(bytes: string): Effect.Effect<Answer>
   /** The same, with `drip` once more each half second. */
   drip(bytes: string, drip: string): Effect.Effect<Answer>
+  /** Sends bytes, and resets the connection when it is interrupted. */
+  held(bytes: string): Effect.Effect<never>
   /** A new key on the Free plan. */
   readonly newKey: Effect.Effect<string>
+  /** A new key without limits that matter. */
+  readonly newEndlessKey: Effect.Effect<string>
 }>()("test/Harness/Service") {
   static readonly layer = Layer.effect(
     Service,
@@ -164,9 +168,16 @@ export class Service extends Context.Service<Service, {
           }),
         raw: (bytes) => exchange(bytes),
         halfOpen: (bytes) => exchange(bytes, " ", true),
+        held: (bytes) =>
+          Effect.callback(() => {
+            const port = Number(new URL(base).port)
+            const socket = connect(port, "127.0.0.1", () => socket.write(bytes, "latin1"))
+            return Effect.sync(() => socket.resetAndDestroy())
+          }),
         drip: (bytes, drip) =>
           Effect.flatMap(newKey, (key) => exchange(bytes.replace("KEY", `Authorization: Bearer ${key}\r\n`), drip)),
-        newKey
+        newKey,
+        newEndlessKey: Effect.orDie(Effect.provideService(newEndlessKey, ApiKeys, apiKeys))
       })
     })
   )

@@ -72,11 +72,13 @@ const Limit = Schema.String.annotate(limitDocumentation).pipe(
 
 const petText = jsonText("Pet", Pet)
 
-const ListQuery = Schema.Struct({
+/** Which animals a list is of, and from where on. */
+export const ListQuery = Schema.Struct({
   limit: Schema.optionalKey(Limit),
   status: Schema.optionalKey(PetStatus),
   cursor: Schema.optionalKey(Cursor)
 })
+export interface ListQuery extends Schema.Schema.Type<typeof ListQuery> {}
 
 /** A page of the list: the body is the animals, `next` the query of the page after it, in the `Link` header. */
 export const PetsPage = Schema.Struct({

@@ -15,7 +15,7 @@ export class Exchange {
   keyId: string | undefined = undefined
   /** What the rate limiter decided, once the request is charged to somebody. */
   decision: Decision | undefined = undefined
-  /** What went wrong before the long way began. */
+  /** What went wrong on the short way, to be answered by the long one. */
   failure: Cause.Cause<never> | undefined = undefined
 
   constructor(requestId: string, startedAt: bigint) {

@@ -3,18 +3,18 @@
  * at a tenth of the cost.
  */
 import { Schema } from "effect"
-import { listLimit, PetStatus } from "../api/Pets.ts"
-import type { Query } from "./Pets.ts"
+import { listLimit, type ListQuery, PetStatus } from "../api/Pets.ts"
 
 const isStatus = Schema.is(PetStatus)
 
 /** The query, if each parameter is there once and plainly right; `text` is what comes after the path. */
-export const read = (text: string): Query | undefined => {
+export const read = (text: string): ListQuery | undefined => {
   if (text === "") return {}
   if (!text.startsWith("?")) return undefined
-  const query: { -readonly [name in keyof Query]: Query[name] } = {}
+  const query: { -readonly [name in keyof ListQuery]: ListQuery[name] } = {}
   for (const parameter of text.slice(1).split("&")) {
     const equals = parameter.indexOf("=")
+    if (equals === -1) return undefined
     const value = parameter.slice(equals + 1)
     switch (parameter.slice(0, equals)) {
       case "limit": {
@@ -43,7 +43,7 @@ export const read = (text: string): Query | undefined => {
 }
 
 /** The query of the next page. */
-export const write = ({ cursor = 0n, limit, status }: Query): string =>
+export const write = ({ cursor = 0n, limit, status }: ListQuery): string =>
   `?${limit === undefined ? "" : `limit=${limit}&`}${status === undefined ? "" : `status=${status}&`}cursor=${
     cursorOf(String(cursor))
   }`

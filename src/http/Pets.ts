@@ -2,7 +2,7 @@ import { Clock, Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { CurrentKey } from "../api/Auth.ts"
 import { Gone, NotFound } from "../api/Errors.ts"
-import { getPetDeprecation, listLimit, type Pet, type PetStatus, Sunset } from "../api/Pets.ts"
+import { getPetDeprecation, listLimit, type ListQuery, type Pet, Sunset } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { PetRepository } from "../PetRepository.ts"
 
@@ -16,20 +16,14 @@ const sunset = Layer.succeed(
   })
 )
 
-export interface Query {
-  readonly cursor?: bigint
-  readonly limit?: number
-  readonly status?: PetStatus
-}
-
 /** The animals of the page that a query asks for, and one more if there is another page. */
 export const look = (
   repository: PetRepository["Service"],
-  { cursor: after, limit = listLimit.default, status }: Query
+  { cursor: after, limit = listLimit.default, status }: ListQuery
 ): Effect.Effect<ReadonlyArray<Pet>> => repository.list({ limit: limit + 1, status, after })
 
 /** The page of what `look` found. */
-export const pageOf = (query: Query, found: ReadonlyArray<Pet>) => {
+export const pageOf = (query: ListQuery, found: ReadonlyArray<Pet>) => {
   const { limit = listLimit.default } = query
   const pets = found.slice(0, limit)
   const last = pets.at(-1)

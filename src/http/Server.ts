@@ -106,7 +106,7 @@ const makeServer = Effect.gen(function*() {
   const server = new class extends Server<typeof IncomingMessage, typeof Answer> {
     /** Requests come to Effect's handler by the long way, if they have to. */
     override emit(event: string | symbol, ...given: ReadonlyArray<unknown>): boolean {
-      const longWay = () => Reflect.apply(super.emit, this, [event, ...given])
+      const longWay = (): boolean => Reflect.apply(super.emit, this, [event, ...given])
       const [request, response] = given
       if (event !== "request" || !(request instanceof IncomingMessage) || !(response instanceof Answer)) {
         return longWay()

@@ -3,13 +3,14 @@
  * without Effect's own, its routing and its walk through schemas. Whatever is out of the
  * ordinary goes the long way, and so does all that is refused but for the limits; a test holds the two together.
  */
-import { Clock, Effect, Exit, Fiber, Redacted, Scope, Tracer } from "effect"
+import { Cause, Clock, Effect, Exit, Fiber, Redacted, Scope, Tracer } from "effect"
 import { isUtf8 } from "node:buffer"
 import type { IncomingMessage, ServerResponse } from "node:http"
 import type { Socket } from "node:net"
-import { getPetDeprecation, type NewPet, type Pet } from "../api/Pets.ts"
+import { getPetDeprecation, type ListQuery, type NewPet, type Pet } from "../api/Pets.ts"
 import { ApiKeys } from "../ApiKeys.ts"
 import { PetRepository } from "../PetRepository.ts"
+import type { Decision } from "../rate-limit/Rule.ts"
 import { RateLimiter } from "../RateLimiter.ts"
 import * as Cors from "./Cors.ts"
 import { Draining } from "./Draining.ts"
@@ -81,7 +82,7 @@ export const make = Effect.gen(function*() {
   /** The bodies of first pages that the repository gave before, and mostly gives again: they are asked for most. */
   const firstPages = new WeakMap<ReadonlyArray<Pet>, string>()
 
-  const list = (query: Pets.Query): Operation => ({
+  const list = (query: ListQuery): Operation => ({
     route: listPath,
     answer: Effect.map(Pets.look(repository, query), (found) => {
       const { next, pets } = Pets.pageOf(query, found)
@@ -133,67 +134,82 @@ export const make = Effect.gen(function*() {
     return caller
   }
 
-  /** The answer to a request of this caller, as log and metrics tell of it. */
-  const answerTo = (caller: Credential["caller"], { answer }: Operation, method: string, exchange: Exchange) => {
-    const told = (answered: Answer | undefined) =>
-      answered === undefined ? Effect.undefined : Effect.as(report(method, exchange, answered.status), answered)
-    return Effect.matchEffect(caller, {
-      onFailure: () => Effect.undefined,
-      onSuccess: (key) => {
-        exchange.keyId = key.id
-        return Effect.flatMap(RateLimit.chargeKey(limiter, key), (decision) => {
-          exchange.decision = decision
-          if (decision.admitted) return Effect.flatMap(answer, told)
-          const refusal = RateLimit.refusal(decision)
-          return told({ status: refusal.status, body: Failure.bodyOf(refusal) })
-        })
-      }
-    })
-  }
-
-  return (request: IncomingMessage, response: ServerResponse, longWay: () => void): void => {
+  return (request: IncomingMessage, response: ServerResponse, longWay: () => boolean): void => {
     const { headers: sent, method = "" } = request
-    const { authorization } = sent
+    const { authorization = "" } = sent
     const operation = isTraced || draining.begun || underWay.count >= Edge.mostUnderWay ||
-        authorization?.startsWith(bearer) !== true || sent["transfer-encoding"] !== undefined ||
+        !authorization.startsWith(bearer) || sent["transfer-encoding"] !== undefined ||
         sent.expect !== undefined || !Edge.hasOneHost(request)
       ? undefined
       : operationOf(request)
-    if (operation === undefined || authorization === undefined) return longWay()
-
+    if (operation === undefined) {
+      longWay()
+      return
+    }
     const exchange = new Exchange(requestIdOf(sent["x-request-id"]), clock.monotonicTimeNanosUnsafe())
     exchange.route = operation.route
-    const end = (exit: Exit.Exit<Answer | undefined>): void => {
-      if (Exit.hasInterrupts(exit)) {
-        run(report(method, exchange, clientClosedRequest))
-      } else if (Exit.isSuccess(exit) && exit.value !== undefined && exchange.decision !== undefined) {
-        const { body, headers, status } = exit.value
-        const { admitted } = exchange.decision
+
+    const send = (decision: Decision, { body, headers, status }: Answer) =>
+      Effect.map(report(method, exchange, status), () => {
         response.writeHead(status, {
-          ...Edge.headers(exchange.requestId, exchange.decision),
+          ...Edge.headers(exchange.requestId, decision),
           ...operation.headers,
           ...headers,
           ...cors(method, sent.origin),
-          // Of who is admitted all was read.
-          ...(draining.begun || (!admitted && Edge.isUnread(request))) && { connection: "close" },
+          ...draining.begun && { connection: "close" },
           "content-type": "application/json",
           "content-length": Buffer.byteLength(body)
         })
         response.end(body)
-      } else {
-        if (Exit.isFailure(exit)) exchange.failure = exit.cause
-        exchange.leave(request)
-        longWay()
+        return true
+      })
+    const leave = Effect.succeed(false)
+
+    /** Whether the request is answered. */
+    const answered = Effect.matchEffect(callerOf(request.socket, authorization), {
+      onFailure: () => leave,
+      onSuccess: (key) => {
+        exchange.keyId = key.id
+        return Effect.flatMap(RateLimit.chargeKey(limiter, key), (decision) => {
+          exchange.decision = decision
+          if (decision.admitted) {
+            return Effect.flatMap(operation.answer, (answer) => answer === undefined ? leave : send(decision, answer))
+          }
+          // Where a body is still to come, the answer has to wait for it.
+          if (Edge.isUnread(request)) return leave
+          const refusal = RateLimit.refusal(decision)
+          return send(decision, { status: refusal.status, body: Failure.bodyOf(refusal) })
+        })
       }
+    })
+
+    const end = (exit: Exit.Exit<boolean>): void => {
+      if (Exit.isSuccess(exit)) {
+        if (exit.value) return
+      } else if (request.socket.destroyed && Cause.hasInterruptsOnly(exit.cause)) {
+        run(report(method, exchange, clientClosedRequest))
+        return
+      } else {
+        exchange.failure = exit.cause
+      }
+      exchange.leave(request)
+      // There is none any more when the server has come to its end.
+      if (!longWay()) response.destroy()
     }
-    const fiber = run(answerTo(callerOf(request.socket, authorization), operation, method, exchange))
+    const fiber = run(answered)
     const ended = fiber.pollUnsafe()
-    if (ended !== undefined) return end(ended)
+    if (ended !== undefined) {
+      end(ended)
+      return
+    }
     underWay.count++
     Fiber.runIn(fiber, scope)
-    response.on("close", () => {
-      if (!response.writableEnded) fiber.interruptUnsafe()
-    })
+    const lose = () => {
+      if (request.socket.destroyed) fiber.interruptUnsafe()
+    }
+    // An answer that waits for those before it is not told, a request that was read to its end neither.
+    response.on("close", lose)
+    request.on("close", lose)
     fiber.addObserver((exit) => {
       underWay.count--
       end(exit)
@@ -214,8 +230,8 @@ const petOf = (request: IncomingMessage, length: number) =>
       if (missing > 0) return
       request.off("readable", take)
       const body = Buffer.concat(chunks)
-      // In the turn in which the last of it was read, or it would have come to its end.
       const pet = isUtf8(body) && body[0] !== 0xef ? readNewPet(utf8.decode(body)) : undefined
+      // In this turn: what was read to its end ends in the next, unless there is something to be read again.
       if (pet === undefined) request.unshift(body)
       resume(Effect.succeed(pet))
     }

@@ -15,7 +15,8 @@ const slotMask = 2 ** slotBits - 1
 /** Animals with longer names are not kept: a bound on characters, and so on memory. */
 const longestName = 100
 
-/** Animals that are looked up at once for a walk: five pages of usual length, and what tells of a sixth. */
+/** Pages that are looked up at once for a walk, and animals at most. */
+const pagesAhead = 5
 const readAhead = 101
 
 /** Ids that are looked at for a page: of a rare status it is the database that finds it sooner. */
@@ -114,9 +115,8 @@ export const make = Effect.gen(function*() {
      * without a gap, as in a walk.
      */
     sizeOf: ({ after, limit, status }: Selection): number =>
-      limit < readAhead && status === undefined && after !== undefined &&
-        walk(after - BigInt(limit - 2), limit - 1, status) !== undefined
-        ? readAhead
+      status === undefined && after !== undefined && walk(after - BigInt(limit - 2), limit - 1, status) !== undefined
+        ? Math.max(limit, Math.min(pagesAhead * (limit - 1) + 1, readAhead))
         : limit,
 
     /** Before animals are looked up: what remembers those that were found, unless something changed meanwhile. */

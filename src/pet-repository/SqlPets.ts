@@ -47,8 +47,8 @@ export const sqlPets = Effect.gen(function*() {
       ? [sql`id >= start`, sql.literal("id")]
       : [sql`(status, id) >= (${status}, start) AND (status, id) <= (${status}, ${highest})`, sql.literal("status, id")]
     // The size is in the statement, so that PostgreSQL knows how little it is to read.
-    return sql<Row & { readonly page: bigint }>`
-      SELECT page, pet.*
+    return sql<Row & { readonly page: number }>`
+      SELECT page::int, pet.*
       FROM unnest(${`{${starts.join()}}`}::text::bigint[]) WITH ORDINALITY AS asked (start, page)
       CROSS JOIN LATERAL (
         SELECT ${columns} FROM pets WHERE ${condition} ORDER BY ${order} LIMIT ${sql.literal(size)}
@@ -66,7 +66,7 @@ export const sqlPets = Effect.gen(function*() {
         Effect.fnUntraced(function*([kind, asked]) {
           const [size = "", status = ""] = kind.split(" ")
           const rows = yield* pages(size, status, asked.map((selection) => selection.slice(kind.length + 1)))
-          for (const row of rows) found.get(asked[Number(row.page) - 1] ?? "")?.push(fromRow(row))
+          for (const row of rows) found.get(asked[row.page - 1] ?? "")?.push(fromRow(row))
         }),
         { concurrency: "unbounded", discard: true }
       )
@@ -90,7 +90,7 @@ export const sqlPets = Effect.gen(function*() {
 
   // One at a time: those that come meanwhile share the next commit.
   const add = yield* Batch.make({
-    concurrency: 2,
+    concurrency: 1,
     size: 250,
     patience,
     run: Effect.fnUntraced(function*(pets: ReadonlyArray<NewPet>) {

@@ -1,7 +1,8 @@
 /** Every way that an answer can come about on the API port, and what it carries. */
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Effect, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
+import { UnderWay } from "../../src/http/Edge.ts"
 import { PetRepository } from "../../src/PetRepository.ts"
 import { type Answer, memory, Service, service } from "../Harness.ts"
 
@@ -369,6 +370,37 @@ describe("getPet", () => {
         assert.strictEqual((yield* call("/v1/pets", { key })).status, 200)
       }).pipe(Effect.provide(Layer.fresh(service(memory))))
     }))
+})
+
+describe("Requests under way", () => {
+  const never = Layer.effect(
+    PetRepository,
+    Effect.map(PetRepository, (pets) => ({ ...pets, find: () => Effect.never }))
+  ).pipe(Layer.provideMerge(memory))
+
+  it.live(
+    "are a thousand at most; beyond them it is 503, and well again when they are gone, pipelined ones too",
+    () =>
+      Effect.gen(function*() {
+        const { call, held, newEndlessKey } = yield* Service
+        const underWay = yield* UnderWay
+        const key = yield* newEndlessKey
+        const authorization = `Authorization: Bearer ${key}\r\n`
+        const get = `GET /v1/pets/1 HTTP/1.1\r\nHost: localhost\r\n${authorization}\r\n`
+        const half = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${authorization}${json}Content-Length: 100\r\n\r\n{`
+        const holding = yield* Effect.forkChild(
+          Effect.all(Array.from({ length: 500 }, () => held(get + half)), { concurrency: "unbounded" })
+        )
+        while (underWay.count < 1_000) yield* Effect.sleep("10 millis")
+        const refused = yield* call("/v1/pets", { key })
+        isError(refused, 503, "service_unavailable")
+        assert.strictEqual(refused.headers.get("retry-after"), "1")
+        yield* Fiber.interrupt(holding)
+        while (underWay.count > 0) yield* Effect.sleep("10 millis")
+        assert.strictEqual((yield* call("/v1/pets", { key })).status, 200)
+      }).pipe(Effect.provide(Layer.fresh(service(never)))),
+    20_000
+  )
 })
 
 describe.concurrent("Slow senders", () => {

@@ -12,8 +12,10 @@ import {
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { jsonText } from "../../src/api/Int64.ts"
-import { NewPet, Pet, Pets } from "../../src/api/Pets.ts"
+import { nextLink } from "../../src/api/Paging.ts"
+import { ListQuery, NewPet, Pet, Pets } from "../../src/api/Pets.ts"
 import { ApiKeys } from "../../src/ApiKeys.ts"
+import * as PetQuery from "../../src/http/PetQuery.ts"
 import { petsText, petText, readNewPet } from "../../src/http/PetText.ts"
 import { routerConfig, routes } from "../../src/http/Server.ts"
 import { RateLimiter } from "../../src/RateLimiter.ts"
@@ -84,6 +86,47 @@ describe("The short way", () => {
       { numRuns: 20_000 }
     )
     assert.isAbove(shortly, 100)
+  })
+
+  it("reads the query of a list as the contract's schema does, or leaves it to it, and writes that of the next page", () => {
+    const read = Schema.decodeUnknownOption(ListQuery)
+    const link = Schema.encodeSync(nextLink("/v1/pets", ListQuery))
+    const base64Url = (text: string) => Buffer.from(text).toString("base64url")
+    const value = fc.oneof(
+      fc.integer({ min: -1, max: 1_001 }).map(String),
+      fc.constantFrom("available", "pending", "sold", "lost", "", "007", "0100", "+1", "%31"),
+      fc.bigInt(-(2n ** 64n), 2n ** 64n).map((id) => base64Url(String(id))),
+      fc.nat().map((id) => base64Url(String(id))),
+      fc.string().map(base64Url),
+      fc.constantFrom("0", "-0", "007", "1.0", " 1").map(base64Url),
+      fc.nat().map((id) => `${base64Url(String(id))}=`),
+      fc.webQueryParameters()
+    )
+    const parameter = fc.tuple(
+      fc.constantFrom("limit", "status", "cursor", "other", ""),
+      fc.constantFrom("=", "=", "=", ""),
+      value
+    )
+    let shortly = 0
+    fc.assert(
+      fc.property(
+        fc.constantFrom("?", "?", "?", "", "/"),
+        fc.array(parameter, { maxLength: 3 }),
+        (begin, parameters) => {
+          const text = begin + parameters.map((parts) => parts.join("")).join("&")
+          const query = PetQuery.read(text)
+          if (query === undefined) return
+          shortly++
+          const given = [...new URLSearchParams(text)]
+          assert.lengthOf(given, Object.keys(query).length)
+          assert.deepStrictEqual(Option.some(query), read(Object.fromEntries(given)))
+          const next = { ...query, cursor: query.cursor ?? 1n }
+          assert.strictEqual(`</v1/pets${PetQuery.write(next)}>; rel="next"`, link(next))
+        }
+      ),
+      { numRuns: 20_000 }
+    )
+    assert.isAbove(shortly, 1_000)
   })
 })
 
