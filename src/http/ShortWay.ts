@@ -207,7 +207,7 @@ export const make = Effect.gen(function*() {
     const lose = () => {
       if (request.socket.destroyed) fiber.interruptUnsafe()
     }
-    // An answer that waits for those before it is not told, a request that was read to its end neither.
+    // Node 22 does not tell it to an answer that waits for those before it; nor is a request told that was read to its end.
     response.on("close", lose)
     request.on("close", lose)
     fiber.addObserver((exit) => {
