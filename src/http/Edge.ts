@@ -7,7 +7,6 @@ import { SecureRandom } from "effect/crypto"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { IncomingMessage } from "node:http"
 import { ExpectationFailed, InvalidRequest, ServiceUnavailable } from "../api/Errors.ts"
-import { getPetDeprecation } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { planLimits } from "../api/Plans.ts"
 import type { Decision } from "../rate-limit/Rule.ts"
@@ -17,6 +16,8 @@ import * as Cors from "./Cors.ts"
 import { Draining } from "./Draining.ts"
 import { CurrentExchange, Exchange } from "./Exchange.ts"
 import * as Failure from "./Failure.ts"
+import * as Pets from "./Pets.ts"
+import * as Plain from "./Plain.ts"
 import * as RateLimit from "./RateLimit.ts"
 import { clientClosedRequest, report } from "./Report.ts"
 
@@ -64,12 +65,7 @@ export const charging = Effect.gen(function*() {
   }
 })
 
-/** Deprecation (RFC 9745), end (RFC 8594) and successor of getPet, on every answer of its path. */
-export const getPetHeaders = {
-  deprecation: `@${getPetDeprecation.since.getTime() / 1000}`,
-  sunset: getPetDeprecation.sunset.toUTCString(),
-  link: `<${getPetDeprecation.successor}>; rel="successor-version"`
-}
+/** Whatever is asked of getPet, and however its path is spelled. */
 const getPetPath = /^\/v1\/pets\/[^/]*$/
 
 export const layer = HttpRouter.middleware(
@@ -78,6 +74,7 @@ export const layer = HttpRouter.middleware(
     const charge = yield* charging
     const requestIdOf = yield* requestIds
     const cors = yield* Cors.make
+    const plainly = yield* Plain.make
     const draining = yield* Draining
     const underWay = yield* UnderWay
 
@@ -90,7 +87,7 @@ export const layer = HttpRouter.middleware(
     ) => {
       const shown = headers(exchange.requestId, decision)
       if (response.headers["content-type"]?.startsWith("text/html") === true) Object.assign(shown, pageHeaders)
-      if (getPetPath.test(Failure.pathOf(request.url))) Object.assign(shown, getPetHeaders)
+      if (getPetPath.test(Failure.pathOf(request.url))) Object.assign(shown, Pets.getPetHeaders)
       Object.assign(shown, cors(request.method, request.headers.origin, response.headers.allow))
       if (draining.begun || isUnread(request.source)) shown.connection = "close"
       return Effect.as(
@@ -122,13 +119,31 @@ export const layer = HttpRouter.middleware(
     return (httpEffect) =>
       Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
         const sent = headersOf(request)
-        const exchange = Exchange.leftOf(request.source) ??
-          new Exchange(requestIdOf(sent["x-request-id"]), clock.monotonicTimeNanosUnsafe())
-        const answer = exchange.failure === undefined
-          ? (underWay.count >= mostUnderWay ? overloaded : refusal(request, sent)) ?? httpEffect
-          : Effect.failCause(exchange.failure)
+        const left = Exchange.leftOf(request.source)
+        const exchange = left ?? new Exchange(requestIdOf(sent["x-request-id"]), clock.monotonicTimeNanosUnsafe())
+        const refused = left?.failure === undefined
+          ? (underWay.count >= mostUnderWay ? overloaded : refusal(request, sent))
+          : Effect.failCause(left.failure)
+        // Those that are traced come here.
+        const plain = left === undefined && refused === undefined && request.source instanceof IncomingMessage
+          ? plainly(request.source, exchange)
+          : undefined
+        const answer = plain === undefined
+          ? longWay(request, exchange, refused ?? httpEffect)
+          : Effect.matchCauseEffect(plain, {
+            onSuccess: (given) =>
+              given === undefined || exchange.decision === undefined
+                ? longWay(request, exchange, httpEffect)
+                : finish(
+                  request,
+                  exchange,
+                  exchange.decision,
+                  HttpServerResponse.text(given.body, { ...given, contentType: "application/json" })
+                ),
+            onFailure: (cause) => longWay(request, exchange, Effect.failCause(cause))
+          })
         underWay.count++
-        return Effect.onExit(longWay(request, exchange, answer), (exit) => {
+        return Effect.onExit(answer, (exit) => {
           underWay.count--
           return Exit.hasInterrupts(exit) ? report(request.method, exchange, clientClosedRequest) : Effect.void
         })

@@ -16,6 +16,13 @@ const sunset = Layer.succeed(
   })
 )
 
+/** Deprecation (RFC 9745), end (RFC 8594) and successor of getPet, on every answer of its path. */
+export const getPetHeaders = {
+  deprecation: `@${getPetDeprecation.since.getTime() / 1000}`,
+  sunset: getPetDeprecation.sunset.toUTCString(),
+  link: `<${getPetDeprecation.successor}>; rel="successor-version"`
+}
+
 /** The animals of the page that a query asks for, and one more if there is another page. */
 export const look = (
   repository: PetRepository["Service"],
