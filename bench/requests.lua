@@ -4,6 +4,12 @@
 
 local requests, keys, nth = {}, {}, 0
 
+local function format(request, key)
+  local method, path, body = unpack(requests[request])
+  wrk.headers["Authorization"] = keys[key]
+  return wrk.format(method, path, nil, body)
+end
+
 function init(args)
   for line in io.lines(args[1]) do
     local method, path, body = line:match("^(%u+) (%S+) ?(.*)$")
@@ -13,14 +19,20 @@ function init(args)
     keys[#keys + 1] = "Bearer " .. key
   end
   wrk.headers["Content-Type"] = "application/json"
+  -- With one key all is made beforehand: what is made on the way stops Lua for some 40 milliseconds now and then, which would
+  -- be the 99th percentile of whoever is fast.
+  if #keys == 1 then
+    for i in ipairs(requests) do
+      requests[i] = format(i, 1)
+    end
+  end
   nth = wrk.thread and tonumber(tostring(wrk.thread):match("0x(%x+)"), 16) % #requests or 0
 end
 
 function request()
   nth = nth + 1
-  local request = requests[nth % #requests + 1]
-  wrk.headers["Authorization"] = keys[nth % #keys + 1]
-  return wrk.format(request[1], request[2], nil, request[3])
+  local i = nth % #requests + 1
+  return #keys == 1 and requests[i] or format(i, nth % #keys + 1)
 end
 
 function done(summary, latency)
