@@ -121,10 +121,10 @@ export const layer = HttpRouter.middleware(
         const sent = headersOf(request)
         const left = Exchange.leftOf(request.source)
         const exchange = left ?? new Exchange(requestIdOf(sent["x-request-id"]), clock.monotonicTimeNanosUnsafe())
-        const refused = left?.failure === undefined
+        const refused = left === undefined
           ? (underWay.count >= mostUnderWay ? overloaded : refusal(request, sent))
-          : Effect.failCause(left.failure)
-        // Those that are traced come here.
+          : left.failure && Effect.failCause(left.failure)
+        // Where it is traced; of others, what is plain was answered on the short way.
         const plain = left === undefined && refused === undefined && request.source instanceof IncomingMessage
           ? plainly(request.source, exchange)
           : undefined

@@ -1,6 +1,6 @@
 /**
  * The plainest requests, and what the HttpApi answers to them, without its routing and its walk through schemas. Whatever is out of
- * the ordinary is left to it, and so is all that is refused but for the limits; a test holds the two together.
+ * the ordinary is left to it, and so is all that is refused but a GET at its limits; a test holds the two together.
  */
 import { Clock, Effect, Redacted } from "effect"
 import { isUtf8 } from "node:buffer"
@@ -30,7 +30,7 @@ type Answering = Effect.Effect<Answer | undefined>
 interface Operation {
   /** The path of the endpoint as the contract writes it. */
   readonly route: string
-  /** What all its answers carry. */
+  /** What its answer carries also where it is refused. */
   readonly headers?: Readonly<Record<string, string>>
   /** For a request that is admitted. */
   readonly answer: Answering
@@ -146,6 +146,7 @@ export const make = Effect.gen(function*() {
 /** The animal in a body of `length` bytes; nothing, and the body is there to be read again, if it is not plainly one. */
 const petOf = (request: IncomingMessage, length: number) =>
   Effect.callback<NewPet | undefined>((resume) => {
+    if (request.destroyed) return resume(Effect.interrupt)
     const chunks: Array<Buffer> = []
     let missing = length
     const take = () => {

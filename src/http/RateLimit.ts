@@ -17,7 +17,7 @@ export const layer = Layer.effect(
     return RateLimit.of(Effect.fnUntraced(function*(httpEffect) {
       const exchange = yield* CurrentExchange
       const key = yield* CurrentKey
-      // By the short way it is charged already.
+      // As a plain one that turned out not to be it is charged already.
       const decision = exchange.decision ?? (yield* chargeKey(limiter, key))
       exchange.decision = decision
       return decision.admitted ? yield* httpEffect : yield* refusal(decision)

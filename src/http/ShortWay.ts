@@ -12,6 +12,9 @@ import { Exchange } from "./Exchange.ts"
 import * as Plain from "./Plain.ts"
 import { clientClosedRequest, report } from "./Report.ts"
 
+/** What a caller is told who is still there: 503. */
+const interrupted = Cause.die(new Cause.TimeoutError("The request was interrupted"))
+
 /**
  * Answers a request, or leaves it, with what was done of it so far, to `longWay`. What it answers is under way for as
  * long as the scope lasts.
@@ -59,24 +62,21 @@ export const make = Effect.gen(function*() {
       const { decision } = exchange
       return answer === undefined || decision === undefined
         ? Effect.succeed(false)
-        : Effect.map(report(method, exchange, answer.status), () => {
+        : Effect.suspend(() => {
           send(answer, decision)
-          return true
+          return Effect.as(report(method, exchange, answer.status), true)
         })
     })
 
     const end = (exit: Exit.Exit<boolean>): void => {
-      if (Exit.isSuccess(exit)) {
-        if (exit.value) return
-      } else if (request.socket.destroyed && Cause.hasInterruptsOnly(exit.cause)) {
-        run(report(method, exchange, clientClosedRequest))
-        return
-      } else {
-        exchange.failure = exit.cause
-      }
+      if (Exit.isSuccess(exit) && exit.value) return
+      if (Exit.isFailure(exit)) exchange.failure = Cause.hasInterruptsOnly(exit.cause) ? interrupted : exit.cause
       exchange.leave(request)
-      // There is none any more when the server has come to its end.
-      if (!longWay()) response.destroy()
+      // Where the caller is gone, or the server has come to its end, nobody is answered.
+      if (request.socket.destroyed || !longWay()) {
+        response.destroy()
+        run(report(method, exchange, clientClosedRequest))
+      }
     }
     const fiber = run(answered)
     const ended = fiber.pollUnsafe()

@@ -88,7 +88,7 @@ export const sqlPets = Effect.gen(function*() {
         : Effect.succeed(known)
     })
 
-  // One at a time: those that come meanwhile share the next commit.
+  // One at a time: those that come meanwhile share the next commit, and ids show in their order.
   const add = yield* Batch.make({
     concurrency: 1,
     size: 250,

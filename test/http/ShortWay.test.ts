@@ -1,6 +1,6 @@
 /** The short way answers as the HttpApi does: the same requests over sockets and through the HttpApi alone. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Option, Redacted, Schema } from "effect"
+import { Effect, Layer, Option, Redacted, Schema, Tracer } from "effect"
 import {
   HttpClient,
   HttpClientRequest,
@@ -186,11 +186,11 @@ const requests = [
 
 describe("Requests", () => {
   it.effect(
-    "have the same answers by the short way and by the long one, refusals at the limits included",
+    "have the same answers by the short way, traced, and by the long way, refusals at the limits included",
     () =>
       Effect.gen(function*() {
         yield* TestClock.setTime(1_763_700_000_000)
-        const short = yield* Effect.gen(function*() {
+        const overSockets = Effect.gen(function*() {
           const { call, newKey } = yield* Service
           const key = yield* newKey
           return yield* Effect.forEach([...requests, ...requests], ({ body, method, path }) =>
@@ -202,7 +202,11 @@ describe("Requests", () => {
               }),
               ({ headers, status, text }) => ({ path, body, status, text, headers: Object.fromEntries(headers) })
             ))
-        }).pipe(Effect.provide(Layer.fresh(service(memory))))
+        })
+        const short = yield* Effect.provide(overSockets, Layer.fresh(service(memory)))
+        // Within Effect's server, for the sake of its spans.
+        const tracer = Layer.succeed(Tracer.Tracer, Tracer.make({ span: (options) => new Tracer.NativeSpan(options) }))
+        const traced = yield* Effect.provide(overSockets, Layer.fresh(Layer.provide(service(memory), tracer)))
         const long = yield* Effect.gen(function*() {
           const { client, key } = yield* longWay
           return yield* Effect.forEach([...requests, ...requests], ({ body, method, path }) =>
@@ -249,6 +253,7 @@ describe("Requests", () => {
             )
           }))
         assert.deepStrictEqual(comparable(short), comparable(long))
+        assert.deepStrictEqual(comparable(traced), comparable(long))
         assert.isAbove(short.filter(({ status }) => status === 429).length, 5)
       }),
     30_000
