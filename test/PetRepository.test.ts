@@ -2,6 +2,7 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Layer, Option } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
+import type { Pet } from "../src/api/Pets.ts"
 import { PetRepository, type Selection } from "../src/PetRepository.ts"
 import { databases } from "./Harness.ts"
 
@@ -257,6 +258,46 @@ for (const database of databases) {
           yield* sql`TRUNCATE pets`
           yield* aSecond
           assert.deepStrictEqual(yield* names, [null, null])
+        }))
+
+      it.effect("is walked without loss over gaps and over ids that share a place, and read ahead", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const pets = yield* PetRepository
+          const apart = 2n ** 19n
+          yield* sql`INSERT INTO pets (id, name, category_id)
+            SELECT id, 'near', 1 FROM generate_series(1001::bigint, 1300) AS id WHERE id % 97 <> 0
+            UNION ALL SELECT id + ${apart}::bigint, 'far', 1 FROM generate_series(1001::bigint, 1300) AS id`
+          yield* aSecond
+          const all = (yield* sql<{ readonly id: bigint }>`SELECT id FROM pets ORDER BY id`).map(({ id }) => id)
+          for (const limit of [2, 21, 100, 101, 21, 2]) {
+            const walked: Array<bigint> = []
+            for (let after: bigint | undefined = 1000n; after !== undefined;) {
+              const page: ReadonlyArray<Pet> = yield* pets.list({ limit, after })
+              walked.push(...page.map(({ id }) => id))
+              after = page.length < limit ? undefined : page.at(-1)?.id
+            }
+            assert.deepStrictEqual(walked, all)
+          }
+          const nameOf = (id: bigint) => Effect.map(pets.find(id), (found) => Option.getOrNull(found)?.name)
+          assert.deepStrictEqual(
+            yield* Effect.forEach([1001n, 1001n + apart, 1001n, 1001n - apart, 1001n + 2n * apart], nameOf),
+            ["near", "far", "near", undefined, undefined]
+          )
+
+          // The first two pages of a walk are looked up, the second with those after it.
+          const names = (after: bigint) =>
+            Effect.map(pets.list({ limit: 21, after }), (page) => page.map(({ name }) => name))
+          const start = 1100n + apart
+          yield* sql`UPDATE pets SET name = 'before' WHERE id > ${start}`
+          yield* aSecond
+          yield* names(start)
+          yield* names(start + 20n)
+          yield* unseen(sql`UPDATE pets SET name = 'unseen' WHERE id > ${start}`)
+          for (const after of [40n, 60n, 80n]) {
+            assert.deepStrictEqual(new Set(yield* names(start + after)), new Set(["before"]))
+          }
+          assert.deepStrictEqual(new Set(yield* names(start + 120n)), new Set(["unseen"]))
         }))
     })
   })
