@@ -186,7 +186,7 @@ const refusal = (
 }
 
 /** What is not read of a request is in the way of the next on its connection. */
-export const isUnread = (source: object): boolean =>
+const isUnread = (source: object): boolean =>
   source instanceof IncomingMessage && !source.complete &&
   (source.headers["content-length"] !== undefined || source.headers["transfer-encoding"] !== undefined)
 

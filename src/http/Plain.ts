@@ -70,8 +70,11 @@ export const make = Effect.gen(function*() {
     route: listPath,
     answer: Effect.map(Pets.look(repository, query), (found) => {
       const { next, pets } = Pets.pageOf(query, found)
-      const body = firstPages.get(found) ?? petsText(pets)
-      if (query.cursor === undefined) firstPages.set(found, body)
+      let body = firstPages.get(found)
+      if (body === undefined) {
+        body = petsText(pets)
+        if (query.cursor === undefined) firstPages.set(found, body)
+      }
       return { status: 200, body, headers: next && { link: `<${listPath}${PetQuery.write(next)}>; rel="next"` } }
     })
   })

@@ -1,6 +1,6 @@
 /**
  * The short way to an answer: from Node's request to Node's response, around Effect's HTTP server, for requests that are
- * plain. It takes a third of the CPU off a get, half of it off a list.
+ * plain. It takes a third of the CPU off a get (56 to 39 µs).
  */
 import { Cause, Clock, Effect, Exit, Fiber, Scope, Tracer } from "effect"
 import type { IncomingMessage, ServerResponse } from "node:http"
@@ -34,8 +34,7 @@ export const make = Effect.gen(function*() {
   return (request: IncomingMessage, response: ServerResponse, longWay: () => boolean): void => {
     const { headers: sent, method = "" } = request
     if (
-      isTraced || draining.begun || underWay.count >= Edge.mostUnderWay ||
-      !Edge.hasOneHost(request)
+      isTraced || draining.begun || underWay.count >= Edge.mostUnderWay || !Edge.hasOneHost(request)
     ) {
       longWay()
       return

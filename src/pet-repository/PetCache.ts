@@ -9,7 +9,7 @@ import * as Expiry from "../Expiry.ts"
 import * as Freshness from "../Freshness.ts"
 import type { Selection } from "../PetRepository.ts"
 
-/** Bits of an id that say where its animal is kept: 524,288 animals, some 100 MB with names of usual length. */
+/** Bits of an id that say where its animal is kept: 524,288 animals, some 80 MB with names of usual length. */
 const slotBits = 19
 const slotMask = 2 ** slotBits - 1
 /** Animals with longer names are not kept: a bound on characters, and so on memory. */
@@ -105,9 +105,12 @@ export const make = Effect.gen(function*() {
       // The service gives ids from 1 on: below the first one an operator may add animals, but nothing that is under way.
       if (first === null || first > 1n) return undefined
       const name = `${limit} ${status}`
-      const known = firstPages.get(name) ?? walk(first, limit, status)
-      if (known !== undefined) firstPages.set(name, known)
-      return known
+      let page = firstPages.get(name)
+      if (page === undefined) {
+        page = walk(first, limit, status)
+        if (page !== undefined) firstPages.set(name, page)
+      }
+      return page
     },
 
     /**
