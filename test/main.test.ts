@@ -106,11 +106,21 @@ describe("The service on the embedded database", () => {
 
   it.live("cuts off callers that ask and ask and never read, and keeps nothing for them", () =>
     Effect.gen(function*() {
-      const service = yield* start({ DATA_DIR: yield* temporaryDirectory, LOG_LEVEL: "info" })
-      const key = yield* firstKey(service)
+      const ADMIN_TOKEN = "adm_test"
+      const service = yield* start({ DATA_DIR: yield* temporaryDirectory, LOG_LEVEL: "info", ADMIN_TOKEN })
+      const limits = { perMinute: 1e6, perDay: 1e6 }
+      const issued = yield* Effect.promise(() =>
+        fetch(`${service.management}/admin/keys`, {
+          method: "POST",
+          headers: { authorization: `Bearer ${ADMIN_TOKEN}`, "content-type": "application/json" },
+          body: JSON.stringify({ name: "flood", plan: "enterprise", limits })
+        })
+      )
+      const key = keyIn(yield* Effect.promise(() => issued.text()))
+      yield* Effect.forEach(Array(100).keys(), () => create(service, key, "x".repeat(100)), { concurrency: 10 })
       const megabytes = () =>
         Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${service.process.pid}/status`, "utf8"))?.[1]) / 1024
-      const asked = "GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n".repeat(2_000)
+      const asked = `GET /v1/pets?limit=100 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n\r\n`.repeat(2_000)
       const flood = Effect.gen(function*() {
         const readers = Array.from({ length: 20 }, () => {
           const reader = { closed: false }

@@ -57,8 +57,8 @@ const bounds = {
   keepAliveTimeout: 65_000
 }
 
-/** Answers that may wait on a connection for those before them: who asks for more and does not read is cut off. */
-const mostWaiting = 100
+/** Requests that may wait on a connection for the answers to those before them: who sends more, or does not read, is cut off. */
+const mostWaiting = 500
 
 /**
  * Ends at the end of the turn of the event loop, together with all others whose requests were read in it: a caller on this
@@ -66,13 +66,11 @@ const mostWaiting = 100
  */
 class Answer<Request extends IncomingMessage> extends ServerResponse<Request> {
   static #ended: Array<() => void> = []
-  static readonly #waiting = new WeakMap<Socket, number>()
 
   override end(...given: Array<unknown>): this {
     const end = () => {
       // Of who is gone meanwhile nothing is sent, and so none of the length that was told.
       if (this.destroyed) this.strictContentLength = false
-      else if (this.socket === null) this.#wait()
       try {
         Reflect.apply(super.end, this, given)
       } catch {
@@ -89,20 +87,24 @@ class Answer<Request extends IncomingMessage> extends ServerResponse<Request> {
     }
     return this
   }
-
-  /** Another answer has the connection. */
-  #wait(): void {
-    const { socket } = this.req
-    const waiting = Answer.#waiting
-    const before = waiting.get(socket) ?? 0
-    waiting.set(socket, before + 1)
-    if (before >= mostWaiting) socket.destroy()
-    else this.once("finish", () => waiting.set(socket, (waiting.get(socket) ?? 1) - 1))
-  }
 }
 
 const makeServer = Effect.gen(function*() {
   const shortWay = yield* ShortWay.make
+  const waiting = new WeakMap<Socket, number>()
+  /** Whether there is somebody to be answered. A request waits where another answer has the connection. */
+  const isAwaited = ({ socket }: IncomingMessage, response: ServerResponse): boolean => {
+    if (socket.destroyed) return false
+    if (response.socket !== null) return true
+    const before = waiting.get(socket) ?? 0
+    if (before === mostWaiting) {
+      socket.destroy()
+      return false
+    }
+    waiting.set(socket, before + 1)
+    response.once("close", () => waiting.set(socket, (waiting.get(socket) ?? 1) - 1))
+    return true
+  }
   const server = new class extends Server<typeof IncomingMessage, typeof Answer> {
     /** Requests come to Effect's handler by the long way, if they have to. */
     override emit(event: string | symbol, ...given: ReadonlyArray<unknown>): boolean {
@@ -111,7 +113,7 @@ const makeServer = Effect.gen(function*() {
       if (event !== "request" || !(request instanceof IncomingMessage) || !(response instanceof Answer)) {
         return longWay()
       }
-      shortWay(request, response, longWay)
+      if (isAwaited(request, response)) shortWay(request, response, longWay)
       return true
     }
   }({

@@ -403,6 +403,26 @@ describe("Requests under way", () => {
   )
 })
 
+describe("A burst of 500 requests on one connection", () => {
+  it.live("is answered whole, and in its order", () =>
+    Effect.gen(function*() {
+      const { newEndlessKey, raw } = yield* Service
+      const head = ` HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${yield* newEndlessKey}\r\n`
+      const burst = Array.from({ length: 250 }, (_, nth) => {
+        const body = `{"name":"${nth}","categoryId":1}`
+        return `POST /v1/pets${head}${json}Content-Length: ${body.length}\r\n\r\n${body}GET /v1/pets/0${head}\r\n`
+      })
+      const { text } = yield* raw(`${burst.join("")}GET /v1/pets?limit=100${head}Connection: close\r\n\r\n`)
+      const answers = text.split(/(?=HTTP\/1\.1 )/)
+      assert.lengthOf(answers, 501)
+      for (const [nth] of burst.entries()) {
+        assert.match(answers[2 * nth] ?? "", new RegExp(`"name":"${nth}"`))
+        assert.match(answers[2 * nth + 1] ?? "", /404 Not Found/)
+      }
+      assert.match(answers[500] ?? "", /200 OK/)
+    }).pipe(Effect.provide(Layer.fresh(service(memory)))))
+})
+
 describe.concurrent("Slow senders", () => {
   const slow = (bytes: string, drip: string) =>
     Effect.gen(function*() {
