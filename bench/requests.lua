@@ -2,37 +2,31 @@
 -- keys of another file; prints the outcome as JSON.
 -- wrk -s requests.lua http://… -- REQUESTS KEYS
 
-local requests, keys, nth = {}, {}, 0
+local requests, nth = {}, 0
 
-local function format(request, key)
-  local method, path, body = unpack(requests[request])
-  wrk.headers["Authorization"] = keys[key]
-  return wrk.format(method, path, nil, body)
-end
-
+-- All is made beforehand: what is made on the way stops Lua for some 40 milliseconds now and then, which would be the 99th
+-- percentile of whoever is fast.
 function init(args)
-  for line in io.lines(args[1]) do
-    local method, path, body = line:match("^(%u+) (%S+) ?(.*)$")
-    requests[#requests + 1] = { method, path, body ~= "" and body or nil }
-  end
+  local keys, lines = {}, {}
   for key in io.lines(args[2]) do
     keys[#keys + 1] = "Bearer " .. key
   end
-  wrk.headers["Content-Type"] = "application/json"
-  -- With one key all is made beforehand: what is made on the way stops Lua for some 40 milliseconds now and then, which would
-  -- be the 99th percentile of whoever is fast.
-  if #keys == 1 then
-    for i in ipairs(requests) do
-      requests[i] = format(i, 1)
-    end
+  for line in io.lines(args[1]) do
+    lines[#lines + 1] = line
   end
-  nth = wrk.thread and tonumber(tostring(wrk.thread):match("0x(%x+)"), 16) % #requests or 0
+  wrk.headers["Content-Type"] = "application/json"
+  for i = 1, math.max(#lines, #keys) do
+    local method, path, body = lines[i % #lines + 1]:match("^(%u+) (%S+) ?(.*)$")
+    wrk.headers["Authorization"] = keys[i % #keys + 1]
+    requests[i] = wrk.format(method, path, nil, body ~= "" and body or nil)
+  end
+  math.randomseed(os.time())
+  nth = math.random(#requests)
 end
 
 function request()
   nth = nth + 1
-  local i = nth % #requests + 1
-  return #keys == 1 and requests[i] or format(i, nth % #keys + 1)
+  return requests[nth % #requests + 1]
 end
 
 function done(summary, latency)

@@ -5,9 +5,9 @@
 import { Clock, Effect, Redacted } from "effect"
 import { isUtf8 } from "node:buffer"
 import type { IncomingMessage } from "node:http"
-import type { Socket } from "node:net"
 import { getPetDeprecation, type ListQuery, type NewPet, type Pet } from "../api/Pets.ts"
 import { ApiKeys } from "../ApiKeys.ts"
+import { forgetOldest } from "../Oldest.ts"
 import { PetRepository } from "../PetRepository.ts"
 import { RateLimiter } from "../RateLimiter.ts"
 import type { Exchange } from "./Exchange.ts"
@@ -36,13 +36,10 @@ interface Operation {
   readonly answer: Answering
 }
 
-/** What the last request of a connection came with. */
-interface Credential {
-  readonly authorization: string
-  readonly caller: ReturnType<ApiKeys["Service"]["verify"]>
-}
-
 const bearer = "Bearer "
+/** Credentials that are remembered, some 500 bytes each. */
+const mostCredentials = 100_000
+
 const listPath = "/v1/pets"
 const getPath = /^\/v1\/pets\/(\d{1,18})$/
 const utf8 = new TextDecoder()
@@ -110,16 +107,8 @@ export const make = Effect.gen(function*() {
       : undefined
   }
 
-  const credentials = new WeakMap<Socket, Credential>()
-
-  /** Who the caller is: a connection mostly comes with the same key again. */
-  const callerOf = (socket: Socket, authorization: string): Credential["caller"] => {
-    const known = credentials.get(socket)
-    if (known?.authorization === authorization) return known.caller
-    const caller = apiKeys.verify(Redacted.make(authorization.slice(bearer.length)))
-    credentials.set(socket, { authorization, caller })
-    return caller
-  }
+  /** Who the caller is, by the credentials of those who were known: a key is hashed once. */
+  const callers = new Map<string, ReturnType<ApiKeys["Service"]["verify"]>>()
 
   /** What answers `request`, if it is plain as far as its head tells, and writes down in `exchange` what was done of it. */
   return (request: IncomingMessage, exchange: Exchange): Answering | undefined => {
@@ -129,10 +118,16 @@ export const make = Effect.gen(function*() {
       : undefined
     if (operation === undefined) return undefined
     exchange.route = operation.route
-    return Effect.matchEffect(callerOf(request.socket, authorization), {
+    const known = callers.get(authorization)
+    const caller = known ?? apiKeys.verify(Redacted.make(authorization.slice(bearer.length)))
+    return Effect.matchEffect(caller, {
       onFailure: () => Effect.undefined,
       onSuccess: (key) => {
         exchange.keyId = key.id
+        if (known === undefined) {
+          callers.set(authorization, caller)
+          forgetOldest(callers, mostCredentials)
+        }
         return Effect.flatMap(RateLimit.chargeKey(limiter, key), (decision) => {
           exchange.decision = decision
           if (decision.admitted) return operation.answer

@@ -180,11 +180,11 @@ interface Page {
 }
 
 /** One text each for all animals that are remembered, of which every row brings its own. */
-const statuses = { available: "available", pending: "pending", sold: "sold" } as const
+const interned = { available: "available", pending: "pending", sold: "sold" } as const
 
 /** A status that was not given is absent, not null (DESIGN: absent stays absent). */
 const fromRow = ({ id, name, categoryId, status }: Row): Pet =>
-  status === null ? { id, name, categoryId } : { id, name, categoryId, status: statuses[status] }
+  status === null ? { id, name, categoryId } : { id, name, categoryId, status: interned[status] }
 
 const fromPage = ({ categoryIds, ids, names, statuses }: Page): ReadonlyArray<Pet> => {
   const pets: Array<Pet> = []
