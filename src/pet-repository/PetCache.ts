@@ -26,7 +26,7 @@ export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   // A place for each id, shared with those that many ids further: what is remembered last is there. No map, since that
   // took a third of the CPU of a page that was not known: animals of a page are beside each other here.
-  const slots = Array.from<Pet | undefined>({ length: 2 ** slotBits })
+  const slots = Array<Pet | undefined>(2 ** slotBits).fill(undefined)
   const slotOf = (id: bigint): number => Number(BigInt.asUintN(slotBits, id))
   const petAt = (slot: number, id: bigint): Pet | undefined => {
     const pet = slots[slot & slotMask]
