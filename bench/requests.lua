@@ -20,7 +20,8 @@ function init(args)
     wrk.headers["Authorization"] = keys[i % #keys + 1]
     requests[i] = wrk.format(method, path, nil, body ~= "" and body or nil)
   end
-  math.randomseed(os.time())
+  -- Of those that start together each from another place on.
+  math.randomseed(os.time() + tonumber(tostring(requests):match("0x(%x+)"), 16) % 2 ^ 31)
   nth = math.random(#requests)
 end
 
@@ -36,7 +37,7 @@ function done(summary, latency)
     summary.requests / summary.duration * 1e6,
     latency:percentile(50) / 1000,
     latency:percentile(99) / 1000,
-    summary.requests,
+    summary.requests, 
     errors.connect + errors.read + errors.write + errors.status + errors.timeout
   ))
 end

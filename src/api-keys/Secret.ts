@@ -1,6 +1,6 @@
 /**
  * The secret of an API key: `psk_`, 32 random base62 characters (190 bits) and a checksum of 6, so that a mistyped or
- * made-up key is refused without a look-up and a scanner can tell a real one. Only its SHA-256 is kept: with that many
+ * made-up key is refused without a look-up and a scanner can tell a real one. Only its SHA-256 is stored: with that many
  * random bits, a slow hash would add nothing but time.
  */
 import { Effect } from "effect"
@@ -42,5 +42,5 @@ export const isWellFormed = (text: string): boolean => {
   return match !== null && checksum(match[1] ?? "") === match[2]
 }
 
-/** What is kept of a secret: its SHA-256, in hexadecimal. */
+/** What is stored of a secret: its SHA-256, in hexadecimal. */
 export const hash = (secret: string): string => Crypto.hash("sha256", secret)

@@ -158,7 +158,7 @@ export const UnderWay = Context.Reference<{ count: number }>("petstore/http/Unde
 })
 
 /** More requests at once would all wait for longer: whoever comes then is told to come again. */
-export const mostUnderWay = 1_000
+export const mostUnderWay = 2_500
 const overloaded = Effect.succeed(
   Failure.answer(new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." }), {
     "retry-after": "1"

@@ -121,7 +121,10 @@ export const make = Effect.gen(function*() {
     const known = callers.get(authorization)
     const caller = known ?? apiKeys.verify(Redacted.make(authorization.slice(bearer.length)))
     return Effect.matchEffect(caller, {
-      onFailure: () => Effect.undefined,
+      onFailure: () => {
+        callers.delete(authorization)
+        return Effect.undefined
+      },
       onSuccess: (key) => {
         exchange.keyId = key.id
         if (known === undefined) {

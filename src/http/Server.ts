@@ -57,8 +57,11 @@ const bounds = {
   keepAliveTimeout: 65_000
 }
 
-/** Requests that may wait on a connection for the answers to those before them: who sends more, or does not read, is cut off. */
-const mostWaiting = 500
+/**
+ * What may wait on a connection for the answers to the requests before it, the bytes as far as they are answered: who asks for more, or
+ * does not read, is cut off.
+ */
+const mostWaiting = { requests: 500, bytes: 16 * 1024 * 1024 }
 
 /**
  * Ends at the end of the turn of the event loop, together with all others whose requests were read in it: a caller on this
@@ -66,8 +69,19 @@ const mostWaiting = 500
  */
 class Answer<Request extends IncomingMessage> extends ServerResponse<Request> {
   static #ended: Array<() => void> = []
+  static readonly #waiting = new WeakMap<Socket, { requests: number; bytes: number }>()
+
+  /** Takes its place behind the answers before it. Without one nothing is to be begun: the connection is gone, or cut off here. */
+  hasPlace(): boolean {
+    if (this.req.socket.destroyed) return false
+    return this.socket !== null || this.#wait({ requests: 1, bytes: 0 })
+  }
 
   override end(...given: Array<unknown>): this {
+    const [body] = given
+    if (this.socket === null && (typeof body === "string" || body instanceof Uint8Array)) {
+      this.#wait({ requests: 0, bytes: body.length })
+    }
     const end = () => {
       // Of who is gone meanwhile nothing is sent, and so none of the length that was told.
       if (this.destroyed) this.strictContentLength = false
@@ -87,33 +101,38 @@ class Answer<Request extends IncomingMessage> extends ServerResponse<Request> {
     }
     return this
   }
+
+  /** Waits with so much more, until it has the connection; or cuts that off, where it is too much. */
+  #wait({ bytes, requests }: { readonly requests: number; readonly bytes: number }): boolean {
+    const { socket } = this.req
+    const all = Answer.#waiting.get(socket) ?? { requests: 0, bytes: 0 }
+    Answer.#waiting.set(socket, all)
+    all.requests += requests
+    all.bytes += bytes
+    this.once("socket", () => {
+      all.requests -= requests
+      all.bytes -= bytes
+    })
+    if (all.requests <= mostWaiting.requests && all.bytes <= mostWaiting.bytes) return true
+    socket.destroy()
+    return false
+  }
 }
 
 const makeServer = Effect.gen(function*() {
   const shortWay = yield* ShortWay.make
-  const waiting = new WeakMap<Socket, number>()
-  /** Whether there is somebody to be answered. A request waits where another answer has the connection. */
-  const isAwaited = ({ socket }: IncomingMessage, response: ServerResponse): boolean => {
-    if (socket.destroyed) return false
-    if (response.socket !== null) return true
-    const before = waiting.get(socket) ?? 0
-    if (before === mostWaiting) {
-      socket.destroy()
-      return false
-    }
-    waiting.set(socket, before + 1)
-    response.once("close", () => waiting.set(socket, (waiting.get(socket) ?? 1) - 1))
-    return true
-  }
   const server = new class extends Server<typeof IncomingMessage, typeof Answer> {
-    /** Requests come to Effect's handler by the long way, if they have to. */
+    /** Requests come to Effect's handlers by the long way, if they have to. */
     override emit(event: string | symbol, ...given: ReadonlyArray<unknown>): boolean {
       const longWay = (): boolean => Reflect.apply(super.emit, this, [event, ...given])
       const [request, response] = given
-      if (event !== "request" || !(request instanceof IncomingMessage) || !(response instanceof Answer)) {
-        return longWay()
-      }
-      if (isAwaited(request, response)) shortWay(request, response, longWay)
+      if (
+        (event !== "request" && event !== "checkContinue") ||
+        !(request instanceof IncomingMessage) || !(response instanceof Answer)
+      ) return longWay()
+      if (!response.hasPlace()) return true
+      if (event === "checkContinue") return longWay()
+      shortWay(request, response, longWay)
       return true
     }
   }({
