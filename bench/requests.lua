@@ -37,7 +37,7 @@ function done(summary, latency)
     summary.requests / summary.duration * 1e6,
     latency:percentile(50) / 1000,
     latency:percentile(99) / 1000,
-    summary.requests, 
+    summary.requests,
     errors.connect + errors.read + errors.write + errors.status + errors.timeout
   ))
 end
