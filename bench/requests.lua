@@ -20,7 +20,7 @@ function init(args)
     wrk.headers["Authorization"] = keys[i % #keys + 1]
     requests[i] = wrk.format(method, path, nil, body ~= "" and body or nil)
   end
-  -- Of those that start together each from another place on.
+  -- Loads that start in the same second begin elsewhere each.
   math.randomseed(os.time() + tonumber(tostring(requests):match("0x(%x+)"), 16) % 2 ^ 31)
   nth = math.random(#requests)
 end

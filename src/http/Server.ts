@@ -57,30 +57,28 @@ const bounds = {
   keepAliveTimeout: 65_000
 }
 
-/**
- * What may wait on a connection for the answers to the requests before it, the bytes as far as they are answered: who asks for more, or
- * does not read, is cut off.
- */
+/** Most that may wait on a connection for the answers before: requests, and bytes of answers. Beyond either it is cut off. */
 const mostWaiting = { requests: 500, bytes: 16 * 1024 * 1024 }
 
-/**
- * Ends at the end of the turn of the event loop, together with all others whose requests were read in it: a caller on this
- * machine that went to sleep over the first of them wakes once for all: 15,000 gets a second became 24,000 (wrk, 32 connections).
- */
+/** An answer that waits where another has the connection, and goes out with those that are ready in the same turn. */
 class Answer<Request extends IncomingMessage> extends ServerResponse<Request> {
   static #ended: Array<() => void> = []
   static readonly #waiting = new WeakMap<Socket, { requests: number; bytes: number }>()
 
-  /** Takes its place behind the answers before it. Without one nothing is to be begun: the connection is gone, or cut off here. */
-  hasPlace(): boolean {
+  /** Takes its place behind the answers before it; false where the connection is gone or is cut off here, and nothing is to begin. */
+  takePlace(): boolean {
     if (this.req.socket.destroyed) return false
-    return this.socket !== null || this.#wait({ requests: 1, bytes: 0 })
+    return this.socket !== null || this.#wait(1, 0)
   }
 
+  /**
+   * Ends at the end of the turn of the event loop, together with all others whose requests were read in it: a caller on this
+   * machine that went to sleep over the first of them wakes once for all: 15,000 gets a second became 24,000 (wrk, 32 connections).
+   */
   override end(...given: Array<unknown>): this {
     const [body] = given
     if (this.socket === null && (typeof body === "string" || body instanceof Uint8Array)) {
-      this.#wait({ requests: 0, bytes: body.length })
+      this.#wait(0, Buffer.byteLength(body))
     }
     const end = () => {
       // Of who is gone meanwhile nothing is sent, and so none of the length that was told.
@@ -103,7 +101,7 @@ class Answer<Request extends IncomingMessage> extends ServerResponse<Request> {
   }
 
   /** Waits with so much more, until it has the connection; or cuts that off, where it is too much. */
-  #wait({ bytes, requests }: { readonly requests: number; readonly bytes: number }): boolean {
+  #wait(requests: number, bytes: number): boolean {
     const { socket } = this.req
     const all = Answer.#waiting.get(socket) ?? { requests: 0, bytes: 0 }
     Answer.#waiting.set(socket, all)
@@ -130,9 +128,8 @@ const makeServer = Effect.gen(function*() {
         (event !== "request" && event !== "checkContinue") ||
         !(request instanceof IncomingMessage) || !(response instanceof Answer)
       ) return longWay()
-      if (!response.hasPlace()) return true
-      if (event === "checkContinue") return longWay()
-      shortWay(request, response, longWay)
+      // One that waits to be told to go on is not plain, and goes the long way.
+      if (response.takePlace()) shortWay(request, response, longWay)
       return true
     }
   }({
