@@ -26,7 +26,7 @@ export class Exited extends Data.TaggedError("Exited")<{
 export const start = (env: Readonly<Record<string, string>>, program = main) =>
   Effect.acquireRelease(
     Effect.callback<Running, Exited>((resume) => {
-      const child = spawn(process.execPath, [program], {
+      const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", program], {
         env: { PATH: process.env.PATH, HOST: "127.0.0.1", PORT: "0", MANAGEMENT_PORT: "0", ...env },
         stdio: ["ignore", "pipe", "pipe"]
       })

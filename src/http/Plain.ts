@@ -163,9 +163,7 @@ const petOf = (request: IncomingMessage, length: number) =>
       if (pet === undefined) request.unshift(body)
       resume(Effect.succeed(pet))
     }
-    const lose = () => resume(Effect.interrupt)
-    const forget = () => request.off("readable", take).off("close", lose)
-    // Before Node 24, an answer that waits for those before it is not told that its connection is gone.
-    request.on("readable", take).on("close", lose)
+    const forget = () => request.off("readable", take)
+    request.on("readable", take)
     return Effect.sync(forget)
   })

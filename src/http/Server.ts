@@ -3,14 +3,14 @@ import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Config, Effect, Layer, Schema } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, HttpApiSwagger, OpenApi } from "effect/http-api"
-import { IncomingMessage, Server, ServerResponse } from "node:http"
-import type { Socket } from "node:net"
+import { IncomingMessage, Server } from "node:http"
 import { openApiDocument } from "../api/OpenApiDocument.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import * as Auth from "./Auth.ts"
 import { gracePeriod } from "./Draining.ts"
 import * as Edge from "./Edge.ts"
 import * as Pets from "./Pets.ts"
+import { Answer } from "./Pipeline.ts"
 import * as RateLimit from "./RateLimit.ts"
 import * as ShortWay from "./ShortWay.ts"
 import * as Unparsed from "./Unparsed.ts"
@@ -55,66 +55,6 @@ const bounds = {
   connectionsCheckingInterval: 1_000,
   /** Longer than balancers keep an idle connection, so that none is closed as it is used again. */
   keepAliveTimeout: 65_000
-}
-
-/** Most that may wait on a connection for the answers before: requests, and bytes of answers. Beyond either it is cut off. */
-const mostWaiting = { requests: 500, bytes: 16 * 1024 * 1024 }
-
-/** An answer that waits where another has the connection, and goes out with those that are ready in the same turn. */
-class Answer<Request extends IncomingMessage> extends ServerResponse<Request> {
-  static #ended: Array<() => void> = []
-  static readonly #waiting = new WeakMap<Socket, { requests: number; bytes: number }>()
-
-  /** Takes its place behind the answers before it; false where the connection is gone or is cut off here, and nothing is to begin. */
-  takePlace(): boolean {
-    if (this.req.socket.destroyed) return false
-    return this.socket !== null || this.#wait(1, 0)
-  }
-
-  /**
-   * Ends at the end of the turn of the event loop, together with all others whose requests were read in it: a caller on this
-   * machine that went to sleep over the first of them wakes once for all: 15,000 gets a second became 24,000 (wrk, 32 connections).
-   */
-  override end(...given: Array<unknown>): this {
-    const [body] = given
-    if (this.socket === null && (typeof body === "string" || body instanceof Uint8Array)) {
-      this.#wait(0, Buffer.byteLength(body))
-    }
-    const end = () => {
-      // Of who is gone meanwhile nothing is sent, and so none of the length that was told.
-      if (this.destroyed) this.strictContentLength = false
-      try {
-        Reflect.apply(super.end, this, given)
-      } catch {
-        // Nobody is there to catch it, and the others are not to suffer.
-        this.destroy()
-      }
-    }
-    if (Answer.#ended.push(end) === 1) {
-      setImmediate(() => {
-        const ended = Answer.#ended
-        Answer.#ended = []
-        for (const each of ended) each()
-      })
-    }
-    return this
-  }
-
-  /** Waits with so much more, until it has the connection; or cuts that off, where it is too much. */
-  #wait(requests: number, bytes: number): boolean {
-    const { socket } = this.req
-    const all = Answer.#waiting.get(socket) ?? { requests: 0, bytes: 0 }
-    Answer.#waiting.set(socket, all)
-    all.requests += requests
-    all.bytes += bytes
-    this.once("socket", () => {
-      all.requests -= requests
-      all.bytes -= bytes
-    })
-    if (all.requests <= mostWaiting.requests && all.bytes <= mostWaiting.bytes) return true
-    socket.destroy()
-    return false
-  }
 }
 
 const makeServer = Effect.gen(function*() {
