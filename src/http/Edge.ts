@@ -79,22 +79,22 @@ export const layer = HttpRouter.middleware(
     const underWay = yield* UnderWay
 
     /** Sends what was answered to a request that is charged, with what every answer has. */
-    const finish = (
+    const finish = Effect.fnUntraced(function*(
       request: HttpServerRequest.HttpServerRequest,
       exchange: Exchange,
       decision: Decision,
       response: HttpServerResponse.HttpServerResponse
-    ) => {
+    ) {
+      // A body that came along with its head is read by the end of the turn.
+      if (isUnread(request.source)) yield* Effect.yieldNow
       const shown = headers(exchange.requestId, decision)
       if (response.headers["content-type"]?.startsWith("text/html") === true) Object.assign(shown, pageHeaders)
       if (getPetPath.test(Failure.pathOf(request.url))) Object.assign(shown, Pets.getPetHeaders)
       Object.assign(shown, cors(request.method, request.headers.origin, response.headers.allow))
       if (draining.begun || isUnread(request.source)) shown.connection = "close"
-      return Effect.as(
-        report(request.method, exchange, response.status),
-        HttpServerResponse.setHeaders(response, shown)
-      )
-    }
+      yield* report(request.method, exchange, response.status)
+      return HttpServerResponse.setHeaders(response, shown)
+    })
 
     const longWay = Effect.fnUntraced(function*<E, R>(
       request: HttpServerRequest.HttpServerRequest,

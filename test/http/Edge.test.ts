@@ -260,6 +260,20 @@ describe("The edge", () => {
         isError(answer, 405, "method_not_allowed")
       }))
 
+    it.effect("keeps the connection of who was refused, where all of the request is there", () =>
+      Effect.gen(function*() {
+        const { newKey, raw } = yield* Service
+        const body = `{"name":1,"categoryId":1}`
+        const add = (header: string) =>
+          `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${header}Content-Length: ${body.length}\r\n\r\n${body}`
+        const key = `Authorization: Bearer ${yield* newKey}\r\n`
+        const { status, text } = yield* raw(
+          [add(""), add(json), add(key), add(key + json), add(`${json}Connection: close\r\n`)].join("")
+        )
+        const statuses = [status, ...text.matchAll(/HTTP\/1\.1 (\d+)/g).map(([, status]) => Number(status))]
+        assert.deepStrictEqual(statuses, [401, 401, 415, 400, 401])
+      }))
+
     it.effect("takes the caller's X-Request-Id if it is short and plain, and makes one otherwise", () =>
       Effect.gen(function*() {
         const { call } = yield* Service
