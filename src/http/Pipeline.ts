@@ -1,9 +1,18 @@
 /** Answers to requests that come one behind the other on a connection, and how many of them wait there. */
 import { type IncomingMessage, ServerResponse } from "node:http"
 import type { Socket } from "node:net"
+import type { Duplex } from "node:stream"
 
 /** Most that may wait on a connection for the answers before: requests, and bytes of answers. Beyond either it is cut off. */
 const mostWaiting = { requests: 500, bytes: 16 * 1024 * 1024 }
+
+const isSafe = ({ method = "" }: IncomingMessage): boolean => ["GET", "HEAD", "OPTIONS", "TRACE"].includes(method)
+
+/** The answer that has the connection. Node keeps it there, and says so nowhere. */
+export const answerOn = (socket: Duplex): ServerResponse | undefined => {
+  const answer: unknown = Reflect.get(socket, "_httpMessage")
+  return answer instanceof ServerResponse ? answer : undefined
+}
 
 /** The answers that wait on a connection for those before them. */
 class Line {
@@ -26,6 +35,13 @@ class Line {
     return line
   }
 
+  /** Whether all that was asked on the connection, and is not answered yet, is safe. */
+  get isSafe(): boolean {
+    for (const answer of this.#answers) if (!isSafe(answer.req)) return false
+    const current = answerOn(this.#socket)
+    return current !== undefined && isSafe(current.req)
+  }
+
   /** Keeps `answer`, with so many bytes more, until it has the connection; false where that is cut off as too much. */
   keep(answer: ServerResponse, bytes: number): boolean {
     this.#answers.add(answer)
@@ -44,10 +60,19 @@ class Line {
 export class Answer<Request extends IncomingMessage> extends ServerResponse<Request> {
   static #ended: Array<() => void> = []
 
-  /** Takes its place behind the answers before it; false where the connection is gone or is cut off here, and nothing is to begin. */
-  takePlace(): boolean {
+  /**
+   * Runs `begin` where the request may begin: at once, or when those before it are answered, where they or it are to change
+   * something (RFC 9112 §9.3.2); never where the connection is gone, or cut off here.
+   */
+  takePlace(begin: () => void): void {
     const { socket } = this.req
-    return !socket.destroyed && (this.socket !== null || Line.of(socket).keep(this, 0))
+    if (socket.destroyed) return
+    if (this.socket !== null) return begin()
+    const line = Line.of(socket)
+    const isParallel = line.isSafe && isSafe(this.req)
+    if (!line.keep(this, 0)) return
+    if (isParallel) begin()
+    else this.once("socket", begin)
   }
 
   /**

@@ -69,7 +69,7 @@ const makeServer = Effect.gen(function*() {
         !(request instanceof IncomingMessage) || !(response instanceof Answer)
       ) return longWay()
       // One that waits to be told to go on is not plain, and goes the long way.
-      if (response.takePlace()) shortWay(request, response, longWay)
+      response.takePlace(() => shortWay(request, response, longWay))
       return true
     }
   }({

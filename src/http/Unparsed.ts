@@ -3,12 +3,13 @@
  * it asks for something else than an answer. They carry what the edge gives to all others.
  */
 import { Effect, Predicate } from "effect"
-import { type IncomingMessage, type Server, ServerResponse, STATUS_CODES } from "node:http"
+import { type IncomingMessage, type Server, STATUS_CODES } from "node:http"
 import { Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import * as Errors from "../api/Errors.ts"
 import * as Edge from "./Edge.ts"
 import * as Failure from "./Failure.ts"
+import { answerOn } from "./Pipeline.ts"
 import * as RateLimit from "./RateLimit.ts"
 
 /** Makes `server` answer, from now on, also what is no request. */
@@ -44,8 +45,8 @@ export const attach = Effect.fnUntraced(function*(server: Server) {
 
   /** Refuses after the answer to the request before, if that is under way. */
   const refuseInTurn = (socket: Duplex, refusal: Errors.ApiError, request?: IncomingMessage): void => {
-    const answer: unknown = Reflect.get(socket, "_httpMessage")
-    if (!(answer instanceof ServerResponse) || answer.writableFinished) {
+    const answer = answerOn(socket)
+    if (answer === undefined || answer.writableFinished) {
       run(refuse(socket, refusal, request))
     } else if (answer.req.complete) {
       answer.once("finish", () => run(refuse(socket, refusal, request)))
