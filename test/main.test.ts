@@ -86,15 +86,16 @@ describe("The service on the embedded database", () => {
       const service = yield* start({ DATA_DIR: yield* temporaryDirectory, LOG_LEVEL: "info" })
       const key = yield* firstKey(service)
       const port = Number(new URL(service.address).port)
+      const head = `HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n`
       const body = `{"name":"gone","categoryId":1}`
-      const request = `POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n` +
-        `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}` +
-        // Its answer waits for that one.
-        "GET /docs HTTP/1.1\r\nHost: x\r\n\r\n"
+      const add = `POST /v1/pets ${head}Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+      // The answers to the last two wait for that to the first.
+      const read = [`GET /v1/pets?cursor=MQ`, "HEAD /v1/pets/999", "GET /docs"].map((asked) => `${asked} ${head}\r\n`)
+        .join("")
       for (let round = 0; round < 20; round++) {
-        const sockets = Array.from({ length: 50 }, () => {
+        const sockets = Array.from({ length: 50 }, (_, nth) => {
           const socket = connect(port, "127.0.0.1").on("error", () => {})
-          socket.write(request)
+          socket.write(nth % 2 === 0 ? add : read)
           return socket
         })
         for (const socket of sockets) {

@@ -124,13 +124,14 @@ export const layer = HttpRouter.middleware(
         const refused = left === undefined
           ? (underWay.count >= mostUnderWay ? overloaded : refusal(request, sent))
           : left.failure && Effect.failCause(left.failure)
-        // Where it is traced; of others, what is plain was answered on the short way.
+        // Where the short way leaves all: what is traced, and what comes when the end has begun.
         const plain = left === undefined && refused === undefined && request.source instanceof IncomingMessage
           ? plainly(request.source, exchange)
           : undefined
         const answer = plain === undefined
           ? longWay(request, exchange, refused ?? httpEffect)
-          : Effect.matchCauseEffect(plain, {
+          // As routes are; who is gone is not waited for.
+          : Effect.matchCauseEffect(Effect.interruptible(plain), {
             onSuccess: (given) =>
               given === undefined || exchange.decision === undefined
                 ? longWay(request, exchange, httpEffect)

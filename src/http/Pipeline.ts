@@ -1,4 +1,4 @@
-/** Answers to requests that come one behind the other on a connection, and how many of them wait there. */
+/** Answers to requests that come one behind the other on a connection: how many wait there, and how they go out together. */
 import { type IncomingMessage, ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import type { Duplex } from "node:stream"
@@ -18,46 +18,52 @@ export const answerOn = (socket: Duplex): ServerResponse | undefined => {
 class Line {
   static readonly #lines = new WeakMap<Socket, Line>()
   readonly #socket: Socket
-  readonly #answers = new Set<ServerResponse>()
+  /** With the bytes of each that are ready. */
+  readonly #waiting = new Map<ServerResponse, number>()
   #bytes = 0
 
   constructor(socket: Socket) {
     this.#socket = socket
-    // Before Node 24 nobody tells them that their connection is gone, and who waits for their end would wait for ever.
+    Line.#lines.set(socket, this)
     socket.once("close", () => {
-      for (const answer of this.#answers) if (!answer.closed) answer.emit("close")
+      for (const answer of this.#waiting.keys()) answer.destroy()
+      // Node 24 has told them by then. Before, nobody does, and who waits for their end would wait for ever.
+      process.nextTick(() => {
+        for (const answer of this.#waiting.keys()) if (!answer.closed) answer.emit("close")
+      })
     })
   }
 
   static of(socket: Socket): Line {
-    const line = Line.#lines.get(socket) ?? new Line(socket)
-    Line.#lines.set(socket, line)
-    return line
+    return Line.#lines.get(socket) ?? new Line(socket)
   }
 
   /** Whether all that was asked on the connection, and is not answered yet, is safe. */
   get isSafe(): boolean {
-    for (const answer of this.#answers) if (!isSafe(answer.req)) return false
+    for (const answer of this.#waiting.keys()) if (!isSafe(answer.req)) return false
     const current = answerOn(this.#socket)
     return current !== undefined && isSafe(current.req)
   }
 
-  /** Keeps `answer`, with so many bytes more, until it has the connection; false where that is cut off as too much. */
+  /** Keeps `answer`, with so many bytes more, until it has the connection; false where that is too much, and cut off. */
   keep(answer: ServerResponse, bytes: number): boolean {
-    this.#answers.add(answer)
+    const before = this.#waiting.get(answer)
+    if (before === undefined) answer.once("socket", () => this.#leave(answer))
+    this.#waiting.set(answer, (before ?? 0) + bytes)
     this.#bytes += bytes
-    answer.once("socket", () => {
-      this.#answers.delete(answer)
-      this.#bytes -= bytes
-    })
-    if (this.#answers.size <= mostWaiting.requests && this.#bytes <= mostWaiting.bytes) return true
+    if (this.#waiting.size <= mostWaiting.requests && this.#bytes <= mostWaiting.bytes) return true
     this.#socket.destroy()
     return false
+  }
+
+  #leave(answer: ServerResponse): void {
+    this.#bytes -= this.#waiting.get(answer) ?? 0
+    this.#waiting.delete(answer)
   }
 }
 
 /** An answer that waits where another has the connection, and goes out with those that are ready in the same turn. */
-export class Answer<Request extends IncomingMessage> extends ServerResponse<Request> {
+export class PipelinedResponse<Request extends IncomingMessage> extends ServerResponse<Request> {
   static #ended: Array<() => void> = []
 
   /**
@@ -76,8 +82,9 @@ export class Answer<Request extends IncomingMessage> extends ServerResponse<Requ
   }
 
   /**
-   * Ends at the end of the turn of the event loop, together with all others whose requests were read in it: a caller on this
-   * machine that went to sleep over the first of them wakes once for all: 15,000 gets a second became 24,000 (wrk, 32 connections).
+   * Ends at the end of the turn of the event loop, and is not `writableEnded` before, together with all others whose requests
+   * were read in it: a caller on this machine that went to sleep over the first of them wakes once for all: 15,000 gets a
+   * second became 24,000 (wrk, 32 connections).
    */
   override end(...given: Array<unknown>): this {
     const [body] = given
@@ -90,14 +97,14 @@ export class Answer<Request extends IncomingMessage> extends ServerResponse<Requ
       try {
         Reflect.apply(super.end, this, given)
       } catch {
-        // Nobody is there to catch it, and the others are not to suffer.
-        this.destroy()
+        // Nobody is there to catch it, and the others are not to suffer; nor is anything to wait for this one.
+        this.req.socket.destroy()
       }
     }
-    if (Answer.#ended.push(end) === 1) {
+    if (PipelinedResponse.#ended.push(end) === 1) {
       setImmediate(() => {
-        const ended = Answer.#ended
-        Answer.#ended = []
+        const ended = PipelinedResponse.#ended
+        PipelinedResponse.#ended = []
         for (const each of ended) each()
       })
     }

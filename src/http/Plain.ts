@@ -144,7 +144,10 @@ export const make = Effect.gen(function*() {
   }
 })
 
-/** The animal in a body of `length` bytes; nothing, and the body is there to be read again, if it is not plainly one. */
+/**
+ * The animal in a body of `length` bytes; nothing, and the body is there to be read again, if it is not plainly one. It is to
+ * be interrupted when the connection closes.
+ */
 const petOf = (request: IncomingMessage, length: number) =>
   Effect.callback<NewPet | undefined>((resume) => {
     if (request.destroyed) return resume(Effect.interrupt)

@@ -10,7 +10,7 @@ import * as Auth from "./Auth.ts"
 import { gracePeriod } from "./Draining.ts"
 import * as Edge from "./Edge.ts"
 import * as Pets from "./Pets.ts"
-import { Answer } from "./Pipeline.ts"
+import { PipelinedResponse } from "./Pipeline.ts"
 import * as RateLimit from "./RateLimit.ts"
 import * as ShortWay from "./ShortWay.ts"
 import * as Unparsed from "./Unparsed.ts"
@@ -59,25 +59,29 @@ const bounds = {
 
 const makeServer = Effect.gen(function*() {
   const shortWay = yield* ShortWay.make
-  const server = new class extends Server<typeof IncomingMessage, typeof Answer> {
+  const server = new class extends Server<typeof IncomingMessage, typeof PipelinedResponse> {
     /** Requests come to Effect's handlers by the long way, if they have to. */
     override emit(event: string | symbol, ...given: ReadonlyArray<unknown>): boolean {
       const longWay = (): boolean => Reflect.apply(super.emit, this, [event, ...given])
       const [request, response] = given
       if (
         (event !== "request" && event !== "checkContinue") ||
-        !(request instanceof IncomingMessage) || !(response instanceof Answer)
+        !(request instanceof IncomingMessage) || !(response instanceof PipelinedResponse)
       ) return longWay()
       // One that waits to be told to go on is not plain, and goes the long way.
       response.takePlace(() => shortWay(request, response, longWay))
       return true
     }
+
+    /** An upgrade is a request like any other (RFC 9110 §7.8), though Effect listens for it. */
+    override listenerCount(event: string | symbol, listener?: (...given: Array<unknown>) => void): number {
+      return event === "upgrade" ? 0 : super.listenerCount(event, listener)
+    }
   }({
     ...bounds,
-    // What Node would answer by itself, the edge answers; an upgrade is a request like any other (RFC 9110 §7.8).
-    ServerResponse: Answer,
-    requireHostHeader: false,
-    shouldUpgradeCallback: () => false
+    ServerResponse: PipelinedResponse,
+    // What Node would answer by itself, the edge answers.
+    requireHostHeader: false
   })
   server.maxConnections = 10_000
   // Nobody who stops reading, or is gone without a word, holds a connection for longer.

@@ -61,10 +61,10 @@ export const make = Effect.gen(function*() {
       const { decision } = exchange
       return answer === undefined || decision === undefined
         ? Effect.succeed(false)
-        : Effect.suspend(() => {
+        : Effect.uninterruptible(Effect.suspend(() => {
           send(answer, decision)
           return Effect.as(report(method, exchange, answer.status), true)
-        })
+        }))
     })
 
     const end = (exit: Exit.Exit<boolean>): void => {
@@ -73,7 +73,7 @@ export const make = Effect.gen(function*() {
       exchange.leave(request)
       // Where the caller is gone, or the server has come to its end, nobody is answered.
       if (request.socket.destroyed || !longWay()) {
-        response.destroy()
+        request.socket.destroy()
         run(report(method, exchange, clientClosedRequest))
       }
     }

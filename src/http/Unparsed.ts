@@ -43,13 +43,13 @@ export const attach = Effect.fnUntraced(function*(server: Server) {
     yield* Effect.annotateLogs(Effect.logInfo("request"), { method: request?.method ?? "none", status, requestId })
   })
 
-  /** Refuses after the answer to the request before, if that is under way. */
+  /** Refuses after the answers to the requests before, if those are under way. */
   const refuseInTurn = (socket: Duplex, refusal: Errors.ApiError, request?: IncomingMessage): void => {
     const answer = answerOn(socket)
     if (answer === undefined || answer.writableFinished) {
       run(refuse(socket, refusal, request))
     } else if (answer.req.complete) {
-      answer.once("finish", () => run(refuse(socket, refusal, request)))
+      answer.once("finish", () => refuseInTurn(socket, refusal, request))
     } else if (answer.headersSent) {
       socket.destroy()
     } else {
