@@ -140,6 +140,8 @@ export type AnyAdminError =
   | Errors.PayloadTooLarge
   | Errors.UnsupportedMediaType
   | Errors.RateLimitExceeded
+  | Errors.InternalError
+  | Errors.ServiceUnavailable
 
 export interface AdminOptions extends Patience {
   /** The address of the management port. */

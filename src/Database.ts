@@ -48,6 +48,13 @@ const mayCome = (error: Effect.Error<typeof bringUpToDate>): boolean =>
 
 const databaseUrl = Config.option(Config.Redacted("DATABASE_URL"))
 
+/** The text is not in the message: it has a password. */
+export class InvalidDatabaseUrl extends Data.TaggedError("InvalidDatabaseUrl") {
+  override readonly message = "DATABASE_URL: expected postgres://user:password@host/database"
+}
+
+const isPostgres = (url: string): boolean => ["postgres:", "postgresql:"].includes(URL.parse(url)?.protocol ?? "")
+
 /** Whether the database lives in this process. */
 export const isEmbedded = Config.map(databaseUrl, Option.isNone)
 
@@ -74,7 +81,9 @@ const server = (url: Redacted.Redacted) => {
 /** `DATABASE_URL` names a server (PostgreSQL 15 or later); without it, the database lives in `DATA_DIR`. */
 export const layer = Layer.unwrap(Effect.gen(function*() {
   const url = yield* databaseUrl
-  if (Option.isSome(url)) return server(url.value)
+  if (Option.isSome(url)) {
+    return isPostgres(Redacted.value(url.value)) ? server(url.value) : yield* new InvalidDatabaseUrl()
+  }
   // Only who has no server loads one.
   const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))
   return migrate.pipe(Layer.provideMerge(EmbeddedDatabase.layer(yield* dataDirectory)))

@@ -98,9 +98,14 @@ const list = Command.make(
   { json: jsonFlag },
   Effect.fnUntraced(function*({ json }) {
     const keys = yield* call((client) => client.list)
-    const rows = keys.map((key) =>
-      [key.id, key.plan.padEnd(10), (key.revokedAt === null ? "" : "revoked").padEnd(7), key.name].join("  ")
-    )
+    const now = yield* DateTime.now
+    const end = ({ expiresAt, revokedAt }: ApiKey): string =>
+      revokedAt !== null
+        ? "revoked"
+        : expiresAt !== null && DateTime.isLessThanOrEqualTo(expiresAt, now)
+        ? "expired"
+        : ""
+    const rows = keys.map((key) => [key.id, key.plan.padEnd(10), end(key).padEnd(7), key.name].join("  "))
     yield* print(Schema.Array(ApiKey), keys, { json, text: rows.join("\n") })
   })
 ).pipe(Command.withDescription("List all keys, the oldest first"))
@@ -152,7 +157,7 @@ const unban = Command.make(
   { id: idArgument, json: jsonFlag },
   Effect.fnUntraced(function*({ id, json }) {
     yield* call((client) => client.unban(id))
-    yield* print(Schema.Struct({ id: Schema.String }), { id }, { json, text: `${id} is not banned.` })
+    yield* print(Schema.Struct({ id: Schema.String }), { id }, { json, text: `${id} is not banned any more.` })
   })
 ).pipe(Command.withDescription("Lift the ban of a key"))
 

@@ -249,6 +249,13 @@ describe("PetstoreClient, where the service does not answer as it should,", () =
       const { result } = yield* inTime(issue).pipe(Effect.provide(unissued.layer))
       assert.include(result, { _tag: "PetstoreClientError", reason: "unreachable" })
       assert.lengthOf(unissued.requests, 1)
+      const outage = admin([busy, json(200, "[]")])
+      assert.deepStrictEqual(
+        (yield* inTime(Effect.flatMap(AdminClient, ({ list }) => list)).pipe(Effect.provide(outage.layer))).result,
+        []
+      )
+      const gone = admin(Array.from({ length: 6 }, () => busy.clone()))
+      assert.strictEqual((yield* inTime(issue).pipe(Effect.provide(gone.layer))).result._tag, "ServiceUnavailable")
       const page = admin([new Response("<html>", { status: 200, headers: { "content-type": "text/html" } })])
       assert.match(
         (yield* inTime(issue).pipe(Effect.provide(page.layer))).result.message,

@@ -31,17 +31,20 @@ const run = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<strin
     })
   )
 
-/** The address of a server that answers everything with a page. */
-const otherService = Effect.acquireRelease(
-  Effect.callback<Server>((resume) => {
-    const server = createServer((_request, response) => response.end("<html></html>"))
-    server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
-  }),
-  (server) => Effect.sync(() => server.close())
-).pipe(Effect.map((server) => {
-  const address = server.address()
-  return `http://127.0.0.1:${typeof address === "object" ? address?.port : 0}`
-}))
+/** The address of a server that answers everything the same. */
+const answering = (status: number, type: string, body: string) =>
+  Effect.acquireRelease(
+    Effect.callback<Server>((resume) => {
+      const server = createServer((_request, response) =>
+        response.writeHead(status, { "content-type": type }).end(body)
+      )
+      server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
+    }),
+    (server) => Effect.sync(() => server.close())
+  ).pipe(Effect.map((server) => {
+    const address = server.address()
+    return `http://127.0.0.1:${typeof address === "object" ? address?.port : 0}`
+  }))
 
 const list = ({ address }: Running, key: string) =>
   Effect.promise(() => fetch(`${address}/v1/pets`, { headers: { authorization: `Bearer ${key}` } })).pipe(
@@ -97,7 +100,7 @@ describe("The petstore command", () => {
 
       const rotated = JSON.parse(yield* petstore("rotate", issued.id, "--grace-period", "60", "--json"))
       assert.deepStrictEqual([yield* list(service, issued.key), yield* list(service, rotated.key)], [200, 200])
-      assert.include(yield* petstore("unban", issued.id), "is not banned")
+      assert.include(yield* petstore("unban", issued.id), "is not banned any more")
       assert.include(yield* petstore("revoke", issued.id), "is revoked")
       assert.deepStrictEqual([yield* list(service, issued.key), yield* list(service, rotated.key)], [401, 401])
     }))
@@ -106,7 +109,12 @@ describe("The petstore command", () => {
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const { address, management } = yield* start({ DATA_DIR, ADMIN_TOKEN: "adm_test" })
-      const html = yield* otherService
+      const html = yield* answering(200, "text/html", "<html></html>")
+      const outage = yield* answering(
+        503,
+        "application/json",
+        `{"code":"service_unavailable","message":"The service cannot answer at the moment.","status":503}`
+      )
       const there = { PETSTORE_ADMIN_URL: management, ADMIN_TOKEN: "adm_test" }
       const issue = ["keys", "issue", "--name", "a"]
       const wrong = [
@@ -124,6 +132,7 @@ describe("The petstore command", () => {
         [{ ...there, PETSTORE_ADMIN_URL: address }, ["keys", "list"], 1, "is no management port of this service"],
         [{ ...there, PETSTORE_ADMIN_URL: html }, ["keys", "list"], 1, "is no management port of this service"],
         [{ ...there, PETSTORE_ADMIN_URL: html }, ["keys", "revoke", "key_a"], 1, "is no management port"],
+        [{ ...there, PETSTORE_ADMIN_URL: outage }, ["keys", "list"], 1, "The service cannot answer at the moment."],
         [{ DATA_DIR: `${DATA_DIR}/none` }, ["keys", "list"], 1, "There is no admin token"]
       ] as const
       const outcomes = yield* Effect.forEach(wrong, ([env, args]) => run(env, ...args), { concurrency: 2 })

@@ -258,12 +258,13 @@ describe("The service on the embedded database", () => {
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const wrong = [
-        [{ DATA_DIR, PORT: "http" }, "PORT"],
+        [{ DATA_DIR, PORT: "http" }, "PORT: Expected"],
         [{ DATA_DIR, PORT: "65536" }, "PORT"],
-        [{ DATA_DIR, LOG_LEVEL: "loud" }, "LOG_LEVEL"],
+        [{ DATA_DIR, LOG_LEVEL: "loud" }, "LOG_LEVEL: Expected"],
         [{ DATA_DIR: `${import.meta.filename}/nowhere` }, "main.test.ts/nowhere"],
         [{ DATA_DIR, HOST: "nowhere.invalid" }, "nowhere.invalid"],
-        [{ DATABASE_URL: "mysql://none:secret@127.0.0.1:1/none" }, "Unsupported connection URL protocol"]
+        [{ DATABASE_URL: "mysql://none:secret@127.0.0.1:1/none" }, "DATABASE_URL: expected postgres://"],
+        [{ DATABASE_URL: "secret" }, "DATABASE_URL: expected postgres://"]
       ] as const
       for (const [env, names] of wrong) {
         const { code, stderr } = yield* Effect.flip(start(env))

@@ -78,6 +78,8 @@ describe("The management port", () => {
         [{ ...free, plan: "enterprise", limits: { perMinute: 0, perDay: 1.5 } }, "body.limits.perMinute"],
         [{ ...free, expiresAt: "2020-01-01T00:00:00Z" }, "body.expiresAt"],
         [{ ...free, expiresAt: "tomorrow" }, "body.expiresAt"],
+        [{ ...free, expiresAt: "2100-02-30" }, "body.expiresAt: expected a day that the calendar has"],
+        [{ ...free, expiresat: "2100-02-20" }, "body.expiresat"],
         [{ ...free, name: "" }, "body.name"],
         [{ ...free, name: "x".repeat(10_000) }, "body.name"],
         [{ ...free, name: "\0" }, "body.name"],

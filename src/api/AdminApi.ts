@@ -11,7 +11,9 @@ export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/
   error: [
     Errors.response(Errors.MissingApiKey),
     Errors.response(Errors.InvalidApiKey),
-    Errors.response(Errors.RateLimitExceeded)
+    Errors.response(Errors.RateLimitExceeded),
+    Errors.response(Errors.InternalError),
+    Errors.response(Errors.ServiceUnavailable)
   ]
 }) {}
 
@@ -19,4 +21,6 @@ export class AdminApi extends HttpApi.make("petstore-admin")
   .add(KeysGroup.middleware(Validation).middleware(AdminAuth))
   .prefix("/admin")
   .annotate(HttpApi.ParseOptions, { errors: "all" })
+  // A key that should expire must not live on for a misspelled name.
+  .annotate(HttpApi.PayloadParseOptions, { errors: "all", onExcessProperty: "error" })
 {}

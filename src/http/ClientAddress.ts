@@ -18,9 +18,11 @@ const trustedProxies = Effect.gen(function*() {
     ))
 })
 
-/** An address in a text that may be anything; one of IPv4 in IPv6 is itself. */
+/** An address in a text that may be anything, with the port that some proxies write; one of IPv4 in IPv6 is itself. */
 const parse = (text: string): NetAddress.IpAddress | undefined =>
-  NetAddress.ipFromString(text.trim().replace(/%.*$/, "")).pipe(
+  NetAddress.ipFromString(
+    text.trim().replace(/^([\d.]+|\[.+\]):\d+$/, "$1").replace(/^\[(.+)\]$/, "$1").replace(/%.*$/, "")
+  ).pipe(
     Result.map((address) => NetAddress.toCanonical(address)),
     Result.getOrUndefined
   )

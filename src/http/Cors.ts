@@ -31,10 +31,21 @@ export const make = Effect.gen(function*() {
     if (origin !== "*" && URL.parse(origin)?.origin !== origin) return yield* new InvalidCorsOrigins({ origin })
   }
 
+  const mayCall = (origin: string | undefined): origin is string =>
+    origin !== undefined && (origins.has("*") || origins.has(origin))
+
+  /** Whether a request is a browser's question on behalf of a page that may call (Fetch §4.8). */
+  const isPreflight = (method: string, sent: Readonly<Record<string, string | undefined>>): boolean =>
+    method === "OPTIONS" && mayCall(sent.origin) && sent["access-control-request-method"] !== undefined
+
   /** The headers that tell the browser of the page at `origin`; for OPTIONS with the methods that `allow` names. */
-  return (method: string, origin: string | undefined, allow = ""): Readonly<Record<string, string>> | undefined => {
+  const headers = (
+    method: string,
+    origin: string | undefined,
+    allow = ""
+  ): Readonly<Record<string, string>> | undefined => {
     if (origins.size === 0) return undefined
-    if (origin === undefined || !(origins.has("*") || origins.has(origin))) return { vary: "Origin" }
+    if (!mayCall(origin)) return { vary: "Origin" }
     const allowed = { vary: "Origin", "access-control-allow-origin": origin }
     return method === "OPTIONS"
       ? {
@@ -45,4 +56,6 @@ export const make = Effect.gen(function*() {
       }
       : { ...allowed, "access-control-expose-headers": exposed }
   }
+
+  return { headers, isPreflight }
 })

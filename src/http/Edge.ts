@@ -56,10 +56,10 @@ export const requestIds = Effect.gen(function*() {
 export const charging = Effect.gen(function*() {
   const limiter = yield* RateLimiter
   const clientNetwork = yield* ClientAddress.make
-  return (peer: string, forwardedFor: string | undefined, status: number) => {
+  return (peer: string, forwardedFor: string | undefined, isFree: boolean) => {
     const caller = `address:${clientNetwork(peer, forwardedFor)}` as const
-    // For a fault of ours it is only shown what is left.
-    return status < 500
+    // It is only shown what is left.
+    return !isFree
       ? RateLimit.charge(limiter, caller, "none", planLimits.free)
       : Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, admitted: true }))
   }
@@ -90,7 +90,7 @@ export const layer = HttpRouter.middleware(
       const shown = headers(exchange.requestId, decision)
       if (response.headers["content-type"]?.startsWith("text/html") === true) Object.assign(shown, pageHeaders)
       if (getPetPath.test(Failure.pathOf(request.url))) Object.assign(shown, Pets.getPetHeaders)
-      Object.assign(shown, cors(request.method, request.headers.origin, response.headers.allow))
+      Object.assign(shown, cors.headers(request.method, request.headers.origin, response.headers.allow))
       if (draining.begun || isUnread(request.source)) shown.connection = "close"
       yield* report(request.method, exchange, response.status)
       return HttpServerResponse.setHeaders(response, shown)
@@ -107,7 +107,10 @@ export const layer = HttpRouter.middleware(
       )
       if (exchange.decision !== undefined) return yield* finish(request, exchange, exchange.decision, response)
       const peer = Option.getOrElse(request.remoteAddress, () => "")
-      const decision = yield* charge(peer, request.headers["x-forwarded-for"], response.status)
+      // A fault is ours; and a preflight is the browser's, for each URL anew, of a page that may call.
+      const isFree = response.status >= 500 ||
+        (response.status === 204 && cors.isPreflight(request.method, request.headers))
+      const decision = yield* charge(peer, request.headers["x-forwarded-for"], isFree)
       return yield* finish(
         request,
         exchange,

@@ -4,6 +4,7 @@ import { HttpIncomingMessage, HttpServerError, HttpServerRequest, HttpServerResp
 import { HttpApi, type HttpApiGroup } from "effect/http-api"
 import { SqlError } from "effect/sql"
 import * as Errors from "../api/Errors.ts"
+import { describe } from "../Logging.ts"
 
 /** The Error body: these three and nothing else. */
 export const bodyOf = ({ code, message, status }: Errors.ApiError): string => JSON.stringify({ code, message, status })
@@ -59,9 +60,12 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
         Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
           if (Cause.hasInterruptsOnly(cause)) return Effect.failCause(cause)
           const failed = toAnswer(Cause.squash(cause), request)
-          return failed.status < 500
-            ? Effect.succeed(failed)
-            : Effect.as(Effect.logError("The request failed", cause), failed)
+          if (failed.status < 500) return Effect.succeed(failed)
+          // Of an outage each request tells the same: in a line, without where it was noticed.
+          const log = failed.status === 503
+            ? Effect.logError(`The request failed: ${describe(cause)}`)
+            : Effect.logError("The request failed", cause)
+          return Effect.as(log, failed)
         })
       ),
       Effect.map(complete),

@@ -49,7 +49,7 @@ export const make = Effect.gen(function*() {
       response.writeHead(status, {
         ...Edge.headers(exchange.requestId, decision),
         ...headers,
-        ...cors(method, sent.origin),
+        ...cors.headers(method, sent.origin),
         ...draining.begun && { connection: "close" },
         "content-type": "application/json",
         "content-length": Buffer.byteLength(body)

@@ -23,7 +23,7 @@ export const attach = Effect.fnUntraced(function*(server: Server) {
     const header = (name: string) => request?.headers[name]?.toString()
     const requestId = requestIdOf(header("x-request-id"))
     const peer = socket instanceof Socket ? socket.remoteAddress ?? "" : ""
-    const decision = yield* charge(peer, header("x-forwarded-for"), refusal.status)
+    const decision = yield* charge(peer, header("x-forwarded-for"), false)
     const error = decision.admitted ? refusal : RateLimit.exceeded(decision)
     const { status } = error
     const body = Failure.bodyOf(error)

@@ -36,7 +36,9 @@ describe("The client's address", () => {
       assert.strictEqual(yield* of("2001:db8::1", "203.0.113.1, 198.51.100.9,10.1.1.1 , 192.0.2.7"), "198.51.100.9")
       assert.strictEqual(yield* of("::ffff:10.1.2.3", "1.1.1.1, 198.51.100.9"), "198.51.100.9")
       assert.strictEqual(yield* of("10.1.2.3", "10.0.0.5"), "10.0.0.5")
-      for (const forwarded of [undefined, "", "unknown", "198.51.100.9, nonsense", "198.51.100.9:80", ",,"]) {
+      assert.strictEqual(yield* of("10.1.2.3", "198.51.100.9:4711, 10.1.1.1:80"), "198.51.100.9")
+      assert.strictEqual(yield* of("10.1.2.3", "[2001:db9::1]:4711"), yield* of("10.1.2.3", "2001:db9::1"))
+      for (const forwarded of [undefined, "", "unknown", "198.51.100.9, nonsense", "198.51.100.9:x", ",,"]) {
         assert.strictEqual(yield* of("10.1.2.3", forwarded), "10.1.2.3")
       }
     }))

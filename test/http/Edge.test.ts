@@ -338,6 +338,18 @@ describe("The edge", () => {
 
   const origins = { CORS_ORIGINS: "https://shop.example, https://other.example" }
   layer(Layer.fresh(service(memory, origins)))((it) => {
+    it.effect("charges nobody for the preflights of their pages", () =>
+      Effect.gen(function*() {
+        const { call } = yield* Service
+        const ask = (origin: string) =>
+          call("/v1/pets", { method: "OPTIONS", headers: { origin, "access-control-request-method": "GET" } })
+        for (let i = 0; i < 100; i++) assert.strictEqual((yield* ask("https://shop.example")).status, 204)
+        for (let i = 0; i < 60; i++) assert.strictEqual((yield* ask("https://none.example")).status, 204)
+        isError(yield* ask("https://none.example"), 429, "rate_limit_exceeded")
+        assert.strictEqual((yield* ask("https://shop.example")).status, 204)
+        yield* TestClock.adjust("1 minute")
+      }))
+
     it.effect("lets pages of the configured origins call, and no others", () =>
       Effect.gen(function*() {
         const { call, newKey } = yield* Service
