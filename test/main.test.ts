@@ -140,7 +140,7 @@ describe("The service on the embedded database", () => {
 
       const megabytes = () =>
         Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${service.process.pid}/status`, "utf8"))?.[1]) / 1024
-      // What it took for them serves the next.
+      // What it took for the first serves the further ones: what is more is kept for somebody.
       const taken = megabytes()
       yield* Effect.replicateEffect(flood(get("/v1/pets").repeat(10_000), 20), 4, { discard: true })
       assert.isBelow(megabytes() - taken, 400)

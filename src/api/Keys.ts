@@ -24,7 +24,7 @@ const name = Schema.String.annotate({ description: "What an operator calls the k
 const NewInstant = Schema.String.check(
   Schema.isPattern(/^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/, {
     expected: "an instant like 2030-12-31T00:00:00Z"
-  }),
+  }).abort(),
   // `Date` carries 30 February over into March.
   Schema.makeFilter((text: string) => {
     const date = text.slice(0, "2030-12-31".length)

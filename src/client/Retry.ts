@@ -1,6 +1,6 @@
 /**
- * When a request is sent, and sent again (SPEC §8: wait as `Retry-After` says, back off exponentially): after 429 and 503,
- * which say that nothing was done, and, where doing it twice does no harm, after another fault or no answer at all.
+ * When a request is sent, and sent again (SPEC §8: wait as `Retry-After` says, back off exponentially): after 429, which says
+ * that nothing was done, and, where doing it twice does no harm, after a fault (503 too: it may have been done) or no answer at all.
  */
 import { Clock, Deferred, Duration, Effect, Random } from "effect"
 import { Headers, HttpClient, type HttpClientError, type HttpClientResponse } from "effect/http"
@@ -98,7 +98,7 @@ export const retrying = (policy: RetryPolicy) => (client: HttpClient.HttpClient)
             : Effect.fail(error),
         onSuccess: Effect.fnUntraced(function*(response) {
           const outcome = Effect.succeed(response)
-          if (response.status !== 429 && response.status !== 503 && !(harmless && isFault(response))) return response
+          if (response.status !== 429 && !(harmless && isFault(response))) return response
           const now = yield* Clock.currentTimeMillis
           const wait = Math.max(yield* backoff(policy.times - left), retryAfter(response, now))
           return yield* again(response.status === 429 ? Math.max(wait, (refusal?.ends ?? now) - now) : wait, outcome)

@@ -172,6 +172,9 @@ const overloaded = Effect.succeed(
 const badHost = Effect.succeed(
   Failure.answer(new InvalidRequest({ message: "Invalid request: expected one valid Host header." }))
 )
+const badPath = Effect.succeed(
+  Failure.answer(new InvalidRequest({ message: "Invalid request: path: expected no ; and no # in it." }))
+)
 const badExpectation = Effect.succeed(
   Failure.answer(new ExpectationFailed({ message: "Expect nothing but 100-continue." }))
 )
@@ -186,6 +189,8 @@ const refusal = (
   { expect = "100-continue" }: ReturnType<typeof headersOf>
 ) => {
   if (request.source instanceof IncomingMessage && !hasOneHost(request.source)) return badHost
+  // The router would end the path there, and take what follows for the query.
+  if (/^[^?]*[;#]/.test(request.url)) return badPath
   return expect.toLowerCase() === "100-continue" ? undefined : badExpectation
 }
 

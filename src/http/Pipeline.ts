@@ -3,10 +3,16 @@ import { type IncomingMessage, ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import type { Duplex } from "node:stream"
 
-/** Most that may wait on a connection for the answers before: requests, and bytes of answers. Beyond either it is cut off. */
+/** Most that may wait on a connection for the answers before: requests, and bytes of bodies and answers. Beyond either it is cut off. */
 const mostWaiting = { requests: 500, bytes: 16 * 1024 * 1024 }
 
 const isSafe = ({ method = "" }: IncomingMessage): boolean => ["GET", "HEAD", "OPTIONS", "TRACE"].includes(method)
+
+/** Bytes of the body that are kept at most while nobody reads it. */
+const buffered = ({ headers, readableHighWaterMark }: IncomingMessage): number =>
+  headers["transfer-encoding"] === undefined
+    ? Math.min(Number(headers["content-length"] ?? 0), readableHighWaterMark)
+    : readableHighWaterMark
 
 /** The answer that has the connection. Node keeps it there, and says so nowhere. */
 export const answerOn = (socket: Duplex): ServerResponse | undefined => {
@@ -18,7 +24,7 @@ export const answerOn = (socket: Duplex): ServerResponse | undefined => {
 class Line {
   static readonly #lines = new WeakMap<Socket, Line>()
   readonly #socket: Socket
-  /** With the bytes of each that are ready. */
+  /** With the bytes that each keeps. */
   readonly #waiting = new Map<ServerResponse, number>()
   #bytes = 0
 
@@ -76,9 +82,10 @@ export class PipelinedResponse<Request extends IncomingMessage> extends ServerRe
     if (this.socket !== null) return begin()
     const line = Line.of(socket)
     const isParallel = line.isSafe && isSafe(this.req)
-    if (!line.keep(this, 0)) return
+    if (!line.keep(this, isParallel ? 0 : buffered(this.req))) return
     if (isParallel) begin()
-    else this.once("socket", begin)
+    // One that was cut off ends what it has, and only then is closed.
+    else this.once("socket", () => !socket.destroyed && begin())
   }
 
   /**

@@ -62,8 +62,13 @@ const makeServer = Effect.gen(function*() {
   const server = new class extends Server<typeof IncomingMessage, typeof PipelinedResponse> {
     /** Requests come to Effect's handlers by the long way, if they have to. */
     override emit(event: string | symbol, ...given: ReadonlyArray<unknown>): boolean {
-      const longWay = (): boolean => Reflect.apply(super.emit, this, [event, ...given])
       const [request, response] = given
+      const longWay = (): boolean => {
+        const isTaken: boolean = Reflect.apply(super.emit, this, [event, ...given])
+        // At the end, when Effect listens no more, nobody would ever answer.
+        if (!isTaken && request instanceof IncomingMessage) request.socket.destroy()
+        return isTaken
+      }
       if (
         (event !== "request" && event !== "checkContinue") ||
         !(request instanceof IncomingMessage) || !(response instanceof PipelinedResponse)

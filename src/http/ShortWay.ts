@@ -73,7 +73,6 @@ export const make = Effect.gen(function*() {
       exchange.leave(request)
       // Where the caller is gone, or the server has come to its end, nobody is answered.
       if (request.socket.destroyed || !longWay()) {
-        request.socket.destroy()
         run(report(method, exchange, clientClosedRequest))
       }
     }

@@ -46,7 +46,7 @@ export const attach = Effect.fnUntraced(function*(server: Server) {
   /** Refuses after the answers to the requests before, if those are under way. */
   const refuseInTurn = (socket: Duplex, refusal: Errors.ApiError, request?: IncomingMessage): void => {
     const answer = answerOn(socket)
-    if (answer === undefined || answer.writableFinished) {
+    if (answer === undefined) {
       run(refuse(socket, refusal, request))
     } else if (answer.req.complete) {
       answer.once("finish", () => refuseInTurn(socket, refusal, request))
