@@ -6,7 +6,9 @@ import type { Duplex } from "node:stream"
 /** Most that may wait on a connection for the answers before: requests, and bytes of bodies and answers. Beyond either it is cut off. */
 const mostWaiting = { requests: 500, bytes: 16 * 1024 * 1024 }
 
-const isSafe = ({ method = "" }: IncomingMessage): boolean => ["GET", "HEAD", "OPTIONS", "TRACE"].includes(method)
+/** RFC 9110 §9.2.1. */
+const safeMethods = new Set(["GET", "HEAD", "OPTIONS", "TRACE"])
+const isSafe = ({ method = "" }: IncomingMessage): boolean => safeMethods.has(method)
 
 /** Bytes of the body that are kept at most while nobody reads it. */
 const buffered = ({ headers, readableHighWaterMark }: IncomingMessage): number =>
