@@ -1,5 +1,6 @@
 import { Clock, Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
+import { IncomingMessage } from "node:http"
 import { CurrentKey } from "../api/Auth.ts"
 import { Gone, NotFound } from "../api/Errors.ts"
 import { getPetDeprecation, listLimit, type ListQuery, type Pet, Sunset } from "../api/Pets.ts"
@@ -29,6 +30,12 @@ export const look = (
   { cursor: after, limit = listLimit.default, status }: ListQuery
 ): Effect.Effect<ReadonlyArray<Pet>> => repository.list({ limit: limit + 1, status, after })
 
+/**
+ * Whether nobody would get a page any more, so that none is to be made: of many requests that waited for one look the first
+ * answers may have been too much for their connection.
+ */
+export const isGone = (source: object): boolean => source instanceof IncomingMessage && source.socket.destroyed
+
 /** The page of what `look` found. */
 export const pageOf = (query: ListQuery, found: ReadonlyArray<Pet>) => {
   const { limit = listLimit.default } = query
@@ -50,7 +57,11 @@ export const layer = HttpApiBuilder.group(
   Effect.fnUntraced(function*(handlers) {
     const repository = yield* PetRepository
     return handlers.handleAll({
-      listPets: ({ query }) => Effect.map(look(repository, query), (found) => pageOf(query, found)),
+      listPets: ({ query, request }) =>
+        Effect.flatMap(
+          look(repository, query),
+          (found) => isGone(request.source) ? Effect.interrupt : Effect.succeed(pageOf(query, found))
+        ),
       createPet: Effect.fnUntraced(function*({ headers, payload }) {
         const key = headers["idempotency-key"]
         if (key === undefined) return yield* repository.create(payload)

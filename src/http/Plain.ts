@@ -63,16 +63,18 @@ export const make = Effect.gen(function*() {
   /** The bodies of first pages that the repository gave before, and mostly gives again: they are asked for most. */
   const firstPages = new WeakMap<ReadonlyArray<Pet>, string>()
 
-  const list = (query: ListQuery): Operation => ({
+  const list = (request: IncomingMessage, query: ListQuery): Operation => ({
     route: listPath,
-    answer: Effect.map(Pets.look(repository, query), (found) => {
+    answer: Effect.flatMap(Pets.look(repository, query), (found) => {
+      if (Pets.isGone(request)) return Effect.interrupt
       const { next, pets } = Pets.pageOf(query, found)
       let body = firstPages.get(found)
       if (body === undefined) {
         body = petsText(pets)
         if (query.cursor === undefined) firstPages.set(found, body)
       }
-      return { status: 200, body, headers: next && { link: `<${listPath}${PetQuery.write(next)}>; rel="next"` } }
+      const headers = next && { link: `<${listPath}${PetQuery.write(next)}>; rel="next"` }
+      return Effect.succeed({ status: 200, body, headers })
     })
   })
 
@@ -97,7 +99,7 @@ export const make = Effect.gen(function*() {
         return clock.currentTimeMillisUnsafe() < getPetDeprecation.sunset.getTime() ? get(digits) : undefined
       }
       const query = url.startsWith(listPath) ? PetQuery.read(url.slice(listPath.length)) : undefined
-      return query && list(query)
+      return query && list(request, query)
     }
     const length = Number(sent["content-length"])
     return method === "POST" && url === listPath && length > 0 && length <= Failure.maxBodyBytes &&
