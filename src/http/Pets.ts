@@ -24,17 +24,21 @@ export const getPetHeaders = {
   link: `<${getPetDeprecation.successor}>; rel="successor-version"`
 }
 
-/** The animals of the page that a query asks for, and one more if there is another page. */
+/**
+ * The animals of the page that a query asks for, and one more if there is another page. It is interrupted where the
+ * connection of `source` is gone, so that no page is made for it: of many requests that waited for one look the first answers
+ * may have been too much for their connection.
+ */
 export const look = (
   repository: PetRepository["Service"],
-  { cursor: after, limit = listLimit.default, status }: ListQuery
-): Effect.Effect<ReadonlyArray<Pet>> => repository.list({ limit: limit + 1, status, after })
-
-/**
- * Whether nobody would get a page any more, so that none is to be made: of many requests that waited for one look the first
- * answers may have been too much for their connection.
- */
-export const isGone = (source: object): boolean => source instanceof IncomingMessage && source.socket.destroyed
+  { cursor: after, limit = listLimit.default, status }: ListQuery,
+  source: object
+): Effect.Effect<ReadonlyArray<Pet>> =>
+  Effect.filterOrElse(
+    repository.list({ limit: limit + 1, status, after }),
+    () => !(source instanceof IncomingMessage && source.socket.destroyed),
+    () => Effect.interrupt
+  )
 
 /** The page of what `look` found. */
 export const pageOf = (query: ListQuery, found: ReadonlyArray<Pet>) => {
@@ -58,10 +62,7 @@ export const layer = HttpApiBuilder.group(
     const repository = yield* PetRepository
     return handlers.handleAll({
       listPets: ({ query, request }) =>
-        Effect.flatMap(
-          look(repository, query),
-          (found) => isGone(request.source) ? Effect.interrupt : Effect.succeed(pageOf(query, found))
-        ),
+        Effect.map(look(repository, query, request.source), (found) => pageOf(query, found)),
       createPet: Effect.fnUntraced(function*({ headers, payload }) {
         const key = headers["idempotency-key"]
         if (key === undefined) return yield* repository.create(payload)

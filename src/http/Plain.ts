@@ -65,16 +65,14 @@ export const make = Effect.gen(function*() {
 
   const list = (request: IncomingMessage, query: ListQuery): Operation => ({
     route: listPath,
-    answer: Effect.flatMap(Pets.look(repository, query), (found) => {
-      if (Pets.isGone(request)) return Effect.interrupt
+    answer: Effect.map(Pets.look(repository, query, request), (found) => {
       const { next, pets } = Pets.pageOf(query, found)
       let body = firstPages.get(found)
       if (body === undefined) {
         body = petsText(pets)
         if (query.cursor === undefined) firstPages.set(found, body)
       }
-      const headers = next && { link: `<${listPath}${PetQuery.write(next)}>; rel="next"` }
-      return Effect.succeed({ status: 200, body, headers })
+      return { status: 200, body, headers: next && { link: `<${listPath}${PetQuery.write(next)}>; rel="next"` } }
     })
   })
 
