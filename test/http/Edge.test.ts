@@ -211,6 +211,10 @@ describe("The edge", () => {
             const { text, ...first } = yield* raw(before.repeat(3) + bytes)
             const statuses = [first.status, ...text.matchAll(/HTTP\/1\.1 (\d+)/g).map(([, code]) => Number(code))]
             assert.deepStrictEqual(statuses, [statusBefore, statusBefore, statusBefore, status])
+            if (before === added) {
+              assert.match(text, new RegExp(`^{"id":\\d+,"name":"first","categoryId":1}HTTP/1.1 201 `))
+              assert.match(text, new RegExp(`{"id":\\d+,"name":"first","categoryId":1}HTTP/1.1 ${status} `))
+            }
           }
         }
       }))
