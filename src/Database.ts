@@ -9,6 +9,7 @@ import apiKeys from "./migrations/0002_api_keys.ts"
 import rateLimits from "./migrations/0003_rate_limits.ts"
 import idempotencyKeys from "./migrations/0004_idempotency_keys.ts"
 import petsChanges from "./migrations/0005_pets_changes.ts"
+import updatedInPlace from "./migrations/0006_updated_in_place.ts"
 import * as PostgresSocket from "./PostgresSocket.ts"
 
 /** The versions of the schema, the earliest first. */
@@ -17,7 +18,8 @@ export const migrations = {
   "0002_api_keys": apiKeys,
   "0003_rate_limits": rateLimits,
   "0004_idempotency_keys": idempotencyKeys,
-  "0005_pets_changes": petsChanges
+  "0005_pets_changes": petsChanges,
+  "0006_updated_in_place": updatedInPlace
 }
 const table = "petstore_migrations"
 const newest = Object.keys(migrations).length

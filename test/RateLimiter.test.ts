@@ -212,6 +212,27 @@ for (const database of databases) {
           }))
           assert.strictEqual((yield* inProcess(peek("key:outage"))).windows[0].remaining, 0)
         }))
+
+      it.effect("rewrites counts where they are: its table grows with the callers, not with their requests", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const size = Effect.map(
+            sql<{ readonly bytes: bigint }>`SELECT pg_relation_size('rate_limits') AS bytes`,
+            ([row]) => row?.bytes
+          )
+          const callers = Array.from({ length: 2_000 }, (_, nth): Caller => `key:busy ${nth}`)
+          const chargeEach = inProcess(
+            Effect.flatMap(
+              RateLimiter,
+              (limiter) =>
+                Effect.forEach(callers, (caller) => limiter.charge(caller, planLimits.pro), { discard: true })
+            )
+          )
+          yield* chargeEach
+          const before = yield* size
+          yield* Effect.replicateEffect(chargeEach, 5, { discard: true })
+          assert.strictEqual(yield* size, before)
+        }))
     })
   })
 }
