@@ -1,0 +1,45 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import * as EmbeddedDatabase from "../src/EmbeddedDatabase.ts"
+import { temporaryDirectory } from "./Harness.ts"
+
+/** Runs `test` on an embedded database, where `becomes` asks until the condition holds. */
+const onEmbedded = <E, R>(
+  test: (sql: SqlClient.SqlClient, becomes: (condition: string) => Effect.Effect<void>) => Effect.Effect<void, E, R>
+) =>
+  Effect.gen(function*() {
+    const directory = yield* temporaryDirectory
+    yield* Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const holds = (condition: string) =>
+        Effect.map(sql<{ readonly holds: boolean }>`SELECT ${sql.literal(condition)} AS holds`, ([row]) => row?.holds)
+      yield* test(sql, (condition) =>
+        holds(condition).pipe(
+          Effect.repeat({ until: (held) => held === true, times: 1_000 }),
+          Effect.orDie,
+          Effect.map((held) => assert.isTrue(held, condition))
+        ))
+    }).pipe(Effect.provide(EmbeddedDatabase.layer(directory)))
+  })
+
+describe("The embedded database", () => {
+  it.effect("bounds the log that a start after a kill has to read", () =>
+    onEmbedded(Effect.fnUntraced(function*(sql, becomes) {
+      const isShort = "(SELECT pg_current_wal_lsn() - redo_lsn < 1000000 FROM pg_control_checkpoint())"
+      yield* sql`CREATE TABLE written AS SELECT repeat(md5(n::text), 30) FROM generate_series(1, 40000) AS n`
+      yield* becomes(`NOT ${isShort}`)
+      yield* TestClock.adjust("10 seconds")
+      yield* becomes(isShort)
+    })))
+
+  it.effect("gives the room of rows that are gone to others", () =>
+    onEmbedded(Effect.fnUntraced(function*(sql, becomes) {
+      yield* sql`CREATE TABLE removed AS SELECT n FROM generate_series(1, 10000) AS n`
+      yield* sql`DELETE FROM removed`
+      yield* becomes("pg_relation_size('removed') > 0")
+      yield* TestClock.adjust("10 minutes")
+      yield* becomes("pg_relation_size('removed') = 0")
+    })))
+})
