@@ -139,6 +139,7 @@ export type AnyAdminError =
   | Errors.InvalidApiKey
   | Errors.PayloadTooLarge
   | Errors.UnsupportedMediaType
+  | Errors.ExpectationFailed
   | Errors.RateLimitExceeded
   | Errors.InternalError
   | Errors.ServiceUnavailable

@@ -120,6 +120,8 @@ export class Service extends Context.Service<Service, {
   raw(bytes: string): Effect.Effect<Answer>
   /** The same, from a peer that never closes its side, and sends on. */
   halfOpen(bytes: string): Effect.Effect<Answer>
+  /** The same, from a peer that closes its side behind the bytes. */
+  ended(bytes: string): Effect.Effect<Answer>
   /** The same, with `drip` once more each half second. */
   drip(bytes: string, drip: string): Effect.Effect<Answer>
   /** Sends bytes, and resets the connection when it is interrupted. */
@@ -139,11 +141,21 @@ export class Service extends Context.Service<Service, {
         Effect.map(({ key }) => Redacted.value(key)),
         Effect.orDie
       )
-      const exchange = (bytes: string, drip?: string, allowHalfOpen = false) =>
+      const exchange = (
+        bytes: string,
+        { allowHalfOpen = false, drip, ends = false }: {
+          readonly drip?: string
+          readonly allowHalfOpen?: boolean
+          readonly ends?: boolean
+        } = {}
+      ) =>
         Effect.promise(() =>
           new Promise<Answer>((resolve, reject) => {
             const port = Number(new URL(base).port)
-            const socket = connect({ port, host: "127.0.0.1", allowHalfOpen }, () => socket.write(bytes, "latin1"))
+            const socket = connect({ port, host: "127.0.0.1", allowHalfOpen }, () => {
+              if (ends) socket.end(bytes, "latin1")
+              else socket.write(bytes, "latin1")
+            })
             const dripping = drip === undefined ? undefined : setInterval(() => socket.write(drip), 500)
             let received = ""
             socket.setEncoding("utf8")
@@ -167,7 +179,8 @@ export class Service extends Context.Service<Service, {
             return { status: response.status, headers: response.headers, text: await response.text() }
           }),
         raw: (bytes) => exchange(bytes),
-        halfOpen: (bytes) => exchange(bytes, " ", true),
+        halfOpen: (bytes) => exchange(bytes, { drip: " ", allowHalfOpen: true }),
+        ended: (bytes) => exchange(bytes, { ends: true }),
         held: (bytes) =>
           Effect.callback(() => {
             const port = Number(new URL(base).port)
@@ -175,7 +188,7 @@ export class Service extends Context.Service<Service, {
             return Effect.sync(() => socket.resetAndDestroy())
           }),
         drip: (bytes, drip) =>
-          Effect.flatMap(newKey, (key) => exchange(bytes.replace("KEY", `Authorization: Bearer ${key}\r\n`), drip)),
+          Effect.flatMap(newKey, (key) => exchange(bytes.replace("KEY", `Authorization: Bearer ${key}\r\n`), { drip })),
         newKey,
         newEndlessKey: Effect.orDie(Effect.provideService(newEndlessKey, ApiKeys, apiKeys))
       })
@@ -183,7 +196,8 @@ export class Service extends Context.Service<Service, {
   )
 }
 
-const parseAnswer = (text: string): Answer => {
+/** An answer from its bytes. */
+export const parseAnswer = (text: string): Answer => {
   const end = text.indexOf("\r\n\r\n")
   const [status = "", ...lines] = text.slice(0, end).split("\r\n")
   const headers = lines.map((line): [string, string] => [

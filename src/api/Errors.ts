@@ -133,10 +133,10 @@ export class ApiKeyBanned extends Schema.Error<ApiKeyBanned>("ApiKeyBanned")(fie
   readonly _tag = "ApiKeyBanned"
 }
 
-/** The head of the request is larger than 16 KiB (RFC 6585 §5). */
+/** The head of the request is larger than 16 KiB, or has more than 1,000 fields (RFC 6585 §5). */
 export class HeaderFieldsTooLarge
   extends Schema.Error<HeaderFieldsTooLarge>("HeaderFieldsTooLarge")(fields("request_header_fields_too_large", 431), {
-    description: "The head of the request is larger than 16 KiB."
+    description: "The head of the request is too large."
   })
 {
   readonly _tag = "HeaderFieldsTooLarge"
@@ -192,7 +192,6 @@ export const response = <
 /** What any operation may answer, whatever it does. */
 export const anywhere = [
   response(RequestTimeout),
-  response(ExpectationFailed),
   response(HeaderFieldsTooLarge),
   response(InternalError),
   response(ServiceUnavailable)
@@ -212,7 +211,9 @@ export const examples: ReadonlyArray<ErrorBody> = [
   new IdempotencyKeyReused({ message: "The Idempotency-Key was used for another animal." }),
   new RateLimitExceeded({ message: "The limit of 60 requests a minute is used up. Retry in 12 seconds." }),
   new ApiKeyBanned({ message: "The API key is banned for requests after a 429. Retry in 60 seconds." }),
-  new HeaderFieldsTooLarge({ message: "The head of the request is larger than 16 KiB." }),
+  new HeaderFieldsTooLarge({
+    message: "The head of the request is larger than 16 KiB, or has more than 1,000 fields."
+  }),
   new InternalError({ message: "The service failed to answer. The fault is ours." }),
   new ServiceUnavailable({ message: "The service cannot answer at the moment. Retry shortly." })
 ].map(({ code, message, status }) => ({ code, message, status }))

@@ -6,7 +6,7 @@ import { Clock, Context, Effect, Exit, Option } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { IncomingMessage } from "node:http"
-import { ExpectationFailed, InvalidRequest, ServiceUnavailable } from "../api/Errors.ts"
+import { InvalidRequest, ServiceUnavailable } from "../api/Errors.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { planLimits } from "../api/Plans.ts"
 import type { Decision } from "../rate-limit/Rule.ts"
@@ -125,7 +125,7 @@ export const layer = HttpRouter.middleware(
         const left = Exchange.leftOf(request.source)
         const exchange = left ?? new Exchange(requestIdOf(sent["x-request-id"]), clock.monotonicTimeNanosUnsafe())
         const refused = left === undefined
-          ? (underWay.count >= mostUnderWay ? overloaded : refusal(request, sent))
+          ? (underWay.count >= mostUnderWay ? overloaded : refusal(request))
           : left.failure && Effect.failCause(left.failure)
         // Where the short way leaves all: what is traced, and what comes when the end has begun.
         const plain = left === undefined && refused === undefined && request.source instanceof IncomingMessage
@@ -175,23 +175,16 @@ const badHost = Effect.succeed(
 const badPath = Effect.succeed(
   Failure.answer(new InvalidRequest({ message: "Invalid request: path: expected no ; and no # in it." }))
 )
-const badExpectation = Effect.succeed(
-  Failure.answer(new ExpectationFailed({ message: "Expect nothing but 100-continue." }))
-)
 
 /** As Node has them, where there is a Node: Effect's own are made when first read. */
 const headersOf = (request: HttpServerRequest.HttpServerRequest) =>
   request.source instanceof IncomingMessage ? request.source.headers : request.headers
 
 /** What Node would answer by itself, were it not told to leave it to us: its own answers would carry nothing. */
-const refusal = (
-  request: HttpServerRequest.HttpServerRequest,
-  { expect = "100-continue" }: ReturnType<typeof headersOf>
-) => {
+const refusal = (request: HttpServerRequest.HttpServerRequest) => {
   if (request.source instanceof IncomingMessage && !hasOneHost(request.source)) return badHost
   // The router would end the path there, and take what follows for the query.
-  if (/^[^?]*[;#]/.test(request.url)) return badPath
-  return expect.toLowerCase() === "100-continue" ? undefined : badExpectation
+  return /^[^?]*[;#]/.test(request.url) ? badPath : undefined
 }
 
 /** What is not read of a request is in the way of the next on its connection. */

@@ -44,11 +44,7 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
           })
       }
       case "RequestParseError":
-        return answer(
-          failure.reason.reason === "BodyTooLarge"
-            ? new Errors.PayloadTooLarge({ message: "The body is larger than 64 KiB." })
-            : new Errors.InvalidRequest({ message: "The request could not be read." })
-        )
+        return answer(failure.reason.reason === "BodyTooLarge" ? tooLarge : unreadable(failure.reason.cause))
       default:
         return answer(internal)
     }
@@ -73,14 +69,30 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
     )
 }
 
+/** What a caller is told whose request Node could not read, by what Node says of it. */
+export const unreadable = (fault: unknown): Errors.ApiError => {
+  switch (Predicate.hasProperty(fault, "code") ? fault.code : undefined) {
+    case "HPE_HEADER_OVERFLOW":
+      return new Errors.HeaderFieldsTooLarge({
+        message: "The head of the request is larger than 16 KiB, or has more than 1,000 fields."
+      })
+    case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
+      return new Errors.PayloadTooLarge({ message: "The chunks of the body are larger than what they hold." })
+    case "ERR_HTTP_REQUEST_TIMEOUT":
+      return new Errors.RequestTimeout({ message: "The request took too long to arrive." })
+    default:
+      return new Errors.InvalidRequest({ message: "Invalid request: expected a request of HTTP/1.1." })
+  }
+}
+
 /** What HTTP asks of an answer of this status, and what HttpApi answers by itself. */
 const complete = (response: HttpServerResponse.HttpServerResponse): HttpServerResponse.HttpServerResponse => {
   switch (response.status) {
     case 401:
       return HttpServerResponse.setHeader(response, "www-authenticate", "Bearer")
     case 415:
-      // A body of another type, in plain text.
-      return answer(new Errors.UnsupportedMediaType({ message: "Send the body as application/json." }))
+      // In plain text, of a body that is empty and of another type.
+      return answer(notJson)
     default:
       return response
   }
@@ -90,6 +102,10 @@ const complete = (response: HttpServerResponse.HttpServerResponse): HttpServerRe
 export const maxBodyBytes = 65_536
 const maxBodySize = ByteSize.bytes(maxBodyBytes)
 
+export const tooLarge = new Errors.PayloadTooLarge({ message: "The body is larger than 64 KiB." })
+export const notJson = new Errors.UnsupportedMediaType({
+  message: "Send the body as application/json, in UTF-8, not compressed."
+})
 const internal = new Errors.InternalError({ message: "The service failed to answer. The fault is ours." })
 const unavailable = new Errors.ServiceUnavailable({
   message: "The service cannot answer at the moment. Retry shortly."

@@ -145,12 +145,11 @@ export const make = Effect.gen(function*() {
 })
 
 /**
- * The animal in a body of `length` bytes; nothing, and the body is there to be read again, if it is not plainly one. It is to
- * be interrupted when the connection closes.
+ * The animal in a body of `length` bytes; nothing, and the body is there to be read again, if it is not plainly one, or not all
+ * of it comes. It is to be interrupted when the connection closes.
  */
 const petOf = (request: IncomingMessage, length: number) =>
   Effect.callback<NewPet | undefined>((resume) => {
-    if (request.destroyed) return resume(Effect.interrupt)
     const chunks: Array<Buffer> = []
     let missing = length
     const take = () => {
@@ -166,7 +165,13 @@ const petOf = (request: IncomingMessage, length: number) =>
       if (pet === undefined) request.unshift(body)
       resume(Effect.succeed(pet))
     }
-    const forget = () => request.off("readable", take)
-    request.on("readable", take)
+    const fail = () => {
+      forget()
+      // The long way tells what is wrong with the body, if there is somebody to tell.
+      resume(request.socket.destroyed ? Effect.interrupt : Effect.undefined)
+    }
+    const forget = () => request.off("readable", take).off("error", fail)
+    if (request.destroyed) return fail()
+    request.on("readable", take).on("error", fail)
     return Effect.sync(forget)
   })

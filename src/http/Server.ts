@@ -59,7 +59,7 @@ const bounds = {
 
 const makeServer = Effect.gen(function*() {
   const shortWay = yield* ShortWay.make
-  const server = new class extends Server<typeof IncomingMessage, typeof PipelinedResponse> {
+  const server = new class extends Server<typeof Unparsed.Incoming, typeof PipelinedResponse> {
     /** Requests come to Effect's handlers by the long way, if they have to. */
     override emit(event: string | symbol, ...given: ReadonlyArray<unknown>): boolean {
       const [request, response] = given
@@ -84,11 +84,14 @@ const makeServer = Effect.gen(function*() {
     }
   }({
     ...bounds,
+    IncomingMessage: Unparsed.Incoming,
     ServerResponse: PipelinedResponse,
     // What Node would answer by itself, the edge answers.
     requireHostHeader: false
   })
   server.maxConnections = 10_000
+  // Who says that nothing more comes may still wait for the answer.
+  Object.assign(server, { httpAllowHalfOpen: true })
   // Nobody who stops reading, or is gone without a word, holds a connection for longer.
   server.setTimeout(60_000)
   yield* Unparsed.attach(server)

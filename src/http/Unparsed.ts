@@ -2,8 +2,8 @@
  * Answers to what Node's HTTP server does not take for a request: its parser refuses it, it does not come to its end, or
  * it asks for something else than an answer. They carry what the edge gives to all others.
  */
-import { Effect, Predicate } from "effect"
-import { type IncomingMessage, type Server, STATUS_CODES } from "node:http"
+import { Effect } from "effect"
+import { IncomingMessage, type Server, STATUS_CODES } from "node:http"
 import { Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import * as Errors from "../api/Errors.ts"
@@ -11,6 +11,23 @@ import * as Edge from "./Edge.ts"
 import * as Failure from "./Failure.ts"
 import { answerOn } from "./Pipeline.ts"
 import * as RateLimit from "./RateLimit.ts"
+
+/** A request whose body may come to nothing while its answer can still be sent. */
+export class Incoming extends IncomingMessage {
+  #isFaulty = false
+
+  /** Ends the body where it is: who reads it, now or later, is told of `fault`. */
+  fail(fault: Error): void {
+    this.#isFaulty = true
+    this.destroy(fault)
+  }
+
+  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
+    if (!this.#isFaulty) return super._destroy(error, done)
+    // The connection stays, and where nobody reads there is nobody to tell.
+    process.nextTick(() => done(this.listenerCount("error") === 0 ? null : error))
+  }
+}
 
 /** Makes `server` answer, from now on, also what is no request. */
 export const attach = Effect.fnUntraced(function*(server: Server) {
@@ -43,44 +60,28 @@ export const attach = Effect.fnUntraced(function*(server: Server) {
     yield* Effect.annotateLogs(Effect.logInfo("request"), { method: request?.method ?? "none", status, requestId })
   })
 
-  /** Refuses after the answers to the requests before, if those are under way. */
-  const refuseInTurn = (socket: Duplex, refusal: Errors.ApiError, request?: IncomingMessage): void => {
+  /**
+   * Refuses after the answers to the requests before, if those are under way. A fault in the body of a request is told by the
+   * answer to it; one that is answered already closes the connection.
+   */
+  const inTurn = (socket: Duplex, refused: Effect.Effect<void>, fault?: Error): void => {
     const answer = answerOn(socket)
-    if (answer === undefined) {
-      run(refuse(socket, refusal, request))
-    } else if (answer.req.complete) {
-      answer.once("finish", () => refuseInTurn(socket, refusal, request))
-    } else if (answer.headersSent) {
-      socket.destroy()
-    } else {
-      run(refuse(socket, refusal, request))
-    }
+    if (answer === undefined) run(refused)
+    else if (answer.req.complete) answer.once("finish", () => inTurn(socket, refused, fault))
+    else if (answer.req instanceof Incoming && fault !== undefined && !answer.headersSent) answer.req.fail(fault)
   }
 
   server.on("clientError", (error, socket) => {
     socket.on("error", () => socket.destroy())
     // Who said nothing is told nothing: a connection that was opened ahead and not used.
     if (!socket.writable || (socket instanceof Socket && socket.bytesRead === 0)) socket.destroy()
-    else refuseInTurn(socket, toRefusal(error))
+    else inTurn(socket, refuse(socket, Failure.unreadable(error)), error)
   })
   server.on("connect", (request, socket) => {
     socket.on("error", () => socket.destroy())
-    refuseInTurn(socket, new Errors.MethodNotAllowed({ message: "CONNECT is not allowed here." }), request)
+    const notAllowed = new Errors.MethodNotAllowed({ message: "CONNECT is not allowed here." })
+    inTurn(socket, refuse(socket, notAllowed, request))
   })
   // The edge refuses it.
   server.on("checkExpectation", (request, response) => server.emit("request", request, response))
 })
-
-/** What Node says of the bytes it refused, as an answer. */
-const toRefusal = (error: Error): Errors.ApiError => {
-  switch (Predicate.hasProperty(error, "code") ? error.code : undefined) {
-    case "HPE_HEADER_OVERFLOW":
-      return new Errors.HeaderFieldsTooLarge({ message: "The head of the request is larger than 16 KiB." })
-    case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
-      return new Errors.PayloadTooLarge({ message: "The chunks of the body are larger than what they hold." })
-    case "ERR_HTTP_REQUEST_TIMEOUT":
-      return new Errors.RequestTimeout({ message: "The request took too long to arrive." })
-    default:
-      return new Errors.InvalidRequest({ message: "Invalid request: expected a request of HTTP/1.1." })
-  }
-}

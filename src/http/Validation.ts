@@ -3,7 +3,7 @@ import { Effect, Layer, SchemaIssue } from "effect"
 import { type Headers, HttpMethod, HttpServerRequest } from "effect/http"
 import { HttpApiError } from "effect/http-api"
 import { isUtf8 } from "node:buffer"
-import { InvalidRequest, PayloadTooLarge, UnsupportedMediaType } from "../api/Errors.ts"
+import { ExpectationFailed, InvalidRequest, PayloadTooLarge, UnsupportedMediaType } from "../api/Errors.ts"
 import { Validation } from "../api/Validation.ts"
 import * as Failure from "./Failure.ts"
 
@@ -21,8 +21,16 @@ const describe = ({ cause, kind }: HttpApiError.HttpApiSchemaError): string => {
     .join("; ")
 }
 
-const json = /^application\/json(?:\s*;\s*charset="?utf-8"?)?\s*$/i
-const tooLarge = Effect.fail(new PayloadTooLarge({ message: "The body is larger than 64 KiB." }))
+const refuseExpectations = Effect.flatMap(
+  HttpServerRequest.HttpServerRequest,
+  ({ headers: { expect = "100-continue" } }) =>
+    expect.toLowerCase() === "100-continue"
+      ? Effect.void
+      : Effect.fail(new ExpectationFailed({ message: "Expect nothing but 100-continue." }))
+)
+
+/** Parameters may be empty (RFC 9110 §5.6.6). */
+const json = /^application\/json(?:\s*;\s*(?:charset="?utf-8"?)?)*\s*$/i
 const byteOrderMark = Buffer.from("\ufeff")
 
 /**
@@ -34,7 +42,9 @@ const refuseOtherThanJson = Effect.gen(function*() {
   if (!HttpMethod.hasBody(request.method)) return
   // What says that it is too large is not waited for.
   const isTooLarge = Number(request.headers["content-length"]) > Failure.maxBodyBytes
-  const body = isTooLarge ? tooLarge : Effect.map(Effect.orDie(request.arrayBuffer), (bytes) => Buffer.from(bytes))
+  const body = isTooLarge
+    ? Effect.fail(Failure.tooLarge)
+    : Effect.map(Effect.orDie(request.arrayBuffer), (bytes) => Buffer.from(bytes))
   yield* refusal(yield* body, request.headers) ?? Effect.void
 })
 
@@ -42,11 +52,16 @@ const refusal = (
   body: Buffer,
   headers: Headers.Headers
 ): InvalidRequest | PayloadTooLarge | UnsupportedMediaType | undefined => {
-  if (body.length > Failure.maxBodyBytes) return new PayloadTooLarge({ message: "The body is larger than 64 KiB." })
+  if (body.length > Failure.maxBodyBytes) return Failure.tooLarge
   if (body.length === 0) return undefined
-  const { "content-encoding": encoding, "content-type": type = "", "transfer-encoding": transfer = "chunked" } = headers
-  if (!json.test(type) || (encoding ?? "identity") !== "identity" || transfer !== "chunked") {
-    return new UnsupportedMediaType({ message: "Send the body as application/json, in UTF-8, not compressed." })
+  const {
+    "content-encoding": encoding = "identity",
+    "content-type": type = "",
+    "transfer-encoding": transfer = "chunked"
+  } = headers
+  // Names of codings have no case (RFC 9110 §8.4.1, RFC 9112 §7).
+  if (!json.test(type) || encoding.toLowerCase() !== "identity" || transfer.toLowerCase() !== "chunked") {
+    return Failure.notJson
   }
   if (!isUtf8(body)) return new InvalidRequest({ message: "Invalid request: body: expected valid UTF-8." })
   return body.subarray(0, byteOrderMark.length).equals(byteOrderMark)
@@ -61,7 +76,8 @@ const toInvalidRequest = (error: HttpApiError.HttpApiSchemaError): Effect.Effect
     : Effect.fail(new InvalidRequest({ message: `Invalid request: ${describe(error)}.` }))
 
 export const layer = Layer.succeed(Validation, (httpEffect) =>
-  refuseOtherThanJson.pipe(
+  refuseExpectations.pipe(
+    Effect.andThen(refuseOtherThanJson),
     Effect.andThen(httpEffect),
     // The error of what is wrapped is opaque here, so that no refinement of it type-checks.
     // @effect-diagnostics-next-line catchConditionalRefailToCatchIf:off

@@ -4,7 +4,7 @@ import { Effect, Fiber, Layer, Tracer } from "effect"
 import { TestClock } from "effect/testing"
 import { UnderWay } from "../../src/http/Edge.ts"
 import { PetRepository } from "../../src/PetRepository.ts"
-import { type Answer, memory, Service, service } from "../Harness.ts"
+import { type Answer, memory, parseAnswer, Service, service } from "../Harness.ts"
 
 /** What every answer carries, whatever it is. */
 const carriesAll = ({ headers }: Answer): void => {
@@ -137,7 +137,7 @@ const ways: ReadonlyArray<
     415,
     "unsupported_media_type"
   ],
-  ["an expectation", `GET /v1/pets HTTP/1.1\r\n${ok}Expect: tea\r\n\r\n`, 417, "expectation_failed"],
+  ["an expectation", `GET /v1/pets HTTP/1.1\r\n${ok}Expect: tea\r\nKEY\r\n`, 417, "expectation_failed"],
   [
     "a head too large",
     `GET /v1/pets HTTP/1.1\r\n${ok}X: ${"x".repeat(17_000)}\r\n\r\n`,
@@ -200,7 +200,7 @@ describe("The edge", () => {
         const key = yield* newKey
         const next = [
           ["garbage\r\n\r\n", 400],
-          [`GET /v1/pets HTTP/1.1\r\n${ok}Expect: tea\r\n\r\n`, 417],
+          [`GET /v1/pets HTTP/1.1\r\n${ok}Expect: tea\r\nAuthorization: Bearer ${key}\r\n\r\n`, 417],
           ["CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n", 405],
           [`GET /v1/pets HTTP/1.1\r\n${ok}\r\n`, 401]
         ] as const
@@ -223,7 +223,7 @@ describe("The edge", () => {
       Effect.gen(function*() {
         const { call, newKey, raw } = yield* Service
         const key = yield* newKey
-        const head = yield* raw(`HEAD /v1/pets/1 HTTP/1.1\r\n${ok}Expect: tea\r\n\r\n`)
+        const head = yield* raw(`HEAD /v1/pets/1 HTTP/1.1\r\n${ok}Expect: tea\r\nAuthorization: Bearer ${key}\r\n\r\n`)
         assert.deepStrictEqual([head.status, head.text], [417, ""])
         assert.isNotNull(head.headers.get("deprecation"))
         for (const path of ["/v1/%70ets/1", "/v1/pets/1?x#y"]) {
@@ -238,6 +238,46 @@ describe("The edge", () => {
             "invalid_request"
           )
         }
+      }))
+
+    it.effect("answers who says that nothing more comes, on both ways", () =>
+      Effect.gen(function*() {
+        const { call, ended, newEndlessKey: endless } = yield* Service
+        const key = yield* endless
+        const requests = [post(key, `{"name":"ended","categoryId":1}`), post(key, `{ "name":"ended","categoryId":1}`)]
+        for (const request of requests) {
+          const answers = yield* Effect.all(Array.from({ length: 20 }, () => ended(request)), { concurrency: 4 })
+          assert.deepStrictEqual([...new Set(answers.map(({ status }) => status))], [201])
+        }
+        const { text } = yield* ended(requests.join(""))
+        assert.lengthOf(text.split("HTTP/1.1 201"), 2)
+        const listed = yield* call("/v1/pets?limit=100", { key })
+        assert.strictEqual(listed.text.split("ended").length - 1, 42)
+      }))
+
+    it.effect("tells the fault of a body as the answer to its request: charged to the key, and to it alone", () =>
+      Effect.gen(function*() {
+        const { call, drip, ended, newEndlessKey: endless } = yield* Service
+        const head = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${json}X-Request-Id: mine\r\n` +
+          `Authorization: Bearer ${yield* endless}\r\n`
+        const address = Effect.map(call("/nowhere"), ({ headers }) => Number(headers.get("x-ratelimit-remaining")))
+        const before = yield* address
+        const answers = yield* Effect.all([
+          ended(`${head}Content-Length: 30\r\n\r\n{`),
+          ended(`${head}Content-Length: 30\r\n\r\n`),
+          ended(`${head}Expect: 100-continue\r\nContent-Length: 30\r\n\r\n{`),
+          ended(`${head}${chunks}\r\n5\r\n{`),
+          drip(`${head}${chunks}\r\n`, "zz\r\n"),
+          drip(`${head}${chunks}\r\nzz\r\n`, "zz\r\n")
+        ], { concurrency: "unbounded" })
+        for (const answer of answers) {
+          // Who is told to go on is told so first.
+          const { headers, status, text } = answer.status === 100 ? parseAnswer(answer.text) : answer
+          assert.deepStrictEqual([status, headers.get("x-request-id")], [400, "mine"], text)
+          assert.strictEqual(headers.get("x-ratelimit-limit"), "2000000000")
+          assert.include(text, "invalid_request")
+        }
+        assert.strictEqual(yield* address, before - 1)
       }))
 
     it.effect("waits for no body that says it is too large, and reads none of an unknown coding", () =>
