@@ -8,7 +8,7 @@ type Schema = OpenApi.OpenApiSpecMediaType["schema"]
 const basePath = "/v1"
 
 /** Schemas say these of what JSON or a URL holds where that differs from the TypeScript type (see Int64.ts). */
-const documentedKeys = new Set(["type", "minimum", "maximum"])
+const documentedKeys = new Set(["type", "minimum", "maximum", "pattern"])
 
 type Headers = Readonly<Record<string, OpenApi.OpenAPISpecHeader>>
 
@@ -60,6 +60,9 @@ const headersOfStatus: Readonly<Record<string, Headers>> = {
   "429": { "Retry-After": retryAfter },
   "503": { "Retry-After": retryAfter }
 }
+
+/** Statuses of what is refused before it is known which operation it asks for. */
+const ofNoOperation = new Set(["408", "431"])
 
 /** On the answers of deprecated operations. */
 const headersOfDeprecated: Headers = {
@@ -114,7 +117,7 @@ const describe = (derived: OpenApi.OpenAPISpec): OpenApi.OpenAPISpec => {
         response.headers = {
           ...headers,
           ...headersOfStatus[status],
-          ...operation?.deprecated && headersOfDeprecated,
+          ...operation?.deprecated && !ofNoOperation.has(status) && headersOfDeprecated,
           ...headersOfOperation[`${operation?.operationId} ${status}`]
         }
         const examples = Errors.examples.filter((example) => String(example.status) === status)

@@ -36,10 +36,12 @@ export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
 export const listLimit = { minimum: 1, maximum: 100, default: 20 }
 
 /** Names one addition, so that it can be sent again without adding twice: 1 to 255 visible characters, quoted or not. */
+const idempotencyKey = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 const IdempotencyKey = Schema.String.annotate({
-  description: "Names this addition: sent again within 24 hours, it is answered again and not done again."
+  description: "Names this addition: sent again within 24 hours, it is answered again and not done again.",
+  pattern: idempotencyKey.source
 }).check(
-  Schema.isPattern(/^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/, { expected: "1 to 255 visible ASCII characters" })
+  Schema.isPattern(idempotencyKey, { expected: "1 to 255 visible ASCII characters" })
 ).pipe(
   Schema.decodeTo(Schema.String, {
     decode: SchemaGetter.transform((text: string) => text.replaceAll(`"`, "")),
