@@ -2,7 +2,7 @@
  * For the tests of those who consume the service: all of it in memory, and a client that it answers without a socket.
  * Handlers and middleware are the service's own, so that a 400, 401, 404 or 429 is what it would be.
  */
-import { ConfigProvider, Effect, Layer, Redacted } from "effect"
+import { ConfigProvider, Effect, Layer, Redacted, References } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient, HttpRouter, HttpServer, HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { Limits, Plan } from "./api/Plans.ts"
@@ -30,6 +30,8 @@ const layerHttpClient = Layer.effect(
       answer.pipe(
         Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
         Effect.scoped,
+        // A line for each request is nobody's news there; a fault is.
+        Effect.provideService(References.MinimumLogLevel, "Warn"),
         Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
         Effect.orDie
       )
