@@ -1,6 +1,6 @@
 /**
- * Prints how the service's speed changes with what grows: the table, the keys in use, the connections, the processes; each
- * as the ratio to the first of its kind, all loaded in turn.
+ * Prints how the service's speed changes with what grows: the table, the keys in use, the connections (beside those of the
+ * floor), the processes; each as the ratio to the first of its kind, all loaded in turn.
  *
  * It needs wrk, a redis-server on the machine, of which it starts its own, and `TEST_DATABASE_URL`, a PostgreSQL server
  * to make databases of its own on: some 3 GB.
@@ -101,16 +101,22 @@ const growth = Effect.gen(function*() {
     }))
   )
   const oneKey = keyFile("one key", [key])
-  yield* compare(
-    "Connections",
-    [32, 1, 8, 256, 2_000].map((connections) => ({
-      name: `${connections}`,
-      services,
-      requests,
-      keys: oneKey,
-      connections
-    }))
+  const floor = yield* Effect.forEach(
+    services,
+    ({ address }) => Contender.start("floor (node:http)", { env: { SERVICE: address, KEY: key }, key })
   )
+  for (const [title, loaded] of [["Connections", services], ["Connections, floor", floor]] as const) {
+    yield* compare(
+      title,
+      [32, 1, 8, 256, 2_000].map((connections) => ({
+        name: `${connections}`,
+        services: loaded,
+        requests,
+        keys: oneKey,
+        connections
+      }))
+    )
+  }
 
   const redis = yield* Redis.run
   yield* redis.start
