@@ -61,7 +61,7 @@ const headersOfStatus: Readonly<Record<string, Headers>> = {
   "503": { "Retry-After": retryAfter }
 }
 
-/** Statuses of what is refused before it is known which operation it asks for. */
+/** Statuses of what is mostly refused before it is known which operation it asks for. */
 const ofNoOperation = new Set(["408", "431"])
 
 /** On the answers of deprecated operations. */

@@ -81,7 +81,7 @@ export const unreadable = (fault: unknown): Errors.ApiError => {
     case "ERR_HTTP_REQUEST_TIMEOUT":
       return new Errors.RequestTimeout({ message: "The request took too long to arrive." })
     default:
-      return new Errors.InvalidRequest({ message: "Invalid request: expected a request of HTTP/1.1." })
+      return new Errors.InvalidRequest({ message: "Invalid request: expected a whole request of HTTP/1.1." })
   }
 }
 

@@ -14,6 +14,7 @@ import { Draining, gracePeriod } from "./Draining.ts"
 import * as Failure from "./Failure.ts"
 import * as Keys from "./Keys.ts"
 import { portConfig, routerConfig } from "./Server.ts"
+import { leaveExpectations } from "./Unparsed.ts"
 import * as Validation from "./Validation.ts"
 
 const admin = HttpApiBuilder.layer(AdminApi).pipe(
@@ -70,7 +71,7 @@ export const layer = HttpRouter.serve(
       const host = yield* Config.String("MANAGEMENT_HOST").pipe(Config.withDefault("127.0.0.1"))
       const port = yield* portConfig("MANAGEMENT_PORT", 9090)
       const gracefulShutdownTimeout = yield* gracePeriod
-      return NodeHttpServer.layer(createServer, { host, port, gracefulShutdownTimeout })
+      return NodeHttpServer.layer(() => leaveExpectations(createServer()), { host, port, gracefulShutdownTimeout })
     }))
   )
 )

@@ -17,7 +17,7 @@ const durations = byAttributes(
   })
 )
 
-/** What the log says of a request whose caller went away before the answer (nginx's code for it). */
+/** What the log says of a request whose connection was gone before the answer (nginx's code for it). */
 export const clientClosedRequest = 499
 
 /** By hand, and no generator: every request passes here. */

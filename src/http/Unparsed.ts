@@ -29,6 +29,20 @@ export class Incoming extends IncomingMessage {
   }
 }
 
+/**
+ * Closes a connection behind its last answer. What is still sent is read and dropped, since it would reset the connection, and
+ * with it the answer; nobody holds it open.
+ */
+const closeGently = (socket: Duplex): void => {
+  socket.end()
+  socket.resume()
+  setTimeout(() => socket.destroy(), 1_000).unref()
+}
+
+/** What `server` would say of an `Expect` that it does not know, its handlers say. */
+export const leaveExpectations = (server: Server): Server =>
+  server.on("checkExpectation", (request, response) => server.emit("request", request, response))
+
 /** Makes `server` answer, from now on, also what is no request. */
 export const attach = Effect.fnUntraced(function*(server: Server) {
   const charge = yield* Edge.charging
@@ -53,10 +67,8 @@ export const attach = Effect.fnUntraced(function*(server: Server) {
       connection: "close"
     }
     const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
-    if (socket.writable) socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join("")}\r\n${body}`)
-    // What is still sent is not read, and nobody holds the connection open.
-    socket.resume()
-    setTimeout(() => socket.destroy(), 1_000).unref()
+    if (socket.writable) socket.write(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join("")}\r\n${body}`)
+    closeGently(socket)
     yield* Effect.annotateLogs(Effect.logInfo("request"), { method: request?.method ?? "none", status, requestId })
   })
 
@@ -68,10 +80,19 @@ export const attach = Effect.fnUntraced(function*(server: Server) {
     const answer = answerOn(socket)
     if (answer === undefined) run(refused)
     else if (answer.req.complete) answer.once("finish", () => inTurn(socket, refused, fault))
-    else if (answer.req instanceof Incoming && fault !== undefined && !answer.headersSent) answer.req.fail(fault)
+    else if (answer.req instanceof Incoming && fault !== undefined && !answer.headersSent) {
+      // Node closes so behind an answer that is the last.
+      answer.req.socket.destroySoon = () => closeGently(socket)
+      answer.req.fail(fault)
+    }
   }
 
+  /** Connections that ended with something that Node refused: whatever still comes there is no news. */
+  const ended = new WeakSet<Duplex>()
+
   server.on("clientError", (error, socket) => {
+    if (ended.has(socket)) return
+    ended.add(socket)
     socket.on("error", () => socket.destroy())
     // Who said nothing is told nothing: a connection that was opened ahead and not used.
     if (!socket.writable || (socket instanceof Socket && socket.bytesRead === 0)) socket.destroy()
@@ -82,6 +103,5 @@ export const attach = Effect.fnUntraced(function*(server: Server) {
     const notAllowed = new Errors.MethodNotAllowed({ message: "CONNECT is not allowed here." })
     inTurn(socket, refuse(socket, notAllowed, request))
   })
-  // The edge refuses it.
-  server.on("checkExpectation", (request, response) => server.emit("request", request, response))
+  leaveExpectations(server)
 })

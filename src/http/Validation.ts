@@ -29,8 +29,8 @@ const refuseExpectations = Effect.flatMap(
       : Effect.fail(new ExpectationFailed({ message: "Expect nothing but 100-continue." }))
 )
 
-/** Parameters may be empty (RFC 9110 §5.6.6). */
-const json = /^application\/json(?:\s*;\s*(?:charset="?utf-8"?)?)*\s*$/i
+/** Parameters may be empty (RFC 9110 §5.6.6). Each space can be matched in one way only, or a long header would take for ever. */
+const json = /^application\/json\s*(?:;\s*(?:charset="?utf-8"?\s*)?)*$/i
 const byteOrderMark = Buffer.from("\ufeff")
 
 /**

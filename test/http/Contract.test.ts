@@ -87,6 +87,23 @@ for (const store of stores) {
           isSuccess(yield* call("/v1/pets?status=sold", { key }), 200, "[]")
         }))
 
+      it.effect("tells the fault of a body as the request's own answer, also while its key is looked up", () =>
+        Effect.gen(function*() {
+          const { newEndlessKey: endless, raw } = yield* Service
+          const answers = yield* Effect.replicateEffect(
+            Effect.flatMap(endless, (key) =>
+              raw(
+                `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n` +
+                  `Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n`
+              )),
+            5
+          )
+          for (const { headers, status, text } of answers) {
+            assert.strictEqual(status, 400, text)
+            assert.strictEqual(headers.get("x-ratelimit-remaining"), String(2e9 - 1))
+          }
+        }))
+
       it.effect("hands out the next page in Link, with filter and limit, until the last, while the table grows", () =>
         Effect.gen(function*() {
           const { call, newKey } = yield* Service

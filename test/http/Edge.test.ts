@@ -255,11 +255,32 @@ describe("The edge", () => {
         assert.strictEqual(listed.text.split("ended").length - 1, 42)
       }))
 
+    it.effect("reads types and codings however they are written, and is not held up by any", () =>
+      Effect.gen(function*() {
+        const { newKey, raw } = yield* Service
+        const [body, key] = [`{"name":"cased","categoryId":1}`, yield* newKey]
+        const length = `Content-Length: ${body.length}\r\n`
+        const add = (fields: string, sent = body) =>
+          raw(`POST /v1/pets HTTP/1.1\r\n${ok}Authorization: Bearer ${key}\r\n${fields}\r\n${sent}`)
+        const inChunks = `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
+        const answers = yield* Effect.all([
+          add(`${json}Transfer-Encoding: Chunked\r\n`, inChunks),
+          add(`${json}Content-Encoding: Identity\r\n${length}`),
+          ...["Application/JSON", "application/json;", `application/json ; ;charset="UTF-8" ;`].map((type) =>
+            add(`Content-Type: ${type}\r\n${length}`)
+          )
+        ])
+        assert.deepStrictEqual(answers.map(({ status }) => status), [201, 201, 201, 201, 201])
+        const long = yield* add(`Content-Type: application/json${" ; ".repeat(5_000)}x\r\n${length}`)
+        isError(long, 415, "unsupported_media_type")
+      }))
+
     it.effect("tells the fault of a body as the answer to its request: charged to the key, and to it alone", () =>
       Effect.gen(function*() {
-        const { call, drip, ended, newEndlessKey: endless } = yield* Service
+        const { call, drip, ended, newEndlessKey: endless, raw } = yield* Service
+        const key = yield* endless
         const head = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${json}X-Request-Id: mine\r\n` +
-          `Authorization: Bearer ${yield* endless}\r\n`
+          `Authorization: Bearer ${key}\r\n`
         const address = Effect.map(call("/nowhere"), ({ headers }) => Number(headers.get("x-ratelimit-remaining")))
         const before = yield* address
         const answers = yield* Effect.all([
@@ -268,14 +289,20 @@ describe("The edge", () => {
           ended(`${head}Expect: 100-continue\r\nContent-Length: 30\r\n\r\n{`),
           ended(`${head}${chunks}\r\n5\r\n{`),
           drip(`${head}${chunks}\r\n`, "zz\r\n"),
-          drip(`${head}${chunks}\r\nzz\r\n`, "zz\r\n")
+          drip(`${head}${chunks}\r\nzz\r\n`, "zz\r\n"),
+          raw(`${head}${chunks}\r\nzz\r\n${"x".repeat(1_000_000)}`),
+          raw(`${post(key, `{"name":"before","categoryId":1}`)}${head}${chunks}\r\nzz\r\n`),
+          raw(`${head}${chunks}\r\n1;${"x".repeat(20_000)}\r\n{\r\n`)
         ], { concurrency: "unbounded" })
-        for (const answer of answers) {
-          // Who is told to go on is told so first.
-          const { headers, status, text } = answer.status === 100 ? parseAnswer(answer.text) : answer
-          assert.deepStrictEqual([status, headers.get("x-request-id")], [400, "mine"], text)
+        for (const [nth, first] of answers.entries()) {
+          // Of who is told to go on, or has asked for something else before.
+          const isFirst = first.status !== 100 && first.status !== 201
+          const { headers, status, text } = isFirst
+            ? first
+            : parseAnswer(first.text.slice(first.text.indexOf("HTTP/1.1")))
+          assert.deepStrictEqual([status, headers.get("x-request-id")], [nth === 8 ? 413 : 400, "mine"], text)
           assert.strictEqual(headers.get("x-ratelimit-limit"), "2000000000")
-          assert.include(text, "invalid_request")
+          assert.deepStrictEqual(JSON.parse(text).status, status)
         }
         assert.strictEqual(yield* address, before - 1)
       }))
@@ -563,8 +590,10 @@ describe.concurrent("Slow senders", () => {
   it.live("of a body are answered 408 after 30 seconds", () =>
     Effect.gen(function*() {
       const startedAt = performance.now()
-      const head = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${json}Content-Length: 1000\r\nKEY\r\n`
-      isError(yield* slow(head, " "), 408, "request_timeout")
+      const head = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${json}Content-Length: 1000\r\n`
+      const answer = yield* slow(`${head}X-Request-Id: mine\r\nKEY\r\n`, " ")
+      isError(answer, 408, "request_timeout")
+      assert.strictEqual(answer.headers.get("x-request-id"), "mine")
       assert.isBelow(performance.now() - startedAt, 35_000)
     }), 40_000)
 })
