@@ -2,6 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { readFileSync, statSync } from "node:fs"
+import { request } from "node:http"
 import { join } from "node:path"
 import { temporaryDatabaseUrl, temporaryDirectory } from "./Harness.ts"
 import { start } from "./Process.ts"
@@ -19,6 +20,17 @@ const send = (url: string, token: string, options: RequestInit = {}) =>
       text,
       body: text === "" ? undefined : JSON.parse(text)
     }
+  })
+
+/** What is answered to who expects something, which `fetch` cannot send. */
+const expecting = (url: string) =>
+  Effect.callback<{ readonly status: number; readonly body: unknown }>((resume) => {
+    const headers = { authorization: `Bearer ${ADMIN_TOKEN}`, expect: "tea" }
+    request(url, { headers }, (response) => {
+      let text = ""
+      response.setEncoding("utf8").on("data", (chunk: string) => text += chunk)
+      response.on("end", () => resume(Effect.succeed({ status: response.statusCode ?? 0, body: JSON.parse(text) })))
+    }).on("error", (error) => resume(Effect.die(error))).end()
   })
 
 const post = (body: unknown): RequestInit => ({ method: "POST", body: JSON.stringify(body) })
@@ -45,6 +57,7 @@ describe("The management port", () => {
       const enterprise = yield* admin("/keys", post({ name: "big", plan: "enterprise", limits: own }))
       assert.deepStrictEqual(enterprise.body.limits, own)
 
+      isError(yield* expecting(`${management}/admin/keys`), 417, "expectation_failed")
       const all = yield* admin("/keys")
       assert.deepStrictEqual(all.body.map(({ name }: { name: string }) => name), ["first key", "acme", "big"])
       assert.notInclude(all.text, "psk_")

@@ -35,8 +35,9 @@ export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
 /** How many animals a list may hold (SPEC §4.1, §8). */
 export const listLimit = { minimum: 1, maximum: 100, default: 20 }
 
-/** Names one addition, so that it can be sent again without adding twice: 1 to 255 visible characters, quoted or not. */
 const idempotencyKey = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
+
+/** Names one addition, so that it can be sent again without adding twice: 1 to 255 visible characters, quoted or not. */
 const IdempotencyKey = Schema.String.annotate({
   description: "Names this addition: sent again within 24 hours, it is answered again and not done again.",
   pattern: idempotencyKey.source

@@ -102,6 +102,7 @@ const complete = (response: HttpServerResponse.HttpServerResponse): HttpServerRe
 export const maxBodyBytes = 65_536
 const maxBodySize = ByteSize.bytes(maxBodyBytes)
 
+/** What a body that the service does not take is refused with. */
 export const tooLarge = new Errors.PayloadTooLarge({ message: "The body is larger than 64 KiB." })
 export const notJson = new Errors.UnsupportedMediaType({
   message: "Send the body as application/json, in UTF-8, not compressed."
