@@ -119,6 +119,7 @@ const session = (database: PGlite, isThere: () => boolean): Duplex => {
 /** Bytes of the write-ahead log, which is read again at the start after a `kill -9`: half a second. */
 const longestLog = 32 * 1024 * 1024
 
+/** Does `work` for as long as the scope lasts, first after an `interval`: no start waits for it. */
 const every = <E, R>(interval: Duration.Input, work: Effect.Effect<unknown, E, R>) =>
   Effect.sleep(interval).pipe(
     Effect.andThen(work),
