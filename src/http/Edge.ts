@@ -2,7 +2,7 @@
  * The edge: what every answer on the API port has, whatever produced it. The Error body where it is no success, the
  * rate-limit headers, a request id, and one line in the log.
  */
-import { Clock, Context, Effect, Exit, Option } from "effect"
+import { Clock, Effect, Exit, Option } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { IncomingMessage } from "node:http"
@@ -20,6 +20,7 @@ import * as Pets from "./Pets.ts"
 import * as Plain from "./Plain.ts"
 import * as RateLimit from "./RateLimit.ts"
 import { clientClosedRequest, report } from "./Report.ts"
+import { UnderWay } from "./UnderWay.ts"
 
 const answering = Failure.answering(PetstoreApi, ["/openapi.json", "/docs", "/favicon.ico"])
 
@@ -122,13 +123,15 @@ export const layer = HttpRouter.middleware(
     return (httpEffect) =>
       Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
         const sent = headersOf(request)
-        const left = Exchange.leftOf(request.source)
-        const exchange = left ?? new Exchange(requestIdOf(sent["x-request-id"]), clock.monotonicTimeNanosUnsafe())
-        const refused = left === undefined
-          ? (underWay.count >= mostUnderWay ? overloaded : refusal(request))
-          : left.failure && Effect.failCause(left.failure)
+        const exchange = Exchange.leftOf(request.source) ??
+          new Exchange(requestIdOf(sent["x-request-id"]), clock.monotonicTimeNanosUnsafe())
+        const { failure, route } = exchange
+        // What the short way began has a route.
+        const refused = route === undefined
+          ? (underWay.isFull ? overloaded : refusal(request))
+          : failure && Effect.failCause(failure)
         // Where the short way leaves all: what is traced, and what comes when the end has begun.
-        const plain = left === undefined && refused === undefined && request.source instanceof IncomingMessage
+        const plain = route === undefined && refused === undefined && request.source instanceof IncomingMessage
           ? plainly(request.source, exchange)
           : undefined
         const answer = plain === undefined
@@ -146,9 +149,9 @@ export const layer = HttpRouter.middleware(
                 ),
             onFailure: (cause) => longWay(request, exchange, Effect.failCause(cause))
           })
-        underWay.count++
+        underWay.enter()
         return Effect.onExit(answer, (exit) => {
-          underWay.count--
+          underWay.leave()
           return Exit.hasInterrupts(exit) ? report(request.method, exchange, clientClosedRequest) : Effect.void
         })
       })
@@ -156,13 +159,7 @@ export const layer = HttpRouter.middleware(
   { global: true }
 )
 
-/** How many requests are under way in this process. */
-export const UnderWay = Context.Reference<{ count: number }>("petstore/http/UnderWay", {
-  defaultValue: () => ({ count: 0 })
-})
-
-/** More requests at once would all wait for longer: whoever comes then is told to come again. */
-export const mostUnderWay = 2_500
+/** What a caller is told for whom there was no room. */
 const overloaded = Effect.succeed(
   Failure.answer(new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." }), {
     "retry-after": "1"

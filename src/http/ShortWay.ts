@@ -11,40 +11,42 @@ import * as Edge from "./Edge.ts"
 import { Exchange } from "./Exchange.ts"
 import * as Plain from "./Plain.ts"
 import { clientClosedRequest, report } from "./Report.ts"
+import { UnderWay } from "./UnderWay.ts"
 
 /** What a caller is told who is still there: 503. */
 const interrupted = Cause.die(new Cause.TimeoutError("The request was interrupted"))
 
 /**
- * Answers a request, or leaves it, with what was done of it so far, to `longWay`. What it answers is under way for as
- * long as the scope lasts.
+ * Answers a request when its turn comes, or leaves it, with what was done of it so far, to `longWay`. What it answers is under
+ * way for as long as the scope lasts.
  */
 export const make = Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const plainly = yield* Plain.make
   const cors = yield* Cors.make
   const draining = yield* Draining
-  const underWay = yield* Edge.UnderWay
+  const underWay = yield* UnderWay
   const requestIdOf = yield* Edge.requestIds
   const scope = yield* Scope.Scope
   const run = Effect.runForkWith(yield* Effect.context())
   // Effect's server makes the spans of a request.
   const isTraced = (yield* Tracer.Tracer) !== Tracer.nativeTracer
 
-  return (request: IncomingMessage, response: ServerResponse, longWay: () => boolean): void => {
-    const { headers: sent, method = "" } = request
-    if (
-      isTraced || draining.begun || underWay.count >= Edge.mostUnderWay || !Edge.hasOneHost(request)
-    ) {
-      longWay()
-      return
+  const begin = (
+    request: IncomingMessage,
+    response: ServerResponse,
+    exchange: Exchange,
+    longWay: () => boolean
+  ): void => {
+    const { headers: sent, method = "", socket } = request
+    const leave = () => {
+      exchange.leave(request)
+      // Where the caller is gone, or the server has come to its end, nobody is answered.
+      if (socket.destroyed || !longWay()) run(report(method, exchange, clientClosedRequest))
     }
-    const exchange = new Exchange(requestIdOf(sent["x-request-id"]), clock.monotonicTimeNanosUnsafe())
-    const answering = plainly(request, exchange)
-    if (answering === undefined) {
-      longWay()
-      return
-    }
+    const isOthers = isTraced || draining.begun || underWay.isFull || socket.destroyed || !Edge.hasOneHost(request)
+    const answering = isOthers ? undefined : plainly(request, exchange)
+    if (answering === undefined) return leave()
     const send = ({ body, headers, status }: Plain.Answer, decision: Decision) => {
       response.writeHead(status, {
         ...Edge.headers(exchange.requestId, decision),
@@ -70,11 +72,7 @@ export const make = Effect.gen(function*() {
     const end = (exit: Exit.Exit<boolean>): void => {
       if (Exit.isSuccess(exit) && exit.value) return
       if (Exit.isFailure(exit)) exchange.failure = Cause.hasInterruptsOnly(exit.cause) ? interrupted : exit.cause
-      exchange.leave(request)
-      // Where the caller is gone, or the server has come to its end, nobody is answered.
-      if (request.socket.destroyed || !longWay()) {
-        run(report(method, exchange, clientClosedRequest))
-      }
+      leave()
     }
     const fiber = run(answered)
     const ended = fiber.pollUnsafe()
@@ -82,14 +80,19 @@ export const make = Effect.gen(function*() {
       end(ended)
       return
     }
-    underWay.count++
+    underWay.enter()
     Fiber.runIn(fiber, scope)
     response.on("close", () => {
       if (!response.writableEnded) fiber.interruptUnsafe()
     })
     fiber.addObserver((exit) => {
-      underWay.count--
+      underWay.leave()
       end(exit)
     })
+  }
+
+  return (request: IncomingMessage, response: ServerResponse, longWay: () => boolean): void => {
+    const exchange = new Exchange(requestIdOf(request.headers["x-request-id"]), clock.monotonicTimeNanosUnsafe())
+    underWay.await(() => begin(request, response, exchange, longWay))
   }
 })

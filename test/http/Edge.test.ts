@@ -1,8 +1,8 @@
 /** Every way that an answer can come about on the API port, and what it carries. */
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect, Fiber, Layer, Tracer } from "effect"
+import { Duration, Effect, Fiber, Layer, Tracer } from "effect"
 import { TestClock } from "effect/testing"
-import { UnderWay } from "../../src/http/Edge.ts"
+import { UnderWay } from "../../src/http/UnderWay.ts"
 import { PetRepository } from "../../src/PetRepository.ts"
 import { type Answer, memory, parseAnswer, Service, service } from "../Harness.ts"
 
@@ -491,31 +491,48 @@ describe("Requests under way", () => {
     Effect.map(PetRepository, (pets) => ({ ...pets, find: () => Effect.never }))
   ).pipe(Layer.provideMerge(memory))
 
-  it.live(
-    "are 2,500 at most; beyond them it is 503, and well again when they are gone, pipelined ones too",
-    () =>
-      Effect.gen(function*() {
-        const { call, held, newEndlessKey } = yield* Service
-        const underWay = yield* UnderWay
-        const key = yield* newEndlessKey
-        const authorization = `Authorization: Bearer ${key}\r\n`
-        const get = `GET /v1/pets/1 HTTP/1.1\r\nHost: localhost\r\n${authorization}\r\n`
-        const half = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${authorization}${json}Content-Length: 100\r\n\r\n{`
-        const holding = yield* Effect.forkChild(
-          Effect.all(Array.from({ length: 1_000 }, (_, nth) => held(nth % 2 === 0 ? get.repeat(4) : half)), {
-            concurrency: "unbounded"
-          })
-        )
-        while (underWay.count < 2_500) yield* Effect.sleep("10 millis")
-        const refused = yield* call("/v1/pets", { key })
-        isError(refused, 503, "service_unavailable")
-        assert.strictEqual(refused.headers.get("retry-after"), "1")
-        yield* Fiber.interrupt(holding)
-        while (underWay.count > 0) yield* Effect.sleep("10 millis")
-        assert.strictEqual((yield* call("/v1/pets", { key })).status, 200)
-      }).pipe(Effect.provide(Layer.fresh(service(never)))),
-    20_000
-  )
+  /** So many as may be under way at once, pipelined ones and those whose bodies do not come among them. */
+  const crowd = Effect.gen(function*() {
+    const { held, newEndlessKey } = yield* Service
+    const underWay = yield* UnderWay
+    const authorization = `Authorization: Bearer ${yield* newEndlessKey}\r\n`
+    const get = `GET /v1/pets/1 HTTP/1.1\r\nHost: localhost\r\n${authorization}\r\n`
+    const half = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${authorization}${json}Content-Length: 100\r\n\r\n{`
+    const crowd = yield* Effect.forkChild(
+      Effect.all(Array.from({ length: 1_000 }, (_, nth) => held(nth % 2 === 0 ? get.repeat(4) : half)), {
+        concurrency: "unbounded"
+      })
+    )
+    while (underWay.count < 2_500) yield* Effect.sleep("10 millis")
+    return crowd
+  })
+
+  it.live("are 2,500 at most: who waits for a second to be one of them is told 503", () =>
+    Effect.gen(function*() {
+      const { call, newKey } = yield* Service
+      const key = yield* newKey
+      yield* crowd
+      const [waited, refused] = yield* Effect.timed(call("/v1/pets", { key }))
+      isError(refused, 503, "service_unavailable")
+      assert.strictEqual(refused.headers.get("retry-after"), "1")
+      assert.isAtLeast(Duration.toMillis(waited), 990)
+    }).pipe(Effect.provide(Layer.fresh(service(never)))), 20_000)
+
+  it.live("make room when they are gone: who waits for it is answered", () =>
+    Effect.gen(function*() {
+      const { call, newKey } = yield* Service
+      const underWay = yield* UnderWay
+      const key = yield* newKey
+      const holding = yield* crowd
+      const waiting = yield* Effect.forkChild(
+        Effect.all(Array.from({ length: 20 }, () => call("/v1/pets", { key })), { concurrency: "unbounded" })
+      )
+      yield* Effect.sleep("200 millis")
+      assert.strictEqual(waiting.pollUnsafe(), undefined)
+      yield* Fiber.interrupt(holding)
+      for (const { status } of yield* Fiber.join(waiting)) assert.strictEqual(status, 200)
+      while (underWay.count > 0) yield* Effect.sleep("10 millis")
+    }).pipe(Effect.provide(Layer.fresh(service(never)))), 20_000)
 })
 
 describe("Requests whose callers go in the middle of a body", () => {
