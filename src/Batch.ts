@@ -26,7 +26,7 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, patience, r
   const scope = yield* Scope.Scope
   // Not in the context of whoever happens to call first.
   const start = Effect.runForkWith(yield* Effect.context())
-  const waiting = new Map<A, Call<B>>()
+  let waiting = new Map<A, Call<B>>()
   let running = 0
 
   const answer = (calls: ReadonlyArray<[A, Call<B>]>) =>
@@ -51,8 +51,9 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, patience, r
         waiting.delete(item)
         Deferred.doneUnsafe(call.answer, Exit.die(new Cause.TimeoutError()))
       }
-      const calls = waiting.entries().take(size).toArray()
-      for (const [item] of calls) waiting.delete(item)
+      const calls = [...waiting]
+      // Another map each time, for what Bag.ts says of one that changes all the time.
+      waiting = new Map(calls.splice(size))
       if (calls.length > 0) yield* answer(calls)
     }
     // In one step with the last look at what is waiting: whoever comes later starts anew.

@@ -1,0 +1,27 @@
+/** Things that are there for a moment, in no order: a `Set` for what comes and goes with each request. */
+
+/**
+ * V8 keeps each table that a `Map` or a `Set` outgrew for who may still iterate over it, and has it refer to the next. Of one
+ * that changes with each request the first table to grow old keeps all after it, and whatever was in them, through every
+ * minor collection: 700 bytes of an addition, so that a collection took 3.3 ms instead of 1.3.
+ */
+export class Bag<A extends object> implements Iterable<A> {
+  readonly #places: Array<A | undefined> = []
+  readonly #free: Array<number> = []
+
+  /** Puts `thing` in a place, which is its own until it is removed from there. */
+  add(thing: A): number {
+    const place = this.#free.pop() ?? this.#places.length
+    this.#places[place] = thing
+    return place
+  }
+
+  remove(place: number): void {
+    this.#places[place] = undefined
+    this.#free.push(place)
+  }
+
+  *[Symbol.iterator](): Iterator<A> {
+    for (const thing of this.#places) if (thing !== undefined) yield thing
+  }
+}
