@@ -22,6 +22,7 @@ import {
 } from "effect"
 import { Redis } from "effect/persistence"
 import { ErrorReply } from "redis"
+import { Bag } from "../Bag.ts"
 
 /** How long none may come while one is due. With the time until it is noticed, nobody waits for 50 milliseconds. */
 const patience = 35
@@ -114,6 +115,8 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
     NodeRedis.layer({
       url: Redacted.value(url),
       disableOfflineQueue: true,
+      // None of the client's own: what is late is cut below, and a signal for each command halves how many there can be.
+      commandOptions: { timeout: 0 },
       pingInterval: 500,
       socket: { connectTimeout: 1000, socketTimeout: 1000, reconnectStrategy: false }
     }).pipe(
@@ -144,16 +147,17 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
    */
   let awake = 0
   let lookedAt = milliseconds()
-  /** When the questions were asked that wait for their answers, which come in the same order. */
-  const waiting = new Set<{ readonly since: number }>()
+  /** When the questions were asked that wait for their answers. */
+  const waiting = new Bag<{ readonly since: number }>()
   let lastAnswer = 0
   let suspicious = false
   const watch = Effect.sync(() => {
     const now = milliseconds()
     awake += Math.min(now - lookedAt, 2 * tick)
     lookedAt = now
-    const [oldest = { since: Infinity }] = waiting
-    const late = awake - Math.max(oldest.since, lastAnswer) >= patience || awake - oldest.since >= longestQueue
+    let oldest = Infinity
+    for (const { since } of waiting) oldest = Math.min(oldest, since)
+    const late = awake - Math.max(oldest, lastAnswer) >= patience || awake - oldest >= longestQueue
     // At second sight: what came while this process stood still is there, but not yet read.
     if (late && suspicious) cut(`No answer for ${patience} milliseconds`)
     suspicious = late
@@ -163,13 +167,12 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
   const run: Link["run"] = (command) =>
     Effect.suspend(() => {
       const asked = milliseconds()
-      const question = { since: awake }
-      waiting.add(question)
+      const place = waiting.add({ since: awake })
       return command(Context.get(connection, Redis.Redis)).pipe(
         // A refusal is an answer too, unless it says that there is nothing to be had of this server.
         Effect.mapError(({ cause }) => isRefusal(cause) ? new LinkDown({ cause }) : cut(cause)),
         Effect.ensuring(Effect.suspend(() => {
-          waiting.delete(question)
+          waiting.remove(place)
           lastAnswer = awake
           return Metric.update(durations, (milliseconds() - asked) / 1000)
         }))
