@@ -16,9 +16,12 @@ export class Bag<A extends object> implements Iterable<A> {
     return place
   }
 
+  /** Takes out what is in `place`, once. */
   remove(place: number): void {
     this.#places[place] = undefined
     this.#free.push(place)
+    // Nothing is left of a peak.
+    if (this.#free.length === this.#places.length) this.#free.length = this.#places.length = 0
   }
 
   *[Symbol.iterator](): Iterator<A> {

@@ -51,9 +51,10 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, patience, r
         waiting.delete(item)
         Deferred.doneUnsafe(call.answer, Exit.die(new Cause.TimeoutError()))
       }
-      const calls = [...waiting]
+      const all = [...waiting]
+      const calls = all.slice(0, size)
       // Another map each time, for what Bag.ts says of one that changes all the time.
-      waiting = new Map(calls.splice(size))
+      waiting = new Map(all.slice(size))
       if (calls.length > 0) yield* answer(calls)
     }
     // In one step with the last look at what is waiting: whoever comes later starts anew.

@@ -119,5 +119,7 @@ describe("A process that is told to end", () => {
       assert.strictEqual(yield* Effect.promise(() => service.exit), 0)
       assert.isBelow(performance.now() - toldAt, 10_000)
       for (const { isClosed } of silent) yield* until(isClosed)
+      // Who was under way to the end has a line in the log.
+      assert.match(service.stderr(), /"status":499/)
     }), 30_000)
 })

@@ -96,6 +96,6 @@ export const make = Effect.gen(function*() {
 
   return (request: IncomingMessage, response: ServerResponse, longWay: () => boolean): void => {
     const exchange = new Exchange(requestIdOf(request.headers["x-request-id"]), clock.monotonicTimeNanosUnsafe())
-    underWay.await(() => begin(request, response, exchange, longWay))
+    underWay.whenRoom(() => begin(request, response, exchange, longWay))
   }
 })

@@ -1,32 +1,41 @@
-/** How much is done at once, and what becomes of the rest: it waits for its turn, for a while. */
+/** How many requests are worked on at once, and what becomes of the others: they wait for their turn, for a while. */
 import { Context } from "effect"
 
-/** More requests at once would all take longer, and each holds memory. */
+/** More at once would all take longer, and each holds memory. */
 const most = 2_500
-/** As many as connections: who sends many requests on one is not to fill the memory with them. */
+/** As many as there are connections: who sends many requests on one is not to fill the memory with them. */
 const mostWaiting = 10_000
-/** How long a request waits for its turn, milliseconds: as long as `Retry-After` then asks its caller to wait. */
+/** How long a request waits, milliseconds: as long as `Retry-After` then asks its caller to wait. */
 const patience = 1_000
+/** Requests that begin in one turn of the event loop: all else waits for them. */
+const atOnce = 100
 
-/** The requests that are under way, and those that wait to be, in the order in which they came. */
-class Requests {
+interface Waiting {
+  readonly begin: () => void
+  readonly timer: NodeJS.Timeout
+  isLate: boolean
+}
+
+/** Requests that are under way, and those that wait to be, in the order in which they came. */
+export class Requests {
   count = 0
-  readonly #waiting = new Map<() => void, NodeJS.Timeout>()
+  readonly #waiting = new Set<Waiting>()
   #isTurn = false
 
-  /** Whether there are so many that who comes now, and cannot wait, or did, is told to come again. */
+  /** Whether who comes now, or has waited for too long, is to be told to come again. */
   get isFull(): boolean {
-    return this.count >= most
+    return this.count >= most || this.#waiting.size >= mostWaiting
   }
 
-  /** Runs `begin` when there is room for it, or, when it had to wait for too long, nevertheless: to find that it `isFull`. */
-  await(begin: () => void): void {
-    if ((!this.isFull && this.#waiting.size === 0) || this.#waiting.size >= mostWaiting) return begin()
+  /** Runs `begin` once: when there is room for the request, and else when it has waited for too long, or cannot wait. */
+  whenRoom(begin: () => void): void {
+    if ((this.count < most && this.#waiting.size === 0) || this.#waiting.size >= mostWaiting) return begin()
     const late = () => {
-      this.#waiting.delete(begin)
-      begin()
+      waiting.isLate = true
+      this.#beginNext()
     }
-    this.#waiting.set(begin, setTimeout(late, patience))
+    const waiting: Waiting = { begin, timer: setTimeout(late, patience), isLate: false }
+    this.#waiting.add(waiting)
   }
 
   enter(): void {
@@ -35,17 +44,22 @@ class Requests {
 
   leave(): void {
     this.count--
+    this.#beginNext()
+  }
+
+  /** Once for all that end in this turn of the event loop: to find the first of a set is to step over what was removed. */
+  #beginNext(): void {
     if (this.#isTurn || this.#waiting.size === 0) return
     this.#isTurn = true
-    // Once for all that end in this turn of the event loop: to find the first of a map is to step over what was deleted.
     setImmediate(() => {
       this.#isTurn = false
-      for (const [begin, timer] of this.#waiting) {
-        if (this.isFull) return
-        clearTimeout(timer)
-        this.#waiting.delete(begin)
-        begin()
+      for (const waiting of this.#waiting.values().take(atOnce)) {
+        if (this.count >= most && !waiting.isLate) return
+        clearTimeout(waiting.timer)
+        this.#waiting.delete(waiting)
+        waiting.begin()
       }
+      this.#beginNext()
     })
   }
 }
