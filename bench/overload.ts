@@ -10,7 +10,7 @@ import * as Workload from "./Workload.ts"
 import * as Wrk from "./wrk.ts"
 
 const seconds = 5
-const callers = [50, 200, 500, 2_000, 5_000]
+const callers = [50, 200, 500, 2_000, 5_000, 9_000]
 
 const overload = Effect.gen(function*() {
   const { directory, key } = yield* Workload.embedded(10_000)

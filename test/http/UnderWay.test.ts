@@ -56,6 +56,7 @@ describe("Requests under way", () => {
     leave(most)
     for (let i = 0; i < 3; i++) turn()
     assert.deepStrictEqual(begun, upTo(most + 310))
+    assert.strictEqual(vi.getTimerCount(), 0)
     vi.advanceTimersByTime(10_000)
     assert.deepStrictEqual(begun, upTo(most + 310))
     assert.deepStrictEqual(refused, [])
