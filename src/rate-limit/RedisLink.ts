@@ -115,8 +115,8 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
     NodeRedis.layer({
       url: Redacted.value(url),
       disableOfflineQueue: true,
-      // Off: what is late is cut below, and the client's five seconds are a timer and an abort signal for each command, which
-      // took a third of the memory and made the slowest of a hundred requests three times as slow.
+      // Off: what is late is cut below, and the client's five seconds are a timer and an abort signal for each command, of which
+      // the timer goes on when that is answered.
       commandOptions: { timeout: 0 },
       pingInterval: 500,
       socket: { connectTimeout: 1000, socketTimeout: 1000, reconnectStrategy: false }
