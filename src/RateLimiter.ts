@@ -43,6 +43,7 @@ export class RateLimiter extends Context.Service<RateLimiter, {
 
 /** The states of callers, in memory. `changed` is told of each new state of a key. */
 const make = Effect.fnUntraced(function*(changed: (caller: Caller, state: Rule.State) => void) {
+  const clock = yield* Clock.Clock
   const callers = yield* Callers.make(Rule.endOf)
   const set = (caller: Caller, state: Rule.State): void => {
     callers.set(caller, state)
@@ -50,17 +51,18 @@ const make = Effect.fnUntraced(function*(changed: (caller: Caller, state: Rule.S
   }
   const service = RateLimiter.of({
     charge: (caller, limits) =>
-      Effect.map(Clock.currentTimeMillis, (now) => {
+      Effect.sync(() => {
+        const now = clock.currentTimeMillisUnsafe()
         const { decision, next } = Rule.decide(callers.get(caller) ?? {}, limits, now, isKey(caller))
         set(caller, next)
         return decision
       }),
     peek: (caller, limits) =>
-      Effect.map(Clock.currentTimeMillis, (now) => Rule.peek(callers.get(caller) ?? {}, limits, now)),
+      Effect.sync(() => Rule.peek(callers.get(caller) ?? {}, limits, clock.currentTimeMillisUnsafe())),
     unban: (caller) =>
-      Effect.map(Clock.currentTimeMillis, (now) => {
+      Effect.sync(() => {
         const state = callers.get(caller)
-        if (state !== undefined) set(caller, Rule.unban(state, now))
+        if (state !== undefined) set(caller, Rule.unban(state, clock.currentTimeMillisUnsafe()))
       }),
     counting: Effect.succeed("own")
   })

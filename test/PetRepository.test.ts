@@ -299,6 +299,31 @@ for (const database of databases) {
           }
           assert.deepStrictEqual(new Set(yield* names(start + 120n)), new Set(["unseen"]))
         }))
+
+      it.effect("is no animal with another id, however large, or below zero", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const pets = yield* PetRepository
+          const edge = 2n ** 53n
+          const all = [
+            -(2n ** 19n),
+            -1n,
+            0n,
+            ...Array.from({ length: 8 }, (_, nth) => edge - 4n + BigInt(nth)),
+            2n ** 63n - 1n
+          ]
+          yield* sql`TRUNCATE pets`
+          for (const id of all) yield* sql`INSERT INTO pets (id, name, category_id) VALUES (${id}, 'one', 1)`
+          yield* aSecond
+          for (let nth = 0; nth < 2; nth++) {
+            const found = yield* Effect.forEach(all, pets.find)
+            assert.deepStrictEqual(found.map((pet) => Option.getOrNull(pet)?.id), all)
+            for (const [before, after] of all.entries()) {
+              const page = yield* pets.list({ limit: 3, after })
+              assert.deepStrictEqual(page.map(({ id }) => id), all.slice(before + 1, before + 4))
+            }
+          }
+        }))
     })
   })
 }

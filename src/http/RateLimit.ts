@@ -39,11 +39,13 @@ const bans = byAttributes(
 
 /** Charges a request to a key of `plan`, or to an address (`none`), and counts what was decided. */
 export const charge = (limiter: RateLimiter["Service"], caller: Caller, plan: Plan | "none", limits: Limits) =>
-  Effect.tap(limiter.charge(caller, limits), ({ admitted, banBegan, banned }) => {
-    const outcome = admitted ? "admitted" : banned ? "banned" : "refused"
-    const counted = Metric.update(decisions(outcome, plan), 1)
-    return banBegan ? Effect.andThen(counted, Metric.update(bans(plan), 1)) : counted
-  })
+  Effect.flatMap(limiter.charge(caller, limits), (decision) =>
+    Effect.withFiber(({ context }) => {
+      const outcome = decision.admitted ? "admitted" : decision.banned ? "banned" : "refused"
+      decisions(outcome, plan).updateUnsafe(1, context)
+      if (decision.banBegan) bans(plan).updateUnsafe(1, context)
+      return Effect.succeed(decision)
+    }))
 
 /** Charges a request to a key. */
 export const chargeKey = (limiter: RateLimiter["Service"], { id, limits, plan }: CurrentKey["Service"]) =>
