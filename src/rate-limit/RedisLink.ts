@@ -130,6 +130,7 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
   )
   const connection = yield* Fiber.join(connecting)
   const { client } = Context.get(connection, NodeRedis.NodeRedis)
+  const redis = Context.get(connection, Redis.Redis)
 
   const lost = yield* Deferred.make<never, LinkDown>()
   const cut = (cause: unknown): LinkDown => {
@@ -166,23 +167,22 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
   yield* Effect.forkScoped(Effect.repeat(watch, Schedule.spaced(tick)))
 
   const run: Link["run"] = (command) =>
-    Effect.suspend(() => {
+    Effect.withFiber(({ context }) => {
       const asked = milliseconds()
       const place = waiting.add({ since: awake })
-      return command(Context.get(connection, Redis.Redis)).pipe(
-        // A refusal is an answer too, unless it says that there is nothing to be had of this server.
-        Effect.mapError(({ cause }) => isRefusal(cause) ? new LinkDown({ cause }) : cut(cause)),
-        Effect.ensuring(Effect.suspend(() => {
-          waiting.remove(place)
-          lastAnswer = awake
-          return Metric.update(durations, (milliseconds() - asked) / 1000)
-        }))
-      )
+      const answered = Effect.onExit(command(redis), () => {
+        waiting.remove(place)
+        lastAnswer = awake
+        durations.updateUnsafe((milliseconds() - asked) / 1000, context)
+        return Effect.void
+      })
+      // A refusal is an answer too, unless it says that there is nothing to be had of this server.
+      return Effect.mapError(answered, ({ cause }) => isRefusal(cause) ? new LinkDown({ cause }) : cut(cause))
     })
 
   // One that only reads, or that refuses, is of no use.
-  yield* run((redis) => redis.send("SET", "petstore:limits:probe", "", "PX", "1000"))
-  const [seconds = 0, microseconds = 0] = (yield* run((redis) => redis.send<ReadonlyArray<string>>("TIME"))).map(Number)
+  yield* run(({ send }) => send("SET", "petstore:limits:probe", "", "PX", "1000"))
+  const [seconds = 0, microseconds = 0] = (yield* run(({ send }) => send<ReadonlyArray<string>>("TIME"))).map(Number)
   const link: Link = { run, connectedAt: seconds * 1000 + Math.floor(microseconds / 1000) }
   return { link, lost: Deferred.await(lost) }
 })

@@ -31,17 +31,17 @@ type Script = (redis: Redis.Redis["Service"]) => Effect.Effect<RedisScripts.Repl
 export const make = Effect.gen(function*() {
   const url = yield* RedisLink.redisUrl
   const clock = yield* Clock.Clock
+  const context = yield* Effect.context()
   /** Milliseconds that Redis's clock is ahead of ours. */
   let ahead = 0
   let knowsAhead = false
   const callers = yield* Callers.make<Known>(({ state }) => Rule.endOf(state) - ahead)
 
-  const run = (link: RedisLink.Link, script: Script) =>
-    Effect.map(link.run(script), (reply) => {
-      const told = RedisScripts.read(reply)
-      ahead = told.now - clock.currentTimeMillisUnsafe()
-      return told
-    })
+  const read = (reply: RedisScripts.Reply) => {
+    const told = RedisScripts.read(reply)
+    ahead = told.now - clock.currentTimeMillisUnsafe()
+    return told
+  }
 
   const isSettled = (known: Known | undefined, link: RedisLink.Link) => known === undefined || known.link === link
   const settling = new Map<Callers.Caller, Effect.Effect<void, RedisLink.LinkDown>>()
@@ -67,7 +67,7 @@ export const make = Effect.gen(function*() {
     // One merge at a time: until Redis has answered it, it is not known whether what it tells is there.
     const { sent = { ...known, number: yield* RedisScripts.mergeNumber } } = known
     callers.set(caller, { ...known, sent })
-    const told = yield* run(link, (redis) => redis.eval(RedisScripts.merge)(caller, sent))
+    const told = read(yield* link.run((redis) => redis.eval(RedisScripts.merge)(caller, sent)))
     const { state = sent.state } = callers.get(caller) ?? {}
     if (state === sent.state) {
       callers.set(caller, { state: told.state, confirmed: told.state, link })
@@ -84,19 +84,20 @@ export const make = Effect.gen(function*() {
     own: (state: Rule.State, now: number) => { readonly outcome: Rule.Outcome; readonly next: Rule.State }
   ) => {
     const shared = (link: RedisLink.Link) =>
-      Effect.map(run(link, script), (told) => {
+      Effect.map(link.run(script), (reply) => {
+        const told = read(reply)
         // What was counted here meanwhile is not to be forgotten.
         if (isSettled(callers.get(caller), link)) {
           callers.set(caller, { state: told.state, confirmed: told.state, link })
         }
-        return { ...told, alone: false }
+        return told
       })
-    const alone = Effect.suspend(() => {
+    const alone = Effect.sync(() => {
       const now = clock.currentTimeMillisUnsafe() + ahead
       const { confirmed = {}, sent, state = {} } = callers.get(caller) ?? {}
       const { next, outcome } = own(state, now)
       if (next !== state) callers.set(caller, { state: next, confirmed, link: undefined, sent })
-      return Effect.succeed({ now, outcome, state: next, alone: true })
+      return { now, outcome, state: next }
     })
     return Effect.suspend(() => {
       const link = links.current()
@@ -127,15 +128,18 @@ export const make = Effect.gen(function*() {
   })
 
   const service: RateLimiter["Service"] = {
-    charge: Effect.fnUntraced(function*(caller, limits) {
-      const { alone, now, outcome, state } = yield* ask(
-        caller,
-        (redis) => redis.eval(RedisScripts.charge)(caller, limits),
-        (known, time) => Rule.charge(known, limits, time, Callers.isKey(caller))
-      )
-      if (alone) yield* Metric.update(ownDecisions, 1)
-      return Rule.decisionOf(state, limits, now, outcome)
-    }),
+    charge: (caller, limits) =>
+      Effect.map(
+        ask(
+          caller,
+          (redis) => redis.eval(RedisScripts.charge)(caller, limits),
+          (state, now) => {
+            ownDecisions.updateUnsafe(1, context)
+            return Rule.charge(state, limits, now, Callers.isKey(caller))
+          }
+        ),
+        ({ now, outcome, state }) => Rule.decisionOf(state, limits, now, outcome)
+      ),
     peek: (caller, limits) =>
       Effect.map(
         ask(
