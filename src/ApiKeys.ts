@@ -111,13 +111,16 @@ const make = Effect.fnUntraced(function*(store: KeyStore) {
     verify: (key) => {
       const text = Redacted.value(key)
       if (!Secret.isWellFormed(text)) return invalid
+      let recordedAt = 0
       return Effect.flatMap(cache.get(Secret.hash(text)), (holder) => {
         const now = clock.currentTimeMillisUnsafe()
         if (
           holder === undefined || holder.key.revokedAt !== null ||
           hasEnded(holder.key.expiresAt, now) || hasEnded(holder.secretExpiresAt, now)
         ) return invalid
-        uses.set(holder.key.id, now - now % minute)
+        const usedAt = now - now % minute
+        if (usedAt !== recordedAt) uses.set(holder.key.id, usedAt)
+        recordedAt = usedAt
         return Effect.succeed(holder.key)
       })
     }

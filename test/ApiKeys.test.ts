@@ -124,11 +124,18 @@ for (const store of stores) {
           const apiKeys = yield* ApiKeys
           yield* TestClock.setTime(3_600_000 + 75_000)
           const { id, key } = yield* issue()
-          yield* isAccepted(key)
-          assert.isNull((yield* apiKeys.find(id)).lastUsedAt)
-          yield* TestClock.adjust("11 seconds")
-          while ((yield* apiKeys.find(id)).lastUsedAt === null) yield* Effect.yieldNow
-          assert.strictEqual((yield* apiKeys.find(id)).lastUsedAt?.epochMilliseconds, 3_660_000)
+          const lastUsedAt = Effect.map(apiKeys.find(id), (found) => found.lastUsedAt?.epochMilliseconds)
+          const use = apiKeys.verify(key)
+          for (const minute of [3_660_000, 3_720_000]) {
+            const before = yield* lastUsedAt
+            yield* use
+            yield* use
+            assert.strictEqual(yield* lastUsedAt, before)
+            yield* TestClock.adjust("11 seconds")
+            while ((yield* lastUsedAt) === before) yield* Effect.yieldNow
+            assert.strictEqual(yield* lastUsedAt, minute)
+            yield* TestClock.adjust("49 seconds")
+          }
         }))
     })
   })

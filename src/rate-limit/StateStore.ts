@@ -27,11 +27,11 @@ export const sqlStore = Effect.map(SqlClient.SqlClient, (sql): StateStore => ({
     return states
   }, Effect.orDie),
   save: (states) => {
-    const rows = [...states].map(([caller, state]) => ({ caller, state, ends_at: new Date(Rule.endOf(state)) }))
+    const rows = [...states].map(([caller, state]) => ({ caller, state, ends_at: Rule.endOf(state) }))
     return sql`
       INSERT INTO rate_limits (caller, state, ends_at)
-      SELECT caller, state, ends_at
-      FROM jsonb_to_recordset(${JSON.stringify(rows)}::text::jsonb) AS t (caller text, state jsonb, ends_at timestamptz)
+      SELECT caller, state, to_timestamp(ends_at / 1000)
+      FROM jsonb_to_recordset(${JSON.stringify(rows)}::text::jsonb) AS t (caller text, state jsonb, ends_at float8)
       ON CONFLICT (caller) DO UPDATE SET state = excluded.state, ends_at = excluded.ends_at
     `.pipe(Effect.asVoid, Effect.orDie)
   }
