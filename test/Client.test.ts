@@ -95,7 +95,7 @@ describe("PetstoreClient with the service in memory", () => {
         const apiKeys = yield* ApiKeys
         const [key] = yield* apiKeys.list
         const limiter = yield* RateLimiter
-        assert.isFalse((yield* limiter.peek(`key:${key?.id}`, { perMinute: 60, perDay: 1000 })).banned)
+        assert.isUndefined((yield* limiter.peek(`key:${key?.id}`, { perMinute: 60, perDay: 1000 })).bannedUntil)
         // A ban would have been an ApiKeyBanned. Who would have to wait for more than two minutes is told so.
         assert.isEmpty(result.filter((one) => one !== "ok" && one !== "RateLimitExceeded"))
       }).pipe(Effect.provide(layerTest())))
@@ -122,7 +122,7 @@ describe("PetstoreClient with the service in memory", () => {
       for (let i = 0; i < 100; i++) assert.strictEqual((yield* Effect.flip(client.list()))._tag, "RateLimitExceeded")
       const [key] = yield* Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.list)
       const limiter = yield* RateLimiter
-      assert.isFalse((yield* limiter.peek(`key:${key?.id}`, { perMinute: 10, perDay: 1 })).banned)
+      assert.isUndefined((yield* limiter.peek(`key:${key?.id}`, { perMinute: 10, perDay: 1 })).bannedUntil)
       yield* TestClock.adjust("1 day")
       yield* client.list()
     }).pipe(Effect.provide(layerTest({ limits: { perMinute: 10, perDay: 1 } }))))

@@ -18,11 +18,11 @@ export const layer = HttpApiBuilder.group(
       listKeys: () => apiKeys.list,
       showKey: Effect.fnUntraced(function*({ params: { id } }) {
         const key = yield* apiKeys.find(id)
-        const { banned, windows: [minute, day] } = yield* limiter.peek(`key:${id}`, key.limits)
+        const { bannedUntil, windows: [minute, day] } = yield* limiter.peek(`key:${id}`, key.limits)
         return {
           ...key,
           usage: { minute: usageOf(minute), day: usageOf(day) },
-          ban: banned ? { until: DateTime.makeUnsafe(minute.resetAt) } : null
+          ban: bannedUntil === undefined ? null : { until: DateTime.makeUnsafe(bannedUntil) }
         }
       }),
       unbanKey: ({ params: { id } }) => Effect.andThen(apiKeys.find(id), limiter.unban(`key:${id}`)),

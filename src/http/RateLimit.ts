@@ -41,7 +41,7 @@ const bans = byAttributes(
 export const charge = (limiter: RateLimiter["Service"], caller: Caller, plan: Plan | "none", limits: Limits) =>
   Effect.flatMap(limiter.charge(caller, limits), (decision) =>
     Effect.withFiber(({ context }) => {
-      const outcome = decision.admitted ? "admitted" : decision.banned ? "banned" : "refused"
+      const outcome = decision.admitted ? "admitted" : decision.bannedUntil === undefined ? "refused" : "banned"
       decisions(outcome, plan).updateUnsafe(1, context)
       if (decision.banBegan) bans(plan).updateUnsafe(1, context)
       return Effect.succeed(decision)
@@ -53,11 +53,11 @@ export const chargeKey = (limiter: RateLimiter["Service"], { id, limits, plan }:
 
 /** The 429 of a key that was refused a request. */
 export const refusal = (decision: Decision): ApiKeyBanned | RateLimitExceeded =>
-  decision.banned ? banned(decision) : exceeded(decision)
+  decision.bannedUntil === undefined ? exceeded(decision) : banned(decision)
 
 /** The 429 that a refused request is answered with. */
 export const exceeded = (decision: Decision): RateLimitExceeded => {
-  const { limit, name } = tightest(decision)
+  const { limit, name } = tightest(decision.windows)
   return new RateLimitExceeded({
     message: `The limit of ${limit} requests a ${name} is used up. Retry in ${retryAfter(decision)} seconds.`
   })
@@ -68,8 +68,15 @@ const banned = (decision: Decision): ApiKeyBanned =>
     message: `The API key is banned for requests after a 429. Retry in ${retryAfter(decision)} seconds.`
   })
 
+/** The windows as answers tell of them: nothing remains for who is banned, until the ban's end. */
+const told = ({ bannedUntil, windows: [minute, day] }: Decision): Decision["windows"] => {
+  if (bannedUntil === undefined) return [minute, day]
+  const none = { remaining: 0, resetAt: bannedUntil }
+  return [{ ...minute, ...none }, { ...day, ...none }]
+}
+
 /** Whole seconds until the window that refused the request, or the ban, ends, at least one (RFC 9110 §10.2.3). */
-const retryAfter = (decision: Decision): number => Math.max(1, secondsUntilReset(tightest(decision), decision))
+const retryAfter = (decision: Decision): number => Math.max(1, secondsUntilReset(tightest(told(decision)), decision))
 
 const secondsUntilReset = (window: Window, { decidedAt }: Decision): number =>
   Math.ceil((window.resetAt - decidedAt) / 1000)
@@ -81,8 +88,9 @@ const left = (window: Window, decision: Decision): string =>
 
 /** `X-RateLimit-*` of one window, and the IETF fields of both (draft-ietf-httpapi-ratelimit-headers). */
 export const headers = (decision: Decision): Record<string, string> => {
-  const window = tightest(decision)
-  const [minute, day] = decision.windows
+  const windows = told(decision)
+  const window = tightest(windows)
+  const [minute, day] = windows
   const shown: Record<string, string> = {
     "x-ratelimit-limit": String(window.limit),
     "x-ratelimit-remaining": String(window.remaining),

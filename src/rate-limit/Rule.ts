@@ -16,15 +16,15 @@ export interface Window {
   readonly seconds: number
   /** Requests that the window still admits. */
   readonly remaining: number
-  /** When the window, or the ban, ends: milliseconds since the Unix epoch. */
+  /** When the window ends: milliseconds since the Unix epoch. */
   readonly resetAt: number
 }
 
 /** What was decided of a request, and all that its answer says of it. */
 export interface Decision {
   readonly admitted: boolean
-  /** Whether the caller is banned. Nothing remains of its windows until the ban's end. */
-  readonly banned: boolean
+  /** When the ban of the caller ends, if there is one: milliseconds since the Unix epoch. Until then its windows do not matter. */
+  readonly bannedUntil: number | undefined
   /** Whether it was this request that brought the ban. */
   readonly banBegan: boolean
   /** When it was decided: milliseconds since the Unix epoch. */
@@ -128,7 +128,7 @@ export const endOf = ({ ban, day, minute, refusals }: State): number =>
   )
 
 /** The window that holds the caller back most: of exhausted ones the later reset, else the one with fewer remaining. */
-export const tightest = ({ windows: [minute, day] }: Decision): Window =>
+export const tightest = ([minute, day]: Decision["windows"]): Window =>
   minute.remaining !== day.remaining
     ? minute.remaining < day.remaining ? minute : day
     : minute.resetAt > day.resetAt
@@ -157,15 +157,13 @@ const add = ({ resetAt, used }: Count): Count => ({ used: used + 1, resetAt })
 
 /** What is said of a request at `now` that left its caller in `state`. */
 export const decisionOf = (state: State, limits: Limits, now: number, outcome: Outcome): Decision => {
-  const banned = isBanned(state, now)
   const left = (count: Count | undefined, seconds: number, limit: number) => {
-    if (banned) return { remaining: 0, resetAt: state.ban.until }
     const { resetAt, used } = current(count, seconds, now)
     return { remaining: Math.max(0, limit - used), resetAt }
   }
   return {
     admitted: outcome === "admitted",
-    banned,
+    bannedUntil: isBanned(state, now) ? state.ban.until : undefined,
     banBegan: outcome === "banned",
     decidedAt: now,
     windows: [

@@ -12,15 +12,15 @@ const hour = 3_600_000
 /** What the model says of a request. */
 export interface Expected {
   readonly admitted: boolean
-  readonly banned: boolean
+  readonly bannedUntil: number | undefined
   /** Of the minute and of the day. */
   readonly left: ReadonlyArray<{ readonly remaining: number; readonly resetAt: number }>
 }
 
 /** What a decision says, as the model says it. */
-export const asExpected = ({ admitted, banned, windows }: Decision): Expected => ({
+export const asExpected = ({ admitted, bannedUntil, windows }: Decision): Expected => ({
   admitted,
-  banned,
+  bannedUntil,
   left: windows.map(({ remaining, resetAt }) => ({ remaining, resetAt }))
 })
 
@@ -43,17 +43,16 @@ export const model = (limits: Limits, bannable: boolean) => {
 
   const banAt = (now: number) => bans.find(({ ends, liftedAt = Infinity }) => now < ends && now < liftedAt)
 
-  const left = (now: number): Expected["left"] => {
-    const ban = banAt(now)
-    return ([[minute, limits.perMinute], [day, limits.perDay]] as const).map(([length, limit]) => {
+  const left = (now: number): Expected["left"] =>
+    ([[minute, limits.perMinute], [day, limits.perDay]] as const).map(([length, limit]) => {
       const { resetAt, used } = inWindow(admissions, length, now)
-      return ban ? { remaining: 0, resetAt: ban.ends } : { remaining: limit - used, resetAt }
+      return { remaining: limit - used, resetAt }
     })
-  }
 
   return {
     request(now: number): Expected {
-      if (banAt(now) !== undefined) return { admitted: false, banned: true, left: left(now) }
+      const ban = banAt(now)
+      if (ban !== undefined) return { admitted: false, bannedUntil: ban.ends, left: left(now) }
       const admitted = inWindow(admissions, minute, now).used < limits.perMinute &&
         inWindow(admissions, day, now).used < limits.perDay
       if (admitted) {
@@ -68,7 +67,7 @@ export const model = (limits: Limits, bannable: boolean) => {
           bans.push({ begins: now, ends: now + length })
         }
       }
-      return { admitted, banned: banAt(now) !== undefined, left: left(now) }
+      return { admitted, bannedUntil: banAt(now)?.ends, left: left(now) }
     },
     lift(now: number): void {
       refusals = []
