@@ -9,11 +9,11 @@ interface Call<B> {
 }
 
 /**
- * What answers one item, where `run` answers many: what it has for that item. It begins after the call, so that an
- * answer is never older than the question; a fault of it is a defect of all its calls. `concurrency` of them run at once, with
- * `size` items each at most, for as long as the scope lasts. Calls with the same item (as a `Map` has it) share its
- * answer; one that nobody waits for any more is not begun. A run takes no longer than `patience`, and a call that had to
- * wait for longer before it is not begun either: both fail with a `TimeoutError`.
+ * Gives a function that answers one item, on top of `run`, which answers many. A run starts only after the calls that it
+ * serves, so an answer is never older than its question; if it fails, all its calls die of that. At most `concurrency`
+ * runs go on at once, with at most `size` items each, for as long as the scope lasts. Calls with the same item (by the
+ * equality of a `Map`) share one answer. A call that nobody waits for any more is not begun. A run that takes longer than
+ * `patience`, and a call that waited that long before its run began, die with a `TimeoutError`.
  */
 export const make = Effect.fnUntraced(function*<A, B>({ concurrency, patience, run, size }: {
   readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>, unknown>

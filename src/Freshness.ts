@@ -1,7 +1,6 @@
 /**
- * What is remembered of the database counts only for a second after the start of the last poll that found all of its
- * changes: so it is never older than that, also where the poll does not get through, and no message between processes
- * is needed.
+ * What is remembered of the database counts for less than a second from the start of the last poll that found all of its
+ * changes. So it is never older than that, even when polls fail, and processes need not send each other messages.
  */
 import { Clock, Duration, Effect, Latch, Scope } from "effect"
 

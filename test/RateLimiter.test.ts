@@ -213,6 +213,16 @@ for (const database of databases) {
           assert.strictEqual((yield* inProcess(peek("key:outage"))).windows[0].remaining, 0)
         }))
 
+      it.effect("keeps counts until the millisecond in which they end", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          yield* TestClock.adjust(123)
+          const { windows: [, day] } = yield* inProcess(charge("key:ends"))
+          const [row] = yield* sql<{ readonly endsAt: Date }>`
+            SELECT ends_at AS "endsAt" FROM rate_limits WHERE caller = 'key:ends'`
+          assert.strictEqual(row?.endsAt.getTime(), day.resetAt)
+        }))
+
       it.effect("rewrites counts where they are: its table grows with the callers, not with their requests", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient

@@ -113,7 +113,9 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
             })
 
           assert.deepStrictEqual(yield* ready, { status: "ready", limits: "shared" })
+          yield* Effect.promise(() => load({ ports: [port(service)], request: get(key), connections: 1, requests: 10 }))
           assert.include(yield* metrics, "petstore_rate_limit_fallback 0")
+          assert.notMatch(yield* metrics, /petstore_rate_limit_fallback_decisions_total [1-9]/)
           const faults = Effect.gen(function*() {
             for (const fault of ["slow", "refusing", "hanging"] as const) {
               yield* Effect.sleep("300 millis")

@@ -136,6 +136,20 @@ describe("The management port", () => {
       assert.strictEqual(headers.get("x-ratelimit-remaining"), "0")
       assert.strictEqual(Number(headers.get("x-ratelimit-reset")), end)
       assert.closeTo(Number(headers.get("retry-after")), end - Date.now() / 1000, 2)
+      // The operator is told what the key has used.
+      const { usage } = (yield* admin(`/keys/${id}`)).body
+      assert.deepStrictEqual([usage.minute.remaining, usage.day.remaining], [0, 96])
+      assert.isAbove(Date.parse(usage.day.resetAt), Date.now() + 80_000_000)
+      const metrics = yield* Effect.promise(() => fetch(`${management}/metrics`).then((response) => response.text()))
+      // The third refusal is the ban, and so is all that comes after it.
+      for (
+        const line of [
+          `bans_total{plan="enterprise"} 1`,
+          `decisions_total{outcome="admitted",plan="enterprise"} 4`,
+          `decisions_total{outcome="refused",plan="enterprise"} 3`,
+          `decisions_total{outcome="banned",plan="enterprise"} 3`
+        ]
+      ) assert.include(metrics, `petstore_rate_limit_${line}`)
 
       assert.strictEqual((yield* admin(`/keys/${id}/ban`, { method: "DELETE" })).status, 204)
       assert.isNull((yield* admin(`/keys/${id}`)).body.ban)
@@ -177,6 +191,7 @@ describe("The management port", () => {
         metrics,
         `petstore_http_server_request_duration_seconds_count{http_request_method="GET",http_route="/v1/pets/:petId",http_response_status_code="401"} 3`
       )
+      assert.isBelow(Number(/duration_seconds_sum\{[^}]*"401"\} (\S+)/.exec(metrics)?.[1]), 1)
     }))
 })
 

@@ -60,7 +60,8 @@ export const parseInteger = (text: string): bigint | undefined => {
   if (match === null) return undefined
   const [, sign = "", whole = "", fraction = "", exponent = "0"] = match
   const significant = (whole + fraction).replace(/^0+/, "")
-  const digits = significant.replace(/0+$/, "")
+  // A match may begin only where a run of zeros does: tried from each zero, a long run takes the square of its length.
+  const digits = significant.replace(/(?<!0)0+$/, "")
   if (digits === "") return 0n
   const zeros = significant.length - digits.length - fraction.length + Number(exponent)
   if (zeros < 0 || digits.length + zeros > 19) return undefined

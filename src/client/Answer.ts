@@ -64,7 +64,7 @@ type Unanswered = HttpClientError.HttpClientError | Schema.SchemaError
 const isUnanswered = (error: unknown): error is Unanswered =>
   Schema.isSchemaError(error) || HttpClientError.isHttpClientError(error)
 
-/** Says of what is no error of the API what happened. */
+/** Turns a failure that is not an error of the API into a `PetstoreClientError` that says what happened. */
 export const told = <A, E extends Errors.ApiError>(
   request: Effect.Effect<A, E | Unanswered>
 ): Effect.Effect<A, E | PetstoreClientError> =>

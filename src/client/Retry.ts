@@ -29,9 +29,9 @@ interface Refusal {
 }
 
 /**
- * A client that sends again what `policy` lets it, and hands out the last answer. While it is known that the service would
- * refuse, it sends nothing: what need not wait for it has the last refusal as its answer. Of many callers at once, only
- * as many are under way as the last answer said are left. So whatever callers do, they collect few refusals, and no ban.
+ * A client that retries as `policy` allows and returns the last answer. While it knows that the service would refuse, it
+ * sends nothing; a call that is not to wait for so long gets the last refusal as its answer. Of many calls at once, only
+ * as many are under way as the last answer said remain. So callers collect few refusals, and no ban, at any load.
  */
 export const retrying = (policy: RetryPolicy) => (client: HttpClient.HttpClient): HttpClient.HttpClient => {
   const patience = Duration.toMillis(policy.maxWait)

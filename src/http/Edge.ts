@@ -126,7 +126,8 @@ export const layer = HttpRouter.middleware(
         const exchange = Exchange.leftOf(request.source) ??
           new Exchange(requestIdOf(sent["x-request-id"]), clock.monotonicTimeNanosUnsafe())
         const { failure, route } = exchange
-        // What the short way began has a route, and may be charged: it is not refused for what it asks, nor for want of room.
+        // A request that the short way began has a route, and may be charged already: it is not refused again, neither
+        // for what it asks nor for want of room.
         const refused = route === undefined
           ? (underWay.isFull ? overloaded : refusal(request))
           : failure && Effect.failCause(failure)

@@ -38,5 +38,7 @@ export class Exchange {
 
 /** The edge sets it for each request. */
 export const CurrentExchange = Context.Reference<Exchange>("petstore/http/Exchange", {
-  defaultValue: () => new Exchange("none", 0n)
+  defaultValue: (): Exchange => {
+    throw new Error("There is no exchange outside of the edge")
+  }
 })

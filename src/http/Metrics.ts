@@ -1,4 +1,4 @@
-/** Metrics with attributes, made once for each set of values: to name a series anew for each request costs more than it. */
+/** Metrics with attributes, made once for each set of values: making one anew per request costs more than using it. */
 import { Metric } from "effect"
 
 /** The series of `metric` for some values; there are to be few of them. */

@@ -75,8 +75,9 @@ export class PipelinedResponse<Request extends IncomingMessage> extends ServerRe
   static #ended: Array<() => void> = []
 
   /**
-   * Runs `begin` where the request may begin: at once, or when those before it are answered, where they or it are to change
-   * something (RFC 9112 §9.3.2); never where the connection is gone, or cut off here.
+   * Runs `begin` at most once: at once where nothing before it on the connection is unanswered, or where all of that and
+   * the request itself change nothing; else when those before it are answered (RFC 9112 §9.3.2). Never if the connection
+   * is gone or is cut off here.
    */
   takePlace(begin: () => void): void {
     const { socket } = this.req
@@ -91,9 +92,9 @@ export class PipelinedResponse<Request extends IncomingMessage> extends ServerRe
   }
 
   /**
-   * Ends at the end of the turn of the event loop, and is not `writableEnded` before, together with all others whose requests
-   * were read in it: a caller on this machine that went to sleep over the first of them wakes once for all: 15,000 gets a
-   * second became 24,000 (wrk, 32 connections).
+   * Ends when this turn of the event loop ends (until then `writableEnded` is false), together with the answers to all
+   * requests read in the same turn. A caller on this machine that sleeps until the first of them arrives then wakes once
+   * for all: 15,000 gets a second became 24,000 (wrk, 32 connections).
    */
   override end(...given: Array<unknown>): this {
     const [body] = given

@@ -51,11 +51,11 @@ export const charge = (limiter: RateLimiter["Service"], caller: Caller, plan: Pl
 export const chargeKey = (limiter: RateLimiter["Service"], { id, limits, plan }: CurrentKey["Service"]) =>
   charge(limiter, `key:${id}`, plan, limits)
 
-/** The 429 of a key that was refused a request. */
+/** The 429 for a key: banned, or over a limit. */
 export const refusal = (decision: Decision): ApiKeyBanned | RateLimitExceeded =>
   decision.bannedUntil === undefined ? exceeded(decision) : banned(decision)
 
-/** The 429 that a refused request is answered with. */
+/** The 429 for a caller over a limit. */
 export const exceeded = (decision: Decision): RateLimitExceeded => {
   const { limit, name } = tightest(decision.windows)
   return new RateLimitExceeded({

@@ -23,12 +23,13 @@ export const clientClosedRequest = 499
 /** By hand, in one step: every request passes here. */
 export const report = (
   method: string,
-  { keyId = "none", requestId, route = "none", startedAt }: Exchange,
+  { keyId = "none", requestId, route: known, startedAt }: Exchange,
   status: number
 ) =>
   Effect.withFiber((fiber) => {
     const span = Context.getOrUndefined(fiber.context, Tracer.ParentSpan)
-    if (span?._tag === "Span") span.attribute("http.route", route)
+    if (span?._tag === "Span" && known !== undefined) span.attribute("http.route", known)
+    const route = known ?? "none"
     const durationMs = Number(fiber.getRef(Clock.Clock).monotonicTimeNanosUnsafe() - startedAt) / 1e6
     durations(method, route, String(status)).updateUnsafe(durationMs / 1000, fiber.context)
     return LogLevel.isGreaterThan(fiber.getRef(References.MinimumLogLevel), "Info")

@@ -30,8 +30,8 @@ export class Incoming extends IncomingMessage {
 }
 
 /**
- * Closes a connection behind its last answer. What is still sent is read and dropped, since it would reset the connection, and
- * with it the answer; nobody holds it open.
+ * Closes a connection after its last answer. What the peer still sends is read and dropped, because unread data would
+ * reset the connection and lose the answer. After a while it is destroyed, so that nobody can hold it open.
  */
 const closeGently = (socket: Duplex): void => {
   socket.end()
@@ -73,8 +73,8 @@ export const attach = Effect.fnUntraced(function*(server: Server) {
   })
 
   /**
-   * Refuses after the answers to the requests before, if those are under way. A fault in the body of a request is told by the
-   * answer to it; one that is answered already closes the connection.
+   * Refuses once the requests before are answered, if any are under way. A fault in the body of the request that is being
+   * answered is reported by that answer; if that is sent already, the connection just closes behind it.
    */
   const inTurn = (socket: Duplex, refused: Effect.Effect<void>, fault?: Error): void => {
     const answer = answerOn(socket)

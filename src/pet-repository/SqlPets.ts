@@ -184,7 +184,7 @@ interface Page {
 /** One text each for all animals that are remembered, of which every row brings its own. */
 const interned = { available: "available", pending: "pending", sold: "sold" } as const
 
-/** A status that was not given is absent, not null (DESIGN: absent stays absent). */
+/** A status that was not given is absent, not null: the field is optional (SPEC §2). */
 const fromRow = ({ id, name, categoryId, status }: Row): Pet =>
   status === null ? { id, name, categoryId } : { id, name, categoryId, status: interned[status] }
 

@@ -31,6 +31,7 @@ type Script = (redis: Redis.Redis["Service"]) => Effect.Effect<RedisScripts.Repl
 export const make = Effect.gen(function*() {
   const url = yield* RedisLink.redisUrl
   const clock = yield* Clock.Clock
+  /** For metrics that are counted in the middle of a decision. */
   const context = yield* Effect.context()
   /** Milliseconds that Redis's clock is ahead of ours. */
   let ahead = 0
