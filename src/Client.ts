@@ -37,7 +37,7 @@ export interface RateLimitState {
 }
 
 export interface Options extends Patience {
-  /** Where the service is, without `/v1`: `https://petstore.example`. */
+  /** Where the service is: `https://petstore.example`, or its base address that ends in `/v1` (SPEC §1). */
   readonly baseUrl: string
   readonly apiKey: Redacted.Redacted
 }
@@ -103,7 +103,8 @@ const make = Effect.fnUntraced(function*(options: Options) {
   const transformClient = answering(options, ({ headers }) => {
     state = rateLimitOf(headers) ?? state
   })
-  const api = yield* HttpApiClient.make(PetstoreApi, { baseUrl: options.baseUrl, transformClient })
+  const baseUrl = options.baseUrl.replace(/\/v1\/?$/, "")
+  const api = yield* HttpApiClient.make(PetstoreApi, { baseUrl, transformClient })
 
   const list: PetstoreClient["Service"]["list"] = (query = {}) => told(api.listPets({ query }))
 

@@ -303,7 +303,10 @@ describe("PetstoreClient, where the service does not answer as it should,", () =
         )
       assert.match((yield* at("http://127.0.0.1:1")).message, /^GET http:\/\/127\.0\.0\.1:1\/v1\/pets: .+/)
       assert.match((yield* at(`https://127.0.0.1:${port}`)).message, /SSL|TLS|packet/i)
-      assert.match((yield* at(`http://127.0.0.1:${port}`)).message, /answered 200 with no type/)
+      for (const path of ["", "/", "/v1", "/v1/"]) {
+        const { message } = yield* at(`http://127.0.0.1:${port}${path}`)
+        assert.include(message, `GET http://127.0.0.1:${port}/v1/pets answered 200 with no type`)
+      }
       assert.deepInclude(yield* at("no address"), { _tag: "PetstoreClientError", reason: "unreachable" })
     }))
 })

@@ -74,6 +74,7 @@ describe("The package", () => {
         yield* run(project, bin("tsc"), ["-p", "."])
 
         assert.strictEqual(yield* run(project, process.execPath, ["generated.ts"], env), "Rex 1\n")
+        assert.strictEqual(yield* run(project, process.execPath, ["derived.ts"], env), "1\n")
         assert.match(yield* run(project, process.execPath, ["fetch.ts"], env), /^\[\{"id":\d+,"name":"Rex"/)
         assert.strictEqual(yield* run(project, process.execPath, ["inventory/main.ts"], env), "category 1: 1\n")
         const tested = yield* run(project, process.execPath, ["--test", "inventory/Inventory.test.ts"])
