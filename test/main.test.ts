@@ -239,12 +239,18 @@ describe("The service on the embedded database", () => {
       yield* call(service, key, `/v1/pets/99?key=${key}`)
       yield* call(service, key, `/${key}`)
       yield* call(service, `${key}x`, "/v1/pets")
+      yield* Effect.promise(() =>
+        new Promise((resolve) => {
+          const socket = connect(Number(new URL(service.address).port), "127.0.0.1")
+          socket.on("close", resolve).resume().write("no request\r\n\r\n")
+        })
+      )
       yield* stop(service, "SIGTERM")
       const lines = service.stderr().trim().split("\n").map((line) => JSON.parse(line))
       const requests = lines.filter(({ message }) => message === "request").map(({ annotations }) => annotations)
       assert.deepStrictEqual(
         requests.map(({ method, route, status }) => `${method} ${route} ${status}`),
-        ["POST /v1/pets 201", "GET /v1/pets/:petId 404", "GET none 404", "GET /v1/pets 401"]
+        ["POST /v1/pets 201", "GET /v1/pets/:petId 404", "GET none 404", "GET /v1/pets 401", "none none 400"]
       )
       for (const request of requests) {
         assert.hasAllKeys(request, ["method", "route", "status", "durationMs", "keyId", "requestId"])

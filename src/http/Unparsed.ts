@@ -2,15 +2,17 @@
  * Answers to what Node's HTTP server does not take for a request: its parser refuses it, it does not come to its end, or
  * it asks for something else than an answer. They carry what the edge gives to all others.
  */
-import { Effect } from "effect"
+import { Clock, Effect } from "effect"
 import { IncomingMessage, type Server, STATUS_CODES } from "node:http"
 import { Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import * as Errors from "../api/Errors.ts"
 import * as Edge from "./Edge.ts"
+import { Exchange } from "./Exchange.ts"
 import * as Failure from "./Failure.ts"
 import { answerOn } from "./Pipeline.ts"
 import * as RateLimit from "./RateLimit.ts"
+import { report } from "./Report.ts"
 
 /** A request whose body may come to nothing while its answer can still be sent. */
 export class Incoming extends IncomingMessage {
@@ -47,19 +49,20 @@ export const leaveExpectations = (server: Server): Server =>
 export const attach = Effect.fnUntraced(function*(server: Server) {
   const charge = yield* Edge.charging
   const requestIdOf = yield* Edge.requestIds
+  const clock = yield* Clock.Clock
   const run = Effect.runForkWith(yield* Effect.context())
 
   /** Writes the answer as the last thing on the socket. */
   const refuse = Effect.fnUntraced(function*(socket: Duplex, refusal: Errors.ApiError, request?: IncomingMessage) {
     const header = (name: string) => request?.headers[name]?.toString()
-    const requestId = requestIdOf(header("x-request-id"))
+    const exchange = new Exchange(requestIdOf(header("x-request-id")), clock.monotonicTimeNanosUnsafe())
     const peer = socket instanceof Socket ? socket.remoteAddress ?? "" : ""
     const decision = yield* charge(peer, header("x-forwarded-for"), false)
     const error = decision.admitted ? refusal : RateLimit.exceeded(decision)
     const { status } = error
     const body = Failure.bodyOf(error)
     const headers = {
-      ...Edge.headers(requestId, decision),
+      ...Edge.headers(exchange.requestId, decision),
       ...status === 405 && { allow: "GET, HEAD, POST, OPTIONS" },
       "content-type": "application/json",
       "content-length": Buffer.byteLength(body),
@@ -69,7 +72,7 @@ export const attach = Effect.fnUntraced(function*(server: Server) {
     const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
     if (socket.writable) socket.write(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join("")}\r\n${body}`)
     closeGently(socket)
-    yield* Effect.annotateLogs(Effect.logInfo("request"), { method: request?.method ?? "none", status, requestId })
+    yield* report(request?.method ?? "none", exchange, status)
   })
 
   /**
