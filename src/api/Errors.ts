@@ -197,7 +197,7 @@ export const anywhere = [
   response(ServiceUnavailable)
 ] as const
 
-/** All codes by their status, with what they say, for the OpenAPI document. */
+/** An example of each error that an operation of `/v1` may answer, for the OpenAPI document. */
 export const examples: ReadonlyArray<ErrorBody> = [
   new InvalidRequest({ message: "Invalid request: body.name: expected string; body.categoryId: required." }),
   new MissingApiKey({ message: "Send an API key as a bearer token: Authorization: Bearer psk_…" }),

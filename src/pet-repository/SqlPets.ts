@@ -68,6 +68,7 @@ export const sqlPets = Effect.gen(function*() {
 
   const look = yield* Batch.make({
     ...bounds,
+    // "size status start", as text, so that calls for the same page are one item.
     run: Effect.fnUntraced(function*(selections: ReadonlyArray<string>) {
       const remember = cache.remembering()
       const found = new Map<string, ReadonlyArray<Pet>>()

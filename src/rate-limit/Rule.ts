@@ -79,7 +79,7 @@ export const decide = (
   return { decision: decisionOf(next, limits, now, outcome), next }
 }
 
-/** Charges a request at `now`; `decide` with all that is to be said of it. */
+/** Charges a request at `now`. `decide` does the same, and adds what is to be said of it. */
 export const charge = (
   state: State,
   limits: Limits,
