@@ -1,6 +1,6 @@
 /**
- * Prints how the service's speed changes with what grows: the table, the keys in use, the connections (beside those of the
- * floor), the processes; each as the ratio to the first of its kind, all loaded in turn.
+ * Prints how the service's speed changes with what grows: the table, the keys in use, the connections (beside those of
+ * the floor), the processes; each as the ratio to the first of its kind, all loaded in turn.
  *
  * It needs wrk, a redis-server on the machine, of which it starts its own, and `TEST_DATABASE_URL`, a PostgreSQL server
  * to make databases of its own on: some 3 GB.

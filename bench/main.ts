@@ -1,6 +1,6 @@
 /**
- * Prints how fast the service answers beside services that do the same on other frameworks, and beside the floor: all of
- * them run at once, each is loaded in turn, several rounds; what counts are the ratios of the medians.
+ * Prints how fast the service answers beside services that do the same on other frameworks, and beside the floor: all
+ * of them run at once, each is loaded in turn, several rounds; what counts are the ratios of the medians.
  *
  * It needs wrk, and `TEST_DATABASE_URL`, a PostgreSQL server to make databases of its own on.
  */

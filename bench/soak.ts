@@ -1,7 +1,7 @@
 /**
- * Half an hour (`SOAK_MINUTES`) of mixed load while the database fails a minute and a half after it last did: prints what came
- * of it, draws requests, latency and memory over time into `bench/soak.svg`, and fails if an animal was lost. It needs a PostgreSQL server's programs on the machine, of
- * which it starts its own.
+ * Half an hour (`SOAK_MINUTES`) of mixed load while the database fails a minute and a half after it last did: prints
+ * what came of it, draws requests, latency and memory over time into `bench/soak.svg`, and fails if an animal was lost.
+ * It needs a PostgreSQL server's programs on the machine, of which it starts its own.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { PgClient } from "@effect/sql-pg"

@@ -26,8 +26,8 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   revoke(id: string): Effect.Effect<void, NotFound | Conflict>
 
   /**
-   * Who holds `key` when the effect is run, as often as it is run: it hashes the key once, and notes its use once a minute.
-   * Fails unless it was issued here, has not expired and is not revoked.
+   * Who holds `key` when the effect is run, as often as it is run: it hashes the key once, and notes its use once a
+   * minute. Fails unless it was issued here, has not expired and is not revoked.
    */
   verify(key: Redacted.Redacted): Effect.Effect<CurrentKey["Service"], InvalidApiKey>
 }>()("petstore/ApiKeys") {

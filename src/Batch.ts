@@ -9,11 +9,11 @@ interface Call<B> {
 }
 
 /**
- * Gives a function that answers one item, on top of `run`, which answers many. A run starts only after the calls that it
- * serves, so an answer is never older than its question; if it fails, all its calls die of that. At most `concurrency`
- * runs go on at once, with at most `size` items each, for as long as the scope lasts. Calls with the same item (by the
- * equality of a `Map`) share one answer. A call that nobody waits for any more is not begun. A run that takes longer than
- * `patience`, and a call that waited that long before its run began, die with a `TimeoutError`.
+ * Gives a function that answers one item, on top of `run`, which answers many. A run starts only after the calls that
+ * it serves, so an answer is never older than its question; if it fails, all its calls die of that. At most
+ * `concurrency` runs go on at once, with at most `size` items each, for as long as the scope lasts. Calls with the same
+ * item (by the equality of a `Map`) share one answer. A call that nobody waits for any more is not begun. A run that
+ * takes longer than `patience`, and a call that waited that long before its run began, die with a `TimeoutError`.
  */
 export const make = Effect.fnUntraced(function*<A, B>({ concurrency, patience, run, size }: {
   readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>, unknown>
@@ -28,6 +28,7 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, patience, r
   const start = Effect.runForkWith(yield* Effect.context())
   let waiting = new Map<A, Call<B>>()
   let running = 0
+  let closed = false
 
   const answer = (calls: ReadonlyArray<[A, Call<B>]>) =>
     Effect.suspend(() => run(calls.map(([item]) => item))).pipe(
@@ -43,7 +44,8 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, patience, r
 
   const answerWaiting = Effect.gen(function*() {
     while (waiting.size > 0) {
-      // Who was read in the same turn of the event loop comes along, also where the answer needs none (the embedded database).
+      // Who was read in the same turn of the event loop comes along, also where the answer needs none (the embedded
+      // database).
       yield* Effect.yieldNow
       const now = clock.monotonicTimeNanosUnsafe()
       for (const [item, call] of waiting) {
@@ -63,14 +65,14 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, patience, r
 
   yield* Effect.addFinalizer(() =>
     Effect.sync(() => {
-      running = Infinity
+      closed = true
       for (const call of waiting.values()) Deferred.doneUnsafe(call.answer, Exit.interrupt())
     })
   )
 
   return (item: A): Effect.Effect<B | undefined> =>
     Effect.uninterruptibleMask((restore) => {
-      if (running === Infinity) return Effect.interrupt
+      if (closed) return Effect.interrupt
       const call = waiting.get(item) ??
         { at: clock.monotonicTimeNanosUnsafe(), answer: Deferred.makeUnsafe<B | undefined>(), waiters: 0 }
       waiting.set(item, call)

@@ -58,8 +58,8 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   all(options?: { readonly status?: PetStatus; readonly pageSize?: number }): Stream.Stream<Pet, AnyError>
 
   /**
-   * Adds an animal once (SPEC §4.2), however often it has to be sent. Whoever runs the effect again adds another, unless
-   * it is given an `idempotencyKey` of theirs.
+   * Adds an animal once (SPEC §4.2), however often it has to be sent. Whoever runs the effect again adds another,
+   * unless it is given an `idempotencyKey` of theirs.
    */
   create(
     pet: NewPet,

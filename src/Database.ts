@@ -43,7 +43,10 @@ export const migrate = Layer.effectDiscard(bringUpToDate)
 /** How long a server may take to be there when the service starts. */
 const patience = Duration.seconds(30)
 
-/** A server that is not there yet, or is on its way up: the system or the server says so by a code, or nobody says anything. */
+/**
+ * A server that is not there yet, or is on its way up: the system or the server says so by a code, or nobody says
+ * anything.
+ */
 const mayCome = (error: Effect.Error<typeof bringUpToDate>): boolean =>
   error._tag === "SqlError" && error.reason._tag === "ConnectionError" &&
   (Predicate.hasProperty(error.reason.cause, "code") || /timed out|closed/.test(describe(Cause.fail(error))))

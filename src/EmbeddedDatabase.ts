@@ -56,17 +56,18 @@ const open = (directory: string) =>
   )
 
 /** The length of the first message in `bytes`, or `undefined` while its head is incomplete. */
-const messageLength = (bytes: Buffer, started: boolean): number | undefined =>
+const messageLength = (bytes: Buffer, started: boolean): number | undefined => {
   // The first message of a session has no type byte before its length.
-  started
-    ? bytes.length < 5 ? undefined : 1 + bytes.readUInt32BE(1)
-    : bytes.length < 4
-    ? undefined
-    : bytes.readUInt32BE(0)
+  const type = started ? 1 : 0
+  return bytes.length < type + 4 ? undefined : type + bytes.readUInt32BE(type)
+}
 
 const terminate = 0x58 // "X"
 
-/** Whether the files of `directory` are still those that were opened: what is written to removed ones is gone at the end. */
+/**
+ * Whether the files of `directory` are still those that were opened: what is written to removed ones is gone at the
+ * end.
+ */
 const presence = (directory: string): () => boolean => {
   const file = join(directory, "pgdata/global/pg_control")
   const { ino } = statSync(file)
@@ -128,7 +129,10 @@ const every = <E, R>(interval: Duration.Input, work: Effect.Effect<unknown, E, R
     Effect.forkScoped
   )
 
-/** What a server does in the background, and nobody in this process would: the log has an end, and rows that are gone make room. */
+/**
+ * What a server does in the background, and nobody in this process would: the log has an end, and rows that are gone
+ * make room.
+ */
 const upkeep = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const checkpoint = Effect.gen(function*() {

@@ -1,11 +1,12 @@
 /**
- * What is remembered of the database counts for less than a second from the start of the last poll that found all of its
- * changes. So it is never older than that, even when polls fail, and processes need not send each other messages.
+ * What is remembered of the database counts for less than a second from the start of the last poll that found all of
+ * its changes. So it is never older than that, even when polls fail, and processes need not send each other messages.
  */
 import { Clock, Duration, Effect, Latch, Scope } from "effect"
 
 /**
- * While somebody asks, polls start this often, also while one before is under way: a slow database is asked in time, too.
+ * While somebody asks, polls start this often, also while one before is under way: a slow database is asked in time,
+ * too.
  */
 const interval = Duration.millis(250)
 

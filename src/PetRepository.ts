@@ -18,8 +18,8 @@ export class PetRepository extends Context.Service<PetRepository, {
   list(selection: Selection): Effect.Effect<ReadonlyArray<Pet>>
 
   /**
-   * Adds an animal under an id that none had before. It is durable when the effect succeeds. Under a name that came within
-   * the last 24 hours it adds nothing, and answers as it did then; it fails if that was about another animal.
+   * Adds an animal under an id that none had before. It is durable when the effect succeeds. Under a name that came
+   * within the last 24 hours it adds nothing, and answers as it did then; it fails if that was about another animal.
    */
   create(pet: NewPet, idempotency?: Idempotency): Effect.Effect<Pet, IdempotencyKeyReused>
 

@@ -1,10 +1,12 @@
 /**
- * A connection to a PostgreSQL server that is cut when the server owes an answer and says nothing, as a network that lost it
- * or a server that froze: else every statement on it would wait, and it would never be replaced.
+ * A connection to a PostgreSQL server that is cut when the server owes an answer and says nothing, as a network that
+ * lost it or a server that froze: else every statement on it would wait, and it would never be replaced.
  */
 import { connect, type Socket } from "node:net"
 
-/** How long a server may say nothing while it owes an answer: longer than any statement may take (`statement_timeout`). */
+/**
+ * How long a server may say nothing while it owes an answer: longer than any statement may take (`statement_timeout`).
+ */
 const longestSilence = 5_000
 const tick = 500
 

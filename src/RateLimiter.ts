@@ -22,8 +22,8 @@ export class RateLimiter extends Context.Service<RateLimiter, {
   readonly counting: Effect.Effect<"own" | "shared" | "fallback">
 }>()("petstore/RateLimiter") {
   /**
-   * Counts in this process's memory, and writes what becomes of keys behind to the database: counts and bans outlive the
-   * process, but for the last half second before a `kill -9`.
+   * Counts in this process's memory, and writes what becomes of keys behind to the database: counts and bans outlive
+   * the process, but for the last half second before a `kill -9`.
    */
   static readonly layer = Layer.effect(RateLimiter, Effect.suspend(() => Effect.flatMap(sqlStore, makeDurable)))
 

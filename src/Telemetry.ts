@@ -1,6 +1,6 @@
 /**
- * Traces, metrics and logs by OTLP, where `OTEL_EXPORTER_OTLP_ENDPOINT` is set; OpenTelemetry's other variables say how. A
- * collector that does not answer costs nothing but what it would have been told.
+ * Traces, metrics and logs by OTLP, where `OTEL_EXPORTER_OTLP_ENDPOINT` is set; OpenTelemetry's other variables say
+ * how. A collector that does not answer costs nothing but what it would have been told.
  */
 import { Config, ConfigProvider, Effect, Layer, Option } from "effect"
 

@@ -1,12 +1,14 @@
-/** Values on their way to the database: the last of each key, written every now and then, never while a request waits. */
+/**
+ * Values on their way to the database: the last of each key, written every now and then, never while a request waits.
+ */
 import { type Duration, Effect, Schedule } from "effect"
 
 /** Values written in one go: to put them into words stops all else for some milliseconds. */
 const batch = 1_000
 
 /**
- * Takes values for as long as the scope lasts and hands them to `write` every `interval`, and once more at the end. What
- * could not be written waits for the next time, unless there is something newer by then.
+ * Takes values for as long as the scope lasts and hands them to `write` every `interval`, and once more at the end.
+ * What could not be written waits for the next time, unless there is something newer by then.
  */
 export const make = Effect.fnUntraced(function*<K, A>(options: {
   readonly interval: Duration.Input

@@ -44,7 +44,9 @@ export const request = (address: string, key: string, path?: string): Effect.Eff
     }
   })
 
-/** Keeps `callers` requests under way, half of them additions, until told to stop; then gives what came of all of them. */
+/**
+ * Keeps `callers` requests under way, half of them additions, until told to stop; then gives what came of all of them.
+ */
 export const run = Effect.fnUntraced(function*(options: {
   readonly address: () => string
   readonly key: string

@@ -9,7 +9,9 @@ import { freePort } from "./Harness.ts"
 
 const server = ["/usr/bin/redis-server", "/usr/bin/valkey-server", "/usr/local/bin/redis-server"].find(existsSync)
 
-/** libfaketime tells a process another time; jemalloc asks for the time too early for it, so another malloc goes along. */
+/**
+ * libfaketime tells a process another time; jemalloc asks for the time too early for it, so another malloc goes along.
+ */
 const fakeTime = ["x86_64", "aarch64"].flatMap((machine) => {
   const files = [
     `/usr/lib/${machine}-linux-gnu/faketime/libfaketime.so.1`,

@@ -57,6 +57,13 @@ describe("The rooms", () => {
     }
   })
 
+  it("have no line that is wider than 120 characters, in comments neither", () => {
+    for (const file of files) {
+      const wide = readFileSync(join(source, file), "utf8").split("\n").filter((line) => line.length > 120)
+      assert.deepStrictEqual(wide, [], file)
+    }
+  })
+
   it("ask for no address that a caller names: nothing in the service is a client of HTTP but its telemetry", () => {
     const clients = files.filter((file) => /HttpClient|\bfetch\(/.test(readFileSync(join(source, file), "utf8")))
     assert.deepStrictEqual(clients.filter((file) => !/^(Client\.ts|client\/|cli\.ts|testing\.ts)/.test(file)), [

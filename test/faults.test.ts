@@ -1,4 +1,6 @@
-/** What callers see while the database fails, over real processes and under load: never a 500, never long, never a loss. */
+/**
+ * What callers see while the database fails, over real processes and under load: never a 500, never long, never a loss.
+ */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Effect, Layer, Redacted } from "effect"

@@ -27,7 +27,10 @@ const check = (acknowledged: ReadonlyArray<string>, kept: ReadonlyArray<{ readon
   assert.isAbove(acknowledged.length, kills)
 }
 
-/** Loads a service for a moment, in which `meanwhile` happens, and ends it in the middle of that; gives the names that were acknowledged. */
+/**
+ * Loads a service for a moment, in which `meanwhile` happens, and ends it in the middle of that; gives the names that
+ * were acknowledged.
+ */
 const loadAndKill = Effect.fnUntraced(function*(
   env: Readonly<Record<string, string>>,
   key: string,

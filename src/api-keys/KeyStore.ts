@@ -22,8 +22,8 @@ export interface KeyStore {
   /** Keeps the later of what is known and `uses`: an instant in milliseconds for each key id. */
   recordUses(uses: ReadonlyMap<string, number>): Effect.Effect<void>
   /**
-   * The keys that were issued, rotated or revoked since `mark`, each with the name of its last change, and the mark to go
-   * on from. A change may be told more than once.
+   * The keys that were issued, rotated or revoked since `mark`, each with the name of its last change, and the mark to
+   * go on from. A change may be told more than once.
    */
   changesSince(mark: bigint): Effect.Effect<{
     readonly changes: ReadonlyMap<string, string>
@@ -107,8 +107,8 @@ export const sqlStore = Effect.gen(function*() {
 
     // Ids of transactions are handed out at their start: below the snapshot's xmin every one has ended, so that no
     // change can appear there later. What lies above is told again at the next call. Ids that are still to come are
-    // those of another server, brought by a restored dump: nothing changes under them. As text, since the client does not
-    // read xid8.
+    // those of another server, brought by a restored dump: nothing changes under them. As text, since the client does
+    // not read xid8.
     changesSince: (mark) =>
       sql<{ readonly mark: string; readonly id: string | null; readonly changed: string | null }>`
         SELECT pg_snapshot_xmin(s.now)::text AS mark, k.id, k.changed::text AS changed

@@ -1,7 +1,7 @@
 /**
  * The secret of an API key: `psk_`, 32 random base62 characters (190 bits) and a checksum of 6, so that a mistyped or
- * made-up key is refused without a look-up and a scanner can tell a real one. Only its SHA-256 is stored: with that many
- * random bits, a slow hash would add nothing but time.
+ * made-up key is refused without a look-up and a scanner can tell a real one. Only its SHA-256 is stored: with that
+ * many random bits, a slow hash would add nothing but time.
  */
 import { Effect } from "effect"
 import { SecureRandom } from "effect/crypto"

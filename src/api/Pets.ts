@@ -37,7 +37,9 @@ export const listLimit = { minimum: 1, maximum: 100, default: 20 }
 
 const idempotencyKey = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 
-/** Names one addition, so that it can be sent again without adding twice: 1 to 255 visible characters, quoted or not. */
+/**
+ * Names one addition, so that it can be sent again without adding twice: 1 to 255 visible characters, quoted or not.
+ */
 const IdempotencyKey = Schema.String.annotate({
   description: "Names this addition: sent again within 24 hours, it is answered again and not done again.",
   pattern: idempotencyKey.source
@@ -59,15 +61,21 @@ const limitDocumentation: Readonly<Record<string, unknown>> = {
   message: `Expected ${expectedLimit}`
 }
 
+/** The limit that a text says, if it is one (SPEC §8, Parameter bounds). */
+export const parseLimit = (text: string): number | undefined => {
+  const limit = /^\d{1,3}$/.test(text) ? Number(text) : 0
+  return limit >= listLimit.minimum && limit <= listLimit.maximum ? limit : undefined
+}
+
 const Limit = Schema.String.annotate(limitDocumentation).pipe(
   Schema.decodeTo(
     Schema.Int,
     SchemaTransformation.transformEffect({
       decode: (text, options) => {
-        const limit = /^\d{1,3}$/.test(text) ? Number(text) : 0
-        return limit >= listLimit.minimum && limit <= listLimit.maximum
-          ? Effect.succeed(limit)
-          : Effect.fail(new SchemaIssue.InvalidValue({ expected: expectedLimit }, text, options))
+        const limit = parseLimit(text)
+        return limit === undefined
+          ? Effect.fail(new SchemaIssue.InvalidValue({ expected: expectedLimit }, text, options))
+          : Effect.succeed(limit)
       },
       encode: (limit) => Effect.succeed(String(limit))
     })

@@ -1,6 +1,7 @@
 /**
- * When a request is sent, and sent again (SPEC §8: wait as `Retry-After` says, back off exponentially): after 429, which says
- * that nothing was done, and, where doing it twice does no harm, after a fault (503 too: it may have been done) or no answer at all.
+ * When a request is sent, and sent again (SPEC §8: wait as `Retry-After` says, back off exponentially): after 429,
+ * which says that nothing was done, and, where doing it twice does no harm, after a fault (503 too: it may have been
+ * done) or no answer at all.
  */
 import { Clock, Deferred, Duration, Effect, Random } from "effect"
 import { Headers, HttpClient, type HttpClientError, type HttpClientResponse } from "effect/http"
@@ -29,9 +30,9 @@ interface Refusal {
 }
 
 /**
- * A client that retries as `policy` allows and returns the last answer. While it knows that the service would refuse, it
- * sends nothing; a call that is not to wait for so long gets the last refusal as its answer. Of many calls at once, only
- * as many are under way as the last answer said remain. So callers collect few refusals, and no ban, at any load.
+ * A client that retries as `policy` allows and returns the last answer. While it knows that the service would refuse,
+ * it sends nothing; a call that is not to wait for so long gets the last refusal as its answer. Of many calls at once,
+ * only as many are under way as the last answer said remain. So callers collect few refusals, and no ban, at any load.
  */
 export const retrying = (policy: RetryPolicy) => (client: HttpClient.HttpClient): HttpClient.HttpClient => {
   const patience = Duration.toMillis(policy.maxWait)

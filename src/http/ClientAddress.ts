@@ -34,8 +34,8 @@ const networkOf = (address: NetAddress.IpAddress): string =>
     : `${NetAddress.ipv6ToSegments(address).slice(0, 4).map((segment) => segment.toString(16)).join(":")}::/64`
 
 /**
- * How to tell a request's client from its peer and its `X-Forwarded-For`: the peer, unless it is a trusted proxy. Then it is the last entry of
- * `X-Forwarded-For` that no trusted proxy added: what stands before it, anybody can write.
+ * How to tell a request's client from its peer and its `X-Forwarded-For`: the peer, unless it is a trusted proxy. Then
+ * it is the last entry of `X-Forwarded-For` that no trusted proxy added: what stands before it, anybody can write.
  */
 export const make = Effect.gen(function*() {
   const proxies = yield* trustedProxies

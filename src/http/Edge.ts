@@ -53,7 +53,10 @@ export const requestIds = Effect.gen(function*() {
       : ofProcess + (++count).toString(16).padStart(12, "0")
 })
 
-/** Charges who sent a request without a valid key: by its peer and its `X-Forwarded-For`. Also the brake on guessing keys. */
+/**
+ * Charges who sent a request without a valid key: by its peer and its `X-Forwarded-For`. Also the brake on guessing
+ * keys.
+ */
 export const charging = Effect.gen(function*() {
   const limiter = yield* RateLimiter
   const clientNetwork = yield* ClientAddress.make

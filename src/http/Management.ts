@@ -1,4 +1,6 @@
-/** The application on the management port: health, metrics and the operator's API. Apart from the API's in everything. */
+/**
+ * The application on the management port: health, metrics and the operator's API. Apart from the API's in everything.
+ */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Config, Effect, Layer } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
@@ -28,8 +30,8 @@ const health = HttpRouter.add("GET", "/healthz", HttpServerResponse.jsonUnsafe({
 const ending = Failure.answer(new ServiceUnavailable({ message: "The service is about to end." }))
 
 /**
- * 200 while the service can serve, and is not about to end: its database answers within a second. It can without Redis too; `limits` says who
- * counts.
+ * 200 while the service can serve, and is not about to end: its database answers within a second. It can without Redis
+ * too; `limits` says who counts.
  */
 const readiness = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const sql = yield* SqlClient.SqlClient

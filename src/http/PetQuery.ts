@@ -3,7 +3,7 @@
  * at a tenth of the cost.
  */
 import { Schema } from "effect"
-import { listLimit, type ListQuery, PetStatus } from "../api/Pets.ts"
+import { type ListQuery, parseLimit, PetStatus } from "../api/Pets.ts"
 
 const isStatus = Schema.is(PetStatus)
 
@@ -18,8 +18,8 @@ export const read = (text: string): ListQuery | undefined => {
     const value = parameter.slice(equals + 1)
     switch (parameter.slice(0, equals)) {
       case "limit": {
-        const limit = /^\d{1,3}$/.test(value) ? Number(value) : 0
-        if (query.limit !== undefined || limit < listLimit.minimum || limit > listLimit.maximum) return undefined
+        const limit = parseLimit(value)
+        if (query.limit !== undefined || limit === undefined) return undefined
         query.limit = limit
         break
       }

@@ -25,9 +25,9 @@ export const getPetHeaders = {
 }
 
 /**
- * The animals of the page that a query asks for, and one more if there is another page. Interrupted if the connection of
- * `source` is gone, so that no page is built for it: of many requests that waited for one look-up, the first answers may
- * already have been too much for their connection.
+ * The animals of the page that a query asks for, and one more if there is another page. Interrupted if the connection
+ * of `source` is gone, so that no page is built for it: of many requests that waited for one look-up, the first answers
+ * may already have been too much for their connection.
  */
 export const look = (
   repository: PetRepository["Service"],

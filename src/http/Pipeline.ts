@@ -1,9 +1,15 @@
-/** Answers to requests that come one behind the other on a connection: how many wait there, and how they go out together. */
+/**
+ * Answers to requests that come one behind the other on a connection: how many wait there, and how they go out
+ * together.
+ */
 import { type IncomingMessage, ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import type { Duplex } from "node:stream"
 
-/** Most that may wait on a connection for the answers before: requests, and bytes of bodies and answers. Beyond either it is cut off. */
+/**
+ * Most that may wait on a connection for the answers before: requests, and bytes of bodies and answers. Beyond either
+ * it is cut off.
+ */
 const mostWaiting = { requests: 500, bytes: 16 * 1024 * 1024 }
 
 /** RFC 9110 §9.2.1. */
@@ -53,7 +59,9 @@ class Line {
     return current !== undefined && isSafe(current.req)
   }
 
-  /** Keeps `answer`, with so many bytes more, until it has the connection; false where that is too much, and cut off. */
+  /**
+   * Keeps `answer`, with so many bytes more, until it has the connection; false where that is too much, and cut off.
+   */
   keep(answer: ServerResponse, bytes: number): boolean {
     const before = this.#waiting.get(answer)
     if (before === undefined) answer.once("socket", () => this.#leave(answer))
@@ -75,9 +83,9 @@ export class PipelinedResponse<Request extends IncomingMessage> extends ServerRe
   static #ended: Array<() => void> = []
 
   /**
-   * Runs `begin` at most once: at once where nothing before it on the connection is unanswered, or where all of that and
-   * the request itself change nothing; else when those before it are answered (RFC 9112 §9.3.2). Never if the connection
-   * is gone or is cut off here.
+   * Runs `begin` at most once: at once where nothing before it on the connection is unanswered, or where all of that
+   * and the request itself change nothing; else when those before it are answered (RFC 9112 §9.3.2). Never if the
+   * connection is gone or is cut off here.
    */
   takePlace(begin: () => void): void {
     const { socket } = this.req
@@ -93,8 +101,8 @@ export class PipelinedResponse<Request extends IncomingMessage> extends ServerRe
 
   /**
    * Ends when this turn of the event loop ends (until then `writableEnded` is false), together with the answers to all
-   * requests read in the same turn. A caller on this machine that sleeps until the first of them arrives then wakes once
-   * for all: 15,000 gets a second became 24,000 (wrk, 32 connections).
+   * requests read in the same turn. A caller on this machine that sleeps until the first of them arrives then wakes
+   * once for all: 15,000 gets a second became 24,000 (wrk, 32 connections).
    */
   override end(...given: Array<unknown>): this {
     const [body] = given

@@ -1,6 +1,7 @@
 /**
- * The plainest requests, and what the HttpApi answers to them, without its routing and its walk through schemas. Whatever is out of
- * the ordinary is left to it, and so is all that is refused but a GET at its limits; a test holds the two together.
+ * The plainest requests, and what the HttpApi answers to them, without its routing and its walk through schemas.
+ * Whatever is out of the ordinary is left to it, and so is all that is refused but a GET at its limits; a test holds
+ * the two together.
  */
 import { Clock, Effect, Redacted } from "effect"
 import { isUtf8 } from "node:buffer"
@@ -110,7 +111,9 @@ export const make = Effect.gen(function*() {
   /** Who the caller is, by the credentials of those who were known: a key is hashed once. */
   const callers = new Map<string, ReturnType<ApiKeys["Service"]["verify"]>>()
 
-  /** What answers `request`, if it is plain as far as its head tells, and writes down in `exchange` what was done of it. */
+  /**
+   * What answers `request`, if it is plain as far as its head tells, and writes down in `exchange` what was done of it.
+   */
   return (request: IncomingMessage, exchange: Exchange): Answering | undefined => {
     const { authorization = "", expect, "transfer-encoding": coding } = request.headers
     const operation = authorization.startsWith(bearer) && coding === undefined && expect === undefined
@@ -145,8 +148,8 @@ export const make = Effect.gen(function*() {
 })
 
 /**
- * The animal in a body of `length` bytes; nothing, and the body is there to be read again, if it is not plainly one, or not all
- * of it comes. It is to be interrupted when the connection closes.
+ * The animal in a body of `length` bytes; nothing, and the body is there to be read again, if it is not plainly one, or
+ * not all of it comes. It is to be interrupted when the connection closes.
  */
 const petOf = (request: IncomingMessage, length: number) =>
   Effect.callback<NewPet | undefined>((resume) => {

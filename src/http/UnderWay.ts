@@ -27,7 +27,9 @@ export class Requests {
     return this.count >= most || this.#waiting.size >= mostWaiting
   }
 
-  /** Runs `begin` once: when there is room for the request, and else when it has waited for too long, or cannot wait. */
+  /**
+   * Runs `begin` once: when there is room for the request, and else when it has waited for too long, or cannot wait.
+   */
   whenRoom(begin: () => void): void {
     if ((this.count < most && this.#waiting.size === 0) || this.#waiting.size >= mostWaiting) return begin()
     const late = () => {
@@ -47,7 +49,9 @@ export class Requests {
     this.#beginNext()
   }
 
-  /** Once for all that end in this turn of the event loop: to find the first of a set is to step over what was removed. */
+  /**
+   * Once for all that end in this turn of the event loop: to find the first of a set is to step over what was removed.
+   */
   #beginNext(): void {
     if (this.#isTurn || this.#waiting.size === 0) return
     this.#isTurn = true

@@ -1,6 +1,6 @@
 /**
- * Answers to what Node's HTTP server does not take for a request: its parser refuses it, it does not come to its end, or
- * it asks for something else than an answer. They carry what the edge gives to all others.
+ * Answers to what Node's HTTP server does not take for a request: its parser refuses it, it does not come to its end,
+ * or it asks for something else than an answer. They carry what the edge gives to all others.
  */
 import { Clock, Effect } from "effect"
 import { IncomingMessage, type Server, STATUS_CODES } from "node:http"
@@ -76,8 +76,8 @@ export const attach = Effect.fnUntraced(function*(server: Server) {
   })
 
   /**
-   * Refuses once the requests before are answered, if any are under way. A fault in the body of the request that is being
-   * answered is reported by that answer; if that is sent already, the connection just closes behind it.
+   * Refuses once the requests before are answered, if any are under way. A fault in the body of the request that is
+   * being answered is reported by that answer; if that is sent already, the connection just closes behind it.
    */
   const inTurn = (socket: Duplex, refused: Effect.Effect<void>, fault?: Error): void => {
     const answer = answerOn(socket)

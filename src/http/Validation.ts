@@ -29,13 +29,16 @@ const refuseExpectations = Effect.flatMap(
       : Effect.fail(new ExpectationFailed({ message: "Expect nothing but 100-continue." }))
 )
 
-/** Parameters may be empty (RFC 9110 §5.6.6). Each space can be matched in one way only, or a long header would take for ever. */
+/**
+ * Parameters may be empty (RFC 9110 §5.6.6). Each space can be matched in one way only, or a long header would take for
+ * ever.
+ */
 const json = /^application\/json\s*(?:;\s*(?:charset="?utf-8"?\s*)?)*$/i
 const byteOrderMark = Buffer.from("\ufeff")
 
 /**
- * Refuses a body that is not plain JSON text: bytes that are no UTF-8 would be kept as something else than was sent, and a
- * byte order mark is none of JSON's (RFC 8259 §8.1).
+ * Refuses a body that is not plain JSON text: bytes that are no UTF-8 would be kept as something else than was sent,
+ * and a byte order mark is none of JSON's (RFC 8259 §8.1).
  */
 const refuseOtherThanJson = Effect.gen(function*() {
   const request = yield* HttpServerRequest.HttpServerRequest

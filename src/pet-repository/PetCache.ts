@@ -1,6 +1,6 @@
 /**
- * Animals by id, remembered: one that is asked for again costs no round trip to the database. The service never changes an
- * animal; an operator may, in SQL, and `pets_changes` tells of it.
+ * Animals by id, remembered: one that is asked for again costs no round trip to the database. The service never changes
+ * an animal; an operator may, in SQL, and `pets_changes` tells of it.
  */
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
@@ -23,8 +23,8 @@ const longestWalk = 1_000
 
 export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  // The place of an id is `id % mostKept`; ids that far apart share it, and the last one remembered has it. An array, not
-  // a map: animals of one page lie side by side, while a map took a third of the CPU of a page that was not known.
+  // The place of an id is `id % mostKept`; ids that far apart share it, and the last one remembered has it. An array,
+  // not a map: animals of one page lie side by side, while a map took a third of the CPU of a page that was not known.
   const slots = Array<Pet | undefined>(mostKept).fill(undefined)
   // The ids of those that are there, as numbers: a page is found in a quarter of the time that its bigints take.
   const ids = new Float64Array(mostKept).fill(NaN)
@@ -93,8 +93,8 @@ export const make = Effect.gen(function*() {
     get: (id: bigint): Pet | undefined => isFresh() ? petOf(Number(id)) : undefined,
 
     /**
-     * A full page, as of a second ago at most, where every id that it spans is that of a known animal: no other can come
-     * between them.
+     * A full page, as of a second ago at most, where every id that it spans is that of a known animal: no other can
+     * come between them.
      */
     page: ({ after, limit, status }: Selection): ReadonlyArray<Pet> | undefined => {
       if (!isFresh()) return undefined
@@ -112,8 +112,8 @@ export const make = Effect.gen(function*() {
     },
 
     /**
-     * How many animals to look up for a page that is not known: also those of the next ones, where the one before it is known
-     * without a gap, as in a walk.
+     * How many animals to look up for a page that is not known: also those of the next ones, where the one before it is
+     * known without a gap, as in a walk.
      */
     sizeOf: ({ after, limit, status }: Selection): number =>
       status === undefined && after !== undefined && walk(Number(after) - limit + 2, limit - 1, status) !== undefined

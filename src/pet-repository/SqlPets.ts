@@ -1,6 +1,6 @@
 /**
- * Animals on PostgreSQL. Of requests that come together each kind is one statement: at any load there are few of them under
- * way, and one commit serves many additions.
+ * Animals on PostgreSQL. Of requests that come together each kind is one statement: at any load there are few of them
+ * under way, and one commit serves many additions.
  */
 import { Clock, Duration, Effect, Option } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
@@ -22,7 +22,8 @@ export const sqlPets = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const cache = yield* PetCache.make
   const columns = sql.literal(`id, name, category_id AS "categoryId", status`)
-  // A subselect looks the sequence up once a statement, not for each of its animals: a sixth less of what an addition costs the database.
+  // A subselect looks the sequence up once a statement, not for each of its animals: a sixth less of what an addition
+  // costs the database.
   const nextId = sql.literal("nextval((SELECT pg_get_serial_sequence('pets', 'id')::regclass))")
 
   const lookUp = yield* Batch.make({
@@ -44,12 +45,13 @@ export const sqlPets = Effect.gen(function*() {
 
   /** Pages of `size` animals from each of some ids on. */
   const pages = (size: string, status: string, starts: ReadonlyArray<string>) => {
-    // Bounds of both columns, and no `status = …`: nothing but the index of both gives that order, however rare a status is.
+    // Bounds of both columns, and no `status = …`: nothing but the index of both gives that order, however rare a
+    // status is.
     const [condition, order] = status === ""
       ? [sql`id >= start`, sql.literal("id")]
       : [sql`(status, id) >= (${status}, start) AND (status, id) <= (${status}, ${highest})`, sql.literal("status, id")]
-    // The size is in the statement, so that PostgreSQL knows how little it is to read. An array of each column takes a quarter
-    // off what rows cost, on both sides.
+    // The size is in the statement, so that PostgreSQL knows how little it is to read. An array of each column takes a
+    // quarter off what rows cost, on both sides.
     return sql<Page>`
       SELECT page::int, found.*
       FROM unnest(${`{${starts.join()}}`}::text::bigint[]) WITH ORDINALITY AS asked (start, page)

@@ -1,6 +1,6 @@
 /**
- * The connection to Redis. It is up or it is down: one answer that is late, or an error, and it is cut, so that whatever
- * waits for an answer fails at once; then others are tried, until one answers in time.
+ * The connection to Redis. It is up or it is down: one answer that is late, or an error, and it is cut, so that
+ * whatever waits for an answer fails at once; then others are tried, until one answers in time.
  */
 import * as NodeRedis from "@effect/platform-node/NodeRedis"
 import {
@@ -115,8 +115,8 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
     NodeRedis.layer({
       url: Redacted.value(url),
       disableOfflineQueue: true,
-      // Off: what is late is cut below, and the client's five seconds are a timer and an abort signal for each command, of which
-      // the timer goes on when that is answered.
+      // Off: what is late is cut below, and the client's five seconds are a timer and an abort signal for each command,
+      // of which the timer goes on when that is answered.
       commandOptions: { timeout: 0 },
       pingInterval: 500,
       socket: { connectTimeout: 1000, socketTimeout: 1000, reconnectStrategy: false }
@@ -144,8 +144,8 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
 
   const milliseconds = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
   /**
-   * The time in which this process could have read an answer: where it stood still between two looks, for want of a core
-   * or in a long task, it is not Redis that is late, and whoever waits would have waited anyway.
+   * The time in which this process could have read an answer: where it stood still between two looks, for want of a
+   * core or in a long task, it is not Redis that is late, and whoever waits would have waited anyway.
    */
   let awake = 0
   let lookedAt = milliseconds()

@@ -44,8 +44,8 @@ const ofNumbers = ([
 const keyOf = (caller: Caller): string => `petstore:limits:${caller}`
 
 /**
- * Around what a script does with the caller's `state`: its counts are `{used, reset}` at 1, 3 and 5, its ban at 7, and from 9
- * on the numbers of the last merges, of any process.
+ * Around what a script does with the caller's `state`: its counts are `{used, reset}` at 1, 3 and 5, its ban at 7, and
+ * from 9 on the numbers of the last merges, of any process.
  */
 const script = (body: string): string => `
 local time = redis.call("TIME")

@@ -23,7 +23,10 @@ export interface Window {
 /** What was decided of a request, and all that its answer says of it. */
 export interface Decision {
   readonly admitted: boolean
-  /** When the ban of the caller ends, if there is one: milliseconds since the Unix epoch. Until then its windows do not matter. */
+  /**
+   * When the ban of the caller ends, if there is one: milliseconds since the Unix epoch. Until then its windows do not
+   * matter.
+   */
   readonly bannedUntil: number | undefined
   /** Whether it was this request that brought the ban. */
   readonly banBegan: boolean

@@ -1,6 +1,6 @@
 /**
- * SPEC §8 and the rule of bans once more, slowly, for tests to compare with: everything that ever happened to a caller is
- * kept, and every question is answered from all of it.
+ * SPEC §8 and the rule of bans once more, slowly, for tests to compare with: everything that ever happened to a caller
+ * is kept, and every question is answered from all of it.
  */
 import type { Limits } from "../../src/api/Plans.ts"
 import type { Decision } from "../../src/rate-limit/Rule.ts"

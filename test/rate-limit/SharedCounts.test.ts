@@ -34,7 +34,9 @@ const counting = (limiter: RateLimiter["Service"], expected: "shared" | "fallbac
 
 const limits = { perMinute: 2000, perDay: 1_000_000 }
 
-/** Charges `key:busy` over and over, 32 at a time, while `during` runs: what was decided, and how long it took at most. */
+/**
+ * Charges `key:busy` over and over, 32 at a time, while `during` runs: what was decided, and how long it took at most.
+ */
 const underLoad = Effect.fnUntraced(function*<E>(limiter: RateLimiter["Service"], during: Effect.Effect<void, E>) {
   const result = { admitted: 0, decided: 0, slowest: 0 }
   // Not so fast that the limit is reached: 32 callers, 10 requests a second each.
