@@ -104,7 +104,8 @@ const make = Effect.fnUntraced(function*(store: KeyStore) {
     revoke: Effect.fn("ApiKeys.revoke")(function*(id) {
       const ended = yield* store.revoke(id, yield* DateTime.now)
       yield* cache.forget(id)
-      return yield* ended ? Effect.void : Effect.andThen(find(id), revoked(id))
+      const again = new Conflict({ message: `Key ${id} was revoked before.` })
+      return yield* ended ? Effect.void : Effect.andThen(find(id), again)
     }),
 
     // By hand, and no generator: every request passes here.

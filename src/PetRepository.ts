@@ -26,7 +26,7 @@ export class PetRepository extends Context.Service<PetRepository, {
   find(id: bigint): Effect.Effect<Option.Option<Pet>>
 }>()("petstore/PetRepository") {
   /** On PostgreSQL, with the tables of `migrations/`. A fault of the database is a defect: callers cannot mend it. */
-  static readonly layer = Layer.effect(PetRepository, Effect.suspend(() => sqlPets))
+  static readonly layer = Layer.effect(PetRepository, sqlPets)
 
   /** In this process's memory, for tests. */
   static readonly layerMemory = Layer.sync(PetRepository, () => {

@@ -148,7 +148,7 @@ const revoke = Command.make(
   { id: idArgument, json: jsonFlag },
   Effect.fnUntraced(function*({ id, json }) {
     yield* call((client) => client.revoke(id))
-    yield* print(Schema.Struct({ id: Schema.String }), { id }, { json, text: `${id} is revoked now.` })
+    yield* print(Schema.Struct({ id: Schema.String }), { id }, { json, text: `${id} is revoked.` })
   })
 ).pipe(Command.withDescription("End a key for good"))
 
