@@ -141,7 +141,7 @@ describe("The management port", () => {
       assert.deepStrictEqual([usage.minute.remaining, usage.day.remaining], [0, 96])
       assert.isAbove(Date.parse(usage.day.resetAt), Date.now() + 80_000_000)
       const metrics = yield* Effect.promise(() => fetch(`${management}/metrics`).then((response) => response.text()))
-      // The third refusal is the ban, and so is all that comes after it.
+      // The fourth refusal is the ban, and all that comes after it is refused for it.
       for (
         const line of [
           `bans_total{plan="enterprise"} 1`,

@@ -72,8 +72,9 @@ const banned = (decision: Decision): ApiKeyBanned =>
   })
 
 /** The windows as answers tell of them: nothing remains for who is banned, until the ban's end. */
-const told = ({ bannedUntil, windows: [minute, day] }: Decision): Decision["windows"] => {
-  if (bannedUntil === undefined) return [minute, day]
+const told = ({ bannedUntil, windows }: Decision): Decision["windows"] => {
+  if (bannedUntil === undefined) return windows
+  const [minute, day] = windows
   const none = { remaining: 0, resetAt: bannedUntil }
   return [{ ...minute, ...none }, { ...day, ...none }]
 }

@@ -27,7 +27,7 @@ export const sqlStore = Effect.map(SqlClient.SqlClient, (sql): StateStore => ({
     return states
   }, Effect.orDie),
   save: (states) => {
-    // The end as a number, exact to the millisecond: to write and read a text takes twice as long.
+    // The end as a number, exact to the millisecond: with a text this process takes twice as long to write the rows.
     const rows = [...states].map(([caller, state]) => ({ caller, state, ends_at: Rule.endOf(state) }))
     return sql`
       INSERT INTO rate_limits (caller, state, ends_at)
