@@ -38,8 +38,8 @@ const bans = byAttributes(
 )
 
 /**
- * Charges a request to a key of `plan`, or to an address (`none`), and counts what was decided: in one step, since every
- * request passes here.
+ * Charges a request to a key of `plan`, or to an address (`none`), and counts what was decided: in one step, since
+ * every request passes here.
  */
 export const charge = (limiter: RateLimiter["Service"], caller: Caller, plan: Plan | "none", limits: Limits) =>
   Effect.flatMap(limiter.charge(caller, limits), (decision) =>
