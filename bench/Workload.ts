@@ -4,7 +4,7 @@ import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
-import * as EmbeddedDatabase from "../src/EmbeddedDatabase.ts"
+import * as EmbeddedDatabase from "../src/database/EmbeddedDatabase.ts"
 import { keysOn, newEndlessKey, temporaryDatabaseUrl, temporaryDirectory } from "../test/Harness.ts"
 
 export const newPet = `{"name":"Rex","categoryId":1,"status":"available"}`

@@ -8,7 +8,7 @@ import type { CurrentKey } from "./api/Auth.ts"
 import { Conflict, InvalidApiKey, InvalidRequest, NotFound } from "./api/Errors.ts"
 import type { ApiKey, IssuedKey, NewKey } from "./api/Keys.ts"
 import { planLimits } from "./api/Plans.ts"
-import * as WriteBehind from "./WriteBehind.ts"
+import * as WriteBehind from "./database/WriteBehind.ts"
 
 export class ApiKeys extends Context.Service<ApiKeys, {
   /** Makes a key. Fails if it would have expired already, or is an Enterprise key without limits. */

@@ -2,6 +2,7 @@
 import { PgClient } from "@effect/sql-pg"
 import { Cause, Config, Data, Duration, Effect, Layer, Option, Predicate, Redacted, Schedule } from "effect"
 import { Migrator, SqlClient } from "effect/sql"
+import * as PostgresSocket from "./database/PostgresSocket.ts"
 import { dataDirectory } from "./DataDirectory.ts"
 import { describe } from "./Logging.ts"
 import pets from "./migrations/0001_pets.ts"
@@ -10,7 +11,6 @@ import rateLimits from "./migrations/0003_rate_limits.ts"
 import idempotencyKeys from "./migrations/0004_idempotency_keys.ts"
 import petsChanges from "./migrations/0005_pets_changes.ts"
 import updatedInPlace from "./migrations/0006_updated_in_place.ts"
-import * as PostgresSocket from "./PostgresSocket.ts"
 
 /** The versions of the schema, the earliest first. */
 export const migrations = {
@@ -90,6 +90,6 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
     return isPostgres(Redacted.value(url.value)) ? server(url.value) : yield* new InvalidDatabaseUrl()
   }
   // Only who has no server loads one.
-  const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))
+  const EmbeddedDatabase = yield* Effect.promise(() => import("./database/EmbeddedDatabase.ts"))
   return migrate.pipe(Layer.provideMerge(EmbeddedDatabase.layer(yield* dataDirectory)))
 }))

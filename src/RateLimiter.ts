@@ -1,12 +1,12 @@
 /** Who may make how many requests (SPEC §8): the rule of `rate-limit/Rule.ts`, and what callers used so far. */
 import { Clock, Context, Duration, Effect, Layer, Metric } from "effect"
 import type { Limits } from "./api/Plans.ts"
-import * as Expiry from "./Expiry.ts"
+import * as Expiry from "./database/Expiry.ts"
+import * as WriteBehind from "./database/WriteBehind.ts"
 import * as Callers from "./rate-limit/Callers.ts"
 import { type Caller, isKey } from "./rate-limit/Callers.ts"
 import * as Rule from "./rate-limit/Rule.ts"
 import { sqlStore, type StateStore } from "./rate-limit/StateStore.ts"
-import * as WriteBehind from "./WriteBehind.ts"
 
 export class RateLimiter extends Context.Service<RateLimiter, {
   /** Charges one request to `caller`, if its limits admit it. */

@@ -1,7 +1,7 @@
 /** Who holds which secret, remembered: a request with a known key costs no round trip to the database. */
 import { Duration, Effect } from "effect"
-import * as Batch from "../Batch.ts"
-import * as Freshness from "../Freshness.ts"
+import * as Batch from "../database/Batch.ts"
+import * as Freshness from "../database/Freshness.ts"
 import { forgetOldest } from "../Oldest.ts"
 import type { Holder, KeyStore } from "./KeyStore.ts"
 

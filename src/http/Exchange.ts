@@ -2,7 +2,8 @@
  * What is known of the request in progress: filled in by the middleware that it passes, read by the edge for the
  * headers of the answer and for the log line.
  */
-import { type Cause, Context } from "effect"
+import { type Cause, Clock, Context, Effect } from "effect"
+import { SecureRandom } from "effect/crypto"
 import type { Decision } from "../rate-limit/Rule.ts"
 
 export class Exchange {
@@ -23,6 +24,24 @@ export class Exchange {
     this.startedAt = startedAt
   }
 
+  /**
+   * Begins exchanges, now, each under the `X-Request-Id` that its caller sent, if that is short and plain, else under
+   * an id of ours: a UUID that is random for this process, and counts on for each request, which takes no randomness of
+   * its own.
+   */
+  static readonly making = Effect.gen(function*() {
+    const clock = yield* Clock.Clock
+    const random = yield* SecureRandom.SecureRandom
+    const ofProcess = (yield* random.uuidV7()).slice(0, -12)
+    let count = 0
+    return (sentId: unknown): Exchange => {
+      const requestId = typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(sentId)
+        ? sentId
+        : ofProcess + (++count).toString(16).padStart(12, "0")
+      return new Exchange(requestId, clock.monotonicTimeNanosUnsafe())
+    }
+  })
+
   static readonly #left = new WeakMap<object, Exchange>()
 
   /** Leaves the request `source`, with what was done of it, to the long way. */
@@ -36,9 +55,9 @@ export class Exchange {
   }
 }
 
-/** The edge sets it for each request. */
+/** The long way sets it for each request. */
 export const CurrentExchange = Context.Reference<Exchange>("petstore/http/Exchange", {
   defaultValue: (): Exchange => {
-    throw new Error("There is no exchange outside of the edge")
+    throw new Error("There is no exchange outside of the long way")
   }
 })

@@ -1,10 +1,12 @@
 /** Failures as answers: the Error body for whatever went wrong, with none of the inside in it (SPEC §7). */
-import { ByteSize, Cause, Effect, Predicate } from "effect"
+import { Cause, Effect, Predicate } from "effect"
 import { HttpIncomingMessage, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { HttpApi, type HttpApiGroup } from "effect/http-api"
+import type { HttpApi, HttpApiGroup } from "effect/http-api"
 import { SqlError } from "effect/sql"
 import * as Errors from "../api/Errors.ts"
 import { describe } from "../Logging.ts"
+import * as Body from "./Body.ts"
+import { methodsOf } from "./Paths.ts"
 
 /** The Error body: these three and nothing else. */
 export const bodyOf = ({ code, message, status }: Errors.ApiError): string => JSON.stringify({ code, message, status })
@@ -44,7 +46,7 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
           })
       }
       case "RequestParseError":
-        return answer(failure.reason.reason === "BodyTooLarge" ? tooLarge : unreadable(failure.reason.cause))
+        return answer(failure.reason.reason === "BodyTooLarge" ? Body.tooLarge : unreadable(failure.reason.cause))
       default:
         return answer(internal)
     }
@@ -65,7 +67,7 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
         })
       ),
       Effect.map(complete),
-      Effect.provideService(HttpIncomingMessage.MaxBodySize, maxBodySize)
+      Effect.provideService(HttpIncomingMessage.MaxBodySize, Body.maxSize)
     )
 }
 
@@ -92,21 +94,12 @@ const complete = (response: HttpServerResponse.HttpServerResponse): HttpServerRe
       return HttpServerResponse.setHeader(response, "www-authenticate", "Bearer")
     case 415:
       // In plain text, of a body that is empty and of another type.
-      return answer(notJson)
+      return answer(Body.notJson)
     default:
       return response
   }
 }
 
-/** The largest body that is read. */
-export const maxBodyBytes = 65_536
-const maxBodySize = ByteSize.bytes(maxBodyBytes)
-
-/** What a body that the service does not take is refused with. */
-export const tooLarge = new Errors.PayloadTooLarge({ message: "The body is larger than 64 KiB." })
-export const notJson = new Errors.UnsupportedMediaType({
-  message: "Send the body as application/json, in UTF-8, not compressed."
-})
 const internal = new Errors.InternalError({ message: "The service failed to answer. The fault is ours." })
 const unavailable = new Errors.ServiceUnavailable({
   message: "The service cannot answer at the moment. Retry shortly."
@@ -126,36 +119,3 @@ const causes = (error: unknown): ReadonlyArray<unknown> =>
 /** SQLSTATEs of a server that is there but does not serve: out of resources, stopping, starting, gone, read-only. */
 const isOutage = (error: unknown): boolean =>
   Predicate.hasProperty(error, "code") && /^(53|57P|58|55000|3D000|25006)/.test(String(error.code))
-
-/** The path of a URL, as the router reads it. */
-export const pathOf = (url: string): string => {
-  const end = url.search(/[?;#]/)
-  const path = end === -1 ? url : url.slice(0, end)
-  if (!path.includes("%")) return path
-  try {
-    return decodeURI(path)
-  } catch {
-    return path
-  }
-}
-
-/** The methods that the path of a URL, or `*`, has operations for (RFC 9110 §10.2.1); none if there is no such path. */
-const methodsOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(
-  api: HttpApi.HttpApi<Id, Groups>,
-  pages: ReadonlyArray<string>
-) => {
-  const operations = pages.map((path) => ({ method: "GET", path: new RegExp(`^${path}$`) }))
-  HttpApi.reflect(api, {
-    onGroup() {},
-    onEndpoint({ endpoint }) {
-      operations.push({ method: endpoint.method, path: new RegExp(`^${endpoint.path.replace(/:\w+/g, "[^/]*")}$`) })
-    }
-  })
-  return (url: string): ReadonlyArray<string> => {
-    const path = pathOf(url)
-    const methods = operations
-      .filter((operation) => path === "*" || operation.path.test(path))
-      .flatMap(({ method }) => method === "GET" ? ["GET", "HEAD"] : [method])
-    return methods.length === 0 ? [] : [...new Set([...methods, "OPTIONS"])]
-  }
-}

@@ -1,8 +1,7 @@
 /**
  * The application on the management port: health, metrics and the operator's API. Apart from the API's in everything.
  */
-import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { Config, Effect, Layer } from "effect"
+import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
@@ -12,11 +11,10 @@ import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { RateLimiter } from "../RateLimiter.ts"
 import * as AdminAuth from "./AdminAuth.ts"
-import { Draining, gracePeriod } from "./Draining.ts"
+import { Draining } from "./Draining.ts"
 import * as Failure from "./Failure.ts"
 import * as Keys from "./Keys.ts"
-import { portConfig, routerConfig } from "./Server.ts"
-import { leaveExpectations } from "./Unparsed.ts"
+import * as Listening from "./Listening.ts"
 import * as Validation from "./Validation.ts"
 
 const admin = HttpApiBuilder.layer(AdminApi).pipe(
@@ -65,15 +63,11 @@ const errors = HttpRouter.middleware(
 /** Serves the operator on `MANAGEMENT_HOST` and `MANAGEMENT_PORT`. */
 export const layer = HttpRouter.serve(
   Layer.mergeAll(admin, health, readiness, metrics, errors),
-  { disableLogger: true, disableListenLog: true, routerConfig }
+  { disableLogger: true, disableListenLog: true, routerConfig: Listening.routerConfig }
 ).pipe(
   Layer.tap(() => HttpServer.addressFormattedWith((address) => Effect.logInfo(`Management on ${address}`))),
-  Layer.provide(
-    Layer.unwrap(Effect.gen(function*() {
-      const host = yield* Config.String("MANAGEMENT_HOST").pipe(Config.withDefault("127.0.0.1"))
-      const port = yield* portConfig("MANAGEMENT_PORT", 9090)
-      const gracefulShutdownTimeout = yield* gracePeriod
-      return NodeHttpServer.layer(() => leaveExpectations(createServer()), { host, port, gracefulShutdownTimeout })
-    }))
-  )
+  Layer.provide(Listening.layer(Effect.sync(() => createServer()), {
+    host: { name: "MANAGEMENT_HOST", byDefault: "127.0.0.1" },
+    port: { name: "MANAGEMENT_PORT", byDefault: 9090 }
+  }))
 )

@@ -11,6 +11,7 @@ import { ApiKeys } from "../ApiKeys.ts"
 import { forgetOldest } from "../Oldest.ts"
 import { PetRepository } from "../PetRepository.ts"
 import { RateLimiter } from "../RateLimiter.ts"
+import * as Body from "./Body.ts"
 import type { Exchange } from "./Exchange.ts"
 import * as Failure from "./Failure.ts"
 import * as PetQuery from "./PetQuery.ts"
@@ -101,7 +102,7 @@ export const make = Effect.gen(function*() {
       return query && list(request, query)
     }
     const length = Number(sent["content-length"])
-    return method === "POST" && url === listPath && length > 0 && length <= Failure.maxBodyBytes &&
+    return method === "POST" && url === listPath && length > 0 && length <= Body.maxBytes &&
         sent["content-type"] === "application/json" && sent["content-encoding"] === undefined &&
         sent["idempotency-key"] === undefined
       ? create(request, length)

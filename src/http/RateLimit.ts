@@ -2,11 +2,12 @@
 import { Effect, Layer, Metric } from "effect"
 import { CurrentKey } from "../api/Auth.ts"
 import { ApiKeyBanned, RateLimitExceeded } from "../api/Errors.ts"
-import type { Limits, Plan } from "../api/Plans.ts"
+import { type Limits, type Plan, planLimits } from "../api/Plans.ts"
 import { RateLimit } from "../api/RateLimit.ts"
 import type { Caller } from "../rate-limit/Callers.ts"
 import { type Decision, tightest, type Window } from "../rate-limit/Rule.ts"
 import { RateLimiter } from "../RateLimiter.ts"
+import * as ClientAddress from "./ClientAddress.ts"
 import { CurrentExchange } from "./Exchange.ts"
 import { byAttributes } from "./Metrics.ts"
 
@@ -41,7 +42,7 @@ const bans = byAttributes(
  * Charges a request to a key of `plan`, or to an address (`none`), and counts what was decided: in one step, since
  * every request passes here.
  */
-export const charge = (limiter: RateLimiter["Service"], caller: Caller, plan: Plan | "none", limits: Limits) =>
+const charge = (limiter: RateLimiter["Service"], caller: Caller, plan: Plan | "none", limits: Limits) =>
   Effect.flatMap(limiter.charge(caller, limits), (decision) =>
     Effect.withFiber(({ context }) => {
       const outcome = decision.admitted ? "admitted" : decision.bannedUntil === undefined ? "refused" : "banned"
@@ -53,6 +54,22 @@ export const charge = (limiter: RateLimiter["Service"], caller: Caller, plan: Pl
 /** Charges a request to a key. */
 export const chargeKey = (limiter: RateLimiter["Service"], { id, limits, plan }: CurrentKey["Service"]) =>
   charge(limiter, `key:${id}`, plan, limits)
+
+/**
+ * Charges who sent a request without a valid key: by its peer and its `X-Forwarded-For`. Also the brake on guessing
+ * keys.
+ */
+export const chargingAddresses = Effect.gen(function*() {
+  const limiter = yield* RateLimiter
+  const clientNetwork = yield* ClientAddress.make
+  return (peer: string, forwardedFor: string | undefined, isFree: boolean) => {
+    const caller = `address:${clientNetwork(peer, forwardedFor)}` as const
+    // It is only shown what is left.
+    return !isFree
+      ? charge(limiter, caller, "none", planLimits.free)
+      : Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, admitted: true }))
+  }
+})
 
 /** The 429 for a key: banned, or over a limit. */
 export const refusal = (decision: Decision): ApiKeyBanned | RateLimitExceeded =>

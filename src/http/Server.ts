@@ -1,14 +1,13 @@
 /** The application on the API port. */
-import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { Config, Effect, Layer, Schema } from "effect"
+import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, HttpApiSwagger, OpenApi } from "effect/http-api"
 import { IncomingMessage, Server } from "node:http"
 import { openApiDocument } from "../api/OpenApiDocument.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import * as Auth from "./Auth.ts"
-import { gracePeriod } from "./Draining.ts"
-import * as Edge from "./Edge.ts"
+import * as Listening from "./Listening.ts"
+import * as LongWay from "./LongWay.ts"
 import * as Pets from "./Pets.ts"
 import { PipelinedResponse } from "./Pipeline.ts"
 import * as RateLimit from "./RateLimit.ts"
@@ -29,22 +28,8 @@ const docs = HttpApiSwagger.layer(PetstoreApi.annotate(OpenApi.Transform, () => 
 /** Browsers ask for it beside every page. */
 const noIcon = HttpRouter.add("GET", "/favicon.ico", HttpServerResponse.empty({ status: 204 }))
 
-/** All routes, with the edge around them. */
-export const routes = Layer.mergeAll(api, openApi, docs, noIcon, Edge.layer)
-
-export const routerConfig = {
-  caseSensitive: true,
-  ignoreDuplicateSlashes: false,
-  ignoreTrailingSlash: false,
-  // An id of any length reaches its endpoint, to be answered 400: Node bounds the head of a request.
-  maxParamLength: 16_384
-}
-
-/** A port to listen on; 0 is a free one of the system's choice. */
-export const portConfig = (name: string, byDefault: number) =>
-  Config.schema(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 65_535 })), name).pipe(
-    Config.withDefault(byDefault)
-  )
+/** All routes, with what every answer has around them. */
+export const routes = Layer.mergeAll(api, openApi, docs, noIcon, LongWay.layer)
 
 /** How much and how long the API waits for anybody: milliseconds and bytes. */
 const bounds = {
@@ -99,14 +84,9 @@ const makeServer = Effect.gen(function*() {
 })
 
 /** Serves the API on `HOST` and `PORT`. */
-export const layer = HttpRouter.serve(routes, { disableLogger: true, routerConfig }).pipe(
-  Layer.provideMerge(
-    Layer.unwrap(Effect.gen(function*() {
-      const host = yield* Config.String("HOST").pipe(Config.withDefault("0.0.0.0"))
-      const port = yield* portConfig("PORT", 8080)
-      const server = yield* makeServer
-      const gracefulShutdownTimeout = yield* gracePeriod
-      return NodeHttpServer.layer(() => server, { host, port, backlog: 4_096, gracefulShutdownTimeout })
-    }))
-  )
+export const layer = HttpRouter.serve(routes, { disableLogger: true, routerConfig: Listening.routerConfig }).pipe(
+  Layer.provideMerge(Listening.layer(makeServer, {
+    host: { name: "HOST", byDefault: "0.0.0.0" },
+    port: { name: "PORT", byDefault: 8080 }
+  }))
 )

@@ -2,7 +2,7 @@
  * Answers to what Node's HTTP server does not take for a request: its parser refuses it, it does not come to its end,
  * or it asks for something else than an answer. They carry what the edge gives to all others.
  */
-import { Clock, Effect } from "effect"
+import { Effect } from "effect"
 import { IncomingMessage, type Server, STATUS_CODES } from "node:http"
 import { Socket } from "node:net"
 import type { Duplex } from "node:stream"
@@ -41,28 +41,25 @@ const closeGently = (socket: Duplex): void => {
   setTimeout(() => socket.destroy(), 1_000).unref()
 }
 
-/** What `server` would say of an `Expect` that it does not know, its handlers say. */
-export const leaveExpectations = (server: Server): Server =>
-  server.on("checkExpectation", (request, response) => server.emit("request", request, response))
-
 /** Makes `server` answer, from now on, also what is no request. */
 export const attach = Effect.fnUntraced(function*(server: Server) {
-  const charge = yield* Edge.charging
-  const requestIdOf = yield* Edge.requestIds
-  const clock = yield* Clock.Clock
+  const charge = yield* RateLimit.chargingAddresses
+  const edge = yield* Edge.make
+  const newExchange = yield* Exchange.making
   const run = Effect.runForkWith(yield* Effect.context())
 
   /** Writes the answer as the last thing on the socket. */
   const refuse = Effect.fnUntraced(function*(socket: Duplex, refusal: Errors.ApiError, request?: IncomingMessage) {
     const header = (name: string) => request?.headers[name]?.toString()
-    const exchange = new Exchange(requestIdOf(header("x-request-id")), clock.monotonicTimeNanosUnsafe())
+    const exchange = newExchange(header("x-request-id"))
     const peer = socket instanceof Socket ? socket.remoteAddress ?? "" : ""
     const decision = yield* charge(peer, header("x-forwarded-for"), false)
     const error = decision.admitted ? refusal : RateLimit.exceeded(decision)
     const { status } = error
     const body = Failure.bodyOf(error)
+    const method = request?.method ?? "none"
     const headers = {
-      ...Edge.headers(exchange.requestId, decision),
+      ...edge({ requestId: exchange.requestId, decision, method, origin: header("origin") }),
       ...status === 405 && { allow: "GET, HEAD, POST, OPTIONS" },
       "content-type": "application/json",
       "content-length": Buffer.byteLength(body),
@@ -72,7 +69,7 @@ export const attach = Effect.fnUntraced(function*(server: Server) {
     const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
     if (socket.writable) socket.write(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join("")}\r\n${body}`)
     closeGently(socket)
-    yield* report(request?.method ?? "none", exchange, status)
+    yield* report(method, exchange, status)
   })
 
   /**
@@ -106,5 +103,4 @@ export const attach = Effect.fnUntraced(function*(server: Server) {
     const notAllowed = new Errors.MethodNotAllowed({ message: "CONNECT is not allowed here." })
     inTurn(socket, refuse(socket, notAllowed, request))
   })
-  leaveExpectations(server)
 })

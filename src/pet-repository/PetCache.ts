@@ -5,8 +5,8 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Pet, PetStatus } from "../api/Pets.ts"
-import * as Expiry from "../Expiry.ts"
-import * as Freshness from "../Freshness.ts"
+import * as Expiry from "../database/Expiry.ts"
+import * as Freshness from "../database/Freshness.ts"
 import type { Selection } from "../PetRepository.ts"
 
 /** Animals that are kept at most: some 80 MB with names of usual length. */

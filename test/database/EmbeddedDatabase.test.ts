@@ -2,8 +2,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import * as EmbeddedDatabase from "../src/EmbeddedDatabase.ts"
-import { temporaryDirectory } from "./Harness.ts"
+import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
+import { temporaryDirectory } from "../Harness.ts"
 
 /** Runs `test` on an embedded database, where `becomes` asks until the condition holds. */
 const onEmbedded = <E, R>(

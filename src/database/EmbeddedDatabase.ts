@@ -11,7 +11,7 @@ import { join } from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { Duplex } from "node:stream"
 import { callbackify } from "node:util"
-import { DataDirectoryUnusable } from "./DataDirectory.ts"
+import { DataDirectoryUnusable } from "../DataDirectory.ts"
 
 export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{ readonly directory: string }> {
   override readonly message =

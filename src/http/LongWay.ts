@@ -1,0 +1,150 @@
+/**
+ * The long way to an answer: around all routes of Effect's HTTP server. Whatever they come to goes out with what every
+ * answer has: the Error body where it is no success, the rate-limit headers, a request id, and one line in the log.
+ */
+import { Effect, Exit, Option } from "effect"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { IncomingMessage } from "node:http"
+import { InvalidRequest, ServiceUnavailable } from "../api/Errors.ts"
+import { PetstoreApi } from "../api/PetstoreApi.ts"
+import type { Decision } from "../rate-limit/Rule.ts"
+import * as Cors from "./Cors.ts"
+import * as Edge from "./Edge.ts"
+import { CurrentExchange, Exchange } from "./Exchange.ts"
+import * as Failure from "./Failure.ts"
+import { hasOneHost } from "./Host.ts"
+import { pathOf } from "./Paths.ts"
+import * as Pets from "./Pets.ts"
+import * as Plain from "./Plain.ts"
+import * as RateLimit from "./RateLimit.ts"
+import { clientClosedRequest, report } from "./Report.ts"
+import { UnderWay } from "./UnderWay.ts"
+
+const answering = Failure.answering(PetstoreApi, ["/openapi.json", "/docs", "/favicon.ico"])
+
+/** What the explorer page may do: run what it brings, and call the service. */
+const pageHeaders = {
+  "content-security-policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
+
+/** Whatever is asked of getPet, and however its path is spelled. */
+const getPetPath = /^\/v1\/pets\/[^/]*$/
+
+export const layer = HttpRouter.middleware(
+  Effect.gen(function*() {
+    const charge = yield* RateLimit.chargingAddresses
+    const newExchange = yield* Exchange.making
+    const edge = yield* Edge.make
+    const cors = yield* Cors.make
+    const plainly = yield* Plain.make
+    const underWay = yield* UnderWay
+
+    /** Sends what was answered to a request that is charged, with what every answer has. */
+    const finish = Effect.fnUntraced(function*(
+      request: HttpServerRequest.HttpServerRequest,
+      exchange: Exchange,
+      decision: Decision,
+      response: HttpServerResponse.HttpServerResponse
+    ) {
+      // A body that came along with its head is read by the end of the turn.
+      if (isUnread(request.source)) yield* Effect.yieldNow
+      const { headers: { origin }, method } = request
+      const shown = edge({ requestId: exchange.requestId, decision, method, origin, allow: response.headers.allow })
+      if (response.headers["content-type"]?.startsWith("text/html") === true) Object.assign(shown, pageHeaders)
+      if (getPetPath.test(pathOf(request.url))) Object.assign(shown, Pets.getPetHeaders)
+      if (isUnread(request.source)) shown.connection = "close"
+      yield* report(method, exchange, response.status)
+      return HttpServerResponse.setHeaders(response, shown)
+    })
+
+    const longWay = Effect.fnUntraced(function*<E, R>(
+      request: HttpServerRequest.HttpServerRequest,
+      exchange: Exchange,
+      httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>
+    ) {
+      const response = yield* answering(httpEffect).pipe(
+        Effect.provideService(CurrentExchange, exchange),
+        Effect.annotateLogs({ requestId: exchange.requestId })
+      )
+      if (exchange.decision !== undefined) return yield* finish(request, exchange, exchange.decision, response)
+      const peer = Option.getOrElse(request.remoteAddress, () => "")
+      // A fault is ours; and a preflight is the browser's, for each URL anew, of a page that may call.
+      const isFree = response.status >= 500 ||
+        (response.status === 204 && cors.isPreflight(request.method, request.headers))
+      const decision = yield* charge(peer, request.headers["x-forwarded-for"], isFree)
+      return yield* finish(
+        request,
+        exchange,
+        decision,
+        decision.admitted ? response : Failure.answer(RateLimit.exceeded(decision))
+      )
+    })
+
+    return (httpEffect) =>
+      Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
+        const exchange = Exchange.leftOf(request.source) ?? newExchange(headersOf(request)["x-request-id"])
+        const { failure, route } = exchange
+        // A request that the short way began has a route, and may be charged already: it is not refused again, neither
+        // for what it asks nor for want of room.
+        const refused = route === undefined
+          ? (underWay.isFull ? overloaded : refusal(request))
+          : failure && Effect.failCause(failure)
+        // Where the short way leaves all: what is traced, and what comes when the end has begun.
+        const plain = route === undefined && refused === undefined && request.source instanceof IncomingMessage
+          ? plainly(request.source, exchange)
+          : undefined
+        const answer = plain === undefined
+          ? longWay(request, exchange, refused ?? httpEffect)
+          // As routes are; who is gone is not waited for.
+          : Effect.matchCauseEffect(Effect.interruptible(plain), {
+            onSuccess: (given) =>
+              given === undefined || exchange.decision === undefined
+                ? longWay(request, exchange, httpEffect)
+                : finish(
+                  request,
+                  exchange,
+                  exchange.decision,
+                  HttpServerResponse.text(given.body, { ...given, contentType: "application/json" })
+                ),
+            onFailure: (cause) => longWay(request, exchange, Effect.failCause(cause))
+          })
+        underWay.enter()
+        return Effect.onExit(answer, (exit) => {
+          underWay.leave()
+          return Exit.hasInterrupts(exit) ? report(request.method, exchange, clientClosedRequest) : Effect.void
+        })
+      })
+  }),
+  { global: true }
+)
+
+/** What a caller is told for whom there was no room. */
+const overloaded = Effect.succeed(
+  Failure.answer(new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." }), {
+    "retry-after": "1"
+  })
+)
+
+const badHost = Effect.succeed(
+  Failure.answer(new InvalidRequest({ message: "Invalid request: expected one valid Host header." }))
+)
+const badPath = Effect.succeed(
+  Failure.answer(new InvalidRequest({ message: "Invalid request: path: expected no ; and no # in it." }))
+)
+
+/** As Node has them, where there is a Node: Effect's own are made when first read. */
+const headersOf = (request: HttpServerRequest.HttpServerRequest) =>
+  request.source instanceof IncomingMessage ? request.source.headers : request.headers
+
+/** What Node would answer by itself, were it not told to leave it to us: its own answers would carry nothing. */
+const refusal = (request: HttpServerRequest.HttpServerRequest) => {
+  if (request.source instanceof IncomingMessage && !hasOneHost(request.source)) return badHost
+  // The router would end the path there, and take what follows for the query.
+  return /^[^?]*[;#]/.test(request.url) ? badPath : undefined
+}
+
+/** What is not read of a request is in the way of the next on its connection. */
+const isUnread = (source: object): boolean =>
+  source instanceof IncomingMessage && !source.complete &&
+  (source.headers["content-length"] !== undefined || source.headers["transfer-encoding"] !== undefined)

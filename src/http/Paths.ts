@@ -1,0 +1,35 @@
+/** The paths of the routes: how a URL names one, and what may be asked of it. */
+import { HttpApi, type HttpApiGroup } from "effect/http-api"
+
+/** The path of a URL, as the router reads it. */
+export const pathOf = (url: string): string => {
+  const end = url.search(/[?;#]/)
+  const path = end === -1 ? url : url.slice(0, end)
+  if (!path.includes("%")) return path
+  try {
+    return decodeURI(path)
+  } catch {
+    return path
+  }
+}
+
+/** The methods that the path of a URL, or `*`, has operations for (RFC 9110 §10.2.1); none if there is no such path. */
+export const methodsOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(
+  api: HttpApi.HttpApi<Id, Groups>,
+  pages: ReadonlyArray<string>
+) => {
+  const operations = pages.map((path) => ({ method: "GET", path: new RegExp(`^${path}$`) }))
+  HttpApi.reflect(api, {
+    onGroup() {},
+    onEndpoint({ endpoint }) {
+      operations.push({ method: endpoint.method, path: new RegExp(`^${endpoint.path.replace(/:\w+/g, "[^/]*")}$`) })
+    }
+  })
+  return (url: string): ReadonlyArray<string> => {
+    const path = pathOf(url)
+    const methods = operations
+      .filter((operation) => path === "*" || operation.path.test(path))
+      .flatMap(({ method }) => method === "GET" ? ["GET", "HEAD"] : [method])
+    return methods.length === 0 ? [] : [...new Set([...methods, "OPTIONS"])]
+  }
+}
