@@ -134,4 +134,4 @@ const revoked = (id: string) => new Conflict({ message: `Key ${id} is revoked.` 
 
 const hasEnded = (at: DateTime.Utc | null, now: number): boolean => at !== null && at.epochMilliseconds <= now
 
-const invalid = Effect.fail(new InvalidApiKey({ message: "The API key is unknown, expired or revoked." }))
+const invalid = Effect.fail(new InvalidApiKey())

@@ -25,6 +25,16 @@ const fields = <const Code extends string, const Status extends number>(code: Co
   status: constant(status)
 })
 
+/** The fields of an error that mostly says the same. */
+const fieldsSaying = <const Code extends string, const Status extends number>(
+  code: Code,
+  status: Status,
+  message: string
+) => ({
+  ...fields(code, status),
+  message: Schema.String.pipe(Schema.withConstructorDefault(Effect.succeed(message)))
+})
+
 /** The body, the path or the query does not decode (SPEC §7: 400). The message names each field and what it must be. */
 export class InvalidRequest extends Schema.Error<InvalidRequest>("InvalidRequest")(fields("invalid_request", 400), {
   description: "A required field is missing, or a value is invalid."
@@ -33,16 +43,18 @@ export class InvalidRequest extends Schema.Error<InvalidRequest>("InvalidRequest
 }
 
 /** The request has no bearer credential (SPEC §5.3). */
-export class MissingApiKey extends Schema.Error<MissingApiKey>("MissingApiKey")(fields("missing_api_key", 401), {
-  description: "The API key is missing."
-}) {
+export class MissingApiKey extends Schema.Error<MissingApiKey>("MissingApiKey")(
+  fieldsSaying("missing_api_key", 401, "Send an API key as a bearer token: Authorization: Bearer psk_…"),
+  { description: "The API key is missing." }
+) {
   readonly _tag = "MissingApiKey"
 }
 
 /** The API key is malformed, unknown, expired or revoked (SPEC §5.3). */
-export class InvalidApiKey extends Schema.Error<InvalidApiKey>("InvalidApiKey")(fields("invalid_api_key", 401), {
-  description: "The API key is invalid."
-}) {
+export class InvalidApiKey extends Schema.Error<InvalidApiKey>("InvalidApiKey")(
+  fieldsSaying("invalid_api_key", 401, "The API key is unknown, expired or revoked."),
+  { description: "The API key is invalid." }
+) {
   readonly _tag = "InvalidApiKey"
 }
 
@@ -61,16 +73,18 @@ export class MethodNotAllowed
 }
 
 /** The head or the body of the request took too long to arrive (RFC 9110 §15.5.9). */
-export class RequestTimeout extends Schema.Error<RequestTimeout>("RequestTimeout")(fields("request_timeout", 408), {
-  description: "The request took too long to arrive."
-}) {
+export class RequestTimeout extends Schema.Error<RequestTimeout>("RequestTimeout")(
+  fieldsSaying("request_timeout", 408, "The request took too long to arrive."),
+  { description: "The request took too long to arrive." }
+) {
   readonly _tag = "RequestTimeout"
 }
 
 /** The operation was removed (SPEC §9.3). */
-export class Gone extends Schema.Error<Gone>("Gone")(fields("gone", 410), {
-  description: "The operation was removed."
-}) {
+export class Gone extends Schema.Error<Gone>("Gone")(
+  fieldsSaying("gone", 410, "This operation was removed. Use GET /v1/pets with the status filter."),
+  { description: "The operation was removed." }
+) {
   readonly _tag = "Gone"
 }
 
@@ -82,38 +96,34 @@ export class Conflict extends Schema.Error<Conflict>("Conflict")(fields("conflic
 }
 
 /** The body is larger than the service reads (RFC 9110 §15.5.14). */
-export class PayloadTooLarge
-  extends Schema.Error<PayloadTooLarge>("PayloadTooLarge")(fields("payload_too_large", 413), {
-    description: "The body is larger than 64 KiB."
-  })
-{
+export class PayloadTooLarge extends Schema.Error<PayloadTooLarge>("PayloadTooLarge")(
+  fieldsSaying("payload_too_large", 413, "The body is larger than 64 KiB."),
+  { description: "The body is larger than 64 KiB." }
+) {
   readonly _tag = "PayloadTooLarge"
 }
 
 /** The body is not `application/json` (RFC 9110 §15.5.16). */
-export class UnsupportedMediaType
-  extends Schema.Error<UnsupportedMediaType>("UnsupportedMediaType")(fields("unsupported_media_type", 415), {
-    description: "The body is not application/json."
-  })
-{
+export class UnsupportedMediaType extends Schema.Error<UnsupportedMediaType>("UnsupportedMediaType")(
+  fieldsSaying("unsupported_media_type", 415, "Send the body as application/json, in UTF-8, not compressed."),
+  { description: "The body is not application/json." }
+) {
   readonly _tag = "UnsupportedMediaType"
 }
 
 /** The service expects nothing of a request but 100-continue (RFC 9110 §15.5.18). */
-export class ExpectationFailed
-  extends Schema.Error<ExpectationFailed>("ExpectationFailed")(fields("expectation_failed", 417), {
-    description: "The request expects something else than 100-continue."
-  })
-{
+export class ExpectationFailed extends Schema.Error<ExpectationFailed>("ExpectationFailed")(
+  fieldsSaying("expectation_failed", 417, "Expect nothing but 100-continue."),
+  { description: "The request expects something else than 100-continue." }
+) {
   readonly _tag = "ExpectationFailed"
 }
 
 /** The `Idempotency-Key` came before, with another body. */
-export class IdempotencyKeyReused
-  extends Schema.Error<IdempotencyKeyReused>("IdempotencyKeyReused")(fields("idempotency_key_reused", 422), {
-    description: "The Idempotency-Key came before, with another body."
-  })
-{
+export class IdempotencyKeyReused extends Schema.Error<IdempotencyKeyReused>("IdempotencyKeyReused")(
+  fieldsSaying("idempotency_key_reused", 422, "The Idempotency-Key was used for another animal."),
+  { description: "The Idempotency-Key came before, with another body." }
+) {
   readonly _tag = "IdempotencyKeyReused"
 }
 
@@ -134,27 +144,30 @@ export class ApiKeyBanned extends Schema.Error<ApiKeyBanned>("ApiKeyBanned")(fie
 }
 
 /** The head of the request is larger than 16 KiB, or has more than 1,000 fields (RFC 6585 §5). */
-export class HeaderFieldsTooLarge
-  extends Schema.Error<HeaderFieldsTooLarge>("HeaderFieldsTooLarge")(fields("request_header_fields_too_large", 431), {
-    description: "The head of the request is too large."
-  })
-{
+export class HeaderFieldsTooLarge extends Schema.Error<HeaderFieldsTooLarge>("HeaderFieldsTooLarge")(
+  fieldsSaying(
+    "request_header_fields_too_large",
+    431,
+    "The head of the request is larger than 16 KiB, or has more than 1,000 fields."
+  ),
+  { description: "The head of the request is too large." }
+) {
   readonly _tag = "HeaderFieldsTooLarge"
 }
 
 /** A fault of the service. The message says nothing of its inside. */
-export class InternalError extends Schema.Error<InternalError>("InternalError")(fields("internal_error", 500), {
-  description: "The service failed. The fault is not the caller's."
-}) {
+export class InternalError extends Schema.Error<InternalError>("InternalError")(
+  fieldsSaying("internal_error", 500, "The service failed to answer. The fault is ours."),
+  { description: "The service failed. The fault is not the caller's." }
+) {
   readonly _tag = "InternalError"
 }
 
 /** Something that the service needs does not answer. `Retry-After` says when to come back. */
-export class ServiceUnavailable
-  extends Schema.Error<ServiceUnavailable>("ServiceUnavailable")(fields("service_unavailable", 503), {
-    description: "The service cannot answer at the moment."
-  })
-{
+export class ServiceUnavailable extends Schema.Error<ServiceUnavailable>("ServiceUnavailable")(
+  fieldsSaying("service_unavailable", 503, "The service cannot answer at the moment. Retry shortly."),
+  { description: "The service cannot answer at the moment." }
+) {
   readonly _tag = "ServiceUnavailable"
 }
 
@@ -200,20 +213,18 @@ export const anywhere = [
 /** An example of each error that an operation of `/v1` may answer, for the OpenAPI document. */
 export const examples: ReadonlyArray<ErrorBody> = [
   new InvalidRequest({ message: "Invalid request: body.name: expected string; body.categoryId: required." }),
-  new MissingApiKey({ message: "Send an API key as a bearer token: Authorization: Bearer psk_…" }),
-  new InvalidApiKey({ message: "The API key is unknown, expired or revoked." }),
+  new MissingApiKey(),
+  new InvalidApiKey(),
   new NotFound({ message: "There is no pet 7." }),
-  new RequestTimeout({ message: "The request took too long to arrive." }),
-  new Gone({ message: "This operation was removed. Use GET /v1/pets with the status filter." }),
-  new PayloadTooLarge({ message: "The body is larger than 64 KiB." }),
-  new UnsupportedMediaType({ message: "Send the body as application/json, in UTF-8, not compressed." }),
-  new ExpectationFailed({ message: "Expect nothing but 100-continue." }),
-  new IdempotencyKeyReused({ message: "The Idempotency-Key was used for another animal." }),
+  new RequestTimeout(),
+  new Gone(),
+  new PayloadTooLarge(),
+  new UnsupportedMediaType(),
+  new ExpectationFailed(),
+  new IdempotencyKeyReused(),
   new RateLimitExceeded({ message: "The limit of 60 requests a minute is used up. Retry in 12 seconds." }),
   new ApiKeyBanned({ message: "The API key is banned for requests after a 429. Retry in 60 seconds." }),
-  new HeaderFieldsTooLarge({
-    message: "The head of the request is larger than 16 KiB, or has more than 1,000 fields."
-  }),
-  new InternalError({ message: "The service failed to answer. The fault is ours." }),
-  new ServiceUnavailable({ message: "The service cannot answer at the moment. Retry shortly." })
+  new HeaderFieldsTooLarge(),
+  new InternalError(),
+  new ServiceUnavailable()
 ].map(({ code, message, status }) => ({ code, message, status }))

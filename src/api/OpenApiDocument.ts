@@ -1,6 +1,7 @@
 /** The OpenAPI 3.1 document of {@link PetstoreApi}, as `/openapi.json` serves it. */
 import { OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
+import { getPetHeaders } from "./Pets.ts"
 import { PetstoreApi } from "./PetstoreApi.ts"
 
 type Schema = OpenApi.OpenApiSpecMediaType["schema"]
@@ -66,9 +67,9 @@ const ofNoOperation = new Set(["408", "431"])
 
 /** On the answers of deprecated operations. */
 const headersOfDeprecated: Headers = {
-  "Deprecation": header("Since when the operation is deprecated (RFC 9745).", "@1795219200"),
-  "Sunset": header("When the operation goes (RFC 8594).", "Thu, 05 Dec 2030 00:00:00 GMT"),
-  "Link": header("What comes in its place.", `</v1/pets>; rel="successor-version"`)
+  "Deprecation": header("Since when the operation is deprecated (RFC 9745).", getPetHeaders.deprecation),
+  "Sunset": header("When the operation goes (RFC 8594).", getPetHeaders.sunset),
+  "Link": header("What comes in its place.", getPetHeaders.link)
 }
 
 const headersOfOperation: Readonly<Record<string, Headers>> = {

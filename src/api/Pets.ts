@@ -132,11 +132,14 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   ]
 }).annotateMerge(OpenApi.annotations({ summary: "Add an animal" }))
 
-/** When getPet was deprecated, when it goes, and what comes in its place (SPEC §4.3, §9.3). */
-export const getPetDeprecation = {
-  since: new Date("2026-11-21T00:00:00Z"),
-  sunset: new Date("2030-12-05T00:00:00Z"),
-  successor: "/v1/pets"
+/** When getPet is removed (SPEC §4.3). */
+export const getPetSunset = new Date("2030-12-05T00:00:00Z")
+
+/** Its deprecation (RFC 9745), end (RFC 8594) and successor (SPEC §9.3), on every answer of its path. */
+export const getPetHeaders = {
+  deprecation: `@${new Date("2026-11-21T00:00:00Z").getTime() / 1000}`,
+  sunset: getPetSunset.toUTCString(),
+  link: `</v1/pets>; rel="successor-version"`
 }
 
 /** Answers 410 from the day on that the operation is removed. */

@@ -13,7 +13,7 @@ export const layer = Layer.effect(
         const exchange = yield* CurrentExchange
         exchange.route = endpoint.path
         if (Redacted.value(credential) === "") {
-          return yield* new MissingApiKey({ message: "Send an API key as a bearer token: Authorization: Bearer psk_…" })
+          return yield* new MissingApiKey()
         }
         const key = yield* apiKeys.verify(credential)
         exchange.keyId = key.id

@@ -9,10 +9,8 @@ export const maxBytes = 65_536
 export const maxSize = ByteSize.bytes(maxBytes)
 
 /** What a body that the service does not take is refused with. */
-export const tooLarge = new PayloadTooLarge({ message: "The body is larger than 64 KiB." })
-export const notJson = new UnsupportedMediaType({
-  message: "Send the body as application/json, in UTF-8, not compressed."
-})
+export const tooLarge = new PayloadTooLarge()
+export const notJson = new UnsupportedMediaType()
 
 /**
  * Parameters may be empty (RFC 9110 §5.6.6). Each space can be matched in one way only, or a long header would take for

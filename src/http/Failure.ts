@@ -75,13 +75,11 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
 export const unreadable = (fault: unknown): Errors.ApiError => {
   switch (Predicate.hasProperty(fault, "code") ? fault.code : undefined) {
     case "HPE_HEADER_OVERFLOW":
-      return new Errors.HeaderFieldsTooLarge({
-        message: "The head of the request is larger than 16 KiB, or has more than 1,000 fields."
-      })
+      return new Errors.HeaderFieldsTooLarge()
     case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
       return new Errors.PayloadTooLarge({ message: "The chunks of the body are larger than what they hold." })
     case "ERR_HTTP_REQUEST_TIMEOUT":
-      return new Errors.RequestTimeout({ message: "The request took too long to arrive." })
+      return new Errors.RequestTimeout()
     default:
       return new Errors.InvalidRequest({ message: "Invalid request: expected a whole request of HTTP/1.1." })
   }
@@ -100,10 +98,8 @@ const complete = (response: HttpServerResponse.HttpServerResponse): HttpServerRe
   }
 }
 
-const internal = new Errors.InternalError({ message: "The service failed to answer. The fault is ours." })
-const unavailable = new Errors.ServiceUnavailable({
-  message: "The service cannot answer at the moment. Retry shortly."
-})
+const internal = new Errors.InternalError()
+const unavailable = new Errors.ServiceUnavailable()
 
 /** Whether it was the database that did not answer, so that the same request may succeed soon. */
 const isUnavailable = (failure: unknown): boolean =>

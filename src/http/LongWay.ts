@@ -6,6 +6,7 @@ import { Effect, Exit, Option } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { IncomingMessage } from "node:http"
 import { InvalidRequest, ServiceUnavailable } from "../api/Errors.ts"
+import { getPetHeaders } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import type { Decision } from "../rate-limit/Rule.ts"
 import * as Cors from "./Cors.ts"
@@ -14,7 +15,6 @@ import { CurrentExchange, Exchange } from "./Exchange.ts"
 import * as Failure from "./Failure.ts"
 import { hasOneHost } from "./Host.ts"
 import { pathOf } from "./Paths.ts"
-import * as Pets from "./Pets.ts"
 import * as Plain from "./Plain.ts"
 import * as RateLimit from "./RateLimit.ts"
 import { clientClosedRequest, report } from "./Report.ts"
@@ -52,7 +52,7 @@ export const layer = HttpRouter.middleware(
       const { headers: { origin }, method } = request
       const shown = edge({ requestId: exchange.requestId, decision, method, origin, allow: response.headers.allow })
       if (response.headers["content-type"]?.startsWith("text/html") === true) Object.assign(shown, pageHeaders)
-      if (getPetPath.test(pathOf(request.url))) Object.assign(shown, Pets.getPetHeaders)
+      if (getPetPath.test(pathOf(request.url))) Object.assign(shown, getPetHeaders)
       if (isUnread(request.source)) shown.connection = "close"
       yield* report(method, exchange, response.status)
       return HttpServerResponse.setHeaders(response, shown)

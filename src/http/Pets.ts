@@ -3,26 +3,19 @@ import { HttpApiBuilder } from "effect/http-api"
 import { IncomingMessage } from "node:http"
 import { CurrentKey } from "../api/Auth.ts"
 import { Gone, NotFound } from "../api/Errors.ts"
-import { getPetDeprecation, listLimit, type ListQuery, type Pet, Sunset } from "../api/Pets.ts"
+import { getPetSunset, listLimit, type ListQuery, type Pet, Sunset } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { PetRepository } from "../PetRepository.ts"
 
-const gone = new Gone({ message: "This operation was removed. Use GET /v1/pets with the status filter." })
+const gone = new Gone()
 
 const sunset = Layer.succeed(
   Sunset,
   Effect.fnUntraced(function*(httpEffect) {
     const now = yield* Clock.currentTimeMillis
-    return now < getPetDeprecation.sunset.getTime() ? yield* httpEffect : yield* gone
+    return now < getPetSunset.getTime() ? yield* httpEffect : yield* gone
   })
 )
-
-/** Deprecation (RFC 9745), end (RFC 8594) and successor of getPet, on every answer of its path. */
-export const getPetHeaders = {
-  deprecation: `@${getPetDeprecation.since.getTime() / 1000}`,
-  sunset: getPetDeprecation.sunset.toUTCString(),
-  link: `<${getPetDeprecation.successor}>; rel="successor-version"`
-}
 
 /**
  * The animals of the page that a query asks for, and one more if there is another page. Interrupted if the connection

@@ -6,7 +6,7 @@
 import { Clock, Effect, Redacted } from "effect"
 import { isUtf8 } from "node:buffer"
 import type { IncomingMessage } from "node:http"
-import { getPetDeprecation, type ListQuery, type NewPet, type Pet } from "../api/Pets.ts"
+import { getPetHeaders, getPetSunset, type ListQuery, type NewPet, type Pet } from "../api/Pets.ts"
 import { ApiKeys } from "../ApiKeys.ts"
 import { forgetOldest } from "../Oldest.ts"
 import { PetRepository } from "../PetRepository.ts"
@@ -55,10 +55,10 @@ export const make = Effect.gen(function*() {
   /** The animal with these digits. */
   const get = (digits: string): Operation => ({
     route: "/v1/pets/:petId",
-    headers: Pets.getPetHeaders,
+    headers: getPetHeaders,
     answer: Effect.match(Pets.one(repository, BigInt(digits)), {
-      onSuccess: (pet) => ({ status: 200, body: petText(pet), headers: Pets.getPetHeaders }),
-      onFailure: (missing) => ({ status: missing.status, body: Failure.bodyOf(missing), headers: Pets.getPetHeaders })
+      onSuccess: (pet) => ({ status: 200, body: petText(pet), headers: getPetHeaders }),
+      onFailure: (missing) => ({ status: missing.status, body: Failure.bodyOf(missing), headers: getPetHeaders })
     })
   })
 
@@ -96,7 +96,7 @@ export const make = Effect.gen(function*() {
     if (method === "GET" && sent["content-length"] === undefined) {
       const [, digits] = getPath.exec(url) ?? []
       if (digits !== undefined) {
-        return clock.currentTimeMillisUnsafe() < getPetDeprecation.sunset.getTime() ? get(digits) : undefined
+        return clock.currentTimeMillisUnsafe() < getPetSunset.getTime() ? get(digits) : undefined
       }
       const query = url.startsWith(listPath) ? PetQuery.read(url.slice(listPath.length)) : undefined
       return query && list(request, query)

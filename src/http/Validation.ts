@@ -25,7 +25,7 @@ const refuseExpectations = Effect.flatMap(
   ({ headers: { expect = "100-continue" } }) =>
     expect.toLowerCase() === "100-continue"
       ? Effect.void
-      : Effect.fail(new ExpectationFailed({ message: "Expect nothing but 100-continue." }))
+      : Effect.fail(new ExpectationFailed())
 )
 
 const toInvalidRequest = (error: HttpApiError.HttpApiSchemaError): Effect.Effect<never, InvalidRequest> =>
