@@ -300,6 +300,25 @@ for (const database of databases) {
           assert.deepStrictEqual(new Set(yield* names(start + 120n)), new Set(["unseen"]))
         }))
 
+      it.effect("is no animal whose name is long, so that what is remembered has a bound", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const pets = yield* PetRepository
+          const names = [99, 100, 101].map((length) => "x".repeat(length))
+          const ids = yield* Effect.forEach(
+            names,
+            (name) => Effect.map(pets.create({ name, categoryId: 1n }), ({ id }) => id)
+          )
+          const categories = Effect.map(
+            Effect.forEach(ids, pets.find),
+            (found) => found.map((pet) => Option.getOrNull(pet)?.categoryId)
+          )
+          yield* aSecond
+          yield* categories
+          yield* unseen(sql`UPDATE pets SET category_id = 2`)
+          assert.deepStrictEqual(yield* categories, [1n, 1n, 2n])
+        }))
+
       it.effect("is no animal with another id, however large, or below zero", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient

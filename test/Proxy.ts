@@ -5,6 +5,8 @@ import { connect, createServer, type Socket } from "node:net"
 export type Fault =
   /** Answers take half a second. */
   | "slow"
+  /** Each answer takes two milliseconds longer than the one before, up to 60. */
+  | "lagging"
   /** Every connection is cut, and so is every new one. */
   | "refusing"
   /** Answers stop after their first byte; what is connected stays so. */
@@ -24,6 +26,7 @@ export const run = (target: number) =>
           }
           const upstream = connect(target, "127.0.0.1")
           let hung = false
+          let lag = 0
           /** Answers on their way, and when they arrive. */
           const late: Array<{ readonly chunk: Buffer; readonly at: number }> = []
           const deliver = () => {
@@ -45,9 +48,11 @@ export const run = (target: number) =>
           client.on("data", (chunk: Buffer) => upstream.write(chunk))
           upstream.on("data", (chunk: Buffer) => {
             if (hung) return
-            if (fault === "slow" || late.length > 0) {
+            lag = fault === "lagging" ? Math.min(lag + 2, 60) : 0
+            const delay = fault === "slow" ? 500 : lag
+            if (delay > 0 || late.length > 0) {
               // None overtakes another.
-              late.push({ chunk, at: fault === "slow" ? performance.now() + 500 : late.at(-1)?.at ?? 0 })
+              late.push({ chunk, at: Math.max(performance.now() + delay, late.at(-1)?.at ?? 0) })
               if (late.length === 1) deliver()
             } else if (fault === "hanging") {
               hung = true

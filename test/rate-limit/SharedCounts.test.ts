@@ -304,6 +304,68 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       assert.isDefined((yield* limiter.charge("key:lifted", few)).bannedUntil)
     }))
 
+  it.live("are decided alone while Redis takes no writes, and are brought to it once it does", () =>
+    Effect.gen(function*() {
+      const { limiter, redis } = yield* setup
+      yield* limiter.charge("key:written", limits)
+      yield* redis.type("REPLICAOF 127.0.0.1 1")
+      assert.isTrue((yield* limiter.charge("key:written", limits)).admitted)
+      assert.strictEqual(yield* limiter.counting, "fallback")
+      yield* sleep(600)
+      assert.strictEqual(yield* limiter.counting, "fallback")
+      yield* redis.type("REPLICAOF NO ONE")
+      yield* counting(limiter, "shared")
+      const other = yield* limiterAt(redis.port)
+      yield* until(Effect.map(other.peek("key:written", limits), ({ windows: [minute] }) => minute.remaining === 1998))
+    }))
+
+  it.live("stay in Redis while answers are late but come, and whoever no longer waits for one", () =>
+    Effect.gen(function*() {
+      const { limiter, proxy } = yield* setup
+      /** Whether it was in Redis all the time that `during` took. */
+      const isShared = Effect.fnUntraced(function*(during: Effect.Effect<void>) {
+        let shared = true
+        const look = Effect.andThen(
+          Effect.map(limiter.counting, (now) => {
+            shared &&= now === "shared"
+          }),
+          sleep(5)
+        )
+        yield* Effect.raceFirst(during, Effect.forever(look))
+        return shared
+      })
+      const asking = Effect.forever(
+        Effect.andThen(Effect.forkChild(limiter.charge("key:patient", limits)), sleep(5))
+      )
+      proxy.setFault("lagging")
+      assert.isTrue(yield* isShared(Effect.raceFirst(sleep(1000), asking)))
+      proxy.setFault(undefined)
+      yield* sleep(100)
+      // Its answer comes, and nobody is there.
+      yield* Effect.timeoutOption(limiter.charge("key:gone", limits), 0)
+      assert.isTrue(yield* isShared(sleep(300)))
+      assert.strictEqual((yield* limiter.peek("key:gone", limits)).windows[0].remaining, 1999)
+    }))
+
+  it.live("go on by Redis's clock without Redis, also when that was set while it was there", () =>
+    Effect.gen(function*() {
+      const few = { perMinute: 1, perDay: 100 }
+      const { proxy, redis } = yield* clocked(0)
+      const limiter = yield* limiterAt(proxy.port)
+      yield* limiter.charge("key:clock", few)
+      redis.setTime(Date.now() + 600_000)
+      assert.isTrue((yield* limiter.charge("key:clock", few)).admitted)
+      yield* cut(
+        proxy,
+        limiter,
+        Effect.gen(function*() {
+          const { admitted, decidedAt } = yield* limiter.charge("key:clock", few)
+          assert.isFalse(admitted)
+          assert.closeTo(decidedAt - Date.now(), 600_000, 5_000)
+        })
+      )
+    }))
+
   it.live("are decided alone for one caller that Redis refuses, and in Redis for all others", () =>
     Effect.gen(function*() {
       const { limiter, redis } = yield* setup
