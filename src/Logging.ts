@@ -1,5 +1,6 @@
 /** Logs: one line an event on standard error, as JSON or for a person to read. */
-import { Cause, Config, Effect, Layer, Logger, Predicate, References, Schema, SchemaIssue } from "effect"
+import { Cause, Config, Effect, Layer, Logger, Predicate, References, Schema } from "effect"
+import * as Issue from "./api/Issue.ts"
 
 const level = Config.Literals(["trace", "debug", "info", "warn", "error", "fatal", "none"], "LOG_LEVEL").pipe(
   Config.withDefault("info")
@@ -49,7 +50,9 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
 export const describe = (cause: Cause.Cause<unknown>): string => {
   const messages: Array<string> = []
   for (let error = Cause.squash(cause); Predicate.hasProperty(error, "message"); error = causeOf(error)) {
-    const message = isSettingError(error) ? describeSetting(error.cause.issue) : String(error.message)
+    const message = isSettingError(error)
+      ? Issue.describe(error.cause.issue, (path) => path.join("_"))
+      : String(error.message)
     if (!messages.some((outer) => outer.includes(message))) messages.push(message)
   }
   return messages.filter((message) => message !== "").join(": ").replaceAll(/\s+/g, " ")
@@ -57,16 +60,5 @@ export const describe = (cause: Cause.Cause<unknown>): string => {
 
 const isSettingError = (error: object): error is Config.ConfigError & { readonly cause: Schema.SchemaError } =>
   error instanceof Config.ConfigError && Schema.isSchemaError(error.cause)
-
-const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1()
-
-/** The setting's name, and what it must be. */
-const describeSetting = (issue: SchemaIssue.Issue): string =>
-  formatIssue(issue).issues
-    .map(({ message, path = [] }) => {
-      const name = path.map((part) => String(typeof part === "object" ? part.key : part)).join("_")
-      return `${name}: ${message}`
-    })
-    .join("; ")
 
 const causeOf = (error: object): unknown => "cause" in error && !isSettingError(error) ? error.cause : undefined

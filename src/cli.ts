@@ -18,6 +18,7 @@ import {
 } from "effect"
 import { Argument, CliError, Command, Flag } from "effect/cli"
 import { ErrorBody } from "./api/Errors.ts"
+import * as Issue from "./api/Issue.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, NewKey } from "./api/Keys.ts"
 import { AdminClient, PetstoreClientError } from "./Client.ts"
 
@@ -81,7 +82,10 @@ const issue = Command.make(
     )
   },
   Effect.fnUntraced(function*({ expiresAt, json, name, perDay, perMinute, plan }) {
-    const limits = { perMinute: Option.getOrUndefined(perMinute), perDay: Option.getOrUndefined(perDay) }
+    const limits = {
+      ...Option.isSome(perMinute) && { perMinute: perMinute.value },
+      ...Option.isSome(perDay) && { perDay: perDay.value }
+    }
     const payload = yield* decodeNewKey({
       name,
       plan,
@@ -157,7 +161,7 @@ const unban = Command.make(
   { id: idArgument, json: jsonFlag },
   Effect.fnUntraced(function*({ id, json }) {
     yield* call((client) => client.unban(id))
-    yield* print(Schema.Struct({ id: Schema.String }), { id }, { json, text: `${id} is not banned any more.` })
+    yield* print(Schema.Struct({ id: Schema.String }), { id }, { json, text: `${id} is not banned.` })
   })
 ).pipe(Command.withDescription("Lift the ban of a key"))
 
@@ -212,10 +216,25 @@ const explain = (failure: unknown): Effect.Effect<string, Config.ConfigError> =>
         ? `${url} does not answer. Is the service running there? (PETSTORE_ADMIN_URL)`
         : `What answers at ${url} is no management port of this service. (PETSTORE_ADMIN_URL)`)
   }
+  if (failure instanceof PetstoreClientError && Schema.isSchemaError(failure.cause)) return explain(failure.cause)
+  if (Schema.isSchemaError(failure)) {
+    return Effect.succeed(Issue.describe(failure.issue, (path) => flags.get(path.at(-1)) ?? path.join(".")))
+  }
   return Effect.succeed(
     (Predicate.hasProperty(failure, "message") ? String(failure.message) : String(failure)).replaceAll(/\s+/g, " ")
   )
 }
+
+/** Which flags a field comes from. */
+const flags: ReadonlyMap<string | undefined, string> = new Map([
+  ["name", "--name"],
+  ["plan", "--plan"],
+  ["limits", "--per-minute and --per-day"],
+  ["perMinute", "--per-minute"],
+  ["perDay", "--per-day"],
+  ["expiresAt", "--expires-at"],
+  ["gracePeriodSeconds", "--grace-period"]
+])
 
 const isApiError = (failure: unknown): failure is ErrorBody => Schema.is(ErrorBody)(failure)
 

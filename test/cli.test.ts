@@ -100,7 +100,7 @@ describe("The petstore command", () => {
 
       const rotated = JSON.parse(yield* petstore("rotate", issued.id, "--grace-period", "60", "--json"))
       assert.deepStrictEqual([yield* list(service, issued.key), yield* list(service, rotated.key)], [200, 200])
-      assert.include(yield* petstore("unban", issued.id), "is not banned any more")
+      assert.include(yield* petstore("unban", issued.id), "is not banned.")
       assert.include(yield* petstore("revoke", issued.id), "is revoked")
       assert.deepStrictEqual([yield* list(service, issued.key), yield* list(service, rotated.key)], [401, 401])
     }))
@@ -118,11 +118,14 @@ describe("The petstore command", () => {
       const there = { PETSTORE_ADMIN_URL: management, ADMIN_TOKEN: "adm_test" }
       const issue = ["keys", "issue", "--name", "a"]
       const wrong = [
-        [there, [...issue, "--plan", "gold"], 1, "Expected free, pro, business or enterprise"],
-        [there, [...issue, "--plan", "enterprise"], 1, "required on plan enterprise"],
+        [there, [...issue, "--plan", "gold"], 1, "--plan: expected free, pro, business or enterprise"],
+        [there, [...issue, "--plan", "enterprise"], 1, "--per-minute and --per-day: required on plan enterprise"],
+        [there, [...issue, "--plan", "enterprise", "--per-minute", "0"], 1, "--per-minute: expected a value between"],
+        [there, [...issue, "--plan", "enterprise", "--per-minute", "1"], 1, "--per-day: required"],
+        [there, ["keys", "rotate", "key_a", "--grace-period", "-1"], 1, "--grace-period: expected a value between"],
         [there, [...issue, "--per-minute", "1", "--per-day", "1"], 1, "fixed on plan free"],
         [there, [...issue, "--expires-at", "2020-01-01"], 1, "expected an instant to come"],
-        [there, ["keys", "issue", "--name", ""], 1, "name"],
+        [there, ["keys", "issue", "--name", ""], 1, "--name: expected"],
         [there, ["keys", "issue", "--name", "x".repeat(10_000)], 1, "name"],
         [there, ["keys", "revoke", "key_none"], 1, "There is no key key_none."],
         [there, ["keys", "bogus"], 2, "bogus"],

@@ -266,9 +266,9 @@ describe("The service on the embedded database", () => {
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const wrong = [
-        [{ DATA_DIR, PORT: "http" }, "PORT: Expected"],
+        [{ DATA_DIR, PORT: "http" }, "PORT: expected"],
         [{ DATA_DIR, PORT: "65536" }, "PORT"],
-        [{ DATA_DIR, LOG_LEVEL: "loud" }, "LOG_LEVEL: Expected"],
+        [{ DATA_DIR, LOG_LEVEL: "loud" }, "LOG_LEVEL: expected"],
         [{ DATA_DIR: `${import.meta.filename}/nowhere` }, "main.test.ts/nowhere"],
         [{ DATA_DIR, HOST: "nowhere.invalid" }, "nowhere.invalid"],
         [{ DATABASE_URL: "mysql://none:secret@127.0.0.1:1/none" }, "DATABASE_URL: expected postgres://"],

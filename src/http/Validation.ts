@@ -1,23 +1,15 @@
 /** What a caller is told of a request that does not decode: each field, and what it must be (SPEC §7: 400). */
-import { Effect, Layer, SchemaIssue } from "effect"
+import { Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApiError } from "effect/http-api"
 import { ExpectationFailed, InvalidRequest } from "../api/Errors.ts"
+import * as Issue from "../api/Issue.ts"
 import { Validation } from "../api/Validation.ts"
 import * as Body from "./Body.ts"
 
-const format = SchemaIssue.makeFormatterStandardSchemaV1({
-  leafHook: (issue) => issue._tag === "MissingKey" ? "required" : SchemaIssue.defaultLeafHook(issue)
-})
-
 const describe = ({ cause, kind }: HttpApiError.HttpApiSchemaError): string => {
   const place = kind === "Payload" ? "body" : kind === "Params" ? "path" : kind === "Headers" ? "header" : "query"
-  return format(cause.issue).issues
-    .map(({ message, path = [] }) => {
-      const field = [place, ...path.map((segment) => String(typeof segment === "object" ? segment.key : segment))]
-      return `${field.join(".")}: ${message.charAt(0).toLowerCase()}${message.slice(1)}`
-    })
-    .join("; ")
+  return Issue.describe(cause.issue, (path) => [place, ...path].join("."))
 }
 
 const refuseExpectations = Effect.flatMap(
