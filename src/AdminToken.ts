@@ -11,7 +11,11 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
     AdminToken,
     Effect.gen(function*() {
       const configured = yield* Config.option(Config.Redacted("ADMIN_TOKEN"))
-      if (Option.isSome(configured)) return Redacted.make(Redacted.value(configured.value).trim())
+      if (Option.isSome(configured)) {
+        const token = Redacted.value(configured.value).trim()
+        if (token.length < 16) yield* Effect.logWarning("ADMIN_TOKEN is short: who can reach the port may guess it")
+        return Redacted.make(token)
+      }
       const directory = yield* dataDirectory
       const file = join(directory, "admin-token")
       const made = `adm_${yield* Secret.randomText(32)}`

@@ -26,7 +26,8 @@ const services = Layer.mergeAll(PetRepository.layer, ApiKeys.layer, rateLimiter)
   Layer.provideMerge(NodeCrypto.layerSecureRandom)
 )
 
-const servers = Layer.merge(FirstKey.layer.pipe(Layer.provide(Server.layer)), Management.layer)
+// A key is shown once: only where nothing can fail any more.
+const servers = FirstKey.layer.pipe(Layer.provide(Layer.merge(Server.layer, Management.layer)))
 
 const service = Draining.announce.pipe(
   Layer.provide(servers),

@@ -115,6 +115,7 @@ describe("The management port", () => {
       for (const secret of [key, graced.body.key, rotated.body.key, ADMIN_TOKEN]) {
         assert.notInclude(stderr() + stdout(), secret)
       }
+      assert.include(stderr(), "ADMIN_TOKEN is short")
     }))
 
   it.live("shows the ban of a key that goes on after 429, and lifts it", () =>
@@ -179,6 +180,8 @@ describe("The management port", () => {
         const refused = yield* send(`${management}/admin/keys`, attempt)
         isError(refused, 429, "rate_limit_exceeded")
         assert.closeTo(Number(refused.headers.get("retry-after")), 55, 10)
+        // The day is never used up.
+        assert.include(refused.headers.get("ratelimit-policy"), `"day";q=86400`)
       }
     }))
 

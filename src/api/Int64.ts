@@ -68,36 +68,46 @@ export const parseInteger = (text: string): bigint | undefined => {
   return BigInt(sign + digits + "0".repeat(zeros))
 }
 
-/** `JSON.parse` hands the text of each number to its reviver; integers become `bigint`, all else stays as it is. */
-const parse = (text: string): unknown => {
-  const value = JSON.parse(
+/** A JSON text with its integers as `bigint`: `JSON.parse` hands the text of each number to its reviver. */
+const parse = (text: string): unknown =>
+  JSON.parse(
     text,
     (_key, field, context) =>
       typeof field === "number" && context.source !== undefined ? parseInteger(context.source) ?? field : field
   )
-  refuseAmbiguousNames(text)
-  return value
-}
+
+/** A reviver takes a place on the stack for each. */
+const mostLevels = 1_000
 
 const token = /"(?:[^"\\]|\\.)*"|[{}[\]:]/g
 
 /**
- * Throws for a JSON text in which an object has a name twice, which parsers understand in different ways (RFC 8259 §4),
- * or the name `__proto__`, by which some are attacked. The text must be valid JSON.
+ * What is wrong with a text that is valid JSON, as what is expected: it is nested too deep, an object in it has a name
+ * twice, which parsers understand in different ways (RFC 8259 §4), or the name `__proto__`, by which some are attacked.
  */
-const refuseAmbiguousNames = (text: string): void => {
+const faultOf = (text: string): string | undefined => {
   const objects: Array<Set<string> | undefined> = []
   let last = ""
   for (const [found] of text.matchAll(token)) {
-    if (found === "{") objects.push(new Set())
-    else if (found === "[") objects.push(undefined)
-    else if (found === "}" || found === "]") objects.pop()
+    if (found === "{" || found === "[") {
+      if (objects.push(found === "{" ? new Set() : undefined) > mostLevels) return "JSON of at most 1,000 levels"
+    } else if (found === "}" || found === "]") objects.pop()
     else if (found === ":") {
       const names = objects.at(-1)
-      const name: unknown = last.includes("\\") ? JSON.parse(last) : last.slice(1, -1)
-      if (typeof name !== "string" || name === "__proto__" || names?.has(name)) throw new SyntaxError(`Name ${last}`)
+      const name = last.includes("\\") ? String(JSON.parse(last)) : last.slice(1, -1)
+      if (name === "__proto__" || names?.has(name)) return "JSON without duplicate names or __proto__"
       names?.add(name)
     } else last = found
+  }
+  return undefined
+}
+
+const isJson = (text: string): boolean => {
+  try {
+    JSON.parse(text)
+    return true
+  } catch {
+    return false
   }
 }
 
@@ -117,17 +127,12 @@ export const jsonText = <S extends Schema.Constraint>(name: string, schema: S): 
     Schema.decodeTo(
       schema,
       new SchemaTransformation.Transformation(
-        SchemaGetter.transformEffect((text: string, options) =>
-          Effect.try({
-            try: () => parse(text),
-            catch: () =>
-              new SchemaIssue.InvalidValue(
-                { expected: "valid JSON without duplicate names or __proto__" },
-                text,
-                options
-              )
-          })
-        ),
+        SchemaGetter.transformEffect((text: string, options) => {
+          const fault = isJson(text) ? faultOf(text) : "valid JSON"
+          return fault === undefined
+            ? Effect.succeed(parse(text))
+            : Effect.fail(new SchemaIssue.InvalidValue({ expected: fault }, text, options))
+        }),
         SchemaGetter.transform(stringify)
       )
     ),

@@ -38,13 +38,15 @@ export const listLimit = { minimum: 1, maximum: 100, default: 20 }
 const idempotencyKey = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 
 /**
- * Names one addition, so that it can be sent again without adding twice: 1 to 255 visible characters, quoted or not.
+ * Names one addition, so that it can be sent again without adding twice.
  */
 const IdempotencyKey = Schema.String.annotate({
   description: "Names this addition: sent again within 24 hours, it is answered again and not done again.",
   pattern: idempotencyKey.source
 }).check(
-  Schema.isPattern(idempotencyKey, { expected: "1 to 255 visible ASCII characters" })
+  Schema.isPattern(idempotencyKey, {
+    expected: "1 to 255 visible ASCII characters but quotation marks, in quotation marks or not"
+  })
 ).pipe(
   Schema.decodeTo(Schema.String, {
     decode: SchemaGetter.transform((text: string) => text.replaceAll(`"`, "")),

@@ -4,7 +4,7 @@ import { createHash, timingSafeEqual } from "node:crypto"
 import { AdminToken } from "../AdminToken.ts"
 import { AdminAuth } from "../api/AdminApi.ts"
 import { InvalidApiKey, MissingApiKey } from "../api/Errors.ts"
-import { planLimits } from "../api/Plans.ts"
+import type { Limits } from "../api/Plans.ts"
 import type { Decision } from "../rate-limit/Rule.ts"
 import { RateLimiter } from "../RateLimiter.ts"
 import * as ClientAddress from "./ClientAddress.ts"
@@ -13,6 +13,9 @@ import { exceeded, headers } from "./RateLimit.ts"
 
 /** Hashed, two tokens compare in a time that says nothing of either, not even of its length. */
 const digest = (token: Redacted.Redacted): Buffer => createHash("sha256").update(Redacted.value(token)).digest()
+
+/** Wrong tokens that an address may send: bound by the minute, so that no guesser locks the operator out for a day. */
+const attempts: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
 
 export const layer = Layer.effect(
   AdminAuth,
@@ -25,13 +28,13 @@ export const layer = Layer.effect(
         const request = yield* HttpServerRequest.HttpServerRequest
         const peer = Option.getOrElse(request.remoteAddress, () => "")
         const network = clientNetwork(peer, request.headers["x-forwarded-for"])
-        const caller = `address:management:${network}` as const
-        const before = yield* limiter.peek(caller, planLimits.free)
+        const caller = `address:${network}` as const
+        const before = yield* limiter.peek(caller, attempts)
         if (!before.admitted) return tooManyAttempts(before)
         const missing = Redacted.value(credential) === ""
         if (!missing && timingSafeEqual(digest(credential), expected)) return yield* httpEffect
         // Only failures are charged.
-        const decision = yield* limiter.charge(caller, planLimits.free)
+        const decision = yield* limiter.charge(caller, attempts)
         if (!decision.admitted) return tooManyAttempts(decision)
         return yield* missing
           ? new MissingApiKey({ message: "Send the admin token as a bearer token: Authorization: Bearer adm_…" })
@@ -39,6 +42,9 @@ export const layer = Layer.effect(
       })
     })
   })
+).pipe(
+  // In this process alone: the loopback address of another machine is another caller.
+  Layer.provide(RateLimiter.layerMemory)
 )
 
 const tooManyAttempts = (decision: Decision) => Failure.answer(exceeded(decision), headers(decision))

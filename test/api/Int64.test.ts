@@ -71,7 +71,7 @@ describe("jsonText", () => {
       assert.include(String(error), "an int64 integer")
     }))
 
-  it.effect("refuses names that parsers take in different ways: repeated ones, and __proto__", () =>
+  it.effect("refuses what parsers take in different ways: repeated names, __proto__, and many levels", () =>
     Effect.gen(function*() {
       const read = Schema.decodeUnknownEffect(jsonText("NewPet", NewPet))
       const ambiguous = [
@@ -81,6 +81,9 @@ describe("jsonText", () => {
         `{"name":"a","categoryId":1,"x":{"__prot\\u006f__":1}}`
       ]
       for (const text of ambiguous) assert.include(String(yield* Effect.flip(read(text))), "without duplicate names")
+      const deep = (levels: number) => `{"name":"a","categoryId":1,"x":${"[".repeat(levels)}${"]".repeat(levels)}}`
+      assert.deepStrictEqual(yield* read(deep(999)), { name: "a", categoryId: 1n })
+      assert.include(String(yield* Effect.flip(read(deep(1000)))), "JSON of at most 1,000 levels")
       const plain = `{"name":"{\\"name\\":\\\\","x":{"name":1},"y":[{"name":1},{"name":":"}],"categoryId":1}`
       assert.deepStrictEqual(yield* read(plain), { name: `{"name":\\`, categoryId: 1n })
     }))

@@ -60,12 +60,17 @@ const invalidBodies = [
   [`{"name":"a","categoryId":-9223372036854775809}`, "body.categoryId: expected an int64 integer"],
   [`{"name":"a","categoryId":1,"status":null}`, "body.status: expected available, pending or sold"],
   [`{"name":"a","categoryId":1,"status":"Sold"}`, "body.status: expected available, pending or sold"],
-  [`{"name":"a","categoryId":1,"__proto__":{"status":"sold"}}`, "valid JSON without duplicate names"],
-  [`{"name":"a","categoryId":1,"x":[{"__prot\\u006f__":1}]}`, "valid JSON without duplicate names"],
-  [`{"name":"a","categoryId":1,"name":"a"}`, "valid JSON without duplicate names"],
-  [`{"name":"a","categoryId":1,"x":{"y":[1,{"a":1,"\\u0061":2}]}}`, "valid JSON without duplicate names"],
+  [`{"name":"a","categoryId":1,"__proto__":{"status":"sold"}}`, "expected JSON without duplicate names or __proto__"],
+  [`{"name":"a","categoryId":1,"x":[{"__prot\\u006f__":1}]}`, "expected JSON without duplicate names or __proto__"],
+  [`{"name":"a","categoryId":1,"name":"a"}`, "expected JSON without duplicate names or __proto__"],
+  [
+    `{"name":"a","categoryId":1,"x":{"y":[1,{"a":1,"\\u0061":2}]}}`,
+    "expected JSON without duplicate names or __proto__"
+  ],
   [`{"name":"a","categoryId":${"9".repeat(60_000)}}`, "body.categoryId: expected an int64 integer"],
-  ["[".repeat(30_000) + "]".repeat(30_000), "Invalid request: body: expected"]
+  [`{"name":"a","categoryId":1,"x":${"[".repeat(1_000)}${"]".repeat(1_000)}}`, "expected JSON of at most 1,000 levels"],
+  ["[".repeat(30_000) + "]".repeat(30_000), "expected JSON of at most 1,000 levels"],
+  ["[".repeat(60_000), "expected valid JSON"]
 ] as const
 
 for (const store of stores) {
