@@ -66,7 +66,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
     options?: { readonly idempotencyKey?: string }
   ): Effect.Effect<Pet, AnyError | Errors.IdempotencyKeyReused>
 
-  /** @deprecated It goes on 5 December 2030 (SPEC §4.3). Use `list` or `all` with a status. */
+  /** @deprecated It will be removed on 5 December 2030 (SPEC §4.3). Use `list` or `all` with a status. */
   get(id: bigint): Effect.Effect<Pet, AnyError | Errors.NotFound | Errors.Gone>
 
   /** What the last answer said of the limits; nothing before the first. */

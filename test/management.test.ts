@@ -108,7 +108,9 @@ describe("The management port", () => {
       }
       for (const method of ["GET", "DELETE"]) isError(yield* admin("/keys/%00", { method }), 400, "invalid_request")
       isError(yield* admin(`/keys/${id}/rotate`, post({ gracePeriodSeconds: -1 })), 400, "invalid_request")
-      isError(yield* admin("/keys", { method: "POST", body: "{" }), 400, "invalid_request")
+      for (const body of ["{", `{"name":"a","plan":"free","expiresAt":"2100-01-01","expiresAt":"2200-01-01"}`]) {
+        isError(yield* admin("/keys", { method: "POST", body }), 400, "invalid_request")
+      }
       isError(yield* admin("/keys", { method: "POST", body: "x".repeat(65_537) }), 413, "payload_too_large")
       isError(yield* admin("/keys", { method: "PUT" }), 405, "method_not_allowed")
 

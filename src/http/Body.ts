@@ -17,12 +17,8 @@ export const notJson = new UnsupportedMediaType()
  * ever.
  */
 const json = /^application\/json\s*(?:;\s*(?:charset="?utf-8"?\s*)?)*$/i
-const byteOrderMark = Buffer.from("\ufeff")
 
-/**
- * Refuses a body that is not plain JSON text: bytes that are no UTF-8 would be kept as something else than was sent,
- * and a byte order mark is none of JSON's (RFC 8259 §8.1).
- */
+/** Refuses what is not plain JSON text. Bytes that are no UTF-8 would be kept as something else than was sent. */
 export const refuseOtherThanJson = Effect.gen(function*() {
   const request = yield* HttpServerRequest.HttpServerRequest
   if (!HttpMethod.hasBody(request.method)) return
@@ -49,8 +45,46 @@ const refusal = (
   if (!json.test(type) || encoding.toLowerCase() !== "identity" || transfer.toLowerCase() !== "chunked") {
     return notJson
   }
-  if (!isUtf8(body)) return new InvalidRequest({ message: "Invalid request: body: expected valid UTF-8." })
-  return body.subarray(0, byteOrderMark.length).equals(byteOrderMark)
-    ? new InvalidRequest({ message: "Invalid request: body: expected no byte order mark." })
-    : undefined
+  const expected = isUtf8(body) ? expectedOf(body.toString()) : "valid UTF-8"
+  return expected === undefined
+    ? undefined
+    : new InvalidRequest({ message: `Invalid request: body: expected ${expected}.` })
+}
+
+/** What was expected of a text that is none that all parsers understand alike. */
+const expectedOf = (text: string): string | undefined => {
+  // `Buffer` keeps it, and no JSON begins with it (RFC 8259 §8.1).
+  if (text.startsWith("\ufeff")) return "no byte order mark"
+  try {
+    JSON.parse(text)
+  } catch {
+    return "valid JSON"
+  }
+  return expectedOfNames(text)
+}
+
+/** Some parsers take a place on the stack for each. */
+const mostLevels = 1_000
+
+const token = /"(?:[^"\\]|\\.)*"|[{}[\]:]/g
+
+/**
+ * What was expected of a JSON text in which an object has a name twice, which parsers understand in different ways (RFC
+ * 8259 §4), or the name `__proto__`, by which some are attacked, or in which values are nested too deep.
+ */
+const expectedOfNames = (text: string): string | undefined => {
+  const objects: Array<Set<string> | undefined> = []
+  let last = ""
+  for (const [found] of text.matchAll(token)) {
+    if (found === "{" || found === "[") {
+      if (objects.push(found === "{" ? new Set() : undefined) > mostLevels) return "JSON of at most 1,000 levels"
+    } else if (found === "}" || found === "]") objects.pop()
+    else if (found === ":") {
+      const names = objects.at(-1)
+      const name = last.includes("\\") ? String(JSON.parse(last)) : last.slice(1, -1)
+      if (name === "__proto__" || names?.has(name)) return "JSON without duplicate names or __proto__"
+      names?.add(name)
+    } else last = found
+  }
+  return undefined
 }

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import * as fc from "fast-check"
 import { Int64, jsonText, parseInteger } from "../../src/api/Int64.ts"
-import { NewPet, Pet } from "../../src/api/Pets.ts"
+import { Pet } from "../../src/api/Pets.ts"
 
 const int64 = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n })
 
@@ -69,23 +69,6 @@ describe("jsonText", () => {
     Effect.gen(function*() {
       const error = yield* Effect.flip(encode({ id: 2n ** 63n, name: "Rex", categoryId: 1n }))
       assert.include(String(error), "an int64 integer")
-    }))
-
-  it.effect("refuses what parsers take in different ways: repeated names, __proto__, and many levels", () =>
-    Effect.gen(function*() {
-      const read = Schema.decodeUnknownEffect(jsonText("NewPet", NewPet))
-      const ambiguous = [
-        `{"name":"a","name":"b","categoryId":1}`,
-        `{"name":"a","categoryId":1,"x":{"y":[{"a":1,"\\u0061":2}]}}`,
-        `{"name":"a","categoryId":1,"__proto__":{"status":"sold"}}`,
-        `{"name":"a","categoryId":1,"x":{"__prot\\u006f__":1}}`
-      ]
-      for (const text of ambiguous) assert.include(String(yield* Effect.flip(read(text))), "without duplicate names")
-      const deep = (levels: number) => `{"name":"a","categoryId":1,"x":${"[".repeat(levels)}${"]".repeat(levels)}}`
-      assert.deepStrictEqual(yield* read(deep(999)), { name: "a", categoryId: 1n })
-      assert.include(String(yield* Effect.flip(read(deep(1000)))), "JSON of at most 1,000 levels")
-      const plain = `{"name":"{\\"name\\":\\\\","x":{"name":1},"y":[{"name":1},{"name":":"}],"categoryId":1}`
-      assert.deepStrictEqual(yield* read(plain), { name: `{"name":\\`, categoryId: 1n })
     }))
 })
 

@@ -217,6 +217,22 @@ for (const store of stores) {
           }
         }))
 
+      it.effect("ignores what it does not know of a body, however it looks", () =>
+        Effect.gen(function*() {
+          const { newKey } = yield* Service
+          const key = yield* newKey
+          const unknown = [
+            `"x":{"name":1},"y":[{"name":1},{"name":":"}]`,
+            `"{\\"name\\":\\\\":1,"x":"\\"}{"`,
+            `"x":${"[".repeat(999)}${"]".repeat(999)}`
+          ]
+          for (const fields of unknown) {
+            const answer = yield* post(key, `{"name":"{\\"name\\":\\\\",${fields},"categoryId":1}`)
+            assert.strictEqual(answer.status, 201, answer.text)
+            assert.strictEqual(JSON.parse(answer.text).name, `{"name":\\`)
+          }
+        }))
+
       it.effect("answers 400 to bytes that are no UTF-8, and keeps nothing of them", () =>
         Effect.gen(function*() {
           const { call, newKey } = yield* Service
