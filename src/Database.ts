@@ -43,13 +43,14 @@ export const migrate = Layer.effectDiscard(bringUpToDate)
 /** How long a server may take to be there when the service starts. */
 const patience = Duration.seconds(30)
 
-/**
- * A server that is not there yet, or is on its way up: the system or the server says so by a code, or nobody says
- * anything.
- */
-const mayCome = (error: Effect.Error<typeof bringUpToDate>): boolean =>
-  error._tag === "SqlError" && error.reason._tag === "ConnectionError" &&
-  (Predicate.hasProperty(error.reason.cause, "code") || /timed out|closed/.test(describe(Cause.fail(error))))
+/** A server that is not there yet (the system's codes), on its way up or full (its own codes), or silent. */
+const mayCome = (error: Effect.Error<typeof bringUpToDate>): boolean => {
+  if (error._tag !== "SqlError") return false
+  const { cause } = error.reason
+  return Predicate.hasProperty(cause, "code")
+    ? /^(ECONN|ENOENT|ENOTFOUND|EAI_AGAIN|EHOST|ENET|ETIMEDOUT|57P|53)/.test(String(cause.code))
+    : error.reason._tag === "ConnectionError" && /timed out|closed/.test(describe(Cause.fail(error)))
+}
 
 const databaseUrl = Config.option(Config.Redacted("DATABASE_URL"))
 
@@ -78,6 +79,8 @@ const server = (url: Redacted.Redacted) => {
   return PgClient.layer({
     ...options,
     multiplex: true,
+    // Statements serve many requests, so that few are under way. One that waits for a lock is to hold up no other.
+    multiplexConcurrency: 1,
     stream: PostgresSocket.opener(Redacted.value(url)),
     startupParameters: { statement_timeout: "3500" }
   }).pipe(Layer.provide(Layer.effectDiscard(migrated)))

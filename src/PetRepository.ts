@@ -14,7 +14,10 @@ export interface Selection {
 }
 
 export class PetRepository extends Context.Service<PetRepository, {
-  /** Animals by ascending id. The same array may be given again, where it would have the same animals. */
+  /**
+   * Animals by ascending id; where their names are longer than `longestPage`, those with which they are, or more. The
+   * same array may be given again, where it would have the same animals.
+   */
   list(selection: Selection): Effect.Effect<ReadonlyArray<Pet>>
 
   /**
@@ -23,6 +26,7 @@ export class PetRepository extends Context.Service<PetRepository, {
    */
   create(pet: NewPet, idempotency?: Idempotency): Effect.Effect<Pet, IdempotencyKeyReused>
 
+  /** The animal with this id, if there is one. */
   find(id: bigint): Effect.Effect<Option.Option<Pet>>
 }>()("petstore/PetRepository") {
   /** On PostgreSQL, with the tables of `migrations/`. A fault of the database is a defect: callers cannot mend it. */

@@ -42,8 +42,9 @@ for (const store of stores) {
       it.effect("gives every pet an id of its own, also to those created at once", () =>
         Effect.gen(function*() {
           const pets = yield* PetRepository
+          const same = { name: "same", categoryId: 1n }
           const created = yield* Effect.all(
-            Array.from({ length: 200 }, () => pets.create({ name: "same", categoryId: 1n })),
+            Array.from({ length: 200 }, (_, nth) => pets.create(nth % 2 === 0 ? same : { ...same })),
             { concurrency: "unbounded" }
           )
           assert.strictEqual(new Set(created.map(({ id }) => id)).size, created.length)
@@ -147,6 +148,31 @@ for (const database of databases) {
           const found = yield* pets.find(id)
           assert.strictEqual(Option.getOrThrow(found).name, name)
           yield* Effect.flatMap(SqlClient.SqlClient, (sql) => sql`DELETE FROM pets WHERE id = ${id}`)
+        }))
+
+      it.effect("adds behind ids that an operator took, and leaves those that come much later", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const pets = yield* PetRepository
+          const { id: last } = yield* pets.create({ name: "last", categoryId: 1n })
+          yield* sql`INSERT INTO pets (id, name, category_id)
+            SELECT id, 'imported', 1 FROM generate_series(${last + 3n}::bigint, ${last + 500n}::bigint) AS id
+            UNION ALL SELECT ${last + 1_000_000n}::bigint, 'far', 1`
+          const one = yield* pets.create({ name: "one", categoryId: 1n }, { owner: "key_a", key: "before" })
+          const many = yield* Effect.forEach(
+            Array.from({ length: 60 }, (_, nth) => nth),
+            (nth) =>
+              pets.create(
+                { name: "many", categoryId: 1n },
+                nth % 2 === 0 ? undefined : { owner: "key_a", key: `${nth}` }
+              ),
+            { concurrency: "unbounded" }
+          )
+          assert.isBelow(Number(one.id), Number(last) + 3)
+          const ids = new Set(many.map(({ id }) => id))
+          assert.lengthOf([...ids], 60)
+          for (const id of ids) assert.isTrue(id < last + 3n || (id > last + 500n && id < last + 1_000_000n), `${id}`)
+          yield* sql`DELETE FROM pets WHERE name IN ('imported', 'far')`
         }))
 
       it.effect("reads a filtered list off an index", () =>
@@ -255,9 +281,41 @@ for (const database of databases) {
           yield* sql`DELETE FROM pets WHERE id = ${removed.id}`
           yield* aSecond
           assert.deepStrictEqual(yield* names, ["after", null])
+          // Which fires no trigger.
+          yield* sql`ALTER TABLE pets ALTER COLUMN name TYPE text USING name || '!'`
+          yield* aSecond
+          assert.deepStrictEqual(yield* names, ["after!", null])
           yield* sql`TRUNCATE pets`
           yield* aSecond
           assert.deepStrictEqual(yield* names, [null, null])
+        }))
+
+      it.effect("is polled for in the same time, however much was changed before", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const pets = yield* PetRepository
+          yield* sql`INSERT INTO pets_changes (transaction)
+            SELECT n::text::xid8 FROM generate_series(1, 200000) AS n ON CONFLICT DO NOTHING`
+          const { id } = yield* pets.create({ name: "before", categoryId: 1n })
+          yield* aSecond
+          yield* pets.find(id)
+          const read = Effect.map(
+            sql<{ readonly rows: bigint }>`SELECT seq_tup_read + idx_tup_read AS rows
+              FROM pg_stat_user_tables JOIN pg_stat_user_indexes USING (relid)
+              WHERE indexrelname = 'pets_changes_pkey'`,
+            ([row]) => Number(row?.rows)
+          )
+          yield* sql`SELECT pg_stat_force_next_flush()`
+          const before = yield* read
+          for (let i = 0; i < 3; i++) {
+            yield* sql`UPDATE pets SET name = ${`after ${i}`} WHERE id = ${id}`
+            yield* aSecond
+            assert.deepStrictEqual(Option.map(yield* pets.find(id), ({ name }) => name), Option.some(`after ${i}`))
+          }
+          yield* sql`SELECT pg_stat_force_next_flush()`
+          assert.isBelow((yield* read) - before, 1_000)
+          yield* sql`DELETE FROM pets_changes`
+          yield* sql`DELETE FROM pets`
         }))
 
       it.effect("is walked without loss over gaps and over ids that share a place, and read ahead", () =>

@@ -54,6 +54,8 @@ const faults: ReadonlyArray<{
   readonly end: Step
   /** Whether nothing can be added meanwhile. */
   readonly stopsAdditions: boolean
+  /** Whether all else goes on meanwhile. */
+  readonly readsGoOn?: boolean
   readonly callers?: number
 }> = [
   {
@@ -123,6 +125,19 @@ const faults: ReadonlyArray<{
       ),
     end: () => Effect.void,
     stopsAdditions: true
+  },
+  {
+    name: "keeps writers from its table",
+    seconds: 8,
+    begin: ({ postgres }) =>
+      Effect.forkDetach(
+        postgres.admin((sql) =>
+          sql.withTransaction(Effect.andThen(sql`LOCK TABLE pets IN SHARE MODE`, sql`SELECT pg_sleep(8)`))
+        )
+      ),
+    end: () => Effect.void,
+    stopsAdditions: true,
+    readsGoOn: true
   }
 ]
 
@@ -178,6 +193,11 @@ describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
                 additions.map(({ took }) => took).toSorted((a, b) => a - b)[additions.length >> 1] ?? 0,
                 400
               )}
+            if (fault.readsGoOn === true) {
+              const reads = within.filter(({ method }) => method === "GET")
+              assert.isAbove(reads.length, 10)
+              assert.deepStrictEqual([...new Set(reads.map(({ status }) => status))], [200])
+            }
             // After it all is as before.
             const after = outcomes.filter(({ sentAt }) => sentAt > ended + recoveredIn)
             assert.isAbove(after.length, 20)

@@ -35,6 +35,9 @@ export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
 /** How many animals a list may hold (SPEC §4.1, §8). */
 export const listLimit = { minimum: 1, maximum: 100, default: 20 }
 
+/** Characters of the names in a page: where they are long it has fewer animals than it may, but at least one. */
+export const longestPage = 262_144
+
 const idempotencyKey = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 
 /**

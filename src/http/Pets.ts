@@ -3,7 +3,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { IncomingMessage } from "node:http"
 import { CurrentKey } from "../api/Auth.ts"
 import { Gone, NotFound } from "../api/Errors.ts"
-import { getPetSunset, listLimit, type ListQuery, type Pet, Sunset } from "../api/Pets.ts"
+import { getPetSunset, listLimit, type ListQuery, longestPage, type Pet, Sunset } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { PetRepository } from "../PetRepository.ts"
 
@@ -33,12 +33,17 @@ export const look = (
     () => Effect.interrupt
   )
 
-/** The page of what `look` found. */
+/** The page of what `look` found: it has fewer animals than were asked for where their names are long. */
 export const pageOf = (query: ListQuery, found: ReadonlyArray<Pet>) => {
   const { limit = listLimit.default } = query
-  const pets = found.slice(0, limit)
+  let end = 0
+  for (let length = 0; end < limit && end < found.length; end++) {
+    length += found[end]?.name.length ?? 0
+    if (length > longestPage && end > 0) break
+  }
+  const pets = found.slice(0, end)
   const last = pets.at(-1)
-  return last === undefined || found.length <= limit ? { pets } : { pets, next: { ...query, cursor: last.id } }
+  return last === undefined || found.length <= end ? { pets } : { pets, next: { ...query, cursor: last.id } }
 }
 
 /** The animal with an id. */

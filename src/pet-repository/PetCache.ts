@@ -33,35 +33,54 @@ export const make = Effect.gen(function*() {
   const firstPages = new Map<string, ReadonlyArray<Pet>>()
   let generation = 0
   /**
-   * All changes that are known, with the table and the server that they belong to, since a backup may have replaced
-   * either, and the hour, since a process that did not poll for that long may have missed changes removed since.
+   * The table and its files, and the server that they belong to, since a backup may have replaced either, and the hour,
+   * since a process that did not poll for that long may have missed changes removed since.
    */
   let version: string | undefined
+  /** The first transaction that may have been open at the last poll: a decimal, as all of them. */
+  let mark = "0"
+  /** The changes that it told: they are told again for as long as an older transaction is open. */
+  let told: ReadonlySet<string> = new Set()
   /** The lowest id of all. */
   let first: bigint | null = null
   /** Polls may overtake each other: what a former one says after a later one counts no more. */
   let begun = 0
   let heard = 0
 
+  // Ids of transactions are handed out at their start: below the snapshot's xmin every one has ended. Ids from its xmax
+  // on are those of another server, brought by a restored dump.
   const poll = Effect.gen(function*() {
     const nth = ++begun
-    const [row] = yield* sql<{ readonly version: string; readonly first: bigint | null }>`
+    const [row] = yield* sql<{
+      readonly version: string
+      readonly first: bigint | null
+      readonly mark: string
+      readonly changes: ReadonlyArray<string>
+    }>`
       SELECT
         concat_ws(
           ' ',
           date_trunc('hour', now()),
           pg_postmaster_start_time(),
           'pets'::regclass::oid,
-          md5(string_agg(transaction::text, ',' ORDER BY transaction))
+          pg_relation_filenode('pets')
         ) AS version,
-        (SELECT min(id) FROM pets) AS first
-      FROM pets_changes`
-    if (nth < heard) return
+        (SELECT min(id) FROM pets) AS first,
+        pg_snapshot_xmin(s.now)::text AS mark,
+        ARRAY(
+          SELECT transaction::text FROM pets_changes
+          WHERE transaction >= ${mark}::text::xid8 AND transaction < pg_snapshot_xmax(s.now)
+        ) AS changes
+      FROM (SELECT pg_current_snapshot() AS now) s`
+    if (nth < heard || row === undefined) return
     heard = nth
-    if (row?.first !== first) firstPages.clear()
-    first = row?.first ?? null
-    if (row?.version === version) return
-    version = row?.version
+    const isChanged = row.version !== version || row.changes.some((change) => !told.has(change))
+    version = row.version
+    mark = row.mark
+    told = new Set(row.changes)
+    if (row.first !== first) firstPages.clear()
+    first = row.first
+    if (!isChanged) return
     generation++
     slots.fill(undefined)
     ids.fill(NaN)

@@ -2,13 +2,13 @@
  * Animals on PostgreSQL. Of requests that come together each kind is one statement: at any load there are few of them
  * under way, and one commit serves many additions.
  */
-import { Clock, Duration, Effect, Option } from "effect"
+import { Clock, Duration, Effect, Option, Semaphore } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { IdempotencyKeyReused } from "../api/Errors.ts"
-import type { NewPet, Pet, PetStatus } from "../api/Pets.ts"
+import { longestPage, type NewPet, type Pet, type PetStatus } from "../api/Pets.ts"
 import * as Batch from "../database/Batch.ts"
 import * as Expiry from "../database/Expiry.ts"
-import type { PetRepository } from "../PetRepository.ts"
+import type { PetRepository, Selection } from "../PetRepository.ts"
 import { fingerprint, type Idempotency, rememberedFor, reused } from "./Idempotency.ts"
 import * as PetCache from "./PetCache.ts"
 
@@ -58,7 +58,7 @@ export const sqlPets = Effect.gen(function*() {
       CROSS JOIN LATERAL (
         SELECT
           array_agg(id) AS ids,
-          array_agg(name) AS names,
+          array_agg(CASE WHEN octet_length(name) <= ${sql.literal(String(longestInPage))} THEN name END) AS names,
           array_agg(category_id) AS "categoryIds",
           array_agg(status) AS statuses
         FROM (
@@ -73,7 +73,7 @@ export const sqlPets = Effect.gen(function*() {
     // "size status start", as text, so that calls for the same page are one item.
     run: Effect.fnUntraced(function*(selections: ReadonlyArray<string>) {
       const remember = cache.remembering()
-      const found = new Map<string, ReadonlyArray<Pet>>()
+      const found = new Map<string, ReadonlyArray<Pet | bigint>>()
       yield* Effect.forEach(
         Map.groupBy(selections, (selection) => selection.slice(0, selection.lastIndexOf(" "))),
         Effect.fnUntraced(function*([kind, asked]) {
@@ -83,7 +83,7 @@ export const sqlPets = Effect.gen(function*() {
         }),
         { concurrency: "unbounded", discard: true }
       )
-      for (const page of found.values()) remember(page)
+      for (const page of found.values()) remember(page.filter(isPet))
       return found
     })
   })
@@ -94,12 +94,48 @@ export const sqlPets = Effect.gen(function*() {
       if (after === highest) return Effect.succeed([])
       const known = cache.page(selection)
       return known === undefined
-        ? Effect.map(
-          look(`${cache.sizeOf(selection)} ${status ?? ""} ${after + 1n}`),
-          (found) => found?.slice(0, limit) ?? []
-        )
+        ? Effect.flatMap(look(`${cache.sizeOf(selection)} ${status ?? ""} ${after + 1n}`), (found = []) => {
+          const page = found.slice(0, limit)
+          return page.every(isPet) ? Effect.succeed(page) : whole(page, selection)
+        })
         : Effect.succeed(known)
     })
+
+  /** A page with its long names, each looked up by itself, as far as it is to be filled. */
+  const whole = Effect.fnUntraced(function*(
+    page: ReadonlyArray<Pet | bigint>,
+    selection: Selection
+  ): Effect.fn.Return<ReadonlyArray<Pet>> {
+    const pets: Array<Pet> = []
+    let length = 0
+    for (const found of page) {
+      const pet = isPet(found) ? found : yield* lookUp(found)
+      // Removed meanwhile: the page has another end.
+      if (pet === undefined) return yield* list(selection)
+      pets.push(pet)
+      length += pet.name.length
+      if (length > longestPage) break
+    }
+    return pets
+  })
+
+  /** Goes on behind the ids that come next, where an operator's INSERT took them. */
+  const skipTaken = Effect.asVoid(sql`
+    SELECT setval(ids, (
+      SELECT id FROM pets AS taken
+      WHERE id >= last AND NOT EXISTS (SELECT FROM pets WHERE id = taken.id + 1)
+      ORDER BY id LIMIT 1
+    ))
+    FROM (SELECT pg_get_serial_sequence('pets', 'id')::regclass AS ids) AS sequence,
+    LATERAL (SELECT pg_sequence_last_value(ids) AS last) AS value
+    WHERE EXISTS (SELECT FROM pets WHERE id = last)`)
+  const pastTaken = <A, E extends SqlError.SqlError | IdempotencyKeyReused>(
+    addition: Effect.Effect<A, E>
+  ): Effect.Effect<A, E | SqlError.SqlError> =>
+    addition.pipe(
+      Effect.tapError((error) => isTaken(error) ? skipTaken : Effect.void),
+      Effect.retry({ while: isTaken, times: 3 })
+    )
 
   // One at a time: those that come meanwhile share the next commit, and ids show in their order.
   const add = yield* Batch.make({
@@ -116,50 +152,57 @@ export const sqlPets = Effect.gen(function*() {
         ), inserted AS (
           INSERT INTO pets (id, name, category_id, status) SELECT id, pet->>0, (pet->>1)::bigint, pet->>2 FROM added
         )
-        SELECT id FROM added ORDER BY nth`
+        SELECT id FROM added ORDER BY nth`.pipe(pastTaken)
       return new Map(pets.map((pet, nth) => [pet, rows[nth]?.id]))
     })
   })
 
   const create = Effect.fnUntraced(function*(pet: NewPet, idempotency?: Idempotency) {
-    const id = yield* idempotency === undefined ? add(pet) : addOnce(pet, idempotency)
-    return id === undefined ? yield* Effect.die("INSERT returned no id") : { id, ...pet }
+    // A batch answers the same item once: another object is another addition.
+    const id = yield* idempotency === undefined ? add({ ...pet }) : addOnce(pet, idempotency)
+    return id === undefined ? yield* Effect.die(new Error("INSERT returned no id")) : { id, ...pet }
   })
 
   /** The id that the animal got, now or when it was first asked for. */
-  const addOnce = Effect.fnUntraced(
-    function*(
-      pet: NewPet,
-      { key, owner }: Idempotency
-    ): Effect.fn.Return<bigint, IdempotencyKeyReused | SqlError.SqlError> {
-      const now = yield* Clock.currentTimeMillis
-      const request = fingerprint(pet)
-      const expires = new Date(now + Duration.toMillis(rememberedFor))
-      // One statement, so that the animal and its name are there together or not at all. Of those that come at the
-      // same time one claims the name; the others wait for it, find that it is taken, and claim nothing.
-      const [created] = yield* sql<{ readonly id: bigint }>`
-        WITH claimed AS (
-          INSERT INTO idempotency_keys AS known (owner, key, request, pet_id, expires_at)
-          VALUES (${owner}, ${key}, ${request}, ${nextId}, ${expires})
-          ON CONFLICT (owner, key) DO UPDATE
-            SET request = excluded.request, pet_id = excluded.pet_id, expires_at = excluded.expires_at
-            WHERE known.expires_at <= ${new Date(now)}
-          RETURNING pet_id
-        )
-        INSERT INTO pets (id, name, category_id, status)
-        SELECT pet_id, ${pet.name}, ${pet.categoryId}::bigint, ${pet.status ?? null}::text FROM claimed
-        RETURNING id`
-      if (created !== undefined) return created.id
-      const [known] = yield* sql<{ readonly id: bigint; readonly same: boolean }>`
-        SELECT pet_id AS id, request = ${request} AS same
-        FROM idempotency_keys WHERE owner = ${owner} AND key = ${key}`
-      // Expired and removed in this moment.
-      if (known === undefined) return yield* addOnce(pet, { key, owner })
-      return known.same ? known.id : yield* reused
-    },
-    Effect.timeout(patience),
-    Effect.catchTags({ SqlError: Effect.die, TimeoutError: Effect.die })
-  )
+  const claim = Effect.fnUntraced(function*(
+    pet: NewPet,
+    { key, owner }: Idempotency
+  ): Effect.fn.Return<bigint, IdempotencyKeyReused | SqlError.SqlError> {
+    const now = yield* Clock.currentTimeMillis
+    const request = fingerprint(pet)
+    const expires = new Date(now + Duration.toMillis(rememberedFor))
+    // One statement, so that the animal and its name are there together or not at all. Of those that come at the
+    // same time one claims the name; the others wait for it, find that it is taken, and claim nothing.
+    const [created] = yield* sql<{ readonly id: bigint }>`
+      WITH claimed AS (
+        INSERT INTO idempotency_keys AS known (owner, key, request, pet_id, expires_at)
+        VALUES (${owner}, ${key}, ${request}, ${nextId}, ${expires})
+        ON CONFLICT (owner, key) DO UPDATE
+          SET request = excluded.request, pet_id = excluded.pet_id, expires_at = excluded.expires_at
+          WHERE known.expires_at <= ${new Date(now)}
+        RETURNING pet_id
+      )
+      INSERT INTO pets (id, name, category_id, status)
+      SELECT pet_id, ${pet.name}, ${pet.categoryId}::bigint, ${pet.status ?? null}::text FROM claimed
+      RETURNING id`
+    if (created !== undefined) return created.id
+    const [known] = yield* sql<{ readonly id: bigint; readonly same: boolean }>`
+      SELECT pet_id AS id, request = ${request} AS same
+      FROM idempotency_keys WHERE owner = ${owner} AND key = ${key}`
+    // Expired and removed in this moment.
+    if (known === undefined) return yield* claim(pet, { key, owner })
+    return known.same ? known.id : yield* reused
+  })
+
+  // They take a connection each, of which all else has some left, also when they wait for each other.
+  const places = yield* Semaphore.make(4)
+  const addOnce = (pet: NewPet, idempotency: Idempotency) =>
+    claim(pet, idempotency).pipe(
+      pastTaken,
+      places.withPermit,
+      Effect.timeout(patience),
+      Effect.catchTags({ SqlError: Effect.die, TimeoutError: Effect.die })
+    )
 
   yield* Expiry.sweep({
     table: "idempotency_keys",
@@ -170,6 +213,15 @@ export const sqlPets = Effect.gen(function*() {
   return { list, create, find }
 })
 
+const isTaken = (error: SqlError.SqlError | IdempotencyKeyReused): boolean =>
+  error._tag === "SqlError" && error.reason._tag === "UniqueViolation"
+
+/**
+ * Bytes of a name that is looked up along with others: a statement is of a hundred pages, and is to fit into memory
+ * whatever they hold.
+ */
+const longestInPage = 4_096
+
 const lowest = -(2n ** 63n)
 const highest = 2n ** 63n - 1n
 
@@ -179,7 +231,8 @@ type Row = Omit<Pet, "status"> & { readonly status: PetStatus | null }
 interface Page {
   readonly page: number
   readonly ids: ReadonlyArray<bigint>
-  readonly names: ReadonlyArray<string>
+  /** Without those that are longer than `longestInPage`. */
+  readonly names: ReadonlyArray<string | null>
   readonly categoryIds: ReadonlyArray<bigint>
   readonly statuses: ReadonlyArray<PetStatus | null>
 }
@@ -191,12 +244,15 @@ const interned = { available: "available", pending: "pending", sold: "sold" } as
 const fromRow = ({ id, name, categoryId, status }: Row): Pet =>
   status === null ? { id, name, categoryId } : { id, name, categoryId, status: interned[status] }
 
-const fromPage = ({ categoryIds, ids, names, statuses }: Page): ReadonlyArray<Pet> => {
-  const pets: Array<Pet> = []
+/** The animals of a page; of one whose name is missing, its id. */
+const fromPage = ({ categoryIds, ids, names, statuses }: Page): ReadonlyArray<Pet | bigint> => {
+  const pets: Array<Pet | bigint> = []
   for (const [nth, id] of ids.entries()) {
     const name = names[nth], categoryId = categoryIds[nth], status = statuses[nth]
     if (name === undefined || categoryId === undefined || status === undefined) throw new Error("A column is too short")
-    pets.push(fromRow({ id, name, categoryId, status }))
+    pets.push(name === null ? id : fromRow({ id, name, categoryId, status }))
   }
   return pets
 }
+
+const isPet = (found: Pet | bigint): found is Pet => typeof found !== "bigint"

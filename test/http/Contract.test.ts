@@ -206,6 +206,32 @@ for (const store of stores) {
           }
         }))
 
+      it.effect("pages through long names without loss, in pages of a bounded size", () =>
+        Effect.gen(function*() {
+          const { call, newKey } = yield* Service
+          const key = yield* newKey
+          const lengths = [5_000, 65_000, 1, 65_000, 65_000, 4_096, 65_000, 65_000, 4_097, 65_000, 65_000, 2]
+          const added: Array<unknown> = []
+          for (const length of lengths) {
+            const created = yield* post(key, JSON.stringify({ name: "x".repeat(length), categoryId: 1 }))
+            added.push(JSON.parse(created.text))
+          }
+          const first = Number(/"id":(\d+)/.exec(JSON.stringify(added))?.[1])
+          const cursor = Buffer.from(String(first - 1)).toString("base64url")
+          const walked: Array<unknown> = []
+          const sizes: Array<number> = []
+          for (let path: string | undefined = `/v1/pets?limit=100&cursor=${cursor}`; path !== undefined;) {
+            const page: Effect.Success<ReturnType<typeof call>> = yield* call(path, { key })
+            assert.isBelow(page.text.length, 262_144 + 10_000)
+            const pets = JSON.parse(page.text)
+            walked.push(...pets)
+            sizes.push(pets.length)
+            path = /<(.*)>; rel="next"/.exec(page.headers.get("link") ?? "")?.[1]
+          }
+          assert.deepStrictEqual(walked, added)
+          assert.isAbove(sizes.length, 1)
+        }))
+
       it.effect("answers 400 to a body that is not a NewPet, naming each field and what it must be", () =>
         Effect.gen(function*() {
           const { newKey } = yield* Service
