@@ -7,7 +7,7 @@ import { AdminApi, AdminAuth } from "./api/AdminApi.ts"
 import { Auth } from "./api/Auth.ts"
 import type * as Errors from "./api/Errors.ts"
 import type { ApiKey, ApiKeyDetails, IssuedKey, NewKey } from "./api/Keys.ts"
-import type { NewPet, Pet, PetsPage, PetStatus } from "./api/Pets.ts"
+import type { ListQuery, NewPet, Pet, PetsPage, PetStatus } from "./api/Pets.ts"
 import { PetstoreApi } from "./api/PetstoreApi.ts"
 import { answering, type Patience, PetstoreClientError, told } from "./client/Answer.ts"
 
@@ -48,11 +48,7 @@ export interface Options extends Patience {
  */
 export class PetstoreClient extends Context.Service<PetstoreClient, {
   /** One page (SPEC §4.1): `next` is the query of the page after it. */
-  list(query?: {
-    readonly limit?: number
-    readonly status?: PetStatus
-    readonly cursor?: bigint
-  }): Effect.Effect<PetsPage, AnyError>
+  list(query?: ListQuery): Effect.Effect<PetsPage, AnyError>
 
   /** All animals by ascending id, page after page, as they are asked for. */
   all(options?: { readonly status?: PetStatus; readonly pageSize?: number }): Stream.Stream<Pet, AnyError>
@@ -159,6 +155,7 @@ export interface AdminOptions extends Patience {
 export class AdminClient extends Context.Service<AdminClient, {
   /** Issues a key: its secret is in the answer, and nowhere else. */
   issue(key: NewKey): Effect.Effect<IssuedKey, AnyAdminError>
+  /** Every key that was ever issued, the oldest first. */
   readonly list: Effect.Effect<ReadonlyArray<ApiKey>, AnyAdminError>
   /** A key, what it has left of its limits, and whether it is banned. */
   find(id: string): Effect.Effect<ApiKeyDetails, AnyAdminError | Errors.NotFound>
@@ -167,6 +164,7 @@ export class AdminClient extends Context.Service<AdminClient, {
     id: string,
     options?: { readonly gracePeriodSeconds?: number }
   ): Effect.Effect<IssuedKey, AnyAdminError | Errors.NotFound | Errors.Conflict>
+  /** Ends a key for good. */
   revoke(id: string): Effect.Effect<void, AnyAdminError | Errors.NotFound | Errors.Conflict>
   /** Lifts the ban of a key. */
   unban(id: string): Effect.Effect<void, AnyAdminError | Errors.NotFound>

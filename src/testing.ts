@@ -47,18 +47,19 @@ const layerHttpClient = Layer.effect(
   Layer.orDie
 )
 
+/** A plan, or limits of its own: then it is on Enterprise. */
+type Allowance =
+  | { readonly plan?: Exclude<Plan, "enterprise">; readonly limits?: never }
+  | { readonly plan?: "enterprise"; readonly limits: Limits }
+
 /**
- * A client of a service of its own, with a new key: on plan Free unless `plan` says otherwise, or whatever `apiKey` is.
- * Its services are there too, to fill and to look into.
+ * A client of a service of its own, with a new key: on plan Free unless `plan` or `limits` say otherwise, or whatever
+ * `apiKey` is. Its services are there too, to fill and to look into.
  */
 export const layerTest = (
   { apiKey, limits, plan = limits === undefined ? "free" : "enterprise", ...options }:
     & Partial<Omit<Options, "baseUrl">>
-    & {
-      readonly plan?: Plan
-      /** Of plan Enterprise, which they imply. */
-      readonly limits?: Limits
-    } = {}
+    & Allowance = {}
 ): Layer.Layer<PetstoreClient | PetRepository | ApiKeys | RateLimiter> =>
   Layer.unwrap(Effect.gen(function*() {
     const apiKeys = yield* ApiKeys
@@ -71,5 +72,6 @@ export const layerTest = (
     })
   })).pipe(
     Layer.provide(layerHttpClient),
-    Layer.provideMerge(layerMemory)
+    Layer.provideMerge(layerMemory),
+    Layer.fresh
   )

@@ -70,6 +70,15 @@ describe("PetstoreClient with the service in memory", () => {
       assert.strictEqual((yield* Effect.flip(client.list()))._tag, "InvalidApiKey")
     }).pipe(Effect.provide(layerTest())))
 
+  it.effect("has a service of its own, also inside of another", () =>
+    Effect.gen(function*() {
+      const outer = yield* PetstoreClient
+      yield* outer.create(rex)
+      const inner = Effect.flatMap(PetstoreClient, (client) => client.list())
+      assert.lengthOf((yield* Effect.provide(inner, layerTest({ plan: "pro" }))).pets, 0)
+      assert.lengthOf((yield* outer.list()).pets, 1)
+    }).pipe(Effect.provide(layerTest())))
+
   it.effect("is refused with a wrong key", () =>
     Effect.gen(function*() {
       const client = yield* PetstoreClient
@@ -276,6 +285,32 @@ describe("PetstoreClient, where the service does not answer as it should,", () =
         assert.isAtMost(seconds, 3)
       }).pipe(Effect.provide(silent.layer))
       assert.lengthOf(silent.requests, 1)
+    }))
+
+  it.effect("is not waited for one call after the other", () =>
+    Effect.gen(function*() {
+      const silent = answeredBy(["never"], { timeout: "1 second", retry: { times: 0 } })
+      const calls = (client: PetstoreClient["Service"]) =>
+        Effect.replicateEffect(Effect.flip(client.list()), 100, { concurrency: "unbounded" })
+      assert.isAtMost((yield* withClient(silent, calls)).seconds, 9)
+    }))
+
+  it.effect("is told from one that refuses, however often it answers", () =>
+    Effect.gen(function*() {
+      const page = new Response("<html>", {
+        status: 429,
+        headers: { "content-type": "text/html", "retry-after": "300" }
+      })
+      const proxy = answeredBy([page])
+      const { result } = yield* withClient(
+        proxy,
+        (client) => Effect.replicateEffect(Effect.flip(client.list()), 2)
+      )
+      assert.deepStrictEqual(
+        result.map((error) => error._tag === "PetstoreClientError" ? error.reason : error._tag),
+        ["unexpected_answer", "unexpected_answer"]
+      )
+      assert.lengthOf(proxy.requests, 1)
     }))
 
   it.effect("says what happened last, and waits for a date in Retry-After", () =>

@@ -28,12 +28,9 @@ export const answering = (
   client.pipe(
     HttpClient.transform((answer, request) =>
       Effect.gen(function*() {
-        const call = yield* CurrentCall
-        call.response = undefined
         const response = yield* answer
         // An answer is there when all of it is.
         yield* Effect.mapError(response.text, (cause) => failed(request, "The answer broke off", cause))
-        call.response = response
         onAnswer(response)
         return response
       })
@@ -45,7 +42,12 @@ export const answering = (
           Effect.fail(failed(request, `No answer within ${Duration.format(Duration.fromInputUnsafe(timeout))}`))
       })
     ),
-    retrying({ ...defaultPolicy, ...retry })
+    retrying({ ...defaultPolicy, ...retry }),
+    HttpClient.tap((response) =>
+      Effect.map(CurrentCall, (call) => {
+        call.response = response
+      })
+    )
   )
 
 const failed = (request: HttpClientRequest.HttpClientRequest, description: string, cause?: unknown) =>

@@ -63,6 +63,11 @@ export const retrying = (policy: RetryPolicy) => (client: HttpClient.HttpClient)
       return enter
     })
 
+  /** Where nobody answers, nothing is known to remain, and calls are not to wait for each other's timeouts. */
+  const widen = () => {
+    remaining = Math.max(remaining, 2 * underWay)
+  }
+
   return HttpClient.transform(client, (answer, request) => {
     const harmless = request.method === "GET" || Headers.has(request.headers, "idempotency-key")
 
@@ -71,7 +76,9 @@ export const retrying = (policy: RetryPolicy) => (client: HttpClient.HttpClient)
         // While it waited for its turn, another may have been refused.
         Effect.flatMap(Clock.currentTimeMillis, (now) => {
           const standing = stands(now)
-          return standing === undefined ? answer : Effect.succeed(standing.response)
+          return standing === undefined
+            ? Effect.tapError(answer, () => Effect.sync(widen))
+            : Effect.succeed(standing.response)
         }),
         Effect.fnUntraced(function*(response) {
           // A 503 may come before it is known whose request it was.
