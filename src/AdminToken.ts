@@ -19,9 +19,10 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
       const directory = yield* dataDirectory
       const file = join(directory, "admin-token")
       const made = `adm_${yield* Secret.randomText(32)}`
+      const suffix = yield* Secret.randomText(8)
       return yield* Effect.try({
         try: () => {
-          keep(file, made)
+          keep(file, made, suffix)
           chmodSync(file, 0o600)
           const token = readFileSync(file, "utf8").trim()
           if (token === "") throw new Error(`${file} is empty: remove it, and a new token is made`)
@@ -34,10 +35,10 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
 }
 
 /** Writes `token` to `file`, unless there is one: of two processes that start at once, both have the first one's. */
-const keep = (file: string, token: string): void => {
+const keep = (file: string, token: string, suffix: string): void => {
   if (existsSync(file)) return
   // Linked once it is whole, so that nobody reads half of it.
-  const whole = `${file}.${process.pid}`
+  const whole = `${file}.${suffix}`
   writeFileSync(whole, `${token}\n`, { mode: 0o600 })
   try {
     linkSync(whole, file)

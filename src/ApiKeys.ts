@@ -17,6 +17,7 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   /** Every key that was ever issued, the oldest first. */
   readonly list: Effect.Effect<ReadonlyArray<ApiKey>>
 
+  /** The key with this id. Fails if none was ever issued under it. */
   find(id: string): Effect.Effect<ApiKey, NotFound>
 
   /** Gives a key another secret; the ones before it work for `grace` longer. Fails if the key is revoked or expired. */
@@ -31,6 +32,7 @@ export class ApiKeys extends Context.Service<ApiKeys, {
    */
   verify(key: Redacted.Redacted): Effect.Effect<CurrentKey["Service"], InvalidApiKey>
 }>()("petstore/ApiKeys") {
+  /** On PostgreSQL, with the tables of `migrations/`. */
   static readonly layer = Layer.effect(ApiKeys, Effect.suspend(() => Effect.flatMap(sqlStore, make)))
 
   /** In this process's memory, for tests. */

@@ -8,7 +8,7 @@ import { Otlp, OtlpSerialization } from "effect/observability"
 
 const endpoint = Config.option(Config.String("OTEL_EXPORTER_OTLP_ENDPOINT"))
 
-/** What OpenTelemetry says is so where nothing is said. */
+/** OpenTelemetry's own defaults: export everything by OTLP. */
 const byDefault = { OTEL_TRACES_EXPORTER: "otlp", OTEL_METRICS_EXPORTER: "otlp", OTEL_LOGS_EXPORTER: "otlp" }
 
 export const layer = Layer.unwrap(Effect.gen(function*() {

@@ -57,9 +57,6 @@ const describe = (key: ApiKey): string =>
 const describeIssued = (issued: IssuedKey): string =>
   `${describe(issued)}\nkey        ${Redacted.value(issued.key)}\n\nThe key is shown only now.`
 
-const call = <A, E>(request: (client: AdminClient["Service"]) => Effect.Effect<A, E>) =>
-  Effect.flatMap(AdminClient, request)
-
 const decodeNewKey = Schema.decodeUnknownEffect(Schema.toCodecJson(NewKey))
 
 const issue = Command.make(
@@ -92,7 +89,7 @@ const issue = Command.make(
       ...(Option.isSome(perMinute) || Option.isSome(perDay)) && { limits },
       ...Option.isSome(expiresAt) && { expiresAt: expiresAt.value }
     })
-    const issued = yield* call((client) => client.issue(payload))
+    const issued = yield* AdminClient.use((client) => client.issue(payload))
     yield* print(IssuedKey, issued, { json, text: describeIssued(issued) })
   })
 ).pipe(Command.withDescription("Issue a key and show it, once"))
@@ -101,7 +98,7 @@ const list = Command.make(
   "list",
   { json: jsonFlag },
   Effect.fnUntraced(function*({ json }) {
-    const keys = yield* call((client) => client.list)
+    const keys = yield* AdminClient.use((client) => client.list)
     const now = yield* DateTime.now
     const end = ({ expiresAt, revokedAt }: ApiKey): string =>
       revokedAt !== null
@@ -118,7 +115,7 @@ const show = Command.make(
   "show",
   { id: idArgument, json: jsonFlag },
   Effect.fnUntraced(function*({ id, json }) {
-    const key = yield* call((client) => client.find(id))
+    const key = yield* AdminClient.use((client) => client.find(id))
     const left = ({ limit, remaining, resetAt }: typeof key.usage.minute) =>
       `${remaining} of ${limit} left until ${when(resetAt)}`
     const text = [
@@ -142,7 +139,7 @@ const rotate = Command.make(
     )
   },
   Effect.fnUntraced(function*({ gracePeriod, id, json }) {
-    const issued = yield* call((client) => client.rotate(id, { gracePeriodSeconds: gracePeriod }))
+    const issued = yield* AdminClient.use((client) => client.rotate(id, { gracePeriodSeconds: gracePeriod }))
     yield* print(IssuedKey, issued, { json, text: describeIssued(issued) })
   })
 ).pipe(Command.withDescription("Give a key a new secret and show it, once"))
@@ -151,7 +148,7 @@ const revoke = Command.make(
   "revoke",
   { id: idArgument, json: jsonFlag },
   Effect.fnUntraced(function*({ id, json }) {
-    yield* call((client) => client.revoke(id))
+    yield* AdminClient.use((client) => client.revoke(id))
     yield* print(Schema.Struct({ id: Schema.String }), { id }, { json, text: `${id} is revoked.` })
   })
 ).pipe(Command.withDescription("End a key for good"))
@@ -160,7 +157,7 @@ const unban = Command.make(
   "unban",
   { id: idArgument, json: jsonFlag },
   Effect.fnUntraced(function*({ id, json }) {
-    yield* call((client) => client.unban(id))
+    yield* AdminClient.use((client) => client.unban(id))
     yield* print(Schema.Struct({ id: Schema.String }), { id }, { json, text: `${id} is not banned.` })
   })
 ).pipe(Command.withDescription("Lift the ban of a key"))
@@ -236,7 +233,7 @@ const flags: ReadonlyMap<string | undefined, string> = new Map([
   ["gracePeriodSeconds", "--grace-period"]
 ])
 
-const isApiError = (failure: unknown): failure is ErrorBody => Schema.is(ErrorBody)(failure)
+const isApiError = Schema.is(ErrorBody)
 
 const isUsageError = (failure: unknown): boolean => CliError.isCliError(failure) && failure._tag !== "UserError"
 

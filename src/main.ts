@@ -46,7 +46,7 @@ Layer.launch(service).pipe(
   ),
   NodeRuntime.runMain({
     disableErrorReporting: true,
-    // To be told to stop is no failure.
+    // 0 when it was stopped by a signal.
     teardown: (exit, onExit) => onExit(Exit.isFailure(exit) && !Cause.hasInterruptsOnly(exit.cause) ? 1 : 0)
   })
 )

@@ -23,7 +23,7 @@ export const make = Effect.fnUntraced(function*(store: KeyStore) {
     unknown.clear()
   }
 
-  // Nothing is remembered yet, so that no change matters.
+  // The highest there is: nothing is remembered yet, so that no change matters.
   let mark = 2n ** 64n - 1n
   /** The changes that the last poll told: they are told again for as long as an older transaction is open. */
   let told: ReadonlyMap<string, string> = new Map()

@@ -193,7 +193,9 @@ export const memoryStore = Effect.sync((): KeyStore => {
       Effect.sync(() => {
         for (const [id, at] of uses) {
           const key = keys.get(id)
-          if (key !== undefined) keys.set(id, { ...key, lastUsedAt: DateTime.makeUnsafe(at) })
+          if (key !== undefined && (key.lastUsedAt?.epochMilliseconds ?? 0) < at) {
+            keys.set(id, { ...key, lastUsedAt: DateTime.makeUnsafe(at) })
+          }
         }
       }),
     changesSince: (mark) =>

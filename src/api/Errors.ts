@@ -16,16 +16,13 @@ export const ErrorBody = Schema.Struct({
 }).annotate({ identifier: "Error" })
 export type ErrorBody = typeof ErrorBody.Type
 
-const constant = <const L extends string | number>(literal: L) =>
-  Schema.Literal(literal).pipe(Schema.withConstructorDefault(Effect.succeed(literal)))
-
 const fields = <const Code extends string, const Status extends number>(code: Code, status: Status) => ({
-  code: constant(code),
+  code: Schema.tag(code),
   message: Schema.String,
-  status: constant(status)
+  status: Schema.tag(status)
 })
 
-/** The fields of an error that mostly says the same. */
+/** The fields of an error with a default message. */
 const fieldsSaying = <const Code extends string, const Status extends number>(
   code: Code,
   status: Status,

@@ -12,8 +12,9 @@ interface Call<B> {
  * Gives a function that answers one item, on top of `run`, which answers many. A run starts only after the calls that
  * it serves, so an answer is never older than its question; if it fails, all its calls die of that. At most
  * `concurrency` runs go on at once, with at most `size` items each, for as long as the scope lasts. Calls with the same
- * item (by the equality of a `Map`) share one answer. A call that nobody waits for any more is not begun. A run that
- * takes longer than `patience`, and a call that waited that long before its run began, die with a `TimeoutError`.
+ * item (by the equality of a `Map`) share one answer, and the patience of the first of them. A call that nobody waits
+ * for any more is not begun. A run that takes longer than `patience`, and a call that waited that long before its run
+ * began, die with a `TimeoutError`.
  */
 export const make = Effect.fnUntraced(function*<A, B>({ concurrency, patience, run, size }: {
   readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>, unknown>
@@ -44,14 +45,14 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, patience, r
 
   const answerWaiting = Effect.gen(function*() {
     while (waiting.size > 0) {
-      // Who was read in the same turn of the event loop comes along, also where the answer needs none (the embedded
-      // database).
+      // All calls of this turn of the event loop are to be in the batch, also where its answer comes within the turn
+      // (as the embedded database's does).
       yield* Effect.yieldNow
       const now = clock.monotonicTimeNanosUnsafe()
       for (const [item, call] of waiting) {
         if (now - call.at < longest) break
         waiting.delete(item)
-        Deferred.doneUnsafe(call.answer, Exit.die(new Cause.TimeoutError()))
+        Deferred.doneUnsafe(call.answer, Exit.die(new Cause.TimeoutError("No place in a statement in time")))
       }
       const all = [...waiting]
       const calls = all.slice(0, size)

@@ -4,7 +4,7 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { PGlite } from "@electric-sql/pglite"
-import { Data, Duration, Effect, Layer, Predicate } from "effect"
+import { Data, Duration, Effect, Layer, Predicate, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 import { chmodSync, statSync } from "node:fs"
 import { join } from "node:path"
@@ -122,10 +122,9 @@ const longestLog = 32 * 1024 * 1024
 
 /** Does `work` for as long as the scope lasts, first after an `interval`: no start waits for it. */
 const every = <E, R>(interval: Duration.Input, work: Effect.Effect<unknown, E, R>) =>
-  Effect.sleep(interval).pipe(
-    Effect.andThen(work),
+  work.pipe(
     Effect.catchCause((cause) => Effect.logWarning("The embedded database cannot be kept up", cause)),
-    Effect.forever,
+    Effect.schedule(Schedule.spaced(interval)),
     Effect.forkScoped
   )
 

@@ -14,20 +14,19 @@ export const sweep = Effect.fnUntraced(function*(options: {
 }) {
   const sql = yield* SqlClient.SqlClient
   const [table, column] = [sql(options.table), sql(options.column)]
-  const removeEnded = Effect.gen(function*() {
+  /** How many it removed. A row that was given another end meanwhile stays. */
+  const removeSome = Effect.gen(function*() {
     const now = new Date(yield* Clock.currentTimeMillis)
-    let removed: number
-    do {
-      // A row that was given another end meanwhile stays.
-      const rows = yield* Effect.timeout(
-        sql`
-          DELETE FROM ${table} WHERE ${column} <= ${now}
-          AND ctid = ANY (ARRAY(SELECT ctid FROM ${table} WHERE ${column} <= ${now} LIMIT ${batch}))
-          RETURNING 1`,
-        "5 seconds"
-      )
-      removed = rows.length
-    } while (removed === batch)
-  }).pipe(Effect.catchCause((cause) => Effect.logWarning(options.warning, cause)))
+    const rows = yield* sql`
+      DELETE FROM ${table} WHERE ${column} <= ${now}
+      AND ctid = ANY (ARRAY(SELECT ctid FROM ${table} WHERE ${column} <= ${now} LIMIT ${batch}))
+      RETURNING 1`
+    return rows.length
+  })
+  const removeEnded = removeSome.pipe(
+    Effect.timeout("5 seconds"),
+    Effect.repeat({ while: (removed) => removed === batch }),
+    Effect.catchCause((cause) => Effect.logWarning(options.warning, cause))
+  )
   yield* Effect.forkScoped(Effect.repeat(removeEnded, Schedule.spaced("10 minutes")))
 })

@@ -1,8 +1,8 @@
 /**
- * What is remembered of the database counts for less than a second from the start of the last poll that found all of
- * its changes. So it is never older than that, even when polls fail, and processes need not send each other messages.
+ * What is remembered of the database is trusted only if a poll for changes that began less than a second ago has
+ * succeeded. So it is never older than that, even when polls fail, and processes need not send each other messages.
  */
-import { Clock, Duration, Effect, Latch, Scope } from "effect"
+import { Clock, Duration, Effect, Latch } from "effect"
 
 /**
  * While somebody asks, polls start this often, also while one before is under way: a slow database is asked in time,
@@ -19,7 +19,6 @@ const confirmedFor = Duration.millis(900)
  */
 export const make = Effect.fnUntraced(function*<E>(poll: Effect.Effect<void, E>, warning: string) {
   const clock = yield* Clock.Clock
-  const scope = yield* Scope.Scope
   const lifetime = Duration.toNanosUnsafe(confirmedFor)
   const asked = yield* Latch.make()
   // Of the monotonic clock: a step of the wall clock makes nothing count for longer.
@@ -36,7 +35,7 @@ export const make = Effect.fnUntraced(function*<E>(poll: Effect.Effect<void, E>,
     Effect.withTracerEnabled(false)
   )
   const confirmWhenAsked = Effect.gen(function*() {
-    yield* Effect.forkIn(confirm, scope)
+    yield* Effect.forkScoped(confirm)
     asked.closeUnsafe()
     yield* Effect.sleep(interval)
     yield* asked.await

@@ -3,7 +3,7 @@
  */
 import { type Duration, Effect, Schedule } from "effect"
 
-/** Values written in one go: to put them into words stops all else for some milliseconds. */
+/** Values written in one go: writing them as JSON blocks the event loop for some milliseconds. */
 const batch = 1_000
 
 /**

@@ -17,7 +17,7 @@ const drainSeconds = Config.schema(
 /** How long requests under way may then take to come to their end. */
 export const gracePeriod = Config.map(drainSeconds, (seconds) => Duration.seconds(7 - seconds))
 
-/** When all is over, also what is still to be written to a database that does not answer: milliseconds. */
+/** Milliseconds after which the process ends in any case, whatever a database that does not answer is still to keep. */
 const end = 9_500
 
 /** Announces the end of what it is provided with, and waits for `DRAIN_SECONDS` before it lets it come. */

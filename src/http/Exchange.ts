@@ -26,18 +26,17 @@ export class Exchange {
 
   /**
    * Begins exchanges, now, each under the `X-Request-Id` that its caller sent, if that is short and plain, else under
-   * an id of ours: a UUID that is random for this process, and counts on for each request, which takes no randomness of
-   * its own.
+   * an id of ours: a random UUID whose last part counts the requests, so that each takes no randomness of its own.
    */
   static readonly making = Effect.gen(function*() {
     const clock = yield* Clock.Clock
     const random = yield* SecureRandom.SecureRandom
-    const ofProcess = (yield* random.uuidV7()).slice(0, -12)
+    const beginning = (yield* random.uuidV4()).slice(0, -12)
     let count = 0
     return (sentId: unknown): Exchange => {
       const requestId = typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(sentId)
         ? sentId
-        : ofProcess + (++count).toString(16).padStart(12, "0")
+        : beginning + (++count).toString(16).padStart(12, "0")
       return new Exchange(requestId, clock.monotonicTimeNanosUnsafe())
     }
   })

@@ -59,7 +59,7 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
           if (Cause.hasInterruptsOnly(cause)) return Effect.failCause(cause)
           const failed = toAnswer(Cause.squash(cause), request)
           if (failed.status < 500) return Effect.succeed(failed)
-          // Of an outage each request tells the same: in a line, without where it was noticed.
+          // During an outage every request logs the same cause: one line is enough, without a stack trace.
           const log = failed.status === 503
             ? Effect.logError(`The request failed: ${describe(cause)}`)
             : Effect.logError("The request failed", cause)

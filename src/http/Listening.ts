@@ -1,6 +1,6 @@
 /** How both ports are listened on: where settings say, with the same routing, and to the same end. */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { Config, Effect, Layer, Schema } from "effect"
+import { Config, Effect, Layer } from "effect"
 import type { Server } from "node:http"
 import { gracePeriod } from "./Draining.ts"
 
@@ -12,23 +12,16 @@ export const routerConfig = {
   maxParamLength: 16_384
 }
 
-/** 0 is a free port of the system's choice. */
-const Port = Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 65_535 }))
-
-/** Listens with `server` on the address and the port that two settings name. */
+/** Listens with `server` on an address; port 0 is a free one of the system's choice. */
 export const layer = <E, R>(
   server: Effect.Effect<Server, E, R>,
-  settings: {
-    readonly host: { readonly name: string; readonly byDefault: string }
-    readonly port: { readonly name: string; readonly byDefault: number }
-  }
+  address: { readonly host: Config.Config<string>; readonly port: Config.Config<number> }
 ) =>
-  Layer.unwrap(Effect.gen(function*() {
-    const host = yield* Config.String(settings.host.name).pipe(Config.withDefault(settings.host.byDefault))
-    const port = yield* Config.schema(Port, settings.port.name).pipe(Config.withDefault(settings.port.byDefault))
-    const gracefulShutdownTimeout = yield* gracePeriod
-    const listening = yield* server
+  Layer.unwrap(Effect.map(server, (listening) => {
     // What Node would say of an `Expect` that it does not know, the handlers say.
     listening.on("checkExpectation", (request, response) => listening.emit("request", request, response))
-    return NodeHttpServer.layer(() => listening, { host, port, backlog: 4_096, gracefulShutdownTimeout })
+    return NodeHttpServer.layerConfig(
+      () => listening,
+      Config.all({ ...address, backlog: Config.succeed(4_096), gracefulShutdownTimeout: gracePeriod })
+    )
   }))

@@ -77,7 +77,8 @@ export const layer = HttpRouter.middleware(
         request,
         exchange,
         decision,
-        decision.admitted ? response : Failure.answer(RateLimit.exceeded(decision))
+        // Who is refused is to hold no connection either: there are only so many.
+        decision.admitted ? response : Failure.answer(RateLimit.exceeded(decision), { connection: "close" })
       )
     })
 
@@ -119,7 +120,7 @@ export const layer = HttpRouter.middleware(
   { global: true }
 )
 
-/** What a caller is told for whom there was no room. */
+/** The answer when too many requests are under way. */
 const overloaded = Effect.succeed(
   Failure.answer(new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." }), {
     "retry-after": "1"

@@ -1,7 +1,7 @@
 /**
  * The application on the management port: health, metrics and the operator's API. Apart from the API's in everything.
  */
-import { Effect, Layer } from "effect"
+import { Config, Effect, Layer, Schema } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
@@ -67,7 +67,7 @@ export const layer = HttpRouter.serve(
 ).pipe(
   Layer.tap(() => HttpServer.addressFormattedWith((address) => Effect.logInfo(`Management on ${address}`))),
   Layer.provide(Listening.layer(Effect.sync(() => createServer()), {
-    host: { name: "MANAGEMENT_HOST", byDefault: "127.0.0.1" },
-    port: { name: "MANAGEMENT_PORT", byDefault: 9090 }
+    host: Config.String("MANAGEMENT_HOST").pipe(Config.withDefault("127.0.0.1")),
+    port: Config.schema(Schema.Port, "MANAGEMENT_PORT").pipe(Config.withDefault(9090))
   }))
 )

@@ -18,17 +18,18 @@ export const methodsOf = <Id extends string, Groups extends HttpApiGroup.Constra
   api: HttpApi.HttpApi<Id, Groups>,
   pages: ReadonlyArray<string>
 ) => {
-  const operations = pages.map((path) => ({ method: "GET", path: new RegExp(`^${path}$`) }))
+  const operations = pages.map((path) => ({ method: "GET", matches: (asked: string) => asked === path }))
   HttpApi.reflect(api, {
     onGroup() {},
     onEndpoint({ endpoint }) {
-      operations.push({ method: endpoint.method, path: new RegExp(`^${endpoint.path.replace(/:\w+/g, "[^/]*")}$`) })
+      const path = new RegExp(`^${endpoint.path.replace(/:\w+/g, "[^/]*")}$`)
+      operations.push({ method: endpoint.method, matches: (asked) => path.test(asked) })
     }
   })
   return (url: string): ReadonlyArray<string> => {
     const path = pathOf(url)
     const methods = operations
-      .filter((operation) => path === "*" || operation.path.test(path))
+      .filter((operation) => path === "*" || operation.matches(path))
       .flatMap(({ method }) => method === "GET" ? ["GET", "HEAD"] : [method])
     return methods.length === 0 ? [] : [...new Set([...methods, "OPTIONS"])]
   }

@@ -110,7 +110,7 @@ export class PipelinedResponse<Request extends IncomingMessage> extends ServerRe
       Line.of(this.req.socket).keep(this, Buffer.byteLength(body))
     }
     const end = () => {
-      // Of who is gone meanwhile nothing is sent, and so none of the length that was told.
+      // To who is gone meanwhile nothing is written, so that `Content-Length` cannot be met: it is not checked.
       if (this.destroyed) this.strictContentLength = false
       try {
         Reflect.apply(super.end, this, given)

@@ -64,7 +64,7 @@ export const chargingAddresses = Effect.gen(function*() {
   const clientNetwork = yield* ClientAddress.make
   return (peer: string, forwardedFor: string | undefined, isFree: boolean) => {
     const caller = `address:${clientNetwork(peer, forwardedFor)}` as const
-    // It is only shown what is left.
+    // What is free is not charged: its answer only shows what is left.
     return !isFree
       ? charge(limiter, caller, "none", planLimits.free)
       : Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, admitted: true }))

@@ -1,5 +1,5 @@
 /** The application on the API port. */
-import { Effect, Layer } from "effect"
+import { Config, Effect, Layer, Schema } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, HttpApiSwagger, OpenApi } from "effect/http-api"
 import { IncomingMessage, Server } from "node:http"
@@ -86,7 +86,7 @@ const makeServer = Effect.gen(function*() {
 /** Serves the API on `HOST` and `PORT`. */
 export const layer = HttpRouter.serve(routes, { disableLogger: true, routerConfig: Listening.routerConfig }).pipe(
   Layer.provideMerge(Listening.layer(makeServer, {
-    host: { name: "HOST", byDefault: "0.0.0.0" },
-    port: { name: "PORT", byDefault: 8080 }
+    host: Config.String("HOST").pipe(Config.withDefault("0.0.0.0")),
+    port: Config.schema(Schema.Port, "PORT").pipe(Config.withDefault(8080))
   }))
 )

@@ -14,7 +14,7 @@ import * as Plain from "./Plain.ts"
 import { clientClosedRequest, report } from "./Report.ts"
 import { UnderWay } from "./UnderWay.ts"
 
-/** What a caller is told who is still there: 503. */
+/** Answered as 503, if the caller is still connected. */
 const interrupted = Cause.die(new Cause.TimeoutError("The request was interrupted"))
 
 /**

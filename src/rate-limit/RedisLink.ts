@@ -37,7 +37,6 @@ const durations = Metric.histogram("rate_limit_redis_duration_seconds", {
   boundaries: [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1]
 })
 
-/** 1 while this process counts by itself because Redis does not answer. */
 const fallback = Metric.gauge("rate_limit_fallback", {
   description: "1 while Redis does not answer and this process counts by itself, else 0."
 })
@@ -170,8 +169,9 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
     Effect.withFiber(({ context }) => {
       const asked = milliseconds()
       const place = waiting.add({ since: awake })
-      const answered = Effect.onExit(command(redis), () => {
+      const answered = Effect.onExit(command(redis), (exit) => {
         waiting.remove(place)
+        if (Exit.hasInterrupts(exit)) return Effect.void
         lastAnswer = awake
         durations.updateUnsafe((milliseconds() - asked) / 1000, context)
         return Effect.void

@@ -1,7 +1,9 @@
 /** Every way that an answer can come about on the API port, and what it carries. */
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Duration, Effect, Fiber, Layer, Tracer } from "effect"
+import { SecureRandom } from "effect/crypto"
 import { TestClock } from "effect/testing"
+import { Exchange } from "../../src/http/Exchange.ts"
 import { UnderWay } from "../../src/http/UnderWay.ts"
 import { PetRepository } from "../../src/PetRepository.ts"
 import { type Answer, memory, parseAnswer, Service, service } from "../Harness.ts"
@@ -69,6 +71,7 @@ const ways: ReadonlyArray<
   ["OPTIONS of getPet", `OPTIONS /v1/pets/1 HTTP/1.1\r\n${ok}\r\n`, 204, undefined, { allow: "GET, HEAD, OPTIONS" }],
   ["OPTIONS of everything", `OPTIONS * HTTP/1.1\r\n${ok}\r\n`, 204, undefined, { allow: "GET, HEAD, POST, OPTIONS" }],
   ["OPTIONS of nothing", `OPTIONS /nowhere HTTP/1.1\r\n${ok}\r\n`, 404, "not_found"],
+  ["a path like that of the document", `GET /openapi_json HTTP/1.1\r\n${ok}\r\n`, 404, "not_found"],
   ["the document", `GET /openapi.json HTTP/1.1\r\n${ok}\r\n`, 200, undefined],
   ["a query that does not decode", `GET /v1/pets?limit=0 HTTP/1.1\r\n${ok}KEY\r\n`, 400, "invalid_request"],
   ["a cursor that is none", `GET /v1/pets?cursor=Nw%3D%3D HTTP/1.1\r\n${ok}KEY\r\n`, 400, "invalid_request"],
@@ -376,6 +379,12 @@ describe("The edge", () => {
         for (const id of ["", "x".repeat(65), "a b", `"a"`, "a,b", "\u00e9"]) {
           assert.match((yield* idOf(id)) ?? "", /^[0-9a-f-]{36}$/)
         }
+        // Each way makes its own.
+        const ways = yield* Effect.provide(
+          Effect.replicateEffect(Exchange.making, 3),
+          SecureRandom.layerWebCrypto
+        )
+        assert.strictEqual(new Set(ways.map((begin) => begin(undefined).requestId)).size, 3)
       }))
 
     it.effect("tells of the deprecation of getPet on every answer of its path", () =>
