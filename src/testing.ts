@@ -8,7 +8,7 @@ import { HttpClient, HttpRouter, HttpServer, HttpServerRequest, HttpServerRespon
 import type { Limits, Plan } from "./api/Plans.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 import { type Options, PetstoreClient } from "./Client.ts"
-import { routerConfig } from "./http/Listening.ts"
+import { routerConfig } from "./http/Paths.ts"
 import { routes } from "./http/Server.ts"
 import { PetRepository } from "./PetRepository.ts"
 import { RateLimiter } from "./RateLimiter.ts"

@@ -22,7 +22,7 @@ const rooms = [
   { name: "clients", is: (file: string) => /^(Client\.ts|client\/)/.test(file) },
   { name: "the command", is: (file: string) => file === "cli.ts" },
   {
-    name: "the database, and what else knows no animal and no key",
+    name: "the database, and what else knows no service",
     is: (file: string) =>
       /^(Database\.ts|database\/|migrations\/)/.test(file) ||
       ["Bag.ts", "DataDirectory.ts", "Logging.ts", "Oldest.ts", "Telemetry.ts"].includes(file)

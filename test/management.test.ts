@@ -167,6 +167,7 @@ describe("The management port", () => {
       const file = join(DATA_DIR, "admin-token")
       assert.strictEqual(statSync(file).mode & 0o777, 0o600)
       const token = readFileSync(file, "utf8").trim()
+      assert.match(management, /^http:\/\/127\.0\.0\.1:/)
       assert.strictEqual((yield* send(`${management}/admin/keys`, token)).status, 200)
 
       for (const path of ["/admin/keys", "/healthz", "/readyz", "/metrics"]) {

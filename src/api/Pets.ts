@@ -140,7 +140,7 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
 /** When getPet is removed (SPEC §4.3). */
 export const getPetSunset = new Date("2030-12-05T00:00:00Z")
 
-/** Its deprecation (RFC 9745), end (RFC 8594) and successor (SPEC §9.3), on every answer of its path. */
+/** Its deprecation (RFC 9745), end (RFC 8594) and successor (SPEC §4.3, §9.3), on every answer of its path. */
 export const getPetHeaders = {
   deprecation: `@${new Date("2026-11-21T00:00:00Z").getTime() / 1000}`,
   sunset: getPetSunset.toUTCString(),

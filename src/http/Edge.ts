@@ -5,7 +5,7 @@ import * as Cors from "./Cors.ts"
 import { Draining } from "./Draining.ts"
 import * as RateLimit from "./RateLimit.ts"
 
-/** What is told of a request in the headers of its answer. */
+/** What the headers of an answer are made from. */
 interface Answered {
   readonly requestId: string
   readonly decision: Decision
@@ -16,8 +16,8 @@ interface Answered {
   readonly allow?: string | undefined
 }
 
-/** All depends on the caller, so that no cache may keep it. */
 const same = {
+  // All answers depend on the caller.
   "cache-control": "no-store",
   "x-content-type-options": "nosniff",
   "content-security-policy": "default-src 'none'; frame-ancestors 'none'"

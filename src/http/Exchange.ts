@@ -1,6 +1,6 @@
 /**
- * What is known of the request in progress: filled in by the middleware that it passes, read by the edge for the
- * headers of the answer and for the log line.
+ * What is known of the request in progress: filled in by the middleware that it passes, read for the headers of the
+ * answer and for the log line.
  */
 import { type Cause, Clock, Context, Effect } from "effect"
 import { SecureRandom } from "effect/crypto"

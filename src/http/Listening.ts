@@ -1,16 +1,8 @@
-/** How both ports are listened on: where settings say, with the same routing, and to the same end. */
+/** How both ports are listened on: where settings say, and to the same end. */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Config, Effect, Layer } from "effect"
 import type { Server } from "node:http"
 import { gracePeriod } from "./Draining.ts"
-
-export const routerConfig = {
-  caseSensitive: true,
-  ignoreDuplicateSlashes: false,
-  ignoreTrailingSlash: false,
-  // An id of any length reaches its endpoint, to be answered 400: Node bounds the head of a request.
-  maxParamLength: 16_384
-}
 
 /** Listens with `server` on an address; port 0 is a free one of the system's choice. */
 export const layer = <E, R>(

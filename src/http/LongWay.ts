@@ -1,6 +1,6 @@
 /**
- * The long way to an answer: around all routes of Effect's HTTP server. Whatever they come to goes out with what every
- * answer has: the Error body where it is no success, the rate-limit headers, a request id, and one line in the log.
+ * The long way to an answer: by Effect's HTTP server, around all its routes. Whatever they come to goes out with what
+ * every answer has: the Error body where it is no success, the rate-limit headers, a request id, and a line in the log.
  */
 import { Effect, Exit, Option } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -58,7 +58,7 @@ export const layer = HttpRouter.middleware(
       return HttpServerResponse.setHeaders(response, shown)
     })
 
-    const longWay = Effect.fnUntraced(function*<E, R>(
+    const byRoutes = Effect.fnUntraced(function*<E, R>(
       request: HttpServerRequest.HttpServerRequest,
       exchange: Exchange,
       httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>
@@ -96,19 +96,19 @@ export const layer = HttpRouter.middleware(
           ? plainly(request.source, exchange)
           : undefined
         const answer = plain === undefined
-          ? longWay(request, exchange, refused ?? httpEffect)
+          ? byRoutes(request, exchange, refused ?? httpEffect)
           // As routes are; who is gone is not waited for.
           : Effect.matchCauseEffect(Effect.interruptible(plain), {
             onSuccess: (given) =>
               given === undefined || exchange.decision === undefined
-                ? longWay(request, exchange, httpEffect)
+                ? byRoutes(request, exchange, httpEffect)
                 : finish(
                   request,
                   exchange,
                   exchange.decision,
                   HttpServerResponse.text(given.body, { ...given, contentType: "application/json" })
                 ),
-            onFailure: (cause) => longWay(request, exchange, Effect.failCause(cause))
+            onFailure: (cause) => byRoutes(request, exchange, Effect.failCause(cause))
           })
         underWay.enter()
         return Effect.onExit(answer, (exit) => {

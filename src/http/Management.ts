@@ -15,6 +15,7 @@ import { Draining } from "./Draining.ts"
 import * as Failure from "./Failure.ts"
 import * as Keys from "./Keys.ts"
 import * as Listening from "./Listening.ts"
+import { routerConfig } from "./Paths.ts"
 import * as Validation from "./Validation.ts"
 
 const admin = HttpApiBuilder.layer(AdminApi).pipe(
@@ -63,7 +64,7 @@ const errors = HttpRouter.middleware(
 /** Serves the operator on `MANAGEMENT_HOST` and `MANAGEMENT_PORT`. */
 export const layer = HttpRouter.serve(
   Layer.mergeAll(admin, health, readiness, metrics, errors),
-  { disableLogger: true, disableListenLog: true, routerConfig: Listening.routerConfig }
+  { disableLogger: true, disableListenLog: true, routerConfig }
 ).pipe(
   Layer.tap(() => HttpServer.addressFormattedWith((address) => Effect.logInfo(`Management on ${address}`))),
   Layer.provide(Listening.layer(Effect.sync(() => createServer()), {

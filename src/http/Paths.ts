@@ -1,6 +1,15 @@
 /** The paths of the routes: how a URL names one, and what may be asked of it. */
 import { HttpApi, type HttpApiGroup } from "effect/http-api"
 
+/** How strictly: a path is what the contract writes. */
+export const routerConfig = {
+  caseSensitive: true,
+  ignoreDuplicateSlashes: false,
+  ignoreTrailingSlash: false,
+  // An id of any length reaches its endpoint, to be answered 400: Node bounds the head of a request.
+  maxParamLength: 16_384
+}
+
 /** The path of a URL, as the router reads it. */
 export const pathOf = (url: string): string => {
   const end = url.search(/[?;#]/)

@@ -8,6 +8,7 @@ import { PetstoreApi } from "../api/PetstoreApi.ts"
 import * as Auth from "./Auth.ts"
 import * as Listening from "./Listening.ts"
 import * as LongWay from "./LongWay.ts"
+import { routerConfig } from "./Paths.ts"
 import * as Pets from "./Pets.ts"
 import { PipelinedResponse } from "./Pipeline.ts"
 import * as RateLimit from "./RateLimit.ts"
@@ -71,7 +72,7 @@ const makeServer = Effect.gen(function*() {
     ...bounds,
     IncomingMessage: Unparsed.Incoming,
     ServerResponse: PipelinedResponse,
-    // What Node would answer by itself, the edge answers.
+    // What Node would answer by itself, the long way answers.
     requireHostHeader: false
   })
   server.maxConnections = 10_000
@@ -84,7 +85,7 @@ const makeServer = Effect.gen(function*() {
 })
 
 /** Serves the API on `HOST` and `PORT`. */
-export const layer = HttpRouter.serve(routes, { disableLogger: true, routerConfig: Listening.routerConfig }).pipe(
+export const layer = HttpRouter.serve(routes, { disableLogger: true, routerConfig }).pipe(
   Layer.provideMerge(Listening.layer(makeServer, {
     host: Config.String("HOST").pipe(Config.withDefault("0.0.0.0")),
     port: Config.schema(Schema.Port, "PORT").pipe(Config.withDefault(8080))

@@ -3,6 +3,7 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import { Duration, Effect, Fiber, Layer, Tracer } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { TestClock } from "effect/testing"
+import { Draining } from "../../src/http/Draining.ts"
 import { Exchange } from "../../src/http/Exchange.ts"
 import { UnderWay } from "../../src/http/UnderWay.ts"
 import { PetRepository } from "../../src/PetRepository.ts"
@@ -442,7 +443,7 @@ describe("The edge", () => {
 
     it.effect("lets pages of the configured origins call, and no others", () =>
       Effect.gen(function*() {
-        const { call, newKey } = yield* Service
+        const { call, newKey, raw } = yield* Service
         const key = yield* newKey
         const preflight = yield* call("/v1/pets", {
           method: "OPTIONS",
@@ -463,8 +464,22 @@ describe("The edge", () => {
         const stranger = yield* call("/v1/pets", { key, headers: { origin: "https://evil.example" } })
         assert.isNull(stranger.headers.get("access-control-allow-origin"))
         assert.strictEqual(stranger.headers.get("vary"), "Origin")
+        assert.strictEqual((yield* raw("garbage\r\n\r\n")).headers.get("vary"), "Origin")
       }))
   })
+})
+
+describe("A service that is about to end", () => {
+  const ending = Layer.provide(Layer.fresh(service(memory)), Layer.succeed(Draining, { begun: true }))
+  it.effect("closes each connection with its answer, whichever way it took", () =>
+    Effect.gen(function*() {
+      const { newKey, raw } = yield* Service
+      const authorization = `Authorization: Bearer ${yield* newKey}\r\n`
+      for (const rest of [authorization, "", "Bad Header: 1\r\n"]) {
+        const answer = yield* raw(`GET /v1/pets HTTP/1.1\r\nHost: localhost\r\n${rest}\r\n`)
+        assert.strictEqual(answer.headers.get("connection"), "close")
+      }
+    }).pipe(Effect.provide(ending)))
 })
 
 describe("CORS_ORIGINS", () => {
