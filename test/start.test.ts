@@ -5,6 +5,7 @@ import { Effect, Fiber, Layer, Redacted } from "effect"
 import { Migrator, SqlClient } from "effect/sql"
 import { execFileSync } from "node:child_process"
 import { symlinkSync } from "node:fs"
+import { connect, createServer } from "node:net"
 import { join } from "node:path"
 import * as Database from "../src/Database.ts"
 import { issueKey, temporaryDatabaseUrl, temporaryDirectory } from "./Harness.ts"
@@ -51,6 +52,37 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
       }),
     30_000
   )
+
+  it.live("wait for a server that is there, and says that it is starting up", () =>
+    Effect.gen(function*() {
+      const url = new URL(yield* temporaryDatabaseUrl)
+      const fields = ["SFATAL", "VFATAL", "C57P03", "Mthe database system is starting up", ""].join("\0")
+      const refusal = Buffer.concat([Buffer.from("E----"), Buffer.from(`${fields}\0`)])
+      refusal.writeUInt32BE(refusal.length - 1, 1)
+      const [host, port] = [url.hostname, Number(url.port || 5432)]
+      let connections = 0
+      const front = createServer((client) => {
+        client.on("error", () => client.destroy())
+        if (++connections <= 2) {
+          client.once("data", () => client.end(refusal))
+          return
+        }
+        const upstream = connect(port, host)
+        upstream.on("error", () => client.destroy())
+        client.pipe(upstream)
+        upstream.pipe(client)
+      })
+      yield* Effect.acquireRelease(
+        Effect.promise(() => new Promise<void>((resolve) => front.listen(0, "127.0.0.1", resolve))),
+        () => Effect.sync(() => front.close())
+      )
+      const address = front.address()
+      url.hostname = "127.0.0.1"
+      url.port = String(typeof address === "object" && address !== null ? address.port : 0)
+      const { stderr } = yield* start({ DATABASE_URL: url.href })
+      assert.include(stderr(), "Waiting for the database: ")
+      assert.include(stderr(), "starting up")
+    }), 30_000)
 
   it.live("refuse a database that a later version made", () =>
     Effect.gen(function*() {
