@@ -216,7 +216,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Two processes on o
         Effect.forever
       )
       const revocations = Effect.gen(function*() {
-        for (let round = 0; round < 5; round++) {
+        for (let round = 0; round < 5 || (others.get(200) ?? 0) <= 500; round++) {
           const { body: revoked } = yield* issue
           assert.strictEqual((yield* send(`${two.address}/v1/pets`, revoked.key)).status, 200)
           yield* send(`${one.management}/admin/keys/${revoked.id}`, ADMIN_TOKEN, { method: "DELETE" })
@@ -234,6 +234,6 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Two processes on o
       const loads = Effect.all(Array.from({ length: 8 }, () => load), { concurrency: "unbounded" })
       yield* Effect.raceFirst(revocations, loads)
       assert.deepStrictEqual([...others.keys()], [200])
-      assert.isAbove(others.get(200) ?? 0, 100)
+      assert.isAbove(others.get(200) ?? 0, 500)
     }))
 })

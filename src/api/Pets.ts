@@ -40,9 +40,7 @@ export const longestPage = 262_144
 
 const idempotencyKey = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 
-/**
- * Names one addition, so that it can be sent again without adding twice.
- */
+/** Names one addition, so that it can be sent again without adding twice. */
 const IdempotencyKey = Schema.String.annotate({
   description: "Names this addition: sent again within 24 hours, it is answered again and not done again.",
   pattern: idempotencyKey.source

@@ -12,9 +12,7 @@ export const layer = Layer.effect(
       bearerAuth: Effect.fnUntraced(function*(httpEffect, { credential, endpoint }) {
         const exchange = yield* CurrentExchange
         exchange.route = endpoint.path
-        if (Redacted.value(credential) === "") {
-          return yield* new MissingApiKey()
-        }
+        if (Redacted.value(credential) === "") return yield* new MissingApiKey()
         const key = yield* apiKeys.verify(credential)
         exchange.keyId = key.id
         return yield* Effect.provideService(httpEffect, CurrentKey, key)

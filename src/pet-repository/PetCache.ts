@@ -37,8 +37,11 @@ export const make = Effect.gen(function*() {
    * since a process that did not poll for that long may have missed changes removed since.
    */
   let version: string | undefined
-  /** The first transaction that may have been open at the last poll: a decimal, as all of them. */
-  let mark = "0"
+  /**
+   * The first transaction that may have been open at the last poll: a decimal, as all of them. At first the highest
+   * there is: nothing is remembered yet, so that no change matters.
+   */
+  let mark = String(2n ** 64n - 1n)
   /** The changes that it told: they are told again for as long as an older transaction is open. */
   let told: ReadonlySet<string> = new Set()
   /** The lowest id of all. */
