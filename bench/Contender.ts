@@ -12,7 +12,8 @@ const programs = {
   "Fastify + postgres.js": "contenders/fastify-postgresjs.ts",
   "Express + pg": "contenders/express-pg.ts",
   "Hono + postgres.js": "contenders/hono-postgresjs.ts",
-  "floor (node:http)": "contenders/floor.ts"
+  "floor (node:http)": "contenders/floor-memory.ts",
+  "floor, committing": "contenders/floor-pg.ts"
 }
 export type Name = keyof typeof programs
 

@@ -1,5 +1,5 @@
 /**
- * Prints how fast the service answers beside services that do the same on other frameworks, and beside the floor: all
+ * Prints how fast the service answers beside services that do the same on other frameworks, and beside the floors: all
  * of them run at once, each is loaded in turn, several rounds; what counts are the ratios of the medians.
  *
  * It needs wrk, and `TEST_DATABASE_URL`, a PostgreSQL server to make databases of its own on.
@@ -42,8 +42,9 @@ const comparison = Effect.gen(function*() {
     env: { DATA_DIR: embedded.directory },
     key: embedded.key
   })
-  const floor = yield* Contender.start("floor (node:http)", { env: { SERVICE: service.address, KEY: key }, key })
-  const contenders = [service, ...peers, alone, floor]
+  const repeating = { SERVICE: service.address, KEY: key }
+  const floor = yield* Contender.start("floor (node:http)", { env: repeating, key })
+  const committing = yield* Contender.start("floor, committing", { env: { ...env, ...repeating }, key })
   yield* Console.log(
     `PostgreSQL, ${pets} pets, ${connections} connections, ${rounds} rounds of ${seconds} s in turn after ${warmUp} s; medians`
   )
@@ -56,6 +57,8 @@ const comparison = Effect.gen(function*() {
   const directory = yield* temporaryDirectory
   const requests = Workload.requests(directory, pets)
   for (const operation of Workload.operations) {
+    // What it reads is the floor's.
+    const contenders = [service, ...peers, alone, floor, ...operation === "create" ? [committing] : []]
     const samples = new Map(contenders.map(({ name }) => [name, Array<Sample>()]))
     const one = Effect.fnUntraced(function*(contender: Contender.Contender, duration: number) {
       const { cpu } = Contender.usage(contender)
