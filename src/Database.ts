@@ -1,6 +1,6 @@
 /** The database of the service: a PostgreSQL server, or one embedded in this process. */
 import { PgClient } from "@effect/sql-pg"
-import { Cause, Config, Data, Duration, Effect, Layer, Option, Predicate, Redacted, Schedule } from "effect"
+import { Cause, Config, Data, Duration, Effect, Layer, Option, Predicate, Redacted, Schedule, Schema } from "effect"
 import { Migrator, SqlClient } from "effect/sql"
 import * as PostgresSocket from "./database/PostgresSocket.ts"
 import { dataDirectory } from "./DataDirectory.ts"
@@ -52,14 +52,13 @@ const mayCome = (error: Effect.Error<typeof bringUpToDate>): boolean => {
     : error.reason._tag === "ConnectionError" && /timed out|closed/.test(describe(Cause.fail(error)))
 }
 
-const databaseUrl = Config.option(Config.Redacted("DATABASE_URL"))
-
-/** The text is not in the message: it has a password. */
-export class InvalidDatabaseUrl extends Data.TaggedError("InvalidDatabaseUrl") {
-  override readonly message = "DATABASE_URL: expected postgres://user:password@host/database"
-}
-
-const isPostgres = (url: string): boolean => ["postgres:", "postgresql:"].includes(URL.parse(url)?.protocol ?? "")
+const PostgresUrl = Schema.String.check(
+  Schema.makeFilter((url) => /^postgres(?:ql)?:$/.test(URL.parse(url)?.protocol ?? ""), {
+    // What was given is not in it: it has a password.
+    message: "Expected postgres://user:password@host/database"
+  })
+)
+const databaseUrl = Config.option(Config.schema(Schema.RedactedFromValue(PostgresUrl), "DATABASE_URL"))
 
 /** Whether the database lives in this process. */
 export const isEmbedded = Config.map(databaseUrl, Option.isNone)
@@ -89,9 +88,7 @@ const server = (url: Redacted.Redacted) => {
 /** `DATABASE_URL` names a server (PostgreSQL 15 or later); without it, the database lives in `DATA_DIR`. */
 export const layer = Layer.unwrap(Effect.gen(function*() {
   const url = yield* databaseUrl
-  if (Option.isSome(url)) {
-    return isPostgres(Redacted.value(url.value)) ? server(url.value) : yield* new InvalidDatabaseUrl()
-  }
+  if (Option.isSome(url)) return server(url.value)
   // Only who has no server loads one.
   const EmbeddedDatabase = yield* Effect.promise(() => import("./database/EmbeddedDatabase.ts"))
   return migrate.pipe(Layer.provideMerge(EmbeddedDatabase.layer(yield* dataDirectory)))

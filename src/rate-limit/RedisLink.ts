@@ -18,6 +18,7 @@ import {
   Redacted,
   References,
   Schedule,
+  Schema,
   Scope
 } from "effect"
 import { Redis } from "effect/persistence"
@@ -41,10 +42,6 @@ const fallback = Metric.gauge("rate_limit_fallback", {
   description: "1 while Redis does not answer and this process counts by itself, else 0."
 })
 
-export class InvalidRedisUrl extends Data.TaggedError("InvalidRedisUrl") {
-  override readonly message = "REDIS_URL: expected redis://host:port or rediss://host:port"
-}
-
 /** Redis did not do what was asked, or not in time. */
 export class LinkDown extends Data.TaggedError("LinkDown")<{ readonly cause: unknown }> {}
 
@@ -59,11 +56,15 @@ export interface Link {
 }
 
 /** `REDIS_URL`: a Redis 7 or Valkey. */
-export const redisUrl = Effect.gen(function*() {
-  const url = yield* Config.Redacted("REDIS_URL")
-  if (!/^rediss?:$/.test(URL.parse(Redacted.value(url))?.protocol ?? "")) return yield* new InvalidRedisUrl()
-  return url
-})
+export const redisUrl = Config.schema(
+  Schema.RedactedFromValue(Schema.String.check(
+    Schema.makeFilter((url) => /^rediss?:$/.test(URL.parse(url)?.protocol ?? ""), {
+      // What was given is not in it: it may have a password.
+      message: "Expected redis://host:port or rediss://host:port"
+    })
+  )),
+  "REDIS_URL"
+)
 
 /**
  * Keeps a link for as long as the scope lasts: `current` tells it, while there is one. `onConnect` is told of a new one
