@@ -1,6 +1,6 @@
 /** The database of the service: a PostgreSQL server, or one embedded in this process. */
 import { PgClient } from "@effect/sql-pg"
-import { Cause, Config, Data, Duration, Effect, Layer, Option, Predicate, Redacted, Schedule, Schema } from "effect"
+import { Cause, Config, Data, Duration, Effect, Layer, Option, Predicate, Redacted, Schedule } from "effect"
 import { Migrator, SqlClient } from "effect/sql"
 import * as PostgresSocket from "./database/PostgresSocket.ts"
 import { dataDirectory } from "./DataDirectory.ts"
@@ -11,6 +11,7 @@ import rateLimits from "./migrations/0003_rate_limits.ts"
 import idempotencyKeys from "./migrations/0004_idempotency_keys.ts"
 import petsChanges from "./migrations/0005_pets_changes.ts"
 import updatedInPlace from "./migrations/0006_updated_in_place.ts"
+import * as Settings from "./Settings.ts"
 
 /** The versions of the schema, the earliest first. */
 export const migrations = {
@@ -52,13 +53,7 @@ const mayCome = (error: Effect.Error<typeof bringUpToDate>): boolean => {
     : error.reason._tag === "ConnectionError" && /timed out|closed/.test(describe(Cause.fail(error)))
 }
 
-const PostgresUrl = Schema.String.check(
-  Schema.makeFilter((url) => /^postgres(?:ql)?:$/.test(URL.parse(url)?.protocol ?? ""), {
-    // What was given is not in it: it has a password.
-    message: "Expected postgres://user:password@host/database"
-  })
-)
-const databaseUrl = Config.option(Config.schema(Schema.RedactedFromValue(PostgresUrl), "DATABASE_URL"))
+const databaseUrl = Config.option(Settings.databaseUrl)
 
 /** Whether the database lives in this process. */
 export const isEmbedded = Config.map(databaseUrl, Option.isNone)

@@ -7,16 +7,21 @@ import { AdminToken } from "./AdminToken.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 import * as Database from "./Database.ts"
 import * as FirstKey from "./FirstKey.ts"
+import * as ClientAddress from "./http/ClientAddress.ts"
+import * as Cors from "./http/Cors.ts"
 import * as Draining from "./http/Draining.ts"
 import * as Management from "./http/Management.ts"
 import * as Server from "./http/Server.ts"
 import * as Logging from "./Logging.ts"
 import { PetRepository } from "./PetRepository.ts"
 import { RateLimiter } from "./RateLimiter.ts"
+import * as Settings from "./Settings.ts"
 import * as Telemetry from "./Telemetry.ts"
 
+const redisUrl = Config.option(Settings.redisUrl)
+
 const rateLimiter = Layer.unwrap(Effect.map(
-  Config.option(Config.String("REDIS_URL")),
+  redisUrl,
   Option.match({ onNone: () => RateLimiter.layer, onSome: () => RateLimiter.layerRedis })
 ))
 
@@ -26,13 +31,25 @@ const services = Layer.mergeAll(PetRepository.layer, ApiKeys.layer, rateLimiter)
   Layer.provideMerge(NodeCrypto.layerSecureRandom)
 )
 
+/** Read again where they are used. What is wrong is to be said before anything is made, or migrated. */
+const settings = Layer.effectDiscard(Effect.all([
+  Config.option(Settings.databaseUrl),
+  redisUrl,
+  Server.address,
+  Management.address,
+  Draining.drainSeconds,
+  Cors.origins,
+  ClientAddress.trustedProxies
+], { discard: true }))
+
 // A key is shown once: only where nothing can fail any more.
 const servers = FirstKey.layer.pipe(Layer.provide(Layer.merge(Server.layer, Management.layer)))
 
 const service = Draining.announce.pipe(
   Layer.provide(servers),
   Layer.provide(Layer.sync(Draining.Draining, () => ({ begun: false }))),
-  Layer.provide(services)
+  Layer.provide(services),
+  Layer.provide(settings)
 )
 
 Layer.launch(service).pipe(

@@ -25,7 +25,7 @@ const rooms = [
     name: "the database, and what else knows no service",
     is: (file: string) =>
       /^(Database\.ts|database\/|migrations\/)/.test(file) ||
-      ["Bag.ts", "DataDirectory.ts", "Logging.ts", "Oldest.ts", "Telemetry.ts"].includes(file)
+      ["Bag.ts", "DataDirectory.ts", "Logging.ts", "Oldest.ts", "Settings.ts", "Telemetry.ts"].includes(file)
   },
   {
     name: "services",

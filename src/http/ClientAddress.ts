@@ -7,7 +7,7 @@ export class InvalidTrustedProxies extends Data.TaggedError("InvalidTrustedProxi
 }
 
 /** `TRUSTED_PROXIES`: addresses and networks, separated by commas, whose `X-Forwarded-For` is believed. */
-const trustedProxies = Effect.gen(function*() {
+export const trustedProxies = Effect.gen(function*() {
   const list = yield* Config.String("TRUSTED_PROXIES").pipe(Config.withDefault(""))
   const entries = list.split(",").map((entry) => entry.trim()).filter((entry) => entry !== "")
   return yield* Effect.forEach(entries, (entry) =>

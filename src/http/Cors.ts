@@ -24,15 +24,20 @@ const accepted = ["Authorization", "Content-Type", "Idempotency-Key", "X-Request
   .join(", ")
 
 /** `CORS_ORIGINS`: origins, separated by commas, or `*` for all. Without it no page of another origin may call. */
-export const make = Effect.gen(function*() {
+export const origins = Effect.gen(function*() {
   const list = yield* Config.String("CORS_ORIGINS").pipe(Config.withDefault(""))
-  const origins = new Set(list.split(",").map((origin) => origin.trim()).filter((origin) => origin !== ""))
-  for (const origin of origins) {
+  const each = new Set(list.split(",").map((origin) => origin.trim()).filter((origin) => origin !== ""))
+  for (const origin of each) {
     if (origin !== "*" && URL.parse(origin)?.origin !== origin) return yield* new InvalidCorsOrigins({ origin })
   }
+  return each
+})
+
+export const make = Effect.gen(function*() {
+  const allowed = yield* origins
 
   const mayCall = (origin: string | undefined): origin is string =>
-    origin !== undefined && (origins.has("*") || origins.has(origin))
+    origin !== undefined && (allowed.has("*") || allowed.has(origin))
 
   /** Whether a request is a browser's question on behalf of a page that may call (Fetch §4.8). */
   const isPreflight = (method: string, sent: Readonly<Record<string, string | undefined>>): boolean =>
@@ -44,17 +49,17 @@ export const make = Effect.gen(function*() {
     origin: string | undefined,
     allow = ""
   ): Readonly<Record<string, string>> | undefined => {
-    if (origins.size === 0) return undefined
+    if (allowed.size === 0) return undefined
     if (!mayCall(origin)) return { vary: "Origin" }
-    const allowed = { vary: "Origin", "access-control-allow-origin": origin }
+    const granted = { vary: "Origin", "access-control-allow-origin": origin }
     return method === "OPTIONS"
       ? {
-        ...allowed,
+        ...granted,
         "access-control-allow-methods": allow,
         "access-control-allow-headers": accepted,
         "access-control-max-age": "86400"
       }
-      : { ...allowed, "access-control-expose-headers": exposed }
+      : { ...granted, "access-control-expose-headers": exposed }
   }
 
   return { headers, isPreflight }

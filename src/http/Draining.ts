@@ -2,17 +2,16 @@
  * The end of a process, announced: for a while before it takes no more connections it is not ready, and closes each
  * connection with its answer, so that balancers send their requests elsewhere and lose none.
  */
-import { Config, Context, Duration, Effect, Layer, Schema } from "effect"
+import { Config, Context, Duration, Effect, Layer } from "effect"
+import { wholeNumber } from "../Settings.ts"
 
 /** Whether the end has begun. */
 export const Draining = Context.Reference<{ begun: boolean }>("petstore/http/Draining", {
   defaultValue: () => ({ begun: false })
 })
 
-const drainSeconds = Config.schema(
-  Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 5 })),
-  "DRAIN_SECONDS"
-).pipe(Config.withDefault(0))
+/** `DRAIN_SECONDS`. */
+export const drainSeconds = Config.withDefault(wholeNumber("DRAIN_SECONDS", 0, 5), 0)
 
 /** How long requests under way may then take to come to their end. */
 export const gracePeriod = Config.map(drainSeconds, (seconds) => Duration.seconds(7 - seconds))

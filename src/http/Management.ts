@@ -1,7 +1,7 @@
 /**
  * The application on the management port: health, metrics and the operator's API. Apart from the API's in everything.
  */
-import { Config, Effect, Layer, Schema } from "effect"
+import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
@@ -61,14 +61,16 @@ const errors = HttpRouter.middleware(
   { global: true }
 )
 
+export const address = Listening.address(
+  { host: "MANAGEMENT_HOST", port: "MANAGEMENT_PORT" },
+  { host: "127.0.0.1", port: 9090 }
+)
+
 /** Serves the operator on `MANAGEMENT_HOST` and `MANAGEMENT_PORT`. */
 export const layer = HttpRouter.serve(
   Layer.mergeAll(admin, health, readiness, metrics, errors),
   { disableLogger: true, disableListenLog: true, routerConfig }
 ).pipe(
-  Layer.tap(() => HttpServer.addressFormattedWith((address) => Effect.logInfo(`Management on ${address}`))),
-  Layer.provide(Listening.layer(Effect.sync(() => createServer()), {
-    host: Config.String("MANAGEMENT_HOST").pipe(Config.withDefault("127.0.0.1")),
-    port: Config.schema(Schema.Port, "MANAGEMENT_PORT").pipe(Config.withDefault(9090))
-  }))
+  Layer.tap(() => HttpServer.addressFormattedWith((url) => Effect.logInfo(`Management on ${url}`))),
+  Layer.provide(Listening.layer(Effect.sync(() => createServer()), address))
 )

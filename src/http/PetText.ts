@@ -10,11 +10,14 @@ export const petText = ({ categoryId, id, name, status }: Pet): string =>
     status === undefined ? "" : `,"status":"${status}"`
   }}`
 
-/** All at once, as numbers, where those have each digit: a tenth more pages a second than with texts put together. */
+/**
+ * All at once, as numbers, where a `number` holds each exactly: a tenth more pages a second, of those that are not
+ * remembered as text.
+ */
 export const petsText = (pets: ReadonlyArray<Pet>): string =>
-  pets.every(isSafe) ? JSON.stringify(pets.map(toNumbers)) : `[${pets.map(petText).join()}]`
+  pets.every(isExact) ? JSON.stringify(pets.map(toNumbers)) : `[${pets.map(petText).join()}]`
 
-const isSafe = ({ categoryId, id }: Pet): boolean =>
+const isExact = ({ categoryId, id }: Pet): boolean =>
   Number.isSafeInteger(Number(id)) && Number.isSafeInteger(Number(categoryId))
 
 const toNumbers = ({ categoryId, id, name, status }: Pet) => ({

@@ -1,5 +1,5 @@
 /** The application on the API port. */
-import { Config, Effect, Layer, Schema } from "effect"
+import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, HttpApiSwagger, OpenApi } from "effect/http-api"
 import { IncomingMessage, Server } from "node:http"
@@ -84,10 +84,9 @@ const makeServer = Effect.gen(function*() {
   return server
 })
 
+export const address = Listening.address({ host: "HOST", port: "PORT" }, { host: "0.0.0.0", port: 8080 })
+
 /** Serves the API on `HOST` and `PORT`. */
 export const layer = HttpRouter.serve(routes, { disableLogger: true, routerConfig }).pipe(
-  Layer.provideMerge(Listening.layer(makeServer, {
-    host: Config.String("HOST").pipe(Config.withDefault("0.0.0.0")),
-    port: Config.schema(Schema.Port, "PORT").pipe(Config.withDefault(8080))
-  }))
+  Layer.provideMerge(Listening.layer(makeServer, address))
 )

@@ -6,7 +6,6 @@ import * as NodeRedis from "@effect/platform-node/NodeRedis"
 import {
   Cause,
   Clock,
-  Config,
   Context,
   Data,
   Deferred,
@@ -18,12 +17,12 @@ import {
   Redacted,
   References,
   Schedule,
-  Schema,
   Scope
 } from "effect"
 import { Redis } from "effect/persistence"
 import { ErrorReply } from "redis"
 import { Bag } from "../Bag.ts"
+import { describe } from "../Logging.ts"
 
 /** How long none may come while one is due. With the time until it is noticed, nobody waits for 50 milliseconds. */
 const patience = 35
@@ -55,17 +54,6 @@ export interface Link {
   ) => Effect.Effect<A, LinkDown>
 }
 
-/** `REDIS_URL`: a Redis 7 or Valkey. */
-export const redisUrl = Config.schema(
-  Schema.RedactedFromValue(Schema.String.check(
-    Schema.makeFilter((url) => /^rediss?:$/.test(URL.parse(url)?.protocol ?? ""), {
-      // What was given is not in it: it may have a password.
-      message: "Expected redis://host:port or rediss://host:port"
-    })
-  )),
-  "REDIS_URL"
-)
-
 /**
  * Keeps a link for as long as the scope lasts: `current` tells it, while there is one. `onConnect` is told of a new one
  * before anybody else, `onUp` runs beside it. For the first it waits a second at most.
@@ -96,7 +84,9 @@ export const make = Effect.fnUntraced(function*(
   const down = Effect.fnUntraced(function*(cause: Cause.Cause<unknown>) {
     current = undefined
     yield* Metric.update(fallback, 1)
-    if (!reported) yield* Effect.logWarning("Redis does not answer: this process counts the limits by itself", cause)
+    if (!reported) {
+      yield* Effect.logWarning(`Redis cannot be used, this process counts the limits by itself: ${describe(cause)}`)
+    }
     reported = true
     yield* Effect.sleep(betweenAttempts)
   })
@@ -139,7 +129,7 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
     if (client.isOpen) client.destroy()
     return down
   }
-  yield* Effect.addFinalizer(() => Effect.sync(() => cut("The service stops")))
+  yield* Effect.addFinalizer(() => Effect.sync(() => cut(new Error("The service stops"))))
   client.on("error", cut)
 
   const milliseconds = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
@@ -161,7 +151,7 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
     for (const { since } of waiting) oldest = Math.min(oldest, since)
     const late = awake - Math.max(oldest, lastAnswer) >= patience || awake - oldest >= longestQueue
     // At second sight: what came while this process stood still is there, but not yet read.
-    if (late && suspicious) cut(`No answer for ${patience} milliseconds`)
+    if (late && suspicious) cut(new Error(`No answer for ${patience} milliseconds`))
     suspicious = late
   })
   yield* Effect.forkScoped(Effect.repeat(watch, Schedule.spaced(tick)))

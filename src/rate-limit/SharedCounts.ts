@@ -5,6 +5,7 @@
 import { Clock, Effect, Metric } from "effect"
 import type { Redis } from "effect/persistence"
 import type { RateLimiter } from "../RateLimiter.ts"
+import { redisUrl } from "../Settings.ts"
 import * as Callers from "./Callers.ts"
 import * as RedisLink from "./RedisLink.ts"
 import * as RedisScripts from "./RedisScripts.ts"
@@ -29,7 +30,7 @@ const ownDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
 type Script = (redis: Redis.Redis["Service"]) => Effect.Effect<RedisScripts.Reply, Redis.RedisError>
 
 export const make = Effect.gen(function*() {
-  const url = yield* RedisLink.redisUrl
+  const url = yield* redisUrl
   const clock = yield* Clock.Clock
   /** For metrics that are counted in the middle of a decision. */
   const context = yield* Effect.context()
