@@ -169,11 +169,17 @@ const baseUrl = Config.String("PETSTORE_ADMIN_URL").pipe(
   )
 )
 
+const configuredToken = Config.option(Config.Redacted("ADMIN_TOKEN"))
+const tokenFile = Config.map(
+  Config.String("DATA_DIR").pipe(Config.withDefault("./data")),
+  (directory) => `${directory}/admin-token`
+)
+
 /** `ADMIN_TOKEN`, or the token that the service keeps in its `DATA_DIR`. */
 const adminToken = Effect.gen(function*() {
-  const configured = yield* Config.option(Config.Redacted("ADMIN_TOKEN"))
+  const configured = yield* configuredToken
   if (Option.isSome(configured)) return Redacted.make(Redacted.value(configured.value).trim())
-  const file = `${yield* Config.String("DATA_DIR").pipe(Config.withDefault("./data"))}/admin-token`
+  const file = yield* tokenFile
   const files = yield* FileSystem.FileSystem
   return yield* files.readFileString(file).pipe(
     Effect.map((token) => Redacted.make(token.trim())),
@@ -202,7 +208,15 @@ const keys = Command.make("keys").pipe(
 
 /** What an operator is told, in one line; nothing where the help says it all. */
 const explain = (failure: unknown): Effect.Effect<string, Config.ConfigError> => {
-  if (isApiError(failure)) return Effect.succeed(failure.message)
+  if (isApiError(failure)) {
+    return failure.status !== 401
+      ? Effect.succeed(failure.message)
+      : Effect.map(
+        Effect.all([configuredToken, tokenFile]),
+        ([configured, file]) =>
+          `${failure.message} (It is that of ${Option.isSome(configured) ? "ADMIN_TOKEN" : file}.)`
+      )
+  }
   if (CliError.isCliError(failure)) {
     const messages = failure._tag === "ShowHelp" ? failure.errors.map(({ message }) => message) : [failure.message]
     return Effect.succeed(messages.join("; "))

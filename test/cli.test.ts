@@ -130,7 +130,12 @@ describe("The petstore command", () => {
         [there, ["keys", "revoke", "key_none"], 1, "There is no key key_none."],
         [there, ["keys", "bogus"], 2, "bogus"],
         [there, ["keys", "list", "--bogus"], 2, "--bogus"],
-        [{ ...there, ADMIN_TOKEN: "adm_wrong" }, ["keys", "list"], 1, "The admin token is wrong."],
+        [
+          { ...there, ADMIN_TOKEN: "adm_wrong" },
+          ["keys", "list"],
+          1,
+          "The admin token is wrong. (It is that of ADMIN_TOKEN.)"
+        ],
         [{ ...there, PETSTORE_ADMIN_URL: "http://127.0.0.1:1" }, ["keys", "list"], 1, "Is the service running there?"],
         [{ ...there, PETSTORE_ADMIN_URL: address }, ["keys", "list"], 1, "is no management port of this service"],
         [{ ...there, PETSTORE_ADMIN_URL: html }, ["keys", "list"], 1, "is no management port of this service"],
