@@ -1,4 +1,4 @@
-/** Who is measured: the service, services that others would write, and the floor below all of them; each a process. */
+/** Who is measured: the service, services that others would write, and the floors below all of them; each a process. */
 import { Data, Effect } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
 import { readFileSync } from "node:fs"

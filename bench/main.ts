@@ -19,7 +19,7 @@ const warmUp = 6
 
 /** `BENCH_ROUNDS` and `BENCH_SECONDS`, for each contender and operation. */
 const settings = Config.all({
-  rounds: Config.Int("BENCH_ROUNDS").pipe(Config.withDefault(5)),
+  rounds: Config.Int("BENCH_ROUNDS").pipe(Config.withDefault(3)),
   seconds: Config.Int("BENCH_SECONDS").pipe(Config.withDefault(3))
 })
 
@@ -57,7 +57,7 @@ const comparison = Effect.gen(function*() {
   const directory = yield* temporaryDirectory
   const requests = Workload.requests(directory, pets)
   for (const operation of Workload.operations) {
-    // What it reads is the floor's.
+    // It reads as the other floor does.
     const contenders = [service, ...peers, alone, floor, ...operation === "create" ? [committing] : []]
     const samples = new Map(contenders.map(({ name }) => [name, Array<Sample>()]))
     const one = Effect.fnUntraced(function*(contender: Contender.Contender, duration: number) {
