@@ -36,6 +36,6 @@ export const databaseUrl = url("DATABASE_URL", /^postgres(?:ql)?:\/\//, "postgre
 /** `REDIS_URL`: a Redis 7 or Valkey. */
 export const redisUrl = url(
   "REDIS_URL",
-  /^rediss?:\/\/[^/?#]*(?:\/\d*)?$/,
+  /^rediss?:\/\/[^/?#]*(?:\/\d*)?(?:\?[^#]*)?$/,
   "redis://host:port or rediss://host:port"
 )

@@ -15,7 +15,7 @@ describe("URLs of servers", () => {
       }))
   }
 
-  for (const text of ["redis://h", "rediss://u:p@h:1", "redis://h/15", "redis://h/"]) {
+  for (const text of ["redis://h", "rediss://u:p@h:1", "redis://h/15", "redis://h/?a=b"]) {
     it.effect(`are taken as they are: ${text}`, () =>
       Effect.gen(function*() {
         assert.strictEqual(Redacted.value(yield* read(redisUrl, { REDIS_URL: text })), text)
