@@ -6,7 +6,7 @@ import { PgClient } from "@effect/sql-pg"
 import { PGlite } from "@electric-sql/pglite"
 import { Data, Duration, Effect, Layer, Predicate, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import { chmodSync, existsSync, statSync } from "node:fs"
+import { chmodSync, statSync } from "node:fs"
 import { join } from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { Duplex } from "node:stream"
@@ -148,7 +148,6 @@ const upkeep = Effect.gen(function*() {
 export const layer = (directory: string) =>
   Layer.unwrap(Effect.gen(function*() {
     yield* lock(directory)
-    if (!existsSync(join(directory, "pgdata"))) yield* Effect.logInfo(`Making a database in ${directory}`)
     const database = yield* open(directory)
     const isThere = presence(directory)
     const client = PgClient.layer({
