@@ -84,9 +84,7 @@ const server = (url: Redacted.Redacted) => {
 export const layer = Layer.unwrap(Effect.gen(function*() {
   const url = yield* databaseUrl
   if (Option.isSome(url)) return server(url.value)
-  const directory = yield* dataDirectory
-  yield* Effect.logInfo(`Opening the database in ${directory}`)
   // Only who has no server loads one.
   const EmbeddedDatabase = yield* Effect.promise(() => import("./database/EmbeddedDatabase.ts"))
-  return migrate.pipe(Layer.provideMerge(EmbeddedDatabase.layer(directory)))
+  return migrate.pipe(Layer.provideMerge(EmbeddedDatabase.layer(yield* dataDirectory)))
 }))
