@@ -26,8 +26,9 @@ const rateLimiter = Layer.unwrap(Effect.map(
 ))
 
 const services = Layer.mergeAll(PetRepository.layer, ApiKeys.layer, rateLimiter).pipe(
-  Layer.provideMerge(AdminToken.layer),
   Layer.provideMerge(Database.layer),
+  // Before the database: a `DATA_DIR` that cannot be used is to migrate nothing.
+  Layer.provideMerge(AdminToken.layer),
   Layer.provideMerge(NodeCrypto.layerSecureRandom)
 )
 

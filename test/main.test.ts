@@ -2,6 +2,7 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
 import { execFile } from "node:child_process"
 import { once } from "node:events"
 import { existsSync, readFileSync, statSync } from "node:fs"
@@ -305,6 +306,18 @@ describe("The service on the embedded database", () => {
 })
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The service on PostgreSQL", () => {
+  it.live("migrates nothing where its data directory cannot be used", () =>
+    Effect.gen(function*() {
+      const DATABASE_URL = yield* temporaryDatabaseUrl
+      const { code } = yield* Effect.flip(start({ DATABASE_URL, DATA_DIR: `${import.meta.filename}/nowhere` }))
+      assert.strictEqual(code, 1)
+      const tables = yield* Effect.flatMap(SqlClient.SqlClient, (sql) =>
+        sql`SELECT FROM pg_tables WHERE schemaname = 'public'`).pipe(
+          Effect.provide(PgClient.layer({ url: Redacted.make(DATABASE_URL) }))
+        )
+      assert.lengthOf(tables, 0)
+    }))
+
   it.live("starts twice at once on an empty database, and shows no key", () =>
     Effect.gen(function*() {
       const DATABASE_URL = yield* temporaryDatabaseUrl

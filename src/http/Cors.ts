@@ -33,6 +33,7 @@ export const origins = Effect.gen(function*() {
   return each
 })
 
+/** Gives what a browser is told of who may call, and how to tell its questions. */
 export const make = Effect.gen(function*() {
   const allowed = yield* origins
 
