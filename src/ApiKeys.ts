@@ -2,12 +2,13 @@
 import { Clock, Context, DateTime, Duration, Effect, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import * as KeyCache from "./api-keys/KeyCache.ts"
-import { type KeyStore, memoryStore, sqlStore } from "./api-keys/KeyStore.ts"
+import { type Holder, type KeyStore, memoryStore, sqlStore } from "./api-keys/KeyStore.ts"
 import * as Secret from "./api-keys/Secret.ts"
 import type { CurrentKey } from "./api/Auth.ts"
 import { Conflict, InvalidApiKey, InvalidRequest, NotFound } from "./api/Errors.ts"
 import type { ApiKey, IssuedKey, NewKey } from "./api/Keys.ts"
 import { planLimits } from "./api/Plans.ts"
+import { ChangePoller } from "./database/ChangePoller.ts"
 import * as WriteBehind from "./database/WriteBehind.ts"
 
 export class ApiKeys extends Context.Service<ApiKeys, {
@@ -27,24 +28,39 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   revoke(id: string): Effect.Effect<void, NotFound | Conflict>
 
   /**
-   * Who holds `key` when the effect is run, as often as it is run: it hashes the key once, and notes its use once a
-   * minute. Fails unless it was issued here, has not expired and is not revoked.
+   * The holder of `key`, whose use is recorded once a minute. Fails unless the key was issued here, has not expired and
+   * is not revoked.
    */
-  verify(key: Redacted.Redacted): Effect.Effect<CurrentKey["Service"], InvalidApiKey>
+  verify(key: Redacted.Redacted | string): Effect.Effect<CurrentKey["Service"], InvalidApiKey>
 }>()("petstore/ApiKeys") {
   /** On PostgreSQL, with the tables of `migrations/`. */
-  static readonly layer = Layer.effect(ApiKeys, Effect.suspend(() => Effect.flatMap(sqlStore, make)))
+  static readonly layer = Layer.effect(
+    ApiKeys,
+    Effect.gen(function*() {
+      const store = yield* sqlStore
+      return yield* make(store, yield* KeyCache.make(store, yield* ChangePoller))
+    })
+  ).pipe(Layer.provide(ChangePoller.layer))
 
   /** In this process's memory, for tests. */
-  static readonly layerMemory = Layer.effect(ApiKeys, Effect.suspend(() => Effect.flatMap(memoryStore, make)))
+  static readonly layerMemory = Layer.effect(
+    ApiKeys,
+    Effect.gen(function*() {
+      const store = yield* memoryStore
+      return yield* make(store, {
+        peek: () => undefined,
+        get: (hash) => Effect.map(store.findByHashes([hash]), (found) => found.get(hash)),
+        evict: () => {}
+      })
+    })
+  )
 }
 
 const minute = 60_000
 
-const make = Effect.fnUntraced(function*(store: KeyStore) {
+const make = Effect.fnUntraced(function*(store: KeyStore, cache: KeyCache.KeyCache) {
   const random = yield* SecureRandom.SecureRandom
   const clock = yield* Clock.Clock
-  const cache = yield* KeyCache.make(store)
 
   // When keys were last used, to the minute.
   const uses = yield* WriteBehind.make({
@@ -52,6 +68,21 @@ const make = Effect.fnUntraced(function*(store: KeyStore) {
     write: store.recordUses,
     warning: "Uses of keys cannot be recorded"
   })
+
+  /** The minute in which the use of each key was last recorded. */
+  const recordedMinutes = new WeakMap<ApiKey, number>()
+
+  const accept = ({ key, secretExpiresAt }: Holder): Effect.Effect<ApiKey, InvalidApiKey> => {
+    const now = clock.currentTimeMillisUnsafe()
+    if (key.revokedAt !== null || hasEnded(key.expiresAt, now) || hasEnded(secretExpiresAt, now)) return invalid
+    // Not with each request: with many keys each would be a write of what was written a moment ago.
+    const thisMinute = now - now % minute
+    if (recordedMinutes.get(key) !== thisMinute) {
+      recordedMinutes.set(key, thisMinute)
+      uses.set(key.id, thisMinute)
+    }
+    return Effect.succeed(key)
+  }
 
   const find = Effect.fnUntraced(function*(id: string) {
     return (yield* store.find(id)) ?? (yield* new NotFound({ message: `There is no key ${id}.` }))
@@ -82,7 +113,7 @@ const make = Effect.fnUntraced(function*(store: KeyStore) {
       }
       const secret = yield* Secret.make
       yield* store.insert(key, Secret.hash(secret))
-      yield* cache.forget(key.id)
+      cache.evict(key.id)
       return { ...key, key: Redacted.make(secret) }
     }, Effect.provideService(SecureRandom.SecureRandom, random)),
 
@@ -99,36 +130,28 @@ const make = Effect.fnUntraced(function*(store: KeyStore) {
         Secret.hash(secret),
         Duration.isZero(grace) ? undefined : DateTime.addDuration(now, grace)
       )
-      yield* cache.forget(id)
+      cache.evict(id)
       return rotated ? { ...key, key: Redacted.make(secret) } : yield* revoked(id)
     }, Effect.provideService(SecureRandom.SecureRandom, random)),
 
     revoke: Effect.fn("ApiKeys.revoke")(function*(id) {
       const ended = yield* store.revoke(id, yield* DateTime.now)
-      yield* cache.forget(id)
+      cache.evict(id)
       return yield* ended
         ? Effect.void
         : Effect.andThen(find(id), new Conflict({ message: `Key ${id} was revoked before.` }))
     }),
 
-    // By hand, and no generator: every request passes here.
-    verify: (key) => {
-      const text = Redacted.value(key)
-      if (!Secret.isWellFormed(text)) return invalid
-      // Not with each request: with many keys each would be a write, of what was written a moment ago.
-      let notedMinute: number | undefined
-      return Effect.flatMap(cache.get(Secret.hash(text)), (holder) => {
-        const now = clock.currentTimeMillisUnsafe()
-        if (
-          holder === undefined || holder.key.revokedAt !== null ||
-          hasEnded(holder.key.expiresAt, now) || hasEnded(holder.secretExpiresAt, now)
-        ) return invalid
-        const thisMinute = now - now % minute
-        if (thisMinute !== notedMinute) uses.set(holder.key.id, thisMinute)
-        notedMinute = thisMinute
-        return Effect.succeed(holder.key)
+    // No generator, and a cached key is not checked for its form: every request passes here.
+    verify: (key) =>
+      Effect.suspend(() => {
+        const secret = typeof key === "string" ? key : Redacted.value(key)
+        const hash = Secret.hash(secret)
+        const cached = cache.peek(hash)
+        if (cached !== undefined) return accept(cached)
+        if (!Secret.isWellFormed(secret)) return invalid
+        return Effect.flatMap(cache.get(hash), (holder) => holder === undefined ? invalid : accept(holder))
       })
-    }
   })
 })
 

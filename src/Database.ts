@@ -11,6 +11,7 @@ import rateLimits from "./migrations/0003_rate_limits.ts"
 import idempotencyKeys from "./migrations/0004_idempotency_keys.ts"
 import petsChanges from "./migrations/0005_pets_changes.ts"
 import updatedInPlace from "./migrations/0006_updated_in_place.ts"
+import apiKeysChanges from "./migrations/0007_api_keys_changes.ts"
 import * as Settings from "./Settings.ts"
 
 /** The versions of the schema, the earliest first. */
@@ -20,7 +21,8 @@ export const migrations = {
   "0003_rate_limits": rateLimits,
   "0004_idempotency_keys": idempotencyKeys,
   "0005_pets_changes": petsChanges,
-  "0006_updated_in_place": updatedInPlace
+  "0006_updated_in_place": updatedInPlace,
+  "0007_api_keys_changes": apiKeysChanges
 }
 const table = "petstore_migrations"
 const newest = Object.keys(migrations).length

@@ -2,6 +2,7 @@
 import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
 import type { IdempotencyKeyReused } from "./api/Errors.ts"
 import type { NewPet, Pet, PetStatus } from "./api/Pets.ts"
+import { ChangePoller } from "./database/ChangePoller.ts"
 import { fingerprint, type Idempotency, rememberedFor, reused } from "./pet-repository/Idempotency.ts"
 import { sqlPets } from "./pet-repository/SqlPets.ts"
 
@@ -30,7 +31,7 @@ export class PetRepository extends Context.Service<PetRepository, {
   find(id: bigint): Effect.Effect<Option.Option<Pet>>
 }>()("petstore/PetRepository") {
   /** On PostgreSQL, with the tables of `migrations/`. A fault of the database is a defect: callers cannot mend it. */
-  static readonly layer = Layer.effect(PetRepository, sqlPets)
+  static readonly layer = Layer.effect(PetRepository, sqlPets).pipe(Layer.provide(ChangePoller.layer))
 
   /** In this process's memory, for tests. */
   static readonly layerMemory = Layer.sync(PetRepository, () => {

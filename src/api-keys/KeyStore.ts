@@ -21,14 +21,6 @@ export interface KeyStore {
   revoke(id: string, at: DateTime.Utc): Effect.Effect<boolean>
   /** Keeps the later of what is known and `uses`: an instant in milliseconds for each key id. */
   recordUses(uses: ReadonlyMap<string, number>): Effect.Effect<void>
-  /**
-   * The keys that were issued, rotated or revoked since `mark`, each with the name of its last change, and the mark to
-   * go on from. A change may be told more than once.
-   */
-  changesSince(mark: bigint): Effect.Effect<{
-    readonly changes: ReadonlyMap<string, string>
-    readonly mark: bigint
-  }>
 }
 
 const bytes = (hash: string) => Buffer.from(hash, "hex")
@@ -103,24 +95,7 @@ export const sqlStore = Effect.gen(function*() {
         JSON.stringify([...uses].map(([id, at]) => ({ id, at: new Date(at) })))
       }::text::jsonb) AS u (id text, at timestamptz)
         WHERE k.id = u.id AND (k.last_used_at IS NULL OR k.last_used_at < u.at)
-      `.pipe(Effect.asVoid, Effect.orDie),
-
-    // Ids of transactions are handed out at their start: below the snapshot's xmin every one has ended, so that no
-    // change can appear there later. What lies above is told again at the next call. Ids that are still to come are
-    // those of another server, brought by a restored dump: nothing changes under them. As text, since the client does
-    // not read xid8.
-    changesSince: (mark) =>
-      sql<{ readonly mark: string; readonly id: string | null; readonly changed: string | null }>`
-        SELECT pg_snapshot_xmin(s.now)::text AS mark, k.id, k.changed::text AS changed
-        FROM (SELECT pg_current_snapshot() AS now) s
-        LEFT JOIN api_keys k ON k.changed >= ${String(mark)}::text::xid8 AND k.changed < pg_snapshot_xmax(s.now)
-      `.pipe(
-        Effect.map((rows) => ({
-          changes: new Map(rows.flatMap(({ changed, id }) => id === null ? [] : [[id, changed ?? ""] as const])),
-          mark: BigInt(rows[0]?.mark ?? mark)
-        })),
-        Effect.orDie
-      )
+      `.pipe(Effect.asVoid, Effect.orDie)
   }
   return store
 })
@@ -150,13 +125,11 @@ const fromRow = (row: Row): ApiKey => ({
 export const memoryStore = Effect.sync((): KeyStore => {
   const keys = new Map<string, ApiKey>()
   const secrets = new Map<string, { readonly keyId: string; readonly expiresAt: DateTime.Utc | null }>()
-  const changes: Array<string> = []
 
   const change = (id: string, update: (key: ApiKey) => ApiKey): boolean => {
     const key = keys.get(id)
     if (key === undefined || key.revokedAt !== null) return false
     keys.set(id, update(key))
-    changes.push(id)
     return true
   }
 
@@ -165,7 +138,6 @@ export const memoryStore = Effect.sync((): KeyStore => {
       Effect.sync(() => {
         keys.set(key.id, key)
         secrets.set(hash, { keyId: key.id, expiresAt: null })
-        changes.push(key.id)
       }),
     list: Effect.sync(() => [...keys.values()]),
     find: (id) => Effect.sync(() => keys.get(id)),
@@ -197,11 +169,6 @@ export const memoryStore = Effect.sync((): KeyStore => {
             keys.set(id, { ...key, lastUsedAt: DateTime.makeUnsafe(at) })
           }
         }
-      }),
-    changesSince: (mark) =>
-      Effect.sync(() => ({
-        changes: new Map(changes.slice(Number(mark)).map((id, index) => [id, `${mark}+${index}`])),
-        mark: BigInt(changes.length)
-      }))
+      })
   }
 })

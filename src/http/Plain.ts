@@ -3,12 +3,11 @@
  * Whatever is out of the ordinary is left to it, and so is all that is refused but a GET at its limits; a test holds
  * the two together.
  */
-import { Clock, Effect, Redacted } from "effect"
+import { Clock, Effect } from "effect"
 import { isUtf8 } from "node:buffer"
 import type { IncomingMessage } from "node:http"
 import { getPetHeaders, getPetSunset, type ListQuery, type NewPet, type Pet } from "../api/Pets.ts"
 import { ApiKeys } from "../ApiKeys.ts"
-import { forgetOldest } from "../Oldest.ts"
 import { PetRepository } from "../PetRepository.ts"
 import { RateLimiter } from "../RateLimiter.ts"
 import * as Body from "./Body.ts"
@@ -39,8 +38,6 @@ interface Operation {
 }
 
 const bearer = "Bearer "
-/** Credentials that are remembered, some 500 bytes each. */
-const mostCredentials = 100_000
 
 const listPath = "/v1/pets"
 const getPath = /^\/v1\/pets\/(\d{1,18})$/
@@ -62,18 +59,19 @@ export const make = Effect.gen(function*() {
     })
   })
 
-  /** The bodies of first pages that the repository gave before, and mostly gives again: they are asked for most. */
-  const firstPages = new WeakMap<ReadonlyArray<Pet>, string>()
+  /**
+   * The bodies of first pages, which clients request most, by the array that the repository gives each time. The body
+   * depends on the limit, too.
+   */
+  const firstPages = new WeakMap<ReadonlyArray<Pet>, { readonly limit: number | undefined; readonly body: string }>()
 
   const list = (request: IncomingMessage, query: ListQuery): Operation => ({
     route: listPath,
     answer: Effect.map(Pets.look(repository, query, request), (found) => {
       const { next, pets } = Pets.pageOf(query, found)
-      let body = firstPages.get(found)
-      if (body === undefined) {
-        body = petsText(pets)
-        if (query.cursor === undefined) firstPages.set(found, body)
-      }
+      const cached = firstPages.get(found)
+      const body = cached?.limit === query.limit && cached !== undefined ? cached.body : petsText(pets)
+      if (cached?.body !== body && query.cursor === undefined) firstPages.set(found, { limit: query.limit, body })
       return { status: 200, body, headers: next && { link: `<${listPath}${PetQuery.write(next)}>; rel="next"` } }
     })
   })
@@ -109,9 +107,6 @@ export const make = Effect.gen(function*() {
       : undefined
   }
 
-  /** Who the caller is, by the credentials of those who were known: a key is hashed once. */
-  const callers = new Map<string, ReturnType<ApiKeys["Service"]["verify"]>>()
-
   /**
    * What answers `request`, if it is plain as far as its head tells, and writes down in `exchange` what was done of it.
    */
@@ -122,19 +117,10 @@ export const make = Effect.gen(function*() {
       : undefined
     if (operation === undefined) return undefined
     exchange.route = operation.route
-    const known = callers.get(authorization)
-    const caller = known ?? apiKeys.verify(Redacted.make(authorization.slice(bearer.length)))
-    return Effect.matchEffect(caller, {
-      onFailure: () => {
-        callers.delete(authorization)
-        return Effect.undefined
-      },
+    return Effect.matchEffect(apiKeys.verify(authorization.slice(bearer.length)), {
+      onFailure: () => Effect.undefined,
       onSuccess: (key) => {
         exchange.keyId = key.id
-        if (known === undefined) {
-          callers.set(authorization, caller)
-          forgetOldest(callers, mostCredentials)
-        }
         return Effect.flatMap(RateLimit.chargeKey(limiter, key), (decision) => {
           exchange.decision = decision
           if (decision.admitted) return operation.answer

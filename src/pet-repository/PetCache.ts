@@ -2,11 +2,10 @@
  * Animals by id, remembered: one that is asked for again costs no round trip to the database. The service never changes
  * an animal; an operator may, in SQL, and `pets_changes` tells of it.
  */
-import { Effect } from "effect"
+import { Duration, Effect, Latch } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Pet, PetStatus } from "../api/Pets.ts"
-import * as Expiry from "../database/Expiry.ts"
-import * as Freshness from "../database/Freshness.ts"
+import { ChangePoller } from "../database/ChangePoller.ts"
 import type { Selection } from "../PetRepository.ts"
 
 /** Animals that are kept at most: some 80 MB with names of usual length. */
@@ -21,8 +20,12 @@ const readAhead = 101
 /** Ids that are looked at for a page: of a rare status it is the database that finds it sooner. */
 const longestWalk = 1_000
 
+/** How often the lowest id is read while lists need it: it changes once, with the first pet. */
+const lowestIdInterval = Duration.millis(250)
+
 export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
+  const poller = yield* ChangePoller
   // The place of an id is `id % mostKept`; ids that far apart share it, and the last one remembered has it. An array,
   // not a map: animals of one page lie side by side, while a map took a third of the CPU of a page that was not known.
   const slots = Array<Pet | undefined>(mostKept).fill(undefined)
@@ -31,71 +34,35 @@ export const make = Effect.gen(function*() {
   const petOf = (id: number): Pet | undefined => ids[id % mostKept] === id ? slots[id % mostKept] : undefined
   /** The first pages of `page`, by the rest of what was asked for: the same each time. */
   const firstPages = new Map<string, ReadonlyArray<Pet>>()
+  /** The number of invalidations, so that a lookup that began before one is not cached. */
   let generation = 0
-  /**
-   * The table and its files, and the server that they belong to, since a backup may have replaced either, and the hour,
-   * since a process that did not poll for that long may have missed changes removed since.
-   */
-  let version: string | undefined
-  /**
-   * The first transaction that may have been open at the last poll: a decimal, as all of them. At first the highest
-   * there is: nothing is remembered yet, so that no change matters.
-   */
-  let mark = String(2n ** 64n - 1n)
-  /** The changes that it told: they are told again for as long as an older transaction is open. */
-  let told: ReadonlySet<string> = new Set()
-  /** The lowest id of all. */
-  let first: bigint | null = null
-  /** Polls may overtake each other: what a former one says after a later one counts no more. */
-  let begun = 0
-  let heard = 0
+  /** The lowest id of all pets; `null` if there are none, `undefined` if it is unknown. */
+  let lowestId: bigint | null | undefined
+  const lowestIdRequested = yield* Latch.make()
 
-  // Ids of transactions are handed out at their start: below the snapshot's xmin every one has ended. Ids from its xmax
-  // on are those of another server, brought by a restored dump.
-  const poll = Effect.gen(function*() {
-    const nth = ++begun
-    const [row] = yield* sql<{
-      readonly version: string
-      readonly first: bigint | null
-      readonly mark: string
-      readonly changes: ReadonlyArray<string>
-    }>`
-      SELECT
-        concat_ws(
-          ' ',
-          date_trunc('hour', now()),
-          pg_postmaster_start_time(),
-          'pets'::regclass::oid,
-          pg_relation_filenode('pets')
-        ) AS version,
-        (SELECT min(id) FROM pets) AS first,
-        pg_snapshot_xmin(s.now)::text AS mark,
-        ARRAY(
-          SELECT transaction::text FROM pets_changes
-          WHERE transaction >= ${mark}::text::xid8 AND transaction < pg_snapshot_xmax(s.now)
-        ) AS changes
-      FROM (SELECT pg_current_snapshot() AS now) s`
-    if (nth < heard || row === undefined) return
-    heard = nth
-    const isChanged = row.version !== version || row.changes.some((change) => !told.has(change))
-    version = row.version
-    mark = row.mark
-    told = new Set(row.changes)
-    if (row.first !== first) firstPages.clear()
-    first = row.first
-    if (!isChanged) return
+  yield* poller.subscribe(({ everything, pets }) => {
+    if (!everything && !pets) return
     generation++
     slots.fill(undefined)
     ids.fill(NaN)
     firstPages.clear()
+    lowestId = undefined
   })
-  const isFresh = yield* Freshness.make(poll, "Changes of pets cannot be read")
 
-  yield* Expiry.sweep({
-    table: "pets_changes",
-    column: "ends_at",
-    warning: "Changes of pets cannot be removed"
-  })
+  // By itself, so that a lock on the table holds up nothing else. If it fails, so does the list that wants to know, and
+  // that is logged.
+  const readLowestId = Effect.gen(function*() {
+    yield* lowestIdRequested.await
+    lowestIdRequested.closeUnsafe()
+    const before = generation
+    const [row] = yield* sql<{ readonly id: bigint | null }>`SELECT min(id) AS id FROM pets`
+    if (generation === before) lowestId = row?.id
+  }).pipe(
+    Effect.withTracerEnabled(false),
+    Effect.ignoreCause,
+    Effect.andThen(Effect.sleep(lowestIdInterval))
+  )
+  yield* Effect.forkScoped(Effect.forever(readLowestId))
 
   /** The first `limit` animals from an id on, where every id that they span is that of a known one. */
   const walk = (start: number, limit: number, status: PetStatus | undefined): ReadonlyArray<Pet> | undefined => {
@@ -112,22 +79,25 @@ export const make = Effect.gen(function*() {
 
   return {
     /** The animal, as of a second ago at most. */
-    get: (id: bigint): Pet | undefined => isFresh() ? petOf(Number(id)) : undefined,
+    get: (id: bigint): Pet | undefined => poller.isFresh() ? petOf(Number(id)) : undefined,
 
     /**
      * A full page, as of a second ago at most, where every id that it spans is that of a known animal: no other can
      * come between them.
      */
     page: ({ after, limit, status }: Selection): ReadonlyArray<Pet> | undefined => {
-      if (!isFresh()) return undefined
+      if (!poller.isFresh()) return undefined
       if (after !== undefined) return walk(Number(after + 1n), limit, status)
-      // The service's ids start at 1, so no addition under way can come before a first id of 1 or less. Animals that an
-      // operator adds below it are found by the next poll.
-      if (first === null || first > 1n) return undefined
+      // The service's ids start at 1, so no create in flight can come before a lowest id of 1 or less. A trigger tells
+      // of a pet that an operator inserts below 1.
+      if (lowestId === undefined || lowestId === null || lowestId > 1n) {
+        lowestIdRequested.openUnsafe()
+        return undefined
+      }
       const name = `${limit} ${status}`
       let page = firstPages.get(name)
       if (page === undefined) {
-        page = walk(Number(first), limit, status)
+        page = walk(Number(lowestId), limit, status)
         if (page !== undefined) firstPages.set(name, page)
       }
       return page
@@ -142,10 +112,20 @@ export const make = Effect.gen(function*() {
         ? Math.max(limit, Math.min(pagesAhead * (limit - 1) + 1, readAhead))
         : limit,
 
-    /** Before animals are looked up: what remembers those that were found, unless something changed meanwhile. */
+    /**
+     * Before pets are looked up: the function that caches those that were found, unless something changed meanwhile. It
+     * evicts those that were looked up, and are not there.
+     */
     remembering: () => {
       const before = generation
-      return (found: Iterable<Pet>): void => {
+      return (found: Iterable<Pet>, missing: Iterable<bigint> = []): void => {
+        for (const id of missing) {
+          const place = Number(id) % mostKept
+          if (ids[place] !== Number(id)) continue
+          slots[place] = undefined
+          ids[place] = NaN
+          firstPages.clear()
+        }
         if (generation !== before) return
         for (const pet of found) {
           const id = Number(pet.id)

@@ -32,7 +32,7 @@ export const sqlPets = Effect.gen(function*() {
       const remember = cache.remembering()
       const rows = yield* sql<Row>`SELECT ${columns} FROM pets WHERE id = ANY (${`{${ids.join()}}`}::text::bigint[])`
       const found = new Map(rows.map((row) => [row.id, fromRow(row)]))
-      remember(found.values())
+      remember(found.values(), ids.filter((id) => !found.has(id)))
       return found
     })
   })

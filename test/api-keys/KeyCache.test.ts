@@ -4,6 +4,7 @@ import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as KeyCache from "../../src/api-keys/KeyCache.ts"
 import { type KeyStore, memoryStore, sqlStore } from "../../src/api-keys/KeyStore.ts"
+import * as ChangePoller from "../../src/database/ChangePoller.ts"
 import { databases } from "../Harness.ts"
 import { until } from "../Process.ts"
 
@@ -22,11 +23,9 @@ const hashOf = (n: number): string => n.toString(16).padStart(64, "0")
 
 /** `store`, that counts its look-ups and takes `latency` for each answer. */
 const observed = (store: KeyStore, latency: number) => {
-  const seen = { polls: 0, queries: 0, underWay: 0, mostUnderWay: 0 }
+  const seen = { queries: 0, underWay: 0, mostUnderWay: 0 }
   const observedStore: KeyStore = {
     ...store,
-    changesSince: (mark) =>
-      Effect.delay(store.changesSince(mark), latency).pipe(Effect.tap(() => Effect.sync(() => seen.polls++))),
     findByHashes: (hashes) =>
       Effect.gen(function*() {
         seen.queries++
@@ -38,6 +37,12 @@ const observed = (store: KeyStore, latency: number) => {
   }
   return { seen, store: observedStore }
 }
+
+const unchanged: ChangePoller.Poll = { identity: "one", at: 0, watermark: "1", pets: [], keys: [] }
+
+/** Polls that find `state.poll`, and take `latency`. */
+const pollerOf = (state: { readonly poll: ChangePoller.Poll }, latency = 0) =>
+  ChangePoller.make(() => Effect.delay(Effect.sync(() => state.poll), latency))
 
 /** Runs `effect` while the clock moves on by `step` at a time. */
 const whileTimePasses = <A, E, R>(effect: Effect.Effect<A, E, R>, step: number) =>
@@ -52,7 +57,8 @@ describe("The cache of keys", () => {
     Effect.gen(function*() {
       const { seen, store } = observed(yield* memoryStore, 400)
       yield* store.insert(key("key_warm"), hashOf(1))
-      const cache = yield* whileTimePasses(KeyCache.make(store), 50)
+      const poller = yield* whileTimePasses(pollerOf({ poll: unchanged }, 400), 50)
+      const cache = yield* KeyCache.make(store, poller)
       for (let i = 0; i < 200; i++) {
         const holder = yield* whileTimePasses(cache.get(hashOf(1)), 50)
         assert.strictEqual(holder?.key.id, "key_warm")
@@ -65,7 +71,8 @@ describe("The cache of keys", () => {
     Effect.gen(function*() {
       const { seen, store } = observed(yield* memoryStore, 10)
       yield* store.insert(key("key_known"), hashOf(500))
-      const cache = yield* whileTimePasses(KeyCache.make(store), 10)
+      const poller = yield* whileTimePasses(pollerOf({ poll: unchanged }, 10), 10)
+      const cache = yield* KeyCache.make(store, poller)
       const all = Effect.forEach(Array.from({ length: 3000 }, (_, n) => hashOf(n)), cache.get, {
         concurrency: "unbounded"
       })
@@ -83,10 +90,54 @@ describe("The cache of keys", () => {
   it.effect("waits two seconds at most for a database that does not answer", () =>
     Effect.gen(function*() {
       const store = yield* memoryStore
-      const cache = yield* KeyCache.make({ ...store, findByHashes: () => Effect.never })
+      const poller = yield* pollerOf({ poll: unchanged })
+      const cache = yield* KeyCache.make({ ...store, findByHashes: () => Effect.never }, poller)
       const fiber = yield* Effect.forkChild(Effect.exit(cache.get(hashOf(1))))
       yield* TestClock.adjust("2 seconds")
       assert.strictEqual((yield* Fiber.join(fiber))._tag, "Failure")
+    }))
+
+  it.effect("evicts the old entry when a lookup finds nothing", () =>
+    Effect.gen(function*() {
+      const poller = yield* pollerOf({ poll: unchanged })
+      const found = new Map([[hashOf(1), { key: key("key_gone"), secretExpiresAt: null }]])
+      const cache = yield* KeyCache.make(
+        { ...yield* memoryStore, findByHashes: () => Effect.sync(() => new Map(found)) },
+        poller
+      )
+      yield* cache.get(hashOf(1))
+      found.clear()
+      // The lease ends while nobody asks, so the next request asks the database.
+      yield* TestClock.adjust("2 seconds")
+      assert.isUndefined(yield* cache.get(hashOf(1)))
+      yield* TestClock.adjust("250 millis")
+      assert.isTrue(poller.isFresh())
+      assert.isUndefined(yield* cache.get(hashOf(1)))
+    }))
+
+  it.effect("does not cache a lookup that began before an invalidation", () =>
+    Effect.gen(function*() {
+      const state = { poll: unchanged }
+      const poller = yield* pollerOf(state)
+      const holder = { key: key("key_old"), secretExpiresAt: null }
+      let result = new Map([[hashOf(1), holder]])
+      const cache = yield* KeyCache.make({
+        ...yield* memoryStore,
+        // The answer is that of the time at which the lookup began.
+        findByHashes: () => Effect.suspend(() => Effect.delay(Effect.succeed(result), "300 millis"))
+      }, poller)
+      assert.isTrue(poller.isFresh())
+      const lookup = yield* Effect.forkChild(cache.get(hashOf(1)))
+      yield* TestClock.adjust("1 millis")
+      result = new Map()
+      state.poll = { ...unchanged, identity: "other" }
+      yield* TestClock.adjust("299 millis")
+      assert.strictEqual((yield* Fiber.join(lookup))?.key.id, "key_old")
+      assert.isTrue(poller.isFresh())
+      assert.isUndefined(cache.peek(hashOf(1)))
+      const second = yield* Effect.forkChild(cache.get(hashOf(1)))
+      yield* TestClock.adjust("300 millis")
+      assert.isUndefined(yield* Fiber.join(second))
     }))
 })
 
@@ -97,6 +148,11 @@ for (const database of databases.filter(({ name }) => name === "PostgreSQL")) {
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const { seen, store } = observed(yield* sqlStore, 0)
+          let polls = 0
+          const read = yield* ChangePoller.readChanges
+          const poller = yield* ChangePoller.make((watermark) =>
+            Effect.tap(read(watermark), () => Effect.sync(() => polls++))
+          )
           const opened = yield* Deferred.make<void>()
           const finish = yield* Deferred.make<void>()
           const transaction = yield* Effect.forkChild(sql.withTransaction(Effect.gen(function*() {
@@ -105,16 +161,15 @@ for (const database of databases.filter(({ name }) => name === "PostgreSQL")) {
             yield* Deferred.await(finish)
           })))
           yield* Deferred.await(opened)
-          const cache = yield* KeyCache.make(store)
+          const cache = yield* KeyCache.make(store, poller)
           yield* store.insert(key("key_kept"), hashOf(1))
-          const mark = yield* store.changesSince(0n)
-          assert.isTrue(mark.changes.has("key_kept"))
+          assert.match((yield* read("0")).keys.join(), /\d key_kept/)
           /** Lets one more poll begin, and waits for the database's answer to it, which comes in real time. */
           const nextPoll = Effect.gen(function*() {
-            const { polls } = seen
+            const before = polls
             yield* cache.get(hashOf(1))
             yield* TestClock.adjust("250 millis")
-            yield* until(() => seen.polls > polls)
+            yield* until(() => polls > before)
           })
           yield* nextPoll
           yield* cache.get(hashOf(1))

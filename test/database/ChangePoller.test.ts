@@ -1,0 +1,133 @@
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Effect, Layer, Logger, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { ApiKeys } from "../../src/ApiKeys.ts"
+import * as ChangePoller from "../../src/database/ChangePoller.ts"
+import { PetRepository } from "../../src/PetRepository.ts"
+import { databases, random } from "../Harness.ts"
+
+const unchanged: ChangePoller.Poll = { identity: "one", at: 0, watermark: "1", pets: [], keys: [] }
+
+/** Four polls begin while the cache is read. */
+const passSecond = (poller: { isFresh(): boolean }) =>
+  Effect.replicateEffect(
+    Effect.andThen(Effect.sync(() => poller.isFresh()), TestClock.adjust("250 millis")),
+    4,
+    { discard: true }
+  )
+
+describe("The change poller", () => {
+  it.effect("ignores the result of a poll that began earlier than one that has ended", () =>
+    Effect.gen(function*() {
+      const results = [
+        { ...unchanged, latency: 0 },
+        // The second poll takes longer than the third.
+        { ...unchanged, identity: "old server", latency: 600 },
+        { ...unchanged, identity: "new server", latency: 0 },
+        { ...unchanged, identity: "new server", latency: 0 }
+      ]
+      let next = 0
+      const poller = yield* ChangePoller.make(() => {
+        const { latency, ...poll } = results[Math.min(next++, 3)] ?? { ...unchanged, latency: 0 }
+        return Effect.delay(Effect.succeed(poll), latency)
+      })
+      let invalidations = 0
+      yield* poller.subscribe(({ everything }) => {
+        if (everything) invalidations++
+      })
+      yield* passSecond(poller)
+      assert.strictEqual(invalidations, 1)
+    }))
+
+  it.effect("tells caches of each change once, and of everything after a pause or very many changes", () =>
+    Effect.gen(function*() {
+      const state = { poll: unchanged }
+      const poller = yield* ChangePoller.make(() => Effect.sync(() => state.poll))
+      const told: Array<string> = []
+      yield* poller.subscribe(({ everything, keys, pets }) => {
+        told.push([everything && "everything", pets && "pets", ...keys].filter((name) => name !== false).join(" "))
+      })
+      const poll = (next: Partial<ChangePoller.Poll>) => {
+        state.poll = { ...unchanged, ...next }
+        return passSecond(poller)
+      }
+      yield* poll({ keys: ["5 key_a"] })
+      yield* poll({ keys: ["5 key_a", "6 key_a", "6 key_b"] })
+      yield* poll({ keys: ["6 key_a", "6 key_b"], pets: ["7"] })
+      yield* poll({ pets: ["7"], at: 3_601 })
+      yield* poll({ at: 3_602 })
+      assert.deepStrictEqual(told.splice(0), ["key_a", "key_a key_b", "pets", "everything"])
+      yield* poll({ at: 3_602, keys: Array.from({ length: 10_001 }, (_, index) => `8 key_${index}`) })
+      assert.match(told[0] ?? "", /^everything /)
+    }))
+
+  it.effect("logs the first of several failures, and the first success after them", () => {
+    const lines: Array<string> = []
+    const log = Logger.layer([Logger.make(({ logLevel, message }) => lines.push(`${logLevel} ${String(message)}`))])
+    return Effect.gen(function*() {
+      const state = { isDown: false }
+      const poller = yield* ChangePoller.make(() => state.isDown ? Effect.fail("down") : Effect.succeed(unchanged))
+      yield* passSecond(poller)
+      assert.deepStrictEqual(lines, [])
+      for (let outage = 0; outage < 2; outage++) {
+        state.isDown = true
+        yield* passSecond(poller)
+        yield* passSecond(poller)
+        assert.isFalse(poller.isFresh())
+        assert.lengthOf(lines, 1)
+        assert.match(lines[0] ?? "", /^Warn The database cannot be polled for changes/)
+        state.isDown = false
+        yield* passSecond(poller)
+        yield* passSecond(poller)
+        assert.isTrue(poller.isFresh())
+        assert.lengthOf(lines, 2)
+        assert.match(lines[1] ?? "", /^Info The database is polled for changes again/)
+        lines.length = 0
+      }
+    }).pipe(Effect.provide(log))
+  })
+})
+
+for (const database of databases.filter(({ name }) => name === "PostgreSQL")) {
+  describe.skipIf(database.skip)("The change poller on PostgreSQL", () => {
+    layer(
+      Layer.mergeAll(PetRepository.layer, ApiKeys.layer).pipe(
+        Layer.provide(random),
+        Layer.provideMerge(database.layer),
+        Layer.orDie
+      ),
+      { excludeTestServices: true }
+    )((it) => {
+      it.effect("runs one statement every 250 ms for the caches of keys and pets together", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const keys = yield* ApiKeys
+          const pets = yield* PetRepository
+          const { key } = yield* keys.issue({ name: "test", plan: "free" })
+          const { id } = yield* pets.create({ name: "Rex", categoryId: 1n })
+          const read = Effect.all([keys.verify(Redacted.value(key)), pets.find(id)])
+          const transactions = Effect.map(
+            sql<{ readonly total: bigint }>`
+              SELECT xact_commit AS total FROM pg_stat_database WHERE datname = current_database()`,
+            ([row]) => Number(row?.total)
+          )
+          // A backend reports its statistics when it is idle, at most once a second.
+          const settle = Effect.sleep("1500 millis")
+          yield* read
+          yield* settle
+          const before = yield* transactions
+          const begun = performance.now()
+          while (performance.now() - begun < 4_000) {
+            yield* read
+            yield* Effect.sleep("20 millis")
+          }
+          yield* settle
+          const count = (yield* transactions) - before
+          assert.isAtLeast(count, 8)
+          // 16 polls in 4 seconds, the statements of this test, and what ran before and after.
+          assert.isAtMost(count, 25)
+        }))
+    })
+  })
+}
