@@ -1,11 +1,12 @@
 /** A PostgreSQL server of the test's own, which it may stop, kill, freeze and set up as it likes. */
 import { PgClient } from "@effect/sql-pg"
 import { Effect, Redacted } from "effect"
-import { type ChildProcess, execFileSync, spawn } from "node:child_process"
+import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process"
 import { once } from "node:events"
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { promisify } from "node:util"
 import { freePort } from "./Harness.ts"
 
 const versions = "/usr/lib/postgresql"
@@ -36,26 +37,47 @@ const childrenOf = (parent: number): ReadonlyArray<number> =>
     }
   })
 
+const execute = promisify(execFile)
+
+/** Runs one of PostgreSQL's commands as the user that owns the files of servers. */
+const command = (name: string, args: ReadonlyArray<string>) =>
+  Effect.promise(() => execute(join(bin ?? "", name), args, { ...user, cwd: tmpdir() }))
+
+/** Runs one of PostgreSQL's commands as the user of the tests. */
+const asTester = (name: string, args: ReadonlyArray<string>) =>
+  Effect.promise(() => execute(join(bin ?? "", name), args))
+
+/** As README tells an operator to make a backup, and to put it back under a running service. */
+export const dump = (url: string, file: string) => asTester("pg_dump", ["-Fc", "-f", file, url])
+export const restore = (url: string, file: string) =>
+  asTester("pg_restore", ["--clean", "--if-exists", "--single-transaction", "-d", url, file])
+
+/** Creates the files of a server in a directory. */
+type Initialize = (data: string) => Effect.Effect<unknown>
+
+const initializeEmpty: Initialize = (data) =>
+  command("initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8"])
+
+const copyOf = (port: number): Initialize => (data) =>
+  command("pg_basebackup", ["-h", "127.0.0.1", "-p", `${port}`, "-U", "postgres", "-D", data, "-R", "-c", "fast"])
+
 /** Makes one with `settings`, started; both are gone when the scope closes. */
-export const run = Effect.fnUntraced(function*(settings: Readonly<Record<string, string>> = {}) {
+export const run = (settings: Readonly<Record<string, string>> = {}) => serve(settings, initializeEmpty)
+
+/** A standby of the server at `port`, which it follows asynchronously. */
+export const runStandby = (port: number) => serve({}, copyOf(port))
+
+const serve = Effect.fnUntraced(function*(settings: Readonly<Record<string, string>>, initialize: Initialize) {
   const port = yield* freePort
   const directory = yield* Effect.acquireRelease(
     Effect.sync(() => {
       const path = mkdtempSync(join(tmpdir(), "petstore-postgres-"))
       if (user.uid !== undefined) execFileSync("chown", [`${user.uid}:${user.gid}`, path])
-      execFileSync(
-        join(bin ?? "", "initdb"),
-        ["-D", join(path, "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8"],
-        {
-          ...user,
-          cwd: path,
-          stdio: "ignore"
-        }
-      )
       return path
     }),
     (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
   )
+  yield* initialize(join(directory, "data"))
   const options = Object.entries({
     port: String(port),
     listen_addresses: "127.0.0.1",
@@ -102,6 +124,14 @@ export const run = Effect.fnUntraced(function*(settings: Readonly<Record<string,
     url,
     admin,
     start,
+    /** Makes a standby that receives no more transactions from its primary, while the primary goes on. */
+    stopReceiving: Effect.gen(function*() {
+      yield* admin((sql) => sql`ALTER SYSTEM SET primary_conninfo = ''`)
+      yield* admin((sql) => sql`SELECT pg_reload_conf()`)
+      while ((yield* admin((sql) => sql`SELECT FROM pg_stat_wal_receiver`)).length > 0) yield* Effect.sleep("20 millis")
+    }),
+    /** Makes a standby the primary. */
+    promote: command("pg_ctl", ["promote", "-w", "-D", join(directory, "data")]),
     /** Ends it in good order, whoever is connected. */
     stop: Effect.andThen(Effect.sync(() => server?.kill("SIGINT")), ended),
     kill: Effect.andThen(signal("SIGKILL"), ended),

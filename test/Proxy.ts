@@ -12,11 +12,18 @@ export type Fault =
   /** Answers stop after their first byte; what is connected stays so. */
   | "hanging"
 
-/** Forwards connections to `target` on this machine for as long as the scope lasts. */
+/** Forwards connections to the port `target` of this machine for as long as the scope lasts. */
 export const run = (target: number) =>
   Effect.acquireRelease(
     Effect.promise(() =>
-      new Promise<{ readonly port: number; setFault(fault: Fault | undefined): void; close(): void }>((resolve) => {
+      new Promise<{
+        readonly port: number
+        setFault(fault: Fault | undefined): void
+        /** Forwards new connections to another port. */
+        retarget(port: number): void
+        close(): void
+      }>((resolve) => {
+        let currentTarget = target
         let fault: Fault | undefined
         const sockets = new Set<Socket>()
         const server = createServer((client) => {
@@ -24,7 +31,7 @@ export const run = (target: number) =>
             client.destroy()
             return
           }
-          const upstream = connect(target, "127.0.0.1")
+          const upstream = connect(currentTarget, "127.0.0.1")
           let hung = false
           let lag = 0
           /** Answers on their way, and when they arrive. */
@@ -69,6 +76,9 @@ export const run = (target: number) =>
             setFault(next) {
               fault = next
               if (fault === "refusing") { for (const socket of sockets) socket.destroy() }
+            },
+            retarget(port) {
+              currentTarget = port
             },
             close() {
               for (const socket of sockets) socket.destroy()
