@@ -1,6 +1,6 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { DateTime, Duration, Effect, Layer, Redacted } from "effect"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type Statement } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../src/ApiKeys.ts"
 import { databases, random, stores } from "./Harness.ts"
@@ -180,6 +180,71 @@ for (const database of databases) {
           assert.isFalse(yield* isAccepted(revoked.key))
           assert.isFalse(yield* isAccepted(rotated.key))
           assert.isTrue(yield* isAccepted(kept.key))
+        }))
+
+      const statements: ReadonlyArray<
+        readonly [string, (sql: SqlClient.SqlClient, id: string) => Statement.Statement<object>]
+      > = [
+        ["UPDATE api_keys SET revoked_at", (sql, id) => sql`UPDATE api_keys SET revoked_at = now() WHERE id = ${id}`],
+        ["UPDATE api_keys SET expires_at", (sql, id) => sql`UPDATE api_keys SET expires_at = 'epoch' WHERE id = ${id}`],
+        ["DELETE FROM api_keys", (sql, id) => sql`DELETE FROM api_keys WHERE id = ${id}`],
+        ["DELETE FROM api_key_secrets", (sql, id) => sql`DELETE FROM api_key_secrets WHERE key_id = ${id}`],
+        [
+          "UPDATE api_key_secrets",
+          (sql, id) => sql`UPDATE api_key_secrets SET expires_at = 'epoch' WHERE key_id = ${id}`
+        ],
+        ["TRUNCATE api_key_secrets", (sql) => sql`TRUNCATE api_key_secrets`],
+        ["TRUNCATE api_keys CASCADE", (sql) => sql`TRUNCATE api_keys CASCADE`]
+      ]
+      for (const [name, statement] of statements) {
+        it.effect(`rejects a cached key within a second after an operator's ${name}`, () =>
+          Effect.gen(function*() {
+            const sql = yield* SqlClient.SqlClient
+            const { id, key } = yield* issue()
+            for (let poll = 0; poll < 2; poll++) {
+              assert.isTrue(yield* isAccepted(key))
+              yield* TestClock.adjust("250 millis")
+              yield* Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 50)))
+            }
+            assert.isTrue(yield* isAccepted(key))
+            yield* statement(sql, id)
+            for (let poll = 0; poll < 3; poll++) {
+              yield* Effect.exit(isAccepted(key))
+              yield* TestClock.adjust("250 millis")
+              // The poll takes real time.
+              yield* Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 50)))
+            }
+            assert.isFalse(yield* isAccepted(key))
+          }))
+      }
+
+      it.effect("sees every change of a key's row but its last use", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const columns = yield* sql<{ readonly name: string; readonly type: string }>`
+            SELECT attname AS name, atttypid::regtype::text AS type FROM pg_attribute
+            WHERE attrelid = 'api_keys'::regclass AND attnum > 0 AND NOT attisdropped AND attname <> 'changed'`
+          assert.isAbove(columns.length, 8)
+          const values: Readonly<Record<string, string>> = {
+            "text": "'pro'",
+            "integer": "7",
+            "timestamp with time zone": "'2100-01-01'"
+          }
+          for (const { name, type } of columns) {
+            const { id } = yield* issue()
+            yield* sql`DELETE FROM api_key_secrets WHERE key_id = ${id}`
+            const changed = (key: string) =>
+              Effect.map(
+                sql<{ readonly changed: string }>`SELECT changed::text FROM api_keys WHERE id = ${key}`,
+                ([row]) => row?.changed
+              )
+            const before = yield* changed(id)
+            const value = sql.literal(values[type] ?? "NULL")
+            const [row] = yield* sql<{ readonly id: string }>`
+              UPDATE api_keys SET ${sql(name)} = ${value} WHERE id = ${id} RETURNING id`
+            assert.strictEqual((yield* changed(row?.id ?? "")) === before, name === "last_used_at", name)
+            yield* sql`DELETE FROM api_keys WHERE id = 'pro'`
+          }
         }))
 
       it.effect("accepts no key on its word of more than a second ago when the database cannot be asked", () =>
