@@ -65,6 +65,8 @@ export const make = Effect.fnUntraced(function*<E>(read: (watermark: string) => 
 
   const apply = (poll: Poll): void => {
     const everything = last === undefined || poll.identity !== last.identity ||
+      // A server that crashed without synchronous_commit uses the ids of lost transactions again.
+      BigInt(poll.watermark) < BigInt(last.watermark) ||
       Math.abs(poll.at - last.at) > maxPauseSeconds || poll.pets.length + poll.keys.length > maxChanges
     const pets = poll.pets.some((change) => !seen.has(change))
     const keys = new Set(

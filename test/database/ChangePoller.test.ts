@@ -40,7 +40,7 @@ describe("The change poller", () => {
       assert.strictEqual(invalidations, 1)
     }))
 
-  it.effect("tells caches of each change once, and of everything after a pause or very many changes", () =>
+  it.effect("tells caches of each change once, and of everything after a pause, a loss, or very many changes", () =>
     Effect.gen(function*() {
       const state = { poll: unchanged }
       const poller = yield* ChangePoller.make(() => Effect.sync(() => state.poll))
@@ -56,9 +56,10 @@ describe("The change poller", () => {
       yield* poll({ keys: ["5 key_a", "6 key_a", "6 key_b"] })
       yield* poll({ keys: ["6 key_a", "6 key_b"], pets: ["7"] })
       yield* poll({ pets: ["7"], at: 3_601 })
-      yield* poll({ at: 3_602 })
-      assert.deepStrictEqual(told.splice(0), ["key_a", "key_a key_b", "pets", "everything"])
-      yield* poll({ at: 3_602, keys: Array.from({ length: 10_001 }, (_, index) => `8 key_${index}`) })
+      yield* poll({ at: 3_602, watermark: "10" })
+      yield* poll({ at: 3_602, watermark: "9" })
+      assert.deepStrictEqual(told.splice(0), ["key_a", "key_a key_b", "pets", "everything", "everything"])
+      yield* poll({ at: 3_602, watermark: "9", keys: Array.from({ length: 10_001 }, (_, index) => `8 key_${index}`) })
       assert.match(told[0] ?? "", /^everything /)
     }))
 
