@@ -132,12 +132,15 @@ const rateLimitOf = (headers: Readonly<Record<string, string | undefined>>): Rat
 export type AnyAdminError =
   | PetstoreClientError
   | Errors.InvalidRequest
-  | Errors.MissingApiKey
-  | Errors.InvalidApiKey
+  | Errors.MissingAdminToken
+  | Errors.InvalidAdminToken
+  | Errors.RequestTimeout
   | Errors.PayloadTooLarge
   | Errors.UnsupportedMediaType
   | Errors.ExpectationFailed
-  | Errors.RateLimitExceeded
+  | Errors.MisdirectedRequest
+  | Errors.TooManyAttempts
+  | Errors.HeaderFieldsTooLarge
   | Errors.InternalError
   | Errors.ServiceUnavailable
 

@@ -10,6 +10,7 @@ import * as FirstKey from "./FirstKey.ts"
 import * as ClientAddress from "./http/ClientAddress.ts"
 import * as Cors from "./http/Cors.ts"
 import * as Draining from "./http/Draining.ts"
+import * as Host from "./http/Host.ts"
 import * as Management from "./http/Management.ts"
 import * as Server from "./http/Server.ts"
 import * as Logging from "./Logging.ts"
@@ -38,6 +39,7 @@ const settings = Layer.effectDiscard(Effect.all([
   redisUrl,
   Server.address,
   Management.address,
+  Host.allowedHosts,
   Draining.drainSeconds,
   Cors.origins,
   ClientAddress.trustedProxies

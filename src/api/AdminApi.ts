@@ -9,11 +9,11 @@ export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/
   requiredForClient: true,
   security: { adminToken: HttpApiSecurity.bearer },
   error: [
-    Errors.response(Errors.MissingApiKey),
-    Errors.response(Errors.InvalidApiKey),
-    Errors.response(Errors.RateLimitExceeded),
-    Errors.response(Errors.InternalError),
-    Errors.response(Errors.ServiceUnavailable)
+    Errors.response(Errors.MissingAdminToken),
+    Errors.response(Errors.InvalidAdminToken),
+    Errors.response(Errors.MisdirectedRequest),
+    Errors.response(Errors.TooManyAttempts),
+    ...Errors.anywhere
   ]
 }) {}
 

@@ -55,6 +55,22 @@ export class InvalidApiKey extends Schema.Error<InvalidApiKey>("InvalidApiKey")(
   readonly _tag = "InvalidApiKey"
 }
 
+/** A request to the management port has no admin token. */
+export class MissingAdminToken extends Schema.Error<MissingAdminToken>("MissingAdminToken")(
+  fieldsSaying("missing_admin_token", 401, "Send the admin token as a bearer token: Authorization: Bearer adm_…"),
+  { description: "The admin token is missing." }
+) {
+  readonly _tag = "MissingAdminToken"
+}
+
+/** A request to the management port has another token than the admin token. */
+export class InvalidAdminToken extends Schema.Error<InvalidAdminToken>("InvalidAdminToken")(
+  fieldsSaying("invalid_admin_token", 401, "The admin token is wrong."),
+  { description: "The admin token is wrong." }
+) {
+  readonly _tag = "InvalidAdminToken"
+}
+
 /** No such animal, or no such path (SPEC §7: 404). */
 export class NotFound extends Schema.Error<NotFound>("NotFound")(fields("not_found", 404), {
   description: "The requested resource could not be found."
@@ -116,6 +132,18 @@ export class ExpectationFailed extends Schema.Error<ExpectationFailed>("Expectat
   readonly _tag = "ExpectationFailed"
 }
 
+/** The port does not serve the host that the request names (RFC 9110 §15.5.20). */
+export class MisdirectedRequest extends Schema.Error<MisdirectedRequest>("MisdirectedRequest")(
+  fieldsSaying(
+    "misdirected_request",
+    421,
+    "The management port does not serve this host name. Use an IP address, or list the name in MANAGEMENT_ALLOWED_HOSTS."
+  ),
+  { description: "The port does not serve the host that the request names." }
+) {
+  readonly _tag = "MisdirectedRequest"
+}
+
 /** The `Idempotency-Key` came before, with another body. */
 export class IdempotencyKeyReused extends Schema.Error<IdempotencyKeyReused>("IdempotencyKeyReused")(
   fieldsSaying("idempotency_key_reused", 422, "The Idempotency-Key was used for another animal."),
@@ -138,6 +166,14 @@ export class ApiKeyBanned extends Schema.Error<ApiKeyBanned>("ApiKeyBanned")(fie
   description: "The API key is banned for a while."
 }) {
   readonly _tag = "ApiKeyBanned"
+}
+
+/** Too many requests without the admin token came from one address. `Retry-After` says when to retry. */
+export class TooManyAttempts extends Schema.Error<TooManyAttempts>("TooManyAttempts")(
+  fields("too_many_attempts", 429),
+  { description: "Too many requests without the admin token came from this address." }
+) {
+  readonly _tag = "TooManyAttempts"
 }
 
 /** The head of the request is larger than 16 KiB, or has more than 1,000 fields (RFC 6585 §5). */
@@ -168,11 +204,21 @@ export class ServiceUnavailable extends Schema.Error<ServiceUnavailable>("Servic
   readonly _tag = "ServiceUnavailable"
 }
 
+/** The request has another version of HTTP than 1.1 or 1.0 (RFC 9110 §15.6.6). */
+export class HttpVersionNotSupported extends Schema.Error<HttpVersionNotSupported>("HttpVersionNotSupported")(
+  fieldsSaying("http_version_not_supported", 505, "The service does not support this version of HTTP. Use HTTP/1.1."),
+  { description: "The HTTP version is not supported." }
+) {
+  readonly _tag = "HttpVersionNotSupported"
+}
+
 /** Every error that the service answers with. */
 export type ApiError =
   | InvalidRequest
   | MissingApiKey
   | InvalidApiKey
+  | MissingAdminToken
+  | InvalidAdminToken
   | NotFound
   | MethodNotAllowed
   | RequestTimeout
@@ -181,12 +227,15 @@ export type ApiError =
   | PayloadTooLarge
   | UnsupportedMediaType
   | ExpectationFailed
+  | MisdirectedRequest
   | IdempotencyKeyReused
   | RateLimitExceeded
   | ApiKeyBanned
+  | TooManyAttempts
   | HeaderFieldsTooLarge
   | InternalError
   | ServiceUnavailable
+  | HttpVersionNotSupported
 
 /** `error` as an endpoint declares it: on the wire an {@link ErrorBody}, told apart by its `code`. */
 export const response = <

@@ -1,9 +1,12 @@
 /** The edge: what every answer on the API port carries, whatever produced it and whichever way it took. */
 import { Effect } from "effect"
 import type { Decision } from "../rate-limit/Rule.ts"
+import type { Reject } from "./ClientErrors.ts"
 import * as Cors from "./Cors.ts"
 import { Draining } from "./Draining.ts"
+import { Exchange } from "./Exchange.ts"
 import * as RateLimit from "./RateLimit.ts"
+import { report } from "./Report.ts"
 
 /** What the headers of an answer are made from. */
 interface Answered {
@@ -34,4 +37,22 @@ export const make = Effect.gen(function*() {
     ...cors.headers(method, origin, allow),
     ...draining.begun && { connection: "close" }
   })
+})
+
+/** Rejects requests before any handler sees them: charged to their address, and reported like all others. */
+export const rejecting = Effect.gen(function*() {
+  const charge = yield* RateLimit.chargingAddresses
+  const edge = yield* make
+  const newExchange = yield* Exchange.making
+  const reject: Reject = Effect.fnUntraced(function*({ error, header, method, peer }) {
+    const exchange = newExchange(header("x-request-id"))
+    const decision = yield* charge(peer, header("x-forwarded-for"), false)
+    const shown = decision.admitted ? error : RateLimit.exceeded(decision)
+    yield* report(method, exchange, shown.status)
+    return {
+      error: shown,
+      headers: edge({ requestId: exchange.requestId, decision, method, origin: header("origin") })
+    }
+  })
+  return reject
 })

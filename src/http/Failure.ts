@@ -80,9 +80,15 @@ export const unreadable = (fault: unknown): Errors.ApiError => {
       return new Errors.PayloadTooLarge({ message: "The chunks of the body are larger than what they hold." })
     case "ERR_HTTP_REQUEST_TIMEOUT":
       return new Errors.RequestTimeout()
-    default:
-      return new Errors.InvalidRequest({ message: "Invalid request: expected a whole request of HTTP/1.1." })
+    case "HPE_PAUSED_H2_UPGRADE":
+      return new Errors.HttpVersionNotSupported()
+    case "HPE_INVALID_VERSION":
+      // Any other reason means that it is no version at all.
+      if (Predicate.hasProperty(fault, "reason") && fault.reason === "Invalid HTTP version") {
+        return new Errors.HttpVersionNotSupported()
+      }
   }
+  return new Errors.InvalidRequest({ message: "Invalid request: expected a whole request of HTTP/1.1." })
 }
 
 /** What HTTP asks of an answer of this status, and what HttpApi answers by itself. */

@@ -1,5 +1,7 @@
-/** Whom a request says that it is for. */
+/** The host that a request is for, and which hosts a port allows (RFC 9110 §7.2). */
+import { Config, Data, Effect } from "effect"
 import type { IncomingMessage } from "node:http"
+import { isIPv4, isIPv6 } from "node:net"
 
 const host = /^(?:\[[0-9a-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d*)?$/i
 
@@ -12,3 +14,42 @@ export const hasOneHost = ({ headers: { host: given }, httpVersion, rawHeaders }
 }
 
 const isHost = (name = ""): boolean => name.length === 4 && name.toLowerCase() === "host"
+
+/** A host name without case and without the dot of the DNS root: `localhost.` and `localhost` are the same host. */
+const normalize = (name: string): string => name.toLowerCase().replace(/\.$/, "")
+
+/**
+ * The host of a request, without its port: from a target in absolute form, else from `Host` (RFC 9112 §3.2.2). An HTTP/1.0
+ * request may have none.
+ */
+const hostOf = ({ headers, url = "" }: IncomingMessage): string | undefined => {
+  const [, authority = headers.host] = /^[a-z][a-z\d+.-]*:\/\/(?:[^/?#]*@)?([^/?#]*)/i.exec(url) ?? []
+  return authority && normalize(authority.replace(/:\d*$/, ""))
+}
+
+const isIpLiteral = (name: string): boolean => isIPv4(name) || (/^\[.*\]$/.test(name) && isIPv6(name.slice(1, -1)))
+
+/**
+ * Whether a request is for an IP address, for `localhost` or for one of `names`. A page of another origin can point its
+ * own DNS name to this machine (DNS rebinding), but the browser then sends that name.
+ */
+export const isAllowedAmong = (names: Iterable<string>) => {
+  const allowed = new Set(["localhost", ...Array.from(names, normalize)])
+  return (request: IncomingMessage): boolean => {
+    const name = hostOf(request)
+    return name === undefined || isIpLiteral(name) || allowed.has(name)
+  }
+}
+
+export class InvalidAllowedHosts extends Data.TaggedError("InvalidAllowedHosts")<{ readonly entry: string }> {
+  override readonly message =
+    `MANAGEMENT_ALLOWED_HOSTS: "${this.entry}" is not a host name like petstore.internal, without scheme and port`
+}
+
+/** `MANAGEMENT_ALLOWED_HOSTS`: host names, separated by commas. */
+export const allowedHosts = Effect.gen(function*() {
+  const list = yield* Config.String("MANAGEMENT_ALLOWED_HOSTS").pipe(Config.withDefault(""))
+  const entries = list.split(",").map((entry) => entry.trim()).filter((entry) => entry !== "")
+  const invalid = entries.find((entry) => !/^\w(?:[\w.-]*\w)?\.?$/.test(entry))
+  return invalid === undefined ? entries : yield* new InvalidAllowedHosts({ entry: invalid })
+})

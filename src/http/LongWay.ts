@@ -13,7 +13,6 @@ import * as Cors from "./Cors.ts"
 import * as Edge from "./Edge.ts"
 import { CurrentExchange, Exchange } from "./Exchange.ts"
 import * as Failure from "./Failure.ts"
-import { hasOneHost } from "./Host.ts"
 import { pathOf } from "./Paths.ts"
 import * as Plain from "./Plain.ts"
 import * as RateLimit from "./RateLimit.ts"
@@ -127,9 +126,6 @@ const overloaded = Effect.succeed(
   })
 )
 
-const badHost = Effect.succeed(
-  Failure.answer(new InvalidRequest({ message: "Invalid request: expected one valid Host header." }))
-)
 const badPath = Effect.succeed(
   Failure.answer(new InvalidRequest({ message: "Invalid request: path: expected no ; and no # in it." }))
 )
@@ -138,12 +134,8 @@ const badPath = Effect.succeed(
 const headersOf = (request: HttpServerRequest.HttpServerRequest) =>
   request.source instanceof IncomingMessage ? request.source.headers : request.headers
 
-/** What Node would answer by itself, were it not told to leave it to us: its own answers would carry nothing. */
-const refusal = (request: HttpServerRequest.HttpServerRequest) => {
-  if (request.source instanceof IncomingMessage && !hasOneHost(request.source)) return badHost
-  // The router would end the path there, and take what follows for the query.
-  return /^[^?]*[;#]/.test(request.url) ? badPath : undefined
-}
+/** The router would end the path there, and take what follows for the query. */
+const refusal = (request: HttpServerRequest.HttpServerRequest) => /^[^?]*[;#]/.test(request.url) ? badPath : undefined
 
 /** What is not read of a request is in the way of the next on its connection. */
 const isUnread = (source: object): boolean =>

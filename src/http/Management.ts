@@ -6,16 +6,18 @@ import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
-import { createServer } from "node:http"
 import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { RateLimiter } from "../RateLimiter.ts"
 import * as AdminAuth from "./AdminAuth.ts"
+import type { Reject } from "./ClientErrors.ts"
 import { Draining } from "./Draining.ts"
 import * as Failure from "./Failure.ts"
+import * as Host from "./Host.ts"
 import * as Keys from "./Keys.ts"
 import * as Listening from "./Listening.ts"
-import { routerConfig } from "./Paths.ts"
+import * as NodeServer from "./NodeServer.ts"
+import { methodsOf, routerConfig } from "./Paths.ts"
 import * as Validation from "./Validation.ts"
 
 const admin = HttpApiBuilder.layer(AdminApi).pipe(
@@ -53,10 +55,13 @@ const metrics = PrometheusMetrics.layerHttp({
 
 const answering = Failure.answering(AdminApi, ["/healthz", "/readyz", "/metrics"])
 
+/** What every response of the port carries. */
+const headers = { "cache-control": "no-store" }
+
 const errors = HttpRouter.middleware(
   (httpEffect) =>
     answering(Effect.timeout(httpEffect, "8 seconds")).pipe(
-      Effect.map(HttpServerResponse.setHeader("cache-control", "no-store"))
+      Effect.map(HttpServerResponse.setHeaders(headers))
     ),
   { global: true }
 )
@@ -66,11 +71,23 @@ export const address = Listening.address(
   { host: "127.0.0.1", port: 9090 }
 )
 
+const reject: Reject = ({ error }) => Effect.succeed({ error, headers })
+
+const makeServer = Effect.gen(function*() {
+  const { host } = yield* address
+  return yield* NodeServer.make({
+    handle: (_request, _response, next) => next(),
+    isAllowedHost: Host.isAllowedAmong([host, ...yield* Host.allowedHosts]),
+    allow: methodsOf(AdminApi, [])("*"),
+    reject
+  })
+})
+
 /** Serves the operator on `MANAGEMENT_HOST` and `MANAGEMENT_PORT`. */
 export const layer = HttpRouter.serve(
   Layer.mergeAll(admin, health, readiness, metrics, errors),
   { disableLogger: true, disableListenLog: true, routerConfig }
 ).pipe(
   Layer.tap(() => HttpServer.addressFormattedWith((url) => Effect.logInfo(`Management on ${url}`))),
-  Layer.provide(Listening.layer(Effect.sync(() => createServer()), address))
+  Layer.provide(Listening.layer(makeServer, address))
 )

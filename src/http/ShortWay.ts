@@ -9,7 +9,6 @@ import type { Decision } from "../rate-limit/Rule.ts"
 import { Draining } from "./Draining.ts"
 import * as Edge from "./Edge.ts"
 import { Exchange } from "./Exchange.ts"
-import { hasOneHost } from "./Host.ts"
 import * as Plain from "./Plain.ts"
 import { clientClosedRequest, report } from "./Report.ts"
 import { UnderWay } from "./UnderWay.ts"
@@ -45,7 +44,7 @@ export const make = Effect.gen(function*() {
       // Where the caller is gone, or the server has come to its end, nobody is answered.
       if (socket.destroyed || !longWay()) run(report(method, exchange, clientClosedRequest))
     }
-    const isOthers = isTraced || draining.begun || underWay.isFull || socket.destroyed || !hasOneHost(request)
+    const isOthers = isTraced || draining.begun || underWay.isFull || socket.destroyed
     const answering = isOthers ? undefined : plainly(request, exchange)
     if (answering === undefined) return leave()
     const send = ({ body, headers, status }: Plain.Answer, decision: Decision) => {
