@@ -112,7 +112,7 @@ const makeDurable = Effect.fnUntraced(function*(store: StateStore) {
       if (++visited % 10_000 === 0) yield* Effect.yieldNow
     }
   })
-  yield* Effect.forkScoped(Effect.repeat(saveAfterStep, Schedule.spaced("1 second")))
+  yield* Effect.forkScoped(Effect.repeat(saveAfterStep, Schedule.spaced("10 seconds")))
 
   yield* Expiry.sweep({
     table: "rate_limits",

@@ -59,9 +59,16 @@ export const make = Effect.gen(function*() {
     const sentAt = steady.monotonic()
     const estimate = isKnown ? steady.at(sentAt) : undefined
     const [redisTime, agreed] = yield* link.run((redis) => redis.eval(RedisScripts.agree)(estimate, correction))
+    const stepped = correction - agreed
     correction = agreed
     const now = redisTime + agreed
-    if (isKnown) return follow(now, sentAt)
+    if (isKnown) {
+      follow(now, sentAt)
+      if (stepped === 0) return
+      return yield* Effect.logWarning(
+        `Redis's clock stepped by ${Math.round(stepped / 1000)} seconds. Windows and bans keep their length.`
+      )
+    }
     const ahead = now - steady.now()
     // These were counted on this process's own clock.
     callers.update(({ state }) => ({ state: Rule.shift(state, ahead), confirmed: {}, link: undefined }))
