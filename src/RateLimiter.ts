@@ -1,5 +1,5 @@
 /** Who may make how many requests (SPEC §8): the rule of `rate-limit/Rule.ts`, and what callers used so far. */
-import { Clock, Context, Duration, Effect, Layer, Metric } from "effect"
+import { Clock, Context, Duration, Effect, Layer, Metric, Schedule } from "effect"
 import type { Limits } from "./api/Plans.ts"
 import * as Expiry from "./database/Expiry.ts"
 import * as WriteBehind from "./database/WriteBehind.ts"
@@ -7,6 +7,7 @@ import * as Callers from "./rate-limit/Callers.ts"
 import { type Caller, isKey } from "./rate-limit/Callers.ts"
 import * as Rule from "./rate-limit/Rule.ts"
 import { sqlStore, type StateStore } from "./rate-limit/StateStore.ts"
+import * as SteadyClock from "./rate-limit/SteadyClock.ts"
 
 export class RateLimiter extends Context.Service<RateLimiter, {
   /** Charges one request to `caller`, if its limits admit it. */
@@ -30,7 +31,10 @@ export class RateLimiter extends Context.Service<RateLimiter, {
   /** Counts in this process's memory alone. */
   static readonly layerMemory = Layer.effect(
     RateLimiter,
-    Effect.suspend(() => Effect.map(make(() => {}), ({ service }) => service))
+    Effect.gen(function*() {
+      const { service } = yield* make(SteadyClock.make(yield* Clock.Clock), () => {})
+      return service
+    })
   )
 
   /** Counts in the Redis at `REDIS_URL`, together with all other processes. */
@@ -41,28 +45,34 @@ export class RateLimiter extends Context.Service<RateLimiter, {
   )
 }
 
-/** The states of callers, in memory. `changed` is told of each new state of a key. */
-const make = Effect.fnUntraced(function*(changed: (caller: Caller, state: Rule.State) => void) {
-  const clock = yield* Clock.Clock
-  const callers = yield* Callers.make(Rule.endOf)
-  const set = (caller: Caller, state: Rule.State): void => {
+/** The states of callers, in memory, on a steady clock. `changed` gets each new state of a key. */
+const make = Effect.fnUntraced(function*(
+  steady: SteadyClock.SteadyClock,
+  changed: (caller: Caller, state: Rule.State) => void
+) {
+  const callers = yield* Callers.make(Rule.endOf, steady.now)
+  const none: Rule.State = {}
+  const set = (caller: Caller, state: Rule.State, before: Rule.State): void => {
+    // Also an unchanged state is set: the map evicts the addresses that called longest ago.
     callers.set(caller, state)
-    if (isKey(caller)) changed(caller, state)
+    if (state !== before && isKey(caller)) changed(caller, state)
   }
   const service = RateLimiter.of({
     charge: (caller, limits) =>
       Effect.sync(() => {
-        const now = clock.currentTimeMillisUnsafe()
-        const { decision, next } = Rule.decide(callers.get(caller) ?? {}, limits, now, isKey(caller))
-        set(caller, next)
-        return decision
+        const state = callers.get(caller) ?? none
+        const { decision, next } = Rule.decide(state, limits, steady.now(), isKey(caller))
+        set(caller, next, state)
+        return Rule.shiftDecision(decision, steady.wallOffset())
       }),
     peek: (caller, limits) =>
-      Effect.sync(() => Rule.peek(callers.get(caller) ?? {}, limits, clock.currentTimeMillisUnsafe())),
+      Effect.sync(() =>
+        Rule.shiftDecision(Rule.peek(callers.get(caller) ?? none, limits, steady.now()), steady.wallOffset())
+      ),
     unban: (caller) =>
       Effect.sync(() => {
         const state = callers.get(caller)
-        if (state !== undefined) set(caller, Rule.unban(state, clock.currentTimeMillisUnsafe()))
+        if (state !== undefined) set(caller, Rule.unban(state, steady.now()), state)
       }),
     counting: Effect.succeed("own")
   })
@@ -75,15 +85,34 @@ const writes = Metric.histogram("rate_limit_write_duration_seconds", {
 })
 
 const makeDurable = Effect.fnUntraced(function*(store: StateStore) {
-  const states = yield* WriteBehind.make({
+  const steady = SteadyClock.make(yield* Clock.Clock)
+  const changed = yield* WriteBehind.make({
     interval: "500 millis",
-    write: (changed: ReadonlyMap<Caller, Rule.State>) =>
-      Effect.trackDuration(store.save(changed), writes, Duration.toSeconds),
+    write: (states: ReadonlyMap<Caller, Rule.State>) =>
+      Effect.trackDuration(Effect.suspend(() => store.save(states, steady)), writes, Duration.toSeconds),
     // The counts in memory are the ones that count.
     warning: "Counts of requests cannot be kept in the database"
   })
-  const { callers, service } = yield* make(states.set)
-  for (const [caller, state] of yield* store.load(yield* Clock.currentTimeMillis)) callers.set(caller, state)
+  const { callers, service } = yield* make(steady, changed.set)
+  for (const { caller, state, stepped } of yield* store.load(steady)) {
+    callers.set(caller, state)
+    if (Math.abs(stepped) >= SteadyClock.minStep) changed.set(caller, state)
+  }
+
+  // After a step of the wall clock the ends in all rows are wrong: after a boot they would be read as they are.
+  let savedOffset = steady.wallOffset()
+  const saveAfterStep = Effect.gen(function*() {
+    const offset = steady.wallOffset()
+    if (offset === savedOffset) return
+    savedOffset = offset
+    let visited = 0
+    for (const [caller, state] of callers.all()) {
+      if (!isKey(caller)) return
+      changed.set(caller, state)
+      if (++visited % 10_000 === 0) yield* Effect.yieldNow
+    }
+  })
+  yield* Effect.forkScoped(Effect.repeat(saveAfterStep, Schedule.spaced("10 seconds")))
 
   yield* Expiry.sweep({
     table: "rate_limits",

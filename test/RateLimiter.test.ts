@@ -9,18 +9,31 @@ import { RateLimiter } from "../src/RateLimiter.ts"
 import { databases, limiterOn } from "./Harness.ts"
 import { asExpected, type Expected, model } from "./rate-limit/Model.ts"
 import * as Redis from "./Redis.ts"
+import * as SteppedClock from "./SteppedClock.ts"
 
 /** What decides, and how time goes by for it. */
 class Limiters extends Context.Service<Limiters, {
   /** One, or several that count together. */
   readonly all: readonly [RateLimiter["Service"], ...ReadonlyArray<RateLimiter["Service"]>]
   pass(milliseconds: number): Effect.Effect<void>
+  /** Steps the wall clocks of the limiters, and of their store. */
+  step(milliseconds: number): Effect.Effect<void>
 }>()("test/Limiters") {}
 
-const alone = Layer.effect(
-  Limiters,
-  Effect.map(RateLimiter, (limiter) => ({ all: [limiter], pass: (milliseconds) => TestClock.adjust(milliseconds) }))
-)
+/** A limiter of a process of its own, whose wall clock may step. */
+const onSteppedClock = <E, R>(limiter: Layer.Layer<RateLimiter, E, R>) =>
+  Layer.effect(
+    Limiters,
+    Effect.gen(function*() {
+      const { clock, step } = SteppedClock.make(yield* Clock.Clock)
+      const context = yield* Effect.provideService(Layer.build(limiter), Clock.Clock, clock)
+      return {
+        all: [Context.get(context, RateLimiter)],
+        pass: (milliseconds) => TestClock.adjust(milliseconds),
+        step: (milliseconds) => Effect.sync(() => step(milliseconds))
+      }
+    })
+  )
 
 /** Two processes' limiters on one Redis, whose clock is weeks ahead of theirs. */
 const onRedis = Layer.effect(
@@ -28,21 +41,34 @@ const onRedis = Layer.effect(
   Effect.gen(function*() {
     const redis = yield* Redis.run
     let now = Date.now() + 5_000_000_000
-    redis.setTime(now)
+    const setRedis = (milliseconds: number) => {
+      now += milliseconds
+      redis.setTime(now)
+    }
+    setRedis(0)
     yield* redis.startWithClock
-    const clock = yield* Clock.Clock
     // By which no answer is late: what a busy machine does to the link is another suite's subject.
-    const patient: Clock.Clock = Object.assign(Object.create(clock), { monotonicTimeNanosUnsafe: () => 0n })
+    const still = SteppedClock.makeStill(yield* Clock.Clock)
+    const stepped = SteppedClock.make(still.clock)
     const limiter = Layer.build(Layer.fresh(limiterOn(redis.url))).pipe(
       Effect.map(Context.get(RateLimiter)),
-      Effect.provideService(Clock.Clock, patient)
+      Effect.provideService(Clock.Clock, stepped.clock)
     )
+    const all = [yield* limiter, yield* limiter] as const
+    // Nothing asks Redis in the background while time passes.
+    yield* Effect.sleep("50 millis")
+    for (const one of all) yield* one.peek("key:none", { perMinute: 1, perDay: 1 })
     return {
-      all: [yield* limiter, yield* limiter],
+      all,
       pass: (milliseconds) =>
         Effect.sync(() => {
-          now += milliseconds
-          redis.setTime(now)
+          still.pass(milliseconds)
+          setRedis(milliseconds)
+        }),
+      step: (milliseconds) =>
+        Effect.sync(() => {
+          stepped.step(milliseconds)
+          setRedis(milliseconds)
         })
     }
   })
@@ -54,16 +80,19 @@ const limiters = [
     skip: false,
     runs: 100,
     testClock: true,
-    layer: alone.pipe(Layer.provide(RateLimiter.layerMemory))
+    layer: onSteppedClock(RateLimiter.layerMemory)
   },
   ...databases.map(({ layer, ...database }) => ({
     ...database,
     runs: 10,
     testClock: true,
-    layer: alone.pipe(Layer.provide(RateLimiter.layer), Layer.provide(layer), Layer.orDie)
+    layer: onSteppedClock(RateLimiter.layer).pipe(Layer.provide(layer), Layer.orDie)
   })),
   { name: "Redis", skip: Redis.missing !== undefined, runs: 50, testClock: false, layer: Layer.orDie(onRedis) }
 ]
+
+const hour = 3_600_000
+const steps = [["back an hour", -hour], ["forward an hour", hour], ["forward a day", 24 * hour]] as const
 
 for (const limiter of limiters) {
   describe.skipIf(limiter.skip)(`RateLimiter on ${limiter.name}`, () => {
@@ -165,6 +194,59 @@ for (const limiter of limiters) {
           assert.isTrue((yield* one.charge("key:eager", limits)).admitted)
         }))
 
+      for (const [step, by] of steps) {
+        it.effect(`ends windows and bans after their length, and not before, when clocks step ${step}`, () =>
+          Effect.gen(function*() {
+            const limiters = yield* Limiters
+            const { all, pass } = limiters
+            const perMinute = { perMinute: 3, perDay: 1_000 }
+            const perDay = { perMinute: 1_000, perDay: 3 }
+            const [used, banned, daily]: ReadonlyArray<Caller> = [`key:used ${by}`, `key:banned ${by}`, `key:day ${by}`]
+            const cases = [
+              { caller: used ?? "key:", limits: perMinute, requests: 3, window: 0, length: 60_000 },
+              { caller: banned ?? "key:", limits: perMinute, requests: 6, window: 0, length: 60_000 },
+              { caller: daily ?? "key:", limits: perDay, requests: 3, window: 1, length: 86_400_000 }
+            ] as const
+            const before = yield* Effect.forEach(cases, ({ caller, limits, requests }) =>
+              Effect.gen(function*() {
+                for (let i = 0; i < requests; i++) yield* all[0].charge(caller, limits)
+                return yield* all[0].peek(caller, limits)
+              }))
+            yield* pass(10_000)
+            yield* limiters.step(by)
+
+            let passed = 10_000
+            for (const [index, { caller, length, limits, window }] of cases.entries()) {
+              const resetAt = (before[index]?.windows[window].resetAt ?? 0) + by
+              for (const limiter of all) {
+                const decision = yield* limiter.peek(caller, limits)
+                assert.isFalse(decision.admitted)
+                assert.strictEqual(decision.windows[window].resetAt, resetAt)
+                assert.strictEqual(decision.windows[window].resetAt - decision.decidedAt, length - passed)
+                assert.strictEqual(decision.bannedUntil, caller === banned ? resetAt : undefined)
+              }
+              yield* pass(Math.max(0, length - passed - 1))
+              passed = Math.max(passed, length - 1)
+              for (const limiter of all) assert.isFalse((yield* limiter.peek(caller, limits)).admitted)
+              // The next case is of the same instant, or much later.
+              if (index === 0) continue
+              yield* pass(1)
+              passed += 1
+              for (const ended of cases.slice(0, index + 1)) {
+                if (ended.length !== length) continue
+                const decisions = yield* Effect.all(
+                  Array.from(
+                    { length: 4 },
+                    (_, nth) => (all[nth % all.length] ?? all[0]).charge(ended.caller, ended.limits)
+                  ),
+                  { concurrency: "unbounded" }
+                )
+                assert.strictEqual(decisions.filter(({ admitted }) => admitted).length, 3)
+              }
+            }
+          }))
+      }
+
       it.effect("counts each caller apart", () =>
         Effect.gen(function*() {
           const { all: [limiter] } = yield* Limiters
@@ -202,6 +284,91 @@ for (const database of databases) {
           assert.isDefined(after[1]?.bannedUntil)
           yield* inProcess(Effect.flatMap(RateLimiter, (limiter) => limiter.unban("key:banned")))
           assert.isUndefined((yield* inProcess(peek("key:banned"))).bannedUntil)
+        }))
+
+      const boots = {
+        "in one boot": (sql: SqlClient.SqlClient) => sql`SELECT 1`,
+        "over a boot of the machine": (sql: SqlClient.SqlClient) =>
+          sql`UPDATE rate_limits SET state = jsonb_set(state, '{savedAt,boot}', '"another"')`,
+        "from rows of the version before": (sql: SqlClient.SqlClient) =>
+          sql`UPDATE rate_limits SET state = state - 'savedAt'`
+      }
+      const restarts = [
+        // The process that reads starts 30 seconds after the windows and bans began, which last a minute.
+        { boot: "in one boot", when: "before", step: "back an hour", by: -hour, left: 30 },
+        { boot: "in one boot", when: "before", step: "forward an hour", by: hour, left: 30 },
+        { boot: "in one boot", when: "before", step: "forward a day", by: 24 * hour, left: 30 },
+        { boot: "in one boot", when: "during", step: "back an hour", by: -hour, left: 30 },
+        { boot: "in one boot", when: "during", step: "forward an hour", by: hour, left: 30 },
+        { boot: "in one boot", when: "during", step: "forward a day", by: 24 * hour, left: 30 },
+        { boot: "over a boot of the machine", when: "before", step: "back an hour", by: -hour, left: 30 },
+        { boot: "over a boot of the machine", when: "before", step: "forward an hour", by: hour, left: 30 },
+        // How much time passed is not known.
+        { boot: "over a boot of the machine", when: "during", step: "back an hour", by: -hour, left: 60 },
+        { boot: "from rows of the version before", when: "during", step: "back an hour", by: -hour, left: 60 }
+      ] as const
+      for (const { boot, by, left, step, when } of restarts) {
+        it.effect(`ends windows and bans ${left} s after a restart ${boot} when the clock steps ${step} ${when} it`, () =>
+          Effect.gen(function*() {
+            const sql = yield* SqlClient.SqlClient
+            yield* sql`DELETE FROM rate_limits`
+            const { clock, step } = SteppedClock.make(yield* Clock.Clock)
+            const inSteppedProcess = <A, E>(use: Effect.Effect<A, E, RateLimiter>) =>
+              Effect.scoped(Effect.flatMap(
+                Effect.provideService(Layer.build(Layer.fresh(RateLimiter.layer)), Clock.Clock, clock),
+                (context) => Effect.provideContext(use, context)
+              ))
+            yield* inSteppedProcess(Effect.gen(function*() {
+              for (let i = 0; i < 3; i++) yield* charge("key:used")
+              for (let i = 0; i < 6; i++) yield* charge("key:banned")
+              if (when === "before") {
+                yield* TestClock.adjust("10 seconds")
+                step(by)
+                yield* TestClock.adjust("10 seconds")
+              }
+            }))
+            yield* boots[boot](sql)
+            if (when === "during") step(by)
+            yield* TestClock.adjust(when === "before" ? "10 seconds" : "30 seconds")
+            yield* inSteppedProcess(Effect.gen(function*() {
+              const used = yield* peek("key:used")
+              assert.strictEqual(used.windows[0].resetAt - used.decidedAt, left * 1000)
+              const banned = yield* peek("key:banned")
+              assert.strictEqual((banned.bannedUntil ?? 0) - banned.decidedAt, left * 1000)
+              yield* TestClock.adjust(left * 1000 - 1)
+              for (const caller of ["key:used", "key:banned"] as const) {
+                assert.isFalse((yield* peek(caller)).admitted)
+              }
+              yield* TestClock.adjust(1)
+              for (const caller of ["key:used", "key:banned"] as const) {
+                assert.isTrue((yield* charge(caller)).admitted)
+              }
+            }))
+          }))
+      }
+
+      it.effect("writes nothing while a banned key goes on", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          yield* sql`CREATE TABLE written (caller text)`
+          yield* sql`CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
+            'BEGIN INSERT INTO written VALUES (new.caller); RETURN new; END'`
+          yield* sql`CREATE TRIGGER note BEFORE INSERT OR UPDATE ON rate_limits FOR EACH ROW EXECUTE FUNCTION note()`
+          const writes = Effect.map(
+            sql<{ readonly count: number }>`SELECT count(*)::int FROM written WHERE caller = 'key:goes on'`,
+            ([row]) => row?.count
+          )
+          yield* inProcess(Effect.gen(function*() {
+            for (let i = 0; i < 6; i++) yield* charge("key:goes on")
+            yield* TestClock.adjust("1 second")
+            const before = yield* writes
+            for (let i = 0; i < 20; i++) {
+              assert.isDefined((yield* charge("key:goes on")).bannedUntil)
+              yield* TestClock.adjust("1 second")
+            }
+            assert.strictEqual(yield* writes, before)
+          }))
+          assert.isAtLeast((yield* writes) ?? 0, 1)
         }))
 
       it.effect("goes on counting while the database is gone, and keeps what it counted when it is back", () =>

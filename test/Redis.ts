@@ -27,6 +27,24 @@ export const missing: string | undefined = server === undefined
   ? "there is no libfaketime"
   : undefined
 
+/** The environment of a process whose wall clock the file `clock` sets. */
+export const fakeTimeEnv = (clock: string) => ({
+  LD_PRELOAD: fakeTime.join(" "),
+  FAKETIME_TIMESTAMP_FILE: clock,
+  FAKETIME_NO_CACHE: "1",
+  FAKETIME_DONT_FAKE_MONOTONIC: "1",
+  TZ: "UTC"
+})
+
+const writeFakeTime = (clock: string, time: string): void => {
+  writeFileSync(`${clock}.new`, `${time}\n`)
+  renameSync(`${clock}.new`, clock)
+}
+
+/** Sets a clock so many seconds ahead of the real one, with which it runs. */
+export const setFakeTimeAhead = (clock: string, seconds: number): void =>
+  writeFakeTime(clock, `${seconds < 0 ? "" : "+"}${seconds}`)
+
 /** Waits until `port` takes connections. */
 const listening = (port: number) =>
   Effect.promise(async () => {
@@ -51,21 +69,14 @@ export const run = Effect.gen(function*() {
   const setTime = (milliseconds: number): void => {
     const [date = "", time = ""] = new Date(milliseconds).toISOString().split(/[TZ]/)
     // libfaketime calculates with fractions: half a millisecond more, and none is lost.
-    writeFileSync(`${clock}.new`, `${date} ${time}5\n`)
-    renameSync(`${clock}.new`, clock)
+    writeFakeTime(clock, `${date} ${time}5`)
   }
   const start = (withClock: boolean) =>
     Effect.suspend(() => {
       child = spawn(server ?? "", ["--port", String(port), "--save", "", "--appendonly", "no", "--dir", directory], {
         stdio: "ignore",
         env: withClock
-          ? {
-            LD_PRELOAD: fakeTime.join(" "),
-            FAKETIME_TIMESTAMP_FILE: clock,
-            FAKETIME_NO_CACHE: "1",
-            FAKETIME_DONT_FAKE_MONOTONIC: "1",
-            TZ: "UTC"
-          }
+          ? fakeTimeEnv(clock)
           : {}
       })
       return listening(port)
@@ -84,9 +95,11 @@ export const run = Effect.gen(function*() {
     port,
     url: `redis://127.0.0.1:${port}`,
     start: start(false),
-    /** Starts it with a clock that stands at what `setTime` last said. */
+    /** Starts it with a clock that stands at what `setTime` last said, or runs as `setAhead` said. */
     startWithClock: start(true),
     setTime,
+    /** Sets its clock so many seconds ahead of the real one, with which it runs. */
+    setAhead: (seconds: number) => setFakeTimeAhead(clock, seconds),
     /** `kill -9`: everything in it is gone. */
     kill,
     /** Sends commands as one would type them, and does not wait. */

@@ -1,6 +1,7 @@
 /** The limits of the running service: processes that share them, and what they do without Redis. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
+import { join } from "node:path"
 import { load } from "../bench/load.ts"
 import { temporaryDatabaseUrl, temporaryDirectory } from "./Harness.ts"
 import { type Running, start } from "./Process.ts"
@@ -45,6 +46,39 @@ describe("One process on the embedded database", () => {
       const service = yield* start({ DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })
       assert.deepStrictEqual(yield* admittedBy([service]), { 200: 3_000, 429: 1_500 })
     }), 60_000)
+})
+
+describe.skipIf(Redis.missing !== undefined)("One process whose wall clock steps", () => {
+  it.live(
+    "holds no key at 429 for longer than its window, and shows the reset on the clock of the moment",
+    () =>
+      Effect.gen(function*() {
+        const directory = yield* temporaryDirectory
+        const clock = join(directory, "clock")
+        Redis.setFakeTimeAhead(clock, 0)
+        const service = yield* start({ DATA_DIR: directory, ADMIN_TOKEN, ...Redis.fakeTimeEnv(clock) })
+        const { key } = yield* issue(service, { perMinute: 2, perDay: 100 })
+        const call = Effect.promise(async () => {
+          const { headers, status } = await fetch(`${service.address}/v1/pets`, {
+            headers: { authorization: `Bearer ${key}` }
+          })
+          const number = (name: string) => Number(headers.get(name))
+          return { status, retryAfter: number("retry-after"), resetAt: number("x-ratelimit-reset") }
+        })
+        yield* call
+        assert.strictEqual((yield* call).status, 200)
+        const startedAt = Date.now() / 1000
+        for (const ahead of [-3_600, 3_600, 0]) {
+          Redis.setFakeTimeAhead(clock, ahead)
+          const { resetAt, retryAfter, status } = yield* call
+          assert.strictEqual(status, 429)
+          assert.isAtMost(retryAfter, 60)
+          assert.isAtLeast(retryAfter, 40)
+          assert.closeTo(resetAt, startedAt + ahead + 60, 5)
+        }
+      }),
+    60_000
+  )
 })
 
 describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL === undefined)(

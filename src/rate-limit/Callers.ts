@@ -1,5 +1,5 @@
 /** What is remembered of each caller, in this process's memory. */
-import { Clock, Effect, Schedule } from "effect"
+import { Effect, Schedule } from "effect"
 import { forgetOldest } from "../Oldest.ts"
 
 /** Whom a request is charged to: an API key, or a client's address. Only keys are banned. */
@@ -15,17 +15,18 @@ const sweptAtOnce = 10_000
 
 /**
  * A map of callers for as long as the scope lasts. Of addresses it forgets those that called longest ago when there are
- * too many; of all callers those that `endOf`, in milliseconds since the Unix epoch, says nothing counts of any more.
+ * too many; of all callers those that `endOf`, on the clock of `time`, says nothing counts of any more.
  */
 export const make = Effect.fnUntraced(function*<A>(
-  endOf: (value: A) => number
+  endOf: (value: A) => number,
+  time: () => number
 ) {
   const keys = new Map<Caller, A>()
   const addresses = new Map<Caller, A>()
   const mapOf = (caller: Caller) => isKey(caller) ? keys : addresses
 
   const sweep = Effect.gen(function*() {
-    const now = yield* Clock.currentTimeMillis
+    const now = time()
     for (const map of [keys, addresses]) {
       let looked = 0
       for (const [caller, value] of map) {

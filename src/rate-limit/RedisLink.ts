@@ -46,8 +46,6 @@ export class LinkDown extends Data.TaggedError("LinkDown")<{ readonly cause: unk
 
 /** A connection that is up. */
 export interface Link {
-  /** Redis's clock when it came up: milliseconds since the Unix epoch. */
-  readonly connectedAt: number
   /** Runs a command. It ends within 50 milliseconds if no answers come, within 120 if they come ever later. */
   readonly run: <A>(
     command: (redis: Redis.Redis["Service"]) => Effect.Effect<A, Redis.RedisError>
@@ -55,13 +53,13 @@ export interface Link {
 }
 
 /**
- * Keeps a link for as long as the scope lasts: `current` tells it, while there is one. `onConnect` is told of a new one
- * before anybody else, `onUp` runs beside it. For the first it waits a second at most.
+ * Keeps a link for as long as the scope lasts: `current` tells it, while there is one. `onConnect` runs
+ * before anybody else may use a new one, `onUp` beside it. For the first it waits a second at most.
  */
 export const make = Effect.fnUntraced(function*(
   url: Redacted.Redacted,
   { onConnect, onUp }: {
-    readonly onConnect: (link: Link) => void
+    readonly onConnect: (link: Link) => Effect.Effect<void, LinkDown>
     readonly onUp: (link: Link) => Effect.Effect<void>
   }
 ) {
@@ -71,7 +69,7 @@ export const make = Effect.fnUntraced(function*(
 
   const up = Effect.gen(function*() {
     const { link, lost } = yield* connect(url)
-    onConnect(link)
+    yield* onConnect(link)
     current = link
     reported = false
     yield* Metric.update(fallback, 0)
@@ -173,8 +171,7 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
 
   // One that only reads, or that refuses, is of no use.
   yield* run(({ send }) => send("SET", "petstore:limits:probe", "", "PX", "1000"))
-  const [seconds = 0, microseconds = 0] = (yield* run(({ send }) => send<ReadonlyArray<string>>("TIME"))).map(Number)
-  const link: Link = { run, connectedAt: seconds * 1000 + Math.floor(microseconds / 1000) }
+  const link: Link = { run }
   return { link, lost: Deferred.await(lost) }
 })
 

@@ -1,14 +1,27 @@
 /**
- * The rule of `Rule.ts` as Lua, for Redis 7 and Valkey to run in one atomic step on their own clock. A caller is one
- * key, and so one slot of a cluster: its value is the numbers of `toNumbers`, its expiry the end of the last of them.
+ * The rule of `Rule.ts` as Lua, for Redis 7 and Valkey to run in one atomic step on the shared time. A caller is one
+ * key, and so one slot of a cluster: its value is the numbers of `toNumbers`.
+ *
+ * The shared time is Redis's clock plus a correction, so that a step of Redis's clock (or a failover to a server with
+ * another clock) shortens and extends no window or ban. Each process has an estimate of the shared time, which its
+ * monotonic clock continues, and sends it with each script. A script whose time differs from the estimate by a second
+ * changes nothing and returns `null`. The process then runs `agree`, which sets the correction for all processes, and
+ * retries. A process that was itself suspended is recognized there: others have confirmed the correction.
  */
 import { Random } from "effect"
 import { Redis } from "effect/persistence"
 import type { Limits } from "../api/Plans.ts"
 import { type Caller, isKey } from "./Callers.ts"
 import { bans, dayWindow, minuteWindow, type Outcome, type State } from "./Rule.ts"
+import { minStep } from "./SteadyClock.ts"
 
-/** What a script answers: Redis's clock in milliseconds since the Unix epoch, an outcome, and the caller's state. */
+/** The shared time as a process estimates it, and Redis's correction as the process last read it: milliseconds. */
+export interface SharedTime {
+  readonly estimate: number
+  readonly correction: number
+}
+
+/** The shared time in milliseconds, an outcome, and the caller's state. */
 export type Reply = readonly [now: number, outcome: number, ...state: ReadonlyArray<number>]
 
 const outcomes: ReadonlyArray<Outcome> = ["refused", "admitted", "banned"]
@@ -44,42 +57,103 @@ const ofNumbers = ([
 const keyOf = (caller: Caller): string => `petstore:limits:${caller}`
 
 /**
- * Around what a script does with the caller's `state`: its counts are `{used, reset}` at 1, 3 and 5, its ban at 7, and
- * from 9 on the numbers of the last merges, of any process.
+ * Milliseconds that Redis keeps a caller after the last of its counts ended: a forward step of Redis's clock by as much
+ * deletes no count that still counts.
  */
-const script = (body: string): string => `
+const expiryMargin = 86_400_000
+
+const redisTime = `
 local time = redis.call("TIME")
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local redis_time = time[1] * 1000 + math.floor(time[2] / 1000)`
+
+/**
+ * A script around what `body` does with the caller's `state`: its counts are `{used, reset}` at 1, 3 and 5, its ban at
+ * 7, and from 9 on the numbers of the last merges, of any process. Writes the state only if it changed. No count or ban
+ * ends later than its length from now, whatever is stored.
+ */
+const script = (body: string): string =>
+  `${redisTime}
+local estimate, correction = tonumber(ARGV[#ARGV - 1]), tonumber(ARGV[#ARGV])
+local now = redis_time + correction
+if math.abs(now - estimate) >= ${minStep} then return false end
+
+local stored = redis.call("GET", KEYS[1])
 local state = {}
-for number in string.gmatch(redis.call("GET", KEYS[1]) or "0 0 0 0 0 0 0 0 0", "%d+") do
+for number in string.gmatch(stored or "0 0 0 0 0 0 0 0 0", "%d+") do
   state[#state + 1] = tonumber(number)
 end
 local minute, day, refusals = 1, 3, 5
+local seconds_of = {[minute] = ${minuteWindow.seconds}, [day] = ${dayWindow.seconds}, [refusals] = ${minuteWindow.seconds}}
+for count, seconds in pairs(seconds_of) do
+  state[count + 1] = math.min(state[count + 1], now + seconds * 1000)
+end
+state[8] = math.min(state[8], now + state[7] * 1000)
 
 local function used(count)
   return now < state[count + 1] and state[count] or 0
 end
 
-local function add(count, seconds)
+local function add(count)
   if now >= state[count + 1] then
-    state[count], state[count + 1] = 0, now + seconds * 1000
+    state[count], state[count + 1] = 0, now + seconds_of[count] * 1000
   end
   state[count] = state[count] + 1
 end
 
-local function keep()
-  local last = math.max(state[2], state[4], state[6], state[8] > 0 and state[8] + ${bans.memory * 1000} or 0)
-  if last > now then redis.call("SET", KEYS[1], table.concat(state, " "), "PXAT", last) end
-end
-
 local outcome = 0
 ${body}
+local last = math.max(state[2], state[4], state[6], state[8] > 0 and state[8] + ${bans.memory * 1000} or 0)
+local value = table.concat(state, " ")
+if value ~= stored and last > now then
+  redis.call("SET", KEYS[1], value, "PXAT", last - correction + ${expiryMargin})
+end
 return {now, outcome, unpack(state)}
 `
 
+const timeOf = ({ correction, estimate }: SharedTime) => [estimate, correction]
+
+/**
+ * Agrees on the correction of Redis's clock, and returns it after Redis's time: milliseconds. `estimate` is undefined
+ * for a process that does not know the shared time: it takes the one that is there.
+ *
+ * When the corrected time differs from the estimate by a step, Redis's clock has stepped, and the new correction lets
+ * the estimate go on; unless a process confirmed the old correction within the last second of Redis's clock: then the
+ * estimate is wrong (the process was suspended) and the correction stays.
+ */
+export const agree = Redis.script(
+  (estimate: number | undefined, correction: number) => ["petstore:limits:clock", estimate ?? "", correction],
+  {
+    numberOfKeys: 1,
+    lua: `${redisTime}
+local estimate, correction = tonumber(ARGV[1]), tonumber(ARGV[2])
+local stored, confirmed_at = string.match(redis.call("GET", KEYS[1]) or "", "^(%S+) (%S+)$")
+if stored then correction, confirmed_at = tonumber(stored), tonumber(confirmed_at) end
+
+local function is_recent(milliseconds)
+  return confirmed_at and confirmed_at <= redis_time and redis_time - confirmed_at < milliseconds
+end
+
+local is_step = estimate and math.abs(redis_time + correction - estimate) >= ${minStep}
+if is_step and not is_recent(${minStep}) then
+  correction, is_step, confirmed_at = estimate - redis_time, false, nil
+end
+if not stored or estimate and not is_step and not is_recent(${minStep / 4}) then
+  redis.call("SET", KEYS[1], string.format("%d %d", correction, redis_time))
+end
+return {redis_time, correction}
+`
+  }
+).withReturnType<readonly [redisTime: number, correction: number]>()
+
 /** Charges one request. */
 export const charge = Redis.script(
-  (caller: Caller, { perDay, perMinute }: Limits) => [keyOf(caller), perMinute, perDay, isKey(caller) ? 1 : 0],
+  (caller: Caller, { perDay, perMinute }: Limits, time: SharedTime) => [
+    keyOf(caller),
+    perMinute,
+    perDay,
+    isKey(caller) ? 1 : 0,
+    ...timeOf(time)
+  ],
   {
     numberOfKeys: 1,
     lua: script(`
@@ -87,34 +161,33 @@ local per_minute, per_day, bannable = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV
 if now >= state[8] then
   if used(minute) < per_minute and used(day) < per_day then
     outcome = 1
-    add(minute, ${minuteWindow.seconds})
-    add(day, ${dayWindow.seconds})
-    keep()
+    add(minute)
+    add(day)
   elseif bannable then
-    add(refusals, ${minuteWindow.seconds})
+    add(refusals)
     if state[refusals] >= math.max(per_minute, ${bans.fewestRefusals}) then
       outcome = 2
       local repeated = state[7] > 0 and now < state[8] + ${bans.memory * 1000}
       local seconds = repeated and math.min(2 * state[7], ${bans.longest}) or ${bans.shortest}
       state[refusals], state[refusals + 1], state[7], state[8] = 0, 0, seconds, now + seconds * 1000
     end
-    keep()
   end
 end`)
   }
-).withReturnType<Reply>()
+).withReturnType<Reply | null>()
 
 /** Only looks. */
-export const peek = Redis.script((caller: Caller) => [keyOf(caller)], { numberOfKeys: 1, lua: script("") })
-  .withReturnType<Reply>()
+export const peek = Redis.script((caller: Caller, time: SharedTime) => [keyOf(caller), ...timeOf(time)], {
+  numberOfKeys: 1,
+  lua: script("")
+}).withReturnType<Reply | null>()
 
 /** Lifts a ban: `unban` of the rule. */
-export const unban = Redis.script((caller: Caller) => [keyOf(caller)], {
+export const unban = Redis.script((caller: Caller, time: SharedTime) => [keyOf(caller), ...timeOf(time)], {
   numberOfKeys: 1,
   lua: script(`
-state[refusals], state[refusals + 1], state[7], state[8] = 0, 0, 0, now
-keep()`)
-}).withReturnType<Reply>()
+state[refusals], state[refusals + 1], state[7], state[8] = 0, 0, 0, now`)
+}).withReturnType<Reply | null>()
 
 /** What was counted in `state` and not in `before`: of the minute, of the day, of refusals. */
 const added = (state: State, before: State): ReadonlyArray<number> =>
@@ -139,11 +212,12 @@ export const mergeNumber = Random.nextIntBetween(1, 99_999_999_999_999)
  * the true one; of two bans, or a ban and its lifting, the one that began later.
  */
 export const merge = Redis.script(
-  (caller: Caller, { confirmed, number, state }: Merge) => [
+  (caller: Caller, { confirmed, number, state }: Merge, time: SharedTime) => [
     keyOf(caller),
     ...toNumbers(state),
     ...added(state, confirmed),
-    number
+    number,
+    ...timeOf(time)
   ],
   {
     numberOfKeys: 1,
@@ -151,12 +225,14 @@ export const merge = Redis.script(
 local number = tonumber(ARGV[12])
 local is_known = false
 for nth = 9, #state do is_known = is_known or state[nth] == number end
-local seconds, ends = tonumber(ARGV[7]), tonumber(ARGV[8])
+local seconds = tonumber(ARGV[7])
+local ends = math.min(tonumber(ARGV[8]), now + seconds * 1000)
 if ends - seconds * 1000 > state[8] - state[7] * 1000 then
   state[refusals], state[refusals + 1], state[7], state[8] = 0, 0, seconds, ends
 end
 for nth, count in ipairs({minute, day, refusals}) do
   local theirs, reset = tonumber(ARGV[count]), tonumber(ARGV[count + 1])
+  reset = math.min(reset, now + seconds_of[count] * 1000)
   if now < reset then
     local here = used(count)
     state[count + 1] = now < state[count + 1] and math.min(reset, state[count + 1]) or reset
@@ -164,7 +240,6 @@ for nth, count in ipairs({minute, day, refusals}) do
   end
 end
 if not is_known then table.insert(state, 9, number) end
-while #state > 24 do table.remove(state) end
-keep()`)
+while #state > 24 do table.remove(state) end`)
   }
-).withReturnType<Reply>()
+).withReturnType<Reply | null>()

@@ -121,6 +121,38 @@ export const shift = ({ ban, day, minute, refusals }: State, ahead: number): Sta
   }
 }
 
+/**
+ * A state whose counts and ban end no later than their length after `now`: what a store returns may be of a clock that
+ * was ahead.
+ */
+export const clamp = ({ ban, day, minute, refusals }: State, now: number): State => {
+  const atMost = ({ resetAt, used }: Count, seconds: number): Count => ({
+    used,
+    resetAt: Math.min(resetAt, now + seconds * 1000)
+  })
+  return {
+    ...minute && { minute: atMost(minute, minuteWindow.seconds) },
+    ...day && { day: atMost(day, dayWindow.seconds) },
+    ...refusals && { refusals: atMost(refusals, minuteWindow.seconds) },
+    ...ban && { ban: { ...ban, until: Math.min(ban.until, now + ban.seconds * 1000) } }
+  }
+}
+
+/** A decision with its times on a clock that is `ahead` milliseconds ahead. */
+export const shiftDecision = (decision: Decision, ahead: number): Decision => {
+  if (ahead === 0) return decision
+  const [minute, day] = decision.windows
+  return {
+    ...decision,
+    bannedUntil: decision.bannedUntil === undefined ? undefined : decision.bannedUntil + ahead,
+    decidedAt: decision.decidedAt + ahead,
+    windows: [
+      { ...minute, resetAt: minute.resetAt + ahead },
+      { ...day, resetAt: day.resetAt + ahead }
+    ]
+  }
+}
+
 /** When nothing of a state counts any more: milliseconds since the Unix epoch. */
 export const endOf = ({ ban, day, minute, refusals }: State): number =>
   Math.max(

@@ -1,8 +1,9 @@
 /**
- * Counts in Redis, for any number of processes. While it does not answer, this process decides by itself from what it
- * knew, on Redis's clock as far as it knew that; a caller goes back to Redis once what it used meanwhile is there.
+ * Counts in Redis, for any number of processes, on a time that they share (`RedisScripts.ts`). While it does not answer,
+ * this process decides by itself from what it knew, on its estimate of that time; a caller goes back to Redis once what
+ * it used meanwhile is there.
  */
-import { Clock, Effect, Metric } from "effect"
+import { Clock, Effect, Metric, Schedule } from "effect"
 import type { Redis } from "effect/persistence"
 import type { RateLimiter } from "../RateLimiter.ts"
 import { redisUrl } from "../Settings.ts"
@@ -10,6 +11,7 @@ import * as Callers from "./Callers.ts"
 import * as RedisLink from "./RedisLink.ts"
 import * as RedisScripts from "./RedisScripts.ts"
 import * as Rule from "./Rule.ts"
+import * as SteadyClock from "./SteadyClock.ts"
 
 /** What is known of a caller. */
 interface Known {
@@ -27,23 +29,87 @@ const ownDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
   incremental: true
 })
 
-type Script = (redis: Redis.Redis["Service"]) => Effect.Effect<RedisScripts.Reply, Redis.RedisError>
+type Script = (
+  redis: Redis.Redis["Service"],
+  time: RedisScripts.SharedTime
+) => Effect.Effect<RedisScripts.Reply | null, Redis.RedisError>
+
+/** How often a process compares its estimate with the shared time, so that drift of clocks is never taken for a step. */
+const betweenAgreements = "500 millis"
 
 export const make = Effect.gen(function*() {
   const url = yield* redisUrl
-  const clock = yield* Clock.Clock
+  /** This process's estimate of the shared time; of the wall clock's until it first connects. */
+  const steady = SteadyClock.make(yield* Clock.Clock)
+  /** Milliseconds that the shared time is ahead of Redis's clock, as last read. */
+  let correction = 0
+  let isKnown = false
   /** For metrics that are counted in the middle of a decision. */
   const context = yield* Effect.context()
-  /** Milliseconds that Redis's clock is ahead of ours. */
-  let ahead = 0
-  let knowsAhead = false
-  const callers = yield* Callers.make<Known>(({ state }) => Rule.endOf(state) - ahead)
+  const callers = yield* Callers.make<Known>(({ state }) => Rule.endOf(state), steady.now)
 
-  const read = (reply: RedisScripts.Reply) => {
-    const told = RedisScripts.read(reply)
-    ahead = told.now - clock.currentTimeMillisUnsafe()
-    return told
+  /** Keeps the estimate where a reply to a script that was sent at `sentAt` says that the shared time is. */
+  const follow = (now: number, sentAt: number): void => {
+    const receivedAt = steady.monotonic()
+    if (now > steady.at(receivedAt)) steady.adjust(now - steady.at(receivedAt))
+    else if (now < steady.at(sentAt)) steady.adjust(now - steady.at(sentAt))
   }
+
+  const agreeNow = Effect.fnUntraced(function*(link: RedisLink.Link) {
+    const sentAt = steady.monotonic()
+    const estimate = isKnown ? steady.at(sentAt) : undefined
+    const [redisTime, agreed] = yield* link.run((redis) => redis.eval(RedisScripts.agree)(estimate, correction))
+    const stepped = correction - agreed
+    correction = agreed
+    const now = redisTime + agreed
+    if (isKnown) {
+      follow(now, sentAt)
+      if (stepped === 0) return
+      return yield* Effect.logWarning(
+        `Redis's clock stepped by ${Math.round(stepped / 1000)} seconds. Windows and bans keep their length.`
+      )
+    }
+    const ahead = now - steady.now()
+    // These were counted on this process's own clock.
+    callers.update(({ state }) => ({ state: Rule.shift(state, ahead), confirmed: {}, link: undefined }))
+    steady.adjust(ahead)
+    isKnown = true
+  })
+
+  let agreeing: Effect.Effect<void, RedisLink.LinkDown> | undefined
+  /** Agrees with the other processes on the shared time: once for all requests that wait for it. */
+  const agree = Effect.fnUntraced(function*(link: RedisLink.Link) {
+    agreeing ??= yield* Effect.cached(Effect.ensuring(
+      agreeNow(link),
+      Effect.sync(() => {
+        agreeing = undefined
+      })
+    ))
+    yield* agreeing
+  }, Effect.uninterruptible)
+
+  const runOnce = (link: RedisLink.Link, script: Script) =>
+    Effect.suspend(() => {
+      const sentAt = steady.monotonic()
+      const time = { estimate: steady.at(sentAt), correction }
+      return Effect.map(link.run((redis) => script(redis, time)), (reply) => {
+        if (reply === null) return undefined
+        const told = RedisScripts.read(reply)
+        // After another agreement the reply is of a time that was left.
+        if (time.correction === correction) follow(told.now, sentAt)
+        return told
+      })
+    })
+
+  /** Runs a script; once more when the shared time has to be agreed on first. */
+  const run = (link: RedisLink.Link, script: Script) =>
+    Effect.flatMap(runOnce(link, script), (told) =>
+      told !== undefined
+        ? Effect.succeed(told)
+        : Effect.flatMap(Effect.andThen(agree(link), runOnce(link, script)), (again) =>
+          again !== undefined
+            ? Effect.succeed(again)
+            : Effect.fail(new RedisLink.LinkDown({ cause: new Error("Redis's clock steps") }))))
 
   const isSettled = (known: Known | undefined, link: RedisLink.Link) => known === undefined || known.link === link
   const settling = new Map<Callers.Caller, Effect.Effect<void, RedisLink.LinkDown>>()
@@ -69,7 +135,7 @@ export const make = Effect.gen(function*() {
     // One merge at a time: until Redis has answered it, it is not known whether what it tells is there.
     const { sent = { ...known, number: yield* RedisScripts.mergeNumber } } = known
     callers.set(caller, { ...known, sent })
-    const told = read(yield* link.run((redis) => redis.eval(RedisScripts.merge)(caller, sent)))
+    const told = yield* run(link, (redis, time) => redis.eval(RedisScripts.merge)(caller, sent, time))
     const { state = sent.state } = callers.get(caller) ?? {}
     if (state === sent.state) {
       callers.set(caller, { state: told.state, confirmed: told.state, link })
@@ -86,8 +152,7 @@ export const make = Effect.gen(function*() {
     own: (state: Rule.State, now: number) => { readonly outcome: Rule.Outcome; readonly next: Rule.State }
   ) => {
     const shared = (link: RedisLink.Link) =>
-      Effect.map(link.run(script), (reply) => {
-        const told = read(reply)
+      Effect.map(run(link, script), (told) => {
         // What was counted here meanwhile is not to be forgotten.
         if (isSettled(callers.get(caller), link)) {
           callers.set(caller, { state: told.state, confirmed: told.state, link })
@@ -95,7 +160,7 @@ export const make = Effect.gen(function*() {
         return told
       })
     const alone = Effect.sync(() => {
-      const now = clock.currentTimeMillisUnsafe() + ahead
+      const now = steady.now()
       const { confirmed = {}, sent, state = {} } = callers.get(caller) ?? {}
       const { next, outcome } = own(state, now)
       if (next !== state) callers.set(caller, { state: next, confirmed, link: undefined, sent })
@@ -112,49 +177,46 @@ export const make = Effect.gen(function*() {
   }
 
   const links = yield* RedisLink.make(url, {
-    onConnect: ({ connectedAt }) => {
-      const now = connectedAt - clock.currentTimeMillisUnsafe()
-      // What was counted before Redis's clock was known was counted on ours.
-      if (!knowsAhead) {
-        callers.update(({ state }) => ({ state: Rule.shift(state, now), confirmed: {}, link: undefined }))
-      }
-      knowsAhead = true
-      ahead = now
-    },
-    // Another process may be asked about a caller that only this one knows.
+    onConnect: agree,
     onUp: (link) =>
-      Effect.forEach(callers.all(), ([caller]) => Effect.ignore(settle(link, caller)), {
-        concurrency: 16,
-        discard: true
-      })
+      Effect.andThen(
+        // Another process may be asked about a caller that only this one knows.
+        Effect.forEach(callers.all(), ([caller]) => Effect.ignore(settle(link, caller)), {
+          concurrency: 16,
+          discard: true
+        }),
+        Effect.repeat(Effect.ignore(agree(link)), Schedule.spaced(betweenAgreements))
+      )
   })
+
+  const show = (decision: Rule.Decision) => Rule.shiftDecision(decision, steady.wallOffset())
 
   const service: RateLimiter["Service"] = {
     charge: (caller, limits) =>
       Effect.map(
         ask(
           caller,
-          (redis) => redis.eval(RedisScripts.charge)(caller, limits),
+          (redis, time) => redis.eval(RedisScripts.charge)(caller, limits, time),
           (state, now) => {
             ownDecisions.updateUnsafe(1, context)
             return Rule.charge(state, limits, now, Callers.isKey(caller))
           }
         ),
-        ({ now, outcome, state }) => Rule.decisionOf(state, limits, now, outcome)
+        ({ now, outcome, state }) => show(Rule.decisionOf(state, limits, now, outcome))
       ),
     peek: (caller, limits) =>
       Effect.map(
         ask(
           caller,
-          (redis) => redis.eval(RedisScripts.peek)(caller),
+          (redis, time) => redis.eval(RedisScripts.peek)(caller, time),
           (state) => ({ outcome: "refused", next: state })
         ),
-        ({ now, state }) => Rule.peek(state, limits, now)
+        ({ now, state }) => show(Rule.peek(state, limits, now))
       ),
     unban: (caller) =>
       Effect.asVoid(ask(
         caller,
-        (redis) => redis.eval(RedisScripts.unban)(caller),
+        (redis, time) => redis.eval(RedisScripts.unban)(caller, time),
         (state, now) => ({ outcome: "refused", next: Rule.unban(state, now) })
       )),
     counting: Effect.sync(() => links.current() === undefined ? "fallback" : "shared")

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Clock, Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
@@ -20,12 +20,14 @@ const million = 1_000_000
 /** Of what was counted then, nothing counts any more from one millisecond after the test's beginning. */
 const yesterday = 1 - 86_400_000
 
+const now = Effect.map(Clock.Clock, (clock) => () => clock.currentTimeMillisUnsafe())
+
 describe("What is remembered of callers", () => {
   it.effect(
     "is bounded with a million keys and a million addresses, and goes when nothing of it counts any more",
     () =>
       Effect.gen(function*() {
-        const callers = yield* Callers.make<State>(endOf)
+        const callers = yield* Callers.make<State>(endOf, yield* now)
         const charge = (caller: Callers.Caller) => {
           const { decision, next } = decide(callers.get(caller) ?? {}, limits, yesterday, Callers.isKey(caller))
           callers.set(caller, next)
@@ -56,7 +58,7 @@ describe("What is remembered of callers", () => {
 
   it.effect("of addresses is that of those that called last", () =>
     Effect.gen(function*() {
-      const callers = yield* Callers.make<number>(() => Infinity)
+      const callers = yield* Callers.make<number>(() => Infinity, yield* now)
       callers.set("key:kept", 1)
       callers.set("address:first", 1)
       callers.set("address:again", 1)

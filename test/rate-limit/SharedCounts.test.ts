@@ -205,7 +205,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
   /** A Redis whose clock the test sets, and a proxy before it. */
   const clocked = Effect.fnUntraced(function*(ahead: number) {
     const redis = yield* RedisServer.run
-    redis.setTime(Date.now() + ahead)
+    redis.setAhead(ahead / 1000)
     yield* redis.startWithClock
     return { redis, proxy: yield* Proxy.run(redis.port) }
   })
@@ -226,15 +226,18 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
     Effect.gen(function*() {
       const few = { perMinute: 10, perDay: 10 }
       const { proxy, redis } = yield* clocked(0)
-      const one = yield* limiterAt(redis.port)
-      for (let i = 0; i < 8; i++) yield* one.charge("key:day", few)
-      const before = yield* one.peek("key:day", few)
-      redis.setTime(Date.now() + 23 * 3_600_000)
+      const before = yield* Effect.scoped(Effect.gen(function*() {
+        const one = yield* limiterAt(redis.port)
+        for (let i = 0; i < 8; i++) yield* one.charge("key:day", few)
+        return yield* one.peek("key:day", few)
+      }))
+      redis.setAhead(23 * 3_600)
       const two = yield* limiterAt(proxy.port)
       yield* cut(proxy, two, two.charge("key:day", few))
       const { windows: [, day] } = yield* two.peek("key:day", few)
       assert.strictEqual(day.remaining, 1)
-      assert.strictEqual(day.resetAt, before.windows[1].resetAt)
+      // Responses show the wall clock of the process, which is 23 hours behind.
+      assert.closeTo(day.resetAt, before.windows[1].resetAt - 23 * 3_600_000, 5_000)
     }))
 
   for (const minutes of [5, -5]) {
@@ -282,8 +285,11 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       const resetAt = Date.now() + 60_000
       const confirmed = { minute: { used: 3, resetAt } }
       const used = Effect.fnUntraced(function*(number: number, count: number) {
-        const reply = yield* merge("key:again", { state: { minute: { used: count, resetAt } }, confirmed, number })
-        return RedisScripts.read(reply).state.minute?.used
+        const reply = yield* merge("key:again", { state: { minute: { used: count, resetAt } }, confirmed, number }, {
+          estimate: Date.now(),
+          correction: 0
+        })
+        return reply === null ? reply : RedisScripts.read(reply).state.minute?.used
       })
       for (let i = 0; i < 100; i++) {
         const number = yield* RedisScripts.mergeNumber
@@ -347,23 +353,96 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       assert.strictEqual((yield* limiter.peek("key:gone", limits)).windows[0].remaining, 1999)
     }))
 
-  it.live("go on by Redis's clock without Redis, also when that was set while it was there", () =>
-    Effect.gen(function*() {
-      const few = { perMinute: 1, perDay: 100 }
-      const { proxy, redis } = yield* clocked(0)
-      const limiter = yield* limiterAt(proxy.port)
-      yield* limiter.charge("key:clock", few)
-      redis.setTime(Date.now() + 600_000)
-      assert.isTrue((yield* limiter.charge("key:clock", few)).admitted)
-      yield* cut(
-        proxy,
-        limiter,
+  for (
+    const [step, seconds] of [["back an hour", -3_600], ["forward an hour", 3_600], ["forward a day", 86_400]] as const
+  ) {
+    it.live(
+      `last their length when Redis's clock steps ${step}, in each process, with Redis and without it`,
+      () =>
         Effect.gen(function*() {
-          const { admitted, decidedAt } = yield* limiter.charge("key:clock", few)
-          assert.isFalse(admitted)
-          assert.closeTo(decidedAt - Date.now(), 600_000, 5_000)
-        })
-      )
+          const few = { perMinute: 3, perDay: 100 }
+          const { proxy, redis } = yield* clocked(0)
+          const one = yield* limiterAt(proxy.port)
+          const two = yield* limiterAt(redis.port)
+          for (let i = 0; i < 3; i++) yield* one.charge("key:used", few)
+          for (let i = 0; i < 6; i++) yield* one.charge("key:banned", few)
+          const before = yield* one.peek("key:used", few)
+          const hold = Effect.fnUntraced(function*(limiters: ReadonlyArray<RateLimiter["Service"]>) {
+            for (const limiter of limiters) {
+              const used = yield* limiter.peek("key:used", few)
+              assert.isFalse(used.admitted)
+              const banned = yield* limiter.peek("key:banned", few)
+              assert.isDefined(banned.bannedUntil)
+              for (const resetAt of [used.windows[0].resetAt, banned.bannedUntil ?? 0]) {
+                assert.closeTo(resetAt, before.windows[0].resetAt, 1_000)
+                assert.isAtMost(resetAt, used.decidedAt + 60_000)
+              }
+            }
+          })
+          for (const ahead of [seconds, 0, seconds]) {
+            redis.setAhead(ahead)
+            yield* hold([one, two])
+            yield* sleep(700)
+            yield* hold([two, one])
+            assert.strictEqual(yield* two.counting, "shared")
+          }
+          // One who comes later takes the time on which the others agreed.
+          yield* hold([yield* limiterAt(redis.port)])
+          yield* cut(proxy, one, hold([one]))
+          yield* hold([one, two])
+        }),
+      20_000
+    )
+  }
+
+  it.live("are of a time on which processes agree: a suspended process takes that of the others", () =>
+    Effect.gen(function*() {
+      const { redis } = yield* clocked(0)
+      const connection = yield* Layer.build(NodeRedis.layer({ url: redis.url }))
+      const agree = Context.get(connection, Redis.Redis).eval(RedisScripts.agree)
+      const [start] = yield* agree(undefined, 0)
+      yield* sleep(300)
+      const [confirmed, none] = yield* agree(start + 300, 0)
+      assert.strictEqual(none, 0)
+      assert.strictEqual((yield* agree(confirmed - 3_600_000, 0))[1], 0)
+
+      redis.setAhead(3_600)
+      const [, correction] = yield* agree(confirmed, 0)
+      assert.closeTo(correction, -3_600_000, 2_000)
+      assert.strictEqual((yield* agree(undefined, 0))[1], correction)
+      // A Redis that lost the correction gets it again from a process that knows it.
+      yield* redis.type("DEL petstore:limits:clock")
+      assert.strictEqual((yield* agree(confirmed, correction))[1], correction)
+    }))
+
+  it.live("end no later than their length from now, whatever Redis has of them", () =>
+    Effect.gen(function*() {
+      const { limiter, redis } = yield* setup
+      const late = Date.now() + 3_660_000
+      yield* redis.type(`SET petstore:limits:key:late "2000 ${late} 2000 ${late + 86_400_000} 0 0 60 ${late} 0"`)
+      const first = yield* limiter.peek("key:late", limits)
+      for (const resetAt of [first.bannedUntil ?? 0, first.windows[0].resetAt]) {
+        assert.closeTo(resetAt, first.decidedAt + 60_000, 100)
+      }
+      assert.closeTo(first.windows[1].resetAt, first.decidedAt + 86_400_000, 100)
+      yield* sleep(300)
+      const next = yield* limiter.charge("key:late", limits)
+      assert.deepStrictEqual([next.bannedUntil, next.windows], [first.bannedUntil, first.windows])
+    }))
+
+  it.live("are not written to Redis again while a banned key goes on", () =>
+    Effect.gen(function*() {
+      const { limiter, redis } = yield* setup
+      const few = { perMinute: 3, perDay: 100 }
+      for (let i = 0; i < 6; i++) yield* limiter.charge("key:banned", few)
+      const connection = yield* Layer.build(NodeRedis.layer({ url: redis.url }))
+      const { send } = Context.get(connection, Redis.Redis)
+      yield* send("WATCH", "petstore:limits:key:banned")
+      for (let i = 0; i < 10; i++) assert.isDefined((yield* limiter.charge("key:banned", few)).bannedUntil)
+      yield* limiter.peek("key:banned", few)
+      yield* send("MULTI")
+      // `null` if the key was written.
+      assert.deepStrictEqual(yield* send("EXEC"), [])
     }))
 
   it.live("are decided alone for one caller that Redis refuses, and in Redis for all others", () =>
