@@ -114,8 +114,7 @@ const describe = (operation: string, samples: ReadonlyArray<readonly [before: Sa
 
 const comparison = Effect.gen(function*() {
   const { rounds, seconds } = yield* settings
-  const revision = process.argv[2]
-  if (revision === undefined) return yield* new MissingRevision()
+  const revision = yield* Effect.fromNullishOr(process.argv[2]).pipe(Effect.mapError(() => new MissingRevision()))
   const before = yield* startService(yield* sourcesAt(revision))
   const after = yield* startService(repository)
   yield* Console.log(

@@ -108,8 +108,8 @@ const inexact = Symbol("inexact")
 
 const toNumbers = (value: unknown): unknown => {
   if (typeof value === "bigint") {
-    const number = Number(value)
-    return Number.isSafeInteger(number) ? number : inexact
+    const double = Number(value)
+    return Number.isSafeInteger(double) ? double : inexact
   }
   if (Array.isArray(value)) {
     const items = value.map(toNumbers)
