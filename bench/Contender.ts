@@ -31,10 +31,17 @@ export interface Contender {
 
 export class NotStarted extends Data.TaggedError("NotStarted")<{ readonly name: string; readonly output: string }> {}
 
-/** Starts one, until it answers 200 to `key`; ends it when the scope closes. */
+/**
+ * Starts one, until it answers 200 to `key`, or anything where there is no key yet; ends it when the scope closes.
+ * `program` is another path of its program.
+ */
 export const start = Effect.fnUntraced(function*(
   name: Name,
-  { env, key }: { readonly env: Readonly<Record<string, string>>; readonly key: string }
+  { env, key = "", program = fileURLToPath(new URL(programs[name], import.meta.url)) }: {
+    readonly env: Readonly<Record<string, string>>
+    readonly key?: string
+    readonly program?: string
+  }
 ) {
   const port = yield* freePort
   const address = `http://127.0.0.1:${port}`
@@ -42,7 +49,7 @@ export const start = Effect.fnUntraced(function*(
   const startedAt = performance.now()
   const child = yield* Effect.acquireRelease(
     Effect.sync((): ChildProcess =>
-      spawn(process.execPath, [fileURLToPath(new URL(programs[name], import.meta.url))], {
+      spawn(process.execPath, [program], {
         env: {
           PATH: process.env.PATH,
           NODE_ENV: "production",
@@ -76,7 +83,7 @@ export const start = Effect.fnUntraced(function*(
         () => 0
       )
     )
-    if (status === 200) {
+    if (status === 200 || (key === "" && status !== 0)) {
       const contender: Contender = {
         name,
         key,

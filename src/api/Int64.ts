@@ -68,19 +68,74 @@ export const parseInteger = (text: string): bigint | undefined => {
   return BigInt(sign + digits + "0".repeat(zeros))
 }
 
+/** A text whose numbers are all integers that a double holds: at most 15 digits, no fraction, no exponent. */
+const hasInexactNumber = /\d{16}|\d[.eE]/
+
 /** Short ones, which are most, in a tenth of the time. */
 const integerOf = (value: number, source: string): bigint | number =>
   /^-?\d{1,15}$/.test(source) ? BigInt(value) : parseInteger(source) ?? value
 
-/** A JSON text with its integers as `bigint`: `JSON.parse` hands the text of each number to its reviver. */
+/**
+ * Parses a JSON text with its integers as `bigint`.
+ *
+ * `JSON.parse` hands the source of each number to a reviver, which takes five times as long as to parse without one. A
+ * text whose numbers a double holds needs none. Digits in a string may look like a number: the reviver is only slower.
+ */
 const parse = (text: string): unknown =>
-  JSON.parse(
-    text,
-    (_key, field, { source }) => typeof field === "number" && source !== undefined ? integerOf(field, source) : field
-  )
+  hasInexactNumber.test(text)
+    ? JSON.parse(
+      text,
+      (_key, field, { source }) => typeof field === "number" && source !== undefined ? integerOf(field, source) : field
+    )
+    : toBigInts(JSON.parse(text))
 
-const stringify = (value: unknown): string =>
-  JSON.stringify(value, (_key, field: unknown) => typeof field === "bigint" ? JSON.rawJSON(String(field)) : field)
+const toBigInts = (value: unknown): unknown => {
+  if (typeof value === "number") return BigInt(value)
+  if (Array.isArray(value)) return value.map(toBigInts)
+  return isRecord(value) ? mapFields(value, toBigInts) : value
+}
+
+/** Serializes JSON with `bigint`s as numbers: without a replacer, at a fifth of the cost, where a double holds each. */
+const stringify = (value: unknown): string => {
+  const plain = toNumbers(value)
+  return plain === inexact
+    ? JSON.stringify(value, (_key, field: unknown) => typeof field === "bigint" ? JSON.rawJSON(String(field)) : field)
+    : JSON.stringify(plain)
+}
+
+/** Stands for a value that holds a `bigint` beyond 2^53. */
+const inexact = Symbol("inexact")
+
+const toNumbers = (value: unknown): unknown => {
+  if (typeof value === "bigint") {
+    const double = Number(value)
+    return Number.isSafeInteger(double) ? double : inexact
+  }
+  if (Array.isArray(value)) {
+    const items = value.map(toNumbers)
+    return items.includes(inexact) ? inexact : items
+  }
+  if (!isRecord(value)) return value
+  const fields = mapFields(value, toNumbers)
+  for (const name in fields) if (fields[name] === inexact) return inexact
+  return fields
+}
+
+const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === "object" && value !== null
+
+/** A copy that keeps the order of the fields. `__proto__` is a field like any other (`JSON.parse` makes it one). */
+const mapFields = (
+  record: Readonly<Record<string, unknown>>,
+  map: (value: unknown) => unknown
+): Readonly<Record<string, unknown>> => {
+  const copy: Record<string, unknown> = {}
+  for (const name of Object.keys(record)) {
+    if (name === "__proto__") Object.defineProperty(copy, name, { value: map(record[name]), enumerable: true })
+    else copy[name] = map(record[name])
+  }
+  return copy
+}
 
 /**
  * The body `schema` as JSON text in which every integer is exact, in both directions.

@@ -65,6 +65,58 @@ describe("jsonText", () => {
       assert.strictEqual(written, `{"id":9223372036854775807,"name":"Rex","categoryId":-9007199254740993}`)
     }))
 
+  const anyJson = jsonText("Any", Schema.Unknown)
+  const parse = Schema.decodeUnknownSync(anyJson)
+  const stringify = Schema.encodeUnknownSync(anyJson)
+  const { json } = fc.letrec((tie) => ({
+    json: fc.oneof(
+      { depthSize: "small" },
+      fc.string(),
+      fc.boolean(),
+      fc.constant(null),
+      int64,
+      fc.bigInt({ min: -9n, max: 9n }),
+      fc.constantFrom(2n ** 53n - 1n, 2n ** 53n, -(2n ** 53n), 999_999_999_999_999n, 10n ** 15n),
+      fc.array(tie("json")),
+      fc.dictionary(fc.oneof(fc.string(), fc.constantFrom("__proto__", "1", "a.b")), tie("json"))
+    )
+  }))
+  /** Writes a value digit by digit, without `JSON.stringify` of the whole. */
+  const write = (value: unknown): string =>
+    typeof value === "bigint"
+      ? String(value)
+      : Array.isArray(value)
+      ? `[${value.map(write).join()}]`
+      : typeof value === "object" && value !== null
+      ? `{${Object.entries(value).map(([name, field]) => `${JSON.stringify(name)}:${write(field)}`).join()}}`
+      : JSON.stringify(value)
+
+  it("serializes and parses every JSON value alike, with and without integers beyond 2^53", () => {
+    fc.assert(
+      fc.property(json, (value) => {
+        assert.strictEqual(stringify(value), write(value))
+        assert.strictEqual(write(parse(write(value))), write(value))
+      }),
+      { numRuns: 1_000 }
+    )
+  })
+
+  it("parses integers however they are written, and leaves other numbers as they are", () => {
+    assert.deepStrictEqual(
+      parse(`[1e3,10.0,-0,1.5,9007199254740993,"1.5e3 12345678901234567890",{"__proto__":1}]`),
+      [
+        1000n,
+        10n,
+        0n,
+        1.5,
+        9007199254740993n,
+        "1.5e3 12345678901234567890",
+        JSON.parse(`{"__proto__":1}`, (_, field) => typeof field === "number" ? 1n : field)
+      ]
+    )
+    assert.deepStrictEqual(parse(`{"a":[-1,{"b":0}],"c":"x"}`), { a: [-1n, { b: 0n }], c: "x" })
+  })
+
   it.effect("refuses to write what is no int64", () =>
     Effect.gen(function*() {
       const error = yield* Effect.flip(encode({ id: 2n ** 63n, name: "Rex", categoryId: 1n }))

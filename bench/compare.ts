@@ -1,0 +1,137 @@
+/**
+ * Prints how fast the service is beside itself at another commit: both run at once, each on a PostgreSQL database of its
+ * own, and are loaded in turn. The ratios of the medians are the result; a machine's noise hits both alike.
+ *
+ * `npm run bench:compare -- REVISION`. It needs wrk and `TEST_DATABASE_URL`, a PostgreSQL server to create databases on.
+ */
+import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
+import { PgClient } from "@effect/sql-pg"
+import { Config, Console, Data, Effect, Redacted, Schema } from "effect"
+import { execFileSync } from "node:child_process"
+import { symlinkSync } from "node:fs"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { endless, freePort, temporaryDatabaseUrl, temporaryDirectory } from "../test/Harness.ts"
+import * as Contender from "./Contender.ts"
+import { median } from "./median.ts"
+import * as Workload from "./Workload.ts"
+import * as Wrk from "./wrk.ts"
+
+const pets = 200_000
+const connections = 32
+const warmUpSeconds = 4
+const adminToken = "adm_0123456789abcdef"
+
+class MissingRevision extends Data.TaggedError("MissingRevision") {
+  override readonly message = "Name a revision to compare with: npm run bench:compare -- HEAD~1"
+}
+
+/** `BENCH_ROUNDS` and `BENCH_SECONDS`, for each commit and operation. */
+const settings = Config.all({
+  rounds: Config.Int("BENCH_ROUNDS").pipe(Config.withDefault(7)),
+  seconds: Config.Int("BENCH_SECONDS").pipe(Config.withDefault(2))
+})
+
+const repository = fileURLToPath(new URL("..", import.meta.url))
+
+/** The sources at `revision`, with the modules that are installed here. */
+const sourcesAt = Effect.fnUntraced(function*(revision: string) {
+  const directory = yield* temporaryDirectory
+  const archive = execFileSync("git", ["archive", revision, "src", "package.json"], { cwd: repository })
+  execFileSync("tar", ["-x", "-C", directory], { input: archive })
+  symlinkSync(join(repository, "node_modules"), join(directory, "node_modules"))
+  return directory
+})
+
+const decodeIssued = Schema.decodeUnknownEffect(Schema.Struct({ key: Schema.String }))
+
+/** Starts the service of `sources` on a database of its own with `pets` pets, and issues a key without limits. */
+const startService = Effect.fnUntraced(function*(sources: string) {
+  const url = yield* temporaryDatabaseUrl
+  const managementPort = yield* freePort
+  const service = yield* Contender.start("Petstore", {
+    program: join(sources, "src/main.ts"),
+    env: { DATABASE_URL: url, ADMIN_TOKEN: adminToken, MANAGEMENT_PORT: String(managementPort) }
+  })
+  const fill = Effect.gen(function*() {
+    const sql = yield* PgClient.PgClient
+    yield* sql`INSERT INTO pets (name, category_id, status)
+      SELECT 'pet ' || n, n % 100, CASE n % 4 WHEN 0 THEN 'sold' WHEN 1 THEN 'pending' WHEN 2 THEN 'available' END
+      FROM generate_series(1, ${pets}) AS n`
+    yield* sql`VACUUM ANALYZE pets`
+  })
+  yield* Effect.provide(fill, PgClient.layer({ url: Redacted.make(url), maxConnections: 1 }))
+  const issued = yield* Effect.promise(() =>
+    fetch(`http://127.0.0.1:${managementPort}/admin/keys`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${adminToken}`, "content-type": "application/json" },
+      body: JSON.stringify(endless)
+    }).then((response) => response.json())
+  )
+  return { ...service, key: (yield* decodeIssued(issued)).key }
+})
+
+interface Sample extends Wrk.Measured {
+  /** Microseconds of CPU a request. */
+  readonly cpu: number
+}
+
+/** Loads a service with the requests of a file. */
+const load = Effect.fnUntraced(function*(
+  service: Contender.Contender,
+  options: { readonly directory: string; readonly requests: string; readonly seconds: number }
+) {
+  const { cpu } = Contender.usage(service)
+  const measured = yield* Wrk.load({
+    address: service.address,
+    requests: options.requests,
+    keys: Workload.write(options.directory, "key", [service.key]),
+    connections,
+    seconds: options.seconds
+  })
+  const sample: Sample = { ...measured, cpu: (Contender.usage(service).cpu - cpu) / measured.requests * 1e6 }
+  return sample
+})
+
+/** One line: the ratio of the requests a second, then both sides of each figure. */
+const describe = (operation: string, samples: ReadonlyArray<readonly [before: Sample, after: Sample]>): string => {
+  const ratios = samples.map(([before, after]) => after.requestsPerSecond / before.requestsPerSecond)
+  const medians = (field: keyof Sample, digits: number): string =>
+    [0, 1].map((side) => median(samples.map((sample) => sample[side === 0 ? 0 : 1][field])).toFixed(digits)).join(
+      " to "
+    )
+  const failed = samples.flat().reduce((sum, sample) => sum + sample.failed, 0)
+  return [
+    operation.padEnd(14),
+    `${median(ratios).toFixed(2)} ×`,
+    `${medians("requestsPerSecond", 0)} requests/s`,
+    `p99 ${medians("p99", 1)} ms`,
+    `CPU ${medians("cpu", 1)} µs`,
+    `(${ratios.map((ratio) => ratio.toFixed(2)).join(" ")})`,
+    ...failed === 0 ? [] : [`${failed} FAILED`]
+  ].join("   ")
+}
+
+const comparison = Effect.gen(function*() {
+  const { rounds, seconds } = yield* settings
+  const revision = yield* Effect.fromNullishOr(process.argv[2]).pipe(Effect.mapError(() => new MissingRevision()))
+  const before = yield* startService(yield* sourcesAt(revision))
+  const after = yield* startService(repository)
+  yield* Console.log(
+    `This tree beside ${revision}: PostgreSQL, ${pets} pets, ${connections} connections, ` +
+      `${rounds} rounds of ${seconds} s in turn after ${warmUpSeconds} s; median ratio, medians, the ratio of each round`
+  )
+  const directory = yield* temporaryDirectory
+  const files = Workload.requests(directory, pets)
+  for (const operation of Workload.operations) {
+    const both = (duration: number) =>
+      Effect.all([
+        load(before, { directory, requests: files[operation], seconds: duration }),
+        load(after, { directory, requests: files[operation], seconds: duration })
+      ])
+    yield* both(warmUpSeconds)
+    yield* Console.log(describe(operation, yield* Effect.replicateEffect(both(seconds), rounds)))
+  }
+})
+
+Effect.scoped(comparison).pipe(NodeRuntime.runMain)
