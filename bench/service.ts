@@ -3,6 +3,7 @@ import { NodeCrypto, NodeRuntime } from "@effect/platform-node"
 import { Config, Effect, Layer } from "effect"
 import { ApiKeys } from "../src/ApiKeys.ts"
 import * as Database from "../src/Database.ts"
+import { Draining } from "../src/http/Draining.ts"
 import * as Server from "../src/http/Server.ts"
 import * as Logging from "../src/Logging.ts"
 import { PetRepository } from "../src/PetRepository.ts"
@@ -22,7 +23,7 @@ const limiter = Layer.unwrap(Effect.gen(function*() {
 }))
 
 Server.layer.pipe(
-  Layer.provide([PetRepository.layer, ApiKeys.layer, limiter]),
+  Layer.provide([PetRepository.layer, ApiKeys.layer, limiter, Draining.layer]),
   Layer.provide(Database.layer),
   Layer.provide(NodeCrypto.layerSecureRandom),
   Layer.provide(Logging.layer),

@@ -50,7 +50,7 @@ const servers = FirstKey.layer.pipe(Layer.provide(Layer.merge(Server.layer, Mana
 
 const service = Draining.announce.pipe(
   Layer.provide(servers),
-  Layer.provide(Layer.sync(Draining.Draining, () => ({ begun: false }))),
+  Layer.provide(Draining.Draining.layer),
   Layer.provide(services),
   Layer.provide(settings)
 )

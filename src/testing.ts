@@ -8,6 +8,8 @@ import { HttpClient, HttpRouter, HttpServer, HttpServerRequest, HttpServerRespon
 import type { Limits, Plan } from "./api/Plans.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 import { type Options, PetstoreClient } from "./Client.ts"
+import { AdmissionControl } from "./http/AdmissionControl.ts"
+import { Draining } from "./http/Draining.ts"
 import { routerConfig } from "./http/Paths.ts"
 import { routes } from "./http/Server.ts"
 import { PetRepository } from "./PetRepository.ts"
@@ -41,6 +43,7 @@ const layerHttpClient = Layer.effect(
 ).pipe(
   Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
   Layer.provide(HttpServer.layerServices),
+  Layer.provide([AdmissionControl.layer, Draining.layer]),
   Layer.provide(SecureRandom.layerWebCrypto),
   // Nothing of the environment changes what a test sees.
   Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({}))),

@@ -13,6 +13,7 @@ import { join } from "node:path"
 import { ApiKeys } from "../src/ApiKeys.ts"
 import * as Database from "../src/Database.ts"
 import * as EmbeddedDatabase from "../src/database/EmbeddedDatabase.ts"
+import { Draining } from "../src/http/Draining.ts"
 import * as Server from "../src/http/Server.ts"
 import { PetRepository } from "../src/PetRepository.ts"
 import { RateLimiter } from "../src/RateLimiter.ts"
@@ -210,10 +211,12 @@ export const parseAnswer = (text: string): Answer => {
 /** The service over `store`, on a socket, without its log. */
 export const service = <E>(
   store: Layer.Layer<PetRepository | ApiKeys | SecureRandom.SecureRandom, E>,
-  config: Readonly<Record<string, string>> = {}
+  config: Readonly<Record<string, string>> = {},
+  draining: Layer.Layer<Draining> = Draining.layer
 ) =>
   Service.layer.pipe(
-    Layer.provide(Server.layer),
+    Layer.provideMerge(Server.layer),
+    Layer.provide(draining),
     Layer.provide(Layer.merge(store, RateLimiter.layerMemory)),
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ HOST: "127.0.0.1", PORT: "0", ...config }))),
     Layer.provide(Logger.layer([]))

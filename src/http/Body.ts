@@ -3,6 +3,7 @@ import { ByteSize, Effect } from "effect"
 import { type Headers, HttpMethod, HttpServerRequest } from "effect/http"
 import { isUtf8 } from "node:buffer"
 import { InvalidRequest, PayloadTooLarge, UnsupportedMediaType } from "../api/Errors.ts"
+import { IncomingRequest } from "./IncomingRequest.ts"
 
 /** The largest body that is read. */
 export const maxBytes = 65_536
@@ -26,9 +27,15 @@ export const refuseOtherThanJson = Effect.gen(function*() {
   const isTooLarge = Number(request.headers["content-length"]) > maxBytes
   const body = isTooLarge
     ? Effect.fail(tooLarge)
-    : Effect.map(Effect.orDie(request.arrayBuffer), (bytes) => Buffer.from(bytes))
+    : Effect.map(withoutSlot(request, Effect.orDie(request.arrayBuffer)), (bytes) => Buffer.from(bytes))
   yield* refusal(yield* body, request.headers) ?? Effect.void
 })
+
+/** A request does not occupy its slot while its body is arriving. */
+const withoutSlot = <A>({ source }: HttpServerRequest.HttpServerRequest, body: Effect.Effect<A>): Effect.Effect<A> =>
+  source instanceof IncomingRequest && source.exchange !== undefined && !source.complete
+    ? Effect.orDie(source.exchange.slot.whileWaiting(body))
+    : body
 
 const refusal = (
   body: Buffer,

@@ -3,12 +3,13 @@
  * what all other responses of the port carry, and close the connection.
  */
 import { Clock, Effect } from "effect"
-import { IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from "node:http"
+import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from "node:http"
 import { Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import * as Errors from "../api/Errors.ts"
 import * as Failure from "./Failure.ts"
-import { answerOn } from "./Pipeline.ts"
+import { IncomingRequest } from "./IncomingRequest.ts"
+import { answerOn, closeGently } from "./Pipeline.ts"
 
 /** A request to reject, as far as its head is known. */
 export interface Rejected {
@@ -25,33 +26,6 @@ export type Reject = (rejected: Rejected) => Effect.Effect<{
   readonly error: Errors.ApiError
   readonly headers: Readonly<Record<string, string>>
 }>
-
-/** A request whose body may come to nothing while its answer can still be sent. */
-export class Incoming extends IncomingMessage {
-  #isFaulty = false
-
-  /** Ends the body where it is: who reads it, now or later, is told of `fault`. */
-  fail(fault: Error): void {
-    this.#isFaulty = true
-    this.destroy(fault)
-  }
-
-  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
-    if (!this.#isFaulty) return super._destroy(error, done)
-    // The connection stays, and where nobody reads there is nobody to tell.
-    process.nextTick(() => done(this.listenerCount("error") === 0 ? null : error))
-  }
-}
-
-/**
- * Closes a connection after its last response. What the peer still sends is read and dropped, because unread data would
- * reset the connection and lose the response. After a second it is destroyed, so that no peer can hold it open.
- */
-const closeGently = (socket: Duplex): void => {
-  socket.end()
-  socket.resume()
-  setTimeout(() => socket.destroy(), 1_000).unref()
-}
 
 /** Makes Node close the connection gently after a response that is its last. Without it, Node destroys the socket. */
 const closeGentlyAfterResponse = (socket: Socket): void => {
@@ -103,7 +77,7 @@ export const attach = Effect.fnUntraced(function*(server: Server, reject: Reject
     const response = answerOn(socket)
     if (response === undefined) run(write)
     else if (response.req.complete) response.once("finish", () => inTurn(socket, write, fault))
-    else if (response.req instanceof Incoming && fault !== undefined && !response.headersSent) {
+    else if (response.req instanceof IncomingRequest && fault !== undefined && !response.headersSent) {
       closeGentlyAfterResponse(response.req.socket)
       response.req.fail(fault)
     }

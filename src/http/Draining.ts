@@ -5,10 +5,10 @@
 import { Config, Context, Duration, Effect, Layer } from "effect"
 import { wholeNumber } from "../Settings.ts"
 
-/** Whether the end has begun. */
-export const Draining = Context.Reference<{ begun: boolean }>("petstore/http/Draining", {
-  defaultValue: () => ({ begun: false })
-})
+/** Whether the shutdown of a process has begun. Each service that runs has one of its own. */
+export class Draining extends Context.Service<Draining, { begun: boolean }>()("petstore/http/Draining") {
+  static readonly layer = Layer.sync(Draining, () => ({ begun: false }))
+}
 
 /** `DRAIN_SECONDS`. */
 export const drainSeconds = Config.withDefault(wholeNumber("DRAIN_SECONDS", 0, 5), 0)

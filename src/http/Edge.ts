@@ -41,12 +41,13 @@ export const make = Effect.gen(function*() {
 
 /** Rejects requests before any handler sees them: charged to their address, and reported like all others. */
 export const rejecting = Effect.gen(function*() {
+  const addressOf = yield* RateLimit.addressCallers
   const charge = yield* RateLimit.chargingAddresses
   const edge = yield* make
   const newExchange = yield* Exchange.making
   const reject: Reject = Effect.fnUntraced(function*({ error, header, method, peer }) {
     const exchange = newExchange(header("x-request-id"))
-    const decision = yield* charge(peer, header("x-forwarded-for"), false)
+    const decision = yield* charge(addressOf(peer, header("x-forwarded-for")), false)
     const shown = decision.admitted ? error : RateLimit.exceeded(decision)
     yield* report(method, exchange, shown.status)
     return {

@@ -3,8 +3,9 @@
  * answer and for the log line.
  */
 import { type Cause, Clock, Context, Effect } from "effect"
-import { SecureRandom } from "effect/crypto"
+import { randomUUID } from "node:crypto"
 import type { Decision } from "../rate-limit/Rule.ts"
+import { AdmissionControl, type Slot } from "./AdmissionControl.ts"
 
 export class Exchange {
   readonly requestId: string
@@ -19,39 +20,29 @@ export class Exchange {
   /** What went wrong on the short way, to be answered by the long one. */
   failure: Cause.Cause<never> | undefined = undefined
 
-  constructor(requestId: string, startedAt: bigint) {
+  /** The slot of the request among those in flight. */
+  readonly slot: Slot
+
+  constructor(requestId: string, startedAt: bigint, slot: Slot) {
     this.requestId = requestId
     this.startedAt = startedAt
+    this.slot = slot
   }
 
   /**
-   * Begins exchanges, now, each under the `X-Request-Id` that its caller sent, if that is short and plain, else under
-   * an id of ours: a random UUID whose last part counts the requests, so that each takes no randomness of its own.
+   * Begins exchanges, now, each under the `X-Request-Id` that its client sent, if that is short and plain, else under a
+   * random UUID (RFC 9562 version 4), which says nothing of other requests.
    */
   static readonly making = Effect.gen(function*() {
     const clock = yield* Clock.Clock
-    const random = yield* SecureRandom.SecureRandom
-    const beginning = (yield* random.uuidV4()).slice(0, -12)
-    let count = 0
-    return (sentId: unknown): Exchange => {
-      const requestId = typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(sentId)
-        ? sentId
-        : beginning + (++count).toString(16).padStart(12, "0")
-      return new Exchange(requestId, clock.monotonicTimeNanosUnsafe())
-    }
+    const { newSlot } = yield* AdmissionControl
+    return (sentId: unknown): Exchange =>
+      new Exchange(
+        typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(sentId) ? sentId : randomUUID(),
+        clock.monotonicTimeNanosUnsafe(),
+        newSlot()
+      )
   })
-
-  static readonly #left = new WeakMap<object, Exchange>()
-
-  /** Leaves the request `source`, with what was done of it, to the long way. */
-  leave(source: object): void {
-    Exchange.#left.set(source, this)
-  }
-
-  /** What was done of the request `source` so far. */
-  static leftOf(source: object): Exchange | undefined {
-    return Exchange.#left.get(source)
-  }
 }
 
 /** The long way sets it for each request. */

@@ -29,6 +29,7 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
     failure: unknown,
     request: HttpServerRequest.HttpServerRequest
   ): HttpServerResponse.HttpServerResponse => {
+    if (failure instanceof Errors.ServiceUnavailable) return answer(failure, { "retry-after": "1" })
     if (isUnavailable(failure)) return answer(unavailable, { "retry-after": "1" })
     if (!HttpServerError.isHttpServerError(failure)) return answer(internal)
     switch (failure.reason._tag) {
@@ -57,8 +58,10 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
       Effect.catchCause((cause) =>
         Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
           if (Cause.hasInterruptsOnly(cause)) return Effect.failCause(cause)
-          const failed = toAnswer(Cause.squash(cause), request)
-          if (failed.status < 500) return Effect.succeed(failed)
+          const failure = Cause.squash(cause)
+          const failed = toAnswer(failure, request)
+          // An overload is no fault: the access log and the metrics have it.
+          if (failed.status < 500 || failure instanceof Errors.ServiceUnavailable) return Effect.succeed(failed)
           // During an outage every request logs the same cause: one line is enough, without a stack trace.
           const log = failed.status === 503
             ? Effect.logError(`The request failed: ${describe(cause)}`)

@@ -5,19 +5,20 @@
 import { Effect, Exit, Option } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { IncomingMessage } from "node:http"
-import { InvalidRequest, ServiceUnavailable } from "../api/Errors.ts"
+import { InvalidRequest } from "../api/Errors.ts"
 import { getPetHeaders } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import type { Decision } from "../rate-limit/Rule.ts"
+import { AdmissionControl, overloaded } from "./AdmissionControl.ts"
 import * as Cors from "./Cors.ts"
 import * as Edge from "./Edge.ts"
 import { CurrentExchange, Exchange } from "./Exchange.ts"
 import * as Failure from "./Failure.ts"
+import { IncomingRequest } from "./IncomingRequest.ts"
 import { pathOf } from "./Paths.ts"
 import * as Plain from "./Plain.ts"
 import * as RateLimit from "./RateLimit.ts"
 import { clientClosedRequest, report } from "./Report.ts"
-import { UnderWay } from "./UnderWay.ts"
 
 const answering = Failure.answering(PetstoreApi, ["/openapi.json", "/docs", "/favicon.ico"])
 
@@ -37,7 +38,8 @@ export const layer = HttpRouter.middleware(
     const edge = yield* Edge.make
     const cors = yield* Cors.make
     const plainly = yield* Plain.make
-    const underWay = yield* UnderWay
+    const { all } = yield* AdmissionControl
+    const addressOf = yield* RateLimit.addressCallers
 
     /** Sends what was answered to a request that is charged, with what every answer has. */
     const finish = Effect.fnUntraced(function*(
@@ -71,7 +73,12 @@ export const layer = HttpRouter.middleware(
       // A fault is ours; and a preflight is the browser's, for each URL anew, of a page that may call.
       const isFree = response.status >= 500 ||
         (response.status === 204 && cors.isPreflight(request.method, request.headers))
-      const decision = yield* charge(peer, request.headers["x-forwarded-for"], isFree)
+      const caller = addressOf(peer, request.headers["x-forwarded-for"])
+      const decision = yield* charge(caller, isFree)
+      // For as long as its response is not flushed, the request counts for its address.
+      if (yield* Effect.isFailure(exchange.slot.assign(caller))) {
+        return yield* finish(request, exchange, decision, Failure.answer(overloaded, retryShortly))
+      }
       return yield* finish(
         request,
         exchange,
@@ -83,12 +90,12 @@ export const layer = HttpRouter.middleware(
 
     return (httpEffect) =>
       Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
-        const exchange = Exchange.leftOf(request.source) ?? newExchange(headersOf(request)["x-request-id"])
+        const exchange = (request.source instanceof IncomingRequest ? request.source.exchange : undefined) ?? newExchange(headersOf(request)["x-request-id"])
         const { failure, route } = exchange
         // A request that the short way began has a route, and may be charged already: it is not refused again, neither
         // for what it asks nor for want of room.
         const refused = route === undefined
-          ? (underWay.isFull ? overloaded : refusal(request))
+          ? (all.isFull ? Effect.die(overloaded) : refusal(request))
           : failure && Effect.failCause(failure)
         // Where the short way leaves all: what is traced, and what comes when the end has begun.
         const plain = route === undefined && refused === undefined && request.source instanceof IncomingMessage
@@ -109,26 +116,25 @@ export const layer = HttpRouter.middleware(
                 ),
             onFailure: (cause) => byRoutes(request, exchange, Effect.failCause(cause))
           })
-        underWay.enter()
-        return Effect.onExit(answer, (exit) => {
-          underWay.leave()
-          return Exit.hasInterrupts(exit) ? report(request.method, exchange, clientClosedRequest) : Effect.void
-        })
+        // Taken and given back in one step, so that no interruption between them leaks a slot.
+        return Effect.acquireUseRelease(
+          Effect.sync(() => exchange.slot.start()),
+          () => answer,
+          (_, exit) => {
+            exchange.slot.end()
+            return Exit.hasInterrupts(exit) ? report(request.method, exchange, clientClosedRequest) : Effect.void
+          }
+        )
       })
   }),
   { global: true }
 )
 
-/** The answer when too many requests are under way. */
-const overloaded = Effect.succeed(
-  Failure.answer(new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." }), {
-    "retry-after": "1"
-  })
-)
-
 const badPath = Effect.succeed(
   Failure.answer(new InvalidRequest({ message: "Invalid request: path: expected no ; and no # in it." }))
 )
+
+const retryShortly = { "retry-after": "1", connection: "close" }
 
 /** As Node has them, where there is a Node: Effect's own are made when first read. */
 const headersOf = (request: HttpServerRequest.HttpServerRequest) =>

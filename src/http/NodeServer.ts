@@ -1,9 +1,12 @@
 /** Node's HTTP server as both ports use it: the same limits, the same checks and the same responses to client errors. */
 import { Effect } from "effect"
 import { IncomingMessage, Server, type ServerResponse } from "node:http"
+import type { Socket } from "node:net"
 import * as ClientErrors from "./ClientErrors.ts"
-import { PipelinedResponse } from "./Pipeline.ts"
+import { ArrivingBodies, IncomingRequest } from "./IncomingRequest.ts"
+import { Outbox, PipelinedResponse } from "./Pipeline.ts"
 import { headError } from "./RequestHead.ts"
+import { ResponseBuffers } from "./ResponseBuffers.ts"
 
 /** How much and how long a port waits for any client: milliseconds and bytes. */
 const bounds = {
@@ -29,7 +32,19 @@ export interface Port {
 
 /** A server that is not listening yet. */
 export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, reject }: Port) {
-  const server = new class extends Server<typeof ClientErrors.Incoming, typeof PipelinedResponse> {
+  const arriving = new ArrivingBodies()
+  const outbox = new Outbox(new ResponseBuffers())
+  class Request extends IncomingRequest {
+    constructor(socket: Socket) {
+      super(socket, arriving)
+    }
+  }
+  class Response<R extends IncomingMessage> extends PipelinedResponse<R> {
+    constructor(request: R) {
+      super(request, outbox)
+    }
+  }
+  const server = new class extends Server<typeof Request, typeof Response> {
     /** Requests pass here before they come to Effect's handlers. */
     override emit(event: string | symbol, ...given: ReadonlyArray<unknown>): boolean {
       const [request, response] = given
@@ -59,8 +74,8 @@ export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, 
     }
   }({
     ...bounds,
-    IncomingMessage: ClientErrors.Incoming,
-    ServerResponse: PipelinedResponse,
+    IncomingMessage: Request,
+    ServerResponse: Response,
     // Node's own response would have no Error body.
     requireHostHeader: false
   })

@@ -1,16 +1,25 @@
-/**
- * Answers to requests that come one behind the other on a connection: how many wait there, and how they go out
- * together.
- */
+/** Responses to pipelined requests: how many wait on a connection, and how they are sent together. */
 import { type IncomingMessage, ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import type { Duplex } from "node:stream"
+import { IncomingRequest } from "./IncomingRequest.ts"
+import type { ResponseBuffers } from "./ResponseBuffers.ts"
 
 /**
- * Most that may wait on a connection for the answers before: requests, and bytes of bodies and answers. Beyond either
- * it is cut off.
+ * Requests that may wait on a connection for the responses before theirs, and bytes of their bodies and responses.
+ * Beyond either the connection is closed behind the responses that are ready.
  */
-const mostWaiting = { requests: 500, bytes: 16 * 1024 * 1024 }
+const maxWaiting = { requests: 500, bytes: 16 * 1024 * 1024 }
+
+/**
+ * Closes a connection after its last response. What the peer still sends is read and dropped, because unread data would
+ * reset the connection and lose the response. After a second it is destroyed, so that no peer can hold it open.
+ */
+export const closeGently = (socket: Duplex): void => {
+  socket.end()
+  socket.resume()
+  setTimeout(() => socket.destroy(), 1_000).unref()
+}
 
 /** RFC 9110 §9.2.1. */
 const safeMethods = new Set(["GET", "HEAD", "OPTIONS", "TRACE"])
@@ -28,13 +37,16 @@ export const answerOn = (socket: Duplex): ServerResponse | undefined => {
   return answer instanceof ServerResponse ? answer : undefined
 }
 
-/** The answers that wait on a connection for those before them. */
+const isReady = (response: ServerResponse): boolean => response instanceof PipelinedResponse && response.isReady
+
+/** The responses that wait on a connection for those before them, in the order of their requests. */
 class Line {
   static readonly #lines = new WeakMap<Socket, Line>()
   readonly #socket: Socket
   /** With the bytes that each keeps. */
   readonly #waiting = new Map<ServerResponse, number>()
   #bytes = 0
+  #isCut = false
 
   constructor(socket: Socket) {
     this.#socket = socket
@@ -59,17 +71,41 @@ class Line {
     return current !== undefined && isSafe(current.req)
   }
 
+  /** Whether the connection is about to be closed, and no further request on it may begin. */
+  get isCut(): boolean {
+    return this.#isCut
+  }
+
   /**
-   * Keeps `answer`, with so many bytes more, until it has the connection; false where that is too much, and cut off.
+   * Keeps `answer`, with so many bytes more, until it has the connection. Returns false where that is too much: then the
+   * connection is closed.
    */
   keep(answer: ServerResponse, bytes: number): boolean {
+    if (this.#isCut) return false
     const before = this.#waiting.get(answer)
     if (before === undefined) answer.once("socket", () => this.#leave(answer))
     this.#waiting.set(answer, (before ?? 0) + bytes)
     this.#bytes += bytes
-    if (this.#waiting.size <= mostWaiting.requests && this.#bytes <= mostWaiting.bytes) return true
-    this.#socket.destroy()
+    if (this.#waiting.size <= maxWaiting.requests && this.#bytes <= maxWaiting.bytes) return true
+    this.#cut()
     return false
+  }
+
+  /** Closes the connection behind the responses that are ready. */
+  #cut(): void {
+    this.#isCut = true
+    this.#socket.pause()
+    const current = answerOn(this.#socket)
+    if (current === undefined || !isReady(current)) {
+      this.#socket.destroy()
+      return
+    }
+    let last = current
+    for (const answer of this.#waiting.keys()) {
+      if (!isReady(answer)) break
+      last = answer
+    }
+    last.prependOnceListener("finish", () => closeGently(this.#socket))
   }
 
   #leave(answer: ServerResponse): void {
@@ -78,14 +114,48 @@ class Line {
   }
 }
 
-/** An answer that waits where another has the connection, and goes out with those that are ready in the same turn. */
-export class PipelinedResponse<Request extends IncomingMessage> extends ServerResponse<Request> {
-  static #ended: Array<() => void> = []
+/** How the responses of one server are sent. */
+export class Outbox {
+  readonly buffers: ResponseBuffers
+  #ended: Array<() => void> = []
+
+  constructor(buffers: ResponseBuffers) {
+    this.buffers = buffers
+  }
+
+  /**
+   * Runs `end` when this turn of the event loop ends, with all others of the turn. A client on this machine that sleeps
+   * until the first response arrives then wakes once for all: 15,000 gets a second became 24,000 (wrk, 32 connections).
+   */
+  atEndOfTurn(end: () => void): void {
+    if (this.#ended.push(end) > 1) return
+    setImmediate(() => {
+      const ended = this.#ended
+      this.#ended = []
+      for (const each of ended) each()
+    })
+  }
+}
+
+/** A response that waits while another has the connection, and is sent with those that are ready in the same turn. */
+export class PipelinedResponse<Request extends IncomingMessage = IncomingMessage> extends ServerResponse<Request> {
+  readonly #outbox: Outbox
+  #isReady = false
+
+  constructor(request: Request, outbox: Outbox) {
+    super(request)
+    this.#outbox = outbox
+  }
+
+  /** Whether `end` was called: all of the response is there. */
+  get isReady(): boolean {
+    return this.#isReady
+  }
 
   /**
    * Runs `begin` at most once: at once where nothing before it on the connection is unanswered, or where all of that
    * and the request itself change nothing; else when those before it are answered (RFC 9112 §9.3.2). Never if the
-   * connection is gone or is cut off here.
+   * connection is gone or is closed here.
    */
   takePlace(begin: () => void): void {
     const { socket } = this.req
@@ -95,37 +165,35 @@ export class PipelinedResponse<Request extends IncomingMessage> extends ServerRe
     const isParallel = line.isSafe && isSafe(this.req)
     if (!line.keep(this, isParallel ? 0 : buffered(this.req))) return
     if (isParallel) begin()
-    // One that was cut off ends what it has, and only then is closed.
-    else this.once("socket", () => !socket.destroyed && begin())
+    // Node gives the connection to each response in turn, even if it is closed behind the one before.
+    else this.once("socket", () => !socket.destroyed && !line.isCut && begin())
   }
 
-  /**
-   * Ends when this turn of the event loop ends (until then `writableEnded` is false), together with the answers to all
-   * requests read in the same turn. A caller on this machine that sleeps until the first of them arrives then wakes
-   * once for all: 15,000 gets a second became 24,000 (wrk, 32 connections).
-   */
+  /** Until the end of the turn, when the response is sent, `writableEnded` is false. */
   override end(...given: Array<unknown>): this {
     const [body] = given
-    if (this.socket === null && (typeof body === "string" || body instanceof Uint8Array)) {
-      Line.of(this.req.socket).keep(this, Buffer.byteLength(body))
-    }
-    const end = () => {
-      // To who is gone meanwhile nothing is written, so that `Content-Length` cannot be met: it is not checked.
+    const bytes = typeof body === "string" || body instanceof Uint8Array ? Buffer.byteLength(body) : 0
+    this.#isReady = true
+    const isWaiting = this.socket === null
+    if (isWaiting && Line.of(this.req.socket).keep(this, bytes)) this.#hold(bytes)
+    this.#outbox.atEndOfTurn(() => {
+      // Nothing is written to a connection that is gone, so `Content-Length` cannot be met: it is not checked.
       if (this.destroyed) this.strictContentLength = false
       try {
         Reflect.apply(super.end, this, given)
       } catch {
-        // Nobody is there to catch it, and the others are not to suffer; nor is anything to wait for this one.
+        // No caller could catch it, and the other responses must not suffer.
         this.req.socket.destroy()
       }
-    }
-    if (PipelinedResponse.#ended.push(end) === 1) {
-      setImmediate(() => {
-        const ended = PipelinedResponse.#ended
-        PipelinedResponse.#ended = []
-        for (const each of ended) each()
-      })
-    }
+      if (!isWaiting && this.req.socket.writableLength > 0) this.#hold(bytes)
+    })
     return this
+  }
+
+  /** Counts the response until it is flushed, or its connection is closed. */
+  #hold(bytes: number): void {
+    if (this.closed || this.req.socket.destroyed) return
+    const slot = this.req instanceof IncomingRequest ? this.req.exchange?.slot : undefined
+    this.once("close", this.#outbox.buffers.hold(this.req.socket, bytes, slot))
   }
 }

@@ -10,6 +10,7 @@ import { getPetHeaders, getPetSunset, type ListQuery, type NewPet, type Pet } fr
 import { ApiKeys } from "../ApiKeys.ts"
 import { PetRepository } from "../PetRepository.ts"
 import { RateLimiter } from "../RateLimiter.ts"
+import type { Slot } from "./AdmissionControl.ts"
 import * as Body from "./Body.ts"
 import type { Exchange } from "./Exchange.ts"
 import * as Failure from "./Failure.ts"
@@ -76,9 +77,9 @@ export const make = Effect.gen(function*() {
     })
   })
 
-  const create = (request: IncomingMessage, length: number): Operation => ({
+  const create = (request: IncomingMessage, length: number, slot: Slot): Operation => ({
     route: listPath,
-    answer: Effect.flatMap(petOf(request, length), (pet) =>
+    answer: Effect.flatMap(Effect.orDie(slot.whileWaiting(petOf(request, length))), (pet) =>
       pet === undefined
         ? Effect.undefined
         : Effect.map(Effect.orDie(repository.create(pet)), (created) => ({
@@ -89,7 +90,7 @@ export const make = Effect.gen(function*() {
   })
 
   /** What a request asks for, if it is plain as far as its head tells. */
-  const operationOf = (request: IncomingMessage): Operation | undefined => {
+  const operationOf = (request: IncomingMessage, slot: Slot): Operation | undefined => {
     const { headers: sent, method, url = "" } = request
     if (method === "GET" && sent["content-length"] === undefined) {
       const [, digits] = getPath.exec(url) ?? []
@@ -103,7 +104,7 @@ export const make = Effect.gen(function*() {
     return method === "POST" && url === listPath && length > 0 && length <= Body.maxBytes &&
         sent["content-type"] === "application/json" && sent["content-encoding"] === undefined &&
         sent["idempotency-key"] === undefined
-      ? create(request, length)
+      ? create(request, length, slot)
       : undefined
   }
 
@@ -113,7 +114,7 @@ export const make = Effect.gen(function*() {
   return (request: IncomingMessage, exchange: Exchange): Answering | undefined => {
     const { authorization = "", expect, "transfer-encoding": coding } = request.headers
     const operation = authorization.startsWith(bearer) && coding === undefined && expect === undefined
-      ? operationOf(request)
+      ? operationOf(request, exchange.slot)
       : undefined
     if (operation === undefined) return undefined
     exchange.route = operation.route
@@ -123,7 +124,10 @@ export const make = Effect.gen(function*() {
         exchange.keyId = key.id
         return Effect.flatMap(RateLimit.chargeKey(limiter, key), (decision) => {
           exchange.decision = decision
-          if (decision.admitted) return operation.answer
+          if (decision.admitted) {
+            const assigned = exchange.slot.assign(`key:${key.id}`)
+            return assigned === Effect.void ? operation.answer : Effect.andThen(Effect.orDie(assigned), operation.answer)
+          }
           // Its answer would have to wait for the body.
           if (request.method === "POST") return Effect.undefined
           const refusal = RateLimit.refusal(decision)

@@ -21,6 +21,7 @@ export const layer = Layer.effect(
       // As a plain one that turned out not to be it is charged already.
       const decision = exchange.decision ?? (yield* chargeKey(limiter, key))
       exchange.decision = decision
+      if (decision.admitted) yield* Effect.orDie(exchange.slot.assign(`key:${key.id}`))
       return decision.admitted ? yield* httpEffect : yield* refusal(decision)
     }))
   })
@@ -55,21 +56,22 @@ const charge = (limiter: RateLimiter["Service"], caller: Caller, plan: Plan | "n
 export const chargeKey = (limiter: RateLimiter["Service"], { id, limits, plan }: CurrentKey["Service"]) =>
   charge(limiter, `key:${id}`, plan, limits)
 
-/**
- * Charges who sent a request without a valid key: by its peer and its `X-Forwarded-For`. Also the brake on guessing
- * keys.
- */
-export const chargingAddresses = Effect.gen(function*() {
-  const limiter = yield* RateLimiter
-  const clientNetwork = yield* ClientAddress.make
-  return (peer: string, forwardedFor: string | undefined, isFree: boolean) => {
-    const caller = `address:${clientNetwork(peer, forwardedFor)}` as const
+/** The caller that an address is: from the peer of a request and its `X-Forwarded-For`. */
+export const addressCallers = Effect.map(
+  ClientAddress.make,
+  (clientNetwork) => (peer: string, forwardedFor: string | undefined) =>
+    `address:${clientNetwork(peer, forwardedFor)}` as const
+)
+
+/** Charges requests without a valid key to their address. Also the brake on guessing keys. */
+export const chargingAddresses = Effect.map(
+  RateLimiter,
+  (limiter) => (caller: Caller, isFree: boolean) =>
     // What is free is not charged: its answer only shows what is left.
-    return !isFree
+    !isFree
       ? charge(limiter, caller, "none", planLimits.free)
       : Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, admitted: true }))
-  }
-})
+)
 
 /** The 429 for a key: banned, or over a limit. */
 export const refusal = (decision: Decision): ApiKeyBanned | RateLimitExceeded =>

@@ -4,6 +4,7 @@ import { HttpRouter, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, HttpApiSwagger, OpenApi } from "effect/http-api"
 import { openApiDocument } from "../api/OpenApiDocument.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
+import { AdmissionControl } from "./AdmissionControl.ts"
 import * as Auth from "./Auth.ts"
 import * as Edge from "./Edge.ts"
 import * as Listening from "./Listening.ts"
@@ -46,5 +47,6 @@ export const address = Listening.address({ host: "HOST", port: "PORT" }, { host:
 
 /** Serves the API on `HOST` and `PORT`. */
 export const layer = HttpRouter.serve(routes, { disableLogger: true, routerConfig }).pipe(
-  Layer.provideMerge(Listening.layer(makeServer, address))
+  Layer.provideMerge(Listening.layer(makeServer, address)),
+  Layer.provideMerge(AdmissionControl.layer)
 )

@@ -7,11 +7,12 @@ import type { IncomingMessage, ServerResponse } from "node:http"
 import { Bag } from "../Bag.ts"
 import type { Decision } from "../rate-limit/Rule.ts"
 import { Draining } from "./Draining.ts"
+import { AdmissionControl } from "./AdmissionControl.ts"
 import * as Edge from "./Edge.ts"
 import { Exchange } from "./Exchange.ts"
+import { IncomingRequest } from "./IncomingRequest.ts"
 import * as Plain from "./Plain.ts"
 import { clientClosedRequest, report } from "./Report.ts"
-import { UnderWay } from "./UnderWay.ts"
 
 /** Answered as 503, if the caller is still connected. */
 const interrupted = Cause.die(new Cause.TimeoutError("The request was interrupted"))
@@ -24,7 +25,7 @@ export const make = Effect.gen(function*() {
   const plainly = yield* Plain.make
   const edge = yield* Edge.make
   const draining = yield* Draining
-  const underWay = yield* UnderWay
+  const { all } = yield* AdmissionControl
   const newExchange = yield* Exchange.making
   const running = new Bag<Fiber.Fiber<boolean>>()
   yield* Effect.addFinalizer(() => Fiber.interruptAll(running))
@@ -40,11 +41,10 @@ export const make = Effect.gen(function*() {
   ): void => {
     const { headers: sent, method = "", socket } = request
     const leave = () => {
-      exchange.leave(request)
       // Where the caller is gone, or the server has come to its end, nobody is answered.
       if (socket.destroyed || !longWay()) run(report(method, exchange, clientClosedRequest))
     }
-    const isOthers = isTraced || draining.begun || underWay.isFull || socket.destroyed
+    const isOthers = isTraced || draining.begun || all.isFull || socket.destroyed
     const answering = isOthers ? undefined : plainly(request, exchange)
     if (answering === undefined) return leave()
     const send = ({ body, headers, status }: Plain.Answer, decision: Decision) => {
@@ -78,13 +78,13 @@ export const make = Effect.gen(function*() {
       end(ended)
       return
     }
-    underWay.enter()
+    exchange.slot.start()
     const place = running.add(fiber)
     response.on("close", () => {
       if (!response.writableEnded) fiber.interruptUnsafe()
     })
     fiber.addObserver((exit) => {
-      underWay.leave()
+      exchange.slot.end()
       running.remove(place)
       end(exit)
     })
@@ -92,6 +92,7 @@ export const make = Effect.gen(function*() {
 
   return (request: IncomingMessage, response: ServerResponse, longWay: () => boolean): void => {
     const exchange = newExchange(request.headers["x-request-id"])
-    underWay.whenRoom(() => begin(request, response, exchange, longWay))
+    if (request instanceof IncomingRequest) request.exchange = exchange
+    all.whenRoom(() => begin(request, response, exchange, longWay))
   }
 })

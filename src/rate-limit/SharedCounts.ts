@@ -64,10 +64,12 @@ export const make = Effect.gen(function*() {
     const now = redisTime + agreed
     if (isKnown) {
       follow(now, sentAt)
-      if (stepped === 0) return
-      return yield* Effect.logWarning(
-        `Redis's clock stepped by ${Math.round(stepped / 1000)} seconds. Windows and bans keep their length.`
-      )
+      if (stepped !== 0) {
+        yield* Effect.logWarning(
+          `Redis's clock stepped by ${Math.round(stepped / 1000)} seconds. Windows and bans keep their length.`
+        )
+      }
+      return
     }
     const ahead = now - steady.now()
     // These were counted on this process's own clock.

@@ -1,11 +1,9 @@
 /** Every way that an answer can come about on the API port, and what it carries. */
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Duration, Effect, Fiber, Layer, Tracer } from "effect"
-import { SecureRandom } from "effect/crypto"
 import { TestClock } from "effect/testing"
 import { Draining } from "../../src/http/Draining.ts"
-import { Exchange } from "../../src/http/Exchange.ts"
-import { UnderWay } from "../../src/http/UnderWay.ts"
+import { AdmissionControl } from "../../src/http/AdmissionControl.ts"
 import { PetRepository } from "../../src/PetRepository.ts"
 import { type Answer, memory, parseAnswer, Service, service } from "../Harness.ts"
 
@@ -368,10 +366,11 @@ describe("The edge", () => {
 
     it.effect("takes the caller's X-Request-Id if it is short and plain, and makes one otherwise", () =>
       Effect.gen(function*() {
-        const { call } = yield* Service
+        const { call, newEndlessKey } = yield* Service
+        const key = yield* newEndlessKey
         const idOf = (id: string) =>
           Effect.map(
-            call("/v1/pets", { headers: { "x-request-id": id } }),
+            call("/v1/pets", { key, headers: { "x-request-id": id } }),
             ({ headers }) => headers.get("x-request-id")
           )
         for (const id of ["a", "01a1fd7a-b6a8-77a5-8e19-8b5b27105fa0", "x".repeat(64), "a.b:c_d-1"]) {
@@ -380,12 +379,13 @@ describe("The edge", () => {
         for (const id of ["", "x".repeat(65), "a b", `"a"`, "a,b", "\u00e9"]) {
           assert.match((yield* idOf(id)) ?? "", /^[0-9a-f-]{36}$/)
         }
-        // Each way makes its own.
-        const ways = yield* Effect.provide(
-          Effect.replicateEffect(Exchange.making, 3),
-          SecureRandom.layerWebCrypto
-        )
-        assert.strictEqual(new Set(ways.map((begin) => begin(undefined).requestId)).size, 3)
+        const ids = yield* Effect.replicateEffect(idOf(""), 50)
+        assert.strictEqual(new Set(ids).size, 50)
+        // Nothing in an id tells how many requests came between two: no part of it counts, or stays the same.
+        const parts = ids.map((id) => (id ?? "").split("-"))
+        for (const part of [0, 1, 4]) assert.strictEqual(new Set(parts.map((id) => id[part])).size, 50)
+        const last = parts.map((id) => parseInt(id[4] ?? "", 16))
+        assert.isAbove(last.filter((id, nth) => nth > 0 && id < (last[nth - 1] ?? 0)).length, 5)
       }))
 
     it.effect("tells of the deprecation of getPet on every answer of its path", () =>
@@ -472,7 +472,7 @@ describe("The edge", () => {
 })
 
 describe("A service that is about to end", () => {
-  const ending = Layer.provide(Layer.fresh(service(memory)), Layer.succeed(Draining, { begun: true }))
+  const ending = Layer.fresh(service(memory, {}, Layer.succeed(Draining, { begun: true })))
   it.effect("closes each connection with its answer, whichever way it took", () =>
     Effect.gen(function*() {
       const { newKey, raw } = yield* Service
@@ -517,19 +517,23 @@ describe("Requests under way", () => {
     Effect.map(PetRepository, (pets) => ({ ...pets, find: () => Effect.never }))
   ).pipe(Layer.provideMerge(memory))
 
-  /** So many as may be under way at once, pipelined ones and those whose bodies do not come among them. */
+  /** As many as there are slots, of three keys, pipelined. */
   const crowd = Effect.gen(function*() {
     const { held, newEndlessKey } = yield* Service
-    const underWay = yield* UnderWay
-    const authorization = `Authorization: Bearer ${yield* newEndlessKey}\r\n`
-    const get = `GET /v1/pets/1 HTTP/1.1\r\nHost: localhost\r\n${authorization}\r\n`
-    const half = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${authorization}${json}Content-Length: 100\r\n\r\n{`
+    const { all } = yield* AdmissionControl
+    const requests = yield* Effect.replicateEffect(
+      Effect.map(
+        newEndlessKey,
+        (key) => `GET /v1/pets/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n\r\n`
+      ),
+      3
+    )
     const crowd = yield* Effect.forkChild(
-      Effect.all(Array.from({ length: 1_000 }, (_, nth) => held(nth % 2 === 0 ? get.repeat(4) : half)), {
+      Effect.all(requests.flatMap((get) => Array.from({ length: 250 }, () => held(get.repeat(4)))), {
         concurrency: "unbounded"
       })
     )
-    while (underWay.count < 2_500) yield* Effect.sleep("10 millis")
+    while (all.inFlight < 2_500) yield* Effect.sleep("10 millis")
     return crowd
   })
 
@@ -547,7 +551,7 @@ describe("Requests under way", () => {
   it.live("make room when they are gone: who waits for it is answered", () =>
     Effect.gen(function*() {
       const { call, newKey } = yield* Service
-      const underWay = yield* UnderWay
+      const { all } = yield* AdmissionControl
       const key = yield* newKey
       const holding = yield* crowd
       const waiting = yield* Effect.forkChild(
@@ -557,8 +561,35 @@ describe("Requests under way", () => {
       assert.strictEqual(waiting.pollUnsafe(), undefined)
       yield* Fiber.interrupt(holding)
       for (const { status } of yield* Fiber.join(waiting)) assert.strictEqual(status, 200)
-      while (underWay.count > 0) yield* Effect.sleep("10 millis")
+      while (all.inFlight > 0) yield* Effect.sleep("10 millis")
     }).pipe(Effect.provide(Layer.fresh(service(never)))), 20_000)
+
+  it.live("of one key occupy at most 1,000 slots, and those whose bodies are arriving none", () =>
+    Effect.gen(function*() {
+      const { call, held, newEndlessKey, newKey } = yield* Service
+      const { all, handled } = yield* AdmissionControl
+      const authorization = `Authorization: Bearer ${yield* newEndlessKey}\r\n`
+      const get = `GET /v1/pets/1 HTTP/1.1\r\nHost: localhost\r\n${authorization}\r\n`
+      const half = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${authorization}${json}Content-Length: 100\r\n\r\n{`
+      const send = (bytes: string, connections: number) =>
+        Effect.forkChild(
+          Effect.all(Array.from({ length: connections }, () => held(bytes)), { concurrency: "unbounded", discard: true })
+        )
+      yield* send(half, 2_600)
+      while (handled() < 2_600) yield* Effect.sleep("10 millis")
+      assert.strictEqual(all.inFlight, 0)
+      yield* send(get.repeat(5), 300)
+      while (all.inFlight < 1_000) yield* Effect.sleep("10 millis")
+      const key = yield* newKey
+      const [waited, { status }] = yield* Effect.timed(call("/v1/pets", { key }))
+      assert.strictEqual(status, 200)
+      assert.isBelow(Duration.toMillis(waited), 900)
+      const body = `{"name":"Rex","categoryId":1}`
+      const headers = { "content-type": "application/json" }
+      assert.strictEqual((yield* call("/v1/pets", { key, method: "POST", body, headers })).status, 201)
+      yield* Effect.sleep("1500 millis")
+      assert.strictEqual(all.inFlight, 1_000)
+    }).pipe(Effect.provide(Layer.fresh(service(never)))), 30_000)
 })
 
 describe("Requests whose callers go in the middle of a body", () => {
@@ -574,13 +605,14 @@ describe("Requests whose callers go in the middle of a body", () => {
     it.live(`end${way}`, () =>
       Effect.gen(function*() {
         const { held, newKey } = yield* Service
-        const underWay = yield* UnderWay
+        const { all, handled } = yield* AdmissionControl
         const half =
           `POST /v1/pets HTTP/1.1\r\n${ok}${json}Content-Length: 100\r\nAuthorization: Bearer ${yield* newKey}\r\n\r\n{`
         const holding = yield* Effect.forkChild(held(half))
-        while (underWay.count === 0) yield* Effect.sleep("10 millis")
+        while (handled() === 0) yield* Effect.sleep("10 millis")
+        assert.strictEqual(all.inFlight, 0)
         yield* Fiber.interrupt(holding)
-        while (underWay.count > 0) yield* Effect.sleep("10 millis")
+        while (handled() > 0) yield* Effect.sleep("10 millis")
       }).pipe(Effect.provide(Layer.fresh(services))))
   }
 })

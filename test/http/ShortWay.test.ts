@@ -15,6 +15,8 @@ import { jsonText } from "../../src/api/Int64.ts"
 import { nextLink } from "../../src/api/Paging.ts"
 import { ListQuery, NewPet, Pet, Pets } from "../../src/api/Pets.ts"
 import { ApiKeys } from "../../src/ApiKeys.ts"
+import { AdmissionControl } from "../../src/http/AdmissionControl.ts"
+import { Draining } from "../../src/http/Draining.ts"
 import { routerConfig } from "../../src/http/Paths.ts"
 import * as PetQuery from "../../src/http/PetQuery.ts"
 import { petsText, petText, readNewPet } from "../../src/http/PetText.ts"
@@ -242,7 +244,9 @@ describe("Requests", () => {
           Effect.provide([
             Layer.fresh(Layer.mergeAll(memory, RateLimiter.layerMemory)),
             Layer.succeed(HttpRouter.RouterConfig, routerConfig),
-            HttpServer.layerServices
+            HttpServer.layerServices,
+            AdmissionControl.layer,
+            Draining.layer
           ])
         )
         // What differs by itself, or belongs to the connection.

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { afterEach, beforeEach, vi } from "vitest"
-import { Requests } from "../../src/http/UnderWay.ts"
+import { ConcurrencyLimit } from "../../src/http/ConcurrencyLimit.ts"
 
 const most = 2_500
 const mostWaiting = 10_000
@@ -16,7 +16,7 @@ describe("Requests under way", () => {
 
   /** Requests that go on until they are told to leave, or find no room; by number, in the order in which that was. */
   const make = (first: number) => {
-    const requests = new Requests()
+    const requests = new ConcurrencyLimit({ maxInFlight: most, maxQueued: mostWaiting })
     const begun: Array<number> = []
     const refused: Array<number> = []
     let nth = 0
@@ -50,7 +50,7 @@ describe("Requests under way", () => {
     assert.lengthOf(begun, most)
     turn()
     assert.deepStrictEqual(begun, upTo(most + 50))
-    assert.strictEqual(requests.count, most)
+    assert.strictEqual(requests.inFlight, most)
     leave(1)
     turn()
     leave(most)
@@ -60,7 +60,7 @@ describe("Requests under way", () => {
     vi.advanceTimersByTime(10_000)
     assert.deepStrictEqual(begun, upTo(most + 310))
     assert.deepStrictEqual(refused, [])
-    assert.strictEqual(requests.count, 259)
+    assert.strictEqual(requests.inFlight, 259)
     come(1)
     assert.lengthOf(begun, most + 311)
   })

@@ -1,0 +1,177 @@
+/** Which requests a server works on at once: a bound for all of them, and a share of it for each caller. */
+import { Context, Effect, Layer } from "effect"
+import { ServiceUnavailable } from "../api/Errors.ts"
+import type { Caller } from "../rate-limit/Callers.ts"
+import { ConcurrencyLimit } from "./ConcurrencyLimit.ts"
+
+/** With more requests in flight all of them would take longer, and each holds memory. */
+const maxInFlight = 2_500
+/** As many as connections: a client that pipelines must not fill the memory. */
+const maxQueued = 10_000
+/** The share of one API key, or of one address: no caller can occupy every slot. */
+const maxInFlightPerCaller = 1_000
+const maxQueuedPerCaller = 10_000
+/** Callers without requests are evicted beyond this number. */
+const maxIdleCallers = 10_000
+
+/** The error for a request that found no slot in time. */
+export const overloaded = new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." })
+
+/**
+ * The slot of one request. A request occupies it while it is in flight: from its start until its response is flushed,
+ * except while it waits for its body, or for its caller's share.
+ */
+export class Slot {
+  readonly #all: ConcurrencyLimit
+  readonly #limitOf: (caller: Caller) => ConcurrencyLimit
+  readonly #onChange: (started: 1 | -1) => void
+  #caller: ConcurrencyLimit | undefined
+  #isHandled = false
+  #isUnsent = false
+  #isPaused = false
+  #isOccupied = false
+
+  constructor(
+    all: ConcurrencyLimit,
+    limitOf: (caller: Caller) => ConcurrencyLimit,
+    onChange: (started: 1 | -1) => void
+  ) {
+    this.#all = all
+    this.#limitOf = limitOf
+    this.#onChange = onChange
+  }
+
+  /** Occupies the slot while the request is handled. */
+  start(): void {
+    if (!this.#isHandled) this.#onChange(1)
+    this.#isHandled = true
+    this.#update()
+  }
+
+  /** The request is handled, or given up. */
+  end(): void {
+    if (this.#isHandled) this.#onChange(-1)
+    this.#isHandled = false
+    this.#isPaused = false
+    this.#update()
+  }
+
+  /** Occupies the slot while the response is not flushed. */
+  hold(): void {
+    this.#isUnsent = true
+    this.#update()
+  }
+
+  /** The response is flushed, or its connection is closed. */
+  release(): void {
+    this.#isUnsent = false
+    this.#update()
+  }
+
+  /** Counts the request for `caller`, once the caller has room in its share. Fails after a second without room. */
+  assign(caller: Caller): Effect.Effect<void, ServiceUnavailable> {
+    if (this.#caller !== undefined) return Effect.void
+    const limit = this.#limitOf(caller)
+    if (!limit.mustQueue) {
+      this.#assign(limit)
+      return Effect.void
+    }
+    return Effect.suspend(() => {
+      this.#pause()
+      return this.#queueIn(limit, () => this.#assign(limit))
+    })
+  }
+
+  /** Runs `wait` without occupying the slot, and occupies it again afterwards, once there is room. */
+  whileWaiting<A, E, R>(wait: Effect.Effect<A, E, R>): Effect.Effect<A, E | ServiceUnavailable, R> {
+    return Effect.suspend(() => {
+      this.#pause()
+      return Effect.flatMap(wait, (result) => {
+        if (!this.#all.mustQueue) {
+          this.#resume()
+          return Effect.succeed(result)
+        }
+        return Effect.as(this.#queueIn(this.#all, () => {}), result)
+      })
+    })
+  }
+
+  #queueIn(limit: ConcurrencyLimit, onRoom: () => void): Effect.Effect<void, ServiceUnavailable> {
+    return Effect.callback((resume) => {
+      let isInterrupted = false
+      limit.whenRoom(() => {
+        if (isInterrupted) return
+        const isRejected = limit.isFull
+        if (!isRejected) onRoom()
+        this.#resume()
+        resume(isRejected ? Effect.fail(overloaded) : Effect.void)
+      })
+      return Effect.sync(() => {
+        isInterrupted = true
+      })
+    })
+  }
+
+  #assign(limit: ConcurrencyLimit): void {
+    this.#caller = limit
+    if (this.#isOccupied) limit.enter()
+  }
+
+  #pause(): void {
+    this.#isPaused = true
+    this.#update()
+  }
+
+  #resume(): void {
+    this.#isPaused = false
+    this.#update()
+  }
+
+  /** The invariant: a slot counts for all, and for its caller, while it is handled and not paused, or not flushed. */
+  #update(): void {
+    const isOccupied = (this.#isHandled && !this.#isPaused) || this.#isUnsent
+    if (isOccupied === this.#isOccupied) return
+    this.#isOccupied = isOccupied
+    if (isOccupied) {
+      this.#all.enter()
+      this.#caller?.enter()
+    } else {
+      this.#all.leave()
+      this.#caller?.leave()
+    }
+  }
+}
+
+const make = () => {
+  const all = new ConcurrencyLimit({ maxInFlight, maxQueued })
+  const callers = new Map<Caller, ConcurrencyLimit>()
+  const limitOf = (caller: Caller): ConcurrencyLimit => {
+    let limit = callers.get(caller)
+    if (limit === undefined) {
+      if (callers.size >= maxIdleCallers) {
+        for (const [other, { isIdle }] of callers) if (isIdle) callers.delete(other)
+      }
+      limit = new ConcurrencyLimit({ maxInFlight: maxInFlightPerCaller, maxQueued: maxQueuedPerCaller })
+      callers.set(caller, limit)
+    }
+    return limit
+  }
+  let handled = 0
+  const onChange = (started: 1 | -1): void => {
+    handled += started
+  }
+  return {
+    /** The slots of all requests of the server. */
+    all,
+    /** Requests that are handled, those that wait without a slot included. */
+    handled: (): number => handled,
+    newSlot: (): Slot => new Slot(all, limitOf, onChange)
+  }
+}
+
+export class AdmissionControl extends Context.Service<AdmissionControl, ReturnType<typeof make>>()(
+  "petstore/http/AdmissionControl"
+) {
+  /** The requests of one server. */
+  static readonly layer = Layer.sync(AdmissionControl, make)
+}

@@ -1,0 +1,70 @@
+/** A request of Node's server, with what this service keeps of it, and a bound for the bodies that are arriving. */
+import { IncomingMessage } from "node:http"
+import type { Socket } from "node:net"
+import type { Exchange } from "./Exchange.ts"
+
+/** Bytes of bodies that may be arriving at once. Beyond it the connections that began first are closed. */
+const maxArrivingBytes = 32 * 1024 * 1024
+/** What Node buffers of one body, twice: a longer body is dropped as it arrives. */
+const maxCountedBytes = 128 * 1024
+
+/** The bodies that are arriving at one server, the oldest first. */
+export class ArrivingBodies {
+  readonly #bodies = new Map<IncomingRequest, number>()
+  #bytes = 0
+
+  /** Counts a body with all bytes that arrived of it so far, until it is removed. */
+  set(request: IncomingRequest, arrived: number): void {
+    const bytes = Math.min(arrived, maxCountedBytes)
+    this.#bytes += bytes - (this.#bodies.get(request) ?? 0)
+    this.#bodies.set(request, bytes)
+    while (this.#bytes > maxArrivingBytes) {
+      const [oldest] = this.#bodies.keys()
+      if (oldest === undefined) return
+      this.delete(oldest)
+      oldest.socket.destroy()
+    }
+  }
+
+  delete(request: IncomingRequest): void {
+    this.#bytes -= this.#bodies.get(request) ?? 0
+    this.#bodies.delete(request)
+  }
+}
+
+/** A request whose body may fail while its response can still be sent. */
+export class IncomingRequest extends IncomingMessage {
+  /** What is known of the request, once the server has begun it. */
+  exchange: Exchange | undefined = undefined
+  readonly #arriving: ArrivingBodies
+  #isFaulty = false
+  #arrivedBytes = 0
+
+  constructor(socket: Socket, arriving: ArrivingBodies) {
+    super(socket)
+    this.#arriving = arriving
+  }
+
+  /** Ends the body where it is: a reader of the body, now or later, gets `fault`. */
+  fail(fault: Error): void {
+    this.#isFaulty = true
+    this.destroy(fault)
+  }
+
+  /** Node's parser pushes each part of the body here, and `null` at its end. */
+  override push(chunk: unknown, encoding?: BufferEncoding): boolean {
+    if (chunk instanceof Uint8Array) {
+      this.#arrivedBytes += chunk.length
+      // Most bodies arrive whole, together with the head: they are never counted.
+      if (!(this.#arrivedBytes >= Number(this.headers["content-length"]))) this.#arriving.set(this, this.#arrivedBytes)
+    } else this.#arriving.delete(this)
+    return super.push(chunk, encoding)
+  }
+
+  override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
+    this.#arriving.delete(this)
+    if (!this.#isFaulty) return super._destroy(error, done)
+    // The connection stays open. Without a reader of the body the error must not be emitted.
+    process.nextTick(() => done(this.listenerCount("error") === 0 ? null : error))
+  }
+}
