@@ -111,6 +111,21 @@ describe.skipIf(Postgres.missing !== undefined)("A running service", () => {
     60_000
   )
 
+  it.live("logs one line when polls begin to fail, and one when they succeed again", () =>
+    Effect.gen(function*() {
+      const postgres = yield* Postgres.run()
+      const { address, stderr } = yield* start({ DATABASE_URL: postgres.url })
+      const { secret } = yield* issue(postgres.url)
+      yield* untilStatus(address, secret, 200)
+      yield* postgres.stop
+      yield* statusesFor(address, [secret], 3_000)
+      yield* postgres.start
+      yield* untilStatus(address, secret, 200)
+      yield* statusesFor(address, [secret], 1_000)
+      assert.lengthOf(stderr().match(/polled for changes|Changes of/g) ?? [], 2)
+      assert.match(stderr(), /The database cannot be polled for changes[^]*The database is polled for changes again/)
+    }), 60_000)
+
   it.live(
     "serves cached pets and the cached first page while another session locks the table",
     () =>
