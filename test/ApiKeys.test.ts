@@ -19,11 +19,11 @@ for (const store of stores) {
       it.effect("lists what was issued, the oldest first, without secrets", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
-          assert.deepStrictEqual(yield* apiKeys.list, [])
+          assert.deepStrictEqual(yield* apiKeys.list({ limit: 100 }), { keys: [] })
           const { key: _, ...first } = yield* issue("first")
           yield* TestClock.adjust("1 second")
           const { key: __, ...second } = yield* issue("second")
-          assert.deepStrictEqual(yield* apiKeys.list, [first, second])
+          assert.deepStrictEqual(yield* apiKeys.list({ limit: 100 }), { keys: [first, second] })
           assert.deepStrictEqual(yield* apiKeys.find(second.id), second)
           assert.strictEqual((yield* Effect.flip(apiKeys.find("key_none"))).code, "not_found")
         }))
