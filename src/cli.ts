@@ -135,8 +135,7 @@ const list = Command.make(
       [key.id, key.plan.padEnd(10), end(key).padEnd(7), key.name].join("  ") + "\n"
     const most = Option.isSome(limit) ? (yield* decodeCount({ limit: limit.value })).limit : Infinity
     const keys = Stream.take(all({ pageSize: Math.min(most, listLimit.maximum) }), most)
-    const toRows = Stream.map(Stream.chunks(keys), (page) => page.map(describeRow).join(""))
-    yield* (json ? toJsonArray(keys) : toRows).pipe(
+    yield* (json ? toJsonArray(keys) : Stream.map(Stream.chunks(keys), (page) => page.map(describeRow).join(""))).pipe(
       Stream.run(stdout()),
       // The reader, such as `head`, has what it needs.
       Effect.catchIf(isClosedPipe, () => Effect.void)
