@@ -2,7 +2,14 @@
 import { Clock, Context, DateTime, Duration, Effect, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import * as KeyCache from "./api-keys/KeyCache.ts"
-import { type Holder, type KeyStore, memoryStore, sqlStore } from "./api-keys/KeyStore.ts"
+import {
+  type Holder,
+  type KeySelection,
+  type KeyStore,
+  type ListedKeys,
+  memoryStore,
+  sqlStore
+} from "./api-keys/KeyStore.ts"
 import * as Secret from "./api-keys/Secret.ts"
 import type { CurrentKey } from "./api/Auth.ts"
 import { Conflict, InvalidApiKey, InvalidRequest, NotFound } from "./api/Errors.ts"
@@ -15,13 +22,17 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   /** Makes a key. Fails if it would have expired already, or is an Enterprise key without limits. */
   issue(key: NewKey): Effect.Effect<IssuedKey, InvalidRequest>
 
-  /** Every key that was ever issued, the oldest first. */
-  readonly list: Effect.Effect<ReadonlyArray<ApiKey>>
+  /** A page of the keys that were ever issued, oldest first. The cost does not grow with the number of keys. */
+  list(selection: KeySelection): Effect.Effect<ListedKeys>
 
   /** The key with this id. Fails if none was ever issued under it. */
   find(id: string): Effect.Effect<ApiKey, NotFound>
 
-  /** Gives a key another secret; the ones before it work for `grace` longer. Fails if the key is revoked or expired. */
+  /**
+   * Gives a key another secret; the ones before it work for `grace` longer. Fails if the key is revoked or expired, or
+   * if more than `maxWorkingSecrets` would work. Without `grace` only the new secret works, so that this never fails
+   * for their number.
+   */
   rotate(id: string, grace: Duration.Duration): Effect.Effect<IssuedKey, NotFound | Conflict>
 
   /** Ends a key for good: here at once, in every other process within a second. Fails if it is revoked already. */
@@ -57,6 +68,9 @@ export class ApiKeys extends Context.Service<ApiKeys, {
 }
 
 const minute = 60_000
+
+/** Secrets of one key that work at the same time: the current one and those in their grace period. */
+const maxWorkingSecrets = 5
 
 const make = Effect.fnUntraced(function*(store: KeyStore, cache: KeyCache.KeyCache) {
   const random = yield* SecureRandom.SecureRandom
@@ -125,13 +139,15 @@ const make = Effect.fnUntraced(function*(store: KeyStore, cache: KeyCache.KeyCac
         return yield* new Conflict({ message: `Key ${id} has expired.` })
       }
       const secret = yield* Secret.make
-      const rotated = yield* store.addSecret(
-        id,
-        Secret.hash(secret),
-        Duration.isZero(grace) ? undefined : DateTime.addDuration(now, grace)
-      )
+      const outcome = yield* store.addSecret(id, Secret.hash(secret), {
+        now,
+        end: Duration.isZero(grace) ? undefined : DateTime.addDuration(now, grace),
+        maxWorking: maxWorkingSecrets
+      })
+      if (outcome === "revoked") return yield* revoked(id)
+      if (outcome === "too_many") return yield* tooManySecrets(id)
       cache.evict(id)
-      return rotated ? { ...key, key: Redacted.make(secret) } : yield* revoked(id)
+      return { ...key, key: Redacted.make(secret) }
     }, Effect.provideService(SecureRandom.SecureRandom, random)),
 
     revoke: Effect.fn("ApiKeys.revoke")(function*(id) {
@@ -156,6 +172,13 @@ const make = Effect.fnUntraced(function*(store: KeyStore, cache: KeyCache.KeyCac
 })
 
 const revoked = (id: string) => new Conflict({ message: `Key ${id} is revoked.` })
+
+const tooManySecrets = (id: string) =>
+  new Conflict({
+    message:
+      `Key ${id} already has ${maxWorkingSecrets} secrets that work. Wait until a grace period ends, or rotate ` +
+      "the key without one, which ends them all at once."
+  })
 
 const hasEnded = (at: DateTime.Utc | null, now: number): boolean => at !== null && at.epochMilliseconds <= now
 

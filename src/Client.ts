@@ -6,7 +6,8 @@ import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
 import { AdminApi, AdminAuth } from "./api/AdminApi.ts"
 import { Auth } from "./api/Auth.ts"
 import type * as Errors from "./api/Errors.ts"
-import type { ApiKey, ApiKeyDetails, IssuedKey, NewKey } from "./api/Keys.ts"
+import type { ApiKey, ApiKeyDetails, IssuedKey, KeysPage, KeysQuery, NewKey } from "./api/Keys.ts"
+import { listLimit } from "./api/Paging.ts"
 import type { ListQuery, NewPet, Pet, PetsPage, PetStatus } from "./api/Pets.ts"
 import { PetstoreApi } from "./api/PetstoreApi.ts"
 import { answering, type Patience, PetstoreClientError, told } from "./client/Answer.ts"
@@ -158,8 +159,10 @@ export interface AdminOptions extends Patience {
 export class AdminClient extends Context.Service<AdminClient, {
   /** Issues a key: its secret is in the answer, and nowhere else. */
   issue(key: NewKey): Effect.Effect<IssuedKey, AnyAdminError>
-  /** Every key that was ever issued, the oldest first. */
-  readonly list: Effect.Effect<ReadonlyArray<ApiKey>, AnyAdminError>
+  /** One page of the keys that were ever issued, oldest first: `next` is the query of the page after it. */
+  list(query?: KeysQuery): Effect.Effect<KeysPage, AnyAdminError>
+  /** All keys, oldest first, page after page, as they are asked for. A page has 100 keys unless `pageSize` is given. */
+  all(options?: { readonly pageSize?: number }): Stream.Stream<ApiKey, AnyAdminError>
   /** A key, what it has left of its limits, and whether it is banned. */
   find(id: string): Effect.Effect<ApiKeyDetails, AnyAdminError | Errors.NotFound>
   /** Gives a key a new secret; the old one works for the grace period. */
@@ -197,9 +200,15 @@ export class AdminClient extends Context.Service<AdminClient, {
 const makeAdmin = Effect.fnUntraced(function*(options: AdminOptions) {
   const transformClient = answering(options, () => {})
   const api = yield* HttpApiClient.make(AdminApi, { baseUrl: options.baseUrl, transformClient })
+  const list: AdminClient["Service"]["list"] = (query = {}) => told(api.listKeys({ query }))
   return AdminClient.of({
     issue: (payload) => told(api.issueKey({ payload })),
-    list: Effect.suspend(() => told(api.listKeys())),
+    list,
+    all: ({ pageSize = listLimit.maximum } = {}) =>
+      Stream.paginate<KeysQuery, ApiKey, AnyAdminError>(
+        { limit: pageSize },
+        (query) => Effect.map(list(query), ({ keys, next }) => [keys, Option.fromUndefinedOr(next)] as const)
+      ),
     find: (id) => told(api.showKey({ params: { id } })),
     rotate: (id, payload = {}) => told(api.rotateKey({ params: { id }, payload })),
     revoke: (id) => told(api.revokeKey({ params: { id } })),

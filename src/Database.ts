@@ -12,6 +12,7 @@ import idempotencyKeys from "./migrations/0004_idempotency_keys.ts"
 import petsChanges from "./migrations/0005_pets_changes.ts"
 import updatedInPlace from "./migrations/0006_updated_in_place.ts"
 import apiKeysChanges from "./migrations/0007_api_keys_changes.ts"
+import apiKeysCreated from "./migrations/0008_api_keys_created.ts"
 import * as Settings from "./Settings.ts"
 
 /** The versions of the schema, the earliest first. */
@@ -22,10 +23,12 @@ export const migrations = {
   "0004_idempotency_keys": idempotencyKeys,
   "0005_pets_changes": petsChanges,
   "0006_updated_in_place": updatedInPlace,
-  "0007_api_keys_changes": apiKeysChanges
+  "0007_api_keys_changes": apiKeysChanges,
+  "0008_api_keys_created": apiKeysCreated
 }
 const table = "petstore_migrations"
-const newest = Object.keys(migrations).length
+/** The highest number in a migration's name, which is the version that the migrator records. */
+const newest = Math.max(...Object.keys(migrations).map((name) => Number.parseInt(name, 10)))
 
 /** A later version of the service made the database what it is. */
 export class DatabaseIsNewer extends Data.TaggedError("DatabaseIsNewer")<{ readonly version: number }> {

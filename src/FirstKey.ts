@@ -6,7 +6,7 @@ import * as Database from "./Database.ts"
 
 export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const apiKeys = yield* ApiKeys
-  if (!(yield* Database.isEmbedded) || (yield* apiKeys.list).length > 0) return
+  if (!(yield* Database.isEmbedded) || (yield* apiKeys.list({ limit: 1 })).keys.length > 0) return
   const { address } = yield* HttpServer.HttpServer
   // All addresses of the machine are also its loopback.
   const base = HttpServer.formatAddress(address).replace(/\/\/(0\.0\.0\.0|\[::\]):/, "//localhost:")

@@ -12,14 +12,18 @@ import {
   FileSystem,
   Layer,
   Option,
+  PlatformError,
   Predicate,
   Redacted,
-  Schema
+  Schema,
+  Stdio,
+  Stream
 } from "effect"
 import { Argument, CliError, Command, Flag } from "effect/cli"
 import { ErrorBody } from "./api/Errors.ts"
 import * as Issue from "./api/Issue.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, NewKey } from "./api/Keys.ts"
+import { listLimit } from "./api/Paging.ts"
 import { AdminClient, PetstoreClientError } from "./Client.ts"
 
 const jsonFlag = Flag.Boolean("json").pipe(
@@ -94,11 +98,32 @@ const issue = Command.make(
   })
 ).pipe(Command.withDescription("Issue a key and show it, once"))
 
+const encodeKeys = Schema.encodeEffect(Schema.toCodecJson(Schema.Array(ApiKey)))
+
+/** The keys as one JSON array, in the shape of the management API: one text a page, and one for the end. */
+const toJsonArray = <E, R>(keys: Stream.Stream<ApiKey, E, R>) =>
+  Stream.chunks(keys).pipe(
+    Stream.mapEffect((page) => encodeKeys(page)),
+    Stream.mapAccum(
+      () => "[\n",
+      (before, page) => [",\n", [before + JSON.stringify(page, null, 2).slice("[\n".length, -"\n]".length)]],
+      { onHalt: (before) => [before === "[\n" ? "[]\n" : "\n]\n"] }
+    )
+  )
+
+const decodeCount = Schema.decodeUnknownEffect(
+  Schema.Struct({ limit: Schema.Int.check(Schema.isGreaterThanOrEqualTo(1)) })
+)
+
 const list = Command.make(
   "list",
-  { json: jsonFlag },
-  Effect.fnUntraced(function*({ json }) {
-    const keys = yield* AdminClient.use((client) => client.list)
+  {
+    json: jsonFlag,
+    limit: Flag.Int("limit").pipe(Flag.withDescription("Print at most this many keys"), Flag.optional)
+  },
+  Effect.fnUntraced(function*({ json, limit }) {
+    const { all } = yield* AdminClient
+    const { stdout } = yield* Stdio.Stdio
     const now = yield* DateTime.now
     const end = ({ expiresAt, revokedAt }: ApiKey): string =>
       revokedAt !== null
@@ -106,10 +131,21 @@ const list = Command.make(
         : expiresAt !== null && DateTime.isLessThanOrEqualTo(expiresAt, now)
         ? "expired"
         : ""
-    const rows = keys.map((key) => [key.id, key.plan.padEnd(10), end(key).padEnd(7), key.name].join("  "))
-    yield* print(Schema.Array(ApiKey), keys, { json, text: rows.join("\n") })
+    const describeRow = (key: ApiKey): string =>
+      [key.id, key.plan.padEnd(10), end(key).padEnd(7), key.name].join("  ") + "\n"
+    const most = Option.isSome(limit) ? (yield* decodeCount({ limit: limit.value })).limit : Infinity
+    const keys = Stream.take(all({ pageSize: Math.min(most, listLimit.maximum) }), most)
+    yield* (json ? toJsonArray(keys) : Stream.map(Stream.chunks(keys), (page) => page.map(describeRow).join(""))).pipe(
+      Stream.run(stdout()),
+      // The reader, such as `head`, has what it needs.
+      Effect.catchIf(isClosedPipe, () => Effect.void)
+    )
   })
 ).pipe(Command.withDescription("List all keys, the oldest first"))
+
+const isClosedPipe = (error: unknown): boolean =>
+  PlatformError.isPlatformError(error) && Predicate.hasProperty(error.reason.cause, "code") &&
+  error.reason.cause.code === "EPIPE"
 
 const show = Command.make(
   "show",
@@ -244,6 +280,7 @@ const flags: ReadonlyMap<string | undefined, string> = new Map([
   ["perMinute", "--per-minute"],
   ["perDay", "--per-day"],
   ["expiresAt", "--expires-at"],
+  ["limit", "--limit"],
   ["gracePeriodSeconds", "--grace-period"]
 ])
 

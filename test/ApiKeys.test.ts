@@ -2,6 +2,8 @@ import { assert, describe, layer } from "@effect/vitest"
 import { DateTime, Duration, Effect, Layer, Redacted } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { TestClock } from "effect/testing"
+import type { ListedKeys } from "../src/api-keys/KeyStore.ts"
+import type { ApiKey, KeyPosition } from "../src/api/Keys.ts"
 import { ApiKeys } from "../src/ApiKeys.ts"
 import { databases, random, stores } from "./Harness.ts"
 
@@ -11,6 +13,21 @@ const isAccepted = (key: Redacted.Redacted) =>
     Effect.catchTag("InvalidApiKey", ({ code }) => Effect.succeed(code !== "invalid_api_key"))
   )
 
+/** The pages of a walk through all keys; `between` runs after each. */
+const walk = (limit: number, between: Effect.Effect<unknown, unknown, ApiKeys> = Effect.void) =>
+  Effect.gen(function*() {
+    const apiKeys = yield* ApiKeys
+    const pages: Array<ReadonlyArray<ApiKey>> = []
+    let after: KeyPosition | undefined
+    do {
+      const { keys, next }: ListedKeys = yield* apiKeys.list({ limit, after })
+      pages.push(keys)
+      after = next
+      yield* Effect.orDie(between)
+    } while (after !== undefined)
+    return pages
+  })
+
 const issue = (name = "test") => Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.issue({ name, plan: "free" }))
 
 for (const store of stores) {
@@ -19,13 +36,75 @@ for (const store of stores) {
       it.effect("lists what was issued, the oldest first, without secrets", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
-          assert.deepStrictEqual(yield* apiKeys.list, [])
+          assert.deepStrictEqual(yield* apiKeys.list({ limit: 100 }), { keys: [] })
           const { key: _, ...first } = yield* issue("first")
           yield* TestClock.adjust("1 second")
           const { key: __, ...second } = yield* issue("second")
-          assert.deepStrictEqual(yield* apiKeys.list, [first, second])
+          assert.deepStrictEqual(yield* apiKeys.list({ limit: 100 }), { keys: [first, second] })
           assert.deepStrictEqual(yield* apiKeys.find(second.id), second)
           assert.strictEqual((yield* Effect.flip(apiKeys.find("key_none"))).code, "not_found")
+        }))
+
+      it.effect("lists keys of the same instant by their ids, each on one page, whatever the limit", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          yield* Effect.replicateEffect(issue(), 7)
+          yield* TestClock.adjust("1 millis")
+          yield* issue()
+          const ids = (yield* apiKeys.list({ limit: 100 })).keys.toSorted((a, b) =>
+            a.createdAt.epochMilliseconds - b.createdAt.epochMilliseconds || (a.id < b.id ? -1 : 1)
+          ).map(({ id }) => id)
+          assert.isAtLeast(ids.length, 8)
+          for (const limit of [1, 2, 5, ids.length, 100]) {
+            const pages = yield* walk(limit)
+            assert.deepStrictEqual(pages.flat().map(({ id }) => id), ids)
+            assert.lengthOf(pages, Math.ceil(ids.length / limit))
+          }
+        }))
+
+      it.effect("shows a walk each key that was there at its start once, whatever is issued and revoked meanwhile", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          yield* Effect.replicateEffect(issue(), 9)
+          const start = (yield* apiKeys.list({ limit: 100 })).keys.map(({ id }) => id)
+          let issued = 0
+          const change = Effect.gen(function*() {
+            if (issued++ >= 4) return
+            const { id } = yield* issue()
+            yield* apiKeys.revoke(id)
+          })
+          const seen = (yield* walk(3, change)).flat().map(({ id }) => id)
+          assert.lengthOf(new Set(seen), seen.length)
+          assert.deepStrictEqual(seen.filter((id) => start.includes(id)), start)
+        }))
+
+      it.effect("lets at most five secrets of a key work at once, and always rotates without a grace period", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const first = yield* issue()
+          const rotate = (grace: Duration.Input) => apiKeys.rotate(first.id, Duration.fromInputUnsafe(grace))
+          const four = yield* Effect.replicateEffect(rotate("1 minute"), 4)
+          const refused = yield* Effect.flip(rotate("1 minute"))
+          assert.include(refused, { code: "conflict", status: 409 })
+          assert.include(refused.message, "already has 5 secrets that work")
+          for (const { key } of [first, ...four]) assert.isTrue(yield* isAccepted(key))
+          // The rejected rotation did not shorten or extend a grace period.
+          yield* TestClock.adjust("59 seconds")
+          assert.isTrue(yield* isAccepted(first.key))
+          const last = yield* rotate(0)
+          for (const { key } of [first, ...four]) assert.isFalse(yield* isAccepted(key))
+          assert.isTrue(yield* isAccepted(last.key))
+        }))
+
+      it.effect("counts a secret no more once its grace period has ended", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const { id } = yield* issue()
+          const rotate = apiKeys.rotate(id, Duration.minutes(1))
+          yield* Effect.replicateEffect(rotate, 4)
+          assert.strictEqual((yield* Effect.flip(rotate)).code, "conflict")
+          yield* TestClock.adjust("1 minute")
+          yield* rotate
         }))
 
       it.effect("knows the holder of a key that it issued, with the plan's limits or Enterprise's own", () =>
@@ -157,6 +236,85 @@ for (const database of databases) {
           const plain = Redacted.value(key)
           const hex = Buffer.from(plain).toString("hex")
           assert.isFalse(rows.some(({ text }) => text.includes(plain.slice(4)) || text.includes(hex)))
+        }))
+
+      it.effect("lists each key once where their instants differ by a microsecond, in any century", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const instants = [
+            "0001-02-03T04:05:06.000007Z",
+            "1969-12-31T23:59:59.999998Z",
+            "1969-12-31T23:59:59.999999Z",
+            "1970-01-01T00:00:00.000001Z",
+            "2026-05-06T07:08:09.123456Z",
+            "2026-05-06T07:08:09.123457Z",
+            "2026-05-06T07:08:09.123457Z",
+            "9999-12-31T23:59:59.999998Z",
+            "9999-12-31T23:59:59.999999Z"
+          ]
+          // Ids that descend: only the instant can give this order.
+          const ids = instants.map((_, index) => `key_micros${index === 5 ? "1a" : index === 6 ? "1b" : 9 - index}`)
+          yield* Effect.forEach(
+            ids,
+            (id, index) =>
+              sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
+              VALUES (${id}, 'a', 'free', 60, 1000, ${instants[index] ?? ""}::text::timestamptz)`
+          )
+          for (const limit of [1, 2, 3]) {
+            const walked = (yield* walk(limit)).flat().map(({ id }) => id)
+            assert.lengthOf(new Set(walked), walked.length)
+            assert.deepStrictEqual(walked.filter((id) => id.startsWith("key_micros")), ids)
+          }
+          yield* sql`DELETE FROM api_keys WHERE id LIKE 'key_micros%'`
+        }))
+
+      it.effect("deletes the secrets of rotated keys after their grace period, and none that works", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const apiKeys = yield* ApiKeys
+          const { id } = yield* issue()
+          const other = yield* issue()
+          yield* apiKeys.rotate(id, Duration.minutes(1))
+          const kept = yield* apiKeys.rotate(id, Duration.minutes(60))
+          const current = yield* apiKeys.rotate(id, Duration.minutes(60))
+          const count = Effect.map(sql`SELECT FROM api_key_secrets WHERE key_id = ${id}`, (rows) => rows.length)
+          assert.strictEqual(yield* count, 4)
+          while ((yield* count) > 3) yield* TestClock.adjust("1 minute")
+          for (const { key } of [other, kept, current]) assert.isTrue(yield* isAccepted(key))
+          assert.strictEqual(yield* count, 3)
+          while ((yield* count) > 1) yield* TestClock.adjust("1 minute")
+          assert.isTrue(yield* isAccepted(current.key))
+        }))
+
+      it.effect("finds expired secrets by an index that the current secrets are not in", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          yield* sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
+            SELECT 'key_many' || n, 'a', 'free', 60, 1000, now() FROM generate_series(1, 5000) n`
+          yield* sql`INSERT INTO api_key_secrets (hash, key_id)
+            SELECT sha256(n::text::bytea), 'key_many' || n FROM generate_series(1, 5000) n`
+          yield* sql`ANALYZE api_key_secrets`
+          const plan = JSON.stringify(
+            yield* sql`EXPLAIN SELECT ctid FROM api_key_secrets WHERE expires_at <= ${new Date()} LIMIT 5000`
+          )
+          assert.include(plan, "api_key_secrets_expires_at")
+          assert.notInclude(plan, "Seq Scan")
+          yield* sql`DELETE FROM api_keys WHERE id LIKE 'key_many%'`
+        }))
+
+      it.effect("holds the number of working secrets at concurrent rotations", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const apiKeys = yield* ApiKeys
+          const other = yield* Effect.provide(ApiKeys, ApiKeys.layer.pipe(Layer.provide(random), Layer.fresh))
+          const { id } = yield* issue()
+          const outcomes = yield* Effect.forEach(
+            Array.from({ length: 12 }, (_, index) => index % 2 === 0 ? apiKeys : other),
+            ({ rotate }) => Effect.isSuccess(rotate(id, Duration.hours(1))),
+            { concurrency: "unbounded" }
+          )
+          assert.lengthOf(outcomes.filter((isRotated) => isRotated), 4)
+          assert.lengthOf(yield* sql`SELECT FROM api_key_secrets WHERE key_id = ${id}`, 5)
         }))
 
       it.effect("asks the database nothing for a key that it knows", () =>

@@ -65,7 +65,7 @@ describe("PetstoreClient with the service in memory", () => {
       const large = yield* Effect.flip(client.create({ ...rex, name: "x".repeat(70_000) }))
       assert.strictEqual(large._tag, "PayloadTooLarge")
       const apiKeys = yield* ApiKeys
-      const [key] = yield* apiKeys.list
+      const { keys: [key] } = yield* apiKeys.list({ limit: 1 })
       yield* apiKeys.revoke(key?.id ?? "")
       assert.strictEqual((yield* Effect.flip(client.list()))._tag, "InvalidApiKey")
     }).pipe(Effect.provide(layerTest())))
@@ -102,7 +102,7 @@ describe("PetstoreClient with the service in memory", () => {
         const { result } = yield* inTime(Effect.all(Array.from({ length: calls }, () => call), { concurrency }))
         assert.isAtLeast(result.filter((one) => one === "ok").length, 120)
         const apiKeys = yield* ApiKeys
-        const [key] = yield* apiKeys.list
+        const { keys: [key] } = yield* apiKeys.list({ limit: 1 })
         const limiter = yield* RateLimiter
         assert.isUndefined((yield* limiter.peek(`key:${key?.id}`, { perMinute: 60, perDay: 1000 })).bannedUntil)
         // A ban would have been an ApiKeyBanned. Who would have to wait for more than two minutes is told so.
@@ -129,7 +129,7 @@ describe("PetstoreClient with the service in memory", () => {
       assert.isAtMost(seconds, 2)
       // Who does not wait is told the same, and not banned for it.
       for (let i = 0; i < 100; i++) assert.strictEqual((yield* Effect.flip(client.list()))._tag, "RateLimitExceeded")
-      const [key] = yield* Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.list)
+      const { keys: [key] } = yield* Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.list({ limit: 1 }))
       const limiter = yield* RateLimiter
       assert.isUndefined((yield* limiter.peek(`key:${key?.id}`, { perMinute: 10, perDay: 1 })).bannedUntil)
       yield* TestClock.adjust("1 day")
@@ -250,8 +250,8 @@ describe("PetstoreClient, where the service does not answer as it should,", () =
       }
       const lost = admin(["nothing", json(200, "[]")])
       assert.deepStrictEqual(
-        (yield* inTime(Effect.flatMap(AdminClient, ({ list }) => list)).pipe(Effect.provide(lost.layer))).result,
-        []
+        (yield* inTime(Effect.flatMap(AdminClient, ({ list }) => list())).pipe(Effect.provide(lost.layer))).result,
+        { keys: [] }
       )
       const issue = Effect.flatMap(AdminClient, (client) => Effect.flip(client.issue({ name: "a", plan: "free" })))
       const unissued = admin(["nothing"])
@@ -260,8 +260,8 @@ describe("PetstoreClient, where the service does not answer as it should,", () =
       assert.lengthOf(unissued.requests, 1)
       const outage = admin([busy, json(200, "[]")])
       assert.deepStrictEqual(
-        (yield* inTime(Effect.flatMap(AdminClient, ({ list }) => list)).pipe(Effect.provide(outage.layer))).result,
-        []
+        (yield* inTime(Effect.flatMap(AdminClient, ({ list }) => list())).pipe(Effect.provide(outage.layer))).result,
+        { keys: [] }
       )
       // It may have been done.
       const gone = admin([busy])

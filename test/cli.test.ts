@@ -128,6 +128,7 @@ describe("The petstore command", () => {
         [there, ["keys", "issue", "--name", ""], 1, "--name: expected"],
         [there, ["keys", "issue", "--name", "x".repeat(10_000)], 1, "name"],
         [there, ["keys", "revoke", "key_none"], 1, "There is no key key_none."],
+        [there, ["keys", "list", "--limit", "0"], 1, "--limit: expected a value greater than or equal to 1"],
         [there, ["keys", "bogus"], 2, "bogus"],
         [there, ["keys", "list", "--bogus"], 2, "--bogus"],
         [

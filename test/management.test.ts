@@ -120,6 +120,64 @@ describe("The management port", () => {
       assert.include(stderr(), "ADMIN_TOKEN is short")
     }))
 
+  it.live(
+    "lists keys in pages that Link leads through, and names a wrong limit or cursor",
+    () =>
+      Effect.gen(function*() {
+        const { management } = yield* start({ DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })
+        const admin = (path: string, options?: RequestInit) => send(`${management}/admin${path}`, ADMIN_TOKEN, options)
+        const issued = yield* Effect.forEach(
+          Array.from({ length: 24 }, (_, index) => index),
+          (index) => admin("/keys", post({ name: `key ${index}`, plan: "free" }))
+        )
+        const names = ["first key", ...issued.map(({ body }) => String(body.name))]
+        const named = ({ body }: { readonly body: ReadonlyArray<{ readonly name: string }> }) =>
+          body.map(({ name }) => name)
+
+        const first = yield* admin("/keys")
+        assert.deepStrictEqual(named(first), names.slice(0, 20))
+        const walked: Array<string> = []
+        let path: string | undefined = "/keys?limit=12"
+        while (path !== undefined) {
+          const page: typeof first = yield* admin(path)
+          walked.push(...named(page))
+          const link = page.headers.get("link")
+          path = link === null
+            ? undefined
+            : /^<\/admin(\/keys\?limit=12&cursor=[\w-]+)>; rel="next"$/.exec(link)?.[1] ?? link
+        }
+        assert.deepStrictEqual(walked, names)
+        assert.isNull((yield* admin("/keys?limit=25")).headers.get("link"))
+        assert.isNotNull((yield* admin("/keys?limit=24")).headers.get("link"))
+
+        const cursor = (text: string) => `cursor=${Buffer.from(text).toString("base64url")}`
+        const wrong: ReadonlyArray<readonly [string, string]> = [
+          ["limit=0", "query.limit: expected an integer from 1 to 100"],
+          ["limit=101", "query.limit"],
+          ["limit=1.5", "query.limit"],
+          ["limit=", "query.limit"],
+          ["limit=1&limit=2", "query.limit"],
+          ["cursor=", "query.cursor: expected a cursor of a Link header"],
+          ["cursor=MQ", "query.cursor"],
+          ["cursor=%00", "query.cursor"],
+          [cursor("1 key_\0"), "query.cursor"],
+          [cursor("1e3 key_a"), "query.cursor"],
+          [cursor("9223372036854775807 key_a"), "query.cursor"],
+          [cursor("-9223372036854775808 key_a"), "query.cursor"],
+          ["limit=0&cursor=MQ", "query.cursor"]
+        ]
+        for (const [query, message] of wrong) {
+          const refused = yield* admin(`/keys?${query}`)
+          isError(refused, 400, "invalid_request")
+          assert.include(refused.body.message, message)
+        }
+        // The ends of the range of instants.
+        assert.lengthOf(named(yield* admin(`/keys?limit=100&${cursor("-210866803200000000 key_a")}`)), 25)
+        assert.lengthOf(named(yield* admin(`/keys?${cursor("8640000000000000000 key_a")}`)), 0)
+      }),
+    30_000
+  )
+
   it.live("shows the ban of a key that goes on after 429, and lifts it", () =>
     Effect.gen(function*() {
       const { address, management } = yield* start({ DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })

@@ -1,7 +1,8 @@
 /** What keys need of a place that keeps them: on SQL and in memory. The rules are ApiKeys.ts's. */
 import { DateTime, Effect } from "effect"
-import { SqlClient } from "effect/sql"
-import type { ApiKey } from "../api/Keys.ts"
+import { SqlClient, type Statement } from "effect/sql"
+import type { ApiKey, KeyPosition } from "../api/Keys.ts"
+import * as Expiry from "../database/Expiry.ts"
 
 /** Who holds a secret, and until when it works. */
 export interface Holder {
@@ -9,14 +10,34 @@ export interface Holder {
   readonly secretExpiresAt: DateTime.Utc | null
 }
 
+/** Selects at most `limit` keys, only those behind `after` in the list of all keys. */
+export interface KeySelection {
+  readonly limit: number
+  readonly after?: KeyPosition | undefined
+}
+
+/** Keys in the order of the list. `next` is the position of the last one if there are more, else absent. */
+export interface ListedKeys {
+  readonly keys: ReadonlyArray<ApiKey>
+  readonly next?: KeyPosition
+}
+
 export interface KeyStore {
   insert(key: ApiKey, hash: string): Effect.Effect<void>
-  readonly list: Effect.Effect<ReadonlyArray<ApiKey>>
+  /** By the instant at which a key was created, then by the bytes of its id. */
+  list(selection: KeySelection): Effect.Effect<ListedKeys>
   find(id: string): Effect.Effect<ApiKey | undefined>
   /** Those of `hashes` that somebody holds. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, Holder>>
-  /** Adds a secret to a key that is not revoked; its others end at `end`, or now. Whether there was such a key. */
-  addSecret(id: string, hash: string, end: DateTime.Utc | undefined): Effect.Effect<boolean>
+  /**
+   * Adds a secret to a key that is not revoked. With an `end` the key's other secrets work until then at most, and
+   * nothing is changed if more than `maxWorking` would work. Without an `end` the others are deleted.
+   */
+  addSecret(id: string, hash: string, options: {
+    readonly now: DateTime.Utc
+    readonly end: DateTime.Utc | undefined
+    readonly maxWorking: number
+  }): Effect.Effect<"added" | "revoked" | "too_many">
   /** Whether there was such a key, not yet revoked. */
   revoke(id: string, at: DateTime.Utc): Effect.Effect<boolean>
   /** Keeps the later of what is known and `uses`: an instant in milliseconds for each key id. */
@@ -25,12 +46,30 @@ export interface KeyStore {
 
 const bytes = (hash: string) => Buffer.from(hash, "hex")
 
+const columns = `k.id, k.name, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay", k.created_at AS "createdAt",
+  k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt", k.last_used_at AS "lastUsedAt"`
+
+/**
+ * The statement of a page of keys. Its order and its condition are those of the index `api_keys_created`. The limit is
+ * in the text, so that PostgreSQL knows how few rows it must read.
+ */
+export const pageStatement = (
+  sql: SqlClient.SqlClient,
+  { after, limit }: KeySelection
+): Statement.Statement<ListedRow> =>
+  sql`
+    SELECT ${sql.literal(columns)}, (extract(epoch FROM k.created_at) * 1000000)::bigint AS "createdAtMicros"
+    FROM api_keys k ${
+    after === undefined
+      ? sql.literal("")
+      : sql`WHERE (k.created_at, k.id COLLATE "C") >
+        ('epoch'::timestamptz + ${`${after.createdAtMicros} microseconds`}::text::interval, ${after.id}::text)`
+  }
+    ORDER BY k.created_at, k.id COLLATE "C" LIMIT ${sql.literal(String(limit))}`
+
 export const sqlStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  const columns = sql.literal(
-    `k.id, k.name, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay", k.created_at AS "createdAt",
-     k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt", k.last_used_at AS "lastUsedAt"`
-  )
+  const keyColumns = sql.literal(columns)
   const store: KeyStore = {
     insert: (key, hash) =>
       sql.withTransaction(Effect.gen(function*() {
@@ -40,20 +79,22 @@ export const sqlStore = Effect.gen(function*() {
         yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${bytes(hash)}, ${key.id})`
       })).pipe(Effect.orDie),
 
-    list: sql<Row>`SELECT ${columns} FROM api_keys k ORDER BY k.created_at, k.id`.pipe(
-      Effect.map((rows) => rows.map(fromRow)),
-      Effect.orDie
-    ),
+    list: ({ after, limit }) =>
+      // One more than asked for, which tells whether there is another page.
+      pageStatement(sql, { limit: limit + 1, after }).pipe(
+        Effect.map((rows) => listed(rows, limit, fromRow, ({ createdAtMicros, id }) => ({ createdAtMicros, id }))),
+        Effect.orDie
+      ),
 
     find: (id) =>
-      sql<Row>`SELECT ${columns} FROM api_keys k WHERE k.id = ${id}`.pipe(
+      sql<Row>`SELECT ${keyColumns} FROM api_keys k WHERE k.id = ${id}`.pipe(
         Effect.map(([row]) => row && fromRow(row)),
         Effect.orDie
       ),
 
     findByHashes: (hashes) =>
       sql<Row & { readonly hash: string; readonly secretExpiresAt: Date | null }>`
-        SELECT ${columns}, encode(s.hash, 'hex') AS hash, s.expires_at AS "secretExpiresAt"
+        SELECT ${keyColumns}, encode(s.hash, 'hex') AS hash, s.expires_at AS "secretExpiresAt"
         FROM api_key_secrets s JOIN api_keys k ON k.id = s.key_id
         WHERE s.hash IN (SELECT decode(h, 'hex') FROM jsonb_array_elements_text(${
         JSON.stringify(hashes)
@@ -68,17 +109,23 @@ export const sqlStore = Effect.gen(function*() {
         Effect.orDie
       ),
 
-    addSecret: (id, hash, end) =>
+    addSecret: (id, hash, { end, maxWorking, now }) =>
       sql.withTransaction(Effect.gen(function*() {
-        const keys = yield* sql`UPDATE api_keys SET changed = pg_current_xact_id()
-          WHERE id = ${id} AND revoked_at IS NULL RETURNING id`
-        if (keys.length === 0) return false
-        yield* end === undefined
-          ? sql`DELETE FROM api_key_secrets WHERE key_id = ${id}`
-          : sql`UPDATE api_key_secrets SET expires_at = LEAST(expires_at, ${DateTime.toDateUtc(end)})
+        // Locked, so that concurrent rotations of a key count each other's secrets.
+        const keys = yield* sql`SELECT FROM api_keys WHERE id = ${id} AND revoked_at IS NULL FOR NO KEY UPDATE`
+        if (keys.length === 0) return "revoked"
+        if (end === undefined) {
+          yield* sql`DELETE FROM api_key_secrets WHERE key_id = ${id}`
+        } else {
+          const working = yield* sql`SELECT FROM api_key_secrets
+            WHERE key_id = ${id} AND (expires_at IS NULL OR expires_at > ${DateTime.toDateUtc(now)})`
+          if (working.length >= maxWorking) return "too_many"
+          yield* sql`UPDATE api_key_secrets SET expires_at = LEAST(expires_at, ${DateTime.toDateUtc(end)})
             WHERE key_id = ${id}`
+        }
+        yield* sql`UPDATE api_keys SET changed = pg_current_xact_id() WHERE id = ${id}`
         yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${bytes(hash)}, ${id})`
-        return true
+        return "added"
       })).pipe(Effect.orDie),
 
     revoke: (id, at) =>
@@ -97,6 +144,12 @@ export const sqlStore = Effect.gen(function*() {
         WHERE k.id = u.id AND (k.last_used_at IS NULL OR k.last_used_at < u.at)
       `.pipe(Effect.asVoid, Effect.orDie)
   }
+  // The secrets of rotated keys, after their grace period. The current secret of a key has no end, and stays.
+  yield* Expiry.sweep({
+    table: "api_key_secrets",
+    column: "expires_at",
+    warning: "Expired secrets of keys cannot be deleted"
+  })
   return store
 })
 
@@ -107,6 +160,23 @@ interface Row extends Pick<ApiKey, "id" | "name" | "plan"> {
   readonly expiresAt: Date | null
   readonly revokedAt: Date | null
   readonly lastUsedAt: Date | null
+}
+
+interface ListedRow extends Row {
+  readonly createdAtMicros: bigint
+}
+
+/** The page that the first `limit` of `found` are; what is found beyond them shows that there is another page. */
+const listed = <A>(
+  found: ReadonlyArray<A>,
+  limit: number,
+  toKey: (one: A) => ApiKey,
+  toPosition: (one: A) => KeyPosition
+): ListedKeys => {
+  const page = found.slice(0, limit)
+  const last = page.at(-1)
+  const keys = page.map(toKey)
+  return last === undefined || found.length <= limit ? { keys } : { keys, next: toPosition(last) }
 }
 
 const toDateTime = (date: Date | null): DateTime.Utc | null => date && DateTime.fromDateUnsafe(date)
@@ -121,6 +191,18 @@ const fromRow = (row: Row): ApiKey => ({
   revokedAt: toDateTime(row.revokedAt),
   lastUsedAt: toDateTime(row.lastUsedAt)
 })
+
+const positionOf = ({ createdAt, id }: ApiKey): KeyPosition => ({
+  createdAtMicros: BigInt(createdAt.epochMilliseconds) * 1_000n,
+  id
+})
+
+const compare = (a: KeyPosition, b: KeyPosition): number =>
+  a.createdAtMicros === b.createdAtMicros
+    ? a.id < b.id ? -1 : a.id > b.id ? 1 : 0
+    : a.createdAtMicros < b.createdAtMicros
+    ? -1
+    : 1
 
 export const memoryStore = Effect.sync((): KeyStore => {
   const keys = new Map<string, ApiKey>()
@@ -139,7 +221,12 @@ export const memoryStore = Effect.sync((): KeyStore => {
         keys.set(key.id, key)
         secrets.set(hash, { keyId: key.id, expiresAt: null })
       }),
-    list: Effect.sync(() => [...keys.values()]),
+    list: ({ after, limit }) =>
+      Effect.sync(() => {
+        const found = [...keys.values()].toSorted((a, b) => compare(positionOf(a), positionOf(b)))
+          .filter((key) => after === undefined || compare(positionOf(key), after) > 0)
+        return listed(found, limit, (key) => key, positionOf)
+      }),
     find: (id) => Effect.sync(() => keys.get(id)),
     findByHashes: (hashes) =>
       Effect.sync(() =>
@@ -149,16 +236,20 @@ export const memoryStore = Effect.sync((): KeyStore => {
           return key === undefined ? [] : [[hash, { key, secretExpiresAt: secret?.expiresAt ?? null }] as const]
         }))
       ),
-    addSecret: (id, hash, end) =>
+    addSecret: (id, hash, { end, maxWorking, now }) =>
       Effect.sync(() => {
-        if (!change(id, (key) => key)) return false
-        for (const [other, { expiresAt, keyId }] of secrets) {
-          if (keyId !== id) continue
+        const others = [...secrets].filter(([, { keyId }]) => keyId === id)
+        const isWorking = ([, { expiresAt }]: (typeof others)[number]): boolean =>
+          expiresAt === null || DateTime.isGreaterThan(expiresAt, now)
+        if (keys.get(id)?.revokedAt !== null) return "revoked"
+        if (end !== undefined && others.filter(isWorking).length >= maxWorking) return "too_many"
+        for (const [other, { expiresAt }] of others) {
           if (end === undefined) secrets.delete(other)
-          else secrets.set(other, { keyId, expiresAt: expiresAt ? DateTime.min(expiresAt, end) : end })
+          else secrets.set(other, { keyId: id, expiresAt: expiresAt ? DateTime.min(expiresAt, end) : end })
         }
         secrets.set(hash, { keyId: id, expiresAt: null })
-        return true
+        changes.push(id)
+        return "added"
       }),
     revoke: (id, revokedAt) => Effect.sync(() => change(id, (key) => ({ ...key, revokedAt }))),
     recordUses: (uses) =>

@@ -2,6 +2,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
+import { cursor, limit, nextLink } from "./Paging.ts"
 import { Limits, Plan } from "./Plans.ts"
 import { isStorable } from "./Text.ts"
 
@@ -68,6 +69,37 @@ export const IssuedKey = Schema.Struct({
 }).annotate({ identifier: "IssuedKey" })
 export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
+/** PostgreSQL's earliest instant and the last one of `Date`, in microseconds since the Unix epoch. */
+const minMicros = -210_866_803_200_000_000n
+const maxMicros = 8_640_000_000_000_000_000n
+
+/** The place of a key in the list of all keys. PostgreSQL has microseconds, which a `DateTime` would lose. */
+export const KeyPosition = Schema.Struct({ createdAtMicros: Schema.BigInt, id: KeyId })
+export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
+
+const parsePosition = (text: string): KeyPosition | undefined => {
+  const [, digits, id] = /^(-?\d{1,19}) ([^\0]*)$/.exec(text) ?? []
+  if (digits === undefined || id === undefined) return undefined
+  const createdAtMicros = BigInt(digits)
+  return createdAtMicros >= minMicros && createdAtMicros <= maxMicros ? { createdAtMicros, id } : undefined
+}
+
+/** Selects a page of keys. */
+export const KeysQuery = Schema.Struct({
+  limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
+  cursor: Schema.optionalKey(
+    cursor(KeyPosition, { format: ({ createdAtMicros, id }) => `${createdAtMicros} ${id}`, parse: parsePosition })
+  )
+})
+export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
+
+/** A page of keys. `next` is the query of the page after it, absent on the last page. */
+export const KeysPage = Schema.Struct({
+  keys: Schema.Array(ApiKey),
+  next: Schema.optionalKey(KeysQuery)
+})
+export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
+
 const Window = Schema.Struct({ limit: Schema.Int, remaining: Schema.Int, resetAt: Instant })
 
 /** A key, what it has left of its limits, and whether it is banned. */
@@ -91,7 +123,16 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     payload: NewKey,
     success: IssuedKey.pipe(HttpApiSchema.status(201))
   }),
-  HttpApiEndpoint.get("listKeys", "/keys", { success: Schema.Array(ApiKey) }),
+  HttpApiEndpoint.get("listKeys", "/keys", {
+    query: KeysQuery.fields,
+    success: KeysPage.pipe(HttpApiSchema.encodeToWithHeaders({
+      body: Schema.Array(ApiKey),
+      headers: { link: Schema.optionalKey(nextLink("/admin/keys", KeysQuery)) }
+    }, {
+      decode: ({ body, headers: { link } }) => ({ keys: body, ...link && { next: link } }),
+      encode: ({ keys, next }) => ({ body: keys, headers: { ...next && { link: next } } })
+    }))
+  }),
   HttpApiEndpoint.get("showKey", "/keys/:id", { params, success: ApiKeyDetails, error: notFound }),
   HttpApiEndpoint.delete("revokeKey", "/keys/:id", { params, error: [notFound, conflict] }),
   HttpApiEndpoint.post("rotateKey", "/keys/:id/rotate", {

@@ -1,9 +1,9 @@
 /** The animals of the store: what they are (SPEC §2) and what can be done with them (SPEC §4). */
-import { Effect, Schema, SchemaGetter, SchemaIssue, SchemaTransformation } from "effect"
+import { Schema, SchemaGetter } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
-import { Int64, jsonText } from "./Int64.ts"
-import { Cursor, nextLink } from "./Paging.ts"
+import { Int64, jsonText, parseInteger } from "./Int64.ts"
+import { cursor, limit, nextLink } from "./Paging.ts"
 import { isStorable } from "./Text.ts"
 
 /** Availability of an animal (SPEC §3). */
@@ -32,9 +32,6 @@ export interface Pet extends Schema.Schema.Type<typeof Pet> {}
 /** The answer of {@link listPets}. */
 export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
 
-/** How many animals a list may hold (SPEC §4.1, §8). */
-export const listLimit = { minimum: 1, maximum: 100, default: 20 }
-
 /** Characters of the names in a page: where they are long it has fewer animals than it may, but at least one. */
 export const longestPage = 262_144
 
@@ -55,43 +52,14 @@ const IdempotencyKey = Schema.String.annotate({
   })
 )
 
-const expectedLimit = `an integer from ${listLimit.minimum} to ${listLimit.maximum}`
-
-const limitDocumentation: Readonly<Record<string, unknown>> = {
-  type: "integer",
-  ...listLimit,
-  description: "Maximum number of animals returned.",
-  message: `Expected ${expectedLimit}`
-}
-
-/** The limit that a text says, if it is one (SPEC §8, Parameter bounds). */
-export const parseLimit = (text: string): number | undefined => {
-  const limit = /^\d{1,3}$/.test(text) ? Number(text) : 0
-  return limit >= listLimit.minimum && limit <= listLimit.maximum ? limit : undefined
-}
-
-const Limit = Schema.String.annotate(limitDocumentation).pipe(
-  Schema.decodeTo(
-    Schema.Int,
-    SchemaTransformation.transformEffect({
-      decode: (text, options) => {
-        const limit = parseLimit(text)
-        return limit === undefined
-          ? Effect.fail(new SchemaIssue.InvalidValue({ expected: expectedLimit }, text, options))
-          : Effect.succeed(limit)
-      },
-      encode: (limit) => Effect.succeed(String(limit))
-    })
-  )
-)
-
 const petText = jsonText("Pet", Pet)
 
 /** Which animals a list is of, and from where on. */
 export const ListQuery = Schema.Struct({
-  limit: Schema.optionalKey(Limit),
+  limit: Schema.optionalKey(limit("Maximum number of animals returned.")),
   status: Schema.optionalKey(PetStatus),
-  cursor: Schema.optionalKey(Cursor)
+  // The id after which the page begins.
+  cursor: Schema.optionalKey(cursor(Int64, { format: String, parse: parseInteger }))
 })
 export interface ListQuery extends Schema.Schema.Type<typeof ListQuery> {}
 

@@ -1,6 +1,7 @@
 import { DateTime, Duration, Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { AdminApi } from "../api/AdminApi.ts"
+import { listLimit } from "../api/Paging.ts"
 import { ApiKeys } from "../ApiKeys.ts"
 import type { Window } from "../rate-limit/Rule.ts"
 import { RateLimiter } from "../RateLimiter.ts"
@@ -15,7 +16,11 @@ export const layer = HttpApiBuilder.group(
     const limiter = yield* RateLimiter
     return handlers.handleAll({
       issueKey: ({ payload }) => apiKeys.issue(payload),
-      listKeys: () => apiKeys.list,
+      listKeys: ({ query }) =>
+        Effect.map(
+          apiKeys.list({ limit: query.limit ?? listLimit.default, after: query.cursor }),
+          ({ keys, next }) => next === undefined ? { keys } : { keys, next: { ...query, cursor: next } }
+        ),
       showKey: Effect.fnUntraced(function*({ params: { id } }) {
         const key = yield* apiKeys.find(id)
         const { bannedUntil, windows: [minute, day] } = yield* limiter.peek(`key:${id}`, key.limits)

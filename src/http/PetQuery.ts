@@ -3,7 +3,8 @@
  * at a tenth of the cost.
  */
 import { Schema } from "effect"
-import { type ListQuery, parseLimit, PetStatus } from "../api/Pets.ts"
+import { parseLimit } from "../api/Paging.ts"
+import { type ListQuery, PetStatus } from "../api/Pets.ts"
 
 const isStatus = Schema.is(PetStatus)
 

@@ -1,0 +1,173 @@
+/** Lists of keys where there are many: 100,000 on PostgreSQL, beside a running service. */
+import { PgClient } from "@effect/sql-pg"
+import { assert, describe, layer } from "@effect/vitest"
+import { Context, Effect, Fiber, Layer, Redacted, Stream } from "effect"
+import { SqlClient } from "effect/sql"
+import { spawn } from "node:child_process"
+import { fileURLToPath } from "node:url"
+import { pageStatement } from "../../src/api-keys/KeyStore.ts"
+import { AdminClient } from "../../src/Client.ts"
+import { issueKey, temporaryDatabaseUrl } from "../Harness.ts"
+import * as Load from "../Load.ts"
+import { start } from "../Process.ts"
+
+const cli = fileURLToPath(new URL("../../src/cli.ts", import.meta.url))
+const ADMIN_TOKEN = "adm_0123456789abcdef"
+const count = 100_000
+
+/** Inserts keys: half of them of one instant, the others a microsecond apart. */
+const insertKeys = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
+    SELECT 'key_' || md5(n::text), 'key ' || n, 'free', 60, 1000,
+      '2026-01-01T00:00:00Z'::timestamptz + GREATEST(0, n - ${count / 2}::int) * interval '1 microsecond'
+    FROM generate_series(1, ${count}::int) n`
+})
+
+const client = (url: string) => PgClient.layer({ url: Redacted.make(url) })
+
+/** The ids of all keys in the order of the list, as the database sorts them. */
+const sortedIds = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  const rows = yield* sql<{ readonly id: string }>`SELECT id FROM api_keys ORDER BY created_at, id COLLATE "C"`
+  return rows.map(({ id }) => id)
+})
+
+/** A service with many keys, one of which may call as often as it likes. */
+class Service extends Context.Service<Service, {
+  readonly address: string
+  readonly management: string
+  readonly key: string
+  /** The ids of all keys in the order of the list, as the database sorts them. */
+  readonly ids: ReadonlyArray<string>
+  readonly database: Layer.Layer<SqlClient.SqlClient, unknown>
+}>()("test/KeyList/Service") {
+  static readonly layer = Layer.effect(
+    Service,
+    Effect.gen(function*() {
+      const DATABASE_URL = yield* temporaryDatabaseUrl
+      const { address, management } = yield* start({ DATABASE_URL, ADMIN_TOKEN })
+      const database = client(DATABASE_URL)
+      yield* Effect.provide(insertKeys, database)
+      const key = yield* issueKey(database)
+      return Service.of({ address, management, key, database, ids: yield* Effect.provide(sortedIds, database) })
+    })
+  )
+}
+
+describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A list of 100,000 keys", () => {
+  layer(Service.layer, { excludeTestServices: true, timeout: 60_000 })((it) => {
+    it.effect(
+      "reads a page from an index, without a sort and without a sequential scan, at its start and far behind",
+      () =>
+        Effect.gen(function*() {
+          const { database } = yield* Service
+          yield* Effect.gen(function*() {
+            const sql = yield* SqlClient.SqlClient
+            const check = Effect.gen(function*() {
+              for (
+                const instant of [undefined, "2026-01-01T00:00:00Z", "2026-01-01T00:00:00.04Z", "2030-01-01T00:00:00Z"]
+              ) {
+                const after = instant === undefined
+                  ? undefined
+                  : { createdAtMicros: BigInt(Date.parse(instant)) * 1_000n, id: "key_8" }
+                const [statement, parameters] = pageStatement(sql, { limit: 101, after }).compile()
+                const plan = JSON.stringify(yield* sql.unsafe(`EXPLAIN (ANALYZE, BUFFERS) ${statement}`, parameters))
+                assert.include(plan, "Index Scan using api_keys_created")
+                assert.notMatch(plan, /Sort|Seq Scan/)
+                // The condition bounds the index scan. No row is read to be filtered out.
+                assert.notInclude(plan, "Filter")
+                assert.isBelow(Number(/Buffers: shared hit=(\d+)/.exec(plan)?.[1] ?? 0), 300, plan)
+              }
+            })
+            yield* check
+            yield* sql`ANALYZE api_keys`
+            yield* check
+          }).pipe(Effect.provide(database))
+        }),
+      60_000
+    )
+
+    it.effect(
+      "is walked through by AdminClient.all in order, each key once, while other requests are not stalled",
+      () =>
+        Effect.gen(function*() {
+          const { address, ids, key, management } = yield* Service
+          const others: Array<number> = []
+          const caller = yield* Effect.forkChild(Effect.forever(
+            Effect.gen(function*() {
+              const { status, took } = yield* Load.request(address, key, "/v1/pets?limit=5")
+              assert.strictEqual(status, 200)
+              others.push(took)
+              yield* Effect.sleep("5 millis")
+            })
+          ))
+          const walked = yield* Stream.runCollect(Stream.unwrap(Effect.map(AdminClient, ({ all }) => all()))).pipe(
+            Effect.provide(AdminClient.layer({ baseUrl: management, token: Redacted.make(ADMIN_TOKEN) }))
+          )
+          yield* Fiber.interrupt(caller)
+          assert.deepStrictEqual(walked.map(({ id }) => id), ids)
+          assert.isAbove(others.length, 20)
+          others.sort((a, b) => a - b)
+          // The whole list in one response stalled other requests for 300 milliseconds.
+          assert.isBelow(others[Math.floor(others.length * 0.95)] ?? Infinity, 150)
+        }),
+      120_000
+    )
+
+    it.effect(
+      "is printed by the command page by page, and no further than its reader reads",
+      () =>
+        Effect.gen(function*() {
+          const { ids, management } = yield* Service
+          /** Runs the command, and stops reading after `maxChunks`. Times are milliseconds since its start. */
+          const run = (maxChunks: number, ...args: ReadonlyArray<string>) =>
+            Effect.promise(() =>
+              new Promise<{
+                readonly code: number | null
+                readonly stdout: string
+                readonly stderr: string
+                readonly firstAt: number
+                readonly endedAt: number
+              }>((resolve) => {
+                const child = spawn(process.execPath, [cli, "keys", "list", ...args], {
+                  env: { PATH: process.env.PATH, PETSTORE_ADMIN_URL: management, ADMIN_TOKEN }
+                })
+                const startedAt = performance.now()
+                const chunks: Array<Buffer> = []
+                let stderr = ""
+                let firstAt = Infinity
+                child.stderr.on("data", (chunk: Buffer) => stderr += chunk.toString())
+                child.stdout.on("data", (chunk: Buffer) => {
+                  firstAt = Math.min(firstAt, performance.now() - startedAt)
+                  if (chunks.push(chunk) >= maxChunks) child.stdout.destroy()
+                })
+                child.on("close", (code) =>
+                  resolve({
+                    code,
+                    stdout: Buffer.concat(chunks).toString(),
+                    stderr,
+                    firstAt,
+                    endedAt: performance.now() - startedAt
+                  }))
+              })
+            )
+          const idsOf = (json: string) => JSON.parse(json).map(({ id }: { readonly id: string }) => id)
+          const all = yield* run(Infinity, "--json")
+          assert.deepStrictEqual(idsOf(all.stdout), ids)
+          assert.isBelow(all.firstAt, all.endedAt / 2)
+          const some = yield* run(Infinity, "--json", "--limit", "150")
+          assert.deepStrictEqual(idsOf(some.stdout), ids.slice(0, 150))
+          const { stdout } = yield* run(Infinity, "--limit", "250")
+          assert.strictEqual(
+            stdout.trimEnd().split("\n").map((line) => line.split(" ")[0]).join(),
+            ids.slice(0, 250).join()
+          )
+          const stopped = yield* run(1)
+          assert.include(stopped, { code: 0, stderr: "" })
+          assert.isBelow(stopped.endedAt, all.endedAt / 2)
+        }),
+      180_000
+    )
+  })
+})
