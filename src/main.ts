@@ -62,7 +62,7 @@ const run = Effect.gen(function*() {
   const onLost = (error: DataDirectoryLost) => void Deferred.doneUnsafe(lost, Exit.fail(error))
   const launched = Layer.launch(Layer.provide(service, Layer.succeed(OnDataDirectoryLost, onLost)))
   // The loss is logged before the graceful shutdown of the service, which takes some seconds.
-  yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
+  return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
 })
 
 run.pipe(

@@ -36,22 +36,21 @@ const childrenOf = (parent: number): ReadonlyArray<number> =>
     }
   })
 
-/** Makes one with `settings`, started; both are gone when the scope closes. */
-export const run = Effect.fnUntraced(function*(settings: Readonly<Record<string, string>> = {}) {
+/**
+ * Makes one with `settings`, started; both are gone when the scope closes. With `primaryPort` it is a standby of the
+ * server on that port.
+ */
+export const run = Effect.fnUntraced(function*(settings: Readonly<Record<string, string>> = {}, primaryPort?: number) {
   const port = yield* freePort
   const directory = yield* Effect.acquireRelease(
     Effect.sync(() => {
       const path = mkdtempSync(join(tmpdir(), "petstore-postgres-"))
       if (user.uid !== undefined) execFileSync("chown", [`${user.uid}:${user.gid}`, path])
-      execFileSync(
-        join(bin ?? "", "initdb"),
-        ["-D", join(path, "data"), "-U", "postgres", "-A", "trust", "-E", "UTF8"],
-        {
-          ...user,
-          cwd: path,
-          stdio: "ignore"
-        }
-      )
+      const data = join(path, "data")
+      const [program, args] = primaryPort === undefined
+        ? ["initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8"]]
+        : ["pg_basebackup", ["-D", data, "-R", "-c", "fast", "-d", `postgres://postgres@127.0.0.1:${primaryPort}`]]
+      execFileSync(join(bin ?? "", program), args, { ...user, cwd: path, stdio: "ignore" })
       return path
     }),
     (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))

@@ -12,6 +12,7 @@ import { Duplex } from "node:stream"
 import { callbackify } from "node:util"
 import { DataDirectoryLost, DataDirectoryUnusable, OnDataDirectoryLost } from "../DataDirectory.ts"
 import * as DirectoryLock from "./DirectoryLock.ts"
+import { IsShared } from "./MigrationRunner.ts"
 
 /** Opens the database in `directory`. Closing it writes, so the scope closes it only while `isOwned`. */
 const open = (directory: string, isOwned: () => boolean) =>
@@ -180,5 +181,8 @@ export const layer = (directory: string) =>
       Effect.schedule(Schedule.spaced("1 second")),
       Effect.forkScoped
     )
-    return Layer.provideMerge(Layer.effectDiscard(upkeep), client)
+    return Layer.effectDiscard(upkeep).pipe(
+      Layer.provideMerge(client),
+      Layer.provideMerge(Layer.succeed(IsShared, false))
+    )
   }))

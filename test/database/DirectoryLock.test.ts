@@ -90,26 +90,30 @@ describe("A process on the embedded database", () => {
     )
   }
 
-  it.live("exits with 1 when its data directory is moved and another one is put in its place", () =>
-    Effect.gen(function*() {
-      const DATA_DIR = yield* dataDirectory
-      const key = yield* endlessKey(DATA_DIR)
-      const other = `${DATA_DIR} other`
-      cpSync(DATA_DIR, other, { recursive: true })
-      const moved = `${DATA_DIR} moved`
-      const first = yield* start({ DATA_DIR })
-      const { load } = yield* loadDuring(first, key, () => {
-        renameSync(DATA_DIR, moved)
-        renameSync(other, DATA_DIR)
-      })
-      const second = yield* start({ DATA_DIR })
-      const further = yield* Effect.replicateEffect(Load.request(second.address, key), 40, { concurrency: 8 })
-      assert.strictEqual(yield* Effect.promise(() => first.exit), 1)
-      yield* load.stop
-      yield* kill(second)
-      yield* assertStored(moved, load.outcomes)
-      yield* assertStored(DATA_DIR, further)
-    }), 60_000)
+  it.live(
+    "exits with 1 when its data directory is moved and another one is put in its place",
+    () =>
+      Effect.gen(function*() {
+        const DATA_DIR = yield* dataDirectory
+        const key = yield* endlessKey(DATA_DIR)
+        const other = `${DATA_DIR} other`
+        cpSync(DATA_DIR, other, { recursive: true })
+        const moved = `${DATA_DIR} moved`
+        const first = yield* start({ DATA_DIR })
+        const { load } = yield* loadDuring(first, key, () => {
+          renameSync(DATA_DIR, moved)
+          renameSync(other, DATA_DIR)
+        })
+        const second = yield* start({ DATA_DIR })
+        const further = yield* Effect.replicateEffect(Load.request(second.address, key), 40, { concurrency: 8 })
+        assert.strictEqual(yield* Effect.promise(() => first.exit), 1)
+        yield* load.stop
+        yield* kill(second)
+        yield* assertStored(moved, load.outcomes)
+        yield* assertStored(DATA_DIR, further)
+      }),
+    60_000
+  )
 
   it.live("stays on its data directory when the symbolic link to it is changed", () =>
     Effect.gen(function*() {
@@ -144,38 +148,46 @@ describe("A process on the embedded database", () => {
       assert.include(service.stderr(), "pgdata/global/pg_control")
     }), 30_000)
 
-  it.live("keeps its lock when the lock file is overwritten in place, and the next process gets it", () =>
-    Effect.gen(function*() {
-      const DATA_DIR = yield* dataDirectory
-      const key = yield* endlessKey(DATA_DIR)
-      const first = yield* start({ DATA_DIR })
-      const outcomes: Array<Load.Outcome> = []
-      for (const content of ["", "no lock\n".repeat(1_000)]) {
-        writeFileSync(join(DATA_DIR, "lock"), content)
-        const { stderr } = yield* Effect.flip(start({ DATA_DIR }))
-        assert.include(stderr, "Another process uses the data directory")
-        assert.include(stderr, "Never delete or replace the file \\\"lock\\\"")
-        outcomes.push(yield* Load.request(first.address, key))
-      }
-      assert.deepStrictEqual(outcomes.map(({ status }) => status), [201, 201])
-      yield* kill(first)
-      yield* start({ DATA_DIR }).pipe(
-        Effect.flatMap((second) => Load.request(second.address, key)),
-        Effect.map((outcome) => outcomes.push(outcome)),
-        Effect.scoped
-      )
-      yield* assertStored(DATA_DIR, outcomes)
-    }), 60_000)
+  it.live(
+    "keeps its lock when the lock file is overwritten in place, and the next process gets it",
+    () =>
+      Effect.gen(function*() {
+        const DATA_DIR = yield* dataDirectory
+        const key = yield* endlessKey(DATA_DIR)
+        const first = yield* start({ DATA_DIR })
+        const outcomes: Array<Load.Outcome> = []
+        for (const content of ["", "no lock\n".repeat(1_000)]) {
+          writeFileSync(join(DATA_DIR, "lock"), content)
+          const { stderr } = yield* Effect.flip(start({ DATA_DIR }))
+          assert.include(stderr, "Another process uses the data directory")
+          assert.include(stderr, "Never delete or replace the file \\\"lock\\\"")
+          outcomes.push(yield* Load.request(first.address, key))
+        }
+        assert.deepStrictEqual(outcomes.map(({ status }) => status), [201, 201])
+        yield* kill(first)
+        yield* start({ DATA_DIR }).pipe(
+          Effect.flatMap((second) => Load.request(second.address, key)),
+          Effect.map((outcome) => outcomes.push(outcome)),
+          Effect.scoped
+        )
+        yield* assertStored(DATA_DIR, outcomes)
+      }),
+    60_000
+  )
 
-  it.live("waits two seconds on a database without a lock file, which a process may still use", () =>
-    Effect.gen(function*() {
-      const DATA_DIR = yield* dataDirectory
-      const key = yield* endlessKey(DATA_DIR)
-      removeLock(DATA_DIR)
-      const startedAt = performance.now()
-      const service = yield* start({ DATA_DIR })
-      assert.isAbove(performance.now() - startedAt, 2_000)
-      assert.include(service.stderr(), "had no lock file")
-      assert.strictEqual((yield* Load.request(service.address, key)).status, 201)
-    }), 30_000)
+  it.live(
+    "waits two seconds on a database without a lock file, which a process may still use",
+    () =>
+      Effect.gen(function*() {
+        const DATA_DIR = yield* dataDirectory
+        const key = yield* endlessKey(DATA_DIR)
+        removeLock(DATA_DIR)
+        const startedAt = performance.now()
+        const service = yield* start({ DATA_DIR })
+        assert.isAbove(performance.now() - startedAt, 2_000)
+        assert.include(service.stderr(), "had no lock file")
+        assert.strictEqual((yield* Load.request(service.address, key)).status, 201)
+      }),
+    30_000
+  )
 })
