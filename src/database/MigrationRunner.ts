@@ -122,7 +122,7 @@ const exclusively = Effect.fnUntraced(function*<A, E, E2>(
   const workUnlessDone = Effect.flatMap(isDone, (done) => done ? Effect.void : Effect.asVoid(work))
   const attempt = sql.withTransaction(Effect.gen(function*() {
     const [lock] = yield* sql<{ readonly isHeld: boolean }>`
-      SELECT pg_try_advisory_xact_lock(hashtextextended('petstore migrations', ${sql(table)}::regclass::oid::bigint))
+      SELECT pg_try_advisory_xact_lock(hashtextextended('petstore migrations', ${table}::regclass::oid::bigint))
         AS "isHeld", set_config('idle_in_transaction_session_timeout', '0', true)`
     if (lock?.isHeld !== true) return false
     // On other connections than the transaction's.

@@ -13,7 +13,7 @@ const client = (url: string) => Layer.fresh(PgClient.layer({ url: Redacted.make(
 const statement = (text: string) => Effect.flatMap(SqlClient.SqlClient, (sql) => sql.unsafe(text))
 
 const createTable = { default: statement("CREATE TABLE t (n integer)") }
-const fill = { default: statement("INSERT INTO t SELECT generate_series(1, 300000)") }
+const fill = { default: statement("INSERT INTO t SELECT generate_series(1, 100000)") }
 const addColumn = { default: statement("ALTER TABLE t ADD COLUMN m integer") }
 const addIndex: Migration = {
   default: Effect.andThen(statement("INSERT INTO runs VALUES (1)"), ConcurrentIndex.create("t_n", "t (n)")),
@@ -175,7 +175,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Migrations on Post
           assert.lengthOf(yield* Fiber.join(running), 2)
           assert.lengthOf(yield* earlier, 0)
           yield* assertIndexed
-          assert.deepStrictEqual(yield* statement("SELECT count(*)::integer AS many FROM t"), [{ many: 300_000 }])
+          assert.deepStrictEqual(yield* statement("SELECT count(*)::integer AS many FROM t"), [{ many: 100_000 }])
         }).pipe(Effect.provide(client(url)))
       }).pipe(Effect.provideService(References.MinimumLogLevel, "None")),
     60_000
