@@ -123,8 +123,11 @@ const exclusively = Effect.fnUntraced(function*<A, E, E2>(
   const attempt = sql.withTransaction(Effect.gen(function*() {
     const [lock] = yield* sql<{ readonly isHeld: boolean }>`
       SELECT pg_try_advisory_xact_lock(hashtextextended('petstore migrations', ${table}::regclass::oid::bigint))
-        AS "isHeld", set_config('idle_in_transaction_session_timeout', '0', true)`
+        AS "isHeld"`
     if (lock?.isHeld !== true) return false
+    // Beside what it says, it ends the portal of the statement before, whose snapshot CREATE INDEX CONCURRENTLY would
+    // wait for.
+    yield* sql`SET LOCAL idle_in_transaction_session_timeout = 0`
     // On other connections than the transaction's.
     yield* Effect.updateContext(
       workUnlessDone,
