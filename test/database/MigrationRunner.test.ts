@@ -70,8 +70,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Migrations on Post
           const requests = yield* Effect.forkChild(measure("SELECT count(*) FROM t", durations))
           const migrating = yield* Effect.forkChild(
             runMigrations({ "0001_t": createTable, "0002_column": addColumn }).pipe(
-              Effect.provide(client(url)),
-              Effect.provide(logger)
+              Effect.provide(Layer.merge(client(url), logger))
             )
           )
           yield* Effect.sleep("7 seconds")
