@@ -15,8 +15,8 @@ export class DataDirectoryLost extends Data.TaggedError("DataDirectoryLost")<{
   readonly file: string
 }> {
   override readonly message =
-    `The file "${this.file}" of the data directory "${this.directory}" was removed or replaced while this process used ` +
-    `it. Another process may own the directory now, so this one stops writing to it and ends. ` +
+    `The file "${this.file}" of the data directory "${this.directory}" was removed or replaced while this process ` +
+    `used it. Another process may own the directory now, so this one stops writing to it and ends. ` +
     `Start one process on the directory. Never delete or replace a file in it, the file "lock" included.`
 }
 
