@@ -86,7 +86,7 @@ describe("A process on the embedded database", () => {
           yield* kill(second)
           yield* assertStored(DATA_DIR, [...load.outcomes, ...further])
         }),
-      60_000
+      90_000
     )
   }
 
@@ -112,7 +112,7 @@ describe("A process on the embedded database", () => {
         yield* assertStored(moved, load.outcomes)
         yield* assertStored(DATA_DIR, further)
       }),
-    60_000
+    90_000
   )
 
   it.live("stays on its data directory when the symbolic link to it is changed", () =>
@@ -137,7 +137,7 @@ describe("A process on the embedded database", () => {
       yield* load.stop
       yield* assertStored(directory, [...load.outcomes, last])
       yield* assertStored(other, further)
-    }), 60_000)
+    }), 90_000)
 
   it.live("exits with 1 without a request when its pgdata directory is removed", () =>
     Effect.gen(function*() {
@@ -146,7 +146,7 @@ describe("A process on the embedded database", () => {
       rmSync(join(DATA_DIR, "pgdata"), { recursive: true })
       assert.strictEqual(yield* Effect.promise(() => service.exit), 1)
       assert.include(service.stderr(), "pgdata/global/pg_control")
-    }), 30_000)
+    }), 90_000)
 
   it.live(
     "keeps its lock when the lock file is overwritten in place, and the next process gets it",
@@ -172,7 +172,7 @@ describe("A process on the embedded database", () => {
         )
         yield* assertStored(DATA_DIR, outcomes)
       }),
-    60_000
+    90_000
   )
 
   it.live(

@@ -57,7 +57,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Expired rows on Po
         assert.lengthOf(yield* sql`SELECT pid FROM deletions GROUP BY pid`, 1)
         assert.lengthOf(yield* sql`SELECT FROM deletions`, 100)
       }).pipe(Effect.provide(client(url)))
-    }), 30_000)
+    }), 60_000)
 })
 
 describe("Expired rows on the embedded database", () => {
@@ -69,5 +69,5 @@ describe("Expired rows on the embedded database", () => {
         yield* sweep
         assert.strictEqual(yield* deleted, 10)
       }).pipe(Effect.scoped, Effect.provide(EmbeddedDatabase.layer(directory)))
-    }), 30_000)
+    }), 60_000)
 })
