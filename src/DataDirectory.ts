@@ -1,5 +1,5 @@
 /** `DATA_DIR`: where what belongs to this installation is kept, the embedded database and the admin token. */
-import { Config, Data, Effect, Predicate } from "effect"
+import { Config, Context, Data, Effect, Predicate } from "effect"
 import { mkdirSync } from "node:fs"
 
 export class DataDirectoryUnusable extends Data.TaggedError("DataDirectoryUnusable")<{
@@ -8,6 +8,23 @@ export class DataDirectoryUnusable extends Data.TaggedError("DataDirectoryUnusab
 }> {
   override readonly message = `The data directory "${this.directory}" cannot be used`
 }
+
+/** A file that this process needs for its ownership of the directory was removed or replaced. */
+export class DataDirectoryLost extends Data.TaggedError("DataDirectoryLost")<{
+  readonly directory: string
+  readonly file: string
+}> {
+  override readonly message =
+    `The file "${this.file}" of the data directory "${this.directory}" was removed or replaced while this process ` +
+    `used it. Another process may own the directory now, so this one stops writing to it and ends. ` +
+    `Start one process on the directory. Never delete or replace a file in it, the file "lock" included.`
+}
+
+/** The function to call, once, when this process has lost its data directory. `main.ts` ends the process. */
+export const OnDataDirectoryLost = Context.Reference<(error: DataDirectoryLost) => void>(
+  "petstore/DataDirectory/OnDataDirectoryLost",
+  { defaultValue: () => () => {} }
+)
 
 /** The path of the directory, which is made if its parent is there. */
 export const dataDirectory = Effect.gen(function*() {

@@ -1,18 +1,19 @@
 /** The database of the service: a PostgreSQL server, or one embedded in this process. */
 import { PgClient } from "@effect/sql-pg"
 import { Cause, Config, Data, Duration, Effect, Layer, Option, Predicate, Redacted, Schedule } from "effect"
-import { Migrator, SqlClient } from "effect/sql"
+import { SqlClient } from "effect/sql"
+import * as MigrationRunner from "./database/MigrationRunner.ts"
 import * as PostgresSocket from "./database/PostgresSocket.ts"
 import { dataDirectory } from "./DataDirectory.ts"
 import { describe } from "./Logging.ts"
-import pets from "./migrations/0001_pets.ts"
-import apiKeys from "./migrations/0002_api_keys.ts"
-import rateLimits from "./migrations/0003_rate_limits.ts"
-import idempotencyKeys from "./migrations/0004_idempotency_keys.ts"
-import petsChanges from "./migrations/0005_pets_changes.ts"
-import updatedInPlace from "./migrations/0006_updated_in_place.ts"
-import apiKeysChanges from "./migrations/0007_api_keys_changes.ts"
-import apiKeysCreated from "./migrations/0008_api_keys_created.ts"
+import * as pets from "./migrations/0001_pets.ts"
+import * as apiKeys from "./migrations/0002_api_keys.ts"
+import * as rateLimits from "./migrations/0003_rate_limits.ts"
+import * as idempotencyKeys from "./migrations/0004_idempotency_keys.ts"
+import * as petsChanges from "./migrations/0005_pets_changes.ts"
+import * as updatedInPlace from "./migrations/0006_updated_in_place.ts"
+import * as apiKeysChanges from "./migrations/0007_api_keys_changes.ts"
+import * as apiKeysCreated from "./migrations/0008_api_keys_created.ts"
 import * as Settings from "./Settings.ts"
 
 /** The versions of the schema, the earliest first. */
@@ -26,8 +27,7 @@ export const migrations = {
   "0007_api_keys_changes": apiKeysChanges,
   "0008_api_keys_created": apiKeysCreated
 }
-const table = "petstore_migrations"
-/** The highest number in a migration's name, which is the version that the migrator records. */
+/** The highest number in the name of a migration, which is the version of the schema. */
 const newest = Math.max(...Object.keys(migrations).map((name) => Number.parseInt(name, 10)))
 
 /** A later version of the service made the database what it is. */
@@ -37,24 +37,36 @@ export class DatabaseIsNewer extends Data.TaggedError("DatabaseIsNewer")<{ reado
     `none after ${newest}. Run the version that brought it there, or a later one.`
 }
 
-/** Brings the schema up to date. Processes that start together wait for the first (a table lock). */
+/** The server is a standby, or replays its log after a crash or a backup. */
+class DatabaseInRecovery extends Data.TaggedError("DatabaseInRecovery") {
+  override readonly message =
+    "The server is in recovery and accepts no writes. Promote it, or set DATABASE_URL to the primary."
+}
+
+/** Brings the schema up to date. Processes that start together wait for the first. */
 const bringUpToDate = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  yield* Migrator.make({})({ loader: Migrator.fromRecord(migrations), table })
-  const [latest] = yield* sql<{ readonly version: number }>`SELECT max(migration_id) AS version FROM ${sql(table)}`
-  yield* latest !== undefined && latest.version > newest ? new DatabaseIsNewer(latest) : Effect.void
+  const [server] = yield* sql<{ readonly isInRecovery: boolean }>`SELECT pg_is_in_recovery() AS "isInRecovery"`
+  yield* server?.isInRecovery === true ? new DatabaseInRecovery() : Effect.void
+  const version = yield* MigrationRunner.runMigrations(migrations)
+  yield* version > newest ? new DatabaseIsNewer({ version }) : Effect.void
 })
 export const migrate = Layer.effectDiscard(bringUpToDate)
 
 /** How long a server may take to be there when the service starts. */
 const patience = Duration.seconds(30)
 
-/** A server that is not there yet (the system's codes), on its way up or full (its own codes), or silent. */
-const mayCome = (error: Effect.Error<typeof bringUpToDate>): boolean => {
-  if (error._tag !== "SqlError") return false
+/**
+ * Whether the server may accept writes soon: it is not there yet (the system's codes), starts or is full (57P, 53), is
+ * read-only (25006), in recovery, or silent.
+ */
+const mayCome = (failure: Effect.Error<typeof bringUpToDate>): boolean => {
+  if (failure._tag === "DatabaseInRecovery") return true
+  const error = MigrationRunner.sqlErrorOf(failure)
+  if (error === undefined) return false
   const { cause } = error.reason
   return Predicate.hasProperty(cause, "code")
-    ? /^(ECONN|ENOENT|ENOTFOUND|EAI_AGAIN|EHOST|ENET|ETIMEDOUT|57P|53)/.test(String(cause.code))
+    ? /^(ECONN|ENOENT|ENOTFOUND|EAI_AGAIN|EHOST|ENET|ETIMEDOUT|57P|53|25006)/.test(String(cause.code))
     : error.reason._tag === "ConnectionError" && /timed out|closed/.test(describe(Cause.fail(error)))
 }
 
@@ -65,8 +77,9 @@ export const isEmbedded = Config.map(databaseUrl, Option.isNone)
 
 const server = (url: Redacted.Redacted) => {
   const options = { url, applicationName: "petstore", connectTimeout: "5 seconds" } as const
-  // On a connection of its own: a migration takes as long as it takes.
-  const attempt = Effect.provide(bringUpToDate, PgClient.layer({ ...options, maxConnections: 1 }))
+  // Without `statement_timeout`: a migration takes as long as it takes. One connection runs it, a second one tells what
+  // holds the lock that it waits for, and a third holds the advisory lock meanwhile.
+  const attempt = Effect.provide(bringUpToDate, PgClient.layer({ ...options, maxConnections: 3 }))
   const migrated = Effect.catchIf(attempt, mayCome, (error) =>
     Effect.andThen(
       Effect.logWarning(`Waiting for the database: ${describe(Cause.fail(error))}`),

@@ -2,10 +2,11 @@
 /** The Petstore service: the one place where its layers are put together. */
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
-import { Cause, Config, Console, Effect, Exit, Layer, Option } from "effect"
+import { Cause, Config, Console, Deferred, Effect, Exit, Layer, Option } from "effect"
 import { AdminToken } from "./AdminToken.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 import * as Database from "./Database.ts"
+import { type DataDirectoryLost, OnDataDirectoryLost } from "./DataDirectory.ts"
 import * as FirstKey from "./FirstKey.ts"
 import * as ClientAddress from "./http/ClientAddress.ts"
 import * as Cors from "./http/Cors.ts"
@@ -55,9 +56,19 @@ const service = Draining.announce.pipe(
   Layer.provide(settings)
 )
 
-Layer.launch(service).pipe(
+const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(Logging.describe(cause)))
+
+/** Runs the service until it fails, is interrupted, or loses its data directory. */
+const run = Effect.gen(function*() {
+  const lost = yield* Deferred.make<never, DataDirectoryLost>()
+  const onLost = (error: DataDirectoryLost) => void Deferred.doneUnsafe(lost, Exit.fail(error))
+  const launched = Layer.launch(Layer.provide(service, Layer.succeed(OnDataDirectoryLost, onLost)))
+  // The loss is logged before the graceful shutdown of the service, which takes some seconds.
+  return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
+})
+
+run.pipe(
   Effect.onInterrupt(() => Effect.logInfo("Stopped")),
-  Effect.tapCause((cause) => Effect.logFatal(Logging.describe(cause))),
   Effect.provide(
     Telemetry.layer.pipe(
       Layer.provideMerge(Logging.layer),

@@ -61,11 +61,12 @@ const initializeEmpty: Initialize = (data) =>
 const copyOf = (port: number): Initialize => (data) =>
   command("pg_basebackup", ["-h", "127.0.0.1", "-p", `${port}`, "-U", "postgres", "-D", data, "-R", "-c", "fast"])
 
-/** Makes one with `settings`, started; both are gone when the scope closes. */
-export const run = (settings: Readonly<Record<string, string>> = {}) => serve(settings, initializeEmpty)
-
-/** A standby of the server at `port`, which it follows asynchronously. */
-export const runStandby = (port: number) => serve({}, copyOf(port))
+/**
+ * Makes a server with `settings`, started; both are gone when the scope closes. With `primaryPort` it is a standby of the
+ * server on that port, which it follows asynchronously.
+ */
+export const run = (settings: Readonly<Record<string, string>> = {}, primaryPort?: number) =>
+  serve(settings, primaryPort === undefined ? initializeEmpty : copyOf(primaryPort))
 
 const serve = Effect.fnUntraced(function*(settings: Readonly<Record<string, string>>, initialize: Initialize) {
   const port = yield* freePort

@@ -58,7 +58,7 @@ describe.skipIf(Postgres.missing !== undefined)("A running service", () => {
           issue(primary.url)
         ])
         yield* Load.request(address, kept.secret)
-        const standby = yield* Postgres.runStandby(primary.port)
+        const standby = yield* Postgres.run({}, primary.port)
         yield* standby.stopReceiving
 
         // The standby has none of these. The service has seen their transactions.

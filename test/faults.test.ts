@@ -278,13 +278,20 @@ describe.skipIf(!mayMount)("While the disk of the embedded database", () => {
     60_000
   )
 
-  it.live("loses the data directory, nothing is acknowledged any more", () =>
-    Effect.gen(function*() {
-      const { DATA_DIR, key, service } = yield* onDisk
-      assert.isTrue((yield* add(service.address, key, 20)).every(({ status }) => status === 201))
-      rmSync(DATA_DIR, { recursive: true })
-      const outcomes = yield* add(service.address, key, 200)
-      assert.deepStrictEqual([...new Set(outcomes.map(({ status }) => status))], [503])
-      assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), longest)
-    }), 60_000)
+  it.live(
+    "loses the data directory, nothing is acknowledged any more and the process exits with 1",
+    () =>
+      Effect.gen(function*() {
+        const { DATA_DIR, key, service } = yield* onDisk
+        assert.isTrue((yield* add(service.address, key, 20)).every(({ status }) => status === 201))
+        rmSync(DATA_DIR, { recursive: true })
+        const outcomes = yield* add(service.address, key, 200)
+        // 0 when the process has ended.
+        assert.deepStrictEqual(outcomes.filter(({ status }) => status !== 503 && status !== 0), [])
+        assert.strictEqual(outcomes[0]?.status, 503)
+        assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), longest)
+        assert.strictEqual(yield* Effect.promise(() => service.exit), 1)
+      }),
+    60_000
+  )
 })

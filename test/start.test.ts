@@ -2,12 +2,13 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Redacted } from "effect"
-import { Migrator, SqlClient } from "effect/sql"
+import { SqlClient } from "effect/sql"
 import { execFileSync } from "node:child_process"
 import { symlinkSync } from "node:fs"
 import { connect, createServer } from "node:net"
 import { join } from "node:path"
 import * as Database from "../src/Database.ts"
+import * as MigrationRunner from "../src/database/MigrationRunner.ts"
 import { issueKey, temporaryDatabaseUrl, temporaryDirectory } from "./Harness.ts"
 import * as Load from "./Load.ts"
 import * as Postgres from "./Postgres.ts"
@@ -111,10 +112,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
           const DATABASE_URL = yield* temporaryDatabaseUrl
           yield* Effect.gen(function*() {
             const sql = yield* SqlClient.SqlClient
-            yield* Migrator.make({})({
-              loader: Migrator.fromRecord(Object.fromEntries(versions.slice(0, nth + 1))),
-              table: "petstore_migrations"
-            })
+            yield* MigrationRunner.runMigrations(Object.fromEntries(versions.slice(0, nth + 1)))
             yield* sql`INSERT INTO pets (name, category_id, status) VALUES ('old', ${9223372036854775807n}::bigint, 'sold')`
           }).pipe(Effect.provide(client(DATABASE_URL)))
           const service = yield* start({ DATABASE_URL })
@@ -171,6 +169,46 @@ describe.skipIf(Postgres.missing !== undefined)("A process whose database is not
       assert.isBelow(performance.now() - startedAt, 5_000)
       assert.include(service.stderr(), "Waiting for the database")
       assert.strictEqual((yield* Load.request(service.address, "none", "/v1/pets")).status, 401)
+    }), 60_000)
+
+  for (const schema of ["an empty database", "the present schema"]) {
+    it.live(`waits for a standby with ${schema} until it is promoted, and logs one line`, () =>
+      Effect.gen(function*() {
+        const primary = yield* Postgres.run()
+        if (schema === "the present schema") {
+          yield* Effect.provide(
+            Effect.void,
+            Database.migrate.pipe(
+              Layer.provide(client(primary.url))
+            )
+          )
+        }
+        const standby = yield* Postgres.run({}, primary.port)
+        const starting = yield* Effect.forkChild(start({ DATABASE_URL: standby.url }))
+        yield* Effect.sleep("4 seconds")
+        assert.isUndefined(starting.pollUnsafe())
+        yield* standby.admin((sql) => sql`SELECT pg_promote()`)
+        const service = yield* Fiber.join(starting)
+        assert.deepStrictEqual(service.stderr().match(/Waiting for the database[^"]*recovery/g)?.length, 1)
+        const key = yield* issueKey(client(standby.url))
+        assert.strictEqual((yield* Load.request(service.address, key)).status, 201)
+      }), 60_000)
+  }
+
+  it.live("waits for a server that is read-only until it accepts writes", () =>
+    Effect.gen(function*() {
+      const postgres = yield* Postgres.run({ default_transaction_read_only: "on" })
+      const starting = yield* Effect.forkChild(start({ DATABASE_URL: postgres.url }))
+      yield* Effect.sleep("4 seconds")
+      assert.isUndefined(starting.pollUnsafe())
+      yield* postgres.admin((sql) =>
+        sql`ALTER DATABASE postgres SET default_transaction_read_only = off`.pipe(
+          sql.withTransaction,
+          Effect.provideService(SqlClient.BeginTransaction, "BEGIN READ WRITE")
+        )
+      )
+      const service = yield* Fiber.join(starting)
+      assert.lengthOf(service.stderr().match(/Waiting for the database/g) ?? [], 1)
     }), 60_000)
 
   it.live("ends with 1 when it does not come within half a minute", () =>

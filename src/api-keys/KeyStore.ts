@@ -248,7 +248,6 @@ export const memoryStore = Effect.sync((): KeyStore => {
           else secrets.set(other, { keyId: id, expiresAt: expiresAt ? DateTime.min(expiresAt, end) : end })
         }
         secrets.set(hash, { keyId: id, expiresAt: null })
-        changes.push(id)
         return "added"
       }),
     revoke: (id, revokedAt) => Effect.sync(() => change(id, (key) => ({ ...key, revokedAt }))),

@@ -4,43 +4,18 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { PGlite } from "@electric-sql/pglite"
-import { Data, Duration, Effect, Layer, Predicate, Schedule } from "effect"
+import { Duration, Effect, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import { chmodSync, statSync } from "node:fs"
+import { chmodSync, existsSync, realpathSync } from "node:fs"
 import { join } from "node:path"
-import { DatabaseSync } from "node:sqlite"
 import { Duplex } from "node:stream"
 import { callbackify } from "node:util"
-import { DataDirectoryUnusable } from "../DataDirectory.ts"
+import { DataDirectoryLost, DataDirectoryUnusable, OnDataDirectoryLost } from "../DataDirectory.ts"
+import * as DirectoryLock from "./DirectoryLock.ts"
+import { IsShared } from "./MigrationRunner.ts"
 
-export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{ readonly directory: string }> {
-  override readonly message =
-    `Another process uses the data directory "${this.directory}". Stop it, or set DATA_DIR to another directory.`
-}
-
-const sqliteBusy = 5
-
-/**
- * Owns `directory` until the scope closes. SQLite's file lock is the kernel's: it ends with the process, also with
- * `kill -9`, and holds between containers that share the directory, where process ids say nothing.
- */
-const lock = (directory: string) =>
-  Effect.acquireRelease(
-    Effect.try({
-      try: () => {
-        const file = new DatabaseSync(join(directory, "lock"))
-        file.exec("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE")
-        return file
-      },
-      catch: (cause) =>
-        Predicate.hasProperty(cause, "errcode") && cause.errcode === sqliteBusy
-          ? new DataDirectoryInUse({ directory })
-          : new DataDirectoryUnusable({ directory, cause })
-    }),
-    (file) => Effect.sync(() => file.close())
-  )
-
-const open = (directory: string) =>
+/** Opens the database in `directory`. Closing it writes, so the scope closes it only while `isOwned`. */
+const open = (directory: string, isOwned: () => boolean) =>
   Effect.acquireRelease(
     Effect.tryPromise({
       try: async () => {
@@ -52,7 +27,7 @@ const open = (directory: string) =>
       },
       catch: (cause) => new DataDirectoryUnusable({ directory, cause })
     }),
-    (database) => Effect.promise(() => database.close())
+    (database) => Effect.suspend(() => isOwned() ? Effect.promise(() => database.close()) : Effect.void)
   )
 
 /** The length of the first message in `bytes`, or `undefined` while its head is incomplete. */
@@ -64,18 +39,14 @@ const messageLength = (bytes: Buffer, started: boolean): number | undefined => {
 
 const terminate = 0x58 // "X"
 
-/**
- * Whether the files of `directory` are still those that were opened: what is written to removed ones is gone at the
- * end.
- */
-const presence = (directory: string): () => boolean => {
-  const file = join(directory, "pgdata/global/pg_control")
-  const { ino } = statSync(file)
-  return () => statSync(file, { throwIfNoEntry: false })?.ino === ino
+/** Tells whether the process owns the data directory. Each throws `DataDirectoryLost` when it does not. */
+interface Ownership {
+  readonly checkBeforeStatement: () => void
+  readonly checkBeforeResponse: () => void
 }
 
 /** A session with `database`, as the client's socket. PGlite takes whole messages, so writes are put together first. */
-const session = (database: PGlite, isThere: () => boolean): Duplex => {
+const session = (database: PGlite, ownership: Ownership): Duplex => {
   let pending: Buffer = Buffer.alloc(0)
   let started = false
 
@@ -95,10 +66,10 @@ const session = (database: PGlite, isThere: () => boolean): Duplex => {
     if (end === 0) return
     const messages = pending.subarray(0, end)
     pending = pending.subarray(end)
-    const answer = await database.execProtocolRaw(messages)
-    // Before anything is acknowledged.
-    if (!isThere()) throw new Error("The data directory is gone.")
-    socket.push(answer)
+    ownership.checkBeforeStatement()
+    const response = await database.execProtocolRaw(messages)
+    ownership.checkBeforeResponse()
+    socket.push(response)
   }
 
   return new Duplex({
@@ -110,6 +81,7 @@ const session = (database: PGlite, isThere: () => boolean): Duplex => {
     construct(done) {
       // The one backend may still hold what a session before this one left behind.
       callbackify(async () => {
+        ownership.checkBeforeStatement()
         await database.exec("ROLLBACK")
         await database.exec("DISCARD ALL")
       })(done)
@@ -144,14 +116,58 @@ const upkeep = Effect.gen(function*() {
   yield* every("10 minutes", sql`VACUUM`)
 })
 
-/** The embedded database in `directory`, which must be there. */
+/** Longer than a statement takes that another process may still run when its lock is removed. */
+const takeoverDelay = Duration.seconds(2)
+
+/**
+ * Locks `directory`. Where a database has no lock file, somebody removed it: a process that still runs notices that
+ * before its next statement.
+ */
+const lock = Effect.fnUntraced(function*(directory: string) {
+  const acquired = yield* DirectoryLock.acquire(directory)
+  if (acquired.isNew && existsSync(join(directory, "pgdata"))) {
+    yield* Effect.logWarning(
+      `The data directory "${directory}" had no lock file. Waiting ${Duration.format(takeoverDelay)} for a process ` +
+        `that may still use it. Never delete the file "lock": the lock of a process that ended is already free.`
+    )
+    yield* Effect.sleep(takeoverDelay)
+  }
+  return acquired
+})
+
+/** The embedded database in `directory`, which must exist. */
 export const layer = (directory: string) =>
   Layer.unwrap(Effect.gen(function*() {
-    yield* lock(directory)
-    const database = yield* open(directory)
-    const isThere = presence(directory)
+    // A symbolic link that changes meanwhile must not lead half of the files elsewhere.
+    const path = yield* Effect.try({
+      try: () => realpathSync(directory),
+      catch: (cause) => new DataDirectoryUnusable({ directory, cause })
+    })
+    const onLost = yield* OnDataDirectoryLost
+    const { isHeld } = yield* lock(path)
+    // Once lost, the directory stays lost, also when the file comes back: another process may have written meanwhile.
+    let lost: DataDirectoryLost | undefined
+    const check = (isUnchanged: () => boolean, file: string): void => {
+      if (lost === undefined && !isUnchanged()) {
+        lost = new DataDirectoryLost({ directory, file })
+        onLost(lost)
+      }
+      if (lost !== undefined) throw lost
+    }
+    const checkLock = () => check(isHeld, "lock")
+    const isOwned = () => lost === undefined && isHeld()
+    const database = yield* open(path, isOwned)
+    const controlFile = "pgdata/global/pg_control"
+    const isControlFileUnchanged = DirectoryLock.watchFile(join(path, controlFile))
+    const ownership: Ownership = {
+      checkBeforeStatement: checkLock,
+      checkBeforeResponse: () => {
+        checkLock()
+        check(isControlFileUnchanged, controlFile)
+      }
+    }
     const client = PgClient.layer({
-      stream: () => session(database, isThere),
+      stream: () => session(database, ownership),
       username: "postgres",
       database: "postgres",
       multiplex: true,
@@ -159,5 +175,14 @@ export const layer = (directory: string) =>
       maxConnections: 1,
       idleTimeout: Duration.infinity
     })
-    return Layer.provideMerge(Layer.effectDiscard(upkeep), client)
+    // A process without requests runs no statements, and must notice the loss as well.
+    yield* Effect.try(ownership.checkBeforeResponse).pipe(
+      Effect.ignore,
+      Effect.schedule(Schedule.spaced("1 second")),
+      Effect.forkScoped
+    )
+    return Layer.effectDiscard(upkeep).pipe(
+      Layer.provideMerge(client),
+      Layer.provideMerge(Layer.succeed(IsShared, false))
+    )
   }))

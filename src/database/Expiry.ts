@@ -1,32 +1,39 @@
-/** What has ended goes from the database, behind the requests. */
+/** Deletes expired rows in the background, in one process at a time. */
 import { Clock, Effect, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 
-/** A few thousand rows at a time, so that no statement takes long. */
+/** Rows deleted by one statement, so that no statement takes long. */
 const batch = 5_000
 
-/** Removes, every 10 minutes for as long as the scope lasts, the rows of `table` whose `column` has come. */
+/** Every 10 minutes for as long as the scope lasts, deletes the rows of `table` whose `column` is in the past. */
 export const sweep = Effect.fnUntraced(function*(options: {
   readonly table: string
   readonly column: string
-  /** What the log says when it fails. */
+  /** The warning to log when it fails. */
   readonly warning: string
 }) {
   const sql = yield* SqlClient.SqlClient
   const [table, column] = [sql(options.table), sql(options.column)]
-  /** How many it removed. A row that was given another end meanwhile stays. */
-  const removeSome = Effect.gen(function*() {
+  /**
+   * Returns how many rows it deleted: none while another process deletes. The statement itself takes the advisory lock,
+   * which ends with its transaction, so that it works behind a pooler too. A row that got a later time stays.
+   */
+  const deleteBatch = Effect.gen(function*() {
     const now = new Date(yield* Clock.currentTimeMillis)
     const rows = yield* sql`
-      DELETE FROM ${table} WHERE ${column} <= ${now}
+      WITH turn AS MATERIALIZED (
+        SELECT pg_try_advisory_xact_lock(hashtextextended('petstore expiry', ${options.table}::regclass::oid::bigint))
+          AS is_ours
+      )
+      DELETE FROM ${table} WHERE (SELECT is_ours FROM turn) AND ${column} <= ${now}
       AND ctid = ANY (ARRAY(SELECT ctid FROM ${table} WHERE ${column} <= ${now} LIMIT ${batch}))
       RETURNING 1`
     return rows.length
   })
-  const removeEnded = removeSome.pipe(
+  const deleteExpired = deleteBatch.pipe(
     Effect.timeout("5 seconds"),
-    Effect.repeat({ while: (removed) => removed === batch }),
+    Effect.repeat({ while: (deleted) => deleted === batch }),
     Effect.catchCause((cause) => Effect.logWarning(options.warning, cause))
   )
-  yield* Effect.forkScoped(Effect.repeat(removeEnded, Schedule.spaced("10 minutes")))
+  yield* Effect.forkScoped(Effect.repeat(deleteExpired, Schedule.spaced("10 minutes")))
 })

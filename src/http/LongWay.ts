@@ -90,7 +90,8 @@ export const layer = HttpRouter.middleware(
 
     return (httpEffect) =>
       Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
-        const exchange = (request.source instanceof IncomingRequest ? request.source.exchange : undefined) ?? newExchange(headersOf(request)["x-request-id"])
+        const exchange = (request.source instanceof IncomingRequest ? request.source.exchange : undefined) ??
+          newExchange(headersOf(request)["x-request-id"])
         const { failure, route } = exchange
         // A request that the short way began has a route, and may be charged already: it is not refused again, neither
         // for what it asks nor for want of room.

@@ -126,7 +126,9 @@ export const make = Effect.gen(function*() {
           exchange.decision = decision
           if (decision.admitted) {
             const assigned = exchange.slot.assign(`key:${key.id}`)
-            return assigned === Effect.void ? operation.answer : Effect.andThen(Effect.orDie(assigned), operation.answer)
+            return assigned === Effect.void
+              ? operation.answer
+              : Effect.andThen(Effect.orDie(assigned), operation.answer)
           }
           // Its answer would have to wait for the body.
           if (request.method === "POST") return Effect.undefined

@@ -2,8 +2,8 @@
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Duration, Effect, Fiber, Layer, Tracer } from "effect"
 import { TestClock } from "effect/testing"
-import { Draining } from "../../src/http/Draining.ts"
 import { AdmissionControl } from "../../src/http/AdmissionControl.ts"
+import { Draining } from "../../src/http/Draining.ts"
 import { PetRepository } from "../../src/PetRepository.ts"
 import { type Answer, memory, parseAnswer, Service, service } from "../Harness.ts"
 
@@ -564,32 +564,39 @@ describe("Requests under way", () => {
       while (all.inFlight > 0) yield* Effect.sleep("10 millis")
     }).pipe(Effect.provide(Layer.fresh(service(never)))), 20_000)
 
-  it.live("of one key occupy at most 1,000 slots, and those whose bodies are arriving none", () =>
-    Effect.gen(function*() {
-      const { call, held, newEndlessKey, newKey } = yield* Service
-      const { all, handled } = yield* AdmissionControl
-      const authorization = `Authorization: Bearer ${yield* newEndlessKey}\r\n`
-      const get = `GET /v1/pets/1 HTTP/1.1\r\nHost: localhost\r\n${authorization}\r\n`
-      const half = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${authorization}${json}Content-Length: 100\r\n\r\n{`
-      const send = (bytes: string, connections: number) =>
-        Effect.forkChild(
-          Effect.all(Array.from({ length: connections }, () => held(bytes)), { concurrency: "unbounded", discard: true })
-        )
-      yield* send(half, 2_600)
-      while (handled() < 2_600) yield* Effect.sleep("10 millis")
-      assert.strictEqual(all.inFlight, 0)
-      yield* send(get.repeat(5), 300)
-      while (all.inFlight < 1_000) yield* Effect.sleep("10 millis")
-      const key = yield* newKey
-      const [waited, { status }] = yield* Effect.timed(call("/v1/pets", { key }))
-      assert.strictEqual(status, 200)
-      assert.isBelow(Duration.toMillis(waited), 900)
-      const body = `{"name":"Rex","categoryId":1}`
-      const headers = { "content-type": "application/json" }
-      assert.strictEqual((yield* call("/v1/pets", { key, method: "POST", body, headers })).status, 201)
-      yield* Effect.sleep("1500 millis")
-      assert.strictEqual(all.inFlight, 1_000)
-    }).pipe(Effect.provide(Layer.fresh(service(never)))), 30_000)
+  it.live(
+    "of one key occupy at most 1,000 slots, and those whose bodies are arriving none",
+    () =>
+      Effect.gen(function*() {
+        const { call, held, newEndlessKey, newKey } = yield* Service
+        const { all, handled } = yield* AdmissionControl
+        const authorization = `Authorization: Bearer ${yield* newEndlessKey}\r\n`
+        const get = `GET /v1/pets/1 HTTP/1.1\r\nHost: localhost\r\n${authorization}\r\n`
+        const half = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${authorization}${json}Content-Length: 100\r\n\r\n{`
+        const send = (bytes: string, connections: number) =>
+          Effect.forkChild(
+            Effect.all(Array.from({ length: connections }, () => held(bytes)), {
+              concurrency: "unbounded",
+              discard: true
+            })
+          )
+        yield* send(half, 2_600)
+        while (handled() < 2_600) yield* Effect.sleep("10 millis")
+        assert.strictEqual(all.inFlight, 0)
+        yield* send(get.repeat(5), 300)
+        while (all.inFlight < 1_000) yield* Effect.sleep("10 millis")
+        const key = yield* newKey
+        const [waited, { status }] = yield* Effect.timed(call("/v1/pets", { key }))
+        assert.strictEqual(status, 200)
+        assert.isBelow(Duration.toMillis(waited), 900)
+        const body = `{"name":"Rex","categoryId":1}`
+        const headers = { "content-type": "application/json" }
+        assert.strictEqual((yield* call("/v1/pets", { key, method: "POST", body, headers })).status, 201)
+        yield* Effect.sleep("1500 millis")
+        assert.strictEqual(all.inFlight, 1_000)
+      }).pipe(Effect.provide(Layer.fresh(service(never)))),
+    30_000
+  )
 })
 
 describe("Requests whose callers go in the middle of a body", () => {

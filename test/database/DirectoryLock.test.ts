@@ -1,0 +1,193 @@
+/** One process at a time writes to a data directory, whatever an operator does to the files in it. */
+import { PgClient } from "@effect/sql-pg"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { cpSync, mkdirSync, renameSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
+import { issueKey, temporaryDirectory } from "../Harness.ts"
+import * as Load from "../Load.ts"
+import { type Running, start } from "../Process.ts"
+
+/** The path of a data directory, which exists. */
+const dataDirectory = Effect.map(temporaryDirectory, (parent) => {
+  const directory = join(parent, "data")
+  mkdirSync(directory)
+  return directory
+})
+
+const endlessKey = (directory: string) => issueKey(Layer.fresh(EmbeddedDatabase.layer(directory)))
+
+const petNames = (directory: string) =>
+  Effect.flatMap(PgClient.PgClient, (sql) => sql<{ readonly name: string }>`SELECT name FROM pets`).pipe(
+    Effect.map((pets) => new Set(pets.map(({ name }) => name))),
+    Effect.provide(Layer.fresh(EmbeddedDatabase.layer(directory)))
+  )
+
+const assertStored = Effect.fnUntraced(function*(directory: string, outcomes: ReadonlyArray<Load.Outcome>) {
+  const stored = yield* petNames(directory)
+  assert.deepStrictEqual(Load.acknowledged(outcomes).filter((name) => !stored.has(name)), [])
+})
+
+const kill = (service: Running) =>
+  Effect.promise(() => {
+    service.process.kill("SIGKILL")
+    return service.exit
+  })
+
+/** Loads `service` during `fault`, and until the process has exited. */
+const loadDuring = Effect.fnUntraced(function*(service: Running, key: string, fault: () => void) {
+  const load = yield* Load.run({ address: () => service.address, key, callers: 8 })
+  while (Load.acknowledged(load.outcomes).length < 20) yield* Effect.sleep("5 millis")
+  fault()
+  const faultAt = performance.now()
+  return { load, faultAt }
+})
+
+const removeLock = (directory: string) => unlinkSync(join(directory, "lock"))
+const replaceLock = (directory: string) => {
+  cpSync(join(directory, "lock"), join(directory, "copy"))
+  renameSync(join(directory, "copy"), join(directory, "lock"))
+}
+
+describe("A process on the embedded database", () => {
+  for (
+    const { fault, name } of [
+      { name: "removed", fault: removeLock },
+      { name: "replaced", fault: replaceLock }
+    ]
+  ) {
+    it.live(
+      `whose lock file is ${name} writes nothing more and exits with 1; a second process loses no pet of either`,
+      () =>
+        Effect.gen(function*() {
+          const DATA_DIR = yield* dataDirectory
+          const key = yield* endlessKey(DATA_DIR)
+          const first = yield* start({ DATA_DIR })
+          const { faultAt, load } = yield* loadDuring(first, key, () => fault(DATA_DIR))
+          const second = yield* start({ DATA_DIR })
+          const further = yield* Effect.replicateEffect(Load.request(second.address, key), 40, { concurrency: 8 })
+          assert.strictEqual(yield* Effect.promise(() => first.exit), 1)
+          yield* load.stop
+          assert.deepStrictEqual([...new Set(further.map(({ status }) => status))], [201])
+
+          const after = load.outcomes.filter(({ sentAt }) => sentAt > faultAt)
+          // 0 when the process has ended. A cached pet is read without the database.
+          assert.deepStrictEqual(
+            [...new Set(after.filter(({ method }) => method === "POST").map(({ status }) => status))]
+              .filter((status) => status !== 503 && status !== 0),
+            []
+          )
+          assert.isBelow(Math.max(...after.map(({ took }) => took)), 10_000)
+          const fatal = first.stderr().split("\n").filter((line) => /"level":"FATAL"/i.test(line))
+          assert.lengthOf(fatal, 1, first.stderr())
+          assert.include(fatal[0], "Never delete or replace a file in it")
+
+          yield* kill(second)
+          yield* assertStored(DATA_DIR, [...load.outcomes, ...further])
+        }),
+      90_000
+    )
+  }
+
+  it.live(
+    "exits with 1 when its data directory is moved and another one is put in its place",
+    () =>
+      Effect.gen(function*() {
+        const DATA_DIR = yield* dataDirectory
+        const key = yield* endlessKey(DATA_DIR)
+        const other = `${DATA_DIR} other`
+        cpSync(DATA_DIR, other, { recursive: true })
+        const moved = `${DATA_DIR} moved`
+        const first = yield* start({ DATA_DIR })
+        const { load } = yield* loadDuring(first, key, () => {
+          renameSync(DATA_DIR, moved)
+          renameSync(other, DATA_DIR)
+        })
+        const second = yield* start({ DATA_DIR })
+        const further = yield* Effect.replicateEffect(Load.request(second.address, key), 40, { concurrency: 8 })
+        assert.strictEqual(yield* Effect.promise(() => first.exit), 1)
+        yield* load.stop
+        yield* kill(second)
+        yield* assertStored(moved, load.outcomes)
+        yield* assertStored(DATA_DIR, further)
+      }),
+    90_000
+  )
+
+  it.live("stays on its data directory when the symbolic link to it is changed", () =>
+    Effect.gen(function*() {
+      const directory = yield* dataDirectory
+      const key = yield* endlessKey(directory)
+      const other = `${directory} other`
+      cpSync(directory, other, { recursive: true })
+      const DATA_DIR = `${directory} link`
+      symlinkSync(directory, DATA_DIR)
+      const first = yield* start({ DATA_DIR })
+      const { load } = yield* loadDuring(first, key, () => {
+        rmSync(DATA_DIR)
+        symlinkSync(other, DATA_DIR)
+      })
+      const second = yield* start({ DATA_DIR })
+      const further = yield* Effect.replicateEffect(Load.request(second.address, key), 40, { concurrency: 8 })
+      const last = yield* Load.request(first.address, key)
+      assert.strictEqual(last.status, 201)
+      yield* kill(first)
+      yield* kill(second)
+      yield* load.stop
+      yield* assertStored(directory, [...load.outcomes, last])
+      yield* assertStored(other, further)
+    }), 90_000)
+
+  it.live("exits with 1 without a request when its pgdata directory is removed", () =>
+    Effect.gen(function*() {
+      const DATA_DIR = yield* dataDirectory
+      const service = yield* start({ DATA_DIR })
+      rmSync(join(DATA_DIR, "pgdata"), { recursive: true })
+      assert.strictEqual(yield* Effect.promise(() => service.exit), 1)
+      assert.include(service.stderr(), "pgdata/global/pg_control")
+    }), 90_000)
+
+  it.live(
+    "keeps its lock when the lock file is overwritten in place, and the next process gets it",
+    () =>
+      Effect.gen(function*() {
+        const DATA_DIR = yield* dataDirectory
+        const key = yield* endlessKey(DATA_DIR)
+        const first = yield* start({ DATA_DIR })
+        const outcomes: Array<Load.Outcome> = []
+        for (const content of ["", "no lock\n".repeat(1_000)]) {
+          writeFileSync(join(DATA_DIR, "lock"), content)
+          const { stderr } = yield* Effect.flip(start({ DATA_DIR }))
+          assert.include(stderr, "Another process uses the data directory")
+          assert.include(stderr, "Never delete or replace the file \\\"lock\\\"")
+          outcomes.push(yield* Load.request(first.address, key))
+        }
+        assert.deepStrictEqual(outcomes.map(({ status }) => status), [201, 201])
+        yield* kill(first)
+        yield* start({ DATA_DIR }).pipe(
+          Effect.flatMap((second) => Load.request(second.address, key)),
+          Effect.map((outcome) => outcomes.push(outcome)),
+          Effect.scoped
+        )
+        yield* assertStored(DATA_DIR, outcomes)
+      }),
+    90_000
+  )
+
+  it.live(
+    "waits two seconds on a database without a lock file, which a process may still use",
+    () =>
+      Effect.gen(function*() {
+        const DATA_DIR = yield* dataDirectory
+        const key = yield* endlessKey(DATA_DIR)
+        removeLock(DATA_DIR)
+        const startedAt = performance.now()
+        const service = yield* start({ DATA_DIR })
+        assert.isAbove(performance.now() - startedAt, 2_000)
+        assert.include(service.stderr(), "had no lock file")
+        assert.strictEqual((yield* Load.request(service.address, key)).status, 201)
+      }),
+    30_000
+  )
+})

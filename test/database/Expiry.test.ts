@@ -1,0 +1,73 @@
+import { PgClient } from "@effect/sql-pg"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
+import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
+import * as Expiry from "../../src/database/Expiry.ts"
+import { temporaryDatabaseUrl, temporaryDirectory } from "../Harness.ts"
+
+const client = (url: string) => Layer.fresh(PgClient.layer({ url: Redacted.make(url), multiplex: true }))
+
+const sweep = Expiry.sweep({ table: "expiring", column: "expires_at", warning: "Expired rows cannot be deleted" })
+
+const count = Effect.flatMap(
+  SqlClient.SqlClient,
+  (sql) => sql<{ readonly many: number }>`SELECT count(*)::integer AS many FROM expiring`
+).pipe(
+  Effect.map(([row]) => row?.many)
+)
+
+const fill = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql`CREATE TABLE expiring (expires_at timestamptz NOT NULL)`
+  yield* sql`INSERT INTO expiring SELECT now() - interval '1 hour' FROM generate_series(1, 100)`
+  yield* sql`INSERT INTO expiring SELECT now() + interval '1 hour' FROM generate_series(1, 10)`
+})
+
+const deleted = Effect.repeat(count, { until: (many) => many === 10, times: 5_000 })
+
+describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Expired rows on PostgreSQL", () => {
+  it.live("are deleted by one process at a time, and no other waits for it", () =>
+    Effect.gen(function*() {
+      const url = yield* temporaryDatabaseUrl
+      yield* Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        yield* fill
+        yield* sql`CREATE TABLE deletions (pid integer)`
+        // A second for all rows.
+        yield* sql`
+          CREATE FUNCTION record_deletion() RETURNS trigger LANGUAGE plpgsql AS $$
+          BEGIN
+            PERFORM pg_sleep(0.01);
+            INSERT INTO deletions VALUES (pg_backend_pid());
+            RETURN OLD;
+          END $$`
+        yield* sql`
+          CREATE TRIGGER record_deletion BEFORE DELETE ON expiring FOR EACH ROW EXECUTE FUNCTION record_deletion()`
+        const sweepOnce = Effect.andThen(sweep, deleted).pipe(Effect.scoped, Effect.provide(client(url)))
+        let waits = 0
+        const watch = Effect.forever(Effect.gen(function*() {
+          const waiting = yield* sql`
+            SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`
+          waits += waiting.length
+          yield* Effect.sleep("20 millis")
+        }))
+        yield* Effect.raceFirst(Effect.replicateEffect(sweepOnce, 3, { concurrency: 3 }), watch)
+        assert.strictEqual(waits, 0)
+        assert.lengthOf(yield* sql`SELECT pid FROM deletions GROUP BY pid`, 1)
+        assert.lengthOf(yield* sql`SELECT FROM deletions`, 100)
+      }).pipe(Effect.provide(client(url)))
+    }), 60_000)
+})
+
+describe("Expired rows on the embedded database", () => {
+  it.live("are deleted, and others stay", () =>
+    Effect.gen(function*() {
+      const directory = yield* temporaryDirectory
+      yield* Effect.gen(function*() {
+        yield* fill
+        yield* sweep
+        assert.strictEqual(yield* deleted, 10)
+      }).pipe(Effect.scoped, Effect.provide(EmbeddedDatabase.layer(directory)))
+    }), 60_000)
+})
