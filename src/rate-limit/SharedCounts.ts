@@ -3,7 +3,7 @@
  * this process decides by itself from what it knew, on its estimate of that time; a caller goes back to Redis once what
  * it used meanwhile is there.
  */
-import { Clock, Effect, Metric, Schedule } from "effect"
+import { Clock, Effect, Metric, Predicate, Schedule } from "effect"
 import type { Redis } from "effect/persistence"
 import type { RateLimiter } from "../RateLimiter.ts"
 import { redisUrl } from "../Settings.ts"
@@ -64,16 +64,17 @@ export const make = Effect.gen(function*() {
     const now = redisTime + agreed
     if (isKnown) {
       follow(now, sentAt)
-      if (stepped === 0) return
-      return yield* Effect.logWarning(
-        `Redis's clock stepped by ${Math.round(stepped / 1000)} seconds. Windows and bans keep their length.`
-      )
+      if (stepped !== 0) {
+        const seconds = Math.round(stepped / 1000)
+        yield* Effect.logWarning(`Redis's clock stepped by ${seconds} seconds. Windows and bans keep their length.`)
+      }
+    } else {
+      const ahead = now - steady.now()
+      // These were counted on this process's own clock.
+      callers.update(({ state }) => ({ state: Rule.shift(state, ahead), confirmed: {}, link: undefined }))
+      steady.adjust(ahead)
+      isKnown = true
     }
-    const ahead = now - steady.now()
-    // These were counted on this process's own clock.
-    callers.update(({ state }) => ({ state: Rule.shift(state, ahead), confirmed: {}, link: undefined }))
-    steady.adjust(ahead)
-    isKnown = true
   })
 
   let agreeing: Effect.Effect<void, RedisLink.LinkDown> | undefined
@@ -103,13 +104,13 @@ export const make = Effect.gen(function*() {
 
   /** Runs a script; once more when the shared time has to be agreed on first. */
   const run = (link: RedisLink.Link, script: Script) =>
-    Effect.flatMap(runOnce(link, script), (told) =>
-      told !== undefined
-        ? Effect.succeed(told)
-        : Effect.flatMap(Effect.andThen(agree(link), runOnce(link, script)), (again) =>
-          again !== undefined
-            ? Effect.succeed(again)
-            : Effect.fail(new RedisLink.LinkDown({ cause: new Error("Redis's clock steps") }))))
+    runOnce(link, script).pipe(
+      Effect.filterOrElse(Predicate.isNotUndefined, () => Effect.andThen(agree(link), runOnce(link, script))),
+      Effect.filterOrFail(
+        Predicate.isNotUndefined,
+        () => new RedisLink.LinkDown({ cause: new Error("The processes do not agree on the time") })
+      )
+    )
 
   const isSettled = (known: Known | undefined, link: RedisLink.Link) => known === undefined || known.link === link
   const settling = new Map<Callers.Caller, Effect.Effect<void, RedisLink.LinkDown>>()
