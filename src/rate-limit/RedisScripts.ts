@@ -5,8 +5,9 @@
  * The shared time is Redis's clock plus a correction, so that a step of Redis's clock (or a failover to a server with
  * another clock) shortens and extends no window or ban. Each process has an estimate of the shared time, which its
  * monotonic clock continues, and sends it with each script. A script whose time differs from the estimate by a second
- * changes nothing and returns `null`. The process then runs `agree`, which sets the correction for all processes, and
- * retries. A process that was itself suspended is recognized there: others have confirmed the correction.
+ * changes nothing and returns `null`. The process then runs `compare`, and if Redis's clock has stepped `correct`, so that
+ * the shared time goes on for all processes, and retries. A process that was itself suspended takes the shared time: the
+ * others have confirmed its correction.
  */
 import { Random } from "effect"
 import { Redis } from "effect/persistence"
@@ -112,16 +113,15 @@ return {now, outcome, unpack(state)}
 
 const timeOf = ({ correction, estimate }: SharedTime) => [estimate, correction]
 
+const clockKey = "petstore:limits:clock"
+
 /**
- * Agrees on the correction of Redis's clock, and returns it after Redis's time: milliseconds. `estimate` is undefined
- * for a process that does not know the shared time: it takes the one that is there.
- *
- * When the corrected time differs from the estimate by a step, Redis's clock has stepped, and the new correction lets
- * the estimate go on; unless a process confirmed the old correction within the last second of Redis's clock: then the
- * estimate is wrong (the process was suspended) and the correction stays.
+ * Compares a process's estimate with the shared time, and confirms the correction if they agree. Returns Redis's time
+ * and the correction in milliseconds, and whether a process confirmed it within the last second of Redis's clock: after
+ * a step of Redis's clock none did. `estimate` is undefined for a process that does not know the shared time.
  */
-export const agree = Redis.script(
-  (estimate: number | undefined, correction: number) => ["petstore:limits:clock", estimate ?? "", correction],
+export const compare = Redis.script(
+  (estimate: number | undefined, correction: number) => [clockKey, estimate ?? "", correction],
   {
     numberOfKeys: 1,
     lua: `${redisTime}
@@ -133,17 +133,25 @@ local function is_recent(milliseconds)
   return confirmed_at and confirmed_at <= redis_time and redis_time - confirmed_at < milliseconds
 end
 
-local is_step = estimate and math.abs(redis_time + correction - estimate) >= ${minStep}
-if is_step and not is_recent(${minStep}) then
-  correction, is_step, confirmed_at = estimate - redis_time, false, nil
-end
-if not stored or estimate and not is_step and not is_recent(${minStep / 4}) then
+local agrees = estimate and math.abs(redis_time + correction - estimate) < ${minStep}
+if not stored and (agrees or not estimate) or agrees and not is_recent(${minStep / 4}) then
   redis.call("SET", KEYS[1], string.format("%d %d", correction, redis_time))
 end
-return {redis_time, correction}
+return {redis_time, correction, is_recent(${minStep}) and 1 or 0}
 `
   }
-).withReturnType<readonly [redisTime: number, correction: number]>()
+).withReturnType<readonly [redisTime: number, correction: number, isConfirmed: number]>()
+
+/** Changes the correction, unless another process has changed it meanwhile. Returns the correction there is then. */
+export const correct = Redis.script((from: number, to: number) => [clockKey, from, to], {
+  numberOfKeys: 1,
+  lua: `${redisTime}
+local stored = string.match(redis.call("GET", KEYS[1]) or "", "^%S+")
+if stored and stored ~= ARGV[1] then return tonumber(stored) end
+redis.call("SET", KEYS[1], string.format("%d %d", ARGV[2], redis_time))
+return tonumber(ARGV[2])
+`
+}).withReturnType<number>()
 
 /** Charges one request. */
 export const charge = Redis.script(

@@ -3,7 +3,7 @@
  * this process decides by itself from what it knew, on its estimate of that time; a caller goes back to Redis once what
  * it used meanwhile is there.
  */
-import { Clock, Effect, Metric, Schedule } from "effect"
+import { Clock, Effect, Metric, Predicate, Schedule } from "effect"
 import type { Redis } from "effect/persistence"
 import type { RateLimiter } from "../RateLimiter.ts"
 import { redisUrl } from "../Settings.ts"
@@ -48,34 +48,34 @@ export const make = Effect.gen(function*() {
   const context = yield* Effect.context()
   const callers = yield* Callers.make<Known>(({ state }) => Rule.endOf(state), steady.now)
 
-  /** Keeps the estimate where a reply to a script that was sent at `sentAt` says that the shared time is. */
-  const follow = (now: number, sentAt: number): void => {
-    const receivedAt = steady.monotonic()
-    if (now > steady.at(receivedAt)) steady.adjust(now - steady.at(receivedAt))
-    else if (now < steady.at(sentAt)) steady.adjust(now - steady.at(sentAt))
+  /** Milliseconds that `now`, the reply to a script that was sent at `sentAt`, is before or after all that time. */
+  const deviation = (now: number, sentAt: number): number => {
+    const received = steady.now()
+    return now > received ? now - received : Math.min(0, now - steady.at(sentAt))
   }
 
   const agreeNow = Effect.fnUntraced(function*(link: RedisLink.Link) {
     const sentAt = steady.monotonic()
-    const estimate = isKnown ? steady.at(sentAt) : undefined
-    const [redisTime, agreed] = yield* link.run((redis) => redis.eval(RedisScripts.agree)(estimate, correction))
-    const stepped = correction - agreed
+    const [redisTime, agreed, isConfirmed] = yield* link.run((redis) =>
+      redis.eval(RedisScripts.compare)(isKnown ? steady.at(sentAt) : undefined, correction)
+    )
     correction = agreed
-    const now = redisTime + agreed
-    if (isKnown) {
-      follow(now, sentAt)
-      if (stepped !== 0) {
-        yield* Effect.logWarning(
-          `Redis's clock stepped by ${Math.round(stepped / 1000)} seconds. Windows and bans keep their length.`
-        )
-      }
+    if (!isKnown) {
+      const ahead = redisTime + agreed - steady.now()
+      // These were counted on this process's own clock.
+      callers.update(({ state }) => ({ state: Rule.shift(state, ahead), confirmed: {}, link: undefined }))
+      steady.adjust(ahead)
+      isKnown = true
       return
     }
-    const ahead = now - steady.now()
-    // These were counted on this process's own clock.
-    callers.update(({ state }) => ({ state: Rule.shift(state, ahead), confirmed: {}, link: undefined }))
-    steady.adjust(ahead)
-    isKnown = true
+    const stepped = deviation(redisTime + agreed, sentAt)
+    if (Math.abs(stepped) >= SteadyClock.minStep && isConfirmed === 0) {
+      correction = yield* link.run((redis) => redis.eval(RedisScripts.correct)(agreed, agreed - stepped))
+      const seconds = Math.round(stepped / 1000)
+      yield* Effect.logWarning(`Redis's clock stepped by ${seconds} seconds. Windows and bans keep their length.`)
+    }
+    // Delays of the second script do not matter: the deviation is that of the first.
+    steady.adjust(deviation(redisTime + correction, sentAt))
   })
 
   let agreeing: Effect.Effect<void, RedisLink.LinkDown> | undefined
@@ -98,20 +98,20 @@ export const make = Effect.gen(function*() {
         if (reply === null) return undefined
         const told = RedisScripts.read(reply)
         // After another agreement the reply is of a time that was left.
-        if (time.correction === correction) follow(told.now, sentAt)
+        if (time.correction === correction) steady.adjust(deviation(told.now, sentAt))
         return told
       })
     })
 
   /** Runs a script; once more when the shared time has to be agreed on first. */
   const run = (link: RedisLink.Link, script: Script) =>
-    Effect.flatMap(runOnce(link, script), (told) =>
-      told !== undefined
-        ? Effect.succeed(told)
-        : Effect.flatMap(Effect.andThen(agree(link), runOnce(link, script)), (again) =>
-          again !== undefined
-            ? Effect.succeed(again)
-            : Effect.fail(new RedisLink.LinkDown({ cause: new Error("Redis's clock steps") }))))
+    runOnce(link, script).pipe(
+      Effect.filterOrElse(Predicate.isNotUndefined, () => Effect.andThen(agree(link), runOnce(link, script))),
+      Effect.filterOrFail(
+        Predicate.isNotUndefined,
+        () => new RedisLink.LinkDown({ cause: new Error("The processes do not agree on the time") })
+      )
+    )
 
   const isSettled = (known: Known | undefined, link: RedisLink.Link) => known === undefined || known.link === link
   const settling = new Map<Callers.Caller, Effect.Effect<void, RedisLink.LinkDown>>()
