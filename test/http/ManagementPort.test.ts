@@ -25,7 +25,7 @@ const noDatabase = Layer.effect(
   })
 ).pipe(Layer.provide(Reactivity.layer))
 
-class Port extends Context.Service<Port, number>()("test/http/Management/Port") {}
+class Port extends Context.Service<Port, number>()("test/http/ManagementPort/Port") {}
 
 /** The management port on `port`; each log line is pushed to `lines`. */
 const management = (port: number, lines: Array<unknown> = [], config: Readonly<Record<string, string>> = {}) =>
