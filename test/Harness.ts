@@ -142,35 +142,7 @@ export class Service extends Context.Service<Service, {
         Effect.map(({ key }) => Redacted.value(key)),
         Effect.orDie
       )
-      const exchange = (
-        bytes: string,
-        { allowHalfOpen = false, drip, ends = false }: {
-          readonly drip?: string
-          readonly allowHalfOpen?: boolean
-          readonly ends?: boolean
-        } = {}
-      ) =>
-        Effect.promise(() =>
-          new Promise<Answer>((resolve, reject) => {
-            const port = Number(new URL(base).port)
-            const socket = connect({ port, host: "127.0.0.1", allowHalfOpen }, () => {
-              if (ends) socket.end(bytes, "latin1")
-              else socket.write(bytes, "latin1")
-            })
-            const dripping = drip === undefined ? undefined : setInterval(() => socket.write(drip), 500)
-            let received = ""
-            socket.setEncoding("utf8")
-            socket.on("data", (chunk: string) => {
-              received += chunk
-            })
-            // Who closes with something unread resets the connection: after its answer.
-            socket.on("error", (error) => received === "" && reject(error))
-            socket.on("close", () => {
-              clearInterval(dripping)
-              resolve(parseAnswer(received))
-            })
-          })
-        )
+      const exchange = (bytes: string, options?: SendOptions) => sendBytes(Number(new URL(base).port), bytes, options)
       return Service.of({
         call: (path, { key, ...options } = {}) =>
           Effect.promise(async () => {
@@ -196,6 +168,42 @@ export class Service extends Context.Service<Service, {
     })
   )
 }
+
+interface SendOptions {
+  /** Bytes that are sent again each half second. */
+  readonly drip?: string
+  /** Whether the client keeps its side open after the service closes. */
+  readonly allowHalfOpen?: boolean
+  /** Whether the client closes its side behind the bytes. */
+  readonly ends?: boolean
+}
+
+/** Sends bytes to a port, and takes what comes back until the service closes the connection. */
+export const sendBytes = (
+  port: number,
+  bytes: string,
+  { allowHalfOpen = false, drip, ends = false }: SendOptions = {}
+) =>
+  Effect.promise(() =>
+    new Promise<Answer>((resolve, reject) => {
+      const socket = connect({ port, host: "127.0.0.1", allowHalfOpen }, () => {
+        if (ends) socket.end(bytes, "latin1")
+        else socket.write(bytes, "latin1")
+      })
+      const dripping = drip === undefined ? undefined : setInterval(() => socket.write(drip), 500)
+      let received = ""
+      socket.setEncoding("utf8")
+      socket.on("data", (chunk: string) => {
+        received += chunk
+      })
+      // Who closes with something unread resets the connection: after its answer.
+      socket.on("error", (error) => received === "" && reject(error))
+      socket.on("close", () => {
+        clearInterval(dripping)
+        resolve(parseAnswer(received))
+      })
+    })
+  )
 
 /** An answer from its bytes. */
 export const parseAnswer = (text: string): Answer => {

@@ -269,6 +269,8 @@ describe("The service on the embedded database", () => {
       const wrong = {
         PORT: ["http", "65536"],
         MANAGEMENT_PORT: ["1.5"],
+        MANAGEMENT_ALLOWED_HOSTS: ["http://petstore"],
+        ADMIN_TOKEN: ["adm_ secret"],
         DATABASE_URL: ["mysql://none:secret@127.0.0.1:1/none", "secret"],
         REDIS_URL: ["http://secret@127.0.0.1"],
         DRAIN_SECONDS: ["99"],

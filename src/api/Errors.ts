@@ -137,7 +137,7 @@ export class MisdirectedRequest extends Schema.Error<MisdirectedRequest>("Misdir
   fieldsSaying(
     "misdirected_request",
     421,
-    "The management port does not serve this host name. Use an IP address, or list the name in MANAGEMENT_ALLOWED_HOSTS."
+    "The management port does not serve this host. Use an IP address, or list the name in MANAGEMENT_ALLOWED_HOSTS."
   ),
   { description: "The port does not serve the host that the request names." }
 ) {

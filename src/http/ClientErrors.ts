@@ -78,6 +78,8 @@ export const attach = Effect.fnUntraced(function*(server: Server, reject: Reject
     if (response === undefined) run(write)
     else if (response.req.complete) response.once("finish", () => inTurn(socket, write, fault))
     else if (response.req instanceof IncomingRequest && fault !== undefined && !response.headersSent) {
+      // The parser reads no further request.
+      response.shouldKeepAlive = false
       closeGentlyAfterResponse(response.req.socket)
       response.req.fail(fault)
     }

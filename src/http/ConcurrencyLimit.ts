@@ -28,6 +28,11 @@ export class ConcurrencyLimit {
     return this.#inFlight
   }
 
+  /** The requests that wait for room. */
+  get queued(): number {
+    return this.#queue.size
+  }
+
   /** Whether to reject a request that arrives now, or has waited for too long. */
   get isFull(): boolean {
     return this.#inFlight >= this.#maxInFlight || this.#queue.size >= this.#maxQueued

@@ -55,6 +55,8 @@ export const layer = HttpRouter.middleware(
       if (response.headers["content-type"]?.startsWith("text/html") === true) Object.assign(shown, pageHeaders)
       if (getPetPath.test(pathOf(request.url))) Object.assign(shown, getPetHeaders)
       if (isUnread(request.source)) shown.connection = "close"
+      const varies = [response.headers.vary, shown.vary].filter((field) => field !== undefined)
+      if (varies.length > 0) shown.vary = varies.join(", ")
       yield* report(method, exchange, response.status)
       return HttpServerResponse.setHeaders(response, shown)
     })

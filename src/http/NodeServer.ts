@@ -25,15 +25,17 @@ export interface Port {
   readonly handle: (request: IncomingMessage, response: ServerResponse, next: () => boolean) => void
   /** Whether the port serves the host that a request is for. */
   readonly isAllowedHost: (request: IncomingMessage) => boolean
+  /** How many requests wait for a slot. */
+  readonly queued: () => number
   /** The methods of the port's operations. */
   readonly allow: ReadonlyArray<string>
   readonly reject: ClientErrors.Reject
 }
 
 /** A server that is not listening yet. */
-export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, reject }: Port) {
+export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, queued, reject }: Port) {
   const arriving = new ArrivingBodies()
-  const outbox = new Outbox(new ResponseBuffers())
+  const outbox = new Outbox(new ResponseBuffers(queued))
   class Request extends IncomingRequest {
     constructor(socket: Socket) {
       super(socket, arriving)

@@ -4,6 +4,15 @@ import type { Slot } from "./AdmissionControl.ts"
 
 /** Bytes of responses that wait for clients to read them. Beyond it the slowest readers lose their connections. */
 const maxUnsentBytes = 48 * 1024 * 1024
+/** How long a client may read nothing while other requests queue for a slot. */
+const maxStallMs = 500
+const checkIntervalMs = 250
+
+interface Unsent {
+  readonly bytes: number
+  /** When the connection last made progress, by `performance.now()`. */
+  readonly since: number
+}
 
 /**
  * Bytes per connection whose client does not read as fast as it requests. A response that the kernel takes at once is
@@ -11,33 +20,58 @@ const maxUnsentBytes = 48 * 1024 * 1024
  */
 export class ResponseBuffers {
   /** In the order in which the connections last made progress: the one that stands still for longest comes first. */
-  readonly #connections = new Map<Socket, number>()
+  readonly #connections = new Map<Socket, Unsent>()
+  readonly #queued: () => number
   #bytes = 0
+  #check: NodeJS.Timeout | undefined
+
+  /** `queued` tells how many requests wait for a slot. */
+  constructor(queued: () => number) {
+    this.#queued = queued
+  }
 
   /** Counts `bytes` for a connection, and occupies the slot of the response, until the returned function is called. */
   hold(socket: Socket, bytes: number, slot: Slot | undefined): () => void {
-    this.#bytes += bytes
-    this.#connections.set(socket, (this.#connections.get(socket) ?? 0) + bytes)
     slot?.hold()
-    this.#closeSlowest()
+    const { bytes: before = 0, since = performance.now() } = this.#connections.get(socket) ?? {}
+    this.#bytes += bytes
+    this.#connections.set(socket, { bytes: before + bytes, since })
+    this.#closeBeyondBound()
+    this.#check ??= setTimeout(() => this.#closeStalled(), checkIntervalMs).unref()
     return () => {
       slot?.release()
       const held = this.#connections.get(socket)
       if (held === undefined) return
       this.#bytes -= bytes
       this.#connections.delete(socket)
-      if (held > bytes) this.#connections.set(socket, held - bytes)
+      if (held.bytes > bytes) this.#connections.set(socket, { bytes: held.bytes - bytes, since: performance.now() })
     }
   }
 
-  #closeSlowest(): void {
+  #close(socket: Socket, { bytes }: Unsent): void {
+    this.#connections.delete(socket)
+    this.#bytes -= bytes
+    socket.destroy()
+  }
+
+  #closeBeyondBound(): void {
     if (this.#bytes <= maxUnsentBytes) return
-    for (const [socket, bytes] of this.#connections) {
+    for (const [socket, unsent] of this.#connections) {
       // Some more, so that this does not happen with every response.
       if (this.#bytes <= maxUnsentBytes * 0.9) return
-      this.#connections.delete(socket)
-      this.#bytes -= bytes
-      socket.destroy()
+      this.#close(socket, unsent)
+    }
+  }
+
+  /** Slots that clients occupy by not reading go to the requests that queue. */
+  #closeStalled(): void {
+    this.#check = this.#connections.size === 0
+      ? undefined
+      : setTimeout(() => this.#closeStalled(), checkIntervalMs).unref()
+    let left = this.#queued()
+    for (const [socket, unsent] of this.#connections) {
+      if (left-- <= 0 || performance.now() - unsent.since < maxStallMs) return
+      this.#close(socket, unsent)
     }
   }
 }

@@ -1,11 +1,11 @@
 /** The application on the API port. */
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
-import { HttpApiBuilder, HttpApiSwagger, OpenApi } from "effect/http-api"
-import { openApiDocument } from "../api/OpenApiDocument.ts"
+import { HttpApiBuilder } from "effect/http-api"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { AdmissionControl } from "./AdmissionControl.ts"
 import * as Auth from "./Auth.ts"
+import * as Documents from "./Documents.ts"
 import * as Edge from "./Edge.ts"
 import * as Listening from "./Listening.ts"
 import * as LongWay from "./LongWay.ts"
@@ -21,23 +21,20 @@ const api = HttpApiBuilder.layer(PetstoreApi).pipe(
   Layer.provide([Auth.layer, RateLimit.layer, Validation.layer])
 )
 
-const openApi = HttpRouter.add("GET", "/openapi.json", HttpServerResponse.jsonUnsafe(openApiDocument))
-
-/** The explorer page, with all that it needs in it. */
-const docs = HttpApiSwagger.layer(PetstoreApi.annotate(OpenApi.Transform, () => openApiDocument), { path: "/docs" })
-
 /** Browsers ask for it beside every page. */
 const noIcon = HttpRouter.add("GET", "/favicon.ico", HttpServerResponse.empty({ status: 204 }))
 
 /** All routes, with what every answer has around them. */
-export const routes = Layer.mergeAll(api, openApi, docs, noIcon, LongWay.layer)
+export const routes = Layer.mergeAll(api, Documents.layer, noIcon, LongWay.layer)
 
 const makeServer = Effect.gen(function*() {
   const shortWay = yield* ShortWay.make
+  const { all } = yield* AdmissionControl
   return yield* NodeServer.make({
     // A request that waits for 100 Continue is not plain: the short way leaves it to `next`.
     handle: shortWay,
     isAllowedHost: () => true,
+    queued: () => all.queued,
     allow: methodsOf(PetstoreApi, [])("*"),
     reject: yield* Edge.rejecting
   })

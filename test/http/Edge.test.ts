@@ -152,7 +152,31 @@ const ways: ReadonlyArray<
   ["two Hosts", `GET /v1/pets HTTP/1.1\r\nHost: a\r\n${ok}\r\n`, 400, "invalid_request"],
   ["a Host that is none", `GET /v1/pets HTTP/1.1\r\nHost: a/b\r\n${end}\r\n`, 400, "invalid_request"],
   ["garbage", "\x16\x03\x01\x02\x00\r\n\r\n", 400, "invalid_request"],
-  ["HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400, "invalid_request"],
+  ["HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "http_version_not_supported"],
+  ...["0.9", "1.2", "2.0", "3.0"].map((version) =>
+    [
+      `a request of HTTP/${version}`,
+      `GET /v1/pets HTTP/${version}\r\n${ok}KEY\r\n`,
+      505,
+      "http_version_not_supported"
+    ] as const
+  ),
+  ["a request without a version", "GET /v1/pets\r\n\r\n", 505, "http_version_not_supported"],
+  ["a version that is none", `GET /v1/pets HTTP/1.x\r\n${ok}\r\n`, 400, "invalid_request"],
+  [
+    "chunks in HTTP/1.0",
+    `POST /v1/pets HTTP/1.0\r\nConnection: keep-alive\r\n${json}${chunks}KEY\r\n1c\r\n{"name":"a","categoryId":12}\r\n0\r\n\r\n`,
+    400,
+    "invalid_request",
+    { connection: "close" }
+  ],
+  [
+    "a transfer coding in HTTP/1.0 that is not known",
+    `GET /v1/pets HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: gzip\r\nKEY\r\n`,
+    400,
+    "invalid_request",
+    { connection: "close" }
+  ],
   ["an unknown method", `BREW /v1/pets HTTP/1.1\r\n${ok}\r\n`, 400, "invalid_request"],
   [
     "a length beside chunks",
@@ -341,6 +365,28 @@ describe("The edge", () => {
         for (let i = 0; i < 60; i++) yield* call("/nowhere")
         isError(yield* call("/nowhere"), 429, "rate_limit_exceeded")
         yield* TestClock.adjust("1 minute")
+      }))
+
+    it.effect("begins nothing behind an HTTP/1.0 request with Transfer-Encoding (RFC 9112 §6.1)", () =>
+      Effect.gen(function*() {
+        const { call, drip, newEndlessKey, raw } = yield* Service
+        const key = yield* newEndlessKey
+        const head = `POST /v1/pets HTTP/1.0\r\nConnection: keep-alive\r\n${json}Authorization: Bearer ${key}\r\n`
+        const faulty = `${head}${chunks}\r\n0\r\n\r\n`
+        const smuggled = post(key, `{"name":"smuggled","categoryId":1}`)
+        // In the same segment, and half a second later.
+        for (const answer of [yield* raw(faulty + smuggled), yield* drip(faulty, smuggled)]) {
+          isError(answer, 400, "invalid_request")
+          assert.strictEqual(answer.headers.get("connection"), "close")
+        }
+        assert.notInclude((yield* call("/v1/pets?limit=100", { key })).text, "smuggled")
+      }))
+
+    it.effect("rejects HEAD by its head without a body", () =>
+      Effect.gen(function*() {
+        const { raw } = yield* Service
+        const { status, text } = yield* raw("HEAD /v1/pets HTTP/1.1\r\nHost: a/b\r\n\r\n")
+        assert.deepStrictEqual([status, text], [400, ""])
       }))
 
     it.effect("closes a connection that it refused, also if its peer does not", () =>
