@@ -17,9 +17,10 @@ export interface Selection {
 export class PetRepository extends Context.Service<PetRepository, {
   /**
    * Animals by ascending id; where their names are longer than `longestPage`, those with which they are, or more. The
-   * same array may be given again, where it would have the same animals.
+   * same array may be given again, where it would have the same animals. `beforeLongNames` runs before more than
+   * four names of over 4 KiB are read into memory.
    */
-  list(selection: Selection): Effect.Effect<ReadonlyArray<Pet>>
+  list(selection: Selection, beforeLongNames?: Effect.Effect<void>): Effect.Effect<ReadonlyArray<Pet>>
 
   /**
    * Adds an animal under an id that none had before. It is durable when the effect succeeds. Under a name that came

@@ -6,7 +6,7 @@ import { connect, type Socket } from "node:net"
 import { temporaryDatabaseUrl, temporaryDirectory } from "./Harness.ts"
 import { type Running, start } from "./Process.ts"
 
-const ADMIN_TOKEN = "adm_test"
+const ADMIN_TOKEN = "adm_0123456789abcdef"
 const Issued = Schema.Struct({ key: Schema.String })
 
 const issue = (service: Running, plan: object) =>
@@ -55,7 +55,7 @@ const status = (service: Running, key: string) =>
 /** On a server, since the embedded database frees memory of its own after the start. */
 const service = Effect.gen(function*() {
   const DATABASE_URL = yield* temporaryDatabaseUrl
-  return yield* start({ DATABASE_URL, DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN, LOG_LEVEL: "warn" })
+  return yield* start({ DATABASE_URL, DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })
 })
 
 const settled = Effect.sleep("500 millis")

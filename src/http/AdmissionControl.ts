@@ -11,33 +11,37 @@ const maxQueued = 10_000
 /** The share of one API key, or of one address: no caller can occupy every slot. */
 const maxInFlightPerCaller = 1_000
 const maxQueuedPerCaller = 10_000
+/** Responses of more than `largeResponse` characters that are rendered or not flushed, at once. */
+const maxLargeResponses = 4
 /** Callers without requests are evicted beyond this number. */
 const maxIdleCallers = 10_000
 
 /** The error for a request that found no slot in time. */
 export const overloaded = new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." })
 
+interface Limits {
+  readonly all: ConcurrencyLimit
+  readonly large: ConcurrencyLimit
+  readonly ofCaller: (caller: Caller) => ConcurrencyLimit
+}
+
 /**
  * The slot of one request. A request occupies it while it is in flight: from its start until its response is flushed,
  * except while it waits for its body, or for its caller's share.
  */
 export class Slot {
-  readonly #all: ConcurrencyLimit
-  readonly #limitOf: (caller: Caller) => ConcurrencyLimit
+  readonly #control: Limits
   readonly #onChange: (started: 1 | -1) => void
-  #caller: ConcurrencyLimit | undefined
+  /** The limits beside that of all requests: of the caller, and of large responses. */
+  readonly #limits: Array<ConcurrencyLimit> = []
+  #isAssigned = false
   #isHandled = false
   #isUnsent = false
   #isPaused = false
   #isOccupied = false
 
-  constructor(
-    all: ConcurrencyLimit,
-    limitOf: (caller: Caller) => ConcurrencyLimit,
-    onChange: (started: 1 | -1) => void
-  ) {
-    this.#all = all
-    this.#limitOf = limitOf
+  constructor(control: Limits, onChange: (started: 1 | -1) => void) {
+    this.#control = control
     this.#onChange = onChange
   }
 
@@ -70,16 +74,14 @@ export class Slot {
 
   /** Counts the request for `caller`, once the caller has room in its share. Fails after a second without room. */
   assign(caller: Caller): Effect.Effect<void, ServiceUnavailable> {
-    if (this.#caller !== undefined) return Effect.void
-    const limit = this.#limitOf(caller)
-    if (!limit.mustQueue) {
-      this.#assign(limit)
-      return Effect.void
-    }
-    return Effect.suspend(() => {
-      this.#pause()
-      return this.#queueIn(limit, () => this.#assign(limit))
-    })
+    if (this.#isAssigned) return Effect.void
+    this.#isAssigned = true
+    return this.#join(this.#control.ofCaller(caller))
+  }
+
+  /** Before a large response is rendered: waits until few others are in memory. Fails after a second. */
+  reserveLargeResponse(): Effect.Effect<void, ServiceUnavailable> {
+    return this.#limits.includes(this.#control.large) ? Effect.void : this.#join(this.#control.large)
   }
 
   /** Runs `wait` without occupying the slot, and occupies it again afterwards, once there is room. */
@@ -87,12 +89,23 @@ export class Slot {
     return Effect.suspend(() => {
       this.#pause()
       return Effect.flatMap(wait, (result) => {
-        if (!this.#all.mustQueue) {
+        if (!this.#control.all.mustQueue) {
           this.#resume()
           return Effect.succeed(result)
         }
-        return Effect.as(this.#queueIn(this.#all, () => {}), result)
+        return Effect.as(this.#queueIn(this.#control.all, () => {}), result)
       })
+    })
+  }
+
+  #join(limit: ConcurrencyLimit): Effect.Effect<void, ServiceUnavailable> {
+    if (!limit.mustQueue) {
+      this.#add(limit)
+      return Effect.void
+    }
+    return Effect.suspend(() => {
+      this.#pause()
+      return this.#queueIn(limit, () => this.#add(limit))
     })
   }
 
@@ -112,8 +125,8 @@ export class Slot {
     })
   }
 
-  #assign(limit: ConcurrencyLimit): void {
-    this.#caller = limit
+  #add(limit: ConcurrencyLimit): void {
+    this.#limits.push(limit)
     if (this.#isOccupied) limit.enter()
   }
 
@@ -127,17 +140,17 @@ export class Slot {
     this.#update()
   }
 
-  /** The invariant: a slot counts for all, and for its caller, while it is handled and not paused, or not flushed. */
+  /** The invariant: a slot counts in all of its limits while it is handled and not paused, or not flushed. */
   #update(): void {
     const isOccupied = (this.#isHandled && !this.#isPaused) || this.#isUnsent
     if (isOccupied === this.#isOccupied) return
     this.#isOccupied = isOccupied
     if (isOccupied) {
-      this.#all.enter()
-      this.#caller?.enter()
+      this.#control.all.enter()
+      for (const limit of this.#limits) limit.enter()
     } else {
-      this.#all.leave()
-      this.#caller?.leave()
+      this.#control.all.leave()
+      for (const limit of this.#limits) limit.leave()
     }
   }
 }
@@ -145,7 +158,8 @@ export class Slot {
 const make = () => {
   const all = new ConcurrencyLimit({ maxInFlight, maxQueued })
   const callers = new Map<Caller, ConcurrencyLimit>()
-  const limitOf = (caller: Caller): ConcurrencyLimit => {
+  const large = new ConcurrencyLimit({ maxInFlight: maxLargeResponses, maxQueued })
+  const ofCaller = (caller: Caller): ConcurrencyLimit => {
     let limit = callers.get(caller)
     if (limit === undefined) {
       if (callers.size >= maxIdleCallers) {
@@ -163,9 +177,11 @@ const make = () => {
   return {
     /** The slots of all requests of the server. */
     all,
+    /** How many requests wait for a slot, or to render a large response. */
+    queued: (): number => all.queued + large.queued,
     /** Requests that are handled, those that wait without a slot included. */
     handled: (): number => handled,
-    newSlot: (): Slot => new Slot(all, limitOf, onChange)
+    newSlot: (): Slot => new Slot({ all, large, ofCaller }, onChange)
   }
 }
 

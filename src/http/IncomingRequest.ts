@@ -1,5 +1,6 @@
 /** A request of Node's server, with what this service keeps of it, and a bound for the bodies that are arriving. */
-import { IncomingMessage } from "node:http"
+import { Effect } from "effect"
+import { IncomingMessage, type ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import type { Exchange } from "./Exchange.ts"
 
@@ -36,6 +37,8 @@ export class ArrivingBodies {
 export class IncomingRequest extends IncomingMessage {
   /** What is known of the request, once the server has begun it. */
   exchange: Exchange | undefined = undefined
+  /** The response to the request, once the request has its place on the connection. */
+  response: ServerResponse | undefined = undefined
   readonly #arriving: ArrivingBodies
   #isFaulty = false
   #arrivedBytes = 0
@@ -49,6 +52,28 @@ export class IncomingRequest extends IncomingMessage {
   fail(fault: Error): void {
     this.#isFaulty = true
     this.destroy(fault)
+  }
+
+  /**
+   * To run before a large response is read or rendered: waits until the responses before it on the connection are sent,
+   * and until few large ones of other connections are in memory. Dies with `ServiceUnavailable` after a second without
+   * room; interrupts if the connection is closed meanwhile.
+   */
+  get reserveLargeResponse(): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      const { exchange, response, socket } = this
+      if (exchange === undefined || response === undefined) return Effect.void
+      const inTurn = Effect.callback<void>((resume) => {
+        const proceed = () => resume(Effect.void)
+        if (response.socket !== null || socket.destroyed) return proceed()
+        response.once("socket", proceed).once("close", proceed)
+        return Effect.sync(() => response.off("socket", proceed).off("close", proceed))
+      })
+      return Effect.flatMap(
+        inTurn,
+        () => socket.destroyed ? Effect.interrupt : Effect.orDie(exchange.slot.reserveLargeResponse())
+      )
+    })
   }
 
   /** Node's parser pushes each part of the body here, and `null` at its end. */

@@ -1,12 +1,12 @@
 import { Clock, Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { IncomingMessage } from "node:http"
 import { CurrentKey } from "../api/Auth.ts"
 import { Gone, NotFound } from "../api/Errors.ts"
 import { listLimit } from "../api/Paging.ts"
 import { getPetSunset, type ListQuery, longestPage, type Pet, Sunset } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { PetRepository } from "../PetRepository.ts"
+import { IncomingRequest } from "./IncomingRequest.ts"
 
 const gone = new Gone()
 
@@ -18,21 +18,32 @@ const sunset = Layer.succeed(
   })
 )
 
+/** Characters of the names in a response from which on it is rendered with few others at once. */
+const largeResponse = 65_536
+
+const isLarge = (pets: ReadonlyArray<Pet>): boolean => {
+  let length = 0
+  for (const { name } of pets) length += name.length
+  return length >= largeResponse
+}
+
 /**
- * The animals of the page that a query asks for, and one more if there is another page. Interrupted if the connection
- * of `source` is gone, so that no page is built for it: of many requests that waited for one look-up, the first answers
- * may already have been too much for their connection.
+ * The pets of the page that a query selects, and one more if there is another page. Interrupted if the connection of
+ * `source` is closed, so that no page is rendered for it: of many requests that waited for one lookup, the first
+ * responses may already have been too much for their connection.
  */
 export const look = (
   repository: PetRepository["Service"],
   { cursor: after, limit = listLimit.default, status }: ListQuery,
   source: object
-): Effect.Effect<ReadonlyArray<Pet>> =>
-  Effect.filterOrElse(
-    repository.list({ limit: limit + 1, status, after }),
-    () => !(source instanceof IncomingMessage && source.socket.destroyed),
-    () => Effect.interrupt
-  )
+): Effect.Effect<ReadonlyArray<Pet>> => {
+  const selection = { limit: limit + 1, status, after }
+  if (!(source instanceof IncomingRequest)) return repository.list(selection)
+  return Effect.flatMap(repository.list(selection, source.reserveLargeResponse), (found) => {
+    if (source.socket.destroyed) return Effect.interrupt
+    return isLarge(found) ? Effect.as(source.reserveLargeResponse, found) : Effect.succeed(found)
+  })
+}
 
 /** The page of what `look` found: it has fewer animals than were asked for where their names are long. */
 export const pageOf = (query: ListQuery, found: ReadonlyArray<Pet>) => {

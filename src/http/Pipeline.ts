@@ -11,6 +11,9 @@ import type { ResponseBuffers } from "./ResponseBuffers.ts"
  */
 const maxWaiting = { requests: 500, bytes: 16 * 1024 * 1024 }
 
+/** Requests of one connection that are handled at once, if all of them are safe. */
+const maxParallel = 4
+
 /**
  * Closes a connection after its last response. What the peer still sends is read and dropped, because unread data would
  * reset the connection and lose the response. After a second it is destroyed, so that no peer can hold it open.
@@ -64,8 +67,9 @@ class Line {
     return Line.#lines.get(socket) ?? new Line(socket)
   }
 
-  /** Whether all that was asked on the connection, and is not answered yet, is safe. */
-  get isSafe(): boolean {
+  /** Whether another safe request can be handled beside those that have no response yet: few, and all of them safe. */
+  get isParallel(): boolean {
+    if (this.#waiting.size >= maxParallel - 1) return false
     for (const answer of this.#waiting.keys()) if (!isSafe(answer.req)) return false
     const current = answerOn(this.#socket)
     return current !== undefined && isSafe(current.req)
@@ -160,9 +164,10 @@ export class PipelinedResponse<Request extends IncomingMessage = IncomingMessage
   takePlace(begin: () => void): void {
     const { socket } = this.req
     if (socket.destroyed) return
+    if (this.req instanceof IncomingRequest) this.req.response = this
     if (this.socket !== null) return begin()
     const line = Line.of(socket)
-    const isParallel = line.isSafe && isSafe(this.req)
+    const isParallel = line.isParallel && isSafe(this.req)
     if (!line.keep(this, isParallel ? 0 : buffered(this.req))) return
     if (isParallel) begin()
     // Node gives the connection to each response in turn, even if it is closed behind the one before.

@@ -3,7 +3,7 @@ import type { Socket } from "node:net"
 import type { Slot } from "./AdmissionControl.ts"
 
 /** Bytes of responses that wait for clients to read them. Beyond it the slowest readers lose their connections. */
-const maxUnsentBytes = 48 * 1024 * 1024
+const maxUnsentBytes = 32 * 1024 * 1024
 /** How long a client may read nothing while other requests queue for a slot. */
 const maxStallMs = 500
 const checkIntervalMs = 250
@@ -23,7 +23,7 @@ export class ResponseBuffers {
   readonly #connections = new Map<Socket, Unsent>()
   readonly #queued: () => number
   #bytes = 0
-  #check: NodeJS.Timeout | undefined
+  #isChecking = false
 
   /** `queued` tells how many requests wait for a slot. */
   constructor(queued: () => number) {
@@ -37,7 +37,7 @@ export class ResponseBuffers {
     this.#bytes += bytes
     this.#connections.set(socket, { bytes: before + bytes, since })
     this.#closeBeyondBound()
-    this.#check ??= setTimeout(() => this.#closeStalled(), checkIntervalMs).unref()
+    this.#scheduleCheck()
     return () => {
       slot?.release()
       const held = this.#connections.get(socket)
@@ -63,11 +63,18 @@ export class ResponseBuffers {
     }
   }
 
+  #scheduleCheck(): void {
+    if (this.#isChecking || this.#connections.size === 0) return
+    this.#isChecking = true
+    setTimeout(() => {
+      this.#isChecking = false
+      this.#closeStalled()
+      this.#scheduleCheck()
+    }, checkIntervalMs).unref()
+  }
+
   /** Slots that clients occupy by not reading go to the requests that queue. */
   #closeStalled(): void {
-    this.#check = this.#connections.size === 0
-      ? undefined
-      : setTimeout(() => this.#closeStalled(), checkIntervalMs).unref()
     let left = this.#queued()
     for (const [socket, unsent] of this.#connections) {
       if (left-- <= 0 || performance.now() - unsent.since < maxStallMs) return

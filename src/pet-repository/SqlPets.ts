@@ -8,7 +8,7 @@ import type { IdempotencyKeyReused } from "../api/Errors.ts"
 import { longestPage, type NewPet, type Pet, type PetStatus } from "../api/Pets.ts"
 import * as Batch from "../database/Batch.ts"
 import * as Expiry from "../database/Expiry.ts"
-import type { PetRepository, Selection } from "../PetRepository.ts"
+import type { PetRepository } from "../PetRepository.ts"
 import { fingerprint, type Idempotency, rememberedFor, reused } from "./Idempotency.ts"
 import * as PetCache from "./PetCache.ts"
 
@@ -88,7 +88,7 @@ export const sqlPets = Effect.gen(function*() {
     })
   })
 
-  const list: PetRepository["Service"]["list"] = (selection) =>
+  const list: PetRepository["Service"]["list"] = (selection, beforeLongNames = Effect.void) =>
     Effect.suspend(() => {
       const { after = lowest - 1n, limit, status } = selection
       if (after === highest) return Effect.succeed([])
@@ -96,22 +96,24 @@ export const sqlPets = Effect.gen(function*() {
       return known === undefined
         ? Effect.flatMap(look(`${cache.sizeOf(selection)} ${status ?? ""} ${after + 1n}`), (found = []) => {
           const page = found.slice(0, limit)
-          return page.every(isPet) ? Effect.succeed(page) : whole(page, selection)
+          if (page.every(isPet)) return Effect.succeed(page)
+          const isLarge = page.filter((found) => !isPet(found)).length > maxUnannouncedNames
+          return Effect.andThen(isLarge ? beforeLongNames : Effect.void, whole(page)).pipe(
+            Effect.flatMap((pets) => pets ? Effect.succeed(pets) : list(selection, beforeLongNames))
+          )
         })
         : Effect.succeed(known)
     })
 
-  /** A page with its long names, each looked up by itself, as far as it is to be filled. */
+  /** A page with its long names, each looked up by itself; `undefined` if one of its pets was deleted meanwhile. */
   const whole = Effect.fnUntraced(function*(
-    page: ReadonlyArray<Pet | bigint>,
-    selection: Selection
-  ): Effect.fn.Return<ReadonlyArray<Pet>> {
+    page: ReadonlyArray<Pet | bigint>
+  ): Effect.fn.Return<ReadonlyArray<Pet> | undefined> {
     const pets: Array<Pet> = []
     let length = 0
     for (const found of page) {
       const pet = isPet(found) ? found : yield* lookUp(found)
-      // Removed meanwhile: the page has another end.
-      if (pet === undefined) return yield* list(selection)
+      if (pet === undefined) return undefined
       pets.push(pet)
       length += pet.name.length
       if (length > longestPage) break
@@ -221,6 +223,9 @@ const isTaken = (error: SqlError.SqlError | IdempotencyKeyReused): boolean =>
  * whatever they hold.
  */
 const longestInPage = 4_096
+
+/** Long names that are read without `beforeLongNames`: a few fit into memory whatever they hold. */
+const maxUnannouncedNames = 4
 
 const lowest = -(2n ** 63n)
 const highest = 2n ** 63n - 1n

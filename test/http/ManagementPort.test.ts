@@ -8,6 +8,7 @@ import { TestClock } from "effect/testing"
 import { AdminToken } from "../../src/AdminToken.ts"
 import { ApiKeys } from "../../src/ApiKeys.ts"
 import { AdminClient } from "../../src/Client.ts"
+import { Draining } from "../../src/http/Draining.ts"
 import * as Management from "../../src/http/Management.ts"
 import { RateLimiter } from "../../src/RateLimiter.ts"
 import { type Answer, freePort, random, sendBytes } from "../Harness.ts"
@@ -31,6 +32,7 @@ class Port extends Context.Service<Port, number>()("test/http/ManagementPort/Por
 const management = (port: number, lines: Array<unknown> = [], config: Readonly<Record<string, string>> = {}) =>
   Management.layer.pipe(
     Layer.provide([
+      Draining.layer,
       ApiKeys.layerMemory.pipe(Layer.provide(random)),
       RateLimiter.layerMemory,
       Layer.succeed(AdminToken, Redacted.make(token)),
