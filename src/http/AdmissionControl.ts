@@ -177,8 +177,8 @@ const make = () => {
   return {
     /** The slots of all requests of the server. */
     all,
-    /** How many requests wait for a slot, or to render a large response. */
-    queued: (): number => all.queued + large.queued,
+    /** For how long a client may read nothing: less while requests queue for what it occupies. */
+    maxStallMs: (): number => all.queued > 0 ? 500 : large.queued > 0 ? 1_000 : Infinity,
     /** Requests that are handled, those that wait without a slot included. */
     handled: (): number => handled,
     newSlot: (): Slot => new Slot({ all, large, ofCaller }, onChange)

@@ -78,7 +78,7 @@ const makeServer = Effect.gen(function*() {
   return yield* NodeServer.make({
     handle: (_request, _response, next) => next(),
     isAllowedHost: Host.isAllowedAmong([host, ...yield* Host.allowedHosts]),
-    queued: () => 0,
+    maxStallMs: () => Infinity,
     allow: methodsOf(AdminApi, [])("*"),
     reject
   })

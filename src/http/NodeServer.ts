@@ -25,17 +25,17 @@ export interface Port {
   readonly handle: (request: IncomingMessage, response: ServerResponse, next: () => boolean) => void
   /** Whether the port serves the host that a request is for. */
   readonly isAllowedHost: (request: IncomingMessage) => boolean
-  /** How many requests wait for a slot. */
-  readonly queued: () => number
+  /** For how many milliseconds a client may read nothing of a response that waits for it, as things stand. */
+  readonly maxStallMs: () => number
   /** The methods of the port's operations. */
   readonly allow: ReadonlyArray<string>
   readonly reject: ClientErrors.Reject
 }
 
 /** A server that is not listening yet. */
-export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, queued, reject }: Port) {
+export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, maxStallMs, reject }: Port) {
   const arriving = new ArrivingBodies()
-  const outbox = new Outbox(new ResponseBuffers(queued))
+  const outbox = new Outbox(new ResponseBuffers(maxStallMs))
   class Request extends IncomingRequest {
     constructor(socket: Socket) {
       super(socket, arriving)

@@ -4,8 +4,6 @@ import type { Slot } from "./AdmissionControl.ts"
 
 /** Bytes of responses that wait for clients to read them. Beyond it the slowest readers lose their connections. */
 const maxUnsentBytes = 32 * 1024 * 1024
-/** How long a client may read nothing while other requests queue for a slot. */
-const maxStallMs = 500
 const checkIntervalMs = 250
 
 interface Unsent {
@@ -21,13 +19,13 @@ interface Unsent {
 export class ResponseBuffers {
   /** In the order in which the connections last made progress: the one that stands still for longest comes first. */
   readonly #connections = new Map<Socket, Unsent>()
-  readonly #queued: () => number
+  readonly #maxStallMs: () => number
   #bytes = 0
   #isChecking = false
 
-  /** `queued` tells how many requests wait for a slot. */
-  constructor(queued: () => number) {
-    this.#queued = queued
+  /** `maxStallMs` tells for how long a client may read nothing, as things stand. */
+  constructor(maxStallMs: () => number) {
+    this.#maxStallMs = maxStallMs
   }
 
   /** Counts `bytes` for a connection, and occupies the slot of the response, until the returned function is called. */
@@ -73,11 +71,11 @@ export class ResponseBuffers {
     }, checkIntervalMs).unref()
   }
 
-  /** Slots that clients occupy by not reading go to the requests that queue. */
+  /** What clients occupy by not reading goes to the requests that queue. */
   #closeStalled(): void {
-    let left = this.#queued()
+    const stalledSince = performance.now() - this.#maxStallMs()
     for (const [socket, unsent] of this.#connections) {
-      if (left-- <= 0 || performance.now() - unsent.since < maxStallMs) return
+      if (unsent.since > stalledSince) return
       this.#close(socket, unsent)
     }
   }

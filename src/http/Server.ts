@@ -29,12 +29,12 @@ export const routes = Layer.mergeAll(api, Documents.layer, noIcon, LongWay.layer
 
 const makeServer = Effect.gen(function*() {
   const shortWay = yield* ShortWay.make
-  const { queued } = yield* AdmissionControl
+  const { maxStallMs } = yield* AdmissionControl
   return yield* NodeServer.make({
     // A request that waits for 100 Continue is not plain: the short way leaves it to `next`.
     handle: shortWay,
     isAllowedHost: () => true,
-    queued,
+    maxStallMs,
     allow: methodsOf(PetstoreApi, [])("*"),
     reject: yield* Edge.rejecting
   })

@@ -97,7 +97,7 @@ export const sqlPets = Effect.gen(function*() {
         ? Effect.flatMap(look(`${cache.sizeOf(selection)} ${status ?? ""} ${after + 1n}`), (found = []) => {
           const page = found.slice(0, limit)
           if (page.every(isPet)) return Effect.succeed(page)
-          const isLarge = page.filter((found) => !isPet(found)).length > maxUnannouncedNames
+          const isLarge = page.filter((pet) => !isPet(pet)).length > maxUnannouncedNames
           return Effect.andThen(isLarge ? beforeLongNames : Effect.void, whole(page)).pipe(
             Effect.flatMap((pets) => pets ? Effect.succeed(pets) : list(selection, beforeLongNames))
           )
