@@ -12,7 +12,7 @@ import type { ResponseBuffers } from "./ResponseBuffers.ts"
 const maxWaiting = { requests: 500, bytes: 16 * 1024 * 1024 }
 
 /** Requests of one connection that are handled at once, if all of them are safe. */
-const maxParallel = 4
+const maxParallel = 16
 
 /**
  * Closes a connection after its last response. What the peer still sends is read and dropped, because unread data would

@@ -645,6 +645,87 @@ describe("Requests under way", () => {
   )
 })
 
+describe("Two servers in one process", () => {
+  const never = Layer.effect(
+    PetRepository,
+    Effect.map(PetRepository, (pets) => ({ ...pets, find: () => Effect.never }))
+  ).pipe(Layer.provideMerge(memory))
+  const list = Effect.gen(function*() {
+    const { call, newKey } = yield* Service
+    return yield* call("/v1/pets", { key: yield* newKey })
+  })
+
+  it.live("share no slots: one serves while the other has none", () =>
+    Effect.gen(function*() {
+      const full = yield* Layer.build(Layer.fresh(service(never)))
+      const other = yield* Layer.build(Layer.fresh(service(memory)))
+      yield* Effect.gen(function*() {
+        const { held, newEndlessKey } = yield* Service
+        const { all } = yield* AdmissionControl
+        const keys = yield* Effect.replicateEffect(newEndlessKey, 3)
+        const get = (key: string) => `GET /v1/pets/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n\r\n`
+        yield* Effect.forkChild(
+          Effect.all(keys.flatMap((key) => Array.from({ length: 250 }, () => held(get(key).repeat(4)))), {
+            concurrency: "unbounded"
+          })
+        )
+        while (all.inFlight < 2_500) yield* Effect.sleep("10 millis")
+      }).pipe(Effect.provideContext(full))
+      assert.strictEqual((yield* Effect.provideContext(list, other)).status, 200)
+      assert.strictEqual((yield* Effect.provideContext(list, full)).status, 503)
+    }), 20_000)
+
+  it.live("share no shutdown: one keeps its connections while the other drains", () =>
+    Effect.gen(function*() {
+      const draining = yield* Layer.build(
+        Layer.fresh(service(memory, {}, Layer.succeed(Draining, { begun: true })))
+      )
+      const other = yield* Layer.build(Layer.fresh(service(memory)))
+      assert.strictEqual((yield* Effect.provideContext(list, draining)).headers.get("connection"), "close")
+      assert.strictEqual((yield* Effect.provideContext(list, other)).headers.get("connection"), "keep-alive")
+    }))
+})
+
+describe("A connection that pipelines more than 500 requests", () => {
+  it.live("gets the responses that are ready, whole and in order, before it is closed", () =>
+    Effect.gen(function*() {
+      const { newEndlessKey, raw } = yield* Service
+      const get = `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${yield* newEndlessKey}\r\n\r\n`
+      const { status, text } = yield* raw(get.repeat(2_000))
+      assert.strictEqual(status, 200)
+      const responses = text.split("HTTP/1.1 200 OK").length
+      assert.isAtLeast(responses, 10)
+      assert.isBelow(responses, 2_000)
+      assert.isTrue(text.endsWith("[]"))
+    }).pipe(Effect.provide(Layer.fresh(service(memory)))), 20_000)
+})
+
+describe("Bodies that are arriving", () => {
+  it.live(
+    "take at most 32 MiB of all connections: beyond it those that began first are closed",
+    () =>
+      Effect.gen(function*() {
+        const { call, held, newEndlessKey, newKey } = yield* Service
+        const { handled } = yield* AdmissionControl
+        const authorization = `Authorization: Bearer ${yield* newEndlessKey}\r\n`
+        const most =
+          `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${authorization}${json}Content-Length: 65536\r\n\r\n${
+            "x".repeat(65_000)
+          }`
+        yield* Effect.forkChild(
+          Effect.all(Array.from({ length: 900 }, () => Effect.exit(held(most))), { concurrency: "unbounded" })
+        )
+        // 32 MiB hold 516 of them.
+        while (handled() < 400) yield* Effect.sleep("10 millis")
+        yield* Effect.sleep("2 seconds")
+        assert.isAtMost(handled(), 520)
+        assert.isAtLeast(handled(), 400)
+        assert.strictEqual((yield* call("/v1/pets", { key: yield* newKey })).status, 200)
+      }).pipe(Effect.provide(Layer.fresh(service(memory)))),
+    20_000
+  )
+})
+
 describe("Requests whose callers go in the middle of a body", () => {
   // Within Effect's server, for the sake of its spans.
   const tracer = Layer.succeed(Tracer.Tracer, Tracer.make({ span: (options) => new Tracer.NativeSpan(options) }))
