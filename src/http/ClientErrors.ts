@@ -33,8 +33,8 @@ const closeGentlyAfterResponse = (socket: Socket): void => {
 }
 
 /**
- * Makes `server` respond to client errors as `reject` decides, and to CONNECT with 405 and the methods in `allow`. Gives
- * the function that rejects a request whose response can be used.
+ * Makes `server` respond to client errors as `reject` decides, and to CONNECT with 405 and the methods in `allow`.
+ * Gives the function that rejects a request whose response can be used.
  */
 export const attach = Effect.fnUntraced(function*(server: Server, reject: Reject, allow: ReadonlyArray<string>) {
   const clock = yield* Clock.Clock
@@ -70,8 +70,8 @@ export const attach = Effect.fnUntraced(function*(server: Server, reject: Reject
     })
 
   /**
-   * Writes the response once the requests before it have theirs. A fault in the body of the request in flight is reported
-   * by that request's response; if that response is sent already, the connection just closes after it.
+   * Writes the response once the requests before it have theirs. A fault in the body of the request in flight is
+   * reported by that request's response; if that response is sent already, the connection just closes after it.
    */
   const inTurn = (socket: Duplex, write: Effect.Effect<void>, fault?: Error): void => {
     const response = answerOn(socket)

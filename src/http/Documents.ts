@@ -1,4 +1,6 @@
-/** The explorer page and the OpenAPI document: rendered and compressed once, and sent from the same memory each time. */
+/**
+ * The explorer page and the OpenAPI document: rendered and compressed once, and sent from the same memory each time.
+ */
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiSwagger, OpenApi } from "effect/http-api"

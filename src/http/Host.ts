@@ -19,8 +19,8 @@ const isHost = (name = ""): boolean => name.length === 4 && name.toLowerCase() =
 const normalize = (name: string): string => name.toLowerCase().replace(/\.$/, "")
 
 /**
- * The host of a request, without its port: from a target in absolute form, else from `Host` (RFC 9112 §3.2.2). An HTTP/1.0
- * request may have none.
+ * The host of a request, without its port: from a target in absolute form, else from `Host` (RFC 9112 §3.2.2). An
+ * HTTP/1.0 request may have none.
  */
 const hostOf = ({ headers, url = "" }: IncomingMessage): string | undefined => {
   const [, authority = headers.host] = /^[a-z][a-z\d+.-]*:\/\/(?:[^/?#]*@)?([^/?#]*)/i.exec(url) ?? []

@@ -1,4 +1,6 @@
-/** Node's HTTP server as both ports use it: the same limits, the same checks and the same responses to client errors. */
+/**
+ * Node's HTTP server as both ports use it: the same limits, the same checks and the same responses to client errors.
+ */
 import { Effect } from "effect"
 import { IncomingMessage, Server, type ServerResponse } from "node:http"
 import type { Socket } from "node:net"

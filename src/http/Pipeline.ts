@@ -81,8 +81,8 @@ class Line {
   }
 
   /**
-   * Keeps `answer`, with so many bytes more, until it has the connection. Returns false where that is too much: then the
-   * connection is closed.
+   * Keeps `answer`, with so many bytes more, until it has the connection. Returns false where that is too much: then
+   * the connection is closed.
    */
   keep(answer: ServerResponse, bytes: number): boolean {
     if (this.#isCut) return false

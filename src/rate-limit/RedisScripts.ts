@@ -5,9 +5,9 @@
  * The shared time is Redis's clock plus a correction, so that a step of Redis's clock (or a failover to a server with
  * another clock) shortens and extends no window or ban. Each process has an estimate of the shared time, which its
  * monotonic clock continues, and sends it with each script. A script whose time differs from the estimate by a second
- * changes nothing and returns `null`. The process then runs `compare`, and if Redis's clock has stepped `correct`, so that
- * the shared time goes on for all processes, and retries. A process that was itself suspended takes the shared time: the
- * others have confirmed its correction.
+ * changes nothing and returns `null`. The process then runs `compare`, and if Redis's clock has stepped `correct`, so
+ * that the shared time goes on for all processes, and retries. A process that was itself suspended takes the shared
+ * time: the others have confirmed its correction.
  */
 import { Random } from "effect"
 import { Redis } from "effect/persistence"
@@ -84,7 +84,8 @@ for number in string.gmatch(stored or "0 0 0 0 0 0 0 0 0", "%d+") do
   state[#state + 1] = tonumber(number)
 end
 local minute, day, refusals = 1, 3, 5
-local seconds_of = {[minute] = ${minuteWindow.seconds}, [day] = ${dayWindow.seconds}, [refusals] = ${minuteWindow.seconds}}
+local seconds_of = {
+  [minute] = ${minuteWindow.seconds}, [day] = ${dayWindow.seconds}, [refusals] = ${minuteWindow.seconds}}
 for count, seconds in pairs(seconds_of) do
   state[count + 1] = math.min(state[count + 1], now + seconds * 1000)
 end

@@ -1,7 +1,7 @@
 /**
- * Counts in Redis, for any number of processes, on a time that they share (`RedisScripts.ts`). While it does not answer,
- * this process decides by itself from what it knew, on its estimate of that time; a caller goes back to Redis once what
- * it used meanwhile is there.
+ * Counts in Redis, for any number of processes, on a time that they share (`RedisScripts.ts`). While it does not
+ * answer, this process decides by itself from what it knew, on its estimate of that time; a caller goes back to Redis
+ * once what it used meanwhile is there.
  */
 import { Clock, Effect, Metric, Predicate, Schedule } from "effect"
 import type { Redis } from "effect/persistence"
@@ -34,7 +34,9 @@ type Script = (
   time: RedisScripts.SharedTime
 ) => Effect.Effect<RedisScripts.Reply | null, Redis.RedisError>
 
-/** How often a process compares its estimate with the shared time, so that drift of clocks is never taken for a step. */
+/**
+ * How often a process compares its estimate with the shared time, so that drift of clocks is never taken for a step.
+ */
 const betweenAgreements = "500 millis"
 
 export const make = Effect.gen(function*() {

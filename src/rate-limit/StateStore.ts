@@ -34,7 +34,9 @@ interface Row {
 
 const rowsAtOnce = 50_000
 
-/** Names this boot of this machine, within which the monotonic clocks of processes agree; empty where Linux does not. */
+/**
+ * Names this boot of this machine, within which the monotonic clocks of processes agree; empty where Linux does not.
+ */
 const bootId = Effect.tryPromise(async () => {
   const { readFile } = await import("node:fs/promises")
   return (await readFile("/proc/sys/kernel/random/boot_id", "utf8")).trim()
@@ -79,7 +81,8 @@ export const sqlStore = Effect.gen(function*() {
       const savedAt: SavedAt = { wall: clock.now() + offset, monotonic: clock.monotonic(), boot }
       const rows = [...states].map(([caller, steady]) => {
         const state = offset === 0 ? steady : Rule.shift(steady, offset)
-        // The end as a number, exact to the millisecond: with a text this process takes twice as long to write the rows.
+        // The end as a number, exact to the millisecond: with a text this process takes twice as long to write the
+        // rows.
         return { caller, state, ends_at: Rule.endOf(state) }
       })
       return sql`
