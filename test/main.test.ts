@@ -122,7 +122,7 @@ describe("The service on the embedded database", () => {
       const key = keyIn(yield* Effect.promise(() => issued.text()))
       const get = (path: string, header = "") =>
         `GET ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n${header}\r\n`
-      const flood = (asked: string, callers: number) =>
+      const flood = (asked: string, callers: number, isCut = true) =>
         Effect.gen(function*() {
           const readers = Array.from({ length: callers }, () => {
             const reader = { closed: false }
@@ -133,7 +133,10 @@ describe("The service on the embedded database", () => {
             return { reader, socket }
           })
           yield* Effect.sleep("2 seconds")
-          for (const { socket } of readers) socket.resume()
+          for (const { socket } of readers) {
+            if (isCut) socket.resume()
+            else socket.destroy()
+          }
           yield* until(() => readers.every(({ reader }) => reader.closed))
         })
       yield* flood(get("/v1/pets").repeat(10_000), 20)
@@ -146,11 +149,11 @@ describe("The service on the embedded database", () => {
       yield* Effect.replicateEffect(flood(get("/v1/pets").repeat(10_000), 20), 4, { discard: true })
       assert.isBelow(megabytes() - taken, 400)
 
-      // A page of 1.8 MB: the callers ask for 1.6 GB.
+      // A page of 1.8 MB: the callers ask for 1.6 GB. It is rendered when its turn has come, so they are not cut off.
       yield* Effect.forEach(Array(30).keys(), () => create(service, key, "x".repeat(60_000)))
       for (const header of ["", "Expect: 100-continue\r\n"]) {
         const before = megabytes()
-        yield* flood(get("/v1/pets", header).repeat(450), 2)
+        yield* flood(get("/v1/pets", header).repeat(450), 2, false)
         assert.isBelow(megabytes() - before, 400)
       }
       assert.strictEqual((yield* call(service, key, "/v1/pets")).status, 200)

@@ -1,7 +1,7 @@
 /**
  * The explorer page and the OpenAPI document: rendered and compressed once, and sent from the same memory each time.
  */
-import { Effect, Layer } from "effect"
+import { Deferred, Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiSwagger, OpenApi } from "effect/http-api"
 import { promisify } from "node:util"
@@ -41,8 +41,18 @@ const serve = <E, R>(
         })
       }
     })
-    // The first client may go away meanwhile: the others still need it.
-    const made = yield* Effect.cached(Effect.uninterruptible(make))
+    // In a fiber of the server: the first client may go away meanwhile, and the others must not render it again.
+    const scope = yield* Effect.scope
+    const rendered = yield* Deferred.make<Effect.Success<typeof make>, Effect.Error<typeof make>>()
+    let isStarted = false
+    const made = Effect.suspend(() => {
+      if (isStarted) return Deferred.await(rendered)
+      isStarted = true
+      return Effect.andThen(
+        Effect.forkIn(Effect.onExit(make, (exit) => Deferred.done(rendered, exit)), scope),
+        Deferred.await(rendered)
+      )
+    })
     yield* router.add(
       "GET",
       path,
