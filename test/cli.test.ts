@@ -151,7 +151,7 @@ describe("The petstore command", () => {
         assert.strictEqual(outcome?.code, code)
         assert.lengthOf(outcome?.stderr.trim().split("\n") ?? [], 1)
       }
-    }))
+    }), 90_000)
 
   it.live("runs from the package, where Node strips no types", () =>
     Effect.gen(function*() {

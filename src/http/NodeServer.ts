@@ -48,7 +48,7 @@ export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, 
       super(request, outbox)
     }
   }
-  const server = new class extends Server<typeof Request, typeof Response> {
+  const server: Server = new class extends Server<typeof Request, typeof Response> {
     /** Requests pass here before they come to Effect's handlers. */
     override emit(event: string | symbol, ...given: ReadonlyArray<unknown>): boolean {
       const [request, response] = given
