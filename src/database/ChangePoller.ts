@@ -16,8 +16,8 @@ const lease = Duration.millis(900)
 /** Rows of the change tables are deleted after 3 hours: after a longer pause, this process may have missed some. */
 const maxPauseSeconds = 3_600
 
-/** Changes that one poll reads. After more than these, everything is evicted. */
-const maxChanges = 10_000
+/** Changed keys that one poll reads. After more than these, everything is evicted. */
+const maxKeys = 10_000
 
 /** The state of the database that a poll found. */
 export interface Poll {
@@ -25,11 +25,11 @@ export interface Poll {
   readonly identity: string
   /** The server's clock, in seconds. */
   readonly at: number
-  /** Every transaction with a lower id has ended. The next poll reads the changes from here on. */
-  readonly watermark: string
-  /** The transactions in which an operator changed pets. */
-  readonly pets: ReadonlyArray<string>
-  /** The keys that changed: "transaction keyId". */
+  /** The transactions whose changes the poll saw, as PostgreSQL's `pg_snapshot`. The next poll reads the others. */
+  readonly snapshot: string
+  /** Whether an operator changed pets. */
+  readonly pets: boolean
+  /** The ids of the keys that changed. */
   readonly keys: ReadonlyArray<string>
 }
 
@@ -43,18 +43,19 @@ export interface Changes {
   readonly keys: ReadonlySet<string>
 }
 
-/** The highest transaction id: the first poll reads no changes, since nothing is cached yet. */
-const highestTransaction = String(2n ** 64n - 1n)
+/** A snapshot that sees all transactions: the first poll reads no changes, since nothing is cached yet. */
+const completeSnapshot = `${2n ** 63n - 1n}:${2n ** 63n - 1n}:`
+
+/** The lowest transaction that was in progress. */
+const xminOf = (snapshot: string): bigint => BigInt(snapshot.slice(0, snapshot.indexOf(":")))
 
 /** Polls with `read` for as long as the scope lasts. */
-export const make = Effect.fnUntraced(function*<E>(read: (watermark: string) => Effect.Effect<Poll, E>) {
+export const make = Effect.fnUntraced(function*<E>(read: (snapshot: string) => Effect.Effect<Poll, E>) {
   const clock = yield* Clock.Clock
   const leaseNanos = Duration.toNanosUnsafe(lease)
   const asked = yield* Latch.make()
   const subscribers = new Set<(changes: Changes) => void>()
   let last: Poll | undefined
-  /** Changes that are seen: each is read again while an older transaction is open. */
-  let seen: ReadonlySet<string> = new Set()
   // By the monotonic clock: a step of the wall clock does not extend the lease.
   let leaseStart: bigint | undefined
   // Polls overlap if the database is slow. The result of one is ignored if that of a later one is there already.
@@ -66,14 +67,11 @@ export const make = Effect.fnUntraced(function*<E>(read: (watermark: string) => 
   const apply = (poll: Poll): void => {
     const everything = last === undefined || poll.identity !== last.identity ||
       // A server that crashed without synchronous_commit uses the ids of lost transactions again.
-      BigInt(poll.watermark) < BigInt(last.watermark) ||
-      Math.abs(poll.at - last.at) > maxPauseSeconds || poll.pets.length + poll.keys.length > maxChanges
-    const pets = poll.pets.some((change) => !seen.has(change))
-    const keys = new Set(
-      poll.keys.filter((change) => !seen.has(change)).map((change) => change.slice(change.indexOf(" ") + 1))
-    )
+      xminOf(poll.snapshot) < xminOf(last.snapshot) ||
+      Math.abs(poll.at - last.at) > maxPauseSeconds || poll.keys.length > maxKeys
+    const { pets } = poll
+    const keys = new Set(poll.keys)
     last = poll
-    seen = new Set([...poll.pets, ...poll.keys])
     if (everything || pets || keys.size > 0) {
       for (const evict of subscribers) evict({ everything, pets, keys })
     }
@@ -97,7 +95,7 @@ export const make = Effect.fnUntraced(function*<E>(read: (watermark: string) => 
   const pollOnce = Effect.gen(function*() {
     const number = ++started
     const startedAt = clock.monotonicTimeNanosUnsafe()
-    yield* Effect.suspend(() => read(last?.watermark ?? highestTransaction)).pipe(
+    yield* Effect.suspend(() => read(last?.snapshot ?? completeSnapshot)).pipe(
       Effect.timeout(lease),
       Effect.matchCauseEffect({
         onFailure: (cause) => Cause.hasInterruptsOnly(cause) ? Effect.void : report(number, cause),
@@ -143,16 +141,19 @@ export const make = Effect.fnUntraced(function*<E>(read: (watermark: string) => 
  * Reads the changes in one statement. It takes no lock on `pets` and `api_key_secrets`, so it does not wait for an
  * operator who locks them.
  *
- * Transaction ids are assigned at the start of a transaction: all below the snapshot's xmin have ended, so no change
- * can appear there later. Ids from its xmax on are those of another server, from a restored dump.
+ * A change is new if its transaction is not visible in the snapshot of the poll before. Ids from the xmax of this
+ * snapshot on are those of another server, from a restored dump.
  */
 export const readChanges = Effect.map(SqlClient.SqlClient, (sql) => {
   // As text: the client does not read xid8.
-  const isInRange = (column: string, watermark: string) => {
+  const isNew = (column: string, snapshot: string) => {
     const transaction = sql(column)
-    return sql`${transaction} >= ${watermark}::text::xid8 AND ${transaction} < pg_snapshot_xmax(s.now)`
+    const before = sql`${snapshot}::text::pg_snapshot`
+    // The first condition reads an index, the others only what it finds.
+    return sql`${transaction} >= pg_snapshot_xmin(${before}) AND NOT pg_visible_in_snapshot(${transaction}, ${before})
+      AND ${transaction} < pg_snapshot_xmax(s.now)`
   }
-  return Effect.fnUntraced(function*(watermark: string) {
+  return Effect.fnUntraced(function*(snapshot: string) {
     const [poll] = yield* sql<Poll>`
       SELECT
         (
@@ -165,16 +166,13 @@ export const readChanges = Effect.map(SqlClient.SqlClient, (sql) => {
           FROM unnest(ARRAY['pets', 'pets_changes', 'api_keys', 'api_key_secrets', 'api_keys_changes']) AS name
         ) AS identity,
         extract(epoch FROM now())::float8 AS at,
-        pg_snapshot_xmin(s.now)::text AS watermark,
+        s.now::text AS snapshot,
+        EXISTS (SELECT FROM pets_changes WHERE ${isNew("transaction", snapshot)}) AS pets,
         ARRAY(
-          SELECT transaction::text FROM pets_changes
-          WHERE ${isInRange("transaction", watermark)} LIMIT ${maxChanges + 1}::int
-        ) AS pets,
-        ARRAY(
-          SELECT changed::text || ' ' || id FROM api_keys WHERE ${isInRange("changed", watermark)}
+          SELECT id FROM api_keys WHERE ${isNew("changed", snapshot)}
           UNION ALL
-          SELECT transaction::text || ' ' || key_id FROM api_keys_changes WHERE ${isInRange("transaction", watermark)}
-          LIMIT ${maxChanges + 1}::int
+          SELECT key_id FROM api_keys_changes WHERE ${isNew("transaction", snapshot)}
+          LIMIT ${maxKeys + 1}::int
         ) AS keys
       FROM (SELECT pg_current_snapshot() AS now) AS s`
     return poll ?? (yield* Effect.die(new Error("The poll for changes returned no row")))

@@ -1,6 +1,6 @@
 /** The exclusive lock of a data directory. */
 import { Data, Effect, Predicate, type Scope } from "effect"
-import { closeSync, openSync, statSync, truncateSync } from "node:fs"
+import { closeSync, existsSync, openSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { DataDirectoryUnusable } from "../DataDirectory.ts"
@@ -31,16 +31,8 @@ export const watchFile = (path: string): () => boolean => {
   }
 }
 
-/** Creates `path` if it does not exist, and returns whether it did so. */
-const createFile = (path: string): boolean => {
-  try {
-    closeSync(openSync(path, "wx", 0o600))
-    return true
-  } catch (cause) {
-    if (hasCode(cause, "code", "EEXIST")) return false
-    throw cause
-  }
-}
+/** The inode of the lock file of the process before, as that process recorded it. */
+const recordedInode = (path: string): string | undefined => existsSync(path) ? readFileSync(path, "utf8") : undefined
 
 const lockFile = (path: string): DatabaseSync => {
   const file = new DatabaseSync(path)
@@ -59,8 +51,10 @@ export interface DirectoryLock {
    * was removed or replaced gets a lock of its own on the new file.
    */
   readonly isHeld: () => boolean
-  /** Whether there was no lock file before. */
-  readonly isNew: boolean
+  /** Whether the lock file is not the one that the process before this one had. */
+  readonly isReplaced: boolean
+  /** Records which file the lock file is, for the next process. */
+  readonly record: () => void
 }
 
 /**
@@ -74,7 +68,7 @@ export const acquire = (
   return Effect.acquireRelease(
     Effect.try({
       try: () => {
-        const isNew = createFile(path)
+        closeSync(openSync(path, "a", 0o600))
         const isHeld = watchFile(path)
         let file: DatabaseSync
         try {
@@ -85,7 +79,11 @@ export const acquire = (
           truncateSync(path)
           file = lockFile(path)
         }
-        if (isHeld()) return { file, isHeld, isNew }
+        const inode = String(statSync(path, { bigint: true }).ino)
+        const recordPath = `${path}.inode`
+        const isReplaced = recordedInode(recordPath) !== inode
+        const record = () => writeFileSync(recordPath, inode, { mode: 0o600 })
+        if (isHeld()) return { file, isHeld, isReplaced, record }
         file.close()
         throw new Error("The lock file was removed or replaced during the start.")
       },

@@ -120,17 +120,26 @@ const upkeep = Effect.gen(function*() {
 const takeoverDelay = Duration.seconds(2)
 
 /**
- * Locks `directory`. Where a database has no lock file, somebody removed it: a process that still runs notices that
- * before its next statement.
+ * Locks `directory`. Where the lock file of a database is missing or another one, somebody removed or replaced it: a
+ * process that still runs notices that before its next statement.
  */
 const lock = Effect.fnUntraced(function*(directory: string) {
   const acquired = yield* DirectoryLock.acquire(directory)
-  if (acquired.isNew && existsSync(join(directory, "pgdata"))) {
+  if (acquired.isReplaced && existsSync(join(directory, "pgdata"))) {
     yield* Effect.logWarning(
-      `The data directory "${directory}" had no lock file. Waiting ${Duration.format(takeoverDelay)} for a process ` +
-        `that may still use it. Never delete the file "lock": the lock of a process that ended is already free.`
+      `The lock file of the data directory "${directory}" was removed or replaced. Waiting ` +
+        `${Duration.format(takeoverDelay)} for a process that may still use it. Never delete the file "lock": the ` +
+        "lock of a process that ended is already free."
     )
     yield* Effect.sleep(takeoverDelay)
+    // It may be removed again meanwhile.
+    if (!acquired.isHeld()) return yield* new DirectoryLock.DataDirectoryInUse({ directory })
+  }
+  if (acquired.isReplaced) {
+    yield* Effect.try({
+      try: acquired.record,
+      catch: (cause) => new DataDirectoryUnusable({ directory, cause })
+    })
   }
   return acquired
 })

@@ -5,7 +5,10 @@ import { SqlClient } from "effect/sql"
 /** Rows deleted by one statement, so that no statement takes long. */
 const batch = 5_000
 
-/** Every 10 minutes for as long as the scope lasts, deletes the rows of `table` whose `column` is in the past. */
+/**
+ * Every 10 minutes for as long as the scope lasts, deletes the rows of `table` whose `column` is in the past, by the
+ * clocks of this process and of the server: what one of them deletes too early is lost.
+ */
 export const sweep = Effect.fnUntraced(function*(options: {
   readonly table: string
   readonly column: string
@@ -20,13 +23,15 @@ export const sweep = Effect.fnUntraced(function*(options: {
    */
   const deleteBatch = Effect.gen(function*() {
     const now = new Date(yield* Clock.currentTimeMillis)
+    const isExpired = sql`${column} <= LEAST(${now}::timestamptz, now())`
     const rows = yield* sql`
       WITH turn AS MATERIALIZED (
         SELECT pg_try_advisory_xact_lock(hashtextextended('petstore expiry', ${options.table}::regclass::oid::bigint))
           AS is_ours
       )
-      DELETE FROM ${table} WHERE (SELECT is_ours FROM turn) AND ${column} <= ${now}
-      AND ctid = ANY (ARRAY(SELECT ctid FROM ${table} WHERE ${column} <= ${now} LIMIT ${batch}))
+      DELETE FROM ${table} WHERE (SELECT is_ours FROM turn) AND ${isExpired} AND ctid = ANY (ARRAY(
+        SELECT ctid FROM ${table} WHERE ${isExpired} LIMIT ${batch}
+      ))
       RETURNING 1`
     return rows.length
   })

@@ -7,7 +7,7 @@ import * as ChangePoller from "../../src/database/ChangePoller.ts"
 import { PetRepository } from "../../src/PetRepository.ts"
 import { databases, random } from "../Harness.ts"
 
-const unchanged: ChangePoller.Poll = { identity: "one", at: 0, watermark: "1", pets: [], keys: [] }
+const unchanged: ChangePoller.Poll = { identity: "one", at: 0, snapshot: "1:1:", pets: false, keys: [] }
 
 /** Four polls begin while the cache is read. */
 const passSecond = (poller: { isFresh(): boolean }) =>
@@ -43,7 +43,13 @@ describe("The change poller", () => {
   it.effect("tells caches of each change once, and of everything after a pause, a loss, or very many changes", () =>
     Effect.gen(function*() {
       const state = { poll: unchanged }
-      const poller = yield* ChangePoller.make(() => Effect.sync(() => state.poll))
+      const poller = yield* ChangePoller.make(() =>
+        Effect.sync(() => {
+          const { poll } = state
+          state.poll = { ...poll, pets: false, keys: [] }
+          return poll
+        })
+      )
       const told: Array<string> = []
       yield* poller.subscribe(({ everything, keys, pets }) => {
         told.push([everything && "everything", pets && "pets", ...keys].filter((name) => name !== false).join(" "))
@@ -52,14 +58,14 @@ describe("The change poller", () => {
         state.poll = { ...unchanged, ...next }
         return passSecond(poller)
       }
-      yield* poll({ keys: ["5 key_a"] })
-      yield* poll({ keys: ["5 key_a", "6 key_a", "6 key_b"] })
-      yield* poll({ keys: ["6 key_a", "6 key_b"], pets: ["7"] })
-      yield* poll({ pets: ["7"], at: 3_601 })
-      yield* poll({ at: 3_602, watermark: "10" })
-      yield* poll({ at: 3_602, watermark: "9" })
+      yield* poll({ keys: ["key_a"] })
+      yield* poll({ keys: ["key_a", "key_b", "key_a"] })
+      yield* poll({ pets: true })
+      yield* poll({ at: 3_601 })
+      yield* poll({ at: 3_602, snapshot: "10:10:" })
+      yield* poll({ at: 3_602, snapshot: "9:12:" })
       assert.deepStrictEqual(told.splice(0), ["key_a", "key_a key_b", "pets", "everything", "everything"])
-      yield* poll({ at: 3_602, watermark: "9", keys: Array.from({ length: 10_001 }, (_, index) => `8 key_${index}`) })
+      yield* poll({ at: 3_602, snapshot: "9:9:", keys: Array.from({ length: 10_001 }, (_, index) => `key_${index}`) })
       assert.match(told[0] ?? "", /^everything /)
     }))
 

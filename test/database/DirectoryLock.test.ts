@@ -175,19 +175,24 @@ describe("A process on the embedded database", () => {
     90_000
   )
 
-  it.live(
-    "waits two seconds on a database without a lock file, which a process may still use",
-    () =>
-      Effect.gen(function*() {
-        const DATA_DIR = yield* dataDirectory
-        const key = yield* endlessKey(DATA_DIR)
-        removeLock(DATA_DIR)
-        const startedAt = performance.now()
-        const service = yield* start({ DATA_DIR })
-        assert.isAbove(performance.now() - startedAt, 2_000)
-        assert.include(service.stderr(), "had no lock file")
-        assert.strictEqual((yield* Load.request(service.address, key)).status, 201)
-      }),
-    30_000
-  )
+  for (const { fault, name } of [{ name: "removed", fault: removeLock }, { name: "replaced", fault: replaceLock }]) {
+    it.live(
+      `waits two seconds, once, on a database whose lock file was ${name}: a process may still use it`,
+      () =>
+        Effect.gen(function*() {
+          const DATA_DIR = yield* dataDirectory
+          const key = yield* endlessKey(DATA_DIR)
+          fault(DATA_DIR)
+          const startedAt = performance.now()
+          const service = yield* start({ DATA_DIR })
+          assert.isAbove(performance.now() - startedAt, 2_000)
+          assert.include(service.stderr(), "was removed or replaced")
+          assert.strictEqual((yield* Load.request(service.address, key)).status, 201)
+          yield* kill(service)
+          const next = yield* start({ DATA_DIR })
+          assert.notInclude(next.stderr(), "was removed or replaced")
+        }),
+      30_000
+    )
+  }
 })

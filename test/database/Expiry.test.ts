@@ -1,10 +1,11 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Redacted } from "effect"
+import { Clock, Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import * as Expiry from "../../src/database/Expiry.ts"
 import { temporaryDatabaseUrl, temporaryDirectory } from "../Harness.ts"
+import * as SteppedClock from "../SteppedClock.ts"
 
 const client = (url: string) => Layer.fresh(PgClient.layer({ url: Redacted.make(url), multiplex: true }))
 
@@ -70,4 +71,20 @@ describe("Expired rows on the embedded database", () => {
         assert.strictEqual(yield* deleted, 10)
       }).pipe(Effect.scoped, Effect.provide(EmbeddedDatabase.layer(directory)))
     }), 60_000)
+})
+
+describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A process whose clock is two hours ahead", () => {
+  it.live("deletes no row that is not expired by the server's clock", () =>
+    Effect.gen(function*() {
+      const url = yield* temporaryDatabaseUrl
+      yield* Effect.gen(function*() {
+        yield* fill
+        const { clock, step } = SteppedClock.make(yield* Clock.Clock)
+        step(2 * 3_600_000)
+        yield* Effect.provideService(sweep, Clock.Clock, clock)
+        assert.strictEqual(yield* deleted, 10)
+        yield* Effect.sleep("200 millis")
+        assert.strictEqual(yield* count, 10)
+      }).pipe(Effect.scoped, Effect.provide(client(url)))
+    }))
 })
