@@ -61,9 +61,10 @@ const make = Effect.fnUntraced(function*(
     charge: (caller, limits) =>
       Effect.sync(() => {
         const state = callers.get(caller) ?? none
-        const { decision, next } = Rule.decide(state, limits, steady.now(), isKey(caller))
+        const now = steady.now()
+        const { decision, next } = Rule.decide(state, limits, now, isKey(caller))
         set(caller, next, state)
-        return Rule.shiftDecision(decision, steady.wallOffset())
+        return Rule.shiftDecision(decision, steady.wallOffset(now))
       }),
     peek: (caller, limits) =>
       Effect.sync(() =>

@@ -13,16 +13,27 @@ const maxInFlightPerCaller = 1_000
 const maxQueuedPerCaller = 10_000
 /** Responses of more than `largeResponse` characters that are rendered or not flushed, at once. */
 const maxLargeResponses = 4
+const maxLargeResponsesPerCaller = 2
 /** Callers without requests are evicted beyond this number. */
 const maxIdleCallers = 10_000
 
 /** The error for a request that found no slot in time. */
 export const overloaded = new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." })
 
+/** What one caller may occupy. */
+class Share {
+  readonly all = new ConcurrencyLimit({ maxInFlight: maxInFlightPerCaller, maxQueued: maxQueuedPerCaller })
+  readonly large = new ConcurrencyLimit({ maxInFlight: maxLargeResponsesPerCaller, maxQueued: maxQueuedPerCaller })
+
+  get isIdle(): boolean {
+    return this.all.isIdle && this.large.isIdle
+  }
+}
+
 interface Limits {
   readonly all: ConcurrencyLimit
   readonly large: ConcurrencyLimit
-  readonly ofCaller: (caller: Caller) => ConcurrencyLimit
+  readonly shareOf: (caller: Caller) => Share
 }
 
 /**
@@ -32,13 +43,14 @@ interface Limits {
 export class Slot {
   readonly #control: Limits
   readonly #onChange: (started: 1 | -1) => void
-  /** The limits beside that of all requests: of the caller, and of large responses. */
+  /** The limits before that of all requests, in the order in which the request waits for them. */
   readonly #limits: Array<ConcurrencyLimit> = []
-  #isAssigned = false
+  /** How many of the limits the request has entered; that of all requests comes last. */
+  #entered = 0
+  #share: Share | undefined
   #isHandled = false
   #isUnsent = false
   #isPaused = false
-  #isOccupied = false
 
   constructor(control: Limits, onChange: (started: 1 | -1) => void) {
     this.#control = control
@@ -47,77 +59,120 @@ export class Slot {
 
   /** Occupies the slot while the request is handled. */
   start(): void {
-    if (!this.#isHandled) this.#onChange(1)
-    this.#isHandled = true
-    this.#update()
+    if (!this.#isHandled) {
+      this.#onChange(1)
+      this.#isHandled = true
+      for (const limit of this.#limits) limit.addMember()
+    }
+    if (!this.#isPaused) this.#enterAll()
   }
 
   /** The request is handled, or given up. */
   end(): void {
-    if (this.#isHandled) this.#onChange(-1)
-    this.#isHandled = false
+    if (this.#isHandled) {
+      this.#onChange(-1)
+      this.#isHandled = false
+      for (const limit of this.#limits) limit.removeMember()
+    }
     this.#isPaused = false
-    this.#update()
+    if (!this.#isUnsent) this.#leaveAll()
   }
 
   /** Occupies the slot while the response is not flushed. */
   hold(): void {
     this.#isUnsent = true
-    this.#update()
+    this.#enterAll()
   }
 
   /** The response is flushed, or its connection is closed. */
   release(): void {
     this.#isUnsent = false
-    this.#update()
+    if (!this.#isHandled) this.#leaveAll()
   }
 
-  /** Counts the request for `caller`, once the caller has room in its share. Fails after a second without room. */
+  /**
+   * Counts the request for `caller`, instead of the caller before, once `caller` has room in its share. Fails after a
+   * second without room.
+   */
   assign(caller: Caller): Effect.Effect<void, ServiceUnavailable> {
-    if (this.#isAssigned) return Effect.void
-    this.#isAssigned = true
-    return this.#join(this.#control.ofCaller(caller))
+    const share = this.#control.shareOf(caller)
+    if (share === this.#share) return Effect.void
+    if (this.#share !== undefined) this.#remove(this.#share.all)
+    this.#share = share
+    return this.#join(share.all)
   }
 
   /** Before a large response is rendered: waits until few others are in memory. Fails after a second. */
   reserveLargeResponse(): Effect.Effect<void, ServiceUnavailable> {
-    return this.#limits.includes(this.#control.large) ? Effect.void : this.#join(this.#control.large)
+    if (this.#limits.includes(this.#control.large)) return Effect.void
+    const ofAll = Effect.suspend(() => this.#join(this.#control.large))
+    return this.#share === undefined ? ofAll : Effect.andThen(this.#join(this.#share.large), ofAll)
   }
 
   /** Runs `wait` without occupying the slot, and occupies it again afterwards, once there is room. */
   whileWaiting<A, E, R>(wait: Effect.Effect<A, E, R>): Effect.Effect<A, E | ServiceUnavailable, R> {
     return Effect.suspend(() => {
       this.#pause()
-      return Effect.flatMap(wait, (result) => {
-        if (!this.#control.all.mustQueue) {
-          this.#resume()
-          return Effect.succeed(result)
-        }
-        return Effect.as(this.#queueIn(this.#control.all, () => {}), result)
-      })
+      return Effect.flatMap(wait, (result) => Effect.as(this.#resume(), result))
     })
   }
 
   #join(limit: ConcurrencyLimit): Effect.Effect<void, ServiceUnavailable> {
-    if (!limit.mustQueue) {
-      this.#add(limit)
-      return Effect.void
+    if (limit.mustQueue) {
+      return Effect.suspend(() => {
+        this.#pause()
+        this.#add(limit)
+        return this.#resume()
+      })
     }
-    return Effect.suspend(() => {
-      this.#pause()
-      return this.#queueIn(limit, () => this.#add(limit))
-    })
+    this.#add(limit)
+    if (this.#entered > 0) {
+      limit.enter()
+      this.#entered++
+    }
+    return Effect.void
   }
 
-  #queueIn(limit: ConcurrencyLimit, onRoom: () => void): Effect.Effect<void, ServiceUnavailable> {
+  #add(limit: ConcurrencyLimit): void {
+    this.#limits.push(limit)
+    if (this.#isHandled) limit.addMember()
+  }
+
+  #remove(limit: ConcurrencyLimit): void {
+    const index = this.#limits.indexOf(limit)
+    if (index === -1) return
+    this.#limits.splice(index, 1)
+    if (this.#isHandled) limit.removeMember()
+    if (this.#entered === 0) return
+    limit.leave()
+    this.#entered--
+  }
+
+  #pause(): void {
+    this.#isPaused = true
+    this.#leaveAll()
+  }
+
+  /** Enters each limit once it has room: a request that waits for one has left those behind it to others. */
+  #resume(): Effect.Effect<void, ServiceUnavailable> {
+    for (let limit = this.#next(); limit !== undefined; limit = this.#next()) {
+      if (limit.mustQueue) return Effect.flatMap(this.#queueIn(limit), () => this.#resume())
+      limit.enter()
+      this.#entered++
+    }
+    this.#isPaused = false
+    return Effect.void
+  }
+
+  #queueIn(limit: ConcurrencyLimit): Effect.Effect<void, ServiceUnavailable> {
     return Effect.callback((resume) => {
       let isInterrupted = false
       limit.whenRoom(() => {
         if (isInterrupted) return
-        const isRejected = limit.isFull
-        if (!isRejected) onRoom()
-        this.#resume()
-        resume(isRejected ? Effect.fail(overloaded) : Effect.void)
+        if (limit.isFull) return resume(Effect.fail(overloaded))
+        limit.enter()
+        this.#entered++
+        resume(Effect.void)
       })
       return Effect.sync(() => {
         isInterrupted = true
@@ -125,51 +180,39 @@ export class Slot {
     })
   }
 
-  #add(limit: ConcurrencyLimit): void {
-    this.#limits.push(limit)
-    if (this.#isOccupied) limit.enter()
+  /** The first limit that the request has not entered. */
+  #next(): ConcurrencyLimit | undefined {
+    return this.#entered === this.#limits.length ? this.#control.all : this.#limits[this.#entered]
   }
 
-  #pause(): void {
-    this.#isPaused = true
-    this.#update()
-  }
-
-  #resume(): void {
-    this.#isPaused = false
-    this.#update()
-  }
-
-  /** The invariant: a slot counts in all of its limits while it is handled and not paused, or not flushed. */
-  #update(): void {
-    const isOccupied = (this.#isHandled && !this.#isPaused) || this.#isUnsent
-    if (isOccupied === this.#isOccupied) return
-    this.#isOccupied = isOccupied
-    if (isOccupied) {
-      this.#control.all.enter()
-      for (const limit of this.#limits) limit.enter()
-    } else {
-      this.#control.all.leave()
-      for (const limit of this.#limits) limit.leave()
+  #enterAll(): void {
+    for (let limit = this.#next(); limit !== undefined; limit = this.#next()) {
+      limit.enter()
+      this.#entered++
     }
+  }
+
+  #leaveAll(): void {
+    for (; this.#entered > 0; this.#entered--) (this.#limits[this.#entered - 1] ?? this.#control.all).leave()
   }
 }
 
 const make = () => {
   const all = new ConcurrencyLimit({ maxInFlight, maxQueued })
-  const callers = new Map<Caller, ConcurrencyLimit>()
+  const shares = new Map<Caller, Share>()
   const large = new ConcurrencyLimit({ maxInFlight: maxLargeResponses, maxQueued })
-  const ofCaller = (caller: Caller): ConcurrencyLimit => {
-    let limit = callers.get(caller)
-    if (limit === undefined) {
-      if (callers.size >= maxIdleCallers) {
-        for (const [other, { isIdle }] of callers) if (isIdle) callers.delete(other)
+  const shareOf = (caller: Caller): Share => {
+    let share = shares.get(caller)
+    if (share === undefined) {
+      if (shares.size >= maxIdleCallers) {
+        for (const [other, { isIdle }] of shares) if (isIdle) shares.delete(other)
       }
-      limit = new ConcurrencyLimit({ maxInFlight: maxInFlightPerCaller, maxQueued: maxQueuedPerCaller })
-      callers.set(caller, limit)
+      share = new Share()
+      shares.set(caller, share)
     }
-    return limit
+    return share
   }
+  const limits: Limits = { all, large, shareOf }
   let handled = 0
   const onChange = (started: 1 | -1): void => {
     handled += started
@@ -181,7 +224,7 @@ const make = () => {
     maxStallMs: (): number => all.queued > 0 ? 500 : large.queued > 0 ? 1_000 : Infinity,
     /** Requests that are handled, those that wait without a slot included. */
     handled: (): number => handled,
-    newSlot: (): Slot => new Slot({ all, large, ofCaller }, onChange)
+    newSlot: (): Slot => new Slot(limits, onChange)
   }
 }
 

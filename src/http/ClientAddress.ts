@@ -18,6 +18,11 @@ export const trustedProxies = Effect.gen(function*() {
     ))
 })
 
+const isTrustedProxy = Effect.map(
+  trustedProxies,
+  (proxies) => (address: NetAddress.IpAddress) => proxies.some((network) => IpNetwork.contains(network, address))
+)
+
 /** An address in a text that may be anything, with the port that some proxies write; one of IPv4 in IPv6 is itself. */
 const parse = (text: string): NetAddress.IpAddress | undefined =>
   NetAddress.ipFromString(
@@ -38,9 +43,7 @@ const networkOf = (address: NetAddress.IpAddress): string =>
  * it is the last entry of `X-Forwarded-For` that no trusted proxy added: what stands before it, anybody can write.
  */
 export const make = Effect.gen(function*() {
-  const proxies = yield* trustedProxies
-  const isTrusted = (address: NetAddress.IpAddress) => proxies.some((network) => IpNetwork.contains(network, address))
-
+  const isTrusted = yield* isTrustedProxy
   return (peer: string, forwardedFor: string | undefined): string => {
     let client = parse(peer)
     if (client === undefined) return "unknown"
@@ -52,4 +55,10 @@ export const make = Effect.gen(function*() {
     }
     return networkOf(client)
   }
+})
+
+/** The network of a peer; `undefined` for a trusted proxy, whose connections are those of many clients. */
+export const peerNetwork = Effect.map(isTrustedProxy, (isTrusted) => (peer: string): string | undefined => {
+  const address = parse(peer)
+  return address === undefined || isTrusted(address) ? undefined : networkOf(address)
 })

@@ -17,6 +17,7 @@ export class ConcurrencyLimit {
   readonly #maxQueued: number
   readonly #queue = new Set<Queued>()
   #inFlight = 0
+  #members = 0
   #isScheduled = false
 
   constructor(options: { readonly maxInFlight: number; readonly maxQueued: number }) {
@@ -38,9 +39,18 @@ export class ConcurrencyLimit {
     return this.#inFlight >= this.#maxInFlight || this.#queue.size >= this.#maxQueued
   }
 
-  /** Whether nothing is in flight or queued. */
+  /** Whether no request that may enter again is left. */
   get isIdle(): boolean {
-    return this.#inFlight === 0 && this.#queue.size === 0
+    return this.#inFlight === 0 && this.#members === 0 && this.#queue.size === 0
+  }
+
+  /** Counts a request that may enter and leave several times. */
+  addMember(): void {
+    this.#members++
+  }
+
+  removeMember(): void {
+    this.#members--
   }
 
   /** Whether a request that arrives now has to queue. */

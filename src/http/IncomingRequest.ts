@@ -4,13 +4,13 @@ import { IncomingMessage, type ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import type { Exchange } from "./Exchange.ts"
 
-/** Bytes of bodies that may be arriving at once. Beyond it the connections that began first are closed. */
-const maxArrivingBytes = 32 * 1024 * 1024
+/** Bytes of bodies that may be in memory at once. Beyond it the connections that began first are closed. */
+const maxBodyBytes = 16 * 1024 * 1024
 /** What Node buffers of one body, twice: a longer body is dropped as it arrives. */
 const maxCountedBytes = 128 * 1024
 
-/** The bodies that are arriving at one server, the oldest first. */
-export class ArrivingBodies {
+/** The bodies that one server holds, the oldest first: those that are arriving, and those that are not read yet. */
+export class RequestBodies {
   readonly #bodies = new Map<IncomingRequest, number>()
   #bytes = 0
 
@@ -19,7 +19,7 @@ export class ArrivingBodies {
     const bytes = Math.min(arrived, maxCountedBytes)
     this.#bytes += bytes - (this.#bodies.get(request) ?? 0)
     this.#bodies.set(request, bytes)
-    while (this.#bytes > maxArrivingBytes) {
+    while (this.#bytes > maxBodyBytes) {
       const [oldest] = this.#bodies.keys()
       if (oldest === undefined) return
       this.delete(oldest)
@@ -39,13 +39,13 @@ export class IncomingRequest extends IncomingMessage {
   exchange: Exchange | undefined = undefined
   /** The response to the request, once the request has its place on the connection. */
   response: ServerResponse | undefined = undefined
-  readonly #arriving: ArrivingBodies
+  readonly #bodies: RequestBodies
   #isFaulty = false
   #arrivedBytes = 0
 
-  constructor(socket: Socket, arriving: ArrivingBodies) {
+  constructor(socket: Socket, bodies: RequestBodies) {
     super(socket)
-    this.#arriving = arriving
+    this.#bodies = bodies
   }
 
   /** Ends the body where it is: a reader of the body, now or later, gets `fault`. */
@@ -80,14 +80,26 @@ export class IncomingRequest extends IncomingMessage {
   override push(chunk: unknown, encoding?: BufferEncoding): boolean {
     if (chunk instanceof Uint8Array) {
       this.#arrivedBytes += chunk.length
-      // Most bodies arrive whole, together with the head: they are never counted.
-      if (!(this.#arrivedBytes >= Number(this.headers["content-length"]))) this.#arriving.set(this, this.#arrivedBytes)
-    } else this.#arriving.delete(this)
-    return super.push(chunk, encoding)
+      this.#bodies.set(this, this.#arrivedBytes)
+    }
+    const hasRoom = super.push(chunk, encoding)
+    if (this.#arrivedBytes > 0) this.#deleteIfRead()
+    return hasRoom
+  }
+
+  override read(size?: number): unknown {
+    const chunk: unknown = super.read(size)
+    if (this.#arrivedBytes > 0) this.#deleteIfRead()
+    return chunk
+  }
+
+  /** A body that has arrived counts until it is read. Node destroys only requests that are read past their end. */
+  #deleteIfRead(): void {
+    if (this.complete && this.readableLength === 0) this.#bodies.delete(this)
   }
 
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
-    this.#arriving.delete(this)
+    this.#bodies.delete(this)
     if (!this.#isFaulty) return super._destroy(error, done)
     // The connection stays open. Without a reader of the body the error must not be emitted.
     process.nextTick(() => done(this.listenerCount("error") === 0 ? null : error))

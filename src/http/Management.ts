@@ -38,8 +38,9 @@ const readiness = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter
   const draining = yield* Draining
-  const ready = sql`SELECT 1`.pipe(
-    Effect.timeout("1 second"),
+  // Many requests at once share a statement.
+  const answers = yield* Effect.cachedWithTTL(Effect.exit(Effect.timeout(sql`SELECT 1`, "1 second")), "100 millis")
+  const ready = Effect.flatten(answers).pipe(
     Effect.andThen(limiter.counting),
     Effect.map((limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits })),
     Effect.orDie

@@ -4,8 +4,9 @@
 import { Effect } from "effect"
 import { IncomingMessage, Server, type ServerResponse } from "node:http"
 import type { Socket } from "node:net"
+import * as ClientAddress from "./ClientAddress.ts"
 import * as ClientErrors from "./ClientErrors.ts"
-import { ArrivingBodies, IncomingRequest } from "./IncomingRequest.ts"
+import { IncomingRequest, RequestBodies } from "./IncomingRequest.ts"
 import { Outbox, PipelinedResponse } from "./Pipeline.ts"
 import { headError } from "./RequestHead.ts"
 import { ResponseBuffers } from "./ResponseBuffers.ts"
@@ -20,6 +21,10 @@ const bounds = {
   /** Longer than balancers keep an idle connection, so that none is closed as it is used again. */
   keepAliveTimeout: 65_000
 }
+
+const maxConnections = 10_000
+/** The share of one address (IPv4, or the /64 of IPv6) that is no trusted proxy: more are closed at once. */
+const maxConnectionsPerAddress = 4_000
 
 /** How one port differs from the other. */
 export interface Port {
@@ -36,11 +41,11 @@ export interface Port {
 
 /** A server that is not listening yet. */
 export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, maxStallMs, reject }: Port) {
-  const arriving = new ArrivingBodies()
+  const bodies = new RequestBodies()
   const outbox = new Outbox(new ResponseBuffers(maxStallMs))
   class Request extends IncomingRequest {
     constructor(socket: Socket) {
-      super(socket, arriving)
+      super(socket, bodies)
     }
   }
   class Response<R extends IncomingMessage> extends PipelinedResponse<R> {
@@ -83,7 +88,24 @@ export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, 
     // Node's own response would have no Error body.
     requireHostHeader: false
   })
-  server.maxConnections = 10_000
+  server.maxConnections = maxConnections
+  const peerNetwork = yield* ClientAddress.peerNetwork
+  const connections = new Map<string, number>()
+  server.on("connection", (socket: Socket) => {
+    const network = peerNetwork(socket.remoteAddress ?? "")
+    if (network === undefined) return
+    const before = connections.get(network) ?? 0
+    if (before >= maxConnectionsPerAddress) {
+      socket.destroy()
+      return
+    }
+    connections.set(network, before + 1)
+    socket.on("close", () => {
+      const open = (connections.get(network) ?? 0) - 1
+      if (open > 0) connections.set(network, open)
+      else connections.delete(network)
+    })
+  })
   // A client that half-closes after its request still gets the response.
   Object.assign(server, { httpAllowHalfOpen: true })
   // A client that stops reading, or vanishes, holds a connection no longer than this.

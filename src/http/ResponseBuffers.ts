@@ -1,16 +1,34 @@
 /** The responses that a server has yet to send: a bound for all connections together. */
+import { Predicate } from "effect"
 import type { Socket } from "node:net"
 import type { Slot } from "./AdmissionControl.ts"
 
 /** Bytes of responses that wait for clients to read them. Beyond it the slowest readers lose their connections. */
-const maxUnsentBytes = 32 * 1024 * 1024
+const maxUnsentBytes = 16 * 1024 * 1024
 const checkIntervalMs = 250
+/** Bytes that a connection sends at least to count as one that makes progress. */
+const minProgressBytes = 16 * 1024
 
 interface Unsent {
   readonly bytes: number
   /** When the connection last made progress, by `performance.now()`. */
   readonly since: number
+  /** How many bytes the kernel had taken then. */
+  readonly sent: number
 }
+
+/**
+ * Bytes of a connection that the kernel has taken. `socket.bytesWritten` counts a whole write as soon as libuv has it.
+ * How much of it libuv still holds, Node tells by the handle alone, where its own socket timeout reads it. Without it, a
+ * client that reads a long response steadily looks like one that reads nothing.
+ */
+const sentBytes = (socket: Socket): number => {
+  const handle: unknown = Reflect.get(socket, "_handle")
+  return isHandle(handle) ? handle.bytesWritten - handle.writeQueueSize : 0
+}
+
+const isHandle = (handle: unknown): handle is { readonly bytesWritten: number; readonly writeQueueSize: number } =>
+  Predicate.hasProperty(handle, "bytesWritten") && Predicate.hasProperty(handle, "writeQueueSize")
 
 /**
  * Bytes per connection whose client does not read as fast as it requests. A response that the kernel takes at once is
@@ -23,7 +41,7 @@ export class ResponseBuffers {
   #bytes = 0
   #isChecking = false
 
-  /** `maxStallMs` tells for how long a client may read nothing, as things stand. */
+  /** `maxStallMs` tells for how long a client may read next to nothing, as things stand. */
   constructor(maxStallMs: () => number) {
     this.#maxStallMs = maxStallMs
   }
@@ -31,9 +49,10 @@ export class ResponseBuffers {
   /** Counts `bytes` for a connection, and occupies the slot of the response, until the returned function is called. */
   hold(socket: Socket, bytes: number, slot: Slot | undefined): () => void {
     slot?.hold()
-    const { bytes: before = 0, since = performance.now() } = this.#connections.get(socket) ?? {}
+    const { bytes: before = 0, since = performance.now(), sent = sentBytes(socket) } = this.#connections.get(socket) ??
+      {}
     this.#bytes += bytes
-    this.#connections.set(socket, { bytes: before + bytes, since })
+    this.#connections.set(socket, { bytes: before + bytes, since, sent })
     this.#closeBeyondBound()
     this.#scheduleCheck()
     return () => {
@@ -41,8 +60,8 @@ export class ResponseBuffers {
       const held = this.#connections.get(socket)
       if (held === undefined) return
       this.#bytes -= bytes
-      this.#connections.delete(socket)
-      if (held.bytes > bytes) this.#connections.set(socket, { bytes: held.bytes - bytes, since: performance.now() })
+      if (held.bytes > bytes) this.#connections.set(socket, { ...held, bytes: held.bytes - bytes })
+      else this.#connections.delete(socket)
     }
   }
 
@@ -66,9 +85,21 @@ export class ResponseBuffers {
     this.#isChecking = true
     setTimeout(() => {
       this.#isChecking = false
+      this.#recordProgress()
       this.#closeStalled()
       this.#scheduleCheck()
     }, checkIntervalMs).unref()
+  }
+
+  #recordProgress(): void {
+    const now = performance.now()
+    for (const [socket, unsent] of this.#connections) {
+      const sent = sentBytes(socket)
+      if (sent - unsent.sent < minProgressBytes) continue
+      // To the end of the map, where this loop finds it once more, without progress.
+      this.#connections.delete(socket)
+      this.#connections.set(socket, { bytes: unsent.bytes, since: now, sent })
+    }
   }
 
   /** What clients occupy by not reading goes to the requests that queue. */

@@ -70,6 +70,7 @@ export const sqlPets = Effect.gen(function*() {
 
   const look = yield* Batch.make({
     ...bounds,
+    size: maxPagesPerStatement,
     // "size status start", as text, so that calls for the same page are one item.
     run: Effect.fnUntraced(function*(selections: ReadonlyArray<string>) {
       const remember = cache.remembering()
@@ -98,25 +99,34 @@ export const sqlPets = Effect.gen(function*() {
           const page = found.slice(0, limit)
           if (page.every(isPet)) return Effect.succeed(page)
           const isLarge = page.filter((pet) => !isPet(pet)).length > maxUnannouncedNames
-          return Effect.andThen(isLarge ? beforeLongNames : Effect.void, whole(page)).pipe(
-            Effect.flatMap((pets) => pets ? Effect.succeed(pets) : list(selection, beforeLongNames))
+          const complete = Effect.andThen(isLarge ? beforeLongNames : Effect.void, whole(page))
+          return Effect.filterOrElse(
+            complete,
+            (pets) => pets !== undefined,
+            () => list(selection, beforeLongNames)
           )
         })
         : Effect.succeed(known)
     })
 
-  /** A page with its long names, each looked up by itself; `undefined` if one of its pets was deleted meanwhile. */
+  /** A page with its long names, a few at a time; `undefined` if one of its pets was deleted meanwhile. */
   const whole = Effect.fnUntraced(function*(
     page: ReadonlyArray<Pet | bigint>
   ): Effect.fn.Return<ReadonlyArray<Pet> | undefined> {
     const pets: Array<Pet> = []
     let length = 0
-    for (const found of page) {
-      const pet = isPet(found) ? found : yield* lookUp(found)
-      if (pet === undefined) return undefined
-      pets.push(pet)
-      length += pet.name.length
-      if (length > longestPage) break
+    for (let start = 0; start < page.length; start += maxUnannouncedNames) {
+      const found = yield* Effect.forEach(
+        page.slice(start, start + maxUnannouncedNames),
+        (pet) => isPet(pet) ? Effect.succeed(pet) : lookUp(pet),
+        { concurrency: "unbounded" }
+      )
+      for (const pet of found) {
+        if (pet === undefined) return undefined
+        pets.push(pet)
+        length += pet.name.length
+        if (length > longestPage) return pets
+      }
     }
     return pets
   })
@@ -222,7 +232,10 @@ const isTaken = (error: SqlError.SqlError | IdempotencyKeyReused): boolean =>
  * Bytes of a name that is looked up along with others: a statement is of a hundred pages, and is to fit into memory
  * whatever they hold.
  */
-const longestInPage = 4_096
+const longestInPage = 1_024
+
+/** Pages that one statement reads: all of it is in memory at once, 3 MB with the longest names that it reads. */
+const maxPagesPerStatement = 32
 
 /** Long names that are read without `beforeLongNames`: a few fit into memory whatever they hold. */
 const maxUnannouncedNames = 4

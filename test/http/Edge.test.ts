@@ -1,7 +1,10 @@
 /** Every way that an answer can come about on the API port, and what it carries. */
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Duration, Effect, Fiber, Layer, Tracer } from "effect"
+import { Duration, Effect, Fiber, Layer, Redacted, Tracer } from "effect"
+import { HttpServer } from "effect/http"
 import { TestClock } from "effect/testing"
+import { connect } from "node:net"
+import { ApiKeys } from "../../src/ApiKeys.ts"
 import { AdmissionControl } from "../../src/http/AdmissionControl.ts"
 import { Draining } from "../../src/http/Draining.ts"
 import { PetRepository } from "../../src/PetRepository.ts"
@@ -645,6 +648,97 @@ describe("Requests under way", () => {
   )
 })
 
+describe("One caller", () => {
+  /** No lookup of a made-up key ends. */
+  const slowLookups = Layer.effect(
+    ApiKeys,
+    Effect.map(ApiKeys, (keys) => ({
+      ...keys,
+      verify: (key, beforeLookup) =>
+        Redacted.value(key) === "made-up"
+          ? Effect.andThen(beforeLookup ?? Effect.void, Effect.never)
+          : keys.verify(key, beforeLookup)
+    }))
+  ).pipe(Layer.provideMerge(memory))
+  const neverCreates = Layer.effect(
+    PetRepository,
+    Effect.map(PetRepository, (pets) => ({ ...pets, create: () => Effect.never }))
+  ).pipe(Layer.provideMerge(memory))
+
+  it.live(
+    "occupies at most 1,000 slots when the bodies of 2,600 requests arrive at once",
+    () =>
+      Effect.gen(function*() {
+        const { call, newEndlessKey, newKey } = yield* Service
+        const { address } = yield* HttpServer.HttpServer
+        const port = address._tag === "UnixPathAddress" ? 0 : address.port
+        const { all, handled } = yield* AdmissionControl
+        const head =
+          `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${yield* newEndlessKey}\r\n${json}`
+        const body = `{"name":"Rex","categoryId":1}`
+        const sockets = yield* Effect.acquireRelease(
+          Effect.sync(() =>
+            Array.from({ length: 2_600 }, () => {
+              const socket = connect(port, "127.0.0.1").on("error", () => {})
+              socket.write(`${head}Content-Length: ${body.length}\r\n\r\n${body.slice(0, -1)}`)
+              return socket.resume()
+            })
+          ),
+          (sockets) => Effect.sync(() => sockets.forEach((socket) => socket.destroy()))
+        )
+        while (handled() < 2_600) yield* Effect.sleep("10 millis")
+        for (const socket of sockets) socket.write("}")
+        while (all.inFlight < 1_000) yield* Effect.sleep("10 millis")
+        const key = yield* newKey
+        for (let i = 0; i < 10; i++) {
+          assert.strictEqual((yield* call("/v1/pets", { key })).status, 200)
+          assert.isAtMost(all.inFlight, 1_000)
+          yield* Effect.sleep("20 millis")
+        }
+      }).pipe(Effect.provide(Layer.fresh(service(neverCreates)))),
+    20_000
+  )
+
+  it.live("has at most 4,000 connections, unless it is a trusted proxy", () =>
+    Effect.gen(function*() {
+      const { address } = yield* HttpServer.HttpServer
+      const port = address._tag === "UnixPathAddress" ? 0 : address.port
+      const open = Effect.fnUntraced(function*(localAddress: string) {
+        const count = { connected: 0, closed: 0 }
+        yield* Effect.acquireRelease(
+          Effect.sync(() =>
+            Array.from({ length: 4_010 }, () =>
+              connect({ port, host: "127.0.0.1", localAddress })
+                .on("connect", () => count.connected++)
+                .on("error", () => {})
+                .on("close", () => count.closed++)
+                .resume())
+          ),
+          (sockets) => Effect.sync(() => sockets.forEach((socket) => socket.destroy()))
+        )
+        while (count.connected < 4_010) yield* Effect.sleep("10 millis")
+        // Node accepts one connection in each turn of its event loop.
+        yield* Effect.sleep("3 seconds")
+        return count.closed
+      })
+      assert.strictEqual(yield* Effect.scoped(open("127.0.0.2")), 10)
+      assert.strictEqual(yield* Effect.scoped(open("127.0.0.3")), 0)
+    }).pipe(Effect.provide(Layer.fresh(service(memory, { TRUSTED_PROXIES: "127.0.0.3" })))), 30_000)
+
+  it.live("occupies at most 1,000 slots while lookups of its made-up keys take long", () =>
+    Effect.gen(function*() {
+      const { call, held, newKey } = yield* Service
+      const { all } = yield* AdmissionControl
+      const get = `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer made-up\r\n\r\n`
+      yield* Effect.forkChild(
+        Effect.all(Array.from({ length: 700 }, () => held(get.repeat(2))), { concurrency: "unbounded" })
+      )
+      while (all.inFlight < 1_000) yield* Effect.sleep("10 millis")
+      assert.strictEqual((yield* call("/v1/pets", { key: yield* newKey })).status, 200)
+      assert.isAtMost(all.inFlight, 1_000)
+    }).pipe(Effect.provide(Layer.fresh(service(slowLookups)))), 20_000)
+})
+
 describe("Two servers in one process", () => {
   const never = Layer.effect(
     PetRepository,
@@ -702,7 +796,7 @@ describe("A connection that pipelines more than 500 requests", () => {
 
 describe("Bodies that are arriving", () => {
   it.live(
-    "take at most 32 MiB of all connections: beyond it those that began first are closed",
+    "take at most 16 MiB of all connections: beyond it those that began first are closed",
     () =>
       Effect.gen(function*() {
         const { call, held, newEndlessKey, newKey } = yield* Service
@@ -715,11 +809,11 @@ describe("Bodies that are arriving", () => {
         yield* Effect.forkChild(
           Effect.all(Array.from({ length: 900 }, () => Effect.exit(held(most))), { concurrency: "unbounded" })
         )
-        // 32 MiB hold 516 of them.
-        while (handled() < 400) yield* Effect.sleep("10 millis")
+        // 16 MiB hold 258 of them.
+        while (handled() < 200) yield* Effect.sleep("10 millis")
         yield* Effect.sleep("2 seconds")
-        assert.isAtMost(handled(), 520)
-        assert.isAtLeast(handled(), 400)
+        assert.isAtMost(handled(), 260)
+        assert.isAtLeast(handled(), 200)
         assert.strictEqual((yield* call("/v1/pets", { key: yield* newKey })).status, 200)
       }).pipe(Effect.provide(Layer.fresh(service(memory)))),
     20_000
