@@ -40,9 +40,12 @@ export class ApiKeys extends Context.Service<ApiKeys, {
 
   /**
    * The holder of `key`, whose use is recorded once a minute. Fails unless the key was issued here, has not expired and
-   * is not revoked.
+   * is not revoked. `beforeLookup` runs if the store has to be asked.
    */
-  verify(key: Redacted.Redacted | string): Effect.Effect<CurrentKey["Service"], InvalidApiKey>
+  verify(
+    key: Redacted.Redacted,
+    beforeLookup?: Effect.Effect<void>
+  ): Effect.Effect<CurrentKey["Service"], InvalidApiKey>
 }>()("petstore/ApiKeys") {
   /** On PostgreSQL, with the tables of `migrations/`. */
   static readonly layer = Layer.effect(
@@ -75,6 +78,17 @@ const maxWorkingSecrets = 5
 const make = Effect.fnUntraced(function*(store: KeyStore, cache: KeyCache.KeyCache) {
   const random = yield* SecureRandom.SecureRandom
   const clock = yield* Clock.Clock
+
+  /** Hashes of keys as the HTTP server passes them: the same object again for a key that a connection sends again. */
+  const hashes = new WeakMap<Redacted.Redacted, string>()
+  const hashOf = (key: Redacted.Redacted): string => {
+    let hash = hashes.get(key)
+    if (hash === undefined) {
+      hash = Secret.hash(Redacted.value(key))
+      hashes.set(key, hash)
+    }
+    return hash
+  }
 
   // When keys were last used, to the minute.
   const uses = yield* WriteBehind.make({
@@ -159,14 +173,16 @@ const make = Effect.fnUntraced(function*(store: KeyStore, cache: KeyCache.KeyCac
     }),
 
     // No generator, and a cached key is not checked for its form: every request passes here.
-    verify: (key) =>
+    verify: (key, beforeLookup = Effect.void) =>
       Effect.suspend(() => {
-        const secret = typeof key === "string" ? key : Redacted.value(key)
-        const hash = Secret.hash(secret)
+        const hash = hashOf(key)
         const cached = cache.peek(hash)
         if (cached !== undefined) return accept(cached)
-        if (!Secret.isWellFormed(secret)) return invalid
-        return Effect.flatMap(cache.get(hash), (holder) => holder === undefined ? invalid : accept(holder))
+        if (!Secret.isWellFormed(Redacted.value(key))) return invalid
+        return beforeLookup.pipe(
+          Effect.andThen(cache.get(hash)),
+          Effect.flatMap((holder) => holder === undefined ? invalid : accept(holder))
+        )
       })
   })
 })

@@ -4,8 +4,9 @@
  * JSON numbers carry any number of digits (RFC 8259 §6), but `JSON.parse` rounds those beyond 2^53. A body that holds
  * an `Int64` therefore travels as text with a codec of its own, {@link jsonText}.
  */
-import { Effect, Schema, SchemaGetter, SchemaIssue, SchemaTransformation } from "effect"
+import { Effect, Schema, SchemaGetter, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
+import { compileJsonWriter } from "./JsonWriter.ts"
 
 declare global {
   /** ECMAScript's "JSON.parse source text access", which TypeScript's library does not describe yet. */
@@ -49,6 +50,9 @@ export const Int64 = Schema.declare(isInt64, {
     )
 })
 
+/** Integers that most ids are: no zero in front, and a double holds them. */
+const shortInteger = /^-?[1-9]\d{0,14}$/
+
 const number = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/
 
 /**
@@ -56,6 +60,7 @@ const number = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/
  * is none or has more digits than an int64. Takes time linear in the text, whatever its exponent.
  */
 export const parseInteger = (text: string): bigint | undefined => {
+  if (shortInteger.test(text)) return BigInt(Number(text))
   const match = number.exec(text)
   if (match === null) return undefined
   const [, sign = "", whole = "", fraction = "", exponent = "0"] = match
@@ -140,24 +145,38 @@ const mapFields = (
 /**
  * The body `schema` as JSON text in which every integer is exact, in both directions.
  *
- * `name` is the schema's in the OpenAPI document, which describes the body by it.
+ * `name` is the schema's in the OpenAPI document, which describes the body by it. The type of the codec is opaque: the
+ * transformation checks it, once.
  */
-export const jsonText = <S extends Schema.Constraint>(name: string, schema: S): Schema.decodeTo<S, Schema.String> =>
-  Schema.String.annotate({
+export const jsonText = <S extends Schema.Codec<unknown, unknown>>(
+  name: string,
+  schema: S
+): Schema.decodeTo<Schema.declare<S["Type"]>, Schema.String> => {
+  const decode = SchemaParser.decodeUnknownEffect(schema)
+  const encode = SchemaParser.encodeUnknownEffect(schema)
+  const write = compileJsonWriter(schema.ast)
+  return Schema.String.annotate({
     contentMediaType: "application/json",
     contentSchema: { $ref: `#/components/schemas/${name}` }
   }).pipe(
     Schema.decodeTo(
-      schema,
+      Schema.declare((_value: unknown): _value is S["Type"] => true),
       new SchemaTransformation.Transformation(
         SchemaGetter.transformEffect((text: string, options) =>
-          Effect.try({
-            try: () => parse(text),
-            catch: () => new SchemaIssue.InvalidValue({ expected: "valid JSON" }, text, options)
-          })
+          Effect.flatMap(
+            Effect.try({
+              try: () => parse(text),
+              catch: () => new SchemaIssue.InvalidValue({ expected: "valid JSON" }, text, options)
+            }),
+            (value) => decode(value, options)
+          )
         ),
-        SchemaGetter.transform(stringify)
+        SchemaGetter.transformEffect((value: S["Type"], options) => {
+          const text = write?.(value)
+          return text === undefined ? Effect.map(encode(value, options), stringify) : Effect.succeed(text)
+        })
       )
     ),
     HttpApiSchema.asText({ contentType: "application/json" })
   )
+}

@@ -1,4 +1,5 @@
 /** The OpenAPI 3.1 document of {@link PetstoreApi}, as `/openapi.json` serves it. */
+import { Predicate } from "effect"
 import { OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import { getPetHeaders } from "./Pets.ts"
@@ -93,9 +94,13 @@ const describe = (derived: OpenApi.OpenAPISpec): OpenApi.OpenAPISpec => {
     if (!("contentSchema" in schema)) schemas[name] = schema
   }
 
-  /** The reference in place of a text schema that holds it (named after it), or of a union that repeats it. */
-  const reference = ({ $ref, anyOf }: Schema): Schema => ({
-    $ref: String(Array.isArray(anyOf) ? anyOf[0].$ref : $ref).replace(/Encoded$/, "")
+  /** The reference that a text schema holds, or that a union repeats. */
+  const reference = ({ $ref, anyOf, contentSchema }: Schema): Schema => ({
+    $ref: Predicate.hasProperty(contentSchema, "$ref")
+      ? contentSchema.$ref
+      : Array.isArray(anyOf)
+      ? anyOf[0].$ref
+      : $ref
   })
 
   const describeContent = (content: OpenApi.OpenApiSpecContent | undefined): void => {

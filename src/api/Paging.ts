@@ -37,6 +37,30 @@ export const limit = (description: string) => {
   )
 }
 
+const ascii = /^[ -~]*$/
+
+/** Base64url without padding (RFC 4648 §5). Positions are mostly ASCII, for which no bytes are needed. */
+const encodeText = (text: string): string => {
+  if (!ascii.test(text)) return Base64Url.encode(text)
+  const encoded = btoa(text).slice(0, Math.ceil(text.length * 4 / 3))
+  return encoded.includes("+") || encoded.includes("/")
+    ? encoded.replaceAll("+", "-").replaceAll("/", "_")
+    : encoded
+}
+
+/** The last characters of texts of 2 and 3 characters more than a multiple of 4, whose unused bits are 0. */
+const lastCharacters = ["", "", "AQgw", "AEIMQUYcgkosw048"]
+
+/** The text that `encodeText` encodes so, and not otherwise: a position has one cursor. */
+const decodeText = (text: string): string | undefined => {
+  const last = lastCharacters[text.length % 4]
+  if (!/^[\w-]*$/.test(text) || text.length % 4 === 1 || !(last === "" || last?.includes(text.slice(-1)))) {
+    return undefined
+  }
+  const decoded = atob(text.replaceAll("-", "+").replaceAll("_", "/"))
+  return ascii.test(decoded) ? decoded : Result.getOrUndefined(Base64Url.decodeString(text))
+}
+
 const expectedCursor = "a cursor of a Link header"
 
 /** The `cursor` parameter of a list whose pages begin after a `position`. On the wire it is an opaque text. */
@@ -44,7 +68,7 @@ export const cursor = <P>(position: Schema.Schema<P>, codec: {
   readonly format: (position: P) => string
   readonly parse: (text: string) => P | undefined
 }) => {
-  const encode = (after: P): string => Base64Url.encode(codec.format(after))
+  const encode = (after: P): string => encodeText(codec.format(after))
   return Schema.String.annotate({
     description: "Where to go on: from the `Link` header of the page before.",
     message: `Expected ${expectedCursor}`
@@ -53,8 +77,9 @@ export const cursor = <P>(position: Schema.Schema<P>, codec: {
       Schema.toType(position),
       SchemaTransformation.transformEffect<P, string>({
         decode: (text, options) => {
-          const after = Result.getOrUndefined(Result.map(Base64Url.decodeString(text), codec.parse))
-          return after !== undefined && encode(after) === text
+          const decoded = decodeText(text)
+          const after = decoded === undefined ? undefined : codec.parse(decoded)
+          return after !== undefined && codec.format(after) === decoded
             ? Effect.succeed(after)
             : Effect.fail(new SchemaIssue.InvalidValue({ expected: expectedCursor }, text, options))
         },
@@ -76,7 +101,10 @@ export const nextLink = <S extends Schema.Codec<unknown, { readonly [key: string
             ? Effect.fail(new SchemaIssue.InvalidValue({ expected: `a link with rel="next"` }, link, options))
             : Effect.succeed(Object.fromEntries(new URLSearchParams(target)))
         },
-        encode: (next) => Effect.succeed(`<${path}?${new URLSearchParams(next).toString()}>; rel="next"`)
+        encode: (next) => {
+          const parameters = Object.entries(next).map(([name, value]) => `${name}=${encodeURIComponent(value)}`)
+          return Effect.succeed(`<${path}?${parameters.join("&")}>; rel="next"`)
+        }
       })
     )
   )

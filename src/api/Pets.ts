@@ -4,6 +4,7 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSchema, OpenAp
 import * as Errors from "./Errors.ts"
 import { Int64, jsonText, parseInteger } from "./Int64.ts"
 import { cursor, limit, nextLink } from "./Paging.ts"
+import { PathHeaders } from "./PathHeaders.ts"
 import { isStorable } from "./Text.ts"
 
 /** Availability of an animal (SPEC §3). */
@@ -122,7 +123,7 @@ const getPet = HttpApiEndpoint.get("getPet", "/pets/:petId", {
   params: { petId: Int64 },
   success: petText,
   error: [Errors.response(Errors.NotFound), ...Errors.anywhere]
-}).middleware(Sunset).annotateMerge(OpenApi.annotations({
+}).middleware(Sunset).annotate(PathHeaders, getPetHeaders).annotateMerge(OpenApi.annotations({
   summary: "Get an animal",
   description: "Will be removed on 5 December 2030. Use `GET /pets` with the `status` filter instead.",
   deprecated: true

@@ -1,22 +1,43 @@
-import { Effect, Layer, Redacted } from "effect"
+/** Authentication with API keys (SPEC §5). */
+import { Context, Effect, Layer, Option, Redacted } from "effect"
+import { HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { Auth, CurrentKey } from "../api/Auth.ts"
-import { MissingApiKey } from "../api/Errors.ts"
+import { type InvalidApiKey, MissingApiKey } from "../api/Errors.ts"
 import { ApiKeys } from "../ApiKeys.ts"
 import { CurrentExchange } from "./Exchange.ts"
+import * as RateLimit from "./RateLimit.ts"
 
+/** Without generators: every request passes here. */
 export const layer = Layer.effect(
   Auth,
   Effect.gen(function*() {
     const apiKeys = yield* ApiKeys
+    const callerOf = yield* RateLimit.addressCallers
     return Auth.of({
-      bearerAuth: Effect.fnUntraced(function*(httpEffect, { credential, endpoint }) {
-        const exchange = yield* CurrentExchange
-        exchange.route = endpoint.path
-        if (Redacted.value(credential) === "") return yield* new MissingApiKey()
-        const key = yield* apiKeys.verify(credential)
-        exchange.keyId = key.id
-        return yield* Effect.provideService(httpEffect, CurrentKey, key)
-      })
+      bearerAuth: (httpEffect, { credential, endpoint }) =>
+        Effect.withFiber((
+          fiber
+        ): Effect.Effect<
+          HttpServerResponse.HttpServerResponse,
+          MissingApiKey | InvalidApiKey | Effect.Error<typeof httpEffect>
+        > => {
+          const exchange = fiber.getRef(CurrentExchange)
+          const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+          exchange.route = endpoint.path
+          if (Redacted.value(credential) === "") return Effect.fail(new MissingApiKey())
+          const verified = apiKeys.verify(
+            credential,
+            // The lookup may take long. Until it says whose key it is, the request counts for its address.
+            Effect.suspend(() => {
+              const peer = Option.getOrElse(request.remoteAddress, () => "")
+              return Effect.orDie(exchange.slot.assign(callerOf(peer, request.headers["x-forwarded-for"])))
+            })
+          )
+          return Effect.flatMap(verified, (key) => {
+            exchange.keyId = key.id
+            return Effect.provideService(httpEffect, CurrentKey, key)
+          })
+        })
     })
   })
 )

@@ -1,8 +1,9 @@
 /** What the body of a request may be: JSON text of a bounded size. */
 import { ByteSize, Effect } from "effect"
-import { type Headers, HttpMethod, HttpServerRequest } from "effect/http"
+import type { Headers, HttpServerRequest } from "effect/http"
 import { isUtf8 } from "node:buffer"
 import { InvalidRequest, PayloadTooLarge, UnsupportedMediaType } from "../api/Errors.ts"
+import { FastRequest } from "./fast-path/FastRequest.ts"
 import { IncomingRequest } from "./IncomingRequest.ts"
 
 /** The largest body that is read. */
@@ -20,16 +21,20 @@ export const notJson = new UnsupportedMediaType()
 const json = /^application\/json\s*(?:;\s*(?:charset="?utf-8"?\s*)?)*$/i
 
 /** Refuses what is not plain JSON text. Bytes that are no UTF-8 would be kept as something else than was sent. */
-export const refuseOtherThanJson = Effect.gen(function*() {
-  const request = yield* HttpServerRequest.HttpServerRequest
-  if (!HttpMethod.hasBody(request.method)) return
+export const refuseOtherThanJson = (
+  request: HttpServerRequest.HttpServerRequest
+): Effect.Effect<void, InvalidRequest | PayloadTooLarge | UnsupportedMediaType> =>
   // What says that it is too large is not waited for.
-  const isTooLarge = Number(request.headers["content-length"]) > maxBytes
-  const body = isTooLarge
+  Number(request.headers["content-length"]) > maxBytes
     ? Effect.fail(tooLarge)
-    : Effect.map(withoutSlot(request, Effect.orDie(request.arrayBuffer)), (bytes) => Buffer.from(bytes))
-  yield* refusal(yield* body, request.headers) ?? Effect.void
-})
+    : Effect.flatMap(
+      withoutSlot(request, Effect.orDie(bytesOf(request))),
+      (bytes): Effect.Effect<void, InvalidRequest | PayloadTooLarge | UnsupportedMediaType> =>
+        refusal(bytes, request.headers) ?? Effect.void
+    )
+
+const bytesOf = (request: HttpServerRequest.HttpServerRequest) =>
+  request instanceof FastRequest ? request.body : Effect.map(request.arrayBuffer, (bytes) => Buffer.from(bytes))
 
 /** A request does not occupy its slot while its body is arriving. */
 const withoutSlot = <A>({ source }: HttpServerRequest.HttpServerRequest, body: Effect.Effect<A>): Effect.Effect<A> =>
@@ -63,12 +68,17 @@ const expectedOf = (text: string): string | undefined => {
   // `Buffer` keeps it, and no JSON begins with it (RFC 8259 §8.1).
   if (text.startsWith("\ufeff")) return "no byte order mark"
   try {
+    // A text that is written again as it is has no name twice. Most bodies are, and need no further look.
+    if (isShort(text) && JSON.stringify(JSON.parse(text)) === text) return undefined
     JSON.parse(text)
   } catch {
     return "valid JSON"
   }
   return expectedOfNames(text)
 }
+
+/** Whether a text is too short for too many levels, and has no `__proto__`. */
+const isShort = (text: string): boolean => text.length <= mostLevels && !text.includes("__proto__")
 
 /** Some parsers take a place on the stack for each. */
 const mostLevels = 1_000

@@ -2,7 +2,8 @@
  * What is known of the request in progress: filled in by the middleware that it passes, read for the headers of the
  * answer and for the log line.
  */
-import { type Cause, Clock, Context, Effect } from "effect"
+import { Clock, Context, Effect, type Exit } from "effect"
+import type { HttpServerResponse } from "effect/http"
 import { randomUUID } from "node:crypto"
 import type { Decision } from "../rate-limit/Rule.ts"
 import { AdmissionControl, type Slot } from "./AdmissionControl.ts"
@@ -17,8 +18,8 @@ export class Exchange {
   keyId: string | undefined = undefined
   /** What the rate limiter decided, once the request is charged to somebody. */
   decision: Decision | undefined = undefined
-  /** What went wrong on the short way, to be answered by the long one. */
-  failure: Cause.Cause<never> | undefined = undefined
+  /** What came of the request on the fast path, for Effect's HTTP server to respond with. */
+  outcome: Exit.Exit<HttpServerResponse.HttpServerResponse> | undefined = undefined
 
   /** The slot of the request among those in flight. */
   readonly slot: Slot

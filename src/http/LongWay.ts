@@ -2,11 +2,10 @@
  * The long way to an answer: by Effect's HTTP server, around all its routes. Whatever they come to goes out with what
  * every answer has: the Error body where it is no success, the rate-limit headers, a request id, and a line in the log.
  */
-import { Effect, Exit, Option } from "effect"
+import { type Context, Effect, Exit, Option } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { IncomingMessage } from "node:http"
 import { InvalidRequest } from "../api/Errors.ts"
-import { getPetHeaders } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import type { Decision } from "../rate-limit/Rule.ts"
 import { AdmissionControl, overloaded } from "./AdmissionControl.ts"
@@ -14,9 +13,9 @@ import * as Cors from "./Cors.ts"
 import * as Edge from "./Edge.ts"
 import { CurrentExchange, Exchange } from "./Exchange.ts"
 import * as Failure from "./Failure.ts"
+import type { FastPath } from "./fast-path/FastPath.ts"
 import { IncomingRequest } from "./IncomingRequest.ts"
-import { pathOf } from "./Paths.ts"
-import * as Plain from "./Plain.ts"
+import { pathHeadersOf } from "./Paths.ts"
 import * as RateLimit from "./RateLimit.ts"
 import { clientClosedRequest, report } from "./Report.ts"
 
@@ -28,110 +27,101 @@ const pageHeaders = {
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-/** Whatever is asked of getPet, and however its path is spelled. */
-const getPetPath = /^\/v1\/pets\/[^/]*$/
+const pathHeaders = pathHeadersOf(PetstoreApi)
 
-export const layer = HttpRouter.middleware(
-  Effect.gen(function*() {
-    const charge = yield* RateLimit.chargingAddresses
-    const newExchange = yield* Exchange.making
-    const edge = yield* Edge.make
-    const cors = yield* Cors.make
-    const plainly = yield* Plain.make
-    const { all } = yield* AdmissionControl
-    const addressOf = yield* RateLimit.addressCallers
+/** Around all routes, and around the fast path where Effect's server calls it. */
+export const layer = (fastPath: FastPath) =>
+  HttpRouter.middleware(
+    Effect.gen(function*() {
+      const charge = yield* RateLimit.chargingAddresses
+      const newExchange = yield* Exchange.making
+      const edge = yield* Edge.make
+      const cors = yield* Cors.make
+      const { all } = yield* AdmissionControl
+      const addressOf = yield* RateLimit.addressCallers
 
-    /** Sends what was answered to a request that is charged, with what every answer has. */
-    const finish = Effect.fnUntraced(function*(
-      request: HttpServerRequest.HttpServerRequest,
-      exchange: Exchange,
-      decision: Decision,
-      response: HttpServerResponse.HttpServerResponse
-    ) {
-      // A body that came along with its head is read by the end of the turn.
-      if (isUnread(request.source)) yield* Effect.yieldNow
-      const { headers: { origin }, method } = request
-      const shown = edge({ requestId: exchange.requestId, decision, method, origin, allow: response.headers.allow })
-      if (response.headers["content-type"]?.startsWith("text/html") === true) Object.assign(shown, pageHeaders)
-      if (getPetPath.test(pathOf(request.url))) Object.assign(shown, getPetHeaders)
-      if (isUnread(request.source)) shown.connection = "close"
-      const varies = [response.headers.vary, shown.vary].filter((field) => field !== undefined)
-      if (varies.length > 0) shown.vary = varies.join(", ")
-      yield* report(method, exchange, response.status)
-      return HttpServerResponse.setHeaders(response, shown)
-    })
+      /** Sends what was answered to a request that is charged, with what every answer has. */
+      const finish = Effect.fnUntraced(function*(
+        request: HttpServerRequest.HttpServerRequest,
+        exchange: Exchange,
+        decision: Decision,
+        response: HttpServerResponse.HttpServerResponse
+      ) {
+        // A body that came along with its head is read by the end of the turn.
+        if (isUnread(request.source)) yield* Effect.yieldNow
+        const { headers: { origin }, method } = request
+        const shown = edge({ requestId: exchange.requestId, decision, method, origin, allow: response.headers.allow })
+        if (response.headers["content-type"]?.startsWith("text/html") === true) Object.assign(shown, pageHeaders)
+        Object.assign(shown, pathHeaders(request.url))
+        if (isUnread(request.source)) shown.connection = "close"
+        const varies = [response.headers.vary, shown.vary].filter((field) => field !== undefined)
+        if (varies.length > 0) shown.vary = varies.join(", ")
+        yield* report(method, exchange, response.status)
+        return HttpServerResponse.setHeaders(response, shown)
+      })
 
-    const byRoutes = Effect.fnUntraced(function*<E, R>(
-      request: HttpServerRequest.HttpServerRequest,
-      exchange: Exchange,
-      httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>
-    ) {
-      const response = yield* answering(httpEffect).pipe(
-        Effect.provideService(CurrentExchange, exchange),
-        Effect.annotateLogs({ requestId: exchange.requestId })
-      )
-      if (exchange.decision !== undefined) return yield* finish(request, exchange, exchange.decision, response)
-      const peer = Option.getOrElse(request.remoteAddress, () => "")
-      // A fault is ours; and a preflight is the browser's, for each URL anew, of a page that may call.
-      const isFree = response.status >= 500 ||
-        (response.status === 204 && cors.isPreflight(request.method, request.headers))
-      const caller = addressOf(peer, request.headers["x-forwarded-for"])
-      const decision = yield* charge(caller, isFree)
-      // For as long as its response is not flushed, the request counts for its address.
-      if (yield* Effect.isFailure(exchange.slot.assign(caller))) {
-        return yield* finish(request, exchange, decision, Failure.answer(overloaded, retryShortly))
-      }
-      return yield* finish(
-        request,
-        exchange,
-        decision,
-        // Who is refused is to hold no connection either: there are only so many.
-        decision.admitted ? response : Failure.answer(RateLimit.exceeded(decision), { connection: "close" })
-      )
-    })
-
-    return (httpEffect) =>
-      Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
-        const exchange = (request.source instanceof IncomingRequest ? request.source.exchange : undefined) ??
-          newExchange(headersOf(request)["x-request-id"])
-        const { failure, route } = exchange
-        // A request that the short way began has a route, and may be charged already: it is not refused again, neither
-        // for what it asks nor for want of room.
-        const refused = route === undefined
-          ? (all.isFull ? Effect.die(overloaded) : refusal(request))
-          : failure && Effect.failCause(failure)
-        // Where the short way leaves all: what is traced, and what comes when the end has begun.
-        const plain = route === undefined && refused === undefined && request.source instanceof IncomingMessage
-          ? plainly(request.source, exchange)
-          : undefined
-        const answer = plain === undefined
-          ? byRoutes(request, exchange, refused ?? httpEffect)
-          // As routes are; who is gone is not waited for.
-          : Effect.matchCauseEffect(Effect.interruptible(plain), {
-            onSuccess: (given) =>
-              given === undefined || exchange.decision === undefined
-                ? byRoutes(request, exchange, httpEffect)
-                : finish(
-                  request,
-                  exchange,
-                  exchange.decision,
-                  HttpServerResponse.text(given.body, { ...given, contentType: "application/json" })
-                ),
-            onFailure: (cause) => byRoutes(request, exchange, Effect.failCause(cause))
-          })
-        // Taken and given back in one step, so that no interruption between them leaks a slot.
-        return Effect.acquireUseRelease(
-          Effect.sync(() => exchange.slot.start()),
-          () => answer,
-          (_, exit) => {
-            exchange.slot.end()
-            return Exit.hasInterrupts(exit) ? report(request.method, exchange, clientClosedRequest) : Effect.void
-          }
+      const byRoutes = Effect.fnUntraced(function*<E, R>(
+        request: HttpServerRequest.HttpServerRequest,
+        exchange: Exchange,
+        httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>
+      ) {
+        const response = yield* answering(httpEffect).pipe(
+          Effect.provideService(CurrentExchange, exchange),
+          Effect.annotateLogs({ requestId: exchange.requestId })
+        )
+        if (exchange.decision !== undefined) return yield* finish(request, exchange, exchange.decision, response)
+        const peer = Option.getOrElse(request.remoteAddress, () => "")
+        // A fault is ours; and a preflight is the browser's, for each URL anew, of a page that may call.
+        const isFree = response.status >= 500 ||
+          (response.status === 204 && cors.isPreflight(request.method, request.headers))
+        const caller = addressOf(peer, request.headers["x-forwarded-for"])
+        const decision = yield* charge(caller, isFree)
+        // For as long as its response is not flushed, the request counts for its address.
+        if (yield* Effect.isFailure(exchange.slot.assign(caller))) {
+          return yield* finish(request, exchange, decision, Failure.answer(overloaded, retryShortly))
+        }
+        return yield* finish(
+          request,
+          exchange,
+          decision,
+          // Who is refused is to hold no connection either: there are only so many.
+          decision.admitted ? response : Failure.answer(RateLimit.exceeded(decision), { connection: "close" })
         )
       })
-  }),
-  { global: true }
-)
+
+      return (httpEffect) =>
+        Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
+          const exchange = (request.source instanceof IncomingRequest ? request.source.exchange : undefined) ??
+            newExchange(headersOf(request)["x-request-id"])
+          const { outcome, route } = exchange
+          // A request that the short way began has a route, and may be charged already: it is not refused again, neither
+          // for what it asks nor for want of room.
+          const refused = route === undefined
+            ? (all.isFull ? Effect.die(overloaded) : refusal(request))
+            : outcome
+          // Where the short way leaves all: what is traced, and what comes when the end has begun.
+          const call = route === undefined && refused === undefined && request.source instanceof IncomingMessage
+            ? fastPath(request.source)
+            : undefined
+          if (call !== undefined) exchange.route = call.endpoint.path
+          const served = call && Effect.updateContext(
+            Effect.interruptible(call.serve),
+            (services: Context.Context<never>) => call.addTo(services)
+          )
+          const answer = byRoutes(request, exchange, refused ?? served ?? httpEffect)
+          // Taken and given back in one step, so that no interruption between them leaks a slot.
+          return Effect.acquireUseRelease(
+            Effect.sync(() => exchange.slot.start()),
+            () => answer,
+            (_, exit) => {
+              exchange.slot.end()
+              return Exit.hasInterrupts(exit) ? report(request.method, exchange, clientClosedRequest) : Effect.void
+            }
+          )
+        })
+    }),
+    { global: true }
+  )
 
 const badPath = Effect.succeed(
   Failure.answer(new InvalidRequest({ message: "Invalid request: path: expected no ; and no # in it." }))

@@ -1,22 +1,22 @@
 import { Clock, Effect, Layer } from "effect"
+import type { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { CurrentKey } from "../api/Auth.ts"
 import { Gone, NotFound } from "../api/Errors.ts"
 import { listLimit } from "../api/Paging.ts"
-import { getPetSunset, type ListQuery, longestPage, type Pet, Sunset } from "../api/Pets.ts"
+import { getPetSunset, type ListQuery, longestPage, type Pet, type PetsPage, Sunset } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { PetRepository } from "../PetRepository.ts"
 import { IncomingRequest } from "./IncomingRequest.ts"
 
 const gone = new Gone()
 
-const sunset = Layer.succeed(
-  Sunset,
-  Effect.fnUntraced(function*(httpEffect) {
-    const now = yield* Clock.currentTimeMillis
-    return now < getPetSunset.getTime() ? yield* httpEffect : yield* gone
-  })
-)
+export const sunset = Layer.succeed(Sunset, (httpEffect) =>
+  Effect.flatMap(
+    Clock.currentTimeMillis,
+    (now): Effect.Effect<HttpServerResponse.HttpServerResponse, Gone | Effect.Error<typeof httpEffect>> =>
+      now < getPetSunset.getTime() ? httpEffect : Effect.fail(gone)
+  ))
 
 /** Characters of the names in a response from which on it is rendered with few others at once. */
 const largeResponse = 65_536
@@ -32,7 +32,7 @@ const isLarge = (pets: ReadonlyArray<Pet>): boolean => {
  * `source` is closed, so that no page is rendered for it: of many requests that waited for one lookup, the first
  * responses may already have been too much for their connection.
  */
-export const look = (
+const look = (
   repository: PetRepository["Service"],
   { cursor: after, limit = listLimit.default, status }: ListQuery,
   source: object
@@ -41,12 +41,15 @@ export const look = (
   if (!(source instanceof IncomingRequest)) return repository.list(selection)
   return Effect.flatMap(repository.list(selection, source.reserveLargeResponse), (found) => {
     if (source.socket.destroyed) return Effect.interrupt
-    return isLarge(found) ? Effect.as(source.reserveLargeResponse, found) : Effect.succeed(found)
+    // What was read would stay in memory for as long as the request waits: it is read again.
+    return isLarge(found)
+      ? Effect.andThen(source.reserveLargeResponse, repository.list(selection))
+      : Effect.succeed(found)
   })
 }
 
 /** The page of what `look` found: it has fewer animals than were asked for where their names are long. */
-export const pageOf = (query: ListQuery, found: ReadonlyArray<Pet>) => {
+const pageOf = (query: ListQuery, found: ReadonlyArray<Pet>) => {
   const { limit = listLimit.default } = query
   let end = 0
   for (let length = 0; end < limit && end < found.length; end++) {
@@ -58,28 +61,44 @@ export const pageOf = (query: ListQuery, found: ReadonlyArray<Pet>) => {
   return last === undefined || found.length <= end ? { pets } : { pets, next: { ...query, cursor: last.id } }
 }
 
-/** The animal with an id. */
-export const one = (repository: PetRepository["Service"], id: bigint): Effect.Effect<Pet, NotFound> =>
-  Effect.flatMap(
-    repository.find(id),
-    (pet) => Effect.fromOption(pet, () => new NotFound({ message: `There is no pet ${id}.` }))
-  )
+/**
+ * First pages, which clients request most, by the array that the repository gives each time. A page depends on the
+ * limit, too. It is frozen, so that its response is encoded once.
+ */
+const cacheFirstPages = () => {
+  const cached = new WeakMap<ReadonlyArray<Pet>, { readonly limit: number | undefined; readonly page: PetsPage }>()
+  return (query: ListQuery, found: ReadonlyArray<Pet>): PetsPage => {
+    const known = cached.get(found)
+    if (known !== undefined && known.limit === query.limit) return known.page
+    const page = Object.freeze(pageOf(query, found))
+    cached.set(found, { limit: query.limit, page })
+    return page
+  }
+}
 
 export const layer = HttpApiBuilder.group(
   PetstoreApi,
   "pets",
   Effect.fnUntraced(function*(handlers) {
     const repository = yield* PetRepository
+    const firstPage = cacheFirstPages()
     return handlers.handleAll({
       listPets: ({ query, request }) =>
-        Effect.map(look(repository, query, request.source), (found) => pageOf(query, found)),
-      createPet: Effect.fnUntraced(function*({ headers, payload }) {
+        Effect.map(
+          look(repository, query, request.source),
+          (found) => query.cursor === undefined ? firstPage(query, found) : pageOf(query, found)
+        ),
+      createPet: ({ headers, payload }) => {
         const key = headers["idempotency-key"]
-        if (key === undefined) return yield* repository.create(payload)
-        const { id: owner } = yield* CurrentKey
-        return yield* repository.create(payload, { owner, key })
-      }),
-      getPet: ({ params: { petId } }) => one(repository, petId)
+        return key === undefined
+          ? Effect.orDie(repository.create(payload))
+          : Effect.flatMap(CurrentKey, ({ id: owner }) => repository.create(payload, { owner, key }))
+      },
+      getPet: ({ params: { petId } }) =>
+        Effect.flatMap(
+          repository.find(petId),
+          (pet) => Effect.fromOption(pet, () => new NotFound({ message: `There is no pet ${petId}.` }))
+        )
     })
   })
-).pipe(Layer.provide(sunset))
+)

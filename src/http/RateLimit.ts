@@ -1,5 +1,6 @@
 /** The rate limits over HTTP: the middleware that charges keys, and the headers that every answer carries (SPEC §8). */
-import { Effect, Layer, Metric } from "effect"
+import { Context, Effect, Layer, Metric } from "effect"
+import type { HttpServerResponse } from "effect/http"
 import { CurrentKey } from "../api/Auth.ts"
 import { ApiKeyBanned, RateLimitExceeded } from "../api/Errors.ts"
 import { type Limits, type Plan, planLimits } from "../api/Plans.ts"
@@ -11,20 +12,29 @@ import * as ClientAddress from "./ClientAddress.ts"
 import { CurrentExchange } from "./Exchange.ts"
 import { byAttributes } from "./Metrics.ts"
 
+/** Without generators: every request passes here. */
 export const layer = Layer.effect(
   RateLimit,
-  Effect.gen(function*() {
-    const limiter = yield* RateLimiter
-    return RateLimit.of(Effect.fnUntraced(function*(httpEffect) {
-      const exchange = yield* CurrentExchange
-      const key = yield* CurrentKey
-      // As a plain one that turned out not to be it is charged already.
-      const decision = exchange.decision ?? (yield* chargeKey(limiter, key))
-      exchange.decision = decision
-      if (decision.admitted) yield* Effect.orDie(exchange.slot.assign(`key:${key.id}`))
-      return decision.admitted ? yield* httpEffect : yield* refusal(decision)
-    }))
-  })
+  Effect.map(RateLimiter, (limiter) =>
+    RateLimit.of((httpEffect) =>
+      Effect.withFiber((fiber) => {
+        const exchange = fiber.getRef(CurrentExchange)
+        const key = Context.getUnsafe(fiber.context, CurrentKey)
+        // The fast path may already have charged this request.
+        const charged = exchange.decision === undefined ? chargeKey(limiter, key) : Effect.succeed(exchange.decision)
+        return Effect.flatMap(charged, (
+          decision
+        ): Effect.Effect<
+          HttpServerResponse.HttpServerResponse,
+          ApiKeyBanned | RateLimitExceeded | Effect.Error<typeof httpEffect>
+        > => {
+          exchange.decision = decision
+          if (!decision.admitted) return Effect.fail(refusal(decision))
+          const assigned = exchange.slot.assign(callerOf(key))
+          return assigned === Effect.void ? httpEffect : Effect.andThen(Effect.orDie(assigned), httpEffect)
+        })
+      })
+    ))
 )
 
 const decisions = byAttributes(
@@ -52,9 +62,21 @@ const charge = (limiter: RateLimiter["Service"], caller: Caller, plan: Plan | "n
       return Effect.succeed(decision)
     }))
 
+const callers = new WeakMap<CurrentKey["Service"], Caller>()
+
+/** The caller that a key is. The text is made once for each cached key: making and hashing it takes a microsecond. */
+export const callerOf = (key: CurrentKey["Service"]): Caller => {
+  let caller = callers.get(key)
+  if (caller === undefined) {
+    caller = `key:${key.id}`
+    callers.set(key, caller)
+  }
+  return caller
+}
+
 /** Charges a request to a key. */
-export const chargeKey = (limiter: RateLimiter["Service"], { id, limits, plan }: CurrentKey["Service"]) =>
-  charge(limiter, `key:${id}`, plan, limits)
+export const chargeKey = (limiter: RateLimiter["Service"], key: CurrentKey["Service"]) =>
+  charge(limiter, callerOf(key), key.plan, key.limits)
 
 /** The caller that an address is: from the peer of a request and its `X-Forwarded-For`. */
 export const addressCallers = Effect.map(

@@ -5,34 +5,42 @@ import { HttpApiBuilder } from "effect/http-api"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { AdmissionControl } from "./AdmissionControl.ts"
 import * as Auth from "./Auth.ts"
+import * as Body from "./Body.ts"
 import * as Documents from "./Documents.ts"
 import * as Edge from "./Edge.ts"
+import * as Dispatcher from "./fast-path/Dispatcher.ts"
+import * as FastPath from "./fast-path/FastPath.ts"
 import * as Listening from "./Listening.ts"
 import * as LongWay from "./LongWay.ts"
 import * as NodeServer from "./NodeServer.ts"
 import { methodsOf, routerConfig } from "./Paths.ts"
 import * as Pets from "./Pets.ts"
 import * as RateLimit from "./RateLimit.ts"
-import * as ShortWay from "./ShortWay.ts"
 import * as Validation from "./Validation.ts"
 
-const api = HttpApiBuilder.layer(PetstoreApi).pipe(
-  Layer.provide(Pets.layer),
-  Layer.provide([Auth.layer, RateLimit.layer, Validation.layer])
+/** The handlers and the middleware of the contract. */
+const handlers = Pets.layer.pipe(
+  Layer.provideMerge([Auth.layer, RateLimit.layer, Validation.layer, Pets.sunset])
 )
+
+const compileFastPath = FastPath.compile(PetstoreApi, { maxBodyBytes: Body.maxBytes })
 
 /** Browsers ask for it beside every page. */
 const noIcon = HttpRouter.add("GET", "/favicon.ico", HttpServerResponse.empty({ status: 204 }))
 
 /** All routes, with what every answer has around them. */
-export const routes = Layer.mergeAll(api, Documents.layer, noIcon, LongWay.layer)
+export const routes = Layer.mergeAll(
+  HttpApiBuilder.layer(PetstoreApi),
+  Documents.layer,
+  noIcon,
+  Layer.unwrap(Effect.map(compileFastPath, LongWay.layer))
+).pipe(Layer.provide(handlers))
 
 const makeServer = Effect.gen(function*() {
-  const shortWay = yield* ShortWay.make
+  const dispatch = yield* Dispatcher.make(yield* compileFastPath)
   const { maxStallMs } = yield* AdmissionControl
   return yield* NodeServer.make({
-    // A request that waits for 100 Continue is not plain: the short way leaves it to `next`.
-    handle: shortWay,
+    handle: dispatch,
     isAllowedHost: () => true,
     maxStallMs,
     allow: methodsOf(PetstoreApi, [])("*"),
@@ -44,6 +52,6 @@ export const address = Listening.address({ host: "HOST", port: "PORT" }, { host:
 
 /** Serves the API on `HOST` and `PORT`. */
 export const layer = HttpRouter.serve(routes, { disableLogger: true, routerConfig }).pipe(
-  Layer.provideMerge(Listening.layer(makeServer, address)),
+  Layer.provideMerge(Layer.provide(Listening.layer(makeServer, address), handlers)),
   Layer.provideMerge(AdmissionControl.layer)
 )

@@ -1,0 +1,118 @@
+/**
+ * Serves requests on the fast path, from Node's request to Node's response. Requests that it does not serve go on to
+ * Effect's HTTP server, with what is known of them.
+ */
+import { Cause, Context, Effect, Exit, Fiber, Tracer } from "effect"
+import type { HttpServerResponse } from "effect/http"
+import type { IncomingMessage, ServerResponse } from "node:http"
+import { PathHeaders } from "../../api/PathHeaders.ts"
+import { Bag } from "../../Bag.ts"
+import type { Decision } from "../../rate-limit/Rule.ts"
+import { AdmissionControl } from "../AdmissionControl.ts"
+import { Draining } from "../Draining.ts"
+import * as Edge from "../Edge.ts"
+import { CurrentExchange, Exchange } from "../Exchange.ts"
+import { IncomingRequest } from "../IncomingRequest.ts"
+import { clientClosedRequest, report } from "../Report.ts"
+import type { FastPath } from "./FastPath.ts"
+
+/** Answered as 503, if the client is still connected. */
+const interrupted = Cause.die(new Cause.TimeoutError("The request was interrupted"))
+
+/**
+ * Serves a request with `fastPath` when there is a slot for it, or calls `next`. Requests are in flight for as long as
+ * the scope lasts.
+ */
+export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
+  const edge = yield* Edge.make
+  const draining = yield* Draining
+  const { all } = yield* AdmissionControl
+  const newExchange = yield* Exchange.making
+  const running = new Bag<Fiber.Fiber<boolean>>()
+  yield* Effect.addFinalizer(() => Fiber.interruptAll(running))
+  const context = yield* Effect.context()
+  const run = Effect.runForkWith(context)
+  // Effect's server makes the spans of a request.
+  const isTraced = (yield* Tracer.Tracer) !== Tracer.nativeTracer
+
+  const begin = (
+    request: IncomingMessage,
+    response: ServerResponse,
+    exchange: Exchange,
+    next: () => boolean
+  ): void => {
+    const { headers: { origin }, method = "", socket } = request
+    const leave = () => {
+      // If the client is gone, or the server has shut down, nobody gets a response.
+      if (socket.destroyed || !next()) run(report(method, exchange, clientClosedRequest))
+    }
+    const isLeft = isTraced || draining.begun || all.isFull || socket.destroyed
+    const call = isLeft ? undefined : fastPath(request)
+    if (call === undefined) return leave()
+    exchange.route = call.endpoint.path
+    const send = (
+      { headers, status }: HttpServerResponse.HttpServerResponse,
+      body: string | undefined,
+      decision: Decision
+    ): void => {
+      response.writeHead(status, {
+        ...edge({ requestId: exchange.requestId, decision, method, origin }),
+        ...Context.getOrUndefined(call.endpoint.annotations, PathHeaders),
+        ...headers
+      })
+      response.end(body)
+    }
+    /** Whether the response is sent. */
+    const isSent = Effect.flatMap(call.serve, (httpResponse) => {
+      const { decision } = exchange
+      const body = bodyOf(httpResponse)
+      // A request that is not charged to a key is charged to its address there.
+      if (decision === undefined) return Effect.succeed(false)
+      if (body === null) {
+        exchange.outcome = Exit.succeed(httpResponse)
+        return Effect.succeed(false)
+      }
+      return Effect.uninterruptible(Effect.suspend(() => {
+        send(httpResponse, body, decision)
+        return Effect.as(report(method, exchange, httpResponse.status), true)
+      }))
+    })
+
+    const end = (exit: Exit.Exit<boolean>): void => {
+      if (Exit.isSuccess(exit) && exit.value) return
+      if (Exit.isFailure(exit)) {
+        exchange.outcome = Exit.failCause(Cause.hasInterruptsOnly(exit.cause) ? interrupted : exit.cause)
+      }
+      leave()
+    }
+    const fiber = Effect.runForkWith(call.addTo(Context.add(context, CurrentExchange, exchange)))(isSent)
+    const exitAtOnce = fiber.pollUnsafe()
+    if (exitAtOnce !== undefined) return end(exitAtOnce)
+    exchange.slot.start()
+    const place = running.add(fiber)
+    response.on("close", () => {
+      if (!response.writableEnded) fiber.interruptUnsafe()
+    })
+    fiber.addObserver((exit) => {
+      exchange.slot.end()
+      running.remove(place)
+      end(exit)
+    })
+  }
+
+  return (request: IncomingMessage, response: ServerResponse, next: () => boolean): void => {
+    const exchange = newExchange(request.headers["x-request-id"])
+    if (request instanceof IncomingRequest) request.exchange = exchange
+    all.whenRoom(() => begin(request, response, exchange, next))
+  }
+})
+
+/** The text of a response; `null` if only Effect's server can send it. */
+const bodyOf = ({ body, cookies }: HttpServerResponse.HttpServerResponse): string | undefined | null =>
+  Object.keys(cookies.cookies).length > 0
+    ? null
+    : body._tag === "Empty"
+    ? undefined
+    : body._tag === "Raw" && typeof body.body === "string"
+    ? body.body
+    : null

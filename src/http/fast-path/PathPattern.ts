@@ -1,0 +1,67 @@
+/** The targets of requests: the path patterns of endpoints, and query parameters. */
+
+/** A path without percent-encoding, dots and parameters of segments, which the router normalizes. */
+const usualPath = /^\/[\w~/-]*$/
+/** A query without percent-encoding. A parameter `__proto__` would be none of a record. */
+const usualQuery = /^(?!.*__proto__)[\w.~=&-]*$/
+
+export interface Target {
+  readonly path: string
+  /** As the router gives them to decoders: an array for a name that is there more than once. */
+  readonly query: Readonly<Record<string, string | ReadonlyArray<string>>>
+}
+
+/** The query of a target that has none: always the same object. */
+export const noQuery: Target["query"] = {}
+
+/** Parses the target of a request. Returns `undefined` if it takes more than splitting it. */
+export const parseTarget = (url: string): Target | undefined => {
+  const end = url.indexOf("?")
+  if (end === -1) return usualPath.test(url) ? { path: url, query: noQuery } : undefined
+  const path = url.slice(0, end)
+  const text = url.slice(end + 1)
+  return usualPath.test(path) && usualQuery.test(text) ? { path, query: parseQuery(text) } : undefined
+}
+
+const parseQuery = (text: string): Target["query"] => {
+  const query: Record<string, string | ReadonlyArray<string>> = {}
+  for (const parameter of text.split("&")) {
+    if (parameter === "") continue
+    const equals = parameter.indexOf("=")
+    const name = equals === -1 ? parameter : parameter.slice(0, equals)
+    const value = equals === -1 ? "" : parameter.slice(equals + 1)
+    const before = Object.hasOwn(query, name) ? query[name] : undefined
+    query[name] = before === undefined ? value : typeof before === "string" ? [before, value] : [...before, value]
+  }
+  return query
+}
+
+export interface PathPattern {
+  /** Whether the path has no parameters: then it is the pattern itself. */
+  readonly isLiteral: boolean
+  /** The parameters of a path that matches. */
+  readonly match: (path: string) => Readonly<Record<string, string>> | undefined
+}
+
+const parameter = /^:(\w+)$/
+
+/** Compiles a path whose segments are literals or parameters (`/users/:id`); `undefined` for any other path. */
+export const compilePath = (path: string): PathPattern | undefined => {
+  const names: Array<string> = []
+  const segments = path.split("/").map((segment) => {
+    const name = parameter.exec(segment)?.[1]
+    if (name !== undefined) names.push(name)
+    return name === undefined ? /^[\w~-]*$/.test(segment) ? segment : undefined : "([^/]+)"
+  })
+  if (segments.includes(undefined)) return undefined
+  const pattern = new RegExp(`^${segments.join("/")}$`)
+  return {
+    isLiteral: names.length === 0,
+    match: (candidate) => {
+      const match = pattern.exec(candidate)
+      return match === null
+        ? undefined
+        : Object.fromEntries(names.map((name, index) => [name, match[index + 1] ?? ""]))
+    }
+  }
+}
