@@ -113,7 +113,11 @@ export class Slot {
   whileWaiting<A, E, R>(wait: Effect.Effect<A, E, R>): Effect.Effect<A, E | ServiceUnavailable, R> {
     return Effect.suspend(() => {
       this.#pause()
-      return Effect.flatMap(wait, (result) => Effect.as(this.#resume(), result))
+      return Effect.flatMap(wait, (result) => {
+        // Nothing had to be waited for, and the request has not started: nobody would call `end`.
+        if (!this.#isHandled) this.#isPaused = false
+        return this.#isHandled ? Effect.as(this.#resume(), result) : Effect.succeed(result)
+      })
     })
   }
 

@@ -15,8 +15,14 @@ interface Answered {
   readonly method: string
   /** Of the page that a browser sends it for. */
   readonly origin: string | undefined
-  /** The methods that are allowed where it was sent to, if the answer says so. */
-  readonly allow?: string | undefined
+}
+
+type Headers = Readonly<Record<string, string>>
+
+/** What the explorer page may do: run what it brings, and call the service. */
+const pageHeaders = {
+  "content-security-policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
 const same = {
@@ -26,17 +32,28 @@ const same = {
   "content-security-policy": "default-src 'none'; frame-ancestors 'none'"
 }
 
-/** Gives the headers that an answer carries whatever it is. */
+/** Gives all headers of an answer: its own, those that every answer carries, and those of its path. */
 export const make = Effect.gen(function*() {
   const cors = yield* Cors.make
   const draining = yield* Draining
-  return ({ allow, decision, method, origin, requestId }: Answered): Record<string, string> => ({
-    ...RateLimit.headers(decision),
-    "x-request-id": requestId,
-    ...same,
-    ...cors.headers(method, origin, allow),
-    ...draining.begun && { connection: "close" }
-  })
+  return (
+    { decision, method, origin, requestId }: Answered,
+    own: Headers = {},
+    ofPath?: Headers
+  ): Record<string, string> => {
+    const headers: Record<string, string> = {
+      ...own,
+      ...RateLimit.headers(decision),
+      "x-request-id": requestId,
+      ...same,
+      ...cors.headers(method, origin, own.allow),
+      ...draining.begun && { connection: "close" },
+      ...own["content-type"]?.startsWith("text/html") === true && pageHeaders,
+      ...ofPath
+    }
+    if (own.vary !== undefined && headers.vary !== own.vary) headers.vary = `${own.vary}, ${headers.vary}`
+    return headers
+  }
 })
 
 /** Rejects requests before any handler sees them: charged to their address, and reported like all others. */

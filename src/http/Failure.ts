@@ -95,7 +95,7 @@ export const unreadable = (fault: unknown): Errors.ApiError => {
 }
 
 /** What HTTP asks of an answer of this status, and what HttpApi answers by itself. */
-const complete = (response: HttpServerResponse.HttpServerResponse): HttpServerResponse.HttpServerResponse => {
+export const complete = (response: HttpServerResponse.HttpServerResponse): HttpServerResponse.HttpServerResponse => {
   switch (response.status) {
     case 401:
       return HttpServerResponse.setHeader(response, "www-authenticate", "Bearer")

@@ -4,9 +4,9 @@
  */
 import { type Context, Effect, Exit, Option } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import type { HttpApi, HttpApiGroup } from "effect/http-api"
 import { IncomingMessage } from "node:http"
 import { InvalidRequest } from "../api/Errors.ts"
-import { PetstoreApi } from "../api/PetstoreApi.ts"
 import type { Decision } from "../rate-limit/Rule.ts"
 import { AdmissionControl, overloaded } from "./AdmissionControl.ts"
 import * as Cors from "./Cors.ts"
@@ -19,20 +19,18 @@ import { pathHeadersOf } from "./Paths.ts"
 import * as RateLimit from "./RateLimit.ts"
 import { clientClosedRequest, report } from "./Report.ts"
 
-const answering = Failure.answering(PetstoreApi, ["/openapi.json", "/docs", "/favicon.ico"])
+/** What is served beside the operations of the contract. */
+const pages = ["/openapi.json", "/docs", "/favicon.ico"]
 
-/** What the explorer page may do: run what it brings, and call the service. */
-const pageHeaders = {
-  "content-security-policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
-    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-}
-
-const pathHeaders = pathHeadersOf(PetstoreApi)
-
-/** Around all routes, and around the fast path where Effect's server calls it. */
-export const layer = (fastPath: FastPath) =>
+/** Around all routes of `api`, and around the fast path where Effect's server calls it. */
+export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>(
+  api: HttpApi.HttpApi<Id, Groups>,
+  fastPath: FastPath
+) =>
   HttpRouter.middleware(
     Effect.gen(function*() {
+      const answering = Failure.answering(api, pages)
+      const pathHeaders = pathHeadersOf(api)
       const charge = yield* RateLimit.chargingAddresses
       const newExchange = yield* Exchange.making
       const edge = yield* Edge.make
@@ -50,12 +48,9 @@ export const layer = (fastPath: FastPath) =>
         // A body that came along with its head is read by the end of the turn.
         if (isUnread(request.source)) yield* Effect.yieldNow
         const { headers: { origin }, method } = request
-        const shown = edge({ requestId: exchange.requestId, decision, method, origin, allow: response.headers.allow })
-        if (response.headers["content-type"]?.startsWith("text/html") === true) Object.assign(shown, pageHeaders)
-        Object.assign(shown, pathHeaders(request.url))
+        const answered = { requestId: exchange.requestId, decision, method, origin }
+        const shown = edge(answered, response.headers, pathHeaders(request.url))
         if (isUnread(request.source)) shown.connection = "close"
-        const varies = [response.headers.vary, shown.vary].filter((field) => field !== undefined)
-        if (varies.length > 0) shown.vary = varies.join(", ")
         yield* report(method, exchange, response.status)
         return HttpServerResponse.setHeaders(response, shown)
       })

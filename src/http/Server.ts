@@ -1,7 +1,7 @@
 /** The application on the API port. */
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
+import { type HttpApi, HttpApiBuilder, type HttpApiGroup } from "effect/http-api"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { AdmissionControl } from "./AdmissionControl.ts"
 import * as Auth from "./Auth.ts"
@@ -18,40 +18,53 @@ import * as Pets from "./Pets.ts"
 import * as RateLimit from "./RateLimit.ts"
 import * as Validation from "./Validation.ts"
 
-/** The handlers and the middleware of the contract. */
-const handlers = Pets.layer.pipe(
-  Layer.provideMerge([Auth.layer, RateLimit.layer, Validation.layer, Pets.sunset])
-)
+/** The middleware of the contract. */
+export const middleware = Layer.mergeAll(Auth.layer, RateLimit.layer, Validation.layer)
 
-const compileFastPath = FastPath.compile(PetstoreApi, { maxBodyBytes: Body.maxBytes })
+const handlers = Pets.layer.pipe(Layer.provideMerge([middleware, Pets.sunset]))
 
 /** Browsers ask for it beside every page. */
 const noIcon = HttpRouter.add("GET", "/favicon.ico", HttpServerResponse.empty({ status: 204 }))
 
-/** All routes, with what every answer has around them. */
-export const routes = Layer.mergeAll(
-  HttpApiBuilder.layer(PetstoreApi),
-  Documents.layer,
-  noIcon,
-  Layer.unwrap(Effect.map(compileFastPath, LongWay.layer))
-).pipe(Layer.provide(handlers))
+/** The routes of `api` and of its documents, with what every response has around them. */
+const routesOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(
+  api: HttpApi.HttpApi<Id, Groups>,
+  fastPath: FastPath.FastPath
+) => Layer.mergeAll(HttpApiBuilder.layer(api), Documents.layer, noIcon, LongWay.layer(api, fastPath))
 
-const makeServer = Effect.gen(function*() {
-  const dispatch = yield* Dispatcher.make(yield* compileFastPath)
+/** All routes of the service, for requests that come by no socket. */
+export const routes = Layer.provide(routesOf(PetstoreApi, () => undefined), handlers)
+
+const makeServer = Effect.fnUntraced(function*<Id extends string, Groups extends HttpApiGroup.Constraint>(
+  api: HttpApi.HttpApi<Id, Groups>,
+  fastPath: FastPath.FastPath
+) {
   const { maxStallMs } = yield* AdmissionControl
   return yield* NodeServer.make({
-    handle: dispatch,
+    handle: yield* Dispatcher.make(fastPath),
     isAllowedHost: () => true,
     maxStallMs,
-    allow: methodsOf(PetstoreApi, [])("*"),
+    allow: methodsOf(api, [])("*"),
     reject: yield* Edge.rejecting
   })
 })
 
 export const address = Listening.address({ host: "HOST", port: "PORT" }, { host: "0.0.0.0", port: 8080 })
 
-/** Serves the API on `HOST` and `PORT`. */
-export const layer = HttpRouter.serve(routes, { disableLogger: true, routerConfig }).pipe(
-  Layer.provideMerge(Layer.provide(Listening.layer(makeServer, address), handlers)),
-  Layer.provideMerge(AdmissionControl.layer)
+/** Serves `api` on `HOST` and `PORT`: by `fastPath` what it takes, and by HttpApi the rest. */
+export const serve = <Id extends string, Groups extends HttpApiGroup.Constraint, R>(
+  api: HttpApi.HttpApi<Id, Groups>,
+  fastPath: Effect.Effect<FastPath.FastPath, never, R>
+) =>
+  Layer.unwrap(
+    Effect.map(fastPath, (compiled) =>
+      HttpRouter.serve(routesOf(api, compiled), { disableLogger: true, routerConfig }).pipe(
+        Layer.provideMerge(Listening.layer(makeServer(api, compiled), address))
+      ))
+  ).pipe(Layer.provideMerge(AdmissionControl.layer))
+
+/** Serves the contract on `HOST` and `PORT`. */
+export const layer = Layer.provide(
+  serve(PetstoreApi, FastPath.compile(PetstoreApi, { maxBodyBytes: Body.maxBytes })),
+  handlers
 )

@@ -12,6 +12,7 @@ import { AdmissionControl } from "../AdmissionControl.ts"
 import { Draining } from "../Draining.ts"
 import * as Edge from "../Edge.ts"
 import { CurrentExchange, Exchange } from "../Exchange.ts"
+import * as Failure from "../Failure.ts"
 import { IncomingRequest } from "../IncomingRequest.ts"
 import { clientClosedRequest, report } from "../Report.ts"
 import type { FastPath } from "./FastPath.ts"
@@ -55,15 +56,13 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
       body: string | undefined,
       decision: Decision
     ): void => {
-      response.writeHead(status, {
-        ...edge({ requestId: exchange.requestId, decision, method, origin }),
-        ...Context.getOrUndefined(call.endpoint.annotations, PathHeaders),
-        ...headers
-      })
+      const ofPath = Context.getOrUndefined(call.endpoint.annotations, PathHeaders)
+      response.writeHead(status, edge({ requestId: exchange.requestId, decision, method, origin }, headers, ofPath))
       response.end(body)
     }
     /** Whether the response is sent. */
-    const isSent = Effect.flatMap(call.serve, (httpResponse) => {
+    const isSent = Effect.flatMap(call.serve, (served) => {
+      const httpResponse = Failure.complete(served)
       const { decision } = exchange
       const body = bodyOf(httpResponse)
       // A request that is not charged to a key is charged to its address there.

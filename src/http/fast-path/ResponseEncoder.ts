@@ -53,7 +53,7 @@ const compileBody = (schema: Schema.Top, codec: Schema.Top, status: number, opti
     const body = _tag === "Text" && typeof part === "string" ? part : JSON.stringify(part)
     return HttpServerResponse.raw(body, {
       status,
-      headers: { ...headers, "content-type": contentType, "content-length": String(Buffer.byteLength(body)) }
+      headers: { "content-type": contentType, "content-length": String(Buffer.byteLength(body)), ...headers }
     })
   }
 }
