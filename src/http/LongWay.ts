@@ -89,12 +89,11 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
           const exchange = (request.source instanceof IncomingRequest ? request.source.exchange : undefined) ??
             newExchange(headersOf(request)["x-request-id"])
           const { outcome, route } = exchange
-          // A request that the short way began has a route, and may be charged already: it is not refused again, neither
-          // for what it asks nor for want of room.
+          // A request that the fast path began has a route, and may be charged already: it is not refused again.
           const refused = route === undefined
             ? (all.isFull ? Effect.die(overloaded) : refusal(request))
             : outcome
-          // Where the short way leaves all: what is traced, and what comes when the end has begun.
+          // The dispatcher leaves all to Effect: what is traced, and what comes once a shutdown has begun.
           const call = route === undefined && refused === undefined && request.source instanceof IncomingMessage
             ? fastPath(request.source)
             : undefined

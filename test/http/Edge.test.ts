@@ -729,14 +729,15 @@ describe("One caller", () => {
     Effect.gen(function*() {
       const { call, held, newKey } = yield* Service
       const { all } = yield* AdmissionControl
-      const get = `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer made-up\r\n\r\n`
+      const get = "GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 203.0.113.9\r\n" +
+        "Authorization: Bearer made-up\r\n\r\n"
       yield* Effect.forkChild(
         Effect.all(Array.from({ length: 700 }, () => held(get.repeat(2))), { concurrency: "unbounded" })
       )
       while (all.inFlight < 1_000) yield* Effect.sleep("10 millis")
       assert.strictEqual((yield* call("/v1/pets", { key: yield* newKey })).status, 200)
       assert.isAtMost(all.inFlight, 1_000)
-    }).pipe(Effect.provide(Layer.fresh(service(slowLookups)))), 20_000)
+    }).pipe(Effect.provide(Layer.fresh(service(slowLookups, { TRUSTED_PROXIES: "127.0.0.1" })))), 20_000)
 })
 
 describe("Two servers in one process", () => {
