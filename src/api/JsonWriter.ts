@@ -4,26 +4,23 @@
  */
 import { SchemaAST } from "effect"
 
+const defaultOptions = {}
+
 /** Returns `undefined` for a value that is not of the schema. */
 export type JsonWriter = (value: unknown) => string | undefined
 
 /**
- * Compiles the writer of a schema of strings, literals, int64 integers, structs and arrays. Returns `undefined` for a
- * schema of anything else, or with a transformation.
+ * Compiles the writer of a schema of strings, literals, int64 integers, arrays, and structs whose first field is
+ * required, each with at most one check. Returns `undefined` for a schema of anything else, or with a transformation.
  */
 export const compileJsonWriter = (ast: SchemaAST.AST): JsonWriter | undefined => {
   const write = ast.encoding === undefined ? compileUnchecked(ast) : undefined
   if (write === undefined || ast.checks === undefined) return write
-  const filters: Array<SchemaAST.Filter<unknown>> = []
-  for (const check of ast.checks) {
-    if (check._tag !== "Filter") return undefined
-    filters.push(check)
-  }
+  const [filter, ...others] = ast.checks
+  if (filter._tag !== "Filter" || others.length > 0) return undefined
   return (value) => {
     const text = write(value)
-    if (text === undefined) return undefined
-    for (const filter of filters) if (filter.run(value, ast, {}) !== undefined) return undefined
-    return text
+    return text === undefined || filter.run(value, ast, defaultOptions) !== undefined ? undefined : text
   }
 }
 
@@ -65,13 +62,13 @@ const compileArray = ({ elements, rest }: SchemaAST.Arrays): JsonWriter | undefi
   const write = item === undefined || elements.length > 0 || others.length > 0 ? undefined : compileJsonWriter(item)
   return write && ((value) => {
     if (!Array.isArray(value)) return undefined
-    let text = "["
+    let text = ""
     for (const element of value) {
       const written = write(element)
       if (written === undefined) return undefined
-      text += text === "[" ? written : `,${written}`
+      text += text === "" ? written : `,${written}`
     }
-    return `${text}]`
+    return `[${text}]`
   })
 }
 
@@ -81,19 +78,21 @@ const compileStruct = ({ indexSignatures, propertySignatures }: SchemaAST.Object
   for (const { name, type } of propertySignatures) {
     const write = compileJsonWriter(type)
     if (write === undefined || typeof name !== "string") return undefined
-    fields.push({ name, prefix: `${JSON.stringify(name)}:`, isOptional: SchemaAST.isOptional(type), write })
+    const isOptional = SchemaAST.isOptional(type)
+    if (isOptional && fields.length === 0) return undefined
+    fields.push({ name, prefix: `${fields.length === 0 ? "{" : ","}${JSON.stringify(name)}:`, isOptional, write })
   }
   return (value) => {
     if (!isRecord(value)) return undefined
-    let text = "{"
+    let text = ""
     for (const { isOptional, name, prefix, write } of fields) {
       const field = value[name]
       if (field === undefined && isOptional && !Object.hasOwn(value, name)) continue
       const written = write(field)
       if (written === undefined) return undefined
-      text += text === "{" ? prefix + written : `,${prefix}${written}`
+      text += prefix + written
     }
-    return `${text}}`
+    return fields.length === 0 ? "{}" : `${text}}`
   }
 }
 

@@ -124,16 +124,30 @@ const decodeCredential = (security: HttpApiSecurity.HttpApiSecurity) => {
 
 const isMiddleware = (service: unknown): service is Middleware => typeof service === "function"
 
+/**
+ * The options to decode and encode with until something fails: the first error is enough, since HttpApi finds all of
+ * them. To look for all takes Effect's interpreter three times as long, also where there is none.
+ */
+const untilFirstError = (options: SchemaAST.ParseOptions | undefined): SchemaAST.ParseOptions => ({
+  ...options,
+  errors: "first"
+})
+
 /** The decoder of a JSON body. Returns `undefined` for other bodies, which are left to HttpApi. */
 const payloadDecoder = ({ payload }: HttpApiEndpoint.Top, options: SchemaAST.ParseOptions | undefined) => {
   const [only, ...others] = payload
   if (only === undefined || others.length > 0) return undefined
   const [contentType, { encoding, schemas }] = only
   if (contentType !== "application/json" || (encoding._tag !== "Json" && encoding._tag !== "Text")) return undefined
-  const decode = decoderOf(Schema.Union(schemas), options)
-  return encoding._tag === "Text" ? decode : (text: string) => {
+  const decode = decoderOf(Schema.Union(schemas), untilFirstError(options))
+  const decodeAgain = decoderOf(Schema.Union(schemas), options)
+  const decodeValue = (value: unknown) => {
+    const decoded = decode(value)
+    return Exit.isFailure(decoded) ? decodeAgain(value) : decoded
+  }
+  return encoding._tag === "Text" ? decodeValue : (text: string) => {
     try {
-      return decode(JSON.parse(text))
+      return decodeValue(JSON.parse(text))
     } catch {
       // As HttpApi says it.
       return Exit.fail(
@@ -158,7 +172,7 @@ export const compileEndpoint = (
   if (endpoint.payload.size > 0 && (!hasBody || decodePayload === undefined)) return undefined
   if (endpoint.method === "HEAD" || endpoint.method === "OPTIONS") return undefined
 
-  const headers = optionsOf(HttpApi.HeadersParseOptions)
+  const headers = untilFirstError(optionsOf(HttpApi.HeadersParseOptions))
   const statusOf = (byStatus: Source["successes"]) =>
     new Map([...byStatus].flatMap(([status, schemas]) => schemas.map((schema) => [schema, status] as const)))
   const successStatus = statusOf(successes)
@@ -166,9 +180,12 @@ export const compileEndpoint = (
   const declared = endpoint.success.size > 0 ? [...endpoint.success] : [...successStatus.keys()]
   const encodeSuccess = compileResponse(
     declared.map((schema) => [schema, successStatus.get(schema)] as const),
-    { body: optionsOf(HttpApi.SuccessParseOptions), headers }
+    { body: untilFirstError(optionsOf(HttpApi.SuccessParseOptions)), headers }
   )
-  const encodeError = compileResponse([...statusOf(errors)], { body: optionsOf(HttpApi.ErrorParseOptions), headers })
+  const encodeError = compileResponse([...statusOf(errors)], {
+    body: untilFirstError(optionsOf(HttpApi.ErrorParseOptions)),
+    headers
+  })
   if (encodeSuccess === undefined || encodeError === undefined) return undefined
 
   const encode = encodeFrozenOnce(encodeSuccess)
@@ -199,10 +216,11 @@ export const compileEndpoint = (
     return response === undefined ? Effect.die(error) : Effect.succeed(response)
   }))
 
-  const decodeParams = endpoint.params && decoderOf(endpoint.params, optionsOf(HttpApi.ParamsParseOptions))
+  const decodeParams = endpoint.params &&
+    decoderOf(endpoint.params, untilFirstError(optionsOf(HttpApi.ParamsParseOptions)))
   const decodeHeaders = endpoint.headers && decoderOf(endpoint.headers, headers)
   const decodeQuery = endpoint.query &&
-    decoderOf(Schema.toCodecArrayFromSingle(endpoint.query), optionsOf(HttpApi.QueryParseOptions))
+    decoderOf(Schema.toCodecArrayFromSingle(endpoint.query), untilFirstError(optionsOf(HttpApi.QueryParseOptions)))
   const emptyQuery = decodeQuery?.(noQuery)
   return {
     endpoint,

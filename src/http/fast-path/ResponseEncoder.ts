@@ -51,9 +51,10 @@ const compileBody = (schema: Schema.Top, codec: Schema.Top, status: number, opti
     const { value: part } = encoded
     if (part === undefined) return HttpServerResponse.empty({ status, headers })
     const body = _tag === "Text" && typeof part === "string" ? part : JSON.stringify(part)
+    const length = String(Buffer.byteLength(body))
     return HttpServerResponse.raw(body, {
       status,
-      headers: { "content-type": contentType, "content-length": String(Buffer.byteLength(body)), ...headers }
+      headers: { "content-type": contentType, "content-length": length, ...headers }
     })
   }
 }
