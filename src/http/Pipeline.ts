@@ -121,23 +121,30 @@ class Line {
 /** How the responses of one server are sent. */
 export class Outbox {
   readonly buffers: ResponseBuffers
-  #ended: Array<() => void> = []
+  #ended: Array<() => void> | undefined
 
   constructor(buffers: ResponseBuffers) {
     this.buffers = buffers
   }
 
   /**
-   * Runs `end` when this turn of the event loop ends, with all others of the turn. A client on this machine that sleeps
-   * until the first response arrives then wakes once for all: 15,000 gets a second became 24,000 (wrk, 32 connections).
+   * Runs `end` at once for the first response of a turn of the event loop, and for the others when the turn ends. Their
+   * clients then wake once, and each write costs less: with 256 connections over a network with a delay of 1 ms, 1.4
+   * times as many gets a second as without, with 8 to 256 connections on one machine 1.4 to 1.9 times. To hold the first
+   * one back too costs clients over a network up to 12 % of their requests.
    */
-  atEndOfTurn(end: () => void): void {
-    if (this.#ended.push(end) > 1) return
+  end(end: () => void): void {
+    if (this.#ended !== undefined) {
+      this.#ended.push(end)
+      return
+    }
+    const ended: Array<() => void> = []
+    this.#ended = ended
     setImmediate(() => {
-      const ended = this.#ended
-      this.#ended = []
+      this.#ended = undefined
       for (const each of ended) each()
     })
+    end()
   }
 }
 
@@ -174,14 +181,14 @@ export class PipelinedResponse<Request extends IncomingMessage = IncomingMessage
     else this.once("socket", () => !socket.destroyed && !line.isCut && begin())
   }
 
-  /** Until the end of the turn, when the response is sent, `writableEnded` is false. */
+  /** Until the response is sent, at the end of the turn at the latest, `writableEnded` is false. */
   override end(...given: Array<unknown>): this {
     const [body] = given
     const bytes = typeof body === "string" || body instanceof Uint8Array ? Buffer.byteLength(body) : 0
     this.#isReady = true
     const isWaiting = this.socket === null
     if (isWaiting && Line.of(this.req.socket).keep(this, bytes)) this.#hold(bytes)
-    this.#outbox.atEndOfTurn(() => {
+    this.#outbox.end(() => {
       // Nothing is written to a connection that is gone, so `Content-Length` cannot be met: it is not checked.
       if (this.destroyed) this.strictContentLength = false
       try {
