@@ -3,7 +3,7 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import { Duration, Effect, Fiber, Layer, Redacted, Tracer } from "effect"
 import { HttpServer } from "effect/http"
 import { TestClock } from "effect/testing"
-import { connect } from "node:net"
+import { connect, type Socket } from "node:net"
 import { ApiKeys } from "../../src/ApiKeys.ts"
 import { AdmissionControl } from "../../src/http/AdmissionControl.ts"
 import { Draining } from "../../src/http/Draining.ts"
@@ -817,6 +817,41 @@ describe("Bodies that are arriving", () => {
         assert.isAtLeast(handled(), 200)
         assert.strictEqual((yield* call("/v1/pets", { key: yield* newKey })).status, 200)
       }).pipe(Effect.provide(Layer.fresh(service(memory)))),
+    20_000
+  )
+
+  it.live(
+    "no longer count once they are read: 300 of 60,000 bytes leave a connection open that sent one before",
+    () =>
+      Effect.gen(function*() {
+        const { newEndlessKey } = yield* Service
+        const { address } = yield* HttpServer.HttpServer
+        const port = address._tag === "UnixPathAddress" ? 0 : address.port
+        const body = JSON.stringify({ name: "x".repeat(60_000), categoryId: 1 })
+        const post = "POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n" +
+          `Authorization: Bearer ${yield* newEndlessKey}\r\n${json}Content-Length: ${body.length}\r\n\r\n${body}`
+        const open = Effect.acquireRelease(
+          Effect.sync(() => connect({ port, host: "127.0.0.1" })),
+          (socket) => Effect.sync(() => socket.destroy())
+        )
+        const send = (socket: Socket) =>
+          Effect.promise(() =>
+            new Promise<string>((resolve) => {
+              socket.once("data", (chunk) => resolve(chunk.toString("latin1").slice(9, 12))).once(
+                "close",
+                () => resolve("")
+              )
+              socket.write(post)
+            })
+          )
+        const idle = yield* open
+        assert.strictEqual(yield* send(idle), "201")
+        const busy = yield* open
+        for (let sent = 0; sent < 300; sent++) {
+          assert.strictEqual(yield* send(busy), "201")
+        }
+        assert.strictEqual(yield* send(idle), "201")
+      }).pipe(Effect.provide(Layer.fresh(service(memory))), Effect.scoped),
     20_000
   )
 })
