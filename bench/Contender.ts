@@ -3,7 +3,7 @@ import { Data, Effect } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { fileURLToPath } from "node:url"
-import { freePort } from "../test/Harness.ts"
+import { freePort } from "../test/support/Harness.ts"
 
 const programs = {
   "Petstore": "../src/main.ts",

@@ -5,7 +5,7 @@ import { SqlClient } from "effect/sql"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as EmbeddedDatabase from "../src/database/EmbeddedDatabase.ts"
-import { keysOn, newEndlessKey, temporaryDatabaseUrl, temporaryDirectory } from "../test/Harness.ts"
+import { keysOn, newEndlessKey, temporaryDatabaseUrl, temporaryDirectory } from "../test/support/Harness.ts"
 
 export const newPet = `{"name":"Rex","categoryId":1,"status":"available"}`
 

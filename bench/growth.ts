@@ -7,8 +7,8 @@
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Console, Effect } from "effect"
-import { temporaryDirectory } from "../test/Harness.ts"
-import * as Redis from "../test/Redis.ts"
+import { temporaryDirectory } from "../test/support/Harness.ts"
+import * as Redis from "../test/support/Redis.ts"
 import * as Contender from "./Contender.ts"
 import { median } from "./median.ts"
 import * as Workload from "./Workload.ts"

@@ -6,7 +6,7 @@
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Config, Console, Effect } from "effect"
-import { temporaryDirectory } from "../test/Harness.ts"
+import { temporaryDirectory } from "../test/support/Harness.ts"
 import * as Contender from "./Contender.ts"
 import { median } from "./median.ts"
 import * as Workload from "./Workload.ts"

@@ -4,7 +4,7 @@
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Console, Effect } from "effect"
-import { temporaryDirectory } from "../test/Harness.ts"
+import { temporaryDirectory } from "../test/support/Harness.ts"
 import * as Contender from "./Contender.ts"
 import * as Workload from "./Workload.ts"
 import * as Wrk from "./wrk.ts"

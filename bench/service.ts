@@ -1,14 +1,14 @@
 /** The service as a process, with the limiter that `LIMITER` names: one that does nothing, or one of its own. */
 import { NodeCrypto, NodeRuntime } from "@effect/platform-node"
 import { Config, Effect, Layer } from "effect"
-import { ApiKeys } from "../src/ApiKeys.ts"
-import * as Database from "../src/Database.ts"
-import { Draining } from "../src/http/Draining.ts"
-import * as Server from "../src/http/Server.ts"
-import * as Logging from "../src/Logging.ts"
-import { PetRepository } from "../src/PetRepository.ts"
-import { decide, peek } from "../src/rate-limit/Rule.ts"
-import { RateLimiter } from "../src/RateLimiter.ts"
+import { ApiKeys } from "../src/api-keys/ApiKeys.ts"
+import * as Database from "../src/database/Database.ts"
+import * as Server from "../src/http/ApiServer.ts"
+import { Draining } from "../src/http/node/GracefulShutdown.ts"
+import * as Logging from "../src/observability/Logging.ts"
+import { PetRepository } from "../src/pets/PetRepository.ts"
+import { decide, peek } from "../src/rate-limit/Policy.ts"
+import { RateLimiter } from "../src/rate-limit/RateLimiter.ts"
 
 const nothing = Layer.succeed(RateLimiter, {
   charge: (_, limits) => Effect.sync(() => decide({}, limits, 0, false).decision),

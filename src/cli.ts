@@ -24,7 +24,7 @@ import { ErrorBody } from "./api/Errors.ts"
 import * as Issue from "./api/Issue.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, NewKey } from "./api/Keys.ts"
 import { listLimit } from "./api/Paging.ts"
-import { AdminClient, PetstoreClientError } from "./Client.ts"
+import { AdminClient, PetstoreClientError } from "./client/PetstoreClient.ts"
 
 const jsonFlag = Flag.Boolean("json").pipe(
   Flag.withDescription("Print JSON instead of text"),

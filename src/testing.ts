@@ -5,15 +5,15 @@
 import { ConfigProvider, Effect, Layer, Redacted, References } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient, HttpRouter, HttpServer, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { ApiKeys } from "./api-keys/ApiKeys.ts"
 import type { Limits, Plan } from "./api/Plans.ts"
-import { ApiKeys } from "./ApiKeys.ts"
-import { type Options, PetstoreClient } from "./Client.ts"
-import { AdmissionControl } from "./http/AdmissionControl.ts"
-import { Draining } from "./http/Draining.ts"
-import { routerConfig } from "./http/Paths.ts"
-import { routes } from "./http/Server.ts"
-import { PetRepository } from "./PetRepository.ts"
-import { RateLimiter } from "./RateLimiter.ts"
+import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
+import { routes } from "./http/ApiServer.ts"
+import { AdmissionControl } from "./http/node/AdmissionControl.ts"
+import { Draining } from "./http/node/GracefulShutdown.ts"
+import { routerConfig } from "./http/response/RoutePaths.ts"
+import { PetRepository } from "./pets/PetRepository.ts"
+import { RateLimiter } from "./rate-limit/RateLimiter.ts"
 
 export { ApiKeys, PetRepository, RateLimiter }
 

@@ -1,9 +1,9 @@
 /** The holders of secrets, cached: a request with a known key costs no round trip to the database. */
 import { Duration, Effect } from "effect"
-import * as Batch from "../database/Batch.ts"
+import { forgetOldest } from "../collections/evictOldest.ts"
 import type { ChangePoller } from "../database/ChangePoller.ts"
-import { forgetOldest } from "../Oldest.ts"
-import type { Holder, KeyStore } from "./KeyStore.ts"
+import * as Batch from "../database/RequestBatcher.ts"
+import type { Holder, KeyStore } from "./ApiKeyStore.ts"
 
 const lookupTimeout = Duration.seconds(2)
 const maxHashesPerLookup = 1_000

@@ -3,7 +3,7 @@ import { Data, Effect, Predicate, type Scope } from "effect"
 import { closeSync, existsSync, openSync, readFileSync, statSync, truncateSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { DatabaseSync } from "node:sqlite"
-import { DataDirectoryUnusable } from "../DataDirectory.ts"
+import { DataDirectoryUnusable } from "../config/DataDirectory.ts"
 
 export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{ readonly directory: string }> {
   override readonly message =

@@ -10,7 +10,7 @@ import { chmodSync, existsSync, realpathSync } from "node:fs"
 import { join } from "node:path"
 import { Duplex } from "node:stream"
 import { callbackify } from "node:util"
-import { DataDirectoryLost, DataDirectoryUnusable, OnDataDirectoryLost } from "../DataDirectory.ts"
+import { DataDirectoryLost, DataDirectoryUnusable, OnDataDirectoryLost } from "../config/DataDirectory.ts"
 import * as DirectoryLock from "./DirectoryLock.ts"
 import { IsShared } from "./MigrationRunner.ts"
 

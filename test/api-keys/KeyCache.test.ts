@@ -2,11 +2,11 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import { DateTime, Deferred, Effect, Fiber } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
+import { type KeyStore, memoryStore, sqlStore } from "../../src/api-keys/ApiKeyStore.ts"
 import * as KeyCache from "../../src/api-keys/KeyCache.ts"
-import { type KeyStore, memoryStore, sqlStore } from "../../src/api-keys/KeyStore.ts"
 import * as ChangePoller from "../../src/database/ChangePoller.ts"
-import { databases } from "../Harness.ts"
-import { until } from "../Process.ts"
+import { databases } from "../support/Harness.ts"
+import { until } from "../support/Process.ts"
 
 const key = (id: string) => ({
   id,

@@ -1,7 +1,7 @@
 /** What every answer must be, by the OpenAPI document and by SPEC §2 and §8. */
 import { assert } from "@effect/vitest"
 import { Ajv2020 } from "ajv/dist/2020.js"
-import type { Answer } from "../Harness.ts"
+import type { Answer } from "../support/Harness.ts"
 import type { Json, Operation, Request } from "./Requests.ts"
 
 /** The request as a line to paste. */

@@ -2,10 +2,10 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, Layer, Logger } from "effect"
 import { Statement } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { ApiKeys } from "../../src/ApiKeys.ts"
+import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as ChangePoller from "../../src/database/ChangePoller.ts"
-import { PetRepository } from "../../src/PetRepository.ts"
-import { databases, random } from "../Harness.ts"
+import { PetRepository } from "../../src/pets/PetRepository.ts"
+import { databases, random } from "../support/Harness.ts"
 
 const unchanged: ChangePoller.Poll = { identity: "one", at: 0, snapshot: "1:1:", pets: false, keys: [] }
 

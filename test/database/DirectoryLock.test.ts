@@ -5,9 +5,9 @@ import { Effect, Layer } from "effect"
 import { cpSync, mkdirSync, renameSync, rmSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
-import { issueKey, temporaryDirectory } from "../Harness.ts"
-import * as Load from "../Load.ts"
-import { type Running, start } from "../Process.ts"
+import { issueKey, temporaryDirectory } from "../support/Harness.ts"
+import * as Load from "../support/Load.ts"
+import { type Running, start } from "../support/Process.ts"
 
 /** The path of a data directory, which exists. */
 const dataDirectory = Effect.map(temporaryDirectory, (parent) => {

@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
-import { temporaryDirectory } from "../Harness.ts"
+import { temporaryDirectory } from "../support/Harness.ts"
 
 /** Runs `test` on an embedded database, where `becomes` asks until the condition holds. */
 const onEmbedded = <E, R>(

@@ -4,8 +4,8 @@ import { Clock, Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import * as Expiry from "../../src/database/Expiry.ts"
-import { temporaryDatabaseUrl, temporaryDirectory } from "../Harness.ts"
-import * as SteppedClock from "../SteppedClock.ts"
+import { temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
+import * as SteppedClock from "../support/SteppedClock.ts"
 
 const client = (url: string) => Layer.fresh(PgClient.layer({ url: Redacted.make(url), multiplex: true }))
 

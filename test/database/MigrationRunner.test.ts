@@ -6,7 +6,7 @@ import { Migrator, SqlClient } from "effect/sql"
 import * as ConcurrentIndex from "../../src/database/ConcurrentIndex.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import { type Migration, runMigrations } from "../../src/database/MigrationRunner.ts"
-import { temporaryDatabaseUrl, temporaryDirectory } from "../Harness.ts"
+import { temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
 
 const client = (url: string) => Layer.fresh(PgClient.layer({ url: Redacted.make(url), multiplex: true }))
 

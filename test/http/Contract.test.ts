@@ -1,7 +1,7 @@
 /** SPEC §4, §5 and §7 over a socket, byte by byte, on every store. */
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { type Answer, Service, service, stores } from "../Harness.ts"
+import { type Answer, Service, service, stores } from "../support/Harness.ts"
 
 /** An answer on the API port carries these, whatever it is (SPEC §8). */
 const carriesLimits = ({ headers }: Answer): void => {

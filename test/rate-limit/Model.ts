@@ -3,7 +3,7 @@
  * is kept, and every question is answered from all of it.
  */
 import type { Limits } from "../../src/api/Plans.ts"
-import type { Decision } from "../../src/rate-limit/Rule.ts"
+import type { Decision } from "../../src/rate-limit/Policy.ts"
 
 const minute = 60_000
 const day = 86_400_000

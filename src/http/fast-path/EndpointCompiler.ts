@@ -73,7 +73,7 @@ export interface Source {
 type Served = Effect.Effect<HttpServerResponse.HttpServerResponse, unknown, RequestServices>
 type Middleware = (httpEffect: Served, options: object) => Served
 
-/** The types of `HttpApi.reflect` have lost that no schema needs services: the layers of the handlers required them. */
+/** No schema needs services: the layers of the handlers required them. `HttpApi.reflect` loses that in its types. */
 const decoderOf = (schema: Schema.Top, options: SchemaAST.ParseOptions | undefined) =>
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion
   Schema.decodeUnknownExit(schema as unknown as Schema.Codec<unknown>, options)
@@ -97,8 +97,8 @@ const middlewareOf = (key: HttpApiMiddleware.AnyService, context: Context.Contex
 
 /**
  * Decodes the credential of a request. A connection that sends the same `Authorization` again gets the same credential
- * again: to make it takes 2 µs, and middleware may keep what it knows of it. It is kept as long as the connection, where
- * Node keeps the head of the last request as well.
+ * again: to make it takes 2 µs, and middleware may keep what it knows of it. It is kept as long as the connection,
+ * where Node keeps the head of the last request as well.
  */
 const decodeCredential = (security: HttpApiSecurity.HttpApiSecurity) => {
   // Only keys in a query need more than the request.

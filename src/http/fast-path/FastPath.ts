@@ -4,8 +4,8 @@
  * encoders. HttpApi stays the reference. It gets each request whose head is unusual or does not decode, untouched.
  *
  * Left to HttpApi in any case are endpoints with a raw or uninterruptible handler, with several security schemes, and
- * with streams, forms, bytes, upgrades or `HttpApiSchema.WithHeaders`. Handlers get no `Scope`, and pre-response handlers
- * do not run.
+ * with streams, forms, bytes, upgrades or `HttpApiSchema.WithHeaders`. Handlers get no `Scope`, and pre-response
+ * handlers do not run.
  */
 import { Context, Effect, Predicate } from "effect"
 import { HttpApi, type HttpApiGroup } from "effect/http-api"
@@ -19,8 +19,8 @@ export type { Call } from "./EndpointCompiler.ts"
 export type FastPath = (request: IncomingMessage) => Call | undefined
 
 /**
- * The handlers of a group. `HttpApiBuilder.group` registers them in the service of the group, under a key that its types
- * do not tell. Without them there would be no endpoint to compile: `test/http/fast-path` fails.
+ * The handlers of a group. `HttpApiBuilder.group` registers them in the service of the group, under a key that its
+ * types do not tell. Without them there would be no endpoint to compile: `test/http/fast-path` fails.
  */
 const handlersOf = (group: HttpApiGroup.Top, context: Context.Context<never>): ReadonlyMap<string, Handler> => {
   const service: unknown = context.mapUnsafe.get(group.key)

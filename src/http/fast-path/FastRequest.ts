@@ -79,8 +79,8 @@ export class FastRequest extends NodeHttpIncomingMessage.NodeHttpIncomingMessage
   }
 
   /**
-   * The whole body, which has as many bytes as `Content-Length` says. Without Effect's streams: most bodies have arrived
-   * with the head of the request.
+   * The whole body, which has as many bytes as `Content-Length` says. Without Effect's streams: most bodies have
+   * arrived with the head of the request.
    */
   get body(): Effect.Effect<Buffer<ArrayBuffer>, HttpServerError.HttpServerError> {
     return this.bodyOnce === undefined

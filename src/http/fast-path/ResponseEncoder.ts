@@ -32,7 +32,7 @@ interface Options {
   readonly headers: SchemaAST.ParseOptions | undefined
 }
 
-/** The types of `HttpApi.reflect` have lost that no schema needs services: the layers of the handlers required them. */
+/** No schema needs services: the layers of the handlers required them. `HttpApi.reflect` loses that in its types. */
 const encoderOf = (schema: Schema.Top, options?: SchemaAST.ParseOptions) =>
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion
   Schema.encodeUnknownExit(schema as unknown as Schema.Codec<unknown>, options)

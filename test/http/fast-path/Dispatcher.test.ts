@@ -10,13 +10,13 @@ import {
   HttpServerResponse
 } from "effect/http"
 import { TestClock } from "effect/testing"
-import { ApiKeys } from "../../../src/ApiKeys.ts"
-import { AdmissionControl } from "../../../src/http/AdmissionControl.ts"
-import { Draining } from "../../../src/http/Draining.ts"
-import { routerConfig } from "../../../src/http/Paths.ts"
-import { routes } from "../../../src/http/Server.ts"
-import { RateLimiter } from "../../../src/RateLimiter.ts"
-import { memory, Service, service } from "../../Harness.ts"
+import { ApiKeys } from "../../../src/api-keys/ApiKeys.ts"
+import { routes } from "../../../src/http/ApiServer.ts"
+import { AdmissionControl } from "../../../src/http/node/AdmissionControl.ts"
+import { Draining } from "../../../src/http/node/GracefulShutdown.ts"
+import { routerConfig } from "../../../src/http/response/RoutePaths.ts"
+import { RateLimiter } from "../../../src/rate-limit/RateLimiter.ts"
+import { memory, Service, service } from "../../support/Harness.ts"
 
 /** HttpApi without sockets, where the fast path serves no request. */
 const httpApi = Effect.gen(function*() {

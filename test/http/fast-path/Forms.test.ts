@@ -4,7 +4,7 @@ import { Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { PetstoreApi } from "../../../src/api/PetstoreApi.ts"
-import * as Pets from "../../../src/http/Pets.ts"
+import * as Pets from "../../../src/http/handlers/PetHandlers.ts"
 import { compare, type Request, twice } from "./Comparison.ts"
 
 interface Plain {

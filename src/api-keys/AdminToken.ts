@@ -1,0 +1,87 @@
+/** The operator's token for the management port. */
+import { Config, Context, Data, Effect, Layer, Option, Redacted } from "effect"
+import { chmodSync, existsSync, linkSync, readFileSync, statSync, unlinkSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { dataDirectory, DataDirectoryUnusable } from "../config/DataDirectory.ts"
+import * as Secret from "./Secret.ts"
+
+/** The admin token cannot be sent in an `Authorization` header, or is empty. */
+export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{
+  readonly source: string
+  readonly advice: string
+}> {
+  override readonly message =
+    `${this.source}: expected 1 to ${maxLength} visible ASCII characters without spaces; ${this.advice}`
+}
+
+const minLength = 16
+/** The head of a request has 16 KiB. */
+const maxLength = 4_096
+
+/**
+ * The token in `text`, from `source`, without the white space around it. Warns if it is short, and fails with `advice`
+ * if no client could send it.
+ */
+const parseToken = Effect.fnUntraced(function*(text: string, source: string, advice: string) {
+  const token = text.trim()
+  if (!/^[!-~]+$/.test(token) || token.length > maxLength) return yield* new UnusableAdminToken({ source, advice })
+  if (token.length < minLength) {
+    yield* Effect.logWarning(
+      `${source} is short: use at least ${minLength} characters, or a client of the management port may guess it`
+    )
+  }
+  return Redacted.make(token)
+})
+
+export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()("petstore/AdminToken") {
+  /** `ADMIN_TOKEN`; without it, one that is made at the first start and kept in `DATA_DIR/admin-token`. */
+  static readonly layer = Layer.effect(
+    AdminToken,
+    Effect.gen(function*() {
+      const configured = yield* Config.option(Config.Redacted("ADMIN_TOKEN"))
+      if (Option.isSome(configured)) {
+        return yield* parseToken(Redacted.value(configured.value), "ADMIN_TOKEN", "set another one")
+      }
+      const directory = yield* dataDirectory
+      const file = join(directory, "admin-token")
+      const made = `adm_${yield* Secret.randomText(32)}`
+      const suffix = yield* Secret.randomText(8)
+      const { mode, text } = yield* Effect.try({
+        try: () => {
+          keep(file, made, suffix)
+          return { mode: makePrivate(file), text: readFileSync(file, "utf8") }
+        },
+        catch: (cause) => new DataDirectoryUnusable({ directory, cause })
+      })
+      if (mode !== undefined) {
+        yield* Effect.logWarning(
+          `${file} had mode ${mode}, now 0600: if other users of this machine may have read it, replace the token`
+        )
+      }
+      return yield* parseToken(text, file, "remove the file, and the service makes a new token")
+    })
+  )
+}
+
+/** Takes `file` away from all users but its owner. Gives the mode that it had, in octal, if that allowed others. */
+const makePrivate = (file: string): string | undefined => {
+  const mode = statSync(file).mode & 0o777
+  if ((mode & 0o077) === 0) return undefined
+  chmodSync(file, 0o600)
+  return mode.toString(8).padStart(4, "0")
+}
+
+/** Writes `token` to `file`, unless there is one: of two processes that start at once, both have the first one's. */
+const keep = (file: string, token: string, suffix: string): void => {
+  if (existsSync(file)) return
+  // Linked once it is whole, so that nobody reads half of it.
+  const whole = `${file}.${suffix}`
+  writeFileSync(whole, `${token}\n`, { mode: 0o600 })
+  try {
+    linkSync(whole, file)
+  } catch (error) {
+    if (!existsSync(file)) throw error
+  } finally {
+    unlinkSync(whole)
+  }
+}

@@ -1,0 +1,10 @@
+/** The contract, for those who derive clients and documents of their own from it. */
+export { AdminApi, AdminAuth } from "./AdminApi.ts"
+export { Auth } from "./Auth.ts"
+export * as Errors from "./Errors.ts"
+export { Int64 } from "./Int64.ts"
+export { ApiKey, ApiKeyDetails, IssuedKey, KeysPage, NewKey } from "./Keys.ts"
+export { openApiDocument } from "./OpenApiDocument.ts"
+export { NewPet, Pet, Pets, PetsPage, PetStatus } from "./Pets.ts"
+export { PetstoreApi } from "./PetstoreApi.ts"
+export { Limits, Plan, planLimits } from "./Plans.ts"

@@ -1,0 +1,108 @@
+/** The database of the service: a PostgreSQL server, or one embedded in this process. */
+import { PgClient } from "@effect/sql-pg"
+import { Cause, Config, Data, Duration, Effect, Layer, Option, Predicate, Redacted, Schedule } from "effect"
+import { SqlClient } from "effect/sql"
+import { dataDirectory } from "../config/DataDirectory.ts"
+import * as Settings from "../config/Settings.ts"
+import { describe } from "../observability/Logging.ts"
+import * as MigrationRunner from "./MigrationRunner.ts"
+import * as pets from "./migrations/0001_pets.ts"
+import * as apiKeys from "./migrations/0002_api_keys.ts"
+import * as rateLimits from "./migrations/0003_rate_limits.ts"
+import * as idempotencyKeys from "./migrations/0004_idempotency_keys.ts"
+import * as petsChanges from "./migrations/0005_pets_changes.ts"
+import * as updatedInPlace from "./migrations/0006_updated_in_place.ts"
+import * as apiKeysChanges from "./migrations/0007_api_keys_changes.ts"
+import * as apiKeysCreated from "./migrations/0008_api_keys_created.ts"
+import * as PostgresSocket from "./PostgresSocket.ts"
+
+/** The versions of the schema, the earliest first. */
+export const migrations = {
+  "0001_pets": pets,
+  "0002_api_keys": apiKeys,
+  "0003_rate_limits": rateLimits,
+  "0004_idempotency_keys": idempotencyKeys,
+  "0005_pets_changes": petsChanges,
+  "0006_updated_in_place": updatedInPlace,
+  "0007_api_keys_changes": apiKeysChanges,
+  "0008_api_keys_created": apiKeysCreated
+}
+/** The highest number in the name of a migration, which is the version of the schema. */
+const newest = Math.max(...Object.keys(migrations).map((name) => Number.parseInt(name, 10)))
+
+/** A later version of the service made the database what it is. */
+export class DatabaseIsNewer extends Data.TaggedError("DatabaseIsNewer")<{ readonly version: number }> {
+  override readonly message =
+    `The database has schema version ${this.version}, and this version of the service knows ` +
+    `none after ${newest}. Run the version that brought it there, or a later one.`
+}
+
+/** The server is a standby, or replays its log after a crash or a backup. */
+class DatabaseInRecovery extends Data.TaggedError("DatabaseInRecovery") {
+  override readonly message =
+    "The server is in recovery and accepts no writes. Promote it, or set DATABASE_URL to the primary."
+}
+
+/** Brings the schema up to date. Processes that start together wait for the first. */
+const bringUpToDate = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  const [server] = yield* sql<{ readonly isInRecovery: boolean }>`SELECT pg_is_in_recovery() AS "isInRecovery"`
+  yield* server?.isInRecovery === true ? new DatabaseInRecovery() : Effect.void
+  const version = yield* MigrationRunner.runMigrations(migrations)
+  yield* version > newest ? new DatabaseIsNewer({ version }) : Effect.void
+})
+export const migrate = Layer.effectDiscard(bringUpToDate)
+
+/** How long a server may take to be there when the service starts. */
+const patience = Duration.seconds(30)
+
+/**
+ * Whether the server may accept writes soon: it is not there yet (the system's codes), starts or is full (57P, 53), is
+ * read-only (25006), in recovery, or silent.
+ */
+const mayCome = (failure: Effect.Error<typeof bringUpToDate>): boolean => {
+  if (failure._tag === "DatabaseInRecovery") return true
+  const error = MigrationRunner.sqlErrorOf(failure)
+  if (error === undefined) return false
+  const { cause } = error.reason
+  return Predicate.hasProperty(cause, "code")
+    ? /^(ECONN|ENOENT|ENOTFOUND|EAI_AGAIN|EHOST|ENET|ETIMEDOUT|57P|53|25006)/.test(String(cause.code))
+    : error.reason._tag === "ConnectionError" && /timed out|closed/.test(describe(Cause.fail(error)))
+}
+
+const databaseUrl = Config.option(Settings.databaseUrl)
+
+/** Whether the database lives in this process. */
+export const isEmbedded = Config.map(databaseUrl, Option.isNone)
+
+const server = (url: Redacted.Redacted) => {
+  const options = { url, applicationName: "petstore", connectTimeout: "5 seconds" } as const
+  // Without `statement_timeout`: a migration takes as long as it takes. One connection runs it, a second one tells what
+  // holds the lock that it waits for, and a third holds the advisory lock meanwhile.
+  const attempt = Effect.provide(bringUpToDate, PgClient.layer({ ...options, maxConnections: 3 }))
+  const migrated = Effect.catchIf(attempt, mayCome, (error) =>
+    Effect.andThen(
+      Effect.logWarning(`Waiting for the database: ${describe(Cause.fail(error))}`),
+      Effect.retry(attempt, {
+        while: mayCome,
+        schedule: Schedule.upTo(Schedule.spaced("1 second"), { duration: patience })
+      })
+    ))
+  return PgClient.layer({
+    ...options,
+    multiplex: true,
+    // Statements serve many requests, so that few are under way. One that waits for a lock is to hold up no other.
+    multiplexConcurrency: 1,
+    stream: PostgresSocket.opener(Redacted.value(url)),
+    startupParameters: { statement_timeout: "3500" }
+  }).pipe(Layer.provide(Layer.effectDiscard(migrated)))
+}
+
+/** `DATABASE_URL` names a server (PostgreSQL 15 or later); without it, the database lives in `DATA_DIR`. */
+export const layer = Layer.unwrap(Effect.gen(function*() {
+  const url = yield* databaseUrl
+  if (Option.isSome(url)) return server(url.value)
+  // Only who has no server loads one.
+  const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))
+  return migrate.pipe(Layer.provideMerge(EmbeddedDatabase.layer(yield* dataDirectory)))
+}))

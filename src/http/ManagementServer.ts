@@ -1,0 +1,95 @@
+/**
+ * The application on the management port: health, metrics and the operator's API. Apart from the API's in everything.
+ */
+import { Effect, Layer } from "effect"
+import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
+import { PrometheusMetrics } from "effect/observability"
+import { SqlClient } from "effect/sql"
+import { AdminApi } from "../api/AdminApi.ts"
+import { ServiceUnavailable } from "../api/Errors.ts"
+import { RateLimiter } from "../rate-limit/RateLimiter.ts"
+import * as Keys from "./handlers/KeyHandlers.ts"
+import * as AdminAuth from "./middleware/AdminAuthentication.ts"
+import * as Validation from "./middleware/RequestValidation.ts"
+import type { Reject } from "./node/ClientErrors.ts"
+import { Draining } from "./node/GracefulShutdown.ts"
+import * as Host from "./node/HostHeader.ts"
+import * as Listening from "./node/Listener.ts"
+import * as NodeServer from "./node/NodeServer.ts"
+import * as Failure from "./response/ErrorResponse.ts"
+import { methodsOf, routerConfig } from "./response/RoutePaths.ts"
+
+const admin = HttpApiBuilder.layer(AdminApi).pipe(
+  Layer.provide(Keys.layer),
+  Layer.provide([AdminAuth.layer, Validation.layer])
+)
+
+/** 200 as soon as the process answers at all. */
+const health = HttpRouter.add("GET", "/healthz", HttpServerResponse.jsonUnsafe({ status: "healthy" }))
+
+const ending = Failure.answer(new ServiceUnavailable({ message: "The service is about to end." }))
+
+/**
+ * 200 while the service can serve, and is not about to end: its database answers within a second. It can without Redis
+ * too; `limits` says who counts.
+ */
+const readiness = HttpRouter.use(Effect.fnUntraced(function*(router) {
+  const sql = yield* SqlClient.SqlClient
+  const limiter = yield* RateLimiter
+  const draining = yield* Draining
+  // Many requests at once share a statement.
+  const answers = yield* Effect.cachedWithTTL(Effect.exit(Effect.timeout(sql`SELECT 1`, "1 second")), "100 millis")
+  const ready = Effect.flatten(answers).pipe(
+    Effect.andThen(limiter.counting),
+    Effect.map((limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits })),
+    Effect.orDie
+  )
+  yield* router.add("GET", "/readyz", Effect.suspend(() => draining.begun ? Effect.succeed(ending) : ready))
+}))
+
+/** For Prometheus, which has the unit in the name. */
+const metrics = PrometheusMetrics.layerHttp({
+  prefix: "petstore",
+  metricNameMapper: (name) => name.endsWith(".duration") ? `${name}_seconds` : name
+})
+
+const answering = Failure.answering(AdminApi, ["/healthz", "/readyz", "/metrics"])
+
+/** What every response of the port carries. */
+const headers = { "cache-control": "no-store" }
+
+const errors = HttpRouter.middleware(
+  (httpEffect) =>
+    answering(Effect.timeout(httpEffect, "8 seconds")).pipe(
+      Effect.map(HttpServerResponse.setHeaders(headers))
+    ),
+  { global: true }
+)
+
+export const address = Listening.address(
+  { host: "MANAGEMENT_HOST", port: "MANAGEMENT_PORT" },
+  { host: "127.0.0.1", port: 9090 }
+)
+
+const reject: Reject = ({ error }) => Effect.succeed({ error, headers })
+
+const makeServer = Effect.gen(function*() {
+  const { host } = yield* address
+  return yield* NodeServer.make({
+    handle: (_request, _response, next) => next(),
+    isAllowedHost: Host.isAllowedAmong([host, ...yield* Host.allowedHosts]),
+    maxStallMs: () => Infinity,
+    allow: methodsOf(AdminApi, [])("*"),
+    reject
+  })
+})
+
+/** Serves the operator on `MANAGEMENT_HOST` and `MANAGEMENT_PORT`. */
+export const layer = HttpRouter.serve(
+  Layer.mergeAll(admin, health, readiness, metrics, errors),
+  { disableLogger: true, disableListenLog: true, routerConfig }
+).pipe(
+  Layer.tap(() => HttpServer.addressFormattedWith((url) => Effect.logInfo(`Management on ${url}`))),
+  Layer.provide(Listening.layer(makeServer, address))
+)

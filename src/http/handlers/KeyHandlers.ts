@@ -1,0 +1,38 @@
+import { DateTime, Duration, Effect } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { ApiKeys } from "../../api-keys/ApiKeys.ts"
+import { AdminApi } from "../../api/AdminApi.ts"
+import { listLimit } from "../../api/Paging.ts"
+import type { Window } from "../../rate-limit/Policy.ts"
+import { RateLimiter } from "../../rate-limit/RateLimiter.ts"
+
+const usageOf = ({ limit, remaining, resetAt }: Window) => ({ limit, remaining, resetAt: DateTime.makeUnsafe(resetAt) })
+
+export const layer = HttpApiBuilder.group(
+  AdminApi,
+  "keys",
+  Effect.fnUntraced(function*(handlers) {
+    const apiKeys = yield* ApiKeys
+    const limiter = yield* RateLimiter
+    return handlers.handleAll({
+      issueKey: ({ payload }) => apiKeys.issue(payload),
+      listKeys: ({ query }) =>
+        Effect.map(
+          apiKeys.list({ limit: query.limit ?? listLimit.default, after: query.cursor }),
+          ({ keys, next }) => next === undefined ? { keys } : { keys, next: { ...query, cursor: next } }
+        ),
+      showKey: Effect.fnUntraced(function*({ params: { id } }) {
+        const key = yield* apiKeys.find(id)
+        const { bannedUntil, windows: [minute, day] } = yield* limiter.peek(`key:${id}`, key.limits)
+        return {
+          ...key,
+          usage: { minute: usageOf(minute), day: usageOf(day) },
+          ban: bannedUntil === undefined ? null : { until: DateTime.makeUnsafe(bannedUntil) }
+        }
+      }),
+      unbanKey: ({ params: { id } }) => Effect.andThen(apiKeys.find(id), limiter.unban(`key:${id}`)),
+      revokeKey: ({ params: { id } }) => apiKeys.revoke(id),
+      rotateKey: ({ params: { id }, payload }) => apiKeys.rotate(id, Duration.seconds(payload?.gracePeriodSeconds ?? 0))
+    })
+  })
+)

@@ -1,0 +1,104 @@
+import { Clock, Effect, Layer } from "effect"
+import type { HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
+import { CurrentKey } from "../../api/Auth.ts"
+import { Gone, NotFound } from "../../api/Errors.ts"
+import { listLimit } from "../../api/Paging.ts"
+import { getPetSunset, type ListQuery, longestPage, type Pet, type PetsPage, Sunset } from "../../api/Pets.ts"
+import { PetstoreApi } from "../../api/PetstoreApi.ts"
+import { PetRepository } from "../../pets/PetRepository.ts"
+import { IncomingRequest } from "../node/IncomingRequest.ts"
+
+const gone = new Gone()
+
+export const sunset = Layer.succeed(Sunset, (httpEffect) =>
+  Effect.flatMap(
+    Clock.currentTimeMillis,
+    (now): Effect.Effect<HttpServerResponse.HttpServerResponse, Gone | Effect.Error<typeof httpEffect>> =>
+      now < getPetSunset.getTime() ? httpEffect : Effect.fail(gone)
+  ))
+
+/** Characters of the names in a response from which on it is rendered with few others at once. */
+const largeResponse = 65_536
+
+const isLarge = (pets: ReadonlyArray<Pet>): boolean => {
+  let length = 0
+  for (const { name } of pets) length += name.length
+  return length >= largeResponse
+}
+
+/**
+ * The pets of the page that a query selects, and one more if there is another page. Interrupted if the connection of
+ * `source` is closed, so that no page is rendered for it: of many requests that waited for one lookup, the first
+ * responses may already have been too much for their connection.
+ */
+const look = (
+  repository: PetRepository["Service"],
+  { cursor: after, limit = listLimit.default, status }: ListQuery,
+  source: object
+): Effect.Effect<ReadonlyArray<Pet>> => {
+  const selection = { limit: limit + 1, status, after }
+  if (!(source instanceof IncomingRequest)) return repository.list(selection)
+  return Effect.flatMap(repository.list(selection, source.reserveLargeResponse), (found) => {
+    if (source.socket.destroyed) return Effect.interrupt
+    // What was read would stay in memory for as long as the request waits: it is read again.
+    return isLarge(found)
+      ? Effect.andThen(source.reserveLargeResponse, repository.list(selection))
+      : Effect.succeed(found)
+  })
+}
+
+/** The page of what `look` found: it has fewer animals than were asked for where their names are long. */
+const pageOf = (query: ListQuery, found: ReadonlyArray<Pet>) => {
+  const { limit = listLimit.default } = query
+  let end = 0
+  for (let length = 0; end < limit && end < found.length; end++) {
+    length += found[end]?.name.length ?? 0
+    if (length > longestPage && end > 0) break
+  }
+  const pets = found.slice(0, end)
+  const last = pets.at(-1)
+  return last === undefined || found.length <= end ? { pets } : { pets, next: { ...query, cursor: last.id } }
+}
+
+/**
+ * First pages, which clients request most, by the array that the repository gives each time. A page depends on the
+ * limit, too. It is frozen, so that its response is encoded once.
+ */
+const cacheFirstPages = () => {
+  const cached = new WeakMap<ReadonlyArray<Pet>, { readonly limit: number | undefined; readonly page: PetsPage }>()
+  return (query: ListQuery, found: ReadonlyArray<Pet>): PetsPage => {
+    const known = cached.get(found)
+    if (known !== undefined && known.limit === query.limit) return known.page
+    const page = Object.freeze(pageOf(query, found))
+    cached.set(found, { limit: query.limit, page })
+    return page
+  }
+}
+
+export const layer = HttpApiBuilder.group(
+  PetstoreApi,
+  "pets",
+  Effect.fnUntraced(function*(handlers) {
+    const repository = yield* PetRepository
+    const firstPage = cacheFirstPages()
+    return handlers.handleAll({
+      listPets: ({ query, request }) =>
+        Effect.map(
+          look(repository, query, request.source),
+          (found) => query.cursor === undefined ? firstPage(query, found) : pageOf(query, found)
+        ),
+      createPet: ({ headers, payload }) => {
+        const key = headers["idempotency-key"]
+        return key === undefined
+          ? Effect.orDie(repository.create(payload))
+          : Effect.flatMap(CurrentKey, ({ id: owner }) => repository.create(payload, { owner, key }))
+      },
+      getPet: ({ params: { petId } }) =>
+        Effect.flatMap(
+          repository.find(petId),
+          (pet) => Effect.fromOption(pet, () => new NotFound({ message: `There is no pet ${petId}.` }))
+        )
+    })
+  })
+)

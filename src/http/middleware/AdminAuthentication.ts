@@ -1,0 +1,58 @@
+/** The authentication of the operator on the management port. */
+import { Effect, Layer, Option, Redacted } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { createHash, timingSafeEqual } from "node:crypto"
+import { AdminToken } from "../../api-keys/AdminToken.ts"
+import { AdminAuth } from "../../api/AdminApi.ts"
+import { InvalidAdminToken, MissingAdminToken, TooManyAttempts } from "../../api/Errors.ts"
+import type { Limits } from "../../api/Plans.ts"
+import type { Decision } from "../../rate-limit/Policy.ts"
+import { RateLimiter } from "../../rate-limit/RateLimiter.ts"
+import * as Failure from "../response/ErrorResponse.ts"
+import * as ClientAddress from "./ClientAddress.ts"
+
+/** The comparison of two hashes takes a time that depends on neither token, not even on its length. */
+const digest = (token: Redacted.Redacted): Buffer => createHash("sha256").update(Redacted.value(token)).digest()
+
+/** Failed attempts that an address may make. The minute decides; the day is never used up. */
+const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
+
+export const layer = Layer.effect(
+  AdminAuth,
+  Effect.gen(function*() {
+    const limiter = yield* RateLimiter
+    const clientNetwork = yield* ClientAddress.make
+    const expected = digest(yield* AdminToken)
+
+    /** Counts a failure of the client's address, and logs the first one of a minute. */
+    const countFailure = Effect.fnUntraced(function*(failure: MissingAdminToken | InvalidAdminToken) {
+      const request = yield* HttpServerRequest.HttpServerRequest
+      const peer = Option.getOrElse(request.remoteAddress, () => "")
+      const address = clientNetwork(peer, request.headers["x-forwarded-for"])
+      const decision = yield* limiter.charge(`address:${address}`, maxFailures)
+      if (decision.windows[0].remaining === maxFailures.perMinute - 1) {
+        yield* Effect.annotateLogs(Effect.logWarning("Admin authentication failed"), { address, code: failure.code })
+      }
+      return decision
+    })
+
+    return AdminAuth.of({
+      adminToken: Effect.fnUntraced(function*(httpEffect, { credential }) {
+        // First, so that no number of failures locks the operator out.
+        if (timingSafeEqual(digest(credential), expected)) return yield* httpEffect
+        const failure = Redacted.value(credential) === "" ? new MissingAdminToken() : new InvalidAdminToken()
+        const decision = yield* countFailure(failure)
+        return decision.admitted ? yield* failure : tooManyAttempts(decision)
+      })
+    })
+  })
+).pipe(
+  // In this process alone: the loopback address of another machine is another client.
+  Layer.provide(RateLimiter.layerMemory)
+)
+
+const tooManyAttempts = ({ decidedAt, windows: [minute] }: Decision) => {
+  const seconds = Math.max(1, Math.ceil((minute.resetAt - decidedAt) / 1000))
+  const message = `Too many requests without the admin token came from this address. Retry in ${seconds} seconds.`
+  return Failure.answer(new TooManyAttempts({ message }), { "retry-after": String(seconds) })
+}

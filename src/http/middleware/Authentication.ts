@@ -1,0 +1,43 @@
+/** Authentication with API keys (SPEC §5). */
+import { Context, Effect, Layer, Option, Redacted } from "effect"
+import { HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { ApiKeys } from "../../api-keys/ApiKeys.ts"
+import { Auth, CurrentKey } from "../../api/Auth.ts"
+import { type InvalidApiKey, MissingApiKey } from "../../api/Errors.ts"
+import { CurrentExchange } from "../response/RequestContext.ts"
+import * as RateLimit from "./RateLimiting.ts"
+
+/** Without generators: every request passes here. */
+export const layer = Layer.effect(
+  Auth,
+  Effect.gen(function*() {
+    const apiKeys = yield* ApiKeys
+    const callerOf = yield* RateLimit.addressCallers
+    return Auth.of({
+      bearerAuth: (httpEffect, { credential, endpoint }) =>
+        Effect.withFiber((
+          fiber
+        ): Effect.Effect<
+          HttpServerResponse.HttpServerResponse,
+          MissingApiKey | InvalidApiKey | Effect.Error<typeof httpEffect>
+        > => {
+          const exchange = fiber.getRef(CurrentExchange)
+          const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+          exchange.route = endpoint.path
+          if (Redacted.value(credential) === "") return Effect.fail(new MissingApiKey())
+          const verified = apiKeys.verify(
+            credential,
+            // The lookup may take long. Until it says whose key it is, the request counts for its address.
+            Effect.suspend(() => {
+              const peer = Option.getOrElse(request.remoteAddress, () => "")
+              return Effect.orDie(exchange.slot.assign(callerOf(peer, request.headers["x-forwarded-for"])))
+            })
+          )
+          return Effect.flatMap(verified, (key) => {
+            exchange.keyId = key.id
+            return Effect.provideService(httpEffect, CurrentKey, key)
+          })
+        })
+    })
+  })
+)

@@ -1,0 +1,148 @@
+/** The rate limits over HTTP: the middleware that charges keys, and the headers that every answer carries (SPEC §8). */
+import { Context, Effect, Layer, Metric } from "effect"
+import type { HttpServerResponse } from "effect/http"
+import { CurrentKey } from "../../api/Auth.ts"
+import { ApiKeyBanned, RateLimitExceeded } from "../../api/Errors.ts"
+import { type Limits, type Plan, planLimits } from "../../api/Plans.ts"
+import { RateLimit } from "../../api/RateLimit.ts"
+import { byAttributes } from "../../observability/Metrics.ts"
+import type { Caller } from "../../rate-limit/CallerStates.ts"
+import { type Decision, tightest, type Window } from "../../rate-limit/Policy.ts"
+import { RateLimiter } from "../../rate-limit/RateLimiter.ts"
+import { CurrentExchange } from "../response/RequestContext.ts"
+import * as ClientAddress from "./ClientAddress.ts"
+
+/** Without generators: every request passes here. */
+export const layer = Layer.effect(
+  RateLimit,
+  Effect.map(RateLimiter, (limiter) =>
+    RateLimit.of((httpEffect) =>
+      Effect.withFiber((fiber) => {
+        const exchange = fiber.getRef(CurrentExchange)
+        const key = Context.getUnsafe(fiber.context, CurrentKey)
+        // The fast path may already have charged this request.
+        const charged = exchange.decision === undefined ? chargeKey(limiter, key) : Effect.succeed(exchange.decision)
+        return Effect.flatMap(charged, (
+          decision
+        ): Effect.Effect<
+          HttpServerResponse.HttpServerResponse,
+          ApiKeyBanned | RateLimitExceeded | Effect.Error<typeof httpEffect>
+        > => {
+          exchange.decision = decision
+          if (!decision.admitted) return Effect.fail(refusal(decision))
+          const assigned = exchange.slot.assign(callerOf(key))
+          return assigned === Effect.void ? httpEffect : Effect.andThen(Effect.orDie(assigned), httpEffect)
+        })
+      })
+    ))
+)
+
+const decisions = byAttributes(
+  Metric.counter("rate_limit_decisions_total", {
+    description: "Requests by the plan that they were charged to, and what was decided of them.",
+    incremental: true
+  }),
+  (outcome: string, plan: string) => ({ outcome, plan })
+)
+const bans = byAttributes(
+  Metric.counter("rate_limit_bans_total", { description: "Bans by plan.", incremental: true }),
+  (plan: string) => ({ plan })
+)
+
+/**
+ * Charges a request to a key of `plan`, or to an address (`none`), and counts what was decided: in one step, since
+ * every request passes here.
+ */
+const charge = (limiter: RateLimiter["Service"], caller: Caller, plan: Plan | "none", limits: Limits) =>
+  Effect.flatMap(limiter.charge(caller, limits), (decision) =>
+    Effect.withFiber(({ context }) => {
+      const outcome = decision.admitted ? "admitted" : decision.bannedUntil === undefined ? "refused" : "banned"
+      decisions(outcome, plan).updateUnsafe(1, context)
+      if (decision.banBegan) bans(plan).updateUnsafe(1, context)
+      return Effect.succeed(decision)
+    }))
+
+const callers = new WeakMap<CurrentKey["Service"], Caller>()
+
+/** The caller that a key is. The text is made once for each cached key: making and hashing it takes a microsecond. */
+export const callerOf = (key: CurrentKey["Service"]): Caller => {
+  let caller = callers.get(key)
+  if (caller === undefined) {
+    caller = `key:${key.id}`
+    callers.set(key, caller)
+  }
+  return caller
+}
+
+/** Charges a request to a key. */
+export const chargeKey = (limiter: RateLimiter["Service"], key: CurrentKey["Service"]) =>
+  charge(limiter, callerOf(key), key.plan, key.limits)
+
+/** The caller that an address is: from the peer of a request and its `X-Forwarded-For`. */
+export const addressCallers = Effect.map(
+  ClientAddress.make,
+  (clientNetwork) => (peer: string, forwardedFor: string | undefined) =>
+    `address:${clientNetwork(peer, forwardedFor)}` as const
+)
+
+/** Charges requests without a valid key to their address. Also the brake on guessing keys. */
+export const chargingAddresses = Effect.map(
+  RateLimiter,
+  (limiter) => (caller: Caller, isFree: boolean) =>
+    // What is free is not charged: its answer only shows what is left.
+    !isFree
+      ? charge(limiter, caller, "none", planLimits.free)
+      : Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, admitted: true }))
+)
+
+/** The 429 for a key: banned, or over a limit. */
+export const refusal = (decision: Decision): ApiKeyBanned | RateLimitExceeded =>
+  decision.bannedUntil === undefined ? exceeded(decision) : banned(decision)
+
+/** The 429 for a caller over a limit. */
+export const exceeded = (decision: Decision): RateLimitExceeded => {
+  const { limit, name } = tightest(decision.windows)
+  return new RateLimitExceeded({
+    message: `The limit of ${limit} requests a ${name} is used up. Retry in ${retryAfter(decision)} seconds.`
+  })
+}
+
+const banned = (decision: Decision): ApiKeyBanned =>
+  new ApiKeyBanned({
+    message: `The API key is banned for requests after a 429. Retry in ${retryAfter(decision)} seconds.`
+  })
+
+/** The windows as answers tell of them: nothing remains for who is banned, until the ban's end. */
+const told = ({ bannedUntil, windows }: Decision): Decision["windows"] => {
+  if (bannedUntil === undefined) return windows
+  const [minute, day] = windows
+  const none = { remaining: 0, resetAt: bannedUntil }
+  return [{ ...minute, ...none }, { ...day, ...none }]
+}
+
+/** Whole seconds until the window that refused the request, or the ban, ends, at least one (RFC 9110 §10.2.3). */
+const retryAfter = (decision: Decision): number => Math.max(1, secondsUntilReset(tightest(told(decision)), decision))
+
+const secondsUntilReset = (window: Window, { decidedAt }: Decision): number =>
+  Math.ceil((window.resetAt - decidedAt) / 1000)
+
+const policy = ({ limit, name, seconds }: Window): string => `"${name}";q=${limit};w=${seconds}`
+
+const left = (window: Window, decision: Decision): string =>
+  `"${window.name}";r=${window.remaining};t=${secondsUntilReset(window, decision)}`
+
+/** `X-RateLimit-*` of one window, and the IETF fields of both (draft-ietf-httpapi-ratelimit-headers). */
+export const headers = (decision: Decision): Record<string, string> => {
+  const windows = told(decision)
+  const window = tightest(windows)
+  const [minute, day] = windows
+  const shown: Record<string, string> = {
+    "x-ratelimit-limit": String(window.limit),
+    "x-ratelimit-remaining": String(window.remaining),
+    "x-ratelimit-reset": String(Math.ceil(window.resetAt / 1000)),
+    "ratelimit-policy": `${policy(minute)}, ${policy(day)}`,
+    "ratelimit": `${left(minute, decision)}, ${left(day, decision)}`
+  }
+  if (!decision.admitted) shown["retry-after"] = String(retryAfter(decision))
+  return shown
+}

@@ -1,0 +1,44 @@
+/** What a caller is told of a request that does not decode: each field, and what it must be (SPEC §7: 400). */
+import { Effect, Layer } from "effect"
+import { HttpMethod, HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { HttpApiError } from "effect/http-api"
+import { IncomingMessage } from "node:http"
+import { ExpectationFailed, InvalidRequest, type PayloadTooLarge, type UnsupportedMediaType } from "../../api/Errors.ts"
+import * as Issue from "../../api/Issue.ts"
+import { Validation } from "../../api/Validation.ts"
+import * as Body from "./JsonBody.ts"
+
+const describe = ({ cause, kind }: HttpApiError.HttpApiSchemaError): string => {
+  const place = kind === "Payload" ? "body" : kind === "Params" ? "path" : kind === "Headers" ? "header" : "query"
+  return Issue.describe(cause.issue, (path) => [place, ...path].join("."))
+}
+
+const toInvalidRequest = (error: HttpApiError.HttpApiSchemaError): Effect.Effect<never, InvalidRequest> =>
+  error.kind === "Body" || error.kind === "ResponseHeaders"
+    // An answer of ours that does not encode is a fault of the service.
+    ? Effect.die(error)
+    : Effect.fail(new InvalidRequest({ message: `Invalid request: ${describe(error)}.` }))
+
+/** Without generators: every request passes here. */
+export const layer = Layer.succeed(Validation, (httpEffect) => {
+  const checked = Effect.flatMap(
+    HttpServerRequest.HttpServerRequest,
+    (request): Effect.Effect<
+      HttpServerResponse.HttpServerResponse,
+      InvalidRequest | PayloadTooLarge | UnsupportedMediaType | ExpectationFailed | Effect.Error<typeof httpEffect>
+    > => {
+      const { source } = request
+      // Effect's own headers are made when they are first read.
+      const { expect } = source instanceof IncomingMessage ? source.headers : request.headers
+      if (expect !== undefined && expect.toLowerCase() !== "100-continue") return Effect.fail(new ExpectationFailed())
+      return HttpMethod.hasBody(request.method)
+        ? Effect.andThen(Body.refuseOtherThanJson(request), httpEffect)
+        : httpEffect
+    }
+  )
+  // The error of what is wrapped is opaque here, so that no refinement of it type-checks.
+  return checked.pipe(
+    // @effect-diagnostics-next-line catchConditionalRefailToCatchIf:off
+    Effect.catch((error) => HttpApiError.HttpApiSchemaError.is(error) ? toInvalidRequest(error) : Effect.fail(error))
+  )
+})

@@ -1,0 +1,114 @@
+/**
+ * Responses to client errors: requests that Node's parser rejects, that never end, or whose head is invalid. They carry
+ * what all other responses of the port carry, and close the connection.
+ */
+import { Clock, Effect } from "effect"
+import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from "node:http"
+import { Socket } from "node:net"
+import type { Duplex } from "node:stream"
+import * as Errors from "../../api/Errors.ts"
+import * as Failure from "../response/ErrorResponse.ts"
+import { IncomingRequest } from "./IncomingRequest.ts"
+import { answerOn, closeGently } from "./Pipelining.ts"
+
+/** A request to reject, as far as its head is known. */
+export interface Rejected {
+  readonly error: Errors.ApiError
+  /** The address of the peer. */
+  readonly peer: string
+  /** `none` where the parser read no method. */
+  readonly method: string
+  readonly header: (name: string) => string | undefined
+}
+
+/** Decides what a port responds to a rejected request: the error, which may become a 429, and the port's headers. */
+export type Reject = (rejected: Rejected) => Effect.Effect<{
+  readonly error: Errors.ApiError
+  readonly headers: Readonly<Record<string, string>>
+}>
+
+/** Makes Node close the connection gently after a response that is its last. Without it, Node destroys the socket. */
+const closeGentlyAfterResponse = (socket: Socket): void => {
+  socket.destroySoon = () => closeGently(socket)
+}
+
+/**
+ * Makes `server` respond to client errors as `reject` decides, and to CONNECT with 405 and the methods in `allow`.
+ * Gives the function that rejects a request whose response can be used.
+ */
+export const attach = Effect.fnUntraced(function*(server: Server, reject: Reject, allow: ReadonlyArray<string>) {
+  const clock = yield* Clock.Clock
+  const run = Effect.runForkWith(yield* Effect.context())
+
+  /** The status, headers and body to reject a request with. */
+  const render = Effect.fnUntraced(function*(socket: Duplex, error: Errors.ApiError, request?: IncomingMessage) {
+    const rejection = yield* reject({
+      error,
+      peer: socket instanceof Socket ? socket.remoteAddress ?? "" : "",
+      method: request?.method ?? "none",
+      header: (name) => request?.headers[name]?.toString()
+    })
+    const { status } = rejection.error
+    const body = Failure.bodyOf(rejection.error)
+    const headers = {
+      ...rejection.headers,
+      ...status === 405 && { allow: allow.join(", ") },
+      "content-type": "application/json",
+      "content-length": Buffer.byteLength(body),
+      connection: "close"
+    }
+    return { status, headers, body }
+  })
+
+  /** Writes the response as the last bytes on the socket. */
+  const writeOn = (socket: Duplex, error: Errors.ApiError, request?: IncomingMessage): Effect.Effect<void> =>
+    Effect.map(render(socket, error, request), ({ body, headers, status }) => {
+      const date = new Date(clock.currentTimeMillisUnsafe()).toUTCString()
+      const lines = Object.entries({ ...headers, date }).map(([name, value]) => `${name}: ${value}\r\n`)
+      if (socket.writable) socket.write(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n${lines.join("")}\r\n${body}`)
+      closeGently(socket)
+    })
+
+  /**
+   * Writes the response once the requests before it have theirs. A fault in the body of the request in flight is
+   * reported by that request's response; if that response is sent already, the connection just closes after it.
+   */
+  const inTurn = (socket: Duplex, write: Effect.Effect<void>, fault?: Error): void => {
+    const response = answerOn(socket)
+    if (response === undefined) run(write)
+    else if (response.req.complete) response.once("finish", () => inTurn(socket, write, fault))
+    else if (response.req instanceof IncomingRequest && fault !== undefined && !response.headersSent) {
+      // The parser reads no further request.
+      response.shouldKeepAlive = false
+      closeGentlyAfterResponse(response.req.socket)
+      response.req.fail(fault)
+    }
+  }
+
+  /** Connections that had a client error: later errors on them are ignored. */
+  const ended = new WeakSet<Duplex>()
+
+  server.on("clientError", (error, socket) => {
+    if (ended.has(socket)) return
+    ended.add(socket)
+    socket.on("error", () => socket.destroy())
+    // A connection that was opened ahead and not used gets no response.
+    if (!socket.writable || (socket instanceof Socket && socket.bytesRead === 0)) socket.destroy()
+    else inTurn(socket, writeOn(socket, Failure.unreadable(error)), error)
+  })
+  server.on("connect", (request, socket) => {
+    socket.on("error", () => socket.destroy())
+    const notAllowed = new Errors.MethodNotAllowed({ message: "CONNECT is not allowed here." })
+    inTurn(socket, writeOn(socket, notAllowed, request))
+  })
+
+  return (error: Errors.ApiError, response: ServerResponse): void => {
+    const { req: request } = response
+    // The rest of the request is not read, and nothing behind it on the connection is begun.
+    ended.add(request.socket)
+    closeGentlyAfterResponse(request.socket)
+    run(Effect.map(render(request.socket, error, request), ({ body, headers, status }) => {
+      response.writeHead(status, headers).end(body)
+    }))
+  }
+})

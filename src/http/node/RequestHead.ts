@@ -1,0 +1,24 @@
+/** The checks of a request's head that both ports make before any handler sees the request. */
+import type { IncomingMessage } from "node:http"
+import * as Errors from "../../api/Errors.ts"
+import { hasOneHost } from "./HostHeader.ts"
+
+const unsupportedVersion = new Errors.HttpVersionNotSupported()
+const faultyFraming = new Errors.InvalidRequest({
+  message: "Invalid request: expected no Transfer-Encoding in HTTP/1.0."
+})
+const badHost = new Errors.InvalidRequest({ message: "Invalid request: expected one valid Host header." })
+const misdirected = new Errors.MisdirectedRequest()
+
+/** The error to reject a request with, if its head is not what a server of HTTP/1.1 may accept. */
+export const headError = (
+  request: IncomingMessage,
+  isAllowedHost: (request: IncomingMessage) => boolean
+): Errors.ApiError | undefined => {
+  // Node's parser accepts 0.9 and 2.0 too.
+  if (request.httpVersion !== "1.1" && request.httpVersion !== "1.0") return unsupportedVersion
+  // A proxy that knows HTTP/1.0 only ends such a request elsewhere: what follows may be smuggled (RFC 9112 §6.1).
+  if (request.httpVersion === "1.0" && request.headers["transfer-encoding"] !== undefined) return faultyFraming
+  if (!hasOneHost(request)) return badHost
+  return isAllowedHost(request) ? undefined : misdirected
+}

@@ -1,0 +1,38 @@
+/** What metrics and log say of a request that was answered, or whose caller went away. */
+import { Clock, Context, Effect, LogLevel, Metric, References, Tracer } from "effect"
+import { byAttributes } from "../../observability/Metrics.ts"
+import type { Exchange } from "./RequestContext.ts"
+
+/** Requests and the seconds that they took, as OpenTelemetry's semantic conventions for HTTP name them. */
+const durations = byAttributes(
+  Metric.histogram("http.server.request.duration", {
+    description: "Duration of requests on the API port.",
+    boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
+  }),
+  (method: string, route: string, status: string) => ({
+    "http.request.method": method,
+    "http.route": route,
+    "http.response.status_code": status,
+    unit: "s"
+  })
+)
+
+/** What the log says of a request whose connection was gone before the answer (nginx's code for it). */
+export const clientClosedRequest = 499
+
+/** By hand, in one step: every request passes here. */
+export const report = (
+  method: string,
+  { keyId = "none", requestId, route: known, startedAt }: Exchange,
+  status: number
+) =>
+  Effect.withFiber((fiber) => {
+    const span = Context.getOrUndefined(fiber.context, Tracer.ParentSpan)
+    if (span?._tag === "Span" && known !== undefined) span.attribute("http.route", known)
+    const route = known ?? "none"
+    const durationMs = Number(fiber.getRef(Clock.Clock).monotonicTimeNanosUnsafe() - startedAt) / 1e6
+    durations(method, route, String(status)).updateUnsafe(durationMs / 1000, fiber.context)
+    return LogLevel.isGreaterThan(fiber.getRef(References.MinimumLogLevel), "Info")
+      ? Effect.void
+      : Effect.annotateLogs(Effect.logInfo("request"), { method, route, status, durationMs, keyId, requestId })
+  })

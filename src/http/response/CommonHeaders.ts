@@ -1,0 +1,76 @@
+/** The edge: what every answer on the API port carries, whatever produced it and whichever way it took. */
+import { Effect } from "effect"
+import type { Decision } from "../../rate-limit/Policy.ts"
+import * as Cors from "../middleware/Cors.ts"
+import * as RateLimit from "../middleware/RateLimiting.ts"
+import type { Reject } from "../node/ClientErrors.ts"
+import { Draining } from "../node/GracefulShutdown.ts"
+import { report } from "./AccessLog.ts"
+import { Exchange } from "./RequestContext.ts"
+
+/** What the headers of an answer are made from. */
+interface Answered {
+  readonly requestId: string
+  readonly decision: Decision
+  readonly method: string
+  /** Of the page that a browser sends it for. */
+  readonly origin: string | undefined
+}
+
+type Headers = Readonly<Record<string, string>>
+
+/** What the explorer page may do: run what it brings, and call the service. */
+const pageHeaders = {
+  "content-security-policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
+    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+}
+
+const same = {
+  // All answers depend on the caller.
+  "cache-control": "no-store",
+  "x-content-type-options": "nosniff",
+  "content-security-policy": "default-src 'none'; frame-ancestors 'none'"
+}
+
+/** Gives all headers of an answer: its own, those that every answer carries, and those of its path. */
+export const make = Effect.gen(function*() {
+  const cors = yield* Cors.make
+  const draining = yield* Draining
+  return (
+    { decision, method, origin, requestId }: Answered,
+    own: Headers = {},
+    ofPath?: Headers
+  ): Record<string, string> => {
+    const headers: Record<string, string> = {
+      ...own,
+      ...RateLimit.headers(decision),
+      "x-request-id": requestId,
+      ...same,
+      ...cors.headers(method, origin, own.allow),
+      ...draining.begun && { connection: "close" },
+      ...own["content-type"]?.startsWith("text/html") === true && pageHeaders,
+      ...ofPath
+    }
+    if (own.vary !== undefined && headers.vary !== own.vary) headers.vary = `${own.vary}, ${headers.vary}`
+    return headers
+  }
+})
+
+/** Rejects requests before any handler sees them: charged to their address, and reported like all others. */
+export const rejecting = Effect.gen(function*() {
+  const addressOf = yield* RateLimit.addressCallers
+  const charge = yield* RateLimit.chargingAddresses
+  const edge = yield* make
+  const newExchange = yield* Exchange.making
+  const reject: Reject = Effect.fnUntraced(function*({ error, header, method, peer }) {
+    const exchange = newExchange(header("x-request-id"))
+    const decision = yield* charge(addressOf(peer, header("x-forwarded-for")), false)
+    const shown = decision.admitted ? error : RateLimit.exceeded(decision)
+    yield* report(method, exchange, shown.status)
+    return {
+      error: shown,
+      headers: edge({ requestId: exchange.requestId, decision, method, origin: header("origin") })
+    }
+  })
+  return reject
+})

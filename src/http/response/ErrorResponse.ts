@@ -1,0 +1,126 @@
+/** Failures as answers: the Error body for whatever went wrong, with none of the inside in it (SPEC §7). */
+import { Cause, Effect, Predicate } from "effect"
+import { HttpIncomingMessage, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
+import type { HttpApi, HttpApiGroup } from "effect/http-api"
+import { SqlError } from "effect/sql"
+import * as Errors from "../../api/Errors.ts"
+import { describe } from "../../observability/Logging.ts"
+import * as Body from "../middleware/JsonBody.ts"
+import { methodsOf } from "./RoutePaths.ts"
+
+/** The Error body: these three and nothing else. */
+export const bodyOf = ({ code, message, status }: Errors.ApiError): string => JSON.stringify({ code, message, status })
+
+/** An answer with the Error body. */
+export const answer = (
+  error: Errors.ApiError,
+  headers: Readonly<Record<string, string>> = {}
+): HttpServerResponse.HttpServerResponse =>
+  HttpServerResponse.text(bodyOf(error), { status: error.status, headers, contentType: "application/json" })
+
+/** Answers for whatever the routes of `api` and the `pages` beside it fail with, as HTTP asks of such an answer. */
+export const answering = <Id extends string, Groups extends HttpApiGroup.Constraint>(
+  api: HttpApi.HttpApi<Id, Groups>,
+  pages: ReadonlyArray<string>
+) => {
+  const allowedMethods = methodsOf(api, pages)
+
+  const toAnswer = (
+    failure: unknown,
+    request: HttpServerRequest.HttpServerRequest
+  ): HttpServerResponse.HttpServerResponse => {
+    if (failure instanceof Errors.ServiceUnavailable) return answer(failure, { "retry-after": "1" })
+    if (isUnavailable(failure)) return answer(unavailable, { "retry-after": "1" })
+    if (!HttpServerError.isHttpServerError(failure)) return answer(internal)
+    switch (failure.reason._tag) {
+      case "RouteNotFound": {
+        const allow = request.url === "*" && request.method !== "OPTIONS" ? [] : allowedMethods(request.url)
+        if (allow.length === 0) return answer(new Errors.NotFound({ message: "There is nothing at this path." }))
+        if (request.method === "OPTIONS") {
+          return HttpServerResponse.empty({ status: 204, headers: { allow: allow.join(", ") } })
+        }
+        return allow.includes(request.method)
+          // The router knows no path whose percent-encoding is broken.
+          ? answer(new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
+          : answer(new Errors.MethodNotAllowed({ message: `${request.method} is not allowed here.` }), {
+            allow: allow.join(", ")
+          })
+      }
+      case "RequestParseError":
+        return answer(failure.reason.reason === "BodyTooLarge" ? Body.tooLarge : unreadable(failure.reason.cause))
+      default:
+        return answer(internal)
+    }
+  }
+
+  return <E, R>(httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>) =>
+    httpEffect.pipe(
+      Effect.catchCause((cause) =>
+        Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
+          if (Cause.hasInterruptsOnly(cause)) return Effect.failCause(cause)
+          const failure = Cause.squash(cause)
+          const failed = toAnswer(failure, request)
+          // An overload is no fault: the access log and the metrics have it.
+          if (failed.status < 500 || failure instanceof Errors.ServiceUnavailable) return Effect.succeed(failed)
+          // During an outage every request logs the same cause: one line is enough, without a stack trace.
+          const log = failed.status === 503
+            ? Effect.logError(`The request failed: ${describe(cause)}`)
+            : Effect.logError("The request failed", cause)
+          return Effect.as(log, failed)
+        })
+      ),
+      Effect.map(complete),
+      Effect.provideService(HttpIncomingMessage.MaxBodySize, Body.maxSize)
+    )
+}
+
+/** What a caller is told whose request Node could not read, by what Node says of it. */
+export const unreadable = (fault: unknown): Errors.ApiError => {
+  switch (Predicate.hasProperty(fault, "code") ? fault.code : undefined) {
+    case "HPE_HEADER_OVERFLOW":
+      return new Errors.HeaderFieldsTooLarge()
+    case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
+      return new Errors.PayloadTooLarge({ message: "The chunks of the body are larger than what they hold." })
+    case "ERR_HTTP_REQUEST_TIMEOUT":
+      return new Errors.RequestTimeout()
+    case "HPE_PAUSED_H2_UPGRADE":
+      return new Errors.HttpVersionNotSupported()
+    case "HPE_INVALID_VERSION":
+      // Any other reason means that it is no version at all.
+      if (Predicate.hasProperty(fault, "reason") && fault.reason === "Invalid HTTP version") {
+        return new Errors.HttpVersionNotSupported()
+      }
+  }
+  return new Errors.InvalidRequest({ message: "Invalid request: expected a whole request of HTTP/1.1." })
+}
+
+/** What HTTP asks of an answer of this status, and what HttpApi answers by itself. */
+export const complete = (response: HttpServerResponse.HttpServerResponse): HttpServerResponse.HttpServerResponse => {
+  switch (response.status) {
+    case 401:
+      return HttpServerResponse.setHeader(response, "www-authenticate", "Bearer")
+    case 415:
+      // In plain text, of a body that is empty and of another type.
+      return answer(Body.notJson)
+    default:
+      return response
+  }
+}
+
+const internal = new Errors.InternalError()
+const unavailable = new Errors.ServiceUnavailable()
+
+/** Whether it was the database that did not answer, so that the same request may succeed soon. */
+const isUnavailable = (failure: unknown): boolean =>
+  Cause.isTimeoutError(failure) ||
+  (SqlError.isSqlError(failure) &&
+    (failure.reason.isRetryable || unreachable.has(failure.reason._tag) || causes(failure).some(isOutage)))
+
+const unreachable = new Set(["ConnectionError", "AuthenticationError", "AuthorizationError"])
+
+const causes = (error: unknown): ReadonlyArray<unknown> =>
+  Predicate.hasProperty(error, "cause") ? [error.cause, ...causes(error.cause)] : []
+
+/** SQLSTATEs of a server that is there but does not serve: out of resources, stopping, starting, gone, read-only. */
+const isOutage = (error: unknown): boolean =>
+  Predicate.hasProperty(error, "code") && /^(53|57P|58|55000|3D000|25006)/.test(String(error.code))

@@ -1,0 +1,276 @@
+/**
+ * Animals on PostgreSQL. Of requests that come together each kind is one statement: at any load there are few of them
+ * under way, and one commit serves many additions.
+ */
+import { Clock, Duration, Effect, Option, Semaphore } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import type { IdempotencyKeyReused } from "../api/Errors.ts"
+import { longestPage, type NewPet, type Pet, type PetStatus } from "../api/Pets.ts"
+import * as Expiry from "../database/Expiry.ts"
+import * as Batch from "../database/RequestBatcher.ts"
+import { fingerprint, type Idempotency, rememberedFor, reused } from "./Idempotency.ts"
+import * as PetCache from "./PetCache.ts"
+import type { PetStore } from "./PetStore.ts"
+
+/** For who waits on a network that says nothing: a server ends its statements by itself. */
+const patience = Duration.seconds(4)
+
+/** Two statements of a kind at once: while the answer to one is read, the database works on the other. */
+const bounds = { concurrency: 2, size: 100, patience }
+
+export const sqlPets = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  const cache = yield* PetCache.make
+  const columns = sql.literal(`id, name, category_id AS "categoryId", status`)
+  // A subselect looks the sequence up once a statement, not for each of its animals: a sixth less of what an addition
+  // costs the database.
+  const nextId = sql.literal("nextval((SELECT pg_get_serial_sequence('pets', 'id')::regclass))")
+
+  const lookUp = yield* Batch.make({
+    ...bounds,
+    run: Effect.fnUntraced(function*(ids: ReadonlyArray<bigint>) {
+      const remember = cache.remembering()
+      const rows = yield* sql<Row>`SELECT ${columns} FROM pets WHERE id = ANY (${`{${ids.join()}}`}::text::bigint[])`
+      const found = new Map(rows.map((row) => [row.id, fromRow(row)]))
+      remember(found.values(), ids.filter((id) => !found.has(id)))
+      return found
+    })
+  })
+
+  const find: PetStore["find"] = (id) =>
+    Effect.suspend(() => {
+      const known = cache.get(id)
+      return known === undefined ? Effect.map(lookUp(id), Option.fromUndefinedOr) : Effect.succeedSome(known)
+    })
+
+  /** Pages of `size` animals from each of some ids on. */
+  const pages = (size: string, status: string, starts: ReadonlyArray<string>) => {
+    // Bounds of both columns, and no `status = …`: nothing but the index of both gives that order, however rare a
+    // status is.
+    const [condition, order] = status === ""
+      ? [sql`id >= start`, sql.literal("id")]
+      : [sql`(status, id) >= (${status}, start) AND (status, id) <= (${status}, ${highest})`, sql.literal("status, id")]
+    // The size is in the statement, so that PostgreSQL knows how little it is to read. An array of each column takes a
+    // quarter off what rows cost, on both sides.
+    return sql<Page>`
+      SELECT page::int, found.*
+      FROM unnest(${`{${starts.join()}}`}::text::bigint[]) WITH ORDINALITY AS asked (start, page)
+      CROSS JOIN LATERAL (
+        SELECT
+          array_agg(id) AS ids,
+          array_agg(CASE WHEN octet_length(name) <= ${sql.literal(String(longestInPage))} THEN name END) AS names,
+          array_agg(category_id) AS "categoryIds",
+          array_agg(status) AS statuses
+        FROM (
+          SELECT id, name, category_id, status FROM pets WHERE ${condition} ORDER BY ${order} LIMIT ${sql.literal(size)}
+        ) AS pet
+      ) AS found
+      WHERE ids IS NOT NULL`
+  }
+
+  const look = yield* Batch.make({
+    ...bounds,
+    size: maxPagesPerStatement,
+    // "size status start", as text, so that calls for the same page are one item.
+    run: Effect.fnUntraced(function*(selections: ReadonlyArray<string>) {
+      const remember = cache.remembering()
+      const found = new Map<string, ReadonlyArray<Pet | bigint>>()
+      yield* Effect.forEach(
+        Map.groupBy(selections, (selection) => selection.slice(0, selection.lastIndexOf(" "))),
+        Effect.fnUntraced(function*([kind, asked]) {
+          const [size = "", status = ""] = kind.split(" ")
+          const rows = yield* pages(size, status, asked.map((selection) => selection.slice(kind.length + 1)))
+          for (const page of rows) found.set(asked[page.page - 1] ?? "", fromPage(page))
+        }),
+        { concurrency: "unbounded", discard: true }
+      )
+      for (const page of found.values()) remember(page.filter(isPet))
+      return found
+    })
+  })
+
+  const list: PetStore["list"] = (selection, beforeLongNames = Effect.void) =>
+    Effect.suspend(() => {
+      const { after = lowest - 1n, limit, status } = selection
+      if (after === highest) return Effect.succeed([])
+      const known = cache.page(selection)
+      return known === undefined
+        ? Effect.flatMap(look(`${cache.sizeOf(selection)} ${status ?? ""} ${after + 1n}`), (found = []) => {
+          const page = found.slice(0, limit)
+          if (page.every(isPet)) return Effect.succeed(page)
+          const isLarge = page.filter((pet) => !isPet(pet)).length > maxUnannouncedNames
+          const complete = Effect.andThen(isLarge ? beforeLongNames : Effect.void, whole(page))
+          return Effect.filterOrElse(
+            complete,
+            (pets) => pets !== undefined,
+            () => list(selection, beforeLongNames)
+          )
+        })
+        : Effect.succeed(known)
+    })
+
+  /** A page with its long names, a few at a time; `undefined` if one of its pets was deleted meanwhile. */
+  const whole = Effect.fnUntraced(function*(
+    page: ReadonlyArray<Pet | bigint>
+  ): Effect.fn.Return<ReadonlyArray<Pet> | undefined> {
+    const pets: Array<Pet> = []
+    let length = 0
+    for (let start = 0; start < page.length; start += maxUnannouncedNames) {
+      const found = yield* Effect.forEach(
+        page.slice(start, start + maxUnannouncedNames),
+        (pet) => isPet(pet) ? Effect.succeed(pet) : lookUp(pet),
+        { concurrency: "unbounded" }
+      )
+      for (const pet of found) {
+        if (pet === undefined) return undefined
+        pets.push(pet)
+        length += pet.name.length
+        if (length > longestPage) return pets
+      }
+    }
+    return pets
+  })
+
+  /** Goes on behind the ids that come next, where an operator's INSERT took them. */
+  const skipTaken = Effect.asVoid(sql`
+    SELECT setval(ids, (
+      SELECT id FROM pets AS taken
+      WHERE id >= last AND NOT EXISTS (SELECT FROM pets WHERE id = taken.id + 1)
+      ORDER BY id LIMIT 1
+    ))
+    FROM (SELECT pg_get_serial_sequence('pets', 'id')::regclass AS ids) AS sequence,
+    LATERAL (SELECT pg_sequence_last_value(ids) AS last) AS value
+    WHERE EXISTS (SELECT FROM pets WHERE id = last)`)
+  const pastTaken = <A, E extends SqlError.SqlError | IdempotencyKeyReused>(
+    addition: Effect.Effect<A, E>
+  ): Effect.Effect<A, E | SqlError.SqlError> =>
+    addition.pipe(
+      Effect.tapError((error) => isTaken(error) ? skipTaken : Effect.void),
+      Effect.retry({ while: isTaken, times: 3 })
+    )
+
+  // One at a time: those that come meanwhile share the next commit, and ids show in their order.
+  const add = yield* Batch.make({
+    concurrency: 1,
+    size: 250,
+    patience,
+    run: Effect.fnUntraced(function*(pets: ReadonlyArray<NewPet>) {
+      const values = JSON.stringify(pets.map(({ categoryId, name, status }) => [name, String(categoryId), status]))
+      // The ids are given out beforehand: what an INSERT returns has no order.
+      const rows = yield* sql<{ readonly id: bigint }>`
+        WITH added AS MATERIALIZED (
+          SELECT ${nextId} AS id, pet, nth
+          FROM jsonb_array_elements(${values}::text::jsonb) WITH ORDINALITY AS asked (pet, nth)
+        ), inserted AS (
+          INSERT INTO pets (id, name, category_id, status) SELECT id, pet->>0, (pet->>1)::bigint, pet->>2 FROM added
+        )
+        SELECT id FROM added ORDER BY nth`.pipe(pastTaken)
+      return new Map(pets.map((pet, nth) => [pet, rows[nth]?.id]))
+    })
+  })
+
+  const create = Effect.fnUntraced(function*(pet: NewPet, idempotency?: Idempotency) {
+    // A batch answers the same item once: another object is another addition.
+    const id = yield* idempotency === undefined ? add({ ...pet }) : addOnce(pet, idempotency)
+    return id === undefined ? yield* Effect.die(new Error("INSERT returned no id")) : { id, ...pet }
+  })
+
+  /** The id that the animal got, now or when it was first asked for. */
+  const claim = Effect.fnUntraced(function*(
+    pet: NewPet,
+    { key, owner }: Idempotency
+  ): Effect.fn.Return<bigint, IdempotencyKeyReused | SqlError.SqlError> {
+    const now = yield* Clock.currentTimeMillis
+    const request = fingerprint(pet)
+    const expires = new Date(now + Duration.toMillis(rememberedFor))
+    // One statement, so that the animal and its name are there together or not at all. Of those that come at the
+    // same time one claims the name; the others wait for it, find that it is taken, and claim nothing.
+    const [created] = yield* sql<{ readonly id: bigint }>`
+      WITH claimed AS (
+        INSERT INTO idempotency_keys AS known (owner, key, request, pet_id, expires_at)
+        VALUES (${owner}, ${key}, ${request}, ${nextId}, ${expires})
+        ON CONFLICT (owner, key) DO UPDATE
+          SET request = excluded.request, pet_id = excluded.pet_id, expires_at = excluded.expires_at
+          WHERE known.expires_at <= ${new Date(now)}
+        RETURNING pet_id
+      )
+      INSERT INTO pets (id, name, category_id, status)
+      SELECT pet_id, ${pet.name}, ${pet.categoryId}::bigint, ${pet.status ?? null}::text FROM claimed
+      RETURNING id`
+    if (created !== undefined) return created.id
+    const [known] = yield* sql<{ readonly id: bigint; readonly same: boolean }>`
+      SELECT pet_id AS id, request = ${request} AS same
+      FROM idempotency_keys WHERE owner = ${owner} AND key = ${key}`
+    // Expired and removed in this moment.
+    if (known === undefined) return yield* claim(pet, { key, owner })
+    return known.same ? known.id : yield* reused
+  })
+
+  // They take a connection each, of which all else has some left, also when they wait for each other.
+  const places = yield* Semaphore.make(4)
+  const addOnce = (pet: NewPet, idempotency: Idempotency) =>
+    claim(pet, idempotency).pipe(
+      pastTaken,
+      places.withPermit,
+      Effect.timeout(patience),
+      Effect.catchTags({ SqlError: Effect.die, TimeoutError: Effect.die })
+    )
+
+  yield* Expiry.sweep({
+    table: "idempotency_keys",
+    column: "expires_at",
+    warning: "Expired idempotency keys cannot be removed"
+  })
+
+  return { list, create, find }
+})
+
+const isTaken = (error: SqlError.SqlError | IdempotencyKeyReused): boolean =>
+  error._tag === "SqlError" && error.reason._tag === "UniqueViolation"
+
+/**
+ * Bytes of a name that is looked up along with others: a statement is of a hundred pages, and is to fit into memory
+ * whatever they hold.
+ */
+const longestInPage = 1_024
+
+/** Pages that one statement reads: all of it is in memory at once, 3 MB with the longest names that it reads. */
+const maxPagesPerStatement = 32
+
+/** Long names that are read without `beforeLongNames`: a few fit into memory whatever they hold. */
+const maxUnannouncedNames = 4
+
+const lowest = -(2n ** 63n)
+const highest = 2n ** 63n - 1n
+
+type Row = Omit<Pet, "status"> & { readonly status: PetStatus | null }
+
+/** Animals by column, as many in each; of the `page`th start, from 1 on. */
+interface Page {
+  readonly page: number
+  readonly ids: ReadonlyArray<bigint>
+  /** Without those that are longer than `longestInPage`. */
+  readonly names: ReadonlyArray<string | null>
+  readonly categoryIds: ReadonlyArray<bigint>
+  readonly statuses: ReadonlyArray<PetStatus | null>
+}
+
+/** One text each for all animals that are remembered, of which every row brings its own. */
+const interned = { available: "available", pending: "pending", sold: "sold" } as const
+
+/** A status that was not given is absent, not null: the field is optional (SPEC §2). */
+const fromRow = ({ id, name, categoryId, status }: Row): Pet =>
+  status === null ? { id, name, categoryId } : { id, name, categoryId, status: interned[status] }
+
+/** The animals of a page; of one whose name is missing, its id. */
+const fromPage = ({ categoryIds, ids, names, statuses }: Page): ReadonlyArray<Pet | bigint> => {
+  const pets: Array<Pet | bigint> = []
+  for (const [nth, id] of ids.entries()) {
+    const name = names[nth], categoryId = categoryIds[nth], status = statuses[nth]
+    if (name === undefined || categoryId === undefined || status === undefined) throw new Error("A column is too short")
+    pets.push(name === null ? id : fromRow({ id, name, categoryId, status }))
+  }
+  return pets
+}
+
+const isPet = (found: Pet | bigint): found is Pet => typeof found !== "bigint"

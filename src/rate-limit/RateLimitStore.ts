@@ -1,0 +1,97 @@
+/** Where the states of callers outlive the process. */
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import type { Caller } from "./CallerStates.ts"
+import * as Rule from "./Policy.ts"
+import type { SteadyClock } from "./SteadyClock.ts"
+
+export interface StateStore {
+  /** All states that still count by `clock`, which must show the wall clock's time. */
+  load(clock: SteadyClock): Effect.Effect<ReadonlyArray<LoadedState>>
+  /** Saves states whose times are on `clock`. */
+  save(states: ReadonlyMap<Caller, Rule.State>, clock: SteadyClock): Effect.Effect<void>
+}
+
+interface LoadedState {
+  readonly caller: Caller
+  readonly state: Rule.State
+  /** Milliseconds by which the wall clock stepped since the state was saved. */
+  readonly stepped: number
+}
+
+/** When a row was saved: by the wall clock, and by the monotonic clock of one boot of a machine. */
+interface SavedAt {
+  readonly wall: number
+  readonly monotonic: number
+  readonly boot: string
+}
+
+/** A row's state has its times on the wall clock. Versions before this one write no `savedAt`, or keep an older one. */
+interface Row {
+  readonly caller: Caller
+  readonly state: Rule.State & { readonly savedAt?: SavedAt }
+}
+
+const rowsAtOnce = 50_000
+
+/**
+ * Names this boot of this machine, within which the monotonic clocks of processes agree; empty where Linux does not.
+ */
+const bootId = Effect.tryPromise(async () => {
+  const { readFile } = await import("node:fs/promises")
+  return (await readFile("/proc/sys/kernel/random/boot_id", "utf8")).trim()
+}).pipe(Effect.orElseSucceed(() => ""))
+
+export const sqlStore = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  const boot = yield* bootId
+
+  /**
+   * Milliseconds since a row was saved. Within one boot the monotonic clock tells them exactly, whatever the wall clock
+   * did. Else they are the wall clock's, and none if that is behind.
+   */
+  const elapsedSince = (savedAt: SavedAt, now: number, monotonic: number): number =>
+    boot !== "" && savedAt.boot === boot && savedAt.monotonic <= monotonic
+      ? monotonic - savedAt.monotonic
+      : Math.max(0, now - savedAt.wall)
+
+  const store: StateStore = {
+    load: Effect.fnUntraced(function*(clock) {
+      const now = clock.now()
+      const monotonic = clock.monotonic()
+      const states: Array<LoadedState> = []
+      let last = ""
+      let rows: ReadonlyArray<Row>
+      do {
+        // In parts, each of which a statement has the time for. Not by `ends_at`: the wall clock may have stepped.
+        rows = yield* sql<Row>`
+          SELECT caller, state FROM rate_limits
+          WHERE caller > ${last} ORDER BY caller LIMIT ${sql.literal(String(rowsAtOnce))}`
+        for (const { caller, state: { savedAt, ...saved } } of rows) {
+          last = caller
+          const stepped = savedAt === undefined ? 0 : now - savedAt.wall - elapsedSince(savedAt, now, monotonic)
+          const state = Rule.clamp(Rule.shift(saved, stepped), now)
+          if (Rule.endOf(state) > now) states.push({ caller, state, stepped })
+        }
+      } while (rows.length === rowsAtOnce)
+      return states
+    }, Effect.orDie),
+    save: (states, clock) => {
+      const offset = clock.wallOffset()
+      const savedAt: SavedAt = { wall: clock.now() + offset, monotonic: clock.monotonic(), boot }
+      const rows = [...states].map(([caller, steady]) => {
+        const state = offset === 0 ? steady : Rule.shift(steady, offset)
+        // The end as a number, exact to the millisecond: with a text this process takes twice as long to write the
+        // rows.
+        return { caller, state, ends_at: Rule.endOf(state) }
+      })
+      return sql`
+        INSERT INTO rate_limits (caller, state, ends_at)
+        SELECT caller, state || ${JSON.stringify({ savedAt })}::text::jsonb, to_timestamp(ends_at / 1000)
+        FROM jsonb_to_recordset(${JSON.stringify(rows)}::text::jsonb) AS t (caller text, state jsonb, ends_at float8)
+        ON CONFLICT (caller) DO UPDATE SET state = excluded.state, ends_at = excluded.ends_at
+      `.pipe(Effect.asVoid, Effect.orDie)
+    }
+  }
+  return store
+})

@@ -1,0 +1,229 @@
+/**
+ * Counts in Redis, for any number of processes, on a time that they share (`RedisScripts.ts`). While it does not
+ * answer, this process decides by itself from what it knew, on its estimate of that time; a caller goes back to Redis
+ * once what it used meanwhile is there.
+ */
+import { Clock, Effect, Metric, Predicate, Schedule } from "effect"
+import type { Redis } from "effect/persistence"
+import { redisUrl } from "../../config/Settings.ts"
+import * as Callers from "../CallerStates.ts"
+import type { Limiter } from "../Limiter.ts"
+import * as Rule from "../Policy.ts"
+import * as SteadyClock from "../SteadyClock.ts"
+import * as RedisLink from "./RedisConnection.ts"
+import * as RedisScripts from "./RedisScripts.ts"
+
+/** What is known of a caller. */
+interface Known {
+  readonly state: Rule.State
+  /** What Redis last told of it: the difference is what Redis does not know. */
+  readonly confirmed: Rule.State
+  /** The link that told it; none if something was counted here since. */
+  readonly link: RedisLink.Link | undefined
+  /** The merge that Redis did not answer. */
+  readonly sent?: RedisScripts.Merge | undefined
+}
+
+const ownDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
+  description: "Decisions made without Redis.",
+  incremental: true
+})
+
+type Script = (
+  redis: Redis.Redis["Service"],
+  time: RedisScripts.SharedTime
+) => Effect.Effect<RedisScripts.Reply | null, Redis.RedisError>
+
+/**
+ * How often a process compares its estimate with the shared time, so that drift of clocks is never taken for a step.
+ */
+const betweenAgreements = "500 millis"
+
+export const make = Effect.gen(function*() {
+  const url = yield* redisUrl
+  /** This process's estimate of the shared time; of the wall clock's until it first connects. */
+  const steady = SteadyClock.make(yield* Clock.Clock)
+  /** Milliseconds that the shared time is ahead of Redis's clock, as last read. */
+  let correction = 0
+  let isKnown = false
+  /** For metrics that are counted in the middle of a decision. */
+  const context = yield* Effect.context()
+  const callers = yield* Callers.make<Known>(({ state }) => Rule.endOf(state), steady.now)
+
+  /** Milliseconds that `now`, the reply to a script that was sent at `sentAt`, is before or after all that time. */
+  const deviation = (now: number, sentAt: number): number => {
+    const received = steady.now()
+    return now > received ? now - received : Math.min(0, now - steady.at(sentAt))
+  }
+
+  const agreeNow = Effect.fnUntraced(function*(link: RedisLink.Link) {
+    const sentAt = steady.monotonic()
+    const [redisTime, agreed, isConfirmed] = yield* link.run((redis) =>
+      redis.eval(RedisScripts.compare)(isKnown ? steady.at(sentAt) : undefined, correction)
+    )
+    correction = agreed
+    if (!isKnown) {
+      const ahead = redisTime + agreed - steady.now()
+      // These were counted on this process's own clock.
+      callers.update(({ state }) => ({ state: Rule.shift(state, ahead), confirmed: {}, link: undefined }))
+      steady.adjust(ahead)
+      isKnown = true
+      return
+    }
+    const stepped = deviation(redisTime + agreed, sentAt)
+    if (Math.abs(stepped) >= SteadyClock.minStep && isConfirmed === 0) {
+      correction = yield* link.run((redis) => redis.eval(RedisScripts.correct)(agreed, agreed - stepped))
+      const seconds = Math.round(stepped / 1000)
+      yield* Effect.logWarning(`Redis's clock stepped by ${seconds} seconds. Windows and bans keep their length.`)
+    }
+    // Delays of the second script do not matter: the deviation is that of the first.
+    steady.adjust(deviation(redisTime + correction, sentAt))
+  })
+
+  let agreeing: Effect.Effect<void, RedisLink.LinkDown> | undefined
+  /** Agrees with the other processes on the shared time: once for all requests that wait for it. */
+  const agree = Effect.fnUntraced(function*(link: RedisLink.Link) {
+    agreeing ??= yield* Effect.cached(Effect.ensuring(
+      agreeNow(link),
+      Effect.sync(() => {
+        agreeing = undefined
+      })
+    ))
+    yield* agreeing
+  }, Effect.uninterruptible)
+
+  const runOnce = (link: RedisLink.Link, script: Script) =>
+    Effect.suspend(() => {
+      const sentAt = steady.monotonic()
+      const time = { estimate: steady.at(sentAt), correction }
+      return Effect.map(link.run((redis) => script(redis, time)), (reply) => {
+        if (reply === null) return undefined
+        const told = RedisScripts.read(reply)
+        // After another agreement the reply is of a time that was left.
+        if (time.correction === correction) steady.adjust(deviation(told.now, sentAt))
+        return told
+      })
+    })
+
+  /** Runs a script; once more when the shared time has to be agreed on first. */
+  const run = (link: RedisLink.Link, script: Script) =>
+    runOnce(link, script).pipe(
+      Effect.filterOrElse(Predicate.isNotUndefined, () => Effect.andThen(agree(link), runOnce(link, script))),
+      Effect.filterOrFail(
+        Predicate.isNotUndefined,
+        () => new RedisLink.LinkDown({ cause: new Error("The processes do not agree on the time") })
+      )
+    )
+
+  const isSettled = (known: Known | undefined, link: RedisLink.Link) => known === undefined || known.link === link
+  const settling = new Map<Callers.Caller, Effect.Effect<void, RedisLink.LinkDown>>()
+
+  /** Brings to Redis what it does not know of `caller`: once, whoever waits for it. */
+  const settle = Effect.fnUntraced(function*(link: RedisLink.Link, caller: Callers.Caller) {
+    const known = callers.get(caller)
+    if (known === undefined || isSettled(known, link)) return
+    let settled = settling.get(caller)
+    if (settled === undefined) {
+      settled = yield* Effect.cached(Effect.ensuring(bring(link, caller), Effect.sync(() => settling.delete(caller))))
+      settling.set(caller, settled)
+    }
+    yield* settled
+  }, Effect.uninterruptible)
+
+  const bring = Effect.fnUntraced(function*(
+    link: RedisLink.Link,
+    caller: Callers.Caller
+  ): Effect.fn.Return<void, RedisLink.LinkDown> {
+    const known = callers.get(caller)
+    if (known === undefined) return
+    // One merge at a time: until Redis has answered it, it is not known whether what it tells is there.
+    const { sent = { ...known, number: yield* RedisScripts.mergeNumber } } = known
+    callers.set(caller, { ...known, sent })
+    const told = yield* run(link, (redis, time) => redis.eval(RedisScripts.merge)(caller, sent, time))
+    const { state = sent.state } = callers.get(caller) ?? {}
+    if (state === sent.state) {
+      callers.set(caller, { state: told.state, confirmed: told.state, link })
+    } else {
+      callers.set(caller, { state, confirmed: sent.state, link: undefined })
+      yield* bring(link, caller)
+    }
+  })
+
+  /** What `script` does to `caller`, and answers; or what `own` does, where Redis does not. */
+  const ask = (
+    caller: Callers.Caller,
+    script: Script,
+    own: (state: Rule.State, now: number) => { readonly outcome: Rule.Outcome; readonly next: Rule.State }
+  ) => {
+    const shared = (link: RedisLink.Link) =>
+      Effect.map(run(link, script), (told) => {
+        // What was counted here meanwhile is not to be forgotten.
+        if (isSettled(callers.get(caller), link)) {
+          callers.set(caller, { state: told.state, confirmed: told.state, link })
+        }
+        return told
+      })
+    const alone = Effect.sync(() => {
+      const now = steady.now()
+      const { confirmed = {}, sent, state = {} } = callers.get(caller) ?? {}
+      const { next, outcome } = own(state, now)
+      if (next !== state) callers.set(caller, { state: next, confirmed, link: undefined, sent })
+      return { now, outcome, state: next }
+    })
+    return Effect.suspend(() => {
+      const link = links.current()
+      if (link === undefined) return alone
+      const asked = isSettled(callers.get(caller), link)
+        ? shared(link)
+        : Effect.andThen(settle(link, caller), shared(link))
+      return Effect.catchTag(asked, "LinkDown", () => alone)
+    })
+  }
+
+  const links = yield* RedisLink.make(url, {
+    onConnect: agree,
+    onUp: (link) =>
+      Effect.andThen(
+        // Another process may be asked about a caller that only this one knows.
+        Effect.forEach(callers.all(), ([caller]) => Effect.ignore(settle(link, caller)), {
+          concurrency: 16,
+          discard: true
+        }),
+        Effect.repeat(Effect.ignore(agree(link)), Schedule.spaced(betweenAgreements))
+      )
+  })
+
+  const show = (decision: Rule.Decision) => Rule.shiftDecision(decision, steady.wallOffset())
+
+  const service: Limiter = {
+    charge: (caller, limits) =>
+      Effect.map(
+        ask(
+          caller,
+          (redis, time) => redis.eval(RedisScripts.charge)(caller, limits, time),
+          (state, now) => {
+            ownDecisions.updateUnsafe(1, context)
+            return Rule.charge(state, limits, now, Callers.isKey(caller))
+          }
+        ),
+        ({ now, outcome, state }) => show(Rule.decisionOf(state, limits, now, outcome))
+      ),
+    peek: (caller, limits) =>
+      Effect.map(
+        ask(
+          caller,
+          (redis, time) => redis.eval(RedisScripts.peek)(caller, time),
+          (state) => ({ outcome: "refused", next: state })
+        ),
+        ({ now, state }) => show(Rule.peek(state, limits, now))
+      ),
+    unban: (caller) =>
+      Effect.asVoid(ask(
+        caller,
+        (redis, time) => redis.eval(RedisScripts.unban)(caller, time),
+        (state, now) => ({ outcome: "refused", next: Rule.unban(state, now) })
+      )),
+    counting: Effect.sync(() => links.current() === undefined ? "fallback" : "shared")
+  }
+  return service
+})

@@ -1,0 +1,421 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { DateTime, Duration, Effect, Layer, Redacted } from "effect"
+import { SqlClient, type Statement } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import type { ListedKeys } from "../../src/api-keys/ApiKeyStore.ts"
+import type { ApiKey, KeyPosition } from "../../src/api/Keys.ts"
+import { databases, random, stores } from "../support/Harness.ts"
+
+const isAccepted = (key: Redacted.Redacted) =>
+  Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.verify(key)).pipe(
+    Effect.as(true),
+    Effect.catchTag("InvalidApiKey", ({ code }) => Effect.succeed(code !== "invalid_api_key"))
+  )
+
+/** The pages of a walk through all keys; `between` runs after each. */
+const walk = (limit: number, between: Effect.Effect<unknown, unknown, ApiKeys> = Effect.void) =>
+  Effect.gen(function*() {
+    const apiKeys = yield* ApiKeys
+    const pages: Array<ReadonlyArray<ApiKey>> = []
+    let after: KeyPosition | undefined
+    do {
+      const { keys, next }: ListedKeys = yield* apiKeys.list({ limit, after })
+      pages.push(keys)
+      after = next
+      yield* Effect.orDie(between)
+    } while (after !== undefined)
+    return pages
+  })
+
+const issue = (name = "test") => Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.issue({ name, plan: "free" }))
+
+for (const store of stores) {
+  describe.skipIf(store.skip)(`ApiKeys on ${store.name}`, () => {
+    layer(store.layer)((it) => {
+      it.effect("lists what was issued, the oldest first, without secrets", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          assert.deepStrictEqual(yield* apiKeys.list({ limit: 100 }), { keys: [] })
+          const { key: _, ...first } = yield* issue("first")
+          yield* TestClock.adjust("1 second")
+          const { key: __, ...second } = yield* issue("second")
+          assert.deepStrictEqual(yield* apiKeys.list({ limit: 100 }), { keys: [first, second] })
+          assert.deepStrictEqual(yield* apiKeys.find(second.id), second)
+          assert.strictEqual((yield* Effect.flip(apiKeys.find("key_none"))).code, "not_found")
+        }))
+
+      it.effect("lists keys of the same instant by their ids, each on one page, whatever the limit", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          yield* Effect.replicateEffect(issue(), 7)
+          yield* TestClock.adjust("1 millis")
+          yield* issue()
+          const ids = (yield* apiKeys.list({ limit: 100 })).keys.toSorted((a, b) =>
+            a.createdAt.epochMilliseconds - b.createdAt.epochMilliseconds || (a.id < b.id ? -1 : 1)
+          ).map(({ id }) => id)
+          assert.isAtLeast(ids.length, 8)
+          for (const limit of [1, 2, 5, ids.length, 100]) {
+            const pages = yield* walk(limit)
+            assert.deepStrictEqual(pages.flat().map(({ id }) => id), ids)
+            assert.lengthOf(pages, Math.ceil(ids.length / limit))
+          }
+        }))
+
+      it.effect("shows a walk each key that was there at its start once, whatever is issued and revoked meanwhile", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          yield* Effect.replicateEffect(issue(), 9)
+          const start = (yield* apiKeys.list({ limit: 100 })).keys.map(({ id }) => id)
+          let issued = 0
+          const change = Effect.gen(function*() {
+            if (issued++ >= 4) return
+            const { id } = yield* issue()
+            yield* apiKeys.revoke(id)
+          })
+          const seen = (yield* walk(3, change)).flat().map(({ id }) => id)
+          assert.lengthOf(new Set(seen), seen.length)
+          assert.deepStrictEqual(seen.filter((id) => start.includes(id)), start)
+        }))
+
+      it.effect("lets at most five secrets of a key work at once, and always rotates without a grace period", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const first = yield* issue()
+          const rotate = (grace: Duration.Input) => apiKeys.rotate(first.id, Duration.fromInputUnsafe(grace))
+          const four = yield* Effect.replicateEffect(rotate("1 minute"), 4)
+          const refused = yield* Effect.flip(rotate("1 minute"))
+          assert.include(refused, { code: "conflict", status: 409 })
+          assert.include(refused.message, "already has 5 secrets that work")
+          for (const { key } of [first, ...four]) assert.isTrue(yield* isAccepted(key))
+          // The rejected rotation did not shorten or extend a grace period.
+          yield* TestClock.adjust("59 seconds")
+          assert.isTrue(yield* isAccepted(first.key))
+          const last = yield* rotate(0)
+          for (const { key } of [first, ...four]) assert.isFalse(yield* isAccepted(key))
+          assert.isTrue(yield* isAccepted(last.key))
+        }))
+
+      it.effect("counts a secret no more once its grace period has ended", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const { id } = yield* issue()
+          const rotate = apiKeys.rotate(id, Duration.minutes(1))
+          yield* Effect.replicateEffect(rotate, 4)
+          assert.strictEqual((yield* Effect.flip(rotate)).code, "conflict")
+          yield* TestClock.adjust("1 minute")
+          yield* rotate
+        }))
+
+      it.effect("knows the holder of a key that it issued, with the plan's limits or Enterprise's own", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const pro = yield* apiKeys.issue({ name: "test", plan: "pro" })
+          assert.match(Redacted.value(pro.key), /^psk_[0-9A-Za-z]{38}$/)
+          const limits = { perMinute: 300, perDay: 10_000 }
+          assert.include(yield* apiKeys.verify(pro.key), { id: pro.id, plan: "pro" })
+          assert.deepStrictEqual((yield* apiKeys.verify(pro.key)).limits, limits)
+          const own = { perMinute: 5, perDay: 7 }
+          const enterprise = yield* apiKeys.issue({ name: "big", plan: "enterprise", limits: own })
+          assert.deepStrictEqual((yield* apiKeys.verify(enterprise.key)).limits, own)
+          const error = yield* Effect.flip(apiKeys.issue({ name: "big", plan: "enterprise" }))
+          assert.strictEqual(error.code, "invalid_request")
+        }))
+
+      it.effect("refuses a key that differs in any one character", () =>
+        Effect.gen(function*() {
+          const key = Redacted.value((yield* issue()).key)
+          for (let i = 0; i < key.length; i++) {
+            const other = key.slice(0, i) + (key[i] === "x" ? "y" : "x") + key.slice(i + 1)
+            assert.isFalse(yield* isAccepted(Redacted.make(other)))
+          }
+        }))
+
+      it.effect("refuses what is no key, and a well-formed key that it did not issue", () =>
+        Effect.gen(function*() {
+          const elsewhere = yield* issue().pipe(
+            Effect.provide(ApiKeys.layerMemory.pipe(Layer.provide(random), Layer.fresh))
+          )
+          const others = [
+            "",
+            "psk_",
+            "x".repeat(10_000),
+            "psk_\0",
+            "psk_" + "ü".repeat(38),
+            Redacted.value(elsewhere.key)
+          ]
+          for (const key of [...others, ...others]) assert.isFalse(yield* isAccepted(Redacted.make(key)))
+        }))
+
+      it.effect("accepts a key until the very instant of its expiry, and issues none that has passed", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const expiresAt = DateTime.add(yield* DateTime.now, { seconds: 90 })
+          const { id, key } = yield* apiKeys.issue({ name: "ends", plan: "free", expiresAt })
+          assert.isTrue(yield* isAccepted(key))
+          yield* TestClock.adjust("89999 millis")
+          assert.isTrue(yield* isAccepted(key))
+          yield* TestClock.adjust("1 millis")
+          assert.isFalse(yield* isAccepted(key))
+          assert.strictEqual((yield* Effect.flip(apiKeys.rotate(id, Duration.zero))).code, "conflict")
+          const late = yield* Effect.flip(apiKeys.issue({ name: "late", plan: "free", expiresAt }))
+          assert.strictEqual(late.code, "invalid_request")
+        }))
+
+      it.effect("refuses a revoked key at once, and revokes none twice", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const { id, key } = yield* issue()
+          assert.isTrue(yield* isAccepted(key))
+          yield* apiKeys.revoke(id)
+          assert.isFalse(yield* isAccepted(key))
+          assert.isNotNull((yield* apiKeys.find(id)).revokedAt)
+          assert.strictEqual((yield* Effect.flip(apiKeys.revoke(id))).code, "conflict")
+          assert.strictEqual((yield* Effect.flip(apiKeys.rotate(id, Duration.zero))).code, "conflict")
+          assert.strictEqual((yield* Effect.flip(apiKeys.revoke("key_none"))).code, "not_found")
+          assert.strictEqual((yield* Effect.flip(apiKeys.rotate("key_none", Duration.zero))).code, "not_found")
+        }))
+
+      it.effect("rotates a key: the old secret ends with the grace period, at once without one", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const first = yield* issue()
+          assert.isTrue(yield* isAccepted(first.key))
+          const second = yield* apiKeys.rotate(first.id, Duration.minutes(5))
+          assert.strictEqual(second.id, first.id)
+          yield* TestClock.adjust("4 minutes")
+          assert.isTrue((yield* isAccepted(first.key)) && (yield* isAccepted(second.key)))
+          const third = yield* apiKeys.rotate(first.id, Duration.zero)
+          assert.isFalse(yield* isAccepted(second.key))
+          assert.isFalse(yield* isAccepted(first.key))
+          assert.isTrue(yield* isAccepted(third.key))
+          const fourth = yield* apiKeys.rotate(first.id, Duration.minutes(1))
+          assert.isTrue(yield* isAccepted(third.key))
+          yield* TestClock.adjust("1 minute")
+          assert.isFalse(yield* isAccepted(third.key))
+          assert.isTrue(yield* isAccepted(fourth.key))
+          yield* apiKeys.revoke(first.id)
+          assert.isFalse(yield* isAccepted(fourth.key))
+        }))
+
+      it.effect("records when a key was last used, to the minute, behind the request", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          yield* TestClock.setTime(3_600_000 + 75_000)
+          const keys = yield* Effect.all([issue(), issue()])
+          const lastUsedAt = Effect.map(
+            Effect.forEach(keys, ({ id }) => apiKeys.find(id)),
+            (found) => found.map((key) => key.lastUsedAt?.epochMilliseconds).join()
+          )
+          const use = Effect.all(keys.map(({ key }) => apiKeys.verify(key)))
+          for (const minute of [3_660_000, 3_720_000]) {
+            const before = yield* lastUsedAt
+            yield* use
+            yield* use
+            assert.strictEqual(yield* lastUsedAt, before)
+            yield* TestClock.adjust("11 seconds")
+            while ((yield* lastUsedAt) === before) yield* Effect.yieldNow
+            assert.strictEqual(yield* lastUsedAt, `${minute},${minute}`)
+            yield* TestClock.adjust("49 seconds")
+          }
+        }))
+    })
+  })
+}
+
+for (const database of databases) {
+  describe.skipIf(database.skip)(`ApiKeys on ${database.name}`, () => {
+    layer(ApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(database.layer)))((it) => {
+      it.effect("keeps no plain key", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const { key } = yield* issue("secret")
+          const rows = yield* sql<{ readonly text: string }>`
+            SELECT k::text AS text FROM api_keys k UNION ALL SELECT s::text FROM api_key_secrets s`
+          assert.lengthOf(rows, 2)
+          const plain = Redacted.value(key)
+          const hex = Buffer.from(plain).toString("hex")
+          assert.isFalse(rows.some(({ text }) => text.includes(plain.slice(4)) || text.includes(hex)))
+        }))
+
+      it.effect("lists each key once where their instants differ by a microsecond, in any century", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const instants = [
+            "0001-02-03T04:05:06.000007Z",
+            "1969-12-31T23:59:59.999998Z",
+            "1969-12-31T23:59:59.999999Z",
+            "1970-01-01T00:00:00.000001Z",
+            "2026-05-06T07:08:09.123456Z",
+            "2026-05-06T07:08:09.123457Z",
+            "2026-05-06T07:08:09.123457Z",
+            "9999-12-31T23:59:59.999998Z",
+            "9999-12-31T23:59:59.999999Z"
+          ]
+          // Ids that descend: only the instant can give this order.
+          const ids = instants.map((_, index) => `key_micros${index === 5 ? "1a" : index === 6 ? "1b" : 9 - index}`)
+          yield* Effect.forEach(
+            ids,
+            (id, index) =>
+              sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
+              VALUES (${id}, 'a', 'free', 60, 1000, ${instants[index] ?? ""}::text::timestamptz)`
+          )
+          for (const limit of [1, 2, 3]) {
+            const walked = (yield* walk(limit)).flat().map(({ id }) => id)
+            assert.lengthOf(new Set(walked), walked.length)
+            assert.deepStrictEqual(walked.filter((id) => id.startsWith("key_micros")), ids)
+          }
+          yield* sql`DELETE FROM api_keys WHERE id LIKE 'key_micros%'`
+        }))
+
+      it.effect("deletes the secrets of rotated keys after their grace period, and none that works", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const apiKeys = yield* ApiKeys
+          const { id } = yield* issue()
+          const other = yield* issue()
+          yield* apiKeys.rotate(id, Duration.minutes(1))
+          const kept = yield* apiKeys.rotate(id, Duration.minutes(60))
+          const current = yield* apiKeys.rotate(id, Duration.minutes(60))
+          const count = Effect.map(sql`SELECT FROM api_key_secrets WHERE key_id = ${id}`, (rows) => rows.length)
+          assert.strictEqual(yield* count, 4)
+          while ((yield* count) > 3) yield* TestClock.adjust("1 minute")
+          for (const { key } of [other, kept, current]) assert.isTrue(yield* isAccepted(key))
+          assert.strictEqual(yield* count, 3)
+          while ((yield* count) > 1) yield* TestClock.adjust("1 minute")
+          assert.isTrue(yield* isAccepted(current.key))
+        }))
+
+      it.effect("finds expired secrets by an index that the current secrets are not in", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          yield* sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
+            SELECT 'key_many' || n, 'a', 'free', 60, 1000, now() FROM generate_series(1, 5000) n`
+          yield* sql`INSERT INTO api_key_secrets (hash, key_id)
+            SELECT sha256(n::text::bytea), 'key_many' || n FROM generate_series(1, 5000) n`
+          yield* sql`ANALYZE api_key_secrets`
+          const plan = JSON.stringify(
+            yield* sql`EXPLAIN SELECT ctid FROM api_key_secrets WHERE expires_at <= ${new Date()} LIMIT 5000`
+          )
+          assert.include(plan, "api_key_secrets_expires_at")
+          assert.notInclude(plan, "Seq Scan")
+          yield* sql`DELETE FROM api_keys WHERE id LIKE 'key_many%'`
+        }))
+
+      it.effect("holds the number of working secrets at concurrent rotations", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const apiKeys = yield* ApiKeys
+          const other = yield* Effect.provide(ApiKeys, ApiKeys.layer.pipe(Layer.provide(random), Layer.fresh))
+          const { id } = yield* issue()
+          const outcomes = yield* Effect.forEach(
+            Array.from({ length: 12 }, (_, index) => index % 2 === 0 ? apiKeys : other),
+            ({ rotate }) => Effect.isSuccess(rotate(id, Duration.hours(1))),
+            { concurrency: "unbounded" }
+          )
+          assert.lengthOf(outcomes.filter((isRotated) => isRotated), 4)
+          assert.lengthOf(yield* sql`SELECT FROM api_key_secrets WHERE key_id = ${id}`, 5)
+        }))
+
+      it.effect("asks the database nothing for a key that it knows", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const { key } = yield* issue()
+          assert.isTrue(yield* isAccepted(key))
+          yield* sql`ALTER TABLE api_key_secrets RENAME TO gone`
+          assert.isTrue(yield* isAccepted(key))
+          yield* sql`ALTER TABLE gone RENAME TO api_key_secrets`
+        }))
+
+      it.effect("refuses within a second what another process revoked or rotated", () =>
+        Effect.gen(function*() {
+          const other = yield* Effect.provide(ApiKeys, ApiKeys.layer.pipe(Layer.provide(random), Layer.fresh))
+          const [revoked, rotated, kept] = yield* Effect.all([issue(), issue(), issue()])
+          for (const { key } of [revoked, rotated, kept]) assert.isTrue(yield* isAccepted(key))
+          yield* other.revoke(revoked.id)
+          yield* other.rotate(rotated.id, Duration.zero)
+          yield* TestClock.adjust("1 second")
+          assert.isFalse(yield* isAccepted(revoked.key))
+          assert.isFalse(yield* isAccepted(rotated.key))
+          assert.isTrue(yield* isAccepted(kept.key))
+        }))
+
+      const statements: ReadonlyArray<
+        readonly [string, (sql: SqlClient.SqlClient, id: string) => Statement.Statement<object>]
+      > = [
+        ["UPDATE api_keys SET revoked_at", (sql, id) => sql`UPDATE api_keys SET revoked_at = now() WHERE id = ${id}`],
+        ["UPDATE api_keys SET expires_at", (sql, id) => sql`UPDATE api_keys SET expires_at = 'epoch' WHERE id = ${id}`],
+        ["DELETE FROM api_keys", (sql, id) => sql`DELETE FROM api_keys WHERE id = ${id}`],
+        ["DELETE FROM api_key_secrets", (sql, id) => sql`DELETE FROM api_key_secrets WHERE key_id = ${id}`],
+        [
+          "UPDATE api_key_secrets",
+          (sql, id) => sql`UPDATE api_key_secrets SET expires_at = 'epoch' WHERE key_id = ${id}`
+        ],
+        ["TRUNCATE api_key_secrets", (sql) => sql`TRUNCATE api_key_secrets`],
+        ["TRUNCATE api_keys CASCADE", (sql) => sql`TRUNCATE api_keys CASCADE`]
+      ]
+      for (const [name, statement] of statements) {
+        it.effect(`rejects a cached key within a second after an operator's ${name}`, () =>
+          Effect.gen(function*() {
+            const sql = yield* SqlClient.SqlClient
+            const { id, key } = yield* issue()
+            for (let poll = 0; poll < 2; poll++) {
+              assert.isTrue(yield* isAccepted(key))
+              yield* TestClock.adjust("250 millis")
+              yield* Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 50)))
+            }
+            assert.isTrue(yield* isAccepted(key))
+            yield* statement(sql, id)
+            for (let poll = 0; poll < 3; poll++) {
+              yield* Effect.exit(isAccepted(key))
+              yield* TestClock.adjust("250 millis")
+              // The poll takes real time.
+              yield* Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 50)))
+            }
+            assert.isFalse(yield* isAccepted(key))
+          }))
+      }
+
+      it.effect("sees every change of a key's row but its last use", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const columns = yield* sql<{ readonly name: string; readonly type: string }>`
+            SELECT attname AS name, atttypid::regtype::text AS type FROM pg_attribute
+            WHERE attrelid = 'api_keys'::regclass AND attnum > 0 AND NOT attisdropped AND attname <> 'changed'`
+          assert.isAbove(columns.length, 8)
+          const values: Readonly<Record<string, string>> = {
+            "text": "'pro'",
+            "integer": "7",
+            "timestamp with time zone": "'2100-01-01'"
+          }
+          for (const { name, type } of columns) {
+            const { id } = yield* issue()
+            yield* sql`DELETE FROM api_key_secrets WHERE key_id = ${id}`
+            const changed = (key: string) =>
+              Effect.map(
+                sql<{ readonly changed: string }>`SELECT changed::text FROM api_keys WHERE id = ${key}`,
+                ([row]) => row?.changed
+              )
+            const before = yield* changed(id)
+            const value = sql.literal(values[type] ?? "NULL")
+            const [row] = yield* sql<{ readonly id: string }>`
+              UPDATE api_keys SET ${sql(name)} = ${value} WHERE id = ${id} RETURNING id`
+            assert.strictEqual((yield* changed(row?.id ?? "")) === before, name === "last_used_at", name)
+            yield* sql`DELETE FROM api_keys WHERE id = 'pro'`
+          }
+        }))
+
+      it.effect("accepts no key on its word of more than a second ago when the database cannot be asked", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const { key } = yield* issue()
+          assert.isTrue(yield* isAccepted(key))
+          yield* sql`ALTER TABLE api_keys RENAME TO gone`
+          yield* TestClock.adjust("1 second")
+          assert.isTrue((yield* Effect.exit(isAccepted(key)))._tag === "Failure")
+          yield* sql`ALTER TABLE gone RENAME TO api_keys`
+          assert.isTrue(yield* isAccepted(key))
+        }))
+    })
+  })
+}

@@ -1,0 +1,141 @@
+/** SPEC §8 over a socket: what the limits do to answers and what their headers say. */
+import { assert, describe, layer } from "@effect/vitest"
+import { Cause, Effect, Layer } from "effect"
+import { TestClock } from "effect/testing"
+import { ApiKeys } from "../../../src/api-keys/ApiKeys.ts"
+import { type Answer, memory, Service, service } from "../../support/Harness.ts"
+
+const shown = ({ headers, status }: Answer) => ({
+  status,
+  limit: headers.get("x-ratelimit-limit"),
+  remaining: headers.get("x-ratelimit-remaining"),
+  reset: headers.get("x-ratelimit-reset"),
+  retryAfter: headers.get("retry-after")
+})
+
+const policy = `"minute";q=60;w=60, "day";q=1000;w=86400`
+
+/** A service of its own for each test: an address has used nothing yet. */
+const fresh = Layer.fresh(service(memory))
+
+describe("Rate limits", () => {
+  layer(fresh)((it) => {
+    it.effect("admit 60 requests a minute on Free, whatever comes of them, and answer 429 until the reset", () =>
+      Effect.gen(function*() {
+        const { call, newKey } = yield* Service
+        const key = yield* newKey
+        yield* TestClock.setTime(1_000_500)
+        const paths = ["/v1/pets", "/v1/pets?limit=0", "/v1/pets/1", "/v1/pets/x"]
+        for (let used = 1; used <= 60; used++) {
+          const answer = yield* call(paths[used % paths.length] ?? "", { key })
+          assert.notStrictEqual(answer.status, 429)
+          assert.include(shown(answer), { limit: "60", remaining: `${60 - used}`, reset: "1061", retryAfter: null })
+          assert.strictEqual(answer.headers.get("ratelimit-policy"), policy)
+          assert.strictEqual(
+            answer.headers.get("ratelimit"),
+            `"minute";r=${60 - used};t=60, "day";r=${1000 - used};t=86400`
+          )
+        }
+        yield* TestClock.adjust("12300 millis")
+        for (let i = 0; i < 3; i++) {
+          const refused = yield* call("/v1/pets", { key })
+          assert.deepStrictEqual(shown(refused), {
+            status: 429,
+            limit: "60",
+            remaining: "0",
+            reset: "1061",
+            retryAfter: "48"
+          })
+          assert.strictEqual(refused.headers.get("ratelimit"), `"minute";r=0;t=48, "day";r=940;t=86388`)
+          assert.strictEqual(
+            refused.text,
+            `{"code":"rate_limit_exceeded","message":"The limit of 60 requests a minute is used up. ` +
+              `Retry in 48 seconds.","status":429}`
+          )
+        }
+        yield* TestClock.adjust("47699 millis")
+        assert.include(shown(yield* call("/v1/pets", { key })), { status: 429, retryAfter: "1" })
+        yield* TestClock.adjust("1 millis")
+        assert.include(shown(yield* call("/v1/pets", { key })), { status: 200, remaining: "59", reset: "1121" })
+      }))
+
+    it.effect("admit 1,000 requests a day on Free and then show the day's window", () =>
+      Effect.gen(function*() {
+        const { call, newKey } = yield* Service
+        const key = yield* newKey
+        yield* TestClock.setTime(0)
+        for (let used = 0; used < 1000; used++) {
+          if (used > 0 && used % 60 === 0) yield* TestClock.adjust("1 minute")
+          assert.strictEqual((yield* call("/v1/pets?limit=1", { key })).status, 200)
+        }
+        assert.deepStrictEqual(shown(yield* call("/v1/pets", { key })), {
+          status: 429,
+          limit: "1000",
+          remaining: "0",
+          reset: "86400",
+          retryAfter: `${86_400 - 16 * 60}`
+        })
+      }))
+
+    it.effect("let no request past at once that would not pass one by one", () =>
+      Effect.gen(function*() {
+        const { call, newKey } = yield* Service
+        const key = yield* newKey
+        const answers = yield* Effect.all(Array.from({ length: 100 }, () => call("/v1/pets", { key })), {
+          concurrency: "unbounded"
+        })
+        assert.lengthOf(answers.filter(({ status }) => status === 200), 60)
+        assert.lengthOf(answers.filter(({ status }) => status === 429), 40)
+        const remaining = answers.filter(({ status }) => status === 200).map((answer) =>
+          Number(shown(answer).remaining)
+        )
+        assert.deepStrictEqual(remaining.toSorted((a, b) => a - b), Array.from({ length: 60 }, (_, i) => i))
+      }))
+  })
+
+  layer(fresh)((it) => {
+    it.effect("charge what comes without a valid key to its address, and hold back no valid key there", () =>
+      Effect.gen(function*() {
+        const { call, newKey } = yield* Service
+        const key = yield* newKey
+        const requests = [
+          ["/v1/pets", {}, 401],
+          ["/v1/pets/1", { key: "wrong" }, 401],
+          ["/nowhere", { key }, 404],
+          ["/v1/pets", { key, method: "DELETE" }, 405],
+          ["/openapi.json", {}, 200]
+        ] as const
+        for (let used = 1; used <= 60; used++) {
+          const [path, options, status] = requests[used % requests.length] ?? requests[0]
+          const answer = yield* call(path, options)
+          assert.include(shown(answer), { status, limit: "60", remaining: `${60 - used}`, reset: "60" })
+        }
+        for (const [path, options] of requests) {
+          const answer = yield* call(path, options)
+          assert.include(shown(answer), { status: 429, remaining: "0", retryAfter: "60" })
+          assert.strictEqual(JSON.parse(answer.text).code, "rate_limit_exceeded")
+        }
+        assert.include(shown(yield* call("/v1/pets", { key })), { status: 200, remaining: "59" })
+      }))
+  })
+
+  /** No key can be verified: the database does not answer. */
+  const outage = Layer.effect(
+    ApiKeys,
+    Effect.map(ApiKeys, (apiKeys) => ({ ...apiKeys, verify: () => Effect.die(new Cause.TimeoutError()) }))
+  ).pipe(Layer.provideMerge(memory))
+
+  layer(Layer.fresh(service(outage)))((it) => {
+    it.effect("charge nobody's address for an outage of the service, which stays 503", () =>
+      Effect.gen(function*() {
+        const { call, newKey } = yield* Service
+        const key = yield* newKey
+        for (let i = 0; i < 70; i++) {
+          assert.include(shown(yield* call("/v1/pets", { key })), { status: 503, remaining: "60", retryAfter: "1" })
+        }
+        for (let i = 0; i < 60; i++) yield* call("/nowhere")
+        assert.include(shown(yield* call("/nowhere")), { status: 429 })
+        assert.include(shown(yield* call("/v1/pets", { key })), { status: 503, remaining: "0", retryAfter: "1" })
+      }))
+  })
+})

@@ -1,0 +1,58 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { connect, createServer, type Socket } from "node:net"
+import { ResponseBuffers } from "../../../src/http/node/ResponseBuffers.ts"
+
+const response = Buffer.alloc(8_000_000)
+
+/** Sends a response while requests queue, so that a client may stall for half a second only. */
+const send = Effect.acquireRelease(
+  Effect.callback<{ readonly client: Socket; readonly server: Socket }>((resume) => {
+    const listener = createServer((server) => {
+      const flushed = new ResponseBuffers(() => 500).hold(server, response.length, undefined)
+      server.on("error", () => {}).on("close", flushed)
+      server.end(response)
+      listener.close()
+      resume(Effect.succeed({ client, server }))
+    })
+    let client: Socket
+    listener.listen(0, "127.0.0.1", () => {
+      const address = listener.address()
+      client = connect(typeof address === "object" && address !== null ? address.port : 0, "127.0.0.1")
+      client.on("error", () => {}).pause()
+    })
+  }),
+  ({ client, server }) => Effect.sync(() => [client, server].forEach((socket) => socket.destroy()))
+)
+
+describe("A response that waits for its client while requests queue", () => {
+  it.live(
+    "is sent whole to a client that reads it steadily for longer than a client may stall",
+    () =>
+      Effect.gen(function*() {
+        const { client } = yield* send
+        const startedAt = performance.now()
+        const received = yield* Effect.callback<number>((resume) => {
+          let bytes = 0
+          // About 4 MB a second.
+          client.on("data", (chunk: Buffer) => {
+            bytes += chunk.length
+            client.pause()
+            setTimeout(() => client.resume(), chunk.length / 4_000)
+          })
+          client.on("close", () => resume(Effect.succeed(bytes)))
+          client.resume()
+        })
+        assert.strictEqual(received, response.length)
+        assert.isAbove(performance.now() - startedAt, 1_000)
+      }),
+    20_000
+  )
+
+  it.live("is cut off if the client reads nothing for as long", () =>
+    Effect.gen(function*() {
+      const { server } = yield* send
+      while (!server.destroyed) yield* Effect.sleep("50 millis")
+      assert.isFalse(server.writableFinished)
+    }), 5_000)
+})

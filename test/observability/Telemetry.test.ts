@@ -1,0 +1,110 @@
+/** What an OpenTelemetry collector is told, over OTLP, by the service as a process. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { createServer } from "node:http"
+import { temporaryDirectory } from "../support/Harness.ts"
+import { start, until } from "../support/Process.ts"
+
+/** Takes whatever it is sent. */
+const collector = Effect.acquireRelease(
+  Effect.promise(() =>
+    new Promise<{ readonly url: string; readonly told: ReadonlyMap<string, string>; close(): void }>((resolve) => {
+      const told = new Map<string, string>()
+      const server = createServer((request, response) => {
+        let body = ""
+        request.setEncoding("utf8").on("data", (chunk: string) => {
+          body += chunk
+        }).on("end", () => {
+          told.set(request.url ?? "", (told.get(request.url ?? "") ?? "") + body)
+          response.end("{}")
+        })
+      })
+      server.listen(0, "127.0.0.1", () => {
+        const address = server.address()
+        const port = typeof address === "object" && address !== null ? address.port : 0
+        resolve({ url: `http://127.0.0.1:${port}`, told, close: () => server.close() })
+      })
+    })
+  ),
+  ({ close }) => Effect.sync(close)
+)
+
+const traceId = "0af7651916cd43dd8448eb211c80319c"
+
+const call = (address: string, key: string, path: string, init: RequestInit = {}) =>
+  Effect.promise(() =>
+    fetch(address + path, {
+      ...init,
+      headers: {
+        authorization: `Bearer ${key}`,
+        "content-type": "application/json",
+        traceparent: `00-${traceId}-b7ad6b7169203331-01`
+      }
+    })
+  )
+
+describe("OpenTelemetry", () => {
+  it.live(
+    "is told traces in the caller's context, metrics and logs, by its conventions and without a secret",
+    () =>
+      Effect.gen(function*() {
+        const { told, url } = yield* collector
+        const DATA_DIR = yield* temporaryDirectory
+        const ADMIN_TOKEN = "adm_0123456789abcdefghijklmnopqrstuvwxyz"
+        const service = yield* start({ DATA_DIR, ADMIN_TOKEN, OTEL_EXPORTER_OTLP_ENDPOINT: url })
+        yield* until(() => service.stdout().includes("psk_"))
+        const key = /psk_\w+/.exec(service.stdout())?.[0] ?? ""
+        yield* call(service.address, key, "/v1/pets", { method: "POST", body: `{"name":"Rex","categoryId":1}` })
+        yield* call(service.address, key, "/v1/pets/1")
+        yield* call(service.address, key, "/v1/pets/x")
+        yield* call(service.management, ADMIN_TOKEN, "/admin/keys")
+        service.process.kill("SIGTERM")
+        // What was not told yet is told at the end.
+        assert.strictEqual(yield* Effect.promise(() => service.exit), 0)
+
+        const [traces = "", metrics = "", logs = ""] = ["traces", "metrics", "logs"].map((signal) =>
+          told.get(`/v1/${signal}`)
+        )
+        for (
+          const expected of [
+            traceId,
+            `"service.name"`,
+            "http.request.method",
+            "http.route",
+            "/v1/pets/:petId",
+            "http.response.status_code",
+            "url.path",
+            "db.system.name",
+            "db.query.text"
+          ]
+        ) {
+          assert.include(traces, expected)
+        }
+        assert.include(metrics, `"http.server.request.duration"`)
+        assert.include(metrics, `"http.response.status_code"`)
+        assert.include(logs, "Listening on")
+        for (const secret of [key.slice(4), ADMIN_TOKEN]) {
+          assert.notInclude(traces + metrics + logs + service.stderr(), secret)
+        }
+      }),
+    60_000
+  )
+
+  it.live("that does not answer costs nothing but what it would have been told", () =>
+    Effect.gen(function*() {
+      const DATA_DIR = yield* temporaryDirectory
+      const service = yield* start({ DATA_DIR, OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:1" })
+      yield* until(() => service.stdout().includes("psk_"))
+      const key = /psk_\w+/.exec(service.stdout())?.[0] ?? ""
+      for (let i = 0; i < 20; i++) {
+        const startedAt = performance.now()
+        assert.strictEqual((yield* call(service.address, key, "/v1/pets")).status, 200)
+        assert.isBelow(performance.now() - startedAt, 2_000)
+        yield* Effect.sleep("100 millis")
+      }
+      const toldAt = performance.now()
+      service.process.kill("SIGTERM")
+      assert.strictEqual(yield* Effect.promise(() => service.exit), 0)
+      assert.isBelow(performance.now() - toldAt, 10_000)
+    }), 60_000)
+})

@@ -1,0 +1,79 @@
+/** The contenders of the bench do the same work: they give the same answers. */
+import { PgClient } from "@effect/sql-pg"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Redacted } from "effect"
+import * as Contender from "../../bench/Contender.ts"
+import * as Workload from "../../bench/Workload.ts"
+import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import { keysOn } from "../support/Harness.ts"
+
+describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The contenders of the bench", () => {
+  it.live(
+    "answer the same, commit what they add, count both windows, and refuse an unknown key",
+    () =>
+      Effect.gen(function*() {
+        const { key, url } = yield* Workload.database(100)
+        const env = { DATABASE_URL: url }
+        const service = yield* Contender.start("Petstore", { env, key })
+        const peers = yield* Effect.forEach(Contender.peers, (name) => Contender.start(name, { env, key }))
+        const floors = yield* Effect.forEach(
+          ["floor (node:http)", "floor, committing"] as const,
+          (name) => Contender.start(name, { env: { ...env, SERVICE: service.address, KEY: key }, key })
+        )
+        const ask = ({ address }: Contender.Contender, path: string, init: RequestInit = {}, bearer = key) =>
+          Effect.promise(async () => {
+            const answer = await fetch(`${address}${path}`, {
+              ...init,
+              headers: { authorization: `Bearer ${bearer}`, "content-type": "application/json" }
+            })
+            const link = /<(.*)>/.exec(answer.headers.get("link") ?? "")?.[1] ?? ""
+            return {
+              status: answer.status,
+              type: answer.headers.get("content-type")?.replace(/; charset=utf-8$/i, ""),
+              location: answer.headers.get("location"),
+              // Some say the limit too.
+              next: new URL(link, address).searchParams.get("cursor"),
+              body: await answer.text()
+            }
+          })
+        const add = { method: "POST", body: Workload.newPet }
+
+        const cursor = Buffer.from("50").toString("base64url")
+        for (const path of ["/v1/pets", "/v1/pets/1", `/v1/pets?limit=7&cursor=${cursor}`]) {
+          const answer = yield* ask(service, path)
+          assert.strictEqual(answer.status, 200)
+          // The floors have one page.
+          for (const other of path.includes("?") ? peers : [...peers, ...floors]) {
+            assert.deepStrictEqual(yield* ask(other, path), answer, `${other.name} ${path}`)
+          }
+        }
+
+        for (const contender of [service, ...peers, ...floors]) {
+          const { body, ...created } = yield* ask(contender, "/v1/pets", add)
+          const id = /"id":(\d+)/.exec(body)?.[1]
+          assert.deepStrictEqual(
+            created,
+            { status: 201, type: "application/json", location: `/v1/pets/${id}`, next: null },
+            contender.name
+          )
+          assert.strictEqual(body, Workload.newPet.replace("{", `{"id":${id},`), contender.name)
+          assert.strictEqual((yield* ask(service, `/v1/pets/${id}`)).body, body, contender.name)
+        }
+
+        const database = keysOn(PgClient.layer({ url: Redacted.make(url) }))
+        for (const limits of [{ perMinute: 2, perDay: 1_000 }, { perMinute: 1_000, perDay: 2 }]) {
+          const issued = yield* Effect.flatMap(ApiKeys, (keys) => keys.issue({ name: "a", plan: "enterprise", limits }))
+            .pipe(Effect.provide(database))
+          for (const contender of [service, ...peers]) {
+            const asked = ask(contender, "/v1/pets/1", {}, Redacted.value(issued.key))
+            const statuses = (yield* Effect.replicateEffect(asked, 3)).map(({ status }) => status)
+            assert.deepStrictEqual(statuses, [200, 200, 429], contender.name)
+          }
+        }
+        for (const peer of peers) {
+          assert.strictEqual((yield* ask(peer, "/v1/pets/1", {}, "psk_unknown")).status, 401, peer.name)
+        }
+      }),
+    120_000
+  )
+})

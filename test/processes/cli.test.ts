@@ -1,0 +1,174 @@
+/** The `petstore` command, run as an operator runs it, beside a running service on the embedded database. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { execFile, spawn } from "node:child_process"
+import { mkdir, readdir, readFile, symlink } from "node:fs/promises"
+import { createServer, type Server } from "node:http"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { promisify } from "node:util"
+import { temporaryDirectory } from "../support/Harness.ts"
+import { type Running, start } from "../support/Process.ts"
+
+const cli = fileURLToPath(new URL("../../src/cli.ts", import.meta.url))
+
+const root = fileURLToPath(new URL("../..", import.meta.url))
+
+/** Runs `petstore` with `args`, with `env` and nothing else of this process's environment. */
+const run = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<string>) =>
+  Effect.promise(() =>
+    new Promise<{ readonly code: number | null; readonly stdout: string; readonly stderr: string }>((resolve) => {
+      const child = spawn(process.execPath, [cli, ...args], { env: { PATH: process.env.PATH, ...env } })
+      let stdout = ""
+      let stderr = ""
+      child.stdout.on("data", (chunk: Buffer) => {
+        stdout += chunk.toString()
+      })
+      child.stderr.on("data", (chunk: Buffer) => {
+        stderr += chunk.toString()
+      })
+      child.on("close", (code) => resolve({ code, stdout, stderr }))
+    })
+  )
+
+/** The address of a server that answers everything the same. */
+const answering = (status: number, type: string, body: string) =>
+  Effect.acquireRelease(
+    Effect.callback<Server>((resume) => {
+      const server = createServer((_request, response) =>
+        response.writeHead(status, { "content-type": type }).end(body)
+      )
+      server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
+    }),
+    (server) => Effect.sync(() => server.close())
+  ).pipe(Effect.map((server) => {
+    const address = server.address()
+    return `http://127.0.0.1:${typeof address === "object" ? address?.port : 0}`
+  }))
+
+const list = ({ address }: Running, key: string) =>
+  Effect.promise(() => fetch(`${address}/v1/pets`, { headers: { authorization: `Bearer ${key}` } })).pipe(
+    Effect.map(({ status }) => status)
+  )
+
+describe("The petstore command", () => {
+  it.live("issues, lists, shows, rotates, revokes and unbans keys with the token of the service's DATA_DIR", () =>
+    Effect.gen(function*() {
+      const DATA_DIR = yield* temporaryDirectory
+      const service = yield* start({ DATA_DIR })
+      const petstore = (...args: ReadonlyArray<string>) =>
+        Effect.map(
+          run({ DATA_DIR, PETSTORE_ADMIN_URL: service.management }, "keys", ...args),
+          ({ code, stderr, stdout }) => {
+            assert.deepStrictEqual({ code, stderr }, { code: 0, stderr: "" })
+            return stdout
+          }
+        )
+      const limits = ["--per-minute", "5", "--per-day", "7"]
+      const issued = JSON.parse(
+        yield* petstore(
+          "issue",
+          "--json",
+          "--name",
+          "big",
+          "--plan",
+          "enterprise",
+          ...limits,
+          "--expires-at",
+          "2100-01-01"
+        )
+      )
+      assert.containsSubset(issued, {
+        name: "big",
+        plan: "enterprise",
+        limits: { perMinute: 5, perDay: 7 },
+        expiresAt: "2100-01-01T00:00:00.000Z"
+      })
+      assert.strictEqual(yield* list(service, issued.key), 200)
+      const text = yield* petstore("issue", "--name", "in words")
+      assert.match(text, /^key {8}psk_[0-9A-Za-z]{38}$/m)
+
+      const keys = JSON.parse(yield* petstore("list", "--json"))
+      assert.deepStrictEqual(keys.map(({ name }: { name: string }) => name), ["first key", "big", "in words"])
+      assert.lengthOf((yield* petstore("list")).trim().split("\n"), 3)
+      assert.include(yield* petstore("show", issued.id), "minute     4 of 5 left")
+      assert.containsSubset(JSON.parse(yield* petstore("show", issued.id, "--json")), {
+        id: issued.id,
+        usage: { minute: { remaining: 4 } },
+        ban: null
+      })
+
+      const rotated = JSON.parse(yield* petstore("rotate", issued.id, "--grace-period", "60", "--json"))
+      assert.deepStrictEqual([yield* list(service, issued.key), yield* list(service, rotated.key)], [200, 200])
+      assert.include(yield* petstore("unban", issued.id), "is not banned.")
+      assert.include(yield* petstore("revoke", issued.id), "is revoked")
+      assert.deepStrictEqual([yield* list(service, issued.key), yield* list(service, rotated.key)], [401, 401])
+    }))
+
+  it.live("says what is wrong in one line and ends with another code than 0", () =>
+    Effect.gen(function*() {
+      const DATA_DIR = yield* temporaryDirectory
+      const { address, management } = yield* start({ DATA_DIR, ADMIN_TOKEN: "adm_test" })
+      const html = yield* answering(200, "text/html", "<html></html>")
+      const outage = yield* answering(
+        503,
+        "application/json",
+        `{"code":"service_unavailable","message":"The service cannot answer at the moment.","status":503}`
+      )
+      const there = { PETSTORE_ADMIN_URL: management, ADMIN_TOKEN: "adm_test" }
+      const issue = ["keys", "issue", "--name", "a"]
+      const wrong = [
+        [there, [...issue, "--plan", "gold"], 1, "--plan: expected free, pro, business or enterprise"],
+        [there, [...issue, "--plan", "enterprise"], 1, "--per-minute and --per-day: required on plan enterprise"],
+        [there, [...issue, "--plan", "enterprise", "--per-minute", "0"], 1, "--per-minute: expected a value between"],
+        [there, [...issue, "--plan", "enterprise", "--per-minute", "1"], 1, "--per-day: required"],
+        [there, ["keys", "rotate", "key_a", "--grace-period", "-1"], 1, "--grace-period: expected a value between"],
+        [there, [...issue, "--per-minute", "1", "--per-day", "1"], 1, "fixed on plan free"],
+        [there, [...issue, "--expires-at", "2020-01-01"], 1, "expected an instant to come"],
+        [there, ["keys", "issue", "--name", ""], 1, "--name: expected"],
+        [there, ["keys", "issue", "--name", "x".repeat(10_000)], 1, "name"],
+        [there, ["keys", "revoke", "key_none"], 1, "There is no key key_none."],
+        [there, ["keys", "list", "--limit", "0"], 1, "--limit: expected a value greater than or equal to 1"],
+        [there, ["keys", "bogus"], 2, "bogus"],
+        [there, ["keys", "list", "--bogus"], 2, "--bogus"],
+        [
+          { ...there, ADMIN_TOKEN: "adm_wrong" },
+          ["keys", "list"],
+          1,
+          "The admin token is wrong. (It is that of ADMIN_TOKEN.)"
+        ],
+        [{ ...there, PETSTORE_ADMIN_URL: "http://127.0.0.1:1" }, ["keys", "list"], 1, "Is the service running there?"],
+        [{ ...there, PETSTORE_ADMIN_URL: address }, ["keys", "list"], 1, "is no management port of this service"],
+        [{ ...there, PETSTORE_ADMIN_URL: html }, ["keys", "list"], 1, "is no management port of this service"],
+        [{ ...there, PETSTORE_ADMIN_URL: html }, ["keys", "revoke", "key_a"], 1, "is no management port"],
+        [{ ...there, PETSTORE_ADMIN_URL: outage }, ["keys", "list"], 1, "The service cannot answer at the moment."],
+        [{ DATA_DIR: `${DATA_DIR}/none` }, ["keys", "list"], 1, "There is no admin token"]
+      ] as const
+      const outcomes = yield* Effect.forEach(wrong, ([env, args]) => run(env, ...args), { concurrency: 2 })
+      for (const [index, [, , code, message]] of wrong.entries()) {
+        const outcome = outcomes[index]
+        assert.include(outcome?.stderr, message)
+        assert.strictEqual(outcome?.code, code)
+        assert.lengthOf(outcome?.stderr.trim().split("\n") ?? [], 1)
+      }
+    }), 90_000)
+
+  it.live("runs from the package, where Node strips no types", () =>
+    Effect.gen(function*() {
+      const directory = yield* temporaryDirectory
+      const installed = join(directory, "node_modules", "petstore-service")
+      yield* Effect.promise(async () => {
+        await mkdir(installed, { recursive: true })
+        await promisify(execFile)("npm", ["pack", "--pack-destination", directory], { cwd: root })
+        const tarball = (await readdir(directory)).find((name) => name.endsWith(".tgz")) ?? ""
+        await promisify(execFile)("tar", ["xzf", join(directory, tarball), "-C", installed, "--strip", "1"])
+        // What npm would install beside it.
+        await symlink(join(root, "node_modules"), join(installed, "node_modules"))
+      })
+      const { bin } = JSON.parse(yield* Effect.promise(() => readFile(join(installed, "package.json"), "utf8")))
+      const help = yield* Effect.promise(() =>
+        promisify(execFile)(process.execPath, [join(installed, bin.petstore), "keys", "--help"])
+      )
+      assert.include(help.stdout, "petstore keys <subcommand>")
+    }))
+})

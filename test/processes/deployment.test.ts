@@ -1,0 +1,179 @@
+/** What is deployed is what it says: the image's steps, the unit, the manifests and the balancer's settings. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { execFileSync, spawn } from "node:child_process"
+import { chmodSync, chownSync, cpSync, existsSync, mkdirSync, readFileSync } from "node:fs"
+import { homedir } from "node:os"
+import { dirname, join } from "node:path"
+import { parse, parseAllDocuments } from "yaml"
+import { freePort, temporaryDirectory } from "../support/Harness.ts"
+
+const root = new URL("../..", import.meta.url).pathname
+const read = (file: string): string => readFileSync(join(root, file), "utf8")
+
+/** An ordinary user, where the test may become one. */
+const nobody = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {}
+const own = (path: string): void => {
+  if (nobody.uid !== undefined) chownSync(path, nobody.uid, nobody.gid)
+}
+
+/** The instructions of a stage of the Dockerfile, each in one line. */
+const stages = read("Dockerfile").replaceAll(/\\\n\s*/g, "").split(/^FROM /m).slice(1).map((stage) =>
+  stage.split("\n").map((line) => /^([A-Z]+) (.*)$/.exec(line)).filter((line) => line !== null)
+    .map(([, instruction = "", rest = ""]) => ({ instruction, rest }))
+)
+
+describe("The Dockerfile", () => {
+  it.live(
+    "builds, step by step and as an ordinary user, what runs on a read-only file system and reports its health",
+    () =>
+      Effect.gen(function*() {
+        const directory = yield* temporaryDirectory
+        chmodSync(directory, 0o755)
+        const [build, app, data, home] = ["build", "app", "data", "home"].map((name) => {
+          const path = join(directory, name)
+          mkdirSync(path)
+          own(path)
+          return path
+        })
+        if (build === undefined || app === undefined || data === undefined || home === undefined) return
+        // Where npm finds the registry, it is told as whoever runs the test.
+        const npmrc = join(homedir(), ".npmrc")
+        if (existsSync(npmrc)) cpSync(npmrc, join(home, ".npmrc"))
+        const { NODE_EXTRA_CA_CERTS = "" } = process.env
+        const env = { PATH: `${dirname(process.execPath)}:${process.env.PATH}`, HOME: home, NODE_EXTRA_CA_CERTS }
+        const [steps = [], final = []] = stages
+        for (const { instruction, rest } of steps) {
+          if (instruction === "COPY") {
+            const [to = "", ...from] = rest.split(" ").toReversed()
+            for (const each of from) {
+              cpSync(join(root, each), join(build, to === "./" ? each : to), { recursive: true })
+              if (nobody.uid !== undefined) execFileSync("chown", ["-R", `${nobody.uid}:${nobody.gid}`, build])
+            }
+          } else if (instruction === "RUN") {
+            execFileSync("sh", ["-c", rest], { ...nobody, cwd: build, env, stdio: "pipe", timeout: 240_000 })
+          }
+        }
+        for (const { instruction, rest } of final) {
+          const [, from, to = ""] = /^--from=build \/build\/(\S+) (\S+)$/.exec(rest) ?? []
+          if (instruction === "COPY" && from !== undefined) {
+            cpSync(join(build, from), join(app, to === "./" ? from : to), { recursive: true, verbatimSymlinks: true })
+          }
+        }
+        assert.isFalse(existsSync(join(app, "node_modules/vitest")), "what only developers need is left behind")
+        const size = Number(execFileSync("du", ["-sm", app]).toString().split("\t")[0])
+        assert.isBelow(size, 150, "megabytes beside Node itself")
+
+        const command = (instruction: string): ReadonlyArray<string> =>
+          JSON.parse(
+            /\[.*\]$/.exec(final.findLast((line) => line.instruction === instruction)?.rest ?? "")?.[0] ?? "[]"
+          )
+        const [port, management] = [yield* freePort, yield* freePort]
+        const settings = {
+          ...env,
+          ...Object.fromEntries(
+            final.filter(({ instruction }) => instruction === "ENV").flatMap(({ rest }) =>
+              rest.split(" ").map((pair) => pair.split("="))
+            )
+          ),
+          DATA_DIR: data,
+          PORT: String(port),
+          MANAGEMENT_PORT: String(management)
+        }
+        // In a view of the file system in which nothing but the data can be written.
+        const readOnly =
+          "mount --make-rprivate / && mount --bind \"$DATA_DIR\" \"$DATA_DIR\" && mount -o remount,bind,ro / && " +
+          "exec setpriv --reuid 65534 --regid 65534 --clear-groups -- \"$@\""
+        const run = nobody.uid === undefined
+          ? { file: command("CMD")[0] ?? "", args: command("CMD").slice(1) }
+          : { file: "unshare", args: ["-m", "sh", "-c", readOnly, "sh", ...command("CMD")] }
+        const service = yield* Effect.acquireRelease(
+          Effect.sync(() => spawn(run.file, run.args, { cwd: app, env: settings, stdio: ["ignore", "pipe", "pipe"] })),
+          (child) => Effect.sync(() => child.kill("SIGKILL"))
+        )
+        let output = ""
+        service.stdout.on("data", (chunk: Buffer) => {
+          output += chunk.toString()
+        })
+        service.stderr.on("data", (chunk: Buffer) => {
+          output += chunk.toString()
+        })
+        const until = performance.now() + 30_000
+        while (!output.includes("curl") && performance.now() < until) yield* Effect.sleep("50 millis")
+        const key = /psk_\w+/.exec(output)?.[0] ?? ""
+        const response = yield* Effect.promise(() =>
+          fetch(`http://127.0.0.1:${port}/v1/pets`, { headers: { authorization: `Bearer ${key}` } })
+        )
+        assert.strictEqual(response.status, 200, output)
+        const [node = "", ...check] = command("HEALTHCHECK")
+        execFileSync(node, check, { env: settings })
+        if (nobody.uid !== undefined) {
+          assert.include(readFileSync(`/proc/${service.pid}/status`, "utf8"), `Uid:\t${nobody.uid}`)
+        }
+        // No secret is in the arguments, which everybody on the machine can read.
+        assert.notInclude(readFileSync(`/proc/${service.pid}/cmdline`, "utf8"), "psk_")
+        service.kill("SIGTERM")
+        yield* Effect.promise(() => new Promise((resolve) => service.on("close", resolve)))
+        assert.strictEqual(service.exitCode, 0)
+        assert.throws(() => execFileSync(node, check, { env: settings, stdio: "ignore" }))
+      }),
+    360_000
+  )
+})
+
+const which = (program: string): boolean =>
+  ["/usr/bin", "/usr/sbin", "/bin"].some((bin) => existsSync(join(bin, program)))
+
+describe("Files for operators", () => {
+  it("have a Kubernetes manifest that its published schemas accept, with probes, limits and a disruption budget", async () => {
+    const kinds: Array<string> = []
+    for (const document of parseAllDocuments(read("deploy/kubernetes.yaml"))) {
+      const manifest: { readonly apiVersion: string; readonly kind: string } = document.toJS()
+      const models = await import(`kubernetes-models/${manifest.apiVersion}`)
+      new models[manifest.kind](manifest).validate()
+      kinds.push(manifest.kind)
+    }
+    assert.deepStrictEqual(kinds, ["Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"])
+    const text = read("deploy/kubernetes.yaml")
+    for (const expected of ["startupProbe", "readinessProbe", "livenessProbe", "limits", "runAsNonRoot"]) {
+      assert.include(text, expected)
+    }
+  })
+
+  it.skipIf(!which("systemd-analyze"))("have a systemd unit that systemd accepts", () => {
+    const output = execFileSync("systemd-analyze", ["verify", join(root, "deploy/petstore.service")], {
+      stdio: ["ignore", "pipe", "pipe"]
+    })
+    assert.strictEqual(output.toString(), "")
+  })
+
+  it.skipIf(!which("haproxy"))("have a balancer's settings that haproxy accepts", () => {
+    // It ends with another code than 0 if it does not.
+    assert.doesNotThrow(() =>
+      execFileSync("haproxy", ["-c", "-f", join(root, "deploy/haproxy.cfg")], { stdio: "pipe" })
+    )
+  })
+
+  it("name metrics that there are, in alerts and dashboard", () => {
+    const metrics = new Set(
+      [...read("README.md").matchAll(/`(petstore_\w+)`/g)].map(([, name = ""]) => name)
+    )
+    assert.isAbove(metrics.size, 5)
+    for (const file of ["deploy/alerts.yaml", "deploy/grafana-dashboard.json"]) {
+      const used = [...read(file).matchAll(/petstore_\w+/g)].map(([name]) => name.replace(/_(?:count|bucket)$/, ""))
+      assert.isAbove(used.length, 5)
+      assert.deepStrictEqual(used.filter((name) => !metrics.has(name)), [])
+    }
+    JSON.parse(read("deploy/grafana-dashboard.json"))
+    parse(read("deploy/alerts.yaml"))
+  })
+
+  it("have a compose file whose services are hardened as the manual says", () => {
+    const { services }: { readonly services: Readonly<Record<string, { readonly read_only?: boolean }>> } = parse(
+      read("deploy/compose.yaml"),
+      { merge: true }
+    )
+    assert.deepStrictEqual(Object.keys(services), ["petstore-1", "petstore-2", "balancer", "postgres", "valkey"])
+    assert.isTrue(services["petstore-1"]?.read_only)
+  })
+})

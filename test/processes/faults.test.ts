@@ -1,0 +1,297 @@
+/**
+ * What callers see while the database fails, over real processes and under load: never a 500, never long, never a loss.
+ */
+import { PgClient } from "@effect/sql-pg"
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Context, Effect, Layer, Redacted } from "effect"
+import { execFileSync } from "node:child_process"
+import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
+import { issueKey, temporaryDirectory } from "../support/Harness.ts"
+import * as Load from "../support/Load.ts"
+import * as Postgres from "../support/Postgres.ts"
+import { start } from "../support/Process.ts"
+import * as Proxy from "../support/Proxy.ts"
+import { mayMount } from "../support/setup.ts"
+
+/** No answer takes longer, whatever happens: milliseconds. */
+const longest = 10_000
+/** How soon after a fault all is well again: milliseconds. */
+const recovery = 5_000
+
+const makeWorld = Effect.gen(function*() {
+  const postgres = yield* Postgres.run()
+  yield* postgres.admin((sql) =>
+    Effect.andThen(sql`CREATE ROLE petstore LOGIN`, sql`ALTER DATABASE postgres OWNER TO petstore`)
+  )
+  const proxy = yield* Proxy.run(postgres.port)
+  const url = (port: number) => `postgres://petstore@127.0.0.1:${port}/postgres`
+  const sql = PgClient.layer({ url: Redacted.make(url(postgres.port)) })
+  const key = yield* issueKey(sql)
+  const service = yield* start({ DATABASE_URL: url(proxy.port), LOG_LEVEL: "info" })
+  yield* Load.request(service.address, key)
+  return { postgres, proxy, service, sql, key }
+})
+
+class World extends Context.Service<World, Effect.Success<typeof makeWorld>>()("test/World") {
+  static readonly layer = Layer.effect(World, makeWorld)
+}
+
+type Step = (world: World["Service"]) => Effect.Effect<unknown, unknown>
+
+/** A fault of the network to the database. */
+const network = (fault: Proxy.Fault): { readonly begin: Step; readonly end: Step } => ({
+  begin: ({ proxy }) => Effect.sync(() => proxy.setFault(fault)),
+  end: ({ proxy }) => Effect.sync(() => proxy.setFault(undefined))
+})
+
+/** Each begins and ends; what it refuses is refused in between for as many seconds. */
+const faults: ReadonlyArray<{
+  readonly name: string
+  readonly seconds: number
+  readonly begin: Step
+  readonly end: Step
+  /** Whether nothing can be added meanwhile. */
+  readonly stopsAdditions: boolean
+  /** Whether all else goes on meanwhile. */
+  readonly readsGoOn?: boolean
+  readonly callers?: number
+}> = [
+  {
+    name: "is restarted",
+    seconds: 1,
+    begin: ({ postgres }) => postgres.stop,
+    end: ({ postgres }) => postgres.start,
+    stopsAdditions: true
+  },
+  {
+    name: "is killed",
+    seconds: 2,
+    begin: ({ postgres }) => postgres.kill,
+    end: ({ postgres }) => postgres.start,
+    stopsAdditions: true
+  },
+  {
+    name: "hangs",
+    seconds: 12,
+    begin: ({ postgres }) => postgres.freeze,
+    end: ({ postgres }) => postgres.thaw,
+    // More than one statement takes.
+    callers: 700,
+    stopsAdditions: true
+  },
+  {
+    name: "has no connection left",
+    seconds: 2,
+    begin: ({ postgres }) =>
+      postgres.admin((sql) =>
+        Effect.andThen(
+          sql`ALTER ROLE petstore CONNECTION LIMIT 0`,
+          sql`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'petstore'`
+        )
+      ),
+    end: ({ postgres }) => postgres.admin((sql) => sql`ALTER ROLE petstore CONNECTION LIMIT -1`),
+    stopsAdditions: true
+  },
+  {
+    name: "is read-only",
+    seconds: 2,
+    begin: ({ postgres }) =>
+      postgres.admin((sql) =>
+        Effect.andThen(
+          sql`ALTER SYSTEM SET default_transaction_read_only = on`,
+          sql`SELECT pg_reload_conf()`
+        )
+      ),
+    end: ({ postgres }) =>
+      postgres.admin((sql) =>
+        Effect.andThen(
+          sql`ALTER SYSTEM RESET default_transaction_read_only`,
+          sql`SELECT pg_reload_conf()`
+        )
+      ),
+    stopsAdditions: true
+  },
+  { name: "is slow", seconds: 3, ...network("slow"), stopsAdditions: false },
+  { name: "is cut off", seconds: 2, ...network("refusing"), stopsAdditions: true },
+  { name: "is behind a connection that is half open", seconds: 12, ...network("hanging"), stopsAdditions: true },
+  {
+    name: "keeps its table locked",
+    seconds: 8,
+    begin: ({ postgres }) =>
+      Effect.forkDetach(
+        postgres.admin((sql) => sql.withTransaction(Effect.andThen(sql`LOCK TABLE pets`, sql`SELECT pg_sleep(8)`)))
+      ),
+    end: () => Effect.void,
+    stopsAdditions: true
+  },
+  {
+    name: "keeps writers from its table",
+    seconds: 8,
+    begin: ({ postgres }) =>
+      Effect.forkDetach(
+        postgres.admin((sql) =>
+          sql.withTransaction(Effect.andThen(sql`LOCK TABLE pets IN SHARE MODE`, sql`SELECT pg_sleep(8)`))
+        )
+      ),
+    end: () => Effect.void,
+    stopsAdditions: true,
+    readsGoOn: true
+  }
+]
+
+const megabytes = (pid: number): number =>
+  Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) / 1024
+
+const sleep = (milliseconds: number) => Effect.sleep(milliseconds)
+
+describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
+  layer(World.layer, { excludeTestServices: true, timeout: 60_000 })((it) => {
+    for (const fault of faults) {
+      it.effect(
+        `${fault.name}, callers are told to retry, and nothing that was acknowledged is lost`,
+        () =>
+          Effect.gen(function*() {
+            const world = yield* World
+            const { key, service, sql } = world
+            const ask = (path?: string) => Load.request(service.address, key, path)
+            const load = yield* Load.run({ address: () => service.address, key, callers: fault.callers ?? 16 })
+            yield* sleep(1_000)
+            const before = megabytes(service.process.pid ?? 0)
+
+            yield* fault.begin(world)
+            const begun = performance.now()
+            yield* sleep(fault.seconds * 1_000)
+            yield* fault.end(world)
+            const ended = performance.now()
+
+            // All is well when an addition, a look-up and a list succeed one after the other.
+            let well = false
+            while (!well && performance.now() - ended < 3 * recovery) {
+              const outcomes = [yield* ask(), yield* ask("/v1/pets/1"), yield* ask("/v1/pets?limit=2")]
+              well = outcomes.every(({ status }) => status === 200 || status === 201)
+            }
+            const recoveredIn = performance.now() - ended
+            yield* sleep(1_000)
+            yield* load.stop
+
+            const { outcomes } = load
+            if (outcomes.some(({ status }) => status === 500)) assert.fail(service.stderr())
+            assert.isBelow(recoveredIn, recovery, "recovery")
+            assert.deepStrictEqual(
+              [...new Set(outcomes.map(({ status }) => status))].filter((status) => ![200, 201, 503].includes(status)),
+              []
+            )
+            assert.isTrue(outcomes.every(({ retryAfter, status }) => status !== 503 || Number(retryAfter) > 0))
+            assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), longest, "the longest answer")
+            // The fault was one.
+            const within = outcomes.filter(({ sentAt }) => sentAt > begun && sentAt < ended)
+            const additions = within.filter(({ method }) => method === "POST")
+            if (fault.stopsAdditions) assert.isTrue(additions.some(({ status }) => status === 503))
+            else {assert.isAbove(
+                additions.map(({ took }) => took).toSorted((a, b) => a - b)[additions.length >> 1] ?? 0,
+                400
+              )}
+            if (fault.readsGoOn === true) {
+              const reads = within.filter(({ method }) => method === "GET")
+              assert.isAbove(reads.length, 10)
+              assert.deepStrictEqual([...new Set(reads.map(({ status }) => status))], [200])
+            }
+            // After it all is as before.
+            const after = outcomes.filter(({ sentAt }) => sentAt > ended + recoveredIn)
+            assert.isAbove(after.length, 20)
+            assert.isTrue(after.every(({ status }) => status === 200 || status === 201))
+            assert.isBelow(megabytes(service.process.pid ?? 0) - before, 150)
+
+            // Each that was acknowledged is there once; of the others none is there twice.
+            const names = Load.acknowledged(outcomes)
+            const kept = yield* Effect.provide(
+              Effect.flatMap(
+                PgClient.PgClient,
+                (client) =>
+                  client<{ name: string; many: bigint }>`SELECT name, count(*) AS many FROM pets GROUP BY name`
+              ),
+              sql
+            )
+            const many = new Map(kept.map(({ many, name }) => [name, Number(many)]))
+            assert.deepStrictEqual(names.filter((name) => many.get(name) !== 1), [])
+            assert.deepStrictEqual([...many].filter(([, times]) => times !== 1), [])
+            assert.isAbove(names.length, 50)
+          }),
+        60_000
+      )
+    }
+  })
+})
+
+/** A disk of a few megabytes, with a service on it. */
+const onDisk = Effect.gen(function*() {
+  const disk = yield* temporaryDirectory
+  yield* Effect.acquireRelease(
+    Effect.sync(() => execFileSync("mount", ["-t", "tmpfs", "-o", "size=80m", "tmpfs", disk])),
+    () => Effect.sync(() => execFileSync("umount", ["--lazy", disk]))
+  )
+  const DATA_DIR = join(disk, "data")
+  mkdirSync(DATA_DIR)
+  const key = yield* issueKey(EmbeddedDatabase.layer(DATA_DIR))
+  return { disk, DATA_DIR, key, service: yield* start({ DATA_DIR }) }
+})
+
+const add = (address: string, key: string, many: number) =>
+  Effect.replicateEffect(Load.request(address, key), many, { concurrency: 8 })
+
+describe.skipIf(!mayMount)("While the disk of the embedded database", () => {
+  it.live(
+    "is full, additions are 503; with room again they go on, and none that was acknowledged is lost",
+    () =>
+      Effect.gen(function*() {
+        const { DATA_DIR, disk, key, service } = yield* onDisk
+        const outcomes = [...yield* add(service.address, key, 100)]
+        const filling: Array<string> = []
+        const fill = () => {
+          const file = join(disk, `filling ${filling.length}`)
+          filling.push(file)
+          writeFileSync(file, Buffer.alloc(100_000))
+        }
+        yield* Effect.ignore(Effect.forever(Effect.try({ try: fill, catch: () => "full" })))
+        const meanwhile = yield* add(service.address, key, 2_000)
+        assert.isTrue(meanwhile.some(({ status }) => status === 503))
+        for (const file of filling) rmSync(file)
+        yield* Effect.sleep("1 second")
+        const after = yield* add(service.address, key, 100)
+        assert.isTrue(after.every(({ status }) => status === 201))
+        outcomes.push(...meanwhile, ...after)
+        assert.deepStrictEqual(outcomes.filter(({ status }) => status !== 201 && status !== 503), [])
+        assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), longest)
+
+        service.process.kill("SIGKILL")
+        yield* Effect.promise(() => service.exit)
+        const kept = yield* Effect.provide(
+          Effect.flatMap(PgClient.PgClient, (sql) => sql<{ name: string }>`SELECT name FROM pets`),
+          Layer.fresh(EmbeddedDatabase.layer(DATA_DIR))
+        )
+        const names = new Set(kept.map(({ name }) => name))
+        assert.strictEqual(names.size, kept.length)
+        assert.deepStrictEqual(Load.acknowledged(outcomes).filter((name) => !names.has(name)), [])
+      }),
+    60_000
+  )
+
+  it.live(
+    "loses the data directory, nothing is acknowledged any more and the process exits with 1",
+    () =>
+      Effect.gen(function*() {
+        const { DATA_DIR, key, service } = yield* onDisk
+        assert.isTrue((yield* add(service.address, key, 20)).every(({ status }) => status === 201))
+        rmSync(DATA_DIR, { recursive: true })
+        const outcomes = yield* add(service.address, key, 200)
+        // 0 when the process has ended.
+        assert.deepStrictEqual(outcomes.filter(({ status }) => status !== 503 && status !== 0), [])
+        assert.strictEqual(outcomes[0]?.status, 503)
+        assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), longest)
+        assert.strictEqual(yield* Effect.promise(() => service.exit), 1)
+      }),
+    60_000
+  )
+})

@@ -1,0 +1,125 @@
+/** How processes end and are replaced, behind a real balancer and under load. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { spawn } from "node:child_process"
+import { writeFileSync } from "node:fs"
+import { connect } from "node:net"
+import { join } from "node:path"
+import * as Workload from "../../bench/Workload.ts"
+import { freePort, temporaryDirectory } from "../support/Harness.ts"
+import * as Load from "../support/Load.ts"
+import { start, until } from "../support/Process.ts"
+import { haproxy } from "../support/setup.ts"
+
+/** A balancer before processes on two pairs of ports: it asks each on its management port whether it is ready. */
+const balancer = Effect.fnUntraced(
+  function*(servers: ReadonlyArray<{ readonly port: number; readonly management: number }>) {
+    const port = yield* freePort
+    const file = join(yield* temporaryDirectory, "haproxy.cfg")
+    writeFileSync(
+      file,
+      `defaults
+  mode http
+  timeout connect 2s
+  timeout client 30s
+  timeout server 30s
+  option httpchk GET /readyz
+  option redispatch
+  retries 3
+frontend petstore
+  bind 127.0.0.1:${port}
+  default_backend petstore
+backend petstore
+${
+        servers.map(({ management, port }, nth) =>
+          `  server petstore${nth} 127.0.0.1:${port} check port ${management} inter 200 fall 1 rise 1`
+        ).join("\n")
+      }
+`
+    )
+    yield* Effect.acquireRelease(
+      Effect.sync(() => spawn(haproxy ?? "", ["-db", "-f", file], { stdio: "ignore" })),
+      (child) => Effect.sync(() => child.kill("SIGKILL"))
+    )
+    return `http://127.0.0.1:${port}`
+  }
+)
+
+const status = (url: string) => Effect.promise(() => fetch(url).then((response) => response.status, () => 0))
+
+describe.skipIf(process.env.TEST_DATABASE_URL === undefined || haproxy === undefined)("Behind a balancer", () => {
+  it.live("processes that are replaced one after the other under load lose no request", () =>
+    Effect.gen(function*() {
+      const { key, url } = yield* Workload.database(10)
+      const places = yield* Effect.replicateEffect(
+        Effect.all({ port: freePort, management: freePort }),
+        2
+      )
+      const run = ({ management, port }: typeof places[number]) =>
+        start({
+          DATABASE_URL: url,
+          PORT: String(port),
+          MANAGEMENT_PORT: String(management),
+          DRAIN_SECONDS: "1",
+          LOG_LEVEL: "info"
+        })
+      const former = yield* Effect.forEach(places, run)
+      const address = yield* balancer(places)
+      yield* Effect.promise(async () => {
+        while (await fetch(`${address}/openapi.json`).then(({ status }) => status !== 200, () => true)) {
+          await new Promise((resolve) => setTimeout(resolve, 50))
+        }
+      })
+      const load = yield* Load.run({ address: () => address, key, callers: 16 })
+      for (const [nth, service] of former.entries()) {
+        yield* Effect.sleep("1 second")
+        service.process.kill("SIGTERM")
+        const stoppedAt = performance.now()
+        // Readiness falls first: it still answers.
+        const place = places[nth] ?? { port: 0, management: 0 }
+        yield* Effect.sleep("100 millis")
+        assert.strictEqual(yield* status(`http://127.0.0.1:${place.management}/readyz`), 503)
+        assert.strictEqual(yield* status(`http://127.0.0.1:${place.port}/v1/pets`), 401)
+        assert.strictEqual(yield* Effect.promise(() => service.exit), 0)
+        assert.isBelow(performance.now() - stoppedAt, 10_000)
+        yield* run(place)
+      }
+      yield* Effect.sleep("1 second")
+      yield* load.stop
+      const failed = load.outcomes.filter(({ status }) => status !== 200 && status !== 201)
+      assert.deepStrictEqual(failed, [])
+      assert.isAbove(load.outcomes.length, 500)
+    }), 60_000)
+})
+
+describe("A process that is told to end", () => {
+  it.live("closes idle connections, and ends within ten seconds whatever its callers do", () =>
+    Effect.gen(function*() {
+      const DATA_DIR = yield* temporaryDirectory
+      const service = yield* start({ DATA_DIR })
+      const open = (sent: string) => {
+        const socket = connect(Number(new URL(service.address).port), "127.0.0.1")
+        let closed = false
+        socket.on("error", () => {}).on("close", () => {
+          closed = true
+        }).resume()
+        socket.write(sent)
+        return { isClosed: () => closed }
+      }
+      const idle = open("GET /v1/pets HTTP/1.1\r\nHost: x\r\n\r\n")
+      yield* until(() => service.stdout().includes("psk_"))
+      const key = /psk_\w+/.exec(service.stdout())?.[0] ?? ""
+      const head = "POST /v1/pets HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nContent-Type: application/json\r\n"
+      const silent = [open(`${head}\r\n{`), open(`${head}Authorization: Bearer ${key}\r\n\r\n{`)]
+      yield* Effect.sleep("500 millis")
+      const toldAt = performance.now()
+      service.process.kill("SIGTERM")
+      yield* until(idle.isClosed)
+      assert.isBelow(performance.now() - toldAt, 2_000)
+      assert.strictEqual(yield* Effect.promise(() => service.exit), 0)
+      assert.isBelow(performance.now() - toldAt, 10_000)
+      for (const { isClosed } of silent) yield* until(isClosed)
+      // Who was under way to the end has a line in the log.
+      assert.match(service.stderr(), /"status":499/)
+    }), 30_000)
+})

@@ -1,0 +1,73 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Clock, Effect } from "effect"
+import { TestClock } from "effect/testing"
+import { setFlagsFromString } from "node:v8"
+import { runInNewContext } from "node:vm"
+import * as Callers from "../../src/rate-limit/CallerStates.ts"
+import { decide, endOf, type State } from "../../src/rate-limit/Policy.ts"
+
+setFlagsFromString("--expose-gc")
+const collectGarbage: () => void = runInNewContext("gc")
+
+/** Megabytes in use. */
+const heap = (): number => {
+  collectGarbage()
+  return process.memoryUsage().heapUsed / 1e6
+}
+
+const limits = { perMinute: 60, perDay: 1_000 }
+const million = 1_000_000
+/** Of what was counted then, nothing counts any more from one millisecond after the test's beginning. */
+const yesterday = 1 - 86_400_000
+
+const now = Effect.map(Clock.Clock, (clock) => () => clock.currentTimeMillisUnsafe())
+
+describe("What is remembered of callers", () => {
+  it.effect(
+    "is bounded with a million keys and a million addresses, and goes when nothing of it counts any more",
+    () =>
+      Effect.gen(function*() {
+        const callers = yield* Callers.make<State>(endOf, yield* now)
+        const charge = (caller: Callers.Caller) => {
+          const { decision, next } = decide(callers.get(caller) ?? {}, limits, yesterday, Callers.isKey(caller))
+          callers.set(caller, next)
+          return decision
+        }
+        // The first sweep finds nothing; the next one comes in a minute.
+        yield* TestClock.adjust(0)
+        const before = heap()
+        for (let i = 0; i < million; i++) charge(`address:${i}`)
+        const addresses = heap() - before
+        assert.isBelow(addresses, 100)
+        for (let i = 0; i < million; i++) charge(`key:${i}`)
+        const keys = heap() - before - addresses
+        assert.isBelow(keys, 500)
+
+        // No key was forgotten for the sake of others.
+        assert.strictEqual(charge("key:0").windows[0].remaining, 58)
+        assert.strictEqual(charge("address:0").windows[0].remaining, 59)
+        assert.strictEqual(charge(`address:${million - 1}`).windows[0].remaining, 58)
+
+        yield* TestClock.adjust("1 minute")
+        while (callers.all().next().done !== true) yield* Effect.yieldNow
+        assert.isUndefined(callers.get("address:0"))
+        assert.isBelow(heap() - before, 20)
+      }),
+    60_000
+  )
+
+  it.effect("of addresses is that of those that called last", () =>
+    Effect.gen(function*() {
+      const callers = yield* Callers.make<number>(() => Infinity, yield* now)
+      callers.set("key:kept", 1)
+      callers.set("address:first", 1)
+      callers.set("address:again", 1)
+      for (let i = 0; i < 99_999; i++) {
+        if (i === 50_000) callers.set("address:again", 2)
+        callers.set(`address:${i}`, 1)
+      }
+      assert.strictEqual(callers.get("key:kept"), 1)
+      assert.isUndefined(callers.get("address:first"))
+      assert.strictEqual(callers.get("address:again"), 2)
+    }))
+})

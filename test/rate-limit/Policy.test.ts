@@ -1,0 +1,135 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as fc from "fast-check"
+import { decide, type State, tightest, unban } from "../../src/rate-limit/Policy.ts"
+import { asExpected, model } from "./Model.ts"
+
+const limitsOf = fc.record({ perMinute: fc.integer({ min: 1, max: 5 }), perDay: fc.integer({ min: 1, max: 12 }) })
+const pause = fc.oneof(
+  fc.constant(0),
+  fc.integer({ min: 1, max: 59_999 }),
+  fc.constantFrom(59_999, 60_000, 60_001, 120_000, 3_600_000, 86_399_999, 86_400_000)
+)
+
+describe("The rule of the limits", () => {
+  it("decides as the model does, for any limits and any times, with and without bans", () => {
+    const steps = fc.array(fc.record({ pause, requests: fc.integer({ min: 0, max: 12 }), lift: fc.boolean() }), {
+      maxLength: 40
+    })
+    const start = fc.integer({ min: 0, max: 2_000_000_000_000 })
+    fc.assert(fc.property(limitsOf, fc.boolean(), steps, start, (limits, bannable, steps, start) => {
+      const expected = model(limits, bannable)
+      let state: State = {}
+      let now = start
+      for (const { lift, pause, requests } of steps) {
+        now += pause
+        for (let i = 0; i < requests; i++) {
+          const { decision, next } = decide(state, limits, now, bannable)
+          state = next
+          assert.deepStrictEqual(asExpected(decision), expected.request(now))
+        }
+        if (lift && requests % 5 === 0) {
+          state = unban(state, now)
+          expected.lift(now)
+        }
+      }
+    }))
+  })
+
+  it("tells true: after an answer with Remaining r exactly r more requests pass before that window's reset", () => {
+    fc.assert(fc.property(limitsOf, fc.integer({ min: 1, max: 20 }), (limits, before) => {
+      let state: State = {}
+      let shown = tightest(decide({}, limits, 0, false).decision.windows)
+      for (let i = 0; i < before; i++) {
+        const { decision, next } = decide(state, limits, 0, false)
+        state = next
+        shown = tightest(decision.windows)
+      }
+      let passed = 0
+      while (true) {
+        const { decision, next } = decide(state, limits, 0, false)
+        if (!decision.admitted) break
+        state = next
+        passed++
+      }
+      assert.strictEqual(passed, shown.remaining)
+    }))
+  })
+
+  it("shows the window that holds back most: the exhausted one with the later reset, else the fewer remaining", () => {
+    const of = (minute: readonly [number, number], day: readonly [number, number]) =>
+      tightest([
+        { name: "minute", limit: 9, seconds: 60, remaining: minute[0], resetAt: minute[1] },
+        { name: "day", limit: 9, seconds: 86_400, remaining: day[0], resetAt: day[1] }
+      ]).name
+    assert.strictEqual(of([3, 10], [4, 99]), "minute")
+    assert.strictEqual(of([4, 10], [3, 99]), "day")
+    assert.strictEqual(of([0, 10], [3, 99]), "minute")
+    assert.strictEqual(of([3, 10], [0, 99]), "day")
+    assert.strictEqual(of([0, 10], [0, 99]), "day")
+    assert.strictEqual(of([0, 99], [0, 10]), "minute")
+  })
+})
+
+describe("The rule of bans", () => {
+  const limits = { perMinute: 3, perDay: 1_000 }
+  const minute = 60_000
+  const hour = 60 * minute
+
+  /** A caller that sends `requests` at each of `times`: whether it is banned after each, and until when. */
+  const bansOf = (times: ReadonlyArray<number>, requests: number): ReadonlyArray<number | undefined> => {
+    let state: State = {}
+    return times.map((now) => {
+      for (let i = 0; i < requests; i++) state = decide(state, limits, now, true).next
+      return state.ban && now < state.ban.until ? state.ban.until - now : undefined
+    })
+  }
+
+  it("bans who collects as many refusals in a minute as requests are allowed, and nobody for fewer", () => {
+    assert.deepStrictEqual(bansOf([0], 5), [undefined])
+    assert.deepStrictEqual(bansOf([0], 6), [minute])
+    assert.deepStrictEqual(bansOf([0, minute, 2 * minute], 5), [undefined, undefined, undefined])
+  })
+
+  it("doubles with each further ban up to an hour, and forgets after an hour without one", () => {
+    let now = 0
+    const lengths: Array<number | undefined> = []
+    let state: State = {}
+    for (let i = 0; i < 9; i++) {
+      for (let j = 0; j < 6; j++) state = decide(state, limits, now, true).next
+      lengths.push(state.ban?.seconds)
+      now = state.ban?.until ?? now
+    }
+    assert.deepStrictEqual(lengths, [60, 120, 240, 480, 960, 1920, 3600, 3600, 3600])
+    const [again] = bansOf([0], 6)
+    for (let j = 0; j < 6; j++) state = decide(state, limits, now + hour, true).next
+    assert.strictEqual(state.ban?.seconds, (again ?? 0) / 1000)
+  })
+
+  it("tells the ban's end and what is used, charges nothing meanwhile, and admits from then on", () => {
+    let state: State = {}
+    for (let i = 0; i < 6; i++) state = decide(state, limits, 1000, true).next
+    const banned = state
+    const { decision, next } = decide(banned, limits, 1000 + minute - 1, true)
+    assert.deepInclude(decision, { admitted: false, bannedUntil: 1000 + minute })
+    assert.deepStrictEqual(decision.windows.map(({ remaining, resetAt }) => [remaining, resetAt]), [
+      [0, 1000 + minute],
+      [997, 1000 + 24 * hour]
+    ])
+    assert.deepStrictEqual(next, banned)
+    assert.isTrue(decide(banned, limits, 1000 + minute, true).decision.admitted)
+  })
+
+  it("never bans a client that waits as long as Retry-After says", () => {
+    const pauses = fc.array(fc.integer({ min: 0, max: 70_000 }), { maxLength: 200 })
+    fc.assert(fc.property(limitsOf, pauses, (limits, pauses) => {
+      let state: State = {}
+      let now = 0
+      for (let i = 0; i < 200; i++) {
+        const { decision, next } = decide(state, limits, now, true)
+        state = next
+        assert.isUndefined(decision.bannedUntil)
+        now = decision.admitted ? now + (pauses[i] ?? 0) : tightest(decision.windows).resetAt
+      }
+    }))
+  })
+})

@@ -1,0 +1,231 @@
+/** What suites run on: databases of their own, and the whole service over any of them. */
+import { NodeCrypto } from "@effect/platform-node"
+import { PgClient } from "@effect/sql-pg"
+import { ConfigProvider, Context, Effect, Layer, Logger, Redacted } from "effect"
+import type { SecureRandom } from "effect/crypto"
+import { HttpServer } from "effect/http"
+import { SqlClient } from "effect/sql"
+import { randomUUID } from "node:crypto"
+import { mkdtempSync, rmSync } from "node:fs"
+import { connect, createServer } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import * as Database from "../../src/database/Database.ts"
+import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
+import * as Server from "../../src/http/ApiServer.ts"
+import { Draining } from "../../src/http/node/GracefulShutdown.ts"
+import { PetRepository } from "../../src/pets/PetRepository.ts"
+import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+
+/** A directory that is gone when the scope closes. */
+export const temporaryDirectory = Effect.acquireRelease(
+  Effect.sync(() => mkdtempSync(join(tmpdir(), "petstore-test-"))),
+  (directory) => Effect.sync(() => rmSync(directory, { recursive: true, force: true }))
+)
+
+/** A port that nobody listens on. */
+export const freePort = Effect.promise(() =>
+  new Promise<number>((resolve) => {
+    const server = createServer()
+    server.listen(0, "127.0.0.1", () => {
+      const address = server.address()
+      server.close(() => resolve(typeof address === "object" && address !== null ? address.port : 0))
+    })
+  })
+)
+
+const pglite = Layer.unwrap(Effect.map(temporaryDirectory, EmbeddedDatabase.layer))
+
+/** A new database on the server that `TEST_DATABASE_URL` names, dropped when the scope closes. */
+export const temporaryDatabaseUrl = Effect.gen(function*() {
+  const server = process.env.TEST_DATABASE_URL ?? ""
+  const name = `petstore_test_${randomUUID().replaceAll("-", "")}`
+  const url = new URL(server)
+  url.pathname = `/${name}`
+  const admin = PgClient.layer({ url: Redacted.make(server), maxConnections: 1 })
+  const run = (statement: string) =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql.unsafe(statement)
+    }).pipe(Effect.provide(admin), Effect.orDie)
+  yield* Effect.acquireRelease(run(`CREATE DATABASE ${name}`), () => run(`DROP DATABASE ${name} WITH (FORCE)`))
+  return url.href
+})
+
+const postgres = Layer.unwrap(Effect.map(
+  temporaryDatabaseUrl,
+  (url) => PgClient.layer({ url: Redacted.make(url), multiplex: true })
+))
+
+/** The databases to run a suite over: a new one each, with the schema in place. */
+export const databases = [
+  { name: "PGlite", skip: false, layer: Database.migrate.pipe(Layer.provideMerge(pglite)) },
+  {
+    name: "PostgreSQL",
+    skip: process.env.TEST_DATABASE_URL === undefined,
+    layer: Database.migrate.pipe(Layer.provideMerge(postgres))
+  }
+]
+
+/** A limiter that counts in the Redis at `url`. */
+export const limiterOn = (url: string) =>
+  RateLimiter.layerRedis.pipe(
+    Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_URL: url }))),
+    Layer.provide(Logger.layer([]))
+  )
+
+export const random = NodeCrypto.layerSecureRandom
+
+/** What a key is issued for that has no limits that matter: what counting costs, and never a refusal. */
+export const endless = { name: "endless", plan: "enterprise", limits: { perMinute: 2e9, perDay: 2e9 } } as const
+
+/** The keys on a database, which is brought up to date, and the database. */
+export const keysOn = <E>(database: Layer.Layer<SqlClient.SqlClient, E>) =>
+  ApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(Database.migrate), Layer.provideMerge(database))
+
+/** The secret of a new endless key. */
+export const newEndlessKey = Effect.map(
+  Effect.flatMap(ApiKeys, (keys) => keys.issue(endless)),
+  ({ key }) => Redacted.value(key)
+)
+
+/** An endless key on a database. */
+export const issueKey = <E>(database: Layer.Layer<SqlClient.SqlClient, E>) =>
+  Effect.provide(newEndlessKey, keysOn(database))
+
+/** Everything in this process's memory. */
+export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory).pipe(Layer.provideMerge(random))
+
+/** The stores to run the service over. */
+export const stores = [
+  { name: "memory", skip: false, layer: memory },
+  ...databases.map(({ layer, ...database }) => ({
+    ...database,
+    layer: Layer.mergeAll(PetRepository.layer, ApiKeys.layer).pipe(Layer.provide(layer), Layer.provideMerge(random))
+  }))
+]
+
+/** An answer as it was sent. */
+export interface Answer {
+  readonly status: number
+  readonly headers: Headers
+  readonly text: string
+}
+
+/** The running service, called over a socket of its own. */
+export class Service extends Context.Service<Service, {
+  /** Calls `path` of the service, with `key` as the bearer token. */
+  call(path: string, options?: RequestInit & { readonly key?: string }): Effect.Effect<Answer>
+  /** Sends bytes, and takes what comes back until the service closes the connection. */
+  raw(bytes: string): Effect.Effect<Answer>
+  /** The same, from a peer that never closes its side, and sends on. */
+  halfOpen(bytes: string): Effect.Effect<Answer>
+  /** The same, from a peer that closes its side behind the bytes. */
+  ended(bytes: string): Effect.Effect<Answer>
+  /** The same, with `drip` once more each half second. */
+  drip(bytes: string, drip: string): Effect.Effect<Answer>
+  /** Sends bytes, and resets the connection when it is interrupted. */
+  held(bytes: string): Effect.Effect<never>
+  /** A new key on the Free plan. */
+  readonly newKey: Effect.Effect<string>
+  /** A new key without limits that matter. */
+  readonly newEndlessKey: Effect.Effect<string>
+}>()("test/Harness/Service") {
+  static readonly layer = Layer.effect(
+    Service,
+    Effect.gen(function*() {
+      const apiKeys = yield* ApiKeys
+      const { address } = yield* HttpServer.HttpServer
+      const base = `http://127.0.0.1:${address._tag === "UnixPathAddress" ? 0 : address.port}`
+      const newKey = apiKeys.issue({ name: "test", plan: "free" }).pipe(
+        Effect.map(({ key }) => Redacted.value(key)),
+        Effect.orDie
+      )
+      const exchange = (bytes: string, options?: SendOptions) => sendBytes(Number(new URL(base).port), bytes, options)
+      return Service.of({
+        call: (path, { key, ...options } = {}) =>
+          Effect.promise(async () => {
+            const headers = new Headers(options.headers)
+            if (key !== undefined) headers.set("authorization", `Bearer ${key}`)
+            const response = await fetch(base + path, { ...options, headers })
+            return { status: response.status, headers: response.headers, text: await response.text() }
+          }),
+        raw: (bytes) => exchange(bytes),
+        halfOpen: (bytes) => exchange(bytes, { drip: " ", allowHalfOpen: true }),
+        ended: (bytes) => exchange(bytes, { ends: true }),
+        held: (bytes) =>
+          Effect.callback(() => {
+            const port = Number(new URL(base).port)
+            const socket = connect(port, "127.0.0.1", () => socket.write(bytes, "latin1"))
+            return Effect.sync(() => socket.resetAndDestroy())
+          }),
+        drip: (bytes, drip) =>
+          Effect.flatMap(newKey, (key) => exchange(bytes.replace("KEY", `Authorization: Bearer ${key}\r\n`), { drip })),
+        newKey,
+        newEndlessKey: Effect.orDie(Effect.provideService(newEndlessKey, ApiKeys, apiKeys))
+      })
+    })
+  )
+}
+
+interface SendOptions {
+  /** Bytes that are sent again each half second. */
+  readonly drip?: string
+  /** Whether the client keeps its side open after the service closes. */
+  readonly allowHalfOpen?: boolean
+  /** Whether the client closes its side behind the bytes. */
+  readonly ends?: boolean
+}
+
+/** Sends bytes to a port, and takes what comes back until the service closes the connection. */
+export const sendBytes = (
+  port: number,
+  bytes: string,
+  { allowHalfOpen = false, drip, ends = false }: SendOptions = {}
+) =>
+  Effect.promise(() =>
+    new Promise<Answer>((resolve, reject) => {
+      const socket = connect({ port, host: "127.0.0.1", allowHalfOpen }, () => {
+        if (ends) socket.end(bytes, "latin1")
+        else socket.write(bytes, "latin1")
+      })
+      const dripping = drip === undefined ? undefined : setInterval(() => socket.write(drip), 500)
+      let received = ""
+      socket.setEncoding("utf8")
+      socket.on("data", (chunk: string) => {
+        received += chunk
+      })
+      // Who closes with something unread resets the connection: after its answer.
+      socket.on("error", (error) => received === "" && reject(error))
+      socket.on("close", () => {
+        clearInterval(dripping)
+        resolve(parseAnswer(received))
+      })
+    })
+  )
+
+/** An answer from its bytes. */
+export const parseAnswer = (text: string): Answer => {
+  const end = text.indexOf("\r\n\r\n")
+  const [status = "", ...lines] = text.slice(0, end).split("\r\n")
+  const headers = lines.map((line): [string, string] => [
+    line.slice(0, line.indexOf(":")),
+    line.slice(line.indexOf(":") + 1).trim()
+  ])
+  return { status: Number(status.split(" ")[1]), headers: new Headers(headers), text: text.slice(end + 4) }
+}
+
+/** The service over `store`, on a socket, without its log. */
+export const service = <E>(
+  store: Layer.Layer<PetRepository | ApiKeys | SecureRandom.SecureRandom, E>,
+  config: Readonly<Record<string, string>> = {},
+  draining: Layer.Layer<Draining> = Draining.layer
+) =>
+  Service.layer.pipe(
+    Layer.provideMerge(Server.layer),
+    Layer.provide(draining),
+    Layer.provide(Layer.merge(store, RateLimiter.layerMemory)),
+    Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ HOST: "127.0.0.1", PORT: "0", ...config }))),
+    Layer.provide(Logger.layer([]))
+  )
