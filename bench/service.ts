@@ -3,8 +3,8 @@ import { NodeCrypto, NodeRuntime } from "@effect/platform-node"
 import { Config, Effect, Layer } from "effect"
 import { ApiKeys } from "../src/api-keys/ApiKeys.ts"
 import * as Database from "../src/database/Database.ts"
-import * as Server from "../src/http/ApiServer.ts"
-import { Draining } from "../src/http/node/GracefulShutdown.ts"
+import * as ApiServer from "../src/http/ApiServer.ts"
+import { GracefulShutdown } from "../src/http/node/GracefulShutdown.ts"
 import * as Logging from "../src/observability/Logging.ts"
 import { PetRepository } from "../src/pets/PetRepository.ts"
 import { decide, peek } from "../src/rate-limit/Policy.ts"
@@ -22,8 +22,8 @@ const limiter = Layer.unwrap(Effect.gen(function*() {
   return name === "nothing" ? nothing : name === "redis" ? RateLimiter.layerRedis : RateLimiter.layer
 }))
 
-Server.layer.pipe(
-  Layer.provide([PetRepository.layer, ApiKeys.layer, limiter, Draining.layer]),
+ApiServer.layer.pipe(
+  Layer.provide([PetRepository.layer, ApiKeys.layer, limiter, GracefulShutdown.layer]),
   Layer.provide(Database.layer),
   Layer.provide(NodeCrypto.layerSecureRandom),
   Layer.provide(Logging.layer),

@@ -5,16 +5,16 @@ import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Cause, Config, Console, Deferred, Effect, Exit, Layer, Option } from "effect"
 import { AdminToken } from "./api-keys/AdminToken.ts"
 import { ApiKeys } from "./api-keys/ApiKeys.ts"
-import * as FirstKey from "./api-keys/BootstrapKey.ts"
+import * as BootstrapKey from "./api-keys/BootstrapKey.ts"
 import { type DataDirectoryLost, OnDataDirectoryLost } from "./config/DataDirectory.ts"
 import * as Settings from "./config/Settings.ts"
 import * as Database from "./database/Database.ts"
-import * as Server from "./http/ApiServer.ts"
-import * as Management from "./http/ManagementServer.ts"
+import * as ApiServer from "./http/ApiServer.ts"
+import * as ManagementServer from "./http/ManagementServer.ts"
 import * as ClientAddress from "./http/middleware/ClientAddress.ts"
 import * as Cors from "./http/middleware/Cors.ts"
-import * as Draining from "./http/node/GracefulShutdown.ts"
-import * as Host from "./http/node/HostHeader.ts"
+import * as GracefulShutdown from "./http/node/GracefulShutdown.ts"
+import * as HostHeader from "./http/node/HostHeader.ts"
 import * as Logging from "./observability/Logging.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
@@ -38,20 +38,20 @@ const services = Layer.mergeAll(PetRepository.layer, ApiKeys.layer, rateLimiter)
 const settings = Layer.effectDiscard(Effect.all([
   Config.option(Settings.databaseUrl),
   redisUrl,
-  Server.address,
-  Management.address,
-  Host.allowedHosts,
-  Draining.drainSeconds,
+  ApiServer.address,
+  ManagementServer.address,
+  HostHeader.allowedHosts,
+  GracefulShutdown.drainSeconds,
   Cors.origins,
   ClientAddress.trustedProxies
 ], { discard: true }))
 
 // A key is shown once: only where nothing can fail any more.
-const servers = FirstKey.layer.pipe(Layer.provide(Layer.merge(Server.layer, Management.layer)))
+const servers = BootstrapKey.layer.pipe(Layer.provide(Layer.merge(ApiServer.layer, ManagementServer.layer)))
 
-const service = Draining.announce.pipe(
+const service = GracefulShutdown.drain.pipe(
   Layer.provide(servers),
-  Layer.provide(Draining.Draining.layer),
+  Layer.provide(GracefulShutdown.GracefulShutdown.layer),
   Layer.provide(services),
   Layer.provide(settings)
 )

@@ -10,7 +10,7 @@ import type { Limits, Plan } from "./api/Plans.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
 import { routes } from "./http/ApiServer.ts"
 import { AdmissionControl } from "./http/node/AdmissionControl.ts"
-import { Draining } from "./http/node/GracefulShutdown.ts"
+import { GracefulShutdown } from "./http/node/GracefulShutdown.ts"
 import { routerConfig } from "./http/response/RoutePaths.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
 import { RateLimiter } from "./rate-limit/RateLimiter.ts"
@@ -43,7 +43,7 @@ const layerHttpClient = Layer.effect(
 ).pipe(
   Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
   Layer.provide(HttpServer.layerServices),
-  Layer.provide([AdmissionControl.layer, Draining.layer]),
+  Layer.provide([AdmissionControl.layer, GracefulShutdown.layer]),
   Layer.provide(SecureRandom.layerWebCrypto),
   // Nothing of the environment changes what a test sees.
   Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({}))),

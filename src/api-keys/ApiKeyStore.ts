@@ -22,7 +22,7 @@ export interface ListedKeys {
   readonly next?: KeyPosition
 }
 
-export interface KeyStore {
+export interface ApiKeyStore {
   insert(key: ApiKey, hash: string): Effect.Effect<void>
   /** By the instant at which a key was created, then by the bytes of its id. */
   list(selection: KeySelection): Effect.Effect<ListedKeys>
@@ -70,7 +70,7 @@ export const pageStatement = (
 export const sqlStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const keyColumns = sql.literal(columns)
-  const store: KeyStore = {
+  const store: ApiKeyStore = {
     insert: (key, hash) =>
       sql.withTransaction(Effect.gen(function*() {
         yield* sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at, expires_at)
@@ -145,7 +145,7 @@ export const sqlStore = Effect.gen(function*() {
       `.pipe(Effect.asVoid, Effect.orDie)
   }
   // The secrets of rotated keys, after their grace period. The current secret of a key has no end, and stays.
-  yield* Expiry.sweep({
+  yield* Expiry.deleteExpired({
     table: "api_key_secrets",
     column: "expires_at",
     warning: "Expired secrets of keys cannot be deleted"
@@ -204,7 +204,7 @@ const compare = (a: KeyPosition, b: KeyPosition): number =>
     ? -1
     : 1
 
-export const memoryStore = Effect.sync((): KeyStore => {
+export const memoryStore = Effect.sync((): ApiKeyStore => {
   const keys = new Map<string, ApiKey>()
   const secrets = new Map<string, { readonly keyId: string; readonly expiresAt: DateTime.Utc | null }>()
 

@@ -7,7 +7,14 @@ import type { ApiKey, IssuedKey, NewKey } from "../api/Keys.ts"
 import { planLimits } from "../api/Plans.ts"
 import { ChangePoller } from "../database/ChangePoller.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
-import { type Holder, type KeySelection, type KeyStore, type ListedKeys, memoryStore, sqlStore } from "./ApiKeyStore.ts"
+import {
+  type ApiKeyStore,
+  type Holder,
+  type KeySelection,
+  type ListedKeys,
+  memoryStore,
+  sqlStore
+} from "./ApiKeyStore.ts"
 import * as KeyCache from "./KeyCache.ts"
 import * as Secret from "./Secret.ts"
 
@@ -68,7 +75,7 @@ const minute = 60_000
 /** Secrets of one key that work at the same time: the current one and those in their grace period. */
 const maxWorkingSecrets = 5
 
-const make = Effect.fnUntraced(function*(store: KeyStore, cache: KeyCache.KeyCache) {
+const make = Effect.fnUntraced(function*(store: ApiKeyStore, cache: KeyCache.KeyCache) {
   const random = yield* SecureRandom.SecureRandom
   const clock = yield* Clock.Clock
 

@@ -1,9 +1,9 @@
 /** The holders of secrets, cached: a request with a known key costs no round trip to the database. */
 import { Duration, Effect } from "effect"
-import { forgetOldest } from "../collections/evictOldest.ts"
+import { evictOldest } from "../collections/evictOldest.ts"
 import type { ChangePoller } from "../database/ChangePoller.ts"
-import * as Batch from "../database/RequestBatcher.ts"
-import type { Holder, KeyStore } from "./ApiKeyStore.ts"
+import * as RequestBatcher from "../database/RequestBatcher.ts"
+import type { ApiKeyStore, Holder } from "./ApiKeyStore.ts"
 
 const lookupTimeout = Duration.seconds(2)
 const maxHashesPerLookup = 1_000
@@ -20,7 +20,7 @@ export interface KeyCache {
   evict(id: string): void
 }
 
-export const make = Effect.fnUntraced(function*(store: KeyStore, poller: ChangePoller["Service"]) {
+export const make = Effect.fnUntraced(function*(store: ApiKeyStore, poller: ChangePoller["Service"]) {
   const holders = new Map<string, Holder>()
   /** Hashes of secrets that nobody holds. */
   const unknown = new Set<string>()
@@ -46,12 +46,12 @@ export const make = Effect.fnUntraced(function*(store: KeyStore, poller: ChangeP
       unknown.add(hash)
     } else {
       holders.set(hash, holder)
-      forgetOldest(holders, maxHolders)
+      evictOldest(holders, maxHolders)
     }
   }
 
   // One statement at a time, however many made-up keys clients send.
-  const find = yield* Batch.make({
+  const find = yield* RequestBatcher.make({
     concurrency: 1,
     size: maxHashesPerLookup,
     patience: lookupTimeout,

@@ -9,11 +9,11 @@ export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/
   requiredForClient: true,
   security: { adminToken: HttpApiSecurity.bearer },
   error: [
-    Errors.response(Errors.MissingAdminToken),
-    Errors.response(Errors.InvalidAdminToken),
-    Errors.response(Errors.MisdirectedRequest),
-    Errors.response(Errors.TooManyAttempts),
-    ...Errors.anywhere
+    Errors.errorResponse(Errors.MissingAdminToken),
+    Errors.errorResponse(Errors.InvalidAdminToken),
+    Errors.errorResponse(Errors.MisdirectedRequest),
+    Errors.errorResponse(Errors.TooManyAttempts),
+    ...Errors.commonErrors
   ]
 }) {}
 

@@ -15,5 +15,5 @@ export class CurrentKey extends Context.Service<CurrentKey, {
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,
   security: { bearerAuth: HttpApiSecurity.bearer },
-  error: [Errors.response(Errors.MissingApiKey), Errors.response(Errors.InvalidApiKey)]
+  error: [Errors.errorResponse(Errors.MissingApiKey), Errors.errorResponse(Errors.InvalidApiKey)]
 }) {}

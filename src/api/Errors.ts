@@ -238,7 +238,7 @@ export type ApiError =
   | HttpVersionNotSupported
 
 /** `error` as an endpoint declares it: on the wire an {@link ErrorBody}, told apart by its `code`. */
-export const response = <
+export const errorResponse = <
   E extends Schema.Codec<ApiError, ErrorBody> & {
     readonly fields: { readonly status: { readonly schema: Schema.Literal<number> } }
   }
@@ -249,11 +249,11 @@ export const response = <
   )
 
 /** What any operation may answer, whatever it does. */
-export const anywhere = [
-  response(RequestTimeout),
-  response(HeaderFieldsTooLarge),
-  response(InternalError),
-  response(ServiceUnavailable)
+export const commonErrors = [
+  errorResponse(RequestTimeout),
+  errorResponse(HeaderFieldsTooLarge),
+  errorResponse(InternalError),
+  errorResponse(ServiceUnavailable)
 ] as const
 
 /** An example of each error that an operation of `/v1` may answer, for the OpenAPI document. */

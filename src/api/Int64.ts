@@ -2,7 +2,7 @@
  * Exact 64-bit integers, in TypeScript (`bigint`), in URLs and in JSON.
  *
  * JSON numbers carry any number of digits (RFC 8259 §6), but `JSON.parse` rounds those beyond 2^53. A body that holds
- * an `Int64` therefore travels as text with a codec of its own, {@link jsonText}.
+ * an `Int64` therefore travels as text with a codec of its own, {@link exactJson}.
  */
 import { Effect, Schema, SchemaGetter, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
@@ -29,7 +29,7 @@ const documentation = { type: "integer", format: "int64" }
 /**
  * An integer from -2^63 to 2^63-1 (SPEC §2: integer, int64).
  *
- * In a path or query it is decimal digits; in JSON a number, for which the body must be a {@link jsonText}.
+ * In a path or query it is decimal digits; in JSON a number, for which the body must be a {@link exactJson}.
  */
 export const Int64 = Schema.declare(isInt64, {
   ...documentation,
@@ -148,7 +148,7 @@ const mapFields = (
  * `name` is the schema's in the OpenAPI document, which describes the body by it. The type of the codec is opaque: the
  * transformation checks it, once.
  */
-export const jsonText = <S extends Schema.Codec<unknown, unknown>>(
+export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   name: string,
   schema: S
 ): Schema.decodeTo<Schema.declare<S["Type"]>, Schema.String> => {

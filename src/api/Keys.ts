@@ -115,8 +115,8 @@ const Rotation = Schema.Struct({
 }).annotate({ identifier: "Rotation" })
 
 const params = { id: KeyId }
-const notFound = Errors.response(Errors.NotFound)
-const conflict = Errors.response(Errors.Conflict)
+const notFound = Errors.errorResponse(Errors.NotFound)
+const conflict = Errors.errorResponse(Errors.Conflict)
 
 export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add(
   HttpApiEndpoint.post("issueKey", "/keys", {

@@ -2,7 +2,7 @@
 import { Schema, SchemaGetter } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
-import { Int64, jsonText, parseInteger } from "./Int64.ts"
+import { exactJson, Int64, parseInteger } from "./Int64.ts"
 import { cursor, limit, nextLink } from "./Paging.ts"
 import { PathHeaders } from "./PathHeaders.ts"
 import { isStorable } from "./Text.ts"
@@ -34,7 +34,7 @@ export interface Pet extends Schema.Schema.Type<typeof Pet> {}
 export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
 
 /** Characters of the names in a page: where they are long it has fewer animals than it may, but at least one. */
-export const longestPage = 262_144
+export const maxPageCharacters = 262_144
 
 const idempotencyKey = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 
@@ -53,7 +53,7 @@ const IdempotencyKey = Schema.String.annotate({
   })
 )
 
-const petText = jsonText("Pet", Pet)
+const petText = exactJson("Pet", Pet)
 
 /** Which animals a list is of, and from where on. */
 export const ListQuery = Schema.Struct({
@@ -74,7 +74,7 @@ export interface PetsPage extends Schema.Schema.Type<typeof PetsPage> {}
 const listPets = HttpApiEndpoint.get("listPets", "/pets", {
   query: ListQuery.fields,
   success: PetsPage.pipe(HttpApiSchema.encodeToWithHeaders({
-    body: jsonText("Pets", Pets),
+    body: exactJson("Pets", Pets),
     headers: {
       link: Schema.optionalKey(nextLink("/v1/pets", ListQuery))
     }
@@ -82,7 +82,7 @@ const listPets = HttpApiEndpoint.get("listPets", "/pets", {
     decode: ({ body, headers: { link } }) => ({ pets: body, ...link && { next: link } }),
     encode: ({ next, pets }) => ({ body: pets, headers: { ...next && { link: next } } })
   })),
-  error: [...Errors.anywhere]
+  error: [...Errors.commonErrors]
 }).annotateMerge(OpenApi.annotations({
   summary: "List animals",
   description: "Returns a paginated list of animals, by ascending id."
@@ -90,7 +90,7 @@ const listPets = HttpApiEndpoint.get("listPets", "/pets", {
 
 const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   headers: { "idempotency-key": Schema.optionalKey(IdempotencyKey) },
-  payload: jsonText("NewPet", NewPet),
+  payload: exactJson("NewPet", NewPet),
   success: Pet.pipe(HttpApiSchema.encodeToWithHeaders({
     body: petText.pipe(HttpApiSchema.status(201)),
     headers: { location: Schema.String }
@@ -99,8 +99,8 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
     encode: (pet) => ({ body: pet, headers: { location: `/v1/pets/${pet.id}` } })
   })),
   error: [
-    Errors.response(Errors.IdempotencyKeyReused),
-    ...Errors.anywhere
+    Errors.errorResponse(Errors.IdempotencyKeyReused),
+    ...Errors.commonErrors
   ]
 }).annotateMerge(OpenApi.annotations({ summary: "Add an animal" }))
 
@@ -116,13 +116,13 @@ export const getPetHeaders = {
 
 /** Answers 410 from the day on that the operation is removed. */
 export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {
-  error: Errors.response(Errors.Gone)
+  error: Errors.errorResponse(Errors.Gone)
 }) {}
 
 const getPet = HttpApiEndpoint.get("getPet", "/pets/:petId", {
   params: { petId: Int64 },
   success: petText,
-  error: [Errors.response(Errors.NotFound), ...Errors.anywhere]
+  error: [Errors.errorResponse(Errors.NotFound), ...Errors.commonErrors]
 }).middleware(Sunset).annotate(PathHeaders, getPetHeaders).annotateMerge(OpenApi.annotations({
   summary: "Get an animal",
   description: "Will be removed on 5 December 2030. Use `GET /pets` with the `status` filter instead.",

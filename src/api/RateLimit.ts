@@ -5,5 +5,5 @@ import * as Errors from "./Errors.ts"
 
 export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: CurrentKey }>()(
   "petstore/api/RateLimit",
-  { error: [Errors.response(Errors.RateLimitExceeded), Errors.response(Errors.ApiKeyBanned)] }
+  { error: [Errors.errorResponse(Errors.RateLimitExceeded), Errors.errorResponse(Errors.ApiKeyBanned)] }
 ) {}

@@ -7,9 +7,9 @@ import * as Errors from "./Errors.ts"
  */
 export class Validation extends HttpApiMiddleware.Service<Validation>()("petstore/api/Validation", {
   error: [
-    Errors.response(Errors.InvalidRequest),
-    Errors.response(Errors.PayloadTooLarge),
-    Errors.response(Errors.UnsupportedMediaType),
-    Errors.response(Errors.ExpectationFailed)
+    Errors.errorResponse(Errors.InvalidRequest),
+    Errors.errorResponse(Errors.PayloadTooLarge),
+    Errors.errorResponse(Errors.UnsupportedMediaType),
+    Errors.errorResponse(Errors.ExpectationFailed)
   ]
 }) {}

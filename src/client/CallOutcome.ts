@@ -2,7 +2,7 @@
 import { Context, Data, Duration, Effect, Schema } from "effect"
 import { HttpClient, HttpClientError, type HttpClientRequest, type HttpClientResponse } from "effect/http"
 import type * as Errors from "../api/Errors.ts"
-import { defaultPolicy, retrying, type RetryPolicy } from "./Retry.ts"
+import { defaultPolicy, type RetryPolicy, withRetries } from "./Retry.ts"
 
 /** There is no answer of the service, or none that it would give. The message says what happened. */
 export class PetstoreClientError extends Data.TaggedError("PetstoreClientError")<{
@@ -13,15 +13,15 @@ export class PetstoreClientError extends Data.TaggedError("PetstoreClientError")
 }> {}
 
 /** How long a client goes on. */
-export interface Patience {
+export interface Timeout {
   readonly retry?: Partial<RetryPolicy> | undefined
   /** How long one answer may take: 30 seconds unless told. */
   readonly timeout?: Duration.Input | undefined
 }
 
 /** A client whose answers are whole, in time, and asked for again as `patience` says; `onAnswer` is told of each. */
-export const answering = (
-  { retry, timeout = "30 seconds" }: Patience,
+export const withOutcome = (
+  { retry, timeout = "30 seconds" }: Timeout,
   onAnswer: (response: HttpClientResponse.HttpClientResponse) => void
 ) =>
 (client: HttpClient.HttpClient): HttpClient.HttpClient =>
@@ -42,7 +42,7 @@ export const answering = (
           Effect.fail(failed(request, `No answer within ${Duration.format(Duration.fromInputUnsafe(timeout))}`))
       })
     ),
-    retrying({ ...defaultPolicy, ...retry }),
+    withRetries({ ...defaultPolicy, ...retry }),
     HttpClient.tap((response) =>
       Effect.map(CurrentCall, (call) => {
         call.response = response
@@ -67,7 +67,7 @@ const isUnanswered = (error: unknown): error is Unanswered =>
   Schema.isSchemaError(error) || HttpClientError.isHttpClientError(error)
 
 /** Turns a failure that is not an error of the API into a `PetstoreClientError` that says what happened. */
-export const told = <A, E extends Errors.ApiError>(
+export const describeError = <A, E extends Errors.ApiError>(
   request: Effect.Effect<A, E | Unanswered>
 ): Effect.Effect<A, E | PetstoreClientError> =>
   Effect.suspend(() => {

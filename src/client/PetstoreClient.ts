@@ -10,7 +10,7 @@ import type { ApiKey, ApiKeyDetails, IssuedKey, KeysPage, KeysQuery, NewKey } fr
 import { listLimit } from "../api/Paging.ts"
 import type { ListQuery, NewPet, Pet, PetsPage, PetStatus } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
-import { answering, type Patience, PetstoreClientError, told } from "./CallOutcome.ts"
+import { describeError, PetstoreClientError, type Timeout, withOutcome } from "./CallOutcome.ts"
 
 export { PetstoreClientError }
 
@@ -37,7 +37,7 @@ export interface RateLimitState {
   readonly resetAt: number
 }
 
-export interface Options extends Patience {
+export interface Options extends Timeout {
   /** Where the service is: `https://petstore.example`, or its base address that ends in `/v1` (SPEC §1). */
   readonly baseUrl: string
   readonly apiKey: Redacted.Redacted
@@ -97,13 +97,13 @@ const make = Effect.fnUntraced(function*(options: Options) {
   const random = yield* SecureRandom.SecureRandom
   let state: RateLimitState | undefined
 
-  const transformClient = answering(options, ({ headers }) => {
+  const transformClient = withOutcome(options, ({ headers }) => {
     state = rateLimitOf(headers) ?? state
   })
   const baseUrl = options.baseUrl.replace(/\/v1\/?$/, "")
   const api = yield* HttpApiClient.make(PetstoreApi, { baseUrl, transformClient })
 
-  const list: PetstoreClient["Service"]["list"] = (query = {}) => told(api.listPets({ query }))
+  const list: PetstoreClient["Service"]["list"] = (query = {}) => describeError(api.listPets({ query }))
 
   return PetstoreClient.of({
     list,
@@ -115,9 +115,9 @@ const make = Effect.fnUntraced(function*(options: Options) {
     create: (pet, { idempotencyKey } = {}) =>
       Effect.flatMap(
         idempotencyKey === undefined ? random.uuidV7() : Effect.succeed(idempotencyKey),
-        (key) => told(api.createPet({ payload: pet, headers: { "idempotency-key": key } }))
+        (key) => describeError(api.createPet({ payload: pet, headers: { "idempotency-key": key } }))
       ),
-    get: (petId) => told(api.getPet({ params: { petId } })),
+    get: (petId) => describeError(api.getPet({ params: { petId } })),
     rateLimit: Effect.sync(() => Option.fromUndefinedOr(state))
   })
 })
@@ -145,7 +145,7 @@ export type AnyAdminError =
   | Errors.InternalError
   | Errors.ServiceUnavailable
 
-export interface AdminOptions extends Patience {
+export interface AdminOptions extends Timeout {
   /** The address of the management port. */
   readonly baseUrl: string
   /** The service's `ADMIN_TOKEN`. */
@@ -198,20 +198,20 @@ export class AdminClient extends Context.Service<AdminClient, {
 }
 
 const makeAdmin = Effect.fnUntraced(function*(options: AdminOptions) {
-  const transformClient = answering(options, () => {})
+  const transformClient = withOutcome(options, () => {})
   const api = yield* HttpApiClient.make(AdminApi, { baseUrl: options.baseUrl, transformClient })
-  const list: AdminClient["Service"]["list"] = (query = {}) => told(api.listKeys({ query }))
+  const list: AdminClient["Service"]["list"] = (query = {}) => describeError(api.listKeys({ query }))
   return AdminClient.of({
-    issue: (payload) => told(api.issueKey({ payload })),
+    issue: (payload) => describeError(api.issueKey({ payload })),
     list,
     all: ({ pageSize = listLimit.maximum } = {}) =>
       Stream.paginate<KeysQuery, ApiKey, AnyAdminError>(
         { limit: pageSize },
         (query) => Effect.map(list(query), ({ keys, next }) => [keys, Option.fromUndefinedOr(next)] as const)
       ),
-    find: (id) => told(api.showKey({ params: { id } })),
-    rotate: (id, payload = {}) => told(api.rotateKey({ params: { id }, payload })),
-    revoke: (id) => told(api.revokeKey({ params: { id } })),
-    unban: (id) => told(api.unbanKey({ params: { id } }))
+    find: (id) => describeError(api.showKey({ params: { id } })),
+    rotate: (id, payload = {}) => describeError(api.rotateKey({ params: { id }, payload })),
+    revoke: (id) => describeError(api.revokeKey({ params: { id } })),
+    unban: (id) => describeError(api.unbanKey({ params: { id } }))
   })
 })

@@ -34,7 +34,7 @@ interface Refusal {
  * it sends nothing; a call that is not to wait for so long gets the last refusal as its answer. Of many calls at once,
  * only as many are under way as the last answer said remain. So callers collect few refusals, and no ban, at any load.
  */
-export const retrying = (policy: RetryPolicy) => (client: HttpClient.HttpClient): HttpClient.HttpClient => {
+export const withRetries = (policy: RetryPolicy) => (client: HttpClient.HttpClient): HttpClient.HttpClient => {
   const patience = Duration.toMillis(policy.maxWait)
   let refusal: Refusal | undefined
   let underWay = 0

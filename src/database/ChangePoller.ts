@@ -188,7 +188,7 @@ export class ChangePoller extends Context.Service<ChangePoller, {
     ChangePoller,
     Effect.gen(function*() {
       for (const table of ["pets_changes", "api_keys_changes"]) {
-        yield* Expiry.sweep({ table, column: "ends_at", warning: `Expired rows of ${table} cannot be deleted` })
+        yield* Expiry.deleteExpired({ table, column: "ends_at", warning: `Expired rows of ${table} cannot be deleted` })
       }
       return ChangePoller.of(yield* make(yield* readChanges))
     })

@@ -9,7 +9,7 @@ const batch = 5_000
  * Every 10 minutes for as long as the scope lasts, deletes the rows of `table` whose `column` is in the past, by the
  * clocks of this process and of the server: what one of them deletes too early is lost.
  */
-export const sweep = Effect.fnUntraced(function*(options: {
+export const deleteExpired = Effect.fnUntraced(function*(options: {
   readonly table: string
   readonly column: string
   /** The warning to log when it fails. */

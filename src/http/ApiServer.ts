@@ -6,22 +6,22 @@ import { PetstoreApi } from "../api/PetstoreApi.ts"
 import * as Dispatcher from "./fast-path/Dispatcher.ts"
 import * as FastPath from "./fast-path/FastPath.ts"
 import * as Documents from "./handlers/Documents.ts"
-import * as Pets from "./handlers/PetHandlers.ts"
-import * as Auth from "./middleware/Authentication.ts"
-import * as Body from "./middleware/JsonBody.ts"
-import * as RateLimit from "./middleware/RateLimiting.ts"
-import * as Validation from "./middleware/RequestValidation.ts"
+import * as PetHandlers from "./handlers/PetHandlers.ts"
+import * as Authentication from "./middleware/Authentication.ts"
+import * as JsonBody from "./middleware/JsonBody.ts"
+import * as RateLimiting from "./middleware/RateLimiting.ts"
+import * as RequestValidation from "./middleware/RequestValidation.ts"
 import { AdmissionControl } from "./node/AdmissionControl.ts"
-import * as Listening from "./node/Listener.ts"
+import * as Listener from "./node/Listener.ts"
 import * as NodeServer from "./node/NodeServer.ts"
-import * as Edge from "./response/CommonHeaders.ts"
-import * as LongWay from "./response/ResponseMiddleware.ts"
+import * as CommonHeaders from "./response/CommonHeaders.ts"
+import * as ResponseMiddleware from "./response/ResponseMiddleware.ts"
 import { methodsOf, routerConfig } from "./response/RoutePaths.ts"
 
 /** The middleware of the contract. */
-export const middleware = Layer.mergeAll(Auth.layer, RateLimit.layer, Validation.layer)
+export const middleware = Layer.mergeAll(Authentication.layer, RateLimiting.layer, RequestValidation.layer)
 
-const handlers = Pets.layer.pipe(Layer.provideMerge([middleware, Pets.sunset]))
+const handlers = PetHandlers.layer.pipe(Layer.provideMerge([middleware, PetHandlers.sunset]))
 
 /** Browsers ask for it beside every page. */
 const noIcon = HttpRouter.add("GET", "/favicon.ico", HttpServerResponse.empty({ status: 204 }))
@@ -30,7 +30,7 @@ const noIcon = HttpRouter.add("GET", "/favicon.ico", HttpServerResponse.empty({ 
 const routesOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
   fastPath: FastPath.FastPath
-) => Layer.mergeAll(HttpApiBuilder.layer(api), Documents.layer, noIcon, LongWay.layer(api, fastPath))
+) => Layer.mergeAll(HttpApiBuilder.layer(api), Documents.layer, noIcon, ResponseMiddleware.layer(api, fastPath))
 
 /** All routes of the service, for requests that come by no socket. */
 export const routes = Layer.provide(routesOf(PetstoreApi, () => undefined), handlers)
@@ -45,11 +45,11 @@ const makeServer = Effect.fnUntraced(function*<Id extends string, Groups extends
     isAllowedHost: () => true,
     maxStallMs,
     allow: methodsOf(api, [])("*"),
-    reject: yield* Edge.rejecting
+    reject: yield* CommonHeaders.makeReject
   })
 })
 
-export const address = Listening.address({ host: "HOST", port: "PORT" }, { host: "0.0.0.0", port: 8080 })
+export const address = Listener.address({ host: "HOST", port: "PORT" }, { host: "0.0.0.0", port: 8080 })
 
 /** Serves `api` on `HOST` and `PORT`: by `fastPath` what it takes, and by HttpApi the rest. */
 export const serve = <Id extends string, Groups extends HttpApiGroup.Constraint, R>(
@@ -59,12 +59,12 @@ export const serve = <Id extends string, Groups extends HttpApiGroup.Constraint,
   Layer.unwrap(
     Effect.map(fastPath, (compiled) =>
       HttpRouter.serve(routesOf(api, compiled), { disableLogger: true, routerConfig }).pipe(
-        Layer.provideMerge(Listening.layer(makeServer(api, compiled), address))
+        Layer.provideMerge(Listener.layer(makeServer(api, compiled), address))
       ))
   ).pipe(Layer.provideMerge(AdmissionControl.layer))
 
 /** Serves the contract on `HOST` and `PORT`. */
 export const layer = Layer.provide(
-  serve(PetstoreApi, FastPath.compile(PetstoreApi, { maxBodyBytes: Body.maxBytes })),
+  serve(PetstoreApi, FastPath.compile(PetstoreApi, { maxBodyBytes: JsonBody.maxBodyBytes })),
   handlers
 )

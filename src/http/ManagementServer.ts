@@ -9,26 +9,26 @@ import { SqlClient } from "effect/sql"
 import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
-import * as Keys from "./handlers/KeyHandlers.ts"
-import * as AdminAuth from "./middleware/AdminAuthentication.ts"
-import * as Validation from "./middleware/RequestValidation.ts"
+import * as KeyHandlers from "./handlers/KeyHandlers.ts"
+import * as AdminAuthentication from "./middleware/AdminAuthentication.ts"
+import * as RequestValidation from "./middleware/RequestValidation.ts"
 import type { Reject } from "./node/ClientErrors.ts"
-import { Draining } from "./node/GracefulShutdown.ts"
-import * as Host from "./node/HostHeader.ts"
-import * as Listening from "./node/Listener.ts"
+import { GracefulShutdown } from "./node/GracefulShutdown.ts"
+import * as HostHeader from "./node/HostHeader.ts"
+import * as Listener from "./node/Listener.ts"
 import * as NodeServer from "./node/NodeServer.ts"
-import * as Failure from "./response/ErrorResponse.ts"
+import * as ErrorResponse from "./response/ErrorResponse.ts"
 import { methodsOf, routerConfig } from "./response/RoutePaths.ts"
 
 const admin = HttpApiBuilder.layer(AdminApi).pipe(
-  Layer.provide(Keys.layer),
-  Layer.provide([AdminAuth.layer, Validation.layer])
+  Layer.provide(KeyHandlers.layer),
+  Layer.provide([AdminAuthentication.layer, RequestValidation.layer])
 )
 
 /** 200 as soon as the process answers at all. */
 const health = HttpRouter.add("GET", "/healthz", HttpServerResponse.jsonUnsafe({ status: "healthy" }))
 
-const ending = Failure.answer(new ServiceUnavailable({ message: "The service is about to end." }))
+const ending = ErrorResponse.make(new ServiceUnavailable({ message: "The service is about to end." }))
 
 /**
  * 200 while the service can serve, and is not about to end: its database answers within a second. It can without Redis
@@ -37,7 +37,7 @@ const ending = Failure.answer(new ServiceUnavailable({ message: "The service is 
 const readiness = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter
-  const draining = yield* Draining
+  const draining = yield* GracefulShutdown
   // Many requests at once share a statement.
   const answers = yield* Effect.cachedWithTTL(Effect.exit(Effect.timeout(sql`SELECT 1`, "1 second")), "100 millis")
   const ready = Effect.flatten(answers).pipe(
@@ -54,7 +54,7 @@ const metrics = PrometheusMetrics.layerHttp({
   metricNameMapper: (name) => name.endsWith(".duration") ? `${name}_seconds` : name
 })
 
-const answering = Failure.answering(AdminApi, ["/healthz", "/readyz", "/metrics"])
+const answering = ErrorResponse.catchErrors(AdminApi, ["/healthz", "/readyz", "/metrics"])
 
 /** What every response of the port carries. */
 const headers = { "cache-control": "no-store" }
@@ -67,7 +67,7 @@ const errors = HttpRouter.middleware(
   { global: true }
 )
 
-export const address = Listening.address(
+export const address = Listener.address(
   { host: "MANAGEMENT_HOST", port: "MANAGEMENT_PORT" },
   { host: "127.0.0.1", port: 9090 }
 )
@@ -78,7 +78,7 @@ const makeServer = Effect.gen(function*() {
   const { host } = yield* address
   return yield* NodeServer.make({
     handle: (_request, _response, next) => next(),
-    isAllowedHost: Host.isAllowedAmong([host, ...yield* Host.allowedHosts]),
+    isAllowedHost: HostHeader.isAllowedAmong([host, ...yield* HostHeader.allowedHosts]),
     maxStallMs: () => Infinity,
     allow: methodsOf(AdminApi, [])("*"),
     reject
@@ -91,5 +91,5 @@ export const layer = HttpRouter.serve(
   { disableLogger: true, disableListenLog: true, routerConfig }
 ).pipe(
   Layer.tap(() => HttpServer.addressFormattedWith((url) => Effect.logInfo(`Management on ${url}`))),
-  Layer.provide(Listening.layer(makeServer, address))
+  Layer.provide(Listener.layer(makeServer, address))
 )

@@ -11,9 +11,9 @@ export interface Idempotency {
 }
 
 /** How long an addition is known by its name. */
-export const rememberedFor = Duration.hours(24)
+export const keyLifetime = Duration.hours(24)
 
-export const reused = new IdempotencyKeyReused()
+export const keyReused = new IdempotencyKeyReused()
 
 /** Two animals to be added are the same if this is (SHA-256). */
 export const fingerprint = ({ categoryId, name, status }: NewPet): Buffer =>

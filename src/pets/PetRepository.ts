@@ -2,13 +2,13 @@
 import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
 import type { NewPet, Pet } from "../api/Pets.ts"
 import { ChangePoller } from "../database/ChangePoller.ts"
-import { fingerprint, rememberedFor, reused } from "./Idempotency.ts"
+import { fingerprint, keyLifetime, keyReused } from "./Idempotency.ts"
 import type { PetStore } from "./PetStore.ts"
-import { sqlPets } from "./SqlPetRepository.ts"
+import { makeSqlPetRepository } from "./SqlPetRepository.ts"
 
 export class PetRepository extends Context.Service<PetRepository, PetStore>()("petstore/PetRepository") {
   /** On PostgreSQL, with the tables of `migrations/`. A fault of the database is a defect: callers cannot mend it. */
-  static readonly layer = Layer.effect(PetRepository, sqlPets).pipe(Layer.provide(ChangePoller.layer))
+  static readonly layer = Layer.effect(PetRepository, makeSqlPetRepository).pipe(Layer.provide(ChangePoller.layer))
 
   /** In this process's memory, for tests. */
   static readonly layerMemory = Layer.sync(PetRepository, () => {
@@ -35,10 +35,10 @@ export class PetRepository extends Context.Service<PetRepository, PetStore>()("p
           const request = fingerprint(newPet).toString("hex")
           const known = names.get(name)
           if (known !== undefined && now < known.expires) {
-            return known.request === request ? Effect.succeed(known.pet) : reused
+            return known.request === request ? Effect.succeed(known.pet) : keyReused
           }
           const pet = add(newPet)
-          names.set(name, { request, pet, expires: now + Duration.toMillis(rememberedFor) })
+          names.set(name, { request, pet, expires: now + Duration.toMillis(keyLifetime) })
           return Effect.succeed(pet)
         }),
       find: (id) => Effect.sync(() => Option.fromUndefinedOr(pets.get(id)))

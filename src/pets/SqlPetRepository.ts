@@ -5,10 +5,10 @@
 import { Clock, Duration, Effect, Option, Semaphore } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { IdempotencyKeyReused } from "../api/Errors.ts"
-import { longestPage, type NewPet, type Pet, type PetStatus } from "../api/Pets.ts"
+import { maxPageCharacters, type NewPet, type Pet, type PetStatus } from "../api/Pets.ts"
 import * as Expiry from "../database/Expiry.ts"
-import * as Batch from "../database/RequestBatcher.ts"
-import { fingerprint, type Idempotency, rememberedFor, reused } from "./Idempotency.ts"
+import * as RequestBatcher from "../database/RequestBatcher.ts"
+import { fingerprint, type Idempotency, keyLifetime, keyReused } from "./Idempotency.ts"
 import * as PetCache from "./PetCache.ts"
 import type { PetStore } from "./PetStore.ts"
 
@@ -18,7 +18,7 @@ const patience = Duration.seconds(4)
 /** Two statements of a kind at once: while the answer to one is read, the database works on the other. */
 const bounds = { concurrency: 2, size: 100, patience }
 
-export const sqlPets = Effect.gen(function*() {
+export const makeSqlPetRepository = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const cache = yield* PetCache.make
   const columns = sql.literal(`id, name, category_id AS "categoryId", status`)
@@ -26,7 +26,7 @@ export const sqlPets = Effect.gen(function*() {
   // costs the database.
   const nextId = sql.literal("nextval((SELECT pg_get_serial_sequence('pets', 'id')::regclass))")
 
-  const lookUp = yield* Batch.make({
+  const lookUp = yield* RequestBatcher.make({
     ...bounds,
     run: Effect.fnUntraced(function*(ids: ReadonlyArray<bigint>) {
       const remember = cache.remembering()
@@ -68,7 +68,7 @@ export const sqlPets = Effect.gen(function*() {
       WHERE ids IS NOT NULL`
   }
 
-  const look = yield* Batch.make({
+  const look = yield* RequestBatcher.make({
     ...bounds,
     size: maxPagesPerStatement,
     // "size status start", as text, so that calls for the same page are one item.
@@ -125,7 +125,7 @@ export const sqlPets = Effect.gen(function*() {
         if (pet === undefined) return undefined
         pets.push(pet)
         length += pet.name.length
-        if (length > longestPage) return pets
+        if (length > maxPageCharacters) return pets
       }
     }
     return pets
@@ -150,7 +150,7 @@ export const sqlPets = Effect.gen(function*() {
     )
 
   // One at a time: those that come meanwhile share the next commit, and ids show in their order.
-  const add = yield* Batch.make({
+  const add = yield* RequestBatcher.make({
     concurrency: 1,
     size: 250,
     patience,
@@ -182,7 +182,7 @@ export const sqlPets = Effect.gen(function*() {
   ): Effect.fn.Return<bigint, IdempotencyKeyReused | SqlError.SqlError> {
     const now = yield* Clock.currentTimeMillis
     const request = fingerprint(pet)
-    const expires = new Date(now + Duration.toMillis(rememberedFor))
+    const expires = new Date(now + Duration.toMillis(keyLifetime))
     // One statement, so that the animal and its name are there together or not at all. Of those that come at the
     // same time one claims the name; the others wait for it, find that it is taken, and claim nothing.
     const [created] = yield* sql<{ readonly id: bigint }>`
@@ -203,7 +203,7 @@ export const sqlPets = Effect.gen(function*() {
       FROM idempotency_keys WHERE owner = ${owner} AND key = ${key}`
     // Expired and removed in this moment.
     if (known === undefined) return yield* claim(pet, { key, owner })
-    return known.same ? known.id : yield* reused
+    return known.same ? known.id : yield* keyReused
   })
 
   // They take a connection each, of which all else has some left, also when they wait for each other.
@@ -216,7 +216,7 @@ export const sqlPets = Effect.gen(function*() {
       Effect.catchTags({ SqlError: Effect.die, TimeoutError: Effect.die })
     )
 
-  yield* Expiry.sweep({
+  yield* Expiry.deleteExpired({
     table: "idempotency_keys",
     column: "expires_at",
     warning: "Expired idempotency keys cannot be removed"

@@ -1,6 +1,6 @@
 /** What is remembered of each caller, in this process's memory. */
 import { Effect, Schedule } from "effect"
-import { forgetOldest } from "../collections/evictOldest.ts"
+import { evictOldest } from "../collections/evictOldest.ts"
 
 /** Whom a request is charged to: an API key, or a client's address. Only keys are banned. */
 export type Caller = `key:${string}` | `address:${string}`
@@ -58,7 +58,7 @@ export const make = Effect.fnUntraced(function*<A>(
       // Insertion order is the order of last use.
       addresses.delete(caller)
       addresses.set(caller, value)
-      forgetOldest(addresses, addressesKept)
+      evictOldest(addresses, addressesKept)
     }
   }
 })

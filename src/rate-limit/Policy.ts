@@ -163,7 +163,7 @@ export const endOf = ({ ban, day, minute, refusals }: State): number =>
   )
 
 /** The window that holds the caller back most: of exhausted ones the later reset, else the one with fewer remaining. */
-export const tightest = ([minute, day]: Decision["windows"]): Window =>
+export const mostRestrictive = ([minute, day]: Decision["windows"]): Window =>
   minute.remaining !== day.remaining
     ? minute.remaining < day.remaining ? minute : day
     : minute.resetAt > day.resetAt

@@ -2,19 +2,19 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Caller } from "./CallerStates.ts"
-import * as Rule from "./Policy.ts"
+import * as Policy from "./Policy.ts"
 import type { SteadyClock } from "./SteadyClock.ts"
 
-export interface StateStore {
+export interface RateLimitStore {
   /** All states that still count by `clock`, which must show the wall clock's time. */
   load(clock: SteadyClock): Effect.Effect<ReadonlyArray<LoadedState>>
   /** Saves states whose times are on `clock`. */
-  save(states: ReadonlyMap<Caller, Rule.State>, clock: SteadyClock): Effect.Effect<void>
+  save(states: ReadonlyMap<Caller, Policy.State>, clock: SteadyClock): Effect.Effect<void>
 }
 
 interface LoadedState {
   readonly caller: Caller
-  readonly state: Rule.State
+  readonly state: Policy.State
   /** Milliseconds by which the wall clock stepped since the state was saved. */
   readonly stepped: number
 }
@@ -29,7 +29,7 @@ interface SavedAt {
 /** A row's state has its times on the wall clock. Versions before this one write no `savedAt`, or keep an older one. */
 interface Row {
   readonly caller: Caller
-  readonly state: Rule.State & { readonly savedAt?: SavedAt }
+  readonly state: Policy.State & { readonly savedAt?: SavedAt }
 }
 
 const rowsAtOnce = 50_000
@@ -55,7 +55,7 @@ export const sqlStore = Effect.gen(function*() {
       ? monotonic - savedAt.monotonic
       : Math.max(0, now - savedAt.wall)
 
-  const store: StateStore = {
+  const store: RateLimitStore = {
     load: Effect.fnUntraced(function*(clock) {
       const now = clock.now()
       const monotonic = clock.monotonic()
@@ -70,8 +70,8 @@ export const sqlStore = Effect.gen(function*() {
         for (const { caller, state: { savedAt, ...saved } } of rows) {
           last = caller
           const stepped = savedAt === undefined ? 0 : now - savedAt.wall - elapsedSince(savedAt, now, monotonic)
-          const state = Rule.clamp(Rule.shift(saved, stepped), now)
-          if (Rule.endOf(state) > now) states.push({ caller, state, stepped })
+          const state = Policy.clamp(Policy.shift(saved, stepped), now)
+          if (Policy.endOf(state) > now) states.push({ caller, state, stepped })
         }
       } while (rows.length === rowsAtOnce)
       return states
@@ -80,10 +80,10 @@ export const sqlStore = Effect.gen(function*() {
       const offset = clock.wallOffset()
       const savedAt: SavedAt = { wall: clock.now() + offset, monotonic: clock.monotonic(), boot }
       const rows = [...states].map(([caller, steady]) => {
-        const state = offset === 0 ? steady : Rule.shift(steady, offset)
+        const state = offset === 0 ? steady : Policy.shift(steady, offset)
         // The end as a number, exact to the millisecond: with a text this process takes twice as long to write the
         // rows.
-        return { caller, state, ends_at: Rule.endOf(state) }
+        return { caller, state, ends_at: Policy.endOf(state) }
       })
       return sql`
         INSERT INTO rate_limits (caller, state, ends_at)

@@ -2,11 +2,11 @@
 import { Clock, Context, Duration, Effect, Layer, Metric, Schedule } from "effect"
 import * as Expiry from "../database/Expiry.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
-import * as Callers from "./CallerStates.ts"
+import * as CallerStates from "./CallerStates.ts"
 import { type Caller, isKey } from "./CallerStates.ts"
 import type { Limiter } from "./Limiter.ts"
-import * as Rule from "./Policy.ts"
-import { sqlStore, type StateStore } from "./RateLimitStore.ts"
+import * as Policy from "./Policy.ts"
+import { type RateLimitStore, sqlStore } from "./RateLimitStore.ts"
 import * as SteadyClock from "./SteadyClock.ts"
 
 export class RateLimiter extends Context.Service<RateLimiter, Limiter>()("petstore/RateLimiter") {
@@ -36,11 +36,11 @@ export class RateLimiter extends Context.Service<RateLimiter, Limiter>()("petsto
 /** The states of callers, in memory, on a steady clock. `changed` gets each new state of a key. */
 const make = Effect.fnUntraced(function*(
   steady: SteadyClock.SteadyClock,
-  changed: (caller: Caller, state: Rule.State) => void
+  changed: (caller: Caller, state: Policy.State) => void
 ) {
-  const callers = yield* Callers.make(Rule.endOf, steady.now)
-  const none: Rule.State = {}
-  const set = (caller: Caller, state: Rule.State, before: Rule.State): void => {
+  const callers = yield* CallerStates.make(Policy.endOf, steady.now)
+  const none: Policy.State = {}
+  const set = (caller: Caller, state: Policy.State, before: Policy.State): void => {
     // Also an unchanged state is set: the map evicts the addresses that called longest ago.
     callers.set(caller, state)
     if (state !== before && isKey(caller)) changed(caller, state)
@@ -50,18 +50,18 @@ const make = Effect.fnUntraced(function*(
       Effect.sync(() => {
         const state = callers.get(caller) ?? none
         const now = steady.now()
-        const { decision, next } = Rule.decide(state, limits, now, isKey(caller))
+        const { decision, next } = Policy.decide(state, limits, now, isKey(caller))
         set(caller, next, state)
-        return Rule.shiftDecision(decision, steady.wallOffset(now))
+        return Policy.shiftDecision(decision, steady.wallOffset(now))
       }),
     peek: (caller, limits) =>
       Effect.sync(() =>
-        Rule.shiftDecision(Rule.peek(callers.get(caller) ?? none, limits, steady.now()), steady.wallOffset())
+        Policy.shiftDecision(Policy.peek(callers.get(caller) ?? none, limits, steady.now()), steady.wallOffset())
       ),
     unban: (caller) =>
       Effect.sync(() => {
         const state = callers.get(caller)
-        if (state !== undefined) set(caller, Rule.unban(state, steady.now()), state)
+        if (state !== undefined) set(caller, Policy.unban(state, steady.now()), state)
       }),
     counting: Effect.succeed("own")
   })
@@ -73,11 +73,11 @@ const writes = Metric.histogram("rate_limit_write_duration_seconds", {
   boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
 })
 
-const makeDurable = Effect.fnUntraced(function*(store: StateStore) {
+const makeDurable = Effect.fnUntraced(function*(store: RateLimitStore) {
   const steady = SteadyClock.make(yield* Clock.Clock)
   const changed = yield* WriteBehind.make({
     interval: "500 millis",
-    write: (states: ReadonlyMap<Caller, Rule.State>) =>
+    write: (states: ReadonlyMap<Caller, Policy.State>) =>
       Effect.trackDuration(Effect.suspend(() => store.save(states, steady)), writes, Duration.toSeconds),
     // The counts in memory are the ones that count.
     warning: "Counts of requests cannot be kept in the database"
@@ -103,7 +103,7 @@ const makeDurable = Effect.fnUntraced(function*(store: StateStore) {
   })
   yield* Effect.forkScoped(Effect.repeat(saveAfterStep, Schedule.spaced("10 seconds")))
 
-  yield* Expiry.sweep({
+  yield* Expiry.deleteExpired({
     table: "rate_limits",
     column: "ends_at",
     warning: "Counts that ended cannot be removed from the database"

@@ -2,7 +2,7 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import { DateTime, Deferred, Effect, Fiber } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { type KeyStore, memoryStore, sqlStore } from "../../src/api-keys/ApiKeyStore.ts"
+import { type ApiKeyStore, memoryStore, sqlStore } from "../../src/api-keys/ApiKeyStore.ts"
 import * as KeyCache from "../../src/api-keys/KeyCache.ts"
 import * as ChangePoller from "../../src/database/ChangePoller.ts"
 import { databases } from "../support/Harness.ts"
@@ -22,9 +22,9 @@ const key = (id: string) => ({
 const hashOf = (n: number): string => n.toString(16).padStart(64, "0")
 
 /** `store`, that counts its look-ups and takes `latency` for each answer. */
-const observed = (store: KeyStore, latency: number) => {
+const observed = (store: ApiKeyStore, latency: number) => {
   const seen = { queries: 0, underWay: 0, mostUnderWay: 0 }
-  const observedStore: KeyStore = {
+  const observedStore: ApiKeyStore = {
     ...store,
     findByHashes: (hashes) =>
       Effect.gen(function*() {

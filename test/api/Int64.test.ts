@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import * as fc from "fast-check"
-import { Int64, jsonText, parseInteger } from "../../src/api/Int64.ts"
+import { exactJson, Int64, parseInteger } from "../../src/api/Int64.ts"
 import { Pet } from "../../src/api/Pets.ts"
 
 const int64 = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n })
@@ -41,7 +41,7 @@ describe("parseInteger", () => {
 })
 
 describe("jsonText", () => {
-  const text = jsonText("Pet", Pet)
+  const text = exactJson("Pet", Pet)
   const decode = Schema.decodeUnknownEffect(text)
   const encode = Schema.encodeEffect(text)
   const pet = fc.record({
@@ -65,7 +65,7 @@ describe("jsonText", () => {
       assert.strictEqual(written, `{"id":9223372036854775807,"name":"Rex","categoryId":-9007199254740993}`)
     }))
 
-  const anyJson = jsonText("Any", Schema.Unknown)
+  const anyJson = exactJson("Any", Schema.Unknown)
   const parse = Schema.decodeUnknownSync(anyJson)
   const stringify = Schema.encodeUnknownSync(anyJson)
   const { json } = fc.letrec((tie) => ({

@@ -1,11 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { Bag } from "../../src/collections/FreeList.ts"
+import { FreeList } from "../../src/collections/FreeList.ts"
 
 describe("A bag", () => {
   it("has what a Set would have, in as many places as were ever taken at once", () => {
     fc.assert(fc.property(fc.array(fc.nat()), (choices) => {
-      const bag = new Bag<{ readonly nth: number }>()
+      const bag = new FreeList<{ readonly nth: number }>()
       const model = new Map<number, { readonly nth: number }>()
       let most = 0
       for (const [nth, choice] of choices.entries()) {
@@ -27,7 +27,7 @@ describe("A bag", () => {
   })
 
   it("may be emptied by who looks through it", () => {
-    const bag = new Bag<{ readonly place: number }>()
+    const bag = new FreeList<{ readonly place: number }>()
     for (let place = 0; place < 3; place++) bag.add({ place })
     const seen: Array<number> = []
     for (const { place } of bag) {

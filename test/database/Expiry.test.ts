@@ -9,7 +9,11 @@ import * as SteppedClock from "../support/SteppedClock.ts"
 
 const client = (url: string) => Layer.fresh(PgClient.layer({ url: Redacted.make(url), multiplex: true }))
 
-const sweep = Expiry.sweep({ table: "expiring", column: "expires_at", warning: "Expired rows cannot be deleted" })
+const sweep = Expiry.deleteExpired({
+  table: "expiring",
+  column: "expires_at",
+  warning: "Expired rows cannot be deleted"
+})
 
 const count = Effect.flatMap(
   SqlClient.SqlClient,

@@ -6,7 +6,7 @@ import { TestClock } from "effect/testing"
 import { connect, type Socket } from "node:net"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { AdmissionControl } from "../../src/http/node/AdmissionControl.ts"
-import { Draining } from "../../src/http/node/GracefulShutdown.ts"
+import { GracefulShutdown } from "../../src/http/node/GracefulShutdown.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { type Answer, memory, parseAnswer, Service, service } from "../support/Harness.ts"
 
@@ -521,7 +521,7 @@ describe("The edge", () => {
 })
 
 describe("A service that is about to end", () => {
-  const ending = Layer.fresh(service(memory, {}, Layer.succeed(Draining, { begun: true })))
+  const ending = Layer.fresh(service(memory, {}, Layer.succeed(GracefulShutdown, { begun: true })))
   it.effect("closes each connection with its answer, whichever way it took", () =>
     Effect.gen(function*() {
       const { newKey, raw } = yield* Service
@@ -773,7 +773,7 @@ describe("Two servers in one process", () => {
   it.live("share no shutdown: one keeps its connections while the other drains", () =>
     Effect.gen(function*() {
       const draining = yield* Layer.build(
-        Layer.fresh(service(memory, {}, Layer.succeed(Draining, { begun: true })))
+        Layer.fresh(service(memory, {}, Layer.succeed(GracefulShutdown, { begun: true })))
       )
       const other = yield* Layer.build(Layer.fresh(service(memory)))
       assert.strictEqual((yield* Effect.provideContext(list, draining)).headers.get("connection"), "close")

@@ -8,8 +8,8 @@ import { TestClock } from "effect/testing"
 import { AdminToken } from "../../src/api-keys/AdminToken.ts"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { AdminClient } from "../../src/client/PetstoreClient.ts"
-import * as Management from "../../src/http/ManagementServer.ts"
-import { Draining } from "../../src/http/node/GracefulShutdown.ts"
+import * as ManagementServer from "../../src/http/ManagementServer.ts"
+import { GracefulShutdown } from "../../src/http/node/GracefulShutdown.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { type Answer, freePort, random, sendBytes } from "../support/Harness.ts"
 
@@ -30,9 +30,9 @@ class Port extends Context.Service<Port, number>()("test/http/ManagementPort/Por
 
 /** The management port on `port`; each log line is pushed to `lines`. */
 const management = (port: number, lines: Array<unknown> = [], config: Readonly<Record<string, string>> = {}) =>
-  Management.layer.pipe(
+  ManagementServer.layer.pipe(
     Layer.provide([
-      Draining.layer,
+      GracefulShutdown.layer,
       ApiKeys.layerMemory.pipe(Layer.provide(random)),
       RateLimiter.layerMemory,
       Layer.succeed(AdminToken, Redacted.make(token)),

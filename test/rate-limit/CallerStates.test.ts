@@ -3,7 +3,7 @@ import { Clock, Effect } from "effect"
 import { TestClock } from "effect/testing"
 import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
-import * as Callers from "../../src/rate-limit/CallerStates.ts"
+import * as CallerStates from "../../src/rate-limit/CallerStates.ts"
 import { decide, endOf, type State } from "../../src/rate-limit/Policy.ts"
 
 setFlagsFromString("--expose-gc")
@@ -27,9 +27,9 @@ describe("What is remembered of callers", () => {
     "is bounded with a million keys and a million addresses, and goes when nothing of it counts any more",
     () =>
       Effect.gen(function*() {
-        const callers = yield* Callers.make<State>(endOf, yield* now)
-        const charge = (caller: Callers.Caller) => {
-          const { decision, next } = decide(callers.get(caller) ?? {}, limits, yesterday, Callers.isKey(caller))
+        const callers = yield* CallerStates.make<State>(endOf, yield* now)
+        const charge = (caller: CallerStates.Caller) => {
+          const { decision, next } = decide(callers.get(caller) ?? {}, limits, yesterday, CallerStates.isKey(caller))
           callers.set(caller, next)
           return decision
         }
@@ -58,7 +58,7 @@ describe("What is remembered of callers", () => {
 
   it.effect("of addresses is that of those that called last", () =>
     Effect.gen(function*() {
-      const callers = yield* Callers.make<number>(() => Infinity, yield* now)
+      const callers = yield* CallerStates.make<number>(() => Infinity, yield* now)
       callers.set("key:kept", 1)
       callers.set("address:first", 1)
       callers.set("address:again", 1)

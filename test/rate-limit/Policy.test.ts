@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { decide, type State, tightest, unban } from "../../src/rate-limit/Policy.ts"
+import { decide, mostRestrictive, type State, unban } from "../../src/rate-limit/Policy.ts"
 import { asExpected, model } from "./Model.ts"
 
 const limitsOf = fc.record({ perMinute: fc.integer({ min: 1, max: 5 }), perDay: fc.integer({ min: 1, max: 12 }) })
@@ -38,11 +38,11 @@ describe("The rule of the limits", () => {
   it("tells true: after an answer with Remaining r exactly r more requests pass before that window's reset", () => {
     fc.assert(fc.property(limitsOf, fc.integer({ min: 1, max: 20 }), (limits, before) => {
       let state: State = {}
-      let shown = tightest(decide({}, limits, 0, false).decision.windows)
+      let shown = mostRestrictive(decide({}, limits, 0, false).decision.windows)
       for (let i = 0; i < before; i++) {
         const { decision, next } = decide(state, limits, 0, false)
         state = next
-        shown = tightest(decision.windows)
+        shown = mostRestrictive(decision.windows)
       }
       let passed = 0
       while (true) {
@@ -57,7 +57,7 @@ describe("The rule of the limits", () => {
 
   it("shows the window that holds back most: the exhausted one with the later reset, else the fewer remaining", () => {
     const of = (minute: readonly [number, number], day: readonly [number, number]) =>
-      tightest([
+      mostRestrictive([
         { name: "minute", limit: 9, seconds: 60, remaining: minute[0], resetAt: minute[1] },
         { name: "day", limit: 9, seconds: 86_400, remaining: day[0], resetAt: day[1] }
       ]).name
@@ -128,7 +128,7 @@ describe("The rule of bans", () => {
         const { decision, next } = decide(state, limits, now, true)
         state = next
         assert.isUndefined(decision.bannedUntil)
-        now = decision.admitted ? now + (pauses[i] ?? 0) : tightest(decision.windows).resetAt
+        now = decision.admitted ? now + (pauses[i] ?? 0) : mostRestrictive(decision.windows).resetAt
       }
     }))
   })

@@ -13,8 +13,8 @@ import { join } from "node:path"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as Database from "../../src/database/Database.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
-import * as Server from "../../src/http/ApiServer.ts"
-import { Draining } from "../../src/http/node/GracefulShutdown.ts"
+import * as ApiServer from "../../src/http/ApiServer.ts"
+import { GracefulShutdown } from "../../src/http/node/GracefulShutdown.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 
@@ -220,10 +220,10 @@ export const parseAnswer = (text: string): Answer => {
 export const service = <E>(
   store: Layer.Layer<PetRepository | ApiKeys | SecureRandom.SecureRandom, E>,
   config: Readonly<Record<string, string>> = {},
-  draining: Layer.Layer<Draining> = Draining.layer
+  draining: Layer.Layer<GracefulShutdown> = GracefulShutdown.layer
 ) =>
   Service.layer.pipe(
-    Layer.provideMerge(Server.layer),
+    Layer.provideMerge(ApiServer.layer),
     Layer.provide(draining),
     Layer.provide(Layer.merge(store, RateLimiter.layerMemory)),
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ HOST: "127.0.0.1", PORT: "0", ...config }))),

@@ -6,15 +6,15 @@ import { Cause, Context, Effect, Exit, Fiber, Tracer } from "effect"
 import type { HttpServerResponse } from "effect/http"
 import type { IncomingMessage, ServerResponse } from "node:http"
 import { PathHeaders } from "../../api/PathHeaders.ts"
-import { Bag } from "../../collections/FreeList.ts"
+import { FreeList } from "../../collections/FreeList.ts"
 import type { Decision } from "../../rate-limit/Policy.ts"
 import { AdmissionControl } from "../node/AdmissionControl.ts"
-import { Draining } from "../node/GracefulShutdown.ts"
+import { GracefulShutdown } from "../node/GracefulShutdown.ts"
 import { IncomingRequest } from "../node/IncomingRequest.ts"
-import { clientClosedRequest, report } from "../response/AccessLog.ts"
-import * as Edge from "../response/CommonHeaders.ts"
-import * as Failure from "../response/ErrorResponse.ts"
-import { CurrentExchange, Exchange } from "../response/RequestContext.ts"
+import { clientClosedRequest, recordResponse } from "../response/AccessLog.ts"
+import * as CommonHeaders from "../response/CommonHeaders.ts"
+import * as ErrorResponse from "../response/ErrorResponse.ts"
+import { CurrentRequestContext, RequestContext } from "../response/RequestContext.ts"
 import type { FastPath } from "./FastPath.ts"
 
 /** Answered as 503, if the client is still connected. */
@@ -25,11 +25,11 @@ const interrupted = Cause.die(new Cause.TimeoutError("The request was interrupte
  * the scope lasts.
  */
 export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
-  const edge = yield* Edge.make
-  const draining = yield* Draining
+  const edge = yield* CommonHeaders.make
+  const draining = yield* GracefulShutdown
   const { all } = yield* AdmissionControl
-  const newExchange = yield* Exchange.making
-  const running = new Bag<Fiber.Fiber<boolean>>()
+  const newExchange = yield* RequestContext.making
+  const running = new FreeList<Fiber.Fiber<boolean>>()
   yield* Effect.addFinalizer(() => Fiber.interruptAll(running))
   const context = yield* Effect.context()
   const run = Effect.runForkWith(context)
@@ -39,13 +39,13 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
   const begin = (
     request: IncomingMessage,
     response: ServerResponse,
-    exchange: Exchange,
+    exchange: RequestContext,
     next: () => boolean
   ): void => {
     const { headers: { origin }, method = "", socket } = request
     const leave = () => {
       // If the client is gone, or the server has shut down, nobody gets a response.
-      if (socket.destroyed || !next()) run(report(method, exchange, clientClosedRequest))
+      if (socket.destroyed || !next()) run(recordResponse(method, exchange, clientClosedRequest))
     }
     const isLeft = isTraced || draining.begun || all.isFull || socket.destroyed
     const call = isLeft ? undefined : fastPath(request)
@@ -62,7 +62,7 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
     }
     /** Whether the response is sent. */
     const isSent = Effect.flatMap(call.serve, (served) => {
-      const httpResponse = Failure.complete(served)
+      const httpResponse = ErrorResponse.addRequiredHeaders(served)
       const { decision } = exchange
       const body = bodyOf(httpResponse)
       // A request that is not charged to a key is charged to its address there.
@@ -73,7 +73,7 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
       }
       return Effect.uninterruptible(Effect.suspend(() => {
         send(httpResponse, body, decision)
-        return Effect.as(report(method, exchange, httpResponse.status), true)
+        return Effect.as(recordResponse(method, exchange, httpResponse.status), true)
       }))
     })
 
@@ -84,7 +84,7 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
       }
       leave()
     }
-    const fiber = Effect.runForkWith(call.addTo(Context.add(context, CurrentExchange, exchange)))(isSent)
+    const fiber = Effect.runForkWith(call.addTo(Context.add(context, CurrentRequestContext, exchange)))(isSent)
     const exitAtOnce = fiber.pollUnsafe()
     if (exitAtOnce !== undefined) return end(exitAtOnce)
     exchange.slot.start()

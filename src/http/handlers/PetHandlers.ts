@@ -4,7 +4,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { CurrentKey } from "../../api/Auth.ts"
 import { Gone, NotFound } from "../../api/Errors.ts"
 import { listLimit } from "../../api/Paging.ts"
-import { getPetSunset, type ListQuery, longestPage, type Pet, type PetsPage, Sunset } from "../../api/Pets.ts"
+import { getPetSunset, type ListQuery, maxPageCharacters, type Pet, type PetsPage, Sunset } from "../../api/Pets.ts"
 import { PetstoreApi } from "../../api/PetstoreApi.ts"
 import { PetRepository } from "../../pets/PetRepository.ts"
 import { IncomingRequest } from "../node/IncomingRequest.ts"
@@ -54,7 +54,7 @@ const pageOf = (query: ListQuery, found: ReadonlyArray<Pet>) => {
   let end = 0
   for (let length = 0; end < limit && end < found.length; end++) {
     length += found[end]?.name.length ?? 0
-    if (length > longestPage && end > 0) break
+    if (length > maxPageCharacters && end > 0) break
   }
   const pets = found.slice(0, end)
   const last = pets.at(-1)

@@ -8,7 +8,7 @@ import { InvalidAdminToken, MissingAdminToken, TooManyAttempts } from "../../api
 import type { Limits } from "../../api/Plans.ts"
 import type { Decision } from "../../rate-limit/Policy.ts"
 import { RateLimiter } from "../../rate-limit/RateLimiter.ts"
-import * as Failure from "../response/ErrorResponse.ts"
+import * as ErrorResponse from "../response/ErrorResponse.ts"
 import * as ClientAddress from "./ClientAddress.ts"
 
 /** The comparison of two hashes takes a time that depends on neither token, not even on its length. */
@@ -54,5 +54,5 @@ export const layer = Layer.effect(
 const tooManyAttempts = ({ decidedAt, windows: [minute] }: Decision) => {
   const seconds = Math.max(1, Math.ceil((minute.resetAt - decidedAt) / 1000))
   const message = `Too many requests without the admin token came from this address. Retry in ${seconds} seconds.`
-  return Failure.answer(new TooManyAttempts({ message }), { "retry-after": String(seconds) })
+  return ErrorResponse.make(new TooManyAttempts({ message }), { "retry-after": String(seconds) })
 }

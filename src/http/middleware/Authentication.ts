@@ -4,15 +4,15 @@ import { HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../../api-keys/ApiKeys.ts"
 import { Auth, CurrentKey } from "../../api/Auth.ts"
 import { type InvalidApiKey, MissingApiKey } from "../../api/Errors.ts"
-import { CurrentExchange } from "../response/RequestContext.ts"
-import * as RateLimit from "./RateLimiting.ts"
+import { CurrentRequestContext } from "../response/RequestContext.ts"
+import * as RateLimiting from "./RateLimiting.ts"
 
 /** Without generators: every request passes here. */
 export const layer = Layer.effect(
   Auth,
   Effect.gen(function*() {
     const apiKeys = yield* ApiKeys
-    const callerOf = yield* RateLimit.addressCallers
+    const callerOf = yield* RateLimiting.makeAddressCaller
     return Auth.of({
       bearerAuth: (httpEffect, { credential, endpoint }) =>
         Effect.withFiber((
@@ -21,7 +21,7 @@ export const layer = Layer.effect(
           HttpServerResponse.HttpServerResponse,
           MissingApiKey | InvalidApiKey | Effect.Error<typeof httpEffect>
         > => {
-          const exchange = fiber.getRef(CurrentExchange)
+          const exchange = fiber.getRef(CurrentRequestContext)
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           exchange.route = endpoint.path
           if (Redacted.value(credential) === "") return Effect.fail(new MissingApiKey())

@@ -7,12 +7,12 @@ import { FastRequest } from "../fast-path/FastRequest.ts"
 import { IncomingRequest } from "../node/IncomingRequest.ts"
 
 /** The largest body that is read. */
-export const maxBytes = 65_536
-export const maxSize = ByteSize.bytes(maxBytes)
+export const maxBodyBytes = 65_536
+export const maxSize = ByteSize.bytes(maxBodyBytes)
 
 /** What a body that the service does not take is refused with. */
-export const tooLarge = new PayloadTooLarge()
-export const notJson = new UnsupportedMediaType()
+export const payloadTooLarge = new PayloadTooLarge()
+export const unsupportedMediaType = new UnsupportedMediaType()
 
 /**
  * Parameters may be empty (RFC 9110 §5.6.6). Each space can be matched in one way only, or a long header would take for
@@ -21,12 +21,12 @@ export const notJson = new UnsupportedMediaType()
 const json = /^application\/json\s*(?:;\s*(?:charset="?utf-8"?\s*)?)*$/i
 
 /** Refuses what is not plain JSON text. Bytes that are no UTF-8 would be kept as something else than was sent. */
-export const refuseOtherThanJson = (
+export const rejectOtherThanJson = (
   request: HttpServerRequest.HttpServerRequest
 ): Effect.Effect<void, InvalidRequest | PayloadTooLarge | UnsupportedMediaType> =>
   // What says that it is too large is not waited for.
-  Number(request.headers["content-length"]) > maxBytes
-    ? Effect.fail(tooLarge)
+  Number(request.headers["content-length"]) > maxBodyBytes
+    ? Effect.fail(payloadTooLarge)
     : Effect.flatMap(
       withoutSlot(request, Effect.orDie(bytesOf(request))),
       (bytes): Effect.Effect<void, InvalidRequest | PayloadTooLarge | UnsupportedMediaType> =>
@@ -46,7 +46,7 @@ const refusal = (
   body: Buffer,
   headers: Headers.Headers
 ): InvalidRequest | PayloadTooLarge | UnsupportedMediaType | undefined => {
-  if (body.length > maxBytes) return tooLarge
+  if (body.length > maxBodyBytes) return payloadTooLarge
   if (body.length === 0) return undefined
   const {
     "content-encoding": encoding = "identity",
@@ -55,7 +55,7 @@ const refusal = (
   } = headers
   // Names of codings have no case (RFC 9110 §8.4.1, RFC 9112 §7).
   if (!json.test(type) || encoding.toLowerCase() !== "identity" || transfer.toLowerCase() !== "chunked") {
-    return notJson
+    return unsupportedMediaType
   }
   const expected = isUtf8(body) ? expectedOf(body.toString()) : "valid UTF-8"
   return expected === undefined

@@ -7,9 +7,9 @@ import { type Limits, type Plan, planLimits } from "../../api/Plans.ts"
 import { RateLimit } from "../../api/RateLimit.ts"
 import { byAttributes } from "../../observability/Metrics.ts"
 import type { Caller } from "../../rate-limit/CallerStates.ts"
-import { type Decision, tightest, type Window } from "../../rate-limit/Policy.ts"
+import { type Decision, mostRestrictive, type Window } from "../../rate-limit/Policy.ts"
 import { RateLimiter } from "../../rate-limit/RateLimiter.ts"
-import { CurrentExchange } from "../response/RequestContext.ts"
+import { CurrentRequestContext } from "../response/RequestContext.ts"
 import * as ClientAddress from "./ClientAddress.ts"
 
 /** Without generators: every request passes here. */
@@ -18,7 +18,7 @@ export const layer = Layer.effect(
   Effect.map(RateLimiter, (limiter) =>
     RateLimit.of((httpEffect) =>
       Effect.withFiber((fiber) => {
-        const exchange = fiber.getRef(CurrentExchange)
+        const exchange = fiber.getRef(CurrentRequestContext)
         const key = Context.getUnsafe(fiber.context, CurrentKey)
         // The fast path may already have charged this request.
         const charged = exchange.decision === undefined ? chargeKey(limiter, key) : Effect.succeed(exchange.decision)
@@ -29,7 +29,7 @@ export const layer = Layer.effect(
           ApiKeyBanned | RateLimitExceeded | Effect.Error<typeof httpEffect>
         > => {
           exchange.decision = decision
-          if (!decision.admitted) return Effect.fail(refusal(decision))
+          if (!decision.admitted) return Effect.fail(rejectionOf(decision))
           const assigned = exchange.slot.assign(callerOf(key))
           return assigned === Effect.void ? httpEffect : Effect.andThen(Effect.orDie(assigned), httpEffect)
         })
@@ -79,14 +79,14 @@ export const chargeKey = (limiter: RateLimiter["Service"], key: CurrentKey["Serv
   charge(limiter, callerOf(key), key.plan, key.limits)
 
 /** The caller that an address is: from the peer of a request and its `X-Forwarded-For`. */
-export const addressCallers = Effect.map(
+export const makeAddressCaller = Effect.map(
   ClientAddress.make,
   (clientNetwork) => (peer: string, forwardedFor: string | undefined) =>
     `address:${clientNetwork(peer, forwardedFor)}` as const
 )
 
 /** Charges requests without a valid key to their address. Also the brake on guessing keys. */
-export const chargingAddresses = Effect.map(
+export const makeChargeAddress = Effect.map(
   RateLimiter,
   (limiter) => (caller: Caller, isFree: boolean) =>
     // What is free is not charged: its answer only shows what is left.
@@ -96,12 +96,12 @@ export const chargingAddresses = Effect.map(
 )
 
 /** The 429 for a key: banned, or over a limit. */
-export const refusal = (decision: Decision): ApiKeyBanned | RateLimitExceeded =>
-  decision.bannedUntil === undefined ? exceeded(decision) : banned(decision)
+export const rejectionOf = (decision: Decision): ApiKeyBanned | RateLimitExceeded =>
+  decision.bannedUntil === undefined ? limitExceeded(decision) : banned(decision)
 
 /** The 429 for a caller over a limit. */
-export const exceeded = (decision: Decision): RateLimitExceeded => {
-  const { limit, name } = tightest(decision.windows)
+export const limitExceeded = (decision: Decision): RateLimitExceeded => {
+  const { limit, name } = mostRestrictive(decision.windows)
   return new RateLimitExceeded({
     message: `The limit of ${limit} requests a ${name} is used up. Retry in ${retryAfter(decision)} seconds.`
   })
@@ -121,7 +121,8 @@ const told = ({ bannedUntil, windows }: Decision): Decision["windows"] => {
 }
 
 /** Whole seconds until the window that refused the request, or the ban, ends, at least one (RFC 9110 §10.2.3). */
-const retryAfter = (decision: Decision): number => Math.max(1, secondsUntilReset(tightest(told(decision)), decision))
+const retryAfter = (decision: Decision): number =>
+  Math.max(1, secondsUntilReset(mostRestrictive(told(decision)), decision))
 
 const secondsUntilReset = (window: Window, { decidedAt }: Decision): number =>
   Math.ceil((window.resetAt - decidedAt) / 1000)
@@ -134,7 +135,7 @@ const left = (window: Window, decision: Decision): string =>
 /** `X-RateLimit-*` of one window, and the IETF fields of both (draft-ietf-httpapi-ratelimit-headers). */
 export const headers = (decision: Decision): Record<string, string> => {
   const windows = told(decision)
-  const window = tightest(windows)
+  const window = mostRestrictive(windows)
   const [minute, day] = windows
   const shown: Record<string, string> = {
     "x-ratelimit-limit": String(window.limit),

@@ -6,7 +6,7 @@ import { IncomingMessage } from "node:http"
 import { ExpectationFailed, InvalidRequest, type PayloadTooLarge, type UnsupportedMediaType } from "../../api/Errors.ts"
 import * as Issue from "../../api/Issue.ts"
 import { Validation } from "../../api/Validation.ts"
-import * as Body from "./JsonBody.ts"
+import * as JsonBody from "./JsonBody.ts"
 
 const describe = ({ cause, kind }: HttpApiError.HttpApiSchemaError): string => {
   const place = kind === "Payload" ? "body" : kind === "Params" ? "path" : kind === "Headers" ? "header" : "query"
@@ -32,7 +32,7 @@ export const layer = Layer.succeed(Validation, (httpEffect) => {
       const { expect } = source instanceof IncomingMessage ? source.headers : request.headers
       if (expect !== undefined && expect.toLowerCase() !== "100-continue") return Effect.fail(new ExpectationFailed())
       return HttpMethod.hasBody(request.method)
-        ? Effect.andThen(Body.refuseOtherThanJson(request), httpEffect)
+        ? Effect.andThen(JsonBody.rejectOtherThanJson(request), httpEffect)
         : httpEffect
     }
   )

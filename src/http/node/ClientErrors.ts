@@ -7,9 +7,9 @@ import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } 
 import { Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import * as Errors from "../../api/Errors.ts"
-import * as Failure from "../response/ErrorResponse.ts"
+import * as ErrorResponse from "../response/ErrorResponse.ts"
 import { IncomingRequest } from "./IncomingRequest.ts"
-import { answerOn, closeGently } from "./Pipelining.ts"
+import { closeGently, currentResponse } from "./Pipelining.ts"
 
 /** A request to reject, as far as its head is known. */
 export interface Rejected {
@@ -49,7 +49,7 @@ export const attach = Effect.fnUntraced(function*(server: Server, reject: Reject
       header: (name) => request?.headers[name]?.toString()
     })
     const { status } = rejection.error
-    const body = Failure.bodyOf(rejection.error)
+    const body = ErrorResponse.bodyOf(rejection.error)
     const headers = {
       ...rejection.headers,
       ...status === 405 && { allow: allow.join(", ") },
@@ -74,7 +74,7 @@ export const attach = Effect.fnUntraced(function*(server: Server, reject: Reject
    * reported by that request's response; if that response is sent already, the connection just closes after it.
    */
   const inTurn = (socket: Duplex, write: Effect.Effect<void>, fault?: Error): void => {
-    const response = answerOn(socket)
+    const response = currentResponse(socket)
     if (response === undefined) run(write)
     else if (response.req.complete) response.once("finish", () => inTurn(socket, write, fault))
     else if (response.req instanceof IncomingRequest && fault !== undefined && !response.headersSent) {
@@ -94,7 +94,7 @@ export const attach = Effect.fnUntraced(function*(server: Server, reject: Reject
     socket.on("error", () => socket.destroy())
     // A connection that was opened ahead and not used gets no response.
     if (!socket.writable || (socket instanceof Socket && socket.bytesRead === 0)) socket.destroy()
-    else inTurn(socket, writeOn(socket, Failure.unreadable(error)), error)
+    else inTurn(socket, writeOn(socket, ErrorResponse.errorOfParser(error)), error)
   })
   server.on("connect", (request, socket) => {
     socket.on("error", () => socket.destroy())

@@ -6,8 +6,10 @@ import { Config, Context, Duration, Effect, Layer } from "effect"
 import { wholeNumber } from "../../config/Settings.ts"
 
 /** Whether the shutdown of a process has begun. Each service that runs has one of its own. */
-export class Draining extends Context.Service<Draining, { begun: boolean }>()("petstore/http/Draining") {
-  static readonly layer = Layer.sync(Draining, () => ({ begun: false }))
+export class GracefulShutdown
+  extends Context.Service<GracefulShutdown, { begun: boolean }>()("petstore/http/Draining")
+{
+  static readonly layer = Layer.sync(GracefulShutdown, () => ({ begun: false }))
 }
 
 /** `DRAIN_SECONDS`. */
@@ -20,8 +22,8 @@ export const gracePeriod = Config.map(drainSeconds, (seconds) => Duration.second
 const end = 9_500
 
 /** Announces the end of what it is provided with, and waits for `DRAIN_SECONDS` before it lets it come. */
-export const announce = Layer.effectDiscard(Effect.gen(function*() {
-  const draining = yield* Draining
+export const drain = Layer.effectDiscard(Effect.gen(function*() {
+  const draining = yield* GracefulShutdown
   const seconds = yield* drainSeconds
   yield* Effect.addFinalizer(() => {
     draining.begun = true

@@ -2,7 +2,7 @@
 import { Effect } from "effect"
 import { IncomingMessage, type ServerResponse } from "node:http"
 import type { Socket } from "node:net"
-import type { Exchange } from "../response/RequestContext.ts"
+import type { RequestContext } from "../response/RequestContext.ts"
 
 /** Bytes of bodies that may be in memory at once. Beyond it the connections that began first are closed. */
 const maxBodyBytes = 16 * 1024 * 1024
@@ -36,7 +36,7 @@ export class RequestBodies {
 /** A request whose body may fail while its response can still be sent. */
 export class IncomingRequest extends IncomingMessage {
   /** What is known of the request, once the server has begun it. */
-  exchange: Exchange | undefined = undefined
+  exchange: RequestContext | undefined = undefined
   /** The response to the request, once the request has its place on the connection. */
   response: ServerResponse | undefined = undefined
   readonly #bodies: RequestBodies

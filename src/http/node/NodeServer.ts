@@ -7,7 +7,7 @@ import type { Socket } from "node:net"
 import * as ClientAddress from "../middleware/ClientAddress.ts"
 import * as ClientErrors from "./ClientErrors.ts"
 import { IncomingRequest, RequestBodies } from "./IncomingRequest.ts"
-import { Outbox, PipelinedResponse } from "./Pipelining.ts"
+import { PipelinedResponse, ResponseQueue } from "./Pipelining.ts"
 import { headError } from "./RequestHead.ts"
 import { ResponseBuffers } from "./ResponseBuffers.ts"
 
@@ -42,7 +42,7 @@ export interface Port {
 /** A server that is not listening yet. */
 export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, maxStallMs, reject }: Port) {
   const bodies = new RequestBodies()
-  const outbox = new Outbox(new ResponseBuffers(maxStallMs))
+  const outbox = new ResponseQueue(new ResponseBuffers(maxStallMs))
   class Request extends IncomingRequest {
     constructor(socket: Socket) {
       super(socket, bodies)

@@ -35,7 +35,7 @@ const buffered = ({ headers, readableHighWaterMark }: IncomingMessage): number =
     : readableHighWaterMark
 
 /** The answer that has the connection. Node keeps it there, and says so nowhere. */
-export const answerOn = (socket: Duplex): ServerResponse | undefined => {
+export const currentResponse = (socket: Duplex): ServerResponse | undefined => {
   const answer: unknown = Reflect.get(socket, "_httpMessage")
   return answer instanceof ServerResponse ? answer : undefined
 }
@@ -71,7 +71,7 @@ class Line {
   get isParallel(): boolean {
     if (this.#waiting.size >= maxParallel - 1) return false
     for (const answer of this.#waiting.keys()) if (!isSafe(answer.req)) return false
-    const current = answerOn(this.#socket)
+    const current = currentResponse(this.#socket)
     return current !== undefined && isSafe(current.req)
   }
 
@@ -99,7 +99,7 @@ class Line {
   #cut(): void {
     this.#isCut = true
     this.#socket.pause()
-    const current = answerOn(this.#socket)
+    const current = currentResponse(this.#socket)
     if (current === undefined || !isReady(current)) {
       this.#socket.destroy()
       return
@@ -119,7 +119,7 @@ class Line {
 }
 
 /** How the responses of one server are sent. */
-export class Outbox {
+export class ResponseQueue {
   readonly buffers: ResponseBuffers
   #ended: Array<() => void> | undefined
 
@@ -150,10 +150,10 @@ export class Outbox {
 
 /** A response that waits while another has the connection, and is sent with those that are ready in the same turn. */
 export class PipelinedResponse<Request extends IncomingMessage = IncomingMessage> extends ServerResponse<Request> {
-  readonly #outbox: Outbox
+  readonly #outbox: ResponseQueue
   #isReady = false
 
-  constructor(request: Request, outbox: Outbox) {
+  constructor(request: Request, outbox: ResponseQueue) {
     super(request)
     this.#outbox = outbox
   }

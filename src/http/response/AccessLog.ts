@@ -1,7 +1,7 @@
 /** What metrics and log say of a request that was answered, or whose caller went away. */
 import { Clock, Context, Effect, LogLevel, Metric, References, Tracer } from "effect"
 import { byAttributes } from "../../observability/Metrics.ts"
-import type { Exchange } from "./RequestContext.ts"
+import type { RequestContext } from "./RequestContext.ts"
 
 /** Requests and the seconds that they took, as OpenTelemetry's semantic conventions for HTTP name them. */
 const durations = byAttributes(
@@ -21,9 +21,9 @@ const durations = byAttributes(
 export const clientClosedRequest = 499
 
 /** By hand, in one step: every request passes here. */
-export const report = (
+export const recordResponse = (
   method: string,
-  { keyId = "none", requestId, route: known, startedAt }: Exchange,
+  { keyId = "none", requestId, route: known, startedAt }: RequestContext,
   status: number
 ) =>
   Effect.withFiber((fiber) => {

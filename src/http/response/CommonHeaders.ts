@@ -2,11 +2,11 @@
 import { Effect } from "effect"
 import type { Decision } from "../../rate-limit/Policy.ts"
 import * as Cors from "../middleware/Cors.ts"
-import * as RateLimit from "../middleware/RateLimiting.ts"
+import * as RateLimiting from "../middleware/RateLimiting.ts"
 import type { Reject } from "../node/ClientErrors.ts"
-import { Draining } from "../node/GracefulShutdown.ts"
-import { report } from "./AccessLog.ts"
-import { Exchange } from "./RequestContext.ts"
+import { GracefulShutdown } from "../node/GracefulShutdown.ts"
+import { recordResponse } from "./AccessLog.ts"
+import { RequestContext } from "./RequestContext.ts"
 
 /** What the headers of an answer are made from. */
 interface Answered {
@@ -35,7 +35,7 @@ const same = {
 /** Gives all headers of an answer: its own, those that every answer carries, and those of its path. */
 export const make = Effect.gen(function*() {
   const cors = yield* Cors.make
-  const draining = yield* Draining
+  const draining = yield* GracefulShutdown
   return (
     { decision, method, origin, requestId }: Answered,
     own: Headers = {},
@@ -43,7 +43,7 @@ export const make = Effect.gen(function*() {
   ): Record<string, string> => {
     const headers: Record<string, string> = {
       ...own,
-      ...RateLimit.headers(decision),
+      ...RateLimiting.headers(decision),
       "x-request-id": requestId,
       ...same,
       ...cors.headers(method, origin, own.allow),
@@ -57,16 +57,16 @@ export const make = Effect.gen(function*() {
 })
 
 /** Rejects requests before any handler sees them: charged to their address, and reported like all others. */
-export const rejecting = Effect.gen(function*() {
-  const addressOf = yield* RateLimit.addressCallers
-  const charge = yield* RateLimit.chargingAddresses
+export const makeReject = Effect.gen(function*() {
+  const addressOf = yield* RateLimiting.makeAddressCaller
+  const charge = yield* RateLimiting.makeChargeAddress
   const edge = yield* make
-  const newExchange = yield* Exchange.making
+  const newExchange = yield* RequestContext.making
   const reject: Reject = Effect.fnUntraced(function*({ error, header, method, peer }) {
     const exchange = newExchange(header("x-request-id"))
     const decision = yield* charge(addressOf(peer, header("x-forwarded-for")), false)
-    const shown = decision.admitted ? error : RateLimit.exceeded(decision)
-    yield* report(method, exchange, shown.status)
+    const shown = decision.admitted ? error : RateLimiting.limitExceeded(decision)
+    yield* recordResponse(method, exchange, shown.status)
     return {
       error: shown,
       headers: edge({ requestId: exchange.requestId, decision, method, origin: header("origin") })

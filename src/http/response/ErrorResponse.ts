@@ -5,21 +5,21 @@ import type { HttpApi, HttpApiGroup } from "effect/http-api"
 import { SqlError } from "effect/sql"
 import * as Errors from "../../api/Errors.ts"
 import { describe } from "../../observability/Logging.ts"
-import * as Body from "../middleware/JsonBody.ts"
+import * as JsonBody from "../middleware/JsonBody.ts"
 import { methodsOf } from "./RoutePaths.ts"
 
 /** The Error body: these three and nothing else. */
 export const bodyOf = ({ code, message, status }: Errors.ApiError): string => JSON.stringify({ code, message, status })
 
 /** An answer with the Error body. */
-export const answer = (
+export const make = (
   error: Errors.ApiError,
   headers: Readonly<Record<string, string>> = {}
 ): HttpServerResponse.HttpServerResponse =>
   HttpServerResponse.text(bodyOf(error), { status: error.status, headers, contentType: "application/json" })
 
 /** Answers for whatever the routes of `api` and the `pages` beside it fail with, as HTTP asks of such an answer. */
-export const answering = <Id extends string, Groups extends HttpApiGroup.Constraint>(
+export const catchErrors = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
   pages: ReadonlyArray<string>
 ) => {
@@ -29,27 +29,29 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
     failure: unknown,
     request: HttpServerRequest.HttpServerRequest
   ): HttpServerResponse.HttpServerResponse => {
-    if (failure instanceof Errors.ServiceUnavailable) return answer(failure, { "retry-after": "1" })
-    if (isUnavailable(failure)) return answer(unavailable, { "retry-after": "1" })
-    if (!HttpServerError.isHttpServerError(failure)) return answer(internal)
+    if (failure instanceof Errors.ServiceUnavailable) return make(failure, { "retry-after": "1" })
+    if (isUnavailable(failure)) return make(unavailable, { "retry-after": "1" })
+    if (!HttpServerError.isHttpServerError(failure)) return make(internal)
     switch (failure.reason._tag) {
       case "RouteNotFound": {
         const allow = request.url === "*" && request.method !== "OPTIONS" ? [] : allowedMethods(request.url)
-        if (allow.length === 0) return answer(new Errors.NotFound({ message: "There is nothing at this path." }))
+        if (allow.length === 0) return make(new Errors.NotFound({ message: "There is nothing at this path." }))
         if (request.method === "OPTIONS") {
           return HttpServerResponse.empty({ status: 204, headers: { allow: allow.join(", ") } })
         }
         return allow.includes(request.method)
           // The router knows no path whose percent-encoding is broken.
-          ? answer(new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
-          : answer(new Errors.MethodNotAllowed({ message: `${request.method} is not allowed here.` }), {
+          ? make(new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
+          : make(new Errors.MethodNotAllowed({ message: `${request.method} is not allowed here.` }), {
             allow: allow.join(", ")
           })
       }
       case "RequestParseError":
-        return answer(failure.reason.reason === "BodyTooLarge" ? Body.tooLarge : unreadable(failure.reason.cause))
+        return make(
+          failure.reason.reason === "BodyTooLarge" ? JsonBody.payloadTooLarge : errorOfParser(failure.reason.cause)
+        )
       default:
-        return answer(internal)
+        return make(internal)
     }
   }
 
@@ -69,13 +71,13 @@ export const answering = <Id extends string, Groups extends HttpApiGroup.Constra
           return Effect.as(log, failed)
         })
       ),
-      Effect.map(complete),
-      Effect.provideService(HttpIncomingMessage.MaxBodySize, Body.maxSize)
+      Effect.map(addRequiredHeaders),
+      Effect.provideService(HttpIncomingMessage.MaxBodySize, JsonBody.maxSize)
     )
 }
 
 /** What a caller is told whose request Node could not read, by what Node says of it. */
-export const unreadable = (fault: unknown): Errors.ApiError => {
+export const errorOfParser = (fault: unknown): Errors.ApiError => {
   switch (Predicate.hasProperty(fault, "code") ? fault.code : undefined) {
     case "HPE_HEADER_OVERFLOW":
       return new Errors.HeaderFieldsTooLarge()
@@ -95,13 +97,15 @@ export const unreadable = (fault: unknown): Errors.ApiError => {
 }
 
 /** What HTTP asks of an answer of this status, and what HttpApi answers by itself. */
-export const complete = (response: HttpServerResponse.HttpServerResponse): HttpServerResponse.HttpServerResponse => {
+export const addRequiredHeaders = (
+  response: HttpServerResponse.HttpServerResponse
+): HttpServerResponse.HttpServerResponse => {
   switch (response.status) {
     case 401:
       return HttpServerResponse.setHeader(response, "www-authenticate", "Bearer")
     case 415:
       // In plain text, of a body that is empty and of another type.
-      return answer(Body.notJson)
+      return make(JsonBody.unsupportedMediaType)
     default:
       return response
   }

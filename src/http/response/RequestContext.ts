@@ -8,7 +8,7 @@ import { randomUUID } from "node:crypto"
 import type { Decision } from "../../rate-limit/Policy.ts"
 import { AdmissionControl, type Slot } from "../node/AdmissionControl.ts"
 
-export class Exchange {
+export class RequestContext {
   readonly requestId: string
   /** When the request came, by the monotonic clock: nanoseconds. */
   readonly startedAt: bigint
@@ -37,8 +37,8 @@ export class Exchange {
   static readonly making = Effect.gen(function*() {
     const clock = yield* Clock.Clock
     const { newSlot } = yield* AdmissionControl
-    return (sentId: unknown): Exchange =>
-      new Exchange(
+    return (sentId: unknown): RequestContext =>
+      new RequestContext(
         typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(sentId) ? sentId : randomUUID(),
         clock.monotonicTimeNanosUnsafe(),
         newSlot()
@@ -47,8 +47,8 @@ export class Exchange {
 }
 
 /** The long way sets it for each request. */
-export const CurrentExchange = Context.Reference<Exchange>("petstore/http/Exchange", {
-  defaultValue: (): Exchange => {
+export const CurrentRequestContext = Context.Reference<RequestContext>("petstore/http/Exchange", {
+  defaultValue: (): RequestContext => {
     throw new Error("There is no exchange outside of the long way")
   }
 })

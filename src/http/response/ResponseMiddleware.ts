@@ -10,13 +10,13 @@ import { InvalidRequest } from "../../api/Errors.ts"
 import type { Decision } from "../../rate-limit/Policy.ts"
 import type { FastPath } from "../fast-path/FastPath.ts"
 import * as Cors from "../middleware/Cors.ts"
-import * as RateLimit from "../middleware/RateLimiting.ts"
+import * as RateLimiting from "../middleware/RateLimiting.ts"
 import { AdmissionControl, overloaded } from "../node/AdmissionControl.ts"
 import { IncomingRequest } from "../node/IncomingRequest.ts"
-import { clientClosedRequest, report } from "./AccessLog.ts"
-import * as Edge from "./CommonHeaders.ts"
-import * as Failure from "./ErrorResponse.ts"
-import { CurrentExchange, Exchange } from "./RequestContext.ts"
+import { clientClosedRequest, recordResponse } from "./AccessLog.ts"
+import * as CommonHeaders from "./CommonHeaders.ts"
+import * as ErrorResponse from "./ErrorResponse.ts"
+import { CurrentRequestContext, RequestContext } from "./RequestContext.ts"
 import { pathHeadersOf } from "./RoutePaths.ts"
 
 /** What is served beside the operations of the contract. */
@@ -29,19 +29,19 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
 ) =>
   HttpRouter.middleware(
     Effect.gen(function*() {
-      const answering = Failure.answering(api, pages)
+      const answering = ErrorResponse.catchErrors(api, pages)
       const pathHeaders = pathHeadersOf(api)
-      const charge = yield* RateLimit.chargingAddresses
-      const newExchange = yield* Exchange.making
-      const edge = yield* Edge.make
+      const charge = yield* RateLimiting.makeChargeAddress
+      const newExchange = yield* RequestContext.making
+      const edge = yield* CommonHeaders.make
       const cors = yield* Cors.make
       const { all } = yield* AdmissionControl
-      const addressOf = yield* RateLimit.addressCallers
+      const addressOf = yield* RateLimiting.makeAddressCaller
 
       /** Sends what was answered to a request that is charged, with what every answer has. */
       const finish = Effect.fnUntraced(function*(
         request: HttpServerRequest.HttpServerRequest,
-        exchange: Exchange,
+        exchange: RequestContext,
         decision: Decision,
         response: HttpServerResponse.HttpServerResponse
       ) {
@@ -51,17 +51,17 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
         const answered = { requestId: exchange.requestId, decision, method, origin }
         const shown = edge(answered, response.headers, pathHeaders(request.url))
         if (isUnread(request.source)) shown.connection = "close"
-        yield* report(method, exchange, response.status)
+        yield* recordResponse(method, exchange, response.status)
         return HttpServerResponse.setHeaders(response, shown)
       })
 
       const byRoutes = Effect.fnUntraced(function*<E, R>(
         request: HttpServerRequest.HttpServerRequest,
-        exchange: Exchange,
+        exchange: RequestContext,
         httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>
       ) {
         const response = yield* answering(httpEffect).pipe(
-          Effect.provideService(CurrentExchange, exchange),
+          Effect.provideService(CurrentRequestContext, exchange),
           Effect.annotateLogs({ requestId: exchange.requestId })
         )
         if (exchange.decision !== undefined) return yield* finish(request, exchange, exchange.decision, response)
@@ -73,14 +73,16 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
         const decision = yield* charge(caller, isFree)
         // For as long as its response is not flushed, the request counts for its address.
         if (yield* Effect.isFailure(exchange.slot.assign(caller))) {
-          return yield* finish(request, exchange, decision, Failure.answer(overloaded, retryShortly))
+          return yield* finish(request, exchange, decision, ErrorResponse.make(overloaded, retryShortly))
         }
         return yield* finish(
           request,
           exchange,
           decision,
           // Who is refused is to hold no connection either: there are only so many.
-          decision.admitted ? response : Failure.answer(RateLimit.exceeded(decision), { connection: "close" })
+          decision.admitted
+            ? response
+            : ErrorResponse.make(RateLimiting.limitExceeded(decision), { connection: "close" })
         )
       })
 
@@ -109,7 +111,9 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
             () => answer,
             (_, exit) => {
               exchange.slot.end()
-              return Exit.hasInterrupts(exit) ? report(request.method, exchange, clientClosedRequest) : Effect.void
+              return Exit.hasInterrupts(exit)
+                ? recordResponse(request.method, exchange, clientClosedRequest)
+                : Effect.void
             }
           )
         })
@@ -118,7 +122,7 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
   )
 
 const badPath = Effect.succeed(
-  Failure.answer(new InvalidRequest({ message: "Invalid request: path: expected no ; and no # in it." }))
+  ErrorResponse.make(new InvalidRequest({ message: "Invalid request: path: expected no ; and no # in it." }))
 )
 
 const retryShortly = { "retry-after": "1", connection: "close" }

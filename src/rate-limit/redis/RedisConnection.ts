@@ -21,7 +21,7 @@ import {
 } from "effect"
 import { Redis } from "effect/persistence"
 import { ErrorReply } from "redis"
-import { Bag } from "../../collections/FreeList.ts"
+import { FreeList } from "../../collections/FreeList.ts"
 import { describe } from "../../observability/Logging.ts"
 
 /** How long none may come while one is due. With the time until it is noticed, nobody waits for 50 milliseconds. */
@@ -42,14 +42,14 @@ const fallback = Metric.gauge("rate_limit_fallback", {
 })
 
 /** Redis did not do what was asked, or not in time. */
-export class LinkDown extends Data.TaggedError("LinkDown")<{ readonly cause: unknown }> {}
+export class RedisDown extends Data.TaggedError("LinkDown")<{ readonly cause: unknown }> {}
 
 /** A connection that is up. */
-export interface Link {
+export interface RedisConnection {
   /** Runs a command. It ends within 50 milliseconds if no answers come, within 120 if they come ever later. */
   readonly run: <A>(
     command: (redis: Redis.Redis["Service"]) => Effect.Effect<A, Redis.RedisError>
-  ) => Effect.Effect<A, LinkDown>
+  ) => Effect.Effect<A, RedisDown>
 }
 
 /**
@@ -59,11 +59,11 @@ export interface Link {
 export const make = Effect.fnUntraced(function*(
   url: Redacted.Redacted,
   { onConnect, onUp }: {
-    readonly onConnect: (link: Link) => Effect.Effect<void, LinkDown>
-    readonly onUp: (link: Link) => Effect.Effect<void>
+    readonly onConnect: (link: RedisConnection) => Effect.Effect<void, RedisDown>
+    readonly onUp: (link: RedisConnection) => Effect.Effect<void>
   }
 ) {
-  let current: Link | undefined
+  let current: RedisConnection | undefined
   let reported = false
   const first = yield* Deferred.make<void>()
 
@@ -91,7 +91,7 @@ export const make = Effect.fnUntraced(function*(
 
   yield* Effect.forkScoped(Effect.forever(Effect.catchCause(up, down)))
   yield* Effect.timeoutOption(Deferred.await(first), "1 second")
-  return { current: (): Link | undefined => current }
+  return { current: (): RedisConnection | undefined => current }
 })
 
 /** One connection that has shown that it takes writes; `lost` fails when it is no more. */
@@ -120,9 +120,9 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
   const { client } = Context.get(connection, NodeRedis.NodeRedis)
   const redis = Context.get(connection, Redis.Redis)
 
-  const lost = yield* Deferred.make<never, LinkDown>()
-  const cut = (cause: unknown): LinkDown => {
-    const down = new LinkDown({ cause })
+  const lost = yield* Deferred.make<never, RedisDown>()
+  const cut = (cause: unknown): RedisDown => {
+    const down = new RedisDown({ cause })
     Deferred.doneUnsafe(lost, Exit.fail(down))
     if (client.isOpen) client.destroy()
     return down
@@ -138,7 +138,7 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
   let awake = 0
   let lookedAt = milliseconds()
   /** When the questions were asked that wait for their answers. */
-  const waiting = new Bag<{ readonly since: number }>()
+  const waiting = new FreeList<{ readonly since: number }>()
   let lastAnswer = 0
   let suspicious = false
   const watch = Effect.sync(() => {
@@ -154,7 +154,7 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
   })
   yield* Effect.forkScoped(Effect.repeat(watch, Schedule.spaced(tick)))
 
-  const run: Link["run"] = (command) =>
+  const run: RedisConnection["run"] = (command) =>
     Effect.withFiber(({ context }) => {
       const asked = milliseconds()
       const place = waiting.add({ since: awake })
@@ -166,12 +166,12 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
         return Effect.void
       })
       // A refusal is an answer too, unless it says that there is nothing to be had of this server.
-      return Effect.mapError(answered, ({ cause }) => isRefusal(cause) ? new LinkDown({ cause }) : cut(cause))
+      return Effect.mapError(answered, ({ cause }) => isRefusal(cause) ? new RedisDown({ cause }) : cut(cause))
     })
 
   // One that only reads, or that refuses, is of no use.
   yield* run(({ send }) => send("SET", "petstore:limits:probe", "", "PX", "1000"))
-  const link: Link = { run }
+  const link: RedisConnection = { run }
   return { link, lost: Deferred.await(lost) }
 })
 

@@ -6,20 +6,20 @@
 import { Clock, Effect, Metric, Predicate, Schedule } from "effect"
 import type { Redis } from "effect/persistence"
 import { redisUrl } from "../../config/Settings.ts"
-import * as Callers from "../CallerStates.ts"
+import * as CallerStates from "../CallerStates.ts"
 import type { Limiter } from "../Limiter.ts"
-import * as Rule from "../Policy.ts"
+import * as Policy from "../Policy.ts"
 import * as SteadyClock from "../SteadyClock.ts"
-import * as RedisLink from "./RedisConnection.ts"
+import * as RedisConnection from "./RedisConnection.ts"
 import * as RedisScripts from "./RedisScripts.ts"
 
 /** What is known of a caller. */
 interface Known {
-  readonly state: Rule.State
+  readonly state: Policy.State
   /** What Redis last told of it: the difference is what Redis does not know. */
-  readonly confirmed: Rule.State
+  readonly confirmed: Policy.State
   /** The link that told it; none if something was counted here since. */
-  readonly link: RedisLink.Link | undefined
+  readonly link: RedisConnection.RedisConnection | undefined
   /** The merge that Redis did not answer. */
   readonly sent?: RedisScripts.Merge | undefined
 }
@@ -48,7 +48,7 @@ export const make = Effect.gen(function*() {
   let isKnown = false
   /** For metrics that are counted in the middle of a decision. */
   const context = yield* Effect.context()
-  const callers = yield* Callers.make<Known>(({ state }) => Rule.endOf(state), steady.now)
+  const callers = yield* CallerStates.make<Known>(({ state }) => Policy.endOf(state), steady.now)
 
   /** Milliseconds that `now`, the reply to a script that was sent at `sentAt`, is before or after all that time. */
   const deviation = (now: number, sentAt: number): number => {
@@ -56,7 +56,7 @@ export const make = Effect.gen(function*() {
     return now > received ? now - received : Math.min(0, now - steady.at(sentAt))
   }
 
-  const agreeNow = Effect.fnUntraced(function*(link: RedisLink.Link) {
+  const agreeNow = Effect.fnUntraced(function*(link: RedisConnection.RedisConnection) {
     const sentAt = steady.monotonic()
     const [redisTime, agreed, isConfirmed] = yield* link.run((redis) =>
       redis.eval(RedisScripts.compare)(isKnown ? steady.at(sentAt) : undefined, correction)
@@ -65,7 +65,7 @@ export const make = Effect.gen(function*() {
     if (!isKnown) {
       const ahead = redisTime + agreed - steady.now()
       // These were counted on this process's own clock.
-      callers.update(({ state }) => ({ state: Rule.shift(state, ahead), confirmed: {}, link: undefined }))
+      callers.update(({ state }) => ({ state: Policy.shift(state, ahead), confirmed: {}, link: undefined }))
       steady.adjust(ahead)
       isKnown = true
       return
@@ -80,9 +80,9 @@ export const make = Effect.gen(function*() {
     steady.adjust(deviation(redisTime + correction, sentAt))
   })
 
-  let agreeing: Effect.Effect<void, RedisLink.LinkDown> | undefined
+  let agreeing: Effect.Effect<void, RedisConnection.RedisDown> | undefined
   /** Agrees with the other processes on the shared time: once for all requests that wait for it. */
-  const agree = Effect.fnUntraced(function*(link: RedisLink.Link) {
+  const agree = Effect.fnUntraced(function*(link: RedisConnection.RedisConnection) {
     agreeing ??= yield* Effect.cached(Effect.ensuring(
       agreeNow(link),
       Effect.sync(() => {
@@ -92,7 +92,7 @@ export const make = Effect.gen(function*() {
     yield* agreeing
   }, Effect.uninterruptible)
 
-  const runOnce = (link: RedisLink.Link, script: Script) =>
+  const runOnce = (link: RedisConnection.RedisConnection, script: Script) =>
     Effect.suspend(() => {
       const sentAt = steady.monotonic()
       const time = { estimate: steady.at(sentAt), correction }
@@ -106,20 +106,21 @@ export const make = Effect.gen(function*() {
     })
 
   /** Runs a script; once more when the shared time has to be agreed on first. */
-  const run = (link: RedisLink.Link, script: Script) =>
+  const run = (link: RedisConnection.RedisConnection, script: Script) =>
     runOnce(link, script).pipe(
       Effect.filterOrElse(Predicate.isNotUndefined, () => Effect.andThen(agree(link), runOnce(link, script))),
       Effect.filterOrFail(
         Predicate.isNotUndefined,
-        () => new RedisLink.LinkDown({ cause: new Error("The processes do not agree on the time") })
+        () => new RedisConnection.RedisDown({ cause: new Error("The processes do not agree on the time") })
       )
     )
 
-  const isSettled = (known: Known | undefined, link: RedisLink.Link) => known === undefined || known.link === link
-  const settling = new Map<Callers.Caller, Effect.Effect<void, RedisLink.LinkDown>>()
+  const isSettled = (known: Known | undefined, link: RedisConnection.RedisConnection) =>
+    known === undefined || known.link === link
+  const settling = new Map<CallerStates.Caller, Effect.Effect<void, RedisConnection.RedisDown>>()
 
   /** Brings to Redis what it does not know of `caller`: once, whoever waits for it. */
-  const settle = Effect.fnUntraced(function*(link: RedisLink.Link, caller: Callers.Caller) {
+  const settle = Effect.fnUntraced(function*(link: RedisConnection.RedisConnection, caller: CallerStates.Caller) {
     const known = callers.get(caller)
     if (known === undefined || isSettled(known, link)) return
     let settled = settling.get(caller)
@@ -131,9 +132,9 @@ export const make = Effect.gen(function*() {
   }, Effect.uninterruptible)
 
   const bring = Effect.fnUntraced(function*(
-    link: RedisLink.Link,
-    caller: Callers.Caller
-  ): Effect.fn.Return<void, RedisLink.LinkDown> {
+    link: RedisConnection.RedisConnection,
+    caller: CallerStates.Caller
+  ): Effect.fn.Return<void, RedisConnection.RedisDown> {
     const known = callers.get(caller)
     if (known === undefined) return
     // One merge at a time: until Redis has answered it, it is not known whether what it tells is there.
@@ -151,11 +152,11 @@ export const make = Effect.gen(function*() {
 
   /** What `script` does to `caller`, and answers; or what `own` does, where Redis does not. */
   const ask = (
-    caller: Callers.Caller,
+    caller: CallerStates.Caller,
     script: Script,
-    own: (state: Rule.State, now: number) => { readonly outcome: Rule.Outcome; readonly next: Rule.State }
+    own: (state: Policy.State, now: number) => { readonly outcome: Policy.Outcome; readonly next: Policy.State }
   ) => {
-    const shared = (link: RedisLink.Link) =>
+    const shared = (link: RedisConnection.RedisConnection) =>
       Effect.map(run(link, script), (told) => {
         // What was counted here meanwhile is not to be forgotten.
         if (isSettled(callers.get(caller), link)) {
@@ -180,7 +181,7 @@ export const make = Effect.gen(function*() {
     })
   }
 
-  const links = yield* RedisLink.make(url, {
+  const links = yield* RedisConnection.make(url, {
     onConnect: agree,
     onUp: (link) =>
       Effect.andThen(
@@ -193,7 +194,7 @@ export const make = Effect.gen(function*() {
       )
   })
 
-  const show = (decision: Rule.Decision) => Rule.shiftDecision(decision, steady.wallOffset())
+  const show = (decision: Policy.Decision) => Policy.shiftDecision(decision, steady.wallOffset())
 
   const service: Limiter = {
     charge: (caller, limits) =>
@@ -203,10 +204,10 @@ export const make = Effect.gen(function*() {
           (redis, time) => redis.eval(RedisScripts.charge)(caller, limits, time),
           (state, now) => {
             ownDecisions.updateUnsafe(1, context)
-            return Rule.charge(state, limits, now, Callers.isKey(caller))
+            return Policy.charge(state, limits, now, CallerStates.isKey(caller))
           }
         ),
-        ({ now, outcome, state }) => show(Rule.decisionOf(state, limits, now, outcome))
+        ({ now, outcome, state }) => show(Policy.decisionOf(state, limits, now, outcome))
       ),
     peek: (caller, limits) =>
       Effect.map(
@@ -215,13 +216,13 @@ export const make = Effect.gen(function*() {
           (redis, time) => redis.eval(RedisScripts.peek)(caller, time),
           (state) => ({ outcome: "refused", next: state })
         ),
-        ({ now, state }) => show(Rule.peek(state, limits, now))
+        ({ now, state }) => show(Policy.peek(state, limits, now))
       ),
     unban: (caller) =>
       Effect.asVoid(ask(
         caller,
         (redis, time) => redis.eval(RedisScripts.unban)(caller, time),
-        (state, now) => ({ outcome: "refused", next: Rule.unban(state, now) })
+        (state, now) => ({ outcome: "refused", next: Policy.unban(state, now) })
       )),
     counting: Effect.sync(() => links.current() === undefined ? "fallback" : "shared")
   }

@@ -7,10 +7,10 @@ import { TestClock } from "effect/testing"
 import { connect, type Socket } from "node:net"
 import { ApiKeys } from "../../../src/api-keys/ApiKeys.ts"
 import type { Limits, Plan } from "../../../src/api/Plans.ts"
-import * as Server from "../../../src/http/ApiServer.ts"
+import * as ApiServer from "../../../src/http/ApiServer.ts"
 import * as FastPath from "../../../src/http/fast-path/FastPath.ts"
-import * as Body from "../../../src/http/middleware/JsonBody.ts"
-import { Draining } from "../../../src/http/node/GracefulShutdown.ts"
+import * as JsonBody from "../../../src/http/middleware/JsonBody.ts"
+import { GracefulShutdown } from "../../../src/http/node/GracefulShutdown.ts"
 import { PetRepository } from "../../../src/pets/PetRepository.ts"
 import { RateLimiter } from "../../../src/rate-limit/RateLimiter.ts"
 import { memory } from "../../support/Harness.ts"
@@ -19,12 +19,12 @@ import { memory } from "../../support/Harness.ts"
 type ServerLayer<E> = Layer.Layer<
   HttpServer.HttpServer,
   E,
-  | Layer.Success<typeof Server.middleware>
+  | Layer.Success<typeof ApiServer.middleware>
   | ApiKeys
   | PetRepository
   | RateLimiter
-  | Draining
-  | Layer.Services<typeof Server.layer>
+  | GracefulShutdown
+  | Layer.Services<typeof ApiServer.layer>
 >
 
 /** A client on one connection after another, each until the server closes it. */
@@ -114,8 +114,8 @@ const start = <E>(server: ServerLayer<E>, plans: ReadonlyArray<KeyOptions>) => {
     })
   ).pipe(
     Layer.provide(server),
-    Layer.provide(Server.middleware),
-    Layer.provide(Draining.layer),
+    Layer.provide(ApiServer.middleware),
+    Layer.provide(GracefulShutdown.layer),
     Layer.provide(Layer.merge(memory, RateLimiter.layerMemory)),
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ HOST: "127.0.0.1", PORT: "0" }))),
     Layer.provide(Logger.layer([])),
@@ -163,7 +163,7 @@ export const compare = Effect.fnUntraced(function*<E>(
 export const twice = <Id extends string, Groups extends HttpApiGroup.Constraint>(api: HttpApi.HttpApi<Id, Groups>) => {
   const taken = { count: 0 }
   const counting = Effect.map(
-    FastPath.compile(api, { maxBodyBytes: Body.maxBytes }),
+    FastPath.compile(api, { maxBodyBytes: JsonBody.maxBodyBytes }),
     (fastPath): FastPath.FastPath => (request) => {
       const call = fastPath(request)
       if (call !== undefined) taken.count++
@@ -172,7 +172,7 @@ export const twice = <Id extends string, Groups extends HttpApiGroup.Constraint>
   )
   return {
     taken,
-    fast: Server.serve(api, counting),
-    reference: Server.serve(api, Effect.succeed<FastPath.FastPath>(() => undefined))
+    fast: ApiServer.serve(api, counting),
+    reference: ApiServer.serve(api, Effect.succeed<FastPath.FastPath>(() => undefined))
   }
 }

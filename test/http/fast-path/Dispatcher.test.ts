@@ -13,7 +13,7 @@ import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../../src/api-keys/ApiKeys.ts"
 import { routes } from "../../../src/http/ApiServer.ts"
 import { AdmissionControl } from "../../../src/http/node/AdmissionControl.ts"
-import { Draining } from "../../../src/http/node/GracefulShutdown.ts"
+import { GracefulShutdown } from "../../../src/http/node/GracefulShutdown.ts"
 import { routerConfig } from "../../../src/http/response/RoutePaths.ts"
 import { RateLimiter } from "../../../src/rate-limit/RateLimiter.ts"
 import { memory, Service, service } from "../../support/Harness.ts"
@@ -121,7 +121,7 @@ describe("Requests", () => {
             Layer.succeed(HttpRouter.RouterConfig, routerConfig),
             HttpServer.layerServices,
             AdmissionControl.layer,
-            Draining.layer
+            GracefulShutdown.layer
           ])
         )
         // What differs by itself, or belongs to the connection.

@@ -4,7 +4,7 @@ import { Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { PetstoreApi } from "../../../src/api/PetstoreApi.ts"
-import * as Pets from "../../../src/http/handlers/PetHandlers.ts"
+import * as PetHandlers from "../../../src/http/handlers/PetHandlers.ts"
 import { compare, type Request, twice } from "./Comparison.ts"
 
 interface Plain {
@@ -178,7 +178,7 @@ describe("Requests to the contract, in whatever form", () => {
       Effect.gen(function*() {
         yield* TestClock.setTime(1_763_700_000_000)
         const { fast, reference, taken } = twice(PetstoreApi)
-        const handlers = Layer.fresh(Layer.provideMerge(Pets.layer, Pets.sunset))
+        const handlers = Layer.fresh(Layer.provideMerge(PetHandlers.layer, PetHandlers.sunset))
         const statuses = yield* compare(
           [Layer.provide(fast, handlers), Layer.provide(reference, handlers)],
           plans,
