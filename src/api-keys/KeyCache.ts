@@ -54,7 +54,7 @@ export const make = Effect.fnUntraced(function*(store: ApiKeyStore, poller: Chan
   const find = yield* RequestBatcher.make({
     concurrency: 1,
     size: maxHashesPerLookup,
-    patience: lookupTimeout,
+    timeout: lookupTimeout,
     run: Effect.fnUntraced(function*(hashes: ReadonlyArray<string>) {
       const before = generation
       const found = yield* store.findByHashes(hashes)

@@ -19,7 +19,7 @@ export interface Timeout {
   readonly timeout?: Duration.Input | undefined
 }
 
-/** A client whose answers are whole, in time, and asked for again as `patience` says; `onAnswer` is told of each. */
+/** A client whose answers are whole, in time, and asked for again within its timeout; `onAnswer` is told of each. */
 export const withOutcome = (
   { retry, timeout = "30 seconds" }: Timeout,
   onAnswer: (response: HttpClientResponse.HttpClientResponse) => void

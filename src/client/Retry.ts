@@ -35,7 +35,7 @@ interface Refusal {
  * only as many are under way as the last answer said remain. So callers collect few refusals, and no ban, at any load.
  */
 export const withRetries = (policy: RetryPolicy) => (client: HttpClient.HttpClient): HttpClient.HttpClient => {
-  const patience = Duration.toMillis(policy.maxWait)
+  const timeout = Duration.toMillis(policy.maxWait)
   let refusal: Refusal | undefined
   let underWay = 0
   let remaining = 0
@@ -95,7 +95,7 @@ export const withRetries = (policy: RetryPolicy) => (client: HttpClient.HttpClie
     const send = (left: number, waited: number): Attempt => {
       /** Goes on after `wait` milliseconds, or leaves it at `outcome`. */
       const after = (wait: number, outcome: Attempt, next: (waited: number) => Attempt): Attempt =>
-        waited + wait > patience ? outcome : Effect.andThen(Effect.sleep(Math.ceil(wait)), next(waited + wait))
+        waited + wait > timeout ? outcome : Effect.andThen(Effect.sleep(Math.ceil(wait)), next(waited + wait))
       const again = (wait: number, outcome: Attempt): Attempt =>
         left === 0 ? outcome : after(wait, outcome, (soFar) => send(left - 1, soFar))
 

@@ -54,7 +54,7 @@ const bringUpToDate = Effect.gen(function*() {
 export const migrate = Layer.effectDiscard(bringUpToDate)
 
 /** How long a server may take to be there when the service starts. */
-const patience = Duration.seconds(30)
+const timeout = Duration.seconds(30)
 
 /**
  * Whether the server may accept writes soon: it is not there yet (the system's codes), starts or is full (57P, 53), is
@@ -85,7 +85,7 @@ const server = (url: Redacted.Redacted) => {
       Effect.logWarning(`Waiting for the database: ${describe(Cause.fail(error))}`),
       Effect.retry(attempt, {
         while: mayCome,
-        schedule: Schedule.upTo(Schedule.spaced("1 second"), { duration: patience })
+        schedule: Schedule.upTo(Schedule.spaced("1 second"), { duration: timeout })
       })
     ))
   return PgClient.layer({

@@ -35,10 +35,10 @@ export const deleteExpired = Effect.fnUntraced(function*(options: {
       RETURNING 1`
     return rows.length
   })
-  const deleteExpired = deleteBatch.pipe(
+  const deleteAll = deleteBatch.pipe(
     Effect.timeout("5 seconds"),
     Effect.repeat({ while: (deleted) => deleted === batch }),
     Effect.catchCause((cause) => Effect.logWarning(options.warning, cause))
   )
-  yield* Effect.forkScoped(Effect.repeat(deleteExpired, Schedule.spaced("10 minutes")))
+  yield* Effect.forkScoped(Effect.repeat(deleteAll, Schedule.spaced("10 minutes")))
 })

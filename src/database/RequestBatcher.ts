@@ -13,17 +13,17 @@ interface Call<B> {
  * it serves, so an answer is never older than its question; if it fails, all its calls die of that. At most
  * `concurrency` runs go on at once, with at most `size` items each, for as long as the scope lasts. Calls with the same
  * item (by the equality of a `Map`) share one answer, and the patience of the first of them. A call that nobody waits
- * for any more is not begun. A run that takes longer than `patience`, and a call that waited that long before its run
+ * for any more is not begun. A run that takes longer than `timeout`, and a call that waited that long before its run
  * began, die with a `TimeoutError`.
  */
-export const make = Effect.fnUntraced(function*<A, B>({ concurrency, patience, run, size }: {
+export const make = Effect.fnUntraced(function*<A, B>({ concurrency, timeout, run, size }: {
   readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>, unknown>
   readonly concurrency: number
   readonly size: number
-  readonly patience: Duration.Duration
+  readonly timeout: Duration.Duration
 }) {
   const clock = yield* Clock.Clock
-  const longest = Duration.toNanosUnsafe(patience)
+  const longest = Duration.toNanosUnsafe(timeout)
   const scope = yield* Scope.Scope
   // Not in the context of whoever happens to call first.
   const start = Effect.runForkWith(yield* Effect.context())
@@ -33,7 +33,7 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, patience, r
 
   const answer = (calls: ReadonlyArray<[A, Call<B>]>) =>
     Effect.suspend(() => run(calls.map(([item]) => item))).pipe(
-      Effect.timeout(patience),
+      Effect.timeout(timeout),
       Effect.orDie,
       Effect.onExit((answers) =>
         Effect.sync(() => {

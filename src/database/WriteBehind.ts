@@ -16,10 +16,10 @@ export const make = Effect.fnUntraced(function*<K, A>(options: {
   /** What the log says when a write fails. */
   readonly warning: string
 }) {
-  let unwritten = new Map<K, A>()
+  let pending = new Map<K, A>()
   const flush = Effect.suspend(() => {
-    const writing = [...unwritten]
-    unwritten = new Map()
+    const writing = [...pending]
+    pending = new Map()
     return Effect.whileLoop({
       while: () => writing.length > 0,
       body: () => Effect.timeout(options.write(new Map(writing.slice(0, batch))), "5 seconds"),
@@ -27,7 +27,7 @@ export const make = Effect.fnUntraced(function*<K, A>(options: {
     }).pipe(
       Effect.onError(() =>
         Effect.sync(() => {
-          unwritten = new Map([...writing, ...unwritten])
+          pending = new Map([...writing, ...pending])
         })
       ),
       Effect.catchCause((cause) => Effect.logWarning(options.warning, cause))
@@ -37,7 +37,7 @@ export const make = Effect.fnUntraced(function*<K, A>(options: {
   yield* Effect.forkScoped(Effect.repeat(flush, Schedule.spaced(options.interval)))
   return {
     set: (key: K, value: A): void => {
-      unwritten.set(key, value)
+      pending.set(key, value)
     }
   }
 })

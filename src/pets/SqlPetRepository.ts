@@ -13,10 +13,10 @@ import * as PetCache from "./PetCache.ts"
 import type { PetStore } from "./PetStore.ts"
 
 /** For who waits on a network that says nothing: a server ends its statements by itself. */
-const patience = Duration.seconds(4)
+const timeout = Duration.seconds(4)
 
 /** Two statements of a kind at once: while the answer to one is read, the database works on the other. */
-const bounds = { concurrency: 2, size: 100, patience }
+const bounds = { concurrency: 2, size: 100, timeout }
 
 export const makeSqlPetRepository = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
@@ -153,7 +153,7 @@ export const makeSqlPetRepository = Effect.gen(function*() {
   const add = yield* RequestBatcher.make({
     concurrency: 1,
     size: 250,
-    patience,
+    timeout,
     run: Effect.fnUntraced(function*(pets: ReadonlyArray<NewPet>) {
       const values = JSON.stringify(pets.map(({ categoryId, name, status }) => [name, String(categoryId), status]))
       // The ids are given out beforehand: what an INSERT returns has no order.
@@ -212,7 +212,7 @@ export const makeSqlPetRepository = Effect.gen(function*() {
     claim(pet, idempotency).pipe(
       pastTaken,
       places.withPermit,
-      Effect.timeout(patience),
+      Effect.timeout(timeout),
       Effect.catchTags({ SqlError: Effect.die, TimeoutError: Effect.die })
     )
 

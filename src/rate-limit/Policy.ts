@@ -22,7 +22,7 @@ export interface Window {
 
 /** What was decided of a request, and all that its answer says of it. */
 export interface Decision {
-  readonly admitted: boolean
+  readonly allowed: boolean
   /**
    * When the ban of the caller ends, if there is one: milliseconds since the Unix epoch. Until then its windows do not
    * matter.
@@ -197,7 +197,7 @@ export const decisionOf = (state: State, limits: Limits, now: number, outcome: O
     return { remaining: Math.max(0, limit - used), resetAt }
   }
   return {
-    admitted: outcome === "admitted",
+    allowed: outcome === "admitted",
     bannedUntil: isBanned(state, now) ? state.ban.until : undefined,
     banBegan: outcome === "banned",
     decidedAt: now,

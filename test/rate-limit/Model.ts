@@ -11,15 +11,15 @@ const hour = 3_600_000
 
 /** What the model says of a request. */
 export interface Expected {
-  readonly admitted: boolean
+  readonly allowed: boolean
   readonly bannedUntil: number | undefined
   /** Of the minute and of the day. */
   readonly left: ReadonlyArray<{ readonly remaining: number; readonly resetAt: number }>
 }
 
 /** What a decision says, as the model says it. */
-export const asExpected = ({ admitted, bannedUntil, windows }: Decision): Expected => ({
-  admitted,
+export const asExpected = ({ allowed: admitted, bannedUntil, windows }: Decision): Expected => ({
+  allowed: admitted,
   bannedUntil,
   left: windows.map(({ remaining, resetAt }) => ({ remaining, resetAt }))
 })
@@ -52,10 +52,10 @@ export const model = (limits: Limits, bannable: boolean) => {
   return {
     request(now: number): Expected {
       const ban = banAt(now)
-      if (ban !== undefined) return { admitted: false, bannedUntil: ban.ends, left: left(now) }
-      const admitted = inWindow(admissions, minute, now).used < limits.perMinute &&
+      if (ban !== undefined) return { allowed: false, bannedUntil: ban.ends, left: left(now) }
+      const allowed = inWindow(admissions, minute, now).used < limits.perMinute &&
         inWindow(admissions, day, now).used < limits.perDay
-      if (admitted) {
+      if (allowed) {
         admissions.push(now)
       } else if (bannable) {
         refusals.push(now)
@@ -67,7 +67,7 @@ export const model = (limits: Limits, bannable: boolean) => {
           bans.push({ begins: now, ends: now + length })
         }
       }
-      return { admitted, bannedUntil: banAt(now)?.ends, left: left(now) }
+      return { allowed: allowed, bannedUntil: banAt(now)?.ends, left: left(now) }
     },
     lift(now: number): void {
       refusals = []

@@ -47,7 +47,7 @@ describe("The rule of the limits", () => {
       let passed = 0
       while (true) {
         const { decision, next } = decide(state, limits, 0, false)
-        if (!decision.admitted) break
+        if (!decision.allowed) break
         state = next
         passed++
       }
@@ -110,13 +110,13 @@ describe("The rule of bans", () => {
     for (let i = 0; i < 6; i++) state = decide(state, limits, 1000, true).next
     const banned = state
     const { decision, next } = decide(banned, limits, 1000 + minute - 1, true)
-    assert.deepInclude(decision, { admitted: false, bannedUntil: 1000 + minute })
+    assert.deepInclude(decision, { allowed: false, bannedUntil: 1000 + minute })
     assert.deepStrictEqual(decision.windows.map(({ remaining, resetAt }) => [remaining, resetAt]), [
       [0, 1000 + minute],
       [997, 1000 + 24 * hour]
     ])
     assert.deepStrictEqual(next, banned)
-    assert.isTrue(decide(banned, limits, 1000 + minute, true).decision.admitted)
+    assert.isTrue(decide(banned, limits, 1000 + minute, true).decision.allowed)
   })
 
   it("never bans a client that waits as long as Retry-After says", () => {
@@ -128,7 +128,7 @@ describe("The rule of bans", () => {
         const { decision, next } = decide(state, limits, now, true)
         state = next
         assert.isUndefined(decision.bannedUntil)
-        now = decision.admitted ? now + (pauses[i] ?? 0) : mostRestrictive(decision.windows).resetAt
+        now = decision.allowed ? now + (pauses[i] ?? 0) : mostRestrictive(decision.windows).resetAt
       }
     }))
   })

@@ -103,19 +103,19 @@ for (const limiter of limiters) {
             const { all, pass } = yield* Limiters
             const charge = (nth: number) =>
               (all[nth % all.length] ?? all[0]).charge(`key:${plan}`, { perMinute, perDay })
-            let admitted = 0
+            let allowed = 0
             for (let minute = 0; minute * perMinute < perDay + perMinute; minute++) {
               const decisions = yield* Effect.all(Array.from({ length: perMinute + 10 }, (_, nth) => charge(nth)), {
                 concurrency: 100
               })
-              const now = decisions.filter((decision) => decision.admitted).length
-              assert.strictEqual(now, Math.min(perMinute, perDay - admitted))
-              admitted += now
+              const now = decisions.filter((decision) => decision.allowed).length
+              assert.strictEqual(now, Math.min(perMinute, perDay - allowed))
+              allowed += now
               yield* pass(60_000)
             }
-            assert.strictEqual(admitted, perDay)
+            assert.strictEqual(allowed, perDay)
             yield* pass(86_400_000)
-            assert.isTrue((yield* charge(0)).admitted)
+            assert.isTrue((yield* charge(0)).allowed)
           }))
       }
 
@@ -191,7 +191,7 @@ for (const limiter of limiters) {
           yield* last.unban("key:eager")
           assert.isUndefined((yield* one.peek("key:eager", limits)).bannedUntil)
           yield* pass(60_000)
-          assert.isTrue((yield* one.charge("key:eager", limits)).admitted)
+          assert.isTrue((yield* one.charge("key:eager", limits)).allowed)
         }))
 
       for (const [step, by] of steps) {
@@ -220,14 +220,14 @@ for (const limiter of limiters) {
               const resetAt = (before[index]?.windows[window].resetAt ?? 0) + by
               for (const limiter of all) {
                 const decision = yield* limiter.peek(caller, limits)
-                assert.isFalse(decision.admitted)
+                assert.isFalse(decision.allowed)
                 assert.strictEqual(decision.windows[window].resetAt, resetAt)
                 assert.strictEqual(decision.windows[window].resetAt - decision.decidedAt, length - passed)
                 assert.strictEqual(decision.bannedUntil, caller === banned ? resetAt : undefined)
               }
               yield* pass(Math.max(0, length - passed - 1))
               passed = Math.max(passed, length - 1)
-              for (const limiter of all) assert.isFalse((yield* limiter.peek(caller, limits)).admitted)
+              for (const limiter of all) assert.isFalse((yield* limiter.peek(caller, limits)).allowed)
               // The next case is of the same instant, or much later.
               if (index === 0) continue
               yield* pass(1)
@@ -241,7 +241,7 @@ for (const limiter of limiters) {
                   ),
                   { concurrency: "unbounded" }
                 )
-                assert.strictEqual(decisions.filter(({ admitted }) => admitted).length, 3)
+                assert.strictEqual(decisions.filter(({ allowed: admitted }) => admitted).length, 3)
               }
             }
           }))
@@ -252,8 +252,8 @@ for (const limiter of limiters) {
           const { all: [limiter] } = yield* Limiters
           const limits = { perMinute: 1, perDay: 1 }
           for (const caller of ["key:apart", "key:other", "address:apart"] as const) {
-            assert.isTrue((yield* limiter.charge(caller, limits)).admitted)
-            assert.isFalse((yield* limiter.charge(caller, limits)).admitted)
+            assert.isTrue((yield* limiter.charge(caller, limits)).allowed)
+            assert.isFalse((yield* limiter.charge(caller, limits)).allowed)
           }
         }))
     })
@@ -337,11 +337,11 @@ for (const database of databases) {
               assert.strictEqual((banned.bannedUntil ?? 0) - banned.decidedAt, left * 1000)
               yield* TestClock.adjust(left * 1000 - 1)
               for (const caller of ["key:used", "key:banned"] as const) {
-                assert.isFalse((yield* peek(caller)).admitted)
+                assert.isFalse((yield* peek(caller)).allowed)
               }
               yield* TestClock.adjust(1)
               for (const caller of ["key:used", "key:banned"] as const) {
-                assert.isTrue((yield* charge(caller)).admitted)
+                assert.isTrue((yield* charge(caller)).allowed)
               }
             }))
           }))
@@ -380,7 +380,7 @@ for (const database of databases) {
             yield* TestClock.adjust("1 second")
             yield* charge("key:outage")
             yield* charge("key:outage")
-            assert.isFalse((yield* charge("key:outage")).admitted)
+            assert.isFalse((yield* charge("key:outage")).allowed)
             yield* sql`ALTER TABLE gone RENAME TO rate_limits`
           }))
           assert.strictEqual((yield* inProcess(peek("key:outage"))).windows[0].remaining, 0)

@@ -28,7 +28,7 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
   const edge = yield* CommonHeaders.make
   const draining = yield* GracefulShutdown
   const { all } = yield* AdmissionControl
-  const newExchange = yield* RequestContext.making
+  const newRequestContext = yield* RequestContext.making
   const running = new FreeList<Fiber.Fiber<boolean>>()
   yield* Effect.addFinalizer(() => Fiber.interruptAll(running))
   const context = yield* Effect.context()
@@ -39,70 +39,73 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
   const begin = (
     request: IncomingMessage,
     response: ServerResponse,
-    exchange: RequestContext,
+    requestContext: RequestContext,
     next: () => boolean
   ): void => {
     const { headers: { origin }, method = "", socket } = request
     const leave = () => {
       // If the client is gone, or the server has shut down, nobody gets a response.
-      if (socket.destroyed || !next()) run(recordResponse(method, exchange, clientClosedRequest))
+      if (socket.destroyed || !next()) run(recordResponse(method, requestContext, clientClosedRequest))
     }
     const isLeft = isTraced || draining.begun || all.isFull || socket.destroyed
     const call = isLeft ? undefined : fastPath(request)
     if (call === undefined) return leave()
-    exchange.route = call.endpoint.path
+    requestContext.route = call.endpoint.path
     const send = (
       { headers, status }: HttpServerResponse.HttpServerResponse,
       body: string | undefined,
       decision: Decision
     ): void => {
       const ofPath = Context.getOrUndefined(call.endpoint.annotations, PathHeaders)
-      response.writeHead(status, edge({ requestId: exchange.requestId, decision, method, origin }, headers, ofPath))
+      response.writeHead(
+        status,
+        edge({ requestId: requestContext.requestId, decision, method, origin }, headers, ofPath)
+      )
       response.end(body)
     }
     /** Whether the response is sent. */
     const isSent = Effect.flatMap(call.serve, (served) => {
       const httpResponse = ErrorResponse.addRequiredHeaders(served)
-      const { decision } = exchange
+      const { decision } = requestContext
       const body = bodyOf(httpResponse)
       // A request that is not charged to a key is charged to its address there.
       if (decision === undefined) return Effect.succeed(false)
       if (body === null) {
-        exchange.outcome = Exit.succeed(httpResponse)
+        requestContext.outcome = Exit.succeed(httpResponse)
         return Effect.succeed(false)
       }
       return Effect.uninterruptible(Effect.suspend(() => {
         send(httpResponse, body, decision)
-        return Effect.as(recordResponse(method, exchange, httpResponse.status), true)
+        return Effect.as(recordResponse(method, requestContext, httpResponse.status), true)
       }))
     })
 
     const end = (exit: Exit.Exit<boolean>): void => {
       if (Exit.isSuccess(exit) && exit.value) return
       if (Exit.isFailure(exit)) {
-        exchange.outcome = Exit.failCause(Cause.hasInterruptsOnly(exit.cause) ? interrupted : exit.cause)
+        requestContext.outcome = Exit.failCause(Cause.hasInterruptsOnly(exit.cause) ? interrupted : exit.cause)
       }
       leave()
     }
-    const fiber = Effect.runForkWith(call.addTo(Context.add(context, CurrentRequestContext, exchange)))(isSent)
+    const fiber = Effect.runForkWith(call.addTo(Context.add(context, CurrentRequestContext, requestContext)))(isSent)
     const exitAtOnce = fiber.pollUnsafe()
     if (exitAtOnce !== undefined) return end(exitAtOnce)
-    exchange.slot.start()
+    requestContext.slot.start()
     const place = running.add(fiber)
     response.on("close", () => {
       if (!response.writableEnded) fiber.interruptUnsafe()
     })
     fiber.addObserver((exit) => {
-      exchange.slot.end()
+      requestContext.slot.end()
       running.remove(place)
       end(exit)
     })
   }
 
   return (request: IncomingMessage, response: ServerResponse, next: () => boolean): void => {
-    const exchange = newExchange(request.headers["x-request-id"])
-    if (request instanceof IncomingRequest) request.exchange = exchange
-    all.whenRoom(() => begin(request, response, exchange, next))
+    const requestContext = newRequestContext(request.headers["x-request-id"])
+    if (request instanceof IncomingRequest) request.requestContext = requestContext
+    all.whenRoom(() => begin(request, response, requestContext, next))
   }
 })
 

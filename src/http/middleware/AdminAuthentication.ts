@@ -42,7 +42,7 @@ export const layer = Layer.effect(
         if (timingSafeEqual(digest(credential), expected)) return yield* httpEffect
         const failure = Redacted.value(credential) === "" ? new MissingAdminToken() : new InvalidAdminToken()
         const decision = yield* countFailure(failure)
-        return decision.admitted ? yield* failure : tooManyAttempts(decision)
+        return decision.allowed ? yield* failure : tooManyAttempts(decision)
       })
     })
   })

@@ -21,20 +21,20 @@ export const layer = Layer.effect(
           HttpServerResponse.HttpServerResponse,
           MissingApiKey | InvalidApiKey | Effect.Error<typeof httpEffect>
         > => {
-          const exchange = fiber.getRef(CurrentRequestContext)
+          const requestContext = fiber.getRef(CurrentRequestContext)
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-          exchange.route = endpoint.path
+          requestContext.route = endpoint.path
           if (Redacted.value(credential) === "") return Effect.fail(new MissingApiKey())
           const verified = apiKeys.verify(
             credential,
             // The lookup may take long. Until it says whose key it is, the request counts for its address.
             Effect.suspend(() => {
               const peer = Option.getOrElse(request.remoteAddress, () => "")
-              return Effect.orDie(exchange.slot.assign(callerOf(peer, request.headers["x-forwarded-for"])))
+              return Effect.orDie(requestContext.slot.assign(callerOf(peer, request.headers["x-forwarded-for"])))
             })
           )
           return Effect.flatMap(verified, (key) => {
-            exchange.keyId = key.id
+            requestContext.keyId = key.id
             return Effect.provideService(httpEffect, CurrentKey, key)
           })
         })

@@ -38,8 +38,8 @@ const bytesOf = (request: HttpServerRequest.HttpServerRequest) =>
 
 /** A request does not occupy its slot while its body is arriving. */
 const withoutSlot = <A>({ source }: HttpServerRequest.HttpServerRequest, body: Effect.Effect<A>): Effect.Effect<A> =>
-  source instanceof IncomingRequest && source.exchange !== undefined && !source.complete
-    ? Effect.orDie(source.exchange.slot.whileWaiting(body))
+  source instanceof IncomingRequest && source.requestContext !== undefined && !source.complete
+    ? Effect.orDie(source.requestContext.slot.whileWaiting(body))
     : body
 
 const refusal = (

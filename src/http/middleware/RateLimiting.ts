@@ -18,19 +18,21 @@ export const layer = Layer.effect(
   Effect.map(RateLimiter, (limiter) =>
     RateLimit.of((httpEffect) =>
       Effect.withFiber((fiber) => {
-        const exchange = fiber.getRef(CurrentRequestContext)
+        const requestContext = fiber.getRef(CurrentRequestContext)
         const key = Context.getUnsafe(fiber.context, CurrentKey)
         // The fast path may already have charged this request.
-        const charged = exchange.decision === undefined ? chargeKey(limiter, key) : Effect.succeed(exchange.decision)
+        const charged = requestContext.decision === undefined
+          ? chargeKey(limiter, key)
+          : Effect.succeed(requestContext.decision)
         return Effect.flatMap(charged, (
           decision
         ): Effect.Effect<
           HttpServerResponse.HttpServerResponse,
           ApiKeyBanned | RateLimitExceeded | Effect.Error<typeof httpEffect>
         > => {
-          exchange.decision = decision
-          if (!decision.admitted) return Effect.fail(rejectionOf(decision))
-          const assigned = exchange.slot.assign(callerOf(key))
+          requestContext.decision = decision
+          if (!decision.allowed) return Effect.fail(rejectionOf(decision))
+          const assigned = requestContext.slot.assign(callerOf(key))
           return assigned === Effect.void ? httpEffect : Effect.andThen(Effect.orDie(assigned), httpEffect)
         })
       })
@@ -56,7 +58,7 @@ const bans = byAttributes(
 const charge = (limiter: RateLimiter["Service"], caller: Caller, plan: Plan | "none", limits: Limits) =>
   Effect.flatMap(limiter.charge(caller, limits), (decision) =>
     Effect.withFiber(({ context }) => {
-      const outcome = decision.admitted ? "admitted" : decision.bannedUntil === undefined ? "refused" : "banned"
+      const outcome = decision.allowed ? "admitted" : decision.bannedUntil === undefined ? "refused" : "banned"
       decisions(outcome, plan).updateUnsafe(1, context)
       if (decision.banBegan) bans(plan).updateUnsafe(1, context)
       return Effect.succeed(decision)
@@ -92,7 +94,7 @@ export const makeChargeAddress = Effect.map(
     // What is free is not charged: its answer only shows what is left.
     !isFree
       ? charge(limiter, caller, "none", planLimits.free)
-      : Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, admitted: true }))
+      : Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, allowed: true }))
 )
 
 /** The 429 for a key: banned, or over a limit. */
@@ -144,6 +146,6 @@ export const headers = (decision: Decision): Record<string, string> => {
     "ratelimit-policy": `${policy(minute)}, ${policy(day)}`,
     "ratelimit": `${left(minute, decision)}, ${left(day, decision)}`
   }
-  if (!decision.admitted) shown["retry-after"] = String(retryAfter(decision))
+  if (!decision.allowed) shown["retry-after"] = String(retryAfter(decision))
   return shown
 }

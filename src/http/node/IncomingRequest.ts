@@ -36,7 +36,7 @@ export class RequestBodies {
 /** A request whose body may fail while its response can still be sent. */
 export class IncomingRequest extends IncomingMessage {
   /** What is known of the request, once the server has begun it. */
-  exchange: RequestContext | undefined = undefined
+  requestContext: RequestContext | undefined = undefined
   /** The response to the request, once the request has its place on the connection. */
   response: ServerResponse | undefined = undefined
   readonly #bodies: RequestBodies
@@ -61,8 +61,8 @@ export class IncomingRequest extends IncomingMessage {
    */
   get reserveLargeResponse(): Effect.Effect<void> {
     return Effect.suspend(() => {
-      const { exchange, response, socket } = this
-      if (exchange === undefined || response === undefined) return Effect.void
+      const { requestContext, response, socket } = this
+      if (requestContext === undefined || response === undefined) return Effect.void
       const inTurn = Effect.callback<void>((resume) => {
         const proceed = () => resume(Effect.void)
         if (response.socket !== null || socket.destroyed) return proceed()
@@ -71,7 +71,7 @@ export class IncomingRequest extends IncomingMessage {
       })
       return Effect.flatMap(
         inTurn,
-        () => socket.destroyed ? Effect.interrupt : Effect.orDie(exchange.slot.reserveLargeResponse())
+        () => socket.destroyed ? Effect.interrupt : Effect.orDie(requestContext.slot.reserveLargeResponse())
       )
     })
   }

@@ -205,7 +205,7 @@ export class PipelinedResponse<Request extends IncomingMessage = IncomingMessage
   /** Counts the response until it is flushed, or its connection is closed. */
   #hold(bytes: number): void {
     if (this.closed || this.req.socket.destroyed) return
-    const slot = this.req instanceof IncomingRequest ? this.req.exchange?.slot : undefined
+    const slot = this.req instanceof IncomingRequest ? this.req.requestContext?.slot : undefined
     this.once("close", this.#outbox.buffers.hold(this.req.socket, bytes, slot))
   }
 }

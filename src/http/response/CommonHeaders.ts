@@ -61,15 +61,15 @@ export const makeReject = Effect.gen(function*() {
   const addressOf = yield* RateLimiting.makeAddressCaller
   const charge = yield* RateLimiting.makeChargeAddress
   const edge = yield* make
-  const newExchange = yield* RequestContext.making
+  const newRequestContext = yield* RequestContext.making
   const reject: Reject = Effect.fnUntraced(function*({ error, header, method, peer }) {
-    const exchange = newExchange(header("x-request-id"))
+    const requestContext = newRequestContext(header("x-request-id"))
     const decision = yield* charge(addressOf(peer, header("x-forwarded-for")), false)
-    const shown = decision.admitted ? error : RateLimiting.limitExceeded(decision)
-    yield* recordResponse(method, exchange, shown.status)
+    const shown = decision.allowed ? error : RateLimiting.limitExceeded(decision)
+    yield* recordResponse(method, requestContext, shown.status)
     return {
       error: shown,
-      headers: edge({ requestId: exchange.requestId, decision, method, origin: header("origin") })
+      headers: edge({ requestId: requestContext.requestId, decision, method, origin: header("origin") })
     }
   })
   return reject

@@ -49,6 +49,6 @@ export class RequestContext {
 /** The long way sets it for each request. */
 export const CurrentRequestContext = Context.Reference<RequestContext>("petstore/http/Exchange", {
   defaultValue: (): RequestContext => {
-    throw new Error("There is no exchange outside of the long way")
+    throw new Error("There is no request context outside of a request")
   }
 })

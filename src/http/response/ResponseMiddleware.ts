@@ -32,7 +32,7 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
       const answering = ErrorResponse.catchErrors(api, pages)
       const pathHeaders = pathHeadersOf(api)
       const charge = yield* RateLimiting.makeChargeAddress
-      const newExchange = yield* RequestContext.making
+      const newRequestContext = yield* RequestContext.making
       const edge = yield* CommonHeaders.make
       const cors = yield* Cors.make
       const { all } = yield* AdmissionControl
@@ -41,30 +41,32 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
       /** Sends what was answered to a request that is charged, with what every answer has. */
       const finish = Effect.fnUntraced(function*(
         request: HttpServerRequest.HttpServerRequest,
-        exchange: RequestContext,
+        requestContext: RequestContext,
         decision: Decision,
         response: HttpServerResponse.HttpServerResponse
       ) {
         // A body that came along with its head is read by the end of the turn.
         if (isUnread(request.source)) yield* Effect.yieldNow
         const { headers: { origin }, method } = request
-        const answered = { requestId: exchange.requestId, decision, method, origin }
+        const answered = { requestId: requestContext.requestId, decision, method, origin }
         const shown = edge(answered, response.headers, pathHeaders(request.url))
         if (isUnread(request.source)) shown.connection = "close"
-        yield* recordResponse(method, exchange, response.status)
+        yield* recordResponse(method, requestContext, response.status)
         return HttpServerResponse.setHeaders(response, shown)
       })
 
       const byRoutes = Effect.fnUntraced(function*<E, R>(
         request: HttpServerRequest.HttpServerRequest,
-        exchange: RequestContext,
+        requestContext: RequestContext,
         httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>
       ) {
         const response = yield* answering(httpEffect).pipe(
-          Effect.provideService(CurrentRequestContext, exchange),
-          Effect.annotateLogs({ requestId: exchange.requestId })
+          Effect.provideService(CurrentRequestContext, requestContext),
+          Effect.annotateLogs({ requestId: requestContext.requestId })
         )
-        if (exchange.decision !== undefined) return yield* finish(request, exchange, exchange.decision, response)
+        if (requestContext.decision !== undefined) {
+          return yield* finish(request, requestContext, requestContext.decision, response)
+        }
         const peer = Option.getOrElse(request.remoteAddress, () => "")
         // A fault is ours; and a preflight is the browser's, for each URL anew, of a page that may call.
         const isFree = response.status >= 500 ||
@@ -72,15 +74,15 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
         const caller = addressOf(peer, request.headers["x-forwarded-for"])
         const decision = yield* charge(caller, isFree)
         // For as long as its response is not flushed, the request counts for its address.
-        if (yield* Effect.isFailure(exchange.slot.assign(caller))) {
-          return yield* finish(request, exchange, decision, ErrorResponse.make(overloaded, retryShortly))
+        if (yield* Effect.isFailure(requestContext.slot.assign(caller))) {
+          return yield* finish(request, requestContext, decision, ErrorResponse.make(overloaded, retryShortly))
         }
         return yield* finish(
           request,
-          exchange,
+          requestContext,
           decision,
           // Who is refused is to hold no connection either: there are only so many.
-          decision.admitted
+          decision.allowed
             ? response
             : ErrorResponse.make(RateLimiting.limitExceeded(decision), { connection: "close" })
         )
@@ -88,9 +90,10 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
 
       return (httpEffect) =>
         Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
-          const exchange = (request.source instanceof IncomingRequest ? request.source.exchange : undefined) ??
-            newExchange(headersOf(request)["x-request-id"])
-          const { outcome, route } = exchange
+          const requestContext =
+            (request.source instanceof IncomingRequest ? request.source.requestContext : undefined) ??
+              newRequestContext(headersOf(request)["x-request-id"])
+          const { outcome, route } = requestContext
           // A request that the fast path began has a route, and may be charged already: it is not refused again.
           const refused = route === undefined
             ? (all.isFull ? Effect.die(overloaded) : refusal(request))
@@ -99,20 +102,20 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
           const call = route === undefined && refused === undefined && request.source instanceof IncomingMessage
             ? fastPath(request.source)
             : undefined
-          if (call !== undefined) exchange.route = call.endpoint.path
+          if (call !== undefined) requestContext.route = call.endpoint.path
           const served = call && Effect.updateContext(
             Effect.interruptible(call.serve),
             (services: Context.Context<never>) => call.addTo(services)
           )
-          const answer = byRoutes(request, exchange, refused ?? served ?? httpEffect)
+          const answer = byRoutes(request, requestContext, refused ?? served ?? httpEffect)
           // Taken and given back in one step, so that no interruption between them leaks a slot.
           return Effect.acquireUseRelease(
-            Effect.sync(() => exchange.slot.start()),
+            Effect.sync(() => requestContext.slot.start()),
             () => answer,
             (_, exit) => {
-              exchange.slot.end()
+              requestContext.slot.end()
               return Exit.hasInterrupts(exit)
-                ? recordResponse(request.method, exchange, clientClosedRequest)
+                ? recordResponse(request.method, requestContext, clientClosedRequest)
                 : Effect.void
             }
           )

@@ -25,7 +25,7 @@ import { FreeList } from "../../collections/FreeList.ts"
 import { describe } from "../../observability/Logging.ts"
 
 /** How long none may come while one is due. With the time until it is noticed, nobody waits for 50 milliseconds. */
-const patience = 35
+const timeout = 35
 /** How long an answer may take while others come: there are more questions than Redis, or this process, is up to. */
 const longestQueue = 100
 /** How often it is looked whether an answer is late: milliseconds, like all here. */
@@ -147,9 +147,9 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
     lookedAt = now
     let oldest = Infinity
     for (const { since } of waiting) oldest = Math.min(oldest, since)
-    const late = awake - Math.max(oldest, lastAnswer) >= patience || awake - oldest >= longestQueue
+    const late = awake - Math.max(oldest, lastAnswer) >= timeout || awake - oldest >= longestQueue
     // At second sight: what came while this process stood still is there, but not yet read.
-    if (late && suspicious) cut(new Error(`No answer for ${patience} milliseconds`))
+    if (late && suspicious) cut(new Error(`No answer for ${timeout} milliseconds`))
     suspicious = late
   })
   yield* Effect.forkScoped(Effect.repeat(watch, Schedule.spaced(tick)))

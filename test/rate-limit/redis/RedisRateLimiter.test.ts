@@ -42,7 +42,7 @@ const underLoad = Effect.fnUntraced(function*<E>(limiter: RateLimiter["Service"]
   // Not so fast that the limit is reached: 32 callers, 10 requests a second each.
   const charge = Effect.gen(function*() {
     const before = performance.now()
-    const { admitted } = yield* limiter.charge("key:busy", limits)
+    const { allowed: admitted } = yield* limiter.charge("key:busy", limits)
     result.slowest = Math.max(result.slowest, performance.now() - before)
     result.decided++
     if (admitted) result.admitted++
@@ -130,8 +130,8 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
 
       proxy.setFault("refusing")
       yield* counting(limiter, "fallback")
-      const admitted = yield* Effect.forEach(Array.from({ length: 4 }), () => charge("key:used"))
-      assert.deepStrictEqual(admitted.map((decision) => decision.admitted), [true, true, false, false])
+      const allowed = yield* Effect.forEach(Array.from({ length: 4 }), () => charge("key:used"))
+      assert.deepStrictEqual(allowed.map((decision) => decision.allowed), [true, true, false, false])
       assert.deepInclude(yield* charge("key:banned"), { bannedUntil: before.bannedUntil, windows: before.windows })
 
       // What Redis forgot, it learns again of those who knew, also of callers that do not call.
@@ -142,7 +142,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       const other = yield* limiterAt(redis.port)
       yield* until(Effect.map(other.peek("key:banned", few), ({ bannedUntil }) => bannedUntil !== undefined))
       yield* until(Effect.map(other.peek("key:used", few), ({ windows: [minute] }) => minute.remaining === 0))
-      assert.isFalse((yield* other.charge("key:used", few)).admitted)
+      assert.isFalse((yield* other.charge("key:used", few)).allowed)
       const after = yield* other.peek("key:banned", few)
       assert.deepStrictEqual([after.bannedUntil, after.windows], [before.bannedUntil, before.windows])
     }))
@@ -192,7 +192,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       for (const fault of ["refusing", "hanging"] as const) {
         proxy.setFault(fault)
         const limiter = yield* limiterAt(proxy.port)
-        assert.isTrue((yield* limiter.charge("key:early", limits)).admitted)
+        assert.isTrue((yield* limiter.charge("key:early", limits)).allowed)
         assert.strictEqual(yield* limiter.counting, "fallback")
         proxy.setFault(undefined)
         yield* counting(limiter, "shared")
@@ -315,7 +315,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       const { limiter, redis } = yield* setup
       yield* limiter.charge("key:written", limits)
       yield* redis.type("REPLICAOF 127.0.0.1 1")
-      assert.isTrue((yield* limiter.charge("key:written", limits)).admitted)
+      assert.isTrue((yield* limiter.charge("key:written", limits)).allowed)
       assert.strictEqual(yield* limiter.counting, "fallback")
       yield* sleep(600)
       assert.strictEqual(yield* limiter.counting, "fallback")
@@ -370,7 +370,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
           const hold = Effect.fnUntraced(function*(limiters: ReadonlyArray<RateLimiter["Service"]>) {
             for (const limiter of limiters) {
               const used = yield* limiter.peek("key:used", few)
-              assert.isFalse(used.admitted)
+              assert.isFalse(used.allowed)
               const banned = yield* limiter.peek("key:banned", few)
               assert.isDefined(banned.bannedUntil)
               for (const resetAt of [used.windows[0].resetAt, banned.bannedUntil ?? 0]) {
@@ -452,7 +452,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
     Effect.gen(function*() {
       const { limiter, redis } = yield* setup
       yield* redis.type("RPUSH petstore:limits:key:spoilt x")
-      assert.isTrue((yield* limiter.charge("key:spoilt", limits)).admitted)
+      assert.isTrue((yield* limiter.charge("key:spoilt", limits)).allowed)
       assert.strictEqual((yield* limiter.charge("key:spoilt", limits)).windows[0].remaining, 1998)
       assert.strictEqual(yield* limiter.counting, "shared")
     }))
