@@ -1,4 +1,4 @@
-/** Who is measured: the service, services that others would write, and the floors below all of them; each a process. */
+/** The measured processes: the service, comparable services on other frameworks, and floors that do less than any. */
 import { Data, Effect } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
 import { readFileSync } from "node:fs"
@@ -25,15 +25,15 @@ export interface Contender {
   readonly address: string
   readonly port: number
   readonly pid: number
-  /** From its start to its first 200. */
+  /** Seconds from the start of the process to its first 200. */
   readonly startedIn: number
 }
 
 export class NotStarted extends Data.TaggedError("NotStarted")<{ readonly name: string; readonly output: string }> {}
 
 /**
- * Starts one, until it answers 200 to `key`, or anything where there is no key yet; ends it when the scope closes.
- * `program` is another path of its program.
+ * Starts a process and waits for a 200 to `key`, or for any response if there is no key yet. The scope ends it.
+ * `program` overrides the path of the program.
  */
 export const start = Effect.fnUntraced(function*(
   name: Name,
@@ -99,7 +99,7 @@ export const start = Effect.fnUntraced(function*(
   return yield* new NotStarted({ name, output })
 })
 
-/** What the process has of the machine: seconds of CPU so far, and megabytes resident. */
+/** Returns the resources of the process: seconds of CPU so far, and resident megabytes. */
 export const usage = ({ pid }: Contender): { readonly cpu: number; readonly megabytes: number } => {
   const fields = readFileSync(`/proc/${pid}/stat`, "utf8").replace(/^.*\) /, "").split(" ")
   const ticks = Number(fields[11]) + Number(fields[12])

@@ -1,4 +1,4 @@
-/** What is measured: operations on a catalogue of a given size. */
+/** The measured operations, on a table of a given size. */
 import { PgClient } from "@effect/sql-pg"
 import { Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
@@ -9,17 +9,17 @@ import { keysOn, newEndlessKey, temporaryDatabaseUrl, temporaryDirectory } from 
 
 export const newPet = `{"name":"Rex","categoryId":1,"status":"available"}`
 
-/** First pages, pages one after the other from anywhere on, pages at random, animals at random, additions. */
+/** First pages, consecutive pages, random pages, random pets, and creates. */
 export const operations = ["list of 20", "walk", "random pages", "get", "create"] as const
 export type Operation = typeof operations[number]
 
 const pageAfter = (id: number): string => `GET /v1/pets?cursor=${Buffer.from(String(id)).toString("base64url")}`
 
-/** Ids of a catalogue of `pets`, as many as matter, in no order. */
+/** Random ids of a table of `pets`, at most 200,000. */
 const someIds = (pets: number): ReadonlyArray<number> =>
   Array.from({ length: Math.min(pets, 200_000) }, () => 1 + Math.floor(Math.random() * pets))
 
-/** Where the pages of 32 walks begin, a page of each in turn. */
+/** First ids of the pages of 32 walks, one page of each in turn. */
 const walks = (pets: number): ReadonlyArray<number> => {
   const starts = Array.from({ length: 32 }, () => Math.floor(Math.random() * pets))
   return Array.from(
@@ -30,7 +30,7 @@ const walks = (pets: number): ReadonlyArray<number> => {
 
 export type Requests = Readonly<Record<Operation, string>>
 
-/** Files for `requests.lua` in `directory`, of the requests for a catalogue of `pets`. */
+/** Writes the files of requests for `requests.lua` into `directory`, for a table of `pets`. */
 export const requests = (directory: string, pets: number): Requests => {
   const ids = someIds(pets)
   const file = (operation: Operation, lines: ReadonlyArray<string>): string =>
@@ -44,14 +44,14 @@ export const requests = (directory: string, pets: number): Requests => {
   }
 }
 
-/** A file for `requests.lua` in `directory`. */
+/** Writes a file for `requests.lua` into `directory`. */
 export const write = (directory: string, name: string, lines: ReadonlyArray<string>): string => {
   const path = join(directory, name)
   writeFileSync(path, lines.join("\n"))
   return path
 }
 
-/** Fills an empty database with `pets`, and analyses it as autovacuum would; gives as many keys. */
+/** Inserts `pets` into an empty database, analyses it as autovacuum does, and issues `keys`. */
 const fill = Effect.fnUntraced(function*(pets: number, keys: number) {
   const sql = yield* SqlClient.SqlClient
   yield* sql`INSERT INTO pets (name, category_id, status)
@@ -61,16 +61,16 @@ const fill = Effect.fnUntraced(function*(pets: number, keys: number) {
   return yield* Effect.replicateEffect(newEndlessKey, keys, { concurrency: 32 })
 })
 
-/** A database of its own on `TEST_DATABASE_URL` with `pets` animals, and as many keys. */
+/** Creates a database on `TEST_DATABASE_URL` with `pets` pets and `keys` keys. */
 export const database = Effect.fnUntraced(function*(pets: number, keys = 1) {
   const url = yield* temporaryDatabaseUrl
-  // However long it takes.
+  // The insert may take long.
   const client = PgClient.layer({ url: Redacted.make(url), startupParameters: { statement_timeout: "0" } })
   const [key = "", ...others] = yield* Effect.provide(fill(pets, keys), keysOn(client))
   return { url, key, keys: [key, ...others] }
 })
 
-/** A data directory of its own with `pets` animals, and a key. */
+/** Creates a data directory with `pets` pets and a key. */
 export const embedded = Effect.fnUntraced(function*(pets: number) {
   const directory = yield* temporaryDirectory
   const [key = ""] = yield* Effect.provide(fill(pets, 1), keysOn(EmbeddedDatabase.layer(directory)))

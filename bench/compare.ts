@@ -1,6 +1,6 @@
 /**
- * Prints how fast the service is beside itself at another commit: both run at once, each on a PostgreSQL database of its
- * own, and are loaded in turn. The ratios of the medians are the result; a machine's noise hits both alike.
+ * Compares the speed of this tree with another commit. Both run at once, each on its own PostgreSQL database, and are
+ * loaded in turn, so that the machine's noise affects both alike. The results are the medians of the ratios.
  *
  * `npm run bench:compare -- REVISION`. It needs wrk and `TEST_DATABASE_URL`, a PostgreSQL server to create databases on.
  */
@@ -26,7 +26,7 @@ class MissingRevision extends Data.TaggedError("MissingRevision") {
   override readonly message = "Name a revision to compare with: npm run bench:compare -- HEAD~1"
 }
 
-/** `BENCH_ROUNDS` and `BENCH_SECONDS`, for each commit and operation. */
+/** Rounds and seconds for each commit and operation. */
 const settings = Config.all({
   rounds: Config.Int("BENCH_ROUNDS").pipe(Config.withDefault(7)),
   seconds: Config.Int("BENCH_SECONDS").pipe(Config.withDefault(2))
@@ -34,7 +34,7 @@ const settings = Config.all({
 
 const repository = fileURLToPath(new URL("..", import.meta.url))
 
-/** The sources at `revision`, with the modules that are installed here. */
+/** Extracts the sources at `revision`, with the modules that are installed here. */
 const sourcesAt = Effect.fnUntraced(function*(revision: string) {
   const directory = yield* temporaryDirectory
   const archive = execFileSync("git", ["archive", revision, "src", "package.json"], { cwd: repository })
@@ -45,7 +45,7 @@ const sourcesAt = Effect.fnUntraced(function*(revision: string) {
 
 const decodeIssued = Schema.decodeUnknownEffect(Schema.Struct({ key: Schema.String }))
 
-/** Starts the service of `sources` on a database of its own with `pets` pets, and issues a key without limits. */
+/** Starts the service of `sources` on a new database with `pets` pets, and issues a key without limits. */
 const startService = Effect.fnUntraced(function*(sources: string) {
   const url = yield* temporaryDatabaseUrl
   const managementPort = yield* freePort
@@ -72,11 +72,11 @@ const startService = Effect.fnUntraced(function*(sources: string) {
 })
 
 interface Sample extends Wrk.Measured {
-  /** Microseconds of CPU a request. */
+  /** Microseconds of CPU per request. */
   readonly cpu: number
 }
 
-/** Loads a service with the requests of a file. */
+/** Sends the requests of a file to a service. */
 const load = Effect.fnUntraced(function*(
   service: Contender.Contender,
   options: { readonly directory: string; readonly requests: string; readonly seconds: number }
@@ -93,7 +93,7 @@ const load = Effect.fnUntraced(function*(
   return sample
 })
 
-/** One line: the ratio of the requests a second, then both sides of each figure. */
+/** Returns one line: the ratio of the requests per second, then both sides of each figure. */
 const describe = (operation: string, samples: ReadonlyArray<readonly [before: Sample, after: Sample]>): string => {
   const ratios = samples.map(([before, after]) => after.requestsPerSecond / before.requestsPerSecond)
   const medians = (field: keyof Sample, digits: number): string =>

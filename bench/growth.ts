@@ -1,9 +1,8 @@
 /**
- * Prints how the service's speed changes with what grows: the table, the keys in use, the connections (beside those of
- * the floor), the processes; each as the ratio to the first of its kind, all loaded in turn.
+ * Prints how the speed changes with the table, the keys in use, the connections (also for the floor) and the processes.
+ * Each figure is a ratio to the first of its kind. All are loaded in turn.
  *
- * It needs wrk, a redis-server on the machine, of which it starts its own, and `TEST_DATABASE_URL`, a PostgreSQL server
- * to make databases of its own on: some 3 GB.
+ * It needs wrk, a redis-server program, and `TEST_DATABASE_URL`, a PostgreSQL server with room for databases of 3 GB.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Console, Effect } from "effect"
@@ -26,7 +25,7 @@ interface Case {
   readonly connections: number
 }
 
-/** Loads each case in turn, for each operation. */
+/** Loads each case in turn, with each operation. */
 const compare = Effect.fnUntraced(function*(title: string, cases: ReadonlyArray<Case>) {
   yield* Console.log(`\n${title.padEnd(22)}${cases.map(({ name }) => name.padStart(22)).join("")}`)
   for (const operation of Workload.operations) {

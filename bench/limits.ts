@@ -1,6 +1,6 @@
 /**
- * Prints what the limits cost, and that they are exact. It needs `TEST_DATABASE_URL`, a PostgreSQL server to make a
- * database of its own on, and a redis-server on the machine, of which it starts its own.
+ * Prints the cost of the rate limits, and checks that they are exact. It needs `TEST_DATABASE_URL`, a PostgreSQL server
+ * to create a database on, and a redis-server program.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { PgClient } from "@effect/sql-pg"
@@ -27,7 +27,7 @@ const issue = (limits: Limits) =>
     Effect.map(({ key }) => Redacted.value(key))
   )
 
-/** Decisions a second of a limiter by itself, and what one takes while nothing else goes on. */
+/** Measures a limiter alone: decisions per second, and the time of one decision on an idle process. */
 const decisions = (name: string) =>
   Effect.gen(function*() {
     const limiter = yield* RateLimiter
@@ -49,7 +49,7 @@ const decisions = (name: string) =>
     )
   })
 
-/** The throughput of the service with each limiter, in turn, as a ratio to the one that does nothing. */
+/** Measures the service with each limiter in turn, as a ratio to a limiter that does nothing. */
 const throughput = (DATABASE_URL: string, REDIS_URL: string, key: string) =>
   Effect.gen(function*() {
     const results = new Map<string, Array<number>>()
@@ -63,7 +63,7 @@ const throughput = (DATABASE_URL: string, REDIS_URL: string, key: string) =>
         const { requestsPerSecond } = yield* Effect.promise(() =>
           load({ ports: [port(service)], request: get(key), connections: 32, seconds: 2 })
         )
-        // The first round warms up.
+        // The first round is the warm-up.
         if (round > 0) results.set(LIMITER, [...results.get(LIMITER) ?? [], requestsPerSecond])
       }
     }
@@ -77,7 +77,7 @@ const throughput = (DATABASE_URL: string, REDIS_URL: string, key: string) =>
     }
   })
 
-/** Drives a key of 10,000 a minute past its limit, ten times in a row, each time with a new key. */
+/** Sends more than 10,000 requests of a key with that limit a minute, ten times, each with a new key. */
 const exactness = (services: ReadonlyArray<Running>) =>
   Effect.gen(function*() {
     const admitted: Array<number> = []

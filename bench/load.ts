@@ -1,4 +1,4 @@
-/** A load generator: as many requests as the service answers, over connections that each wait for their answer. */
+/** A load generator whose connections each send a request once the response before it has arrived. */
 import { connect } from "node:net"
 
 export interface Measured {
@@ -6,7 +6,7 @@ export interface Measured {
   /** Milliseconds. */
   readonly p50: number
   readonly p99: number
-  /** How many answers had each status. */
+  /** The number of responses by status. */
   readonly statuses: ReadonlyMap<number, number>
 }
 
@@ -15,7 +15,7 @@ export const load = async (options: {
   readonly ports: ReadonlyArray<number>
   readonly request: string
   readonly connections: number
-  /** It ends after so many seconds, or so many requests. */
+  /** It stops after this many seconds, or this many requests. */
   readonly seconds?: number
   readonly requests?: number
 }): Promise<Measured> => {

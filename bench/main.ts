@@ -1,8 +1,8 @@
 /**
- * Prints how fast the service answers beside services that do the same on other frameworks, and beside the floors: all
- * of them run at once, each is loaded in turn, several rounds; what counts are the ratios of the medians.
+ * Compares the speed of the service with the same service on other frameworks, and with the floors. All of them run at
+ * once, and each is loaded in turn for several rounds. The results are ratios of medians.
  *
- * It needs wrk, and `TEST_DATABASE_URL`, a PostgreSQL server to make databases of its own on.
+ * It needs wrk, and `TEST_DATABASE_URL`, a PostgreSQL server to create databases on.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Config, Console, Effect } from "effect"
@@ -14,17 +14,17 @@ import * as Wrk from "./wrk.ts"
 
 const pets = 200_000
 const connections = 32
-/** Until all is compiled that is compiled, and remembered that is remembered. */
+/** Seconds of warm-up, until the code is compiled and the caches are filled. */
 const warmUp = 6
 
-/** `BENCH_ROUNDS` and `BENCH_SECONDS`, for each contender and operation. */
+/** Rounds and seconds for each process and operation. */
 const settings = Config.all({
   rounds: Config.Int("BENCH_ROUNDS").pipe(Config.withDefault(3)),
   seconds: Config.Int("BENCH_SECONDS").pipe(Config.withDefault(3))
 })
 
 interface Sample extends Wrk.Measured {
-  /** Microseconds of CPU a request. */
+  /** Microseconds of CPU per request. */
   readonly cpu: number
 }
 
@@ -57,7 +57,7 @@ const comparison = Effect.gen(function*() {
   const directory = yield* temporaryDirectory
   const requests = Workload.requests(directory, pets)
   for (const operation of Workload.operations) {
-    // It reads as the other floor does.
+    // Its reads are those of the other floor.
     const contenders = [service, ...peers, alone, floor, ...operation === "create" ? [committing] : []]
     const samples = new Map(contenders.map(({ name }) => [name, Array<Sample>()]))
     const one = Effect.fnUntraced(function*(contender: Contender.Contender, duration: number) {

@@ -1,6 +1,6 @@
 /**
- * Prints what becomes of the service beyond its capacity: additions a second that succeed, with ever more callers that
- * send again at once, whatever they are answered. It needs wrk.
+ * Prints the successful creates per second beyond the service's capacity, with more and more clients that send the next
+ * request at once, whatever the response. It needs wrk.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Console, Effect } from "effect"

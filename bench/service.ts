@@ -1,4 +1,4 @@
-/** The service as a process, with the limiter that `LIMITER` names: one that does nothing, or one of its own. */
+/** The service as a process. `LIMITER` selects its rate limiter: one that does nothing, or one of the service's own. */
 import { NodeCrypto, NodeRuntime } from "@effect/platform-node"
 import { Config, Effect, Layer } from "effect"
 import { ApiKeys } from "../src/api-keys/ApiKeys.ts"

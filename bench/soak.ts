@@ -1,7 +1,7 @@
 /**
- * Half an hour (`SOAK_MINUTES`) of mixed load while the database fails a minute and a half after it last did: prints
- * what came of it, draws requests, latency and memory over time into `bench/soak.svg`, and fails if an animal was lost.
- * It needs a PostgreSQL server's programs on the machine, of which it starts its own.
+ * Half an hour (`SOAK_MINUTES`) of mixed load, while the database fails every 90 seconds. Prints the outcome, draws
+ * requests, latency and memory over time into `bench/soak.svg`, and fails if a pet was lost. It needs PostgreSQL's
+ * programs on the machine.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { PgClient } from "@effect/sql-pg"
@@ -14,7 +14,7 @@ import * as Proxy from "../test/support/Proxy.ts"
 import * as Contender from "./Contender.ts"
 
 const callers = 16
-/** Between two requests of a caller. */
+/** Milliseconds between two requests of a caller. */
 const pause = "10 millis"
 
 interface Second {
@@ -25,7 +25,7 @@ interface Second {
   megabytes: number
 }
 
-/** The 99th percentile of the latencies of a second; 0 of one without an answer. */
+/** The 99th percentile of the latencies of one second, or 0 for a second without a response. */
 const p99 = ({ latencies }: Second): number =>
   latencies.toSorted((a, b) => a - b)[Math.floor(latencies.length * 0.99)] ?? 0
 
@@ -43,7 +43,7 @@ const soak = Effect.gen(function*() {
     key
   })
 
-  // The one that is asked for.
+  // The percentile itself.
   yield* Load.request(service.address, service.key)
 
   const seconds: ReadonlyArray<Second> = Array.from(
@@ -154,7 +154,7 @@ const soak = Effect.gen(function*() {
 const width = 1_000
 const height = 140
 
-/** Three charts over time, one below the other, with the faults behind them. */
+/** Draws three charts over time, one below the other, with the faults in the background. */
 const draw = (
   seconds: ReadonlyArray<Second>,
   faults: ReadonlyArray<{ name: string; from: number; to: number }>

@@ -1,4 +1,4 @@
-/** Load by wrk, which takes so little of the machine that the service is what is measured. */
+/** Load by wrk, which uses so little CPU that the service is the bottleneck. */
 import { Data, Effect, Schema } from "effect"
 import { execFile } from "node:child_process"
 import { fileURLToPath } from "node:url"
@@ -6,7 +6,7 @@ import { promisify } from "node:util"
 
 const script = fileURLToPath(new URL("requests.lua", import.meta.url))
 
-/** Latencies in milliseconds; `failed` counts errors and answers other than 2xx and 3xx. */
+/** Latencies in milliseconds; `failed` counts errors and responses other than 2xx and 3xx. */
 const Measured = Schema.fromJsonString(Schema.Struct({
   requestsPerSecond: Schema.Finite,
   p50: Schema.Finite,
@@ -20,7 +20,7 @@ export class WrkFailed extends Data.TaggedError("WrkFailed")<{ readonly cause: u
   override readonly message = "wrk failed; it is in Debian's package wrk."
 }
 
-/** Sends the requests of a file in turn (see requests.lua), over connections that each wait for their answers. */
+/** Sends the requests of a file in turn (see requests.lua), over connections that each wait for the response. */
 export const load = (options: {
   readonly address: string
   readonly requests: string

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** The Petstore service: the one place where its layers are put together. */
+/** Starts the Petstore service: the only module that composes its layers. */
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Cause, Config, Console, Deferred, Effect, Exit, Layer, Option } from "effect"
@@ -29,12 +29,15 @@ const rateLimiter = Layer.unwrap(Effect.map(
 
 const services = Layer.mergeAll(PetRepository.layer, ApiKeys.layer, rateLimiter).pipe(
   Layer.provideMerge(Database.layer),
-  // Before the database: a `DATA_DIR` that cannot be used is to migrate nothing.
+  // The admin token is built before the database, so that an unusable `DATA_DIR` stops the start before a migration.
   Layer.provideMerge(AdminToken.layer),
   Layer.provideMerge(NodeCrypto.layerSecureRandom)
 )
 
-/** Read again where they are used. What is wrong is to be said before anything is made, or migrated. */
+/**
+ * Reads all settings first, so that invalid settings are reported before any file or table is created. The layers that
+ * use a setting read it again.
+ */
 const settings = Layer.effectDiscard(Effect.all([
   Config.option(Settings.databaseUrl),
   redisUrl,
@@ -46,7 +49,7 @@ const settings = Layer.effectDiscard(Effect.all([
   ClientAddress.trustedProxies
 ], { discard: true }))
 
-// A key is shown once: only where nothing can fail any more.
+// The bootstrap key is shown only once, so it is issued last, when both servers listen and no step can fail.
 const servers = BootstrapKey.layer.pipe(Layer.provide(Layer.merge(ApiServer.layer, ManagementServer.layer)))
 
 const service = GracefulShutdown.drain.pipe(
@@ -61,8 +64,8 @@ const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFata
 /** Runs the service until it fails, is interrupted, or loses its data directory. */
 const run = Effect.gen(function*() {
   const lost = yield* Deferred.make<never, DataDirectoryLost>()
-  const onLost = (error: DataDirectoryLost) => void Deferred.doneUnsafe(lost, Exit.fail(error))
-  const launched = Layer.launch(Layer.provide(service, Layer.succeed(OnDataDirectoryLost, onLost)))
+  const failWithLoss = (error: DataDirectoryLost) => void Deferred.doneUnsafe(lost, Exit.fail(error))
+  const launched = Layer.launch(Layer.provide(service, Layer.succeed(OnDataDirectoryLost, failWithLoss)))
   // The loss is logged before the graceful shutdown of the service, which takes some seconds.
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
 })
@@ -77,7 +80,7 @@ run.pipe(
   ),
   NodeRuntime.runMain({
     disableErrorReporting: true,
-    // 0 when it was stopped by a signal.
+    // The exit code is 0 after a signal, which interrupts the service, and 1 after a failure.
     teardown: (exit, onExit) => onExit(Exit.isFailure(exit) && !Cause.hasInterruptsOnly(exit.cause) ? 1 : 0)
   })
 )

@@ -1,4 +1,4 @@
-/** A service on Fastify 5, as its documentation writes one: response schemas, hooks, its rate-limit plug-in. */
+/** A service on Fastify 5 in the style of its documentation: response schemas, hooks, its rate-limit plug-in. */
 import rateLimit from "@fastify/rate-limit"
 import Fastify, { type FastifyRequest } from "fastify"
 import * as Shared from "./shared.ts"

@@ -1,4 +1,4 @@
-/** The floor: it asks nobody, and so does less than any service in Node can. */
+/** The floor from memory: it uses no database, and does less than any service on Node can. */
 import { serve } from "./floor.ts"
 
 serve()

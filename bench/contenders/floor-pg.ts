@@ -1,6 +1,6 @@
 /**
- * The floor of what lasts: the service's own way to add, with nothing else around it. Animals that come together are one
- * statement and one commit, through `pg`; nothing is checked.
+ * The floor that commits: it creates pets as the service does, with nothing else. Concurrent creates are one statement
+ * and one commit, through `pg`. It checks nothing.
  */
 import { Client } from "pg"
 import { serve } from "./floor.ts"
@@ -26,7 +26,7 @@ interface Addition {
 let waiting: Array<Addition> = []
 let isRunning = false
 
-/** One statement after the other: those that come meanwhile share the next. Two at once, or a pause, are slower. */
+/** Runs one statement at a time. Creates that arrive meanwhile share the next. Two at once, or a pause, are slower. */
 const addWaiting = async () => {
   if (isRunning) return
   isRunning = true

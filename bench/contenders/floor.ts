@@ -1,11 +1,11 @@
 /**
- * What the floors have in common: node:http alone, that repeats answers of the service from memory, byte for byte: a
- * first page, an animal, an addition. It checks nothing.
+ * The common part of the floors: node:http alone, which repeats responses of the service from memory, byte for byte: a
+ * first page, a pet, a created pet. It checks nothing.
  */
 import { createServer } from "node:http"
 import * as Shared from "./shared.ts"
 
-/** The answer of the service at `SERVICE` to a request, to be repeated. */
+/** Records the response of the service at `SERVICE` to a request. */
 const record = async (method: string, path: string, body?: string) => {
   const response = await fetch(`${process.env.SERVICE}${path}`, {
     method,
@@ -17,7 +17,7 @@ const record = async (method: string, path: string, body?: string) => {
   })
   const headers = [...response.headers]
     .filter(([name]) => !["connection", "date", "keep-alive", "transfer-encoding"].includes(name))
-  // As a string, which Node sends in one write with the head.
+  // Node sends a string in one write with the head.
   return { headers, body: await response.text() }
 }
 
@@ -28,13 +28,13 @@ const created = await record("POST", "/v1/pets", `{"name":"Rex","categoryId":1,"
 const listHeaders = list.headers.flat()
 const getHeaders = get.headers.flat()
 const createdHeaders = created.headers.flat()
-/** Without those that each addition has of its own. */
+/** The headers, without those that differ for each created pet. */
 const sameHeaders = created.headers.filter(([name]) => !["content-length", "location"].includes(name)).flat()
 
-/** Adds the animal in a body, and tells its id and its text. */
+/** Creates the pet of a body and returns its id and JSON text. */
 type Add = (body: string, added: (id: string, text: string) => void) => void
 
-/** Serves: all from memory, or additions by `add`. */
+/** Serves everything from memory, or creates by `add`. */
 export const serve = (add?: Add): void => {
   createServer((request, response) => {
     const { method, url = "" } = request
@@ -44,7 +44,7 @@ export const serve = (add?: Add): void => {
       response.end(isOne ? get.body : list.body)
       return
     }
-    // A body has to be read before its answer.
+    // A body must be read before the response.
     if (add === undefined) {
       request.on("end", () => {
         response.writeHead(201, createdHeaders)

@@ -1,4 +1,4 @@
-/** The statements through `postgres` (postgres.js), which prepares them by itself. */
+/** The statements through `postgres` (postgres.js), which prepares them. */
 import postgres from "postgres"
 import * as Shared from "./shared.ts"
 

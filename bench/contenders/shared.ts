@@ -1,4 +1,4 @@
-/** What the contenders have in common: the work that a request takes in each of them, without the framework. */
+/** The common part of the compared services: the work of a request without the framework. */
 import { createHash } from "node:crypto"
 
 export interface Key {
@@ -33,14 +33,14 @@ export const statements = {
   create: `INSERT INTO pets (name, category_id, status) VALUES ($1, $2, $3) RETURNING id`
 }
 
-/** JSON has no member for a status that was not given. */
+/** JSON has no member for an absent status. */
 export const toPet = ({ id, name, categoryId, status }: PetRow): Pet =>
   status === null ? { id, name, categoryId } : { id, name, categoryId, status }
 
 export const after = (cursor: string | undefined): number =>
   cursor === undefined ? 0 : Number(Buffer.from(cursor, "base64url").toString())
 
-/** The page, of one row more than it holds, and the `Link` to the next. */
+/** Returns a page from one row more than it holds, and the `Link` to the next page. */
 export const page = (rows: ReadonlyArray<PetRow>, limit: number): { pets: Array<Pet>; link?: string } => {
   const pets = rows.slice(0, limit).map(toPet)
   const last = pets.at(-1)
@@ -51,7 +51,7 @@ export const page = (rows: ReadonlyArray<PetRow>, limit: number): { pets: Array<
 
 const remembered = 1_000
 
-/** Who holds the bearer key of an `Authorization` header: asked of the database once a second at most. */
+/** Returns the holder of the bearer key of an `Authorization` header, read from the database at most once a second. */
 export const keys = (find: (hash: Buffer) => Promise<Key | undefined>) => {
   const known = new Map<string, { readonly key: Key; readonly until: number }>()
   return async (authorization: string | undefined): Promise<Key | undefined> => {

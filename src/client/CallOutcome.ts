@@ -1,45 +1,53 @@
-/** What becomes of a call: an answer of the service, in time, or an error that says what happened. */
+/** Turns each call of a client into a complete response within the timeout, or an error with a cause. */
 import { Context, Data, Duration, Effect, Schema } from "effect"
 import { HttpClient, HttpClientError, type HttpClientRequest, type HttpClientResponse } from "effect/http"
 import type * as Errors from "../api/Errors.ts"
 import { defaultPolicy, type RetryPolicy, withRetries } from "./Retry.ts"
 
-/** There is no answer of the service, or none that it would give. The message says what happened. */
+/** A call failed without an error response of the API. `message` says what happened. */
 export class PetstoreClientError extends Data.TaggedError("PetstoreClientError")<{
-  /** Nobody answers; something else than the service answers; or what was given to the client cannot be sent. */
+  /**
+   * - `unreachable`: no complete response arrived.
+   * - `unexpected_answer`: the response is not one of the Petstore service; another server may listen at the address.
+   * - `invalid_input`: the client cannot encode the arguments of the call.
+   */
   readonly reason: "unreachable" | "unexpected_answer" | "invalid_input"
   readonly message: string
   readonly cause: unknown
 }> {}
 
-/** How long a client goes on. */
+/** The retries and the timeout of a client's calls. */
 export interface Timeout {
+  /** Overrides parts of `defaultPolicy` (`Retry.ts`). */
   readonly retry?: Partial<RetryPolicy> | undefined
-  /** How long one answer may take: 30 seconds unless told. */
+  /** The max duration of one attempt. The default is 30 seconds. */
   readonly timeout?: Duration.Input | undefined
 }
 
-/** A client whose answers are whole, in time, and asked for again within its timeout; `onAnswer` is told of each. */
+/**
+ * Wraps a client so that each response is complete, arrives within the timeout, and is retried as `retry` allows.
+ * `onResponse` runs for each complete response, those of retried attempts included.
+ */
 export const withOutcome = (
   { retry, timeout = "30 seconds" }: Timeout,
-  onAnswer: (response: HttpClientResponse.HttpClientResponse) => void
+  onResponse: (response: HttpClientResponse.HttpClientResponse) => void
 ) =>
 (client: HttpClient.HttpClient): HttpClient.HttpClient =>
   client.pipe(
-    HttpClient.transform((answer, request) =>
+    HttpClient.transform((attempt, request) =>
       Effect.gen(function*() {
-        const response = yield* answer
-        // An answer is there when all of it is.
-        yield* Effect.mapError(response.text, (cause) => failed(request, "The answer broke off", cause))
-        onAnswer(response)
+        const response = yield* attempt
+        // A response whose body breaks off counts as no response, so the body is read here.
+        yield* Effect.mapError(response.text, (cause) => transportError(request, "The answer broke off", cause))
+        onResponse(response)
         return response
       })
     ),
-    HttpClient.transform((answer, request) =>
-      Effect.timeoutOrElse(answer, {
+    HttpClient.transform((attempt, request) =>
+      Effect.timeoutOrElse(attempt, {
         duration: timeout,
         orElse: () =>
-          Effect.fail(failed(request, `No answer within ${Duration.format(Duration.fromInputUnsafe(timeout))}`))
+          Effect.fail(transportError(request, `No answer within ${Duration.format(Duration.fromInputUnsafe(timeout))}`))
       })
     ),
     withRetries({ ...defaultPolicy, ...retry }),
@@ -50,36 +58,37 @@ export const withOutcome = (
     )
   )
 
-const failed = (request: HttpClientRequest.HttpClientRequest, description: string, cause?: unknown) =>
+const transportError = (request: HttpClientRequest.HttpClientRequest, description: string, cause?: unknown) =>
   new HttpClientError.HttpClientError({
     reason: new HttpClientError.TransportError({ request, description, cause })
   })
 
-/** The last answer to the call in progress. */
+/** Holds the last response of the call in flight. */
 const CurrentCall = Context.Reference<{ response: HttpClientResponse.HttpClientResponse | undefined }>(
   "petstore/Client/CurrentCall",
   { defaultValue: () => ({ response: undefined }) }
 )
 
-type Unanswered = HttpClientError.HttpClientError | Schema.SchemaError
+/** A failure that is not an error response of the API. */
+type NonApiError = HttpClientError.HttpClientError | Schema.SchemaError
 
-const isUnanswered = (error: unknown): error is Unanswered =>
+const isNonApiError = (error: unknown): error is NonApiError =>
   Schema.isSchemaError(error) || HttpClientError.isHttpClientError(error)
 
 /** Turns a failure that is not an error of the API into a `PetstoreClientError` that says what happened. */
 export const describeError = <A, E extends Errors.ApiError>(
-  request: Effect.Effect<A, E | Unanswered>
+  request: Effect.Effect<A, E | NonApiError>
 ): Effect.Effect<A, E | PetstoreClientError> =>
   Effect.suspend(() => {
     const call: typeof CurrentCall.Service = { response: undefined }
     return request.pipe(
       Effect.provideService(CurrentCall, call),
-      Effect.mapError((error) => isUnanswered(error) ? explain(error, call.response) : error)
+      Effect.mapError((error) => isNonApiError(error) ? toClientError(error, call.response) : error)
     )
   })
 
-const explain = (
-  cause: Unanswered,
+const toClientError = (
+  cause: NonApiError,
   response: HttpClientResponse.HttpClientResponse | undefined
 ): PetstoreClientError => {
   if (response !== undefined) {
@@ -91,15 +100,15 @@ const explain = (
   return HttpClientError.isHttpClientError(cause)
     ? new PetstoreClientError({
       reason: "unreachable",
-      message: `${cause.request.method} ${cause.request.url}: ${reasonOf(cause)}`,
+      message: `${cause.request.method} ${cause.request.url}: ${innermostMessage(cause)}`,
       cause
     })
     : new PetstoreClientError({ reason: "invalid_input", message: `This cannot be sent: ${cause.message}`, cause })
 }
 
-/** The innermost cause that says something. */
-const reasonOf = ({ reason }: HttpClientError.HttpClientError): string => {
-  let text = "no answer"
-  for (let cause: unknown = reason; cause instanceof Error; cause = cause.cause) text = cause.message || text
-  return text
+/** The message of the innermost cause that has one. */
+const innermostMessage = ({ reason }: HttpClientError.HttpClientError): string => {
+  let message = "no answer"
+  for (let cause: unknown = reason; cause instanceof Error; cause = cause.cause) message = cause.message || message
+  return message
 }

@@ -1,137 +1,164 @@
 /**
- * When a request is sent, and sent again (SPEC §8: wait as `Retry-After` says, back off exponentially): after 429,
- * which says that nothing was done, and, where doing it twice does no harm, after a fault (503 too: it may have been
- * done) or no answer at all.
+ * Decides when the client sends a request and when it retries one (SPEC §8: wait as `Retry-After` says, back off
+ * exponentially).
+ *
+ * The client retries every request after a 429, because a 429 says that the service did nothing. After a 408, a 5xx or
+ * a missing response, the service may have done the work (after a 503 too). Then the client retries only requests that
+ * are safe to repeat: those with the method GET or with an `Idempotency-Key`.
  */
 import { Clock, Deferred, Duration, Effect, Random } from "effect"
 import { Headers, HttpClient, type HttpClientError, type HttpClientResponse } from "effect/http"
 
+/** Limits on the retries of one call. */
 export interface RetryPolicy {
-  /** How often a request is sent again at most. */
+  /** The max number of retries, after the first attempt. */
   readonly times: number
-  /** How long all waiting for one answer may take: a longer `Retry-After` is not waited for. */
+  /** The max total wait of one call. The client does not wait for a `Retry-After` that exceeds the rest of it. */
   readonly maxWait: Duration.Input
 }
 
+/** At most 5 retries and 2 minutes of waiting. */
 export const defaultPolicy: RetryPolicy = { times: 5, maxWait: "2 minutes" }
 
-/** Milliseconds of the first wait where the service names none; each further one is twice as long. */
-const firstWait = 200
-/** Milliseconds after which it is looked whether a refusal still stands: an operator may have lifted it. */
-const refusalKept = 60_000
+/** The first backoff, when the response has no `Retry-After`. Each further backoff is twice as long. */
+const firstBackoffMs = 200
+/** After this time the client checks whether a rejection still holds: an operator may have lifted the ban. */
+const maxRejectionTrustMs = 60_000
 
 type Attempt = Effect.Effect<HttpClientResponse.HttpClientResponse, HttpClientError.HttpClientError>
 
-/** The last refusal: when it ends, and until when nothing is sent to see whether it does before. */
-interface Refusal {
+/**
+ * The most recent 429 response. The rejection ends at `endsAtMs`. The client sends nothing before `trustedUntilMs`, and
+ * then checks whether the rejection has ended early. Both are Unix times in milliseconds.
+ */
+interface Rejection {
   readonly response: HttpClientResponse.HttpClientResponse
-  readonly ends: number
-  readonly keptUntil: number
+  readonly endsAtMs: number
+  readonly trustedUntilMs: number
 }
 
 /**
- * A client that retries as `policy` allows and returns the last answer. While it knows that the service would refuse,
- * it sends nothing; a call that is not to wait for so long gets the last refusal as its answer. Of many calls at once,
- * only as many are under way as the last answer said remain. So callers collect few refusals, and no ban, at any load.
+ * Wraps `client` so that it retries as `policy` allows and returns the last response.
+ *
+ * While the service would reject a request, the client sends none. A call whose wait would exceed `policy.maxWait`
+ * returns the last rejection. Concurrent calls share a limit: the number in flight never exceeds the remaining requests
+ * of the most recent response. So a caller gets few rejections, and no ban, at any load.
  */
 export const withRetries = (policy: RetryPolicy) => (client: HttpClient.HttpClient): HttpClient.HttpClient => {
-  const timeout = Duration.toMillis(policy.maxWait)
-  let refusal: Refusal | undefined
-  let underWay = 0
+  const maxWaitMs = Duration.toMillis(policy.maxWait)
+  let rejection: Rejection | undefined
+  let inFlight = 0
   let remaining = 0
-  let changed = Deferred.makeUnsafe<void>()
+  let slotReleased = Deferred.makeUnsafe<void>()
 
-  const stands = (now: number): Refusal | undefined =>
-    refusal !== undefined && now < refusal.keptUntil ? refusal : undefined
+  const trustedRejection = (now: number): Rejection | undefined =>
+    rejection !== undefined && now < rejection.trustedUntilMs ? rejection : undefined
 
-  const leave = Effect.suspend(() => {
-    underWay--
-    Deferred.doneUnsafe(changed, Effect.void)
-    changed = Deferred.makeUnsafe<void>()
-    // Who waits comes before whoever left and comes again.
+  const releaseSlot = Effect.suspend(() => {
+    inFlight--
+    Deferred.doneUnsafe(slotReleased, Effect.void)
+    slotReleased = Deferred.makeUnsafe<void>()
+    // The yield lets queued calls take the slot before the call that released it sends its next request.
     return Effect.yieldNow
   })
-  /** Runs `use` when it is its turn; who waits for that can be interrupted. */
-  const inTurn = (use: Attempt): Attempt =>
+  /** Waits for a slot, then runs `attempt` in it. A queued call can be interrupted. */
+  const withSlot = (attempt: Attempt): Attempt =>
     Effect.uninterruptibleMask((restore) => {
-      const enter: Attempt = Effect.suspend(() => {
-        // One goes ahead where nothing is known.
-        if (underWay > 0 && underWay >= remaining) return Effect.andThen(restore(Deferred.await(changed)), enter)
-        underWay++
-        return Effect.ensuring(restore(use), leave)
+      const acquireSlot: Attempt = Effect.suspend(() => {
+        // One request may always be in flight: without a response the remaining quota is unknown.
+        if (inFlight > 0 && inFlight >= remaining) {
+          return Effect.andThen(restore(Deferred.await(slotReleased)), acquireSlot)
+        }
+        inFlight++
+        return Effect.ensuring(restore(attempt), releaseSlot)
       })
-      return enter
+      return acquireSlot
     })
 
-  /** Where nobody answers, nothing is known to remain, and calls are not to wait for each other's timeouts. */
-  const widen = () => {
-    remaining = Math.max(remaining, 2 * underWay)
+  /**
+   * Raises the limit to twice the requests in flight, after an attempt without a response. Such an attempt leaves the
+   * quota unknown, and queued calls must not wait for each other's timeouts in turn.
+   */
+  const raiseLimit = () => {
+    remaining = Math.max(remaining, 2 * inFlight)
   }
 
-  return HttpClient.transform(client, (answer, request) => {
-    const harmless = request.method === "GET" || Headers.has(request.headers, "idempotency-key")
+  return HttpClient.transform(client, (sendOnce, request) => {
+    const isRepeatable = request.method === "GET" || Headers.has(request.headers, "idempotency-key")
 
-    const attempt: Attempt = inTurn(
+    const attempt: Attempt = withSlot(
       Effect.tap(
-        // While it waited for its turn, another may have been refused.
+        // The service may have rejected another call while this one was queued.
         Effect.flatMap(Clock.currentTimeMillis, (now) => {
-          const standing = stands(now)
-          return standing === undefined
-            ? Effect.tapError(answer, () => Effect.sync(widen))
-            : Effect.succeed(standing.response)
+          const trusted = trustedRejection(now)
+          return trusted === undefined
+            ? Effect.tapError(sendOnce, () => Effect.sync(raiseLimit))
+            : Effect.succeed(trusted.response)
         }),
         Effect.fnUntraced(function*(response) {
-          // A 503 may come before it is known whose request it was.
+          // A 503 says nothing about the quota: the service can send it before it identifies the caller.
           if (response.status !== 503) remaining = Number(response.headers["x-ratelimit-remaining"] ?? Infinity)
           const now = yield* Clock.currentTimeMillis
-          if (response.status !== 429 || stands(now) !== undefined) return
-          // One jitter for all that wait: who waits longest is not overtaken.
-          const wait = retryAfter(response, now) + (yield* Random.nextBetween(0, 1000))
-          refusal = { response, ends: now + wait, keptUntil: now + Math.min(wait, refusalKept) }
+          if (response.status !== 429 || trustedRejection(now) !== undefined) return
+          // All waiting calls share one jitter, so that no later call overtakes the one that waits longest.
+          const waitMs = retryAfterMs(response, now) + (yield* Random.nextBetween(0, 1000))
+          rejection = { response, endsAtMs: now + waitMs, trustedUntilMs: now + Math.min(waitMs, maxRejectionTrustMs) }
         })
       )
     )
 
-    const send = (left: number, waited: number): Attempt => {
-      /** Goes on after `wait` milliseconds, or leaves it at `outcome`. */
-      const after = (wait: number, outcome: Attempt, next: (waited: number) => Attempt): Attempt =>
-        waited + wait > timeout ? outcome : Effect.andThen(Effect.sleep(Math.ceil(wait)), next(waited + wait))
-      const again = (wait: number, outcome: Attempt): Attempt =>
-        left === 0 ? outcome : after(wait, outcome, (soFar) => send(left - 1, soFar))
+    const sendWithRetries = (retriesLeft: number, waitedMs: number): Attempt => {
+      /** Waits `waitMs` and runs `next`. Returns `outcome` instead if the total wait would exceed the max. */
+      const afterWait = (waitMs: number, outcome: Attempt, next: (waitedMs: number) => Attempt): Attempt =>
+        waitedMs + waitMs > maxWaitMs
+          ? outcome
+          : Effect.andThen(Effect.sleep(Math.ceil(waitMs)), next(waitedMs + waitMs))
+      const retry = (waitMs: number, outcome: Attempt): Attempt =>
+        retriesLeft === 0
+          ? outcome
+          : afterWait(waitMs, outcome, (totalWaitMs) => sendWithRetries(retriesLeft - 1, totalWaitMs))
 
-      const sent = Effect.matchEffect(attempt, {
+      const attemptThenRetry = Effect.matchEffect(attempt, {
         onFailure: (error) =>
-          harmless && error.reason._tag === "TransportError"
-            ? Effect.flatMap(backoff(policy.times - left), (wait) => again(wait, Effect.fail(error)))
+          isRepeatable && error.reason._tag === "TransportError"
+            ? Effect.flatMap(backoffMs(policy.times - retriesLeft), (waitMs) => retry(waitMs, Effect.fail(error)))
             : Effect.fail(error),
         onSuccess: Effect.fnUntraced(function*(response) {
           const outcome = Effect.succeed(response)
-          if (response.status !== 429 && !(harmless && isFault(response))) return response
+          if (response.status !== 429 && !(isRepeatable && isFault(response))) return response
           const now = yield* Clock.currentTimeMillis
-          const wait = Math.max(yield* backoff(policy.times - left), retryAfter(response, now))
-          return yield* again(response.status === 429 ? Math.max(wait, (refusal?.ends ?? now) - now) : wait, outcome)
+          const waitMs = Math.max(yield* backoffMs(policy.times - retriesLeft), retryAfterMs(response, now))
+          return yield* retry(
+            response.status === 429 ? Math.max(waitMs, (rejection?.endsAtMs ?? now) - now) : waitMs,
+            outcome
+          )
         })
       })
       return Effect.flatMap(Clock.currentTimeMillis, (now) => {
-        const standing = stands(now)
-        return standing === undefined
-          ? sent
-          : after(standing.ends - now, Effect.succeed(standing.response), (soFar) => send(left, soFar))
+        const trusted = trustedRejection(now)
+        return trusted === undefined
+          ? attemptThenRetry
+          : afterWait(
+            trusted.endsAtMs - now,
+            Effect.succeed(trusted.response),
+            (totalWaitMs) => sendWithRetries(retriesLeft, totalWaitMs)
+          )
       })
     }
-    return send(policy.times, 0)
+    return sendWithRetries(policy.times, 0)
   })
 }
 
-/** Milliseconds of the wait after so many attempts. */
-const backoff = (attempts: number): Effect.Effect<number> =>
-  Effect.map(Random.nextBetween(1, 1.25), (jitter) => firstWait * 2 ** attempts * jitter)
+/** The backoff after this number of retries, in milliseconds, with up to 25 % jitter. */
+const backoffMs = (retries: number): Effect.Effect<number> =>
+  Effect.map(Random.nextBetween(1, 1.25), (jitter) => firstBackoffMs * 2 ** retries * jitter)
 
+/** Whether the response leaves open if the service did the work: 408 and every 5xx. */
 const isFault = ({ status }: HttpClientResponse.HttpClientResponse): boolean => status >= 500 || status === 408
 
-/** Milliseconds to wait: `Retry-After` is seconds or a date (RFC 9110 §10.2.3). */
-const retryAfter = ({ headers }: HttpClientResponse.HttpClientResponse, now: number): number => {
-  const given = headers["retry-after"] ?? "0"
-  const wait = /^\d+$/.test(given) ? Number(given) * 1000 : Date.parse(given) - now
-  return Math.max(0, wait || 0)
+/** The wait in milliseconds that `Retry-After` names: it holds seconds or a date (RFC 9110 §10.2.3). */
+const retryAfterMs = ({ headers }: HttpClientResponse.HttpClientResponse, now: number): number => {
+  const value = headers["retry-after"] ?? "0"
+  const waitMs = /^\d+$/.test(value) ? Number(value) * 1000 : Date.parse(value) - now
+  return Math.max(0, waitMs || 0)
 }

@@ -1,30 +1,33 @@
-/** Things that are there for a moment, in no order: a `Set` for what comes and goes with each request. */
+/** A collection of short-lived items without order, instead of a `Set` that changes with each request. */
 
 /**
- * V8 keeps each table that a `Map` or a `Set` outgrew, for iterators still on it, and links it to the next table. With
- * a map that changes on every request, the first table to reach the old generation keeps all later ones, and what they
- * held, alive through every minor collection: 700 bytes an addition, and a collection took 3.3 ms instead of 1.3.
+ * Holds items in numbered slots and reuses the free slots.
+ *
+ * V8 keeps each table that a `Map` or a `Set` outgrew, for iterators that still read it, and links it to the next table.
+ * When such a collection changes on every request, its first table to reach the old generation keeps all later tables
+ * alive. Their entries then survive every minor collection too. Measured with a `Map`: 700 bytes per insert, and
+ * collections of 3.3 ms instead of 1.3 ms.
  */
 export class FreeList<A extends object> implements Iterable<A> {
-  readonly #places: Array<A | undefined> = []
-  readonly #free: Array<number> = []
+  readonly #slots: Array<A | undefined> = []
+  readonly #freeSlots: Array<number> = []
 
-  /** Puts `thing` in a place, which is its own until it is removed from there. */
-  add(thing: A): number {
-    const place = this.#free.pop() ?? this.#places.length
-    this.#places[place] = thing
-    return place
+  /** Puts `item` in a slot and returns the slot's index. The slot belongs to the item until `remove`. */
+  add(item: A): number {
+    const slot = this.#freeSlots.pop() ?? this.#slots.length
+    this.#slots[slot] = item
+    return slot
   }
 
-  /** Takes out what is in `place`, once. */
-  remove(place: number): void {
-    this.#places[place] = undefined
-    this.#free.push(place)
-    // Nothing is left of a peak.
-    if (this.#free.length === this.#places.length) this.#free.length = this.#places.length = 0
+  /** Removes the item in `slot`. The caller must call this only once per `add`. */
+  remove(slot: number): void {
+    this.#slots[slot] = undefined
+    this.#freeSlots.push(slot)
+    // An empty list gives back the memory of its peak.
+    if (this.#freeSlots.length === this.#slots.length) this.#freeSlots.length = this.#slots.length = 0
   }
 
   *[Symbol.iterator](): Iterator<A> {
-    for (const thing of this.#places) if (thing !== undefined) yield thing
+    for (const item of this.#slots) if (item !== undefined) yield item
   }
 }

@@ -1,7 +1,8 @@
-/** `DATA_DIR`: where what belongs to this installation is kept, the embedded database and the admin token. */
+/** Reads `DATA_DIR`, the directory of this installation's embedded database and admin token, and creates it. */
 import { Config, Context, Data, Effect, Predicate } from "effect"
 import { mkdirSync } from "node:fs"
 
+/** The data directory does not exist and cannot be created, or the process cannot use it. `cause` says why. */
 export class DataDirectoryUnusable extends Data.TaggedError("DataDirectoryUnusable")<{
   readonly directory: string
   readonly cause: unknown
@@ -26,11 +27,14 @@ export const OnDataDirectoryLost = Context.Reference<(error: DataDirectoryLost) 
   { defaultValue: () => () => {} }
 )
 
-/** The path of the directory, which is made if its parent is there. */
+/**
+ * The path from `DATA_DIR`, by default `./data`. Creates the directory if it does not exist and its parent does.
+ * Fails with `DataDirectoryUnusable` or a `ConfigError`.
+ */
 export const dataDirectory = Effect.gen(function*() {
   const directory = yield* Config.String("DATA_DIR").pipe(Config.withDefault("./data"))
   yield* Effect.try({
-    // For nobody else to read, let alone to write.
+    // Only the user of this process can read and write the directory: it holds the admin token and all data.
     try: () => mkdirSync(directory, { mode: 0o700 }),
     catch: (cause) => new DataDirectoryUnusable({ directory, cause })
   }).pipe(

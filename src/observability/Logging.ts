@@ -1,4 +1,4 @@
-/** Logs: one line an event on standard error, as JSON or for a person to read. */
+/** Writes logs to standard error, one line per event, as JSON or as text for people. */
 import { Cause, Config, Effect, Layer, Logger, Predicate, References, Schema } from "effect"
 import * as Issue from "../api/Issue.ts"
 
@@ -10,7 +10,10 @@ const level = Config.schema(
 
 const format = Config.Literals(["json", "pretty"], "LOG_FORMAT")
 
-/** Writes the lines of one turn of the event loop at once: a write for each line costs as much as a request. */
+/**
+ * Collects the lines of one turn of the event loop and writes them at once: a write per line costs as much as a request.
+ * It flushes pending lines when the layer closes and when the process exits.
+ */
 const lineWriter = Effect.acquireRelease(
   Effect.sync(() => {
     let lines = ""
@@ -32,9 +35,12 @@ const lineWriter = Effect.acquireRelease(
     })
 )
 
-/** `LOG_LEVEL` and `LOG_FORMAT`. */
+/**
+ * The logger that `LOG_LEVEL` and `LOG_FORMAT` configure. The default level is `info`. The default format is `pretty` on
+ * a terminal, else `json`. Fails with a `ConfigError`.
+ */
 export const layer = Layer.unwrap(Effect.gen(function*() {
-  // That nobody reads them any more is no reason to stop.
+  // The service continues without logs when the reader of standard error has gone.
   process.stderr.on("error", () => {})
   const isJson = (yield* Config.withDefault(format, process.stderr.isTTY ? "pretty" : "json")) === "json"
   const logger = isJson
@@ -42,12 +48,15 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
     : Logger.consolePretty()
   return Layer.mergeAll(
     Logger.layer([logger]),
-    Layer.succeed(Logger.LogToStderr, true), // for the pretty one
+    Layer.succeed(Logger.LogToStderr, true), // moves the pretty logger from standard output
     Layer.succeed(References.MinimumLogLevel, yield* level)
   )
 }))
 
-/** What went wrong in one line, from what was tried down to why it failed. */
+/**
+ * Describes a failure in one line, from the failed operation down to its innermost cause, without repeated messages.
+ * An invalid setting is described by its name and expected form, never by its value.
+ */
 export const describe = (cause: Cause.Cause<unknown>): string => {
   const messages: Array<string> = []
   const seen = new Set<unknown>()

@@ -1,32 +1,35 @@
-/** Metrics with attributes, made once for each set of values: making one anew per request costs more than using it. */
+/** Caches one metric series per set of attribute values: to create a series per request costs more than to update it. */
 import { Metric } from "effect"
 
-/** The series for some values, and those for these values and one more. */
-interface Branch<Series> {
+/** A node of the cache: the series for a list of values, and the nodes for that list and one more value. */
+interface CacheNode<Series> {
   series: Series | undefined
-  readonly next: Map<string, Branch<Series>>
+  readonly next: Map<string, CacheNode<Series>>
 }
 
-const newBranch = <Series>(): Branch<Series> => ({ series: undefined, next: new Map() })
+const newNode = <Series>(): CacheNode<Series> => ({ series: undefined, next: new Map() })
 
-/** The series of `metric` for some values; there must be few of them. */
+/**
+ * Returns a function from attribute values to the series of `metric` with these values. The cache evicts nothing, so
+ * the attributes must have few different values.
+ */
 export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>(
   metric: Metric.Metric<Input, State>,
   attributes: (...values: Values) => Metric.Metric.AttributeSet
 ) => {
-  const root = newBranch<Metric.Metric<Input, State>>()
+  const root = newNode<Metric.Metric<Input, State>>()
   return (...values: Values): Metric.Metric<Input, State> => {
-    let branch = root
-    // A map for each value: a joined text would be made and hashed for every request.
+    let node = root
+    // The cache has one map per value. A joined key would have to be built and hashed for every request.
     for (const value of values) {
-      let next = branch.next.get(value)
+      let next = node.next.get(value)
       if (next === undefined) {
-        next = newBranch()
-        branch.next.set(value, next)
+        next = newNode()
+        node.next.set(value, next)
       }
-      branch = next
+      node = next
     }
-    branch.series ??= Metric.withAttributes(metric, attributes(...values))
-    return branch.series
+    node.series ??= Metric.withAttributes(metric, attributes(...values))
+    return node.series
   }
 }

@@ -1,6 +1,8 @@
 /**
- * Traces, metrics and logs by OTLP, where `OTEL_EXPORTER_OTLP_ENDPOINT` is set; OpenTelemetry's other variables say
- * how. A collector that does not answer costs nothing but what it would have been told.
+ * Exports traces, metrics and logs over OTLP when `OTEL_EXPORTER_OTLP_ENDPOINT` is set.
+ *
+ * OpenTelemetry's other environment variables configure the export. When the collector does not respond, only its
+ * telemetry is lost: requests are served as before.
  */
 import { Config, ConfigProvider, Effect, Layer, Option } from "effect"
 import { FetchHttpClient } from "effect/http"
@@ -8,14 +10,15 @@ import { Otlp, OtlpSerialization } from "effect/observability"
 
 const endpoint = Config.option(Config.String("OTEL_EXPORTER_OTLP_ENDPOINT"))
 
-/** OpenTelemetry's own defaults: export everything by OTLP. */
-const byDefault = { OTEL_TRACES_EXPORTER: "otlp", OTEL_METRICS_EXPORTER: "otlp", OTEL_LOGS_EXPORTER: "otlp" }
+/** The defaults of OpenTelemetry: export all three signals over OTLP. */
+const defaultExporters = { OTEL_TRACES_EXPORTER: "otlp", OTEL_METRICS_EXPORTER: "otlp", OTEL_LOGS_EXPORTER: "otlp" }
 
+/** The exporters, or an empty layer without an endpoint. Fails with a `ConfigError`. */
 export const layer = Layer.unwrap(Effect.gen(function*() {
   if (Option.isNone(yield* endpoint)) return Layer.empty
   const serviceName = yield* Config.String("OTEL_SERVICE_NAME").pipe(Config.withDefault("petstore"))
   return Otlp.layerFromConfig({ resource: { serviceName } }).pipe(
     Layer.provide([OtlpSerialization.layerJson, FetchHttpClient.layer]),
-    Layer.provide(ConfigProvider.layerAdd(ConfigProvider.fromUnknown(byDefault)))
+    Layer.provide(ConfigProvider.layerAdd(ConfigProvider.fromUnknown(defaultExporters)))
   )
 }))

@@ -1,4 +1,4 @@
-/** The contenders of the bench do the same work: they give the same answers. */
+/** The servers that the bench compares do the same work: they send the same responses. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
@@ -9,7 +9,7 @@ import { keysOn } from "../support/Harness.ts"
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The contenders of the bench", () => {
   it.live(
-    "answer the same, commit what they add, count both windows, and refuse an unknown key",
+    "send the same responses, commit each pet, count both windows and reject an unknown key",
     () =>
       Effect.gen(function*() {
         const { key, url } = yield* Workload.database(100)
@@ -31,7 +31,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The contenders of 
               status: answer.status,
               type: answer.headers.get("content-type")?.replace(/; charset=utf-8$/i, ""),
               location: answer.headers.get("location"),
-              // Some say the limit too.
+              // Some repeat the limit in the link.
               next: new URL(link, address).searchParams.get("cursor"),
               body: await answer.text()
             }
@@ -42,7 +42,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The contenders of 
         for (const path of ["/v1/pets", "/v1/pets/1", `/v1/pets?limit=7&cursor=${cursor}`]) {
           const answer = yield* ask(service, path)
           assert.strictEqual(answer.status, 200)
-          // The floors have one page.
+          // The floors serve one page.
           for (const other of path.includes("?") ? peers : [...peers, ...floors]) {
             assert.deepStrictEqual(yield* ask(other, path), answer, `${other.name} ${path}`)
           }

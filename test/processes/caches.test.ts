@@ -1,4 +1,4 @@
-/** What a running service serves from its caches after a failover, after a restore, and while a table is locked. */
+/** A running service's caches after a failover, after a restore, and while a table is locked. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Redacted } from "effect"
@@ -18,15 +18,15 @@ const withKeys = <A, E>(url: string, use: (keys: ApiKeys["Service"]) => Effect.E
 const issue = (url: string) =>
   withKeys(url, (keys) => Effect.map(keys.issue(endless), ({ id, key }) => ({ id, secret: Redacted.value(key) })))
 
-/** Ends `count` transactions, each with an id. */
+/** Commits `count` transactions, each with an id. */
 const advance = (sql: PgClient.PgClient, count: number) =>
   sql.unsafe(`DO $$ BEGIN FOR i IN 1..${count} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$`)
 
-/** The status of a list. Requests without a valid key are 429 after some: the keys themselves have no limit. */
+/** The status of a list. Requests without a valid key get 429 after 60: the keys themselves have no limit. */
 const statusOf = (address: string, secret: string) =>
   Effect.map(Load.request(address, secret, "/v1/pets?limit=1"), ({ status }) => status === 429 ? 401 : status)
 
-/** Sends requests with each of the keys until the time is over; gives the statuses of each. */
+/** Sends requests with each of the keys until the time is over; returns the statuses of each. */
 const statusesFor = Effect.fnUntraced(function*(address: string, secrets: ReadonlyArray<string>, milliseconds: number) {
   const statuses = secrets.map(() => new Set<number>())
   for (const begun = performance.now(); performance.now() - begun < milliseconds;) {
@@ -102,7 +102,7 @@ describe.skipIf(Postgres.missing !== undefined)("A running service", () => {
         yield* Postgres.restore(postgres.url, dump)
         yield* Effect.sleep("1 second")
         assert.deepStrictEqual(yield* statusesFor(address, secrets, 3_000), [[200], [401]])
-        // The restored database tells of changes as the one before did.
+        // The restored database reports changes as the database before it did.
         yield* postgres.admin((sql) => sql`UPDATE api_keys SET revoked_at = now() WHERE id = ${before.id}`)
         yield* Effect.sleep("1 second")
         assert.deepStrictEqual(yield* statusesFor(address, secrets, 500), [[401], [401]])

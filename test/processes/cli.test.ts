@@ -1,4 +1,4 @@
-/** The `petstore` command, run as an operator runs it, beside a running service on the embedded database. */
+/** The `petstore` command beside a running service on the embedded database. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFile, spawn } from "node:child_process"
@@ -14,7 +14,7 @@ const cli = fileURLToPath(new URL("../../src/cli.ts", import.meta.url))
 
 const root = fileURLToPath(new URL("../..", import.meta.url))
 
-/** Runs `petstore` with `args`, with `env` and nothing else of this process's environment. */
+/** Runs `petstore` with `args`. Its environment is `env` alone. */
 const run = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<string>) =>
   Effect.promise(() =>
     new Promise<{ readonly code: number | null; readonly stdout: string; readonly stderr: string }>((resolve) => {
@@ -31,7 +31,7 @@ const run = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<strin
     })
   )
 
-/** The address of a server that answers everything the same. */
+/** Starts a server that sends one response to every request, and returns its address. */
 const answering = (status: number, type: string, body: string) =>
   Effect.acquireRelease(
     Effect.callback<Server>((resume) => {
@@ -105,7 +105,7 @@ describe("The petstore command", () => {
       assert.deepStrictEqual([yield* list(service, issued.key), yield* list(service, rotated.key)], [401, 401])
     }))
 
-  it.live("says what is wrong in one line and ends with another code than 0", () =>
+  it.live("prints one line about an error and exits with a code other than 0", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const { address, management } = yield* start({ DATA_DIR, ADMIN_TOKEN: "adm_test" })
@@ -153,7 +153,7 @@ describe("The petstore command", () => {
       }
     }), 90_000)
 
-  it.live("runs from the package, where Node strips no types", () =>
+  it.live("runs from the built package", () =>
     Effect.gen(function*() {
       const directory = yield* temporaryDirectory
       const installed = join(directory, "node_modules", "petstore-service")
@@ -162,7 +162,7 @@ describe("The petstore command", () => {
         await promisify(execFile)("npm", ["pack", "--pack-destination", directory], { cwd: root })
         const tarball = (await readdir(directory)).find((name) => name.endsWith(".tgz")) ?? ""
         await promisify(execFile)("tar", ["xzf", join(directory, tarball), "-C", installed, "--strip", "1"])
-        // What npm would install beside it.
+        // npm would install these beside it.
         await symlink(join(root, "node_modules"), join(installed, "node_modules"))
       })
       const { bin } = JSON.parse(yield* Effect.promise(() => readFile(join(installed, "package.json"), "utf8")))

@@ -1,4 +1,4 @@
-/** What is deployed is what it says: the image's steps, the unit, the manifests and the balancer's settings. */
+/** The deployment files: the image's steps, the unit, the manifests and the balancer's settings. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFileSync, spawn } from "node:child_process"
@@ -11,13 +11,13 @@ import { freePort, temporaryDirectory } from "../support/Harness.ts"
 const root = new URL("../..", import.meta.url).pathname
 const read = (file: string): string => readFileSync(join(root, file), "utf8")
 
-/** An ordinary user, where the test may become one. */
+/** An ordinary user, if the test may switch to one. */
 const nobody = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {}
 const own = (path: string): void => {
   if (nobody.uid !== undefined) chownSync(path, nobody.uid, nobody.gid)
 }
 
-/** The instructions of a stage of the Dockerfile, each in one line. */
+/** Returns the instructions of a stage of the Dockerfile, one per line. */
 const stages = read("Dockerfile").replaceAll(/\\\n\s*/g, "").split(/^FROM /m).slice(1).map((stage) =>
   stage.split("\n").map((line) => /^([A-Z]+) (.*)$/.exec(line)).filter((line) => line !== null)
     .map(([, instruction = "", rest = ""]) => ({ instruction, rest }))
@@ -25,7 +25,7 @@ const stages = read("Dockerfile").replaceAll(/\\\n\s*/g, "").split(/^FROM /m).sl
 
 describe("The Dockerfile", () => {
   it.live(
-    "builds, step by step and as an ordinary user, what runs on a read-only file system and reports its health",
+    "builds as an ordinary user an image that runs on a read-only file system and reports its health",
     () =>
       Effect.gen(function*() {
         const directory = yield* temporaryDirectory
@@ -37,7 +37,7 @@ describe("The Dockerfile", () => {
           return path
         })
         if (build === undefined || app === undefined || data === undefined || home === undefined) return
-        // Where npm finds the registry, it is told as whoever runs the test.
+        // npm finds the registry through the configuration of the user that runs the test.
         const npmrc = join(homedir(), ".npmrc")
         if (existsSync(npmrc)) cpSync(npmrc, join(home, ".npmrc"))
         const { NODE_EXTRA_CA_CERTS = "" } = process.env
@@ -80,7 +80,7 @@ describe("The Dockerfile", () => {
           PORT: String(port),
           MANAGEMENT_PORT: String(management)
         }
-        // In a view of the file system in which nothing but the data can be written.
+        // Run it in a view of the file system in which only the data directory can be written.
         const readOnly =
           "mount --make-rprivate / && mount --bind \"$DATA_DIR\" \"$DATA_DIR\" && mount -o remount,bind,ro / && " +
           "exec setpriv --reuid 65534 --regid 65534 --clear-groups -- \"$@\""
@@ -110,7 +110,7 @@ describe("The Dockerfile", () => {
         if (nobody.uid !== undefined) {
           assert.include(readFileSync(`/proc/${service.pid}/status`, "utf8"), `Uid:\t${nobody.uid}`)
         }
-        // No secret is in the arguments, which everybody on the machine can read.
+        // Every user of the machine can read a process's arguments: they hold no secret.
         assert.notInclude(readFileSync(`/proc/${service.pid}/cmdline`, "utf8"), "psk_")
         service.kill("SIGTERM")
         yield* Effect.promise(() => new Promise((resolve) => service.on("close", resolve)))
@@ -125,7 +125,7 @@ const which = (program: string): boolean =>
   ["/usr/bin", "/usr/sbin", "/bin"].some((bin) => existsSync(join(bin, program)))
 
 describe("Files for operators", () => {
-  it("have a Kubernetes manifest that its published schemas accept, with probes, limits and a disruption budget", async () => {
+  it("hold a Kubernetes manifest that Kubernetes' schemas accept, with probes, limits and a disruption budget", async () => {
     const kinds: Array<string> = []
     for (const document of parseAllDocuments(read("deploy/kubernetes.yaml"))) {
       const manifest: { readonly apiVersion: string; readonly kind: string } = document.toJS()
@@ -148,13 +148,13 @@ describe("Files for operators", () => {
   })
 
   it.skipIf(!which("haproxy"))("have a balancer's settings that haproxy accepts", () => {
-    // It ends with another code than 0 if it does not.
+    // The program exits with a code other than 0 if it rejects the file.
     assert.doesNotThrow(() =>
       execFileSync("haproxy", ["-c", "-f", join(root, "deploy/haproxy.cfg")], { stdio: "pipe" })
     )
   })
 
-  it("name metrics that there are, in alerts and dashboard", () => {
+  it("name only existing metrics in alerts and dashboard", () => {
     const metrics = new Set(
       [...read("README.md").matchAll(/`(petstore_\w+)`/g)].map(([, name = ""]) => name)
     )
@@ -168,7 +168,7 @@ describe("Files for operators", () => {
     parse(read("deploy/alerts.yaml"))
   })
 
-  it("have a compose file whose services are hardened as the manual says", () => {
+  it("hold a compose file whose services are hardened", () => {
     const { services }: { readonly services: Readonly<Record<string, { readonly read_only?: boolean }>> } = parse(
       read("deploy/compose.yaml"),
       { merge: true }

@@ -1,5 +1,5 @@
 /**
- * What callers see while the database fails, over real processes and under load: never a 500, never long, never a loss.
+ * Responses under load while the database fails, from real processes: no 500, no long wait, no lost pet.
  */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it, layer } from "@effect/vitest"
@@ -15,9 +15,9 @@ import { start } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import { mayMount } from "../support/setup.ts"
 
-/** No answer takes longer, whatever happens: milliseconds. */
+/** The longest response time during any fault, in milliseconds. */
 const longest = 10_000
-/** How soon after a fault all is well again: milliseconds. */
+/** The longest recovery after a fault, in milliseconds. */
 const recovery = 5_000
 
 const makeWorld = Effect.gen(function*() {
@@ -40,21 +40,21 @@ class World extends Context.Service<World, Effect.Success<typeof makeWorld>>()("
 
 type Step = (world: World["Service"]) => Effect.Effect<unknown, unknown>
 
-/** A fault of the network to the database. */
+/** A fault of the network between service and database. */
 const network = (fault: Proxy.Fault): { readonly begin: Step; readonly end: Step } => ({
   begin: ({ proxy }) => Effect.sync(() => proxy.setFault(fault)),
   end: ({ proxy }) => Effect.sync(() => proxy.setFault(undefined))
 })
 
-/** Each begins and ends; what it refuses is refused in between for as many seconds. */
+/** Each fault begins and ends. In between, the requests that it affects are rejected for that many seconds. */
 const faults: ReadonlyArray<{
   readonly name: string
   readonly seconds: number
   readonly begin: Step
   readonly end: Step
-  /** Whether nothing can be added meanwhile. */
+  /** Whether no pet can be created meanwhile. */
   readonly stopsAdditions: boolean
-  /** Whether all else goes on meanwhile. */
+  /** Whether other requests succeed meanwhile. */
   readonly readsGoOn?: boolean
   readonly callers?: number
 }> = [
@@ -77,7 +77,7 @@ const faults: ReadonlyArray<{
     seconds: 12,
     begin: ({ postgres }) => postgres.freeze,
     end: ({ postgres }) => postgres.thaw,
-    // More than one statement takes.
+    // Longer than the statement timeout.
     callers: 700,
     stopsAdditions: true
   },
@@ -166,7 +166,7 @@ describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
             yield* fault.end(world)
             const ended = performance.now()
 
-            // All is well when an addition, a look-up and a list succeed one after the other.
+            // The service has recovered when a create, a get and a list succeed in a row.
             let well = false
             while (!well && performance.now() - ended < 3 * recovery) {
               const outcomes = [yield* ask(), yield* ask("/v1/pets/1"), yield* ask("/v1/pets?limit=2")]
@@ -185,7 +185,7 @@ describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
             )
             assert.isTrue(outcomes.every(({ retryAfter, status }) => status !== 503 || Number(retryAfter) > 0))
             assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), longest, "the longest answer")
-            // The fault was one.
+            // The fault had an effect.
             const within = outcomes.filter(({ sentAt }) => sentAt > begun && sentAt < ended)
             const additions = within.filter(({ method }) => method === "POST")
             if (fault.stopsAdditions) assert.isTrue(additions.some(({ status }) => status === 503))
@@ -198,13 +198,13 @@ describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
               assert.isAbove(reads.length, 10)
               assert.deepStrictEqual([...new Set(reads.map(({ status }) => status))], [200])
             }
-            // After it all is as before.
+            // After the fault everything works as before.
             const after = outcomes.filter(({ sentAt }) => sentAt > ended + recoveredIn)
             assert.isAbove(after.length, 20)
             assert.isTrue(after.every(({ status }) => status === 200 || status === 201))
             assert.isBelow(megabytes(service.process.pid ?? 0) - before, 150)
 
-            // Each that was acknowledged is there once; of the others none is there twice.
+            // Each acknowledged pet exists once. No other pet exists twice.
             const names = Load.acknowledged(outcomes)
             const kept = yield* Effect.provide(
               Effect.flatMap(
@@ -225,7 +225,7 @@ describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
   })
 })
 
-/** A disk of a few megabytes, with a service on it. */
+/** Starts a service on a disk of a few megabytes. */
 const onDisk = Effect.gen(function*() {
   const disk = yield* temporaryDirectory
   yield* Effect.acquireRelease(
@@ -243,7 +243,7 @@ const add = (address: string, key: string, many: number) =>
 
 describe.skipIf(!mayMount)("While the disk of the embedded database", () => {
   it.live(
-    "is full, additions are 503; with room again they go on, and none that was acknowledged is lost",
+    "is full, creates get 503; with room again they succeed, and no acknowledged pet is lost",
     () =>
       Effect.gen(function*() {
         const { DATA_DIR, disk, key, service } = yield* onDisk
@@ -279,14 +279,14 @@ describe.skipIf(!mayMount)("While the disk of the embedded database", () => {
   )
 
   it.live(
-    "loses the data directory, nothing is acknowledged any more and the process exits with 1",
+    "loses the data directory, no create is acknowledged any more and the process exits with 1",
     () =>
       Effect.gen(function*() {
         const { DATA_DIR, key, service } = yield* onDisk
         assert.isTrue((yield* add(service.address, key, 20)).every(({ status }) => status === 201))
         rmSync(DATA_DIR, { recursive: true })
         const outcomes = yield* add(service.address, key, 200)
-        // 0 when the process has ended.
+        // The status is 0 once the process has ended.
         assert.deepStrictEqual(outcomes.filter(({ status }) => status !== 503 && status !== 0), [])
         assert.strictEqual(outcomes[0]?.status, 503)
         assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), longest)

@@ -1,4 +1,4 @@
-/** What was acknowledged is there after `kill -9`, of the service and of its database, once; `KILLS` says how often. */
+/** Acknowledged pets survive a `kill -9` of the service and of its database, once each. `KILLS` is the number of kills. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
@@ -19,7 +19,7 @@ const kill = (service: Running) =>
 
 const names = Effect.flatMap(PgClient.PgClient, (sql) => sql<{ readonly name: string }>`SELECT name FROM pets`)
 
-/** All that was acknowledged is among `kept`, and nothing is twice. */
+/** Checks that every acknowledged pet is among `kept`, and that no pet is there twice. */
 const check = (acknowledged: ReadonlyArray<string>, kept: ReadonlyArray<{ readonly name: string }>) => {
   const once = new Set(kept.map(({ name }) => name))
   assert.strictEqual(kept.length, once.size)
@@ -28,8 +28,8 @@ const check = (acknowledged: ReadonlyArray<string>, kept: ReadonlyArray<{ readon
 }
 
 /**
- * Loads a service for a moment, in which `meanwhile` happens, and ends it in the middle of that; gives the names that
- * were acknowledged.
+ * Loads a service for a moment, runs `meanwhile`, and kills the service in the middle of the load. Returns the names
+ * that were acknowledged.
  */
 const loadAndKill = Effect.fnUntraced(function*(
   env: Readonly<Record<string, string>>,
@@ -38,7 +38,7 @@ const loadAndKill = Effect.fnUntraced(function*(
 ) {
   const service = yield* start(env)
   const load = yield* Load.run({ address: () => service.address, key, callers: 8 })
-  // Some are acknowledged before.
+  // Some pets are acknowledged before the kill.
   while (Load.acknowledged(load.outcomes).length === 0) yield* Effect.sleep("5 millis")
   yield* Effect.sleep(randomInt(200))
   yield* meanwhile
@@ -70,7 +70,7 @@ describe(`After ${kills} kills every acknowledged animal is there, once`, () => 
           ...yield* loadAndKill(
             { DATABASE_URL: postgres.url },
             key,
-            // In the middle of its commits, and of those that come after.
+            // Kill it in the middle of its commits, and again in the middle of the commits that follow.
             Effect.andThen(postgres.kill, postgres.start)
           )
         )

@@ -1,4 +1,4 @@
-/** The limits of the running service: processes that share them, and what they do without Redis. */
+/** The limits of running processes: shared in Redis, and without Redis. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import { join } from "node:path"
@@ -30,7 +30,7 @@ const port = (service: Running) => Number(new URL(service.address).port)
 
 const get = (key: string) => `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n\r\n`
 
-/** Drives a key of 3,000 a minute well past its limit, over 64 connections. */
+/** Sends more than 3,000 requests of a key with that limit a minute, over 64 connections. */
 const admittedBy = (services: readonly [Running, ...ReadonlyArray<Running>]) =>
   Effect.gen(function*() {
     const { key } = yield* issue(services[0], { perMinute: 3_000, perDay: 1_000_000 })
@@ -41,7 +41,7 @@ const admittedBy = (services: readonly [Running, ...ReadonlyArray<Running>]) =>
   })
 
 describe("One process on the embedded database", () => {
-  it.live("admits exactly as many requests as the limit says, over 64 connections", () =>
+  it.live("allows exactly as many requests as the limit over 64 connections", () =>
     Effect.gen(function*() {
       const service = yield* start({ DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })
       assert.deepStrictEqual(yield* admittedBy([service]), { 200: 3_000, 429: 1_500 })
@@ -50,7 +50,7 @@ describe("One process on the embedded database", () => {
 
 describe.skipIf(Redis.missing !== undefined)("One process whose wall clock steps", () => {
   it.live(
-    "holds no key at 429 for longer than its window, and shows the reset on the clock of the moment",
+    "rejects a key for no longer than its window when the wall clock steps, and shows the reset on the new clock",
     () =>
       Effect.gen(function*() {
         const directory = yield* temporaryDirectory
@@ -85,7 +85,7 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
   "Processes on one Redis",
   () => {
     it.live(
-      "admit exactly as many requests as the limit says, four of them together, and share bans",
+      "allow exactly as many requests as the limit, four processes together, and share bans",
       () =>
         Effect.gen(function*() {
           const redis = yield* Redis.run
@@ -100,7 +100,7 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
           const first = yield* process
           const others = yield* Effect.all([process, process, process], { concurrency: "unbounded" })
           assert.deepStrictEqual(yield* admittedBy([first, ...others]), { 200: 3_000, 429: 1_500 })
-          // As long as Redis answers, nobody counts alone.
+          // While Redis answers, no process counts alone.
           for (const { stderr } of [first, ...others]) {
             assert.notInclude(stderr(), "Redis cannot be used")
           }
@@ -124,7 +124,7 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
     )
 
     it.live(
-      "answer every request while Redis is slow, gone, hanging or new, and say so in log, metrics and readiness",
+      "respond to every request while Redis is slow, gone, hanging or new, and report it in log, metrics and readiness",
       () =>
         Effect.gen(function*() {
           const redis = yield* Redis.run
@@ -190,7 +190,7 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
       60_000
     )
 
-    it.live("say what is wrong with REDIS_URL, and end", () =>
+    it.live("exit with one line about an invalid REDIS_URL", () =>
       Effect.gen(function*() {
         const failed = yield* Effect.flip(
           start({ DATA_DIR: yield* temporaryDirectory, REDIS_URL: "http://secret@nowhere" })

@@ -1,4 +1,4 @@
-/** The service as an operator meets it: a process that is started, called, stopped and killed. */
+/** The service as a process: started, called, stopped and killed. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
@@ -35,7 +35,7 @@ const stop = (service: Running, signal: NodeJS.Signals) =>
   })
 
 describe("The service on the embedded database", () => {
-  it.live("shows one Free key at the first start, with a curl line that works, and none at the next", () =>
+  it.live("prints one Free key with a working curl line at the first start, and none at the next", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const first = yield* start({ DATA_DIR })
@@ -54,7 +54,7 @@ describe("The service on the embedded database", () => {
       assert.strictEqual(second.stdout(), "")
     }))
 
-  it.live("ends with 0 on SIGTERM and SIGINT, after it has answered what was under way", () =>
+  it.live("exits with 0 on SIGTERM and SIGINT after it has responded to the requests in flight", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const first = yield* start({ DATA_DIR })
@@ -82,7 +82,7 @@ describe("The service on the embedded database", () => {
       assert.strictEqual(yield* stop(second, "SIGINT"), 0)
     }))
 
-  it.live("lives on when its callers go away in the middle of their answers", () =>
+  it.live("survives clients that disconnect in the middle of their responses", () =>
     Effect.gen(function*() {
       const service = yield* start({ DATA_DIR: yield* temporaryDirectory, LOG_LEVEL: "info" })
       const key = yield* firstKey(service)
@@ -90,7 +90,7 @@ describe("The service on the embedded database", () => {
       const head = `HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n`
       const body = `{"name":"gone","categoryId":1}`
       const add = `POST /v1/pets ${head}Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`
-      // The answers to the last two wait for that to the first.
+      // The responses to the last two wait for the response to the first.
       const read = [`GET /v1/pets?cursor=MQ`, "HEAD /v1/pets/999", "GET /docs"].map((asked) => `${asked} ${head}\r\n`)
         .join("")
       for (let round = 0; round < 20; round++) {
@@ -108,58 +108,62 @@ describe("The service on the embedded database", () => {
       assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
     }))
 
-  it.live("cuts off callers that ask and ask and never read, and keeps nothing for them", () =>
-    Effect.gen(function*() {
-      const ADMIN_TOKEN = "adm_test"
-      const service = yield* start({ DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })
-      const issued = yield* Effect.promise(() =>
-        fetch(`${service.management}/admin/keys`, {
-          method: "POST",
-          headers: { authorization: `Bearer ${ADMIN_TOKEN}`, "content-type": "application/json" },
-          body: JSON.stringify({ name: "flood", plan: "enterprise", limits: { perMinute: 1e6, perDay: 1e6 } })
-        })
-      )
-      const key = keyIn(yield* Effect.promise(() => issued.text()))
-      const get = (path: string, header = "") =>
-        `GET ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n${header}\r\n`
-      const flood = (asked: string, callers: number, isCut = true) =>
-        Effect.gen(function*() {
-          const readers = Array.from({ length: callers }, () => {
-            const reader = { closed: false }
-            const socket = connect(Number(new URL(service.address).port), "127.0.0.1")
-            socket.on("error", () => {}).on("close", () => {
-              reader.closed = true
-            }).pause().write(asked)
-            return { reader, socket }
+  it.live(
+    "disconnects clients that send requests and never read, and frees their memory",
+    () =>
+      Effect.gen(function*() {
+        const ADMIN_TOKEN = "adm_test"
+        const service = yield* start({ DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })
+        const issued = yield* Effect.promise(() =>
+          fetch(`${service.management}/admin/keys`, {
+            method: "POST",
+            headers: { authorization: `Bearer ${ADMIN_TOKEN}`, "content-type": "application/json" },
+            body: JSON.stringify({ name: "flood", plan: "enterprise", limits: { perMinute: 1e6, perDay: 1e6 } })
           })
-          yield* Effect.sleep("2 seconds")
-          for (const { socket } of readers) {
-            if (isCut) socket.resume()
-            else socket.destroy()
-          }
-          yield* until(() => readers.every(({ reader }) => reader.closed))
-        })
-      yield* flood(get("/v1/pets").repeat(10_000), 20)
-      yield* flood(get("/v1/pets", "Expect: 100-continue\r\n").repeat(10_000), 20)
+        )
+        const key = keyIn(yield* Effect.promise(() => issued.text()))
+        const get = (path: string, header = "") =>
+          `GET ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n${header}\r\n`
+        const flood = (asked: string, callers: number, isCut = true) =>
+          Effect.gen(function*() {
+            const readers = Array.from({ length: callers }, () => {
+              const reader = { closed: false }
+              const socket = connect(Number(new URL(service.address).port), "127.0.0.1")
+              socket.on("error", () => {}).on("close", () => {
+                reader.closed = true
+              }).pause().write(asked)
+              return { reader, socket }
+            })
+            yield* Effect.sleep("2 seconds")
+            for (const { socket } of readers) {
+              if (isCut) socket.resume()
+              else socket.destroy()
+            }
+            yield* until(() => readers.every(({ reader }) => reader.closed))
+          })
+        yield* flood(get("/v1/pets").repeat(10_000), 20)
+        yield* flood(get("/v1/pets", "Expect: 100-continue\r\n").repeat(10_000), 20)
 
-      const megabytes = () =>
-        Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${service.process.pid}/status`, "utf8"))?.[1]) / 1024
-      // What it took for the first serves the further ones: what is more is kept for somebody.
-      const taken = megabytes()
-      yield* Effect.replicateEffect(flood(get("/v1/pets").repeat(10_000), 20), 4, { discard: true })
-      assert.isBelow(megabytes() - taken, 400)
+        const megabytes = () =>
+          Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${service.process.pid}/status`, "utf8"))?.[1]) / 1024
+        // The memory of the first clients serves the later ones. Growth would mean that it is never freed.
+        const taken = megabytes()
+        yield* Effect.replicateEffect(flood(get("/v1/pets").repeat(10_000), 20), 4, { discard: true })
+        assert.isBelow(megabytes() - taken, 400)
 
-      // A page of 1.8 MB: the callers ask for 1.6 GB. It is rendered when its turn has come, so they are not cut off.
-      yield* Effect.forEach(Array(30).keys(), () => create(service, key, "x".repeat(60_000)))
-      for (const header of ["", "Expect: 100-continue\r\n"]) {
-        const before = megabytes()
-        yield* flood(get("/v1/pets", header).repeat(450), 2, false)
-        assert.isBelow(megabytes() - before, 400)
-      }
-      assert.strictEqual((yield* call(service, key, "/v1/pets")).status, 200)
-    }), 60_000)
+        // A page has 1.8 MB, and the clients request 1.6 GB. A page is rendered in its turn, so no client is disconnected.
+        yield* Effect.forEach(Array(30).keys(), () => create(service, key, "x".repeat(60_000)))
+        for (const header of ["", "Expect: 100-continue\r\n"]) {
+          const before = megabytes()
+          yield* flood(get("/v1/pets", header).repeat(450), 2, false)
+          assert.isBelow(megabytes() - before, 400)
+        }
+        assert.strictEqual((yield* call(service, key, "/v1/pets")).status, 200)
+      }),
+    60_000
+  )
 
-  it.live("answers 500 pipelined requests, and 500 more", () =>
+  it.live("responds to 500 pipelined requests, and to 500 more", () =>
     Effect.gen(function*() {
       const service = yield* start({ DATA_DIR: yield* temporaryDirectory })
       const key = yield* firstKey(service)
@@ -176,7 +180,7 @@ describe("The service on the embedded database", () => {
       socket.destroy()
     }))
 
-  it.live("refuses a second process on its data directory, which harms nothing", () =>
+  it.live("keeps a second process off its data directory", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const owner = yield* start({ DATA_DIR })
@@ -207,7 +211,7 @@ describe("The service on the embedded database", () => {
             statuses.add(status)
             acknowledged.push(text)
           }))
-        // Killed as soon as one of them is acknowledged, with others under way.
+        // It is killed once one of them is acknowledged, with others in flight.
         const writes = Array.from({ length: 8 }, (_, i) => Effect.exit(write(i)))
         yield* Effect.all([
           Effect.all(writes, { concurrency: "unbounded" }),
@@ -221,7 +225,7 @@ describe("The service on the embedded database", () => {
       for (const pet of acknowledged) assert.lengthOf(text.split(pet), 2)
     }))
 
-  it.live("remembers after kill -9 what a key had used half a second before", () =>
+  it.live("knows after kill -9 what a key had used half a second before", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const first = yield* start({ DATA_DIR })
@@ -235,7 +239,7 @@ describe("The service on the embedded database", () => {
       assert.include(headers.get("ratelimit"), `"day";r=989;`)
     }))
 
-  it.live("logs one line a request, with what an operator looks for and no key", () =>
+  it.live("logs one line for each request, without the key", () =>
     Effect.gen(function*() {
       const service = yield* start({ DATA_DIR: yield* temporaryDirectory })
       const key = yield* firstKey(service)
@@ -266,7 +270,7 @@ describe("The service on the embedded database", () => {
       assert.notInclude(service.stderr(), key.slice(4, 36))
     }))
 
-  it.live("says what is wrong in a setting before it makes anything, and ends with 1", () =>
+  it.live("reports an invalid setting before it creates anything, and exits with 1", () =>
     Effect.gen(function*() {
       const DATA_DIR = `${yield* temporaryDirectory}/data`
       const wrong = {
@@ -292,7 +296,7 @@ describe("The service on the embedded database", () => {
       }
     }))
 
-  it.live("says in one line why it cannot start, and ends with 1", () =>
+  it.live("reports in one line why it cannot start, and exits with 1", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const wrong = [
@@ -302,7 +306,7 @@ describe("The service on the embedded database", () => {
       for (const [env, names] of wrong) {
         const { code, stderr } = yield* Effect.flip(start(env))
         assert.strictEqual(code, 1)
-        // Of two listeners, the other may have started.
+        // The other listener may have started already.
         const lines = stderr.trim().split("\n").filter((line) => !line.includes("Management on"))
         assert.lengthOf(lines, 1, stderr)
         assert.include(lines[0], names)
@@ -311,7 +315,7 @@ describe("The service on the embedded database", () => {
 })
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The service on PostgreSQL", () => {
-  it.live("migrates nothing where its data directory cannot be used", () =>
+  it.live("migrates nothing when its data directory is unusable", () =>
     Effect.gen(function*() {
       const DATABASE_URL = yield* temporaryDatabaseUrl
       const { code } = yield* Effect.flip(start({ DATABASE_URL, DATA_DIR: `${import.meta.filename}/nowhere` }))
@@ -323,7 +327,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The service on Pos
       assert.lengthOf(tables, 0)
     }))
 
-  it.live("starts twice at once on an empty database, and shows no key", () =>
+  it.live("starts twice at once on an empty database and prints no key", () =>
     Effect.gen(function*() {
       const DATABASE_URL = yield* temporaryDatabaseUrl
       const services = yield* Effect.all([start({ DATABASE_URL }), start({ DATABASE_URL }), start({ DATABASE_URL })], {
@@ -336,7 +340,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The service on Pos
       }
     }))
 
-  it.live("answers 503 with Retry-After while the database is gone, and 200 again when it is back", () =>
+  it.live("returns 503 with Retry-After while the database is gone, and 200 once it is back", () =>
     Effect.gen(function*() {
       const url = new URL(yield* temporaryDatabaseUrl)
       const proxy = yield* openProxy(Number(url.port), url.hostname)
@@ -363,7 +367,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The service on Pos
     }))
 })
 
-/** A way to a server that can be cut and restored. */
+/** Starts a proxy in front of a server, which the test can cut and restore. */
 const openProxy = (targetPort: number, targetHost: string) =>
   Effect.acquireRelease(
     Effect.promise(async () => {

@@ -1,4 +1,4 @@
-/** The management port, called as an operator calls it, and what a key's end means in other processes. */
+/** The management port over HTTP, and a key's end in other processes. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { readFileSync, statSync } from "node:fs"
@@ -22,7 +22,7 @@ const send = (url: string, token: string, options: RequestInit = {}) =>
     }
   })
 
-/** What is answered to who expects something, which `fetch` cannot send. */
+/** Returns the response to a request with `Expect`, which `fetch` cannot send. */
 const expecting = (url: string) =>
   Effect.callback<{ readonly status: number; readonly body: unknown }>((resume) => {
     const headers = { authorization: `Bearer ${ADMIN_TOKEN}`, expect: "tea" }
@@ -42,7 +42,7 @@ const isError = (answer: { readonly status: number; readonly body: unknown }, st
 }
 
 describe("The management port", () => {
-  it.live("issues, lists, shows, rotates and revokes keys, and refuses what makes no sense", () =>
+  it.live("issues, lists, shows, rotates and revokes keys, and rejects invalid requests", () =>
     Effect.gen(function*() {
       const { address, management, stderr, stdout } = yield* start({ DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })
       const admin = (path: string, options?: RequestInit) => send(`${management}/admin${path}`, ADMIN_TOKEN, options)
@@ -121,7 +121,7 @@ describe("The management port", () => {
     }))
 
   it.live(
-    "lists keys in pages that Link leads through, and names a wrong limit or cursor",
+    "lists keys in pages with a Link to the next, and rejects an invalid limit or cursor",
     () =>
       Effect.gen(function*() {
         const { management } = yield* start({ DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })
@@ -171,14 +171,14 @@ describe("The management port", () => {
           isError(refused, 400, "invalid_request")
           assert.include(refused.body.message, message)
         }
-        // The ends of the range of instants.
+        // The first and the last instant of the range.
         assert.lengthOf(named(yield* admin(`/keys?limit=100&${cursor("-210866803200000000 key_a")}`)), 25)
         assert.lengthOf(named(yield* admin(`/keys?${cursor("8640000000000000000 key_a")}`)), 0)
       }),
     30_000
   )
 
-  it.live("shows the ban of a key that goes on after 429, and lifts it", () =>
+  it.live("shows and lifts the ban of a key that goes on after 429", () =>
     Effect.gen(function*() {
       const { address, management } = yield* start({ DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })
       const admin = (path: string, options?: RequestInit) => send(`${management}/admin${path}`, ADMIN_TOKEN, options)
@@ -197,12 +197,12 @@ describe("The management port", () => {
       assert.strictEqual(headers.get("x-ratelimit-remaining"), "0")
       assert.strictEqual(Number(headers.get("x-ratelimit-reset")), end)
       assert.closeTo(Number(headers.get("retry-after")), end - Date.now() / 1000, 2)
-      // The operator is told what the key has used.
+      // The operator sees the real usage of the key.
       const { usage } = (yield* admin(`/keys/${id}`)).body
       assert.deepStrictEqual([usage.minute.remaining, usage.day.remaining], [0, 96])
       assert.isAbove(Date.parse(usage.day.resetAt), Date.now() + 80_000_000)
       const metrics = yield* Effect.promise(() => fetch(`${management}/metrics`).then((response) => response.text()))
-      // The fourth refusal is the ban, and all that comes after it is refused for it.
+      // The fourth rejection begins the ban, which rejects every later request.
       for (
         const line of [
           `bans_total{plan="enterprise"} 1`,
@@ -218,7 +218,7 @@ describe("The management port", () => {
       isError(yield* admin("/keys/key_none/ban", { method: "DELETE" }), 404, "not_found")
     }))
 
-  it.live("is closed without its token, and an application of its own", () =>
+  it.live("requires its token and serves no path of the API port", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const { address, management } = yield* start({ DATA_DIR })
@@ -252,7 +252,7 @@ describe("The management port", () => {
 })
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Two processes on one PostgreSQL", () => {
-  it.live("refuse within a second what the other revoked, under load, and fail no other request", () =>
+  it.live("reject a key within a second after the other revoked it, under load, and fail no other request", () =>
     Effect.gen(function*() {
       const env = { DATABASE_URL: yield* temporaryDatabaseUrl, DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN }
       const [one, two] = yield* Effect.all([start(env), start(env)])

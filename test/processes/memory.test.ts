@@ -1,4 +1,4 @@
-/** The memory that clients can make the process hold. */
+/** Bounds of the memory that clients can make the process hold. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import { readFileSync } from "node:fs"
@@ -22,7 +22,7 @@ const issue = (service: Running, plan: object) =>
 const megabytes = ({ process }: Running): number =>
   Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${process.pid}/status`, "utf8"))?.[1]) / 1024
 
-/** Clients that send `bytes` each, from addresses in turn, and never read; destroyed when the scope closes. */
+/** Opens clients that send `bytes` from several addresses and never read. The scope destroys them. */
 const silent = (service: Running, clients: ReadonlyArray<{ readonly bytes: string; readonly localAddress: string }>) =>
   Effect.acquireRelease(
     Effect.sync(() =>
@@ -34,7 +34,7 @@ const silent = (service: Running, clients: ReadonlyArray<{ readonly bytes: strin
     (sockets) => Effect.sync(() => sockets.forEach((socket) => socket.destroy()))
   )
 
-/** The most that the process grows by within 8 seconds, in megabytes, while `other` is called. */
+/** Returns the largest growth of the process within 8 seconds, in megabytes, while `other` runs. */
 const growth = Effect.fnUntraced(function*(service: Running, before: number, other: Effect.Effect<number>) {
   let most = before
   const statuses = new Set<number>()
@@ -52,7 +52,7 @@ const status = (service: Running, key: string) =>
       .then((response) => response.text().then(() => response.status))
   )
 
-/** On a server, since the embedded database frees memory of its own after the start. */
+/** It runs on PostgreSQL, because the embedded database frees memory of its own after the start. */
 const service = Effect.gen(function*() {
   const DATABASE_URL = yield* temporaryDatabaseUrl
   return yield* start({ DATABASE_URL, DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })

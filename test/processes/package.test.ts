@@ -1,4 +1,4 @@
-/** What is published: packed, checked, installed into a project of its own, compiled and run there. */
+/** The package: packed, checked, installed into another project, compiled and run there. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFile, type ExecFileException } from "node:child_process"
@@ -12,7 +12,7 @@ import { start, until } from "../support/Process.ts"
 const root = fileURLToPath(new URL("../..", import.meta.url))
 const bin = (name: string) => join(root, "node_modules/.bin", name)
 
-/** Runs a program; what it printed. */
+/** Runs a program and returns its output. */
 const run = (cwd: string, program: string, args: ReadonlyArray<string>, env: Readonly<Record<string, string>> = {}) =>
   Effect.promise(() =>
     new Promise<string>((resolve, reject) => {
@@ -37,7 +37,7 @@ describe("The package", () => {
         const dependencies = {
           "effect": versions.effect,
           "openapi-fetch": "0.17.0",
-          // It brings a TypeScript of its own, older than ours.
+          // It installs an older TypeScript of its own.
           "openapi-typescript": "7.13.0",
           "petstore-service": `file:${tarball}`,
           "@types/node": versions["@types/node"]
@@ -90,7 +90,7 @@ describe("The package", () => {
         const bundle = await rolldown({
           input: join(root, "src", `${entry}.ts`),
           platform: "browser",
-          // What it cannot resolve is an error.
+          // An import that it cannot resolve is an error.
           external: []
         })
         const { output } = await bundle.generate({ format: "esm", minify: true })

@@ -1,4 +1,4 @@
-/** How processes end and are replaced, behind a real balancer and under load. */
+/** Graceful shutdown and replacement of processes, behind a real balancer and under load. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { spawn } from "node:child_process"
@@ -11,7 +11,7 @@ import * as Load from "../support/Load.ts"
 import { start, until } from "../support/Process.ts"
 import { haproxy } from "../support/setup.ts"
 
-/** A balancer before processes on two pairs of ports: it asks each on its management port whether it is ready. */
+/** Starts a balancer in front of two processes. It asks each for readiness on its management port. */
 const balancer = Effect.fnUntraced(
   function*(servers: ReadonlyArray<{ readonly port: number; readonly management: number }>) {
     const port = yield* freePort
@@ -48,52 +48,56 @@ ${
 const status = (url: string) => Effect.promise(() => fetch(url).then((response) => response.status, () => 0))
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined || haproxy === undefined)("Behind a balancer", () => {
-  it.live("processes that are replaced one after the other under load lose no request", () =>
-    Effect.gen(function*() {
-      const { key, url } = yield* Workload.database(10)
-      const places = yield* Effect.replicateEffect(
-        Effect.all({ port: freePort, management: freePort }),
-        2
-      )
-      const run = ({ management, port }: typeof places[number]) =>
-        start({
-          DATABASE_URL: url,
-          PORT: String(port),
-          MANAGEMENT_PORT: String(management),
-          DRAIN_SECONDS: "1",
-          LOG_LEVEL: "info"
+  it.live(
+    "no request is lost while processes are replaced one after the other under load",
+    () =>
+      Effect.gen(function*() {
+        const { key, url } = yield* Workload.database(10)
+        const places = yield* Effect.replicateEffect(
+          Effect.all({ port: freePort, management: freePort }),
+          2
+        )
+        const run = ({ management, port }: typeof places[number]) =>
+          start({
+            DATABASE_URL: url,
+            PORT: String(port),
+            MANAGEMENT_PORT: String(management),
+            DRAIN_SECONDS: "1",
+            LOG_LEVEL: "info"
+          })
+        const former = yield* Effect.forEach(places, run)
+        const address = yield* balancer(places)
+        yield* Effect.promise(async () => {
+          while (await fetch(`${address}/openapi.json`).then(({ status }) => status !== 200, () => true)) {
+            await new Promise((resolve) => setTimeout(resolve, 50))
+          }
         })
-      const former = yield* Effect.forEach(places, run)
-      const address = yield* balancer(places)
-      yield* Effect.promise(async () => {
-        while (await fetch(`${address}/openapi.json`).then(({ status }) => status !== 200, () => true)) {
-          await new Promise((resolve) => setTimeout(resolve, 50))
+        const load = yield* Load.run({ address: () => address, key, callers: 16 })
+        for (const [nth, service] of former.entries()) {
+          yield* Effect.sleep("1 second")
+          service.process.kill("SIGTERM")
+          const stoppedAt = performance.now()
+          // Readiness fails first, and the process still serves.
+          const place = places[nth] ?? { port: 0, management: 0 }
+          yield* Effect.sleep("100 millis")
+          assert.strictEqual(yield* status(`http://127.0.0.1:${place.management}/readyz`), 503)
+          assert.strictEqual(yield* status(`http://127.0.0.1:${place.port}/v1/pets`), 401)
+          assert.strictEqual(yield* Effect.promise(() => service.exit), 0)
+          assert.isBelow(performance.now() - stoppedAt, 10_000)
+          yield* run(place)
         }
-      })
-      const load = yield* Load.run({ address: () => address, key, callers: 16 })
-      for (const [nth, service] of former.entries()) {
         yield* Effect.sleep("1 second")
-        service.process.kill("SIGTERM")
-        const stoppedAt = performance.now()
-        // Readiness falls first: it still answers.
-        const place = places[nth] ?? { port: 0, management: 0 }
-        yield* Effect.sleep("100 millis")
-        assert.strictEqual(yield* status(`http://127.0.0.1:${place.management}/readyz`), 503)
-        assert.strictEqual(yield* status(`http://127.0.0.1:${place.port}/v1/pets`), 401)
-        assert.strictEqual(yield* Effect.promise(() => service.exit), 0)
-        assert.isBelow(performance.now() - stoppedAt, 10_000)
-        yield* run(place)
-      }
-      yield* Effect.sleep("1 second")
-      yield* load.stop
-      const failed = load.outcomes.filter(({ status }) => status !== 200 && status !== 201)
-      assert.deepStrictEqual(failed, [])
-      assert.isAbove(load.outcomes.length, 500)
-    }), 60_000)
+        yield* load.stop
+        const failed = load.outcomes.filter(({ status }) => status !== 200 && status !== 201)
+        assert.deepStrictEqual(failed, [])
+        assert.isAbove(load.outcomes.length, 500)
+      }),
+    60_000
+  )
 })
 
 describe("A process that is told to end", () => {
-  it.live("closes idle connections, and ends within ten seconds whatever its callers do", () =>
+  it.live("closes idle connections and exits within ten seconds whatever its clients do", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const service = yield* start({ DATA_DIR })
@@ -119,7 +123,7 @@ describe("A process that is told to end", () => {
       assert.strictEqual(yield* Effect.promise(() => service.exit), 0)
       assert.isBelow(performance.now() - toldAt, 10_000)
       for (const { isClosed } of silent) yield* until(isClosed)
-      // Who was under way to the end has a line in the log.
+      // The requests that were cut have a line in the log.
       assert.match(service.stderr(), /"status":499/)
     }), 30_000)
 })

@@ -1,4 +1,4 @@
-/** How processes start: together, before their database, and on one that an earlier or a later version left behind. */
+/** Starts of processes: together, before their database, and on the schema of an earlier or a later version. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Redacted } from "effect"
@@ -22,20 +22,28 @@ const versions = Object.entries(Database.migrations)
 /** The numbers of the versions. */
 const numbers = versions.map(([name]) => Number.parseInt(name, 10))
 
-/** A version of the schema that no service knows yet. */
+/** A schema version after the newest. */
 const later = Math.max(...numbers) + 1
 
 const client = (url: string) => PgClient.layer({ url: Redacted.make(url) })
 
-/** The source as it was before the newest migration came, if the repository's history is here. */
+/** The source before the newest migration was created, if the repository's history is available. */
 const former = (() => {
   const [newest = ""] = versions.at(-1) ?? []
   const git = (...given: ReadonlyArray<string>) =>
     execFileSync("git", ["-C", root, ...given], { stdio: ["ignore", "pipe", "ignore"], maxBuffer: 1e9 })
   try {
-    const added = git("log", "--diff-filter=A", "--format=%H", "-1", "--", `src/migrations/${newest}.ts`).toString()
-      .trim()
-    return git("archive", `${added}^`, "src", "package.json")
+    // Back over renames, to the commit that created the file.
+    const commits = git(
+      "log",
+      "--follow",
+      "--diff-filter=A",
+      "--format=%H",
+      "--",
+      `src/database/migrations/${newest}.ts`
+    )
+    const created = commits.toString().trim().split("\n").at(-1)
+    return git("archive", `${created}^`, "src", "package.json")
   } catch {
     return undefined
   }
@@ -43,7 +51,7 @@ const former = (() => {
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on PostgreSQL", () => {
   it.live(
-    "that start together on an empty database all come up, and each migration ran once",
+    "that start together on an empty database all start, and run each migration once",
     () =>
       Effect.gen(function*() {
         const DATABASE_URL = yield* temporaryDatabaseUrl
@@ -60,7 +68,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
     30_000
   )
 
-  it.live("wait for a server that is there, and says that it is starting up", () =>
+  it.live("wait for a server that is starting up", () =>
     Effect.gen(function*() {
       const url = new URL(yield* temporaryDatabaseUrl)
       const fields = ["SFATAL", "VFATAL", "C57P03", "Mthe database system is starting up", ""].join("\0")
@@ -91,7 +99,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
       assert.include(stderr(), "starting up")
     }), 30_000)
 
-  it.live("refuse a database that a later version made", () =>
+  it.live("reject a database of a later version", () =>
     Effect.gen(function*() {
       const DATABASE_URL = yield* temporaryDatabaseUrl
       yield* Effect.flatMap(PgClient.PgClient, (sql) =>
@@ -127,7 +135,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
 
   if (former !== undefined) {
     it.live(
-      "of the version before this one go on beside one of this, with the same keys and animals",
+      "of the version before this one serve beside a process of this one, with the same keys and pets",
       () =>
         Effect.gen(function*() {
           const DATABASE_URL = yield* temporaryDatabaseUrl
@@ -157,7 +165,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
 })
 
 describe.skipIf(Postgres.missing !== undefined)("A process whose database is not there yet", () => {
-  it.live("waits for it, and serves as soon as it is", () =>
+  it.live("waits for it, and serves once it is there", () =>
     Effect.gen(function*() {
       const postgres = yield* Postgres.run()
       yield* postgres.stop
@@ -211,7 +219,7 @@ describe.skipIf(Postgres.missing !== undefined)("A process whose database is not
       assert.lengthOf(service.stderr().match(/Waiting for the database/g) ?? [], 1)
     }), 60_000)
 
-  it.live("ends with 1 when it does not come within half a minute", () =>
+  it.live("exits with 1 if it is not there within half a minute", () =>
     Effect.gen(function*() {
       const startedAt = performance.now()
       const { code, stderr } = yield* Effect.flip(start({ DATABASE_URL: "postgres://nobody:secret@127.0.0.1:1/none" }))

@@ -1,4 +1,4 @@
-/** What suites run on: databases of their own, and the whole service over any of them. */
+/** Databases for suites, and the whole service on any of them. */
 import { NodeCrypto } from "@effect/platform-node"
 import { PgClient } from "@effect/sql-pg"
 import { ConfigProvider, Context, Effect, Layer, Logger, Redacted } from "effect"
@@ -18,13 +18,13 @@ import { GracefulShutdown } from "../../src/http/node/GracefulShutdown.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 
-/** A directory that is gone when the scope closes. */
+/** Creates a directory. The scope removes it. */
 export const temporaryDirectory = Effect.acquireRelease(
   Effect.sync(() => mkdtempSync(join(tmpdir(), "petstore-test-"))),
   (directory) => Effect.sync(() => rmSync(directory, { recursive: true, force: true }))
 )
 
-/** A port that nobody listens on. */
+/** Returns a free port. */
 export const freePort = Effect.promise(() =>
   new Promise<number>((resolve) => {
     const server = createServer()
@@ -37,7 +37,7 @@ export const freePort = Effect.promise(() =>
 
 const pglite = Layer.unwrap(Effect.map(temporaryDirectory, EmbeddedDatabase.layer))
 
-/** A new database on the server that `TEST_DATABASE_URL` names, dropped when the scope closes. */
+/** Creates a database on the server of `TEST_DATABASE_URL`. The scope drops it. */
 export const temporaryDatabaseUrl = Effect.gen(function*() {
   const server = process.env.TEST_DATABASE_URL ?? ""
   const name = `petstore_test_${randomUUID().replaceAll("-", "")}`
@@ -58,7 +58,7 @@ const postgres = Layer.unwrap(Effect.map(
   (url) => PgClient.layer({ url: Redacted.make(url), multiplex: true })
 ))
 
-/** The databases to run a suite over: a new one each, with the schema in place. */
+/** The databases that a suite runs on. Each layer creates one, with the schema. */
 export const databases = [
   { name: "PGlite", skip: false, layer: Database.migrate.pipe(Layer.provideMerge(pglite)) },
   {
@@ -68,7 +68,7 @@ export const databases = [
   }
 ]
 
-/** A limiter that counts in the Redis at `url`. */
+/** A rate limiter that counts in the Redis at `url`. */
 export const limiterOn = (url: string) =>
   RateLimiter.layerRedis.pipe(
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_URL: url }))),
@@ -77,27 +77,27 @@ export const limiterOn = (url: string) =>
 
 export const random = NodeCrypto.layerSecureRandom
 
-/** What a key is issued for that has no limits that matter: what counting costs, and never a refusal. */
+/** Options of a key whose limits are never reached, so that counting costs time and rejects nothing. */
 export const endless = { name: "endless", plan: "enterprise", limits: { perMinute: 2e9, perDay: 2e9 } } as const
 
-/** The keys on a database, which is brought up to date, and the database. */
+/** The API keys on a database, which it migrates, and the database. */
 export const keysOn = <E>(database: Layer.Layer<SqlClient.SqlClient, E>) =>
   ApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(Database.migrate), Layer.provideMerge(database))
 
-/** The secret of a new endless key. */
+/** Issues a key with these options and returns its secret. */
 export const newEndlessKey = Effect.map(
   Effect.flatMap(ApiKeys, (keys) => keys.issue(endless)),
   ({ key }) => Redacted.value(key)
 )
 
-/** An endless key on a database. */
+/** Issues such a key on a database. */
 export const issueKey = <E>(database: Layer.Layer<SqlClient.SqlClient, E>) =>
   Effect.provide(newEndlessKey, keysOn(database))
 
-/** Everything in this process's memory. */
+/** All stores in memory. */
 export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory).pipe(Layer.provideMerge(random))
 
-/** The stores to run the service over. */
+/** The stores that the service runs on. */
 export const stores = [
   { name: "memory", skip: false, layer: memory },
   ...databases.map(({ layer, ...database }) => ({
@@ -106,30 +106,30 @@ export const stores = [
   }))
 ]
 
-/** An answer as it was sent. */
+/** A response as the client received it. */
 export interface Answer {
   readonly status: number
   readonly headers: Headers
   readonly text: string
 }
 
-/** The running service, called over a socket of its own. */
+/** The running service, called over sockets. */
 export class Service extends Context.Service<Service, {
   /** Calls `path` of the service, with `key` as the bearer token. */
   call(path: string, options?: RequestInit & { readonly key?: string }): Effect.Effect<Answer>
-  /** Sends bytes, and takes what comes back until the service closes the connection. */
+  /** Sends bytes and returns the response once the service closes the connection. */
   raw(bytes: string): Effect.Effect<Answer>
-  /** The same, from a peer that never closes its side, and sends on. */
+  /** As `raw`, from a client that never closes its side and keeps sending. */
   halfOpen(bytes: string): Effect.Effect<Answer>
-  /** The same, from a peer that closes its side behind the bytes. */
+  /** As `raw`, from a client that half-closes after the bytes. */
   ended(bytes: string): Effect.Effect<Answer>
-  /** The same, with `drip` once more each half second. */
+  /** As `raw`, and sends `drip` every half second. */
   drip(bytes: string, drip: string): Effect.Effect<Answer>
-  /** Sends bytes, and resets the connection when it is interrupted. */
+  /** Sends bytes and keeps the connection open. An interruption resets it. */
   held(bytes: string): Effect.Effect<never>
-  /** A new key on the Free plan. */
+  /** Issues a key on the Free plan. */
   readonly newKey: Effect.Effect<string>
-  /** A new key without limits that matter. */
+  /** Issues a key whose limits are never reached. */
   readonly newEndlessKey: Effect.Effect<string>
 }>()("test/Harness/Service") {
   static readonly layer = Layer.effect(
@@ -170,15 +170,15 @@ export class Service extends Context.Service<Service, {
 }
 
 interface SendOptions {
-  /** Bytes that are sent again each half second. */
+  /** Bytes to send every half second. */
   readonly drip?: string
   /** Whether the client keeps its side open after the service closes. */
   readonly allowHalfOpen?: boolean
-  /** Whether the client closes its side behind the bytes. */
+  /** Whether the client half-closes after the bytes. */
   readonly ends?: boolean
 }
 
-/** Sends bytes to a port, and takes what comes back until the service closes the connection. */
+/** Sends bytes to a port and returns the response once the server closes the connection. */
 export const sendBytes = (
   port: number,
   bytes: string,
@@ -196,7 +196,7 @@ export const sendBytes = (
       socket.on("data", (chunk: string) => {
         received += chunk
       })
-      // Who closes with something unread resets the connection: after its answer.
+      // A server that closes with unread data resets the connection after its response.
       socket.on("error", (error) => received === "" && reject(error))
       socket.on("close", () => {
         clearInterval(dripping)
@@ -205,7 +205,7 @@ export const sendBytes = (
     })
   )
 
-/** An answer from its bytes. */
+/** Parses a response. */
 export const parseAnswer = (text: string): Answer => {
   const end = text.indexOf("\r\n\r\n")
   const [status = "", ...lines] = text.slice(0, end).split("\r\n")
@@ -216,7 +216,7 @@ export const parseAnswer = (text: string): Answer => {
   return { status: Number(status.split(" ")[1]), headers: new Headers(headers), text: text.slice(end + 4) }
 }
 
-/** The service over `store`, on a socket, without its log. */
+/** Runs the service on `store`, on a free port, without its log. */
 export const service = <E>(
   store: Layer.Layer<PetRepository | ApiKeys | SecureRandom.SecureRandom, E>,
   config: Readonly<Record<string, string>> = {},

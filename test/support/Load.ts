@@ -1,22 +1,22 @@
-/** A load of reads and additions on the service, and what came of each request. */
+/** Load of reads and creates, with the outcome of each request. */
 import { Effect, Fiber } from "effect"
 
 export interface Outcome {
   readonly method: "GET" | "POST"
-  /** 0 where the connection was refused or cut. */
+  /** 0 if the connection was refused or cut. */
   readonly status: number
-  /** When it was sent, by `performance.now()`, and how long it took: milliseconds. */
+  /** The time of sending, by `performance.now()`, and the duration, both in milliseconds. */
   readonly sentAt: number
   readonly took: number
   readonly retryAfter: string | null
   readonly body: string
-  /** The name of the animal to be added. */
+  /** The name of the pet to create. */
   readonly name: string
 }
 
 let count = 0
 
-/** One request: an addition under a name of its own, or a read. */
+/** Sends one request: a create with a unique name, or a read of `path`. */
 export const request = (address: string, key: string, path?: string): Effect.Effect<Outcome> =>
   Effect.promise(async () => {
     const method = path === undefined ? "POST" : "GET"
@@ -45,7 +45,7 @@ export const request = (address: string, key: string, path?: string): Effect.Eff
   })
 
 /**
- * Keeps `callers` requests under way, half of them additions, until told to stop; then gives what came of all of them.
+ * Keeps `callers` requests in flight, half of them creates, until it is stopped. Then it returns all outcomes.
  */
 export const run = Effect.fnUntraced(function*(options: {
   readonly address: () => string
@@ -60,7 +60,7 @@ export const run = Effect.fnUntraced(function*(options: {
         [undefined, "/v1/pets/1", undefined, "/v1/pets?limit=5", undefined, `/v1/pets?limit=3&cursor=MQ`][i % 6]
       const outcome = yield* request(options.address(), options.key, path)
       outcomes.push(outcome)
-      // Who is refused, or meets nobody, does not ask again at once.
+      // After a rejection or without a connection, the caller waits before the next request.
       if (outcome.status === 0 || outcome.status >= 500) yield* Effect.sleep("50 millis")
     }
   })
@@ -79,6 +79,6 @@ export const run = Effect.fnUntraced(function*(options: {
   }
 })
 
-/** The names of the animals that were acknowledged. */
+/** Returns the names of the acknowledged pets. */
 export const acknowledged = (outcomes: ReadonlyArray<Outcome>): ReadonlyArray<string> =>
   outcomes.filter(({ status }) => status === 201).map(({ name }) => name)

@@ -1,4 +1,4 @@
-/** A PostgreSQL server of the test's own, which it may stop, kill, freeze and set up as it likes. */
+/** A PostgreSQL server for one test, which can stop, kill, freeze and configure it. */
 import { PgClient } from "@effect/sql-pg"
 import { Effect, Redacted } from "effect"
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process"
@@ -17,10 +17,10 @@ const binaries = existsSync(versions)
   : []
 const bin = binaries.at(-1)
 
-/** What the suites on it lack on this machine. */
+/** Names the programs that this machine lacks for the suites on such a server. */
 export const missing: string | undefined = bin === undefined ? "there is no PostgreSQL server to start" : undefined
 
-/** It does not run as root. */
+/** The server does not run as root. */
 const user = process.getuid?.() === 0
   ? {
     uid: Number(execFileSync("id", ["-u", "postgres"]).toString()),
@@ -47,7 +47,7 @@ const command = (name: string, args: ReadonlyArray<string>) =>
 const asTester = (name: string, args: ReadonlyArray<string>) =>
   Effect.promise(() => execute(join(bin ?? "", name), args))
 
-/** As README tells an operator to make a backup, and to put it back under a running service. */
+/** README's commands to make a backup and to restore it under a running service. */
 export const dump = (url: string, file: string) => asTester("pg_dump", ["-Fc", "-f", file, url])
 export const restore = (url: string, file: string) =>
   asTester("pg_restore", ["--clean", "--if-exists", "--single-transaction", "-d", url, file])
@@ -62,8 +62,8 @@ const copyOf = (port: number): Initialize => (data) =>
   command("pg_basebackup", ["-h", "127.0.0.1", "-p", `${port}`, "-U", "postgres", "-D", data, "-R", "-c", "fast"])
 
 /**
- * Makes a server with `settings`, started; both are gone when the scope closes. With `primaryPort` it is a standby of the
- * server on that port, which it follows asynchronously.
+ * Starts a server with `settings`. The scope stops it and removes its files. With `primaryPort` it is an asynchronous
+ * standby of the server on that port.
  */
 export const run = (settings: Readonly<Record<string, string>> = {}, primaryPort?: number) =>
   serve(settings, primaryPort === undefined ? initializeEmpty : copyOf(primaryPort))
@@ -88,7 +88,7 @@ const serve = Effect.fnUntraced(function*(settings: Readonly<Record<string, stri
   let server: ChildProcess | undefined
 
   const url = `postgres://postgres@127.0.0.1:${port}/postgres`
-  /** Runs statements as the operator, on a connection of their own. */
+  /** Runs statements on a separate connection. */
   const admin = <A, E>(use: (sql: PgClient.PgClient) => Effect.Effect<A, E>) =>
     Effect.gen(function*() {
       return yield* use(yield* PgClient.PgClient)
@@ -110,7 +110,7 @@ const serve = Effect.fnUntraced(function*(settings: Readonly<Record<string, stri
         try {
           process.kill(each, name)
         } catch {
-          // It has ended meanwhile.
+          // The process has exited meanwhile.
         }
       }
     })
@@ -131,9 +131,9 @@ const serve = Effect.fnUntraced(function*(settings: Readonly<Record<string, stri
       yield* admin((sql) => sql`SELECT pg_reload_conf()`)
       while ((yield* admin((sql) => sql`SELECT FROM pg_stat_wal_receiver`)).length > 0) yield* Effect.sleep("20 millis")
     }),
-    /** Makes a standby the primary. */
+    /** Promotes a standby. */
     promote: command("pg_ctl", ["promote", "-w", "-D", join(directory, "data")]),
-    /** Ends it in good order, whoever is connected. */
+    /** Stops the server in good order, also with open connections. */
     stop: Effect.andThen(Effect.sync(() => server?.kill("SIGINT")), ended),
     kill: Effect.andThen(signal("SIGKILL"), ended),
     freeze: signal("SIGSTOP"),

@@ -1,4 +1,4 @@
-/** The service as a process of its own. */
+/** The service as a process. */
 import { Data, Effect } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
 import { fileURLToPath } from "node:url"
@@ -7,13 +7,13 @@ const main = fileURLToPath(new URL("../../src/main.ts", import.meta.url))
 
 export interface Running {
   readonly process: ChildProcess
-  /** Where it listens. */
+  /** The base URL of the API port. */
   readonly address: string
-  /** Where its operator is served. */
+  /** The base URL of the management port. */
   readonly management: string
   readonly stdout: () => string
   readonly stderr: () => string
-  /** The exit code, or the signal that ended it. */
+  /** The exit code, or the signal that killed the process. */
   readonly exit: Promise<number | NodeJS.Signals | null>
 }
 
@@ -22,7 +22,7 @@ export class Exited extends Data.TaggedError("Exited")<{
   readonly stderr: string
 }> {}
 
-/** Starts the service with `env` and nothing else of this process's environment; kills it when the scope closes. */
+/** Starts the service. Its environment is `env` alone. The scope kills it. */
 export const start = (env: Readonly<Record<string, string>>, program = main) =>
   Effect.acquireRelease(
     Effect.callback<Running, Exited>((resume) => {

@@ -1,15 +1,15 @@
-/** A TCP proxy that can be told to fail, as networks and servers do. */
+/** A TCP proxy with faults of networks and servers. */
 import { Effect } from "effect"
 import { connect, createServer, type Socket } from "node:net"
 
 export type Fault =
-  /** Answers take half a second. */
+  /** Replies take half a second. */
   | "slow"
-  /** Each answer takes two milliseconds longer than the one before, up to 60. */
+  /** Each reply takes two milliseconds longer than the one before, up to 60. */
   | "lagging"
-  /** Every connection is cut, and so is every new one. */
+  /** All connections are cut, and new ones too. */
   | "refusing"
-  /** Answers stop after their first byte; what is connected stays so. */
+  /** Replies stop after their first byte. Connections stay open. */
   | "hanging"
 
 /** Forwards connections to the port `target` of this machine for as long as the scope lasts. */
@@ -34,7 +34,7 @@ export const run = (target: number) =>
           const upstream = connect(currentTarget, "127.0.0.1")
           let hung = false
           let lag = 0
-          /** Answers on their way, and when they arrive. */
+          /** Replies in transit, with their arrival times. */
           const late: Array<{ readonly chunk: Buffer; readonly at: number }> = []
           const deliver = () => {
             while (late[0] !== undefined && late[0].at <= performance.now()) client.write(late.shift()?.chunk ?? "")
@@ -58,7 +58,7 @@ export const run = (target: number) =>
             lag = fault === "lagging" ? Math.min(lag + 2, 60) : 0
             const delay = fault === "slow" ? 500 : lag
             if (delay > 0 || late.length > 0) {
-              // None overtakes another.
+              // No reply overtakes another.
               late.push({ chunk, at: Math.max(performance.now() + delay, late.at(-1)?.at ?? 0) })
               if (late.length === 1) deliver()
             } else if (fault === "hanging") {

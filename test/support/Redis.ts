@@ -1,4 +1,4 @@
-/** A Redis of the test's own: the real server, with nothing on disk, and if need be with a clock of its own. */
+/** A real Redis server for one test, without files, and with a clock that the test can set. */
 import { Effect } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
 import { existsSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs"
@@ -10,7 +10,8 @@ import { freePort } from "./Harness.ts"
 const server = ["/usr/bin/redis-server", "/usr/bin/valkey-server", "/usr/local/bin/redis-server"].find(existsSync)
 
 /**
- * libfaketime tells a process another time; jemalloc asks for the time too early for it, so another malloc goes along.
+ * libfaketime shows a process another time. jemalloc reads the time before libfaketime is ready, so another malloc is
+ * preloaded.
  */
 const fakeTime = ["x86_64", "aarch64"].flatMap((machine) => {
   const files = [
@@ -20,7 +21,7 @@ const fakeTime = ["x86_64", "aarch64"].flatMap((machine) => {
   return files.every((file) => existsSync(file)) ? files : []
 })
 
-/** What the suites on Redis lack on this machine. */
+/** Names the programs that this machine lacks for the suites on Redis. */
 export const missing: string | undefined = server === undefined
   ? "there is no redis-server"
   : fakeTime.length === 0
@@ -41,7 +42,7 @@ const writeFakeTime = (clock: string, time: string): void => {
   renameSync(`${clock}.new`, clock)
 }
 
-/** Sets a clock so many seconds ahead of the real one, with which it runs. */
+/** Sets a clock that many seconds ahead of the real one. It runs at the same rate. */
 export const setFakeTimeAhead = (clock: string, seconds: number): void =>
   writeFakeTime(clock, `${seconds < 0 ? "" : "+"}${seconds}`)
 
@@ -68,7 +69,7 @@ export const run = Effect.gen(function*() {
 
   const setTime = (milliseconds: number): void => {
     const [date = "", time = ""] = new Date(milliseconds).toISOString().split(/[TZ]/)
-    // libfaketime calculates with fractions: half a millisecond more, and none is lost.
+    // libfaketime rounds fractions down: half a millisecond more keeps the time exact.
     writeFakeTime(clock, `${date} ${time}5`)
   }
   const start = (withClock: boolean) =>
@@ -95,14 +96,14 @@ export const run = Effect.gen(function*() {
     port,
     url: `redis://127.0.0.1:${port}`,
     start: start(false),
-    /** Starts it with a clock that stands at what `setTime` last said, or runs as `setAhead` said. */
+    /** Starts the server. Its clock stands at the last `setTime`, or runs with the last `setAhead`. */
     startWithClock: start(true),
     setTime,
-    /** Sets its clock so many seconds ahead of the real one, with which it runs. */
+    /** Sets the server's clock that many seconds ahead of the real one. It runs at the same rate. */
     setAhead: (seconds: number) => setFakeTimeAhead(clock, seconds),
-    /** `kill -9`: everything in it is gone. */
+    /** Kills the server. Its data is lost. */
     kill,
-    /** Sends commands as one would type them, and does not wait. */
+    /** Sends inline commands without waiting for replies. */
     type: (line: string) =>
       Effect.promise(() =>
         new Promise<void>((resolve) => {

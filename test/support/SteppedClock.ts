@@ -4,7 +4,7 @@ import { Clock, Duration, Effect } from "effect"
 const over = (clock: Clock.Clock, methods: Partial<Clock.Clock>): Clock.Clock =>
   Object.assign(Object.create(clock), methods)
 
-/** The time of `clock`, with a wall clock that the test steps alone. */
+/** The time of `clock`, with a wall clock that only the test steps. */
 export const make = (clock: Clock.Clock) => {
   let stepped = 0
   const wall = () => clock.currentTimeMillisUnsafe() + stepped

@@ -1,28 +1,40 @@
-/** Says which suites a machine cannot run, and fails where none may be missing. */
+/** Reports the suites that this machine cannot run, and fails in CI if there is one. */
 import { existsSync } from "node:fs"
 import * as Postgres from "./Postgres.ts"
 import { missing } from "./Redis.ts"
 
-/** A browser to look at the explorer page with. */
+/** The browser for the explorer page. */
 export const browser = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"].find(existsSync)
 
-/** A balancer to put processes behind. */
+/** The balancer in front of processes. */
 export const haproxy = ["/usr/sbin/haproxy", "/usr/local/sbin/haproxy"].find(existsSync)
 
-/** To fill a disk takes one of its own. */
+/** Only root can mount the small disk that a test fills. */
 export const mayMount = process.getuid?.() === 0
 
-export default (): void => {
-  const notices = [
-    ...process.env.TEST_DATABASE_URL === undefined
-      ? ["Suites on PostgreSQL are skipped: TEST_DATABASE_URL is not set."]
-      : [],
-    ...browser === undefined ? ["The explorer page is skipped: there is no Chromium."] : [],
-    ...haproxy === undefined ? ["The replacement of processes behind a balancer is skipped: there is no haproxy."] : [],
-    ...mayMount ? [] : ["The full disk is skipped: only root may mount one."],
-    ...Postgres.missing === undefined ? [] : [`Suites on a PostgreSQL that fails are skipped: ${Postgres.missing}.`],
-    ...missing === undefined ? [] : [`Suites on Redis are skipped: ${missing}.`]
-  ]
-  if (process.env.CI !== undefined && notices.length > 0) throw new Error(notices.join("\n"))
-  for (const notice of notices) console.warn(notice)
+/** The suites that this machine cannot run, and what enables them. */
+const skipped = (): ReadonlyArray<readonly [suites: string, enabledBy: string]> => [
+  ...process.env.TEST_DATABASE_URL === undefined
+    ? [["suites on a PostgreSQL server", "TEST_DATABASE_URL=postgres://user@host/database"]] as const
+    : [],
+  ...browser === undefined ? [["the explorer page", "apt-get install chromium"]] as const : [],
+  ...haproxy === undefined ? [["replacement of processes behind a balancer", "apt-get install haproxy"]] as const : [],
+  ...mayMount ? [] : [["a full disk", "root, who can mount a small one"]] as const,
+  ...Postgres.missing === undefined
+    ? []
+    : [["faults of PostgreSQL", `apt-get install postgresql (${Postgres.missing})`]] as const,
+  ...missing === undefined
+    ? []
+    : [["suites on Redis", `apt-get install redis-server libfaketime (${missing})`]] as const
+]
+
+/** Fails in CI if a suite cannot run. Else it returns the function that prints the table of skipped suites at the end. */
+export default (): () => void => {
+  const suites = skipped()
+  const width = Math.max(0, ...suites.map(([name]) => name.length))
+  const table = suites.map(([name, enabledBy]) => `  ${name.padEnd(width)}   ${enabledBy}`).join("\n")
+  if (process.env.CI !== undefined && suites.length > 0) throw new Error(`Skipped suites in CI:\n${table}`)
+  return () => {
+    if (suites.length > 0) console.warn(`\nSkipped on this machine, and what enables it:\n\n${table}\n`)
+  }
 }

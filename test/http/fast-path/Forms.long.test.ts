@@ -139,9 +139,10 @@ const forms: ReadonlyArray<(plain: Plain) => string> = [
     }, false),
   (plain) =>
     framed(
-      { ...plain, headers: plain.headers.filter(([field]) => field !== "content-type" && field !== "host") },
+      { ...plain, headers: plain.headers.filter(([field]) => field !== "host") },
       false
     ),
+  (plain) => framed({ ...plain, headers: plain.headers.filter(([field]) => field !== "content-type") }, false),
   (plain) => framed({ ...plain, headers: plain.headers.filter(([field]) => field !== "authorization") }, false)
 ]
 
