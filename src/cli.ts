@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** The `petstore` command: an operator's way to the management port of a running service. */
+/** The `petstore` command: an operator manages the API keys of a running service through its management port. */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import {
@@ -33,7 +33,7 @@ const jsonFlag = Flag.Boolean("json").pipe(
 
 const idArgument = Argument.String("id").pipe(Argument.withDescription("The key's id: key_…"))
 
-/** Prints `value` as JSON, in the shape of the management API, or as `text` says. */
+/** Prints `value` as JSON, in the shape of the management API, or prints `text`. */
 const print = <S extends Schema.ConstraintEncoder<unknown>>(
   schema: S,
   value: S["Type"],
@@ -45,21 +45,21 @@ const print = <S extends Schema.ConstraintEncoder<unknown>>(
     )
     : Console.log(options.text)
 
-const when = (at: DateTime.Utc | null): string => at === null ? "never" : DateTime.formatIso(at)
+const formatTime = (at: DateTime.Utc | null): string => at === null ? "never" : DateTime.formatIso(at)
 
-const describe = (key: ApiKey): string =>
+const describeKey = (key: ApiKey): string =>
   [
     `id         ${key.id}`,
     `name       ${key.name}`,
     `plan       ${key.plan} (${key.limits.perMinute} a minute, ${key.limits.perDay} a day)`,
-    `created    ${when(key.createdAt)}`,
-    `expires    ${when(key.expiresAt)}`,
-    `revoked    ${when(key.revokedAt)}`,
-    `last used  ${when(key.lastUsedAt)}`
+    `created    ${formatTime(key.createdAt)}`,
+    `expires    ${formatTime(key.expiresAt)}`,
+    `revoked    ${formatTime(key.revokedAt)}`,
+    `last used  ${formatTime(key.lastUsedAt)}`
   ].join("\n")
 
 const describeIssued = (issued: IssuedKey): string =>
-  `${describe(issued)}\nkey        ${Redacted.value(issued.key)}\n\nThe key is shown only now.`
+  `${describeKey(issued)}\nkey        ${Redacted.value(issued.key)}\n\nThe key is shown only now.`
 
 const decodeNewKey = Schema.decodeUnknownEffect(Schema.toCodecJson(NewKey))
 
@@ -100,7 +100,10 @@ const issue = Command.make(
 
 const encodeKeys = Schema.encodeEffect(Schema.toCodecJson(Schema.Array(ApiKey)))
 
-/** The keys as one JSON array, in the shape of the management API: one text a page, and one for the end. */
+/**
+ * Encodes the keys as one JSON array, in the shape of the management API. The stream has one string per page of keys,
+ * and one that closes the array.
+ */
 const toJsonArray = <E, R>(keys: Stream.Stream<ApiKey, E, R>) =>
   Stream.chunks(keys).pipe(
     Stream.mapEffect((page) => encodeKeys(page)),
@@ -125,19 +128,19 @@ const list = Command.make(
     const { all } = yield* AdminClient
     const { stdout } = yield* Stdio.Stdio
     const now = yield* DateTime.now
-    const end = ({ expiresAt, revokedAt }: ApiKey): string =>
+    const describeEnd = ({ expiresAt, revokedAt }: ApiKey): string =>
       revokedAt !== null
         ? "revoked"
         : expiresAt !== null && DateTime.isLessThanOrEqualTo(expiresAt, now)
         ? "expired"
         : ""
     const describeRow = (key: ApiKey): string =>
-      [key.id, key.plan.padEnd(10), end(key).padEnd(7), key.name].join("  ") + "\n"
-    const most = Option.isSome(limit) ? (yield* decodeCount({ limit: limit.value })).limit : Infinity
-    const keys = Stream.take(all({ pageSize: Math.min(most, listLimit.maximum) }), most)
+      [key.id, key.plan.padEnd(10), describeEnd(key).padEnd(7), key.name].join("  ") + "\n"
+    const maxKeys = Option.isSome(limit) ? (yield* decodeCount({ limit: limit.value })).limit : Infinity
+    const keys = Stream.take(all({ pageSize: Math.min(maxKeys, listLimit.maximum) }), maxKeys)
     yield* (json ? toJsonArray(keys) : Stream.map(Stream.chunks(keys), (page) => page.map(describeRow).join(""))).pipe(
       Stream.run(stdout()),
-      // The reader, such as `head`, has what it needs.
+      // A reader such as `head` closes the pipe when it has enough. The command then ends without an error.
       Effect.catchIf(isClosedPipe, () => Effect.void)
     )
   })
@@ -152,13 +155,13 @@ const show = Command.make(
   { id: idArgument, json: jsonFlag },
   Effect.fnUntraced(function*({ id, json }) {
     const key = yield* AdminClient.use((client) => client.find(id))
-    const left = ({ limit, remaining, resetAt }: typeof key.usage.minute) =>
-      `${remaining} of ${limit} left until ${when(resetAt)}`
+    const describeRemaining = ({ limit, remaining, resetAt }: typeof key.usage.minute) =>
+      `${remaining} of ${limit} left until ${formatTime(resetAt)}`
     const text = [
-      describe(key),
-      `minute     ${left(key.usage.minute)}`,
-      `day        ${left(key.usage.day)}`,
-      `banned     ${key.ban === null ? "no" : `until ${when(key.ban.until)}`}`
+      describeKey(key),
+      `minute     ${describeRemaining(key.usage.minute)}`,
+      `day        ${describeRemaining(key.usage.day)}`,
+      `banned     ${key.ban === null ? "no" : `until ${formatTime(key.ban.until)}`}`
     ].join("\n")
     yield* print(ApiKeyDetails, key, { json, text })
   })
@@ -198,7 +201,7 @@ const unban = Command.make(
   })
 ).pipe(Command.withDescription("Lift the ban of a key"))
 
-/** Where the management port is: `PETSTORE_ADMIN_URL`, or on this machine at `MANAGEMENT_PORT`. */
+/** The URL of the management port: `PETSTORE_ADMIN_URL`, else `MANAGEMENT_PORT` (default 9090) on this machine. */
 const baseUrl = Config.String("PETSTORE_ADMIN_URL").pipe(
   Config.orElse(() =>
     Config.map(Config.String("MANAGEMENT_PORT").pipe(Config.withDefault("9090")), (port) => `http://127.0.0.1:${port}`)
@@ -211,7 +214,7 @@ const tokenFile = Config.map(
   (directory) => `${directory}/admin-token`
 )
 
-/** `ADMIN_TOKEN`, or the token that the service keeps in its `DATA_DIR`. */
+/** The admin token: `ADMIN_TOKEN`, else the file `admin-token` that the service keeps in its `DATA_DIR`. */
 const adminToken = Effect.gen(function*() {
   const configured = yield* configuredToken
   if (Option.isSome(configured)) return Redacted.make(Redacted.value(configured.value).trim())
@@ -227,7 +230,7 @@ const adminToken = Effect.gen(function*() {
   )
 })
 
-const client = Layer.unwrap(Effect.gen(function*() {
+const adminClientLayer = Layer.unwrap(Effect.gen(function*() {
   return AdminClient.layer({
     baseUrl: yield* baseUrl,
     token: yield* adminToken,
@@ -239,11 +242,11 @@ const client = Layer.unwrap(Effect.gen(function*() {
 const keys = Command.make("keys").pipe(
   Command.withDescription("API keys"),
   Command.withSubcommands([issue, list, show, rotate, revoke, unban]),
-  Command.provide(client)
+  Command.provide(adminClientLayer)
 )
 
-/** What an operator is told, in one line; nothing where the help says it all. */
-const explain = (failure: unknown): Effect.Effect<string, Config.ConfigError> => {
+/** The error message for the operator, in one line. It is empty when the command has printed its help instead. */
+const describeFailure = (failure: unknown): Effect.Effect<string, Config.ConfigError> => {
   if (isApiError(failure)) {
     return failure.status !== 401
       ? Effect.succeed(failure.message)
@@ -263,17 +266,19 @@ const explain = (failure: unknown): Effect.Effect<string, Config.ConfigError> =>
         ? `${url} does not answer. Is the service running there? (PETSTORE_ADMIN_URL)`
         : `What answers at ${url} is no management port of this service. (PETSTORE_ADMIN_URL)`)
   }
-  if (failure instanceof PetstoreClientError && Schema.isSchemaError(failure.cause)) return explain(failure.cause)
+  if (failure instanceof PetstoreClientError && Schema.isSchemaError(failure.cause)) {
+    return describeFailure(failure.cause)
+  }
   if (Schema.isSchemaError(failure)) {
-    return Effect.succeed(Issue.describe(failure.issue, (path) => flags.get(path.at(-1)) ?? path.join(".")))
+    return Effect.succeed(Issue.describe(failure.issue, (path) => flagOfField.get(path.at(-1)) ?? path.join(".")))
   }
   return Effect.succeed(
     (Predicate.hasProperty(failure, "message") ? String(failure.message) : String(failure)).replaceAll(/\s+/g, " ")
   )
 }
 
-/** Which flags a field comes from. */
-const flags: ReadonlyMap<string | undefined, string> = new Map([
+/** The flags that set each field of the management API, for messages about an invalid field. */
+const flagOfField: ReadonlyMap<string | undefined, string> = new Map([
   ["name", "--name"],
   ["plan", "--plan"],
   ["limits", "--per-minute and --per-day"],
@@ -292,11 +297,11 @@ Command.make("petstore").pipe(
   Command.withDescription("Operate a running Petstore service"),
   Command.withSubcommands([keys]),
   Command.run({ version: "1.0.0", renderErrors: false }),
-  Effect.tapCause((cause) => Effect.flatMap(explain(Cause.squash(cause)), Console.error)),
+  Effect.tapCause((cause) => Effect.flatMap(describeFailure(Cause.squash(cause)), Console.error)),
   Effect.provide(NodeServices.layer),
   NodeRuntime.runMain({
     disableErrorReporting: true,
-    // 2: the command was not understood. 1: it was, and failed.
+    // The exit code is 2 when the command line is invalid, and 1 when the command fails.
     teardown: (exit, onExit) => onExit(Exit.isSuccess(exit) ? 0 : isUsageError(Cause.squash(exit.cause)) ? 2 : 1)
   })
 )

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** Starts the Petstore service: the only module that composes its layers. */
+/** Starts the Petstore service: the one module that composes the layers of the running service. */
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Cause, Config, Console, Deferred, Effect, Exit, Layer, Option } from "effect"

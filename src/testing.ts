@@ -1,6 +1,7 @@
 /**
- * For the tests of those who consume the service: all of it in memory, and a client that it answers without a socket.
- * Handlers and middleware are the service's own, so that a 400, 401, 404 or 429 is what it would be.
+ * Runs the whole service in memory, with a client that needs no socket, for the tests of applications that call it.
+ *
+ * The handlers and middleware are those of the real service, so tests get the real 400, 401, 404 and 429 responses.
  */
 import { ConfigProvider, Effect, Layer, Redacted, References } from "effect"
 import { SecureRandom } from "effect/crypto"
@@ -17,23 +18,23 @@ import { RateLimiter } from "./rate-limit/RateLimiter.ts"
 
 export { ApiKeys, PetRepository, RateLimiter }
 
-/** The services in this process's memory. */
+/** The pets, API keys and rate limits, all in the memory of this process. */
 export const layerMemory: Layer.Layer<PetRepository | ApiKeys | RateLimiter> = Layer.mergeAll(
   PetRepository.layerMemory,
   ApiKeys.layerMemory,
   RateLimiter.layerMemory
 ).pipe(Layer.provide(SecureRandom.layerWebCrypto))
 
-/** An `HttpClient` whose every request the service answers, in this process. */
+/** An `HttpClient` that passes each request to the service in this process. */
 const layerHttpClient = Layer.effect(
   HttpClient.HttpClient,
   Effect.gen(function*() {
-    const answer = yield* HttpRouter.toHttpEffect(routes)
+    const handleRequest = yield* HttpRouter.toHttpEffect(routes)
     return HttpClient.make((request) =>
-      answer.pipe(
+      handleRequest.pipe(
         Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
         Effect.scoped,
-        // A line for each request is nobody's news there; a fault is.
+        // The access log would only clutter the test output. Faults are still logged.
         Effect.provideService(References.MinimumLogLevel, "Warn"),
         Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
         Effect.orDie
@@ -45,24 +46,26 @@ const layerHttpClient = Layer.effect(
   Layer.provide(HttpServer.layerServices),
   Layer.provide([AdmissionControl.layer, GracefulShutdown.layer]),
   Layer.provide(SecureRandom.layerWebCrypto),
-  // Nothing of the environment changes what a test sees.
+  // The service reads no environment variable, so that tests give the same result on every machine.
   Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({}))),
   Layer.orDie
 )
 
-/** A plan, or limits of its own: then it is on Enterprise. */
-type Allowance =
+/** The plan of the test key, or its own limits, which put the key on plan Enterprise. */
+type PlanOrLimits =
   | { readonly plan?: Exclude<Plan, "enterprise">; readonly limits?: never }
   | { readonly plan?: "enterprise"; readonly limits: Limits }
 
 /**
- * A client of a service of its own, with a new key: on plan Free unless `plan` or `limits` say otherwise, or whatever
- * `apiKey` is. Its services are there too, to fill and to look into.
+ * A client, and a new service in memory for it alone.
+ *
+ * The client uses `apiKey`. Without one it uses a new key on plan Free, or with the `plan` or `limits` of the options.
+ * The layer also provides the service's pets, keys and limits, so that a test can insert and inspect data.
  */
 export const layerTest = (
   { apiKey, limits, plan = limits === undefined ? "free" : "enterprise", ...options }:
     & Partial<Omit<Options, "baseUrl">>
-    & Allowance = {}
+    & PlanOrLimits = {}
 ): Layer.Layer<PetstoreClient | PetRepository | ApiKeys | RateLimiter> =>
   Layer.unwrap(Effect.gen(function*() {
     const apiKeys = yield* ApiKeys

@@ -1,4 +1,4 @@
-/** The layers of the sources, and which may import from which (CONTRIBUTING.md): the arrows point one way. */
+/** Tests that each source file imports only from its own layer or an earlier one (CONTRIBUTING.md). */
 import { assert, describe, it } from "@effect/vitest"
 import { readdirSync, readFileSync } from "node:fs"
 import { basename, dirname, join, normalize } from "node:path"
@@ -7,7 +7,7 @@ const source = new URL("../src/", import.meta.url).pathname
 
 const files = readdirSync(source, { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".ts"))
 
-/** What `file` imports: paths below src/ of its own, names of packages. */
+/** The imports of `file`: paths relative to src/ for the project's own modules, names for packages. */
 const importsOf = (file: string): ReadonlyArray<string> =>
   [...readFileSync(join(source, file), "utf8").matchAll(/^(?:import|export) .*?from "(.+?)"|^} from "(.+?)"/gm)].map(
     ([, whole, last]) => {
@@ -16,7 +16,7 @@ const importsOf = (file: string): ReadonlyArray<string> =>
     }
   )
 
-/** The layers in order: each may import from itself and from those before it. */
+/** The layers in order. A layer may import from itself and from the layers before it. */
 const layers = [
   { name: "collections", is: (file: string) => file.startsWith("collections/") },
   { name: "the contract", is: (file: string) => file.startsWith("api/") },
@@ -31,7 +31,7 @@ const layers = [
 
 const layerOf = (file: string): number => layers.findIndex(({ is }) => is(file))
 
-/** The files that `file` imports, themselves or through others. */
+/** The files that `file` imports, directly or through other files. */
 const reachable = (file: string): ReadonlySet<string> => {
   const found = new Set<string>()
   const visit = (from: string): void => {
@@ -55,20 +55,20 @@ describe("The source files", () => {
     }
   })
 
-  it("import each other in no cycle, not even for types", () => {
+  it("have no import cycle, not even of types", () => {
     for (const file of files) assert.isFalse(reachable(file).has(file), file)
   })
 
-  it("share no name: a name is in one folder", () => {
+  it("have unique file names across all folders", () => {
     const names = files.map((file) => basename(file))
     assert.deepStrictEqual(names.filter((name, index) => names.indexOf(name) < index), [])
   })
 
-  it("beside src/main.ts, src/cli.ts and src/testing.ts lie in folders", () => {
+  it("lie in folders, except src/main.ts, src/cli.ts and src/testing.ts", () => {
     assert.deepStrictEqual(files.filter((file) => !file.includes("/")).toSorted(), ["cli.ts", "main.ts", "testing.ts"])
   })
 
-  it("keep Node and SQL out of the contract and the clients, and SQL and services out of the command", () => {
+  it("do not import Node or SQL in the contract and the clients, nor SQL or services in the command", () => {
     for (const file of files.filter((name) => layerOf(name) <= 2)) {
       const packages = importsOf(file).filter((name) => !files.includes(name))
       for (const name of packages) {
@@ -81,14 +81,14 @@ describe("The source files", () => {
     }
   })
 
-  it("have no line that is wider than 120 characters, in comments neither", () => {
+  it("have no line of more than 120 characters, comments included", () => {
     for (const file of files) {
       const wide = readFileSync(join(source, file), "utf8").split("\n").filter((line) => line.length > 120)
       assert.deepStrictEqual(wide, [], file)
     }
   })
 
-  it("ask for no address that a caller names: nothing in the service is a client of HTTP but its telemetry", () => {
+  it("send no request to an address that a caller names: only the service's telemetry uses an HTTP client", () => {
     const clients = files.filter((file) => /HttpClient|\bfetch\(/.test(readFileSync(join(source, file), "utf8")))
     assert.deepStrictEqual(clients.filter((file) => !/^(client\/|cli\.ts|testing\.ts)/.test(file)), [
       "observability/Telemetry.ts"

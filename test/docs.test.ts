@@ -11,7 +11,7 @@ const tests = readdirSync(join(root, "test"), { recursive: true, encoding: "utf8
 for (const document of ["README.md", "SECURITY.md", "CONTRIBUTING.md"]) {
   const text = readFileSync(join(root, document), "utf8")
 
-  describe(document, () => {
+  describe(`The document ${document}`, () => {
     it("names only files that exist", () => {
       const names = [...text.matchAll(/`((?:[\w.-]+\/)*[\w.-]+\.(?:ts|md|yaml))`|\]\(([\w./-]+)\)/g)]
         .map(([, code, link]) => code ?? link ?? "")

@@ -1,4 +1,4 @@
-/** Typed clients, derived from the contract. They run wherever `fetch` does. */
+/** Typed clients of the public API and the management API, derived from the contract. They run where `fetch` runs. */
 import { Config, Context, Effect, Layer, Option, type Redacted, Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { FetchHttpClient, type HttpClient, HttpClientRequest } from "effect/http"
@@ -14,7 +14,7 @@ import { describeError, PetstoreClientError, type Timeout, withOutcome } from ".
 
 export { PetstoreClientError }
 
-/** What any call may fail with: told apart by `_tag`, or on the wire by `code`. */
+/** An error that any call can fail with. Its `_tag` names the kind; the response on the wire names it by `code`. */
 export type AnyError =
   | PetstoreClientError
   | Errors.InvalidRequest
@@ -30,50 +30,59 @@ export type AnyError =
   | Errors.InternalError
   | Errors.ServiceUnavailable
 
-/** What the last answer said of the limits (SPEC §8): requests, and when the window ends, in Unix seconds. */
+/**
+ * The rate limit from the `X-RateLimit-*` headers of a response (SPEC §8). `limit` and `remaining` count requests;
+ * `resetAt` is the end of the window in Unix seconds.
+ */
 export interface RateLimitState {
   readonly limit: number
   readonly remaining: number
   readonly resetAt: number
 }
 
+/** The options of `PetstoreClient`. */
 export interface Options extends Timeout {
-  /** Where the service is: `https://petstore.example`, or its base address that ends in `/v1` (SPEC §1). */
+  /** The URL of the service, with or without the `/v1` of its base URL (SPEC §1): `https://petstore.example`. */
   readonly baseUrl: string
+  /** The API key that each request carries as a bearer token. */
   readonly apiKey: Redacted.Redacted
 }
 
 /**
- * The Petstore service. What comes back as 429 or 503 is sent again when `Retry-After` says so, what gets no answer is
- * sent again where that does no harm; additions are named by an `Idempotency-Key`, so that it does none there.
+ * A client of the Petstore service. It retries requests after a 429, after a fault such as 503, and without a response,
+ * and waits as `Retry-After` says. Each create has an `Idempotency-Key`, so a retry cannot create a second pet.
  */
 export class PetstoreClient extends Context.Service<PetstoreClient, {
-  /** One page (SPEC §4.1): `next` is the query of the page after it. */
+  /** Lists one page of pets (SPEC §4.1). `next` is the query of the next page; the last page has none. */
   list(query?: ListQuery): Effect.Effect<PetsPage, AnyError>
 
-  /** All animals by ascending id, page after page, as they are asked for. */
+  /** Streams all pets by ascending id. It requests each page only when the consumer needs it. */
   all(options?: { readonly status?: PetStatus; readonly pageSize?: number }): Stream.Stream<Pet, AnyError>
 
   /**
-   * Adds an animal once (SPEC §4.2), however often it has to be sent. Whoever runs the effect again adds another,
-   * unless it is given an `idempotencyKey` of theirs.
+   * Creates a pet (SPEC §4.2) once, however often the client retries the request. A second run of the effect creates
+   * a second pet, because each run has a new key. To prevent this, the caller passes its own `idempotencyKey`.
    */
   create(
     pet: NewPet,
     options?: { readonly idempotencyKey?: string }
   ): Effect.Effect<Pet, AnyError | Errors.IdempotencyKeyReused>
 
-  /** @deprecated It will be removed on 5 December 2030 (SPEC §4.3). Use `list` or `all` with a status. */
+  /**
+   * Gets the pet with this id.
+   *
+   * @deprecated The operation will be removed on 5 December 2030 (SPEC §4.3). Use `list` or `all` with a status.
+   */
   get(id: bigint): Effect.Effect<Pet, AnyError | Errors.NotFound | Errors.Gone>
 
-  /** What the last answer said of the limits; nothing before the first. */
+  /** The limits from the most recent response that has them; `None` before the first. */
   readonly rateLimit: Effect.Effect<Option.Option<RateLimitState>>
 }>()("petstore/PetstoreClient") {
-  /** Over `fetch`. */
+  /** A client that uses `fetch`. */
   static readonly layer = (options: Options): Layer.Layer<PetstoreClient> =>
     PetstoreClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
 
-  /** Over `fetch`, from `PETSTORE_URL` and `PETSTORE_API_KEY` unless `config` says otherwise. */
+  /** A client that uses `fetch` and reads `config`: by default `PETSTORE_URL` and `PETSTORE_API_KEY`. */
   static readonly layerConfig = (
     config: Config.Wrap<Options> = {
       baseUrl: Config.String("PETSTORE_URL"),
@@ -82,7 +91,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   ): Layer.Layer<PetstoreClient, Config.ConfigError> =>
     Layer.unwrap(Effect.map(Config.unwrap(config), PetstoreClient.layer))
 
-  /** Over the `HttpClient` that is there. */
+  /** A client that uses the `HttpClient` of the context. */
   static readonly layerHttp = (options: Options): Layer.Layer<PetstoreClient, never, HttpClient.HttpClient> =>
     Layer.effect(PetstoreClient, make(options)).pipe(
       Layer.provide(HttpApiMiddleware.layerClient(
@@ -95,10 +104,10 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
 
 const make = Effect.fnUntraced(function*(options: Options) {
   const random = yield* SecureRandom.SecureRandom
-  let state: RateLimitState | undefined
+  let latestRateLimit: RateLimitState | undefined
 
   const transformClient = withOutcome(options, ({ headers }) => {
-    state = rateLimitOf(headers) ?? state
+    latestRateLimit = parseRateLimit(headers) ?? latestRateLimit
   })
   const baseUrl = options.baseUrl.replace(/\/v1\/?$/, "")
   const api = yield* HttpApiClient.make(PetstoreApi, { baseUrl, transformClient })
@@ -118,18 +127,19 @@ const make = Effect.fnUntraced(function*(options: Options) {
         (key) => describeError(api.createPet({ payload: pet, headers: { "idempotency-key": key } }))
       ),
     get: (petId) => describeError(api.getPet({ params: { petId } })),
-    rateLimit: Effect.sync(() => Option.fromUndefinedOr(state))
+    rateLimit: Effect.sync(() => Option.fromUndefinedOr(latestRateLimit))
   })
 })
 
-const rateLimitOf = (headers: Readonly<Record<string, string | undefined>>): RateLimitState | undefined => {
+/** The limits from the `X-RateLimit-*` headers, or `undefined` when one is missing. */
+const parseRateLimit = (headers: Readonly<Record<string, string | undefined>>): RateLimitState | undefined => {
   const [limit = NaN, remaining = NaN, resetAt = NaN] = ["limit", "remaining", "reset"].map((name) =>
     Number(headers[`x-ratelimit-${name}`] ?? NaN)
   )
   return Number.isNaN(limit + remaining + resetAt) ? undefined : { limit, remaining, resetAt }
 }
 
-/** What any call to the management port may fail with. */
+/** An error that any call to the management API can fail with. */
 export type AnyAdminError =
   | PetstoreClientError
   | Errors.InvalidRequest
@@ -145,41 +155,45 @@ export type AnyAdminError =
   | Errors.InternalError
   | Errors.ServiceUnavailable
 
+/** The options of `AdminClient`. */
 export interface AdminOptions extends Timeout {
-  /** The address of the management port. */
+  /** The URL of the management port, such as `http://127.0.0.1:9090`. */
   readonly baseUrl: string
-  /** The service's `ADMIN_TOKEN`. */
+  /** The admin token of the service (`ADMIN_TOKEN`). */
   readonly token: Redacted.Redacted
 }
 
 /**
- * The management port of a running service. What makes or ends something is sent again only after an answer that says
- * that nothing was done.
+ * A client of the management API of a running service. It retries a request that changes something only after a 429,
+ * which says that the service did nothing.
  */
 export class AdminClient extends Context.Service<AdminClient, {
-  /** Issues a key: its secret is in the answer, and nowhere else. */
+  /** Issues a key. Only this response has its secret. */
   issue(key: NewKey): Effect.Effect<IssuedKey, AnyAdminError>
-  /** One page of the keys that were ever issued, oldest first: `next` is the query of the page after it. */
+  /**
+   * Lists one page of the keys, oldest first, including expired and revoked keys. `next` is the query of the next page;
+   * the last page has none.
+   */
   list(query?: KeysQuery): Effect.Effect<KeysPage, AnyAdminError>
-  /** All keys, oldest first, page after page, as they are asked for. A page has 100 keys unless `pageSize` is given. */
+  /** Streams all keys, oldest first. It requests each page only when the consumer needs it: by default 100 keys. */
   all(options?: { readonly pageSize?: number }): Stream.Stream<ApiKey, AnyAdminError>
-  /** A key, what it has left of its limits, and whether it is banned. */
+  /** Returns a key, its remaining requests and its ban. */
   find(id: string): Effect.Effect<ApiKeyDetails, AnyAdminError | Errors.NotFound>
-  /** Gives a key a new secret; the old one works for the grace period. */
+  /** Replaces the secret of a key. The old secret works for the grace period: 0 seconds by default. */
   rotate(
     id: string,
     options?: { readonly gracePeriodSeconds?: number }
   ): Effect.Effect<IssuedKey, AnyAdminError | Errors.NotFound | Errors.Conflict>
-  /** Ends a key for good. */
+  /** Revokes a key. This cannot be undone. */
   revoke(id: string): Effect.Effect<void, AnyAdminError | Errors.NotFound | Errors.Conflict>
   /** Lifts the ban of a key. */
   unban(id: string): Effect.Effect<void, AnyAdminError | Errors.NotFound>
 }>()("petstore/AdminClient") {
-  /** Over `fetch`. */
+  /** A client that uses `fetch`. */
   static readonly layer = (options: AdminOptions): Layer.Layer<AdminClient> =>
     AdminClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
 
-  /** Over `fetch`, from `PETSTORE_ADMIN_URL` and `ADMIN_TOKEN` unless `config` says otherwise. */
+  /** A client that uses `fetch` and reads `config`: by default `PETSTORE_ADMIN_URL` and `ADMIN_TOKEN`. */
   static readonly layerConfig = (
     config: Config.Wrap<AdminOptions> = {
       baseUrl: Config.String("PETSTORE_ADMIN_URL"),
@@ -187,7 +201,7 @@ export class AdminClient extends Context.Service<AdminClient, {
     }
   ): Layer.Layer<AdminClient, Config.ConfigError> => Layer.unwrap(Effect.map(Config.unwrap(config), AdminClient.layer))
 
-  /** Over the `HttpClient` that is there. */
+  /** A client that uses the `HttpClient` of the context. */
   static readonly layerHttp = (options: AdminOptions): Layer.Layer<AdminClient, never, HttpClient.HttpClient> =>
     Layer.effect(AdminClient, makeAdmin(options)).pipe(
       Layer.provide(HttpApiMiddleware.layerClient(

@@ -20,7 +20,7 @@ export interface RetryPolicy {
 /** At most 5 retries and 2 minutes of waiting. */
 export const defaultPolicy: RetryPolicy = { times: 5, maxWait: "2 minutes" }
 
-/** The first backoff, when the response has no `Retry-After`. Each further backoff is twice as long. */
+/** The first backoff. Each further backoff is twice as long. A longer `Retry-After` takes precedence. */
 const firstBackoffMs = 200
 /** After this time the client checks whether a rejection still holds: an operator may have lifted the ban. */
 const maxRejectionTrustMs = 60_000
@@ -40,24 +40,24 @@ interface Rejection {
 /**
  * Wraps `client` so that it retries as `policy` allows and returns the last response.
  *
- * While the service would reject a request, the client sends none. A call whose wait would exceed `policy.maxWait`
- * returns the last rejection. Concurrent calls share a limit: the number in flight never exceeds the remaining requests
- * of the most recent response. So a caller gets few rejections, and no ban, at any load.
+ * While the client knows that the service would reject a request, it sends none. A call whose wait would exceed
+ * `policy.maxWait` returns the last rejection. Concurrent calls share a limit: a request starts only while fewer are in
+ * flight than the most recent response said remain. So a caller gets few rejections, and no ban, at any load.
  */
 export const withRetries = (policy: RetryPolicy) => (client: HttpClient.HttpClient): HttpClient.HttpClient => {
   const maxWaitMs = Duration.toMillis(policy.maxWait)
   let rejection: Rejection | undefined
   let inFlight = 0
   let remaining = 0
-  let slotReleased = Deferred.makeUnsafe<void>()
+  let slotFreed = Deferred.makeUnsafe<void>()
 
   const trustedRejection = (now: number): Rejection | undefined =>
     rejection !== undefined && now < rejection.trustedUntilMs ? rejection : undefined
 
   const releaseSlot = Effect.suspend(() => {
     inFlight--
-    Deferred.doneUnsafe(slotReleased, Effect.void)
-    slotReleased = Deferred.makeUnsafe<void>()
+    Deferred.doneUnsafe(slotFreed, Effect.void)
+    slotFreed = Deferred.makeUnsafe<void>()
     // The yield lets queued calls take the slot before the call that released it sends its next request.
     return Effect.yieldNow
   })
@@ -67,7 +67,7 @@ export const withRetries = (policy: RetryPolicy) => (client: HttpClient.HttpClie
       const acquireSlot: Attempt = Effect.suspend(() => {
         // One request may always be in flight: without a response the remaining quota is unknown.
         if (inFlight > 0 && inFlight >= remaining) {
-          return Effect.andThen(restore(Deferred.await(slotReleased)), acquireSlot)
+          return Effect.andThen(restore(Deferred.await(slotFreed)), acquireSlot)
         }
         inFlight++
         return Effect.ensuring(restore(attempt), releaseSlot)

@@ -1,4 +1,4 @@
-/** The application on the API port. */
+/** The server of the API port: the routes of the contract, its middleware and its documents. */
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
 import { type HttpApi, HttpApiBuilder, type HttpApiGroup } from "effect/http-api"
@@ -18,21 +18,21 @@ import * as CommonHeaders from "./response/CommonHeaders.ts"
 import * as ResponseMiddleware from "./response/ResponseMiddleware.ts"
 import { methodsOf, routerConfig } from "./response/RoutePaths.ts"
 
-/** The middleware of the contract. */
+/** The middleware that the contract declares for its operations. */
 export const middleware = Layer.mergeAll(Authentication.layer, RateLimiting.layer, RequestValidation.layer)
 
 const handlers = PetHandlers.layer.pipe(Layer.provideMerge([middleware, PetHandlers.sunset]))
 
-/** Browsers ask for it beside every page. */
+/** Browsers request it beside every page. */
 const noIcon = HttpRouter.add("GET", "/favicon.ico", HttpServerResponse.empty({ status: 204 }))
 
-/** The routes of `api` and of its documents, with what every response has around them. */
+/** The routes of `api` and of its documents, with the response middleware around them. */
 const routesOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
   fastPath: FastPath.FastPath
 ) => Layer.mergeAll(HttpApiBuilder.layer(api), Documents.layer, noIcon, ResponseMiddleware.layer(api, fastPath))
 
-/** All routes of the service, for requests that come by no socket. */
+/** The routes of the service, for requests that arrive through no socket (`testing.ts`). */
 export const routes = Layer.provide(routesOf(PetstoreApi, () => undefined), handlers)
 
 const makeServer = Effect.fnUntraced(function*<Id extends string, Groups extends HttpApiGroup.Constraint>(
@@ -51,7 +51,7 @@ const makeServer = Effect.fnUntraced(function*<Id extends string, Groups extends
 
 export const address = Listener.address({ host: "HOST", port: "PORT" }, { host: "0.0.0.0", port: 8080 })
 
-/** Serves `api` on `HOST` and `PORT`: by `fastPath` what it takes, and by HttpApi the rest. */
+/** Serves `api` on `HOST` and `PORT`. `fastPath` serves the requests that it can, and HttpApi the others. */
 export const serve = <Id extends string, Groups extends HttpApiGroup.Constraint, R>(
   api: HttpApi.HttpApi<Id, Groups>,
   fastPath: Effect.Effect<FastPath.FastPath, never, R>

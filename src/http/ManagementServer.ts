@@ -1,6 +1,4 @@
-/**
- * The application on the management port: health, metrics and the operator's API. Apart from the API's in everything.
- */
+/** The server of the management port: health, metrics and the admin API. It shares no route with the API port. */
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
@@ -25,20 +23,20 @@ const admin = HttpApiBuilder.layer(AdminApi).pipe(
   Layer.provide([AdminAuthentication.layer, RequestValidation.layer])
 )
 
-/** 200 as soon as the process answers at all. */
+/** Returns 200 while the process responds at all. */
 const health = HttpRouter.add("GET", "/healthz", HttpServerResponse.jsonUnsafe({ status: "healthy" }))
 
 const ending = ErrorResponse.make(new ServiceUnavailable({ message: "The service is about to end." }))
 
 /**
- * 200 while the service can serve, and is not about to end: its database answers within a second. It can without Redis
- * too; `limits` says who counts.
+ * Returns 200 while the database answers within one second and no shutdown has begun. The service also works without
+ * Redis; the field `limits` names the counts in use.
  */
 const readiness = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter
   const draining = yield* GracefulShutdown
-  // Many requests at once share a statement.
+  // Concurrent requests share one statement.
   const answers = yield* Effect.cachedWithTTL(Effect.exit(Effect.timeout(sql`SELECT 1`, "1 second")), "100 millis")
   const ready = Effect.flatten(answers).pipe(
     Effect.andThen(limiter.counting),
@@ -48,7 +46,7 @@ const readiness = HttpRouter.use(Effect.fnUntraced(function*(router) {
   yield* router.add("GET", "/readyz", Effect.suspend(() => draining.begun ? Effect.succeed(ending) : ready))
 }))
 
-/** For Prometheus, which has the unit in the name. */
+/** Metrics for Prometheus, whose names end in the unit. */
 const metrics = PrometheusMetrics.layerHttp({
   prefix: "petstore",
   metricNameMapper: (name) => name.endsWith(".duration") ? `${name}_seconds` : name
@@ -56,7 +54,7 @@ const metrics = PrometheusMetrics.layerHttp({
 
 const answering = ErrorResponse.catchErrors(AdminApi, ["/healthz", "/readyz", "/metrics"])
 
-/** What every response of the port carries. */
+/** The headers of every response of the port. */
 const headers = { "cache-control": "no-store" }
 
 const errors = HttpRouter.middleware(
@@ -85,7 +83,7 @@ const makeServer = Effect.gen(function*() {
   })
 })
 
-/** Serves the operator on `MANAGEMENT_HOST` and `MANAGEMENT_PORT`. */
+/** Serves the admin API on `MANAGEMENT_HOST` and `MANAGEMENT_PORT`. */
 export const layer = HttpRouter.serve(
   Layer.mergeAll(admin, health, readiness, metrics, errors),
   { disableLogger: true, disableListenLog: true, routerConfig }

@@ -11,8 +11,8 @@ const level = Config.schema(
 const format = Config.Literals(["json", "pretty"], "LOG_FORMAT")
 
 /**
- * Collects the lines of one turn of the event loop and writes them at once: a write per line costs as much as a request.
- * It flushes pending lines when the layer closes and when the process exits.
+ * Collects the lines of one turn of the event loop and writes them at once. A write per line costs as much as a
+ * request. The writer flushes pending lines when the layer closes and when the process exits.
  */
 const lineWriter = Effect.acquireRelease(
   Effect.sync(() => {
@@ -36,8 +36,8 @@ const lineWriter = Effect.acquireRelease(
 )
 
 /**
- * The logger that `LOG_LEVEL` and `LOG_FORMAT` configure. The default level is `info`. The default format is `pretty` on
- * a terminal, else `json`. Fails with a `ConfigError`.
+ * The logger that `LOG_LEVEL` and `LOG_FORMAT` configure. The default level is `info`. The default format is `pretty`
+ * on a terminal, else `json`. Fails with a `ConfigError`.
  */
 export const layer = Layer.unwrap(Effect.gen(function*() {
   // The service continues without logs when the reader of standard error has gone.

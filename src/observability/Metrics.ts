@@ -1,4 +1,7 @@
-/** Caches one metric series per set of attribute values: to create a series per request costs more than to update it. */
+/**
+ * Caches one metric series per set of attribute values, because creating a series per request costs more than updating
+ * it.
+ */
 import { Metric } from "effect"
 
 /** A node of the cache: the series for a list of values, and the nodes for that list and one more value. */

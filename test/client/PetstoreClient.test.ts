@@ -1,4 +1,4 @@
-/** The typed client against the service's own handlers, and against whatever else may answer. */
+/** Tests of the typed clients, against the service's own handlers and against stubbed responses. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Option, Redacted, Stream } from "effect"
 import { HttpClient, HttpClientError, HttpClientResponse } from "effect/http"
@@ -7,8 +7,8 @@ import { createServer } from "node:http"
 import { AdminClient, type Options, PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import { ApiKeys, layerTest, PetRepository, RateLimiter } from "../../src/testing.ts"
 
-/** Lets time go by, a second at a time, until `effect` is done. */
-const inTime = Effect.fnUntraced(function*<A, E, R>(effect: Effect.Effect<A, E, R>) {
+/** Runs `effect` and advances the test clock by one second at a time until it ends. `seconds` is the time it took. */
+const runWithTestClock = Effect.fnUntraced(function*<A, E, R>(effect: Effect.Effect<A, E, R>) {
   const fiber = yield* Effect.forkChild(effect)
   let seconds = 0
   while (fiber.pollUnsafe() === undefined) {
@@ -21,7 +21,7 @@ const inTime = Effect.fnUntraced(function*<A, E, R>(effect: Effect.Effect<A, E, 
 const rex = { name: "Rex", categoryId: 9223372036854775807n, status: "available" } as const
 
 describe("PetstoreClient with the service in memory", () => {
-  it.effect("adds, gets and lists animals, with all 64 bits of their integers", () =>
+  it.effect("creates, gets and lists pets with 64-bit integers without loss of digits", () =>
     Effect.gen(function*() {
       const client = yield* PetstoreClient
       const added = yield* client.create(rex)
@@ -35,7 +35,7 @@ describe("PetstoreClient with the service in memory", () => {
       assert.deepStrictEqual(yield* client.rateLimit, Option.some({ limit: 60, remaining: 56, resetAt: 60 }))
     }).pipe(Effect.provide(layerTest())))
 
-  it.effect("walks through all animals, page after page, as far as they are asked for", () =>
+  it.effect("streams all pets and requests only the pages that the consumer needs", () =>
     Effect.gen(function*() {
       const client = yield* PetstoreClient
       const repository = yield* PetRepository
@@ -45,13 +45,13 @@ describe("PetstoreClient with the service in memory", () => {
       const sold = yield* Stream.runCollect(client.all({ status: "sold", pageSize: 4 }))
       assert.deepStrictEqual([...sold].map(({ name }) => Number(name)), Array.from({ length: 13 }, (_, i) => 2 * i))
       const before = yield* client.rateLimit
-      const few = yield* Stream.runCollect(Stream.take(client.all({ pageSize: 5 }), 7))
-      assert.lengthOf([...few], 7)
+      const firstSeven = yield* Stream.runCollect(Stream.take(client.all({ pageSize: 5 }), 7))
+      assert.lengthOf([...firstSeven], 7)
       const used = Option.getOrThrow(before).remaining - Option.getOrThrow(yield* client.rateLimit).remaining
       assert.strictEqual(used, 2)
     }).pipe(Effect.provide(layerTest())))
 
-  it.effect("tells errors apart by their tags", () =>
+  it.effect("fails with an error whose tag names the kind", () =>
     Effect.gen(function*() {
       const client = yield* PetstoreClient
       // oxlint-disable-next-line typescript/no-deprecated -- it is served until 2030
@@ -70,7 +70,7 @@ describe("PetstoreClient with the service in memory", () => {
       assert.strictEqual((yield* Effect.flip(client.list()))._tag, "InvalidApiKey")
     }).pipe(Effect.provide(layerTest())))
 
-  it.effect("has a service of its own, also inside of another", () =>
+  it.effect("gives each test layer a service of its own, also when layers are nested", () =>
     Effect.gen(function*() {
       const outer = yield* PetstoreClient
       yield* outer.create(rex)
@@ -79,40 +79,44 @@ describe("PetstoreClient with the service in memory", () => {
       assert.lengthOf((yield* outer.list()).pets, 1)
     }).pipe(Effect.provide(layerTest())))
 
-  it.effect("is refused with a wrong key", () =>
+  it.effect("fails with InvalidApiKey for an unknown key", () =>
     Effect.gen(function*() {
       const client = yield* PetstoreClient
       assert.strictEqual((yield* Effect.flip(client.list()))._tag, "InvalidApiKey")
     }).pipe(Effect.provide(layerTest({ apiKey: Redacted.make("psk_wrong") }))))
 
-  it.effect("makes 150 calls in a loop on a key of 60 a minute, without an error and without a ban", () =>
+  it.effect("makes 150 sequential calls with a key of 60 requests a minute without an error or a ban", () =>
     Effect.gen(function*() {
       const client = yield* PetstoreClient
-      const { result, seconds } = yield* inTime(Effect.forEach(Array.from({ length: 150 }), () => client.list()))
+      const { result, seconds } = yield* runWithTestClock(
+        Effect.forEach(Array.from({ length: 150 }), () => client.list())
+      )
       assert.lengthOf(result, 150)
       assert.isAtLeast(seconds, 120)
       assert.isAtMost(seconds, 180)
     }).pipe(Effect.provide(layerTest())))
 
   for (const [calls, concurrency] of [[150, 10], [150, 150], [300, 300]] as const) {
-    it.effect(`is not banned for ${calls} calls, ${concurrency} at once, on a key of 60 a minute`, () =>
+    it.effect(`causes no ban with ${calls} calls, ${concurrency} at once, on a key of 60 requests a minute`, () =>
       Effect.gen(function*() {
         const client = yield* PetstoreClient
         const call = Effect.match(client.list(), { onSuccess: () => "ok", onFailure: ({ _tag }) => _tag })
-        const { result } = yield* inTime(Effect.all(Array.from({ length: calls }, () => call), { concurrency }))
+        const { result } = yield* runWithTestClock(
+          Effect.all(Array.from({ length: calls }, () => call), { concurrency })
+        )
         assert.isAtLeast(result.filter((one) => one === "ok").length, 120)
         const apiKeys = yield* ApiKeys
         const { keys: [key] } = yield* apiKeys.list({ limit: 1 })
         const limiter = yield* RateLimiter
         assert.isUndefined((yield* limiter.peek(`key:${key?.id}`, { perMinute: 60, perDay: 1000 })).bannedUntil)
-        // A ban would have been an ApiKeyBanned. Who would have to wait for more than two minutes is told so.
+        // A call that would wait more than two minutes fails with RateLimitExceeded; a ban would give ApiKeyBanned.
         assert.isEmpty(result.filter((one) => one !== "ok" && one !== "RateLimitExceeded"))
       }).pipe(Effect.provide(layerTest())))
   }
 
-  it.effect("tells the service of the trace that a call is part of", () =>
+  it.effect("sends the trace context of the call to the service", () =>
     Effect.gen(function*() {
-      const traced = answeredBy([pets])
+      const traced = stubClient([pets])
       yield* Effect.flatMap(PetstoreClient, (client) => client.list()).pipe(
         Effect.withSpan("outer"),
         Effect.provide(traced.layer)
@@ -120,14 +124,14 @@ describe("PetstoreClient with the service in memory", () => {
       assert.match(traced.requests[0]?.traceparent ?? "", /^00-[0-9a-f]{32}-[0-9a-f]{16}-0[01]$/)
     }))
 
-  it.effect("gives up with the 429 where it would have to wait for longer than it may", () =>
+  it.effect("fails with the 429 without waiting when the wait would exceed the max wait", () =>
     Effect.gen(function*() {
       const client = yield* PetstoreClient
       yield* client.list()
-      const { result, seconds } = yield* inTime(Effect.flip(client.list()))
+      const { result, seconds } = yield* runWithTestClock(Effect.flip(client.list()))
       assert.deepInclude(result, { _tag: "RateLimitExceeded", status: 429 })
       assert.isAtMost(seconds, 2)
-      // Who does not wait is told the same, and not banned for it.
+      // Further calls get the cached rejection, without a request, so they cause no ban.
       for (let i = 0; i < 100; i++) assert.strictEqual((yield* Effect.flip(client.list()))._tag, "RateLimitExceeded")
       const { keys: [key] } = yield* Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.list({ limit: 1 }))
       const limiter = yield* RateLimiter
@@ -137,27 +141,30 @@ describe("PetstoreClient with the service in memory", () => {
     }).pipe(Effect.provide(layerTest({ limits: { perMinute: 10, perDay: 1 } }))))
 })
 
-/** A client that is answered by `answers`, one after another, and the last one from then on. */
-const answeredBy = (answers: ReadonlyArray<Response | "nothing" | "never">, options: Partial<Options> = {}) => {
+/**
+ * A client whose requests get `responses` in order, and the last one from then on. "nothing" is a refused connection,
+ * "never" a response that does not arrive.
+ */
+const stubClient = (responses: ReadonlyArray<Response | "nothing" | "never">, options: Partial<Options> = {}) => {
   const requests: Array<
     { readonly method: string; readonly key: string | undefined; readonly traceparent: string | undefined }
   > = []
   const client = HttpClient.make((request) =>
     Effect.suspend(() => {
-      const answer = answers[Math.min(requests.length, answers.length - 1)]
+      const response = responses[Math.min(requests.length, responses.length - 1)]
       requests.push({
         method: request.method,
         key: request.headers["idempotency-key"],
         traceparent: request.headers["traceparent"]
       })
-      if (answer === "never" || answer === undefined) return Effect.never
-      return answer === "nothing"
+      if (response === "never" || response === undefined) return Effect.never
+      return response === "nothing"
         ? Effect.fail(
           new HttpClientError.HttpClientError({
             reason: new HttpClientError.TransportError({ request, cause: new Error("connection refused") })
           })
         )
-        : Effect.succeed(HttpClientResponse.fromWeb(request, answer.clone()))
+        : Effect.succeed(HttpClientResponse.fromWeb(request, response.clone()))
     })
   )
   const layer = PetstoreClient.layerHttp({ baseUrl: "http://petstore.test", apiKey: Redacted.make("psk"), ...options })
@@ -173,39 +180,39 @@ const busy = json(503, `{"code":"service_unavailable","message":"-","status":503
 const fault = json(500, `{"code":"internal_error","message":"-","status":500}`)
 
 const withClient = <A, E>(
-  { layer }: ReturnType<typeof answeredBy>,
+  { layer }: ReturnType<typeof stubClient>,
   use: (client: PetstoreClient["Service"]) => Effect.Effect<A, E>
-) => inTime(Effect.flatMap(PetstoreClient, use)).pipe(Effect.provide(layer))
+) => runWithTestClock(Effect.flatMap(PetstoreClient, use)).pipe(Effect.provide(layer))
 
-describe("PetstoreClient, where the service does not answer as it should,", () => {
-  it.effect("sends again what was refused or lost, and an addition under the same key each time", () =>
+describe("PetstoreClient with a failing service", () => {
+  it.effect("retries after a 503 or no response, and sends the same idempotency key on each retry of a create", () =>
     Effect.gen(function*() {
-      const list = answeredBy([busy, "nothing", busy, pets])
+      const list = stubClient([busy, "nothing", busy, pets])
       const { result, seconds } = yield* withClient(list, (client) => client.list())
       assert.deepStrictEqual(result, { pets: [] })
       assert.isAtLeast(seconds, 6)
-      const create = answeredBy(["nothing", busy, created])
+      const create = stubClient(["nothing", busy, created])
       yield* withClient(create, (client) => client.create({ name: "Rex", categoryId: 1n }))
       assert.lengthOf(create.requests, 3)
       assert.strictEqual(new Set(create.requests.map(({ key }) => key)).size, 1)
       assert.match(create.requests[0]?.key ?? "", /^[0-9a-f-]{36}$/)
     }))
 
-  it.effect("sends nothing again that is refused for good, and gives up after as many times as it may", () =>
+  it.effect("does not retry a 400, and stops after the max number of retries", () =>
     Effect.gen(function*() {
-      const invalid = answeredBy([json(400, `{"code":"invalid_request","message":"-","status":400}`)])
+      const invalid = stubClient([json(400, `{"code":"invalid_request","message":"-","status":400}`)])
       assert.strictEqual(
         (yield* withClient(invalid, (client) => Effect.flip(client.list()))).result._tag,
         "InvalidRequest"
       )
       assert.lengthOf(invalid.requests, 1)
-      const failing = answeredBy([fault])
+      const failing = stubClient([fault])
       assert.strictEqual(
         (yield* withClient(failing, (client) => Effect.flip(client.list()))).result._tag,
         "InternalError"
       )
       assert.lengthOf(failing.requests, 6)
-      const down = answeredBy([busy], { retry: { times: 2 } })
+      const down = stubClient([busy], { retry: { times: 2 } })
       assert.strictEqual(
         (yield* withClient(down, (client) => Effect.flip(client.list()))).result._tag,
         "ServiceUnavailable"
@@ -213,7 +220,7 @@ describe("PetstoreClient, where the service does not answer as it should,", () =
       assert.lengthOf(down.requests, 3)
     }))
 
-  it.effect("says what happened", () =>
+  it.effect("reports the reason and a message for each kind of failed call", () =>
     Effect.gen(function*() {
       const html = new Response("<html>Bad Gateway</html>", { status: 502, headers: { "content-type": "text/html" } })
       const brokenOff = new Response(
@@ -224,7 +231,7 @@ describe("PetstoreClient, where the service does not answer as it should,", () =
       )
       const page = new Response("<html>Welcome</html>", { status: 200, headers: { "content-type": "text/html" } })
       const other = json(200, `{"hello":"world"}`)
-      const wrong: ReadonlyArray<readonly [Response | "nothing" | "never", string, RegExp]> = [
+      const failures: ReadonlyArray<readonly [Response | "nothing" | "never", string, RegExp]> = [
         ["nothing", "unreachable", /^GET http:\/\/petstore\.test\/v1\/pets: .*connection refused/],
         ["never", "unreachable", /No answer within 5s/],
         [html, "unexpected_answer", /answered 502 with text\/html/],
@@ -233,75 +240,80 @@ describe("PetstoreClient, where the service does not answer as it should,", () =
         [json(404, "{}"), "unexpected_answer", /answered 404/],
         [brokenOff, "unreachable", /broke off|terminated|cut/]
       ]
-      for (const [answer, reason, message] of wrong) {
-        const client = answeredBy([answer], { timeout: "5 seconds", retry: { times: 1 } })
+      for (const [response, reason, message] of failures) {
+        const client = stubClient([response], { timeout: "5 seconds", retry: { times: 1 } })
         const { result } = yield* withClient(client, ({ list }) => Effect.flip(list()))
         assert.strictEqual(result._tag === "PetstoreClientError" ? result.reason : result._tag, reason)
         assert.match(result.message, message)
       }
     }))
 
-  it.effect("is told so by AdminClient too, which asks again for what does no harm alone", () =>
+  it.effect("reports failures from AdminClient too, which retries only GET requests after a fault", () =>
     Effect.gen(function*() {
-      const admin = (answers: ReadonlyArray<Response | "nothing" | "never">) => {
-        const { http, requests } = answeredBy(answers)
+      const admin = (responses: ReadonlyArray<Response | "nothing" | "never">) => {
+        const { http, requests } = stubClient(responses)
         const layer = AdminClient.layerHttp({ baseUrl: "http://petstore.test", token: Redacted.make("adm") })
         return { requests, layer: Layer.provide(layer, http) }
       }
       const lost = admin(["nothing", json(200, "[]")])
       assert.deepStrictEqual(
-        (yield* inTime(Effect.flatMap(AdminClient, ({ list }) => list())).pipe(Effect.provide(lost.layer))).result,
+        (yield* runWithTestClock(Effect.flatMap(AdminClient, ({ list }) => list())).pipe(Effect.provide(lost.layer)))
+          .result,
         { keys: [] }
       )
       const issue = Effect.flatMap(AdminClient, (client) => Effect.flip(client.issue({ name: "a", plan: "free" })))
       const unissued = admin(["nothing"])
-      const { result } = yield* inTime(issue).pipe(Effect.provide(unissued.layer))
+      const { result } = yield* runWithTestClock(issue).pipe(Effect.provide(unissued.layer))
       assert.include(result, { _tag: "PetstoreClientError", reason: "unreachable" })
       assert.lengthOf(unissued.requests, 1)
       const outage = admin([busy, json(200, "[]")])
       assert.deepStrictEqual(
-        (yield* inTime(Effect.flatMap(AdminClient, ({ list }) => list())).pipe(Effect.provide(outage.layer))).result,
+        (yield* runWithTestClock(Effect.flatMap(AdminClient, ({ list }) => list())).pipe(Effect.provide(outage.layer)))
+          .result,
         { keys: [] }
       )
-      // It may have been done.
-      const gone = admin([busy])
-      assert.strictEqual((yield* inTime(issue).pipe(Effect.provide(gone.layer))).result._tag, "ServiceUnavailable")
-      assert.lengthOf(gone.requests, 1)
+      // The service may have issued the key before the 503.
+      const unavailable = admin([busy])
+      assert.strictEqual(
+        (yield* runWithTestClock(issue).pipe(Effect.provide(unavailable.layer))).result._tag,
+        "ServiceUnavailable"
+      )
+      assert.lengthOf(unavailable.requests, 1)
       const page = admin([new Response("<html>", { status: 200, headers: { "content-type": "text/html" } })])
       assert.match(
-        (yield* inTime(issue).pipe(Effect.provide(page.layer))).result.message,
+        (yield* runWithTestClock(issue).pipe(Effect.provide(page.layer))).result.message,
         /answered 200 with text\/html/
       )
     }))
 
-  it.effect("can be given up while it waits for its turn", () =>
+  it.effect("can be interrupted while a call is queued", () =>
     Effect.gen(function*() {
-      const silent = answeredBy(["never"])
+      const silent = stubClient(["never"])
       yield* Effect.gen(function*() {
         const client = yield* PetstoreClient
         yield* Effect.forkChild(client.list())
         yield* TestClock.adjust("1 second")
-        const { seconds } = yield* inTime(Effect.timeoutOption(client.list(), "2 seconds"))
+        const { seconds } = yield* runWithTestClock(Effect.timeoutOption(client.list(), "2 seconds"))
         assert.isAtMost(seconds, 3)
       }).pipe(Effect.provide(silent.layer))
       assert.lengthOf(silent.requests, 1)
     }))
 
-  it.effect("is not waited for one call after the other", () =>
+  it.effect("does not run the timeouts of queued calls one after another", () =>
     Effect.gen(function*() {
-      const silent = answeredBy(["never"], { timeout: "1 second", retry: { times: 0 } })
+      const silent = stubClient(["never"], { timeout: "1 second", retry: { times: 0 } })
       const calls = (client: PetstoreClient["Service"]) =>
         Effect.replicateEffect(Effect.flip(client.list()), 100, { concurrency: "unbounded" })
       assert.isAtMost((yield* withClient(silent, calls)).seconds, 9)
     }))
 
-  it.effect("is told from one that refuses, however often it answers", () =>
+  it.effect("reports a 429 that is not of the Petstore service as unexpected, also when the rejection is cached", () =>
     Effect.gen(function*() {
       const page = new Response("<html>", {
         status: 429,
         headers: { "content-type": "text/html", "retry-after": "300" }
       })
-      const proxy = answeredBy([page])
+      const proxy = stubClient([page])
       const { result } = yield* withClient(
         proxy,
         (client) => Effect.replicateEffect(Effect.flip(client.list()), 2)
@@ -313,16 +325,16 @@ describe("PetstoreClient, where the service does not answer as it should,", () =
       assert.lengthOf(proxy.requests, 1)
     }))
 
-  it.effect("says what happened last, and waits for a date in Retry-After", () =>
+  it.effect("reports the last failure, and waits until a date in Retry-After", () =>
     Effect.gen(function*() {
-      const restarted = answeredBy([busy, "nothing"], { retry: { times: 2 } })
+      const restarted = stubClient([busy, "nothing"], { retry: { times: 2 } })
       const { result } = yield* withClient(restarted, (client) => Effect.flip(client.list()))
       assert.strictEqual(result._tag === "PetstoreClientError" ? result.reason : result._tag, "unreachable")
-      const dated = answeredBy([json(503, "{}", { "retry-after": "Thu, 01 Jan 1970 00:00:40 GMT" }), pets])
+      const dated = stubClient([json(503, "{}", { "retry-after": "Thu, 01 Jan 1970 00:00:40 GMT" }), pets])
       assert.isAtLeast((yield* withClient(dated, (client) => client.list())).seconds, 30)
     }))
 
-  it.live("says so of an address where nobody listens, and of TLS where there is none", () =>
+  it.live("reports a closed port, TLS to a plain HTTP server, a foreign server and an invalid URL", () =>
     Effect.gen(function*() {
       const server = createServer((_, response) => response.end("hello"))
       const port = yield* Effect.callback<number>((resume) => {

@@ -1,39 +1,40 @@
+/** Tests of the collection of short-lived items. */
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { FreeList } from "../../src/collections/FreeList.ts"
 
-describe("A bag", () => {
-  it("has what a Set would have, in as many places as were ever taken at once", () => {
+describe("FreeList", () => {
+  it("holds the same items as a Set, in no more slots than the max number of items held at once", () => {
     fc.assert(fc.property(fc.array(fc.nat()), (choices) => {
-      const bag = new FreeList<{ readonly nth: number }>()
-      const model = new Map<number, { readonly nth: number }>()
-      let most = 0
-      for (const [nth, choice] of choices.entries()) {
-        const [place] = [...model.keys()].slice(choice % (2 * model.size + 1))
-        if (place === undefined) {
-          const thing = { nth }
-          const taken = bag.add(thing)
+      const freeList = new FreeList<{ readonly index: number }>()
+      const model = new Map<number, { readonly index: number }>()
+      let maxSize = 0
+      for (const [index, choice] of choices.entries()) {
+        const [slot] = [...model.keys()].slice(choice % (2 * model.size + 1))
+        if (slot === undefined) {
+          const item = { index }
+          const taken = freeList.add(item)
           assert.isFalse(model.has(taken))
-          model.set(taken, thing)
-          most = Math.max(most, model.size)
-          assert.isBelow(taken, most)
+          model.set(taken, item)
+          maxSize = Math.max(maxSize, model.size)
+          assert.isBelow(taken, maxSize)
         } else {
-          bag.remove(place)
-          model.delete(place)
+          freeList.remove(slot)
+          model.delete(slot)
         }
-        assert.sameMembers([...bag], [...model.values()])
+        assert.sameMembers([...freeList], [...model.values()])
       }
     }))
   })
 
-  it("may be emptied by who looks through it", () => {
-    const bag = new FreeList<{ readonly place: number }>()
-    for (let place = 0; place < 3; place++) bag.add({ place })
+  it("allows its iterating caller to remove every item", () => {
+    const freeList = new FreeList<{ readonly slot: number }>()
+    for (let slot = 0; slot < 3; slot++) freeList.add({ slot })
     const seen: Array<number> = []
-    for (const { place } of bag) {
-      seen.push(place)
-      bag.remove(place)
+    for (const { slot } of freeList) {
+      seen.push(slot)
+      freeList.remove(slot)
     }
-    assert.deepStrictEqual([seen, [...bag]], [[0, 1, 2], []])
+    assert.deepStrictEqual([seen, [...freeList]], [[0, 1, 2], []])
   })
 })

@@ -1,28 +1,28 @@
-/** What an OpenTelemetry collector is told, over OTLP, by the service as a process. */
+/** Tests of the telemetry that the service, as a process, exports to an OpenTelemetry collector over OTLP. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { createServer } from "node:http"
 import { temporaryDirectory } from "../support/Harness.ts"
 import { start, until } from "../support/Process.ts"
 
-/** Takes whatever it is sent. */
+/** A collector that accepts every request and keeps the bodies by path. */
 const collector = Effect.acquireRelease(
   Effect.promise(() =>
-    new Promise<{ readonly url: string; readonly told: ReadonlyMap<string, string>; close(): void }>((resolve) => {
-      const told = new Map<string, string>()
+    new Promise<{ readonly url: string; readonly received: ReadonlyMap<string, string>; close(): void }>((resolve) => {
+      const received = new Map<string, string>()
       const server = createServer((request, response) => {
         let body = ""
         request.setEncoding("utf8").on("data", (chunk: string) => {
           body += chunk
         }).on("end", () => {
-          told.set(request.url ?? "", (told.get(request.url ?? "") ?? "") + body)
+          received.set(request.url ?? "", (received.get(request.url ?? "") ?? "") + body)
           response.end("{}")
         })
       })
       server.listen(0, "127.0.0.1", () => {
         const address = server.address()
         const port = typeof address === "object" && address !== null ? address.port : 0
-        resolve({ url: `http://127.0.0.1:${port}`, told, close: () => server.close() })
+        resolve({ url: `http://127.0.0.1:${port}`, received, close: () => server.close() })
       })
     })
   ),
@@ -45,10 +45,10 @@ const call = (address: string, key: string, path: string, init: RequestInit = {}
 
 describe("OpenTelemetry", () => {
   it.live(
-    "is told traces in the caller's context, metrics and logs, by its conventions and without a secret",
+    "exports traces in the caller's context, metrics and logs, with OpenTelemetry's names and without a secret",
     () =>
       Effect.gen(function*() {
-        const { told, url } = yield* collector
+        const { received, url } = yield* collector
         const DATA_DIR = yield* temporaryDirectory
         const ADMIN_TOKEN = "adm_0123456789abcdefghijklmnopqrstuvwxyz"
         const service = yield* start({ DATA_DIR, ADMIN_TOKEN, OTEL_EXPORTER_OTLP_ENDPOINT: url })
@@ -59,11 +59,11 @@ describe("OpenTelemetry", () => {
         yield* call(service.address, key, "/v1/pets/x")
         yield* call(service.management, ADMIN_TOKEN, "/admin/keys")
         service.process.kill("SIGTERM")
-        // What was not told yet is told at the end.
+        // The service flushes pending telemetry before it ends.
         assert.strictEqual(yield* Effect.promise(() => service.exit), 0)
 
         const [traces = "", metrics = "", logs = ""] = ["traces", "metrics", "logs"].map((signal) =>
-          told.get(`/v1/${signal}`)
+          received.get(`/v1/${signal}`)
         )
         for (
           const expected of [
@@ -90,7 +90,7 @@ describe("OpenTelemetry", () => {
     60_000
   )
 
-  it.live("that does not answer costs nothing but what it would have been told", () =>
+  it.live("serves requests and shuts down as usual while the collector does not respond", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const service = yield* start({ DATA_DIR, OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:1" })
@@ -102,9 +102,9 @@ describe("OpenTelemetry", () => {
         assert.isBelow(performance.now() - startedAt, 2_000)
         yield* Effect.sleep("100 millis")
       }
-      const toldAt = performance.now()
+      const stoppedAt = performance.now()
       service.process.kill("SIGTERM")
       assert.strictEqual(yield* Effect.promise(() => service.exit), 0)
-      assert.isBelow(performance.now() - toldAt, 10_000)
+      assert.isBelow(performance.now() - stoppedAt, 10_000)
     }), 60_000)
 })

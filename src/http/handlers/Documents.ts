@@ -1,6 +1,4 @@
-/**
- * The explorer page and the OpenAPI document: rendered and compressed once, and sent from the same memory each time.
- */
+/** The explorer page and the OpenAPI document: rendered and compressed once, then sent from the same memory. */
 import { Deferred, Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiSwagger, OpenApi } from "effect/http-api"
@@ -9,7 +7,7 @@ import { gzip } from "node:zlib"
 import { openApiDocument } from "../../api/OpenApiDocument.ts"
 import { PetstoreApi } from "../../api/PetstoreApi.ts"
 
-/** Whether a client takes gzip (RFC 9110 §12.5.3). */
+/** Whether a client accepts gzip (RFC 9110 §12.5.3). */
 export const acceptsGzip = (acceptEncoding = ""): boolean => {
   const weights = new Map(
     acceptEncoding.split(",").map((entry): [string, number] => {
@@ -21,7 +19,7 @@ export const acceptsGzip = (acceptEncoding = ""): boolean => {
   return (weights.get("gzip") ?? weights.get("x-gzip") ?? weights.get("*") ?? 0) > 0
 }
 
-/** Serves what `render` gives at the first request: gzip to clients that take it. */
+/** Serves the document that `render` returns at the first request, with gzip for clients that accept it. */
 const serve = <E, R>(
   path: `/${string}`,
   render: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>
@@ -41,7 +39,8 @@ const serve = <E, R>(
         })
       }
     })
-    // In a fiber of the server: the first client may go away meanwhile, and the others must not render it again.
+    // The document is rendered in a fiber of the server. If the first client disconnects, the others do not render it
+    // again.
     const scope = yield* Effect.scope
     const rendered = yield* Deferred.make<Effect.Success<typeof make>, Effect.Error<typeof make>>()
     let isStarted = false
@@ -66,7 +65,7 @@ const openApi = serve("/openapi.json", Effect.sync(() => HttpServerResponse.json
 
 const page = HttpApiSwagger.layer(PetstoreApi.annotate(OpenApi.Transform, () => openApiDocument), { path: "/docs" })
 
-/** The explorer page, with all that it needs in it. */
+/** The explorer page, with its scripts and styles inside. */
 const docs = serve(
   "/docs",
   Effect.scoped(Effect.gen(function*() {

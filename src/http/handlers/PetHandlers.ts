@@ -18,7 +18,7 @@ export const sunset = Layer.succeed(Sunset, (httpEffect) =>
       now < getPetSunset.getTime() ? httpEffect : Effect.fail(gone)
   ))
 
-/** Characters of the names in a response from which on it is rendered with few others at once. */
+/** From this many characters of names on, a response counts as large, and few large ones are rendered at once. */
 const largeResponse = 65_536
 
 const isLarge = (pets: ReadonlyArray<Pet>): boolean => {
@@ -28,11 +28,10 @@ const isLarge = (pets: ReadonlyArray<Pet>): boolean => {
 }
 
 /**
- * The pets of the page that a query selects, and one more if there is another page. Interrupted if the connection of
- * `source` is closed, so that no page is rendered for it: of many requests that waited for one lookup, the first
- * responses may already have been too much for their connection.
+ * Reads the pets of the page of a query, and one more if there is another page. It interrupts if the client's
+ * connection is closed, so that no page is rendered for it.
  */
-const look = (
+const fetchPage = (
   repository: PetRepository["Service"],
   { cursor: after, limit = listLimit.default, status }: ListQuery,
   source: object
@@ -41,15 +40,15 @@ const look = (
   if (!(source instanceof IncomingRequest)) return repository.list(selection)
   return Effect.flatMap(repository.list(selection, source.reserveLargeResponse), (found) => {
     if (source.socket.destroyed) return Effect.interrupt
-    // What was read would stay in memory for as long as the request waits: it is read again.
+    // The pets would stay in memory while the request waits, so they are read again afterwards.
     return isLarge(found)
       ? Effect.andThen(source.reserveLargeResponse, repository.list(selection))
       : Effect.succeed(found)
   })
 }
 
-/** The page of what `look` found: it has fewer animals than were asked for where their names are long. */
-const pageOf = (query: ListQuery, found: ReadonlyArray<Pet>) => {
+/** Makes the page from the found pets. It has fewer pets than the limit if their names are long. */
+const toPage = (query: ListQuery, found: ReadonlyArray<Pet>) => {
   const { limit = listLimit.default } = query
   let end = 0
   for (let length = 0; end < limit && end < found.length; end++) {
@@ -62,15 +61,15 @@ const pageOf = (query: ListQuery, found: ReadonlyArray<Pet>) => {
 }
 
 /**
- * First pages, which clients request most, by the array that the repository gives each time. A page depends on the
- * limit, too. It is frozen, so that its response is encoded once.
+ * Caches first pages, the most frequent requests, by the array that the repository returns again for the same pets. A
+ * page also depends on the limit. It is frozen, so that its response is encoded once.
  */
 const cacheFirstPages = () => {
   const cached = new WeakMap<ReadonlyArray<Pet>, { readonly limit: number | undefined; readonly page: PetsPage }>()
   return (query: ListQuery, found: ReadonlyArray<Pet>): PetsPage => {
     const known = cached.get(found)
     if (known !== undefined && known.limit === query.limit) return known.page
-    const page = Object.freeze(pageOf(query, found))
+    const page = Object.freeze(toPage(query, found))
     cached.set(found, { limit: query.limit, page })
     return page
   }
@@ -85,8 +84,8 @@ export const layer = HttpApiBuilder.group(
     return handlers.handleAll({
       listPets: ({ query, request }) =>
         Effect.map(
-          look(repository, query, request.source),
-          (found) => query.cursor === undefined ? firstPage(query, found) : pageOf(query, found)
+          fetchPage(repository, query, request.source),
+          (found) => query.cursor === undefined ? firstPage(query, found) : toPage(query, found)
         ),
       createPet: ({ headers, payload }) => {
         const key = headers["idempotency-key"]

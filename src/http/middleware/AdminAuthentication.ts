@@ -1,4 +1,4 @@
-/** The authentication of the operator on the management port. */
+/** Authentication of the operator on the management port. */
 import { Effect, Layer, Option, Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { createHash, timingSafeEqual } from "node:crypto"
@@ -11,10 +11,10 @@ import { RateLimiter } from "../../rate-limit/RateLimiter.ts"
 import * as ErrorResponse from "../response/ErrorResponse.ts"
 import * as ClientAddress from "./ClientAddress.ts"
 
-/** The comparison of two hashes takes a time that depends on neither token, not even on its length. */
+/** Hashes a token. Comparing hashes takes a time that depends on neither token, not even on its length. */
 const digest = (token: Redacted.Redacted): Buffer => createHash("sha256").update(Redacted.value(token)).digest()
 
-/** Failed attempts that an address may make. The minute decides; the day is never used up. */
+/** The failed attempts that an address may make. The limit per minute decides; the limit per day is never reached. */
 const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
 
 export const layer = Layer.effect(
@@ -38,7 +38,7 @@ export const layer = Layer.effect(
 
     return AdminAuth.of({
       adminToken: Effect.fnUntraced(function*(httpEffect, { credential }) {
-        // First, so that no number of failures locks the operator out.
+        // The token is compared first, so that no number of failures locks the operator out.
         if (timingSafeEqual(digest(credential), expected)) return yield* httpEffect
         const failure = Redacted.value(credential) === "" ? new MissingAdminToken() : new InvalidAdminToken()
         const decision = yield* countFailure(failure)
@@ -47,7 +47,7 @@ export const layer = Layer.effect(
     })
   })
 ).pipe(
-  // In this process alone: the loopback address of another machine is another client.
+  // Failures are counted in this process alone: the loopback address of another machine is another client.
   Layer.provide(RateLimiter.layerMemory)
 )
 

@@ -7,7 +7,7 @@ import { type InvalidApiKey, MissingApiKey } from "../../api/Errors.ts"
 import { CurrentRequestContext } from "../response/RequestContext.ts"
 import * as RateLimiting from "./RateLimiting.ts"
 
-/** Without generators: every request passes here. */
+/** It uses no generators, because every request passes here. */
 export const layer = Layer.effect(
   Auth,
   Effect.gen(function*() {
@@ -27,7 +27,7 @@ export const layer = Layer.effect(
           if (Redacted.value(credential) === "") return Effect.fail(new MissingApiKey())
           const verified = apiKeys.verify(
             credential,
-            // The lookup may take long. Until it says whose key it is, the request counts for its address.
+            // The lookup may take long. Until the key is known, the request counts for its address.
             Effect.suspend(() => {
               const peer = Option.getOrElse(request.remoteAddress, () => "")
               return Effect.orDie(requestContext.slot.assign(callerOf(peer, request.headers["x-forwarded-for"])))

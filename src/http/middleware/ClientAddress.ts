@@ -1,4 +1,4 @@
-/** Who sends a request, as far as its address tells: whom what comes without a valid key is charged to. */
+/** The client's address, which requests without a valid key are charged to. */
 import { Config, Data, Effect, Result } from "effect"
 import { IpInterface, IpNetwork, NetAddress } from "effect/net"
 
@@ -6,7 +6,7 @@ export class InvalidTrustedProxies extends Data.TaggedError("InvalidTrustedProxi
   override readonly message = `TRUSTED_PROXIES: "${this.entry}" is neither an address nor a network (CIDR)`
 }
 
-/** `TRUSTED_PROXIES`: addresses and networks, separated by commas, whose `X-Forwarded-For` is believed. */
+/** `TRUSTED_PROXIES`: addresses and networks, separated by commas, whose `X-Forwarded-For` is trusted. */
 export const trustedProxies = Effect.gen(function*() {
   const list = yield* Config.String("TRUSTED_PROXIES").pipe(Config.withDefault(""))
   const entries = list.split(",").map((entry) => entry.trim()).filter((entry) => entry !== "")
@@ -23,7 +23,7 @@ const isTrustedProxy = Effect.map(
   (proxies) => (address: NetAddress.IpAddress) => proxies.some((network) => IpNetwork.contains(network, address))
 )
 
-/** An address in a text that may be anything, with the port that some proxies write; one of IPv4 in IPv6 is itself. */
+/** Parses an address, also with the port that some proxies append. An IPv4 address inside IPv6 is that IPv4 address. */
 const parse = (text: string): NetAddress.IpAddress | undefined =>
   NetAddress.ipFromString(
     text.trim().replace(/^([\d.]+|\[.+\]):\d+$/, "$1").replace(/^\[(.+)\]$/, "$1").replace(/%.*$/, "")
@@ -32,15 +32,16 @@ const parse = (text: string): NetAddress.IpAddress | undefined =>
     Result.getOrUndefined
   )
 
-/** An IPv4 address, or the /64 of an IPv6 address: the smallest network that one client is given. */
+/** Returns an IPv4 address, or the /64 of an IPv6 address: the smallest network that one client gets. */
 const networkOf = (address: NetAddress.IpAddress): string =>
   NetAddress.isIpv4Address(address)
     ? NetAddress.formatIp(address)
     : `${NetAddress.ipv6ToSegments(address).slice(0, 4).map((segment) => segment.toString(16)).join(":")}::/64`
 
 /**
- * How to tell a request's client from its peer and its `X-Forwarded-For`: the peer, unless it is a trusted proxy. Then
- * it is the last entry of `X-Forwarded-For` that no trusted proxy added: what stands before it, anybody can write.
+ * Returns a function from the peer's address and `X-Forwarded-For` to the client's network. The client is the peer,
+ * unless the peer is a trusted proxy. Then it is the last entry that no trusted proxy added: a client can forge all
+ * entries before it.
  */
 export const make = Effect.gen(function*() {
   const isTrusted = yield* isTrustedProxy
@@ -57,7 +58,7 @@ export const make = Effect.gen(function*() {
   }
 })
 
-/** The network of a peer; `undefined` for a trusted proxy, whose connections are those of many clients. */
+/** Returns the network of a peer, or `undefined` for a trusted proxy, which opens connections for many clients. */
 export const peerNetwork = Effect.map(isTrustedProxy, (isTrusted) => (peer: string): string | undefined => {
   const address = parse(peer)
   return address === undefined || isTrusted(address) ? undefined : networkOf(address)

@@ -1,4 +1,4 @@
-/** Which pages of other origins may call the API from a browser (Fetch §3.2). */
+/** Cross-origin requests: which pages of other origins may call the API from a browser (Fetch §3.2). */
 import { Config, Data, Effect } from "effect"
 
 export class InvalidCorsOrigins extends Data.TaggedError("InvalidCorsOrigins")<{ readonly origin: string }> {
@@ -19,11 +19,11 @@ const exposed = [
   "X-Request-Id"
 ].join(", ")
 
-/** Trace context too, which clients send beside what they were told to. */
+/** The accepted headers include trace context, which clients send unasked. */
 const accepted = ["Authorization", "Content-Type", "Idempotency-Key", "X-Request-Id", "b3", "traceparent", "tracestate"]
   .join(", ")
 
-/** `CORS_ORIGINS`: origins, separated by commas, or `*` for all. Without it no page of another origin may call. */
+/** `CORS_ORIGINS`: origins, separated by commas, or `*` for all. By default no page of another origin may call. */
 export const origins = Effect.gen(function*() {
   const list = yield* Config.String("CORS_ORIGINS").pipe(Config.withDefault(""))
   const each = new Set(list.split(",").map((origin) => origin.trim()).filter((origin) => origin !== ""))
@@ -33,18 +33,18 @@ export const origins = Effect.gen(function*() {
   return each
 })
 
-/** Gives what a browser is told of who may call, and how to tell its questions. */
+/** Returns the CORS headers of responses, and a predicate for preflights. */
 export const make = Effect.gen(function*() {
   const allowed = yield* origins
 
   const mayCall = (origin: string | undefined): origin is string =>
     origin !== undefined && (allowed.has("*") || allowed.has(origin))
 
-  /** Whether a request is a browser's question on behalf of a page that may call (Fetch §4.8). */
+  /** Whether a request is a preflight for a page that may call (Fetch §4.8). */
   const isPreflight = (method: string, sent: Readonly<Record<string, string | undefined>>): boolean =>
     method === "OPTIONS" && mayCall(sent.origin) && sent["access-control-request-method"] !== undefined
 
-  /** The headers that tell the browser of the page at `origin`; for OPTIONS with the methods that `allow` names. */
+  /** Returns the headers for the page at `origin`. For OPTIONS they name the methods in `allow`. */
   const headers = (
     method: string,
     origin: string | undefined,

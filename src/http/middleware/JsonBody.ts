@@ -1,4 +1,4 @@
-/** What the body of a request may be: JSON text of a bounded size. */
+/** Checks of request bodies: plain JSON text of a bounded size. */
 import { ByteSize, Effect } from "effect"
 import type { Headers, HttpServerRequest } from "effect/http"
 import { isUtf8 } from "node:buffer"
@@ -6,25 +6,28 @@ import { InvalidRequest, PayloadTooLarge, UnsupportedMediaType } from "../../api
 import { FastRequest } from "../fast-path/FastRequest.ts"
 import { IncomingRequest } from "../node/IncomingRequest.ts"
 
-/** The largest body that is read. */
+/** The maximum size of a body in bytes. */
 export const maxBodyBytes = 65_536
 export const maxSize = ByteSize.bytes(maxBodyBytes)
 
-/** What a body that the service does not take is refused with. */
+/** The errors for bodies that the service does not accept. */
 export const payloadTooLarge = new PayloadTooLarge()
 export const unsupportedMediaType = new UnsupportedMediaType()
 
 /**
- * Parameters may be empty (RFC 9110 §5.6.6). Each space can be matched in one way only, or a long header would take for
- * ever.
+ * Parameters may be empty (RFC 9110 §5.6.6). Each space can match in only one way, so that a long header takes linear
+ * time.
  */
 const json = /^application\/json\s*(?:;\s*(?:charset="?utf-8"?\s*)?)*$/i
 
-/** Refuses what is not plain JSON text. Bytes that are no UTF-8 would be kept as something else than was sent. */
+/**
+ * Rejects a body that is not plain JSON text. Bytes that are not UTF-8 would be stored as other text than the client
+ * sent.
+ */
 export const rejectOtherThanJson = (
   request: HttpServerRequest.HttpServerRequest
 ): Effect.Effect<void, InvalidRequest | PayloadTooLarge | UnsupportedMediaType> =>
-  // What says that it is too large is not waited for.
+  // A body that declares more than the maximum is rejected before it arrives.
   Number(request.headers["content-length"]) > maxBodyBytes
     ? Effect.fail(payloadTooLarge)
     : Effect.flatMap(
@@ -36,7 +39,7 @@ export const rejectOtherThanJson = (
 const bytesOf = (request: HttpServerRequest.HttpServerRequest) =>
   request instanceof FastRequest ? request.body : Effect.map(request.arrayBuffer, (bytes) => Buffer.from(bytes))
 
-/** A request does not occupy its slot while its body is arriving. */
+/** Releases the request's slot while its body arrives. */
 const withoutSlot = <A>({ source }: HttpServerRequest.HttpServerRequest, body: Effect.Effect<A>): Effect.Effect<A> =>
   source instanceof IncomingRequest && source.requestContext !== undefined && !source.complete
     ? Effect.orDie(source.requestContext.slot.whileWaiting(body))
@@ -53,7 +56,7 @@ const refusal = (
     "content-type": type = "",
     "transfer-encoding": transfer = "chunked"
   } = headers
-  // Names of codings have no case (RFC 9110 §8.4.1, RFC 9112 §7).
+  // Names of codings are case-insensitive (RFC 9110 §8.4.1, RFC 9112 §7).
   if (!json.test(type) || encoding.toLowerCase() !== "identity" || transfer.toLowerCase() !== "chunked") {
     return unsupportedMediaType
   }
@@ -63,12 +66,12 @@ const refusal = (
     : new InvalidRequest({ message: `Invalid request: body: expected ${expected}.` })
 }
 
-/** What was expected of a text that is none that all parsers understand alike. */
+/** Returns what was expected of a text that not all parsers understand alike, or `undefined` for a valid one. */
 const expectedOf = (text: string): string | undefined => {
-  // `Buffer` keeps it, and no JSON begins with it (RFC 8259 §8.1).
+  // `Buffer` keeps a byte order mark, and no JSON text begins with one (RFC 8259 §8.1).
   if (text.startsWith("\ufeff")) return "no byte order mark"
   try {
-    // A text that is written again as it is has no name twice. Most bodies are, and need no further look.
+    // A text that serializes to itself has no duplicate name. Most bodies need no further check.
     if (isShort(text) && JSON.stringify(JSON.parse(text)) === text) return undefined
     JSON.parse(text)
   } catch {
@@ -77,24 +80,24 @@ const expectedOf = (text: string): string | undefined => {
   return expectedOfNames(text)
 }
 
-/** Whether a text is too short for too many levels, and has no `__proto__`. */
-const isShort = (text: string): boolean => text.length <= mostLevels && !text.includes("__proto__")
+/** Whether a text is too short for too many levels, and contains no `__proto__`. */
+const isShort = (text: string): boolean => text.length <= maxLevels && !text.includes("__proto__")
 
-/** Some parsers take a place on the stack for each. */
-const mostLevels = 1_000
+/** The maximum of nested levels. Some parsers use stack space for each. */
+const maxLevels = 1_000
 
 const token = /"(?:[^"\\]|\\.)*"|[{}[\]:]/g
 
 /**
- * What was expected of a JSON text in which an object has a name twice, which parsers understand in different ways (RFC
- * 8259 §4), or the name `__proto__`, by which some are attacked, or in which values are nested too deep.
+ * Checks names and levels of a JSON text. Parsers treat duplicate names differently (RFC 8259 §4), attackers use the
+ * name `__proto__`, and deep nesting overflows stacks.
  */
 const expectedOfNames = (text: string): string | undefined => {
   const objects: Array<Set<string> | undefined> = []
   let last = ""
   for (const [found] of text.matchAll(token)) {
     if (found === "{" || found === "[") {
-      if (objects.push(found === "{" ? new Set() : undefined) > mostLevels) return "JSON of at most 1,000 levels"
+      if (objects.push(found === "{" ? new Set() : undefined) > maxLevels) return "JSON of at most 1,000 levels"
     } else if (found === "}" || found === "]") objects.pop()
     else if (found === ":") {
       const names = objects.at(-1)

@@ -1,4 +1,4 @@
-/** The rate limits over HTTP: the middleware that charges keys, and the headers that every answer carries (SPEC §8). */
+/** Rate limits over HTTP (SPEC §8): the middleware that charges keys, and the rate-limit headers of every response. */
 import { Context, Effect, Layer, Metric } from "effect"
 import type { HttpServerResponse } from "effect/http"
 import { CurrentKey } from "../../api/Auth.ts"
@@ -12,7 +12,7 @@ import { RateLimiter } from "../../rate-limit/RateLimiter.ts"
 import { CurrentRequestContext } from "../response/RequestContext.ts"
 import * as ClientAddress from "./ClientAddress.ts"
 
-/** Without generators: every request passes here. */
+/** It uses no generators, because every request passes here. */
 export const layer = Layer.effect(
   RateLimit,
   Effect.map(RateLimiter, (limiter) =>
@@ -52,7 +52,7 @@ const bans = byAttributes(
 )
 
 /**
- * Charges a request to a key of `plan`, or to an address (`none`), and counts what was decided: in one step, since
+ * Charges a request to a key of `plan`, or to an address (`none`), and counts the decision. It is one step, because
  * every request passes here.
  */
 const charge = (limiter: RateLimiter["Service"], caller: Caller, plan: Plan | "none", limits: Limits) =>
@@ -66,7 +66,9 @@ const charge = (limiter: RateLimiter["Service"], caller: Caller, plan: Plan | "n
 
 const callers = new WeakMap<CurrentKey["Service"], Caller>()
 
-/** The caller that a key is. The text is made once for each cached key: making and hashing it takes a microsecond. */
+/**
+ * Returns the caller of a key. The text is made once per cached key, because making and hashing it takes a microsecond.
+ */
 export const callerOf = (key: CurrentKey["Service"]): Caller => {
   let caller = callers.get(key)
   if (caller === undefined) {
@@ -80,28 +82,28 @@ export const callerOf = (key: CurrentKey["Service"]): Caller => {
 export const chargeKey = (limiter: RateLimiter["Service"], key: CurrentKey["Service"]) =>
   charge(limiter, callerOf(key), key.plan, key.limits)
 
-/** The caller that an address is: from the peer of a request and its `X-Forwarded-For`. */
+/** Returns a function from a request's peer and `X-Forwarded-For` to the caller that its address is. */
 export const makeAddressCaller = Effect.map(
   ClientAddress.make,
   (clientNetwork) => (peer: string, forwardedFor: string | undefined) =>
     `address:${clientNetwork(peer, forwardedFor)}` as const
 )
 
-/** Charges requests without a valid key to their address. Also the brake on guessing keys. */
+/** Returns a function that charges a request without a valid key to its address. This also limits guesses of keys. */
 export const makeChargeAddress = Effect.map(
   RateLimiter,
   (limiter) => (caller: Caller, isFree: boolean) =>
-    // What is free is not charged: its answer only shows what is left.
+    // A free request is not charged. Its response only shows what is left.
     !isFree
       ? charge(limiter, caller, "none", planLimits.free)
       : Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, allowed: true }))
 )
 
-/** The 429 for a key: banned, or over a limit. */
+/** Returns the 429 for a key: banned, or over a limit. */
 export const rejectionOf = (decision: Decision): ApiKeyBanned | RateLimitExceeded =>
   decision.bannedUntil === undefined ? limitExceeded(decision) : banned(decision)
 
-/** The 429 for a caller over a limit. */
+/** Returns the 429 for a caller over a limit. */
 export const limitExceeded = (decision: Decision): RateLimitExceeded => {
   const { limit, name } = mostRestrictive(decision.windows)
   return new RateLimitExceeded({
@@ -114,17 +116,19 @@ const banned = (decision: Decision): ApiKeyBanned =>
     message: `The API key is banned for requests after a 429. Retry in ${retryAfter(decision)} seconds.`
   })
 
-/** The windows as answers tell of them: nothing remains for who is banned, until the ban's end. */
-const told = ({ bannedUntil, windows }: Decision): Decision["windows"] => {
+/** The windows as responses show them: during a ban nothing remains until its end. */
+const shownWindows = ({ bannedUntil, windows }: Decision): Decision["windows"] => {
   if (bannedUntil === undefined) return windows
   const [minute, day] = windows
   const none = { remaining: 0, resetAt: bannedUntil }
   return [{ ...minute, ...none }, { ...day, ...none }]
 }
 
-/** Whole seconds until the window that refused the request, or the ban, ends, at least one (RFC 9110 §10.2.3). */
+/**
+ * Seconds until the window that rejected the request, or the ban, ends: rounded up, at least one (RFC 9110 §10.2.3).
+ */
 const retryAfter = (decision: Decision): number =>
-  Math.max(1, secondsUntilReset(mostRestrictive(told(decision)), decision))
+  Math.max(1, secondsUntilReset(mostRestrictive(shownWindows(decision)), decision))
 
 const secondsUntilReset = (window: Window, { decidedAt }: Decision): number =>
   Math.ceil((window.resetAt - decidedAt) / 1000)
@@ -134,9 +138,9 @@ const policy = ({ limit, name, seconds }: Window): string => `"${name}";q=${limi
 const left = (window: Window, decision: Decision): string =>
   `"${window.name}";r=${window.remaining};t=${secondsUntilReset(window, decision)}`
 
-/** `X-RateLimit-*` of one window, and the IETF fields of both (draft-ietf-httpapi-ratelimit-headers). */
+/** Returns `X-RateLimit-*` of one window, and the IETF fields of both (draft-ietf-httpapi-ratelimit-headers). */
 export const headers = (decision: Decision): Record<string, string> => {
-  const windows = told(decision)
+  const windows = shownWindows(decision)
   const window = mostRestrictive(windows)
   const [minute, day] = windows
   const shown: Record<string, string> = {

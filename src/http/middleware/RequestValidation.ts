@@ -1,4 +1,4 @@
-/** What a caller is told of a request that does not decode: each field, and what it must be (SPEC §7: 400). */
+/** The 400 for a request that does not decode: the message names each field and what it must be (SPEC §7). */
 import { Effect, Layer } from "effect"
 import { HttpMethod, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { HttpApiError } from "effect/http-api"
@@ -15,11 +15,11 @@ const describe = ({ cause, kind }: HttpApiError.HttpApiSchemaError): string => {
 
 const toInvalidRequest = (error: HttpApiError.HttpApiSchemaError): Effect.Effect<never, InvalidRequest> =>
   error.kind === "Body" || error.kind === "ResponseHeaders"
-    // An answer of ours that does not encode is a fault of the service.
+    // A response of the service that does not encode is a fault of the service.
     ? Effect.die(error)
     : Effect.fail(new InvalidRequest({ message: `Invalid request: ${describe(error)}.` }))
 
-/** Without generators: every request passes here. */
+/** It uses no generators, because every request passes here. */
 export const layer = Layer.succeed(Validation, (httpEffect) => {
   const checked = Effect.flatMap(
     HttpServerRequest.HttpServerRequest,
@@ -28,7 +28,7 @@ export const layer = Layer.succeed(Validation, (httpEffect) => {
       InvalidRequest | PayloadTooLarge | UnsupportedMediaType | ExpectationFailed | Effect.Error<typeof httpEffect>
     > => {
       const { source } = request
-      // Effect's own headers are made when they are first read.
+      // Node's headers are read, because Effect's own are made when first read, which costs time.
       const { expect } = source instanceof IncomingMessage ? source.headers : request.headers
       if (expect !== undefined && expect.toLowerCase() !== "100-continue") return Effect.fail(new ExpectationFailed())
       return HttpMethod.hasBody(request.method)
@@ -36,7 +36,7 @@ export const layer = Layer.succeed(Validation, (httpEffect) => {
         : httpEffect
     }
   )
-  // The error of what is wrapped is opaque here, so that no refinement of it type-checks.
+  // The error type of the wrapped effect is opaque here, so that no refinement of it type-checks.
   return checked.pipe(
     // @effect-diagnostics-next-line catchConditionalRefailToCatchIf:off
     Effect.catch((error) => HttpApiError.HttpApiSchemaError.is(error) ? toInvalidRequest(error) : Effect.fail(error))

@@ -1,26 +1,29 @@
-/** Which requests a server works on at once: a bound for all of them, and a share of it for each caller. */
+/** Limits how many requests the server handles at once, in all and for each caller. */
 import { Context, Effect, Layer } from "effect"
 import { ServiceUnavailable } from "../../api/Errors.ts"
 import type { Caller } from "../../rate-limit/CallerStates.ts"
 import { ConcurrencyLimit } from "./ConcurrencyLimit.ts"
 
-/** With more requests in flight all of them would take longer, and each holds memory. */
+/** The maximum of requests in flight. More requests would take longer, and each holds memory. */
 const maxInFlight = 2_500
-/** As many as connections: a client that pipelines must not fill the memory. */
+/** As many requests may queue as connections may be open. Pipelined requests must not fill the memory. */
 const maxQueued = 10_000
-/** The share of one API key, or of one address: no caller can occupy every slot. */
+/** The maximum for one API key or one address, so that no caller can occupy every slot. */
 const maxInFlightPerCaller = 1_000
 const maxQueuedPerCaller = 10_000
-/** Responses of more than `largeResponse` characters that are rendered or not flushed, at once. */
+/**
+ * The maximum of large responses that are rendered or not flushed. A response is large above `largeResponse`
+ * characters.
+ */
 const maxLargeResponses = 4
 const maxLargeResponsesPerCaller = 2
-/** Callers without requests are evicted beyond this number. */
+/** Callers without requests are evicted when more than this number are known. */
 const maxIdleCallers = 10_000
 
-/** The error for a request that found no slot in time. */
+/** The error for a request that gets no slot in time. */
 export const overloaded = new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." })
 
-/** What one caller may occupy. */
+/** The limits of one caller. */
 class Share {
   readonly all = new ConcurrencyLimit({ maxInFlight: maxInFlightPerCaller, maxQueued: maxQueuedPerCaller })
   readonly large = new ConcurrencyLimit({ maxInFlight: maxLargeResponsesPerCaller, maxQueued: maxQueuedPerCaller })
@@ -37,15 +40,15 @@ interface Limits {
 }
 
 /**
- * The slot of one request. A request occupies it while it is in flight: from its start until its response is flushed,
- * except while it waits for its body, or for its caller's share.
+ * The slot of one request. The request occupies it while it is in flight: from its start until its response is flushed.
+ * It releases the slot while it waits for its body or for its caller's limit.
  */
 export class Slot {
   readonly #control: Limits
   readonly #onChange: (started: 1 | -1) => void
-  /** The limits before that of all requests, in the order in which the request waits for them. */
+  /** The limits that the request enters before the limit of all requests, in the order of entry. */
   readonly #limits: Array<ConcurrencyLimit> = []
-  /** How many of the limits the request has entered; that of all requests comes last. */
+  /** The number of limits that the request has entered. The limit of all requests comes last. */
   #entered = 0
   #share: Share | undefined
   #isHandled = false
@@ -67,7 +70,7 @@ export class Slot {
     if (!this.#isPaused) this.#enterAll()
   }
 
-  /** The request is handled, or given up. */
+  /** Ends the handling of the request. The slot stays occupied while the response is not flushed. */
   end(): void {
     if (this.#isHandled) {
       this.#onChange(-1)
@@ -84,15 +87,15 @@ export class Slot {
     this.#enterAll()
   }
 
-  /** The response is flushed, or its connection is closed. */
+  /** Ends the wait for the client: the response is flushed, or its connection is closed. */
   release(): void {
     this.#isUnsent = false
     if (!this.#isHandled) this.#leaveAll()
   }
 
   /**
-   * Counts the request for `caller`, instead of the caller before, once `caller` has room in its share. Fails after a
-   * second without room.
+   * Counts the request for `caller` instead of the caller before. Waits for room in the limit of `caller`, and fails
+   * after one second.
    */
   assign(caller: Caller): Effect.Effect<void, ServiceUnavailable> {
     const share = this.#control.shareOf(caller)
@@ -102,19 +105,22 @@ export class Slot {
     return this.#join(share.all)
   }
 
-  /** Before a large response is rendered: waits until few others are in memory. Fails after a second. */
+  /**
+   * Waits until few other large responses are in memory. It must run before a large response is rendered. Fails after
+   * one second.
+   */
   reserveLargeResponse(): Effect.Effect<void, ServiceUnavailable> {
     if (this.#limits.includes(this.#control.large)) return Effect.void
     const ofAll = Effect.suspend(() => this.#join(this.#control.large))
     return this.#share === undefined ? ofAll : Effect.andThen(this.#join(this.#share.large), ofAll)
   }
 
-  /** Runs `wait` without occupying the slot, and occupies it again afterwards, once there is room. */
+  /** Runs `wait` without the slot, and occupies the slot again afterwards, once there is room. */
   whileWaiting<A, E, R>(wait: Effect.Effect<A, E, R>): Effect.Effect<A, E | ServiceUnavailable, R> {
     return Effect.suspend(() => {
       this.#pause()
       return Effect.flatMap(wait, (result) => {
-        // Nothing had to be waited for, and the request has not started: nobody would call `end`.
+        // The body was there already, and the request has not started: no call of `end` would leave the limits.
         if (!this.#isHandled) this.#isPaused = false
         return this.#isHandled ? Effect.as(this.#resume(), result) : Effect.succeed(result)
       })
@@ -157,7 +163,7 @@ export class Slot {
     this.#leaveAll()
   }
 
-  /** Enters each limit once it has room: a request that waits for one has left those behind it to others. */
+  /** Enters each limit once it has room. A request that waits for one limit has not entered the limits after it. */
   #resume(): Effect.Effect<void, ServiceUnavailable> {
     for (let limit = this.#next(); limit !== undefined; limit = this.#next()) {
       if (limit.mustQueue) return Effect.flatMap(this.#queueIn(limit), () => this.#resume())
@@ -222,11 +228,11 @@ const make = () => {
     handled += started
   }
   return {
-    /** The slots of all requests of the server. */
+    /** The limit of all requests of the server. */
     all,
-    /** For how long a client may read nothing: less while requests queue for what it occupies. */
+    /** Milliseconds for which a client may read nothing. The time is shorter while requests queue for its slot. */
     maxStallMs: (): number => all.queued > 0 ? 500 : large.queued > 0 ? 1_000 : Infinity,
-    /** Requests that are handled, those that wait without a slot included. */
+    /** The number of requests that are handled, with or without a slot. */
     handled: (): number => handled,
     newSlot: (): Slot => new Slot(limits, onChange)
   }
@@ -235,6 +241,6 @@ const make = () => {
 export class AdmissionControl extends Context.Service<AdmissionControl, ReturnType<typeof make>>()(
   "petstore/http/AdmissionControl"
 ) {
-  /** The requests of one server. */
+  /** One instance for each server. */
   static readonly layer = Layer.sync(AdmissionControl, make)
 }

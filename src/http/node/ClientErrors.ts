@@ -1,6 +1,6 @@
 /**
- * Responses to client errors: requests that Node's parser rejects, that never end, or whose head is invalid. They carry
- * what all other responses of the port carry, and close the connection.
+ * Responses to client errors: requests that Node's parser rejects, that never end, or whose head is invalid. These
+ * responses have the port's common headers and close the connection.
  */
 import { Clock, Effect } from "effect"
 import { type IncomingMessage, type Server, type ServerResponse, STATUS_CODES } from "node:http"
@@ -11,36 +11,36 @@ import * as ErrorResponse from "../response/ErrorResponse.ts"
 import { IncomingRequest } from "./IncomingRequest.ts"
 import { closeGently, currentResponse } from "./Pipelining.ts"
 
-/** A request to reject, as far as its head is known. */
+/** A request to reject, with the known part of its head. */
 export interface Rejected {
   readonly error: Errors.ApiError
-  /** The address of the peer. */
+  /** The address of the client or proxy. */
   readonly peer: string
-  /** `none` where the parser read no method. */
+  /** The method, or `none` if the parser read no method. */
   readonly method: string
   readonly header: (name: string) => string | undefined
 }
 
-/** Decides what a port responds to a rejected request: the error, which may become a 429, and the port's headers. */
+/** Returns the response of a port to a rejected request: the error, which may become a 429, and the port's headers. */
 export type Reject = (rejected: Rejected) => Effect.Effect<{
   readonly error: Errors.ApiError
   readonly headers: Readonly<Record<string, string>>
 }>
 
-/** Makes Node close the connection gently after a response that is its last. Without it, Node destroys the socket. */
+/** Makes Node close the connection gently after its last response. Without it, Node destroys the socket. */
 const closeGentlyAfterResponse = (socket: Socket): void => {
   socket.destroySoon = () => closeGently(socket)
 }
 
 /**
  * Makes `server` respond to client errors as `reject` decides, and to CONNECT with 405 and the methods in `allow`.
- * Gives the function that rejects a request whose response can be used.
+ * Returns a function that rejects a request before its handler runs.
  */
 export const attach = Effect.fnUntraced(function*(server: Server, reject: Reject, allow: ReadonlyArray<string>) {
   const clock = yield* Clock.Clock
   const run = Effect.runForkWith(yield* Effect.context())
 
-  /** The status, headers and body to reject a request with. */
+  /** Renders the status, headers and body of a rejection. */
   const render = Effect.fnUntraced(function*(socket: Duplex, error: Errors.ApiError, request?: IncomingMessage) {
     const rejection = yield* reject({
       error,
@@ -70,29 +70,29 @@ export const attach = Effect.fnUntraced(function*(server: Server, reject: Reject
     })
 
   /**
-   * Writes the response once the requests before it have theirs. A fault in the body of the request in flight is
-   * reported by that request's response; if that response is sent already, the connection just closes after it.
+   * Writes the response after the responses to the requests before it. A fault in the body of the request in flight is
+   * reported by that request's response. If that response is sent already, the connection closes after it.
    */
   const inTurn = (socket: Duplex, write: Effect.Effect<void>, fault?: Error): void => {
     const response = currentResponse(socket)
     if (response === undefined) run(write)
     else if (response.req.complete) response.once("finish", () => inTurn(socket, write, fault))
     else if (response.req instanceof IncomingRequest && fault !== undefined && !response.headersSent) {
-      // The parser reads no further request.
+      // The parser reads no further request from this connection.
       response.shouldKeepAlive = false
       closeGentlyAfterResponse(response.req.socket)
       response.req.fail(fault)
     }
   }
 
-  /** Connections that had a client error: later errors on them are ignored. */
+  /** Connections that had a client error. Later errors on them are ignored. */
   const ended = new WeakSet<Duplex>()
 
   server.on("clientError", (error, socket) => {
     if (ended.has(socket)) return
     ended.add(socket)
     socket.on("error", () => socket.destroy())
-    // A connection that was opened ahead and not used gets no response.
+    // A connection on which the client sent nothing gets no response.
     if (!socket.writable || (socket instanceof Socket && socket.bytesRead === 0)) socket.destroy()
     else inTurn(socket, writeOn(socket, ErrorResponse.errorOfParser(error)), error)
   })
@@ -104,7 +104,7 @@ export const attach = Effect.fnUntraced(function*(server: Server, reject: Reject
 
   return (error: Errors.ApiError, response: ServerResponse): void => {
     const { req: request } = response
-    // The rest of the request is not read, and nothing behind it on the connection is begun.
+    // The rest of the request is not read, and no later request on the connection begins.
     ended.add(request.socket)
     closeGentlyAfterResponse(request.socket)
     run(Effect.map(render(request.socket, error, request), ({ body, headers, status }) => {

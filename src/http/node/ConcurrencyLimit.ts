@@ -1,8 +1,8 @@
-/** A limit on how many requests are in flight at once. The others queue, each for a second at most. */
+/** A limit on the requests in flight, with a queue in which a request waits for at most one second. */
 
-/** How long a request may queue, in milliseconds: as long as `Retry-After` then asks its client to wait. */
+/** The maximum time in the queue, in milliseconds. `Retry-After` then asks the client to wait as long. */
 const maxWaitMs = 1_000
-/** Queued requests that start in one turn of the event loop: everything else waits for them. */
+/** The maximum of queued requests that start in one turn of the event loop. All other work waits for them. */
 const maxStartsPerTurn = 100
 
 interface Queued {
@@ -11,7 +11,7 @@ interface Queued {
   isLate: boolean
 }
 
-/** Counts the requests in flight, and queues others in the order in which they arrived. */
+/** Counts the requests in flight, and starts queued requests in the order of their arrival. */
 export class ConcurrencyLimit {
   readonly #maxInFlight: number
   readonly #maxQueued: number
@@ -29,17 +29,17 @@ export class ConcurrencyLimit {
     return this.#inFlight
   }
 
-  /** The requests that wait for room. */
+  /** The number of queued requests. */
   get queued(): number {
     return this.#queue.size
   }
 
-  /** Whether to reject a request that arrives now, or has waited for too long. */
+  /** Whether to reject a request that arrives now, or that has queued for too long. */
   get isFull(): boolean {
     return this.#inFlight >= this.#maxInFlight || this.#queue.size >= this.#maxQueued
   }
 
-  /** Whether no request that may enter again is left. */
+  /** Whether no request is in flight, queued, or able to enter again. */
   get isIdle(): boolean {
     return this.#inFlight === 0 && this.#members === 0 && this.#queue.size === 0
   }
@@ -53,12 +53,14 @@ export class ConcurrencyLimit {
     this.#members--
   }
 
-  /** Whether a request that arrives now has to queue. */
+  /** Whether a request that arrives now must queue. */
   get mustQueue(): boolean {
     return this.#inFlight >= this.#maxInFlight || this.#queue.size > 0
   }
 
-  /** Runs `start` once: when there is room, and else when it has waited for too long or the queue is full. */
+  /**
+   * Runs `start` once: when there is room, when the request has queued for too long, or at once if the queue is full.
+   */
   whenRoom(start: () => void): void {
     if (!this.mustQueue || this.#queue.size >= this.#maxQueued) return start()
     const onTimeout = () => {
@@ -78,7 +80,10 @@ export class ConcurrencyLimit {
     this.#startNext()
   }
 
-  /** Runs once for all requests that end in a turn: finding the first entry of a set steps over the deleted ones. */
+  /**
+   * Runs once for all requests that end in a turn. To find the first entry of a set means to step over the deleted
+   * ones.
+   */
   #startNext(): void {
     if (this.#isScheduled || this.#queue.size === 0) return
     this.#isScheduled = true

@@ -1,13 +1,13 @@
 /**
- * The end of a process, announced: for a while before it takes no more connections it is not ready, and closes each
- * connection with its answer, so that balancers send their requests elsewhere and lose none.
+ * Graceful shutdown: for `DRAIN_SECONDS` the process is not ready and closes each connection after its response, so
+ * that balancers send requests elsewhere. Then it takes no new connections.
  */
 import { Config, Context, Duration, Effect, Layer } from "effect"
 import { wholeNumber } from "../../config/Settings.ts"
 
-/** Whether the shutdown of a process has begun. Each service that runs has one of its own. */
+/** Whether the shutdown has begun. Each running service has its own instance. */
 export class GracefulShutdown
-  extends Context.Service<GracefulShutdown, { begun: boolean }>()("petstore/http/Draining")
+  extends Context.Service<GracefulShutdown, { begun: boolean }>()("petstore/http/GracefulShutdown")
 {
   static readonly layer = Layer.sync(GracefulShutdown, () => ({ begun: false }))
 }
@@ -15,13 +15,13 @@ export class GracefulShutdown
 /** `DRAIN_SECONDS`. */
 export const drainSeconds = Config.withDefault(wholeNumber("DRAIN_SECONDS", 0, 5), 0)
 
-/** How long requests under way may then take to come to their end. */
+/** The maximum time for requests in flight after draining. */
 export const gracePeriod = Config.map(drainSeconds, (seconds) => Duration.seconds(7 - seconds))
 
-/** Milliseconds after which the process ends in any case, whatever a database that does not answer is still to keep. */
+/** Milliseconds after which the process exits in any case, even if the database does not answer. */
 const end = 9_500
 
-/** Announces the end of what it is provided with, and waits for `DRAIN_SECONDS` before it lets it come. */
+/** Begins the shutdown of the layers that it is provided to, and waits for `DRAIN_SECONDS` before they close. */
 export const drain = Layer.effectDiscard(Effect.gen(function*() {
   const draining = yield* GracefulShutdown
   const seconds = yield* drainSeconds

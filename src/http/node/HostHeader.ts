@@ -1,11 +1,11 @@
-/** The host that a request is for, and which hosts a port allows (RFC 9110 §7.2). */
+/** Checks of the host that a request is for (RFC 9110 §7.2). */
 import { Config, Data, Effect } from "effect"
 import type { IncomingMessage } from "node:http"
 import { isIPv4, isIPv6 } from "node:net"
 
 const host = /^(?:\[[0-9a-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d*)?$/i
 
-/** Whether a request has one valid `Host`; of HTTP/1.0 none will do (RFC 9112 §3.2). */
+/** Whether a request has exactly one valid `Host`. A request of HTTP/1.0 may have none (RFC 9112 §3.2). */
 export const hasOneHost = ({ headers: { host: given }, httpVersion, rawHeaders }: IncomingMessage): boolean => {
   if (given === undefined) return httpVersion === "1.0"
   let hosts = 0
@@ -15,12 +15,12 @@ export const hasOneHost = ({ headers: { host: given }, httpVersion, rawHeaders }
 
 const isHost = (name = ""): boolean => name.length === 4 && name.toLowerCase() === "host"
 
-/** A host name without case and without the dot of the DNS root: `localhost.` and `localhost` are the same host. */
+/** Normalizes case and the dot of the DNS root: `localhost.` and `localhost` are the same host. */
 const normalize = (name: string): string => name.toLowerCase().replace(/\.$/, "")
 
 /**
- * The host of a request, without its port: from a target in absolute form, else from `Host` (RFC 9112 §3.2.2). An
- * HTTP/1.0 request may have none.
+ * Returns the host of a request without its port: from a target in absolute form, else from `Host` (RFC 9112 §3.2.2). A
+ * request of HTTP/1.0 may have none.
  */
 const hostOf = ({ headers, url = "" }: IncomingMessage): string | undefined => {
   const [, authority = headers.host] = /^[a-z][a-z\d+.-]*:\/\/(?:[^/?#]*@)?([^/?#]*)/i.exec(url) ?? []
@@ -30,8 +30,8 @@ const hostOf = ({ headers, url = "" }: IncomingMessage): string | undefined => {
 const isIpLiteral = (name: string): boolean => isIPv4(name) || (/^\[.*\]$/.test(name) && isIPv6(name.slice(1, -1)))
 
 /**
- * Whether a request is for an IP address, for `localhost` or for one of `names`. A page of another origin can point its
- * own DNS name to this machine (DNS rebinding), but the browser then sends that name.
+ * Returns a predicate: whether a request is for an IP address, for `localhost` or for one of `names`. A page of another
+ * origin can point its DNS name to this machine (DNS rebinding), but the browser then sends that name.
  */
 export const isAllowedAmong = (names: Iterable<string>) => {
   const allowed = new Set(["localhost", ...Array.from(names, normalize)])

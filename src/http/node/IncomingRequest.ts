@@ -1,20 +1,23 @@
-/** A request of Node's server, with what this service keeps of it, and a bound for the bodies that are arriving. */
+/** A request of Node's server, with its request context, and a bound for the request bodies in memory. */
 import { Effect } from "effect"
 import { IncomingMessage, type ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import type { RequestContext } from "../response/RequestContext.ts"
 
-/** Bytes of bodies that may be in memory at once. Beyond it the connections that began first are closed. */
+/** The maximum of body bytes in memory. Beyond it the connections with the oldest bodies are closed. */
 const maxBodyBytes = 16 * 1024 * 1024
-/** What Node buffers of one body, twice: a longer body is dropped as it arrives. */
+/** The maximum that is counted of one body: twice what Node buffers of it. A longer body is dropped as it arrives. */
 const maxCountedBytes = 128 * 1024
 
-/** The bodies that one server holds, the oldest first: those that are arriving, and those that are not read yet. */
+/** The bodies in the memory of one server, the oldest first. A body is here until the handler has read it. */
 export class RequestBodies {
   readonly #bodies = new Map<IncomingRequest, number>()
   #bytes = 0
 
-  /** Counts a body with all bytes that arrived of it so far, until it is removed. */
+  /**
+   * Counts the bytes that arrived of a body so far. Closes the connections of the oldest bodies when there are too
+   * many.
+   */
   set(request: IncomingRequest, arrived: number): void {
     const bytes = Math.min(arrived, maxCountedBytes)
     this.#bytes += bytes - (this.#bodies.get(request) ?? 0)
@@ -33,11 +36,11 @@ export class RequestBodies {
   }
 }
 
-/** A request whose body may fail while its response can still be sent. */
+/** A request whose body can fail while its response can still be sent. */
 export class IncomingRequest extends IncomingMessage {
-  /** What is known of the request, once the server has begun it. */
+  /** The request context, once the server has begun the request. */
   requestContext: RequestContext | undefined = undefined
-  /** The response to the request, once the request has its place on the connection. */
+  /** The response, once the request has its place on the connection. */
   response: ServerResponse | undefined = undefined
   readonly #bodies: RequestBodies
   #isFaulty = false
@@ -48,16 +51,16 @@ export class IncomingRequest extends IncomingMessage {
     this.#bodies = bodies
   }
 
-  /** Ends the body where it is: a reader of the body, now or later, gets `fault`. */
+  /** Ends the body with `fault`, which present and later readers of the body get. */
   fail(fault: Error): void {
     this.#isFaulty = true
     this.destroy(fault)
   }
 
   /**
-   * To run before a large response is read or rendered: waits until the responses before it on the connection are sent,
-   * and until few large ones of other connections are in memory. Dies with `ServiceUnavailable` after a second without
-   * room; interrupts if the connection is closed meanwhile.
+   * Must run before a large response is read or rendered. Waits until the responses before it on the connection are
+   * sent, and until few large responses of other connections are in memory. Dies with `ServiceUnavailable` after one
+   * second. Interrupts if the connection closes meanwhile.
    */
   get reserveLargeResponse(): Effect.Effect<void> {
     return Effect.suspend(() => {
@@ -76,7 +79,7 @@ export class IncomingRequest extends IncomingMessage {
     })
   }
 
-  /** Node's parser pushes each part of the body here, and `null` at its end. */
+  /** Node's parser calls this with each part of the body, and with `null` at its end. */
   override push(chunk: unknown, encoding?: BufferEncoding): boolean {
     if (chunk instanceof Uint8Array) {
       this.#arrivedBytes += chunk.length
@@ -93,7 +96,7 @@ export class IncomingRequest extends IncomingMessage {
     return chunk
   }
 
-  /** A body that has arrived counts until it is read. Node destroys only requests that are read past their end. */
+  /** Stops counting a body that has arrived and is read. Node destroys only requests that are read past their end. */
   #deleteIfRead(): void {
     if (this.complete && this.readableLength === 0) this.#bodies.delete(this)
   }
@@ -101,7 +104,7 @@ export class IncomingRequest extends IncomingMessage {
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
     this.#bodies.delete(this)
     if (!this.#isFaulty) return super._destroy(error, done)
-    // The connection stays open. Without a reader of the body the error must not be emitted.
+    // The connection stays open. Without a reader of the body, nothing would handle an emitted error.
     process.nextTick(() => done(this.listenerCount("error") === 0 ? null : error))
   }
 }

@@ -1,11 +1,11 @@
-/** How both ports are listened on: where settings say, and to the same end. */
+/** Listens with a server on the address that two settings name. Both ports use it. */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Config, Effect, Layer } from "effect"
 import type { Server } from "node:http"
 import { wholeNumber } from "../../config/Settings.ts"
 import { gracePeriod } from "./GracefulShutdown.ts"
 
-/** The address that two settings name; port 0 is a free one of the system's choice. */
+/** Reads an address from two settings. With port 0 the system chooses a free port. */
 export const address = (names: Address<string, string>, byDefault: Address<string, number>) =>
   Config.all({
     host: Config.String(names.host).pipe(Config.withDefault(byDefault.host)),
@@ -23,7 +23,7 @@ export const layer = <E, R>(
   at: ReturnType<typeof address>
 ) =>
   Layer.unwrap(Effect.map(server, (listening) => {
-    // What Node would say of an `Expect` that it does not know, the handlers say.
+    // Handlers respond to an unknown `Expect`, instead of Node.
     listening.on("checkExpectation", (request, response) => listening.emit("request", request, response))
     return NodeHttpServer.layerConfig(
       () => listening,

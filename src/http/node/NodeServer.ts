@@ -1,6 +1,4 @@
-/**
- * Node's HTTP server as both ports use it: the same limits, the same checks and the same responses to client errors.
- */
+/** Node's HTTP server for both ports: the same limits, the same checks and the same responses to client errors. */
 import { Effect } from "effect"
 import { IncomingMessage, Server, type ServerResponse } from "node:http"
 import type { Socket } from "node:net"
@@ -11,35 +9,38 @@ import { PipelinedResponse, ResponseQueue } from "./Pipelining.ts"
 import { headError } from "./RequestHead.ts"
 import { ResponseBuffers } from "./ResponseBuffers.ts"
 
-/** How much and how long a port waits for any client: milliseconds and bytes. */
+/** Limits for every client, in milliseconds and bytes. */
 const bounds = {
   maxHeaderSize: 16 * 1024,
-  /** For the head of a request, and for all of it. */
+  /** Milliseconds for the head of a request, and for the whole request. */
   headersTimeout: 10_000,
   requestTimeout: 30_000,
   connectionsCheckingInterval: 1_000,
-  /** Longer than balancers keep an idle connection, so that none is closed as it is used again. */
+  /** Longer than balancers keep an idle connection, so that no balancer reuses a connection that is closing. */
   keepAliveTimeout: 65_000
 }
 
 const maxConnections = 10_000
-/** The share of one address (IPv4, or the /64 of IPv6) that is no trusted proxy: more are closed at once. */
+/**
+ * The maximum for one address (IPv4, or the /64 of IPv6) that is not a trusted proxy. More connections are closed at
+ * once.
+ */
 const maxConnectionsPerAddress = 4_000
 
-/** How one port differs from the other. */
+/** The differences between the two ports. */
 export interface Port {
-  /** Handles a request; `next` passes it to Effect's HTTP server, and says whether that still listens. */
+  /** Handles a request. `next` passes it to Effect's HTTP server and returns whether that server still listens. */
   readonly handle: (request: IncomingMessage, response: ServerResponse, next: () => boolean) => void
   /** Whether the port serves the host that a request is for. */
   readonly isAllowedHost: (request: IncomingMessage) => boolean
-  /** For how many milliseconds a client may read nothing of a response that waits for it, as things stand. */
+  /** Returns the milliseconds for which a client may read nothing of a response. */
   readonly maxStallMs: () => number
   /** The methods of the port's operations. */
   readonly allow: ReadonlyArray<string>
   readonly reject: ClientErrors.Reject
 }
 
-/** A server that is not listening yet. */
+/** Makes a server that is not listening yet. */
 export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, maxStallMs, reject }: Port) {
   const bodies = new RequestBodies()
   const outbox = new ResponseQueue(new ResponseBuffers(maxStallMs))
@@ -54,12 +55,12 @@ export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, 
     }
   }
   const server: Server = new class extends Server<typeof Request, typeof Response> {
-    /** Requests pass here before they come to Effect's handlers. */
+    /** Every request passes here before it reaches Effect's handlers. */
     override emit(event: string | symbol, ...given: ReadonlyArray<unknown>): boolean {
       const [request, response] = given
       const next = (): boolean => {
         const isTaken: boolean = Reflect.apply(super.emit, this, [event, ...given])
-        // During shutdown, when Effect no longer listens, nothing else would end the request.
+        // During shutdown, when Effect no longer listens, no other code would end the request.
         if (!isTaken && request instanceof IncomingMessage) request.socket.destroy()
         return isTaken
       }
@@ -69,7 +70,7 @@ export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, 
       ) return next()
       const error = headError(request, isAllowedHost)
       response.takePlace(() => {
-        // A request behind the last response of its connection must have no effect.
+        // A request after the last response of its connection must have no effect.
         if (request.socket.writableEnded) return
         if (error === undefined) handle(request, response, next)
         else respondWith(error, response)
@@ -77,7 +78,7 @@ export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, 
       return true
     }
 
-    /** An upgrade is a request like any other (RFC 9110 §7.8), though Effect listens for it. */
+    /** Handles an upgrade like any other request (RFC 9110 §7.8), although Effect listens for upgrades. */
     override listenerCount(event: string | symbol, listener?: (...given: Array<unknown>) => void): number {
       return event === "upgrade" ? 0 : super.listenerCount(event, listener)
     }
@@ -108,7 +109,7 @@ export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, 
   })
   // A client that half-closes after its request still gets the response.
   Object.assign(server, { httpAllowHalfOpen: true })
-  // A client that stops reading, or vanishes, holds a connection no longer than this.
+  // Closes a connection without traffic after this time, in milliseconds.
   server.setTimeout(60_000)
   const respondWith = yield* ClientErrors.attach(server, reject, allow)
   return server

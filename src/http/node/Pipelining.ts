@@ -6,17 +6,17 @@ import { IncomingRequest } from "./IncomingRequest.ts"
 import type { ResponseBuffers } from "./ResponseBuffers.ts"
 
 /**
- * Requests that may wait on a connection for the responses before theirs, and bytes of their bodies and responses.
- * Beyond either the connection is closed behind the responses that are ready.
+ * The maximum of requests that wait on a connection for earlier responses, and of their bytes. Beyond either, the
+ * connection closes after the responses that are ready.
  */
 const maxWaiting = { requests: 500, bytes: 16 * 1024 * 1024 }
 
-/** Requests of one connection that are handled at once, if all of them are safe. */
+/** The maximum of requests of one connection that are handled at once. All of them must be safe. */
 const maxParallel = 16
 
 /**
- * Closes a connection after its last response. What the peer still sends is read and dropped, because unread data would
- * reset the connection and lose the response. After a second it is destroyed, so that no peer can hold it open.
+ * Closes a connection after its last response. It reads and drops what the client still sends, because unread data
+ * would reset the connection and lose the response. After one second it destroys the connection.
  */
 export const closeGently = (socket: Duplex): void => {
   socket.end()
@@ -24,17 +24,20 @@ export const closeGently = (socket: Duplex): void => {
   setTimeout(() => socket.destroy(), 1_000).unref()
 }
 
-/** RFC 9110 §9.2.1. */
+/** Safe methods (RFC 9110 §9.2.1). */
 const safeMethods = new Set(["GET", "HEAD", "OPTIONS", "TRACE"])
 const isSafe = ({ method = "" }: IncomingMessage): boolean => safeMethods.has(method)
 
-/** Bytes of the body that are kept at most while nobody reads it. */
+/** The maximum of body bytes that Node buffers while no handler reads the body. */
 const buffered = ({ headers, readableHighWaterMark }: IncomingMessage): number =>
   headers["transfer-encoding"] === undefined
     ? Math.min(Number(headers["content-length"] ?? 0), readableHighWaterMark)
     : readableHighWaterMark
 
-/** The answer that has the connection. Node keeps it there, and says so nowhere. */
+/**
+ * Returns the response that Node sends on the connection now. Node keeps it in `_httpMessage` and has no public
+ * accessor. Without it, a client error could overtake the responses before it (`test/http/ApiServer.test.ts`).
+ */
 export const currentResponse = (socket: Duplex): ServerResponse | undefined => {
   const answer: unknown = Reflect.get(socket, "_httpMessage")
   return answer instanceof ServerResponse ? answer : undefined
@@ -42,11 +45,11 @@ export const currentResponse = (socket: Duplex): ServerResponse | undefined => {
 
 const isReady = (response: ServerResponse): boolean => response instanceof PipelinedResponse && response.isReady
 
-/** The responses that wait on a connection for those before them, in the order of their requests. */
+/** The responses that wait on a connection for earlier responses, in the order of their requests. */
 class Line {
   static readonly #lines = new WeakMap<Socket, Line>()
   readonly #socket: Socket
-  /** With the bytes that each keeps. */
+  /** The waiting responses, with the bytes that each keeps. */
   readonly #waiting = new Map<ServerResponse, number>()
   #bytes = 0
   #isCut = false
@@ -56,7 +59,7 @@ class Line {
     Line.#lines.set(socket, this)
     socket.once("close", () => {
       for (const answer of this.#waiting.keys()) answer.destroy()
-      // Node 24 has told them by then. Before, nobody does, and who waits for their end would wait for ever.
+      // Node 24 has emitted `close` by then. Node 22 does not emit it, and the waiting requests would never end.
       process.nextTick(() => {
         for (const answer of this.#waiting.keys()) if (!answer.closed) answer.emit("close")
       })
@@ -67,7 +70,7 @@ class Line {
     return Line.#lines.get(socket) ?? new Line(socket)
   }
 
-  /** Whether another safe request can be handled beside those that have no response yet: few, and all of them safe. */
+  /** Whether another safe request can begin: few requests are handled on the connection, and all of them are safe. */
   get isParallel(): boolean {
     if (this.#waiting.size >= maxParallel - 1) return false
     for (const answer of this.#waiting.keys()) if (!isSafe(answer.req)) return false
@@ -75,14 +78,14 @@ class Line {
     return current !== undefined && isSafe(current.req)
   }
 
-  /** Whether the connection is about to be closed, and no further request on it may begin. */
+  /** Whether the connection is about to close, so that no further request on it may begin. */
   get isCut(): boolean {
     return this.#isCut
   }
 
   /**
-   * Keeps `answer`, with so many bytes more, until it has the connection. Returns false where that is too much: then
-   * the connection is closed.
+   * Keeps `answer`, with so many more bytes, until it has the connection. Returns false beyond the limits: then the
+   * connection closes.
    */
   keep(answer: ServerResponse, bytes: number): boolean {
     if (this.#isCut) return false
@@ -95,7 +98,7 @@ class Line {
     return false
   }
 
-  /** Closes the connection behind the responses that are ready. */
+  /** Closes the connection after the responses that are ready. */
   #cut(): void {
     this.#isCut = true
     this.#socket.pause()
@@ -118,7 +121,7 @@ class Line {
   }
 }
 
-/** How the responses of one server are sent. */
+/** Sends the responses of one server. */
 export class ResponseQueue {
   readonly buffers: ResponseBuffers
   #ended: Array<() => void> | undefined
@@ -128,10 +131,10 @@ export class ResponseQueue {
   }
 
   /**
-   * Runs `end` at once for the first response of a turn of the event loop, and for the others when the turn ends. Their
-   * clients then wake once, and each write costs less: with 256 connections over a network with a delay of 1 ms, 1.4
-   * times as many gets a second as without, with 8 to 256 connections on one machine 1.4 to 1.9 times. To hold the
-   * first one back too costs clients over a network up to 12 % of their requests.
+   * Runs `end` at once for the first response of a turn of the event loop, and at the end of the turn for the others.
+   * Their clients then wake once, and each write costs less. Measured: 1.4 times as many gets per second with 256
+   * connections over a network with a delay of 1 ms, and 1.4 to 1.9 times with 8 to 256 connections on one machine.
+   * Delaying the first response too costs clients over a network up to 12 % of their requests.
    */
   end(end: () => void): void {
     if (this.#ended !== undefined) {
@@ -148,7 +151,7 @@ export class ResponseQueue {
   }
 }
 
-/** A response that waits while another has the connection, and is sent with those that are ready in the same turn. */
+/** A response that waits for earlier responses on its connection, and is sent together with others of the same turn. */
 export class PipelinedResponse<Request extends IncomingMessage = IncomingMessage> extends ServerResponse<Request> {
   readonly #outbox: ResponseQueue
   #isReady = false
@@ -158,15 +161,15 @@ export class PipelinedResponse<Request extends IncomingMessage = IncomingMessage
     this.#outbox = outbox
   }
 
-  /** Whether `end` was called: all of the response is there. */
+  /** Whether `end` was called, so that the whole response is known. */
   get isReady(): boolean {
     return this.#isReady
   }
 
   /**
-   * Runs `begin` at most once: at once where nothing before it on the connection is unanswered, or where all of that
-   * and the request itself change nothing; else when those before it are answered (RFC 9112 §9.3.2). Never if the
-   * connection is gone or is closed here.
+   * Runs `begin` at most once. It runs at once if no earlier request on the connection waits for its response, or if
+   * all of them and this request are safe. Else it runs after the earlier responses (RFC 9112 §9.3.2). It never runs if
+   * the connection is closed.
    */
   takePlace(begin: () => void): void {
     const { socket } = this.req
@@ -177,11 +180,11 @@ export class PipelinedResponse<Request extends IncomingMessage = IncomingMessage
     const isParallel = line.isParallel && isSafe(this.req)
     if (!line.keep(this, isParallel ? 0 : buffered(this.req))) return
     if (isParallel) begin()
-    // Node gives the connection to each response in turn, even if it is closed behind the one before.
+    // Node gives the connection to each response in turn, even after the connection was closed.
     else this.once("socket", () => !socket.destroyed && !line.isCut && begin())
   }
 
-  /** Until the response is sent, at the end of the turn at the latest, `writableEnded` is false. */
+  /** `writableEnded` is false until the response is sent, which happens at the end of the turn at the latest. */
   override end(...given: Array<unknown>): this {
     const [body] = given
     const bytes = typeof body === "string" || body instanceof Uint8Array ? Buffer.byteLength(body) : 0
@@ -189,12 +192,12 @@ export class PipelinedResponse<Request extends IncomingMessage = IncomingMessage
     const isWaiting = this.socket === null
     if (isWaiting && Line.of(this.req.socket).keep(this, bytes)) this.#hold(bytes)
     this.#outbox.end(() => {
-      // Nothing is written to a connection that is gone, so `Content-Length` cannot be met: it is not checked.
+      // Nothing is written to a closed connection, so the length of the body cannot match `Content-Length`.
       if (this.destroyed) this.strictContentLength = false
       try {
         Reflect.apply(super.end, this, given)
       } catch {
-        // No caller could catch it, and the other responses must not suffer.
+        // No caller could catch this error, and it must not affect the other responses.
         this.req.socket.destroy()
       }
       if (!isWaiting && this.req.socket.writableLength > 0) this.#hold(bytes)
@@ -202,7 +205,7 @@ export class PipelinedResponse<Request extends IncomingMessage = IncomingMessage
     return this
   }
 
-  /** Counts the response until it is flushed, or its connection is closed. */
+  /** Counts the response until it is flushed or its connection is closed. */
   #hold(bytes: number): void {
     if (this.closed || this.req.socket.destroyed) return
     const slot = this.req instanceof IncomingRequest ? this.req.requestContext?.slot : undefined

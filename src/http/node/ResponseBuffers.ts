@@ -1,26 +1,26 @@
-/** The responses that a server has yet to send: a bound for all connections together. */
+/** A bound for the bytes of responses that clients have not read, over all connections of a server. */
 import { Predicate } from "effect"
 import type { Socket } from "node:net"
 import type { Slot } from "./AdmissionControl.ts"
 
-/** Bytes of responses that wait for clients to read them. Beyond it the slowest readers lose their connections. */
+/** The maximum of unread response bytes. Beyond it the connections of the slowest readers are closed. */
 const maxUnsentBytes = 16 * 1024 * 1024
 const checkIntervalMs = 250
-/** Bytes that a connection sends at least to count as one that makes progress. */
+/** The minimum of bytes that a connection must send to count as making progress. */
 const minProgressBytes = 16 * 1024
 
 interface Unsent {
   readonly bytes: number
-  /** When the connection last made progress, by `performance.now()`. */
+  /** The time of the last progress, by `performance.now()`. */
   readonly since: number
-  /** How many bytes the kernel had taken then. */
+  /** The bytes that the kernel had taken by then. */
   readonly sent: number
 }
 
 /**
- * Bytes of a connection that the kernel has taken. `socket.bytesWritten` counts a whole write as soon as libuv has it.
- * How much of it libuv still holds, Node tells by the handle alone, where its own socket timeout reads it. Without it,
- * a client that reads a long response steadily looks like one that reads nothing.
+ * Returns the bytes of a connection that the kernel has taken. `socket.bytesWritten` counts a whole write once libuv
+ * has it. Only the socket's handle knows how much of it libuv still holds; Node's own socket timeout reads it there.
+ * Without it, a client that reads a long response steadily looks like one that reads nothing.
  */
 const sentBytes = (socket: Socket): number => {
   const handle: unknown = Reflect.get(socket, "_handle")
@@ -31,17 +31,17 @@ const isHandle = (handle: unknown): handle is { readonly bytesWritten: number; r
   Predicate.hasProperty(handle, "bytesWritten") && Predicate.hasProperty(handle, "writeQueueSize")
 
 /**
- * Bytes per connection whose client does not read as fast as it requests. A response that the kernel takes at once is
- * never counted.
+ * Counts the unread bytes of connections whose clients read more slowly than they request. A response that the kernel
+ * takes at once is never counted.
  */
 export class ResponseBuffers {
-  /** In the order in which the connections last made progress: the one that stands still for longest comes first. */
+  /** Connections in the order of their last progress: the longest without progress comes first. */
   readonly #connections = new Map<Socket, Unsent>()
   readonly #maxStallMs: () => number
   #bytes = 0
   #isChecking = false
 
-  /** `maxStallMs` tells for how long a client may read next to nothing, as things stand. */
+  /** `maxStallMs` returns the milliseconds for which a client may read almost nothing. */
   constructor(maxStallMs: () => number) {
     this.#maxStallMs = maxStallMs
   }
@@ -74,7 +74,7 @@ export class ResponseBuffers {
   #closeBeyondBound(): void {
     if (this.#bytes <= maxUnsentBytes) return
     for (const [socket, unsent] of this.#connections) {
-      // Some more, so that this does not happen with every response.
+      // Frees some more, so that this does not happen for every response.
       if (this.#bytes <= maxUnsentBytes * 0.9) return
       this.#close(socket, unsent)
     }
@@ -96,13 +96,13 @@ export class ResponseBuffers {
     for (const [socket, unsent] of this.#connections) {
       const sent = sentBytes(socket)
       if (sent - unsent.sent < minProgressBytes) continue
-      // To the end of the map, where this loop finds it once more, without progress.
+      // Moves the connection to the end of the map. The loop reaches it again, without progress.
       this.#connections.delete(socket)
       this.#connections.set(socket, { bytes: unsent.bytes, since: now, sent })
     }
   }
 
-  /** What clients occupy by not reading goes to the requests that queue. */
+  /** Closes stalled connections while requests queue for the slots that they occupy. */
   #closeStalled(): void {
     const stalledSince = performance.now() - this.#maxStallMs()
     for (const [socket, unsent] of this.#connections) {

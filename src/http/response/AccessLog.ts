@@ -1,9 +1,9 @@
-/** What metrics and log say of a request that was answered, or whose caller went away. */
+/** The metrics and the log line of each request. */
 import { Clock, Context, Effect, LogLevel, Metric, References, Tracer } from "effect"
 import { byAttributes } from "../../observability/Metrics.ts"
 import type { RequestContext } from "./RequestContext.ts"
 
-/** Requests and the seconds that they took, as OpenTelemetry's semantic conventions for HTTP name them. */
+/** The duration of requests in seconds, named by OpenTelemetry's semantic conventions for HTTP. */
 const durations = byAttributes(
   Metric.histogram("http.server.request.duration", {
     description: "Duration of requests on the API port.",
@@ -17,10 +17,10 @@ const durations = byAttributes(
   })
 )
 
-/** What the log says of a request whose connection was gone before the answer (nginx's code for it). */
+/** The status in the log of a request whose client disconnected before the response (as nginx logs it). */
 export const clientClosedRequest = 499
 
-/** By hand, in one step: every request passes here. */
+/** Records the duration and logs the request. It is one step without a generator, because every request passes here. */
 export const recordResponse = (
   method: string,
   { keyId = "none", requestId, route: known, startedAt }: RequestContext,

@@ -1,4 +1,4 @@
-/** The edge: what every answer on the API port carries, whatever produced it and whichever way it took. */
+/** The headers that every response of the API port carries, on the fast path and through HttpApi. */
 import { Effect } from "effect"
 import type { Decision } from "../../rate-limit/Policy.ts"
 import * as Cors from "../middleware/Cors.ts"
@@ -8,31 +8,31 @@ import { GracefulShutdown } from "../node/GracefulShutdown.ts"
 import { recordResponse } from "./AccessLog.ts"
 import { RequestContext } from "./RequestContext.ts"
 
-/** What the headers of an answer are made from. */
+/** The request and the rate-limit decision that the headers depend on. */
 interface Answered {
   readonly requestId: string
   readonly decision: Decision
   readonly method: string
-  /** Of the page that a browser sends it for. */
+  /** The origin of the page for which a browser sends the request. */
   readonly origin: string | undefined
 }
 
 type Headers = Readonly<Record<string, string>>
 
-/** What the explorer page may do: run what it brings, and call the service. */
+/** The explorer page may run its own scripts and call the service. */
 const pageHeaders = {
   "content-security-policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
 const same = {
-  // All answers depend on the caller.
+  // Every response depends on the caller.
   "cache-control": "no-store",
   "x-content-type-options": "nosniff",
   "content-security-policy": "default-src 'none'; frame-ancestors 'none'"
 }
 
-/** Gives all headers of an answer: its own, those that every answer carries, and those of its path. */
+/** Returns a function that merges the response's own headers, the common headers and the headers of the path. */
 export const make = Effect.gen(function*() {
   const cors = yield* Cors.make
   const draining = yield* GracefulShutdown
@@ -56,7 +56,7 @@ export const make = Effect.gen(function*() {
   }
 })
 
-/** Rejects requests before any handler sees them: charged to their address, and reported like all others. */
+/** Rejects requests before a handler runs. They are charged to their address and logged like all others. */
 export const makeReject = Effect.gen(function*() {
   const addressOf = yield* RateLimiting.makeAddressCaller
   const charge = yield* RateLimiting.makeChargeAddress

@@ -1,4 +1,4 @@
-/** Failures as answers: the Error body for whatever went wrong, with none of the inside in it (SPEC §7). */
+/** Error responses: every failure becomes the Error body of SPEC §7, without internal details. */
 import { Cause, Effect, Predicate } from "effect"
 import { HttpIncomingMessage, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { HttpApi, HttpApiGroup } from "effect/http-api"
@@ -8,17 +8,17 @@ import { describe } from "../../observability/Logging.ts"
 import * as JsonBody from "../middleware/JsonBody.ts"
 import { methodsOf } from "./RoutePaths.ts"
 
-/** The Error body: these three and nothing else. */
+/** Serializes the Error body: exactly `code`, `message` and `status`. */
 export const bodyOf = ({ code, message, status }: Errors.ApiError): string => JSON.stringify({ code, message, status })
 
-/** An answer with the Error body. */
+/** Makes a response with the Error body. */
 export const make = (
   error: Errors.ApiError,
   headers: Readonly<Record<string, string>> = {}
 ): HttpServerResponse.HttpServerResponse =>
   HttpServerResponse.text(bodyOf(error), { status: error.status, headers, contentType: "application/json" })
 
-/** Answers for whatever the routes of `api` and the `pages` beside it fail with, as HTTP asks of such an answer. */
+/** Turns every failure of the routes of `api`, and of the `pages` beside it, into an error response. */
 export const catchErrors = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
   pages: ReadonlyArray<string>
@@ -40,7 +40,7 @@ export const catchErrors = <Id extends string, Groups extends HttpApiGroup.Const
           return HttpServerResponse.empty({ status: 204, headers: { allow: allow.join(", ") } })
         }
         return allow.includes(request.method)
-          // The router knows no path whose percent-encoding is broken.
+          // The router knows no path with invalid percent-encoding.
           ? make(new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
           : make(new Errors.MethodNotAllowed({ message: `${request.method} is not allowed here.` }), {
             allow: allow.join(", ")
@@ -62,9 +62,9 @@ export const catchErrors = <Id extends string, Groups extends HttpApiGroup.Const
           if (Cause.hasInterruptsOnly(cause)) return Effect.failCause(cause)
           const failure = Cause.squash(cause)
           const failed = toAnswer(failure, request)
-          // An overload is no fault: the access log and the metrics have it.
+          // An overload is not logged as an error: the access log and the metrics show it.
           if (failed.status < 500 || failure instanceof Errors.ServiceUnavailable) return Effect.succeed(failed)
-          // During an outage every request logs the same cause: one line is enough, without a stack trace.
+          // During an outage every request has the same cause. One line without a stack trace is enough.
           const log = failed.status === 503
             ? Effect.logError(`The request failed: ${describe(cause)}`)
             : Effect.logError("The request failed", cause)
@@ -76,7 +76,7 @@ export const catchErrors = <Id extends string, Groups extends HttpApiGroup.Const
     )
 }
 
-/** What a caller is told whose request Node could not read, by what Node says of it. */
+/** Returns the error for a request that Node's parser rejects, by the parser's error code. */
 export const errorOfParser = (fault: unknown): Errors.ApiError => {
   switch (Predicate.hasProperty(fault, "code") ? fault.code : undefined) {
     case "HPE_HEADER_OVERFLOW":
@@ -88,7 +88,7 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
     case "HPE_PAUSED_H2_UPGRADE":
       return new Errors.HttpVersionNotSupported()
     case "HPE_INVALID_VERSION":
-      // Any other reason means that it is no version at all.
+      // With any other reason the text is not a version at all.
       if (Predicate.hasProperty(fault, "reason") && fault.reason === "Invalid HTTP version") {
         return new Errors.HttpVersionNotSupported()
       }
@@ -96,7 +96,7 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
   return new Errors.InvalidRequest({ message: "Invalid request: expected a whole request of HTTP/1.1." })
 }
 
-/** What HTTP asks of an answer of this status, and what HttpApi answers by itself. */
+/** Adds the headers that HTTP requires for a status, and replaces HttpApi's own 415. */
 export const addRequiredHeaders = (
   response: HttpServerResponse.HttpServerResponse
 ): HttpServerResponse.HttpServerResponse => {
@@ -104,7 +104,7 @@ export const addRequiredHeaders = (
     case 401:
       return HttpServerResponse.setHeader(response, "www-authenticate", "Bearer")
     case 415:
-      // In plain text, of a body that is empty and of another type.
+      // HttpApi responds in plain text to an empty body of another type.
       return make(JsonBody.unsupportedMediaType)
     default:
       return response
@@ -114,7 +114,7 @@ export const addRequiredHeaders = (
 const internal = new Errors.InternalError()
 const unavailable = new Errors.ServiceUnavailable()
 
-/** Whether it was the database that did not answer, so that the same request may succeed soon. */
+/** Whether the failure is an outage of the database, so that the same request may succeed soon. */
 const isUnavailable = (failure: unknown): boolean =>
   Cause.isTimeoutError(failure) ||
   (SqlError.isSqlError(failure) &&
@@ -125,6 +125,6 @@ const unreachable = new Set(["ConnectionError", "AuthenticationError", "Authoriz
 const causes = (error: unknown): ReadonlyArray<unknown> =>
   Predicate.hasProperty(error, "cause") ? [error.cause, ...causes(error.cause)] : []
 
-/** SQLSTATEs of a server that is there but does not serve: out of resources, stopping, starting, gone, read-only. */
+/** SQLSTATEs of a server that runs but does not serve: out of resources, stopping, starting, gone, or read-only. */
 const isOutage = (error: unknown): boolean =>
   Predicate.hasProperty(error, "code") && /^(53|57P|58|55000|3D000|25006)/.test(String(error.code))

@@ -1,6 +1,6 @@
 /**
- * What is known of the request in progress: filled in by the middleware that it passes, read for the headers of the
- * answer and for the log line.
+ * The request context: facts about the request in progress. Middleware fills it in. The response headers and the log
+ * line are made from it.
  */
 import { Clock, Context, Effect, type Exit } from "effect"
 import type { HttpServerResponse } from "effect/http"
@@ -10,18 +10,18 @@ import { AdmissionControl, type Slot } from "../node/AdmissionControl.ts"
 
 export class RequestContext {
   readonly requestId: string
-  /** When the request came, by the monotonic clock: nanoseconds. */
+  /** The time of arrival by the monotonic clock, in nanoseconds. */
   readonly startedAt: bigint
-  /** The path of the endpoint as the contract writes it, once it is known. */
+  /** The endpoint's path as the contract writes it, once it is known. */
   route: string | undefined = undefined
   /** The id of the caller's API key, once it is verified. */
   keyId: string | undefined = undefined
-  /** What the rate limiter decided, once the request is charged to somebody. */
+  /** The rate-limit decision, once the request is charged. */
   decision: Decision | undefined = undefined
-  /** What came of the request on the fast path, for Effect's HTTP server to respond with. */
+  /** The outcome on the fast path, if Effect's HTTP server must send the response. */
   outcome: Exit.Exit<HttpServerResponse.HttpServerResponse> | undefined = undefined
 
-  /** The slot of the request among those in flight. */
+  /** The slot of the request in admission control. */
   readonly slot: Slot
 
   constructor(requestId: string, startedAt: bigint, slot: Slot) {
@@ -31,8 +31,9 @@ export class RequestContext {
   }
 
   /**
-   * Begins exchanges, now, each under the `X-Request-Id` that its client sent, if that is short and plain, else under a
-   * random UUID (RFC 9562 version 4), which says nothing of other requests.
+   * Returns a function that makes the context of a request that arrives now. The request id is the client's
+   * `X-Request-Id` if it is short and plain, else a random UUID (RFC 9562 version 4), which reveals nothing about other
+   * requests.
    */
   static readonly making = Effect.gen(function*() {
     const clock = yield* Clock.Clock
@@ -46,8 +47,8 @@ export class RequestContext {
   })
 }
 
-/** The long way sets it for each request. */
-export const CurrentRequestContext = Context.Reference<RequestContext>("petstore/http/Exchange", {
+/** The context of the current request. The dispatcher or the response middleware provides it. */
+export const CurrentRequestContext = Context.Reference<RequestContext>("petstore/http/RequestContext", {
   defaultValue: (): RequestContext => {
     throw new Error("There is no request context outside of a request")
   }

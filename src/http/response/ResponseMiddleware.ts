@@ -1,6 +1,6 @@
 /**
- * The long way to an answer: by Effect's HTTP server, around all its routes. Whatever they come to goes out with what
- * every answer has: the Error body where it is no success, the rate-limit headers, a request id, and a line in the log.
+ * The middleware around all routes of Effect's HTTP server. Each response leaves with the Error body if it is no
+ * success, the common headers, a request id, and a log line.
  */
 import { type Context, Effect, Exit, Option } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -19,10 +19,13 @@ import * as ErrorResponse from "./ErrorResponse.ts"
 import { CurrentRequestContext, RequestContext } from "./RequestContext.ts"
 import { pathHeadersOf } from "./RoutePaths.ts"
 
-/** What is served beside the operations of the contract. */
+/** The pages beside the operations of the contract. */
 const pages = ["/openapi.json", "/docs", "/favicon.ico"]
 
-/** Around all routes of `api`, and around the fast path where Effect's server calls it. */
+/**
+ * The middleware around all routes of `api`. It calls the fast path for requests that the dispatcher left to Effect's
+ * server.
+ */
 export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
   fastPath: FastPath
@@ -38,14 +41,14 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
       const { all } = yield* AdmissionControl
       const addressOf = yield* RateLimiting.makeAddressCaller
 
-      /** Sends what was answered to a request that is charged, with what every answer has. */
+      /** Logs the response to a charged request and adds the common headers. */
       const finish = Effect.fnUntraced(function*(
         request: HttpServerRequest.HttpServerRequest,
         requestContext: RequestContext,
         decision: Decision,
         response: HttpServerResponse.HttpServerResponse
       ) {
-        // A body that came along with its head is read by the end of the turn.
+        // A body that arrives with its head is complete at the end of the turn.
         if (isUnread(request.source)) yield* Effect.yieldNow
         const { headers: { origin }, method } = request
         const answered = { requestId: requestContext.requestId, decision, method, origin }
@@ -68,12 +71,12 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
           return yield* finish(request, requestContext, requestContext.decision, response)
         }
         const peer = Option.getOrElse(request.remoteAddress, () => "")
-        // A fault is ours; and a preflight is the browser's, for each URL anew, of a page that may call.
+        // A fault is the service's, and a browser repeats a preflight for each URL: neither is charged.
         const isFree = response.status >= 500 ||
           (response.status === 204 && cors.isPreflight(request.method, request.headers))
         const caller = addressOf(peer, request.headers["x-forwarded-for"])
         const decision = yield* charge(caller, isFree)
-        // For as long as its response is not flushed, the request counts for its address.
+        // The request counts for its address until its response is flushed.
         if (yield* Effect.isFailure(requestContext.slot.assign(caller))) {
           return yield* finish(request, requestContext, decision, ErrorResponse.make(overloaded, retryShortly))
         }
@@ -81,7 +84,7 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
           request,
           requestContext,
           decision,
-          // Who is refused is to hold no connection either: there are only so many.
+          // A rejected client must not hold one of the limited connections.
           decision.allowed
             ? response
             : ErrorResponse.make(RateLimiting.limitExceeded(decision), { connection: "close" })
@@ -94,12 +97,13 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
             (request.source instanceof IncomingRequest ? request.source.requestContext : undefined) ??
               newRequestContext(headersOf(request)["x-request-id"])
           const { outcome, route } = requestContext
-          // A request that the fast path began has a route, and may be charged already: it is not refused again.
-          const refused = route === undefined
-            ? (all.isFull ? Effect.die(overloaded) : refusal(request))
+          // A request that the fast path began has a route and may be charged already. It is not rejected here.
+          const rejected = route === undefined
+            ? (all.isFull ? Effect.die(overloaded) : rejectPath(request))
             : outcome
-          // The dispatcher leaves all to Effect: what is traced, and what comes once a shutdown has begun.
-          const call = route === undefined && refused === undefined && request.source instanceof IncomingMessage
+          // The dispatcher leaves two kinds of requests to Effect's server: traced ones, and those after a shutdown
+          // began.
+          const call = route === undefined && rejected === undefined && request.source instanceof IncomingMessage
             ? fastPath(request.source)
             : undefined
           if (call !== undefined) requestContext.route = call.endpoint.path
@@ -107,8 +111,8 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
             Effect.interruptible(call.serve),
             (services: Context.Context<never>) => call.addTo(services)
           )
-          const answer = byRoutes(request, requestContext, refused ?? served ?? httpEffect)
-          // Taken and given back in one step, so that no interruption between them leaks a slot.
+          const answer = byRoutes(request, requestContext, rejected ?? served ?? httpEffect)
+          // Acquired and released in one step, so that no interruption between them leaks a slot.
           return Effect.acquireUseRelease(
             Effect.sync(() => requestContext.slot.start()),
             () => answer,
@@ -130,14 +134,15 @@ const badPath = Effect.succeed(
 
 const retryShortly = { "retry-after": "1", connection: "close" }
 
-/** As Node has them, where there is a Node: Effect's own are made when first read. */
+/** Reads Node's headers where there are any. Effect makes its own when they are first read, which costs time. */
 const headersOf = (request: HttpServerRequest.HttpServerRequest) =>
   request.source instanceof IncomingMessage ? request.source.headers : request.headers
 
-/** The router would end the path there, and take what follows for the query. */
-const refusal = (request: HttpServerRequest.HttpServerRequest) => /^[^?]*[;#]/.test(request.url) ? badPath : undefined
+/** Rejects `;` and `#` in a path. The router would end the path there and read the rest as the query. */
+const rejectPath = (request: HttpServerRequest.HttpServerRequest) =>
+  /^[^?]*[;#]/.test(request.url) ? badPath : undefined
 
-/** What is not read of a request is in the way of the next on its connection. */
+/** Whether a part of the request's body is unread. The next request on the connection could not begin before it. */
 const isUnread = (source: object): boolean =>
   source instanceof IncomingMessage && !source.complete &&
   (source.headers["content-length"] !== undefined || source.headers["transfer-encoding"] !== undefined)

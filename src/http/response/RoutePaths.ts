@@ -1,18 +1,18 @@
-/** The paths of the routes: how a URL names one, and what may be asked of it. */
+/** The paths of routes: how the router reads a URL, and the methods and headers of a path. */
 import { Context } from "effect"
 import { HttpApi, type HttpApiGroup } from "effect/http-api"
 import { PathHeaders } from "../../api/PathHeaders.ts"
 
-/** How strictly: a path is what the contract writes. */
+/** The router matches paths exactly as the contract writes them. */
 export const routerConfig = {
   caseSensitive: true,
   ignoreDuplicateSlashes: false,
   ignoreTrailingSlash: false,
-  // An id of any length reaches its endpoint, to be answered 400: Node bounds the head of a request.
+  // An id of any length reaches its endpoint, which returns 400. Node limits the size of the head.
   maxParamLength: 16_384
 }
 
-/** The path of a URL, as the router reads it. */
+/** Returns the path of a URL as the router reads it. */
 export const pathOf = (url: string): string => {
   const end = url.search(/[?;#]/)
   const path = end === -1 ? url : url.slice(0, end)
@@ -24,10 +24,13 @@ export const pathOf = (url: string): string => {
   }
 }
 
-/** Whatever stands for the parameters of an endpoint's path. */
+/** A pattern in which any segment stands for a parameter. */
 const patternOf = (path: string): RegExp => new RegExp(`^${path.replace(/:\w+/g, "[^/]*")}$`)
 
-/** The methods that the path of a URL, or `*`, has operations for (RFC 9110 §10.2.1); none if there is no such path. */
+/**
+ * Returns the methods of the operations at the path of a URL, or of all for `*` (RFC 9110 §10.2.1). Returns none for an
+ * unknown path.
+ */
 export const methodsOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
   pages: ReadonlyArray<string>
@@ -49,7 +52,7 @@ export const methodsOf = <Id extends string, Groups extends HttpApiGroup.Constra
   }
 }
 
-/** The headers that every response to a request for the path of a URL carries. */
+/** Returns the headers that every response to a request for the path of a URL carries. */
 export const pathHeadersOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>
 ) => {
