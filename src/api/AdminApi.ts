@@ -1,10 +1,14 @@
-/** The API of the management port: for the operator, never for clients of `/v1`. */
+/** Declares the API of the management port, which is for operators and never for clients of `/v1`. */
 import { HttpApi, HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import { KeysGroup } from "./Keys.ts"
 import { Validation } from "./Validation.ts"
 
-/** Lets in who has the operator's token (`ADMIN_TOKEN`). */
+/**
+ * The middleware that allows only requests with the operator's token (`ADMIN_TOKEN`) as a bearer token.
+ *
+ * It returns 401 for other requests, and 429 after too many of them from one address.
+ */
 export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
   requiredForClient: true,
   security: { adminToken: HttpApiSecurity.bearer },
@@ -17,10 +21,11 @@ export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/
   ]
 }) {}
 
+/** The API under `/admin`. Middleware runs from the last to the first: the admin token, then the validation. */
 export class AdminApi extends HttpApi.make("petstore-admin")
   .add(KeysGroup.middleware(Validation).middleware(AdminAuth))
   .prefix("/admin")
   .annotate(HttpApi.ParseOptions, { errors: "all" })
-  // A key that should expire must not live on for a misspelled name.
+  // Unknown fields are rejected: with a misspelled `expiresAt`, a key would never expire.
   .annotate(HttpApi.PayloadParseOptions, { errors: "all", onExcessProperty: "error" })
 {}

@@ -1,12 +1,12 @@
 /**
- * The errors of the API: one body for all (SPEC §2 Error, §7), one class for each `code`.
+ * Declares the errors of the API: one class for each `code`, and one JSON body for all of them (SPEC §2 Error, §7).
  *
- * A class has its `_tag` for `Effect.catchTag`; the wire has exactly `code`, `message` and `status`.
+ * Each class has a `_tag` for `Effect.catchTag`. The JSON body has exactly `code`, `message` and `status`.
  */
 import { Effect, Schema, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 
-/** The body of every answer that is not a success (SPEC §2 Error). `status` equals the HTTP status. */
+/** The body of every error response (SPEC §2 Error). `status` equals the HTTP status. */
 export const ErrorBody = Schema.Struct({
   code: Schema.String.annotate({ description: "Machine-readable error code." }),
   message: Schema.String.annotate({ description: "Human-readable description." }),
@@ -16,14 +16,15 @@ export const ErrorBody = Schema.Struct({
 }).annotate({ identifier: "Error" })
 export type ErrorBody = typeof ErrorBody.Type
 
+/** Returns the fields of an error class: `code` and `status` are constants, the caller supplies `message`. */
 const fields = <const Code extends string, const Status extends number>(code: Code, status: Status) => ({
   code: Schema.tag(code),
   message: Schema.String,
   status: Schema.tag(status)
 })
 
-/** The fields of an error with a default message. */
-const fieldsSaying = <const Code extends string, const Status extends number>(
+/** Returns the fields of an error class whose `message` has a default. */
+const fieldsWithDefaultMessage = <const Code extends string, const Status extends number>(
   code: Code,
   status: Status,
   message: string
@@ -32,109 +33,113 @@ const fieldsSaying = <const Code extends string, const Status extends number>(
   message: Schema.String.pipe(Schema.withConstructorDefault(Effect.succeed(message)))
 })
 
-/** The body, the path or the query does not decode (SPEC §7: 400). The message names each field and what it must be. */
+/**
+ * 400: the body, the path, the query or a header does not decode (SPEC §7).
+ *
+ * The message names each invalid field and the value that the schema expects there.
+ */
 export class InvalidRequest extends Schema.Error<InvalidRequest>("InvalidRequest")(fields("invalid_request", 400), {
   description: "A required field is missing, or a value is invalid."
 }) {
   readonly _tag = "InvalidRequest"
 }
 
-/** The request has no bearer credential (SPEC §5.3). */
+/** 401: the request has no bearer token (SPEC §5.3). */
 export class MissingApiKey extends Schema.Error<MissingApiKey>("MissingApiKey")(
-  fieldsSaying("missing_api_key", 401, "Send an API key as a bearer token: Authorization: Bearer psk_…"),
+  fieldsWithDefaultMessage("missing_api_key", 401, "Send an API key as a bearer token: Authorization: Bearer psk_…"),
   { description: "The API key is missing." }
 ) {
   readonly _tag = "MissingApiKey"
 }
 
-/** The API key is malformed, unknown, expired or revoked (SPEC §5.3). */
+/** 401: the API key is malformed, unknown, expired or revoked (SPEC §5.3). */
 export class InvalidApiKey extends Schema.Error<InvalidApiKey>("InvalidApiKey")(
-  fieldsSaying("invalid_api_key", 401, "The API key is unknown, expired or revoked."),
+  fieldsWithDefaultMessage("invalid_api_key", 401, "The API key is unknown, expired or revoked."),
   { description: "The API key is invalid." }
 ) {
   readonly _tag = "InvalidApiKey"
 }
 
-/** A request to the management port has no admin token. */
+/** 401: the request to the management port has no bearer token. */
 export class MissingAdminToken extends Schema.Error<MissingAdminToken>("MissingAdminToken")(
-  fieldsSaying("missing_admin_token", 401, "Send the admin token as a bearer token: Authorization: Bearer adm_…"),
+  fieldsWithDefaultMessage("missing_admin_token", 401, "Send the admin token as a bearer token: Authorization: Bearer adm_…"),
   { description: "The admin token is missing." }
 ) {
   readonly _tag = "MissingAdminToken"
 }
 
-/** A request to the management port has another token than the admin token. */
+/** 401: the bearer token of the request to the management port is not the admin token. */
 export class InvalidAdminToken extends Schema.Error<InvalidAdminToken>("InvalidAdminToken")(
-  fieldsSaying("invalid_admin_token", 401, "The admin token is wrong."),
+  fieldsWithDefaultMessage("invalid_admin_token", 401, "The admin token is wrong."),
   { description: "The admin token is wrong." }
 ) {
   readonly _tag = "InvalidAdminToken"
 }
 
-/** No such animal, or no such path (SPEC §7: 404). */
+/** 404: the path, or the pet or API key that it names, does not exist (SPEC §7). */
 export class NotFound extends Schema.Error<NotFound>("NotFound")(fields("not_found", 404), {
   description: "The requested resource could not be found."
 }) {
   readonly _tag = "NotFound"
 }
 
-/** The path exists, but not for this method (RFC 9110 §15.5.6). */
+/** 405: the path does not support the method of the request (RFC 9110 §15.5.6). */
 export class MethodNotAllowed
   extends Schema.Error<MethodNotAllowed>("MethodNotAllowed")(fields("method_not_allowed", 405))
 {
   readonly _tag = "MethodNotAllowed"
 }
 
-/** The head or the body of the request took too long to arrive (RFC 9110 §15.5.9). */
+/** 408: the head or the body of the request did not arrive before the timeout (RFC 9110 §15.5.9). */
 export class RequestTimeout extends Schema.Error<RequestTimeout>("RequestTimeout")(
-  fieldsSaying("request_timeout", 408, "The request took too long to arrive."),
+  fieldsWithDefaultMessage("request_timeout", 408, "The request took too long to arrive."),
   { description: "The request took too long to arrive." }
 ) {
   readonly _tag = "RequestTimeout"
 }
 
-/** The operation was removed (SPEC §9.3). */
+/** 410: the operation was removed (SPEC §9.3). */
 export class Gone extends Schema.Error<Gone>("Gone")(
-  fieldsSaying("gone", 410, "This operation was removed. Use GET /v1/pets with the status filter."),
+  fieldsWithDefaultMessage("gone", 410, "This operation was removed. Use GET /v1/pets with the status filter."),
   { description: "The operation was removed." }
 ) {
   readonly _tag = "Gone"
 }
 
-/** What the request asks for does not fit the state of the resource (RFC 9110 §15.5.10). */
+/** 409: the current state of the resource does not allow the operation (RFC 9110 §15.5.10). */
 export class Conflict extends Schema.Error<Conflict>("Conflict")(fields("conflict", 409), {
   description: "The resource is in a state that does not allow this."
 }) {
   readonly _tag = "Conflict"
 }
 
-/** The body is larger than the service reads (RFC 9110 §15.5.14). */
+/** 413: the body is larger than 64 KiB, the maximum that the service reads (RFC 9110 §15.5.14). */
 export class PayloadTooLarge extends Schema.Error<PayloadTooLarge>("PayloadTooLarge")(
-  fieldsSaying("payload_too_large", 413, "The body is larger than 64 KiB."),
+  fieldsWithDefaultMessage("payload_too_large", 413, "The body is larger than 64 KiB."),
   { description: "The body is larger than 64 KiB." }
 ) {
   readonly _tag = "PayloadTooLarge"
 }
 
-/** The body is not `application/json` (RFC 9110 §15.5.16). */
+/** 415: the body is not uncompressed `application/json` in UTF-8 (RFC 9110 §15.5.16). */
 export class UnsupportedMediaType extends Schema.Error<UnsupportedMediaType>("UnsupportedMediaType")(
-  fieldsSaying("unsupported_media_type", 415, "Send the body as application/json, in UTF-8, not compressed."),
+  fieldsWithDefaultMessage("unsupported_media_type", 415, "Send the body as application/json, in UTF-8, not compressed."),
   { description: "The body is not application/json." }
 ) {
   readonly _tag = "UnsupportedMediaType"
 }
 
-/** The service expects nothing of a request but 100-continue (RFC 9110 §15.5.18). */
+/** 417: the `Expect` header has a value other than `100-continue` (RFC 9110 §15.5.18). */
 export class ExpectationFailed extends Schema.Error<ExpectationFailed>("ExpectationFailed")(
-  fieldsSaying("expectation_failed", 417, "Expect nothing but 100-continue."),
+  fieldsWithDefaultMessage("expectation_failed", 417, "Expect nothing but 100-continue."),
   { description: "The request expects something else than 100-continue." }
 ) {
   readonly _tag = "ExpectationFailed"
 }
 
-/** The port does not serve the host that the request names (RFC 9110 §15.5.20). */
+/** 421: the management port does not serve the host that the request names (RFC 9110 §15.5.20). */
 export class MisdirectedRequest extends Schema.Error<MisdirectedRequest>("MisdirectedRequest")(
-  fieldsSaying(
+  fieldsWithDefaultMessage(
     "misdirected_request",
     421,
     "The management port does not serve this host. Use an IP address, or list the name in MANAGEMENT_ALLOWED_HOSTS."
@@ -144,15 +149,15 @@ export class MisdirectedRequest extends Schema.Error<MisdirectedRequest>("Misdir
   readonly _tag = "MisdirectedRequest"
 }
 
-/** The `Idempotency-Key` came before, with another body. */
+/** 422: an earlier request used the same `Idempotency-Key` with another body. */
 export class IdempotencyKeyReused extends Schema.Error<IdempotencyKeyReused>("IdempotencyKeyReused")(
-  fieldsSaying("idempotency_key_reused", 422, "The Idempotency-Key was used for another animal."),
+  fieldsWithDefaultMessage("idempotency_key_reused", 422, "The Idempotency-Key was used for another animal."),
   { description: "The Idempotency-Key came before, with another body." }
 ) {
   readonly _tag = "IdempotencyKeyReused"
 }
 
-/** The plan's limit is used up (SPEC §8). `Retry-After` says when to come back. */
+/** 429: the caller exceeded its rate limit (SPEC §8). `Retry-After` has the seconds until a retry can succeed. */
 export class RateLimitExceeded
   extends Schema.Error<RateLimitExceeded>("RateLimitExceeded")(fields("rate_limit_exceeded", 429), {
     description: "The rate limit is exceeded."
@@ -161,14 +166,21 @@ export class RateLimitExceeded
   readonly _tag = "RateLimitExceeded"
 }
 
-/** Too many requests came after a 429 (SPEC §5.4, §8). `Retry-After` says when the ban ends. */
+/** 429: the caller is banned, since it sent too many requests after a 429 (SPEC §5.4, §8).
+ *
+ * `Retry-After` has the seconds until the ban ends.
+ */
 export class ApiKeyBanned extends Schema.Error<ApiKeyBanned>("ApiKeyBanned")(fields("api_key_banned", 429), {
   description: "The API key is banned for a while."
 }) {
   readonly _tag = "ApiKeyBanned"
 }
 
-/** Too many requests without the admin token came from one address. `Retry-After` says when to retry. */
+/**
+ * 429: one address sent too many requests without the admin token to the management port.
+ *
+ * `Retry-After` has the seconds until a retry can succeed.
+ */
 export class TooManyAttempts extends Schema.Error<TooManyAttempts>("TooManyAttempts")(
   fields("too_many_attempts", 429),
   { description: "Too many requests without the admin token came from this address." }
@@ -176,9 +188,9 @@ export class TooManyAttempts extends Schema.Error<TooManyAttempts>("TooManyAttem
   readonly _tag = "TooManyAttempts"
 }
 
-/** The head of the request is larger than 16 KiB, or has more than 1,000 fields (RFC 6585 §5). */
+/** 431: the head of the request is larger than 16 KiB or has more than 1,000 fields (RFC 6585 §5). */
 export class HeaderFieldsTooLarge extends Schema.Error<HeaderFieldsTooLarge>("HeaderFieldsTooLarge")(
-  fieldsSaying(
+  fieldsWithDefaultMessage(
     "request_header_fields_too_large",
     431,
     "The head of the request is larger than 16 KiB, or has more than 1,000 fields."
@@ -188,31 +200,35 @@ export class HeaderFieldsTooLarge extends Schema.Error<HeaderFieldsTooLarge>("He
   readonly _tag = "HeaderFieldsTooLarge"
 }
 
-/** A fault of the service. The message says nothing of its inside. */
+/** 500: the service failed. The message contains no internal details. */
 export class InternalError extends Schema.Error<InternalError>("InternalError")(
-  fieldsSaying("internal_error", 500, "The service failed to answer. The fault is ours."),
+  fieldsWithDefaultMessage("internal_error", 500, "The service failed to answer. The fault is ours."),
   { description: "The service failed. The fault is not the caller's." }
 ) {
   readonly _tag = "InternalError"
 }
 
-/** Something that the service needs does not answer. `Retry-After` says when to come back. */
+/**
+ * 503: a dependency of the service does not respond, or the service is overloaded or shutting down.
+ *
+ * `Retry-After` has the seconds that the client should wait before it retries.
+ */
 export class ServiceUnavailable extends Schema.Error<ServiceUnavailable>("ServiceUnavailable")(
-  fieldsSaying("service_unavailable", 503, "The service cannot answer at the moment. Retry shortly."),
+  fieldsWithDefaultMessage("service_unavailable", 503, "The service cannot answer at the moment. Retry shortly."),
   { description: "The service cannot answer at the moment." }
 ) {
   readonly _tag = "ServiceUnavailable"
 }
 
-/** The request has another version of HTTP than 1.1 or 1.0 (RFC 9110 §15.6.6). */
+/** 505: the HTTP version of the request is neither 1.0 nor 1.1 (RFC 9110 §15.6.6). */
 export class HttpVersionNotSupported extends Schema.Error<HttpVersionNotSupported>("HttpVersionNotSupported")(
-  fieldsSaying("http_version_not_supported", 505, "The service does not support this version of HTTP. Use HTTP/1.1."),
+  fieldsWithDefaultMessage("http_version_not_supported", 505, "The service does not support this version of HTTP. Use HTTP/1.1."),
   { description: "The HTTP version is not supported." }
 ) {
   readonly _tag = "HttpVersionNotSupported"
 }
 
-/** Every error that the service answers with. */
+/** Every error that the service returns, on the API port and on the management port. */
 export type ApiError =
   | InvalidRequest
   | MissingApiKey
@@ -237,7 +253,11 @@ export type ApiError =
   | ServiceUnavailable
   | HttpVersionNotSupported
 
-/** `error` as an endpoint declares it: on the wire an {@link ErrorBody}, told apart by its `code`. */
+/**
+ * Returns the schema with which an endpoint declares the error class `error`.
+ *
+ * The JSON is an {@link ErrorBody}; its `code` identifies the class. The HTTP status is the `status` of the class.
+ */
 export const errorResponse = <
   E extends Schema.Codec<ApiError, ErrorBody> & {
     readonly fields: { readonly status: { readonly schema: Schema.Literal<number> } }
@@ -248,7 +268,7 @@ export const errorResponse = <
     HttpApiSchema.status(error.fields.status.schema.literal)
   )
 
-/** What any operation may answer, whatever it does. */
+/** The errors that every operation can return: 408, 431, 500 and 503. */
 export const commonErrors = [
   errorResponse(RequestTimeout),
   errorResponse(HeaderFieldsTooLarge),
@@ -256,7 +276,7 @@ export const commonErrors = [
   errorResponse(ServiceUnavailable)
 ] as const
 
-/** An example of each error that an operation of `/v1` may answer, for the OpenAPI document. */
+/** One example of each error that an operation under `/v1` can return, for the OpenAPI document. */
 export const examples: ReadonlyArray<ErrorBody> = [
   new InvalidRequest({ message: "Invalid request: body.name: expected string; body.categoryId: required." }),
   new MissingApiKey(),

@@ -1,11 +1,15 @@
-/** What is wrong with a value, in words. */
+/** Describes the schema errors of a value in words. */
 import { SchemaIssue } from "effect"
 
 const format = SchemaIssue.makeFormatterStandardSchemaV1({
   leafHook: (issue) => issue._tag === "MissingKey" ? "required" : SchemaIssue.defaultLeafHook(issue)
 })
 
-/** Each place that is wrong, as `nameOf` names it by the path to it, and what it must be. */
+/**
+ * Returns each invalid field with the value that the schema expects there, as `name: expected …; name: required`.
+ *
+ * `nameOf` makes the name of a field from its path.
+ */
 export const describe = (issue: SchemaIssue.Issue, nameOf: (path: ReadonlyArray<string>) => string): string =>
   format(issue).issues
     .map(({ message, path = [] }) => {

@@ -1,4 +1,4 @@
-/** API keys as an operator manages them: what they are, and what can be done with them. */
+/** Declares the API keys that an operator manages: their schemas, and the endpoints of the management port. */
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
@@ -8,7 +8,7 @@ import { isStorable } from "./Text.ts"
 
 const KeyId = Schema.String.annotate({ description: "Identifier of the key. It is no secret." }).check(isStorable)
 
-/** An instant, as ISO 8601 in UTC on the wire. */
+/** An instant that a response contains: in JSON an ISO 8601 text in UTC. */
 const Instant = Schema.DateTimeUtcFromString
 
 const name = Schema.String.annotate({ description: "What an operator calls the key: 1 to 255 characters." })
@@ -21,12 +21,16 @@ const name = Schema.String.annotate({ description: "What an operator calls the k
     })
   )
 
-/** As ISO 8601 says it without doubt: a date, in UTC, or a time with its offset. */
+/**
+ * An instant that an operator sends: an ISO 8601 date, which is in UTC, or a date and time with `Z` or an offset.
+ *
+ * A time without an offset is rejected because it is ambiguous.
+ */
 const NewInstant = Schema.String.check(
   Schema.isPattern(/^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/, {
     expected: "an instant like 2030-12-31T00:00:00Z"
   }).abort(),
-  // `Date` carries 30 February over into March.
+  // `Date` turns 30 February into a day of March, so the parsed date must equal the text.
   Schema.makeFilter((text: string) => {
     const date = text.slice(0, "2030-12-31".length)
     const instant = new Date(date)
@@ -34,7 +38,7 @@ const NewInstant = Schema.String.check(
   }, { expected: "a day that the calendar has" })
 ).pipe(Schema.decodeTo(Instant))
 
-/** A key to be issued. Enterprise keys name their own limits; the other plans have theirs. */
+/** The request body that issues a key. `limits` is required on plan enterprise and forbidden on the other plans. */
 export const NewKey = Schema.Struct({
   name,
   plan: Plan,
@@ -49,7 +53,7 @@ export const NewKey = Schema.Struct({
 ).annotate({ identifier: "NewKey" })
 export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
 
-/** A key as it is kept: everything but the secret. */
+/** A stored key, without its secret. Expiry, revocation and last use are `null` while there is none. */
 export const ApiKey = Schema.Struct({
   id: KeyId,
   name,
@@ -62,21 +66,26 @@ export const ApiKey = Schema.Struct({
 }).annotate({ identifier: "ApiKey" })
 export interface ApiKey extends Schema.Schema.Type<typeof ApiKey> {}
 
-/** A key with its secret, which is shown only in the answer that made it. */
+/** A key with its secret. Only the response that issues or rotates the key contains the secret. */
 export const IssuedKey = Schema.Struct({
   ...ApiKey.fields,
   key: Schema.RedactedFromValue(Schema.String)
 }).annotate({ identifier: "IssuedKey" })
 export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
-/** PostgreSQL's earliest instant and the last one of `Date`, in microseconds since the Unix epoch. */
+/** The earliest instant of PostgreSQL and the latest of `Date`, in microseconds since the Unix epoch. */
 const minMicros = -210_866_803_200_000_000n
 const maxMicros = 8_640_000_000_000_000_000n
 
-/** The place of a key in the list of all keys. PostgreSQL has microseconds, which a `DateTime` would lose. */
+/**
+ * The position of a key in the list of all keys, which the cursor of a page contains.
+ *
+ * The creation time is in microseconds since the Unix epoch, as in PostgreSQL: a `DateTime` has only milliseconds.
+ */
 export const KeyPosition = Schema.Struct({ createdAtMicros: Schema.BigInt, id: KeyId })
 export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
 
+/** Parses the text of a cursor. Returns `undefined` for an invalid text, or a time that PostgreSQL cannot store. */
 const parsePosition = (text: string): KeyPosition | undefined => {
   const [, digits, id] = /^(-?\d{1,19}) ([^\0]*)$/.exec(text) ?? []
   if (digits === undefined || id === undefined) return undefined
@@ -84,7 +93,7 @@ const parsePosition = (text: string): KeyPosition | undefined => {
   return createdAtMicros >= minMicros && createdAtMicros <= maxMicros ? { createdAtMicros, id } : undefined
 }
 
-/** Selects a page of keys. */
+/** The query of `listKeys`: the maximum number of keys, and the cursor of the page. */
 export const KeysQuery = Schema.Struct({
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
   cursor: Schema.optionalKey(
@@ -93,16 +102,17 @@ export const KeysQuery = Schema.Struct({
 })
 export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
 
-/** A page of keys. `next` is the query of the page after it, absent on the last page. */
+/** A page of keys. `next` is the query of the next page; the last page has none. */
 export const KeysPage = Schema.Struct({
   keys: Schema.Array(ApiKey),
   next: Schema.optionalKey(KeysQuery)
 })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
+/** The state of one rate limit window: its limit, the remaining requests, and the instant at which it resets. */
 const Window = Schema.Struct({ limit: Schema.Int, remaining: Schema.Int, resetAt: Instant })
 
-/** A key, what it has left of its limits, and whether it is banned. */
+/** A key with the state of its rate limit windows (`usage`), and its ban, or `null` if it is not banned. */
 export const ApiKeyDetails = Schema.Struct({
   ...ApiKey.fields,
   usage: Schema.Struct({ minute: Window, day: Window }),
@@ -110,6 +120,7 @@ export const ApiKeyDetails = Schema.Struct({
 }).annotate({ identifier: "ApiKeyDetails" })
 export interface ApiKeyDetails extends Schema.Schema.Type<typeof ApiKeyDetails> {}
 
+/** The request body that rotates a key: for how long its earlier secrets stay valid, at most 30 days. */
 const Rotation = Schema.Struct({
   gracePeriodSeconds: Schema.optionalKey(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 })))
 }).annotate({ identifier: "Rotation" })
@@ -118,6 +129,7 @@ const params = { id: KeyId }
 const notFound = Errors.errorResponse(Errors.NotFound)
 const conflict = Errors.errorResponse(Errors.Conflict)
 
+/** The endpoints with which an operator lists, issues, shows, rotates, revokes and unbans keys. */
 export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add(
   HttpApiEndpoint.post("issueKey", "/keys", {
     payload: NewKey,

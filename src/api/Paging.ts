@@ -1,19 +1,19 @@
-/** Paging through a list: a limit, and an opaque cursor that is handed out in a `Link` header (RFC 8288). */
+/** Declares the paging of lists: a limit, and an opaque cursor in the `Link` header of a response (RFC 8288). */
 import { Effect, Result, Schema, SchemaIssue, SchemaTransformation } from "effect"
 import { Base64Url } from "effect/encoding"
 
-/** How many items a page may hold (SPEC §4.1, §8). */
+/** The bounds of the `limit` parameter, which is the maximum number of items in a page (SPEC §4.1, §8). */
 export const listLimit = { minimum: 1, maximum: 100, default: 20 }
 
 const expectedLimit = `an integer from ${listLimit.minimum} to ${listLimit.maximum}`
 
-/** Parses a limit from its text (SPEC §8, Parameter bounds). */
+/** Parses a limit. Returns `undefined` for a text that is no integer within the bounds (SPEC §8, Parameter bounds). */
 export const parseLimit = (text: string): number | undefined => {
   const limit = /^\d{1,3}$/.test(text) ? Number(text) : 0
   return limit >= listLimit.minimum && limit <= listLimit.maximum ? limit : undefined
 }
 
-/** The `limit` parameter of a list, with what the OpenAPI document says of it. */
+/** Makes the schema of the `limit` parameter of a list. The OpenAPI document contains `description` and the bounds. */
 export const limit = (description: string) => {
   const documentation: Readonly<Record<string, unknown>> = {
     type: "integer",
@@ -39,7 +39,11 @@ export const limit = (description: string) => {
 
 const ascii = /^[ -~]*$/
 
-/** Base64url without padding (RFC 4648 §5). Positions are mostly ASCII, for which no bytes are needed. */
+/**
+ * Encodes a text in Base64url without padding (RFC 4648 §5).
+ *
+ * Most positions are ASCII. For these, `btoa` encodes the text without first converting it to bytes.
+ */
 const encodeText = (text: string): string => {
   if (!ascii.test(text)) return Base64Url.encode(text)
   const encoded = btoa(text).slice(0, Math.ceil(text.length * 4 / 3))
@@ -48,12 +52,20 @@ const encodeText = (text: string): string => {
     : encoded
 }
 
-/** The last characters of texts of 2 and 3 characters more than a multiple of 4, whose unused bits are 0. */
-const lastCharacters = ["", "", "AQgw", "AEIMQUYcgkosw048"]
+/**
+ * The allowed last characters of a Base64url text, by the length of the text modulo 4.
+ *
+ * With a remainder of 2 or 3, the unused bits of the last character must be 0.
+ */
+const lastCharactersByRemainder = ["", "", "AQgw", "AEIMQUYcgkosw048"]
 
-/** The text that `encodeText` encodes so, and not otherwise: a position has one cursor. */
+/**
+ * Decodes a text of `encodeText`, or returns `undefined` for any other text.
+ *
+ * It rejects other encodings of the same text, so that each position has exactly one cursor.
+ */
 const decodeText = (text: string): string | undefined => {
-  const last = lastCharacters[text.length % 4]
+  const last = lastCharactersByRemainder[text.length % 4]
   if (!/^[\w-]*$/.test(text) || text.length % 4 === 1 || !(last === "" || last?.includes(text.slice(-1)))) {
     return undefined
   }
@@ -63,7 +75,12 @@ const decodeText = (text: string): string | undefined => {
 
 const expectedCursor = "a cursor of a Link header"
 
-/** The `cursor` parameter of a list whose pages begin after a `position`. On the wire it is an opaque text. */
+/**
+ * Makes the schema of the `cursor` parameter of a list whose pages begin after a `position`.
+ *
+ * In a URL the cursor is an opaque text: Base64url of the text that `codec.format` returns. Decoding fails unless
+ * `codec.parse` returns a position for which `codec.format` returns the same text.
+ */
 export const cursor = <P>(position: Schema.Schema<P>, codec: {
   readonly format: (position: P) => string
   readonly parse: (text: string) => P | undefined
@@ -89,7 +106,11 @@ export const cursor = <P>(position: Schema.Schema<P>, codec: {
   )
 }
 
-/** The query of the next page of `path`, as a `Link` header says it. */
+/**
+ * Makes the schema of a `Link` header that contains the URL of the next page: `path` with its `query` (RFC 8288).
+ *
+ * Decoding fails if the header has no link with `rel="next"`.
+ */
 export const nextLink = <S extends Schema.Codec<unknown, { readonly [key: string]: string }>>(path: string, query: S) =>
   Schema.String.pipe(
     Schema.decodeTo(

@@ -1,4 +1,4 @@
-/** The animals of the store: what they are (SPEC §2) and what can be done with them (SPEC §4). */
+/** Declares the pets of the store: their schemas (SPEC §2) and their endpoints (SPEC §4). */
 import { Schema, SchemaGetter } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
@@ -7,7 +7,7 @@ import { cursor, limit, nextLink } from "./Paging.ts"
 import { PathHeaders } from "./PathHeaders.ts"
 import { isStorable } from "./Text.ts"
 
-/** Availability of an animal (SPEC §3). */
+/** The availability of a pet (SPEC §3). */
 export const PetStatus = Schema.Literals(["available", "pending", "sold"]).annotate({
   identifier: "PetStatus",
   description: "Availability.",
@@ -15,7 +15,7 @@ export const PetStatus = Schema.Literals(["available", "pending", "sold"]).annot
 })
 export type PetStatus = typeof PetStatus.Type
 
-/** An animal to be added. */
+/** The request body that creates a pet (SPEC §2 NewPet). `name` has no U+0000 and no lone surrogates. */
 export const NewPet = Schema.Struct({
   name: Schema.String.annotate({ description: "The animal's name." }).check(isStorable),
   categoryId: Int64.annotate({ description: "Identifier of the category the animal belongs to." }),
@@ -23,22 +23,30 @@ export const NewPet = Schema.Struct({
 }).annotate({ identifier: "NewPet", message: "Expected an object" })
 export interface NewPet extends Schema.Schema.Type<typeof NewPet> {}
 
-/** An animal as the service returns it. */
+/** A pet as the service returns it: the fields of `NewPet`, and the `id` that the service assigned (SPEC §2 Pet). */
 export const Pet = Schema.Struct({
   id: Int64.annotate({ description: "Unique identifier assigned by the service on creation." }),
   ...NewPet.fields
 }).annotate({ identifier: "Pet" })
 export interface Pet extends Schema.Schema.Type<typeof Pet> {}
 
-/** The answer of {@link listPets}. */
+/** The response body of {@link listPets} (SPEC §2 Pets). */
 export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
 
-/** Characters of the names in a page: where they are long it has fewer animals than it may, but at least one. */
+/**
+ * The maximum number of characters of the names in one page: UTF-16 code units, all names together.
+ *
+ * A page of long names has fewer pets than its limit, but at least one.
+ */
 export const maxPageCharacters = 262_144
 
 const idempotencyKey = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 
-/** Names one addition, so that it can be sent again without adding twice. */
+/**
+ * The idempotency key of a creation, with which a client can retry the request without creating a second pet.
+ *
+ * Decoding removes surrounding quotation marks, so `"a"` and `a` are the same key.
+ */
 const IdempotencyKey = Schema.String.annotate({
   description: "Names this addition: sent again within 24 hours, it is answered again and not done again.",
   pattern: idempotencyKey.source
@@ -53,18 +61,24 @@ const IdempotencyKey = Schema.String.annotate({
   })
 )
 
+/** The JSON text of a pet. */
 const petText = exactJson("Pet", Pet)
 
-/** Which animals a list is of, and from where on. */
+/** The query of {@link listPets}: the maximum number of pets, the status of all pets, and the cursor (SPEC §4.1). */
 export const ListQuery = Schema.Struct({
   limit: Schema.optionalKey(limit("Maximum number of animals returned.")),
   status: Schema.optionalKey(PetStatus),
-  // The id after which the page begins.
+  // The page begins after the pet with this id.
   cursor: Schema.optionalKey(cursor(Int64, { format: String, parse: parseInteger }))
 })
 export interface ListQuery extends Schema.Schema.Type<typeof ListQuery> {}
 
-/** A page of the list: the body is the animals, `next` the query of the page after it, in the `Link` header. */
+/**
+ * A page of the list of pets.
+ *
+ * `pets` is the response body. `next` is the query of the next page, which the `Link` header contains; the last page
+ * has none.
+ */
 export const PetsPage = Schema.Struct({
   pets: Pets,
   next: Schema.optionalKey(ListQuery)
@@ -104,17 +118,21 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   ]
 }).annotateMerge(OpenApi.annotations({ summary: "Add an animal" }))
 
-/** When getPet is removed (SPEC §4.3). */
+/** The instant at which `getPet` is removed: 5 December 2030, 00:00 UTC (SPEC §4.3). */
 export const getPetSunset = new Date("2030-12-05T00:00:00Z")
 
-/** Its deprecation (RFC 9745), end (RFC 8594) and successor (SPEC §4.3, §9.3), on every answer of its path. */
+/**
+ * The headers of every response for the path of `getPet` (SPEC §4.3, §9.3).
+ *
+ * They contain the date of its deprecation (RFC 9745), the date of its removal (RFC 8594) and a link to its successor.
+ */
 export const getPetHeaders = {
   deprecation: `@${new Date("2026-11-21T00:00:00Z").getTime() / 1000}`,
   sunset: getPetSunset.toUTCString(),
   link: `</v1/pets>; rel="successor-version"`
 }
 
-/** Answers 410 from the day on that the operation is removed. */
+/** The middleware that returns 410 from {@link getPetSunset} on. */
 export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {
   error: Errors.errorResponse(Errors.Gone)
 }) {}
@@ -129,6 +147,7 @@ const getPet = HttpApiEndpoint.get("getPet", "/pets/:petId", {
   deprecated: true
 }))
 
+/** The endpoints of pets (SPEC §4). */
 export class PetsGroup extends HttpApiGroup.make("pets", { topLevel: true })
   .add(listPets, createPet, getPet)
   .annotateMerge(OpenApi.annotations({ description: "The animals held in the store." }))

@@ -1,11 +1,11 @@
-/** The API of the Petstore service: everything that its server implements and its clients are derived from. */
+/** Declares the API of the Petstore service. The server implements it, and clients and documents derive from it. */
 import { HttpApi } from "effect/http-api"
 import { Auth } from "./Auth.ts"
 import { NewPet, Pet, Pets, PetsGroup, PetStatus } from "./Pets.ts"
 import { RateLimit } from "./RateLimit.ts"
 import { Validation } from "./Validation.ts"
 
-/** Middleware runs in the order from the last to the first: the key, the limit, the request. */
+/** The API under `/v1`. Middleware runs from the last to the first: authentication, rate limit, validation. */
 export class PetstoreApi extends HttpApi.make("petstore")
   .add(PetsGroup.middleware(Validation).middleware(RateLimit).middleware(Auth))
   .prefix("/v1")

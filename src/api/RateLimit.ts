@@ -1,8 +1,9 @@
-/** The published limits (SPEC §8) and the middleware that keeps them. */
+/** Declares the middleware that enforces the published rate limits (SPEC §8). */
 import { HttpApiMiddleware } from "effect/http-api"
 import type { CurrentKey } from "./Auth.ts"
 import * as Errors from "./Errors.ts"
 
+/** Returns 429 when the current key exceeded a limit of its plan or is banned (SPEC §5.4, §8). */
 export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: CurrentKey }>()(
   "petstore/api/RateLimit",
   { error: [Errors.errorResponse(Errors.RateLimitExceeded), Errors.errorResponse(Errors.ApiKeyBanned)] }

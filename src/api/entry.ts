@@ -1,4 +1,4 @@
-/** The contract, for those who derive clients and documents of their own from it. */
+/** Exports the contract of the API, from which other packages can derive clients and documents. */
 export { AdminApi, AdminAuth } from "./AdminApi.ts"
 export { Auth } from "./Auth.ts"
 export * as Errors from "./Errors.ts"

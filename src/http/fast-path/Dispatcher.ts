@@ -1,6 +1,6 @@
 /**
- * Serves requests on the fast path, from Node's request to Node's response. Requests that it does not serve go on to
- * Effect's HTTP server, with what is known of them.
+ * Serves requests on the fast path, from Node's request to Node's response. It passes all other requests to Effect's
+ * HTTP server, with their request context.
  */
 import { Cause, Context, Effect, Exit, Fiber, Tracer } from "effect"
 import type { HttpServerResponse } from "effect/http"
@@ -17,12 +17,12 @@ import * as ErrorResponse from "../response/ErrorResponse.ts"
 import { CurrentRequestContext, RequestContext } from "../response/RequestContext.ts"
 import type { FastPath } from "./FastPath.ts"
 
-/** Answered as 503, if the client is still connected. */
+/** Effect's server responds with 503 to it if the client is still connected. */
 const interrupted = Cause.die(new Cause.TimeoutError("The request was interrupted"))
 
 /**
- * Serves a request with `fastPath` when there is a slot for it, or calls `next`. Requests are in flight for as long as
- * the scope lasts.
+ * Serves a request with `fastPath` once there is a slot for it, or calls `next`. Requests in flight are interrupted
+ * when the scope closes.
  */
 export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
   const edge = yield* CommonHeaders.make
@@ -33,7 +33,7 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
   yield* Effect.addFinalizer(() => Fiber.interruptAll(running))
   const context = yield* Effect.context()
   const run = Effect.runForkWith(context)
-  // Effect's server makes the spans of a request.
+  // Effect's server makes the spans of traced requests.
   const isTraced = (yield* Tracer.Tracer) !== Tracer.nativeTracer
 
   const begin = (
@@ -44,7 +44,7 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
   ): void => {
     const { headers: { origin }, method = "", socket } = request
     const leave = () => {
-      // If the client is gone, or the server has shut down, nobody gets a response.
+      // If the connection is closed, or the server has shut down, no response can be sent.
       if (socket.destroyed || !next()) run(recordResponse(method, requestContext, clientClosedRequest))
     }
     const isLeft = isTraced || draining.begun || all.isFull || socket.destroyed
@@ -63,12 +63,12 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
       )
       response.end(body)
     }
-    /** Whether the response is sent. */
+    /** Runs the call. Returns whether the response is sent. */
     const isSent = Effect.flatMap(call.serve, (served) => {
       const httpResponse = ErrorResponse.addRequiredHeaders(served)
       const { decision } = requestContext
       const body = bodyOf(httpResponse)
-      // A request that is not charged to a key is charged to its address there.
+      // Effect's server charges the request to its address if it is not charged to a key.
       if (decision === undefined) return Effect.succeed(false)
       if (body === null) {
         requestContext.outcome = Exit.succeed(httpResponse)
@@ -109,7 +109,7 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
   }
 })
 
-/** The text of a response; `null` if only Effect's server can send it. */
+/** Returns the text of a response, or `null` if only Effect's server can send the response. */
 const bodyOf = ({ body, cookies }: HttpServerResponse.HttpServerResponse): string | undefined | null =>
   Object.keys(cookies.cookies).length > 0
     ? null

@@ -1,4 +1,7 @@
-/** One endpoint of an `HttpApi` as one effect: its middleware around its decoders, its handler and its encoders. */
+/**
+ * Compiles one endpoint of an `HttpApi` to one effect: its middleware around its decoders, its handler and its
+ * encoders.
+ */
 import { Context, Effect, Exit, Predicate, Schema, type SchemaAST, SchemaIssue } from "effect"
 import { HttpMethod, HttpServerRequest, HttpServerResponse } from "effect/http"
 import {
@@ -15,7 +18,7 @@ import { FastRequest } from "./FastRequest.ts"
 import { compilePath, noQuery, type PathPattern, type Target } from "./PathPattern.ts"
 import { compileResponse, type Encode } from "./ResponseEncoder.ts"
 
-/** What a handler gets, but for its payload. */
+/** The input of a handler, without the payload. */
 interface Input {
   readonly request: HttpServerRequest.HttpServerRequest
   readonly endpoint: HttpApiEndpoint.Top
@@ -25,7 +28,7 @@ interface Input {
   query?: unknown
 }
 
-/** The request that an endpoint serves, decoded as far as its head. */
+/** The input of the endpoint that serves the current request, as far as its head. */
 class CurrentInput extends Context.Service<CurrentInput, Input>()("http/fast-path/CurrentInput") {}
 
 type RequestServices = CurrentInput | HttpServerRequest.HttpServerRequest
@@ -34,14 +37,14 @@ type RequestServices = CurrentInput | HttpServerRequest.HttpServerRequest
 export interface Call {
   readonly endpoint: HttpApiEndpoint.Top
   readonly serve: Effect.Effect<HttpServerResponse.HttpServerResponse, never, RequestServices>
-  /** Adds what `serve` needs of the request. */
+  /** Adds the services of the request that `serve` needs. */
   readonly addTo: <R>(context: Context.Context<R>) => Context.Context<R | RequestServices>
 }
 
 export interface CompiledEndpoint {
   readonly endpoint: HttpApiEndpoint.Top
   readonly pattern: PathPattern
-  /** Whether requests have a JSON body. */
+  /** Whether requests of the endpoint have a JSON body. */
   readonly hasBody: boolean
   /** Returns `undefined` if the head of the request does not decode. */
   readonly call: (
@@ -58,7 +61,7 @@ export interface Handler {
   readonly uninterruptible: boolean
 }
 
-/** What `HttpApi.reflect` tells of an endpoint, with its handler and the services of its middleware. */
+/** An endpoint as `HttpApi.reflect` describes it, with its handler and the services of its middleware. */
 export interface Source {
   readonly group: HttpApiGroup.Top
   readonly endpoint: HttpApiEndpoint.Top
@@ -73,18 +76,20 @@ export interface Source {
 type Served = Effect.Effect<HttpServerResponse.HttpServerResponse, unknown, RequestServices>
 type Middleware = (httpEffect: Served, options: object) => Served
 
-/** No schema needs services: the layers of the handlers required them. `HttpApi.reflect` loses that in its types. */
+/**
+ * No schema needs services, because the layers of the handlers required them. The types of `HttpApi.reflect` lose that.
+ */
 const decoderOf = (schema: Schema.Top, options: SchemaAST.ParseOptions | undefined) =>
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion
   Schema.decodeUnknownExit(schema as unknown as Schema.Codec<unknown>, options)
 
-/** The service of a middleware as HttpApi applies it. Returns `undefined` if it is left to HttpApi. */
+/** Returns a middleware in the form in which HttpApi applies it, or `undefined` if HttpApi must apply it. */
 const middlewareOf = (key: HttpApiMiddleware.AnyService, context: Context.Context<never>): Middleware | undefined => {
-  // The layers of the handlers required it. Its key is a class that `getUnsafe` takes only with its types.
+  // The layers of the handlers required the service. `Context.getUnsafe` accepts its key only with the key's types.
   const service: unknown = context.mapUnsafe.get(key.key)
   if (!HttpApiMiddleware.isSecurity(key)) return isMiddleware(service) ? service : undefined
   const [scheme, ...others] = Object.entries(key.security)
-  // HttpApi tries several schemes in turn.
+  // HttpApi tries several security schemes in turn.
   if (scheme === undefined || others.length > 0) return undefined
   const [name, security] = scheme
   if (security._tag === "ApiKey" && security.in === "query") return undefined
@@ -96,9 +101,9 @@ const middlewareOf = (key: HttpApiMiddleware.AnyService, context: Context.Contex
 }
 
 /**
- * Decodes the credential of a request. A connection that sends the same `Authorization` again gets the same credential
- * again: to make it takes 2 µs, and middleware may keep what it knows of it. It is kept as long as the connection,
- * where Node keeps the head of the last request as well.
+ * Decodes the credential of a request. A connection that repeats its `Authorization` gets the same credential object,
+ * because decoding takes 2 µs and middleware may cache facts about the object. The credential lives as long as the
+ * connection, like Node's copy of the last head.
  */
 const decodeCredential = (security: HttpApiSecurity.HttpApiSecurity) => {
   // Only keys in a query need more than the request.
@@ -125,15 +130,15 @@ const decodeCredential = (security: HttpApiSecurity.HttpApiSecurity) => {
 const isMiddleware = (service: unknown): service is Middleware => typeof service === "function"
 
 /**
- * The options to decode and encode with until something fails: the first error is enough, since HttpApi finds all of
- * them. To look for all takes Effect's interpreter three times as long, also where there is none.
+ * Options that stop at the first error. HttpApi finds all errors of a request that fails here. Looking for all errors
+ * takes Effect's interpreter three times as long, even without an error.
  */
 const untilFirstError = (options: SchemaAST.ParseOptions | undefined): SchemaAST.ParseOptions => ({
   ...options,
   errors: "first"
 })
 
-/** The decoder of a JSON body. Returns `undefined` for other bodies, which are left to HttpApi. */
+/** Returns the decoder of a JSON body, or `undefined` for other bodies, which HttpApi decodes. */
 const payloadDecoder = ({ payload }: HttpApiEndpoint.Top, options: SchemaAST.ParseOptions | undefined) => {
   const [only, ...others] = payload
   if (only === undefined || others.length > 0) return undefined
@@ -149,7 +154,7 @@ const payloadDecoder = ({ payload }: HttpApiEndpoint.Top, options: SchemaAST.Par
     try {
       return decodeValue(JSON.parse(text))
     } catch {
-      // As HttpApi says it.
+      // HttpApi has the same message.
       return Exit.fail(
         new Schema.SchemaError(new SchemaIssue.InvalidValue({ message: "Expected a valid JSON body" }))
       )
@@ -157,7 +162,7 @@ const payloadDecoder = ({ payload }: HttpApiEndpoint.Top, options: SchemaAST.Par
   }
 }
 
-/** Compiles an endpoint. Returns `undefined` if something of it is left to HttpApi. */
+/** Compiles an endpoint. Returns `undefined` if HttpApi must serve it. */
 export const compileEndpoint = (
   { context, endpoint, errors, group, handler, mergedAnnotations, middleware, successes }: Source
 ): CompiledEndpoint | undefined => {
@@ -176,7 +181,7 @@ export const compileEndpoint = (
   const statusOf = (byStatus: Source["successes"]) =>
     new Map([...byStatus].flatMap(([status, schemas]) => schemas.map((schema) => [schema, status] as const)))
   const successStatus = statusOf(successes)
-  // In declared order; without a declaration it is HttpApi's own, which `reflect` tells.
+  // The successes in declared order. Without a declaration the only success is the one that HttpApi adds.
   const declared = endpoint.success.size > 0 ? [...endpoint.success] : [...successStatus.keys()]
   const encodeSuccess = compileResponse(
     declared.map((schema) => [schema, successStatus.get(schema)] as const),
@@ -254,7 +259,10 @@ export const compileEndpoint = (
   }
 }
 
-/** A handler that returns a frozen object again and again says that nothing in it changes: it is encoded once. */
+/**
+ * Encodes a frozen value once. A handler that returns the same frozen object again guarantees that nothing in it
+ * changes.
+ */
 const encodeFrozenOnce = (encode: Encode): Encode => {
   const responses = new WeakMap<object, HttpServerResponse.HttpServerResponse>()
   return (value) => {

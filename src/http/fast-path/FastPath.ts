@@ -1,11 +1,10 @@
 /**
- * The fast path: serves usual requests to the endpoints of an `HttpApi` without Effect's HTTP server and router, at a
- * third of their cost. Everything comes from the contract and its layers: paths, decoders, middleware, handlers,
- * encoders. HttpApi stays the reference. It gets each request whose head is unusual or does not decode, untouched.
+ * The fast path serves usual requests to the endpoints of an `HttpApi` without Effect's HTTP server and router, at a
+ * third of their cost. It takes everything from the contract and its layers: paths, decoders, middleware, handlers and
+ * encoders. HttpApi stays the reference: it gets every request whose head is unusual or does not decode, untouched.
  *
- * Left to HttpApi in any case are endpoints with a raw or uninterruptible handler, with several security schemes, and
- * with streams, forms, bytes, upgrades or `HttpApiSchema.WithHeaders`. Handlers get no `Scope`, and pre-response
- * handlers do not run.
+ * HttpApi also serves endpoints with a raw or uninterruptible handler, with several security schemes, and with streams,
+ * forms, bytes, upgrades or `HttpApiSchema.WithHeaders`. Handlers get no `Scope`, and pre-response handlers do not run.
  */
 import { Context, Effect, Predicate } from "effect"
 import { HttpApi, type HttpApiGroup } from "effect/http-api"
@@ -15,12 +14,12 @@ import { parseTarget } from "./PathPattern.ts"
 
 export type { Call } from "./EndpointCompiler.ts"
 
-/** Finds the endpoint of a request and decodes the head. Returns `undefined` for requests that are left to HttpApi. */
+/** Finds the endpoint of a request and decodes the head. Returns `undefined` for requests that HttpApi must serve. */
 export type FastPath = (request: IncomingMessage) => Call | undefined
 
 /**
- * The handlers of a group. `HttpApiBuilder.group` registers them in the service of the group, under a key that its
- * types do not tell. Without them there would be no endpoint to compile: `test/http/fast-path` fails.
+ * Returns the handlers of a group. `HttpApiBuilder.group` registers them in the service of the group, whose type does
+ * not show them. Without them no endpoint could be compiled, and `test/http/fast-path` fails.
  */
 const handlersOf = (group: HttpApiGroup.Top, context: Context.Context<never>): ReadonlyMap<string, Handler> => {
   const service: unknown = context.mapUnsafe.get(group.key)
@@ -30,7 +29,7 @@ const handlersOf = (group: HttpApiGroup.Top, context: Context.Context<never>): R
   return service.handlers
 }
 
-/** Compiles the endpoints of `api`. Bodies of more than `maxBodyBytes` are left to HttpApi. */
+/** Compiles the endpoints of `api`. HttpApi serves requests whose body is longer than `maxBodyBytes`. */
 export const compile = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
   { maxBodyBytes }: { readonly maxBodyBytes: number }
@@ -38,7 +37,7 @@ export const compile = <Id extends string, Groups extends HttpApiGroup.Constrain
   Effect.map(Effect.context(), (context) => {
     const literals = new Map<string, CompiledEndpoint>()
     const patterns: Array<CompiledEndpoint> = []
-    /** Endpoints that are left to HttpApi: a pattern must not take their paths. */
+    /** Paths of the endpoints that HttpApi serves. A compiled pattern must not match their requests. */
     const others: Array<RegExp> = []
     HttpApi.reflect(api, {
       onGroup() {},
@@ -64,7 +63,7 @@ export const compile = <Id extends string, Groups extends HttpApiGroup.Constrain
           if (candidate.endpoint.method !== method) continue
           const matched = candidate.pattern.match(path)
           if (matched === undefined) continue
-          // The router decides between two patterns.
+          // Only the router can choose between two patterns.
           if (found !== undefined) return undefined
           found = candidate
           params = matched
@@ -79,7 +78,7 @@ export const compile = <Id extends string, Groups extends HttpApiGroup.Constrain
     }
   })
 
-/** Whether the head asks for nothing that only Effect's server does. */
+/** Whether the head has no feature that only Effect's server implements. */
 const isUsual = ({ headers }: IncomingMessage): boolean =>
   headers.expect === undefined && headers["transfer-encoding"] === undefined &&
   headers["content-encoding"] === undefined

@@ -1,4 +1,4 @@
-/** A request of Node's server as handlers and middleware see it: what Effect's own adapter gives them, at less cost. */
+/** A request of Node's server as handlers and middleware see it. It replaces Effect's own adapter at a lower cost. */
 import { NodeHttpIncomingMessage } from "@effect/platform-node"
 import { Effect, Option, Stream } from "effect"
 import { Cookies, Headers, HttpIncomingMessage, HttpServerError, HttpServerRequest } from "effect/http"
@@ -79,8 +79,8 @@ export class FastRequest extends NodeHttpIncomingMessage.NodeHttpIncomingMessage
   }
 
   /**
-   * The whole body, which has as many bytes as `Content-Length` says. Without Effect's streams: most bodies have
-   * arrived with the head of the request.
+   * The whole body, of `Content-Length` bytes. It does not use Effect's streams, because most bodies have arrived with
+   * the head.
    */
   get body(): Effect.Effect<Buffer<ArrayBuffer>, HttpServerError.HttpServerError> {
     return this.bodyOnce === undefined
@@ -108,7 +108,7 @@ export class FastRequest extends NodeHttpIncomingMessage.NodeHttpIncomingMessage
       }
       const onError = (cause?: unknown) => {
         removeListeners()
-        // Nobody is there for a response if the connection is gone.
+        // No response can be sent once the connection is closed.
         resume(source.socket.destroyed ? Effect.interrupt : Effect.fail(this.onError(cause)))
       }
       const removeListeners = () => source.off("readable", onReadable).off("error", onError)
@@ -120,5 +120,5 @@ export class FastRequest extends NodeHttpIncomingMessage.NodeHttpIncomingMessage
   }
 }
 
-/** Node's parser makes no buffers on shared memory. */
+/** Node's parser never makes buffers on shared memory. */
 const isBuffer = (chunk: unknown): chunk is Buffer<ArrayBuffer> => chunk instanceof Buffer

@@ -1,20 +1,20 @@
-/** The targets of requests: the path patterns of endpoints, and query parameters. */
+/** Parses the targets of requests: path patterns of endpoints, and query parameters. */
 
-/** A path without percent-encoding, dots and parameters of segments, which the router normalizes. */
+/** A path without percent-encoding, dots and parameters of segments, all of which the router normalizes. */
 const usualPath = /^\/[\w~/-]*$/
-/** A query without percent-encoding. A parameter `__proto__` would be none of a record. */
+/** A query without percent-encoding. A record cannot hold a parameter `__proto__`. */
 const usualQuery = /^(?!.*__proto__)[\w.~=&-]*$/
 
 export interface Target {
   readonly path: string
-  /** As the router gives them to decoders: an array for a name that is there more than once. */
+  /** The parameters as the router passes them to decoders: an array for a repeated name. */
   readonly query: Readonly<Record<string, string | ReadonlyArray<string>>>
 }
 
-/** The query of a target that has none: always the same object. */
+/** The query of every target without one. It is always the same object. */
 export const noQuery: Target["query"] = {}
 
-/** Parses the target of a request. Returns `undefined` if it takes more than splitting it. */
+/** Parses the target of a request. Returns `undefined` for a target that needs more than splitting. */
 export const parseTarget = (url: string): Target | undefined => {
   const end = url.indexOf("?")
   if (end === -1) return usualPath.test(url) ? { path: url, query: noQuery } : undefined
@@ -37,15 +37,15 @@ const parseQuery = (text: string): Target["query"] => {
 }
 
 export interface PathPattern {
-  /** Whether the path has no parameters: then it is the pattern itself. */
+  /** Whether the path has no parameters, so that it equals the pattern. */
   readonly isLiteral: boolean
-  /** The parameters of a path that matches. */
+  /** Returns the parameters of a matching path. */
   readonly match: (path: string) => Readonly<Record<string, string>> | undefined
 }
 
 const parameter = /^:(\w+)$/
 
-/** Compiles a path whose segments are literals or parameters (`/users/:id`); `undefined` for any other path. */
+/** Compiles a path whose segments are literals or parameters (`/users/:id`). Returns `undefined` for any other path. */
 export const compilePath = (path: string): PathPattern | undefined => {
   const names: Array<string> = []
   const segments = path.split("/").map((segment) => {

@@ -1,11 +1,11 @@
-/** Responses from the values and errors of handlers, by the schemas that an endpoint declares for them. */
+/** Encodes the values and errors of handlers as responses, by the schemas that an endpoint declares for them. */
 import { Exit, Schema, SchemaAST } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiSchema } from "effect/http-api"
 
 /**
- * How HttpApi annotates the schema of a response. These annotations have no public accessor: without them a schema does
- * not tell its content type, nor which part of its encoded form is headers. `test/http/fast-path` fails if they change.
+ * HttpApi's annotations on the schema of a response. They have no public accessor. Without them a schema does not tell
+ * its content type, nor which part of its encoded form is headers. `test/http/fast-path` fails if they change.
  */
 interface Encoding {
   readonly _tag: string
@@ -24,7 +24,7 @@ const withHeadersOf = SchemaAST.resolveAt<WithHeaders>("~httpApiWithHeaders")
 
 const json: Encoding = { _tag: "Json", contentType: "application/json" }
 
-/** Encodes a value; `undefined` if it is not one of the schema. */
+/** Encodes a value. Returns `undefined` for a value of another schema. */
 export type Encode = (value: unknown) => HttpServerResponse.HttpServerResponse | undefined
 
 interface Options {
@@ -32,12 +32,14 @@ interface Options {
   readonly headers: SchemaAST.ParseOptions | undefined
 }
 
-/** No schema needs services: the layers of the handlers required them. `HttpApi.reflect` loses that in its types. */
+/**
+ * No schema needs services, because the layers of the handlers required them. The types of `HttpApi.reflect` lose that.
+ */
 const encoderOf = (schema: Schema.Top, options?: SchemaAST.ParseOptions) =>
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion
   Schema.encodeUnknownExit(schema as unknown as Schema.Codec<unknown>, options)
 
-/** The encoder of a body: to text, or to nothing. Returns `undefined` for encodings that are left to HttpApi. */
+/** Returns the encoder of a body to text or to an empty body, or `undefined` if HttpApi must encode it. */
 const compileBody = (schema: Schema.Top, codec: Schema.Top, status: number, options: Options) => {
   const { _tag, contentType } = encodingOf(schema.ast) ?? json
   if (HttpApiSchema.isNoContent(codec.ast)) {
@@ -66,7 +68,7 @@ const compile = (schema: Schema.Top, status: number, isOnly: boolean, options: O
     const encodeBody = compileBody(schema, schema, status, options)
     return encodeBody && ((value) => encodeBody(value))
   }
-  // The types of handlers say that an only schema fits, and its parts are checked as they are encoded.
+  // The type of the handler guarantees that its value fits an only schema. Its parts are checked as they are encoded.
   const isValue = isOnly ? () => true : Schema.is(Schema.toType(schema))
   const encodeBody = compileBody(withHeaders.body, withHeaders.bodyCodec, status, options)
   const encodeHeaders = encoderOf(withHeaders.headersCodec, options.headers)
@@ -78,7 +80,7 @@ const compile = (schema: Schema.Top, status: number, isOnly: boolean, options: O
   })
 }
 
-/** Optional headers that encode to `undefined` are not sent. */
+/** Removes optional headers that encode to `undefined`. */
 const definedHeaders = (encoded: unknown): Readonly<Record<string, string>> | undefined => {
   let headers: Record<string, string> | undefined
   for (const [name, value] of Object.entries(encoded ?? {})) {
@@ -90,8 +92,8 @@ const definedHeaders = (encoded: unknown): Readonly<Record<string, string>> | un
 }
 
 /**
- * Compiles the encoder of the first of `schemas` that a value belongs to. Returns `undefined` if one of them is left to
- * HttpApi: a stream, an upgrade, a form, bytes, or `HttpApiSchema.WithHeaders`.
+ * Compiles an encoder that uses the first of `schemas` that a value fits. Returns `undefined` if HttpApi must encode
+ * one of them: a stream, an upgrade, a form, bytes, or `HttpApiSchema.WithHeaders`.
  */
 export const compileResponse = (
   schemas: ReadonlyArray<readonly [schema: Schema.Top, status: number | undefined]>,
