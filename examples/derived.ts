@@ -1,6 +1,7 @@
 /**
- * A client of your own, derived from the contract, where `PetstoreClient` is not what you want: it retries nothing.
- * `PETSTORE_URL=http://localhost:8080 PETSTORE_API_KEY=psk_… node derived.ts`
+ * Shows how to derive a client from the contract instead of using `PetstoreClient`. The derived client does not retry.
+ *
+ * Run it with `PETSTORE_URL=http://localhost:8080 PETSTORE_API_KEY=psk_… node derived.ts`.
  */
 import { Console, Effect, Layer } from "effect"
 import { FetchHttpClient, HttpClientRequest } from "effect/http"

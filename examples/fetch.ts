@@ -1,4 +1,8 @@
-/** Walks through all animals with nothing but `fetch`: `PETSTORE_URL=… PETSTORE_API_KEY=psk_… node fetch.ts` */
+/**
+ * Prints all pets, page by page, with `fetch` and without a client library.
+ *
+ * Run it with `PETSTORE_URL=… PETSTORE_API_KEY=psk_… node fetch.ts`.
+ */
 const { PETSTORE_API_KEY = "", PETSTORE_URL = "http://localhost:8080" } = process.env
 
 let next: string | undefined = "/v1/pets?limit=100"
@@ -7,13 +11,13 @@ while (next !== undefined) {
     headers: { authorization: `Bearer ${PETSTORE_API_KEY}` }
   })
   if (response.status === 429) {
-    // Who goes on without waiting is banned.
+    // The service bans a client that does not wait before it retries.
     const seconds = Number(response.headers.get("retry-after")) || 60
     await new Promise((resolve) => setTimeout(resolve, seconds * 1000))
     continue
   }
   if (!response.ok) throw new Error(`${response.status} ${await response.text()}`)
-  // The text, since JSON.parse would round ids beyond 2^53.
+  // The example prints the text of the response, because JSON.parse would round ids beyond 2^53.
   console.log(await response.text())
   next = /<([^>]+)>; rel="next"/.exec(response.headers.get("link") ?? "")?.[1]
 }

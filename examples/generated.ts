@@ -1,7 +1,8 @@
 /**
- * A client over types that openapi-typescript generates from the service's document:
- * `npx openapi-typescript http://localhost:8080/openapi.json -o schema.d.ts`, then
- * `PETSTORE_URL=… PETSTORE_API_KEY=psk_… node generated.ts`
+ * Shows a client with types that openapi-typescript generates from the OpenAPI document of the service.
+ *
+ * Generate the types with `npx openapi-typescript http://localhost:8080/openapi.json -o schema.d.ts`. Then run the
+ * example with `PETSTORE_URL=… PETSTORE_API_KEY=psk_… node generated.ts`.
  */
 import createClient from "openapi-fetch"
 import type { paths } from "./schema.d.ts"

@@ -1,10 +1,11 @@
+/** Tests `Inventory` against the service in memory, without a server. */
 import { Effect, Layer, Redacted } from "effect"
 import assert from "node:assert/strict"
 import { test } from "node:test"
 import { layerTest, PetRepository } from "petstore-service/testing"
 import { Inventory } from "./Inventory.ts"
 
-test("counts what is for sale, category by category, over many pages", () =>
+test("counts the pets for sale in each category, over many pages", () =>
   Effect.gen(function*() {
     const pets = yield* PetRepository
     for (let i = 0; i < 250; i++) {
@@ -14,7 +15,7 @@ test("counts what is for sale, category by category, over many pages", () =>
     assert.deepEqual([...yield* inventory.forSale], [[0n, 42], [2n, 42], [1n, 41]])
   }).pipe(Effect.provide(Inventory.layer.pipe(Layer.provideMerge(layerTest()))), Effect.runPromise))
 
-test("fails as the service fails", () =>
+test("fails with the error of the service", () =>
   Effect.gen(function*() {
     const inventory = yield* Inventory
     const error = yield* Effect.flip(inventory.forSale)

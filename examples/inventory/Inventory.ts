@@ -1,9 +1,10 @@
-/** A service of its own that consumes the petstore through Layers. */
+/** Shows a service that uses the petstore client through Layers: it counts the pets for sale. */
 import { Context, Effect, Layer, Stream } from "effect"
 import { type AnyError, PetstoreClient } from "petstore-service/client"
 
+/** Counts the pets of the petstore. */
 export class Inventory extends Context.Service<Inventory, {
-  /** How many animals of each category are for sale. */
+  /** The number of pets for sale in each category, by category id. It fails with the errors of the client. */
   readonly forSale: Effect.Effect<ReadonlyMap<bigint, number>, AnyError>
 }>()("example/Inventory") {
   static readonly layer = Layer.effect(

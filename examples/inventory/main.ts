@@ -1,4 +1,8 @@
-/** Prints what is for sale: `PETSTORE_URL=http://localhost:8080 PETSTORE_API_KEY=psk_… node main.ts` */
+/**
+ * Prints the number of pets for sale in each category.
+ *
+ * Run it with `PETSTORE_URL=http://localhost:8080 PETSTORE_API_KEY=psk_… node main.ts`.
+ */
 import { Console, Effect, Layer } from "effect"
 import { PetstoreClient } from "petstore-service/client"
 import { Inventory } from "./Inventory.ts"

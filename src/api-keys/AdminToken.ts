@@ -1,11 +1,11 @@
-/** The operator's token for the management port. */
+/** The admin token of the management port. */
 import { Config, Context, Data, Effect, Layer, Option, Redacted } from "effect"
 import { chmodSync, existsSync, linkSync, readFileSync, statSync, unlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { dataDirectory, DataDirectoryUnusable } from "../config/DataDirectory.ts"
 import * as Secret from "./Secret.ts"
 
-/** The admin token cannot be sent in an `Authorization` header, or is empty. */
+/** The admin token is empty, or cannot be sent in an `Authorization` header. */
 export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{
   readonly source: string
   readonly advice: string
@@ -15,12 +15,12 @@ export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{
 }
 
 const minLength = 16
-/** The head of a request has 16 KiB. */
+/** The maximum length in characters. The head of a request may have 16 KiB. */
 const maxLength = 4_096
 
 /**
- * The token in `text`, from `source`, without the white space around it. Warns if it is short, and fails with `advice`
- * if no client could send it.
+ * Parses the token in `text`, which came from `source`, and trims white space. Warns about a short token. Fails with
+ * `advice` if no client could send the token.
  */
 const parseToken = Effect.fnUntraced(function*(text: string, source: string, advice: string) {
   const token = text.trim()
@@ -34,7 +34,7 @@ const parseToken = Effect.fnUntraced(function*(text: string, source: string, adv
 })
 
 export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()("petstore/AdminToken") {
-  /** `ADMIN_TOKEN`; without it, one that is made at the first start and kept in `DATA_DIR/admin-token`. */
+  /** The token in `ADMIN_TOKEN`, or else the token that the first start creates and keeps in `DATA_DIR/admin-token`. */
   static readonly layer = Layer.effect(
     AdminToken,
     Effect.gen(function*() {
@@ -63,7 +63,7 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
   )
 }
 
-/** Takes `file` away from all users but its owner. Gives the mode that it had, in octal, if that allowed others. */
+/** Makes `file` readable for its owner alone. Returns its former mode in octal if it allowed other users. */
 const makePrivate = (file: string): string | undefined => {
   const mode = statSync(file).mode & 0o777
   if ((mode & 0o077) === 0) return undefined
@@ -71,10 +71,12 @@ const makePrivate = (file: string): string | undefined => {
   return mode.toString(8).padStart(4, "0")
 }
 
-/** Writes `token` to `file`, unless there is one: of two processes that start at once, both have the first one's. */
+/**
+ * Writes `token` to `file`, unless the file exists. Two processes that start at once both use the first one's token.
+ */
 const keep = (file: string, token: string, suffix: string): void => {
   if (existsSync(file)) return
-  // Linked once it is whole, so that nobody reads half of it.
+  // The file is linked once it is complete, so that no process reads half of it.
   const whole = `${file}.${suffix}`
   writeFileSync(whole, `${token}\n`, { mode: 0o600 })
   try {

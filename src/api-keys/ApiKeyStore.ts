@@ -1,22 +1,22 @@
-/** What keys need of a place that keeps them: on SQL and in memory. The rules are ApiKeys.ts's. */
+/** The stores of API keys, on SQL and in memory. `ApiKeys.ts` has the rules. */
 import { DateTime, Effect } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import type { ApiKey, KeyPosition } from "../api/Keys.ts"
 import * as Expiry from "../database/Expiry.ts"
 
-/** Who holds a secret, and until when it works. */
+/** The key that a secret belongs to, and the time until which the secret works. */
 export interface Holder {
   readonly key: ApiKey
   readonly secretExpiresAt: DateTime.Utc | null
 }
 
-/** Selects at most `limit` keys, only those behind `after` in the list of all keys. */
+/** Selects at most `limit` keys, after the position `after` in the list of all keys. */
 export interface KeySelection {
   readonly limit: number
   readonly after?: KeyPosition | undefined
 }
 
-/** Keys in the order of the list. `next` is the position of the last one if there are more, else absent. */
+/** Keys in list order. `next` is the position of the last one if there are more keys, else it is absent. */
 export interface ListedKeys {
   readonly keys: ReadonlyArray<ApiKey>
   readonly next?: KeyPosition
@@ -24,23 +24,23 @@ export interface ListedKeys {
 
 export interface ApiKeyStore {
   insert(key: ApiKey, hash: string): Effect.Effect<void>
-  /** By the instant at which a key was created, then by the bytes of its id. */
+  /** Lists keys by the time of their creation, then by the bytes of their id. */
   list(selection: KeySelection): Effect.Effect<ListedKeys>
   find(id: string): Effect.Effect<ApiKey | undefined>
-  /** Those of `hashes` that somebody holds. */
+  /** Returns the holders of those `hashes` that belong to a key. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, Holder>>
   /**
-   * Adds a secret to a key that is not revoked. With an `end` the key's other secrets work until then at most, and
-   * nothing is changed if more than `maxWorking` would work. Without an `end` the others are deleted.
+   * Adds a secret to a key that is not revoked. With an `end`, the key's other secrets work until then at most; nothing
+   * changes if more than `maxWorking` secrets would work. Without an `end` the other secrets are deleted.
    */
   addSecret(id: string, hash: string, options: {
     readonly now: DateTime.Utc
     readonly end: DateTime.Utc | undefined
     readonly maxWorking: number
   }): Effect.Effect<"added" | "revoked" | "too_many">
-  /** Whether there was such a key, not yet revoked. */
+  /** Revokes a key. Returns whether there was such a key that was not revoked yet. */
   revoke(id: string, at: DateTime.Utc): Effect.Effect<boolean>
-  /** Keeps the later of what is known and `uses`: an instant in milliseconds for each key id. */
+  /** Records the later of the known time and `uses`, in milliseconds by key id. */
   recordUses(uses: ReadonlyMap<string, number>): Effect.Effect<void>
 }
 
@@ -50,8 +50,8 @@ const columns = `k.id, k.name, k.plan, k.per_minute AS "perMinute", k.per_day AS
   k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt", k.last_used_at AS "lastUsedAt"`
 
 /**
- * The statement of a page of keys. Its order and its condition are those of the index `api_keys_created`. The limit is
- * in the text, so that PostgreSQL knows how few rows it must read.
+ * The statement for a page of keys. Its order and condition match the index `api_keys_created`. The limit is part of
+ * the text, so that PostgreSQL knows how few rows it must read.
  */
 export const pageStatement = (
   sql: SqlClient.SqlClient,
@@ -80,7 +80,7 @@ export const sqlStore = Effect.gen(function*() {
       })).pipe(Effect.orDie),
 
     list: ({ after, limit }) =>
-      // One more than asked for, which tells whether there is another page.
+      // Reads one key more than requested, which shows whether there is another page.
       pageStatement(sql, { limit: limit + 1, after }).pipe(
         Effect.map((rows) => listed(rows, limit, fromRow, ({ createdAtMicros, id }) => ({ createdAtMicros, id }))),
         Effect.orDie
@@ -111,7 +111,7 @@ export const sqlStore = Effect.gen(function*() {
 
     addSecret: (id, hash, { end, maxWorking, now }) =>
       sql.withTransaction(Effect.gen(function*() {
-        // Locked, so that concurrent rotations of a key count each other's secrets.
+        // The lock makes concurrent rotations of a key count each other's secrets.
         const keys = yield* sql`SELECT FROM api_keys WHERE id = ${id} AND revoked_at IS NULL FOR NO KEY UPDATE`
         if (keys.length === 0) return "revoked"
         if (end === undefined) {
@@ -144,7 +144,7 @@ export const sqlStore = Effect.gen(function*() {
         WHERE k.id = u.id AND (k.last_used_at IS NULL OR k.last_used_at < u.at)
       `.pipe(Effect.asVoid, Effect.orDie)
   }
-  // The secrets of rotated keys, after their grace period. The current secret of a key has no end, and stays.
+  // Deletes the former secrets of rotated keys after their grace period. The current secret has no end and stays.
   yield* Expiry.deleteExpired({
     table: "api_key_secrets",
     column: "expires_at",
@@ -166,7 +166,7 @@ interface ListedRow extends Row {
   readonly createdAtMicros: bigint
 }
 
-/** The page that the first `limit` of `found` are; what is found beyond them shows that there is another page. */
+/** Makes a page of the first `limit` keys. Any further key shows that there is another page. */
 const listed = <A>(
   found: ReadonlyArray<A>,
   limit: number,

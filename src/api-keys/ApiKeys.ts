@@ -1,4 +1,4 @@
-/** API keys: how they are issued, changed and ended, and who holds the one that a request came with (SPEC §5). */
+/** API keys (SPEC §5): issuing, rotation, revocation, and verification of the key of a request. */
 import { Clock, Context, DateTime, Duration, Effect, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { CurrentKey } from "../api/Auth.ts"
@@ -19,35 +19,35 @@ import * as KeyCache from "./KeyCache.ts"
 import * as Secret from "./Secret.ts"
 
 export class ApiKeys extends Context.Service<ApiKeys, {
-  /** Makes a key. Fails if it would have expired already, or is an Enterprise key without limits. */
+  /** Issues a key. Fails if it would have expired already, or if it is an Enterprise key without limits. */
   issue(key: NewKey): Effect.Effect<IssuedKey, InvalidRequest>
 
-  /** A page of the keys that were ever issued, oldest first. The cost does not grow with the number of keys. */
+  /** Lists all keys ever issued in pages, oldest first. The cost of a page does not grow with the number of keys. */
   list(selection: KeySelection): Effect.Effect<ListedKeys>
 
-  /** The key with this id. Fails if none was ever issued under it. */
+  /** Returns the key with this id. Fails if no key was issued under it. */
   find(id: string): Effect.Effect<ApiKey, NotFound>
 
   /**
-   * Gives a key another secret; the ones before it work for `grace` longer. Fails if the key is revoked or expired, or
-   * if more than `maxWorkingSecrets` would work. Without `grace` only the new secret works, so that this never fails
-   * for their number.
+   * Issues another secret for a key. The former secrets work for `grace`. Fails if the key is revoked or expired, or if
+   * more than `maxWorkingSecrets` would work. Without `grace` only the new secret works, and the number of secrets
+   * never makes it fail.
    */
   rotate(id: string, grace: Duration.Duration): Effect.Effect<IssuedKey, NotFound | Conflict>
 
-  /** Ends a key for good: here at once, in every other process within a second. Fails if it is revoked already. */
+  /** Revokes a key for good: at once in this process, within one second in others. Fails if it is revoked already. */
   revoke(id: string): Effect.Effect<void, NotFound | Conflict>
 
   /**
-   * The holder of `key`, whose use is recorded once a minute. Fails unless the key was issued here, has not expired and
-   * is not revoked. `beforeLookup` runs if the store has to be asked.
+   * Returns the holder of `key`, and records the use once a minute. Fails unless the key was issued here, has not
+   * expired and is not revoked. `beforeLookup` runs before a lookup in the store.
    */
   verify(
     key: Redacted.Redacted,
     beforeLookup?: Effect.Effect<void>
   ): Effect.Effect<CurrentKey["Service"], InvalidApiKey>
 }>()("petstore/ApiKeys") {
-  /** On PostgreSQL, with the tables of `migrations/`. */
+  /** Keeps keys on PostgreSQL, with the tables of `migrations/`. */
   static readonly layer = Layer.effect(
     ApiKeys,
     Effect.gen(function*() {
@@ -56,7 +56,7 @@ export class ApiKeys extends Context.Service<ApiKeys, {
     })
   ).pipe(Layer.provide(ChangePoller.layer))
 
-  /** In this process's memory, for tests. */
+  /** Keeps keys in this process's memory, for tests. */
   static readonly layerMemory = Layer.effect(
     ApiKeys,
     Effect.gen(function*() {
@@ -72,14 +72,14 @@ export class ApiKeys extends Context.Service<ApiKeys, {
 
 const minute = 60_000
 
-/** Secrets of one key that work at the same time: the current one and those in their grace period. */
+/** The maximum of working secrets of one key: the current one and those in their grace period. */
 const maxWorkingSecrets = 5
 
 const make = Effect.fnUntraced(function*(store: ApiKeyStore, cache: KeyCache.KeyCache) {
   const random = yield* SecureRandom.SecureRandom
   const clock = yield* Clock.Clock
 
-  /** Hashes of keys as the HTTP server passes them: the same object again for a key that a connection sends again. */
+  /** Hashes of secrets. The HTTP server passes the same object for a secret that a connection repeats. */
   const hashes = new WeakMap<Redacted.Redacted, string>()
   const hashOf = (key: Redacted.Redacted): string => {
     let hash = hashes.get(key)
@@ -90,7 +90,7 @@ const make = Effect.fnUntraced(function*(store: ApiKeyStore, cache: KeyCache.Key
     return hash
   }
 
-  // When keys were last used, to the minute.
+  // The last use of each key, to the minute.
   const uses = yield* WriteBehind.make({
     interval: "10 seconds",
     write: store.recordUses,
@@ -103,7 +103,7 @@ const make = Effect.fnUntraced(function*(store: ApiKeyStore, cache: KeyCache.Key
   const accept = ({ key, secretExpiresAt }: Holder): Effect.Effect<ApiKey, InvalidApiKey> => {
     const now = clock.currentTimeMillisUnsafe()
     if (key.revokedAt !== null || hasEnded(key.expiresAt, now) || hasEnded(secretExpiresAt, now)) return invalid
-    // Not with each request: with many keys each would be a write of what was written a moment ago.
+    // Recording each request would write the same minute again and again.
     const thisMinute = now - now % minute
     if (recordedMinutes.get(key) !== thisMinute) {
       recordedMinutes.set(key, thisMinute)
@@ -172,7 +172,7 @@ const make = Effect.fnUntraced(function*(store: ApiKeyStore, cache: KeyCache.Key
         : Effect.andThen(find(id), new Conflict({ message: `Key ${id} was revoked before.` }))
     }),
 
-    // No generator, and a cached key is not checked for its form: every request passes here.
+    // It uses no generator and does not check the form of a cached key, because every request passes here.
     verify: (key, beforeLookup = Effect.void) =>
       Effect.suspend(() => {
         const hash = hashOf(key)

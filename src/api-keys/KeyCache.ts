@@ -1,4 +1,4 @@
-/** The holders of secrets, cached: a request with a known key costs no round trip to the database. */
+/** Caches the holders of secrets, so that a cached key costs no round trip to the database. */
 import { Duration, Effect } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
 import type { ChangePoller } from "../database/ChangePoller.ts"
@@ -12,19 +12,19 @@ const maxHolders = 100_000
 const maxUnknownHashes = 10_000
 
 export interface KeyCache {
-  /** The holder of the secret with this hash, if it is cached, at most a second old. */
+  /** Returns the cached holder of the secret with this hash, at most one second old. */
   peek(hash: string): Holder | undefined
-  /** The same from the database, if it is not cached. Dies if the database does not respond in time. */
+  /** Returns the holder from the cache or the database. Dies if the database does not respond in time. */
   get(hash: string): Effect.Effect<Holder | undefined>
-  /** Evicts a key at once, where this process changed it. */
+  /** Evicts a key that this process has changed. */
   evict(id: string): void
 }
 
 export const make = Effect.fnUntraced(function*(store: ApiKeyStore, poller: ChangePoller["Service"]) {
   const holders = new Map<string, Holder>()
-  /** Hashes of secrets that nobody holds. */
+  /** Hashes of unknown secrets. */
   const unknown = new Set<string>()
-  /** The number of invalidations, so that a lookup that began before one is not cached. */
+  /** The number of invalidations. A lookup that began before an invalidation is not cached. */
   let generation = 0
 
   const evictKeys = (isEvicted: (id: string) => boolean): void => {
@@ -59,7 +59,7 @@ export const make = Effect.fnUntraced(function*(store: ApiKeyStore, poller: Chan
       const before = generation
       const found = yield* store.findByHashes(hashes)
       for (const hash of hashes) {
-        // The older entry is wrong in any case, even if this one is not cached.
+        // The older entry is wrong, even if the new one is not cached.
         evictHash(hash)
         if (generation === before) insert(hash, found.get(hash))
       }

@@ -1,7 +1,7 @@
 /**
- * The secret of an API key: `psk_`, 32 random base62 characters (190 bits) and a checksum of 6, so that a mistyped or
- * made-up key is refused without a look-up and a scanner can tell a real one. Only its SHA-256 is stored: with that
- * many random bits, a slow hash would add nothing but time.
+ * The secret of an API key: `psk_`, 32 random base62 characters (190 bits) and a checksum of 6. The checksum rejects a
+ * mistyped key without a lookup and lets a scanner recognize a real one. Only the SHA-256 is stored: against 190 random
+ * bits a slow hash would add only time.
  */
 import { Effect } from "effect"
 import { SecureRandom } from "effect/crypto"
@@ -13,17 +13,17 @@ const randomLength = 32
 const checksumLength = 6
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-/** Random base62 text, of 5.95 bits a character. */
+/** Returns random base62 text, with 5.95 bits per character. */
 export const randomText = Effect.fnUntraced(function*(length: number) {
   const random = yield* SecureRandom.SecureRandom
   const indices = yield* Effect.replicateEffect(random.intBetween(0, base62.length - 1), length)
   return indices.map((index) => base62.charAt(index)).join("")
 })
 
-/** A secret that nobody had before. */
+/** Returns a new random secret. */
 export const make = Effect.map(randomText(randomLength), (text) => prefix + text + checksum(text))
 
-/** CRC-32 in base62: six characters hold 35 bits. */
+/** Returns the CRC-32 in base62: six characters hold 35 bits. */
 const checksum = (secret: string): string => {
   let rest = crc32(secret)
   let text = ""
@@ -36,11 +36,11 @@ const checksum = (secret: string): string => {
 
 const format = new RegExp(`^${prefix}([0-9A-Za-z]{${randomLength}})([0-9A-Za-z]{${checksumLength}})$`)
 
-/** Whether `text` can be a secret that was made here. */
+/** Whether `text` has the form and the checksum of a secret. */
 export const isWellFormed = (text: string): boolean => {
   const match = format.exec(text)
   return match !== null && checksum(match[1] ?? "") === match[2]
 }
 
-/** What is stored of a secret: its SHA-256, in hexadecimal. */
+/** Returns the SHA-256 of a secret in hexadecimal, which is what is stored. */
 export const hash = (secret: string): string => Crypto.hash("sha256", secret)

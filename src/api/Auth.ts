@@ -11,7 +11,11 @@ export class CurrentKey extends Context.Service<CurrentKey, {
   readonly limits: Limits
 }>()("petstore/api/CurrentKey") {}
 
-/** The middleware that returns 401 for a request without a valid API key. It runs before all other middleware. */
+/**
+ * The middleware that returns 401 for a request without a valid API key (SPEC §5.3).
+ *
+ * It runs before the rate limit and the validation, so the service examines nothing else of such a request.
+ */
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,
   security: { bearerAuth: HttpApiSecurity.bearer },

@@ -62,7 +62,11 @@ export class InvalidApiKey extends Schema.Error<InvalidApiKey>("InvalidApiKey")(
 
 /** 401: the request to the management port has no bearer token. */
 export class MissingAdminToken extends Schema.Error<MissingAdminToken>("MissingAdminToken")(
-  fieldsWithDefaultMessage("missing_admin_token", 401, "Send the admin token as a bearer token: Authorization: Bearer adm_…"),
+  fieldsWithDefaultMessage(
+    "missing_admin_token",
+    401,
+    "Send the admin token as a bearer token: Authorization: Bearer adm_…"
+  ),
   { description: "The admin token is missing." }
 ) {
   readonly _tag = "MissingAdminToken"
@@ -123,7 +127,11 @@ export class PayloadTooLarge extends Schema.Error<PayloadTooLarge>("PayloadTooLa
 
 /** 415: the body is not uncompressed `application/json` in UTF-8 (RFC 9110 §15.5.16). */
 export class UnsupportedMediaType extends Schema.Error<UnsupportedMediaType>("UnsupportedMediaType")(
-  fieldsWithDefaultMessage("unsupported_media_type", 415, "Send the body as application/json, in UTF-8, not compressed."),
+  fieldsWithDefaultMessage(
+    "unsupported_media_type",
+    415,
+    "Send the body as application/json, in UTF-8, not compressed."
+  ),
   { description: "The body is not application/json." }
 ) {
   readonly _tag = "UnsupportedMediaType"
@@ -166,7 +174,8 @@ export class RateLimitExceeded
   readonly _tag = "RateLimitExceeded"
 }
 
-/** 429: the caller is banned, since it sent too many requests after a 429 (SPEC §5.4, §8).
+/**
+ * 429: the caller is banned, since it sent too many requests after a 429 (SPEC §5.4, §8).
  *
  * `Retry-After` has the seconds until the ban ends.
  */
@@ -222,7 +231,11 @@ export class ServiceUnavailable extends Schema.Error<ServiceUnavailable>("Servic
 
 /** 505: the HTTP version of the request is neither 1.0 nor 1.1 (RFC 9110 §15.6.6). */
 export class HttpVersionNotSupported extends Schema.Error<HttpVersionNotSupported>("HttpVersionNotSupported")(
-  fieldsWithDefaultMessage("http_version_not_supported", 505, "The service does not support this version of HTTP. Use HTTP/1.1."),
+  fieldsWithDefaultMessage(
+    "http_version_not_supported",
+    505,
+    "The service does not support this version of HTTP. Use HTTP/1.1."
+  ),
   { description: "The HTTP version is not supported." }
 ) {
   readonly _tag = "HttpVersionNotSupported"

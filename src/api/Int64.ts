@@ -1,15 +1,15 @@
 /**
- * Exact 64-bit integers, in TypeScript (`bigint`), in URLs and in JSON.
+ * Declares exact 64-bit integers, which are `bigint` in TypeScript, decimal digits in URLs and numbers in JSON.
  *
- * JSON numbers carry any number of digits (RFC 8259 §6), but `JSON.parse` rounds those beyond 2^53. A body that holds
- * an `Int64` therefore travels as text with a codec of its own, {@link exactJson}.
+ * JSON numbers can have any number of digits (RFC 8259 §6), but `JSON.parse` rounds integers beyond 2^53. A body that
+ * contains an `Int64` is therefore declared as text, with {@link exactJson} as its codec.
  */
 import { Effect, Schema, SchemaGetter, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { compileJsonWriter } from "./JsonWriter.ts"
 
 declare global {
-  /** ECMAScript's "JSON.parse source text access", which TypeScript's library does not describe yet. */
+  /** ECMAScript's "JSON.parse source text access", which TypeScript's library does not declare yet. */
   interface JSON {
     parse(
       text: string,
@@ -23,13 +23,13 @@ const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" &
 
 const expected = "an int64 integer"
 
-/** What OpenAPI says of an `Int64`, in a body as in a path or a query. */
+/** The OpenAPI schema of an `Int64`, the same in a body, a path and a query. */
 const documentation = { type: "integer", format: "int64" }
 
 /**
  * An integer from -2^63 to 2^63-1 (SPEC §2: integer, int64).
  *
- * In a path or query it is decimal digits; in JSON a number, for which the body must be a {@link exactJson}.
+ * In a path or a query it is decimal digits. In JSON it is a number, and the body must be an {@link exactJson}.
  */
 export const Int64 = Schema.declare(isInt64, {
   ...documentation,
@@ -50,22 +50,25 @@ export const Int64 = Schema.declare(isInt64, {
     )
 })
 
-/** Integers that most ids are: no zero in front, and a double holds them. */
+/** Matches integers of at most 15 digits without leading zeros, as most ids are. A double represents them exactly. */
 const shortInteger = /^-?[1-9]\d{0,14}$/
 
-const number = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/
+/** Matches JSON numbers: sign, integer part, fraction and exponent. Unlike JSON, it allows leading zeros. */
+const jsonNumber = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/
 
 /**
- * The integer that a JSON number denotes, however it is written (`1e3` and `10.0` are integers), or `undefined` if it
- * is none or has more digits than an int64. Takes time linear in the text, whatever its exponent.
+ * Parses the integer that a JSON number denotes in any notation: `1e3` and `10.0` are integers.
+ *
+ * It returns `undefined` for a text that denotes no integer, and for more than 19 digits, the maximum of an int64. The
+ * result can still be out of the range of an int64. The time is linear in the length of the text, for any exponent.
  */
 export const parseInteger = (text: string): bigint | undefined => {
   if (shortInteger.test(text)) return BigInt(Number(text))
-  const match = number.exec(text)
+  const match = jsonNumber.exec(text)
   if (match === null) return undefined
   const [, sign = "", whole = "", fraction = "", exponent = "0"] = match
   const significant = (whole + fraction).replace(/^0+/, "")
-  // A match may begin only where a run of zeros does: tried from each zero, a long run takes the square of its length.
+  // The lookbehind lets a match begin only at the start of a run of zeros. Without it, a long run takes quadratic time.
   const digits = significant.replace(/(?<!0)0+$/, "")
   if (digits === "") return 0n
   const zeros = significant.length - digits.length - fraction.length + Number(exponent)
@@ -73,44 +76,60 @@ export const parseInteger = (text: string): bigint | undefined => {
   return BigInt(sign + digits + "0".repeat(zeros))
 }
 
-/** A text whose numbers are all integers that a double holds: at most 15 digits, no fraction, no exponent. */
+/**
+ * Matches a JSON text that can contain a number other than an integer of at most 15 digits.
+ *
+ * A double represents integers of at most 15 digits exactly. A fraction, an exponent or 16 digits in a row match.
+ */
 const hasInexactNumber = /\d{16}|\d[.eE]/
 
-/** Short ones, which are most, in a tenth of the time. */
-const integerOf = (value: number, source: string): bigint | number =>
+/**
+ * Returns the integer that `source` denotes, or the parsed `value` if it denotes none.
+ *
+ * Most integers have at most 15 digits; converting the parsed value takes a tenth of the time of `parseInteger`.
+ */
+const toExactInteger = (value: number, source: string): bigint | number =>
   /^-?\d{1,15}$/.test(source) ? BigInt(value) : parseInteger(source) ?? value
 
 /**
  * Parses a JSON text with its integers as `bigint`.
  *
- * `JSON.parse` hands the source of each number to a reviver, which takes five times as long as to parse without one. A
- * text whose numbers a double holds needs none. Digits in a string may look like a number: the reviver is only slower.
+ * `JSON.parse` with a reviver, which gets the source of each number, takes five times as long as without one. A text
+ * whose numbers a double represents exactly needs no reviver. A string can contain digits that look like an inexact
+ * number; then the reviver only costs time.
  */
 const parse = (text: string): unknown =>
   hasInexactNumber.test(text)
     ? JSON.parse(
       text,
-      (_key, field, { source }) => typeof field === "number" && source !== undefined ? integerOf(field, source) : field
+      (_key, field, { source }) =>
+        typeof field === "number" && source !== undefined ? toExactInteger(field, source) : field
     )
     : toBigInts(JSON.parse(text))
 
+/** Copies a parsed JSON value with all its numbers, which must be integers, as `bigint`. */
 const toBigInts = (value: unknown): unknown => {
   if (typeof value === "number") return BigInt(value)
   if (Array.isArray(value)) return value.map(toBigInts)
   return isRecord(value) ? mapFields(value, toBigInts) : value
 }
 
-/** Serializes JSON with `bigint`s as numbers: without a replacer, at a fifth of the cost, where a double holds each. */
+/**
+ * Serializes a value as JSON, with each `bigint` as a number.
+ *
+ * If a double represents every `bigint` exactly, serialization needs no replacer and takes a fifth of the time.
+ */
 const stringify = (value: unknown): string => {
-  const plain = toNumbers(value)
-  return plain === inexact
+  const numbers = toNumbers(value)
+  return numbers === inexact
     ? JSON.stringify(value, (_key, field: unknown) => typeof field === "bigint" ? JSON.rawJSON(String(field)) : field)
-    : JSON.stringify(plain)
+    : JSON.stringify(numbers)
 }
 
-/** Stands for a value that holds a `bigint` beyond 2^53. */
+/** The result of `toNumbers` for a value that contains a `bigint` beyond 2^53. */
 const inexact = Symbol("inexact")
 
+/** Copies a value with each `bigint` as a number. Returns `inexact` if a double cannot represent one of them. */
 const toNumbers = (value: unknown): unknown => {
   if (typeof value === "bigint") {
     const double = Number(value)
@@ -129,7 +148,11 @@ const toNumbers = (value: unknown): unknown => {
 const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === "object" && value !== null
 
-/** A copy that keeps the order of the fields. `__proto__` is a field like any other (`JSON.parse` makes it one). */
+/**
+ * Copies a record with the results of `map`, in the order of its fields.
+ *
+ * `__proto__` is an ordinary field, as in the results of `JSON.parse`; an assignment would set the prototype instead.
+ */
 const mapFields = (
   record: Readonly<Record<string, unknown>>,
   map: (value: unknown) => unknown
@@ -143,10 +166,10 @@ const mapFields = (
 }
 
 /**
- * The body `schema` as JSON text in which every integer is exact, in both directions.
+ * Makes the codec between a JSON text and a value of `schema`, which keeps every integer exact in both directions.
  *
- * `name` is the schema's in the OpenAPI document, which describes the body by it. The type of the codec is opaque: the
- * transformation checks it, once.
+ * `name` is the name of the schema in the OpenAPI document, which describes the body by a reference to it. The codec
+ * declares its type without a check, so that a value is checked only once, by the transformation.
  */
 export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   name: string,

@@ -85,7 +85,7 @@ const maxMicros = 8_640_000_000_000_000_000n
 export const KeyPosition = Schema.Struct({ createdAtMicros: Schema.BigInt, id: KeyId })
 export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
 
-/** Parses the text of a cursor. Returns `undefined` for an invalid text, or a time that PostgreSQL cannot store. */
+/** Parses the text of a cursor. Returns `undefined` for an invalid text or an instant out of range. */
 const parsePosition = (text: string): KeyPosition | undefined => {
   const [, digits, id] = /^(-?\d{1,19}) ([^\0]*)$/.exec(text) ?? []
   if (digits === undefined || id === undefined) return undefined

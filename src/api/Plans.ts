@@ -4,7 +4,7 @@ import { Schema } from "effect"
 /**
  * The maximum numbers of requests of a caller in a window of 60 seconds and in one of 86,400 seconds.
  *
- * The first request of a caller opens both windows.
+ * A window opens with the first request that is charged to it.
  */
 export const Limits = Schema.Struct({
   perMinute: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 2_147_483_647 })),

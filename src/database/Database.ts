@@ -16,7 +16,7 @@ import * as apiKeysChanges from "./migrations/0007_api_keys_changes.ts"
 import * as apiKeysCreated from "./migrations/0008_api_keys_created.ts"
 import * as PostgresSocket from "./PostgresSocket.ts"
 
-/** The versions of the schema, the earliest first. */
+/** The migrations in order. Their numbers are the versions of the schema. */
 export const migrations = {
   "0001_pets": pets,
   "0002_api_keys": apiKeys,
@@ -27,10 +27,10 @@ export const migrations = {
   "0007_api_keys_changes": apiKeysChanges,
   "0008_api_keys_created": apiKeysCreated
 }
-/** The highest number in the name of a migration, which is the version of the schema. */
+/** The newest version of the schema. */
 const newest = Math.max(...Object.keys(migrations).map((name) => Number.parseInt(name, 10)))
 
-/** A later version of the service made the database what it is. */
+/** The schema of the database was made by a later version of the service. */
 export class DatabaseIsNewer extends Data.TaggedError("DatabaseIsNewer")<{ readonly version: number }> {
   override readonly message =
     `The database has schema version ${this.version}, and this version of the service knows ` +
@@ -43,7 +43,7 @@ class DatabaseInRecovery extends Data.TaggedError("DatabaseInRecovery") {
     "The server is in recovery and accepts no writes. Promote it, or set DATABASE_URL to the primary."
 }
 
-/** Brings the schema up to date. Processes that start together wait for the first. */
+/** Migrates the schema to the newest version. Processes that start together wait for the first. */
 const bringUpToDate = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const [server] = yield* sql<{ readonly isInRecovery: boolean }>`SELECT pg_is_in_recovery() AS "isInRecovery"`
@@ -53,12 +53,12 @@ const bringUpToDate = Effect.gen(function*() {
 })
 export const migrate = Layer.effectDiscard(bringUpToDate)
 
-/** How long a server may take to be there when the service starts. */
+/** The maximum time that the service waits for the server at its start. */
 const timeout = Duration.seconds(30)
 
 /**
- * Whether the server may accept writes soon: it is not there yet (the system's codes), starts or is full (57P, 53), is
- * read-only (25006), in recovery, or silent.
+ * Whether the server may accept writes soon: it is absent (system error codes), starting or full (57P, 53), read-only
+ * (25006), in recovery, or silent.
  */
 const mayCome = (failure: Effect.Error<typeof bringUpToDate>): boolean => {
   if (failure._tag === "DatabaseInRecovery") return true
@@ -72,13 +72,13 @@ const mayCome = (failure: Effect.Error<typeof bringUpToDate>): boolean => {
 
 const databaseUrl = Config.option(Settings.databaseUrl)
 
-/** Whether the database lives in this process. */
+/** Whether the database is embedded in this process. */
 export const isEmbedded = Config.map(databaseUrl, Option.isNone)
 
 const server = (url: Redacted.Redacted) => {
   const options = { url, applicationName: "petstore", connectTimeout: "5 seconds" } as const
-  // Without `statement_timeout`: a migration takes as long as it takes. One connection runs it, a second one tells what
-  // holds the lock that it waits for, and a third holds the advisory lock meanwhile.
+  // Migrations run without `statement_timeout`. One connection runs the migration, a second one reports the holder of
+  // the lock that it waits for, and a third one holds the advisory lock.
   const attempt = Effect.provide(bringUpToDate, PgClient.layer({ ...options, maxConnections: 3 }))
   const migrated = Effect.catchIf(attempt, mayCome, (error) =>
     Effect.andThen(
@@ -91,18 +91,19 @@ const server = (url: Redacted.Redacted) => {
   return PgClient.layer({
     ...options,
     multiplex: true,
-    // Statements serve many requests, so that few are under way. One that waits for a lock is to hold up no other.
+    // One statement at a time on each connection: a statement that waits for a lock must not delay others. Statements
+    // serve many requests, so few are in flight.
     multiplexConcurrency: 1,
     stream: PostgresSocket.opener(Redacted.value(url)),
     startupParameters: { statement_timeout: "3500" }
   }).pipe(Layer.provide(Layer.effectDiscard(migrated)))
 }
 
-/** `DATABASE_URL` names a server (PostgreSQL 15 or later); without it, the database lives in `DATA_DIR`. */
+/** Connects to the server in `DATABASE_URL` (PostgreSQL 15 or later), or opens the database in `DATA_DIR`. */
 export const layer = Layer.unwrap(Effect.gen(function*() {
   const url = yield* databaseUrl
   if (Option.isSome(url)) return server(url.value)
-  // Only who has no server loads one.
+  // Loads PGlite only when `DATABASE_URL` is not set.
   const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))
   return migrate.pipe(Layer.provideMerge(EmbeddedDatabase.layer(yield* dataDirectory)))
 }))

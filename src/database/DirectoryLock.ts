@@ -75,7 +75,7 @@ export const acquire = (
           file = lockFile(path)
         } catch (cause) {
           if (!hasCode(cause, "errcode", sqliteNotADatabase)) throw cause
-          // Somebody wrote into the file, and no process has it locked: else SQLite would not have read it.
+          // Another program wrote into the file, and no process locks it: SQLite could read it otherwise.
           truncateSync(path)
           file = lockFile(path)
         }

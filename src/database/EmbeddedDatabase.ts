@@ -1,5 +1,5 @@
 /**
- * PostgreSQL inside this process (PGlite), behind the same client as a server's: a `Duplex` that speaks the wire
+ * PostgreSQL inside this process (PGlite), behind the same client as a server: a `Duplex` that speaks the wire
  * protocol. The data directory has one owner at a time.
  */
 import { PgClient } from "@effect/sql-pg"
@@ -21,7 +21,7 @@ const open = (directory: string, isOwned: () => boolean) =>
       try: async () => {
         const files = join(directory, "pgdata")
         const database = await PGlite.create(files)
-        // PGlite makes files that anybody may write.
+        // PGlite creates files that every user may write.
         chmodSync(files, 0o700)
         return database
       },
@@ -39,13 +39,16 @@ const messageLength = (bytes: Buffer, started: boolean): number | undefined => {
 
 const terminate = 0x58 // "X"
 
-/** Tells whether the process owns the data directory. Each throws `DataDirectoryLost` when it does not. */
+/** Checks of the ownership of the data directory. Each throws `DataDirectoryLost` after the loss. */
 interface Ownership {
   readonly checkBeforeStatement: () => void
   readonly checkBeforeResponse: () => void
 }
 
-/** A session with `database`, as the client's socket. PGlite takes whole messages, so writes are put together first. */
+/**
+ * A session with `database` in the form of the client's socket. PGlite takes whole messages, so writes are joined
+ * first.
+ */
 const session = (database: PGlite, ownership: Ownership): Duplex => {
   let pending: Buffer = Buffer.alloc(0)
   let started = false
@@ -55,7 +58,7 @@ const session = (database: PGlite, ownership: Ownership): Duplex => {
     while (true) {
       const length = messageLength(pending.subarray(end), started)
       if (length === undefined || pending.length < end + length) break
-      // PGlite has one backend for good: the end of a session must not be the end of it.
+      // PGlite has one backend for the whole process. The end of a session must not end the backend.
       if (started && pending[end] === terminate) {
         socket.push(null)
         return
@@ -79,7 +82,7 @@ const session = (database: PGlite, ownership: Ownership): Duplex => {
       callbackify(() => exchange(this))(done)
     },
     construct(done) {
-      // The one backend may still hold what a session before this one left behind.
+      // The backend may still have the state of the session before.
       callbackify(async () => {
         ownership.checkBeforeStatement()
         await database.exec("ROLLBACK")
@@ -89,10 +92,10 @@ const session = (database: PGlite, ownership: Ownership): Duplex => {
   })
 }
 
-/** Bytes of the write-ahead log, which is read again at the start after a `kill -9`: half a second. */
-const longestLog = 32 * 1024 * 1024
+/** The maximum bytes of the write-ahead log. A start after a `kill -9` replays it, which takes half a second. */
+const maxLogBytes = 32 * 1024 * 1024
 
-/** Does `work` for as long as the scope lasts, first after an `interval`: no start waits for it. */
+/** Runs `work` every `interval` until the scope closes, first after one `interval`, so that no start waits for it. */
 const every = <E, R>(interval: Duration.Input, work: Effect.Effect<unknown, E, R>) =>
   work.pipe(
     Effect.catchCause((cause) => Effect.logWarning("The embedded database cannot be kept up", cause)),
@@ -100,28 +103,25 @@ const every = <E, R>(interval: Duration.Input, work: Effect.Effect<unknown, E, R
     Effect.forkScoped
   )
 
-/**
- * What a server does in the background, and nobody in this process would: the log has an end, and rows that are gone
- * make room.
- */
+/** The maintenance that a server does in the background: checkpoints bound the log, and VACUUM frees deleted rows. */
 const upkeep = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const checkpoint = Effect.gen(function*() {
     const due = yield* sql`
-      SELECT FROM pg_control_checkpoint() WHERE pg_current_wal_lsn() - redo_lsn > ${sql.literal(String(longestLog))}`
+      SELECT FROM pg_control_checkpoint() WHERE pg_current_wal_lsn() - redo_lsn > ${sql.literal(String(maxLogBytes))}`
     if (due.length > 0) yield* sql`CHECKPOINT`
   })
   yield* every("10 seconds", checkpoint)
-  // All else waits meanwhile: 20 ms, and 200 after a million additions.
+  // All statements wait meanwhile: 20 ms, or 200 ms after a million creates.
   yield* every("10 minutes", sql`VACUUM`)
 })
 
-/** Longer than a statement takes that another process may still run when its lock is removed. */
+/** Longer than the longest statement that another process may still run when its lock file is removed. */
 const takeoverDelay = Duration.seconds(2)
 
 /**
- * Locks `directory`. Where the lock file of a database is missing or another one, somebody removed or replaced it: a
- * process that still runs notices that before its next statement.
+ * Locks `directory`. If the database's lock file is missing or replaced, another process may still run: it notices the
+ * loss before its next statement, so this process waits for `takeoverDelay`.
  */
 const lock = Effect.fnUntraced(function*(directory: string) {
   const acquired = yield* DirectoryLock.acquire(directory)
@@ -132,7 +132,7 @@ const lock = Effect.fnUntraced(function*(directory: string) {
         "lock of a process that ended is already free."
     )
     yield* Effect.sleep(takeoverDelay)
-    // It may be removed again meanwhile.
+    // The file may have been removed again meanwhile.
     if (!acquired.isHeld()) return yield* new DirectoryLock.DataDirectoryInUse({ directory })
   }
   if (acquired.isReplaced) {
@@ -147,14 +147,14 @@ const lock = Effect.fnUntraced(function*(directory: string) {
 /** The embedded database in `directory`, which must exist. */
 export const layer = (directory: string) =>
   Layer.unwrap(Effect.gen(function*() {
-    // A symbolic link that changes meanwhile must not lead half of the files elsewhere.
+    // The symbolic link is resolved once. If it changed later, the files would be in two places.
     const path = yield* Effect.try({
       try: () => realpathSync(directory),
       catch: (cause) => new DataDirectoryUnusable({ directory, cause })
     })
     const onLost = yield* OnDataDirectoryLost
     const { isHeld } = yield* lock(path)
-    // Once lost, the directory stays lost, also when the file comes back: another process may have written meanwhile.
+    // A lost directory stays lost, even if the file comes back: another process may have written meanwhile.
     let lost: DataDirectoryLost | undefined
     const check = (isUnchanged: () => boolean, file: string): void => {
       if (lost === undefined && !isUnchanged()) {
@@ -184,7 +184,7 @@ export const layer = (directory: string) =>
       maxConnections: 1,
       idleTimeout: Duration.infinity
     })
-    // A process without requests runs no statements, and must notice the loss as well.
+    // A process without requests runs no statements, and must also notice the loss.
     yield* Effect.try(ownership.checkBeforeResponse).pipe(
       Effect.ignore,
       Effect.schedule(Schedule.spaced("1 second")),

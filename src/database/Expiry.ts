@@ -2,24 +2,25 @@
 import { Clock, Effect, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 
-/** Rows deleted by one statement, so that no statement takes long. */
+/** The maximum of rows that one statement deletes, which bounds its time. */
 const batch = 5_000
 
 /**
- * Every 10 minutes for as long as the scope lasts, deletes the rows of `table` whose `column` is in the past, by the
- * clocks of this process and of the server: what one of them deletes too early is lost.
+ * Deletes, every 10 minutes until the scope closes, the rows of `table` whose `column` is in the past. Both the
+ * process's and the server's clock must agree, because a row that one wrong clock deletes too early is lost.
  */
 export const deleteExpired = Effect.fnUntraced(function*(options: {
   readonly table: string
   readonly column: string
-  /** The warning to log when it fails. */
+  /** The warning to log after a failure. */
   readonly warning: string
 }) {
   const sql = yield* SqlClient.SqlClient
   const [table, column] = [sql(options.table), sql(options.column)]
   /**
-   * Returns how many rows it deleted: none while another process deletes. The statement itself takes the advisory lock,
-   * which ends with its transaction, so that it works behind a pooler too. A row that got a later time stays.
+   * Deletes one batch and returns the number of its rows: 0 while another process deletes. The statement takes an
+   * advisory lock that ends with its transaction, so it works behind a pooler. A row that got a later time meanwhile
+   * stays.
    */
   const deleteBatch = Effect.gen(function*() {
     const now = new Date(yield* Clock.currentTimeMillis)

@@ -1,16 +1,14 @@
 /**
- * A connection to a PostgreSQL server that is cut when the server owes an answer and says nothing, as a network that
- * lost it or a server that froze: else every statement on it would wait, and it would never be replaced.
+ * A connection to a PostgreSQL server that is closed when the server owes a reply and stays silent, after a network
+ * failure or a freeze. Otherwise every statement on it would wait, and the connection would never be replaced.
  */
 import { connect, type Socket } from "node:net"
 
-/**
- * How long a server may say nothing while it owes an answer: longer than any statement may take (`statement_timeout`).
- */
-const longestSilence = 5_000
+/** The maximum silence in milliseconds while a reply is due. It exceeds the longest statement (`statement_timeout`). */
+const maxSilenceMs = 5_000
 const tick = 500
 
-/** Opens connections to the server that `url` names (libpq's URLs). */
+/** Returns a function that opens connections to the server of `url` (libpq's URLs). */
 export const opener = (url: string) => (): Socket => {
   const { hostname, port, searchParams } = new URL(url)
   const host = searchParams.get("host") ?? decodeURIComponent(hostname.replace(/^\[|\]$/g, ""))
@@ -29,14 +27,14 @@ const watched = (socket: Socket): Socket => {
   const timer = setInterval(() => {
     const { bytesRead, bytesWritten } = socket
     if (bytesRead !== read) {
-      // What was written until now counts as answered. If it is not, the next statement on the connection will tell.
+      // Data written so far counts as replied to. If that is wrong, the next statement on the connection shows it.
       read = bytesRead
       written = bytesWritten
       silentSince = undefined
     } else if (bytesWritten !== written) {
       silentSince ??= performance.now()
-      if (performance.now() - silentSince > longestSilence) {
-        socket.destroy(new Error(`The server said nothing for ${longestSilence} ms.`))
+      if (performance.now() - silentSince > maxSilenceMs) {
+        socket.destroy(new Error(`The server said nothing for ${maxSilenceMs} ms.`))
       }
     }
   }, tick).unref()

@@ -1,20 +1,21 @@
-/** Many calls made few: those that come while others are under way wait for them, and go together in the next. */
+/** Batches concurrent calls: calls that arrive while others run wait, and run together in the next batch. */
 import { Cause, Clock, Deferred, Duration, Effect, Exit, Fiber, Scope } from "effect"
 
 interface Call<B> {
-  /** When it was made, by the monotonic clock: nanoseconds. */
+  /** The time of the call by the monotonic clock, in nanoseconds. */
   readonly at: bigint
   readonly answer: Deferred.Deferred<B | undefined>
   waiters: number
 }
 
 /**
- * Gives a function that answers one item, on top of `run`, which answers many. A run starts only after the calls that
- * it serves, so an answer is never older than its question; if it fails, all its calls die of that. At most
- * `concurrency` runs go on at once, with at most `size` items each, for as long as the scope lasts. Calls with the same
- * item (by the equality of a `Map`) share one answer, and the patience of the first of them. A call that nobody waits
- * for any more is not begun. A run that takes longer than `timeout`, and a call that waited that long before its run
- * began, die with a `TimeoutError`.
+ * Returns a function for one item, based on `run` for many. A run starts after the calls that it serves, so that a
+ * result is never older than its call. If a run fails, its calls die with the cause.
+ *
+ * At most `concurrency` runs of at most `size` items are in flight, until the scope closes. Calls with an equal item
+ * (as keys of a `Map`) share a result and the timeout of the first of them. A call that was interrupted before its run
+ * is dropped. A call dies with a `TimeoutError` if its run takes longer than `timeout`, or if it waited that long for
+ * its run.
  */
 export const make = Effect.fnUntraced(function*<A, B>({ concurrency, timeout, run, size }: {
   readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>, unknown>
@@ -25,7 +26,7 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, timeout, ru
   const clock = yield* Clock.Clock
   const longest = Duration.toNanosUnsafe(timeout)
   const scope = yield* Scope.Scope
-  // Not in the context of whoever happens to call first.
+  // A run must not inherit the context of its first caller.
   const start = Effect.runForkWith(yield* Effect.context())
   let waiting = new Map<A, Call<B>>()
   let running = 0
@@ -45,8 +46,8 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, timeout, ru
 
   const answerWaiting = Effect.gen(function*() {
     while (waiting.size > 0) {
-      // All calls of this turn of the event loop are to be in the batch, also where its answer comes within the turn
-      // (as the embedded database's does).
+      // The batch holds all calls of this turn of the event loop, also if the result comes within the turn, as it does
+      // from the embedded database.
       yield* Effect.yieldNow
       const now = clock.monotonicTimeNanosUnsafe()
       for (const [item, call] of waiting) {
@@ -56,11 +57,11 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, timeout, ru
       }
       const all = [...waiting]
       const calls = all.slice(0, size)
-      // Another map each time, for what Bag.ts says of one that changes all the time.
+      // A new map for each batch: `FreeList.ts` explains the cost of a map that changes all the time.
       waiting = new Map(all.slice(size))
       if (calls.length > 0) yield* answer(calls)
     }
-    // In one step with the last look at what is waiting: whoever comes later starts anew.
+    // In one step with the check for waiting calls: a later call starts a new run.
     running--
   })
 

@@ -1,19 +1,20 @@
 /**
- * Values on their way to the database: the last of each key, written every now and then, never while a request waits.
+ * Writes values to the database in the background: the last value of each key, at intervals, without delaying a
+ * request.
  */
 import { type Duration, Effect, Schedule } from "effect"
 
-/** Values written in one go: writing them as JSON blocks the event loop for some milliseconds. */
+/** The maximum of values in one write. Serializing them as JSON blocks the event loop for some milliseconds. */
 const batch = 1_000
 
 /**
- * Takes values for as long as the scope lasts and hands them to `write` every `interval`, and once more at the end.
- * What could not be written waits for the next time, unless there is something newer by then.
+ * Returns a function that takes values until the scope closes. `write` gets them every `interval`, and once more at the
+ * end. After a failed write the values wait for the next one, unless newer values replace them.
  */
 export const make = Effect.fnUntraced(function*<K, A>(options: {
   readonly interval: Duration.Input
   readonly write: (values: ReadonlyMap<K, A>) => Effect.Effect<void>
-  /** What the log says when a write fails. */
+  /** The warning to log after a failed write. */
   readonly warning: string
 }) {
   let pending = new Map<K, A>()

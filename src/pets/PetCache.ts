@@ -1,6 +1,6 @@
 /**
- * Animals by id, remembered: one that is asked for again costs no round trip to the database. The service never changes
- * an animal; an operator may, in SQL, and `pets_changes` tells of it.
+ * Caches pets by id, so that a cached pet costs no round trip to the database. The service never changes a pet. An
+ * operator can, in SQL, and the table `pets_changes` records it.
  */
 import { Duration, Effect, Latch } from "effect"
 import { SqlClient } from "effect/sql"
@@ -8,35 +8,35 @@ import type { Pet, PetStatus } from "../api/Pets.ts"
 import { ChangePoller } from "../database/ChangePoller.ts"
 import type { Selection } from "./PetStore.ts"
 
-/** Animals that are kept at most: some 80 MB with names of usual length. */
-const mostKept = 2 ** 19
-/** Animals with longer names are not kept: a bound on characters, and so on memory. */
-const longestName = 100
+/** The maximum of cached pets: some 80 MB with names of usual length. */
+const maxCachedPets = 2 ** 19
+/** The maximum length of a cached name in characters, which bounds the memory of the cache. */
+const maxNameLength = 100
 
-/** Pages that are looked up at once for a walk, and animals at most. */
+/** The maximum of pages that are read ahead for a walk, and of pets in them. */
 const pagesAhead = 5
 const readAhead = 101
 
-/** Ids that are looked at for a page: of a rare status it is the database that finds it sooner. */
-const longestWalk = 1_000
+/** The maximum of ids that are checked for a page. The database finds the pets of a rare status faster. */
+const maxIdsChecked = 1_000
 
-/** How often the lowest id is read while lists need it: it changes once, with the first pet. */
+/** The interval at which the lowest id is read while lists need it. It changes once, with the first pet. */
 const lowestIdInterval = Duration.millis(250)
 
 export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const poller = yield* ChangePoller
-  // The place of an id is `id % mostKept`; ids that far apart share it, and the last one remembered has it. An array,
-  // not a map: animals of one page lie side by side, while a map took a third of the CPU of a page that was not known.
-  const slots = Array<Pet | undefined>(mostKept).fill(undefined)
-  // The ids of those that are there, as numbers: a page is found in a quarter of the time that its bigints take.
-  const ids = new Float64Array(mostKept).fill(NaN)
-  const petOf = (id: number): Pet | undefined => ids[id % mostKept] === id ? slots[id % mostKept] : undefined
-  /** The first pages of `page`, by the rest of what was asked for: the same each time. */
+  // A pet has the slot `id % maxCachedPets`. Ids that share a slot replace each other. The pets of a page lie side by side
+  // in an array, while a map took a third of the CPU of an uncached page.
+  const slots = Array<Pet | undefined>(maxCachedPets).fill(undefined)
+  // The ids of the cached pets as numbers: with bigints, finding a page takes four times as long.
+  const ids = new Float64Array(maxCachedPets).fill(NaN)
+  const petOf = (id: number): Pet | undefined => ids[id % maxCachedPets] === id ? slots[id % maxCachedPets] : undefined
+  /** First pages of `page` by the rest of the selection. The same array is returned each time. */
   const firstPages = new Map<string, ReadonlyArray<Pet>>()
-  /** The number of invalidations, so that a lookup that began before one is not cached. */
+  /** The number of invalidations. A lookup that began before an invalidation is not cached. */
   let generation = 0
-  /** The lowest id of all pets; `null` if there are none, `undefined` if it is unknown. */
+  /** The lowest id of all pets, `null` if there are no pets, `undefined` if it is unknown. */
   let lowestId: bigint | null | undefined
   const lowestIdRequested = yield* Latch.make()
 
@@ -49,8 +49,8 @@ export const make = Effect.gen(function*() {
     lowestId = undefined
   })
 
-  // By itself, so that a lock on the table holds up nothing else. If it fails, so does the list that wants to know, and
-  // that is logged.
+  // A separate statement, so that a lock on the table delays nothing else. A failure also fails the list that needs the
+  // id, which is logged.
   const readLowestId = Effect.gen(function*() {
     yield* lowestIdRequested.await
     lowestIdRequested.closeUnsafe()
@@ -64,12 +64,12 @@ export const make = Effect.gen(function*() {
   )
   yield* Effect.forkScoped(Effect.forever(readLowestId))
 
-  /** The first `limit` animals from an id on, where every id that they span is that of a known one. */
+  /** Returns the first `limit` pets from an id on, if every id of their range is cached. */
   const walk = (start: number, limit: number, status: PetStatus | undefined): ReadonlyArray<Pet> | undefined => {
-    // What is missing is mostly all of it.
+    // Most often all of an uncached page is missing.
     if (petOf(start + limit - 1) === undefined) return undefined
     const page: Array<Pet> = []
-    for (let id = start; id < start + longestWalk; id++) {
+    for (let id = start; id < start + maxIdsChecked; id++) {
       const pet = petOf(id)
       if (pet === undefined) return undefined
       if ((status === undefined || pet.status === status) && page.push(pet) === limit) return page
@@ -78,18 +78,18 @@ export const make = Effect.gen(function*() {
   }
 
   return {
-    /** The animal, as of a second ago at most. */
+    /** Returns a cached pet, at most one second old. */
     get: (id: bigint): Pet | undefined => poller.isFresh() ? petOf(Number(id)) : undefined,
 
     /**
-     * A full page, as of a second ago at most, where every id that it spans is that of a known animal: no other can
-     * come between them.
+     * Returns a full page, at most one second old, if every id of its range is cached: no other pet can be between
+     * them.
      */
     page: ({ after, limit, status }: Selection): ReadonlyArray<Pet> | undefined => {
       if (!poller.isFresh()) return undefined
       if (after !== undefined) return walk(Number(after + 1n), limit, status)
-      // The service's ids start at 1, so no create in flight can come before a lowest id of 1 or less. A trigger tells
-      // of a pet that an operator inserts below 1.
+      // The service's ids start at 1, so that no create in flight can precede a lowest id of 1 or less. A trigger
+      // reports pets that an operator inserts below 1.
       if (lowestId === undefined || lowestId === null || lowestId > 1n) {
         lowestIdRequested.openUnsafe()
         return undefined
@@ -104,8 +104,8 @@ export const make = Effect.gen(function*() {
     },
 
     /**
-     * How many animals to look up for a page that is not known: also those of the next ones, where the one before it is
-     * known without a gap, as in a walk.
+     * Returns how many pets to read for an uncached page. It includes the next pages if the page before is cached
+     * without a gap, as in a walk.
      */
     sizeOf: ({ after, limit, status }: Selection): number =>
       status === undefined && after !== undefined && walk(Number(after) - limit + 2, limit - 1, status) !== undefined
@@ -113,14 +113,14 @@ export const make = Effect.gen(function*() {
         : limit,
 
     /**
-     * Before pets are looked up: the function that caches those that were found, unless something changed meanwhile. It
-     * evicts those that were looked up, and are not there.
+     * Must run before pets are read. Returns the function that caches the found pets, unless an invalidation happened
+     * meanwhile, and evicts the pets that were not found.
      */
-    remembering: () => {
+    beginLookup: () => {
       const before = generation
       return (found: Iterable<Pet>, missing: Iterable<bigint> = []): void => {
         for (const id of missing) {
-          const place = Number(id) % mostKept
+          const place = Number(id) % maxCachedPets
           if (ids[place] !== Number(id)) continue
           slots[place] = undefined
           ids[place] = NaN
@@ -129,10 +129,10 @@ export const make = Effect.gen(function*() {
         if (generation !== before) return
         for (const pet of found) {
           const id = Number(pet.id)
-          // From 2^53 on a number stands for several ids, and below 0 there is no place.
-          if (id < 0 || !Number.isSafeInteger(id) || pet.name.length > longestName) continue
-          slots[id % mostKept] = pet
-          ids[id % mostKept] = id
+          // From 2^53 on a number stands for several ids, and negative ids have no slot.
+          if (id < 0 || !Number.isSafeInteger(id) || pet.name.length > maxNameLength) continue
+          slots[id % maxCachedPets] = pet
+          ids[id % maxCachedPets] = id
         }
       }
     }

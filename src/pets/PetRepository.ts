@@ -1,4 +1,4 @@
-/** Where the animals are kept. */
+/** The pet repository: where pets are stored. */
 import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
 import type { NewPet, Pet } from "../api/Pets.ts"
 import { ChangePoller } from "../database/ChangePoller.ts"
@@ -7,10 +7,13 @@ import type { PetStore } from "./PetStore.ts"
 import { makeSqlPetRepository } from "./SqlPetRepository.ts"
 
 export class PetRepository extends Context.Service<PetRepository, PetStore>()("petstore/PetRepository") {
-  /** On PostgreSQL, with the tables of `migrations/`. A fault of the database is a defect: callers cannot mend it. */
+  /**
+   * Stores pets on PostgreSQL, with the tables of `migrations/`. A database fault is a defect, because callers cannot
+   * fix it.
+   */
   static readonly layer = Layer.effect(PetRepository, makeSqlPetRepository).pipe(Layer.provide(ChangePoller.layer))
 
-  /** In this process's memory, for tests. */
+  /** Stores pets in this process's memory, for tests. */
   static readonly layerMemory = Layer.sync(PetRepository, () => {
     const pets = new Map<bigint, Pet>()
     const names = new Map<string, { readonly request: string; readonly pet: Pet; readonly expires: number }>()

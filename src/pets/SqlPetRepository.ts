@@ -1,6 +1,6 @@
 /**
- * Animals on PostgreSQL. Of requests that come together each kind is one statement: at any load there are few of them
- * under way, and one commit serves many additions.
+ * The pet repository on PostgreSQL. Concurrent requests of a kind share one statement. Few statements are in flight at
+ * any load, and one commit serves many creates.
  */
 import { Clock, Duration, Effect, Option, Semaphore } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
@@ -12,27 +12,27 @@ import { fingerprint, type Idempotency, keyLifetime, keyReused } from "./Idempot
 import * as PetCache from "./PetCache.ts"
 import type { PetStore } from "./PetStore.ts"
 
-/** For who waits on a network that says nothing: a server ends its statements by itself. */
+/** The timeout of a call when the network loses packets. The server ends its statements earlier by itself. */
 const timeout = Duration.seconds(4)
 
-/** Two statements of a kind at once: while the answer to one is read, the database works on the other. */
+/** Two statements of a kind run at once: the database works on one while the reply to the other is read. */
 const bounds = { concurrency: 2, size: 100, timeout }
 
 export const makeSqlPetRepository = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const cache = yield* PetCache.make
   const columns = sql.literal(`id, name, category_id AS "categoryId", status`)
-  // A subselect looks the sequence up once a statement, not for each of its animals: a sixth less of what an addition
-  // costs the database.
+  // A subselect reads the sequence's name once per statement instead of once per pet, which saves the database a sixth
+  // of a create.
   const nextId = sql.literal("nextval((SELECT pg_get_serial_sequence('pets', 'id')::regclass))")
 
   const lookUp = yield* RequestBatcher.make({
     ...bounds,
     run: Effect.fnUntraced(function*(ids: ReadonlyArray<bigint>) {
-      const remember = cache.remembering()
+      const cacheFound = cache.beginLookup()
       const rows = yield* sql<Row>`SELECT ${columns} FROM pets WHERE id = ANY (${`{${ids.join()}}`}::text::bigint[])`
       const found = new Map(rows.map((row) => [row.id, fromRow(row)]))
-      remember(found.values(), ids.filter((id) => !found.has(id)))
+      cacheFound(found.values(), ids.filter((id) => !found.has(id)))
       return found
     })
   })
@@ -43,22 +43,22 @@ export const makeSqlPetRepository = Effect.gen(function*() {
       return known === undefined ? Effect.map(lookUp(id), Option.fromUndefinedOr) : Effect.succeedSome(known)
     })
 
-  /** Pages of `size` animals from each of some ids on. */
+  /** Reads pages of `size` pets, one after each of several ids. */
   const pages = (size: string, status: string, starts: ReadonlyArray<string>) => {
-    // Bounds of both columns, and no `status = …`: nothing but the index of both gives that order, however rare a
-    // status is.
+    // The condition bounds both columns without `status = …`, so that only the index of both columns has the required
+    // order, however rare a status is.
     const [condition, order] = status === ""
       ? [sql`id >= start`, sql.literal("id")]
       : [sql`(status, id) >= (${status}, start) AND (status, id) <= (${status}, ${highest})`, sql.literal("status, id")]
-    // The size is in the statement, so that PostgreSQL knows how little it is to read. An array of each column takes a
-    // quarter off what rows cost, on both sides.
+    // The size is in the statement, so that PostgreSQL knows how few rows it must read. An array per column costs a
+    // quarter less than rows, on both sides.
     return sql<Page>`
       SELECT page::int, found.*
       FROM unnest(${`{${starts.join()}}`}::text::bigint[]) WITH ORDINALITY AS asked (start, page)
       CROSS JOIN LATERAL (
         SELECT
           array_agg(id) AS ids,
-          array_agg(CASE WHEN octet_length(name) <= ${sql.literal(String(longestInPage))} THEN name END) AS names,
+          array_agg(CASE WHEN octet_length(name) <= ${sql.literal(String(maxNameBytesInPage))} THEN name END) AS names,
           array_agg(category_id) AS "categoryIds",
           array_agg(status) AS statuses
         FROM (
@@ -71,9 +71,9 @@ export const makeSqlPetRepository = Effect.gen(function*() {
   const look = yield* RequestBatcher.make({
     ...bounds,
     size: maxPagesPerStatement,
-    // "size status start", as text, so that calls for the same page are one item.
+    // An item is the text "size status start", so that calls for the same page are the same item.
     run: Effect.fnUntraced(function*(selections: ReadonlyArray<string>) {
-      const remember = cache.remembering()
+      const cacheFound = cache.beginLookup()
       const found = new Map<string, ReadonlyArray<Pet | bigint>>()
       yield* Effect.forEach(
         Map.groupBy(selections, (selection) => selection.slice(0, selection.lastIndexOf(" "))),
@@ -84,7 +84,7 @@ export const makeSqlPetRepository = Effect.gen(function*() {
         }),
         { concurrency: "unbounded", discard: true }
       )
-      for (const page of found.values()) remember(page.filter(isPet))
+      for (const page of found.values()) cacheFound(page.filter(isPet))
       return found
     })
   })
@@ -109,7 +109,7 @@ export const makeSqlPetRepository = Effect.gen(function*() {
         : Effect.succeed(known)
     })
 
-  /** A page with its long names, a few at a time; `undefined` if one of its pets was deleted meanwhile. */
+  /** Reads the long names of a page, a few at a time. Returns `undefined` if one of its pets was deleted meanwhile. */
   const whole = Effect.fnUntraced(function*(
     page: ReadonlyArray<Pet | bigint>
   ): Effect.fn.Return<ReadonlyArray<Pet> | undefined> {
@@ -131,7 +131,7 @@ export const makeSqlPetRepository = Effect.gen(function*() {
     return pets
   })
 
-  /** Goes on behind the ids that come next, where an operator's INSERT took them. */
+  /** Moves the sequence past ids that an operator's INSERT took. */
   const skipTaken = Effect.asVoid(sql`
     SELECT setval(ids, (
       SELECT id FROM pets AS taken
@@ -149,14 +149,14 @@ export const makeSqlPetRepository = Effect.gen(function*() {
       Effect.retry({ while: isTaken, times: 3 })
     )
 
-  // One at a time: those that come meanwhile share the next commit, and ids show in their order.
+  // One statement at a time: creates that arrive meanwhile share the next commit, and ids become visible in order.
   const add = yield* RequestBatcher.make({
     concurrency: 1,
     size: 250,
     timeout,
     run: Effect.fnUntraced(function*(pets: ReadonlyArray<NewPet>) {
       const values = JSON.stringify(pets.map(({ categoryId, name, status }) => [name, String(categoryId), status]))
-      // The ids are given out beforehand: what an INSERT returns has no order.
+      // The ids are assigned before the INSERT, because the rows that an INSERT returns have no order.
       const rows = yield* sql<{ readonly id: bigint }>`
         WITH added AS MATERIALIZED (
           SELECT ${nextId} AS id, pet, nth
@@ -170,12 +170,12 @@ export const makeSqlPetRepository = Effect.gen(function*() {
   })
 
   const create = Effect.fnUntraced(function*(pet: NewPet, idempotency?: Idempotency) {
-    // A batch answers the same item once: another object is another addition.
+    // A batch runs an equal item once. A copy of the object is another item, so that each create makes a pet.
     const id = yield* idempotency === undefined ? add({ ...pet }) : addOnce(pet, idempotency)
     return id === undefined ? yield* Effect.die(new Error("INSERT returned no id")) : { id, ...pet }
   })
 
-  /** The id that the animal got, now or when it was first asked for. */
+  /** Returns the id of the pet that the idempotency key created, now or earlier. */
   const claim = Effect.fnUntraced(function*(
     pet: NewPet,
     { key, owner }: Idempotency
@@ -183,8 +183,8 @@ export const makeSqlPetRepository = Effect.gen(function*() {
     const now = yield* Clock.currentTimeMillis
     const request = fingerprint(pet)
     const expires = new Date(now + Duration.toMillis(keyLifetime))
-    // One statement, so that the animal and its name are there together or not at all. Of those that come at the
-    // same time one claims the name; the others wait for it, find that it is taken, and claim nothing.
+    // One statement stores the pet and its idempotency key together or not at all. Of concurrent requests one claims
+    // the key; the others wait for it, find it taken, and claim nothing.
     const [created] = yield* sql<{ readonly id: bigint }>`
       WITH claimed AS (
         INSERT INTO idempotency_keys AS known (owner, key, request, pet_id, expires_at)
@@ -201,12 +201,13 @@ export const makeSqlPetRepository = Effect.gen(function*() {
     const [known] = yield* sql<{ readonly id: bigint; readonly same: boolean }>`
       SELECT pet_id AS id, request = ${request} AS same
       FROM idempotency_keys WHERE owner = ${owner} AND key = ${key}`
-    // Expired and removed in this moment.
+    // The key expired and was deleted between the two statements.
     if (known === undefined) return yield* claim(pet, { key, owner })
     return known.same ? known.id : yield* keyReused
   })
 
-  // They take a connection each, of which all else has some left, also when they wait for each other.
+  // Each claim takes a connection. Four at most leave connections for other requests, also when claims wait for each
+  // other.
   const places = yield* Semaphore.make(4)
   const addOnce = (pet: NewPet, idempotency: Idempotency) =>
     claim(pet, idempotency).pipe(
@@ -229,15 +230,15 @@ const isTaken = (error: SqlError.SqlError | IdempotencyKeyReused): boolean =>
   error._tag === "SqlError" && error.reason._tag === "UniqueViolation"
 
 /**
- * Bytes of a name that is looked up along with others: a statement is of a hundred pages, and is to fit into memory
- * whatever they hold.
+ * The maximum bytes of a name in a statement of pages. A statement reads up to a hundred pages, which must fit into
+ * memory whatever they hold.
  */
-const longestInPage = 1_024
+const maxNameBytesInPage = 1_024
 
-/** Pages that one statement reads: all of it is in memory at once, 3 MB with the longest names that it reads. */
+/** The maximum of pages in one statement. All of it is in memory at once: 3 MB with the longest names that it reads. */
 const maxPagesPerStatement = 32
 
-/** Long names that are read without `beforeLongNames`: a few fit into memory whatever they hold. */
+/** The number of long names that are read without `beforeLongNames`. They fit into memory whatever they hold. */
 const maxUnannouncedNames = 4
 
 const lowest = -(2n ** 63n)
@@ -245,24 +246,24 @@ const highest = 2n ** 63n - 1n
 
 type Row = Omit<Pet, "status"> & { readonly status: PetStatus | null }
 
-/** Animals by column, as many in each; of the `page`th start, from 1 on. */
+/** The pets of one page by column. `page` is the index of its start, from 1. */
 interface Page {
   readonly page: number
   readonly ids: ReadonlyArray<bigint>
-  /** Without those that are longer than `longestInPage`. */
+  /** The names, without those longer than `maxNameBytesInPage`. */
   readonly names: ReadonlyArray<string | null>
   readonly categoryIds: ReadonlyArray<bigint>
   readonly statuses: ReadonlyArray<PetStatus | null>
 }
 
-/** One text each for all animals that are remembered, of which every row brings its own. */
+/** Shared texts of the statuses. Each row would otherwise bring a text of its own into the cache. */
 const interned = { available: "available", pending: "pending", sold: "sold" } as const
 
-/** A status that was not given is absent, not null: the field is optional (SPEC §2). */
+/** An absent status is absent, not null: the field is optional (SPEC §2). */
 const fromRow = ({ id, name, categoryId, status }: Row): Pet =>
   status === null ? { id, name, categoryId } : { id, name, categoryId, status: interned[status] }
 
-/** The animals of a page; of one whose name is missing, its id. */
+/** Returns the pets of a page, and only the id of a pet whose name was not read. */
 const fromPage = ({ categoryIds, ids, names, statuses }: Page): ReadonlyArray<Pet | bigint> => {
   const pets: Array<Pet | bigint> = []
   for (const [nth, id] of ids.entries()) {

@@ -1,21 +1,21 @@
-/** What is remembered of each caller, in this process's memory. */
+/** The states of callers in this process's memory. */
 import { Effect, Schedule } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
 
-/** Whom a request is charged to: an API key, or a client's address. Only keys are banned. */
+/** The party that a request is charged to: an API key, or a client's address. Only keys are banned. */
 export type Caller = `key:${string}` | `address:${string}`
 
 export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
-/** Addresses are anybody's to make up: only so many are remembered. Keys are as many as were issued. */
-const addressesKept = 100_000
+/** The maximum of addresses. Clients can use any number of addresses; keys are bounded by issuing them. */
+const maxAddresses = 100_000
 
-/** Callers looked at before others get their turn. */
-const sweptAtOnce = 10_000
+/** The number of callers that are checked before other work gets a turn. */
+const maxCheckedPerTurn = 10_000
 
 /**
- * A map of callers for as long as the scope lasts. Of addresses it forgets those that called longest ago when there are
- * too many; of all callers those that `endOf`, on the clock of `time`, says nothing counts of any more.
+ * A map of callers for as long as the scope lasts. It evicts the addresses with the oldest last request when there are
+ * too many. It deletes callers whose state has ended, by `endOf` and the clock of `time`.
  */
 export const make = Effect.fnUntraced(function*<A>(
   endOf: (value: A) => number,
@@ -31,19 +31,19 @@ export const make = Effect.fnUntraced(function*<A>(
       let looked = 0
       for (const [caller, value] of map) {
         if (endOf(value) <= now) map.delete(caller)
-        if (++looked % sweptAtOnce === 0) yield* Effect.yieldNow
+        if (++looked % maxCheckedPerTurn === 0) yield* Effect.yieldNow
       }
     }
   })
   yield* Effect.forkScoped(Effect.repeat(sweep, Schedule.spaced("1 minute")))
 
   return {
-    /** The keys first. */
+    /** All callers, keys first. */
     *all(): Generator<readonly [Caller, A]> {
       yield* keys
       yield* addresses
     },
-    /** Changes what is remembered of each. */
+    /** Changes the state of every caller. */
     update(change: (value: A) => A): void {
       for (const map of [keys, addresses]) {
         for (const [caller, value] of map) map.set(caller, change(value))
@@ -55,10 +55,10 @@ export const make = Effect.fnUntraced(function*<A>(
         keys.set(caller, value)
         return
       }
-      // Insertion order is the order of last use.
+      // The insertion order of the map is the order of last requests.
       addresses.delete(caller)
       addresses.set(caller, value)
-      evictOldest(addresses, addressesKept)
+      evictOldest(addresses, maxAddresses)
     }
   }
 })

@@ -1,57 +1,58 @@
 /**
- * The rule of the limits (SPEC §8), without a store and without a clock.
+ * The rate-limit policy (SPEC §8), without a store and without a clock.
  *
- * A caller has two fixed windows, of a minute and of a day, each opened by the first request charged to it. A request
- * is charged to both or to neither: what is refused costs nothing. A caller that goes on after refusals is banned: for
- * a minute, then for twice as long each time, up to an hour; an hour without a ban and it is a minute again.
+ * A caller has two fixed windows, a minute and a day, each opened by the first request charged to it. A request is
+ * charged to both windows or to neither: a rejected request is not charged. A key that keeps sending after rejections
+ * is banned: for a minute, then for twice as long each time, up to an hour. After an hour without a ban, the next ban
+ * lasts a minute again.
  */
 import type { Limits } from "../api/Plans.ts"
 
-/** What a caller has left of one window, after the request that was decided. */
+/** One window of a caller, after the decided request. */
 export interface Window {
   readonly name: "minute" | "day"
-  /** Requests that the window admits. */
+  /** The maximum of requests in the window. */
   readonly limit: number
-  /** Seconds that the window lasts. */
+  /** The length of the window in seconds. */
   readonly seconds: number
-  /** Requests that the window still admits. */
+  /** The requests that the window still allows. */
   readonly remaining: number
-  /** When the window ends: milliseconds since the Unix epoch. */
+  /** The end of the window, in milliseconds since the Unix epoch. */
   readonly resetAt: number
 }
 
-/** What was decided of a request, and all that its answer says of it. */
+/** The decision on a request, with everything that the response says about the limits. */
 export interface Decision {
   readonly allowed: boolean
   /**
-   * When the ban of the caller ends, if there is one: milliseconds since the Unix epoch. Until then its windows do not
-   * matter.
+   * The end of the caller's ban, in milliseconds since the Unix epoch, if the caller is banned. The windows do not
+   * matter until then.
    */
   readonly bannedUntil: number | undefined
-  /** Whether it was this request that brought the ban. */
+  /** Whether this request began the ban. */
   readonly banBegan: boolean
-  /** When it was decided: milliseconds since the Unix epoch. */
+  /** The time of the decision, in milliseconds since the Unix epoch. */
   readonly decidedAt: number
   readonly windows: readonly [minute: Window, day: Window]
 }
 
-/** Requests that were counted, and when the count ends. */
+/** The number of counted requests, and the end of the count. */
 interface Count {
   readonly used: number
   readonly resetAt: number
 }
 
-/** A ban that was lifted is one of no length: it began, and ended, when it was lifted. */
+/** A ban. A lifted ban has no length: it begins and ends at the time of its lifting. */
 interface Ban {
   readonly seconds: number
   readonly until: number
 }
 
-/** All that a store keeps of a caller; what has ended counts as not there. */
+/** The stored state of a caller. An ended count or ban is treated as absent. */
 export interface State {
   readonly minute?: Count
   readonly day?: Count
-  /** Refusals within a minute of the first of them. */
+  /** Rejections within a minute of the first one. */
   readonly refusals?: Count
   /** The last ban. */
   readonly ban?: Ban
@@ -60,18 +61,21 @@ export interface State {
 export const minuteWindow = { name: "minute", seconds: 60 } as const
 export const dayWindow = { name: "day", seconds: 86_400 } as const
 export const bans = {
-  /** A client that waits as Retry-After says collects two refusals in a minute at most: it is never banned. */
-  fewestRefusals: 3,
+  /**
+   * The minimum of rejections for a ban. A client that honours `Retry-After` gets at most two a minute and is never
+   * banned.
+   */
+  minRejections: 3,
   shortest: 60,
   longest: 3_600,
-  /** Seconds without a ban after which the next one is the shortest again. */
+  /** Seconds without a ban after which the next ban has the shortest length again. */
   memory: 3_600
 } as const
 
-/** What `decide` made of a request. */
+/** The outcome of `decide`. */
 export type Outcome = "admitted" | "refused" | "banned"
 
-/** What becomes of a request at `now`, and what to keep. Callers that cannot be `bannable` are only refused. */
+/** Decides on a request at `now`, and returns the state to store. A caller that is not `bannable` is never banned. */
 export const decide = (
   state: State,
   limits: Limits,
@@ -82,7 +86,7 @@ export const decide = (
   return { decision: decisionOf(next, limits, now, outcome), next }
 }
 
-/** Charges a request at `now`. `decide` does the same, and adds what is to be said of it. */
+/** Charges a request at `now`. `decide` does the same and adds the decision for the response. */
 export const charge = (
   state: State,
   limits: Limits,
@@ -95,22 +99,22 @@ export const charge = (
   if (minute.used < limits.perMinute && day.used < limits.perDay) {
     return { outcome: "admitted", next: { ...state, minute: add(minute), day: add(day) } }
   }
-  // A refused request leaves no trace in the windows: it does not open one either.
-  return bannable ? refuse(state, limits, now) : { outcome: "refused", next: state }
+  // A rejected request changes no window and opens none.
+  return bannable ? reject(state, limits, now) : { outcome: "refused", next: state }
 }
 
-/** What a caller has left at `now`, without a request. */
+/** Returns what a caller has left at `now`, without a request. */
 export const peek = (state: State, limits: Limits, now: number): Decision =>
   decisionOf(state, limits, now, charge(state, limits, now, false).outcome)
 
-/** The state of a caller whose ban is lifted at `now`: nothing of it is held against the caller. */
+/** Returns the state of a caller whose ban is lifted at `now`. Its rejections are forgotten. */
 export const unban = ({ day, minute }: State, now: number): State => ({
   ...minute && { minute },
   ...day && { day },
   ban: { seconds: 0, until: now }
 })
 
-/** A state as another clock tells it, which is so many milliseconds ahead. */
+/** Converts the times of a state to a clock that is `ahead` milliseconds ahead. */
 export const shift = ({ ban, day, minute, refusals }: State, ahead: number): State => {
   const later = ({ resetAt, used }: Count): Count => ({ used, resetAt: resetAt + ahead })
   return {
@@ -122,8 +126,7 @@ export const shift = ({ ban, day, minute, refusals }: State, ahead: number): Sta
 }
 
 /**
- * A state whose counts and ban end no later than their length after `now`: what a store returns may be of a clock that
- * was ahead.
+ * Limits the ends of counts and bans to their length after `now`. A store may return times of a clock that was ahead.
  */
 export const clamp = ({ ban, day, minute, refusals }: State, now: number): State => {
   const atMost = ({ resetAt, used }: Count, seconds: number): Count => ({
@@ -138,7 +141,7 @@ export const clamp = ({ ban, day, minute, refusals }: State, now: number): State
   }
 }
 
-/** A decision with its times on a clock that is `ahead` milliseconds ahead. */
+/** Converts the times of a decision to a clock that is `ahead` milliseconds ahead. */
 export const shiftDecision = (decision: Decision, ahead: number): Decision => {
   if (ahead === 0) return decision
   const [minute, day] = decision.windows
@@ -153,7 +156,7 @@ export const shiftDecision = (decision: Decision, ahead: number): Decision => {
   }
 }
 
-/** When nothing of a state counts any more: milliseconds since the Unix epoch. */
+/** Returns the time after which the state is empty, in milliseconds since the Unix epoch. */
 export const endOf = ({ ban, day, minute, refusals }: State): number =>
   Math.max(
     minute?.resetAt ?? 0,
@@ -162,7 +165,10 @@ export const endOf = ({ ban, day, minute, refusals }: State): number =>
     ban === undefined ? 0 : ban.until + bans.memory * 1000
   )
 
-/** The window that holds the caller back most: of exhausted ones the later reset, else the one with fewer remaining. */
+/**
+ * Returns the most restrictive window: of exhausted windows the one with the later reset, else the one with fewer
+ * requests remaining.
+ */
 export const mostRestrictive = ([minute, day]: Decision["windows"]): Window =>
   minute.remaining !== day.remaining
     ? minute.remaining < day.remaining ? minute : day
@@ -173,10 +179,10 @@ export const mostRestrictive = ([minute, day]: Decision["windows"]): Window =>
 const isBanned = (state: State, now: number): state is State & { readonly ban: Ban } =>
   state.ban !== undefined && now < state.ban.until
 
-/** Counts a refusal; with as many in a minute as the limits allow requests, it is a ban. */
-const refuse = (state: State, limits: Limits, now: number): { readonly outcome: Outcome; readonly next: State } => {
+/** Counts a rejection. As many rejections in a minute as the limit allows requests begin a ban. */
+const reject = (state: State, limits: Limits, now: number): { readonly outcome: Outcome; readonly next: State } => {
   const refusals = add(current(state.refusals, minuteWindow.seconds, now))
-  if (refusals.used < Math.max(limits.perMinute, bans.fewestRefusals)) {
+  if (refusals.used < Math.max(limits.perMinute, bans.minRejections)) {
     return { outcome: "refused", next: { ...state, refusals } }
   }
   const { ban = { seconds: 0, until: 0 }, refusals: _, ...rest } = state
@@ -190,7 +196,7 @@ const current = (count: Count | undefined, seconds: number, now: number): Count 
 
 const add = ({ resetAt, used }: Count): Count => ({ used: used + 1, resetAt })
 
-/** What is said of a request at `now` that left its caller in `state`. */
+/** Returns the decision on a request at `now` that left its caller in `state`. */
 export const decisionOf = (state: State, limits: Limits, now: number, outcome: Outcome): Decision => {
   const left = (count: Count | undefined, seconds: number, limit: number) => {
     const { resetAt, used } = current(count, seconds, now)

@@ -1,4 +1,4 @@
-/** Where the states of callers outlive the process. */
+/** Stores the states of callers in the database, so that they outlive the process. */
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Caller } from "./CallerStates.ts"
@@ -6,7 +6,7 @@ import * as Policy from "./Policy.ts"
 import type { SteadyClock } from "./SteadyClock.ts"
 
 export interface RateLimitStore {
-  /** All states that still count by `clock`, which must show the wall clock's time. */
+  /** Loads all states that have not ended by `clock`, which must show the wall clock's time. */
   load(clock: SteadyClock): Effect.Effect<ReadonlyArray<LoadedState>>
   /** Saves states whose times are on `clock`. */
   save(states: ReadonlyMap<Caller, Policy.State>, clock: SteadyClock): Effect.Effect<void>
@@ -15,18 +15,18 @@ export interface RateLimitStore {
 interface LoadedState {
   readonly caller: Caller
   readonly state: Policy.State
-  /** Milliseconds by which the wall clock stepped since the state was saved. */
+  /** Milliseconds by which the wall clock has stepped since the state was saved. */
   readonly stepped: number
 }
 
-/** When a row was saved: by the wall clock, and by the monotonic clock of one boot of a machine. */
+/** The time of saving, by the wall clock and by the monotonic clock of one boot of a machine. */
 interface SavedAt {
   readonly wall: number
   readonly monotonic: number
   readonly boot: string
 }
 
-/** A row's state has its times on the wall clock. Versions before this one write no `savedAt`, or keep an older one. */
+/** A row, with its times on the wall clock. Earlier versions write no `savedAt`, or keep an older one. */
 interface Row {
   readonly caller: Caller
   readonly state: Policy.State & { readonly savedAt?: SavedAt }
@@ -35,7 +35,8 @@ interface Row {
 const rowsAtOnce = 50_000
 
 /**
- * Names this boot of this machine, within which the monotonic clocks of processes agree; empty where Linux does not.
+ * Identifies this boot of this machine, within which the monotonic clocks of processes agree. It is empty on systems
+ * other than Linux.
  */
 const bootId = Effect.tryPromise(async () => {
   const { readFile } = await import("node:fs/promises")
@@ -47,8 +48,8 @@ export const sqlStore = Effect.gen(function*() {
   const boot = yield* bootId
 
   /**
-   * Milliseconds since a row was saved. Within one boot the monotonic clock tells them exactly, whatever the wall clock
-   * did. Else they are the wall clock's, and none if that is behind.
+   * Returns the milliseconds since a row was saved. Within one boot the monotonic clock gives them exactly. Otherwise
+   * the wall clock gives them, or 0 if it is behind.
    */
   const elapsedSince = (savedAt: SavedAt, now: number, monotonic: number): number =>
     boot !== "" && savedAt.boot === boot && savedAt.monotonic <= monotonic
@@ -63,7 +64,8 @@ export const sqlStore = Effect.gen(function*() {
       let last = ""
       let rows: ReadonlyArray<Row>
       do {
-        // In parts, each of which a statement has the time for. Not by `ends_at`: the wall clock may have stepped.
+        // Reads in parts that fit a statement's timeout. It does not use `ends_at`, because the wall clock may have
+        // stepped.
         rows = yield* sql<Row>`
           SELECT caller, state FROM rate_limits
           WHERE caller > ${last} ORDER BY caller LIMIT ${sql.literal(String(rowsAtOnce))}`
@@ -81,8 +83,8 @@ export const sqlStore = Effect.gen(function*() {
       const savedAt: SavedAt = { wall: clock.now() + offset, monotonic: clock.monotonic(), boot }
       const rows = [...states].map(([caller, steady]) => {
         const state = offset === 0 ? steady : Policy.shift(steady, offset)
-        // The end as a number, exact to the millisecond: with a text this process takes twice as long to write the
-        // rows.
+        // The end is a number, exact to the millisecond. As a text, writing the rows would take this process twice as
+        // long.
         return { caller, state, ends_at: Policy.endOf(state) }
       })
       return sql`

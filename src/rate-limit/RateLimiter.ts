@@ -1,4 +1,4 @@
-/** Who may make how many requests (SPEC §8): the rule of `rate-limit/Rule.ts`, and what callers used so far. */
+/** The rate limiter (SPEC §8): it decides on requests by `Policy.ts` and keeps the states of callers. */
 import { Clock, Context, Duration, Effect, Layer, Metric, Schedule } from "effect"
 import * as Expiry from "../database/Expiry.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
@@ -11,8 +11,8 @@ import * as SteadyClock from "./SteadyClock.ts"
 
 export class RateLimiter extends Context.Service<RateLimiter, Limiter>()("petstore/RateLimiter") {
   /**
-   * Counts in this process's memory, and writes what becomes of keys behind to the database: counts and bans outlive
-   * the process, but for the last half second before a `kill -9`.
+   * Counts in this process's memory, and writes the states of keys to the database in the background. Counts and bans
+   * outlive the process, except for the last half second before a `kill -9`.
    */
   static readonly layer = Layer.effect(RateLimiter, Effect.suspend(() => Effect.flatMap(sqlStore, makeDurable)))
 
@@ -28,12 +28,12 @@ export class RateLimiter extends Context.Service<RateLimiter, Limiter>()("petsto
   /** Counts in the Redis at `REDIS_URL`, together with all other processes. */
   static readonly layerRedis = Layer.effect(
     RateLimiter,
-    // Only who counts there loads its client.
+    // Loads the Redis client only when it is needed.
     Effect.flatMap(Effect.promise(() => import("./redis/RedisRateLimiter.ts")), ({ make }) => make)
   )
 }
 
-/** The states of callers, in memory, on a steady clock. `changed` gets each new state of a key. */
+/** Keeps the states of callers in memory, on a steady clock. `changed` gets each new state of a key. */
 const make = Effect.fnUntraced(function*(
   steady: SteadyClock.SteadyClock,
   changed: (caller: Caller, state: Policy.State) => void
@@ -41,7 +41,7 @@ const make = Effect.fnUntraced(function*(
   const callers = yield* CallerStates.make(Policy.endOf, steady.now)
   const none: Policy.State = {}
   const set = (caller: Caller, state: Policy.State, before: Policy.State): void => {
-    // Also an unchanged state is set: the map evicts the addresses that called longest ago.
+    // An unchanged state is set too: the map evicts the addresses with the oldest last request.
     callers.set(caller, state)
     if (state !== before && isKey(caller)) changed(caller, state)
   }
@@ -79,7 +79,7 @@ const makeDurable = Effect.fnUntraced(function*(store: RateLimitStore) {
     interval: "500 millis",
     write: (states: ReadonlyMap<Caller, Policy.State>) =>
       Effect.trackDuration(Effect.suspend(() => store.save(states, steady)), writes, Duration.toSeconds),
-    // The counts in memory are the ones that count.
+    // Memory is authoritative. The database copy is for restarts.
     warning: "Counts of requests cannot be kept in the database"
   })
   const { callers, service } = yield* make(steady, changed.set)
@@ -88,7 +88,7 @@ const makeDurable = Effect.fnUntraced(function*(store: RateLimitStore) {
     if (Math.abs(stepped) >= SteadyClock.minStep) changed.set(caller, state)
   }
 
-  // After a step of the wall clock the ends in all rows are wrong: after a boot they would be read as they are.
+  // A step of the wall clock makes the ends in all rows wrong, and a process after the next boot would trust them.
   let savedOffset = steady.wallOffset()
   const saveAfterStep = Effect.gen(function*() {
     const offset = steady.wallOffset()

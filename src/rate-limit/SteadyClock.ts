@@ -9,7 +9,7 @@ export const minStep = 1_000
  * window and ban lasts its length. Responses and rows show times of the wall clock: `wallOffset` converts them.
  */
 export const make = (clock: Clock.Clock) => {
-  // Every request reads it: a division of numbers costs less than one of bigints.
+  // Every request reads the clock: a division of numbers costs less than one of bigints.
   const monotonic = (): number => Math.floor(Number(clock.monotonicTimeNanosUnsafe()) / 1_000_000)
   let origin = clock.currentTimeMillisUnsafe() - monotonic()
   let offset = 0

@@ -1,3 +1,4 @@
+/** Tests that 64-bit integers stay exact in texts and in JSON. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import * as fc from "fast-check"
@@ -7,17 +8,17 @@ import { Pet } from "../../src/api/Pets.ts"
 const int64 = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n })
 
 describe("parseInteger", () => {
-  it("reads every int64 from its digits", () => {
+  it("parses every int64 from its digits", () => {
     fc.assert(fc.property(int64, (n) => assert.strictEqual(parseInteger(String(n)), n)))
   })
 
-  it("reads the integer that a JSON number denotes, and nothing from other numbers", () => {
+  it("parses the integer that a JSON number denotes, and returns undefined for other numbers", () => {
     const digits = fc.stringMatching(/^(0|[1-9]\d{0,20})$/)
     const fraction = fc.option(fc.stringMatching(/^\d{1,6}$/), { nil: "" })
     const exponent = fc.option(fc.integer({ min: -30, max: 30 }), { nil: 0 })
     fc.assert(fc.property(fc.boolean(), digits, fraction, exponent, (negative, digits, fraction, exponent) => {
       const text = `${negative ? "-" : ""}${digits}${fraction && `.${fraction}`}${exponent === 0 ? "" : `e${exponent}`}`
-      // The same number as a fraction of two integers.
+      // The test computes the same number as a fraction of two integers.
       const places = BigInt(exponent - fraction.length)
       const numerator = BigInt(digits + fraction) * (places > 0n ? 10n ** places : 1n) * (negative ? -1n : 1n)
       const denominator = places < 0n ? 10n ** -places : 1n
@@ -27,20 +28,20 @@ describe("parseInteger", () => {
     }))
   })
 
-  it("takes no longer for a huge exponent or very many digits", () => {
+  it("takes linear time for a huge exponent and for very many digits", () => {
     assert.isUndefined(parseInteger("1e999999999999"))
     assert.strictEqual(parseInteger("0e999999999999"), 0n)
     assert.isUndefined(parseInteger("1e-999999999999"))
     assert.isUndefined(parseInteger("9".repeat(100_000)))
     assert.strictEqual(parseInteger(`1${"0".repeat(100_000)}e-100000`), 1n)
-    // Where it takes the square of the zeros it takes ten seconds for each.
+    // With time quadratic in the number of zeros, each call would take ten seconds.
     const startedAt = performance.now()
-    for (let nth = 0; nth < 3; nth++) assert.isUndefined(parseInteger(`1${"0".repeat(200_000)}1`))
+    for (let index = 0; index < 3; index++) assert.isUndefined(parseInteger(`1${"0".repeat(200_000)}1`))
     assert.isBelow(performance.now() - startedAt, 2_000)
   })
 })
 
-describe("jsonText", () => {
+describe("exactJson", () => {
   const text = exactJson("Pet", Pet)
   const decode = Schema.decodeUnknownEffect(text)
   const encode = Schema.encodeEffect(text)
@@ -51,15 +52,15 @@ describe("jsonText", () => {
     status: fc.constantFrom("available", "pending", "sold")
   }, { requiredKeys: ["id", "name", "categoryId"] })
 
-  it.effect("carries any pet there and back", () =>
+  it.effect("encodes any pet, and decodes the same pet from the text", () =>
     Effect.promise(() =>
       fc.assert(fc.asyncProperty(pet, async (pet) => {
-        const there = await Effect.runPromise(encode(pet))
-        assert.deepStrictEqual(await Effect.runPromise(decode(there)), { ...pet })
+        const encoded = await Effect.runPromise(encode(pet))
+        assert.deepStrictEqual(await Effect.runPromise(decode(encoded)), { ...pet })
       }))
     ))
 
-  it.effect("writes integers as JSON numbers with all their digits", () =>
+  it.effect("encodes integers as JSON numbers with all their digits", () =>
     Effect.gen(function*() {
       const written = yield* encode({ id: 9223372036854775807n, name: "Rex", categoryId: -9007199254740993n })
       assert.strictEqual(written, `{"id":9223372036854775807,"name":"Rex","categoryId":-9007199254740993}`)
@@ -81,7 +82,7 @@ describe("jsonText", () => {
       fc.dictionary(fc.oneof(fc.string(), fc.constantFrom("__proto__", "1", "a.b")), tie("json"))
     )
   }))
-  /** Writes a value digit by digit, without `JSON.stringify` of the whole. */
+  /** Writes a value as JSON with all digits of each integer, independently of the code under test. */
   const write = (value: unknown): string =>
     typeof value === "bigint"
       ? String(value)
@@ -91,7 +92,7 @@ describe("jsonText", () => {
       ? `{${Object.entries(value).map(([name, field]) => `${JSON.stringify(name)}:${write(field)}`).join()}}`
       : JSON.stringify(value)
 
-  it("serializes and parses every JSON value alike, with and without integers beyond 2^53", () => {
+  it("serializes and parses every JSON value exactly, with and without integers beyond 2^53", () => {
     fc.assert(
       fc.property(json, (value) => {
         assert.strictEqual(stringify(value), write(value))
@@ -101,7 +102,7 @@ describe("jsonText", () => {
     )
   })
 
-  it("parses integers however they are written, and leaves other numbers as they are", () => {
+  it("parses integers in any notation as bigint, and does not change other numbers", () => {
     assert.deepStrictEqual(
       parse(`[1e3,10.0,-0,1.5,9007199254740993,"1.5e3 12345678901234567890",{"__proto__":1}]`),
       [
@@ -117,7 +118,7 @@ describe("jsonText", () => {
     assert.deepStrictEqual(parse(`{"a":[-1,{"b":0}],"c":"x"}`), { a: [-1n, { b: 0n }], c: "x" })
   })
 
-  it.effect("refuses to write what is no int64", () =>
+  it.effect("fails to encode an integer that is out of the range of an int64", () =>
     Effect.gen(function*() {
       const error = yield* Effect.flip(encode({ id: 2n ** 63n, name: "Rex", categoryId: 1n }))
       assert.include(String(error), "an int64 integer")
@@ -125,7 +126,7 @@ describe("jsonText", () => {
 })
 
 describe("Int64", () => {
-  it("is a bigint of 64 bits and nothing else", () => {
+  it("accepts exactly the bigints from -2^63 to 2^63-1", () => {
     const is = Schema.is(Int64)
     fc.assert(fc.property(int64, is))
     for (const other of [2n ** 63n, -(2n ** 63n) - 1n, 1, "1", null]) assert.isFalse(is(other))

@@ -1,3 +1,4 @@
+/** Tests that compiled JSON writers write the same JSON as the encoder of the schema. */
 import { assert, describe, it } from "@effect/vitest"
 import { Exit, Schema } from "effect"
 import * as fc from "fast-check"
@@ -5,7 +6,7 @@ import { Int64 } from "../../src/api/Int64.ts"
 import { compileJsonWriter } from "../../src/api/JsonWriter.ts"
 import { isStorable } from "../../src/api/Text.ts"
 
-/** All that a writer can be compiled from. */
+/** A schema with every kind of schema from which a writer can be compiled. */
 const Order = Schema.Struct({
   id: Int64,
   "odd \"name\"": Schema.String.check(isStorable),
@@ -28,8 +29,8 @@ const order = fc.record({
   state: fc.constantFrom("open", "clo\"sed"),
   lines: fc.array(fc.record({ text, count: int64 }, { requiredKeys: ["text"] }), { maxLength: 3 })
 }, { requiredKeys: ["id", "odd \"name\"", "lines"] })
-/** Orders of which a part is something else. */
-const broken = fc.tuple(
+/** Orders in which one field has an arbitrary value, which is mostly invalid. */
+const orderWithAnyField = fc.tuple(
   order,
   fc.constantFrom("id", "odd \"name\"", "state", "lines"),
   fc.anything({ withBigInt: true })
@@ -40,10 +41,10 @@ const toJson = (value: unknown): string =>
   JSON.stringify(value, (_, part: unknown) => typeof part === "bigint" ? JSON.rawJSON(String(part)) : part)
 
 describe("A compiled JSON writer", () => {
-  it("writes what the schema encodes, and writes no value that the schema does not encode", () => {
+  it("writes the JSON that the schema encodes, and returns undefined for values that the schema rejects", () => {
     const write = compileJsonWriter(Order.ast) ?? assert.fail("There is no writer")
     fc.assert(
-      fc.property(fc.oneof(order, broken), (value) => {
+      fc.property(fc.oneof(order, orderWithAnyField), (value) => {
         const encoded = encode(value)
         const written = write(value)
         if (written === undefined) return
@@ -57,7 +58,7 @@ describe("A compiled JSON writer", () => {
     }))
   })
 
-  it("is not compiled for schemas that encode to something else than their values", () => {
+  it("is not compiled for unsupported schemas, such as those with a transformation", () => {
     const others = [
       Schema.DateFromString,
       Schema.Finite,

@@ -1,4 +1,4 @@
-/** The OpenAPI document against the tables of SPEC.md, field by field, and against a public linter. */
+/** Tests the OpenAPI document against the tables of SPEC.md, field by field, and with the public linter Redocly. */
 import { assert, describe, it } from "@effect/vitest"
 import { execFile } from "node:child_process"
 import { readFileSync, writeFileSync } from "node:fs"
@@ -10,27 +10,27 @@ import { openApiDocument as document } from "../../src/api/OpenApiDocument.ts"
 
 const spec = readFileSync(new URL("../../src/api/SPEC.md", import.meta.url), "utf8")
 
-/** The text under the heading that starts with `title`, up to the next heading. */
+/** Returns the text of SPEC.md under the heading that starts with `title`, up to the next heading. */
 const section = (title: string): string => {
   const [, text] = spec.split(new RegExp(`^#+ ${title.replace(/[.()]/g, "\\$&")}.*$`, "m"))
   assert.isDefined(text, `SPEC.md has a section "${title}"`)
   return text?.split(/^#+ /m)[0] ?? ""
 }
 
-/** The rows of the table in `text` whose first column is headed `first`, by the heads of their columns. */
+/** Returns the rows of the table in `text` whose first column has the heading `first`, as cells by column heading. */
 const table = (text: string, first: string): ReadonlyArray<Record<string, string>> => {
   const cells = (line: string) => line.split("|").slice(1, -1).map((cell) => cell.trim().replaceAll("`", ""))
   const lines = text.split("\n")
   const start = lines.findIndex((line) => line.startsWith(`| ${first} |`))
   assert.isAtLeast(start, 0, `a table headed ${first}`)
-  const heads = cells(lines[start] ?? "")
+  const headings = cells(lines[start] ?? "")
   const end = lines.findIndex((line, index) => index > start && !line.startsWith("|"))
   return lines.slice(start + 2, end === -1 ? undefined : end).map((line) =>
-    Object.fromEntries(cells(line).map((cell, index) => [heads[index] ?? "", cell]))
+    Object.fromEntries(cells(line).map((cell, index) => [headings[index] ?? "", cell]))
   )
 }
 
-// oxlint-disable-next-line typescript/no-explicit-any -- a JSON document, looked at from outside its types
+// oxlint-disable-next-line typescript/no-explicit-any -- the tests read any JSON document, without types
 type Json = { readonly [key: string]: any }
 const schemas: Json = document.components.schemas
 const resolve = (schema: Json): Json => schema.$ref ? schemas[schema.$ref.split("/").at(-1)] : schema
@@ -64,7 +64,7 @@ describe("The OpenAPI document", () => {
     })
   }
 
-  it("has exactly the values of PetStatus, and Pets as an array of Pet", () => {
+  it("has exactly the values of PetStatus in SPEC §2, and Pets as an array of Pet", () => {
     const values = [...section("PetStatus").matchAll(/`(\w+)`/g)].map(([, value]) => value)
     assert.lengthOf(values, 3)
     assert.deepStrictEqual(schemas.PetStatus.enum, values)
@@ -81,12 +81,12 @@ describe("The OpenAPI document", () => {
     return { text, operationId, operation: operations[operation] }
   })
 
-  it("has the operations of SPEC §4 under their names, methods and paths, and no others", () => {
+  it("has exactly the operations of SPEC §4, with their names, methods and paths", () => {
     assert.deepStrictEqual(Object.values(operations), endpoints.map(({ operation }) => operation))
     for (const { operation, operationId } of endpoints) assert.strictEqual(operation.operationId, operationId)
   })
 
-  it("has the parameters of SPEC §4: types, required, minimum, maximum, default", () => {
+  it("has the parameters of SPEC §4, with type, required, minimum, maximum and default", () => {
     const [list, create, get] = endpoints.map(({ operation }) => operation)
     const rows = table(section("4.1 List animals"), "Name")
     const paging = ["cursor"]
@@ -110,9 +110,9 @@ describe("The OpenAPI document", () => {
       create.parameters.map((parameter: Json) => [parameter.in, parameter.name, parameter.required]),
       [["header", "Idempotency-Key", false]]
     )
-    const named = new RegExp(create.parameters[0].schema.pattern)
-    assert.isTrue(["a", `"a"`, "a".repeat(255)].every((key) => named.test(key)))
-    assert.isFalse(["", `""`, "a b", "a".repeat(256)].some((key) => named.test(key)))
+    const idempotencyKey = new RegExp(create.parameters[0].schema.pattern)
+    assert.isTrue(["a", `"a"`, "a".repeat(255)].every((key) => idempotencyKey.test(key)))
+    assert.isFalse(["", `""`, "a b", "a".repeat(256)].some((key) => idempotencyKey.test(key)))
     assert.deepStrictEqual(create.requestBody, {
       required: true,
       content: { "application/json": { schema: ref("NewPet") } }
@@ -122,12 +122,16 @@ describe("The OpenAPI document", () => {
     ])
   })
 
-  it("has the responses of SPEC §4 and §8 with their bodies, and those that the service adds", () => {
-    const everywhere = ["400", "401", "408", "413", "415", "417", "429", "431", "500", "503"]
-    const added: Record<string, ReadonlyArray<string>> = { createPet: ["422"], getPet: ["410"] }
+  it("has the responses of SPEC §4 and §8 with their bodies, and the additional responses of the service", () => {
+    const onEveryOperation = ["400", "401", "408", "413", "415", "417", "429", "431", "500", "503"]
+    const additional: Record<string, ReadonlyArray<string>> = { createPet: ["422"], getPet: ["410"] }
     for (const { operation, operationId, text } of endpoints) {
       const rows = table(text, "Status")
-      const statuses = new Set([...rows.map(({ Status }) => Status), ...everywhere, ...added[operationId] ?? []])
+      const statuses = new Set([
+        ...rows.map(({ Status }) => Status),
+        ...onEveryOperation,
+        ...additional[operationId] ?? []
+      ])
       assert.sameMembers(Object.keys(operation.responses), [...statuses])
       for (const status of statuses) {
         const body = rows.find(({ Status }) => Status === status)?.Body ?? "Error"
@@ -142,10 +146,10 @@ describe("The OpenAPI document", () => {
     }
   })
 
-  it("has the headers of SPEC §8 on every response, and those that the service adds", () => {
+  it("has the headers of SPEC §8 on every response, and the additional headers of the service", () => {
     const rows = table(section("Rate limit headers"), "Header")
     const names = rows.map(({ Header = "" }) => Header)
-    const added = [
+    const additional = [
       "RateLimit-Policy",
       "RateLimit",
       "X-Request-Id",
@@ -162,10 +166,10 @@ describe("The OpenAPI document", () => {
     }
     for (const { operation, operationId } of endpoints) {
       for (const [status, response] of Object.entries<Json>(operation.responses)) {
-        const isRefusedBefore = ["408", "431"].includes(status)
-        const deprecation = operationId === "getPet" && !isRefusedBefore ? ["Deprecation", "Sunset", "Link"] : []
+        const isBeforeRouting = ["408", "431"].includes(status)
+        const deprecation = operationId === "getPet" && !isBeforeRouting ? ["Deprecation", "Sunset", "Link"] : []
         assert.sameMembers(Object.keys(response.headers), [
-          ...new Set([...names, ...added, ...special[status] ?? [], ...deprecation])
+          ...new Set([...names, ...additional, ...special[status] ?? [], ...deprecation])
         ])
         for (const { Header = "", Meaning } of rows) {
           assert.strictEqual(response.headers[Header].description, Meaning)
@@ -175,7 +179,7 @@ describe("The OpenAPI document", () => {
     }
   })
 
-  it("asks for a bearer token on the whole interface (SPEC §5), deprecates getPet alone (§4.3) and has version and servers", () => {
+  it("requires a bearer token (SPEC §5), deprecates only getPet (§4.3), and has version and servers", () => {
     assert.deepStrictEqual(document.security, [{ bearerAuth: [] }])
     const { scheme, type } = document.components.securitySchemes.bearerAuth as Json
     assert.deepStrictEqual({ scheme, type }, { scheme: "bearer", type: "http" })
@@ -193,7 +197,7 @@ describe("The OpenAPI document", () => {
     )
   })
 
-  it("passes Redocly's recommended rules", async () => {
+  it("passes the recommended rules of Redocly", async () => {
     const directory = await mkdtemp(join(tmpdir(), "petstore-test-"))
     const file = join(directory, "openapi.json")
     writeFileSync(file, JSON.stringify(document))

@@ -1,10 +1,10 @@
-/** What every answer must be, by the OpenAPI document and by SPEC §2 and §8. */
+/** Checks a response against the OpenAPI document and against SPEC §2 and §8. */
 import { assert } from "@effect/vitest"
 import { Ajv2020 } from "ajv/dist/2020.js"
 import type { Answer } from "../support/Harness.ts"
 import type { Json, Operation, Request } from "./Requests.ts"
 
-/** The request as a line to paste. */
+/** Returns the request as a curl command for a shell, where the variable `KEY` has the API key. */
 export const curl = (base: string, { body, headers, method, target }: Request): string => {
   const quote = (text: string) => `'${text.replaceAll("'", `'\\''`)}'`
   return [
@@ -14,11 +14,12 @@ export const curl = (base: string, { body, headers, method, target }: Request): 
   ].join(" ")
 }
 
+/** Makes the check of the response to a request. The check throws if the response breaks the OpenAPI `document`. */
 export const checksOf = (document: Json, operations: ReadonlyArray<Operation>) => {
   const ajv = new Ajv2020({ strict: false, validateFormats: false })
   ajv.addSchema({ $id: "https://petstore/", ...document })
   const validators = new Map<string, ReturnType<typeof ajv.compile>>()
-  const conforms = (schema: Json, value: unknown): void => {
+  const assertConforms = (schema: Json, value: unknown): void => {
     const key = JSON.stringify(schema)
     const validate = validators.get(key) ??
       ajv.compile({ ...schema, ...schema.$ref && { $ref: `https://petstore/${schema.$ref}` } })
@@ -32,7 +33,7 @@ export const checksOf = (document: Json, operations: ReadonlyArray<Operation>) =
     assert.isBelow(status, 500)
     assert.isDefined(response, `status ${status} is documented`)
     if (request.wrong === undefined) {
-      // Not every id has a pet, and an Idempotency-Key may come again with another pet.
+      // A random id can have no pet (404), and a random Idempotency-Key can repeat with another pet (422).
       assert.isTrue(
         status < 300 || (request.operationId === "getPet" && status === 404) ||
           (request.headers["Idempotency-Key"] !== undefined && status === 422)
@@ -44,7 +45,7 @@ export const checksOf = (document: Json, operations: ReadonlyArray<Operation>) =
     const [[type, content]] = Object.entries<Json>(response?.content) as [[string, Json]]
     assert.strictEqual(headers.get("content-type"), type)
     const body = JSON.parse(text)
-    conforms(content.schema, body)
+    assertConforms(content.schema, body)
     if (status >= 400) {
       assert.deepStrictEqual(Object.keys(body), ["code", "message", "status"])
       assert.strictEqual(body.status, status)
@@ -54,28 +55,32 @@ export const checksOf = (document: Json, operations: ReadonlyArray<Operation>) =
     for (const [name, header] of Object.entries<Json>(response?.headers)) {
       const value = headers.get(name)
       if (value === null) assert.isFalse(header.required, `${name} is there`)
-      else conforms(header.schema, header.schema.type === "integer" ? Number(value) : value)
+      else assertConforms(header.schema, header.schema.type === "integer" ? Number(value) : value)
     }
-    limitsAgree(headers)
+    checkRateLimitHeaders(headers)
   }
 }
 
-/** The three headers of SPEC §8 are of one window of the two that the IETF fields tell. */
-const limitsAgree = (headers: Headers): void => {
+/**
+ * Checks that the three headers of SPEC §8 agree with `RateLimit` and `RateLimit-Policy`.
+ *
+ * Those have the windows minute and day. The headers of SPEC §8 have one of the two, the more restrictive.
+ */
+const checkRateLimitHeaders = (headers: Headers): void => {
   const windows = [...(headers.get("ratelimit-policy") ?? "").matchAll(/"(\w+)";q=(\d+);w=(\d+)/g)]
-  const left = [...(headers.get("ratelimit") ?? "").matchAll(/"(\w+)";r=(\d+);t=(\d+)/g)]
+  const remainders = [...(headers.get("ratelimit") ?? "").matchAll(/"(\w+)";r=(\d+);t=(\d+)/g)]
   assert.deepStrictEqual(windows.map(([, name]) => name), ["minute", "day"])
-  assert.deepStrictEqual(left.map(([, name]) => name), ["minute", "day"])
+  assert.deepStrictEqual(remainders.map(([, name]) => name), ["minute", "day"])
   const [limit, remaining, reset] = ["limit", "remaining", "reset"].map((name) =>
     Number(headers.get(`x-ratelimit-${name}`))
   )
   for (const [index, [, , of, seconds]] of windows.entries()) {
-    assert.isAtMost(Number(left[index]?.[2]), Number(of))
-    assert.isAtMost(Number(left[index]?.[3]), Number(seconds))
+    assert.isAtMost(Number(remainders[index]?.[2]), Number(of))
+    assert.isAtMost(Number(remainders[index]?.[3]), Number(seconds))
   }
   const shown = windows.findIndex(([, , of]) => Number(of) === limit)
-  assert.strictEqual(Number(left[shown]?.[2]), remaining)
-  assert.closeTo(Number(left[shown]?.[3]) + Date.now() / 1000, reset ?? NaN, 5)
-  // It is the tightest.
-  assert.strictEqual(remaining, Math.min(...left.map(([, , r]) => Number(r))))
+  assert.strictEqual(Number(remainders[shown]?.[2]), remaining)
+  assert.closeTo(Number(remainders[shown]?.[3]) + Date.now() / 1000, reset ?? NaN, 5)
+  // The headers of SPEC §8 have the most restrictive window.
+  assert.strictEqual(remaining, Math.min(...remainders.map(([, , r]) => Number(r))))
 }

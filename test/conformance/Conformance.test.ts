@@ -1,6 +1,8 @@
 /**
- * The running service against its own OpenAPI document, in the phases of Schemathesis: examples, boundaries, random and
- * stateful. `CONFORMANCE_REQUESTS` says how many, `CONFORMANCE_SEED` with which seed.
+ * Tests the running service against its OpenAPI document, in the phases of Schemathesis: examples, boundaries, random
+ * and stateful.
+ *
+ * `CONFORMANCE_REQUESTS` sets the minimum number of requests, `CONFORMANCE_SEED` the seed of their random values.
  */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
@@ -16,8 +18,8 @@ import { type Json, type Request, requestsOf } from "./Requests.ts"
 
 const requests = Number(process.env.CONFORMANCE_REQUESTS ?? 1_500)
 const seed = Number(process.env.CONFORMANCE_SEED ?? Math.trunc(Math.random() * 2 ** 31))
-/** Requests of one example of a property. */
-const atOnce = 10
+/** The number of concurrent requests in one run of the random phase. */
+const concurrency = 10
 
 const ADMIN_TOKEN = "adm_test"
 
@@ -38,7 +40,7 @@ const deployments = [
   }
 ]
 
-/** The service, a key that has no end, and its document. */
+/** Starts the service, issues a key with very large limits, and reads the OpenAPI document of the service. */
 const setup = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>) {
   const { address, management } = yield* start({ ...env, ADMIN_TOKEN })
   return yield* Effect.promise(async () => {
@@ -50,8 +52,8 @@ const setup = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>)
     })
     const { key } = await issued.json() as Json
     const document = await (await fetch(`${address}/openapi.json`)).json() as Json
-    const made = requestsOf(document)
-    const check = checksOf(document, made.operations)
+    const generated = requestsOf(document)
+    const check = checksOf(document, generated.operations)
     let sent = 0
     const send = async (request: Request) => {
       sent++
@@ -60,59 +62,57 @@ const setup = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>)
         headers: { ...request.headers, authorization: `Bearer ${key}` },
         ...request.body !== undefined && { body: request.body }
       })
-      const answer = { status: response.status, headers: response.headers, text: await response.text() }
+      const received = { status: response.status, headers: response.headers, text: await response.text() }
       try {
-        check(request, answer)
+        check(request, received)
       } catch (error) {
         throw new Error(
           `${error instanceof Error ? error.message : String(error)}\n${request.wrong ?? "valid"}\n` +
-            `${curl(address, request)}\nanswered ${answer.status} ${answer.text}\nCONFORMANCE_SEED=${seed}`,
+            `${curl(address, request)}\nanswered ${received.status} ${received.text}\nCONFORMANCE_SEED=${seed}`,
           { cause: error }
         )
       }
-      return answer
+      return received
     }
-    return { ...made, address, key: String(key), document, send, sent: () => sent }
+    return { ...generated, address, key: String(key), document, send, sent: () => sent }
   })
 })
 
 for (const deployment of deployments) {
-  describe.skipIf(deployment.skip)(`The service on ${deployment.name} conforms to its document`, () => {
-    it.live(`in ${requests} requests`, () =>
+  describe.skipIf(deployment.skip)(`The service on ${deployment.name}`, () => {
+    it.live(`conforms to its OpenAPI document in ${requests} requests`, () =>
       Effect.gen(function*() {
         const { address, boundaries, invalid, operations, send, sent, valid } = yield* setup(yield* deployment.env)
         yield* Effect.promise(async () => {
-          // Examples: of each header that a request may carry, and of the plainest requests.
+          // Examples: the simplest request of each operation that needs no body.
           const plain = { method: "GET", headers: {}, body: undefined, wrong: undefined }
           await send({ ...plain, operationId: "listPets", target: "/v1/pets" })
           await send({ ...plain, operationId: "getPet", target: "/v1/pets/1" })
           assert.sameMembers(operations.map(({ operationId }) => operationId), ["listPets", "createPet", "getPet"])
 
-          // Boundaries: each way to break a request, once.
+          // Boundaries: one request for each possible error.
           assert.isAbove(boundaries.length, 60)
           for (const request of boundaries) await send(request)
 
-          // Random: valid and invalid requests, many at once.
+          // Random: valid and invalid requests, `concurrency` of them at a time.
           const random = fc.asyncProperty(
-            fc.array(fc.oneof(valid, invalid), { minLength: atOnce, maxLength: atOnce }),
+            fc.array(fc.oneof(valid, invalid), { minLength: concurrency, maxLength: concurrency }),
             async (batch) => {
               await Promise.all(batch.map(send))
             }
           )
-          const numRuns = Math.ceil(requests * 0.7 / atOnce)
+          const numRuns = Math.ceil(requests * 0.7 / concurrency)
           await fc.assert(random, { seed, numRuns })
 
-          // Stateful: what is added is where Location says, and in the list that Link leads through, exactly once.
-          const added = valid.filter(({ operationId, headers }) =>
+          // Stateful: a created pet is at its Location, and exactly once in the pages of the list that Link connects.
+          const creation = valid.filter(({ operationId, headers }) =>
             operationId === "createPet" && headers["Idempotency-Key"] === undefined
           )
-          const stateful = fc.asyncProperty(fc.array(added, { minLength: 1, maxLength: 5 }), async (additions) => {
-            const replay = `${
-              additions.map((addition) => curl(address, addition)).join("\n")
-            }\nCONFORMANCE_SEED=${seed}`
+          const stateful = fc.asyncProperty(fc.array(creation, { minLength: 1, maxLength: 5 }), async (creations) => {
+            const replay = `${creations.map((request) => curl(address, request)).join("\n")}\nCONFORMANCE_SEED=${seed}`
             const created = []
-            for (const addition of additions) {
-              const { headers, text } = await send(addition)
+            for (const request of creations) {
+              const { headers, text } = await send(request)
               const { id } = /"id":(?<id>\d+)/.exec(text)?.groups ?? {}
               assert.strictEqual(headers.get("location"), `/v1/pets/${id}`, replay)
               const found = await send({ ...plain, operationId: "getPet", target: `/v1/pets/${id}` })
@@ -131,14 +131,14 @@ for (const deployment of deployments) {
             }
             for (const { text } of created) assert.strictEqual(walked.split(text).length, 2, replay)
           })
-          for (let nth = 0; sent() < requests; nth++) await fc.assert(stateful, { seed: seed + nth, numRuns: 5 })
+          for (let index = 0; sent() < requests; index++) await fc.assert(stateful, { seed: seed + index, numRuns: 5 })
         })
       }), 900_000)
   })
 }
 
-/** Prism, a validating proxy of others, between us and the service. */
-const prism = Effect.fnUntraced(function*(document: Json, upstream: string) {
+/** Starts Prism, a public validating proxy, between the test client and the service at `upstream`. */
+const startPrism = Effect.fnUntraced(function*(document: Json, upstream: string) {
   const file = join(yield* temporaryDirectory, "openapi.json")
   writeFileSync(file, JSON.stringify(document))
   const command = ["proxy", file, upstream, "--port", "0", "--host", "127.0.0.1"]
@@ -168,34 +168,34 @@ const isJson = (text: string): boolean => {
   }
 }
 
-describe("Prism, validating what passes between a client and the service,", () => {
+describe("Prism, a validating proxy between a client and the service,", () => {
   it.live(
-    "finds nothing to say of any answer, nor of any request that we hold for valid",
+    "reports no violation in any response, nor in any request that the tests consider valid",
     () =>
       Effect.gen(function*() {
         const DATA_DIR = yield* temporaryDirectory
         const { address, boundaries, document, key, valid } = yield* setup({ DATA_DIR })
-        const proxy = yield* prism(document, `${address}/v1`)
+        const proxy = yield* startPrism(document, `${address}/v1`)
         yield* Effect.promise(async () => {
-          let refused = 0
-          // It never answers a body that is no JSON.
-          const readable = boundaries.filter(({ body }) => body === undefined || isJson(body))
-          for (const request of [...fc.sample(valid, { seed, numRuns: 100 }), ...readable]) {
+          let reported = 0
+          // Prism never responds to a body that is not JSON.
+          const jsonBoundaries = boundaries.filter(({ body }) => body === undefined || isJson(body))
+          for (const request of [...fc.sample(valid, { seed, numRuns: 100 }), ...jsonBoundaries]) {
             const { headers, status } = await fetch(proxy.address + request.target.replace("/v1", ""), {
               method: request.method,
               headers: { ...request.headers, authorization: `Bearer ${key}` },
               ...request.body !== undefined && { body: request.body }
             })
             const found: ReadonlyArray<Json> = JSON.parse(headers.get("sl-violations") ?? "[]")
-            // It takes an int64 for what a double holds exactly.
+            // Prism allows as int64 only integers that a double represents exactly.
             const violations = found.filter(({ message }) => !/ -?9007199254740991$/.test(message))
-            const told = `${curl(address, request)}\nanswered ${status}\n${JSON.stringify(violations)}`
-            assert.isEmpty(violations.filter(({ location }) => location[0] === "response"), told)
-            if (request.wrong === undefined) assert.isEmpty(violations, told)
-            else if (violations.length > 0) refused++
+            const details = `${curl(address, request)}\nanswered ${status}\n${JSON.stringify(violations)}`
+            assert.isEmpty(violations.filter(({ location }) => location[0] === "response"), details)
+            if (request.wrong === undefined) assert.isEmpty(violations, details)
+            else if (violations.length > 0) reported++
           }
-          // It does look: it refuses much of what we refuse.
-          assert.isAbove(refused, readable.length / 3)
+          // Prism does validate: it reports many of the requests that the service rejects.
+          assert.isAbove(reported, jsonBoundaries.length / 3)
         })
       }),
     60_000

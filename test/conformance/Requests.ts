@@ -1,10 +1,10 @@
-/** Requests made from an OpenAPI document, as Schemathesis makes them: valid ones, and ones with one thing wrong. */
+/** Generates requests from an OpenAPI document, as Schemathesis does: valid requests, and requests with one error. */
 import * as fc from "fast-check"
 
-// oxlint-disable-next-line typescript/no-explicit-any -- a JSON document, read as such
+// oxlint-disable-next-line typescript/no-explicit-any -- the generator reads any JSON document, without types
 export type Json = { readonly [key: string]: any }
 
-/** A number in all its digits, which JSON carries and JavaScript does not. */
+/** A text that is written to JSON without quoting: a number with all its digits, which a JavaScript number rounds. */
 class Digits {
   readonly digits: string
   constructor(digits: string) {
@@ -12,17 +12,19 @@ class Digits {
   }
 }
 
+/** A generated request to the service. */
 export interface Request {
   readonly operationId: string
   readonly method: string
-  /** Path and query. */
+  /** The path and the query. */
   readonly target: string
   readonly headers: Readonly<Record<string, string>>
   readonly body: string | undefined
-  /** What is wrong with it, if anything is. */
+  /** The error in the request, in words; `undefined` for a valid request. */
   readonly wrong: string | undefined
 }
 
+/** An operation of the OpenAPI document; `body` is the JSON schema of its request body. */
 export interface Operation {
   readonly operationId: string
   readonly method: string
@@ -44,10 +46,10 @@ const operationsOf = (document: Json): ReadonlyArray<Operation> =>
     }))
   )
 
-/** No `__proto__`, which is refused. */
+/** JSON values without the field name `__proto__`, which the service rejects. */
 const plainJson = fc.jsonValue({ maxDepth: 2 }).filter((value) => !JSON.stringify(value).includes("__proto__"))
 
-/** Writes a value as JSON, or, at the top, as it stands in a path, query or header. */
+/** Writes a value as JSON, with all digits of each {@link Digits}. */
 const write = (value: unknown): string => {
   if (value instanceof Digits) return value.digits
   if (Array.isArray(value)) return `[${value.map(write).join(",")}]`
@@ -57,24 +59,26 @@ const write = (value: unknown): string => {
   return JSON.stringify(value) ?? "null"
 }
 
+/** Writes a value as a text for a path, a query or a header. */
 const text = (value: unknown): string => typeof value === "string" ? value : write(value)
 
-const minimum64 = -(2n ** 63n)
-const maximum64 = 2n ** 63n - 1n
+const minInt64 = -(2n ** 63n)
+const maxInt64 = 2n ** 63n - 1n
 
 const digits = (value: bigint | number): Digits => new Digits(String(value))
 
+/** Makes generators of valid and invalid requests for all operations of an OpenAPI document. */
 export const requestsOf = (document: Json) => {
   const resolve = (schema: Json): Json =>
     schema.$ref ? document.components.schemas[schema.$ref.split("/").at(-1)] : schema
 
-  /** Values that the schema allows; those at its boundaries among them. */
+  /** Generates values that the schema allows, including those at its boundaries. */
   const valid = (given: Json): fc.Arbitrary<unknown> => {
     const schema = resolve(given)
     if (schema.enum) return fc.constantFrom(...schema.enum)
     switch (schema.type) {
       case "integer": {
-        const [min, max] = [BigInt(schema.minimum ?? minimum64), BigInt(schema.maximum ?? maximum64)]
+        const [min, max] = [BigInt(schema.minimum ?? minInt64), BigInt(schema.maximum ?? maxInt64)]
         return fc.oneof(fc.constantFrom(min, max), fc.bigInt({ min, max })).map(digits)
       }
       case "string":
@@ -89,7 +93,7 @@ export const requestsOf = (document: Json) => {
         ): [string, fc.Arbitrary<unknown>] => [name, valid(field)])
         return fc.tuple(
           fc.record(Object.fromEntries(fields), { requiredKeys: required }),
-          // What the document does not name is ignored.
+          // The service ignores fields that the document does not declare.
           fc.dictionary(
             fc.string({ minLength: 1, maxLength: 5 }).map((name) => `x-${name}`),
             plainJson,
@@ -102,7 +106,7 @@ export const requestsOf = (document: Json) => {
     }
   }
 
-  /** Values that the schema does not allow, with what is wrong. `inUrl`: everything is text there. */
+  /** Returns values that the schema rejects, each with its error. With `inUrl`, all values are texts. */
   const invalid = (given: Json, inUrl: boolean): ReadonlyArray<readonly [wrong: string, value: unknown]> => {
     const schema = resolve(given)
     const others: ReadonlyArray<readonly [string, unknown]> = inUrl
@@ -115,7 +119,7 @@ export const requestsOf = (document: Json) => {
       ]]
     }
     if (schema.type === "integer") {
-      const [min, max] = [BigInt(schema.minimum ?? minimum64), BigInt(schema.maximum ?? maximum64)]
+      const [min, max] = [BigInt(schema.minimum ?? minInt64), BigInt(schema.maximum ?? maxInt64)]
       return [
         ...others,
         ["below the minimum", digits(min - 1n)],
@@ -135,6 +139,7 @@ export const requestsOf = (document: Json) => {
     return [...others.filter(([wrong]) => wrong !== "object"), ["text", "x"], ["number", 1]]
   }
 
+  /** Makes the request of an operation from the values of its parameters and its body. */
   const assemble = (
     { body: schema, method, operationId, parameters, path }: Operation,
     values: { readonly parameters: Json; readonly body: unknown; readonly query?: string; readonly rawBody?: string },
@@ -162,7 +167,7 @@ export const requestsOf = (document: Json) => {
     }
   }
 
-  /** A cursor is nothing to make up, and a header is plain. */
+  /** Generates values of a parameter: never a cursor, which is opaque, and visible ASCII characters for a header. */
   const parameterValues = (parameter: Json): fc.Arbitrary<unknown> =>
     parameter.name === "cursor"
       ? fc.constant(undefined)
@@ -170,6 +175,7 @@ export const requestsOf = (document: Json) => {
       ? fc.stringMatching(/^[!#-~]{1,40}$/)
       : valid(parameter.schema)
 
+  /** Generates valid values for all parameters and the body of an operation. */
   const validValues = ({ body, parameters }: Operation) =>
     fc.record({
       parameters: fc.record(
@@ -183,16 +189,16 @@ export const requestsOf = (document: Json) => {
       body: body === undefined ? fc.constant(undefined) : valid(body)
     })
 
-  /** Every way to break a request of `operation` in one place. */
-  const breaks = (operation: Operation) => {
+  /** Returns one function for each possible error, which makes an invalid request from valid values. */
+  const invalidations = (operation: Operation) => {
     const list: Array<(values: { readonly parameters: Json; readonly body: unknown }) => Request> = []
     for (const { in: place, name, schema } of operation.parameters) {
-      const wrongs = name === "cursor"
+      const invalidValues = name === "cursor"
         ? [["no cursor", "x"], ["empty", ""]] as const
         : place === "header"
         ? [["empty", ""], ["too long", "x".repeat(256)], ["a space", "a b"]] as const
         : invalid(schema, true)
-      for (const [wrong, value] of wrongs) {
+      for (const [wrong, value] of invalidValues) {
         list.push(({ body, parameters }) =>
           assemble(operation, { parameters: { ...parameters, [name]: value }, body }, `${name}: ${wrong}`)
         )
@@ -239,22 +245,22 @@ export const requestsOf = (document: Json) => {
 
   return {
     operations,
-    /** Any valid request. */
+    /** Generates any valid request. */
     valid: fc.oneof(
       ...operations.map((operation) => validValues(operation).map((values) => assemble(operation, values, undefined)))
     ),
-    /** Any request with one thing wrong. */
+    /** Generates any request with one error. */
     invalid: fc.oneof(
       ...operations.map((operation) =>
-        fc.tuple(validValues(operation), fc.constantFrom(...breaks(operation))).map(([values, broken]) =>
+        fc.tuple(validValues(operation), fc.constantFrom(...invalidations(operation))).map(([values, broken]) =>
           broken(values)
         )
       )
     ),
-    /** Each way to break a request, once. */
+    /** One request for each possible error. */
     boundaries: operations.flatMap((operation) => {
       const [values] = fc.sample(validValues(operation), { seed: 1, numRuns: 1 })
-      return values === undefined ? [] : breaks(operation).map((broken) => broken(values))
+      return values === undefined ? [] : invalidations(operation).map((broken) => broken(values))
     })
   }
 }

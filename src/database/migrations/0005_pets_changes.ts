@@ -1,7 +1,9 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 
-/** Tells every process, within a second, that an operator changed or removed animals: the service itself never does. */
+/**
+ * Reports to every process, within a second, that an operator changed or deleted pets. The service never does either.
+ */
 export default Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   yield* sql`

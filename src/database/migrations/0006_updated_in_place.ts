@@ -2,8 +2,8 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 
 /**
- * Pages are filled by half where rows are written again and again, so that there is room for the next version of each
- * and no index is touched: a third less of what a count costs the database, and a table that does not grow.
+ * Fills pages by half in tables whose rows change often, so that the next version of a row fits into its page and no
+ * index changes. A count costs the database a third less, and the table does not grow.
  */
 export default Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient

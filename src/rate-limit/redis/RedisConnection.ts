@@ -1,6 +1,6 @@
 /**
- * The connection to Redis. It is up or it is down: one answer that is late, or an error, and it is cut, so that
- * whatever waits for an answer fails at once; then others are tried, until one answers in time.
+ * The connection to Redis. One late reply or one error closes it, so that all commands in flight fail at once. Then new
+ * connections are tried until one replies in time.
  */
 import * as NodeRedis from "@effect/platform-node/NodeRedis"
 import {
@@ -24,12 +24,18 @@ import { ErrorReply } from "redis"
 import { FreeList } from "../../collections/FreeList.ts"
 import { describe } from "../../observability/Logging.ts"
 
-/** How long none may come while one is due. With the time until it is noticed, nobody waits for 50 milliseconds. */
+/**
+ * The maximum time without a reply while one is due, in milliseconds. Including its detection, no command waits for 50
+ * ms.
+ */
 const timeout = 35
-/** How long an answer may take while others come: there are more questions than Redis, or this process, is up to. */
-const longestQueue = 100
-/** How often it is looked whether an answer is late: milliseconds, like all here. */
-const tick = 5
+/**
+ * The maximum time of a reply while other replies arrive, in milliseconds. Beyond it, Redis or this process is
+ * overloaded.
+ */
+const maxReplyTimeMs = 100
+/** The interval of the check for late replies, in milliseconds. */
+const checkIntervalMs = 5
 const betweenAttempts = 250
 
 const durations = Metric.histogram("rate_limit_redis_duration_seconds", {
@@ -41,20 +47,21 @@ const fallback = Metric.gauge("rate_limit_fallback", {
   description: "1 while Redis does not answer and this process counts by itself, else 0."
 })
 
-/** Redis did not do what was asked, or not in time. */
+/** Redis did not run the command, or not in time. */
 export class RedisDown extends Data.TaggedError("LinkDown")<{ readonly cause: unknown }> {}
 
 /** A connection that is up. */
 export interface RedisConnection {
-  /** Runs a command. It ends within 50 milliseconds if no answers come, within 120 if they come ever later. */
+  /** Runs a command. It ends within 50 ms if no replies arrive, and within 120 ms if replies arrive later and later. */
   readonly run: <A>(
     command: (redis: Redis.Redis["Service"]) => Effect.Effect<A, Redis.RedisError>
   ) => Effect.Effect<A, RedisDown>
 }
 
 /**
- * Keeps a link for as long as the scope lasts: `current` tells it, while there is one. `onConnect` runs
- * before anybody else may use a new one, `onUp` beside it. For the first it waits a second at most.
+ * Keeps a connection open until the scope closes. `current` is the connection, or `undefined` while it is down.
+ * `onConnect` runs before a new connection is used, `onUp` beside its first use. The first connection is awaited for
+ * one second at most.
  */
 export const make = Effect.fnUntraced(function*(
   url: Redacted.Redacted,
@@ -94,23 +101,23 @@ export const make = Effect.fnUntraced(function*(
   return { current: (): RedisConnection | undefined => current }
 })
 
-/** One connection that has shown that it takes writes; `lost` fails when it is no more. */
+/** Opens one connection and checks that it accepts writes. `lost` fails when the connection is closed. */
 const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
   const clock = yield* Clock.Clock
-  // Its own fiber, which nobody waits for: a client that is closed while it connects waits for Redis without an end.
+  // A separate scope, which no other fiber waits for: closing a client that is still connecting may never end.
   const scope = yield* Scope.make()
   const connecting = yield* Effect.acquireRelease(
     NodeRedis.layer({
       url: Redacted.value(url),
       disableOfflineQueue: true,
-      // Off: what is late is cut below, and the client's five seconds are a timer and an abort signal for each command,
-      // of which the timer goes on when that is answered.
+      // Turned off: late replies are handled below. The client's own timeout costs a timer and an abort signal per
+      // command, and the timer outlives the reply.
       commandOptions: { timeout: 0 },
       pingInterval: 500,
       socket: { connectTimeout: 1000, socketTimeout: 1000, reconnectStrategy: false }
     }).pipe(
       Layer.buildWithScope(scope),
-      // What it would log is said once, by `make`.
+      // `make` logs a failure once, so the client logs nothing.
       Effect.provideService(References.MinimumLogLevel, "None"),
       Effect.forkDetach
     ),
@@ -132,27 +139,27 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
 
   const milliseconds = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
   /**
-   * The time in which this process could have read an answer: where it stood still between two looks, for want of a
-   * core or in a long task, it is not Redis that is late, and whoever waits would have waited anyway.
+   * The time during which this process could have read a reply. While the process stood still, for lack of a core or in
+   * a long task, Redis was not late.
    */
   let awake = 0
   let lookedAt = milliseconds()
-  /** When the questions were asked that wait for their answers. */
+  /** The times of the commands that wait for a reply. */
   const waiting = new FreeList<{ readonly since: number }>()
   let lastAnswer = 0
   let suspicious = false
   const watch = Effect.sync(() => {
     const now = milliseconds()
-    awake += Math.min(now - lookedAt, 2 * tick)
+    awake += Math.min(now - lookedAt, 2 * checkIntervalMs)
     lookedAt = now
     let oldest = Infinity
     for (const { since } of waiting) oldest = Math.min(oldest, since)
-    const late = awake - Math.max(oldest, lastAnswer) >= timeout || awake - oldest >= longestQueue
-    // At second sight: what came while this process stood still is there, but not yet read.
+    const late = awake - Math.max(oldest, lastAnswer) >= timeout || awake - oldest >= maxReplyTimeMs
+    // A second check confirms it: replies that arrived while the process stood still are not read yet.
     if (late && suspicious) cut(new Error(`No answer for ${timeout} milliseconds`))
     suspicious = late
   })
-  yield* Effect.forkScoped(Effect.repeat(watch, Schedule.spaced(tick)))
+  yield* Effect.forkScoped(Effect.repeat(watch, Schedule.spaced(checkIntervalMs)))
 
   const run: RedisConnection["run"] = (command) =>
     Effect.withFiber(({ context }) => {
@@ -165,11 +172,11 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
         durations.updateUnsafe((milliseconds() - asked) / 1000, context)
         return Effect.void
       })
-      // A refusal is an answer too, unless it says that there is nothing to be had of this server.
+      // An error reply is a reply too, unless it shows that the server cannot serve.
       return Effect.mapError(answered, ({ cause }) => isRefusal(cause) ? new RedisDown({ cause }) : cut(cause))
     })
 
-  // One that only reads, or that refuses, is of no use.
+  // A server that only reads, or that rejects the command, is useless.
   yield* run(({ send }) => send("SET", "petstore:limits:probe", "", "PX", "1000"))
   const link: RedisConnection = { run }
   return { link, lost: Deferred.await(lost) }

@@ -1,7 +1,7 @@
 /**
- * Counts in Redis, for any number of processes, on a time that they share (`RedisScripts.ts`). While it does not
- * answer, this process decides by itself from what it knew, on its estimate of that time; a caller goes back to Redis
- * once what it used meanwhile is there.
+ * The rate limiter that counts in Redis, for any number of processes, on a time that they share (`RedisScripts.ts`).
+ * While Redis does not reply, this process decides from its own states, on its estimate of that time. It asks Redis
+ * about a caller again once its local counts are merged there.
  */
 import { Clock, Effect, Metric, Predicate, Schedule } from "effect"
 import type { Redis } from "effect/persistence"
@@ -13,14 +13,14 @@ import * as SteadyClock from "../SteadyClock.ts"
 import * as RedisConnection from "./RedisConnection.ts"
 import * as RedisScripts from "./RedisScripts.ts"
 
-/** What is known of a caller. */
+/** The local knowledge about a caller. */
 interface Known {
   readonly state: Policy.State
-  /** What Redis last told of it: the difference is what Redis does not know. */
+  /** The state that Redis last confirmed. The difference to `state` is unknown to Redis. */
   readonly confirmed: Policy.State
-  /** The link that told it; none if something was counted here since. */
+  /** The connection that confirmed it, or `undefined` if this process has counted on its own since. */
   readonly link: RedisConnection.RedisConnection | undefined
-  /** The merge that Redis did not answer. */
+  /** The last merge to which Redis has not replied. */
   readonly sent?: RedisScripts.Merge | undefined
 }
 
@@ -35,22 +35,26 @@ type Script = (
 ) => Effect.Effect<RedisScripts.Reply | null, Redis.RedisError>
 
 /**
- * How often a process compares its estimate with the shared time, so that drift of clocks is never taken for a step.
+ * The interval at which a process compares its estimate with the shared time, so that clock drift never looks like a
+ * step.
  */
-const betweenAgreements = "500 millis"
+const agreementInterval = "500 millis"
 
 export const make = Effect.gen(function*() {
   const url = yield* redisUrl
-  /** This process's estimate of the shared time; of the wall clock's until it first connects. */
+  /** This process's estimate of the shared time. Until its first connection it is the wall clock's time. */
   const steady = SteadyClock.make(yield* Clock.Clock)
-  /** Milliseconds that the shared time is ahead of Redis's clock, as last read. */
+  /** Milliseconds by which the shared time is ahead of Redis's clock, as last read. */
   let correction = 0
   let isKnown = false
-  /** For metrics that are counted in the middle of a decision. */
+  /** The context for metrics that are recorded within a decision. */
   const context = yield* Effect.context()
   const callers = yield* CallerStates.make<Known>(({ state }) => Policy.endOf(state), steady.now)
 
-  /** Milliseconds that `now`, the reply to a script that was sent at `sentAt`, is before or after all that time. */
+  /**
+   * Milliseconds by which `now`, the reply to a script sent at `sentAt`, lies outside the time between sending and
+   * receiving.
+   */
   const deviation = (now: number, sentAt: number): number => {
     const received = steady.now()
     return now > received ? now - received : Math.min(0, now - steady.at(sentAt))
@@ -64,7 +68,7 @@ export const make = Effect.gen(function*() {
     correction = agreed
     if (!isKnown) {
       const ahead = redisTime + agreed - steady.now()
-      // These were counted on this process's own clock.
+      // These states were counted on this process's own clock.
       callers.update(({ state }) => ({ state: Policy.shift(state, ahead), confirmed: {}, link: undefined }))
       steady.adjust(ahead)
       isKnown = true
@@ -76,12 +80,12 @@ export const make = Effect.gen(function*() {
       const seconds = Math.round(stepped / 1000)
       yield* Effect.logWarning(`Redis's clock stepped by ${seconds} seconds. Windows and bans keep their length.`)
     }
-    // Delays of the second script do not matter: the deviation is that of the first.
+    // Delays of the second script do not matter: the deviation comes from the first.
     steady.adjust(deviation(redisTime + correction, sentAt))
   })
 
   let agreeing: Effect.Effect<void, RedisConnection.RedisDown> | undefined
-  /** Agrees with the other processes on the shared time: once for all requests that wait for it. */
+  /** Agrees with the other processes on the shared time, once for all requests that wait for it. */
   const agree = Effect.fnUntraced(function*(link: RedisConnection.RedisConnection) {
     agreeing ??= yield* Effect.cached(Effect.ensuring(
       agreeNow(link),
@@ -99,13 +103,13 @@ export const make = Effect.gen(function*() {
       return Effect.map(link.run((redis) => script(redis, time)), (reply) => {
         if (reply === null) return undefined
         const told = RedisScripts.read(reply)
-        // After another agreement the reply is of a time that was left.
+        // After another agreement the reply is on an outdated time.
         if (time.correction === correction) steady.adjust(deviation(told.now, sentAt))
         return told
       })
     })
 
-  /** Runs a script; once more when the shared time has to be agreed on first. */
+  /** Runs a script, and runs it again after an agreement if the shared time was wrong. */
   const run = (link: RedisConnection.RedisConnection, script: Script) =>
     runOnce(link, script).pipe(
       Effect.filterOrElse(Predicate.isNotUndefined, () => Effect.andThen(agree(link), runOnce(link, script))),
@@ -115,21 +119,24 @@ export const make = Effect.gen(function*() {
       )
     )
 
-  const isSettled = (known: Known | undefined, link: RedisConnection.RedisConnection) =>
+  const isMerged = (known: Known | undefined, link: RedisConnection.RedisConnection) =>
     known === undefined || known.link === link
   const settling = new Map<CallerStates.Caller, Effect.Effect<void, RedisConnection.RedisDown>>()
 
-  /** Brings to Redis what it does not know of `caller`: once, whoever waits for it. */
-  const settle = Effect.fnUntraced(function*(link: RedisConnection.RedisConnection, caller: CallerStates.Caller) {
-    const known = callers.get(caller)
-    if (known === undefined || isSettled(known, link)) return
-    let settled = settling.get(caller)
-    if (settled === undefined) {
-      settled = yield* Effect.cached(Effect.ensuring(bring(link, caller), Effect.sync(() => settling.delete(caller))))
-      settling.set(caller, settled)
-    }
-    yield* settled
-  }, Effect.uninterruptible)
+  /** Merges the local counts of `caller` into Redis, once for all requests that wait for it. */
+  const mergeLocalCounts = Effect.fnUntraced(
+    function*(link: RedisConnection.RedisConnection, caller: CallerStates.Caller) {
+      const known = callers.get(caller)
+      if (known === undefined || isMerged(known, link)) return
+      let settled = settling.get(caller)
+      if (settled === undefined) {
+        settled = yield* Effect.cached(Effect.ensuring(bring(link, caller), Effect.sync(() => settling.delete(caller))))
+        settling.set(caller, settled)
+      }
+      yield* settled
+    },
+    Effect.uninterruptible
+  )
 
   const bring = Effect.fnUntraced(function*(
     link: RedisConnection.RedisConnection,
@@ -137,7 +144,7 @@ export const make = Effect.gen(function*() {
   ): Effect.fn.Return<void, RedisConnection.RedisDown> {
     const known = callers.get(caller)
     if (known === undefined) return
-    // One merge at a time: until Redis has answered it, it is not known whether what it tells is there.
+    // One merge at a time: until Redis replies, it is unknown whether its states contain the merge.
     const { sent = { ...known, number: yield* RedisScripts.mergeNumber } } = known
     callers.set(caller, { ...known, sent })
     const told = yield* run(link, (redis, time) => redis.eval(RedisScripts.merge)(caller, sent, time))
@@ -150,7 +157,7 @@ export const make = Effect.gen(function*() {
     }
   })
 
-  /** What `script` does to `caller`, and answers; or what `own` does, where Redis does not. */
+  /** Runs `script` for `caller` and returns its decision, or the decision of `own` while Redis does not reply. */
   const ask = (
     caller: CallerStates.Caller,
     script: Script,
@@ -158,8 +165,8 @@ export const make = Effect.gen(function*() {
   ) => {
     const shared = (link: RedisConnection.RedisConnection) =>
       Effect.map(run(link, script), (told) => {
-        // What was counted here meanwhile is not to be forgotten.
-        if (isSettled(callers.get(caller), link)) {
+        // Local counts of this moment must not be overwritten.
+        if (isMerged(callers.get(caller), link)) {
           callers.set(caller, { state: told.state, confirmed: told.state, link })
         }
         return told
@@ -174,9 +181,9 @@ export const make = Effect.gen(function*() {
     return Effect.suspend(() => {
       const link = links.current()
       if (link === undefined) return alone
-      const asked = isSettled(callers.get(caller), link)
+      const asked = isMerged(callers.get(caller), link)
         ? shared(link)
-        : Effect.andThen(settle(link, caller), shared(link))
+        : Effect.andThen(mergeLocalCounts(link, caller), shared(link))
       return Effect.catchTag(asked, "LinkDown", () => alone)
     })
   }
@@ -185,12 +192,12 @@ export const make = Effect.gen(function*() {
     onConnect: agree,
     onUp: (link) =>
       Effect.andThen(
-        // Another process may be asked about a caller that only this one knows.
-        Effect.forEach(callers.all(), ([caller]) => Effect.ignore(settle(link, caller)), {
+        // Another process may be asked about a caller that only this process knows.
+        Effect.forEach(callers.all(), ([caller]) => Effect.ignore(mergeLocalCounts(link, caller)), {
           concurrency: 16,
           discard: true
         }),
-        Effect.repeat(Effect.ignore(agree(link)), Schedule.spaced(betweenAgreements))
+        Effect.repeat(Effect.ignore(agree(link)), Schedule.spaced(agreementInterval))
       )
   })
 

@@ -1,13 +1,13 @@
 /**
- * The rule of `Rule.ts` as Lua, for Redis 7 and Valkey to run in one atomic step on the shared time. A caller is one
- * key, and so one slot of a cluster: its value is the numbers of `toNumbers`.
+ * The rules of `Policy.ts` as Lua scripts for Redis 7 and Valkey, each in one atomic step on the shared time. A caller
+ * is one key, and so one slot of a cluster. Its value holds the numbers of `toNumbers`.
  *
- * The shared time is Redis's clock plus a correction, so that a step of Redis's clock (or a failover to a server with
- * another clock) shortens and extends no window or ban. Each process has an estimate of the shared time, which its
- * monotonic clock continues, and sends it with each script. A script whose time differs from the estimate by a second
- * changes nothing and returns `null`. The process then runs `compare`, and if Redis's clock has stepped `correct`, so
- * that the shared time goes on for all processes, and retries. A process that was itself suspended takes the shared
- * time: the others have confirmed its correction.
+ * The shared time is Redis's clock plus a correction. A step of Redis's clock, or a failover to a server with another
+ * clock, neither shortens nor extends a window or ban. Each process has an estimate of the shared time, continued by
+ * its monotonic clock, and sends it with each script. A script whose time differs from the estimate by a second changes
+ * nothing and returns `null`. The process then runs `compare` and, if Redis's clock has stepped, `correct`, so that the
+ * shared time continues for all processes. Then it retries. A process that was suspended takes the shared time, because
+ * the others have confirmed its correction.
  */
 import { Random } from "effect"
 import { Redis } from "effect/persistence"
@@ -174,7 +174,7 @@ if now >= state[8] then
     add(day)
   elseif bannable then
     add(refusals)
-    if state[refusals] >= math.max(per_minute, ${bans.fewestRefusals}) then
+    if state[refusals] >= math.max(per_minute, ${bans.minRejections}) then
       outcome = 2
       local repeated = state[7] > 0 and now < state[8] + ${bans.memory * 1000}
       local seconds = repeated and math.min(2 * state[7], ${bans.longest}) or ${bans.shortest}
@@ -185,40 +185,40 @@ end`)
   }
 ).withReturnType<Reply | null>()
 
-/** Only looks. */
+/** Returns the state of a caller without a charge. */
 export const peek = Redis.script((caller: Caller, time: SharedTime) => [keyOf(caller), ...timeOf(time)], {
   numberOfKeys: 1,
   lua: script("")
 }).withReturnType<Reply | null>()
 
-/** Lifts a ban: `unban` of the rule. */
+/** Lifts a ban, as `unban` of the policy does. */
 export const unban = Redis.script((caller: Caller, time: SharedTime) => [keyOf(caller), ...timeOf(time)], {
   numberOfKeys: 1,
   lua: script(`
 state[refusals], state[refusals + 1], state[7], state[8] = 0, 0, 0, now`)
 }).withReturnType<Reply | null>()
 
-/** What was counted in `state` and not in `before`: of the minute, of the day, of refusals. */
+/** Returns the counts in `state` that are not in `before`: of the minute, of the day, and of rejections. */
 const added = (state: State, before: State): ReadonlyArray<number> =>
   (["minute", "day", "refusals"] as const).map((name) => {
     const [now, then] = [state[name], before[name]]
     return (now?.used ?? 0) - (then !== undefined && then.resetAt === now?.resetAt ? then.used : 0)
   })
 
-/** What a merge has to tell, and a number for it: one whose answer is lost is sent again as it was. */
+/** The content of a merge, and its number. A merge without a reply is sent again unchanged. */
 export interface Merge {
   readonly state: State
   readonly confirmed: State
   readonly number: number
 }
 
-/** A number for a merge that no other has: Lua writes those of more than 14 digits inexactly. */
+/** A unique number for a merge. Lua writes numbers of more than 14 digits inexactly. */
 export const mergeNumber = Random.nextIntBetween(1, 99_999_999_999_999)
 
 /**
- * Brings to Redis what a process counted without it: `state`, which was `confirmed` when Redis last told it. What was
- * counted since is added there, once; what Redis lost is there again. Of two windows the earlier counts, which is
- * the true one; of two bans, or a ban and its lifting, the one that began later.
+ * Merges a process's local counts into Redis. `state` is its state, and `confirmed` the state that Redis last
+ * confirmed. Counts since then are added once, and counts that Redis lost are restored. Of two windows the earlier one
+ * is the true one. Of two bans, or a ban and its lifting, the later one counts.
  */
 export const merge = Redis.script(
   (caller: Caller, { confirmed, number, state }: Merge, time: SharedTime) => [
