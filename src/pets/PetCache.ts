@@ -26,8 +26,8 @@ const lowestIdInterval = Duration.millis(250)
 export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const poller = yield* ChangePoller
-  // A pet has the slot `id % maxCachedPets`. Ids that share a slot replace each other. The pets of a page lie side by side
-  // in an array, while a map took a third of the CPU of an uncached page.
+  // A pet has the slot `id % maxCachedPets`. Ids that share a slot replace each other. The pets of a page lie side by
+  // side in an array, while a map took a third of the CPU of an uncached page.
   const slots = Array<Pet | undefined>(maxCachedPets).fill(undefined)
   // The ids of the cached pets as numbers: with bigints, finding a page takes four times as long.
   const ids = new Float64Array(maxCachedPets).fill(NaN)

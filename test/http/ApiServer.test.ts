@@ -1,37 +1,12 @@
-/** Every way that an answer can come about on the API port, and what it carries. */
+/** Responses of the API port over sockets: client errors, headers, shutdown, CORS and pipelining. */
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Duration, Effect, Fiber, Layer, Redacted, Tracer } from "effect"
-import { HttpServer } from "effect/http"
+import { Effect, Fiber, Layer, Tracer } from "effect"
 import { TestClock } from "effect/testing"
-import { connect, type Socket } from "node:net"
-import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { AdmissionControl } from "../../src/http/node/AdmissionControl.ts"
 import { GracefulShutdown } from "../../src/http/node/GracefulShutdown.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
-import { type Answer, memory, parseAnswer, Service, service } from "../support/Harness.ts"
-
-/** What every answer carries, whatever it is. */
-const carriesAll = ({ headers }: Answer): void => {
-  for (const name of ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]) {
-    assert.match(headers.get(name) ?? "", /^\d+$/, name)
-  }
-  assert.strictEqual(headers.get("ratelimit-policy"), `"minute";q=60;w=60, "day";q=1000;w=86400`)
-  assert.match(headers.get("ratelimit") ?? "", /^"minute";r=\d+;t=\d+, "day";r=\d+;t=\d+$/)
-  assert.match(headers.get("x-request-id") ?? "", /^[\w.:-]{1,64}$/)
-  assert.strictEqual(headers.get("cache-control"), "no-store")
-  assert.strictEqual(headers.get("x-content-type-options"), "nosniff")
-  assert.strictEqual(headers.get("content-security-policy"), "default-src 'none'; frame-ancestors 'none'")
-  assert.isNotNull(headers.get("date"))
-}
-
-const isError = (answer: Answer, status: number, code: string): void => {
-  assert.strictEqual(answer.status, status, answer.text)
-  assert.strictEqual(answer.headers.get("content-type"), "application/json")
-  const body = JSON.parse(answer.text)
-  assert.deepStrictEqual(Object.keys(body), ["code", "message", "status"])
-  assert.deepStrictEqual([body.code, body.status], [code, status])
-  carriesAll(answer)
-}
+import { assertCommonHeaders, assertError } from "../support/Assertions.ts"
+import { memory, parseAnswer, Service, service } from "../support/Harness.ts"
 
 const fails = Layer.effect(
   PetRepository,
@@ -199,9 +174,9 @@ describe("Every answer carries what the contract says", () => {
           const answer = yield* raw(bytes.replace("KEY", `Authorization: Bearer ${yield* newKey}\r\n`))
           if (code === undefined) {
             assert.strictEqual(answer.status, status, answer.text)
-            carriesAll(answer)
+            assertCommonHeaders(answer)
           } else {
-            isError(answer, status, code)
+            assertError(answer, status, code)
           }
           assert.notInclude(answer.text, "secret")
           for (const [header, expected] of Object.entries(headers ?? {})) {
@@ -257,11 +232,11 @@ describe("The edge", () => {
         assert.isNotNull(head.headers.get("deprecation"))
         for (const path of ["/v1/%70ets/1", "/v1/pets/1?x#y"]) {
           assert.isNotNull((yield* call(path, { key })).headers.get("sunset"), path)
-          isError(yield* call(path, { key, method: "PUT" }), 405, "method_not_allowed")
+          assertError(yield* call(path, { key, method: "PUT" }), 405, "method_not_allowed")
         }
-        isError(yield* raw(`GET * HTTP/1.1\r\n${ok}\r\n`), 404, "not_found")
+        assertError(yield* raw(`GET * HTTP/1.1\r\n${ok}\r\n`), 404, "not_found")
         for (const target of ["/v1/pets;limit=1", "/v1/pets/1;a", "/v1/pets/1#a", "/v1/pets;?limit=1"]) {
-          isError(
+          assertError(
             yield* raw(`GET ${target} HTTP/1.1\r\n${ok}Authorization: Bearer ${key}\r\n\r\n`),
             400,
             "invalid_request"
@@ -301,7 +276,7 @@ describe("The edge", () => {
         ])
         assert.deepStrictEqual(answers.map(({ status }) => status), [201, 201, 201, 201, 201])
         const long = yield* add(`Content-Type: application/json${" ; ".repeat(5_000)}x\r\n${length}`)
-        isError(long, 415, "unsupported_media_type")
+        assertError(long, 415, "unsupported_media_type")
       }))
 
     it.effect("tells the fault of a body as the answer to its request: charged to the key, and to it alone", () =>
@@ -340,8 +315,8 @@ describe("The edge", () => {
       Effect.gen(function*() {
         const { newKey, raw } = yield* Service
         const head = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${json}Authorization: Bearer ${yield* newKey}\r\n`
-        isError(yield* raw(`${head}Content-Length: 65537\r\n\r\n`), 413, "payload_too_large")
-        isError(
+        assertError(yield* raw(`${head}Content-Length: 65537\r\n\r\n`), 413, "payload_too_large")
+        assertError(
           yield* raw(`${head}${end}Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`),
           415,
           "unsupported_media_type"
@@ -360,13 +335,13 @@ describe("The edge", () => {
             headers: { "content-type": "application/json", "idempotency-key": "named" }
           })
         yield* add("a")
-        isError(yield* add("b"), 422, "idempotency_key_reused")
+        assertError(yield* add("b"), 422, "idempotency_key_reused")
         for (let i = 0; i < 60; i++) yield* call("/v1/pets?limit=1", { key })
-        isError(yield* call("/v1/pets", { key }), 429, "rate_limit_exceeded")
+        assertError(yield* call("/v1/pets", { key }), 429, "rate_limit_exceeded")
         for (let i = 0; i < 58; i++) yield* call("/v1/pets", { key })
-        isError(yield* call("/v1/pets", { key }), 429, "api_key_banned")
+        assertError(yield* call("/v1/pets", { key }), 429, "api_key_banned")
         for (let i = 0; i < 60; i++) yield* call("/nowhere")
-        isError(yield* call("/nowhere"), 429, "rate_limit_exceeded")
+        assertError(yield* call("/nowhere"), 429, "rate_limit_exceeded")
         yield* TestClock.adjust("1 minute")
       }))
 
@@ -379,7 +354,7 @@ describe("The edge", () => {
         const smuggled = post(key, `{"name":"smuggled","categoryId":1}`)
         // In the same segment, and half a second later.
         for (const answer of [yield* raw(faulty + smuggled), yield* drip(faulty, smuggled)]) {
-          isError(answer, 400, "invalid_request")
+          assertError(answer, 400, "invalid_request")
           assert.strictEqual(answer.headers.get("connection"), "close")
         }
         assert.notInclude((yield* call("/v1/pets?limit=100", { key })).text, "smuggled")
@@ -396,7 +371,7 @@ describe("The edge", () => {
       Effect.gen(function*() {
         const { halfOpen } = yield* Service
         const answer = yield* halfOpen("CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        isError(answer, 405, "method_not_allowed")
+        assertError(answer, 405, "method_not_allowed")
       }))
 
     it.effect("keeps the connection of who was refused, where all of the request is there", () =>
@@ -486,7 +461,7 @@ describe("The edge", () => {
         for (let i = 0; i < 100; i++) assert.strictEqual((yield* ask("https://shop.example")).status, 204)
         for (let i = 0; i < 60; i++) assert.strictEqual((yield* ask("https://none.example")).status, 204)
         const refused = yield* ask("https://none.example")
-        isError(refused, 429, "rate_limit_exceeded")
+        assertError(refused, 429, "rate_limit_exceeded")
         assert.strictEqual(refused.headers.get("connection"), "close")
         assert.strictEqual((yield* ask("https://shop.example")).status, 204)
         yield* TestClock.adjust("1 minute")
@@ -508,7 +483,7 @@ describe("The edge", () => {
           "Authorization, Content-Type, Idempotency-Key"
         )
         assert.strictEqual(preflight.headers.get("vary"), "Origin")
-        carriesAll(preflight)
+        assertCommonHeaders(preflight)
         const answer = yield* call("/v1/pets", { key, headers: { origin: "https://other.example" } })
         assert.strictEqual(answer.headers.get("access-control-allow-origin"), "https://other.example")
         assert.include(answer.headers.get("access-control-expose-headers"), "Retry-After")
@@ -550,234 +525,13 @@ describe("getPet", () => {
       yield* Effect.gen(function*() {
         const { call, newKey } = yield* Service
         const key = yield* newKey
-        isError(yield* call("/v1/pets/1", { key }), 404, "not_found")
+        assertError(yield* call("/v1/pets/1", { key }), 404, "not_found")
         yield* TestClock.adjust(1)
-        isError(yield* call("/v1/pets/1", { key }), 410, "gone")
-        isError(yield* call("/v1/pets/x", { key }), 410, "gone")
-        isError(yield* call("/v1/pets/1"), 401, "missing_api_key")
+        assertError(yield* call("/v1/pets/1", { key }), 410, "gone")
+        assertError(yield* call("/v1/pets/x", { key }), 410, "gone")
+        assertError(yield* call("/v1/pets/1"), 401, "missing_api_key")
         assert.strictEqual((yield* call("/v1/pets", { key })).status, 200)
       }).pipe(Effect.provide(Layer.fresh(service(memory))))
-    }))
-})
-
-describe("Requests under way", () => {
-  const never = Layer.effect(
-    PetRepository,
-    Effect.map(PetRepository, (pets) => ({ ...pets, find: () => Effect.never }))
-  ).pipe(Layer.provideMerge(memory))
-
-  /** As many as there are slots, of three keys, pipelined. */
-  const crowd = Effect.gen(function*() {
-    const { held, newEndlessKey } = yield* Service
-    const { all } = yield* AdmissionControl
-    const requests = yield* Effect.replicateEffect(
-      Effect.map(
-        newEndlessKey,
-        (key) => `GET /v1/pets/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n\r\n`
-      ),
-      3
-    )
-    const crowd = yield* Effect.forkChild(
-      Effect.all(requests.flatMap((get) => Array.from({ length: 250 }, () => held(get.repeat(4)))), {
-        concurrency: "unbounded"
-      })
-    )
-    while (all.inFlight < 2_500) yield* Effect.sleep("10 millis")
-    return crowd
-  })
-
-  it.live("are 2,500 at most: who waits for a second to be one of them is told 503", () =>
-    Effect.gen(function*() {
-      const { call, newKey } = yield* Service
-      const key = yield* newKey
-      yield* crowd
-      const [waited, refused] = yield* Effect.timed(call("/v1/pets", { key }))
-      isError(refused, 503, "service_unavailable")
-      assert.strictEqual(refused.headers.get("retry-after"), "1")
-      assert.isAtLeast(Duration.toMillis(waited), 990)
-    }).pipe(Effect.provide(Layer.fresh(service(never)))), 20_000)
-
-  it.live("make room when they are gone: who waits for it is answered", () =>
-    Effect.gen(function*() {
-      const { call, newKey } = yield* Service
-      const { all } = yield* AdmissionControl
-      const key = yield* newKey
-      const holding = yield* crowd
-      const waiting = yield* Effect.forkChild(
-        Effect.all(Array.from({ length: 20 }, () => call("/v1/pets", { key })), { concurrency: "unbounded" })
-      )
-      yield* Effect.sleep("200 millis")
-      assert.strictEqual(waiting.pollUnsafe(), undefined)
-      yield* Fiber.interrupt(holding)
-      for (const { status } of yield* Fiber.join(waiting)) assert.strictEqual(status, 200)
-      while (all.inFlight > 0) yield* Effect.sleep("10 millis")
-    }).pipe(Effect.provide(Layer.fresh(service(never)))), 20_000)
-
-  it.live(
-    "of one key occupy at most 1,000 slots, and those whose bodies are arriving none",
-    () =>
-      Effect.gen(function*() {
-        const { call, held, newEndlessKey, newKey } = yield* Service
-        const { all, handled } = yield* AdmissionControl
-        const authorization = `Authorization: Bearer ${yield* newEndlessKey}\r\n`
-        const get = `GET /v1/pets/1 HTTP/1.1\r\nHost: localhost\r\n${authorization}\r\n`
-        const half = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${authorization}${json}Content-Length: 100\r\n\r\n{`
-        const send = (bytes: string, connections: number) =>
-          Effect.forkChild(
-            Effect.all(Array.from({ length: connections }, () => held(bytes)), {
-              concurrency: "unbounded",
-              discard: true
-            })
-          )
-        yield* send(half, 2_600)
-        while (handled() < 2_600) yield* Effect.sleep("10 millis")
-        assert.strictEqual(all.inFlight, 0)
-        yield* send(get.repeat(5), 300)
-        while (all.inFlight < 1_000) yield* Effect.sleep("10 millis")
-        const key = yield* newKey
-        const [waited, { status }] = yield* Effect.timed(call("/v1/pets", { key }))
-        assert.strictEqual(status, 200)
-        assert.isBelow(Duration.toMillis(waited), 900)
-        const body = `{"name":"Rex","categoryId":1}`
-        const headers = { "content-type": "application/json" }
-        assert.strictEqual((yield* call("/v1/pets", { key, method: "POST", body, headers })).status, 201)
-        yield* Effect.sleep("1500 millis")
-        assert.strictEqual(all.inFlight, 1_000)
-      }).pipe(Effect.provide(Layer.fresh(service(never)))),
-    30_000
-  )
-})
-
-describe("One caller", () => {
-  /** No lookup of a made-up key ends. */
-  const slowLookups = Layer.effect(
-    ApiKeys,
-    Effect.map(ApiKeys, (keys) => ({
-      ...keys,
-      verify: (key, beforeLookup) =>
-        Redacted.value(key) === "made-up"
-          ? Effect.andThen(beforeLookup ?? Effect.void, Effect.never)
-          : keys.verify(key, beforeLookup)
-    }))
-  ).pipe(Layer.provideMerge(memory))
-  const neverCreates = Layer.effect(
-    PetRepository,
-    Effect.map(PetRepository, (pets) => ({ ...pets, create: () => Effect.never }))
-  ).pipe(Layer.provideMerge(memory))
-
-  it.live(
-    "occupies at most 1,000 slots when the bodies of 2,600 requests arrive at once",
-    () =>
-      Effect.gen(function*() {
-        const { call, newEndlessKey, newKey } = yield* Service
-        const { address } = yield* HttpServer.HttpServer
-        const port = address._tag === "UnixPathAddress" ? 0 : address.port
-        const { all, handled } = yield* AdmissionControl
-        const head =
-          `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${yield* newEndlessKey}\r\n${json}`
-        const body = `{"name":"Rex","categoryId":1}`
-        const sockets = yield* Effect.acquireRelease(
-          Effect.sync(() =>
-            Array.from({ length: 2_600 }, () => {
-              const socket = connect(port, "127.0.0.1").on("error", () => {})
-              socket.write(`${head}Content-Length: ${body.length}\r\n\r\n${body.slice(0, -1)}`)
-              return socket.resume()
-            })
-          ),
-          (sockets) => Effect.sync(() => sockets.forEach((socket) => socket.destroy()))
-        )
-        while (handled() < 2_600) yield* Effect.sleep("10 millis")
-        for (const socket of sockets) socket.write("}")
-        while (all.inFlight < 1_000) yield* Effect.sleep("10 millis")
-        const key = yield* newKey
-        for (let i = 0; i < 10; i++) {
-          assert.strictEqual((yield* call("/v1/pets", { key })).status, 200)
-          assert.isAtMost(all.inFlight, 1_000)
-          yield* Effect.sleep("20 millis")
-        }
-      }).pipe(Effect.provide(Layer.fresh(service(neverCreates)))),
-    20_000
-  )
-
-  it.live("has at most 4,000 connections, unless it is a trusted proxy", () =>
-    Effect.gen(function*() {
-      const { address } = yield* HttpServer.HttpServer
-      const port = address._tag === "UnixPathAddress" ? 0 : address.port
-      const open = Effect.fnUntraced(function*(localAddress: string) {
-        const count = { connected: 0, closed: 0 }
-        yield* Effect.acquireRelease(
-          Effect.sync(() =>
-            Array.from({ length: 4_010 }, () =>
-              connect({ port, host: "127.0.0.1", localAddress })
-                .on("connect", () => count.connected++)
-                .on("error", () => {})
-                .on("close", () => count.closed++)
-                .resume())
-          ),
-          (sockets) => Effect.sync(() => sockets.forEach((socket) => socket.destroy()))
-        )
-        while (count.connected < 4_010) yield* Effect.sleep("10 millis")
-        // Node accepts one connection in each turn of its event loop.
-        yield* Effect.sleep("3 seconds")
-        return count.closed
-      })
-      assert.strictEqual(yield* Effect.scoped(open("127.0.0.2")), 10)
-      assert.strictEqual(yield* Effect.scoped(open("127.0.0.3")), 0)
-    }).pipe(Effect.provide(Layer.fresh(service(memory, { TRUSTED_PROXIES: "127.0.0.3" })))), 30_000)
-
-  it.live("occupies at most 1,000 slots while lookups of its made-up keys take long", () =>
-    Effect.gen(function*() {
-      const { call, held, newKey } = yield* Service
-      const { all } = yield* AdmissionControl
-      const get = "GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 203.0.113.9\r\n" +
-        "Authorization: Bearer made-up\r\n\r\n"
-      yield* Effect.forkChild(
-        Effect.all(Array.from({ length: 700 }, () => held(get.repeat(2))), { concurrency: "unbounded" })
-      )
-      while (all.inFlight < 1_000) yield* Effect.sleep("10 millis")
-      assert.strictEqual((yield* call("/v1/pets", { key: yield* newKey })).status, 200)
-      assert.isAtMost(all.inFlight, 1_000)
-    }).pipe(Effect.provide(Layer.fresh(service(slowLookups, { TRUSTED_PROXIES: "127.0.0.1" })))), 20_000)
-})
-
-describe("Two servers in one process", () => {
-  const never = Layer.effect(
-    PetRepository,
-    Effect.map(PetRepository, (pets) => ({ ...pets, find: () => Effect.never }))
-  ).pipe(Layer.provideMerge(memory))
-  const list = Effect.gen(function*() {
-    const { call, newKey } = yield* Service
-    return yield* call("/v1/pets", { key: yield* newKey })
-  })
-
-  it.live("share no slots: one serves while the other has none", () =>
-    Effect.gen(function*() {
-      const full = yield* Layer.build(Layer.fresh(service(never)))
-      const other = yield* Layer.build(Layer.fresh(service(memory)))
-      yield* Effect.gen(function*() {
-        const { held, newEndlessKey } = yield* Service
-        const { all } = yield* AdmissionControl
-        const keys = yield* Effect.replicateEffect(newEndlessKey, 3)
-        const get = (key: string) => `GET /v1/pets/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n\r\n`
-        yield* Effect.forkChild(
-          Effect.all(keys.flatMap((key) => Array.from({ length: 250 }, () => held(get(key).repeat(4)))), {
-            concurrency: "unbounded"
-          })
-        )
-        while (all.inFlight < 2_500) yield* Effect.sleep("10 millis")
-      }).pipe(Effect.provideContext(full))
-      assert.strictEqual((yield* Effect.provideContext(list, other)).status, 200)
-      assert.strictEqual((yield* Effect.provideContext(list, full)).status, 503)
-    }), 20_000)
-
-  it.live("share no shutdown: one keeps its connections while the other drains", () =>
-    Effect.gen(function*() {
-      const draining = yield* Layer.build(
-        Layer.fresh(service(memory, {}, Layer.succeed(GracefulShutdown, { begun: true })))
-      )
-      const other = yield* Layer.build(Layer.fresh(service(memory)))
-      assert.strictEqual((yield* Effect.provideContext(list, draining)).headers.get("connection"), "close")
-      assert.strictEqual((yield* Effect.provideContext(list, other)).headers.get("connection"), "keep-alive")
     }))
 })
 
@@ -793,67 +547,6 @@ describe("A connection that pipelines more than 500 requests", () => {
       assert.isBelow(responses, 2_000)
       assert.isTrue(text.endsWith("[]"))
     }).pipe(Effect.provide(Layer.fresh(service(memory)))), 20_000)
-})
-
-describe("Bodies that are arriving", () => {
-  it.live(
-    "take at most 16 MiB of all connections: beyond it those that began first are closed",
-    () =>
-      Effect.gen(function*() {
-        const { call, held, newEndlessKey, newKey } = yield* Service
-        const { handled } = yield* AdmissionControl
-        const authorization = `Authorization: Bearer ${yield* newEndlessKey}\r\n`
-        const most =
-          `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${authorization}${json}Content-Length: 65536\r\n\r\n${
-            "x".repeat(65_000)
-          }`
-        yield* Effect.forkChild(
-          Effect.all(Array.from({ length: 900 }, () => Effect.exit(held(most))), { concurrency: "unbounded" })
-        )
-        // 16 MiB hold 258 of them.
-        while (handled() < 200) yield* Effect.sleep("10 millis")
-        yield* Effect.sleep("2 seconds")
-        assert.isAtMost(handled(), 260)
-        assert.isAtLeast(handled(), 200)
-        assert.strictEqual((yield* call("/v1/pets", { key: yield* newKey })).status, 200)
-      }).pipe(Effect.provide(Layer.fresh(service(memory)))),
-    20_000
-  )
-
-  it.live(
-    "no longer count once they are read: 300 of 60,000 bytes leave a connection open that sent one before",
-    () =>
-      Effect.gen(function*() {
-        const { newEndlessKey } = yield* Service
-        const { address } = yield* HttpServer.HttpServer
-        const port = address._tag === "UnixPathAddress" ? 0 : address.port
-        const body = JSON.stringify({ name: "x".repeat(60_000), categoryId: 1 })
-        const post = "POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n" +
-          `Authorization: Bearer ${yield* newEndlessKey}\r\n${json}Content-Length: ${body.length}\r\n\r\n${body}`
-        const open = Effect.acquireRelease(
-          Effect.sync(() => connect({ port, host: "127.0.0.1" })),
-          (socket) => Effect.sync(() => socket.destroy())
-        )
-        const send = (socket: Socket) =>
-          Effect.promise(() =>
-            new Promise<string>((resolve) => {
-              socket.once("data", (chunk) => resolve(chunk.toString("latin1").slice(9, 12))).once(
-                "close",
-                () => resolve("")
-              )
-              socket.write(post)
-            })
-          )
-        const idle = yield* open
-        assert.strictEqual(yield* send(idle), "201")
-        const busy = yield* open
-        for (let sent = 0; sent < 300; sent++) {
-          assert.strictEqual(yield* send(busy), "201")
-        }
-        assert.strictEqual(yield* send(idle), "201")
-      }).pipe(Effect.provide(Layer.fresh(service(memory))), Effect.scoped),
-    20_000
-  )
 })
 
 describe("Requests whose callers go in the middle of a body", () => {
@@ -910,29 +603,4 @@ describe("A burst of 500 requests on one connection", () => {
       }
       assert.match(answers[500] ?? "", /200 OK/)
     }).pipe(Effect.provide(Layer.fresh(service(slow)))))
-})
-
-describe.concurrent("Slow senders", () => {
-  const slow = (bytes: string, drip: string) =>
-    Effect.gen(function*() {
-      const { drip: send } = yield* Service
-      return yield* send(bytes, drip)
-    }).pipe(Effect.provide(Layer.fresh(service(memory))))
-
-  it.live("of a head are answered 408 after 10 seconds", () =>
-    Effect.gen(function*() {
-      const startedAt = performance.now()
-      isError(yield* slow("GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nX: ", "x"), 408, "request_timeout")
-      assert.isBelow(performance.now() - startedAt, 15_000)
-    }), 20_000)
-
-  it.live("of a body are answered 408 after 30 seconds", () =>
-    Effect.gen(function*() {
-      const startedAt = performance.now()
-      const head = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${json}Content-Length: 1000\r\n`
-      const answer = yield* slow(`${head}X-Request-Id: mine\r\nKEY\r\n`, " ")
-      isError(answer, 408, "request_timeout")
-      assert.strictEqual(answer.headers.get("x-request-id"), "mine")
-      assert.isBelow(performance.now() - startedAt, 35_000)
-    }), 40_000)
 })

@@ -1,0 +1,27 @@
+/** Assertions on responses of the API port. */
+import { assert } from "@effect/vitest"
+import type { Answer } from "./Harness.ts"
+
+/** Checks the headers that every response of the API port carries. */
+export const assertCommonHeaders = ({ headers }: Answer): void => {
+  for (const name of ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]) {
+    assert.match(headers.get(name) ?? "", /^\d+$/, name)
+  }
+  assert.strictEqual(headers.get("ratelimit-policy"), `"minute";q=60;w=60, "day";q=1000;w=86400`)
+  assert.match(headers.get("ratelimit") ?? "", /^"minute";r=\d+;t=\d+, "day";r=\d+;t=\d+$/)
+  assert.match(headers.get("x-request-id") ?? "", /^[\w.:-]{1,64}$/)
+  assert.strictEqual(headers.get("cache-control"), "no-store")
+  assert.strictEqual(headers.get("x-content-type-options"), "nosniff")
+  assert.strictEqual(headers.get("content-security-policy"), "default-src 'none'; frame-ancestors 'none'")
+  assert.isNotNull(headers.get("date"))
+}
+
+/** Checks the Error body and the common headers. */
+export const assertError = (answer: Answer, status: number, code: string): void => {
+  assert.strictEqual(answer.status, status, answer.text)
+  assert.strictEqual(answer.headers.get("content-type"), "application/json")
+  const body = JSON.parse(answer.text)
+  assert.deepStrictEqual(Object.keys(body), ["code", "message", "status"])
+  assert.deepStrictEqual([body.code, body.status], [code, status])
+  assertCommonHeaders(answer)
+}
