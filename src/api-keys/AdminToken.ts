@@ -1,11 +1,14 @@
-/** The admin token of the management port. */
+/** Provides the admin token, which clients of the management port send as a bearer token. */
 import { Config, Context, Data, Effect, Layer, Option, Redacted } from "effect"
 import { chmodSync, existsSync, linkSync, readFileSync, statSync, unlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { dataDirectory, DataDirectoryUnusable } from "../config/DataDirectory.ts"
 import * as Secret from "./Secret.ts"
 
-/** The admin token is empty, or cannot be sent in an `Authorization` header. */
+/**
+ * The error of a token that no client can send in an `Authorization` header: it is empty, too long, or not visible
+ * ASCII. `source` names the variable or the file, and `advice` tells the operator what to do next.
+ */
 export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{
   readonly source: string
   readonly advice: string
@@ -14,13 +17,14 @@ export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{
     `${this.source}: expected 1 to ${maxLength} visible ASCII characters without spaces; ${this.advice}`
 }
 
+/** The recommended minimum length in characters. A shorter token works, with a warning. */
 const minLength = 16
-/** The maximum length in characters. The head of a request may have 16 KiB. */
+/** The maximum length in characters. A longer token may not fit into a request head, which is limited to 16 KiB. */
 const maxLength = 4_096
 
 /**
- * Parses the token in `text`, which came from `source`, and trims white space. Warns about a short token. Fails with
- * `advice` if no client could send the token.
+ * Parses the token in `text`, which comes from `source`, and trims white space around it. Logs a warning about a short
+ * token. Fails with `UnusableAdminToken` if no client can send the token.
  */
 const parseToken = Effect.fnUntraced(function*(text: string, source: string, advice: string) {
   const token = text.trim()
@@ -33,8 +37,13 @@ const parseToken = Effect.fnUntraced(function*(text: string, source: string, adv
   return Redacted.make(token)
 })
 
+/** The service that holds the admin token. */
 export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()("petstore/AdminToken") {
-  /** The token in `ADMIN_TOKEN`, or else the token that the first start creates and keeps in `DATA_DIR/admin-token`. */
+  /**
+   * Reads the token from `ADMIN_TOKEN`, or else from `DATA_DIR/admin-token`. The first start creates this file with a
+   * random token. Fails with `UnusableAdminToken`, or with `DataDirectoryUnusable` if the file cannot be read or
+   * written.
+   */
   static readonly layer = Layer.effect(
     AdminToken,
     Effect.gen(function*() {
@@ -44,12 +53,12 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
       }
       const directory = yield* dataDirectory
       const file = join(directory, "admin-token")
-      const made = `adm_${yield* Secret.randomText(32)}`
-      const suffix = yield* Secret.randomText(8)
+      const newToken = `adm_${yield* Secret.randomText(32)}`
+      const temporarySuffix = yield* Secret.randomText(8)
       const { mode, text } = yield* Effect.try({
         try: () => {
-          keep(file, made, suffix)
-          return { mode: makePrivate(file), text: readFileSync(file, "utf8") }
+          createFile(file, newToken, temporarySuffix)
+          return { mode: restrictMode(file), text: readFileSync(file, "utf8") }
         },
         catch: (cause) => new DataDirectoryUnusable({ directory, cause })
       })
@@ -63,8 +72,11 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
   )
 }
 
-/** Makes `file` readable for its owner alone. Returns its former mode in octal if it allowed other users. */
-const makePrivate = (file: string): string | undefined => {
+/**
+ * Restricts access to `file` to its owner (mode 0600). Returns the former mode in octal if it allowed other users any
+ * access, else `undefined`.
+ */
+const restrictMode = (file: string): string | undefined => {
   const mode = statSync(file).mode & 0o777
   if ((mode & 0o077) === 0) return undefined
   chmodSync(file, 0o600)
@@ -72,18 +84,19 @@ const makePrivate = (file: string): string | undefined => {
 }
 
 /**
- * Writes `token` to `file`, unless the file exists. Two processes that start at once both use the first one's token.
+ * Writes `token` to `file`, unless the file exists. If two processes start at once, both use the token of the first.
+ * `temporarySuffix` must be unique to the process.
  */
-const keep = (file: string, token: string, suffix: string): void => {
+const createFile = (file: string, token: string, temporarySuffix: string): void => {
   if (existsSync(file)) return
-  // The file is linked once it is complete, so that no process reads half of it.
-  const whole = `${file}.${suffix}`
-  writeFileSync(whole, `${token}\n`, { mode: 0o600 })
+  // The token is written to a temporary file, which becomes `file` when it is complete. No process reads half a token.
+  const temporaryFile = `${file}.${temporarySuffix}`
+  writeFileSync(temporaryFile, `${token}\n`, { mode: 0o600 })
   try {
-    linkSync(whole, file)
+    linkSync(temporaryFile, file)
   } catch (error) {
     if (!existsSync(file)) throw error
   } finally {
-    unlinkSync(whole)
+    unlinkSync(temporaryFile)
   }
 }

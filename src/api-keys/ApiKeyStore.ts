@@ -1,62 +1,68 @@
-/** The stores of API keys, on SQL and in memory. `ApiKeys.ts` has the rules. */
+/** Stores API keys, on PostgreSQL or in memory. The rules for keys are in `ApiKeys.ts`. */
 import { DateTime, Effect } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import type { ApiKey, KeyPosition } from "../api/Keys.ts"
 import * as Expiry from "../database/Expiry.ts"
 
-/** The key that a secret belongs to, and the time until which the secret works. */
+/** The holder of a secret: its key, and the instant at which the secret stops working (`null` for a current secret). */
 export interface Holder {
   readonly key: ApiKey
   readonly secretExpiresAt: DateTime.Utc | null
 }
 
-/** Selects at most `limit` keys, after the position `after` in the list of all keys. */
+/** Selects one page of the list of all keys: at most `limit` keys, after the position `after`. */
 export interface KeySelection {
   readonly limit: number
   readonly after?: KeyPosition | undefined
 }
 
-/** Keys in list order. `next` is the position of the last one if there are more keys, else it is absent. */
+/** A page of keys in list order. `next` is the position of its last key, and is absent on the last page. */
 export interface ListedKeys {
   readonly keys: ReadonlyArray<ApiKey>
   readonly next?: KeyPosition
 }
 
+/** Stores keys and the hashes of their secrets (SHA-256, in hexadecimal). A database error is a defect. */
 export interface ApiKeyStore {
+  /** Inserts a key with its first secret. */
   insert(key: ApiKey, hash: string): Effect.Effect<void>
-  /** Lists keys by the time of their creation, then by the bytes of their id. */
+  /** Returns a page of all keys. The list is in order of creation time, then of the bytes of the id. */
   list(selection: KeySelection): Effect.Effect<ListedKeys>
+  /** Returns the key with this id, or `undefined` if there is none. */
   find(id: string): Effect.Effect<ApiKey | undefined>
-  /** Returns the holders of those `hashes` that belong to a key. */
+  /** Returns the holders by hash. A hash that belongs to no key is absent. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, Holder>>
   /**
-   * Adds a secret to a key that is not revoked. With an `end`, the key's other secrets work until then at most; nothing
-   * changes if more than `maxWorking` secrets would work. Without an `end` the other secrets are deleted.
+   * Adds a secret to a key, and returns `"added"`. With an `end`, the other secrets of the key stop working then, or
+   * earlier if they already have an earlier end. Without an `end` the other secrets are deleted.
+   *
+   * Nothing changes if the key is revoked (`"revoked"`), or if `end` is given and more than `maxWorking` secrets would
+   * work (`"too_many"`).
    */
   addSecret(id: string, hash: string, options: {
     readonly now: DateTime.Utc
     readonly end: DateTime.Utc | undefined
     readonly maxWorking: number
   }): Effect.Effect<"added" | "revoked" | "too_many">
-  /** Revokes a key. Returns whether there was such a key that was not revoked yet. */
+  /** Revokes a key. Returns whether it did: `false` if there is no such key, or if it is revoked already. */
   revoke(id: string, at: DateTime.Utc): Effect.Effect<boolean>
-  /** Records the later of the known time and `uses`, in milliseconds by key id. */
+  /** Records the last uses of keys, by id in epoch milliseconds. A use before the recorded one changes nothing. */
   recordUses(uses: ReadonlyMap<string, number>): Effect.Effect<void>
 }
 
-const bytes = (hash: string) => Buffer.from(hash, "hex")
+const toBytes = (hash: string) => Buffer.from(hash, "hex")
 
 const columns = `k.id, k.name, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay", k.created_at AS "createdAt",
   k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt", k.last_used_at AS "lastUsedAt"`
 
 /**
- * The statement for a page of keys. Its order and condition match the index `api_keys_created`. The limit is part of
- * the text, so that PostgreSQL knows how few rows it must read.
+ * Returns the statement that reads a page of keys. Its order and its condition match the index `api_keys_created`. The
+ * limit is part of the text, not a parameter, so that the planner of PostgreSQL knows how few rows it must read.
  */
 export const pageStatement = (
   sql: SqlClient.SqlClient,
   { after, limit }: KeySelection
-): Statement.Statement<ListedRow> =>
+): Statement.Statement<ListedKeyRow> =>
   sql`
     SELECT ${sql.literal(columns)}, (extract(epoch FROM k.created_at) * 1000000)::bigint AS "createdAtMicros"
     FROM api_keys k ${
@@ -67,6 +73,7 @@ export const pageStatement = (
   }
     ORDER BY k.created_at, k.id COLLATE "C" LIMIT ${sql.literal(String(limit))}`
 
+/** Makes the store on PostgreSQL, and deletes expired secrets in the background until its scope closes. */
 export const sqlStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const keyColumns = sql.literal(columns)
@@ -76,24 +83,24 @@ export const sqlStore = Effect.gen(function*() {
         yield* sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at, expires_at)
           VALUES (${key.id}, ${key.name}, ${key.plan}, ${key.limits.perMinute}, ${key.limits.perDay},
             ${DateTime.toDateUtc(key.createdAt)}, ${key.expiresAt && DateTime.toDateUtc(key.expiresAt)})`
-        yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${bytes(hash)}, ${key.id})`
+        yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${toBytes(hash)}, ${key.id})`
       })).pipe(Effect.orDie),
 
     list: ({ after, limit }) =>
-      // Reads one key more than requested, which shows whether there is another page.
+      // The statement reads one key more than the limit, which shows whether there is another page.
       pageStatement(sql, { limit: limit + 1, after }).pipe(
-        Effect.map((rows) => listed(rows, limit, fromRow, ({ createdAtMicros, id }) => ({ createdAtMicros, id }))),
+        Effect.map((rows) => toPage(rows, limit, fromKeyRow, ({ createdAtMicros, id }) => ({ createdAtMicros, id }))),
         Effect.orDie
       ),
 
     find: (id) =>
-      sql<Row>`SELECT ${keyColumns} FROM api_keys k WHERE k.id = ${id}`.pipe(
-        Effect.map(([row]) => row && fromRow(row)),
+      sql<KeyRow>`SELECT ${keyColumns} FROM api_keys k WHERE k.id = ${id}`.pipe(
+        Effect.map(([row]) => row && fromKeyRow(row)),
         Effect.orDie
       ),
 
     findByHashes: (hashes) =>
-      sql<Row & { readonly hash: string; readonly secretExpiresAt: Date | null }>`
+      sql<KeyRow & { readonly hash: string; readonly secretExpiresAt: Date | null }>`
         SELECT ${keyColumns}, encode(s.hash, 'hex') AS hash, s.expires_at AS "secretExpiresAt"
         FROM api_key_secrets s JOIN api_keys k ON k.id = s.key_id
         WHERE s.hash IN (SELECT decode(h, 'hex') FROM jsonb_array_elements_text(${
@@ -103,7 +110,7 @@ export const sqlStore = Effect.gen(function*() {
         Effect.map((rows) =>
           new Map(rows.map((row) => [
             row.hash,
-            { key: fromRow(row), secretExpiresAt: toDateTime(row.secretExpiresAt) }
+            { key: fromKeyRow(row), secretExpiresAt: toDateTime(row.secretExpiresAt) }
           ]))
         ),
         Effect.orDie
@@ -111,27 +118,27 @@ export const sqlStore = Effect.gen(function*() {
 
     addSecret: (id, hash, { end, maxWorking, now }) =>
       sql.withTransaction(Effect.gen(function*() {
-        // The lock makes concurrent rotations of a key count each other's secrets.
-        const keys = yield* sql`SELECT FROM api_keys WHERE id = ${id} AND revoked_at IS NULL FOR NO KEY UPDATE`
-        if (keys.length === 0) return "revoked"
+        // The lock serializes concurrent rotations of a key, so that each counts the secrets of the others.
+        const lockedKeys = yield* sql`SELECT FROM api_keys WHERE id = ${id} AND revoked_at IS NULL FOR NO KEY UPDATE`
+        if (lockedKeys.length === 0) return "revoked"
         if (end === undefined) {
           yield* sql`DELETE FROM api_key_secrets WHERE key_id = ${id}`
         } else {
-          const working = yield* sql`SELECT FROM api_key_secrets
+          const workingSecrets = yield* sql`SELECT FROM api_key_secrets
             WHERE key_id = ${id} AND (expires_at IS NULL OR expires_at > ${DateTime.toDateUtc(now)})`
-          if (working.length >= maxWorking) return "too_many"
+          if (workingSecrets.length >= maxWorking) return "too_many"
           yield* sql`UPDATE api_key_secrets SET expires_at = LEAST(expires_at, ${DateTime.toDateUtc(end)})
             WHERE key_id = ${id}`
         }
         yield* sql`UPDATE api_keys SET changed = pg_current_xact_id() WHERE id = ${id}`
-        yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${bytes(hash)}, ${id})`
+        yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${toBytes(hash)}, ${id})`
         return "added"
       })).pipe(Effect.orDie),
 
     revoke: (id, at) =>
       sql`UPDATE api_keys SET revoked_at = ${DateTime.toDateUtc(at)}, changed = pg_current_xact_id()
         WHERE id = ${id} AND revoked_at IS NULL RETURNING id`.pipe(
-        Effect.map((keys) => keys.length > 0),
+        Effect.map((revokedKeys) => revokedKeys.length > 0),
         Effect.orDie
       ),
 
@@ -144,7 +151,7 @@ export const sqlStore = Effect.gen(function*() {
         WHERE k.id = u.id AND (k.last_used_at IS NULL OR k.last_used_at < u.at)
       `.pipe(Effect.asVoid, Effect.orDie)
   }
-  // Deletes the former secrets of rotated keys after their grace period. The current secret has no end and stays.
+  // Former secrets of rotated keys are deleted after their grace period. The current secret has no end, so it stays.
   yield* Expiry.deleteExpired({
     table: "api_key_secrets",
     column: "expires_at",
@@ -153,7 +160,7 @@ export const sqlStore = Effect.gen(function*() {
   return store
 })
 
-interface Row extends Pick<ApiKey, "id" | "name" | "plan"> {
+interface KeyRow extends Pick<ApiKey, "id" | "name" | "plan"> {
   readonly perMinute: number
   readonly perDay: number
   readonly createdAt: Date
@@ -162,26 +169,27 @@ interface Row extends Pick<ApiKey, "id" | "name" | "plan"> {
   readonly lastUsedAt: Date | null
 }
 
-interface ListedRow extends Row {
+interface ListedKeyRow extends KeyRow {
+  /** The time of creation in epoch microseconds, the precision of PostgreSQL. */
   readonly createdAtMicros: bigint
 }
 
-/** Makes a page of the first `limit` keys. Any further key shows that there is another page. */
-const listed = <A>(
-  found: ReadonlyArray<A>,
+/** Makes a page of the first `limit` items. A further item shows that there is another page. */
+const toPage = <A>(
+  items: ReadonlyArray<A>,
   limit: number,
-  toKey: (one: A) => ApiKey,
-  toPosition: (one: A) => KeyPosition
+  toKey: (item: A) => ApiKey,
+  toPosition: (item: A) => KeyPosition
 ): ListedKeys => {
-  const page = found.slice(0, limit)
+  const page = items.slice(0, limit)
   const last = page.at(-1)
   const keys = page.map(toKey)
-  return last === undefined || found.length <= limit ? { keys } : { keys, next: toPosition(last) }
+  return last === undefined || items.length <= limit ? { keys } : { keys, next: toPosition(last) }
 }
 
 const toDateTime = (date: Date | null): DateTime.Utc | null => date && DateTime.fromDateUnsafe(date)
 
-const fromRow = (row: Row): ApiKey => ({
+const fromKeyRow = (row: KeyRow): ApiKey => ({
   id: row.id,
   name: row.name,
   plan: row.plan,
@@ -197,18 +205,19 @@ const positionOf = ({ createdAt, id }: ApiKey): KeyPosition => ({
   id
 })
 
-const compare = (a: KeyPosition, b: KeyPosition): number =>
+const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
   a.createdAtMicros === b.createdAtMicros
     ? a.id < b.id ? -1 : a.id > b.id ? 1 : 0
     : a.createdAtMicros < b.createdAtMicros
     ? -1
     : 1
 
+/** Makes a store in the memory of this process, for tests. */
 export const memoryStore = Effect.sync((): ApiKeyStore => {
   const keys = new Map<string, ApiKey>()
   const secrets = new Map<string, { readonly keyId: string; readonly expiresAt: DateTime.Utc | null }>()
 
-  const change = (id: string, update: (key: ApiKey) => ApiKey): boolean => {
+  const updateUnrevoked = (id: string, update: (key: ApiKey) => ApiKey): boolean => {
     const key = keys.get(id)
     if (key === undefined || key.revokedAt !== null) return false
     keys.set(id, update(key))
@@ -223,9 +232,9 @@ export const memoryStore = Effect.sync((): ApiKeyStore => {
       }),
     list: ({ after, limit }) =>
       Effect.sync(() => {
-        const found = [...keys.values()].toSorted((a, b) => compare(positionOf(a), positionOf(b)))
-          .filter((key) => after === undefined || compare(positionOf(key), after) > 0)
-        return listed(found, limit, (key) => key, positionOf)
+        const selected = [...keys.values()].toSorted((a, b) => comparePositions(positionOf(a), positionOf(b)))
+          .filter((key) => after === undefined || comparePositions(positionOf(key), after) > 0)
+        return toPage(selected, limit, (key) => key, positionOf)
       }),
     find: (id) => Effect.sync(() => keys.get(id)),
     findByHashes: (hashes) =>
@@ -238,19 +247,19 @@ export const memoryStore = Effect.sync((): ApiKeyStore => {
       ),
     addSecret: (id, hash, { end, maxWorking, now }) =>
       Effect.sync(() => {
-        const others = [...secrets].filter(([, { keyId }]) => keyId === id)
-        const isWorking = ([, { expiresAt }]: (typeof others)[number]): boolean =>
+        const otherSecrets = [...secrets].filter(([, { keyId }]) => keyId === id)
+        const isWorking = ([, { expiresAt }]: (typeof otherSecrets)[number]): boolean =>
           expiresAt === null || DateTime.isGreaterThan(expiresAt, now)
         if (keys.get(id)?.revokedAt !== null) return "revoked"
-        if (end !== undefined && others.filter(isWorking).length >= maxWorking) return "too_many"
-        for (const [other, { expiresAt }] of others) {
-          if (end === undefined) secrets.delete(other)
-          else secrets.set(other, { keyId: id, expiresAt: expiresAt ? DateTime.min(expiresAt, end) : end })
+        if (end !== undefined && otherSecrets.filter(isWorking).length >= maxWorking) return "too_many"
+        for (const [otherHash, { expiresAt }] of otherSecrets) {
+          if (end === undefined) secrets.delete(otherHash)
+          else secrets.set(otherHash, { keyId: id, expiresAt: expiresAt ? DateTime.min(expiresAt, end) : end })
         }
         secrets.set(hash, { keyId: id, expiresAt: null })
         return "added"
       }),
-    revoke: (id, revokedAt) => Effect.sync(() => change(id, (key) => ({ ...key, revokedAt }))),
+    revoke: (id, revokedAt) => Effect.sync(() => updateUnrevoked(id, (key) => ({ ...key, revokedAt }))),
     recordUses: (uses) =>
       Effect.sync(() => {
         for (const [id, at] of uses) {

@@ -1,4 +1,4 @@
-/** API keys (SPEC §5): issuing, rotation, revocation, and verification of the key of a request. */
+/** Issues, rotates, revokes and lists API keys, and verifies the key of each request (SPEC §5). */
 import { Clock, Context, DateTime, Duration, Effect, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { CurrentKey } from "../api/Auth.ts"
@@ -18,36 +18,44 @@ import {
 import * as KeyCache from "./KeyCache.ts"
 import * as Secret from "./Secret.ts"
 
+/** The service for API keys (SPEC §5). A database error is a defect in each operation. */
 export class ApiKeys extends Context.Service<ApiKeys, {
-  /** Issues a key. Fails if it would have expired already, or if it is an Enterprise key without limits. */
+  /** Issues a key. Fails if its expiry is not in the future, or if it is an Enterprise key without limits. */
   issue(key: NewKey): Effect.Effect<IssuedKey, InvalidRequest>
 
-  /** Lists all keys ever issued in pages, oldest first. The cost of a page does not grow with the number of keys. */
+  /**
+   * Returns a page of all keys, oldest first, including expired and revoked keys. The cost of a page does not grow with
+   * the number of keys.
+   */
   list(selection: KeySelection): Effect.Effect<ListedKeys>
 
-  /** Returns the key with this id. Fails if no key was issued under it. */
+  /** Returns the key with this id. Fails if there is none. */
   find(id: string): Effect.Effect<ApiKey, NotFound>
 
   /**
-   * Issues another secret for a key. The former secrets work for `grace`. Fails if the key is revoked or expired, or if
-   * more than `maxWorkingSecrets` would work. Without `grace` only the new secret works, and the number of secrets
-   * never makes it fail.
+   * Issues another secret for a key. The former secrets work for at most `grace`. A zero `grace` ends them at once.
+   *
+   * Fails with `NotFound` if there is no such key. Fails with `Conflict` if the key is revoked or expired, or if more
+   * than five secrets would work. A zero `grace` never exceeds this number.
    */
   rotate(id: string, grace: Duration.Duration): Effect.Effect<IssuedKey, NotFound | Conflict>
 
-  /** Revokes a key for good: at once in this process, within one second in others. Fails if it is revoked already. */
+  /**
+   * Revokes a key permanently. The revocation takes effect at once in this process, and within one second in others.
+   * Fails with `Conflict` if the key is revoked already.
+   */
   revoke(id: string): Effect.Effect<void, NotFound | Conflict>
 
   /**
-   * Returns the holder of `key`, and records the use once a minute. Fails unless the key was issued here, has not
-   * expired and is not revoked. `beforeLookup` runs before a lookup in the store.
+   * Returns the API key to which the secret `key` belongs, and records its use once a minute. Fails if the key is
+   * unknown, expired or revoked. `beforeLookup` runs before a lookup in the store, and not for a cached key.
    */
   verify(
     key: Redacted.Redacted,
     beforeLookup?: Effect.Effect<void>
   ): Effect.Effect<CurrentKey["Service"], InvalidApiKey>
 }>()("petstore/ApiKeys") {
-  /** Keeps keys on PostgreSQL, with the tables of `migrations/`. */
+  /** Stores keys on PostgreSQL, in the tables of `migrations/`. */
   static readonly layer = Layer.effect(
     ApiKeys,
     Effect.gen(function*() {
@@ -56,30 +64,30 @@ export class ApiKeys extends Context.Service<ApiKeys, {
     })
   ).pipe(Layer.provide(ChangePoller.layer))
 
-  /** Keeps keys in this process's memory, for tests. */
+  /** Stores keys in the memory of this process, for tests. */
   static readonly layerMemory = Layer.effect(
     ApiKeys,
     Effect.gen(function*() {
       const store = yield* memoryStore
       return yield* make(store, {
         peek: () => undefined,
-        get: (hash) => Effect.map(store.findByHashes([hash]), (found) => found.get(hash)),
+        get: (hash) => Effect.map(store.findByHashes([hash]), (holders) => holders.get(hash)),
         evict: () => {}
       })
     })
   )
 }
 
-const minute = 60_000
+const minuteMs = 60_000
 
-/** The maximum of working secrets of one key: the current one and those in their grace period. */
+/** The maximum number of working secrets of one key: the current secret, and those in their grace period. */
 const maxWorkingSecrets = 5
 
 const make = Effect.fnUntraced(function*(store: ApiKeyStore, cache: KeyCache.KeyCache) {
   const random = yield* SecureRandom.SecureRandom
   const clock = yield* Clock.Clock
 
-  /** Hashes of secrets. The HTTP server passes the same object for a secret that a connection repeats. */
+  /** The hashes of secrets. The HTTP server passes the same object for each request of a connection with one secret. */
   const hashes = new WeakMap<Redacted.Redacted, string>()
   const hashOf = (key: Redacted.Redacted): string => {
     let hash = hashes.get(key)
@@ -90,24 +98,24 @@ const make = Effect.fnUntraced(function*(store: ApiKeyStore, cache: KeyCache.Key
     return hash
   }
 
-  // The last use of each key, to the minute.
-  const uses = yield* WriteBehind.make({
+  // The last use of each key, rounded down to the minute, by key id.
+  const pendingUses = yield* WriteBehind.make({
     interval: "10 seconds",
     write: store.recordUses,
     warning: "Uses of keys cannot be recorded"
   })
 
-  /** The minute in which the use of each key was last recorded. */
+  /** The last recorded minute of use of each cached key, in epoch milliseconds. */
   const recordedMinutes = new WeakMap<ApiKey, number>()
 
-  const accept = ({ key, secretExpiresAt }: Holder): Effect.Effect<ApiKey, InvalidApiKey> => {
+  const allowHolder = ({ key, secretExpiresAt }: Holder): Effect.Effect<ApiKey, InvalidApiKey> => {
     const now = clock.currentTimeMillisUnsafe()
-    if (key.revokedAt !== null || hasEnded(key.expiresAt, now) || hasEnded(secretExpiresAt, now)) return invalid
-    // Recording each request would write the same minute again and again.
-    const thisMinute = now - now % minute
+    if (key.revokedAt !== null || hasEnded(key.expiresAt, now) || hasEnded(secretExpiresAt, now)) return rejectKey
+    // A key is recorded once a minute, because further uses in a minute would write the same value.
+    const thisMinute = now - now % minuteMs
     if (recordedMinutes.get(key) !== thisMinute) {
       recordedMinutes.set(key, thisMinute)
-      uses.set(key.id, thisMinute)
+      pendingUses.set(key.id, thisMinute)
     }
     return Effect.succeed(key)
   }
@@ -125,15 +133,15 @@ const make = Effect.fnUntraced(function*(store: ApiKeyStore, cache: KeyCache.Key
       if (hasEnded(expiresAt, createdAt.epochMilliseconds)) {
         return yield* new InvalidRequest({ message: "Invalid request: body.expiresAt: expected an instant to come." })
       }
-      const chosen = plan === "enterprise" ? limits : planLimits[plan]
-      if (chosen === undefined) {
+      const keyLimits = plan === "enterprise" ? limits : planLimits[plan]
+      if (keyLimits === undefined) {
         return yield* new InvalidRequest({ message: "Invalid request: body.limits: required on plan enterprise." })
       }
       const key: ApiKey = {
         id: `key_${yield* Secret.randomText(16)}`,
         name,
         plan,
-        limits: chosen,
+        limits: keyLimits,
         createdAt,
         expiresAt,
         revokedAt: null,
@@ -148,7 +156,7 @@ const make = Effect.fnUntraced(function*(store: ApiKeyStore, cache: KeyCache.Key
     rotate: Effect.fn("ApiKeys.rotate")(function*(id, grace) {
       const key = yield* find(id)
       const now = yield* DateTime.now
-      if (key.revokedAt !== null) return yield* revoked(id)
+      if (key.revokedAt !== null) return yield* revokedConflict(id)
       if (hasEnded(key.expiresAt, now.epochMilliseconds)) {
         return yield* new Conflict({ message: `Key ${id} has expired.` })
       }
@@ -158,44 +166,46 @@ const make = Effect.fnUntraced(function*(store: ApiKeyStore, cache: KeyCache.Key
         end: Duration.isZero(grace) ? undefined : DateTime.addDuration(now, grace),
         maxWorking: maxWorkingSecrets
       })
-      if (outcome === "revoked") return yield* revoked(id)
-      if (outcome === "too_many") return yield* tooManySecrets(id)
+      if (outcome === "revoked") return yield* revokedConflict(id)
+      if (outcome === "too_many") return yield* tooManySecretsConflict(id)
       cache.evict(id)
       return { ...key, key: Redacted.make(secret) }
     }, Effect.provideService(SecureRandom.SecureRandom, random)),
 
     revoke: Effect.fn("ApiKeys.revoke")(function*(id) {
-      const ended = yield* store.revoke(id, yield* DateTime.now)
+      const isRevokedNow = yield* store.revoke(id, yield* DateTime.now)
       cache.evict(id)
-      return yield* ended
+      return yield* isRevokedNow
         ? Effect.void
         : Effect.andThen(find(id), new Conflict({ message: `Key ${id} was revoked before.` }))
     }),
 
-    // It uses no generator and does not check the form of a cached key, because every request passes here.
+    // Every request runs this function. For speed, it has no generator, and it does not check the form of a cached key.
     verify: (key, beforeLookup = Effect.void) =>
       Effect.suspend(() => {
         const hash = hashOf(key)
         const cached = cache.peek(hash)
-        if (cached !== undefined) return accept(cached)
-        if (!Secret.isWellFormed(Redacted.value(key))) return invalid
+        if (cached !== undefined) return allowHolder(cached)
+        if (!Secret.isWellFormed(Redacted.value(key))) return rejectKey
         return beforeLookup.pipe(
           Effect.andThen(cache.get(hash)),
-          Effect.flatMap((holder) => holder === undefined ? invalid : accept(holder))
+          Effect.flatMap((holder) => holder === undefined ? rejectKey : allowHolder(holder))
         )
       })
   })
 })
 
-const revoked = (id: string) => new Conflict({ message: `Key ${id} is revoked.` })
+const revokedConflict = (id: string) => new Conflict({ message: `Key ${id} is revoked.` })
 
-const tooManySecrets = (id: string) =>
+const tooManySecretsConflict = (id: string) =>
   new Conflict({
     message:
       `Key ${id} already has ${maxWorkingSecrets} secrets that work. Wait until a grace period ends, or rotate ` +
       "the key without one, which ends them all at once."
   })
 
-const hasEnded = (at: DateTime.Utc | null, now: number): boolean => at !== null && at.epochMilliseconds <= now
+/** Returns whether the instant `at` has passed at `nowMs`. `null` never passes. */
+const hasEnded = (at: DateTime.Utc | null, nowMs: number): boolean => at !== null && at.epochMilliseconds <= nowMs
 
-const invalid = Effect.fail(new InvalidApiKey())
+/** Fails with `InvalidApiKey` (401, SPEC §5.3). All requests share this instance. */
+const rejectKey = Effect.fail(new InvalidApiKey())

@@ -1,36 +1,44 @@
-/** Caches the holders of secrets, so that a cached key costs no round trip to the database. */
+/** Caches API keys by the hash of their secret, so that a cached key costs no round trip to the database. */
 import { Duration, Effect } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
 import type { ChangePoller } from "../database/ChangePoller.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import type { ApiKeyStore, Holder } from "./ApiKeyStore.ts"
 
+/** The timeout of a lookup, including the time in which it waits for the statement before it. */
 const lookupTimeout = Duration.seconds(2)
 const maxHashesPerLookup = 1_000
 
+/** The maximum number of cached holders. Beyond it the oldest is evicted. */
 const maxHolders = 100_000
+/** The maximum number of cached hashes that belong to no key. Beyond it all of them are evicted. */
 const maxUnknownHashes = 10_000
 
+/** The cache of holders. A hash is the SHA-256 of a secret, in hexadecimal. */
 export interface KeyCache {
-  /** Returns the cached holder of the secret with this hash, at most one second old. */
+  /** Returns the cached holder of the secret with this hash, at most one second stale. */
   peek(hash: string): Holder | undefined
-  /** Returns the holder from the cache or the database. Dies if the database does not respond in time. */
+  /**
+   * Returns the holder from the cache or the database, or `undefined` if the hash belongs to no key. Dies if the
+   * database does not respond within two seconds.
+   */
   get(hash: string): Effect.Effect<Holder | undefined>
-  /** Evicts a key that this process has changed. */
+  /** Evicts all secrets of the key with this id. A process calls it for each key that it changes. */
   evict(id: string): void
 }
 
+/** Makes a cache of the holders in `store`. `poller` invalidates the keys that other processes or operators change. */
 export const make = Effect.fnUntraced(function*(store: ApiKeyStore, poller: ChangePoller["Service"]) {
   const holders = new Map<string, Holder>()
-  /** Hashes of unknown secrets. */
-  const unknown = new Set<string>()
-  /** The number of invalidations. A lookup that began before an invalidation is not cached. */
+  /** The cached hashes that belong to no key. */
+  const unknownHashes = new Set<string>()
+  /** The number of invalidations. The result of a lookup that began before an invalidation is not cached. */
   let generation = 0
 
-  const evictKeys = (isEvicted: (id: string) => boolean): void => {
+  const evictKeys = (isStale: (id: string) => boolean): void => {
     generation++
-    for (const [hash, { key }] of holders) if (isEvicted(key.id)) holders.delete(hash)
-    unknown.clear()
+    for (const [hash, { key }] of holders) if (isStale(key.id)) holders.delete(hash)
+    unknownHashes.clear()
   }
   yield* poller.subscribe(({ everything, keys }) => {
     if (everything || keys.size > 0) evictKeys((id) => everything || keys.has(id))
@@ -38,35 +46,35 @@ export const make = Effect.fnUntraced(function*(store: ApiKeyStore, poller: Chan
 
   const evictHash = (hash: string): void => {
     holders.delete(hash)
-    unknown.delete(hash)
+    unknownHashes.delete(hash)
   }
   const insert = (hash: string, holder: Holder | undefined): void => {
     if (holder === undefined) {
-      if (unknown.size >= maxUnknownHashes) unknown.clear()
-      unknown.add(hash)
+      if (unknownHashes.size >= maxUnknownHashes) unknownHashes.clear()
+      unknownHashes.add(hash)
     } else {
       holders.set(hash, holder)
       evictOldest(holders, maxHolders)
     }
   }
 
-  // One statement at a time, however many made-up keys clients send.
-  const find = yield* RequestBatcher.make({
+  // One statement runs at a time. Clients that send many invented keys cannot occupy the connections of the pool.
+  const findHolder = yield* RequestBatcher.make({
     concurrency: 1,
     size: maxHashesPerLookup,
     timeout: lookupTimeout,
     run: Effect.fnUntraced(function*(hashes: ReadonlyArray<string>) {
-      const before = generation
+      const generationAtStart = generation
       const found = yield* store.findByHashes(hashes)
       for (const hash of hashes) {
-        // The older entry is wrong, even if the new one is not cached.
+        // The lookup is newer than the cached entry. The entry is evicted even if the result may not be cached.
         evictHash(hash)
-        if (generation === before) insert(hash, found.get(hash))
+        if (generation === generationAtStart) insert(hash, found.get(hash))
       }
       return found
     })
   })
-  const lookUp = (hash: string) => Effect.orDie(Effect.timeout(find(hash), lookupTimeout))
+  const lookUp = (hash: string) => Effect.orDie(Effect.timeout(findHolder(hash), lookupTimeout))
 
   const cache: KeyCache = {
     peek: (hash) => poller.isFresh() ? holders.get(hash) : undefined,
@@ -74,7 +82,7 @@ export const make = Effect.fnUntraced(function*(store: ApiKeyStore, poller: Chan
       Effect.suspend(() => {
         if (poller.isFresh()) {
           const holder = holders.get(hash)
-          if (holder !== undefined || unknown.has(hash)) return Effect.succeed(holder)
+          if (holder !== undefined || unknownHashes.has(hash)) return Effect.succeed(holder)
         }
         return lookUp(hash)
       }),

@@ -1,7 +1,9 @@
 /**
- * The secret of an API key: `psk_`, 32 random base62 characters (190 bits) and a checksum of 6. The checksum rejects a
- * mistyped key without a lookup and lets a scanner recognize a real one. Only the SHA-256 is stored: against 190 random
- * bits a slow hash would add only time.
+ * Makes, checks and hashes the secrets of API keys.
+ *
+ * A secret is `psk_`, 32 random base62 characters (190 bits) and a checksum of 6 characters. With the checksum, the
+ * service rejects a mistyped key without a lookup, and a secret scanner recognizes a real key. The database stores only
+ * the SHA-256 of a secret. A slow hash would cost time and add no protection, because nobody can guess 190 random bits.
  */
 import { Effect } from "effect"
 import { SecureRandom } from "effect/crypto"
@@ -13,7 +15,7 @@ const randomLength = 32
 const checksumLength = 6
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-/** Returns random base62 text, with 5.95 bits per character. */
+/** Returns `length` random base62 characters. Each has 5.95 bits. */
 export const randomText = Effect.fnUntraced(function*(length: number) {
   const random = yield* SecureRandom.SecureRandom
   const indices = yield* Effect.replicateEffect(random.intBetween(0, base62.length - 1), length)
@@ -23,24 +25,24 @@ export const randomText = Effect.fnUntraced(function*(length: number) {
 /** Returns a new random secret. */
 export const make = Effect.map(randomText(randomLength), (text) => prefix + text + checksum(text))
 
-/** Returns the CRC-32 in base62: six characters hold 35 bits. */
+/** Returns the CRC-32 of `secret` in base62. Its 32 bits fit into six characters, which hold 35 bits. */
 const checksum = (secret: string): string => {
-  let rest = crc32(secret)
+  let remainder = crc32(secret)
   let text = ""
   for (let i = 0; i < checksumLength; i++) {
-    text = base62.charAt(rest % base62.length) + text
-    rest = Math.floor(rest / base62.length)
+    text = base62.charAt(remainder % base62.length) + text
+    remainder = Math.floor(remainder / base62.length)
   }
   return text
 }
 
 const format = new RegExp(`^${prefix}([0-9A-Za-z]{${randomLength}})([0-9A-Za-z]{${checksumLength}})$`)
 
-/** Whether `text` has the form and the checksum of a secret. */
+/** Returns whether `text` has the form of a secret and a correct checksum. */
 export const isWellFormed = (text: string): boolean => {
   const match = format.exec(text)
   return match !== null && checksum(match[1] ?? "") === match[2]
 }
 
-/** Returns the SHA-256 of a secret in hexadecimal, which is what is stored. */
+/** Returns the SHA-256 of a secret, in hexadecimal. */
 export const hash = (secret: string): string => Crypto.hash("sha256", secret)

@@ -1,20 +1,21 @@
-/** Idempotency keys: a create that is retried under the same key creates one pet. */
+/** Defines idempotency keys: a create that is retried with the same key creates one pet. */
 import { Duration } from "effect"
 import { createHash } from "node:crypto"
 import { IdempotencyKeyReused } from "../api/Errors.ts"
 import type { NewPet } from "../api/Pets.ts"
 
-/** An idempotency key and the API key that it belongs to. */
+/** An idempotency key, and the id of the API key that it belongs to. Two API keys can use the same idempotency key. */
 export interface Idempotency {
   readonly owner: string
   readonly key: string
 }
 
-/** The time for which an idempotency key is known. */
+/** The time for which an idempotency key protects against a second create, from the first create on. */
 export const keyLifetime = Duration.hours(24)
 
+/** 422: the idempotency key was used for another pet. All requests share this instance. */
 export const keyReused = new IdempotencyKeyReused()
 
-/** Returns the SHA-256 that two requests for the same pet have in common. */
+/** Returns the SHA-256 of a pet's fields. Requests for equal pets have equal fingerprints. */
 export const fingerprint = ({ categoryId, name, status }: NewPet): Buffer =>
   createHash("sha256").update(JSON.stringify([name, String(categoryId), status])).digest()

@@ -1,4 +1,4 @@
-/** The pet repository: where pets are stored. */
+/** Provides the pet repository, on PostgreSQL or in memory. */
 import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
 import type { NewPet, Pet } from "../api/Pets.ts"
 import { ChangePoller } from "../database/ChangePoller.ts"
@@ -6,19 +6,20 @@ import { fingerprint, keyLifetime, keyReused } from "./Idempotency.ts"
 import type { PetStore } from "./PetStore.ts"
 import { makeSqlPetRepository } from "./SqlPetRepository.ts"
 
+/** The service that stores pets. `PetStore` documents its operations. */
 export class PetRepository extends Context.Service<PetRepository, PetStore>()("petstore/PetRepository") {
   /**
-   * Stores pets on PostgreSQL, with the tables of `migrations/`. A database fault is a defect, because callers cannot
-   * fix it.
+   * Stores pets on PostgreSQL, in the tables of `migrations/`. A database error is a defect, because callers cannot fix
+   * it.
    */
   static readonly layer = Layer.effect(PetRepository, makeSqlPetRepository).pipe(Layer.provide(ChangePoller.layer))
 
-  /** Stores pets in this process's memory, for tests. */
+  /** Stores pets in the memory of this process, for tests. */
   static readonly layerMemory = Layer.sync(PetRepository, () => {
     const pets = new Map<bigint, Pet>()
-    const names = new Map<string, { readonly request: string; readonly pet: Pet; readonly expires: number }>()
+    const claims = new Map<string, { readonly requestHash: string; readonly pet: Pet; readonly expiresAtMs: number }>()
     let lastId = 0n
-    const add = (newPet: NewPet): Pet => {
+    const insert = (newPet: NewPet): Pet => {
       const pet = { id: ++lastId, ...newPet }
       pets.set(pet.id, pet)
       return pet
@@ -33,15 +34,15 @@ export class PetRepository extends Context.Service<PetRepository, PetStore>()("p
         ),
       create: (newPet, idempotency) =>
         Effect.flatMap(Clock.currentTimeMillis, (now) => {
-          if (idempotency === undefined) return Effect.succeed(add(newPet))
-          const name = JSON.stringify([idempotency.owner, idempotency.key])
-          const request = fingerprint(newPet).toString("hex")
-          const known = names.get(name)
-          if (known !== undefined && now < known.expires) {
-            return known.request === request ? Effect.succeed(known.pet) : keyReused
+          if (idempotency === undefined) return Effect.succeed(insert(newPet))
+          const claimId = JSON.stringify([idempotency.owner, idempotency.key])
+          const requestHash = fingerprint(newPet).toString("hex")
+          const existing = claims.get(claimId)
+          if (existing !== undefined && now < existing.expiresAtMs) {
+            return existing.requestHash === requestHash ? Effect.succeed(existing.pet) : keyReused
           }
-          const pet = add(newPet)
-          names.set(name, { request, pet, expires: now + Duration.toMillis(keyLifetime) })
+          const pet = insert(newPet)
+          claims.set(claimId, { requestHash, pet, expiresAtMs: now + Duration.toMillis(keyLifetime) })
           return Effect.succeed(pet)
         }),
       find: (id) => Effect.sync(() => Option.fromUndefinedOr(pets.get(id)))

@@ -1,6 +1,8 @@
 /**
- * The pet repository on PostgreSQL. Concurrent requests of a kind share one statement. Few statements are in flight at
- * any load, and one commit serves many creates.
+ * Implements the pet repository on PostgreSQL.
+ *
+ * Concurrent calls of one operation share one statement. Few statements are in flight at any load, and one commit
+ * serves many creates.
  */
 import { Clock, Duration, Effect, Option, Semaphore } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
@@ -12,47 +14,57 @@ import { fingerprint, type Idempotency, keyLifetime, keyReused } from "./Idempot
 import * as PetCache from "./PetCache.ts"
 import type { PetStore } from "./PetStore.ts"
 
-/** The timeout of a call when the network loses packets. The server ends its statements earlier by itself. */
-const timeout = Duration.seconds(4)
+/** The timeout of a call, for a network that loses packets. PostgreSQL's own statement timeout is shorter. */
+const callTimeout = Duration.seconds(4)
 
-/** Two statements of a kind run at once: the database works on one while the reply to the other is read. */
-const bounds = { concurrency: 2, size: 100, timeout }
+/**
+ * The bounds of a batch of reads. Two statements of an operation run at once: the database executes one while this
+ * process reads the result of the other.
+ */
+const readBatch = { concurrency: 2, size: 100, timeout: callTimeout }
 
+/**
+ * Makes the repository. It needs the tables of `migrations/` and a `ChangePoller`. A database error is a defect,
+ * because callers cannot fix it.
+ */
 export const makeSqlPetRepository = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const cache = yield* PetCache.make
   const columns = sql.literal(`id, name, category_id AS "categoryId", status`)
-  // A subselect reads the sequence's name once per statement instead of once per pet, which saves the database a sixth
-  // of a create.
+  // The subselect finds the sequence once per statement instead of once per pet. This saves the database a sixth of the
+  // cost of a create.
   const nextId = sql.literal("nextval((SELECT pg_get_serial_sequence('pets', 'id')::regclass))")
 
-  const lookUp = yield* RequestBatcher.make({
-    ...bounds,
+  const findById = yield* RequestBatcher.make({
+    ...readBatch,
     run: Effect.fnUntraced(function*(ids: ReadonlyArray<bigint>) {
-      const cacheFound = cache.beginLookup()
-      const rows = yield* sql<Row>`SELECT ${columns} FROM pets WHERE id = ANY (${`{${ids.join()}}`}::text::bigint[])`
-      const found = new Map(rows.map((row) => [row.id, fromRow(row)]))
-      cacheFound(found.values(), ids.filter((id) => !found.has(id)))
+      const cachePets = cache.beginLookup()
+      const rows = yield* sql<PetRow>`SELECT ${columns} FROM pets WHERE id = ANY (${`{${ids.join()}}`}::text::bigint[])`
+      const found = new Map(rows.map((row) => [row.id, fromPetRow(row)]))
+      cachePets(found.values(), ids.filter((id) => !found.has(id)))
       return found
     })
   })
 
   const find: PetStore["find"] = (id) =>
     Effect.suspend(() => {
-      const known = cache.get(id)
-      return known === undefined ? Effect.map(lookUp(id), Option.fromUndefinedOr) : Effect.succeedSome(known)
+      const cached = cache.get(id)
+      return cached === undefined ? Effect.map(findById(id), Option.fromUndefinedOr) : Effect.succeedSome(cached)
     })
 
-  /** Reads pages of `size` pets, one after each of several ids. */
-  const pages = (size: string, status: string, starts: ReadonlyArray<string>) => {
-    // The condition bounds both columns without `status = …`, so that only the index of both columns has the required
-    // order, however rare a status is.
+  /**
+   * Reads one page of at most `size` pets for each start. A page has the pets of this status with an id of at least the
+   * start. An empty `status` selects all pets.
+   */
+  const readPages = (size: string, status: string, starts: ReadonlyArray<string>) => {
+    // The condition bounds both columns and has no `status = …`. Only the index on both columns then has the required
+    // order, so that PostgreSQL uses it however rare a status is.
     const [condition, order] = status === ""
       ? [sql`id >= start`, sql.literal("id")]
-      : [sql`(status, id) >= (${status}, start) AND (status, id) <= (${status}, ${highest})`, sql.literal("status, id")]
-    // The size is in the statement, so that PostgreSQL knows how few rows it must read. An array per column costs a
-    // quarter less than rows, on both sides.
-    return sql<Page>`
+      : [sql`(status, id) >= (${status}, start) AND (status, id) <= (${status}, ${maxId})`, sql.literal("status, id")]
+    // The size is part of the text, not a parameter, so that the planner of PostgreSQL knows how few rows it must read.
+    // One array per column costs a quarter less than rows, in the database and in this process.
+    return sql<PageRow>`
       SELECT page::int, found.*
       FROM unnest(${`{${starts.join()}}`}::text::bigint[]) WITH ORDINALITY AS asked (start, page)
       CROSS JOIN LATERAL (
@@ -68,71 +80,74 @@ export const makeSqlPetRepository = Effect.gen(function*() {
       WHERE ids IS NOT NULL`
   }
 
-  const look = yield* RequestBatcher.make({
-    ...bounds,
+  const findPage = yield* RequestBatcher.make({
+    ...readBatch,
     size: maxPagesPerStatement,
-    // An item is the text "size status start", so that calls for the same page are the same item.
-    run: Effect.fnUntraced(function*(selections: ReadonlyArray<string>) {
-      const cacheFound = cache.beginLookup()
+    // A batch item is the text "size status start". Calls for the same page have equal texts and share one item.
+    run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {
+      const cachePets = cache.beginLookup()
       const found = new Map<string, ReadonlyArray<Pet | bigint>>()
       yield* Effect.forEach(
-        Map.groupBy(selections, (selection) => selection.slice(0, selection.lastIndexOf(" "))),
-        Effect.fnUntraced(function*([kind, asked]) {
-          const [size = "", status = ""] = kind.split(" ")
-          const rows = yield* pages(size, status, asked.map((selection) => selection.slice(kind.length + 1)))
-          for (const page of rows) found.set(asked[page.page - 1] ?? "", fromPage(page))
+        Map.groupBy(pageKeys, (pageKey) => pageKey.slice(0, pageKey.lastIndexOf(" "))),
+        Effect.fnUntraced(function*([prefix, group]) {
+          const [size = "", status = ""] = prefix.split(" ")
+          const rows = yield* readPages(size, status, group.map((pageKey) => pageKey.slice(prefix.length + 1)))
+          for (const row of rows) found.set(group[row.page - 1] ?? "", fromPageRow(row))
         }),
         { concurrency: "unbounded", discard: true }
       )
-      for (const page of found.values()) cacheFound(page.filter(isPet))
+      for (const page of found.values()) cachePets(page.filter(isPet))
       return found
     })
   })
 
   const list: PetStore["list"] = (selection, beforeLongNames = Effect.void) =>
     Effect.suspend(() => {
-      const { after = lowest - 1n, limit, status } = selection
-      if (after === highest) return Effect.succeed([])
-      const known = cache.page(selection)
-      return known === undefined
-        ? Effect.flatMap(look(`${cache.sizeOf(selection)} ${status ?? ""} ${after + 1n}`), (found = []) => {
+      const { after = minId - 1n, limit, status } = selection
+      if (after === maxId) return Effect.succeed([])
+      const cached = cache.page(selection)
+      return cached === undefined
+        ? Effect.flatMap(findPage(`${cache.sizeOf(selection)} ${status ?? ""} ${after + 1n}`), (found = []) => {
           const page = found.slice(0, limit)
           if (page.every(isPet)) return Effect.succeed(page)
-          const isLarge = page.filter((pet) => !isPet(pet)).length > maxUnannouncedNames
-          const complete = Effect.andThen(isLarge ? beforeLongNames : Effect.void, whole(page))
+          const isLarge = page.filter((pet) => !isPet(pet)).length > maxLongNamesAtOnce
+          const completePage = Effect.andThen(isLarge ? beforeLongNames : Effect.void, readLongNames(page))
           return Effect.filterOrElse(
-            complete,
+            completePage,
             (pets) => pets !== undefined,
             () => list(selection, beforeLongNames)
           )
         })
-        : Effect.succeed(known)
+        : Effect.succeed(cached)
     })
 
-  /** Reads the long names of a page, a few at a time. Returns `undefined` if one of its pets was deleted meanwhile. */
-  const whole = Effect.fnUntraced(function*(
+  /**
+   * Completes a page with the pets whose names are long, `maxLongNamesAtOnce` at a time. The page ends early when its
+   * names exceed `maxPageCharacters`. Returns `undefined` if one of the pets was deleted meanwhile.
+   */
+  const readLongNames = Effect.fnUntraced(function*(
     page: ReadonlyArray<Pet | bigint>
   ): Effect.fn.Return<ReadonlyArray<Pet> | undefined> {
     const pets: Array<Pet> = []
-    let length = 0
-    for (let start = 0; start < page.length; start += maxUnannouncedNames) {
+    let characters = 0
+    for (let start = 0; start < page.length; start += maxLongNamesAtOnce) {
       const found = yield* Effect.forEach(
-        page.slice(start, start + maxUnannouncedNames),
-        (pet) => isPet(pet) ? Effect.succeed(pet) : lookUp(pet),
+        page.slice(start, start + maxLongNamesAtOnce),
+        (pet) => isPet(pet) ? Effect.succeed(pet) : findById(pet),
         { concurrency: "unbounded" }
       )
       for (const pet of found) {
         if (pet === undefined) return undefined
         pets.push(pet)
-        length += pet.name.length
-        if (length > maxPageCharacters) return pets
+        characters += pet.name.length
+        if (characters > maxPageCharacters) return pets
       }
     }
     return pets
   })
 
-  /** Moves the sequence past ids that an operator's INSERT took. */
-  const skipTaken = Effect.asVoid(sql`
+  /** Moves the sequence past the ids that an operator's INSERT has taken. */
+  const skipTakenIds = Effect.asVoid(sql`
     SELECT setval(ids, (
       SELECT id FROM pets AS taken
       WHERE id >= last AND NOT EXISTS (SELECT FROM pets WHERE id = taken.id + 1)
@@ -141,22 +156,23 @@ export const makeSqlPetRepository = Effect.gen(function*() {
     FROM (SELECT pg_get_serial_sequence('pets', 'id')::regclass AS ids) AS sequence,
     LATERAL (SELECT pg_sequence_last_value(ids) AS last) AS value
     WHERE EXISTS (SELECT FROM pets WHERE id = last)`)
-  const pastTaken = <A, E extends SqlError.SqlError | IdempotencyKeyReused>(
-    addition: Effect.Effect<A, E>
+  /** Retries an INSERT up to three times while its id is taken. Before each retry the sequence skips the taken ids. */
+  const retryTakenIds = <A, E extends SqlError.SqlError | IdempotencyKeyReused>(
+    insert: Effect.Effect<A, E>
   ): Effect.Effect<A, E | SqlError.SqlError> =>
-    addition.pipe(
-      Effect.tapError((error) => isTaken(error) ? skipTaken : Effect.void),
-      Effect.retry({ while: isTaken, times: 3 })
+    insert.pipe(
+      Effect.tapError((error) => isIdTaken(error) ? skipTakenIds : Effect.void),
+      Effect.retry({ while: isIdTaken, times: 3 })
     )
 
-  // One statement at a time: creates that arrive meanwhile share the next commit, and ids become visible in order.
-  const add = yield* RequestBatcher.make({
+  // One statement runs at a time. Creates that arrive meanwhile share the next commit, and ids become visible in order.
+  const insertPet = yield* RequestBatcher.make({
     concurrency: 1,
     size: 250,
-    timeout,
+    timeout: callTimeout,
     run: Effect.fnUntraced(function*(pets: ReadonlyArray<NewPet>) {
       const values = JSON.stringify(pets.map(({ categoryId, name, status }) => [name, String(categoryId), status]))
-      // The ids are assigned before the INSERT, because the rows that an INSERT returns have no order.
+      // A subquery assigns the ids before the INSERT, because the rows that an INSERT returns have no guaranteed order.
       const rows = yield* sql<{ readonly id: bigint }>`
         WITH added AS MATERIALIZED (
           SELECT ${nextId} AS id, pet, nth
@@ -164,31 +180,34 @@ export const makeSqlPetRepository = Effect.gen(function*() {
         ), inserted AS (
           INSERT INTO pets (id, name, category_id, status) SELECT id, pet->>0, (pet->>1)::bigint, pet->>2 FROM added
         )
-        SELECT id FROM added ORDER BY nth`.pipe(pastTaken)
-      return new Map(pets.map((pet, nth) => [pet, rows[nth]?.id]))
+        SELECT id FROM added ORDER BY nth`.pipe(retryTakenIds)
+      return new Map(pets.map((pet, index) => [pet, rows[index]?.id]))
     })
   })
 
   const create = Effect.fnUntraced(function*(pet: NewPet, idempotency?: Idempotency) {
-    // A batch runs an equal item once. A copy of the object is another item, so that each create makes a pet.
-    const id = yield* idempotency === undefined ? add({ ...pet }) : addOnce(pet, idempotency)
+    // A batch merges identical items. The copy makes each call an item of its own, so that each create inserts a pet.
+    const id = yield* idempotency === undefined ? insertPet({ ...pet }) : insertOnce(pet, idempotency)
     return id === undefined ? yield* Effect.die(new Error("INSERT returned no id")) : { id, ...pet }
   })
 
-  /** Returns the id of the pet that the idempotency key created, now or earlier. */
-  const claim = Effect.fnUntraced(function*(
+  /**
+   * Inserts a pet under an idempotency key, and returns its id. If the key is in use, it returns the id of the first
+   * pet, or fails with `IdempotencyKeyReused` if that pet was another one.
+   */
+  const claimKey = Effect.fnUntraced(function*(
     pet: NewPet,
     { key, owner }: Idempotency
   ): Effect.fn.Return<bigint, IdempotencyKeyReused | SqlError.SqlError> {
     const now = yield* Clock.currentTimeMillis
-    const request = fingerprint(pet)
-    const expires = new Date(now + Duration.toMillis(keyLifetime))
-    // One statement stores the pet and its idempotency key together or not at all. Of concurrent requests one claims
-    // the key; the others wait for it, find it taken, and claim nothing.
+    const requestHash = fingerprint(pet)
+    const expiresAt = new Date(now + Duration.toMillis(keyLifetime))
+    // One statement stores the pet and its idempotency key together or not at all. Of concurrent requests with one key,
+    // the first claims the key. The others wait for its commit, find the key in use, and insert nothing.
     const [created] = yield* sql<{ readonly id: bigint }>`
       WITH claimed AS (
         INSERT INTO idempotency_keys AS known (owner, key, request, pet_id, expires_at)
-        VALUES (${owner}, ${key}, ${request}, ${nextId}, ${expires})
+        VALUES (${owner}, ${key}, ${requestHash}, ${nextId}, ${expiresAt})
         ON CONFLICT (owner, key) DO UPDATE
           SET request = excluded.request, pet_id = excluded.pet_id, expires_at = excluded.expires_at
           WHERE known.expires_at <= ${new Date(now)}
@@ -198,22 +217,22 @@ export const makeSqlPetRepository = Effect.gen(function*() {
       SELECT pet_id, ${pet.name}, ${pet.categoryId}::bigint, ${pet.status ?? null}::text FROM claimed
       RETURNING id`
     if (created !== undefined) return created.id
-    const [known] = yield* sql<{ readonly id: bigint; readonly same: boolean }>`
-      SELECT pet_id AS id, request = ${request} AS same
+    const [existing] = yield* sql<{ readonly id: bigint; readonly same: boolean }>`
+      SELECT pet_id AS id, request = ${requestHash} AS same
       FROM idempotency_keys WHERE owner = ${owner} AND key = ${key}`
-    // The key expired and was deleted between the two statements.
-    if (known === undefined) return yield* claim(pet, { key, owner })
-    return known.same ? known.id : yield* keyReused
+    // No row: the key expired and was deleted between the two statements.
+    if (existing === undefined) return yield* claimKey(pet, { key, owner })
+    return existing.same ? existing.id : yield* keyReused
   })
 
-  // Each claim takes a connection. Four at most leave connections for other requests, also when claims wait for each
-  // other.
-  const places = yield* Semaphore.make(4)
-  const addOnce = (pet: NewPet, idempotency: Idempotency) =>
-    claim(pet, idempotency).pipe(
-      pastTaken,
-      places.withPermit,
-      Effect.timeout(timeout),
+  // Each claim holds a connection of the pool, and concurrent claims of one key wait for each other. At most four run
+  // at once, so that other requests still get a connection.
+  const claimSlots = yield* Semaphore.make(4)
+  const insertOnce = (pet: NewPet, idempotency: Idempotency) =>
+    claimKey(pet, idempotency).pipe(
+      retryTakenIds,
+      claimSlots.withPermit,
+      Effect.timeout(callTimeout),
       Effect.catchTags({ SqlError: Effect.die, TimeoutError: Effect.die })
     )
 
@@ -226,52 +245,60 @@ export const makeSqlPetRepository = Effect.gen(function*() {
   return { list, create, find }
 })
 
-const isTaken = (error: SqlError.SqlError | IdempotencyKeyReused): boolean =>
+/** Whether a statement failed because its id is taken. The database reports it as a unique violation. */
+const isIdTaken = (error: SqlError.SqlError | IdempotencyKeyReused): boolean =>
   error._tag === "SqlError" && error.reason._tag === "UniqueViolation"
 
 /**
- * The maximum bytes of a name in a statement of pages. A statement reads up to a hundred pages, which must fit into
- * memory whatever they hold.
+ * The maximum size in bytes of a name that a statement of pages reads. Longer names are read later, so that all pages
+ * of one statement always fit into memory.
  */
 const maxNameBytesInPage = 1_024
 
-/** The maximum of pages in one statement. All of it is in memory at once: 3 MB with the longest names that it reads. */
+/**
+ * The maximum number of pages in one statement. The whole result is in memory at once: 3 MB with names of
+ * `maxNameBytesInPage`.
+ */
 const maxPagesPerStatement = 32
 
-/** The number of long names that are read without `beforeLongNames`. They fit into memory whatever they hold. */
-const maxUnannouncedNames = 4
+/**
+ * The maximum number of long names in one read. It is also the maximum that a list reads without `beforeLongNames`,
+ * because so few always fit into memory.
+ */
+const maxLongNamesAtOnce = 4
 
-const lowest = -(2n ** 63n)
-const highest = 2n ** 63n - 1n
+// The range of an id, a signed 64-bit integer.
+const minId = -(2n ** 63n)
+const maxId = 2n ** 63n - 1n
 
-type Row = Omit<Pet, "status"> & { readonly status: PetStatus | null }
+type PetRow = Omit<Pet, "status"> & { readonly status: PetStatus | null }
 
-/** The pets of one page by column. `page` is the index of its start, from 1. */
-interface Page {
+/** A row of `readPages`: the pets of one page, one array per column. `page` is the index of its start, from 1. */
+interface PageRow {
   readonly page: number
   readonly ids: ReadonlyArray<bigint>
-  /** The names, without those longer than `maxNameBytesInPage`. */
+  /** The names. A name of more than `maxNameBytesInPage` is `null`. */
   readonly names: ReadonlyArray<string | null>
   readonly categoryIds: ReadonlyArray<bigint>
   readonly statuses: ReadonlyArray<PetStatus | null>
 }
 
-/** Shared texts of the statuses. Each row would otherwise bring a text of its own into the cache. */
-const interned = { available: "available", pending: "pending", sold: "sold" } as const
+/** One shared string per status. Without it, each cached pet would hold a string of its own from the database. */
+const internedStatuses = { available: "available", pending: "pending", sold: "sold" } as const
 
-/** An absent status is absent, not null: the field is optional (SPEC §2). */
-const fromRow = ({ id, name, categoryId, status }: Row): Pet =>
-  status === null ? { id, name, categoryId } : { id, name, categoryId, status: interned[status] }
+/** Converts a row to a pet. A pet without a status has no `status`, because the field is optional (SPEC §2). */
+const fromPetRow = ({ id, name, categoryId, status }: PetRow): Pet =>
+  status === null ? { id, name, categoryId } : { id, name, categoryId, status: internedStatuses[status] }
 
-/** Returns the pets of a page, and only the id of a pet whose name was not read. */
-const fromPage = ({ categoryIds, ids, names, statuses }: Page): ReadonlyArray<Pet | bigint> => {
+/** Converts a row to the pets of a page. A pet whose name is too long for the statement is only its id. */
+const fromPageRow = ({ categoryIds, ids, names, statuses }: PageRow): ReadonlyArray<Pet | bigint> => {
   const pets: Array<Pet | bigint> = []
-  for (const [nth, id] of ids.entries()) {
-    const name = names[nth], categoryId = categoryIds[nth], status = statuses[nth]
+  for (const [index, id] of ids.entries()) {
+    const name = names[index], categoryId = categoryIds[index], status = statuses[index]
     if (name === undefined || categoryId === undefined || status === undefined) throw new Error("A column is too short")
-    pets.push(name === null ? id : fromRow({ id, name, categoryId, status }))
+    pets.push(name === null ? id : fromPetRow({ id, name, categoryId, status }))
   }
   return pets
 }
 
-const isPet = (found: Pet | bigint): found is Pet => typeof found !== "bigint"
+const isPet = (item: Pet | bigint): item is Pet => typeof item !== "bigint"

@@ -1,4 +1,4 @@
-/** The admin token, from the environment and from its file: one check for both. */
+/** Tests the admin token, from `ADMIN_TOKEN` and from its file, which have the same rules. */
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
 import { chmodSync, readFileSync, statSync, writeFileSync } from "node:fs"
@@ -6,10 +6,10 @@ import { join } from "node:path"
 import { AdminToken } from "../../src/api-keys/AdminToken.ts"
 import { random, temporaryDirectory } from "../support/Harness.ts"
 
-const long = "adm_0123456789abcdefghijklmnopqrstuvwxyz"
+const validToken = "adm_0123456789abcdefghijklmnopqrstuvwxyz"
 
-/** The token that `env` gives, and the log lines of reading it. */
-const read = (env: Readonly<Record<string, string>>) =>
+/** Reads the token in the environment `env`. Returns it with the lines that this logs. */
+const readToken = (env: Readonly<Record<string, string>>) =>
   Effect.gen(function*() {
     const lines = new Array<string>()
     const token = yield* AdminToken.pipe(Effect.provide(AdminToken.layer.pipe(
@@ -22,29 +22,29 @@ const read = (env: Readonly<Record<string, string>>) =>
     return { token: Redacted.value(token), lines }
   })
 
-/** Reads `text` as `ADMIN_TOKEN` and as the file; says which source a message must name. */
-const sources = (text: string) =>
+/** Reads `text` as `ADMIN_TOKEN` and as the file. `source` is the name that a message must contain. */
+const readFromBoth = (text: string) =>
   Effect.gen(function*() {
     const directory = yield* temporaryDirectory
     const file = join(directory, "admin-token")
     writeFileSync(file, text, { mode: 0o600 })
     return [
-      { source: "ADMIN_TOKEN", outcome: read({ ADMIN_TOKEN: text }) },
-      { source: file, outcome: read({ DATA_DIR: directory }) }
+      { source: "ADMIN_TOKEN", outcome: readToken({ ADMIN_TOKEN: text }) },
+      { source: file, outcome: readToken({ DATA_DIR: directory }) }
     ]
   })
 
 describe("The admin token", () => {
-  it.effect("is taken without the white space around it", () =>
+  it.effect("is used without the white space around it", () =>
     Effect.gen(function*() {
-      for (const { outcome } of yield* sources(`  ${long}\r\n`)) {
-        assert.deepStrictEqual(yield* outcome, { token: long, lines: [] })
+      for (const { outcome } of yield* readFromBoth(`  ${validToken}\r\n`)) {
+        assert.deepStrictEqual(yield* outcome, { token: validToken, lines: [] })
       }
     }))
 
-  it.effect("of fewer than 16 characters is taken with a warning that names its source and not the token", () =>
+  it.effect("of fewer than 16 characters works, with a warning that names its source and not the token", () =>
     Effect.gen(function*() {
-      for (const { outcome, source } of yield* sources("adm_tooshort")) {
+      for (const { outcome, source } of yield* readFromBoth("adm_tooshort")) {
         const { lines, token } = yield* outcome
         assert.strictEqual(token, "adm_tooshort")
         assert.lengthOf(lines, 1)
@@ -53,7 +53,7 @@ describe("The admin token", () => {
       }
     }))
 
-  it.effect("is rejected where no client can send it, by a message that names its source and not the token", () =>
+  it.effect("is rejected if no client can send it, with a message that names its source and not the token", () =>
     Effect.gen(function*() {
       for (
         const text of [
@@ -65,7 +65,7 @@ describe("The admin token", () => {
           `adm_secret${"x".repeat(4_096)}`
         ]
       ) {
-        for (const { outcome, source } of yield* sources(text)) {
+        for (const { outcome, source } of yield* readFromBoth(text)) {
           const { message } = yield* Effect.flip(outcome)
           assert.include(message, `${source}: expected 1 to 4096 visible ASCII characters`)
           assert.notInclude(message, "adm_secret")
@@ -73,40 +73,40 @@ describe("The admin token", () => {
       }
     }))
 
-  it.effect("in an empty file is rejected with what to do next", () =>
+  it.effect("in an empty file is rejected with advice for the operator", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const file = join(DATA_DIR, "admin-token")
       writeFileSync(file, "", { mode: 0o600 })
-      assert.include((yield* Effect.flip(read({ DATA_DIR }))).message, "remove the file")
+      assert.include((yield* Effect.flip(readToken({ DATA_DIR }))).message, "remove the file")
     }))
 
-  it.effect("in a file that other users may read is taken away from them with a warning", () =>
+  it.effect("in a file that other users can access is restricted to its owner, with a warning", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const file = join(DATA_DIR, "admin-token")
-      writeFileSync(file, long)
+      writeFileSync(file, validToken)
       for (const mode of [0o644, 0o640, 0o602]) {
         chmodSync(file, mode)
-        const { lines, token } = yield* read({ DATA_DIR })
-        assert.strictEqual(token, long)
+        const { lines, token } = yield* readToken({ DATA_DIR })
+        assert.strictEqual(token, validToken)
         assert.lengthOf(lines, 1)
         assert.include(lines[0], `Warn ${file} had mode 0${mode.toString(8)}`)
         assert.strictEqual(statSync(file).mode & 0o777, 0o600)
       }
       chmodSync(file, 0o400)
-      assert.deepStrictEqual((yield* read({ DATA_DIR })).lines, [])
+      assert.deepStrictEqual((yield* readToken({ DATA_DIR })).lines, [])
       assert.strictEqual(statSync(file).mode & 0o777, 0o400)
     }))
 
-  it.effect("is made where there is none, in a file of mode 0600, and stays the same", () =>
+  it.effect("is created in a file of mode 0600 if it is missing, and stays the same at the next start", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
-      const first = yield* read({ DATA_DIR })
+      const first = yield* readToken({ DATA_DIR })
       assert.deepStrictEqual(first.lines, [])
       assert.match(first.token, /^adm_\w{32}$/)
       assert.strictEqual(statSync(join(DATA_DIR, "admin-token")).mode & 0o777, 0o600)
-      assert.deepStrictEqual(yield* read({ DATA_DIR }), first)
+      assert.deepStrictEqual(yield* readToken({ DATA_DIR }), first)
       assert.strictEqual(readFileSync(join(DATA_DIR, "admin-token"), "utf8"), `${first.token}\n`)
     }))
 })

@@ -1,3 +1,4 @@
+/** Tests issuing, listing, rotation, revocation and verification of API keys, in memory and on each database. */
 import { assert, describe, layer } from "@effect/vitest"
 import { DateTime, Duration, Effect, Layer, Redacted } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
@@ -7,14 +8,15 @@ import type { ListedKeys } from "../../src/api-keys/ApiKeyStore.ts"
 import type { ApiKey, KeyPosition } from "../../src/api/Keys.ts"
 import { databases, random, stores } from "../support/Harness.ts"
 
-const isAccepted = (key: Redacted.Redacted) =>
+/** Returns whether the service allows `key`: `false` if it fails with `invalid_api_key`. A defect stays a defect. */
+const isAllowed = (key: Redacted.Redacted) =>
   Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.verify(key)).pipe(
     Effect.as(true),
     Effect.catchTag("InvalidApiKey", ({ code }) => Effect.succeed(code !== "invalid_api_key"))
   )
 
-/** The pages of a walk through all keys; `between` runs after each. */
-const walk = (limit: number, between: Effect.Effect<unknown, unknown, ApiKeys> = Effect.void) =>
+/** Returns the pages of a walk through all keys, oldest first. `afterPage` runs after each page. */
+const walkPages = (limit: number, afterPage: Effect.Effect<unknown, unknown, ApiKeys> = Effect.void) =>
   Effect.gen(function*() {
     const apiKeys = yield* ApiKeys
     const pages: Array<ReadonlyArray<ApiKey>> = []
@@ -23,7 +25,7 @@ const walk = (limit: number, between: Effect.Effect<unknown, unknown, ApiKeys> =
       const { keys, next }: ListedKeys = yield* apiKeys.list({ limit, after })
       pages.push(keys)
       after = next
-      yield* Effect.orDie(between)
+      yield* Effect.orDie(afterPage)
     } while (after !== undefined)
     return pages
   })
@@ -33,7 +35,7 @@ const issue = (name = "test") => Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.is
 for (const store of stores) {
   describe.skipIf(store.skip)(`ApiKeys on ${store.name}`, () => {
     layer(store.layer)((it) => {
-      it.effect("lists what was issued, the oldest first, without secrets", () =>
+      it.effect("lists the issued keys, oldest first, without secrets", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
           assert.deepStrictEqual(yield* apiKeys.list({ limit: 100 }), { keys: [] })
@@ -45,7 +47,7 @@ for (const store of stores) {
           assert.strictEqual((yield* Effect.flip(apiKeys.find("key_none"))).code, "not_found")
         }))
 
-      it.effect("lists keys of the same instant by their ids, each on one page, whatever the limit", () =>
+      it.effect("lists keys with the same creation time by id, each on exactly one page, with any limit", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
           yield* Effect.replicateEffect(issue(), 7)
@@ -56,47 +58,47 @@ for (const store of stores) {
           ).map(({ id }) => id)
           assert.isAtLeast(ids.length, 8)
           for (const limit of [1, 2, 5, ids.length, 100]) {
-            const pages = yield* walk(limit)
+            const pages = yield* walkPages(limit)
             assert.deepStrictEqual(pages.flat().map(({ id }) => id), ids)
             assert.lengthOf(pages, Math.ceil(ids.length / limit))
           }
         }))
 
-      it.effect("shows a walk each key that was there at its start once, whatever is issued and revoked meanwhile", () =>
+      it.effect("returns each key that exists when a walk starts once, while others are issued and revoked", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
           yield* Effect.replicateEffect(issue(), 9)
           const start = (yield* apiKeys.list({ limit: 100 })).keys.map(({ id }) => id)
           let issued = 0
-          const change = Effect.gen(function*() {
+          const issueAndRevoke = Effect.gen(function*() {
             if (issued++ >= 4) return
             const { id } = yield* issue()
             yield* apiKeys.revoke(id)
           })
-          const seen = (yield* walk(3, change)).flat().map(({ id }) => id)
+          const seen = (yield* walkPages(3, issueAndRevoke)).flat().map(({ id }) => id)
           assert.lengthOf(new Set(seen), seen.length)
           assert.deepStrictEqual(seen.filter((id) => start.includes(id)), start)
         }))
 
-      it.effect("lets at most five secrets of a key work at once, and always rotates without a grace period", () =>
+      it.effect("limits a key to five working secrets, and always allows a rotation without a grace period", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
           const first = yield* issue()
           const rotate = (grace: Duration.Input) => apiKeys.rotate(first.id, Duration.fromInputUnsafe(grace))
           const four = yield* Effect.replicateEffect(rotate("1 minute"), 4)
-          const refused = yield* Effect.flip(rotate("1 minute"))
-          assert.include(refused, { code: "conflict", status: 409 })
-          assert.include(refused.message, "already has 5 secrets that work")
-          for (const { key } of [first, ...four]) assert.isTrue(yield* isAccepted(key))
+          const rejection = yield* Effect.flip(rotate("1 minute"))
+          assert.include(rejection, { code: "conflict", status: 409 })
+          assert.include(rejection.message, "already has 5 secrets that work")
+          for (const { key } of [first, ...four]) assert.isTrue(yield* isAllowed(key))
           // The rejected rotation did not shorten or extend a grace period.
           yield* TestClock.adjust("59 seconds")
-          assert.isTrue(yield* isAccepted(first.key))
+          assert.isTrue(yield* isAllowed(first.key))
           const last = yield* rotate(0)
-          for (const { key } of [first, ...four]) assert.isFalse(yield* isAccepted(key))
-          assert.isTrue(yield* isAccepted(last.key))
+          for (const { key } of [first, ...four]) assert.isFalse(yield* isAllowed(key))
+          assert.isTrue(yield* isAllowed(last.key))
         }))
 
-      it.effect("counts a secret no more once its grace period has ended", () =>
+      it.effect("does not count a secret after its grace period", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
           const { id } = yield* issue()
@@ -107,7 +109,7 @@ for (const store of stores) {
           yield* rotate
         }))
 
-      it.effect("knows the holder of a key that it issued, with the plan's limits or Enterprise's own", () =>
+      it.effect("verifies an issued key, with the limits of its plan, or its own limits on plan Enterprise", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
           const pro = yield* apiKeys.issue({ name: "test", plan: "pro" })
@@ -122,16 +124,16 @@ for (const store of stores) {
           assert.strictEqual(error.code, "invalid_request")
         }))
 
-      it.effect("refuses a key that differs in any one character", () =>
+      it.effect("rejects a key that differs in any one character", () =>
         Effect.gen(function*() {
           const key = Redacted.value((yield* issue()).key)
           for (let i = 0; i < key.length; i++) {
             const other = key.slice(0, i) + (key[i] === "x" ? "y" : "x") + key.slice(i + 1)
-            assert.isFalse(yield* isAccepted(Redacted.make(other)))
+            assert.isFalse(yield* isAllowed(Redacted.make(other)))
           }
         }))
 
-      it.effect("refuses what is no key, and a well-formed key that it did not issue", () =>
+      it.effect("rejects malformed keys, and a well-formed key of another service", () =>
         Effect.gen(function*() {
           const elsewhere = yield* issue().pipe(
             Effect.provide(ApiKeys.layerMemory.pipe(Layer.provide(random), Layer.fresh))
@@ -144,31 +146,31 @@ for (const store of stores) {
             "psk_" + "ü".repeat(38),
             Redacted.value(elsewhere.key)
           ]
-          for (const key of [...others, ...others]) assert.isFalse(yield* isAccepted(Redacted.make(key)))
+          for (const key of [...others, ...others]) assert.isFalse(yield* isAllowed(Redacted.make(key)))
         }))
 
-      it.effect("accepts a key until the very instant of its expiry, and issues none that has passed", () =>
+      it.effect("allows a key until exactly its expiry, and rejects a new key whose expiry has passed", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
           const expiresAt = DateTime.add(yield* DateTime.now, { seconds: 90 })
           const { id, key } = yield* apiKeys.issue({ name: "ends", plan: "free", expiresAt })
-          assert.isTrue(yield* isAccepted(key))
+          assert.isTrue(yield* isAllowed(key))
           yield* TestClock.adjust("89999 millis")
-          assert.isTrue(yield* isAccepted(key))
+          assert.isTrue(yield* isAllowed(key))
           yield* TestClock.adjust("1 millis")
-          assert.isFalse(yield* isAccepted(key))
+          assert.isFalse(yield* isAllowed(key))
           assert.strictEqual((yield* Effect.flip(apiKeys.rotate(id, Duration.zero))).code, "conflict")
           const late = yield* Effect.flip(apiKeys.issue({ name: "late", plan: "free", expiresAt }))
           assert.strictEqual(late.code, "invalid_request")
         }))
 
-      it.effect("refuses a revoked key at once, and revokes none twice", () =>
+      it.effect("rejects a revoked key at once, and a second revocation", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
           const { id, key } = yield* issue()
-          assert.isTrue(yield* isAccepted(key))
+          assert.isTrue(yield* isAllowed(key))
           yield* apiKeys.revoke(id)
-          assert.isFalse(yield* isAccepted(key))
+          assert.isFalse(yield* isAllowed(key))
           assert.isNotNull((yield* apiKeys.find(id)).revokedAt)
           assert.strictEqual((yield* Effect.flip(apiKeys.revoke(id))).code, "conflict")
           assert.strictEqual((yield* Effect.flip(apiKeys.rotate(id, Duration.zero))).code, "conflict")
@@ -176,29 +178,29 @@ for (const store of stores) {
           assert.strictEqual((yield* Effect.flip(apiKeys.rotate("key_none", Duration.zero))).code, "not_found")
         }))
 
-      it.effect("rotates a key: the old secret ends with the grace period, at once without one", () =>
+      it.effect("rejects an old secret after the grace period of a rotation, or at once without one", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
           const first = yield* issue()
-          assert.isTrue(yield* isAccepted(first.key))
+          assert.isTrue(yield* isAllowed(first.key))
           const second = yield* apiKeys.rotate(first.id, Duration.minutes(5))
           assert.strictEqual(second.id, first.id)
           yield* TestClock.adjust("4 minutes")
-          assert.isTrue((yield* isAccepted(first.key)) && (yield* isAccepted(second.key)))
+          assert.isTrue((yield* isAllowed(first.key)) && (yield* isAllowed(second.key)))
           const third = yield* apiKeys.rotate(first.id, Duration.zero)
-          assert.isFalse(yield* isAccepted(second.key))
-          assert.isFalse(yield* isAccepted(first.key))
-          assert.isTrue(yield* isAccepted(third.key))
+          assert.isFalse(yield* isAllowed(second.key))
+          assert.isFalse(yield* isAllowed(first.key))
+          assert.isTrue(yield* isAllowed(third.key))
           const fourth = yield* apiKeys.rotate(first.id, Duration.minutes(1))
-          assert.isTrue(yield* isAccepted(third.key))
+          assert.isTrue(yield* isAllowed(third.key))
           yield* TestClock.adjust("1 minute")
-          assert.isFalse(yield* isAccepted(third.key))
-          assert.isTrue(yield* isAccepted(fourth.key))
+          assert.isFalse(yield* isAllowed(third.key))
+          assert.isTrue(yield* isAllowed(fourth.key))
           yield* apiKeys.revoke(first.id)
-          assert.isFalse(yield* isAccepted(fourth.key))
+          assert.isFalse(yield* isAllowed(fourth.key))
         }))
 
-      it.effect("records when a key was last used, to the minute, behind the request", () =>
+      it.effect("records the last use of a key to the minute, in the background", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
           yield* TestClock.setTime(3_600_000 + 75_000)
@@ -226,7 +228,7 @@ for (const store of stores) {
 for (const database of databases) {
   describe.skipIf(database.skip)(`ApiKeys on ${database.name}`, () => {
     layer(ApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(database.layer)))((it) => {
-      it.effect("keeps no plain key", () =>
+      it.effect("stores no secret in clear text", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const { key } = yield* issue("secret")
@@ -238,7 +240,7 @@ for (const database of databases) {
           assert.isFalse(rows.some(({ text }) => text.includes(plain.slice(4)) || text.includes(hex)))
         }))
 
-      it.effect("lists each key once where their instants differ by a microsecond, in any century", () =>
+      it.effect("lists each key once when creation times differ by a microsecond, in any century", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const instants = [
@@ -252,7 +254,7 @@ for (const database of databases) {
             "9999-12-31T23:59:59.999998Z",
             "9999-12-31T23:59:59.999999Z"
           ]
-          // Ids that descend: only the instant can give this order.
+          // The ids descend, so that only the creation time gives this order.
           const ids = instants.map((_, index) => `key_micros${index === 5 ? "1a" : index === 6 ? "1b" : 9 - index}`)
           yield* Effect.forEach(
             ids,
@@ -261,14 +263,14 @@ for (const database of databases) {
               VALUES (${id}, 'a', 'free', 60, 1000, ${instants[index] ?? ""}::text::timestamptz)`
           )
           for (const limit of [1, 2, 3]) {
-            const walked = (yield* walk(limit)).flat().map(({ id }) => id)
+            const walked = (yield* walkPages(limit)).flat().map(({ id }) => id)
             assert.lengthOf(new Set(walked), walked.length)
             assert.deepStrictEqual(walked.filter((id) => id.startsWith("key_micros")), ids)
           }
           yield* sql`DELETE FROM api_keys WHERE id LIKE 'key_micros%'`
         }))
 
-      it.effect("deletes the secrets of rotated keys after their grace period, and none that works", () =>
+      it.effect("deletes the secrets of rotated keys after their grace period, and no working secret", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const apiKeys = yield* ApiKeys
@@ -280,13 +282,13 @@ for (const database of databases) {
           const count = Effect.map(sql`SELECT FROM api_key_secrets WHERE key_id = ${id}`, (rows) => rows.length)
           assert.strictEqual(yield* count, 4)
           while ((yield* count) > 3) yield* TestClock.adjust("1 minute")
-          for (const { key } of [other, kept, current]) assert.isTrue(yield* isAccepted(key))
+          for (const { key } of [other, kept, current]) assert.isTrue(yield* isAllowed(key))
           assert.strictEqual(yield* count, 3)
           while ((yield* count) > 1) yield* TestClock.adjust("1 minute")
-          assert.isTrue(yield* isAccepted(current.key))
+          assert.isTrue(yield* isAllowed(current.key))
         }))
 
-      it.effect("finds expired secrets by an index that the current secrets are not in", () =>
+      it.effect("finds expired secrets by an index, which does not contain the current secrets", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           yield* sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
@@ -302,7 +304,7 @@ for (const database of databases) {
           yield* sql`DELETE FROM api_keys WHERE id LIKE 'key_many%'`
         }))
 
-      it.effect("holds the number of working secrets at concurrent rotations", () =>
+      it.effect("limits the number of working secrets also in concurrent rotations", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const apiKeys = yield* ApiKeys
@@ -317,27 +319,27 @@ for (const database of databases) {
           assert.lengthOf(yield* sql`SELECT FROM api_key_secrets WHERE key_id = ${id}`, 5)
         }))
 
-      it.effect("asks the database nothing for a key that it knows", () =>
+      it.effect("verifies a cached key without a query", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const { key } = yield* issue()
-          assert.isTrue(yield* isAccepted(key))
+          assert.isTrue(yield* isAllowed(key))
           yield* sql`ALTER TABLE api_key_secrets RENAME TO gone`
-          assert.isTrue(yield* isAccepted(key))
+          assert.isTrue(yield* isAllowed(key))
           yield* sql`ALTER TABLE gone RENAME TO api_key_secrets`
         }))
 
-      it.effect("refuses within a second what another process revoked or rotated", () =>
+      it.effect("rejects within a second a secret that another process revoked or rotated", () =>
         Effect.gen(function*() {
           const other = yield* Effect.provide(ApiKeys, ApiKeys.layer.pipe(Layer.provide(random), Layer.fresh))
           const [revoked, rotated, kept] = yield* Effect.all([issue(), issue(), issue()])
-          for (const { key } of [revoked, rotated, kept]) assert.isTrue(yield* isAccepted(key))
+          for (const { key } of [revoked, rotated, kept]) assert.isTrue(yield* isAllowed(key))
           yield* other.revoke(revoked.id)
           yield* other.rotate(rotated.id, Duration.zero)
           yield* TestClock.adjust("1 second")
-          assert.isFalse(yield* isAccepted(revoked.key))
-          assert.isFalse(yield* isAccepted(rotated.key))
-          assert.isTrue(yield* isAccepted(kept.key))
+          assert.isFalse(yield* isAllowed(revoked.key))
+          assert.isFalse(yield* isAllowed(rotated.key))
+          assert.isTrue(yield* isAllowed(kept.key))
         }))
 
       const statements: ReadonlyArray<
@@ -360,23 +362,23 @@ for (const database of databases) {
             const sql = yield* SqlClient.SqlClient
             const { id, key } = yield* issue()
             for (let poll = 0; poll < 2; poll++) {
-              assert.isTrue(yield* isAccepted(key))
+              assert.isTrue(yield* isAllowed(key))
               yield* TestClock.adjust("250 millis")
               yield* Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 50)))
             }
-            assert.isTrue(yield* isAccepted(key))
+            assert.isTrue(yield* isAllowed(key))
             yield* statement(sql, id)
             for (let poll = 0; poll < 3; poll++) {
-              yield* Effect.exit(isAccepted(key))
+              yield* Effect.exit(isAllowed(key))
               yield* TestClock.adjust("250 millis")
-              // The poll takes real time.
+              // The poll takes real time, which the test clock does not advance.
               yield* Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 50)))
             }
-            assert.isFalse(yield* isAccepted(key))
+            assert.isFalse(yield* isAllowed(key))
           }))
       }
 
-      it.effect("sees every change of a key's row but its last use", () =>
+      it.effect("marks every change to the row of a key, except to its last use", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const columns = yield* sql<{ readonly name: string; readonly type: string }>`
@@ -405,16 +407,16 @@ for (const database of databases) {
           }
         }))
 
-      it.effect("accepts no key on its word of more than a second ago when the database cannot be asked", () =>
+      it.effect("does not allow a key on cache entries older than a second while the database fails", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const { key } = yield* issue()
-          assert.isTrue(yield* isAccepted(key))
+          assert.isTrue(yield* isAllowed(key))
           yield* sql`ALTER TABLE api_keys RENAME TO gone`
           yield* TestClock.adjust("1 second")
-          assert.isTrue((yield* Effect.exit(isAccepted(key)))._tag === "Failure")
+          assert.isTrue((yield* Effect.exit(isAllowed(key)))._tag === "Failure")
           yield* sql`ALTER TABLE gone RENAME TO api_keys`
-          assert.isTrue(yield* isAccepted(key))
+          assert.isTrue(yield* isAllowed(key))
         }))
     })
   })

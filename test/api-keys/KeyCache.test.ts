@@ -1,3 +1,4 @@
+/** Tests the cache of API keys: its lookups, its timeout, and its invalidation by the change poller. */
 import { assert, describe, it, layer } from "@effect/vitest"
 import { DateTime, Deferred, Effect, Fiber } from "effect"
 import { SqlClient } from "effect/sql"
@@ -19,41 +20,43 @@ const key = (id: string) => ({
   lastUsedAt: null
 })
 
+/** Returns a hash of 64 hexadecimal digits, different for each `n`. */
 const hashOf = (n: number): string => n.toString(16).padStart(64, "0")
 
-/** `store`, that counts its look-ups and takes `latency` for each answer. */
-const observed = (store: ApiKeyStore, latency: number) => {
-  const seen = { queries: 0, underWay: 0, mostUnderWay: 0 }
+/** Returns `store` with a delay of `latencyMs` in each lookup, and the number of its queries and those in flight. */
+const observed = (store: ApiKeyStore, latencyMs: number) => {
+  const seen = { queries: 0, inFlight: 0, maxInFlight: 0 }
   const observedStore: ApiKeyStore = {
     ...store,
     findByHashes: (hashes) =>
       Effect.gen(function*() {
         seen.queries++
-        seen.mostUnderWay = Math.max(seen.mostUnderWay, ++seen.underWay)
-        yield* Effect.sleep(latency)
-        seen.underWay--
+        seen.maxInFlight = Math.max(seen.maxInFlight, ++seen.inFlight)
+        yield* Effect.sleep(latencyMs)
+        seen.inFlight--
         return yield* store.findByHashes(hashes)
       })
   }
   return { seen, store: observedStore }
 }
 
+/** The result of a poll that found no changes. */
 const unchanged: ChangePoller.Poll = { identity: "one", at: 0, snapshot: "1:1:", pets: false, keys: [] }
 
-/** Polls that find `state.poll`, and take `latency`. */
-const pollerOf = (state: { readonly poll: ChangePoller.Poll }, latency = 0) =>
-  ChangePoller.make(() => Effect.delay(Effect.sync(() => state.poll), latency))
+/** Makes a poller whose polls return `state.poll` after `latencyMs`. */
+const pollerOf = (state: { readonly poll: ChangePoller.Poll }, latencyMs = 0) =>
+  ChangePoller.make(() => Effect.delay(Effect.sync(() => state.poll), latencyMs))
 
-/** Runs `effect` while the clock moves on by `step` at a time. */
-const whileTimePasses = <A, E, R>(effect: Effect.Effect<A, E, R>, step: number) =>
+/** Runs `effect` while the test clock advances in steps of `stepMs`. */
+const whileTimePasses = <A, E, R>(effect: Effect.Effect<A, E, R>, stepMs: number) =>
   Effect.gen(function*() {
     const fiber = yield* Effect.forkChild(effect)
-    while (fiber.pollUnsafe() === undefined) yield* TestClock.adjust(step)
+    while (fiber.pollUnsafe() === undefined) yield* TestClock.adjust(stepMs)
     return yield* Fiber.join(fiber)
   })
 
-describe("The cache of keys", () => {
-  it.effect("asks once for a known key, though the database takes 400 ms for each answer", () =>
+describe("The key cache", () => {
+  it.effect("queries the database once for a cached key, although each query takes 400 ms", () =>
     Effect.gen(function*() {
       const { seen, store } = observed(yield* memoryStore, 400)
       yield* store.insert(key("key_warm"), hashOf(1))
@@ -67,27 +70,27 @@ describe("The cache of keys", () => {
       assert.strictEqual(seen.queries, 1)
     }))
 
-  it.effect("asks for any number of made-up keys one thing at a time, and for each once", () =>
+  it.effect("looks up any number of unknown keys with one query at a time, and each key once", () =>
     Effect.gen(function*() {
       const { seen, store } = observed(yield* memoryStore, 10)
       yield* store.insert(key("key_known"), hashOf(500))
       const poller = yield* whileTimePasses(pollerOf({ poll: unchanged }, 10), 10)
       const cache = yield* KeyCache.make(store, poller)
-      const all = Effect.forEach(Array.from({ length: 3000 }, (_, n) => hashOf(n)), cache.get, {
+      const getAll = Effect.forEach(Array.from({ length: 3000 }, (_, n) => hashOf(n)), cache.get, {
         concurrency: "unbounded"
       })
-      const found = yield* whileTimePasses(all, 5)
+      const found = yield* whileTimePasses(getAll, 5)
       assert.deepStrictEqual(found.filter((holder) => holder !== undefined).map((holder) => holder.key.id), [
         "key_known"
       ])
-      assert.strictEqual(seen.mostUnderWay, 1)
+      assert.strictEqual(seen.maxInFlight, 1)
       assert.isAtMost(seen.queries, 5)
       const { queries } = seen
-      yield* whileTimePasses(all, 5)
+      yield* whileTimePasses(getAll, 5)
       assert.strictEqual(seen.queries, queries)
     }))
 
-  it.effect("waits two seconds at most for a database that does not answer", () =>
+  it.effect("fails after two seconds if the database does not respond", () =>
     Effect.gen(function*() {
       const store = yield* memoryStore
       const poller = yield* pollerOf({ poll: unchanged })
@@ -107,7 +110,7 @@ describe("The cache of keys", () => {
       )
       yield* cache.get(hashOf(1))
       found.clear()
-      // The lease ends while nobody asks, so the next request asks the database.
+      // The poller is idle without requests, so the lease ends. The next lookup queries the database.
       yield* TestClock.adjust("2 seconds")
       assert.isUndefined(yield* cache.get(hashOf(1)))
       yield* TestClock.adjust("250 millis")
@@ -123,7 +126,7 @@ describe("The cache of keys", () => {
       let result = new Map([[hashOf(1), holder]])
       const cache = yield* KeyCache.make({
         ...yield* memoryStore,
-        // The answer is that of the time at which the lookup began.
+        // The lookup returns the result of the time at which it began.
         findByHashes: () => Effect.suspend(() => Effect.delay(Effect.succeed(result), "300 millis"))
       }, poller)
       assert.isTrue(poller.isFresh())
@@ -142,16 +145,16 @@ describe("The cache of keys", () => {
 })
 
 for (const database of databases.filter(({ name }) => name === "PostgreSQL")) {
-  describe.skipIf(database.skip)("The cache of keys on PostgreSQL", () => {
+  describe.skipIf(database.skip)("The key cache on PostgreSQL", () => {
     layer(database.layer)((it) => {
-      it.effect("keeps what it knows while an older transaction is open elsewhere", () =>
+      it.effect("keeps its entries while another session has an older transaction open", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const { seen, store } = observed(yield* sqlStore, 0)
           let polls = 0
-          const read = yield* ChangePoller.readChanges
+          const readChanges = yield* ChangePoller.readChanges
           const poller = yield* ChangePoller.make((snapshot) =>
-            Effect.tap(read(snapshot), () => Effect.sync(() => polls++))
+            Effect.tap(readChanges(snapshot), () => Effect.sync(() => polls++))
           )
           const opened = yield* Deferred.make<void>()
           const finish = yield* Deferred.make<void>()
@@ -163,13 +166,13 @@ for (const database of databases.filter(({ name }) => name === "PostgreSQL")) {
           yield* Deferred.await(opened)
           const cache = yield* KeyCache.make(store, poller)
           yield* store.insert(key("key_kept"), hashOf(1))
-          assert.include((yield* read("3:3:")).keys, "key_kept")
-          /** Lets one more poll begin, and waits for the database's answer to it, which comes in real time. */
+          assert.include((yield* readChanges("3:3:")).keys, "key_kept")
+          /** Starts another poll, and waits for its result. The database takes real time, not test time. */
           const nextPoll = Effect.gen(function*() {
-            const before = polls
+            const pollsBefore = polls
             yield* cache.get(hashOf(1))
             yield* TestClock.adjust("250 millis")
-            yield* until(() => polls > before)
+            yield* until(() => polls > pollsBefore)
           })
           yield* nextPoll
           yield* cache.get(hashOf(1))

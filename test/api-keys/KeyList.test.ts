@@ -1,4 +1,4 @@
-/** Lists of keys where there are many: 100,000 on PostgreSQL, beside a running service. */
+/** Tests lists of 100,000 API keys on PostgreSQL, while a service serves other requests. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Fiber, Layer, Redacted, Stream } from "effect"
@@ -13,32 +13,32 @@ import { start } from "../support/Process.ts"
 
 const cli = fileURLToPath(new URL("../../src/cli.ts", import.meta.url))
 const ADMIN_TOKEN = "adm_0123456789abcdef"
-const count = 100_000
+const keyCount = 100_000
 
-/** Inserts keys: half of them of one instant, the others a microsecond apart. */
+/** Inserts the keys. One half has the same creation time. The other half follows, one key per microsecond. */
 const insertKeys = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   yield* sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
     SELECT 'key_' || md5(n::text), 'key ' || n, 'free', 60, 1000,
-      '2026-01-01T00:00:00Z'::timestamptz + GREATEST(0, n - ${count / 2}::int) * interval '1 microsecond'
-    FROM generate_series(1, ${count}::int) n`
+      '2026-01-01T00:00:00Z'::timestamptz + GREATEST(0, n - ${keyCount / 2}::int) * interval '1 microsecond'
+    FROM generate_series(1, ${keyCount}::int) n`
 })
 
 const client = (url: string) => PgClient.layer({ url: Redacted.make(url) })
 
-/** The ids of all keys in the order of the list, as the database sorts them. */
+/** Returns the ids of all keys in list order, as the database sorts them. */
 const sortedIds = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const rows = yield* sql<{ readonly id: string }>`SELECT id FROM api_keys ORDER BY created_at, id COLLATE "C"`
   return rows.map(({ id }) => id)
 })
 
-/** A service with many keys, one of which may call as often as it likes. */
+/** A running service with many keys. `key` is the secret of a key whose limits are too high to reach. */
 class Service extends Context.Service<Service, {
   readonly address: string
   readonly management: string
   readonly key: string
-  /** The ids of all keys in the order of the list, as the database sorts them. */
+  /** The ids of all keys in list order, as the database sorts them. */
   readonly ids: ReadonlyArray<string>
   readonly database: Layer.Layer<SqlClient.SqlClient, unknown>
 }>()("test/KeyList/Service") {
@@ -58,7 +58,7 @@ class Service extends Context.Service<Service, {
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A list of 100,000 keys", () => {
   layer(Service.layer, { excludeTestServices: true, timeout: 60_000 })((it) => {
     it.effect(
-      "reads a page from an index, without a sort and without a sequential scan, at its start and far behind",
+      "reads each page from an index, without a sort or a sequential scan, at the start and far into the list",
       () =>
         Effect.gen(function*() {
           const { database } = yield* Service
@@ -75,7 +75,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A list of 100,000 
                 const plan = JSON.stringify(yield* sql.unsafe(`EXPLAIN (ANALYZE, BUFFERS) ${statement}`, parameters))
                 assert.include(plan, "Index Scan using api_keys_created")
                 assert.notMatch(plan, /Sort|Seq Scan/)
-                // The condition bounds the index scan. No row is read to be filtered out.
+                // The condition bounds the index scan, so that PostgreSQL reads no row only to filter it out.
                 assert.notInclude(plan, "Filter")
                 assert.isBelow(Number(/Buffers: shared hit=(\d+)/.exec(plan)?.[1] ?? 0), 300, plan)
               }
@@ -89,16 +89,16 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A list of 100,000 
     )
 
     it.effect(
-      "is walked through by AdminClient.all in order, each key once, while other requests are not stalled",
+      "returns each key once and in order through AdminClient.all, and does not stall other requests",
       () =>
         Effect.gen(function*() {
           const { address, ids, key, management } = yield* Service
-          const others: Array<number> = []
+          const latenciesMs: Array<number> = []
           const caller = yield* Effect.forkChild(Effect.forever(
             Effect.gen(function*() {
               const { status, took } = yield* Load.request(address, key, "/v1/pets?limit=5")
               assert.strictEqual(status, 200)
-              others.push(took)
+              latenciesMs.push(took)
               yield* Effect.sleep("5 millis")
             })
           ))
@@ -107,16 +107,16 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A list of 100,000 
           )
           yield* Fiber.interrupt(caller)
           assert.deepStrictEqual(walked.map(({ id }) => id), ids)
-          assert.isAbove(others.length, 20)
-          others.sort((a, b) => a - b)
-          // The whole list in one response stalled other requests for 300 milliseconds.
-          assert.isBelow(others[Math.floor(others.length * 0.95)] ?? Infinity, 150)
+          assert.isAbove(latenciesMs.length, 20)
+          latenciesMs.sort((a, b) => a - b)
+          // A response with the whole list stalled other requests for 300 milliseconds.
+          assert.isBelow(latenciesMs[Math.floor(latenciesMs.length * 0.95)] ?? Infinity, 150)
         }),
       120_000
     )
 
     it.effect(
-      "is printed by the command page by page, and no further than its reader reads",
+      "is printed page by page by the petstore command, which stops when its reader stops",
       () =>
         Effect.gen(function*() {
           const { ids, management } = yield* Service

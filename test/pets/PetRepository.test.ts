@@ -1,3 +1,4 @@
+/** Tests the pet repository and its cache, in memory and on each database. */
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Layer, Option } from "effect"
 import { SqlClient } from "effect/sql"
@@ -7,6 +8,7 @@ import { PetRepository } from "../../src/pets/PetRepository.ts"
 import type { Selection } from "../../src/pets/PetStore.ts"
 import { databases } from "../support/Harness.ts"
 
+/** Ids and category ids: the limits of 64 bits, a number that a double cannot hold, and the numbers around zero. */
 const int64s = [9223372036854775807n, -9223372036854775808n, 9007199254740993n, -1n, 0n]
 
 const stores = [
@@ -20,7 +22,7 @@ const stores = [
 for (const store of stores) {
   describe.skipIf(store.skip)(`PetRepository on ${store.name}`, () => {
     layer(store.layer)((it) => {
-      it.effect("finds what was created, field by field, and keeps an absent status absent", () =>
+      it.effect("finds each created pet with the same fields, without a status if it was created without one", () =>
         Effect.gen(function*() {
           const pets = yield* PetRepository
           for (const categoryId of int64s) {
@@ -34,18 +36,18 @@ for (const store of stores) {
           assert.deepStrictEqual(yield* pets.find(pet.id), Option.some({ id: pet.id, name: "", categoryId: 1n }))
         }))
 
-      it.effect("finds nothing under an id that no pet has", () =>
+      it.effect("returns None for an id that no pet has", () =>
         Effect.gen(function*() {
           const pets = yield* PetRepository
           for (const id of int64s) assert.deepStrictEqual(yield* pets.find(id), Option.none())
         }))
 
-      it.effect("gives every pet an id of its own, also to those created at once", () =>
+      it.effect("gives each pet a unique id, also in concurrent creates", () =>
         Effect.gen(function*() {
           const pets = yield* PetRepository
           const same = { name: "same", categoryId: 1n }
           const created = yield* Effect.all(
-            Array.from({ length: 200 }, (_, nth) => pets.create(nth % 2 === 0 ? same : { ...same })),
+            Array.from({ length: 200 }, (_, index) => pets.create(index % 2 === 0 ? same : { ...same })),
             { concurrency: "unbounded" }
           )
           assert.strictEqual(new Set(created.map(({ id }) => id)).size, created.length)
@@ -56,7 +58,7 @@ for (const store of stores) {
       const owner = "key_a"
       const pet = { name: "Rex", categoryId: 1n, status: "sold" } as const
 
-      it.effect("adds once what is asked for many times at once under one name", () =>
+      it.effect("creates one pet for concurrent creates with the same idempotency key", () =>
         Effect.gen(function*() {
           const pets = yield* PetRepository
           const created = yield* Effect.all(
@@ -67,7 +69,7 @@ for (const store of stores) {
           assert.lengthOf(yield* pets.list({ limit: 100 }), 1)
         }))
 
-      it.effect("knows a name with its owner and for its animal only, and adds nothing under it for another", () =>
+      it.effect("scopes an idempotency key to its API key, and rejects it for another pet", () =>
         Effect.gen(function*() {
           const pets = yield* PetRepository
           const first = yield* pets.create(pet, { owner, key: "named" })
@@ -84,22 +86,22 @@ for (const store of stores) {
           assert.deepStrictEqual(last.map(({ name }) => name), ["Rex"])
         }))
 
-      it.effect("forgets a name after 24 hours, and not before", () =>
+      it.effect("expires an idempotency key after exactly 24 hours", () =>
         Effect.gen(function*() {
           const pets = yield* PetRepository
-          const name = { owner, key: "a day" }
-          const first = yield* pets.create(pet, name)
+          const idempotency = { owner, key: "a day" }
+          const first = yield* pets.create(pet, idempotency)
           yield* TestClock.adjust("86399 seconds")
-          assert.strictEqual((yield* pets.create(pet, name)).id, first.id)
+          assert.strictEqual((yield* pets.create(pet, idempotency)).id, first.id)
           yield* TestClock.adjust("1 second")
-          const second = yield* pets.create({ ...pet, name: "Tom" }, name)
+          const second = yield* pets.create({ ...pet, name: "Tom" }, idempotency)
           assert.isAbove(Number(second.id), Number(first.id))
-          assert.strictEqual((yield* pets.create({ ...pet, name: "Tom" }, name)).id, second.id)
+          assert.strictEqual((yield* pets.create({ ...pet, name: "Tom" }, idempotency)).id, second.id)
         }))
     })
 
     layer(store.layer)((it) => {
-      it.effect("lists by ascending id, at most the limit, and only the status that is asked for", () =>
+      it.effect("lists pets by ascending id, at most the limit, and only those with the requested status", () =>
         Effect.gen(function*() {
           const pets = yield* PetRepository
           assert.deepStrictEqual(yield* pets.list({ limit: 100 }), [])
@@ -121,12 +123,13 @@ for (const store of stores) {
   })
 }
 
+/** Each status as a field, and no status. */
 const statuses = [{ status: "available" }, { status: "pending" }, { status: "sold" }, {}] as const
 
 for (const database of databases) {
   describe.skipIf(database.skip)(`PetRepository on ${database.name}`, () => {
     layer(PetRepository.layer.pipe(Layer.provideMerge(database.layer)))((it) => {
-      it.effect("reads ids of all 64 bits, in order", () =>
+      it.effect("reads ids of the full 64-bit range, in order", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const pets = yield* PetRepository
@@ -141,7 +144,7 @@ for (const database of databases) {
           )
         }))
 
-      it.effect("carries a value that takes many network packets", () =>
+      it.effect("stores and returns a name that needs many network packets", () =>
         Effect.gen(function*() {
           const pets = yield* PetRepository
           const name = "0123456789abcdef".repeat(65_536)
@@ -151,7 +154,7 @@ for (const database of databases) {
           yield* Effect.flatMap(SqlClient.SqlClient, (sql) => sql`DELETE FROM pets WHERE id = ${id}`)
         }))
 
-      it.effect("adds behind ids that an operator took, and leaves those that come much later", () =>
+      it.effect("skips ids that an operator's INSERT has taken, and does not jump past distant ones", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const pets = yield* PetRepository
@@ -161,11 +164,11 @@ for (const database of databases) {
             UNION ALL SELECT ${last + 1_000_000n}::bigint, 'far', 1`
           const one = yield* pets.create({ name: "one", categoryId: 1n }, { owner: "key_a", key: "before" })
           const many = yield* Effect.forEach(
-            Array.from({ length: 60 }, (_, nth) => nth),
-            (nth) =>
+            Array.from({ length: 60 }, (_, index) => index),
+            (index) =>
               pets.create(
                 { name: "many", categoryId: 1n },
-                nth % 2 === 0 ? undefined : { owner: "key_a", key: `${nth}` }
+                index % 2 === 0 ? undefined : { owner: "key_a", key: `${index}` }
               ),
             { concurrency: "unbounded" }
           )
@@ -176,7 +179,7 @@ for (const database of databases) {
           yield* sql`DELETE FROM pets WHERE name IN ('imported', 'far')`
         }))
 
-      it.effect("reads a filtered list off an index", () =>
+      it.effect("reads a list with a status from an index, without a sort", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           yield* sql`INSERT INTO pets (name, category_id, status)
@@ -190,15 +193,15 @@ for (const database of databases) {
           assert.notInclude(JSON.stringify(deep), "Sort")
         }))
 
-      it.effect("removes the names of additions that are known no more, behind the requests", () =>
+      it.effect("deletes expired idempotency keys in the background", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const pets = yield* PetRepository
           yield* pets.create({ name: "named", categoryId: 1n }, { owner: "key_a", key: "gone" })
-          const left = Effect.map(sql`SELECT FROM idempotency_keys WHERE key = 'gone'`, (rows) => rows.length)
-          assert.strictEqual(yield* left, 1)
+          const remaining = Effect.map(sql`SELECT FROM idempotency_keys WHERE key = 'gone'`, (rows) => rows.length)
+          assert.strictEqual(yield* remaining, 1)
           yield* TestClock.adjust("1 day")
-          while ((yield* left) > 0) {
+          while ((yield* remaining) > 0) {
             yield* TestClock.adjust("10 minutes")
             yield* Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 20)))
           }
@@ -208,10 +211,10 @@ for (const database of databases) {
 }
 
 for (const database of databases) {
-  describe.skipIf(database.skip)(`What PetRepository remembers, on ${database.name}`, () => {
+  describe.skipIf(database.skip)(`The pet cache on ${database.name}`, () => {
     layer(PetRepository.layer.pipe(Layer.provideMerge(database.layer), Layer.orDie))((it) => {
-      /** Four polls, each in real time, while somebody asks. */
-      const aSecond = Effect.gen(function*() {
+      /** Waits for four polls of the change poller, one second of its time. The lookups keep the poller active. */
+      const fourPolls = Effect.gen(function*() {
         const pets = yield* PetRepository
         for (let i = 0; i < 4; i++) {
           yield* pets.find(1n)
@@ -219,8 +222,8 @@ for (const database of databases) {
           yield* Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 50)))
         }
       })
-      /** Unseen by the trigger, and so by the service. */
-      const unseen = <E>(change: Effect.Effect<unknown, E, SqlClient.SqlClient>) =>
+      /** Runs `change` without the trigger, so that the cache is not invalidated and shows stale pets. */
+      const withoutTrigger = <E>(change: Effect.Effect<unknown, E, SqlClient.SqlClient>) =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           yield* sql`ALTER TABLE pets DISABLE TRIGGER pets_changed`
@@ -228,39 +231,39 @@ for (const database of databases) {
           yield* sql`ALTER TABLE pets ENABLE TRIGGER pets_changed`
         })
 
-      it.effect("makes the pages that no other animal can come into", () =>
+      it.effect("serves only pages without gaps, which no other pet can enter", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const pets = yield* PetRepository
           const ids = (selection: Selection) => Effect.map(pets.list(selection), (page) => page.map(({ id }) => id))
-          const add = pets.create({ name: "Rex", categoryId: 1n, status: "sold" })
-          yield* Effect.replicateEffect(add, 6, { discard: true })
-          yield* aSecond
+          const createRex = pets.create({ name: "Rex", categoryId: 1n, status: "sold" })
+          yield* Effect.replicateEffect(createRex, 6, { discard: true })
+          yield* fourPolls
           yield* ids({ limit: 10 })
 
           const pages = [{ limit: 4 }, { limit: 3, after: 2n }, { limit: 2, after: 1n, status: "sold" }] as const
           const before = yield* Effect.forEach(pages, ids)
-          yield* unseen(sql`UPDATE pets SET id = 100 + id, status = 'pending' WHERE id <= 6`)
+          yield* withoutTrigger(sql`UPDATE pets SET id = 100 + id, status = 'pending' WHERE id <= 6`)
           assert.deepStrictEqual(yield* Effect.forEach(pages, ids), before)
           assert.deepStrictEqual(before, [[1n, 2n, 3n, 4n], [3n, 4n, 5n], [2n, 3n]])
-          // The database is asked for what is not full, has another status, or has a gap.
+          // A page that is not full, has another status or has a gap comes from the database.
           assert.deepStrictEqual(yield* ids({ limit: 7 }), [101n, 102n, 103n, 104n, 105n, 106n])
           assert.deepStrictEqual(yield* ids({ limit: 1, status: "pending" }), [101n])
           yield* sql`UPDATE pets SET id = id - 100 WHERE id <> 103`
-          yield* aSecond
+          yield* fourPolls
           assert.deepStrictEqual(yield* ids({ limit: 4 }), [1n, 2n, 4n, 5n])
           yield* sql`INSERT INTO pets (id, name, category_id) VALUES (3, 'late', 1)`
           assert.deepStrictEqual(yield* ids({ limit: 4 }), [1n, 2n, 3n, 4n])
-          // Below all that the service adds, an operator's takes its second.
+          // An operator's INSERT below the ids of the service takes effect within a second.
           yield* sql`INSERT INTO pets (id, name, category_id) VALUES (-5, 'first', 1)`
-          yield* aSecond
+          yield* fourPolls
           assert.deepStrictEqual(yield* ids({ limit: 2 }), [-5n, 1n])
           yield* sql`DELETE FROM pets WHERE id IN (2, -5)`
-          yield* aSecond
+          yield* fourPolls
           assert.deepStrictEqual(yield* ids({ limit: 2 }), [1n, 3n])
         }))
 
-      it.effect("is asked of the database once, and no more than a second old when an operator changes animals", () =>
+      it.effect("reads a pet from the database once, and shows an operator's change within a second", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const pets = yield* PetRepository
@@ -270,64 +273,64 @@ for (const database of databases) {
             Effect.all([pets.find(changed.id), pets.find(removed.id)]),
             (found) => found.map(Option.map(({ name }) => name)).map(Option.getOrNull)
           )
-          yield* aSecond
+          yield* fourPolls
           assert.deepStrictEqual(yield* names, ["before", "removed"])
 
-          yield* unseen(sql`UPDATE pets SET name = 'unseen' WHERE id = ${changed.id}`)
+          yield* withoutTrigger(sql`UPDATE pets SET name = 'unseen' WHERE id = ${changed.id}`)
           assert.deepStrictEqual(yield* names, ["before", "removed"])
 
           yield* sql`UPDATE pets SET name = 'after' WHERE id = ${changed.id}`
-          yield* aSecond
+          yield* fourPolls
           assert.deepStrictEqual(yield* names, ["after", "removed"])
           yield* sql`DELETE FROM pets WHERE id = ${removed.id}`
-          yield* aSecond
+          yield* fourPolls
           assert.deepStrictEqual(yield* names, ["after", null])
-          // Which fires no trigger.
+          // ALTER TABLE fires no trigger.
           yield* sql`ALTER TABLE pets ALTER COLUMN name TYPE text USING name || '!'`
-          yield* aSecond
+          yield* fourPolls
           assert.deepStrictEqual(yield* names, ["after!", null])
           yield* sql`TRUNCATE pets`
-          yield* aSecond
+          yield* fourPolls
           assert.deepStrictEqual(yield* names, [null, null])
         }))
 
-      it.effect("is polled for in the same time, however much was changed before", () =>
+      it.effect("reads few rows per poll, however many changes were recorded before", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const pets = yield* PetRepository
           yield* sql`INSERT INTO pets_changes (transaction)
             SELECT n::text::xid8 FROM generate_series(1, 200000) AS n ON CONFLICT DO NOTHING`
           const { id } = yield* pets.create({ name: "before", categoryId: 1n })
-          yield* aSecond
+          yield* fourPolls
           yield* pets.find(id)
-          const read = Effect.map(
+          const rowsRead = Effect.map(
             sql<{ readonly rows: bigint }>`SELECT seq_tup_read + idx_tup_read AS rows
               FROM pg_stat_user_tables JOIN pg_stat_user_indexes USING (relid)
               WHERE indexrelname = 'pets_changes_pkey'`,
             ([row]) => Number(row?.rows)
           )
           yield* sql`SELECT pg_stat_force_next_flush()`
-          const before = yield* read
+          const rowsBefore = yield* rowsRead
           for (let i = 0; i < 3; i++) {
             yield* sql`UPDATE pets SET name = ${`after ${i}`} WHERE id = ${id}`
-            yield* aSecond
+            yield* fourPolls
             assert.deepStrictEqual(Option.map(yield* pets.find(id), ({ name }) => name), Option.some(`after ${i}`))
           }
           yield* sql`SELECT pg_stat_force_next_flush()`
-          assert.isBelow((yield* read) - before, 1_000)
+          assert.isBelow((yield* rowsRead) - rowsBefore, 1_000)
           yield* sql`DELETE FROM pets_changes`
           yield* sql`DELETE FROM pets`
         }))
 
-      it.effect("is walked without loss over gaps and over ids that share a place, and read ahead", () =>
+      it.effect("serves a walk completely across gaps and ids that share a slot, and reads the next pages ahead", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const pets = yield* PetRepository
-          const apart = 2n ** 19n
+          const slotCount = 2n ** 19n
           yield* sql`INSERT INTO pets (id, name, category_id)
             SELECT id, 'near', 1 FROM generate_series(1001::bigint, 1300) AS id WHERE id % 97 <> 0
-            UNION ALL SELECT id + ${apart}::bigint, 'far', 1 FROM generate_series(1001::bigint, 1300) AS id`
-          yield* aSecond
+            UNION ALL SELECT id + ${slotCount}::bigint, 'far', 1 FROM generate_series(1001::bigint, 1300) AS id`
+          yield* fourPolls
           const all = (yield* sql<{ readonly id: bigint }>`SELECT id FROM pets ORDER BY id`).map(({ id }) => id)
           for (const limit of [2, 21, 100, 101, 21, 2]) {
             const walked: Array<bigint> = []
@@ -340,26 +343,26 @@ for (const database of databases) {
           }
           const nameOf = (id: bigint) => Effect.map(pets.find(id), (found) => Option.getOrNull(found)?.name)
           assert.deepStrictEqual(
-            yield* Effect.forEach([1001n, 1001n + apart, 1001n, 1001n - apart, 1001n + 2n * apart], nameOf),
+            yield* Effect.forEach([1001n, 1001n + slotCount, 1001n, 1001n - slotCount, 1001n + 2n * slotCount], nameOf),
             ["near", "far", "near", undefined, undefined]
           )
 
-          // The first two pages of a walk are looked up, the second with those after it.
+          // A walk reads its first two pages from the database. The read of the second page includes the next pages.
           const names = (after: bigint) =>
             Effect.map(pets.list({ limit: 21, after }), (page) => page.map(({ name }) => name))
-          const start = 1100n + apart
+          const start = 1100n + slotCount
           yield* sql`UPDATE pets SET name = 'before' WHERE id > ${start}`
-          yield* aSecond
+          yield* fourPolls
           yield* names(start)
           yield* names(start + 20n)
-          yield* unseen(sql`UPDATE pets SET name = 'unseen' WHERE id > ${start}`)
+          yield* withoutTrigger(sql`UPDATE pets SET name = 'unseen' WHERE id > ${start}`)
           for (const after of [40n, 60n, 80n]) {
             assert.deepStrictEqual(new Set(yield* names(start + after)), new Set(["before"]))
           }
           assert.deepStrictEqual(new Set(yield* names(start + 120n)), new Set(["unseen"]))
         }))
 
-      it.effect("is no animal whose name is long, so that what is remembered has a bound", () =>
+      it.effect("does not cache a pet whose name has more than 100 characters, which bounds its memory", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const pets = yield* PetRepository
@@ -372,28 +375,28 @@ for (const database of databases) {
             Effect.forEach(ids, pets.find),
             (found) => found.map((pet) => Option.getOrNull(pet)?.categoryId)
           )
-          yield* aSecond
+          yield* fourPolls
           yield* categories
-          yield* unseen(sql`UPDATE pets SET category_id = 2`)
+          yield* withoutTrigger(sql`UPDATE pets SET category_id = 2`)
           assert.deepStrictEqual(yield* categories, [1n, 1n, 2n])
         }))
 
-      it.effect("is no animal with another id, however large, or below zero", () =>
+      it.effect("returns the right pet for negative ids and for ids around 2^53 and up to 2^63 - 1", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const pets = yield* PetRepository
-          const edge = 2n ** 53n
+          const safeLimit = 2n ** 53n
           const all = [
             -(2n ** 19n),
             -1n,
             0n,
-            ...Array.from({ length: 8 }, (_, nth) => edge - 4n + BigInt(nth)),
+            ...Array.from({ length: 8 }, (_, index) => safeLimit - 4n + BigInt(index)),
             2n ** 63n - 1n
           ]
           yield* sql`TRUNCATE pets`
           for (const id of all) yield* sql`INSERT INTO pets (id, name, category_id) VALUES (${id}, 'one', 1)`
-          yield* aSecond
-          for (let nth = 0; nth < 2; nth++) {
+          yield* fourPolls
+          for (let round = 0; round < 2; round++) {
             const found = yield* Effect.forEach(all, pets.find)
             assert.deepStrictEqual(found.map((pet) => Option.getOrNull(pet)?.id), all)
             for (const [before, after] of all.entries()) {

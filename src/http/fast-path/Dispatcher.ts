@@ -17,7 +17,7 @@ import * as ErrorResponse from "../response/ErrorResponse.ts"
 import { CurrentRequestContext, RequestContext } from "../response/RequestContext.ts"
 import type { FastPath } from "./FastPath.ts"
 
-/** Effect's server responds with 503 to it if the client is still connected. */
+/** The failure of an interrupted request. Effect's server responds to it with 503 if the client is still connected. */
 const interrupted = Cause.die(new Cause.TimeoutError("The request was interrupted"))
 
 /**
@@ -25,7 +25,7 @@ const interrupted = Cause.die(new Cause.TimeoutError("The request was interrupte
  * when the scope closes.
  */
 export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
-  const edge = yield* CommonHeaders.make
+  const commonHeaders = yield* CommonHeaders.make
   const draining = yield* GracefulShutdown
   const { all } = yield* AdmissionControl
   const newRequestContext = yield* RequestContext.making
@@ -43,13 +43,13 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
     next: () => boolean
   ): void => {
     const { headers: { origin }, method = "", socket } = request
-    const leave = () => {
+    const passToEffect = () => {
       // If the connection is closed, or the server has shut down, no response can be sent.
       if (socket.destroyed || !next()) run(recordResponse(method, requestContext, clientClosedRequest))
     }
-    const isLeft = isTraced || draining.begun || all.isFull || socket.destroyed
-    const call = isLeft ? undefined : fastPath(request)
-    if (call === undefined) return leave()
+    const isForEffect = isTraced || draining.begun || all.isFull || socket.destroyed
+    const call = isForEffect ? undefined : fastPath(request)
+    if (call === undefined) return passToEffect()
     requestContext.route = call.endpoint.path
     const send = (
       { headers, status }: HttpServerResponse.HttpServerResponse,
@@ -59,12 +59,12 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
       const ofPath = Context.getOrUndefined(call.endpoint.annotations, PathHeaders)
       response.writeHead(
         status,
-        edge({ requestId: requestContext.requestId, decision, method, origin }, headers, ofPath)
+        commonHeaders({ requestId: requestContext.requestId, decision, method, origin }, headers, ofPath)
       )
       response.end(body)
     }
     /** Runs the call. Returns whether the response is sent. */
-    const isSent = Effect.flatMap(call.serve, (served) => {
+    const respond = Effect.flatMap(call.serve, (served) => {
       const httpResponse = ErrorResponse.addRequiredHeaders(served)
       const { decision } = requestContext
       const body = bodyOf(httpResponse)
@@ -85,19 +85,19 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
       if (Exit.isFailure(exit)) {
         requestContext.outcome = Exit.failCause(Cause.hasInterruptsOnly(exit.cause) ? interrupted : exit.cause)
       }
-      leave()
+      passToEffect()
     }
-    const fiber = Effect.runForkWith(call.addTo(Context.add(context, CurrentRequestContext, requestContext)))(isSent)
+    const fiber = Effect.runForkWith(call.addTo(Context.add(context, CurrentRequestContext, requestContext)))(respond)
     const exitAtOnce = fiber.pollUnsafe()
     if (exitAtOnce !== undefined) return end(exitAtOnce)
     requestContext.slot.start()
-    const place = running.add(fiber)
+    const entry = running.add(fiber)
     response.on("close", () => {
       if (!response.writableEnded) fiber.interruptUnsafe()
     })
     fiber.addObserver((exit) => {
       requestContext.slot.end()
-      running.remove(place)
+      running.remove(entry)
       end(exit)
     })
   }

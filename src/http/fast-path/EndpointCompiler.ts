@@ -41,6 +41,7 @@ export interface Call {
   readonly addTo: <R>(context: Context.Context<R>) => Context.Context<R | RequestServices>
 }
 
+/** An endpoint that the fast path serves, and the rules for its requests. */
 export interface CompiledEndpoint {
   readonly endpoint: HttpApiEndpoint.Top
   readonly pattern: PathPattern
@@ -77,7 +78,8 @@ type Served = Effect.Effect<HttpServerResponse.HttpServerResponse, unknown, Requ
 type Middleware = (httpEffect: Served, options: object) => Served
 
 /**
- * No schema needs services, because the layers of the handlers required them. The types of `HttpApi.reflect` lose that.
+ * Returns the decoder of a schema. The cast is safe because no schema needs services: the layers of the handlers would
+ * require them. The types of `HttpApi.reflect` lose this fact.
  */
 const decoderOf = (schema: Schema.Top, options: SchemaAST.ParseOptions | undefined) =>
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion
@@ -86,6 +88,7 @@ const decoderOf = (schema: Schema.Top, options: SchemaAST.ParseOptions | undefin
 /** Returns a middleware in the form in which HttpApi applies it, or `undefined` if HttpApi must apply it. */
 const middlewareOf = (key: HttpApiMiddleware.AnyService, context: Context.Context<never>): Middleware | undefined => {
   // The layers of the handlers required the service. `Context.getUnsafe` accepts its key only with the key's types.
+  // Without `mapUnsafe` no endpoint with middleware could be compiled, and `test/http/fast-path` fails.
   const service: unknown = context.mapUnsafe.get(key.key)
   if (!HttpApiMiddleware.isSecurity(key)) return isMiddleware(service) ? service : undefined
   const [scheme, ...others] = Object.entries(key.security)
@@ -118,8 +121,8 @@ const decodeCredential = (security: HttpApiSecurity.HttpApiSecurity) => {
   return Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ source }) => {
     if (!(source instanceof IncomingMessage)) return decode
     const { headers: { authorization }, socket } = source
-    const known = last.get(socket)
-    if (known !== undefined && known.authorization === authorization) return Effect.succeed(known.credential)
+    const cached = last.get(socket)
+    if (cached !== undefined && cached.authorization === authorization) return Effect.succeed(cached.credential)
     return Effect.map(decode, (credential) => {
       last.set(socket, { authorization, credential })
       return credential
@@ -145,10 +148,11 @@ const payloadDecoder = ({ payload }: HttpApiEndpoint.Top, options: SchemaAST.Par
   const [contentType, { encoding, schemas }] = only
   if (contentType !== "application/json" || (encoding._tag !== "Json" && encoding._tag !== "Text")) return undefined
   const decode = decoderOf(Schema.Union(schemas), untilFirstError(options))
-  const decodeAgain = decoderOf(Schema.Union(schemas), options)
+  const decodeWithAllErrors = decoderOf(Schema.Union(schemas), options)
   const decodeValue = (value: unknown) => {
     const decoded = decode(value)
-    return Exit.isFailure(decoded) ? decodeAgain(value) : decoded
+    // A body that fails is decoded again with the contract's own options, so that its 400 equals HttpApi's.
+    return Exit.isFailure(decoded) ? decodeWithAllErrors(value) : decoded
   }
   return encoding._tag === "Text" ? decodeValue : (text: string) => {
     try {
@@ -267,8 +271,8 @@ const encodeFrozenOnce = (encode: Encode): Encode => {
   const responses = new WeakMap<object, HttpServerResponse.HttpServerResponse>()
   return (value) => {
     if (typeof value !== "object" || value === null || !Object.isFrozen(value)) return encode(value)
-    const known = responses.get(value)
-    if (known !== undefined) return known
+    const cached = responses.get(value)
+    if (cached !== undefined) return cached
     const response = encode(value)
     if (response !== undefined) responses.set(value, response)
     return response

@@ -45,7 +45,7 @@ export const compile = <Id extends string, Groups extends HttpApiGroup.Constrain
         const { endpoint, group } = reflected
         const handler = handlersOf(group, context).get(endpoint.identifier)
         const compiled = handler && compileEndpoint({ ...reflected, handler, context })
-        if (compiled === undefined) others.push(new RegExp(`^${endpoint.path.replace(/:\\w+/g, "[^/]*")}$`))
+        if (compiled === undefined) others.push(new RegExp(`^${endpoint.path.replace(/:\w+/g, "[^/]*")}$`))
         else if (compiled.pattern.isLiteral) literals.set(`${endpoint.method} ${endpoint.path}`, compiled)
         else patterns.push(compiled)
       }

@@ -7,6 +7,10 @@ import type { IncomingMessage } from "node:http"
 const utf8 = new TextDecoder()
 const notCompiled = Effect.die(new Error("Endpoints that read forms or upgrade connections are left to HttpApi."))
 
+/**
+ * Adapts Node's request. A body that Node rejects fails with a `RequestParseError`. A body whose connection is closed
+ * interrupts its reader.
+ */
 export class FastRequest extends NodeHttpIncomingMessage.NodeHttpIncomingMessage<HttpServerError.HttpServerError>
   implements HttpServerRequest.HttpServerRequest
 {
@@ -16,9 +20,9 @@ export class FastRequest extends NodeHttpIncomingMessage.NodeHttpIncomingMessage
   readonly multipart = notCompiled
   readonly multipartStream = Stream.fromEffect(notCompiled)
   readonly upgrade = notCompiled
-  private headersOnce: Headers.Headers | undefined
-  private bodyOnce: Buffer<ArrayBuffer> | undefined
-  private textOnce: string | undefined
+  private cachedHeaders: Headers.Headers | undefined
+  private cachedBody: Buffer<ArrayBuffer> | undefined
+  private cachedText: string | undefined
 
   constructor(source: IncomingMessage) {
     super(source, (cause) =>
@@ -42,8 +46,8 @@ export class FastRequest extends NodeHttpIncomingMessage.NodeHttpIncomingMessage
   }
 
   override get headers(): Headers.Headers {
-    this.headersOnce ??= Headers.fromInput(this.source.headers)
-    return this.headersOnce
+    this.cachedHeaders ??= Headers.fromInput(this.source.headers)
+    return this.cachedHeaders
   }
 
   get cookies(): Readonly<Record<string, string>> {
@@ -73,8 +77,8 @@ export class FastRequest extends NodeHttpIncomingMessage.NodeHttpIncomingMessage
 
   override get text(): Effect.Effect<string, HttpServerError.HttpServerError> {
     return Effect.map(this.body, (body) => {
-      this.textOnce ??= utf8.decode(body)
-      return this.textOnce
+      this.cachedText ??= utf8.decode(body)
+      return this.cachedText
     })
   }
 
@@ -83,12 +87,12 @@ export class FastRequest extends NodeHttpIncomingMessage.NodeHttpIncomingMessage
    * the head.
    */
   get body(): Effect.Effect<Buffer<ArrayBuffer>, HttpServerError.HttpServerError> {
-    return this.bodyOnce === undefined
+    return this.cachedBody === undefined
       ? Effect.map(this.readBody(), (body) => {
-        this.bodyOnce = body
+        this.cachedBody = body
         return body
       })
-      : Effect.succeed(this.bodyOnce)
+      : Effect.succeed(this.cachedBody)
   }
 
   private readBody(): Effect.Effect<Buffer<ArrayBuffer>, HttpServerError.HttpServerError> {

@@ -5,6 +5,7 @@ const usualPath = /^\/[\w~/-]*$/
 /** A query without percent-encoding. A record cannot hold a parameter `__proto__`. */
 const usualQuery = /^(?!.*__proto__)[\w.~=&-]*$/
 
+/** The target of a request, split into its path and its query (RFC 9112 §3.2.1). */
 export interface Target {
   readonly path: string
   /** The parameters as the router passes them to decoders: an array for a repeated name. */
@@ -30,12 +31,17 @@ const parseQuery = (text: string): Target["query"] => {
     const equals = parameter.indexOf("=")
     const name = equals === -1 ? parameter : parameter.slice(0, equals)
     const value = equals === -1 ? "" : parameter.slice(equals + 1)
-    const before = Object.hasOwn(query, name) ? query[name] : undefined
-    query[name] = before === undefined ? value : typeof before === "string" ? [before, value] : [...before, value]
+    const previous = Object.hasOwn(query, name) ? query[name] : undefined
+    query[name] = previous === undefined
+      ? value
+      : typeof previous === "string"
+      ? [previous, value]
+      : [...previous, value]
   }
   return query
 }
 
+/** The compiled path of an endpoint. */
 export interface PathPattern {
   /** Whether the path has no parameters, so that it equals the pattern. */
   readonly isLiteral: boolean

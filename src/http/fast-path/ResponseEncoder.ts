@@ -33,7 +33,8 @@ interface Options {
 }
 
 /**
- * No schema needs services, because the layers of the handlers required them. The types of `HttpApi.reflect` lose that.
+ * Returns the encoder of a schema. The cast is safe because no schema needs services: the layers of the handlers would
+ * require them. The types of `HttpApi.reflect` lose this fact.
  */
 const encoderOf = (schema: Schema.Top, options?: SchemaAST.ParseOptions) =>
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion

@@ -75,4 +75,5 @@ const docs = serve(
   }))
 )
 
+/** The routes of `/openapi.json` and `/docs`. */
 export const layer = Layer.mergeAll(openApi, docs)

@@ -1,3 +1,4 @@
+/** The handlers of the management port's key operations: issue, list, show, unban, revoke and rotate. */
 import { DateTime, Duration, Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApiKeys } from "../../api-keys/ApiKeys.ts"
@@ -6,8 +7,10 @@ import { listLimit } from "../../api/Paging.ts"
 import type { Window } from "../../rate-limit/Policy.ts"
 import { RateLimiter } from "../../rate-limit/RateLimiter.ts"
 
+/** Encodes a rate-limit window for the operator. `resetAt` becomes a `DateTime`. */
 const usageOf = ({ limit, remaining, resetAt }: Window) => ({ limit, remaining, resetAt: DateTime.makeUnsafe(resetAt) })
 
+/** The handlers of the `keys` group of `AdminApi`. */
 export const layer = HttpApiBuilder.group(
   AdminApi,
   "keys",

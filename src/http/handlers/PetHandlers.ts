@@ -1,3 +1,4 @@
+/** The handlers of the pet operations: list, create and get (SPEC §4). */
 import { Clock, Effect, Layer } from "effect"
 import type { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
@@ -11,6 +12,7 @@ import { IncomingRequest } from "../node/IncomingRequest.ts"
 
 const gone = new Gone()
 
+/** Fails with 410 from the sunset of the deprecated operation on (RFC 8594). */
 export const sunset = Layer.succeed(Sunset, (httpEffect) =>
   Effect.flatMap(
     Clock.currentTimeMillis,
@@ -19,12 +21,12 @@ export const sunset = Layer.succeed(Sunset, (httpEffect) =>
   ))
 
 /** From this many characters of names on, a response counts as large, and few large ones are rendered at once. */
-const largeResponse = 65_536
+const minLargeResponseCharacters = 65_536
 
 const isLarge = (pets: ReadonlyArray<Pet>): boolean => {
   let length = 0
   for (const { name } of pets) length += name.length
-  return length >= largeResponse
+  return length >= minLargeResponseCharacters
 }
 
 /**
@@ -67,14 +69,15 @@ const toPage = (query: ListQuery, found: ReadonlyArray<Pet>) => {
 const cacheFirstPages = () => {
   const cached = new WeakMap<ReadonlyArray<Pet>, { readonly limit: number | undefined; readonly page: PetsPage }>()
   return (query: ListQuery, found: ReadonlyArray<Pet>): PetsPage => {
-    const known = cached.get(found)
-    if (known !== undefined && known.limit === query.limit) return known.page
+    const entry = cached.get(found)
+    if (entry !== undefined && entry.limit === query.limit) return entry.page
     const page = Object.freeze(toPage(query, found))
     cached.set(found, { limit: query.limit, page })
     return page
   }
 }
 
+/** The handlers of the `pets` group of `PetstoreApi`. */
 export const layer = HttpApiBuilder.group(
   PetstoreApi,
   "pets",

@@ -17,6 +17,10 @@ const digest = (token: Redacted.Redacted): Buffer => createHash("sha256").update
 /** The failed attempts that an address may make. The limit per minute decides; the limit per day is never reached. */
 const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
 
+/**
+ * Compares the bearer token of each request with the admin token. Fails with 401 for a missing or invalid token, and
+ * responds with 429 after too many failures of one address.
+ */
 export const layer = Layer.effect(
   AdminAuth,
   Effect.gen(function*() {

@@ -7,7 +7,10 @@ import { type InvalidApiKey, MissingApiKey } from "../../api/Errors.ts"
 import { CurrentRequestContext } from "../response/RequestContext.ts"
 import * as RateLimiting from "./RateLimiting.ts"
 
-/** It uses no generators, because every request passes here. */
+/**
+ * Verifies the API key of each request. It fails with 401 for a missing or invalid key. It uses no generators, because
+ * every request passes here.
+ */
 export const layer = Layer.effect(
   Auth,
   Effect.gen(function*() {

@@ -2,6 +2,7 @@
 import { Config, Data, Effect, Result } from "effect"
 import { IpInterface, IpNetwork, NetAddress } from "effect/net"
 
+/** The error for an entry of `TRUSTED_PROXIES` that is neither an address nor a network. */
 export class InvalidTrustedProxies extends Data.TaggedError("InvalidTrustedProxies")<{ readonly entry: string }> {
   override readonly message = `TRUSTED_PROXIES: "${this.entry}" is neither an address nor a network (CIDR)`
 }
@@ -50,9 +51,9 @@ export const make = Effect.gen(function*() {
     if (client === undefined) return "unknown"
     const forwarded = forwardedFor?.split(",") ?? []
     while (isTrusted(client)) {
-      const before = parse(forwarded.pop() ?? "")
-      if (before === undefined) break
-      client = before
+      const previous = parse(forwarded.pop() ?? "")
+      if (previous === undefined) break
+      client = previous
     }
     return networkOf(client)
   }

@@ -1,6 +1,7 @@
 /** Cross-origin requests: which pages of other origins may call the API from a browser (Fetch §3.2). */
 import { Config, Data, Effect } from "effect"
 
+/** The error for an entry of `CORS_ORIGINS` that is neither an origin nor `*`. */
 export class InvalidCorsOrigins extends Data.TaggedError("InvalidCorsOrigins")<{ readonly origin: string }> {
   override readonly message = `CORS_ORIGINS: "${this.origin}" is neither an origin like https://shop.example nor *`
 }

@@ -8,6 +8,7 @@ import { IncomingRequest } from "../node/IncomingRequest.ts"
 
 /** The maximum size of a body in bytes. */
 export const maxBodyBytes = 65_536
+/** The same maximum, in the form of Effect's `MaxBodySize`. */
 export const maxSize = ByteSize.bytes(maxBodyBytes)
 
 /** The errors for bodies that the service does not accept. */
@@ -15,8 +16,8 @@ export const payloadTooLarge = new PayloadTooLarge()
 export const unsupportedMediaType = new UnsupportedMediaType()
 
 /**
- * Parameters may be empty (RFC 9110 §5.6.6). Each space can match in only one way, so that a long header takes linear
- * time.
+ * The media type of JSON in UTF-8. Its parameters may be empty (RFC 9110 §5.6.6). Each space can match in only one way,
+ * so that a long header takes linear time.
  */
 const json = /^application\/json\s*(?:;\s*(?:charset="?utf-8"?\s*)?)*$/i
 
@@ -33,7 +34,7 @@ export const rejectOtherThanJson = (
     : Effect.flatMap(
       withoutSlot(request, Effect.orDie(bytesOf(request))),
       (bytes): Effect.Effect<void, InvalidRequest | PayloadTooLarge | UnsupportedMediaType> =>
-        refusal(bytes, request.headers) ?? Effect.void
+        errorOfBody(bytes, request.headers) ?? Effect.void
     )
 
 const bytesOf = (request: HttpServerRequest.HttpServerRequest) =>
@@ -45,7 +46,7 @@ const withoutSlot = <A>({ source }: HttpServerRequest.HttpServerRequest, body: E
     ? Effect.orDie(source.requestContext.slot.whileWaiting(body))
     : body
 
-const refusal = (
+const errorOfBody = (
   body: Buffer,
   headers: Headers.Headers
 ): InvalidRequest | PayloadTooLarge | UnsupportedMediaType | undefined => {

@@ -12,7 +12,10 @@ import { RateLimiter } from "../../rate-limit/RateLimiter.ts"
 import { CurrentRequestContext } from "../response/RequestContext.ts"
 import * as ClientAddress from "./ClientAddress.ts"
 
-/** It uses no generators, because every request passes here. */
+/**
+ * Charges each request to its API key, and fails with 429 if the key is banned or over a limit. It uses no generators,
+ * because every request passes here.
+ */
 export const layer = Layer.effect(
   RateLimit,
   Effect.map(RateLimiter, (limiter) =>

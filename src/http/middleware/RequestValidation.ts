@@ -19,7 +19,11 @@ const toInvalidRequest = (error: HttpApiError.HttpApiSchemaError): Effect.Effect
     ? Effect.die(error)
     : Effect.fail(new InvalidRequest({ message: `Invalid request: ${describe(error)}.` }))
 
-/** It uses no generators, because every request passes here. */
+/**
+ * Validates each request. It fails with 400 for a request that does not decode, with 413 or 415 for a body that the
+ * service does not accept, and with 417 for an unknown `Expect`. It uses no generators, because every request passes
+ * here.
+ */
 export const layer = Layer.succeed(Validation, (httpEffect) => {
   const checked = Effect.flatMap(
     HttpServerRequest.HttpServerRequest,

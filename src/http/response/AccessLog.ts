@@ -20,16 +20,19 @@ const durations = byAttributes(
 /** The status in the log of a request whose client disconnected before the response (as nginx logs it). */
 export const clientClosedRequest = 499
 
-/** Records the duration and logs the request. It is one step without a generator, because every request passes here. */
+/**
+ * Records the duration of a request and logs the request at level Info. It is one step without a generator, because
+ * every request passes here.
+ */
 export const recordResponse = (
   method: string,
-  { keyId = "none", requestId, route: known, startedAt }: RequestContext,
+  { keyId = "none", requestId, route: matchedRoute, startedAt }: RequestContext,
   status: number
 ) =>
   Effect.withFiber((fiber) => {
     const span = Context.getOrUndefined(fiber.context, Tracer.ParentSpan)
-    if (span?._tag === "Span" && known !== undefined) span.attribute("http.route", known)
-    const route = known ?? "none"
+    if (span?._tag === "Span" && matchedRoute !== undefined) span.attribute("http.route", matchedRoute)
+    const route = matchedRoute ?? "none"
     const durationMs = Number(fiber.getRef(Clock.Clock).monotonicTimeNanosUnsafe() - startedAt) / 1e6
     durations(method, route, String(status)).updateUnsafe(durationMs / 1000, fiber.context)
     return LogLevel.isGreaterThan(fiber.getRef(References.MinimumLogLevel), "Info")

@@ -9,7 +9,7 @@ import { recordResponse } from "./AccessLog.ts"
 import { RequestContext } from "./RequestContext.ts"
 
 /** The request and the rate-limit decision that the headers depend on. */
-interface Answered {
+interface ResponseFacts {
   readonly requestId: string
   readonly decision: Decision
   readonly method: string
@@ -25,7 +25,7 @@ const pageHeaders = {
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }
 
-const same = {
+const fixedHeaders = {
   // Every response depends on the caller.
   "cache-control": "no-store",
   "x-content-type-options": "nosniff",
@@ -37,7 +37,7 @@ export const make = Effect.gen(function*() {
   const cors = yield* Cors.make
   const draining = yield* GracefulShutdown
   return (
-    { decision, method, origin, requestId }: Answered,
+    { decision, method, origin, requestId }: ResponseFacts,
     own: Headers = {},
     ofPath?: Headers
   ): Record<string, string> => {
@@ -45,7 +45,7 @@ export const make = Effect.gen(function*() {
       ...own,
       ...RateLimiting.headers(decision),
       "x-request-id": requestId,
-      ...same,
+      ...fixedHeaders,
       ...cors.headers(method, origin, own.allow),
       ...draining.begun && { connection: "close" },
       ...own["content-type"]?.startsWith("text/html") === true && pageHeaders,
@@ -56,20 +56,23 @@ export const make = Effect.gen(function*() {
   }
 })
 
-/** Rejects requests before a handler runs. They are charged to their address and logged like all others. */
+/**
+ * Returns a function that rejects requests before a handler runs. The request is charged to its address and logged
+ * like all others. The client gets 429 instead of the request's own error if the address is over a limit.
+ */
 export const makeReject = Effect.gen(function*() {
   const addressOf = yield* RateLimiting.makeAddressCaller
   const charge = yield* RateLimiting.makeChargeAddress
-  const edge = yield* make
+  const commonHeaders = yield* make
   const newRequestContext = yield* RequestContext.making
   const reject: Reject = Effect.fnUntraced(function*({ error, header, method, peer }) {
     const requestContext = newRequestContext(header("x-request-id"))
     const decision = yield* charge(addressOf(peer, header("x-forwarded-for")), false)
-    const shown = decision.allowed ? error : RateLimiting.limitExceeded(decision)
-    yield* recordResponse(method, requestContext, shown.status)
+    const sent = decision.allowed ? error : RateLimiting.limitExceeded(decision)
+    yield* recordResponse(method, requestContext, sent.status)
     return {
-      error: shown,
-      headers: edge({ requestId: requestContext.requestId, decision, method, origin: header("origin") })
+      error: sent,
+      headers: commonHeaders({ requestId: requestContext.requestId, decision, method, origin: header("origin") })
     }
   })
   return reject

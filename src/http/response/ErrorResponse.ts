@@ -25,7 +25,7 @@ export const catchErrors = <Id extends string, Groups extends HttpApiGroup.Const
 ) => {
   const allowedMethods = methodsOf(api, pages)
 
-  const toAnswer = (
+  const toResponse = (
     failure: unknown,
     request: HttpServerRequest.HttpServerRequest
   ): HttpServerResponse.HttpServerResponse => {
@@ -61,14 +61,14 @@ export const catchErrors = <Id extends string, Groups extends HttpApiGroup.Const
         Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
           if (Cause.hasInterruptsOnly(cause)) return Effect.failCause(cause)
           const failure = Cause.squash(cause)
-          const failed = toAnswer(failure, request)
+          const response = toResponse(failure, request)
           // An overload is not logged as an error: the access log and the metrics show it.
-          if (failed.status < 500 || failure instanceof Errors.ServiceUnavailable) return Effect.succeed(failed)
+          if (response.status < 500 || failure instanceof Errors.ServiceUnavailable) return Effect.succeed(response)
           // During an outage every request has the same cause. One line without a stack trace is enough.
-          const log = failed.status === 503
+          const log = response.status === 503
             ? Effect.logError(`The request failed: ${describe(cause)}`)
             : Effect.logError("The request failed", cause)
-          return Effect.as(log, failed)
+          return Effect.as(log, response)
         })
       ),
       Effect.map(addRequiredHeaders),

@@ -8,6 +8,7 @@ import { randomUUID } from "node:crypto"
 import type { Decision } from "../../rate-limit/Policy.ts"
 import { AdmissionControl, type Slot } from "../node/AdmissionControl.ts"
 
+/** The facts about one request. */
 export class RequestContext {
   readonly requestId: string
   /** The time of arrival by the monotonic clock, in nanoseconds. */

@@ -32,11 +32,11 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
 ) =>
   HttpRouter.middleware(
     Effect.gen(function*() {
-      const answering = ErrorResponse.catchErrors(api, pages)
+      const catchErrors = ErrorResponse.catchErrors(api, pages)
       const pathHeaders = pathHeadersOf(api)
       const charge = yield* RateLimiting.makeChargeAddress
       const newRequestContext = yield* RequestContext.making
-      const edge = yield* CommonHeaders.make
+      const commonHeaders = yield* CommonHeaders.make
       const cors = yield* Cors.make
       const { all } = yield* AdmissionControl
       const addressOf = yield* RateLimiting.makeAddressCaller
@@ -51,11 +51,11 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
         // A body that arrives with its head is complete at the end of the turn.
         if (isUnread(request.source)) yield* Effect.yieldNow
         const { headers: { origin }, method } = request
-        const answered = { requestId: requestContext.requestId, decision, method, origin }
-        const shown = edge(answered, response.headers, pathHeaders(request.url))
-        if (isUnread(request.source)) shown.connection = "close"
+        const facts = { requestId: requestContext.requestId, decision, method, origin }
+        const headers = commonHeaders(facts, response.headers, pathHeaders(request.url))
+        if (isUnread(request.source)) headers.connection = "close"
         yield* recordResponse(method, requestContext, response.status)
-        return HttpServerResponse.setHeaders(response, shown)
+        return HttpServerResponse.setHeaders(response, headers)
       })
 
       const byRoutes = Effect.fnUntraced(function*<E, R>(
@@ -63,7 +63,7 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
         requestContext: RequestContext,
         httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>
       ) {
-        const response = yield* answering(httpEffect).pipe(
+        const response = yield* catchErrors(httpEffect).pipe(
           Effect.provideService(CurrentRequestContext, requestContext),
           Effect.annotateLogs({ requestId: requestContext.requestId })
         )
@@ -111,11 +111,11 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
             Effect.interruptible(call.serve),
             (services: Context.Context<never>) => call.addTo(services)
           )
-          const answer = byRoutes(request, requestContext, rejected ?? served ?? httpEffect)
+          const response = byRoutes(request, requestContext, rejected ?? served ?? httpEffect)
           // Acquired and released in one step, so that no interruption between them leaks a slot.
           return Effect.acquireUseRelease(
             Effect.sync(() => requestContext.slot.start()),
-            () => answer,
+            () => response,
             (_, exit) => {
               requestContext.slot.end()
               return Exit.hasInterrupts(exit)

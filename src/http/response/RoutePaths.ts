@@ -35,12 +35,12 @@ export const methodsOf = <Id extends string, Groups extends HttpApiGroup.Constra
   api: HttpApi.HttpApi<Id, Groups>,
   pages: ReadonlyArray<string>
 ) => {
-  const operations = pages.map((path) => ({ method: "GET", matches: (asked: string) => asked === path }))
+  const operations = pages.map((path) => ({ method: "GET", matches: (requested: string) => requested === path }))
   HttpApi.reflect(api, {
     onGroup() {},
     onEndpoint({ endpoint }) {
       const path = patternOf(endpoint.path)
-      operations.push({ method: endpoint.method, matches: (asked) => path.test(asked) })
+      operations.push({ method: endpoint.method, matches: (requested) => path.test(requested) })
     }
   })
   return (url: string): ReadonlyArray<string> => {

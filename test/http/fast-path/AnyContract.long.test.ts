@@ -1,4 +1,7 @@
-/** The fast path serves any contract as HttpApi does: one that this test invents, of what contracts are made of. */
+/**
+ * Tests that the fast path serves any contract as HttpApi does. The test invents a contract that combines the features
+ * of contracts.
+ */
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer, Schema } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -47,7 +50,7 @@ const locked = Locked.pipe(HttpApiSchema.encodeToWithHeaders({
 }))
 const missing = Missing.pipe(HttpApiSchema.status(404))
 
-/** The language that a caller reads: a middleware of the contract's own. */
+/** The language that a caller reads. The contract's own middleware provides it. */
 class Language extends Context.Service<Language, string>()("test/http/fast-path/Language") {}
 class Languages
   extends HttpApiMiddleware.Service<Languages, { provides: Language }>()("test/http/fast-path/Languages", {
@@ -106,7 +109,7 @@ class Library extends HttpApi.make("library")
   .annotate(HttpApi.ParseOptions, { errors: "all" })
 {}
 
-/** Handlers that keep all that they are given in `effects`. */
+/** Returns handlers that record their inputs in `effects`. */
 const handlers = (effects: Array<unknown>) => {
   const books = new Map<number, typeof Shelved.Type>()
   let last = 0
@@ -150,7 +153,7 @@ const handlers = (effects: Array<unknown>) => {
         if (found.book.condition === payload.condition) return { unchanged: true as const }
         const replaced = { ...found, book: { ...found.book, condition: payload.condition } }
         books.set(params.number, replaced)
-        // Later than the turn in which the request came.
+        // The response is sent after the turn in which the request arrived.
         yield* Effect.yieldNow
         return replaced
       }),
@@ -189,7 +192,7 @@ const request = (
   return `${method} ${path} HTTP/1.1\r\n${lines.join("")}\r\n${body ?? ""}`
 }
 
-/** Mostly `usual`, else anything. */
+/** Draws from `usual` in nine of ten cases, else from `other`. */
 const mostly = <A, B>(usual: fc.Arbitrary<A>, other: fc.Arbitrary<B>): fc.Arbitrary<A | B> =>
   fc.oneof({ weight: 9, arbitrary: usual }, { weight: 1, arbitrary: other })
 
@@ -226,13 +229,13 @@ const book = fc.record({
   condition,
   price: fc.option(fc.double({ noNaN: true }))
 })
-/** Valid JSON of a body, JSON with a field lost or changed, and other text. */
+/** Draws a valid JSON body, a JSON body with one field replaced by another, or other text. */
 const bodyOf = (valid: fc.Arbitrary<object>): fc.Arbitrary<string> =>
   mostly(
     valid,
-    fc.tuple(valid, fc.nat(10), fc.option(fc.jsonValue())).map(([value, nth, other]) => {
+    fc.tuple(valid, fc.nat(10), fc.option(fc.jsonValue())).map(([value, index, other]) => {
       const entries: Array<[string, unknown]> = Object.entries(value)
-      entries.splice(nth % entries.length, 1, ["other", other])
+      entries.splice(index % entries.length, 1, ["other", other])
       return Object.fromEntries(entries)
     })
   ).chain((value) =>
@@ -266,23 +269,26 @@ const requests: Record<string, fc.Arbitrary<Request>> = {
 
 const each = 10_000
 
-describe("A contract that no line of src/http knows", () => {
+describe("A contract that src/http does not know", () => {
   it.effect(
-    `is served on the fast path as by HttpApi: ${each} requests to each of five endpoints, byte for byte`,
+    `gets the same bytes from the fast path as from HttpApi, for ${each} requests to each of five endpoints`,
     () =>
       Effect.gen(function*() {
         yield* TestClock.setTime(1_763_700_000_000)
         const { fast, reference, taken } = twice(Library)
         const effects: [Array<unknown>, Array<unknown>] = [[], []]
-        const all = Object.values(requests).map((arbitrary, nth) => fc.sample(arbitrary, { numRuns: each, seed: nth }))
-        const inTurn = Array.from({ length: each }, (_, nth) => all.flatMap((one) => one.slice(nth, nth + 1))).flat()
+        const all = Object.values(requests).map((arbitrary, index) =>
+          fc.sample(arbitrary, { numRuns: each, seed: index })
+        )
+        const inTurn = Array.from({ length: each }, (_, index) => all.flatMap((one) => one.slice(index, index + 1)))
+          .flat()
         const statuses = yield* compare(
           [Layer.provide(fast, handlers(effects[0])), Layer.provide(reference, handlers(effects[1]))],
           [{ plan: "enterprise", limits: { perMinute: 2e9, perDay: 2e9 } }],
           inTurn
         )
         assert.deepStrictEqual(effects[0], effects[1])
-        // All that can come of a request came of many.
+        // Each status that the contract can return occurred many times.
         for (const status of [200, 201, 204, 400, 404, 406, 423]) {
           assert.isAbove(statuses[status] ?? 0, 100, `${status}`)
         }

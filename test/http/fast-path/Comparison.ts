@@ -1,4 +1,4 @@
-/** The same service twice, with the fast path and with HttpApi alone, and the bytes that both respond with. */
+/** Serves a contract twice, with the fast path and with HttpApi alone, and compares the bytes of their responses. */
 import { assert } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Logger, Redacted } from "effect"
 import { HttpServer } from "effect/http"
@@ -15,7 +15,7 @@ import { PetRepository } from "../../../src/pets/PetRepository.ts"
 import { RateLimiter } from "../../../src/rate-limit/RateLimiter.ts"
 import { memory } from "../../support/Harness.ts"
 
-/** A server on the services and the middleware that `start` provides. */
+/** A server that needs the services and the middleware that `start` provides. */
 type ServerLayer<E> = Layer.Layer<
   HttpServer.HttpServer,
   E,
@@ -27,7 +27,7 @@ type ServerLayer<E> = Layer.Layer<
   | Layer.Services<typeof ApiServer.layer>
 >
 
-/** A client on one connection after another, each until the server closes it. */
+/** A client with one connection at a time. It opens a new one after the server closed the last. */
 class Connection {
   readonly #port: number
   #socket: Socket | undefined
@@ -39,7 +39,7 @@ class Connection {
     this.#port = port
   }
 
-  /** Sends the bytes of one request and takes those of its response, but for its date and a request id of its own. */
+  /** Sends the bytes of one request. Returns those of its response, without the date and any random request id. */
   send(bytes: string): Promise<string> {
     return new Promise((resolve) => {
       this.#received = ""
@@ -98,7 +98,7 @@ class Running extends Context.Service<Running, {
   readonly keys: ReadonlyArray<string>
 }>()("test/http/fast-path/Running") {}
 
-/** Starts `server` with a store of its own, and a key for each of `plans`. */
+/** Starts `server` with its own stores, and issues a key for each of `plans`. */
 const start = <E>(server: ServerLayer<E>, plans: ReadonlyArray<KeyOptions>) => {
   const running = Layer.effect(
     Running,
@@ -124,15 +124,15 @@ const start = <E>(server: ServerLayer<E>, plans: ReadonlyArray<KeyOptions>) => {
   return Effect.map(Layer.build(running), (context) => Context.get(context, Running))
 }
 
-/** The bytes of a request. `keys` are as many as there are plans: a request has the secret of one of them. */
+/** Returns the bytes of a request. `keys` has the secret of one key per plan, in the order of the plans. */
 export type Request = (keys: ReadonlyArray<string>) => string
 
-/** Requests until the clock goes on, so that limits are used up and are there again. */
+/** The requests between two steps of the clock by one minute. Limits are used up and then reset. */
 const perMinute = 500
 
 /**
  * Sends the same requests to two servers, one after another, and fails at the first whose responses differ in a byte.
- * Returns how many responses had each status.
+ * Returns the number of responses by status.
  */
 export const compare = Effect.fnUntraced(function*<E>(
   servers: readonly [ServerLayer<E>, ServerLayer<E>],
@@ -159,7 +159,7 @@ export const compare = Effect.fnUntraced(function*<E>(
   return statuses
 }, Effect.scoped)
 
-/** `api` served twice, and how many requests the fast path took. */
+/** Returns servers of `api` with and without the fast path, and the number of requests that the fast path served. */
 export const twice = <Id extends string, Groups extends HttpApiGroup.Constraint>(api: HttpApi.HttpApi<Id, Groups>) => {
   const taken = { count: 0 }
   const counting = Effect.map(

@@ -1,4 +1,4 @@
-/** The fast path answers as HttpApi does: the same requests over sockets and through HttpApi alone. */
+/** Tests that the fast path responds as HttpApi does: the same requests go over sockets and through HttpApi alone. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted, Tracer } from "effect"
 import {
@@ -18,14 +18,14 @@ import { routerConfig } from "../../../src/http/response/RoutePaths.ts"
 import { RateLimiter } from "../../../src/rate-limit/RateLimiter.ts"
 import { memory, Service, service } from "../../support/Harness.ts"
 
-/** HttpApi without sockets, where the fast path serves no request. */
+/** Makes a client of HttpApi without sockets, where the fast path serves no request. */
 const httpApi = Effect.gen(function*() {
-  const answer = yield* HttpRouter.toHttpEffect(routes)
+  const serve = yield* HttpRouter.toHttpEffect(routes)
   const key = yield* Effect.flatMap(ApiKeys, (keys) => keys.issue({ name: "test", plan: "free" }))
   return {
     key: Redacted.value(key.key),
     client: HttpClient.make((request) =>
-      answer.pipe(
+      serve.pipe(
         Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
         Effect.scoped,
         Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
@@ -74,7 +74,7 @@ const requests = [
 
 describe("Requests", () => {
   it.effect(
-    "get the same responses on the fast path, traced, and from HttpApi, rejections at the limits included",
+    "get the same responses on the fast path, when traced, and from HttpApi, including 429",
     () =>
       Effect.gen(function*() {
         yield* TestClock.setTime(1_763_700_000_000)
@@ -92,7 +92,7 @@ describe("Requests", () => {
             ))
         })
         const fast = yield* Effect.provide(overSockets, Layer.fresh(service(memory)))
-        // Within Effect's server, for the sake of its spans.
+        // Effect's server serves traced requests, because it makes their spans.
         const tracer = Layer.succeed(Tracer.Tracer, Tracer.make({ span: (options) => new Tracer.NativeSpan(options) }))
         const traced = yield* Effect.provide(overSockets, Layer.fresh(Layer.provide(service(memory), tracer)))
         const reference = yield* Effect.gen(function*() {
@@ -124,7 +124,7 @@ describe("Requests", () => {
             GracefulShutdown.layer
           ])
         )
-        // What differs by itself, or belongs to the connection.
+        // These headers differ between any two responses, or belong to the connection.
         const without = new Set([
           "x-request-id",
           "date",
@@ -133,9 +133,9 @@ describe("Requests", () => {
           "transfer-encoding",
           "content-length"
         ])
-        const comparable = (answers: typeof fast) =>
-          answers.map(({ headers, ...answer }) => ({
-            ...answer,
+        const comparable = (responses: typeof fast) =>
+          responses.map(({ headers, ...response }) => ({
+            ...response,
             headers: Object.fromEntries(
               Object.entries(headers).filter(([name]) =>
                 !without.has(name)

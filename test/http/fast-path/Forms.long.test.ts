@@ -1,4 +1,4 @@
-/** However a request of the contract is written, the fast path serves it as HttpApi does, or leaves it to HttpApi. */
+/** Tests that the fast path serves a request in any form as HttpApi does, or passes the request to HttpApi. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
@@ -50,7 +50,7 @@ const name = usually(
   fc.string({ maxLength: 30 }),
   fc.oneof(fc.string({ unit: "binary", maxLength: 30 }), fc.constantFrom("\u0000", "", "\u2028", "x".repeat(3_000)))
 ).map((value) => JSON.stringify(value))
-/** The JSON text of a pet, most often valid. */
+/** Draws the JSON text of a pet, which is usually valid. */
 const pet = fc.tuple(name, integer, fc.option(status), fc.constantFrom("", " ", "\n")).chain((
   [petName, categoryId, petStatus, space]
 ) => {
@@ -98,7 +98,7 @@ const request: fc.Arbitrary<Plain> = fc.oneof(
 )
 const get = (target: string): Plain => ({ method: "GET", target, headers: [] })
 
-/** Writes a request with `length`, chunked, or without either. */
+/** Writes a request: its body, if any, is chunked or has a `Content-Length`. */
 const framed = ({ body, headers, method, target }: Plain, isChunked: boolean): string => {
   const framing = body === undefined
     ? []
@@ -113,7 +113,7 @@ const chunked = (body: string): string =>
   body.match(/[^]{1,7}/gu)?.map((part) => `${Buffer.byteLength(part).toString(16)}\r\n${part}\r\n`).join("")
     .concat("0\r\n\r\n") ?? "0\r\n\r\n"
 
-/** Other ways to write a request. */
+/** Unusual forms of a request: other headers, targets and framing. */
 const forms: ReadonlyArray<(plain: Plain) => string> = [
   (plain) => framed({ ...plain, headers: plain.headers.toReversed() }, false),
   (plain) => framed({ ...plain, headers: plain.headers.map(([field, value]) => [field.toUpperCase(), value]) }, false),
@@ -151,19 +151,19 @@ const form = fc.oneof(
   { weight: 1, arbitrary: fc.constantFrom(...forms) }
 )
 
-/** Keys without limits that matter, and one whose limits are used up at times. */
+/** Two keys: one never reaches its limits, the other one sometimes does. */
 const plans = [
   { plan: "enterprise", limits: { perMinute: 2e9, perDay: 2e9 } },
   { plan: "enterprise", limits: { perMinute: 20, perDay: 2_000 } }
 ] as const
 const key = fc.oneof({ weight: 9, arbitrary: fc.constant(0) }, { weight: 1, arbitrary: fc.constant(1) })
 
-const requests: fc.Arbitrary<Request> = fc.tuple(request, form, key).map(([plain, write, nth]) => (keys) =>
+const requests: fc.Arbitrary<Request> = fc.tuple(request, form, key).map(([plain, write, index]) => (keys) =>
   write({
     ...plain,
     headers: [
       ["host", "localhost"],
-      ["authorization", `Bearer ${keys[nth]}`],
+      ["authorization", `Bearer ${keys[index]}`],
       ["x-request-id", "r"],
       ...plain.headers
     ]
@@ -172,9 +172,9 @@ const requests: fc.Arbitrary<Request> = fc.tuple(request, form, key).map(([plain
 
 const many = 100_000
 
-describe("Requests to the contract, in whatever form", () => {
+describe("Requests to the contract in any form", () => {
   it.effect(
-    `get from the fast path what HttpApi responds to each of ${many}, byte for byte, charges and pets included`,
+    `get the same bytes from the fast path as from HttpApi, with the same charges and pets, for ${many} requests`,
     () =>
       Effect.gen(function*() {
         yield* TestClock.setTime(1_763_700_000_000)

@@ -1,10 +1,11 @@
+/** Tests the representations of /docs and /openapi.json: plain and compressed. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { acceptsGzip } from "../../../src/http/handlers/Documents.ts"
 import { memory, Service, service } from "../../support/Harness.ts"
 
 describe("/docs and /openapi.json", () => {
-  it.live("are compressed for clients that accept gzip, and the same without", () =>
+  it.live("are compressed for clients that accept gzip, with the same content as plain ones", () =>
     Effect.gen(function*() {
       const { call } = yield* Service
       for (const path of ["/docs", "/openapi.json"]) {
@@ -16,7 +17,7 @@ describe("/docs and /openapi.json", () => {
         assert.isNull(plain.headers.get("content-encoding"))
         assert.strictEqual(compressed.text, plain.text)
         assert.isBelow(Number(compressed.headers.get("content-length")), plain.text.length / 2)
-        // Caches must not mix the two, nor those of different origins.
+        // A cache must not mix the two representations, nor responses to different origins.
         assert.strictEqual(compressed.headers.get("vary"), "Accept-Encoding, Origin")
         assert.strictEqual(plain.headers.get("vary"), "Accept-Encoding, Origin")
         const head = yield* call(path, { method: "HEAD", headers: { "accept-encoding": "gzip" } })

@@ -1,4 +1,4 @@
-/** The explorer page, in a real browser: Chromium without a head. */
+/** Tests the explorer page in headless Chromium. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { type Browser, chromium, type Page } from "playwright-core"
@@ -16,15 +16,15 @@ const launch = Effect.acquireRelease(
   (running: Browser) => Effect.promise(() => running.close())
 )
 
-/** Opens the operation and sends the request that it proposes: the status and the body that the page shows. */
+/** Sends the default request of an operation from the page. Returns the status and the body that the page shows. */
 const tryOut = async (page: Page, operation: string) => {
   const block = page.locator(`#operations-pets-${operation}`)
   if (await block.locator(".opblock-body").count() === 0) await block.locator(".opblock-summary-control").click()
   const begin = block.locator("button.try-out__btn")
   if (await begin.innerText() === "Try it out") await begin.click()
-  const answered = page.waitForResponse((response) => response.url().includes("/v1/"))
+  const responded = page.waitForResponse((response) => response.url().includes("/v1/"))
   await block.locator("button.execute").click()
-  await answered
+  await responded
   const shown = block.locator(".live-responses-table .response")
   await shown.waitFor()
   return {
@@ -34,7 +34,7 @@ const tryOut = async (page: Page, operation: string) => {
 }
 
 describe.skipIf(browser === undefined)("/docs", () => {
-  it.live("needs no other host, and sends requests with a key and without", () =>
+  it.live("loads from no other host, and sends requests with and without a key", () =>
     Effect.gen(function*() {
       const service = yield* start({ DATA_DIR: yield* temporaryDirectory })
       yield* until(() => service.stdout().includes("curl"))
@@ -54,7 +54,7 @@ describe.skipIf(browser === undefined)("/docs", () => {
         })
         page.on("pageerror", (error) => errors.push(error.message))
         page.on("console", (message) => {
-          // A browser calls a 401 an error: that one is asked for below.
+          // Chromium logs a 401 as an error. The test provokes one 401 below.
           if (message.type() === "error" && !message.text().includes("401")) errors.push(message.text())
         })
         await page.goto(`${service.address}/docs`)
@@ -63,9 +63,9 @@ describe.skipIf(browser === undefined)("/docs", () => {
         assert.strictEqual(await page.locator(".opblock").count(), 3)
         assert.strictEqual(await page.locator(".opblock-deprecated").count(), 1)
 
-        const refused = await tryOut(page, "listPets")
-        assert.include(refused.status, "401")
-        assert.include(refused.body, "missing_api_key")
+        const rejected = await tryOut(page, "listPets")
+        assert.include(rejected.status, "401")
+        assert.include(rejected.body, "missing_api_key")
 
         await page.locator("button.authorize").first().click()
         await page.locator(".auth-container input").fill(key)

@@ -1,3 +1,4 @@
+/** Tests first pages of the list, and that no API key stays in memory in clear text. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { createReadStream, readdirSync } from "node:fs"
@@ -11,7 +12,7 @@ import { start } from "../../support/Process.ts"
 
 const pets: ReadonlyArray<Pet> = [1n, 2n, 3n].map((id) => ({ id, name: "Rex", categoryId: 1n }))
 
-/** Gives the same array whatever the limit is. */
+/** A repository that returns the same array for every limit. */
 const repository = Layer.succeed(PetRepository, {
   list: () => Effect.succeed(pets),
   create: () => Effect.die("not used"),
@@ -19,7 +20,7 @@ const repository = Layer.succeed(PetRepository, {
 })
 
 describe("A first page", () => {
-  it.effect("has as many pets as its limit allows, also where the repository gives the same array for two limits", () =>
+  it.effect("has as many pets as its limit allows, even if the repository returns the same array for two limits", () =>
     Effect.gen(function*() {
       const { call, newKey } = yield* Service
       const key = yield* newKey
@@ -65,7 +66,7 @@ describe("The service", () => {
     }), 60_000)
 })
 
-/** Whether each of the texts is in a file. */
+/** Returns for each of `texts` whether `file` contains it. */
 const includes = async (file: string, texts: ReadonlyArray<string>): Promise<ReadonlyArray<boolean>> => {
   const found = texts.map(() => false)
   let rest = ""

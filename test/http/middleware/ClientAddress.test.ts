@@ -1,15 +1,16 @@
+/** Tests which address a request is charged to. */
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Effect } from "effect"
 import * as ClientAddress from "../../../src/http/middleware/ClientAddress.ts"
 
-/** Whom a request from `peer` is charged to, with `X-Forwarded-For` as given and `TRUSTED_PROXIES` as configured. */
+/** Returns the network that a request from `peer` is charged to, with this `X-Forwarded-For` and `TRUSTED_PROXIES`. */
 const clientOf = (trusted: string, peer: string, forwarded?: string) =>
   Effect.gen(function*() {
     return (yield* ClientAddress.make)(peer, forwarded)
   }).pipe(Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ TRUSTED_PROXIES: trusted }))))
 
 describe("The client's address", () => {
-  it.effect("is the peer's: an IPv4 address, or the /64 of an IPv6 address", () =>
+  it.effect("is the peer's IPv4 address, or the /64 of the peer's IPv6 address", () =>
     Effect.gen(function*() {
       assert.strictEqual(yield* clientOf("", "192.0.2.1"), "192.0.2.1")
       assert.strictEqual(yield* clientOf("", "::ffff:192.0.2.1"), "192.0.2.1")
@@ -21,13 +22,13 @@ describe("The client's address", () => {
       assert.notStrictEqual(yield* clientOf("", "fe80::1%eth0"), network)
     }))
 
-  it.effect("is not what anybody writes into X-Forwarded-For", () =>
+  it.effect("does not depend on X-Forwarded-For if the peer is no trusted proxy", () =>
     Effect.gen(function*() {
       assert.strictEqual(yield* clientOf("", "192.0.2.1", "198.51.100.9"), "192.0.2.1")
       assert.strictEqual(yield* clientOf("10.0.0.1", "192.0.2.1", "10.0.0.1, 198.51.100.9"), "192.0.2.1")
     }))
 
-  it.effect("is the last that no trusted proxy added, from the right", () =>
+  it.effect("is the rightmost entry of X-Forwarded-For that is no trusted proxy, if the peer is one", () =>
     Effect.gen(function*() {
       const trusted = "10.0.0.0/8, 2001:db8::/32,192.0.2.7"
       const of = (peer: string, forwarded?: string) => clientOf(trusted, peer, forwarded)
@@ -43,7 +44,7 @@ describe("The client's address", () => {
       }
     }))
 
-  it.effect("cannot be configured by what is no address", () =>
+  it.effect("cannot be determined if TRUSTED_PROXIES has an invalid entry, which the error names", () =>
     Effect.gen(function*() {
       for (const entry of ["localhost", "10.0.0.0/33", "10.0.0", "1.2.3.4/"]) {
         const error = yield* Effect.flip(clientOf(`10.0.0.1,${entry}`, "192.0.2.1"))

@@ -1,4 +1,4 @@
-/** SPEC §8 over a socket: what the limits do to answers and what their headers say. */
+/** Tests the rate limits of SPEC §8 over a socket: statuses, bodies and headers. */
 import { assert, describe, layer } from "@effect/vitest"
 import { Cause, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
@@ -15,40 +15,40 @@ const shown = ({ headers, status }: Answer) => ({
 
 const policy = `"minute";q=60;w=60, "day";q=1000;w=86400`
 
-/** A service of its own for each test: an address has used nothing yet. */
+/** A new service for each suite, where no address has used any of its limit. */
 const fresh = Layer.fresh(service(memory))
 
 describe("Rate limits", () => {
   layer(fresh)((it) => {
-    it.effect("admit 60 requests a minute on Free, whatever comes of them, and answer 429 until the reset", () =>
+    it.effect("allow 60 requests a minute on Free, whatever their status, and return 429 until the reset", () =>
       Effect.gen(function*() {
         const { call, newKey } = yield* Service
         const key = yield* newKey
         yield* TestClock.setTime(1_000_500)
         const paths = ["/v1/pets", "/v1/pets?limit=0", "/v1/pets/1", "/v1/pets/x"]
         for (let used = 1; used <= 60; used++) {
-          const answer = yield* call(paths[used % paths.length] ?? "", { key })
-          assert.notStrictEqual(answer.status, 429)
-          assert.include(shown(answer), { limit: "60", remaining: `${60 - used}`, reset: "1061", retryAfter: null })
-          assert.strictEqual(answer.headers.get("ratelimit-policy"), policy)
+          const response = yield* call(paths[used % paths.length] ?? "", { key })
+          assert.notStrictEqual(response.status, 429)
+          assert.include(shown(response), { limit: "60", remaining: `${60 - used}`, reset: "1061", retryAfter: null })
+          assert.strictEqual(response.headers.get("ratelimit-policy"), policy)
           assert.strictEqual(
-            answer.headers.get("ratelimit"),
+            response.headers.get("ratelimit"),
             `"minute";r=${60 - used};t=60, "day";r=${1000 - used};t=86400`
           )
         }
         yield* TestClock.adjust("12300 millis")
         for (let i = 0; i < 3; i++) {
-          const refused = yield* call("/v1/pets", { key })
-          assert.deepStrictEqual(shown(refused), {
+          const rejected = yield* call("/v1/pets", { key })
+          assert.deepStrictEqual(shown(rejected), {
             status: 429,
             limit: "60",
             remaining: "0",
             reset: "1061",
             retryAfter: "48"
           })
-          assert.strictEqual(refused.headers.get("ratelimit"), `"minute";r=0;t=48, "day";r=940;t=86388`)
+          assert.strictEqual(rejected.headers.get("ratelimit"), `"minute";r=0;t=48, "day";r=940;t=86388`)
           assert.strictEqual(
-            refused.text,
+            rejected.text,
             `{"code":"rate_limit_exceeded","message":"The limit of 60 requests a minute is used up. ` +
               `Retry in 48 seconds.","status":429}`
           )
@@ -59,7 +59,7 @@ describe("Rate limits", () => {
         assert.include(shown(yield* call("/v1/pets", { key })), { status: 200, remaining: "59", reset: "1121" })
       }))
 
-    it.effect("admit 1,000 requests a day on Free and then show the day's window", () =>
+    it.effect("allow 1,000 requests a day on Free, and then show the day's window", () =>
       Effect.gen(function*() {
         const { call, newKey } = yield* Service
         const key = yield* newKey
@@ -77,24 +77,24 @@ describe("Rate limits", () => {
         })
       }))
 
-    it.effect("let no request past at once that would not pass one by one", () =>
+    it.effect("allow no more concurrent requests than sequential ones", () =>
       Effect.gen(function*() {
         const { call, newKey } = yield* Service
         const key = yield* newKey
-        const answers = yield* Effect.all(Array.from({ length: 100 }, () => call("/v1/pets", { key })), {
+        const responses = yield* Effect.all(Array.from({ length: 100 }, () => call("/v1/pets", { key })), {
           concurrency: "unbounded"
         })
-        assert.lengthOf(answers.filter(({ status }) => status === 200), 60)
-        assert.lengthOf(answers.filter(({ status }) => status === 429), 40)
-        const remaining = answers.filter(({ status }) => status === 200).map((answer) =>
-          Number(shown(answer).remaining)
+        assert.lengthOf(responses.filter(({ status }) => status === 200), 60)
+        assert.lengthOf(responses.filter(({ status }) => status === 429), 40)
+        const remaining = responses.filter(({ status }) => status === 200).map((response) =>
+          Number(shown(response).remaining)
         )
         assert.deepStrictEqual(remaining.toSorted((a, b) => a - b), Array.from({ length: 60 }, (_, i) => i))
       }))
   })
 
   layer(fresh)((it) => {
-    it.effect("charge what comes without a valid key to its address, and hold back no valid key there", () =>
+    it.effect("charge a request without a valid key to its address, and still allow valid keys from there", () =>
       Effect.gen(function*() {
         const { call, newKey } = yield* Service
         const key = yield* newKey
@@ -107,26 +107,26 @@ describe("Rate limits", () => {
         ] as const
         for (let used = 1; used <= 60; used++) {
           const [path, options, status] = requests[used % requests.length] ?? requests[0]
-          const answer = yield* call(path, options)
-          assert.include(shown(answer), { status, limit: "60", remaining: `${60 - used}`, reset: "60" })
+          const response = yield* call(path, options)
+          assert.include(shown(response), { status, limit: "60", remaining: `${60 - used}`, reset: "60" })
         }
         for (const [path, options] of requests) {
-          const answer = yield* call(path, options)
-          assert.include(shown(answer), { status: 429, remaining: "0", retryAfter: "60" })
-          assert.strictEqual(JSON.parse(answer.text).code, "rate_limit_exceeded")
+          const response = yield* call(path, options)
+          assert.include(shown(response), { status: 429, remaining: "0", retryAfter: "60" })
+          assert.strictEqual(JSON.parse(response.text).code, "rate_limit_exceeded")
         }
         assert.include(shown(yield* call("/v1/pets", { key })), { status: 200, remaining: "59" })
       }))
   })
 
-  /** No key can be verified: the database does not answer. */
+  /** The stores during an outage: verifying any key times out. */
   const outage = Layer.effect(
     ApiKeys,
     Effect.map(ApiKeys, (apiKeys) => ({ ...apiKeys, verify: () => Effect.die(new Cause.TimeoutError()) }))
   ).pipe(Layer.provideMerge(memory))
 
   layer(Layer.fresh(service(outage)))((it) => {
-    it.effect("charge nobody's address for an outage of the service, which stays 503", () =>
+    it.effect("charge no address for an outage of the service, which stays 503", () =>
       Effect.gen(function*() {
         const { call, newKey } = yield* Service
         const key = yield* newKey
