@@ -25,6 +25,7 @@ import * as Issue from "./api/Issue.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, NewKey } from "./api/Keys.ts"
 import { listLimit } from "./api/Paging.ts"
 import { AdminClient, PetstoreClientError } from "./client/PetstoreClient.ts"
+import * as Settings from "./config/Settings.ts"
 
 const jsonFlag = Flag.Boolean("json").pipe(
   Flag.withDescription("Print JSON instead of text"),
@@ -201,18 +202,13 @@ const unban = Command.make(
   })
 ).pipe(Command.withDescription("Lift the ban of a key"))
 
-/** The URL of the management port: `PETSTORE_ADMIN_URL`, else `MANAGEMENT_PORT` (default 9090) on this machine. */
+/** The URL of the management port: `PETSTORE_ADMIN_URL`, else `MANAGEMENT_PORT` on this machine. */
 const baseUrl = Config.String("PETSTORE_ADMIN_URL").pipe(
-  Config.orElse(() =>
-    Config.map(Config.String("MANAGEMENT_PORT").pipe(Config.withDefault("9090")), (port) => `http://127.0.0.1:${port}`)
-  )
+  Config.orElse(() => Config.map(Settings.managementPort.config, (port) => `http://127.0.0.1:${port}`))
 )
 
-const configuredToken = Config.option(Config.Redacted("ADMIN_TOKEN"))
-const tokenFile = Config.map(
-  Config.String("DATA_DIR").pipe(Config.withDefault("./data")),
-  (directory) => `${directory}/admin-token`
-)
+const configuredToken = Config.option(Settings.adminToken.config)
+const tokenFile = Config.map(Settings.dataDir.config, (directory) => `${directory}/admin-token`)
 
 /** The admin token: `ADMIN_TOKEN`, else the file `admin-token` that the service keeps in its `DATA_DIR`. */
 const adminToken = Effect.gen(function*() {

@@ -11,19 +11,14 @@ import * as Settings from "./config/Settings.ts"
 import * as Database from "./database/Database.ts"
 import * as ApiServer from "./http/ApiServer.ts"
 import * as ManagementServer from "./http/ManagementServer.ts"
-import * as ClientAddress from "./http/middleware/ClientAddress.ts"
-import * as Cors from "./http/middleware/Cors.ts"
 import * as GracefulShutdown from "./http/node/GracefulShutdown.ts"
-import * as HostHeader from "./http/node/HostHeader.ts"
 import * as Logging from "./observability/Logging.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
 import { RateLimiter } from "./rate-limit/RateLimiter.ts"
 
-const redisUrl = Config.option(Settings.redisUrl)
-
 const rateLimiter = Layer.unwrap(Effect.map(
-  redisUrl,
+  Config.option(Settings.redisUrl.config),
   Option.match({ onNone: () => RateLimiter.layer, onSome: () => RateLimiter.layerRedis })
 ))
 
@@ -34,30 +29,17 @@ const services = Layer.mergeAll(PetRepository.layer, ApiKeys.layer, rateLimiter)
   Layer.provideMerge(NodeCrypto.layerSecureRandom)
 )
 
-/**
- * Reads all settings first, so that invalid settings are reported before any file or table is created. The layers that
- * use a setting read it again.
- */
-const settings = Layer.effectDiscard(Effect.all([
-  Config.option(Settings.databaseUrl),
-  redisUrl,
-  ApiServer.address,
-  ManagementServer.address,
-  HostHeader.allowedHosts,
-  GracefulShutdown.drainSeconds,
-  Cors.origins,
-  ClientAddress.trustedProxies
-], { discard: true }))
-
 // The bootstrap key is shown only once, so it is issued last, when both servers listen and no step can fail.
 const servers = BootstrapKey.layer.pipe(Layer.provide(Layer.merge(ApiServer.layer, ManagementServer.layer)))
 
 const service = GracefulShutdown.drain.pipe(
   Layer.provide(servers),
   Layer.provide(GracefulShutdown.GracefulShutdown.layer),
-  Layer.provide(services),
-  Layer.provide(settings)
+  Layer.provide(services)
 )
+
+/** Reports all invalid settings before any file or table is created. */
+const validSettings = Layer.effectDiscard(Effect.tapError(Settings.check, ({ message }) => Console.error(message)))
 
 const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(Logging.describe(cause)))
 
@@ -75,7 +57,8 @@ run.pipe(
   Effect.provide(
     Telemetry.layer.pipe(
       Layer.provideMerge(Logging.layer),
-      Layer.tapCause((cause) => Console.error(Logging.describe(cause)))
+      Layer.tapCause((cause) => Console.error(Logging.describe(cause))),
+      Layer.provide(validSettings)
     )
   ),
   NodeRuntime.runMain({

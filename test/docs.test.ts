@@ -1,4 +1,4 @@
-/** The documentation names what is there. */
+/** Tests that the files and test titles that the documentation names exist. */
 import { assert, describe, it } from "@effect/vitest"
 import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
@@ -15,7 +15,7 @@ for (const document of ["README.md", "SECURITY.md", "CONTRIBUTING.md"]) {
     it("names only files that exist", () => {
       const names = [...text.matchAll(/`((?:[\w.-]+\/)*[\w.-]+\.(?:ts|md|yaml))`|\]\(([\w./-]+)\)/g)]
         .map(([, code, link]) => code ?? link ?? "")
-        // Names without a folder stand beside one that has it.
+        // The text gives a name without a folder only beside the full path.
         .filter((name) => name.includes("/"))
       assert.isAbove(names.length, 5)
       for (const name of names) assert.isTrue(existsSync(join(root, name)) || existsSync(join(root, "src", name)), name)

@@ -3,32 +3,20 @@ import { Config, Context, Data, Effect, Layer, Option, Redacted } from "effect"
 import { chmodSync, existsSync, linkSync, readFileSync, statSync, unlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { dataDirectory, DataDirectoryUnusable } from "../config/DataDirectory.ts"
+import * as Settings from "../config/Settings.ts"
 import * as Secret from "./Secret.ts"
 
-/**
- * The error of a token that no client can send in an `Authorization` header: it is empty, too long, or not visible
- * ASCII. `source` names the variable or the file, and `advice` tells the operator what to do next.
- */
-export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{
-  readonly source: string
-  readonly advice: string
-}> {
+/** The token in `file` cannot be sent in an `Authorization` header. */
+export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{ readonly file: string }> {
   override readonly message =
-    `${this.source}: expected 1 to ${maxLength} visible ASCII characters without spaces; ${this.advice}`
+    `${this.file}: expected ${Settings.adminToken.form}; remove the file, and the service makes a new token`
 }
 
 /** The recommended minimum length in characters. A shorter token works, with a warning. */
 const minLength = 16
-/** The maximum length in characters. A longer token may not fit into a request head, which is limited to 16 KiB. */
-const maxLength = 4_096
-
-/**
- * Parses the token in `text`, which comes from `source`, and trims white space around it. Logs a warning about a short
- * token. Fails with `UnusableAdminToken` if no client can send the token.
- */
-const parseToken = Effect.fnUntraced(function*(text: string, source: string, advice: string) {
+/** Parses the token in `text`, which comes from `source`. Logs a warning about a short token. */
+const parseToken = Effect.fnUntraced(function*(text: string, source: string) {
   const token = text.trim()
-  if (!/^[!-~]+$/.test(token) || token.length > maxLength) return yield* new UnusableAdminToken({ source, advice })
   if (token.length < minLength) {
     yield* Effect.logWarning(
       `${source} is short: use at least ${minLength} characters, or a client of the management port may guess it`
@@ -47,9 +35,9 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
   static readonly layer = Layer.effect(
     AdminToken,
     Effect.gen(function*() {
-      const configured = yield* Config.option(Config.Redacted("ADMIN_TOKEN"))
+      const configured = yield* Config.option(Settings.adminToken.config)
       if (Option.isSome(configured)) {
-        return yield* parseToken(Redacted.value(configured.value), "ADMIN_TOKEN", "set another one")
+        return yield* parseToken(Redacted.value(configured.value), Settings.adminToken.name)
       }
       const directory = yield* dataDirectory
       const file = join(directory, "admin-token")
@@ -67,7 +55,7 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
           `${file} had mode ${mode}, now 0600: if other users of this machine may have read it, replace the token`
         )
       }
-      return yield* parseToken(text, file, "remove the file, and the service makes a new token")
+      return Settings.isAdminToken(text) ? yield* parseToken(text, file) : yield* new UnusableAdminToken({ file })
     })
   )
 }

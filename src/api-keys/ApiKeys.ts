@@ -3,8 +3,7 @@ import { Clock, Context, DateTime, Duration, Effect, Layer, Redacted } from "eff
 import { SecureRandom } from "effect/crypto"
 import type { CurrentKey } from "../api/Auth.ts"
 import { Conflict, InvalidApiKey, InvalidRequest, NotFound } from "../api/Errors.ts"
-import type { ApiKey, IssuedKey, NewKey } from "../api/Keys.ts"
-import { planLimits } from "../api/Plans.ts"
+import { type ApiKey, type IssuedKey, limitsOf, type NewKey } from "../api/Keys.ts"
 import { ChangePoller } from "../database/ChangePoller.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 import {
@@ -20,7 +19,7 @@ import * as Secret from "./Secret.ts"
 
 /** The service for API keys (SPEC §5). A database error is a defect in each operation. */
 export class ApiKeys extends Context.Service<ApiKeys, {
-  /** Issues a key. Fails if its expiry is not in the future, or if it is an Enterprise key without limits. */
+  /** Issues a key. Fails if its expiry is not in the future, or if its limits do not fit its plan. */
   issue(key: NewKey): Effect.Effect<IssuedKey, InvalidRequest>
 
   /**
@@ -133,10 +132,10 @@ const make = Effect.fnUntraced(function*(store: ApiKeyStore, cache: KeyCache.Key
       if (hasEnded(expiresAt, createdAt.epochMilliseconds)) {
         return yield* new InvalidRequest({ message: "Invalid request: body.expiresAt: expected an instant to come." })
       }
-      const keyLimits = plan === "enterprise" ? limits : planLimits[plan]
-      if (keyLimits === undefined) {
-        return yield* new InvalidRequest({ message: "Invalid request: body.limits: required on plan enterprise." })
-      }
+      const keyLimits = yield* Effect.mapError(
+        Effect.fromResult(limitsOf({ plan, ...limits && { limits } })),
+        (issue) => new InvalidRequest({ message: `Invalid request: body.limits: ${issue}.` })
+      )
       const key: ApiKey = {
         id: `key_${yield* Secret.randomText(16)}`,
         name,

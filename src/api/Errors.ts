@@ -1,7 +1,8 @@
 /**
  * Declares the errors of the API: one class for each `code`, and one JSON body for all of them (SPEC §2 Error, §7).
  *
- * Each class has a `_tag` for `Effect.catchTag`. The JSON body has exactly `code`, `message` and `status`.
+ * Each class has a `_tag` for `Effect.catchTag`. The JSON body has exactly `code`, `message` and `status`. A class that
+ * operations under `/v1` return has an `example`, for the OpenAPI document.
  */
 import { Effect, Schema, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
@@ -42,6 +43,9 @@ export class InvalidRequest extends Schema.Error<InvalidRequest>("InvalidRequest
   description: "A required field is missing, or a value is invalid."
 }) {
   readonly _tag = "InvalidRequest"
+  static readonly example = new InvalidRequest({
+    message: "Invalid request: body.name: expected string; body.categoryId: required."
+  })
 }
 
 /** 401: the request has no bearer token (SPEC §5.3). */
@@ -50,6 +54,7 @@ export class MissingApiKey extends Schema.Error<MissingApiKey>("MissingApiKey")(
   { description: "The API key is missing." }
 ) {
   readonly _tag = "MissingApiKey"
+  static readonly example = new MissingApiKey()
 }
 
 /** 401: the API key is malformed, unknown, expired or revoked (SPEC §5.3). */
@@ -58,6 +63,7 @@ export class InvalidApiKey extends Schema.Error<InvalidApiKey>("InvalidApiKey")(
   { description: "The API key is invalid." }
 ) {
   readonly _tag = "InvalidApiKey"
+  static readonly example = new InvalidApiKey()
 }
 
 /** 401: the request to the management port has no bearer token. */
@@ -85,6 +91,7 @@ export class NotFound extends Schema.Error<NotFound>("NotFound")(fields("not_fou
   description: "The requested resource could not be found."
 }) {
   readonly _tag = "NotFound"
+  static readonly example = new NotFound({ message: "There is no pet 7." })
 }
 
 /** 405: the path does not support the method of the request (RFC 9110 §15.5.6). */
@@ -100,6 +107,7 @@ export class RequestTimeout extends Schema.Error<RequestTimeout>("RequestTimeout
   { description: "The request took too long to arrive." }
 ) {
   readonly _tag = "RequestTimeout"
+  static readonly example = new RequestTimeout()
 }
 
 /** 410: the operation was removed (SPEC §9.3). */
@@ -108,6 +116,7 @@ export class Gone extends Schema.Error<Gone>("Gone")(
   { description: "The operation was removed." }
 ) {
   readonly _tag = "Gone"
+  static readonly example = new Gone()
 }
 
 /** 409: the current state of the resource does not allow the operation (RFC 9110 §15.5.10). */
@@ -123,6 +132,7 @@ export class PayloadTooLarge extends Schema.Error<PayloadTooLarge>("PayloadTooLa
   { description: "The body is larger than 64 KiB." }
 ) {
   readonly _tag = "PayloadTooLarge"
+  static readonly example = new PayloadTooLarge()
 }
 
 /** 415: the body is not uncompressed `application/json` in UTF-8 (RFC 9110 §15.5.16). */
@@ -135,6 +145,7 @@ export class UnsupportedMediaType extends Schema.Error<UnsupportedMediaType>("Un
   { description: "The body is not application/json." }
 ) {
   readonly _tag = "UnsupportedMediaType"
+  static readonly example = new UnsupportedMediaType()
 }
 
 /** 417: the `Expect` header has a value other than `100-continue` (RFC 9110 §15.5.18). */
@@ -143,6 +154,7 @@ export class ExpectationFailed extends Schema.Error<ExpectationFailed>("Expectat
   { description: "The request expects something else than 100-continue." }
 ) {
   readonly _tag = "ExpectationFailed"
+  static readonly example = new ExpectationFailed()
 }
 
 /** 421: the management port does not serve the host that the request names (RFC 9110 §15.5.20). */
@@ -163,6 +175,7 @@ export class IdempotencyKeyReused extends Schema.Error<IdempotencyKeyReused>("Id
   { description: "The Idempotency-Key came before, with another body." }
 ) {
   readonly _tag = "IdempotencyKeyReused"
+  static readonly example = new IdempotencyKeyReused()
 }
 
 /** 429: the caller exceeded its rate limit (SPEC §8). `Retry-After` has the seconds until a retry can succeed. */
@@ -172,6 +185,9 @@ export class RateLimitExceeded
   })
 {
   readonly _tag = "RateLimitExceeded"
+  static readonly example = new RateLimitExceeded({
+    message: "The limit of 60 requests a minute is used up. Retry in 12 seconds."
+  })
 }
 
 /**
@@ -183,6 +199,9 @@ export class ApiKeyBanned extends Schema.Error<ApiKeyBanned>("ApiKeyBanned")(fie
   description: "The API key is banned for a while."
 }) {
   readonly _tag = "ApiKeyBanned"
+  static readonly example = new ApiKeyBanned({
+    message: "The API key is banned for requests after a 429. Retry in 60 seconds."
+  })
 }
 
 /**
@@ -207,6 +226,7 @@ export class HeaderFieldsTooLarge extends Schema.Error<HeaderFieldsTooLarge>("He
   { description: "The head of the request is too large." }
 ) {
   readonly _tag = "HeaderFieldsTooLarge"
+  static readonly example = new HeaderFieldsTooLarge()
 }
 
 /** 500: the service failed. The message contains no internal details. */
@@ -215,6 +235,7 @@ export class InternalError extends Schema.Error<InternalError>("InternalError")(
   { description: "The service failed. The fault is not the caller's." }
 ) {
   readonly _tag = "InternalError"
+  static readonly example = new InternalError()
 }
 
 /**
@@ -227,6 +248,7 @@ export class ServiceUnavailable extends Schema.Error<ServiceUnavailable>("Servic
   { description: "The service cannot answer at the moment." }
 ) {
   readonly _tag = "ServiceUnavailable"
+  static readonly example = new ServiceUnavailable()
 }
 
 /** 505: the HTTP version of the request is neither 1.0 nor 1.1 (RFC 9110 §15.6.6). */
@@ -241,30 +263,34 @@ export class HttpVersionNotSupported extends Schema.Error<HttpVersionNotSupporte
   readonly _tag = "HttpVersionNotSupported"
 }
 
-/** Every error that the service returns, on the API port and on the management port. */
-export type ApiError =
-  | InvalidRequest
-  | MissingApiKey
-  | InvalidApiKey
-  | MissingAdminToken
-  | InvalidAdminToken
-  | NotFound
-  | MethodNotAllowed
-  | RequestTimeout
-  | Conflict
-  | Gone
-  | PayloadTooLarge
-  | UnsupportedMediaType
-  | ExpectationFailed
-  | MisdirectedRequest
-  | IdempotencyKeyReused
-  | RateLimitExceeded
-  | ApiKeyBanned
-  | TooManyAttempts
-  | HeaderFieldsTooLarge
-  | InternalError
-  | ServiceUnavailable
-  | HttpVersionNotSupported
+/** Every error class of the API port and the management port. */
+export const errorClasses = [
+  InvalidRequest,
+  MissingApiKey,
+  InvalidApiKey,
+  MissingAdminToken,
+  InvalidAdminToken,
+  NotFound,
+  MethodNotAllowed,
+  RequestTimeout,
+  Conflict,
+  Gone,
+  PayloadTooLarge,
+  UnsupportedMediaType,
+  ExpectationFailed,
+  MisdirectedRequest,
+  IdempotencyKeyReused,
+  RateLimitExceeded,
+  ApiKeyBanned,
+  TooManyAttempts,
+  HeaderFieldsTooLarge,
+  InternalError,
+  ServiceUnavailable,
+  HttpVersionNotSupported
+] as const
+
+/** An error that the service returns, on the API port or on the management port. */
+export type ApiError = InstanceType<(typeof errorClasses)[number]>
 
 /**
  * Returns the schema with which an endpoint declares the error class `error`.
@@ -290,20 +316,6 @@ export const commonErrors = [
 ] as const
 
 /** One example of each error that an operation under `/v1` can return, for the OpenAPI document. */
-export const examples: ReadonlyArray<ErrorBody> = [
-  new InvalidRequest({ message: "Invalid request: body.name: expected string; body.categoryId: required." }),
-  new MissingApiKey(),
-  new InvalidApiKey(),
-  new NotFound({ message: "There is no pet 7." }),
-  new RequestTimeout(),
-  new Gone(),
-  new PayloadTooLarge(),
-  new UnsupportedMediaType(),
-  new ExpectationFailed(),
-  new IdempotencyKeyReused(),
-  new RateLimitExceeded({ message: "The limit of 60 requests a minute is used up. Retry in 12 seconds." }),
-  new ApiKeyBanned({ message: "The API key is banned for requests after a 429. Retry in 60 seconds." }),
-  new HeaderFieldsTooLarge(),
-  new InternalError(),
-  new ServiceUnavailable()
-].map(({ code, message, status }) => ({ code, message, status }))
+export const examples: ReadonlyArray<ErrorBody> = errorClasses
+  .flatMap((error) => "example" in error ? [error.example] : [])
+  .map(({ code, message, status }) => ({ code, message, status }))

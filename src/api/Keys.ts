@@ -1,9 +1,9 @@
 /** Declares the API keys that an operator manages: their schemas, and the endpoints of the management port. */
-import { Schema } from "effect"
+import { Result, Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import { cursor, limit, nextLink } from "./Paging.ts"
-import { Limits, Plan } from "./Plans.ts"
+import { Limits, Plan, planLimits } from "./Plans.ts"
 import { isStorable } from "./Text.ts"
 
 const KeyId = Schema.String.annotate({ description: "Identifier of the key. It is no secret." }).check(isStorable)
@@ -38,6 +38,22 @@ const NewInstant = Schema.String.check(
   }, { expected: "a day that the calendar has" })
 ).pipe(Schema.decodeTo(Instant))
 
+/**
+ * Returns the limits of a key: its own on plan enterprise, else those of its plan. Fails with the reason why `limits`
+ * is invalid.
+ */
+export const limitsOf = ({ limits, plan }: {
+  readonly plan: Plan
+  readonly limits?: Limits
+}): Result.Result<Limits, string> => {
+  if (plan !== "enterprise") {
+    return limits === undefined
+      ? Result.succeed(planLimits[plan])
+      : Result.fail(`fixed on plan ${plan}: only enterprise has its own`)
+  }
+  return Result.fromNullishOr(limits, () => "required on plan enterprise")
+}
+
 /** The request body that issues a key. `limits` is required on plan enterprise and forbidden on the other plans. */
 export const NewKey = Schema.Struct({
   name,
@@ -45,10 +61,8 @@ export const NewKey = Schema.Struct({
   limits: Schema.optionalKey(Limits),
   expiresAt: Schema.optionalKey(NewInstant)
 }).check(
-  Schema.makeFilter(({ limits, plan }) =>
-    plan === "enterprise"
-      ? limits !== undefined || { path: ["limits"], issue: "required on plan enterprise" }
-      : limits === undefined || { path: ["limits"], issue: `fixed on plan ${plan}: only enterprise has its own` }
+  Schema.makeFilter((key) =>
+    Result.match(limitsOf(key), { onFailure: (issue) => ({ path: ["limits"], issue }), onSuccess: () => undefined })
   )
 ).annotate({ identifier: "NewKey" })
 export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}

@@ -2,7 +2,13 @@
 import { Config, Context, Effect, Layer, Option, type Redacted, Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { FetchHttpClient, type HttpClient, HttpClientRequest } from "effect/http"
-import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
+import {
+  type HttpApi,
+  HttpApiClient,
+  type HttpApiEndpoint,
+  type HttpApiGroup,
+  HttpApiMiddleware
+} from "effect/http-api"
 import { AdminApi, AdminAuth } from "../api/AdminApi.ts"
 import { Auth } from "../api/Auth.ts"
 import type * as Errors from "../api/Errors.ts"
@@ -14,21 +20,13 @@ import { describeError, PetstoreClientError, type Timeout, withOutcome } from ".
 
 export { PetstoreClientError }
 
+/** The errors that the contract declares for an endpoint. */
+type ErrorOf<Api, Name extends string> = Api extends HttpApi.HttpApi<infer _Id, infer Groups>
+  ? HttpApiEndpoint.ErrorsWithIdentifier<HttpApiGroup.Endpoints<Groups>, Name>
+  : never
+
 /** An error that any call can fail with. Its `_tag` names the kind; the response on the wire names it by `code`. */
-export type AnyError =
-  | PetstoreClientError
-  | Errors.InvalidRequest
-  | Errors.MissingApiKey
-  | Errors.InvalidApiKey
-  | Errors.PayloadTooLarge
-  | Errors.UnsupportedMediaType
-  | Errors.ExpectationFailed
-  | Errors.RequestTimeout
-  | Errors.RateLimitExceeded
-  | Errors.ApiKeyBanned
-  | Errors.HeaderFieldsTooLarge
-  | Errors.InternalError
-  | Errors.ServiceUnavailable
+export type AnyError = PetstoreClientError | ErrorOf<typeof PetstoreApi, "listPets">
 
 /**
  * The rate limit from the `X-RateLimit-*` headers of a response (SPEC §8). `limit` and `remaining` count requests;
@@ -140,20 +138,7 @@ const parseRateLimit = (headers: Readonly<Record<string, string | undefined>>): 
 }
 
 /** An error that any call to the management API can fail with. */
-export type AnyAdminError =
-  | PetstoreClientError
-  | Errors.InvalidRequest
-  | Errors.MissingAdminToken
-  | Errors.InvalidAdminToken
-  | Errors.RequestTimeout
-  | Errors.PayloadTooLarge
-  | Errors.UnsupportedMediaType
-  | Errors.ExpectationFailed
-  | Errors.MisdirectedRequest
-  | Errors.TooManyAttempts
-  | Errors.HeaderFieldsTooLarge
-  | Errors.InternalError
-  | Errors.ServiceUnavailable
+export type AnyAdminError = PetstoreClientError | ErrorOf<typeof AdminApi, "listKeys">
 
 /** The options of `AdminClient`. */
 export interface AdminOptions extends Timeout {

@@ -1,6 +1,7 @@
 /** Reads `DATA_DIR`, the directory of this installation's embedded database and admin token, and creates it. */
-import { Config, Context, Data, Effect, Predicate } from "effect"
+import { Context, Data, Effect, Predicate } from "effect"
 import { mkdirSync } from "node:fs"
+import * as Settings from "./Settings.ts"
 
 /** The data directory does not exist and cannot be created, or the process cannot use it. `cause` says why. */
 export class DataDirectoryUnusable extends Data.TaggedError("DataDirectoryUnusable")<{
@@ -28,11 +29,11 @@ export const OnDataDirectoryLost = Context.Reference<(error: DataDirectoryLost) 
 )
 
 /**
- * The path from `DATA_DIR`, by default `./data`. Creates the directory if it does not exist and its parent does.
+ * The path from `DATA_DIR`. Creates the directory if it does not exist and its parent does.
  * Fails with `DataDirectoryUnusable` or a `ConfigError`.
  */
 export const dataDirectory = Effect.gen(function*() {
-  const directory = yield* Config.String("DATA_DIR").pipe(Config.withDefault("./data"))
+  const directory = yield* Settings.dataDir.config
   yield* Effect.try({
     // Only the user of this process can read and write the directory: it holds the admin token and all data.
     try: () => mkdirSync(directory, { mode: 0o700 }),

@@ -1,7 +1,7 @@
 /**
  * Polls the database for changes, once for all caches of this process. A cache is used only while a poll that began
  * less than a second ago has succeeded. So cached data is never older than that, even when polls fail, and processes
- * need not send each other messages.
+ * do not have to send each other messages.
  */
 import { Cause, Clock, Context, Duration, Effect, Latch, Layer, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
@@ -10,10 +10,10 @@ import * as Expiry from "./Expiry.ts"
 /** Polls start this often while a cache is read, even if an earlier one is in flight: a slow database is polled too. */
 const pollInterval = Duration.millis(250)
 
-/** How long cached data counts after the start of a poll: less than a second, by the time that a request takes here. */
+/** How long caches are used after the start of a poll. A request adds some time, so this is less than a second. */
 const lease = Duration.millis(900)
 
-/** Rows of the change tables are deleted after 3 hours: after a longer pause, this process may have missed some. */
+/** After a longer pause between polls, everything is evicted. Rows of the change tables are deleted after 3 hours. */
 const maxPauseSeconds = 3_600
 
 /** Changed keys that one poll reads. After more than these, everything is evicted. */
@@ -25,7 +25,7 @@ export interface Poll {
   readonly identity: string
   /** The server's clock, in seconds. */
   readonly at: number
-  /** The transactions whose changes the poll saw, as PostgreSQL's `pg_snapshot`. The next poll reads the others. */
+  /** The transactions that were visible to the poll, as a `pg_snapshot`. The next poll reads changes of the others. */
   readonly snapshot: string
   /** Whether an operator changed pets. */
   readonly pets: boolean
@@ -33,9 +33,9 @@ export interface Poll {
   readonly keys: ReadonlyArray<string>
 }
 
-/** The changes since the poll before, for caches to evict. */
+/** The changes since the previous poll, for caches to evict. */
 export interface Changes {
-  /** All that is cached may have changed. */
+  /** Any cached data may have changed. */
   readonly everything: boolean
   /** Any pet may have changed. */
   readonly pets: boolean
@@ -46,19 +46,19 @@ export interface Changes {
 /** A snapshot that sees all transactions: the first poll reads no changes, since nothing is cached yet. */
 const completeSnapshot = `${2n ** 63n - 1n}:${2n ** 63n - 1n}:`
 
-/** The lowest transaction that was in progress. */
+/** Returns the lowest transaction id that was in progress at the time of `snapshot`. */
 const xminOf = (snapshot: string): bigint => BigInt(snapshot.slice(0, snapshot.indexOf(":")))
 
 /** Polls with `read` for as long as the scope lasts. */
 export const make = Effect.fnUntraced(function*<E>(read: (snapshot: string) => Effect.Effect<Poll, E>) {
   const clock = yield* Clock.Clock
   const leaseNanos = Duration.toNanosUnsafe(lease)
-  const asked = yield* Latch.make()
+  const cacheRead = yield* Latch.make()
   const subscribers = new Set<(changes: Changes) => void>()
   let last: Poll | undefined
   // By the monotonic clock: a step of the wall clock does not extend the lease.
   let leaseStart: bigint | undefined
-  // Polls overlap if the database is slow. The result of one is ignored if that of a later one is there already.
+  // Polls overlap if the database is slow. A result is ignored if a later poll has already returned.
   let started = 0
   let applied = 0
   let reported = 0
@@ -110,22 +110,22 @@ export const make = Effect.fnUntraced(function*<E>(read: (snapshot: string) => E
       })
     )
   }).pipe(
-    // They would be four traces a second without content.
+    // Traces of polls would be four a second, and show nothing.
     Effect.withTracerEnabled(false)
   )
 
   yield* pollOnce
   yield* Effect.forkScoped(Effect.forever(Effect.gen(function*() {
     yield* Effect.forkScoped(pollOnce)
-    asked.closeUnsafe()
+    cacheRead.closeUnsafe()
     yield* Effect.sleep(pollInterval)
-    yield* asked.await
+    yield* cacheRead.await
   })))
 
   return {
-    /** Whether cached data counts. Asking keeps the polls going. */
+    /** Whether caches may be used. Polls continue only while this is called. */
     isFresh: (): boolean => {
-      asked.openUnsafe()
+      cacheRead.openUnsafe()
       return leaseStart !== undefined && clock.monotonicTimeNanosUnsafe() - leaseStart < leaseNanos
     },
     /** Calls `evict` with all changes for as long as the scope lasts. */
@@ -141,15 +141,15 @@ export const make = Effect.fnUntraced(function*<E>(read: (snapshot: string) => E
  * Reads the changes in one statement. It takes no lock on `pets` and `api_key_secrets`, so it does not wait for an
  * operator who locks them.
  *
- * A change is new if its transaction is not visible in the snapshot of the poll before. Ids from the xmax of this
- * snapshot on are those of another server, from a restored dump.
+ * A change is new if its transaction is not visible in the snapshot of the previous poll. Transaction ids from the xmax
+ * of the current snapshot on belong to another server: they come from a restored dump.
  */
 export const readChanges = Effect.map(SqlClient.SqlClient, (sql) => {
-  // As text: the client does not read xid8.
+  // As text, because the client cannot decode xid8.
   const isNew = (column: string, snapshot: string) => {
     const transaction = sql(column)
     const before = sql`${snapshot}::text::pg_snapshot`
-    // The first condition reads an index, the others only what it finds.
+    // The first condition uses an index. The others check the rows that it finds.
     return sql`${transaction} >= pg_snapshot_xmin(${before}) AND NOT pg_visible_in_snapshot(${transaction}, ${before})
       AND ${transaction} < pg_snapshot_xmax(s.now)`
   }

@@ -1,7 +1,8 @@
 /** The database of the service: a PostgreSQL server, or one embedded in this process. */
 import { PgClient } from "@effect/sql-pg"
-import { Cause, Config, Data, Duration, Effect, Layer, Option, Predicate, Redacted, Schedule } from "effect"
+import { Cause, Config, Data, Duration, Effect, Layer, Option, Redacted, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
+import { type ConnectionString, parse } from "../config/ConnectionString.ts"
 import { dataDirectory } from "../config/DataDirectory.ts"
 import * as Settings from "../config/Settings.ts"
 import { describe } from "../observability/Logging.ts"
@@ -14,6 +15,7 @@ import * as petsChanges from "./migrations/0005_pets_changes.ts"
 import * as updatedInPlace from "./migrations/0006_updated_in_place.ts"
 import * as apiKeysChanges from "./migrations/0007_api_keys_changes.ts"
 import * as apiKeysCreated from "./migrations/0008_api_keys_created.ts"
+import * as Outage from "./Outage.ts"
 import * as PostgresSocket from "./PostgresSocket.ts"
 
 /** The migrations in order. Their numbers are the versions of the schema. */
@@ -56,35 +58,44 @@ export const migrate = Layer.effectDiscard(bringUpToDate)
 /** The maximum time that the service waits for the server at its start. */
 const timeout = Duration.seconds(30)
 
-/**
- * Whether the server may accept writes soon: it is absent (system error codes), starting or full (57P, 53), read-only
- * (25006), in recovery, or silent.
- */
-const mayCome = (failure: Effect.Error<typeof bringUpToDate>): boolean => {
+/** Whether the server may accept writes soon: it is in recovery, or cannot be used yet. */
+const mayRecover = (failure: Effect.Error<typeof bringUpToDate>): boolean => {
   if (failure._tag === "DatabaseInRecovery") return true
   const error = MigrationRunner.sqlErrorOf(failure)
-  if (error === undefined) return false
-  const { cause } = error.reason
-  return Predicate.hasProperty(cause, "code")
-    ? /^(ECONN|ENOENT|ENOTFOUND|EAI_AGAIN|EHOST|ENET|ETIMEDOUT|57P|53|25006)/.test(String(cause.code))
-    : error.reason._tag === "ConnectionError" && /timed out|closed/.test(describe(Cause.fail(error)))
+  return error !== undefined && Outage.isStarting(error)
 }
 
-const databaseUrl = Config.option(Settings.databaseUrl)
+const databaseUrl = Config.option(Settings.databaseUrl.config)
 
 /** Whether the database is embedded in this process. */
 export const isEmbedded = Config.map(databaseUrl, Option.isNone)
 
-const server = (url: Redacted.Redacted) => {
-  const options = { url, applicationName: "petstore", connectTimeout: "5 seconds" } as const
+/** `DATABASE_URL` was valid when the settings were checked, but a file that it names cannot be read any more. */
+class InvalidDatabaseUrl extends Data.TaggedError("InvalidDatabaseUrl")<{ readonly problem: string }> {
+  override readonly message = `DATABASE_URL: expected ${Settings.databaseUrl.form} with ${this.problem}`
+}
+
+const server = (target: ConnectionString) => {
+  const { connectTimeoutSeconds: seconds = 5, database, host, password, port, username } = target
+  const options = {
+    host,
+    port,
+    username,
+    password,
+    database,
+    applicationName: target.applicationName ?? "petstore",
+    startupOptions: target.options,
+    connectTimeout: seconds === 0 ? "Infinity" : Duration.seconds(seconds),
+    stream: PostgresSocket.opener(target)
+  } as const
   // Migrations run without `statement_timeout`. One connection runs the migration, a second one reports the holder of
   // the lock that it waits for, and a third one holds the advisory lock.
   const attempt = Effect.provide(bringUpToDate, PgClient.layer({ ...options, maxConnections: 3 }))
-  const migrated = Effect.catchIf(attempt, mayCome, (error) =>
+  const migrated = Effect.catchIf(attempt, mayRecover, (error) =>
     Effect.andThen(
       Effect.logWarning(`Waiting for the database: ${describe(Cause.fail(error))}`),
       Effect.retry(attempt, {
-        while: mayCome,
+        while: mayRecover,
         schedule: Schedule.upTo(Schedule.spaced("1 second"), { duration: timeout })
       })
     ))
@@ -94,7 +105,7 @@ const server = (url: Redacted.Redacted) => {
     // One statement at a time on each connection: a statement that waits for a lock must not delay others. Statements
     // serve many requests, so few are in flight.
     multiplexConcurrency: 1,
-    stream: PostgresSocket.opener(Redacted.value(url)),
+    stream: PostgresSocket.watchedOpener(target),
     startupParameters: { statement_timeout: "3500" }
   }).pipe(Layer.provide(Layer.effectDiscard(migrated)))
 }
@@ -102,7 +113,10 @@ const server = (url: Redacted.Redacted) => {
 /** Connects to the server in `DATABASE_URL` (PostgreSQL 15 or later), or opens the database in `DATA_DIR`. */
 export const layer = Layer.unwrap(Effect.gen(function*() {
   const url = yield* databaseUrl
-  if (Option.isSome(url)) return server(url.value)
+  if (Option.isSome(url)) {
+    const target = parse(Redacted.value(url.value))
+    return server(yield* Effect.mapError(Effect.fromResult(target), (problem) => new InvalidDatabaseUrl({ problem })))
+  }
   // Loads PGlite only when `DATABASE_URL` is not set.
   const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))
   return migrate.pipe(Layer.provideMerge(EmbeddedDatabase.layer(yield* dataDirectory)))

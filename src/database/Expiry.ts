@@ -20,7 +20,7 @@ export const deleteExpired = Effect.fnUntraced(function*(options: {
   /**
    * Deletes one batch and returns the number of its rows: 0 while another process deletes. The statement takes an
    * advisory lock that ends with its transaction, so it works behind a pooler. A row that got a later time meanwhile
-   * stays.
+   * stays. Rows that another statement has locked wait for the next run, so that no two statements wait for each other.
    */
   const deleteBatch = Effect.gen(function*() {
     const now = new Date(yield* Clock.currentTimeMillis)
@@ -31,7 +31,7 @@ export const deleteExpired = Effect.fnUntraced(function*(options: {
           AS is_ours
       )
       DELETE FROM ${table} WHERE (SELECT is_ours FROM turn) AND ${isExpired} AND ctid = ANY (ARRAY(
-        SELECT ctid FROM ${table} WHERE ${isExpired} LIMIT ${batch}
+        SELECT ctid FROM ${table} WHERE ${isExpired} LIMIT ${batch} FOR UPDATE SKIP LOCKED
       ))
       RETURNING 1`
     return rows.length

@@ -52,7 +52,7 @@ const currentVersion = Effect.gen(function*() {
   return latest?.version ?? 0
 })
 
-/** The sessions that hold up the session `pid`, in words; nothing where there are none. */
+/** Describes the sessions that block the session `pid`. Returns an empty text if there are none. */
 const describeBlockers = Effect.fnUntraced(function*(pid: number) {
   const sql = yield* SqlClient.SqlClient
   const [blockers] = yield* sql<{ readonly description: string | null }>`

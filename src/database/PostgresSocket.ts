@@ -1,42 +1,65 @@
-/**
- * A connection to a PostgreSQL server that is closed when the server owes a reply and stays silent, after a network
- * failure or a freeze. Otherwise every statement on it would wait, and the connection would never be replaced.
- */
+/** Connections to a PostgreSQL server. */
 import { connect, type Socket } from "node:net"
+import type { Duplex } from "node:stream"
+import type { ConnectionString } from "../config/ConnectionString.ts"
+import { TlsStream } from "./TlsStream.ts"
 
-/** The maximum silence in milliseconds while a reply is due. It exceeds the longest statement (`statement_timeout`). */
-const maxSilenceMs = 5_000
-const tick = 500
+/**
+ * The maximum silence in milliseconds while a reply is due. It exceeds the longest statement (`statement_timeout`).
+ * With two ticks and the time of a new connection it is less than 5 seconds.
+ */
+const maxSilenceMs = 4_000
+const tick = 250
 
-/** Returns a function that opens connections to the server of `url` (libpq's URLs). */
-export const opener = (url: string) => (): Socket => {
-  const { hostname, port, searchParams } = new URL(url)
-  const host = searchParams.get("host") ?? decodeURIComponent(hostname.replace(/^\[|\]$/g, ""))
-  const portNumber = Number(searchParams.get("port") ?? (port || 5432))
-  return watched(
-    host.startsWith("/")
-      ? connect(`${host}/.s.PGSQL.${portNumber}`)
-      : connect({ host: host || "localhost", port: portNumber, noDelay: true })
-  )
+type Target = Pick<ConnectionString, "encryption" | "host" | "port" | "tls">
+
+const openSocket = ({ host, port }: Target): Socket =>
+  host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
+
+/** The driver's own TLS has no fallback to plain text with options, and would hide the replies from `watch`. */
+const addTls = (socket: Socket, { encryption, tls }: Target): Duplex =>
+  encryption === "none" ? socket : new TlsStream(socket, tls, encryption === "required")
+
+/** Returns a function that opens connections. */
+export const opener = (target: Target) => (): Duplex => addTls(openSocket(target), target)
+
+/**
+ * Returns a function that opens connections that are closed when the server owes a reply and stays silent, after a
+ * network failure or a freeze. Otherwise every statement on one would wait, and it would never be replaced.
+ */
+export const watchedOpener = (target: Target) => (): Duplex => {
+  const socket = openSocket(target)
+  return watch(addTls(socket, target), socket)
 }
 
-const watched = (socket: Socket): Socket => {
+/** ReadyForQuery, the last message of each reply, without its last byte, the state of the transaction. */
+const readyForQuery = Buffer.from([0x5a, 0, 0, 0, 5])
+const readyForQueryBytes = readyForQuery.length + 1
+
+/** Closes `stream` when bytes were sent after the last complete reply and `socket`, which carries it, is silent. */
+const watch = (stream: Duplex, socket: Socket): Duplex => {
+  let tail: Buffer = Buffer.alloc(0)
+  /** The bytes that were sent when the last complete reply arrived. Until the first one, connecting has a timeout. */
+  let answered: number | undefined
   let read = 0
-  let written = 0
   let silentSince: number | undefined
+  stream.on("data", (chunk: Buffer) => {
+    tail = chunk.length < readyForQueryBytes ? Buffer.concat([tail, chunk]) : chunk
+    tail = tail.subarray(-readyForQueryBytes)
+    const isReady = tail.length === readyForQueryBytes && readyForQuery.compare(tail, 0, readyForQuery.length) === 0
+    answered = isReady ? socket.bytesWritten : answered
+  })
   const timer = setInterval(() => {
-    const { bytesRead, bytesWritten } = socket
-    if (bytesRead !== read) {
-      // Data written so far counts as replied to. If that is wrong, the next statement on the connection shows it.
-      read = bytesRead
-      written = bytesWritten
+    const isDue = answered !== undefined && socket.bytesWritten !== answered
+    if (!isDue || socket.bytesRead !== read) {
+      read = socket.bytesRead
       silentSince = undefined
-    } else if (bytesWritten !== written) {
-      silentSince ??= performance.now()
-      if (performance.now() - silentSince > maxSilenceMs) {
-        socket.destroy(new Error(`The server said nothing for ${maxSilenceMs} ms.`))
-      }
+      return
+    }
+    silentSince ??= performance.now()
+    if (performance.now() - silentSince > maxSilenceMs) {
+      stream.destroy(new Error(`The server said nothing for ${maxSilenceMs} ms.`))
     }
   }, tick).unref()
-  return socket.on("close", () => clearInterval(timer))
+  return stream.on("close", () => clearInterval(timer))
 }

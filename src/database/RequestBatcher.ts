@@ -1,16 +1,19 @@
-/** Batches concurrent calls: calls that arrive while others run wait, and run together in the next batch. */
+/** Batches concurrent calls: calls that arrive while a batch runs wait, and run together in the next batch. */
 import { Cause, Clock, Deferred, Duration, Effect, Exit, Fiber, Scope } from "effect"
 
 interface Call<B> {
   /** The time of the call by the monotonic clock, in nanoseconds. */
   readonly at: bigint
-  readonly answer: Deferred.Deferred<B | undefined>
+  readonly result: Deferred.Deferred<B | undefined>
   waiters: number
 }
 
+/** The timeout of a call, for a network that loses packets. PostgreSQL's own statement timeout is shorter. */
+export const callTimeout = Duration.seconds(4)
+
 /**
- * Returns a function for one item, based on `run` for many. A run starts after the calls that it serves, so that a
- * result is never older than its call. If a run fails, its calls die with the cause.
+ * Turns `run`, which processes many items, into a function for one item. A run starts after the calls that it serves,
+ * so a result is never older than its call. If a run fails, its calls die with the cause.
  *
  * At most `concurrency` runs of at most `size` items are in flight, until the scope closes. Calls with an equal item
  * (as keys of a `Map`) share a result and the timeout of the first of them. A call that was interrupted before its run
@@ -24,51 +27,56 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, timeout, ru
   readonly timeout: Duration.Duration
 }) {
   const clock = yield* Clock.Clock
-  const longest = Duration.toNanosUnsafe(timeout)
+  const timeoutNanos = Duration.toNanosUnsafe(timeout)
   const scope = yield* Scope.Scope
-  // A run must not inherit the context of its first caller.
+  // A batch must not inherit the context of its first caller.
   const start = Effect.runForkWith(yield* Effect.context())
   let waiting = new Map<A, Call<B>>()
   let running = 0
   let closed = false
 
-  const answer = (calls: ReadonlyArray<[A, Call<B>]>) =>
+  const runBatch = (calls: ReadonlyArray<[A, Call<B>]>) =>
     Effect.suspend(() => run(calls.map(([item]) => item))).pipe(
       Effect.timeout(timeout),
       Effect.orDie,
-      Effect.onExit((answers) =>
+      Effect.onExit((exit) =>
         Effect.sync(() => {
-          for (const [item, call] of calls) Deferred.doneUnsafe(call.answer, Exit.map(answers, (all) => all.get(item)))
+          for (const [item, call] of calls) {
+            Deferred.doneUnsafe(
+              call.result,
+              Exit.map(exit, (results) => results.get(item))
+            )
+          }
         })
       ),
       Effect.exit
     )
 
-  const answerWaiting = Effect.gen(function*() {
+  const runBatches = Effect.gen(function*() {
     while (waiting.size > 0) {
       // The batch holds all calls of this turn of the event loop, also if the result comes within the turn, as it does
       // from the embedded database.
       yield* Effect.yieldNow
       const now = clock.monotonicTimeNanosUnsafe()
       for (const [item, call] of waiting) {
-        if (now - call.at < longest) break
+        if (now - call.at < timeoutNanos) break
         waiting.delete(item)
-        Deferred.doneUnsafe(call.answer, Exit.die(new Cause.TimeoutError("No place in a statement in time")))
+        Deferred.doneUnsafe(call.result, Exit.die(new Cause.TimeoutError("The call waited too long for its batch")))
       }
       const all = [...waiting]
       const calls = all.slice(0, size)
       // A new map for each batch: `FreeList.ts` explains the cost of a map that changes all the time.
       waiting = new Map(all.slice(size))
-      if (calls.length > 0) yield* answer(calls)
+      if (calls.length > 0) yield* runBatch(calls)
     }
-    // In one step with the check for waiting calls: a later call starts a new run.
+    // Nothing runs between the check for waiting calls and this line, so a later call starts a new fiber.
     running--
   })
 
   yield* Effect.addFinalizer(() =>
     Effect.sync(() => {
       closed = true
-      for (const call of waiting.values()) Deferred.doneUnsafe(call.answer, Exit.interrupt())
+      for (const call of waiting.values()) Deferred.doneUnsafe(call.result, Exit.interrupt())
     })
   )
 
@@ -76,14 +84,14 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, timeout, ru
     Effect.uninterruptibleMask((restore) => {
       if (closed) return Effect.interrupt
       const call = waiting.get(item) ??
-        { at: clock.monotonicTimeNanosUnsafe(), answer: Deferred.makeUnsafe<B | undefined>(), waiters: 0 }
+        { at: clock.monotonicTimeNanosUnsafe(), result: Deferred.makeUnsafe<B | undefined>(), waiters: 0 }
       waiting.set(item, call)
       call.waiters++
       if (running < concurrency) {
         running++
-        Fiber.runIn(start(answerWaiting), scope)
+        Fiber.runIn(start(runBatches), scope)
       }
-      return Effect.onInterrupt(restore(Deferred.await(call.answer)), () =>
+      return Effect.onInterrupt(restore(Deferred.await(call.result)), () =>
         Effect.sync(() => {
           if (--call.waiters === 0 && waiting.get(item) === call) waiting.delete(item)
         }))

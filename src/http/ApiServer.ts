@@ -1,8 +1,9 @@
 /** The server of the API port: the routes of the contract, its middleware and its documents. */
 import { Effect, Layer } from "effect"
-import { HttpRouter, HttpServerResponse } from "effect/http"
+import { HttpMiddleware, HttpRouter, HttpServerResponse } from "effect/http"
 import { type HttpApi, HttpApiBuilder, type HttpApiGroup } from "effect/http-api"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
+import * as Settings from "../config/Settings.ts"
 import * as Dispatcher from "./fast-path/Dispatcher.ts"
 import * as FastPath from "./fast-path/FastPath.ts"
 import * as Documents from "./handlers/Documents.ts"
@@ -49,8 +50,6 @@ const makeServer = Effect.fnUntraced(function*<Id extends string, Groups extends
   })
 })
 
-export const address = Listener.address({ host: "HOST", port: "PORT" }, { host: "0.0.0.0", port: 8080 })
-
 /** Serves `api` on `HOST` and `PORT`. `fastPath` serves the requests that it can, and HttpApi the others. */
 export const serve = <Id extends string, Groups extends HttpApiGroup.Constraint, R>(
   api: HttpApi.HttpApi<Id, Groups>,
@@ -59,7 +58,10 @@ export const serve = <Id extends string, Groups extends HttpApiGroup.Constraint,
   Layer.unwrap(
     Effect.map(fastPath, (compiled) =>
       HttpRouter.serve(routesOf(api, compiled), { disableLogger: true, routerConfig }).pipe(
-        Layer.provideMerge(Listener.layer(makeServer(api, compiled), address))
+        // The request context has the span of the request, on the fast path and here.
+        Layer.provide(Layer.succeed(HttpMiddleware.TracerDisabledWhen, () =>
+          true)),
+        Layer.provideMerge(Listener.layer(makeServer(api, compiled), Settings))
       ))
   ).pipe(Layer.provideMerge(AdmissionControl.layer))
 

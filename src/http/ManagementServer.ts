@@ -6,6 +6,7 @@ import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
 import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
+import * as Settings from "../config/Settings.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import * as KeyHandlers from "./handlers/KeyHandlers.ts"
 import * as AdminAuthentication from "./middleware/AdminAuthentication.ts"
@@ -65,18 +66,15 @@ const errors = HttpRouter.middleware(
   { global: true }
 )
 
-export const address = Listener.address(
-  { host: "MANAGEMENT_HOST", port: "MANAGEMENT_PORT" },
-  { host: "127.0.0.1", port: 9090 }
-)
+const address = { host: Settings.managementHost, port: Settings.managementPort }
 
 const reject: Reject = ({ error }) => Effect.succeed({ error, headers })
 
 const makeServer = Effect.gen(function*() {
-  const { host } = yield* address
+  const host = yield* Settings.managementHost.config
   return yield* NodeServer.make({
     handle: (_request, _response, next) => next(),
-    isAllowedHost: HostHeader.isAllowedAmong([host, ...yield* HostHeader.allowedHosts]),
+    isAllowedHost: HostHeader.isAllowedAmong([host, ...yield* Settings.managementAllowedHosts.config]),
     maxStallMs: () => Infinity,
     allow: methodsOf(AdminApi, [])("*"),
     reject

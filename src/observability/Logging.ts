@@ -1,57 +1,59 @@
 /** Writes logs to standard error, one line per event, as JSON or as text for people. */
-import { Cause, Config, Effect, Layer, Logger, Predicate, References, Schema } from "effect"
-import * as Issue from "../api/Issue.ts"
+import {
+  Cause,
+  Clock,
+  Config,
+  Effect,
+  Layer,
+  Logger,
+  type LogLevel,
+  Option,
+  Predicate,
+  References,
+  Schema
+} from "effect"
+import * as Settings from "../config/Settings.ts"
+import * as LogWriter from "./LogWriter.ts"
 
-const level = Config.schema(
-  Schema.Literals(["trace", "debug", "info", "warn", "error", "fatal", "none"])
-    .transform(["Trace", "Debug", "Info", "Warn", "Error", "Fatal", "None"]),
-  "LOG_LEVEL"
-).pipe(Config.withDefault("Info"))
-
-const format = Config.Literals(["json", "pretty"], "LOG_FORMAT")
-
-/**
- * Collects the lines of one turn of the event loop and writes them at once. A write per line costs as much as a
- * request. The writer flushes pending lines when the layer closes and when the process exits.
- */
-const lineWriter = Effect.acquireRelease(
-  Effect.sync(() => {
-    let lines = ""
-    const flush = () => {
-      process.stderr.write(lines)
-      lines = ""
-    }
-    process.on("exit", flush)
-    const write = (line: string): void => {
-      if (lines === "") setImmediate(flush)
-      lines += `${line}\n`
-    }
-    return { flush, write }
-  }),
-  ({ flush }) =>
-    Effect.sync(() => {
-      flush()
-      process.off("exit", flush)
-    })
-)
+const levels = {
+  trace: "Trace",
+  debug: "Debug",
+  info: "Info",
+  warn: "Warn",
+  error: "Error",
+  fatal: "Fatal",
+  none: "None"
+} as const satisfies Record<string, LogLevel.LogLevel>
 
 /**
- * The logger that `LOG_LEVEL` and `LOG_FORMAT` configure. The default level is `info`. The default format is `pretty`
- * on a terminal, else `json`. Fails with a `ConfigError`.
+ * The logger that `LOG_LEVEL` and `LOG_FORMAT` configure. Fails with a `ConfigError`.
  */
 export const layer = Layer.unwrap(Effect.gen(function*() {
   // The service continues without logs when the reader of standard error has gone.
   process.stderr.on("error", () => {})
-  const isJson = (yield* Config.withDefault(format, process.stderr.isTTY ? "pretty" : "json")) === "json"
-  const logger = isJson
-    ? Logger.map(Logger.formatJson, (yield* lineWriter).write)
-    : Logger.consolePretty()
+  const format = yield* Config.option(Settings.logFormat.config)
+  const isJson = Option.getOrElse(format, () => process.stderr.isTTY ? "pretty" : "json") === "json"
+  const { logger, jsonLines } = isJson
+    ? yield* makeJsonLogger
+    : { logger: Logger.consolePretty(), jsonLines: undefined }
   return Layer.mergeAll(
     Logger.layer([logger]),
+    Layer.succeed(LogWriter.JsonLines, jsonLines),
     Layer.succeed(Logger.LogToStderr, true), // moves the pretty logger from standard output
-    Layer.succeed(References.MinimumLogLevel, yield* level)
+    Layer.succeed(References.MinimumLogLevel, levels[yield* Settings.logLevel.config])
   )
 }))
+
+const makeJsonLogger = Effect.gen(function*() {
+  const clock = yield* Clock.Clock
+  const formatWarning = (message: string): string => {
+    const timestamp = new Date(clock.currentTimeMillisUnsafe()).toISOString()
+    return JSON.stringify({ message, level: "WARN", timestamp, annotations: {}, spans: {} })
+  }
+  const { write } = yield* LogWriter.make(process.stderr, formatWarning)
+  const logger = Logger.map(Logger.formatJson, write)
+  return { logger, jsonLines: { logger, write } }
+})
 
 /**
  * Describes a failure in one line, from the failed operation down to its innermost cause, without repeated messages.
@@ -64,7 +66,7 @@ export const describe = (cause: Cause.Cause<unknown>): string => {
   while (Predicate.hasProperty(error, "message") && !seen.has(error)) {
     seen.add(error)
     const message = isSettingError(error)
-      ? Issue.describe(error.cause.issue, (path) => path.join("_"))
+      ? Settings.describeError(error)
       : String(error.message)
     if (!messages.some((outer) => outer.includes(message))) messages.push(message)
     error = causeOf(error)

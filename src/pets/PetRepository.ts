@@ -36,7 +36,7 @@ export class PetRepository extends Context.Service<PetRepository, PetStore>()("p
         Effect.flatMap(Clock.currentTimeMillis, (now) => {
           if (idempotency === undefined) return Effect.succeed(insert(newPet))
           const claimId = JSON.stringify([idempotency.owner, idempotency.key])
-          const requestHash = fingerprint(newPet).toString("hex")
+          const requestHash = fingerprint(newPet)
           const existing = claims.get(claimId)
           if (existing !== undefined && now < existing.expiresAtMs) {
             return existing.requestHash === requestHash ? Effect.succeed(existing.pet) : keyReused

@@ -1,27 +1,22 @@
 /**
  * Implements the pet repository on PostgreSQL.
  *
- * Concurrent calls of one operation share one statement. Few statements are in flight at any load, and one commit
- * serves many creates.
+ * Concurrent calls of one operation share one statement, so that few statements are in flight at any load.
  */
-import { Clock, Duration, Effect, Option, Semaphore } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
-import type { IdempotencyKeyReused } from "../api/Errors.ts"
-import { maxPageCharacters, type NewPet, type Pet, type PetStatus } from "../api/Pets.ts"
+import { Effect, Option } from "effect"
+import { SqlClient } from "effect/sql"
+import { maxPageCharacters, type Pet, type PetStatus } from "../api/Pets.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
-import { fingerprint, type Idempotency, keyLifetime, keyReused } from "./Idempotency.ts"
 import * as PetCache from "./PetCache.ts"
+import * as PetInserts from "./PetInserts.ts"
 import type { PetStore } from "./PetStore.ts"
-
-/** The timeout of a call, for a network that loses packets. PostgreSQL's own statement timeout is shorter. */
-const callTimeout = Duration.seconds(4)
 
 /**
  * The bounds of a batch of reads. Two statements of an operation run at once: the database executes one while this
  * process reads the result of the other.
  */
-const readBatch = { concurrency: 2, size: 100, timeout: callTimeout }
+const readBatch = { concurrency: 2, size: 100, timeout: RequestBatcher.callTimeout }
 
 /**
  * Makes the repository. It needs the tables of `migrations/` and a `ChangePoller`. A database error is a defect,
@@ -31,9 +26,6 @@ export const makeSqlPetRepository = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const cache = yield* PetCache.make
   const columns = sql.literal(`id, name, category_id AS "categoryId", status`)
-  // The subselect finds the sequence once per statement instead of once per pet. This saves the database a sixth of the
-  // cost of a create.
-  const nextId = sql.literal("nextval((SELECT pg_get_serial_sequence('pets', 'id')::regclass))")
 
   const findById = yield* RequestBatcher.make({
     ...readBatch,
@@ -146,95 +138,7 @@ export const makeSqlPetRepository = Effect.gen(function*() {
     return pets
   })
 
-  /** Moves the sequence past the ids that an operator's INSERT has taken. */
-  const skipTakenIds = Effect.asVoid(sql`
-    SELECT setval(ids, (
-      SELECT id FROM pets AS taken
-      WHERE id >= last AND NOT EXISTS (SELECT FROM pets WHERE id = taken.id + 1)
-      ORDER BY id LIMIT 1
-    ))
-    FROM (SELECT pg_get_serial_sequence('pets', 'id')::regclass AS ids) AS sequence,
-    LATERAL (SELECT pg_sequence_last_value(ids) AS last) AS value
-    WHERE EXISTS (SELECT FROM pets WHERE id = last)`)
-  /** Retries an INSERT up to three times while its id is taken. Before each retry the sequence skips the taken ids. */
-  const retryTakenIds = <A, E extends SqlError.SqlError | IdempotencyKeyReused>(
-    insert: Effect.Effect<A, E>
-  ): Effect.Effect<A, E | SqlError.SqlError> =>
-    insert.pipe(
-      Effect.tapError((error) => isIdTaken(error) ? skipTakenIds : Effect.void),
-      Effect.retry({ while: isIdTaken, times: 3 })
-    )
-
-  // One statement runs at a time. Creates that arrive meanwhile share the next commit, and ids become visible in order.
-  const insertPet = yield* RequestBatcher.make({
-    concurrency: 1,
-    size: 250,
-    timeout: callTimeout,
-    run: Effect.fnUntraced(function*(pets: ReadonlyArray<NewPet>) {
-      const values = JSON.stringify(pets.map(({ categoryId, name, status }) => [name, String(categoryId), status]))
-      // A subquery assigns the ids before the INSERT, because the rows that an INSERT returns have no guaranteed order.
-      const rows = yield* sql<{ readonly id: bigint }>`
-        WITH added AS MATERIALIZED (
-          SELECT ${nextId} AS id, pet, nth
-          FROM jsonb_array_elements(${values}::text::jsonb) WITH ORDINALITY AS asked (pet, nth)
-        ), inserted AS (
-          INSERT INTO pets (id, name, category_id, status) SELECT id, pet->>0, (pet->>1)::bigint, pet->>2 FROM added
-        )
-        SELECT id FROM added ORDER BY nth`.pipe(retryTakenIds)
-      return new Map(pets.map((pet, index) => [pet, rows[index]?.id]))
-    })
-  })
-
-  const create = Effect.fnUntraced(function*(pet: NewPet, idempotency?: Idempotency) {
-    // A batch merges identical items. The copy makes each call an item of its own, so that each create inserts a pet.
-    const id = yield* idempotency === undefined ? insertPet({ ...pet }) : insertOnce(pet, idempotency)
-    return id === undefined ? yield* Effect.die(new Error("INSERT returned no id")) : { id, ...pet }
-  })
-
-  /**
-   * Inserts a pet under an idempotency key, and returns its id. If the key is in use, it returns the id of the first
-   * pet, or fails with `IdempotencyKeyReused` if that pet was another one.
-   */
-  const claimKey = Effect.fnUntraced(function*(
-    pet: NewPet,
-    { key, owner }: Idempotency
-  ): Effect.fn.Return<bigint, IdempotencyKeyReused | SqlError.SqlError> {
-    const now = yield* Clock.currentTimeMillis
-    const requestHash = fingerprint(pet)
-    const expiresAt = new Date(now + Duration.toMillis(keyLifetime))
-    // One statement stores the pet and its idempotency key together or not at all. Of concurrent requests with one key,
-    // the first claims the key. The others wait for its commit, find the key in use, and insert nothing.
-    const [created] = yield* sql<{ readonly id: bigint }>`
-      WITH claimed AS (
-        INSERT INTO idempotency_keys AS known (owner, key, request, pet_id, expires_at)
-        VALUES (${owner}, ${key}, ${requestHash}, ${nextId}, ${expiresAt})
-        ON CONFLICT (owner, key) DO UPDATE
-          SET request = excluded.request, pet_id = excluded.pet_id, expires_at = excluded.expires_at
-          WHERE known.expires_at <= ${new Date(now)}
-        RETURNING pet_id
-      )
-      INSERT INTO pets (id, name, category_id, status)
-      SELECT pet_id, ${pet.name}, ${pet.categoryId}::bigint, ${pet.status ?? null}::text FROM claimed
-      RETURNING id`
-    if (created !== undefined) return created.id
-    const [existing] = yield* sql<{ readonly id: bigint; readonly same: boolean }>`
-      SELECT pet_id AS id, request = ${requestHash} AS same
-      FROM idempotency_keys WHERE owner = ${owner} AND key = ${key}`
-    // No row: the key expired and was deleted between the two statements.
-    if (existing === undefined) return yield* claimKey(pet, { key, owner })
-    return existing.same ? existing.id : yield* keyReused
-  })
-
-  // Each claim holds a connection of the pool, and concurrent claims of one key wait for each other. At most four run
-  // at once, so that other requests still get a connection.
-  const claimSlots = yield* Semaphore.make(4)
-  const insertOnce = (pet: NewPet, idempotency: Idempotency) =>
-    claimKey(pet, idempotency).pipe(
-      retryTakenIds,
-      claimSlots.withPermit,
-      Effect.timeout(callTimeout),
-      Effect.catchTags({ SqlError: Effect.die, TimeoutError: Effect.die })
-    )
+  const create = yield* PetInserts.make
 
   yield* Expiry.deleteExpired({
     table: "idempotency_keys",
@@ -244,10 +148,6 @@ export const makeSqlPetRepository = Effect.gen(function*() {
 
   return { list, create, find }
 })
-
-/** Whether a statement failed because its id is taken. The database reports it as a unique violation. */
-const isIdTaken = (error: SqlError.SqlError | IdempotencyKeyReused): boolean =>
-  error._tag === "SqlError" && error.reason._tag === "UniqueViolation"
 
 /**
  * The maximum size in bytes of a name that a statement of pages reads. Longer names are read later, so that all pages

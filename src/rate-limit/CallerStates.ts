@@ -7,15 +7,15 @@ export type Caller = `key:${string}` | `address:${string}`
 
 export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
-/** The maximum of addresses. Clients can use any number of addresses; keys are bounded by issuing them. */
+/** The maximum of addresses. Clients can use any number of addresses, but only as many keys as operators issue. */
 const maxAddresses = 100_000
 
 /** The number of callers that are checked before other work gets a turn. */
 const maxCheckedPerTurn = 10_000
 
 /**
- * A map of callers for as long as the scope lasts. It evicts the addresses with the oldest last request when there are
- * too many. It deletes callers whose state has ended, by `endOf` and the clock of `time`.
+ * A map of callers for as long as the scope lasts. When there are too many addresses, it evicts those with the oldest
+ * last request. Once a minute it deletes callers whose state has ended, by `endOf` and the clock of `time`.
  */
 export const make = Effect.fnUntraced(function*<A>(
   endOf: (value: A) => number,
@@ -25,17 +25,17 @@ export const make = Effect.fnUntraced(function*<A>(
   const addresses = new Map<Caller, A>()
   const mapOf = (caller: Caller) => isKey(caller) ? keys : addresses
 
-  const sweep = Effect.gen(function*() {
+  const deleteEnded = Effect.gen(function*() {
     const now = time()
     for (const map of [keys, addresses]) {
-      let looked = 0
+      let checked = 0
       for (const [caller, value] of map) {
         if (endOf(value) <= now) map.delete(caller)
-        if (++looked % maxCheckedPerTurn === 0) yield* Effect.yieldNow
+        if (++checked % maxCheckedPerTurn === 0) yield* Effect.yieldNow
       }
     }
   })
-  yield* Effect.forkScoped(Effect.repeat(sweep, Schedule.spaced("1 minute")))
+  yield* Effect.forkScoped(Effect.repeat(deleteEnded, Schedule.spaced("1 minute")))
 
   return {
     /** All callers, keys first. */
@@ -62,3 +62,5 @@ export const make = Effect.fnUntraced(function*<A>(
     }
   }
 })
+
+export type CallerStates<A> = Effect.Success<ReturnType<typeof make<A>>>

@@ -32,7 +32,7 @@ interface Row {
   readonly state: Policy.State & { readonly savedAt?: SavedAt }
 }
 
-const rowsAtOnce = 50_000
+const maxRowsPerQuery = 50_000
 
 /**
  * Identifies this boot of this machine, within which the monotonic clocks of processes agree. It is empty on systems
@@ -64,18 +64,18 @@ export const sqlStore = Effect.gen(function*() {
       let last = ""
       let rows: ReadonlyArray<Row>
       do {
-        // Reads in parts that fit a statement's timeout. It does not use `ends_at`, because the wall clock may have
-        // stepped.
+        // Each query reads few enough rows for the statement timeout. It does not use `ends_at`, because the wall clock
+        // may have stepped.
         rows = yield* sql<Row>`
           SELECT caller, state FROM rate_limits
-          WHERE caller > ${last} ORDER BY caller LIMIT ${sql.literal(String(rowsAtOnce))}`
+          WHERE caller > ${last} ORDER BY caller LIMIT ${sql.literal(String(maxRowsPerQuery))}`
         for (const { caller, state: { savedAt, ...saved } } of rows) {
           last = caller
           const stepped = savedAt === undefined ? 0 : now - savedAt.wall - elapsedSince(savedAt, now, monotonic)
           const state = Policy.clamp(Policy.shift(saved, stepped), now)
           if (Policy.endOf(state) > now) states.push({ caller, state, stepped })
         }
-      } while (rows.length === rowsAtOnce)
+      } while (rows.length === maxRowsPerQuery)
       return states
     }, Effect.orDie),
     save: (states, clock) => {
@@ -83,8 +83,8 @@ export const sqlStore = Effect.gen(function*() {
       const savedAt: SavedAt = { wall: clock.now() + offset, monotonic: clock.monotonic(), boot }
       const rows = [...states].map(([caller, steady]) => {
         const state = offset === 0 ? steady : Policy.shift(steady, offset)
-        // The end is a number, exact to the millisecond. As a text, writing the rows would take this process twice as
-        // long.
+        // The end is a number, which is exact to the millisecond. With text, this process takes twice as long to write
+        // the rows.
         return { caller, state, ends_at: Policy.endOf(state) }
       })
       return sql`

@@ -1,10 +1,10 @@
-/** Tests of the collection of short-lived items. */
+/** Tests the collection of short-lived items. */
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { FreeList } from "../../src/collections/FreeList.ts"
 
 describe("FreeList", () => {
-  it("holds the same items as a Set, in no more slots than the max number of items held at once", () => {
+  it("holds the same items as a Set, and uses only as many slots as the most items that it held at once", () => {
     fc.assert(fc.property(fc.array(fc.nat()), (choices) => {
       const freeList = new FreeList<{ readonly index: number }>()
       const model = new Map<number, { readonly index: number }>()
@@ -27,7 +27,7 @@ describe("FreeList", () => {
     }))
   })
 
-  it("allows its iterating caller to remove every item", () => {
+  it("allows every item to be removed during iteration", () => {
     const freeList = new FreeList<{ readonly slot: number }>()
     for (let slot = 0; slot < 3; slot++) freeList.add({ slot })
     const seen: Array<number> = []

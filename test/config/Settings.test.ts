@@ -1,56 +1,121 @@
-/** Tests of the settings whose form is checked. */
+/** Tests the form of each setting, the check of all settings, and the table of settings in the README. */
 import { assert, describe, it } from "@effect/vitest"
-import { Cause, Config, ConfigProvider, Effect, Option, Redacted } from "effect"
-import { databaseUrl, redisUrl, wholeNumber } from "../../src/config/Settings.ts"
+import { Cause, Config, ConfigProvider, Effect, Exit, Redacted } from "effect"
+import { IpNetwork } from "effect/net"
+import { readFileSync } from "node:fs"
+import * as Settings from "../../src/config/Settings.ts"
 import * as Logging from "../../src/observability/Logging.ts"
 
-/** Reads a setting from `env` as the service reads it from its environment. */
-const read = <A>(setting: Config.Config<A>, env: Readonly<Record<string, string>>) =>
-  setting.parse(ConfigProvider.fromEnv({ env }))
+/** Reads `config` from `env` as the service reads it from its environment. */
+const read = <A>(config: Config.Config<A>, env: Readonly<Record<string, string>>) =>
+  config.parse(ConfigProvider.fromEnv({ env }))
 
-const settings = [
-  {
-    name: "DATABASE_URL",
-    setting: Config.map(databaseUrl, Redacted.value),
-    form: "postgres://user:password@host/database",
+const checkSettings = (env: Readonly<Record<string, string>>) =>
+  Effect.provideService(Settings.check, ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env }))
+
+/** Valid and invalid texts of each setting. */
+const examples: Readonly<Record<string, { valid: ReadonlyArray<string>; invalid: ReadonlyArray<string> }>> = {
+  HOST: { valid: ["::1", "0.0.0.0", "localhost", "fe80::1%eth0"], invalid: ["http://h", "a b"] },
+  PORT: { valid: ["0", "65535"], invalid: ["65536", "-1", "1.5", "1e1", "0x9", "many", "NaN"] },
+  DATABASE_URL: {
     valid: ["postgres://a", "postgresql://u:p%40@h:1/d?host=/run", "POSTGRES:///d", "postgres://h\n"],
     invalid: ["secret", "mysql://u:secret@h", "postgres:secret@h", "postgres://u:secret%zz@h", "postgres://["]
   },
-  {
-    name: "REDIS_URL",
-    setting: Config.map(redisUrl, Redacted.value),
-    form: "redis://host:port or rediss://host:port",
+  REDIS_URL: {
     valid: ["redis://h", "rediss://u:p@h:1", "redis://h/15", "redis://h/?a=b"],
     invalid: ["http://secret@h", "redis:secret", "redis://h/secret", "redis://u:secret%zz@h"]
   },
-  {
-    name: "SECONDS",
-    setting: Config.map(wholeNumber("SECONDS", 1, 50), String),
-    form: "a whole number from 1 to 50",
-    valid: ["1", "50"],
-    invalid: ["0", "51", "-1", "1.5", "1e1", "0x9", "many", "NaN"]
-  }
-]
+  DATA_DIR: { valid: ["./a b"], invalid: [] },
+  MANAGEMENT_HOST: { valid: ["127.0.0.1"], invalid: ["http://h"] },
+  MANAGEMENT_PORT: { valid: ["9090"], invalid: ["1.5"] },
+  MANAGEMENT_ALLOWED_HOSTS: { valid: ["a, b.internal", ","], invalid: ["a,http://petstore", "a:1", "-"] },
+  ADMIN_TOKEN: { valid: ["x", " adm_! ", "x".repeat(4_096)], invalid: ["adm_ secret", "x".repeat(4_097), "ä"] },
+  TRUSTED_PROXIES: { valid: ["10.0.0.1, 10.0.0.0/8,2001:db8::/32"], invalid: ["localhost", "1.2.3.4,10.0.0.0/33"] },
+  DRAIN_SECONDS: { valid: ["0", "5"], invalid: ["6", "0.5"] },
+  CORS_ORIGINS: {
+    valid: ["*", "https://shop.example, http://localhost:3000"],
+    invalid: ["shop", "https://shop.example/", "https://a.example,ftp"]
+  },
+  LOG_LEVEL: { valid: ["trace", "none"], invalid: ["Info", "loud"] },
+  LOG_FORMAT: { valid: ["json", "pretty"], invalid: ["text"] },
+  OTEL_EXPORTER_OTLP_ENDPOINT: { valid: ["http://h:4318", "https://h/otlp"], invalid: ["h:4318", "ftp://secret@h"] },
+  OTEL_SERVICE_NAME: { valid: ["pets"], invalid: [] },
+  OTEL_TRACES_SAMPLER: { valid: ["always_on", "parentbased_traceidratio"], invalid: ["jaeger_remote"] },
+  OTEL_TRACES_SAMPLER_ARG: { valid: ["0", "1", "0.01", ".5"], invalid: ["2", "1.1", "-1", "1e-2", "half"] }
+}
 
 describe("Settings", () => {
-  for (const { form, name, valid, setting, invalid } of settings) {
-    it.effect.each(valid)(`returns a valid ${name} unchanged: %j`, (text) =>
-      Effect.gen(function*() {
-        assert.strictEqual(yield* read(setting, { [name]: text }), text)
-      }))
+  it("have examples here, and each declaration is in the list of all", () => {
+    const declared = Object.values(Settings).filter((value) => typeof value === "object" && "meaning" in value)
+    assert.sameMembers([...Settings.all], declared)
+    assert.deepStrictEqual(Settings.all.map(({ name }) => name).toSorted(), Object.keys(examples).toSorted())
+  })
 
-    it.effect.each(invalid)(
-      `rejects an invalid ${name} with its name and expected form but without its value: %s`,
-      (text) =>
-        Effect.gen(function*() {
-          const error = yield* Effect.flip(read(setting, { [name]: text }))
-          assert.strictEqual(Logging.describe(Cause.fail(error)), `${name}: expected ${form}`)
-        })
-    )
+  for (const { config, form, name } of Settings.all) {
+    const { invalid = [], valid = [] } = examples[name] ?? {}
 
-    it.effect(`treats an empty ${name} as not set`, () =>
+    it.effect.each(valid)(`accept ${name}=%j`, (text) => read(config, { [name]: text }))
+
+    if (invalid.length > 0) {
+      it.effect.each(invalid)(
+        `reject ${name}=%j with the name and the form, and without a secret`,
+        (text) =>
+          Effect.gen(function*() {
+            const error = yield* Effect.flip(read(config, { [name]: text }))
+            const message = Logging.describe(Cause.fail(error))
+            assert.isTrue(message.startsWith(`${name}: expected ${form}`), message)
+            assert.notInclude(message, "secret")
+          })
+      )
+    }
+
+    it.effect(`treat an empty ${name} as not set`, () =>
       Effect.gen(function*() {
-        assert.deepStrictEqual(yield* read(Config.option(setting), { [name]: "" }), Option.none())
+        const [empty, absent] = yield* Effect.forEach([{ [name]: "" }, {}], (env) => read(Config.option(config), env))
+        assert.deepStrictEqual(empty, absent)
       }))
   }
+
+  it.effect("have values of their types", () =>
+    Effect.gen(function*() {
+      assert.strictEqual(yield* read(Settings.port.config, { PORT: " 80 " }), 80)
+      assert.strictEqual(
+        Redacted.value(yield* read(Settings.databaseUrl.config, { DATABASE_URL: "postgres://h\n" })),
+        "postgres://h\n"
+      )
+      assert.deepStrictEqual(
+        yield* read(Settings.managementAllowedHosts.config, { MANAGEMENT_ALLOWED_HOSTS: "a, b," }),
+        ["a", "b"]
+      )
+      const networks = yield* read(Settings.trustedProxies.config, { TRUSTED_PROXIES: "10.0.0.1,10.0.0.0/8" })
+      assert.deepStrictEqual(networks.map(IpNetwork.format), ["10.0.0.1/32", "10.0.0.0/8"])
+    }))
+
+  it.effect("name the invalid entry of a list", () =>
+    Effect.gen(function*() {
+      const error = yield* Effect.flip(read(Settings.corsOrigins.config, { CORS_ORIGINS: "https://a.example, shop" }))
+      assert.strictEqual(
+        Logging.describe(Cause.fail(error)),
+        "CORS_ORIGINS: expected origins like https://shop.example, separated by commas, or *, not \"shop\""
+      )
+    }))
+
+  it.effect("are all checked at once, and the error has one line per invalid setting", () =>
+    Effect.gen(function*() {
+      const { message } = yield* Effect.flip(checkSettings({ PORT: "http", LOG_LEVEL: "loud", REDIS_URL: "redis://h" }))
+      assert.deepStrictEqual(message.split("\n"), [
+        "PORT: expected a whole number from 0 to 65535",
+        "LOG_LEVEL: expected trace, debug, info, warn, error, fatal or none"
+      ])
+      assert.isTrue(Exit.isSuccess(yield* Effect.exit(checkSettings({}))))
+    }))
+
+  it("are the table of the README", () => {
+    const rows = Settings.all.map(({ byDefault, form, meaning, name }) =>
+      `| \`${name}\` | ${form} | ${byDefault} | ${meaning} |`
+    )
+    const table = ["| variable | form | default | meaning |", "|---|---|---|---|", ...rows].join("\n")
+    const readme = readFileSync(new URL("../../README.md", import.meta.url), "utf8")
+    assert.include(readme, table)
+  })
 })

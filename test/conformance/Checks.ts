@@ -1,7 +1,7 @@
 /** Checks a response against the OpenAPI document and against SPEC §2 and §8. */
 import { assert } from "@effect/vitest"
 import { Ajv2020 } from "ajv/dist/2020.js"
-import type { Answer } from "../support/Harness.ts"
+import type { ReceivedResponse } from "../support/Harness.ts"
 import type { Json, Operation, Request } from "./Requests.ts"
 
 /** Returns the request as a curl command for a shell, where the variable `KEY` has the API key. */
@@ -14,7 +14,7 @@ export const curl = (base: string, { body, headers, method, target }: Request): 
   ].join(" ")
 }
 
-/** Makes the check of the response to a request. The check throws if the response breaks the OpenAPI `document`. */
+/** Returns a function that throws if a response to a request does not conform to the OpenAPI `document`. */
 export const checksOf = (document: Json, operations: ReadonlyArray<Operation>) => {
   const ajv = new Ajv2020({ strict: false, validateFormats: false })
   ajv.addSchema({ $id: "https://petstore/", ...document })
@@ -27,7 +27,7 @@ export const checksOf = (document: Json, operations: ReadonlyArray<Operation>) =
     assert.isTrue(validate(value), ajv.errorsText(validate.errors))
   }
 
-  return (request: Request, { headers, status, text }: Answer): void => {
+  return (request: Request, { headers, status, text }: ReceivedResponse): void => {
     const operation = operations.find(({ operationId }) => operationId === request.operationId)
     const response: Json | undefined = operation?.responses[status]
     assert.isBelow(status, 500)
@@ -54,7 +54,7 @@ export const checksOf = (document: Json, operations: ReadonlyArray<Operation>) =
 
     for (const [name, header] of Object.entries<Json>(response?.headers)) {
       const value = headers.get(name)
-      if (value === null) assert.isFalse(header.required, `${name} is there`)
+      if (value === null) assert.isFalse(header.required, `${name} is present`)
       else assertConforms(header.schema, header.schema.type === "integer" ? Number(value) : value)
     }
     checkRateLimitHeaders(headers)
@@ -64,7 +64,7 @@ export const checksOf = (document: Json, operations: ReadonlyArray<Operation>) =
 /**
  * Checks that the three headers of SPEC §8 agree with `RateLimit` and `RateLimit-Policy`.
  *
- * Those have the windows minute and day. The headers of SPEC §8 have one of the two, the more restrictive.
+ * `RateLimit` has the windows minute and day. The headers of SPEC §8 have the more restrictive of the two.
  */
 const checkRateLimitHeaders = (headers: Headers): void => {
   const windows = [...(headers.get("ratelimit-policy") ?? "").matchAll(/"(\w+)";q=(\d+);w=(\d+)/g)]
@@ -74,13 +74,12 @@ const checkRateLimitHeaders = (headers: Headers): void => {
   const [limit, remaining, reset] = ["limit", "remaining", "reset"].map((name) =>
     Number(headers.get(`x-ratelimit-${name}`))
   )
-  for (const [index, [, , of, seconds]] of windows.entries()) {
-    assert.isAtMost(Number(remainders[index]?.[2]), Number(of))
+  for (const [index, [, , quota, seconds]] of windows.entries()) {
+    assert.isAtMost(Number(remainders[index]?.[2]), Number(quota))
     assert.isAtMost(Number(remainders[index]?.[3]), Number(seconds))
   }
-  const shown = windows.findIndex(([, , of]) => Number(of) === limit)
-  assert.strictEqual(Number(remainders[shown]?.[2]), remaining)
-  assert.closeTo(Number(remainders[shown]?.[3]) + Date.now() / 1000, reset ?? NaN, 5)
-  // The headers of SPEC §8 have the most restrictive window.
+  const index = windows.findIndex(([, , quota]) => Number(quota) === limit)
+  assert.strictEqual(Number(remainders[index]?.[2]), remaining)
+  assert.closeTo(Number(remainders[index]?.[3]) + Date.now() / 1000, reset ?? NaN, 5)
   assert.strictEqual(remaining, Math.min(...remainders.map(([, , r]) => Number(r))))
 }

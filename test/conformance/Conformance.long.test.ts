@@ -68,7 +68,7 @@ const setup = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>)
       } catch (error) {
         throw new Error(
           `${error instanceof Error ? error.message : String(error)}\n${request.wrong ?? "valid"}\n` +
-            `${curl(address, request)}\nanswered ${received.status} ${received.text}\nCONFORMANCE_SEED=${seed}`,
+            `${curl(address, request)}\nreceived ${received.status} ${received.text}\nCONFORMANCE_SEED=${seed}`,
           { cause: error }
         )
       }
@@ -85,9 +85,9 @@ for (const deployment of deployments) {
         const { address, boundaries, invalid, operations, send, sent, valid } = yield* setup(yield* deployment.env)
         yield* Effect.promise(async () => {
           // Examples: the simplest request of each operation that needs no body.
-          const plain = { method: "GET", headers: {}, body: undefined, wrong: undefined }
-          await send({ ...plain, operationId: "listPets", target: "/v1/pets" })
-          await send({ ...plain, operationId: "getPet", target: "/v1/pets/1" })
+          const get = { method: "GET", headers: {}, body: undefined, wrong: undefined }
+          await send({ ...get, operationId: "listPets", target: "/v1/pets" })
+          await send({ ...get, operationId: "getPet", target: "/v1/pets/1" })
           assert.sameMembers(operations.map(({ operationId }) => operationId), ["listPets", "createPet", "getPet"])
 
           // Boundaries: one request for each possible error.
@@ -115,7 +115,7 @@ for (const deployment of deployments) {
               const { headers, text } = await send(request)
               const { id } = /"id":(?<id>\d+)/.exec(text)?.groups ?? {}
               assert.strictEqual(headers.get("location"), `/v1/pets/${id}`, replay)
-              const found = await send({ ...plain, operationId: "getPet", target: `/v1/pets/${id}` })
+              const found = await send({ ...get, operationId: "getPet", target: `/v1/pets/${id}` })
               assert.strictEqual(found.text, text, replay)
               created.push({ id: Number(id), text })
             }
@@ -123,13 +123,13 @@ for (const deployment of deployments) {
             let target: string | undefined = `/v1/pets?limit=3&cursor=${
               Buffer.from(String(first - 1)).toString("base64url")
             }`
-            let walked = ""
+            let listed = ""
             while (target !== undefined) {
-              const page = await send({ ...plain, operationId: "listPets", target })
-              walked += page.text.slice(1, -1) + ","
+              const page = await send({ ...get, operationId: "listPets", target })
+              listed += page.text.slice(1, -1) + ","
               target = /<(.+)>; rel="next"/.exec(page.headers.get("link") ?? "")?.[1]
             }
-            for (const { text } of created) assert.strictEqual(walked.split(text).length, 2, replay)
+            for (const { text } of created) assert.strictEqual(listed.split(text).length, 2, replay)
           })
           for (let index = 0; sent() < requests; index++) await fc.assert(stateful, { seed: seed + index, numRuns: 5 })
         })
@@ -189,12 +189,12 @@ describe("Prism, a validating proxy between a client and the service,", () => {
             const found: ReadonlyArray<Json> = JSON.parse(headers.get("sl-violations") ?? "[]")
             // Prism allows as int64 only integers that a double represents exactly.
             const violations = found.filter(({ message }) => !/ -?9007199254740991$/.test(message))
-            const details = `${curl(address, request)}\nanswered ${status}\n${JSON.stringify(violations)}`
+            const details = `${curl(address, request)}\nreceived ${status}\n${JSON.stringify(violations)}`
             assert.isEmpty(violations.filter(({ location }) => location[0] === "response"), details)
             if (request.wrong === undefined) assert.isEmpty(violations, details)
             else if (violations.length > 0) reported++
           }
-          // Prism does validate: it reports many of the requests that the service rejects.
+          // Prism validates requests: it reports many of those that the service rejects.
           assert.isAbove(reported, jsonBoundaries.length / 3)
         })
       }),

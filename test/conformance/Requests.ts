@@ -73,8 +73,8 @@ export const requestsOf = (document: Json) => {
     schema.$ref ? document.components.schemas[schema.$ref.split("/").at(-1)] : schema
 
   /** Generates values that the schema allows, including those at its boundaries. */
-  const valid = (given: Json): fc.Arbitrary<unknown> => {
-    const schema = resolve(given)
+  const valid = (unresolved: Json): fc.Arbitrary<unknown> => {
+    const schema = resolve(unresolved)
     if (schema.enum) return fc.constantFrom(...schema.enum)
     switch (schema.type) {
       case "integer": {
@@ -107,8 +107,8 @@ export const requestsOf = (document: Json) => {
   }
 
   /** Returns values that the schema rejects, each with its error. With `inUrl`, all values are texts. */
-  const invalid = (given: Json, inUrl: boolean): ReadonlyArray<readonly [wrong: string, value: unknown]> => {
-    const schema = resolve(given)
+  const invalid = (unresolved: Json, inUrl: boolean): ReadonlyArray<readonly [wrong: string, value: unknown]> => {
+    const schema = resolve(unresolved)
     const others: ReadonlyArray<readonly [string, unknown]> = inUrl
       ? [["empty", ""]]
       : [["null", null], ["array", []], ["object", {}], ["boolean", true]]
@@ -148,11 +148,11 @@ export const requestsOf = (document: Json) => {
     const query = new URLSearchParams()
     const headers: Record<string, string> = {}
     let target = path
-    for (const { in: place, name } of parameters) {
+    for (const { in: location, name } of parameters) {
       const value = values.parameters[name]
-      if (place === "path") target = target.replace(`{${name}}`, encodeURIComponent(text(value)))
+      if (location === "path") target = target.replace(`{${name}}`, encodeURIComponent(text(value)))
       else if (value === undefined) continue
-      else if (place === "query") query.append(name, text(value))
+      else if (location === "query") query.append(name, text(value))
       else headers[name] = text(value)
     }
     const search = [query.toString(), values.query ?? ""].filter((part) => part !== "").join("&")
@@ -192,10 +192,10 @@ export const requestsOf = (document: Json) => {
   /** Returns one function for each possible error, which makes an invalid request from valid values. */
   const invalidations = (operation: Operation) => {
     const list: Array<(values: { readonly parameters: Json; readonly body: unknown }) => Request> = []
-    for (const { in: place, name, schema } of operation.parameters) {
+    for (const { in: location, name, schema } of operation.parameters) {
       const invalidValues = name === "cursor"
         ? [["no cursor", "x"], ["empty", ""]] as const
-        : place === "header"
+        : location === "header"
         ? [["empty", ""], ["too long", "x".repeat(256)], ["a space", "a b"]] as const
         : invalid(schema, true)
       for (const [wrong, value] of invalidValues) {
@@ -203,7 +203,7 @@ export const requestsOf = (document: Json) => {
           assemble(operation, { parameters: { ...parameters, [name]: value }, body }, `${name}: ${wrong}`)
         )
       }
-      if (place === "query" && name !== "cursor") {
+      if (location === "query" && name !== "cursor") {
         list.push(({ body, parameters }) => {
           const query = `${name}=${text(parameters[name] ?? "1")}`
           return assemble(operation, { parameters, body, query: `${query}&${query}` }, `${name}: repeated`)

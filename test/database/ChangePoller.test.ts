@@ -9,7 +9,7 @@ import { databases, random } from "../support/Harness.ts"
 
 const unchanged: ChangePoller.Poll = { identity: "one", at: 0, snapshot: "1:1:", pets: false, keys: [] }
 
-/** Four polls begin while the cache is read. */
+/** Lets a second pass, in which four polls start because the cache is read. */
 const passSecond = (poller: { isFresh(): boolean }) =>
   Effect.replicateEffect(
     Effect.andThen(Effect.sync(() => poller.isFresh()), TestClock.adjust("250 millis")),
@@ -17,8 +17,8 @@ const passSecond = (poller: { isFresh(): boolean }) =>
     { discard: true }
   )
 
-describe("The change poller", () => {
-  it.effect("ignores the result of a poll that began earlier than one that has ended", () =>
+describe("ChangePoller", () => {
+  it.effect("ignores the result of a poll that ends after a later poll has ended", () =>
     Effect.gen(function*() {
       const results = [
         { ...unchanged, latency: 0 },
@@ -40,7 +40,7 @@ describe("The change poller", () => {
       assert.strictEqual(invalidations, 1)
     }))
 
-  it.effect("tells caches of each change once, and of everything after a pause, a loss, or very many changes", () =>
+  it.effect("reports each change once, and reports everything after a pause, a lost transaction or over 10,000 changes", () =>
     Effect.gen(function*() {
       const state = { poll: unchanged }
       const poller = yield* ChangePoller.make(() =>
@@ -50,9 +50,9 @@ describe("The change poller", () => {
           return poll
         })
       )
-      const told: Array<string> = []
+      const reported: Array<string> = []
       yield* poller.subscribe(({ everything, keys, pets }) => {
-        told.push([everything && "everything", pets && "pets", ...keys].filter((name) => name !== false).join(" "))
+        reported.push([everything && "everything", pets && "pets", ...keys].filter((name) => name !== false).join(" "))
       })
       const poll = (next: Partial<ChangePoller.Poll>) => {
         state.poll = { ...unchanged, ...next }
@@ -64,12 +64,12 @@ describe("The change poller", () => {
       yield* poll({ at: 3_601 })
       yield* poll({ at: 3_602, snapshot: "10:10:" })
       yield* poll({ at: 3_602, snapshot: "9:12:" })
-      assert.deepStrictEqual(told.splice(0), ["key_a", "key_a key_b", "pets", "everything", "everything"])
+      assert.deepStrictEqual(reported.splice(0), ["key_a", "key_a key_b", "pets", "everything", "everything"])
       yield* poll({ at: 3_602, snapshot: "9:9:", keys: Array.from({ length: 10_001 }, (_, index) => `key_${index}`) })
-      assert.match(told[0] ?? "", /^everything /)
+      assert.match(reported[0] ?? "", /^everything /)
     }))
 
-  it.effect("logs the first of several failures, and the first success after them", () => {
+  it.effect("logs one line when polls begin to fail, and one when they succeed again", () => {
     const lines: Array<string> = []
     const log = Logger.layer([Logger.make(({ logLevel, message }) => lines.push(`${logLevel} ${String(message)}`))])
     return Effect.gen(function*() {
@@ -97,7 +97,7 @@ describe("The change poller", () => {
 })
 
 for (const database of databases.filter(({ name }) => name === "PostgreSQL")) {
-  describe.skipIf(database.skip)("The change poller on PostgreSQL", () => {
+  describe.skipIf(database.skip)("ChangePoller on PostgreSQL", () => {
     const polls: Array<string> = []
     const countPolls = Layer.succeed(Statement.CurrentTransformer, (statement) =>
       Effect.sync(() => {
@@ -114,14 +114,14 @@ for (const database of databases.filter(({ name }) => name === "PostgreSQL")) {
       ),
       { excludeTestServices: true }
     )((it) => {
-      it.effect("runs one statement every 250 ms for the caches of keys and pets together", () =>
+      it.effect("runs one statement every 250 ms for the key cache and the pet cache together", () =>
         Effect.gen(function*() {
           const keys = yield* ApiKeys
           const pets = yield* PetRepository
           const { key } = yield* keys.issue({ name: "test", plan: "free" })
           const { id } = yield* pets.create({ name: "Rex", categoryId: 1n })
           polls.length = 0
-          for (const begun = performance.now(); performance.now() - begun < 2_000;) {
+          for (const startedAt = performance.now(); performance.now() - startedAt < 2_000;) {
             yield* keys.verify(key)
             yield* pets.find(id)
             yield* Effect.sleep("20 millis")

@@ -1,4 +1,4 @@
-/** One process at a time writes to a data directory, whatever an operator does to the files in it. */
+/** Only one process at a time writes to a data directory, even when an operator moves or deletes files in it. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
@@ -9,14 +9,14 @@ import { issueKey, temporaryDirectory } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
 import { type Running, start } from "../support/Process.ts"
 
-/** The path of a data directory, which exists. */
+/** Creates an empty data directory and returns its path. */
 const dataDirectory = Effect.map(temporaryDirectory, (parent) => {
   const directory = join(parent, "data")
   mkdirSync(directory)
   return directory
 })
 
-const endlessKey = (directory: string) => issueKey(Layer.fresh(EmbeddedDatabase.layer(directory)))
+const issueUnlimitedKey = (directory: string) => issueKey(Layer.fresh(EmbeddedDatabase.layer(directory)))
 
 const petNames = (directory: string) =>
   Effect.flatMap(PgClient.PgClient, (sql) => sql<{ readonly name: string }>`SELECT name FROM pets`).pipe(
@@ -35,7 +35,7 @@ const kill = (service: Running) =>
     return service.exit
   })
 
-/** Loads `service` during `fault`, and until the process has exited. */
+/** Starts load on `service`, waits for 20 acknowledged pets, and then runs `fault`. The load continues. */
 const loadDuring = Effect.fnUntraced(function*(service: Running, key: string, fault: () => void) {
   const load = yield* Load.run({ address: () => service.address, key, callers: 8 })
   while (Load.acknowledged(load.outcomes).length < 20) yield* Effect.sleep("5 millis")
@@ -58,21 +58,21 @@ describe("A process on the embedded database", () => {
     ]
   ) {
     it.live(
-      `whose lock file is ${name} writes nothing more and exits with 1; a second process loses no pet of either`,
+      `stops writing and exits with 1 when its lock file is ${name}, and no acknowledged pet is lost`,
       () =>
         Effect.gen(function*() {
           const DATA_DIR = yield* dataDirectory
-          const key = yield* endlessKey(DATA_DIR)
+          const key = yield* issueUnlimitedKey(DATA_DIR)
           const first = yield* start({ DATA_DIR })
           const { faultAt, load } = yield* loadDuring(first, key, () => fault(DATA_DIR))
           const second = yield* start({ DATA_DIR })
-          const further = yield* Effect.replicateEffect(Load.request(second.address, key), 40, { concurrency: 8 })
+          const later = yield* Effect.replicateEffect(Load.request(second.address, key), 40, { concurrency: 8 })
           assert.strictEqual(yield* Effect.promise(() => first.exit), 1)
           yield* load.stop
-          assert.deepStrictEqual([...new Set(further.map(({ status }) => status))], [201])
+          assert.deepStrictEqual([...new Set(later.map(({ status }) => status))], [201])
 
           const after = load.outcomes.filter(({ sentAt }) => sentAt > faultAt)
-          // 0 when the process has ended. A cached pet is read without the database.
+          // The status is 0 once the process has ended. Reads may still succeed, because pets are cached.
           assert.deepStrictEqual(
             [...new Set(after.filter(({ method }) => method === "POST").map(({ status }) => status))]
               .filter((status) => status !== 503 && status !== 0),
@@ -84,18 +84,18 @@ describe("A process on the embedded database", () => {
           assert.include(fatal[0], "Never delete or replace a file in it")
 
           yield* kill(second)
-          yield* assertStored(DATA_DIR, [...load.outcomes, ...further])
+          yield* assertStored(DATA_DIR, [...load.outcomes, ...later])
         }),
       90_000
     )
   }
 
   it.live(
-    "exits with 1 when its data directory is moved and another one is put in its place",
+    "exits with 1 when another directory replaces its data directory",
     () =>
       Effect.gen(function*() {
         const DATA_DIR = yield* dataDirectory
-        const key = yield* endlessKey(DATA_DIR)
+        const key = yield* issueUnlimitedKey(DATA_DIR)
         const other = `${DATA_DIR} other`
         cpSync(DATA_DIR, other, { recursive: true })
         const moved = `${DATA_DIR} moved`
@@ -105,20 +105,20 @@ describe("A process on the embedded database", () => {
           renameSync(other, DATA_DIR)
         })
         const second = yield* start({ DATA_DIR })
-        const further = yield* Effect.replicateEffect(Load.request(second.address, key), 40, { concurrency: 8 })
+        const later = yield* Effect.replicateEffect(Load.request(second.address, key), 40, { concurrency: 8 })
         assert.strictEqual(yield* Effect.promise(() => first.exit), 1)
         yield* load.stop
         yield* kill(second)
         yield* assertStored(moved, load.outcomes)
-        yield* assertStored(DATA_DIR, further)
+        yield* assertStored(DATA_DIR, later)
       }),
     90_000
   )
 
-  it.live("stays on its data directory when the symbolic link to it is changed", () =>
+  it.live("keeps its data directory when the symbolic link to it changes", () =>
     Effect.gen(function*() {
       const directory = yield* dataDirectory
-      const key = yield* endlessKey(directory)
+      const key = yield* issueUnlimitedKey(directory)
       const other = `${directory} other`
       cpSync(directory, other, { recursive: true })
       const DATA_DIR = `${directory} link`
@@ -129,17 +129,17 @@ describe("A process on the embedded database", () => {
         symlinkSync(other, DATA_DIR)
       })
       const second = yield* start({ DATA_DIR })
-      const further = yield* Effect.replicateEffect(Load.request(second.address, key), 40, { concurrency: 8 })
+      const later = yield* Effect.replicateEffect(Load.request(second.address, key), 40, { concurrency: 8 })
       const last = yield* Load.request(first.address, key)
       assert.strictEqual(last.status, 201)
       yield* kill(first)
       yield* kill(second)
       yield* load.stop
       yield* assertStored(directory, [...load.outcomes, last])
-      yield* assertStored(other, further)
+      yield* assertStored(other, later)
     }), 90_000)
 
-  it.live("exits with 1 without a request when its pgdata directory is removed", () =>
+  it.live("exits with 1 when its pgdata directory is removed, even without requests", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* dataDirectory
       const service = yield* start({ DATA_DIR })
@@ -149,11 +149,11 @@ describe("A process on the embedded database", () => {
     }), 90_000)
 
   it.live(
-    "keeps its lock when the lock file is overwritten in place, and the next process gets it",
+    "keeps its lock when the lock file is overwritten in place",
     () =>
       Effect.gen(function*() {
         const DATA_DIR = yield* dataDirectory
-        const key = yield* endlessKey(DATA_DIR)
+        const key = yield* issueUnlimitedKey(DATA_DIR)
         const first = yield* start({ DATA_DIR })
         const outcomes: Array<Load.Outcome> = []
         for (const content of ["", "no lock\n".repeat(1_000)]) {
@@ -177,11 +177,11 @@ describe("A process on the embedded database", () => {
 
   for (const { fault, name } of [{ name: "removed", fault: removeLock }, { name: "replaced", fault: replaceLock }]) {
     it.live(
-      `waits two seconds, once, on a database whose lock file was ${name}: a process may still use it`,
+      `waits two seconds, at the first start only, when the lock file was ${name} before it`,
       () =>
         Effect.gen(function*() {
           const DATA_DIR = yield* dataDirectory
-          const key = yield* endlessKey(DATA_DIR)
+          const key = yield* issueUnlimitedKey(DATA_DIR)
           fault(DATA_DIR)
           const startedAt = performance.now()
           const service = yield* start({ DATA_DIR })

@@ -5,9 +5,9 @@ import { TestClock } from "effect/testing"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import { temporaryDirectory } from "../support/Harness.ts"
 
-/** Runs `test` on an embedded database, where `becomes` asks until the condition holds. */
+/** Runs `test` on an embedded database. `waitFor` waits until the SQL condition holds. */
 const onEmbedded = <E, R>(
-  test: (sql: SqlClient.SqlClient, becomes: (condition: string) => Effect.Effect<void>) => Effect.Effect<void, E, R>
+  test: (sql: SqlClient.SqlClient, waitFor: (condition: string) => Effect.Effect<void>) => Effect.Effect<void, E, R>
 ) =>
   Effect.gen(function*() {
     const directory = yield* temporaryDirectory
@@ -25,21 +25,21 @@ const onEmbedded = <E, R>(
   })
 
 describe("The embedded database", () => {
-  it.effect("bounds the log that a start after a kill has to read", () =>
-    onEmbedded(Effect.fnUntraced(function*(sql, becomes) {
+  it.effect("writes a checkpoint within 10 seconds once its log is long, so that a start after a kill is fast", () =>
+    onEmbedded(Effect.fnUntraced(function*(sql, waitFor) {
       const isShort = "(SELECT pg_current_wal_lsn() - redo_lsn < 1000000 FROM pg_control_checkpoint())"
       yield* sql`CREATE TABLE written AS SELECT repeat(md5(n::text), 30) FROM generate_series(1, 40000) AS n`
-      yield* becomes(`NOT ${isShort}`)
+      yield* waitFor(`NOT ${isShort}`)
       yield* TestClock.adjust("10 seconds")
-      yield* becomes(isShort)
+      yield* waitFor(isShort)
     })))
 
-  it.effect("gives the room of rows that are gone to others", () =>
-    onEmbedded(Effect.fnUntraced(function*(sql, becomes) {
+  it.effect("vacuums every 10 minutes, so that deleted rows free their space", () =>
+    onEmbedded(Effect.fnUntraced(function*(sql, waitFor) {
       yield* sql`CREATE TABLE removed AS SELECT n FROM generate_series(1, 10000) AS n`
       yield* sql`DELETE FROM removed`
-      yield* becomes("pg_relation_size('removed') > 0")
+      yield* waitFor("pg_relation_size('removed') > 0")
       yield* TestClock.adjust("10 minutes")
-      yield* becomes("pg_relation_size('removed') = 0")
+      yield* waitFor("pg_relation_size('removed') = 0")
     })))
 })

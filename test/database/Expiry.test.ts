@@ -9,7 +9,7 @@ import * as SteppedClock from "../support/SteppedClock.ts"
 
 const client = (url: string) => Layer.fresh(PgClient.layer({ url: Redacted.make(url), multiplex: true }))
 
-const sweep = Expiry.deleteExpired({
+const deleteExpired = Expiry.deleteExpired({
   table: "expiring",
   column: "expires_at",
   warning: "Expired rows cannot be deleted"
@@ -17,9 +17,9 @@ const sweep = Expiry.deleteExpired({
 
 const count = Effect.flatMap(
   SqlClient.SqlClient,
-  (sql) => sql<{ readonly many: number }>`SELECT count(*)::integer AS many FROM expiring`
+  (sql) => sql<{ readonly count: number }>`SELECT count(*)::integer AS count FROM expiring`
 ).pipe(
-  Effect.map(([row]) => row?.many)
+  Effect.map(([row]) => row?.count)
 )
 
 const fill = Effect.gen(function*() {
@@ -29,17 +29,18 @@ const fill = Effect.gen(function*() {
   yield* sql`INSERT INTO expiring SELECT now() + interval '1 hour' FROM generate_series(1, 10)`
 })
 
-const deleted = Effect.repeat(count, { until: (many) => many === 10, times: 5_000 })
+/** Waits until 10 rows are left, and returns their number. */
+const untilDeleted = Effect.repeat(count, { until: (count) => count === 10, times: 5_000 })
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Expired rows on PostgreSQL", () => {
-  it.live("are deleted by one process at a time, and no other waits for it", () =>
+  it.live("are deleted by one process at a time, and other processes do not wait for it", () =>
     Effect.gen(function*() {
       const url = yield* temporaryDatabaseUrl
       yield* Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         yield* fill
         yield* sql`CREATE TABLE deletions (pid integer)`
-        // A second for all rows.
+        // Deleting all rows takes one second.
         yield* sql`
           CREATE FUNCTION record_deletion() RETURNS trigger LANGUAGE plpgsql AS $$
           BEGIN
@@ -49,7 +50,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Expired rows on Po
           END $$`
         yield* sql`
           CREATE TRIGGER record_deletion BEFORE DELETE ON expiring FOR EACH ROW EXECUTE FUNCTION record_deletion()`
-        const sweepOnce = Effect.andThen(sweep, deleted).pipe(Effect.scoped, Effect.provide(client(url)))
+        const runOnce = Effect.andThen(deleteExpired, untilDeleted).pipe(Effect.scoped, Effect.provide(client(url)))
         let waits = 0
         const watch = Effect.forever(Effect.gen(function*() {
           const waiting = yield* sql`
@@ -57,7 +58,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Expired rows on Po
           waits += waiting.length
           yield* Effect.sleep("20 millis")
         }))
-        yield* Effect.raceFirst(Effect.replicateEffect(sweepOnce, 3, { concurrency: 3 }), watch)
+        yield* Effect.raceFirst(Effect.replicateEffect(runOnce, 3, { concurrency: 3 }), watch)
         assert.strictEqual(waits, 0)
         assert.lengthOf(yield* sql`SELECT pid FROM deletions GROUP BY pid`, 1)
         assert.lengthOf(yield* sql`SELECT FROM deletions`, 100)
@@ -65,28 +66,51 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Expired rows on Po
     }), 60_000)
 })
 
+describe.skipIf(process.env.TEST_DATABASE_URL === undefined)(
+  "An expired row that another transaction has locked",
+  () => {
+    it.live("stays, and the others are deleted without waiting for it", () =>
+      Effect.gen(function*() {
+        const url = yield* temporaryDatabaseUrl
+        yield* Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          yield* fill
+          yield* sql.withTransaction(Effect.gen(function*() {
+            yield* sql`SELECT FROM expiring LIMIT 1 FOR UPDATE`
+            yield* deleteExpired.pipe(
+              Effect.andThen(Effect.repeat(count, { until: (many) => many === 11 })),
+              Effect.timeout("3 seconds"),
+              Effect.provide(client(url))
+            )
+          }))
+          assert.strictEqual(yield* count, 11)
+        }).pipe(Effect.scoped, Effect.provide(client(url)))
+      }))
+  }
+)
+
 describe("Expired rows on the embedded database", () => {
-  it.live("are deleted, and others stay", () =>
+  it.live("are deleted, and the other rows stay", () =>
     Effect.gen(function*() {
       const directory = yield* temporaryDirectory
       yield* Effect.gen(function*() {
         yield* fill
-        yield* sweep
-        assert.strictEqual(yield* deleted, 10)
+        yield* deleteExpired
+        assert.strictEqual(yield* untilDeleted, 10)
       }).pipe(Effect.scoped, Effect.provide(EmbeddedDatabase.layer(directory)))
     }), 60_000)
 })
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A process whose clock is two hours ahead", () => {
-  it.live("deletes no row that is not expired by the server's clock", () =>
+  it.live("deletes only rows that are expired by the server's clock", () =>
     Effect.gen(function*() {
       const url = yield* temporaryDatabaseUrl
       yield* Effect.gen(function*() {
         yield* fill
         const { clock, step } = SteppedClock.make(yield* Clock.Clock)
         step(2 * 3_600_000)
-        yield* Effect.provideService(sweep, Clock.Clock, clock)
-        assert.strictEqual(yield* deleted, 10)
+        yield* Effect.provideService(deleteExpired, Clock.Clock, clock)
+        assert.strictEqual(yield* untilDeleted, 10)
         yield* Effect.sleep("200 millis")
         assert.strictEqual(yield* count, 10)
       }).pipe(Effect.scoped, Effect.provide(client(url)))

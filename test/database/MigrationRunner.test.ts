@@ -37,7 +37,7 @@ const assertIndexed = Effect.gen(function*() {
   ])
 })
 
-/** Runs `text` over and over until interrupted; gives how long each took, in milliseconds. */
+/** Runs `text` again and again until it is interrupted. Adds the milliseconds that each run took to `durations`. */
 const measure = (text: string, durations: Array<number>) =>
   Effect.forever(Effect.gen(function*() {
     const startedAt = performance.now()
@@ -48,7 +48,7 @@ const measure = (text: string, durations: Array<number>) =>
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Migrations on PostgreSQL", () => {
   it.live(
-    "let other statements through while they wait for a lock, and log once which session holds it",
+    "do not block other statements while they wait for a lock, and log once which session holds it",
     () =>
       Effect.gen(function*() {
         const url = yield* temporaryDatabaseUrl
@@ -91,7 +91,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Migrations on Post
     60_000
   )
 
-  it.live("that build an index concurrently run in one process, and let others write", () =>
+  it.live("build an index in one process only, and do not block writes meanwhile", () =>
     Effect.gen(function*() {
       const url = yield* temporaryDatabaseUrl
       yield* Effect.gen(function*() {
@@ -111,7 +111,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Migrations on Post
     }), 60_000)
 
   it.live(
-    "build an index anew that a failed attempt left invalid, also where statements are repeatable reads",
+    "rebuild an index that a failed attempt left invalid, even if the default isolation is repeatable read",
     () =>
       Effect.gen(function*() {
         const url = yield* temporaryDatabaseUrl
@@ -136,7 +136,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Migrations on Post
   )
 
   it.live(
-    "without a transaction run again in the next process when they fail, and are recorded only when done",
+    "without a transaction run again after a failure, and are recorded only after success",
     () =>
       Effect.gen(function*() {
         const url = yield* temporaryDatabaseUrl
@@ -156,7 +156,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Migrations on Post
   )
 
   it.live(
-    "wait for a process of an earlier version that migrates, and leave nothing for it to do",
+    "wait until a process of an earlier version has migrated, and leave it no migration to run",
     () =>
       Effect.gen(function*() {
         const url = yield* temporaryDatabaseUrl
@@ -174,25 +174,29 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Migrations on Post
           assert.lengthOf(yield* Fiber.join(running), 2)
           assert.lengthOf(yield* earlier, 0)
           yield* assertIndexed
-          assert.deepStrictEqual(yield* statement("SELECT count(*)::integer AS many FROM t"), [{ many: 100_000 }])
+          assert.deepStrictEqual(yield* statement("SELECT count(*)::integer AS count FROM t"), [{ count: 100_000 }])
         }).pipe(Effect.provide(client(url)))
       }).pipe(Effect.provideService(References.MinimumLogLevel, "None")),
     60_000
   )
 
-  it.live("that are all recorded take no lock, so that a process starts during a backup", () =>
-    Effect.gen(function*() {
-      const url = yield* temporaryDatabaseUrl
-      yield* Effect.gen(function*() {
-        const sql = yield* SqlClient.SqlClient
-        yield* runMigrations({ "0001_t": createTable })
-        yield* sql.withTransaction(Effect.gen(function*() {
-          yield* sql`LOCK TABLE petstore_migrations IN ACCESS SHARE MODE`
-          const version = yield* Effect.provide(runMigrations({ "0001_t": createTable }), client(url))
-          assert.strictEqual(version, 1)
-        }))
-      }).pipe(Effect.provide(client(url)))
-    }), 20_000)
+  it.live(
+    "take no lock if all of them are recorded, so that a process can start during a backup",
+    () =>
+      Effect.gen(function*() {
+        const url = yield* temporaryDatabaseUrl
+        yield* Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          yield* runMigrations({ "0001_t": createTable })
+          yield* sql.withTransaction(Effect.gen(function*() {
+            yield* sql`LOCK TABLE petstore_migrations IN ACCESS SHARE MODE`
+            const version = yield* Effect.provide(runMigrations({ "0001_t": createTable }), client(url))
+            assert.strictEqual(version, 1)
+          }))
+        }).pipe(Effect.provide(client(url)))
+      }),
+    20_000
+  )
 })
 
 describe("Migrations on the embedded database", () => {

@@ -6,20 +6,21 @@ import { AdmissionControl } from "../../src/http/node/AdmissionControl.ts"
 import { GracefulShutdown } from "../../src/http/node/GracefulShutdown.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { assertCommonHeaders, assertError } from "../support/Assertions.ts"
-import { memory, parseAnswer, Service, service } from "../support/Harness.ts"
+import { memory, parseResponse, Service, service } from "../support/Harness.ts"
 
-const fails = Layer.effect(
+/** The stores in memory, where each read of one pet is a defect. */
+const failingStore = Layer.effect(
   PetRepository,
   Effect.map(PetRepository, (pets) => ({ ...pets, find: () => Effect.die(new Error("secret")) }))
 ).pipe(Layer.provideMerge(memory))
 
-const end = "Connection: close\r\n"
-const ok = `Host: localhost\r\n${end}`
+const close = "Connection: close\r\n"
+const hostAndClose = `Host: localhost\r\n${close}`
 const chunks = "Transfer-Encoding: chunked\r\n"
 const json = "Content-Type: application/json\r\n"
 
-/** Bytes to send, with the place for a key; the answer's status and code; other headers it must have. */
-const ways: ReadonlyArray<
+/** Requests as bytes, where `KEY` becomes a header with an API key, and the status, code and headers of the response. */
+const requests: ReadonlyArray<
   readonly [
     name: string,
     bytes: string,
@@ -28,119 +29,145 @@ const ways: ReadonlyArray<
     headers?: Readonly<Record<string, string | RegExp>>
   ]
 > = [
-  ["a success", `GET /v1/pets HTTP/1.1\r\n${ok}KEY\r\n`, 200, undefined, { "content-type": "application/json" }],
+  ["a success", `GET /v1/pets HTTP/1.1\r\n${hostAndClose}KEY\r\n`, 200, undefined, {
+    "content-type": "application/json"
+  }],
   ["a success in HTTP/1.0", "GET /v1/pets HTTP/1.0\r\nKEY\r\n", 200, undefined],
-  ["a target in absolute form", `GET http://localhost/v1/pets HTTP/1.1\r\n${ok}KEY\r\n`, 200, undefined],
-  ["HEAD", `HEAD /v1/pets HTTP/1.1\r\n${ok}KEY\r\n`, 200, undefined, { "content-length": "2" }],
+  ["a target in absolute form", `GET http://localhost/v1/pets HTTP/1.1\r\n${hostAndClose}KEY\r\n`, 200, undefined],
+  ["HEAD", `HEAD /v1/pets HTTP/1.1\r\n${hostAndClose}KEY\r\n`, 200, undefined, { "content-length": "2" }],
   [
-    "an upgrade, which is ignored",
+    "an ignored upgrade",
     `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nConnection: close, Upgrade\r\nUpgrade: websocket\r\nKEY\r\n`,
     200,
     undefined
   ],
-  ["OPTIONS", `OPTIONS /v1/pets HTTP/1.1\r\n${ok}\r\n`, 204, undefined, { allow: "GET, HEAD, POST, OPTIONS" }],
+  ["OPTIONS", `OPTIONS /v1/pets HTTP/1.1\r\n${hostAndClose}\r\n`, 204, undefined, {
+    allow: "GET, HEAD, POST, OPTIONS"
+  }],
   [
     "an upgrade with a body",
     `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\nConnection: close, Upgrade\r\nUpgrade: x\r\n${json}Content-Length: 28\r\nKEY\r\n{"name":"a","categoryId":12}`,
     201,
     undefined
   ],
-  ["OPTIONS of getPet", `OPTIONS /v1/pets/1 HTTP/1.1\r\n${ok}\r\n`, 204, undefined, { allow: "GET, HEAD, OPTIONS" }],
-  ["OPTIONS of everything", `OPTIONS * HTTP/1.1\r\n${ok}\r\n`, 204, undefined, { allow: "GET, HEAD, POST, OPTIONS" }],
-  ["OPTIONS of nothing", `OPTIONS /nowhere HTTP/1.1\r\n${ok}\r\n`, 404, "not_found"],
-  ["a path like that of the document", `GET /openapi_json HTTP/1.1\r\n${ok}\r\n`, 404, "not_found"],
-  ["the document", `GET /openapi.json HTTP/1.1\r\n${ok}\r\n`, 200, undefined],
-  ["a query that does not decode", `GET /v1/pets?limit=0 HTTP/1.1\r\n${ok}KEY\r\n`, 400, "invalid_request"],
-  ["a cursor that is none", `GET /v1/pets?cursor=Nw%3D%3D HTTP/1.1\r\n${ok}KEY\r\n`, 400, "invalid_request"],
-  ["a path that does not decode", `GET /v1/pets/x HTTP/1.1\r\n${ok}KEY\r\n`, 400, "invalid_request", {
+  ["OPTIONS of getPet", `OPTIONS /v1/pets/1 HTTP/1.1\r\n${hostAndClose}\r\n`, 204, undefined, {
+    allow: "GET, HEAD, OPTIONS"
+  }],
+  ["OPTIONS of the server", `OPTIONS * HTTP/1.1\r\n${hostAndClose}\r\n`, 204, undefined, {
+    allow: "GET, HEAD, POST, OPTIONS"
+  }],
+  ["OPTIONS of an unknown path", `OPTIONS /nowhere HTTP/1.1\r\n${hostAndClose}\r\n`, 404, "not_found"],
+  ["a path similar to the OpenAPI document's", `GET /openapi_json HTTP/1.1\r\n${hostAndClose}\r\n`, 404, "not_found"],
+  ["the OpenAPI document", `GET /openapi.json HTTP/1.1\r\n${hostAndClose}\r\n`, 200, undefined],
+  ["a query that does not decode", `GET /v1/pets?limit=0 HTTP/1.1\r\n${hostAndClose}KEY\r\n`, 400, "invalid_request"],
+  ["an invalid cursor", `GET /v1/pets?cursor=Nw%3D%3D HTTP/1.1\r\n${hostAndClose}KEY\r\n`, 400, "invalid_request"],
+  ["a path that does not decode", `GET /v1/pets/x HTTP/1.1\r\n${hostAndClose}KEY\r\n`, 400, "invalid_request", {
     sunset: /2030/
   }],
   [
     "a header that does not decode",
-    `POST /v1/pets HTTP/1.1\r\n${ok}${json}Idempotency-Key: \r\nContent-Length: 27\r\nKEY\r\n{"name":"a","categoryId":12}`,
+    `POST /v1/pets HTTP/1.1\r\n${hostAndClose}${json}Idempotency-Key: \r\nContent-Length: 27\r\nKEY\r\n{"name":"a","categoryId":12}`,
     400,
     "invalid_request"
   ],
   [
     "a body that does not decode",
-    `POST /v1/pets HTTP/1.1\r\n${ok}${json}Content-Length: 2\r\nKEY\r\n{}`,
+    `POST /v1/pets HTTP/1.1\r\n${hostAndClose}${json}Content-Length: 2\r\nKEY\r\n{}`,
     400,
     "invalid_request"
   ],
   [
     "a byte order mark",
-    `POST /v1/pets HTTP/1.1\r\n${ok}${json}Content-Length: 30\r\nKEY\r\n\xef\xbb\xbf{"name":"a","categoryId":12}`,
+    `POST /v1/pets HTTP/1.1\r\n${hostAndClose}${json}Content-Length: 30\r\nKEY\r\n\xef\xbb\xbf{"name":"a","categoryId":12}`,
     400,
     "invalid_request"
   ],
-  ["no key", `GET /v1/pets HTTP/1.1\r\n${ok}\r\n`, 401, "missing_api_key", { "www-authenticate": "Bearer" }],
-  ["no key to getPet", `GET /v1/pets/1 HTTP/1.1\r\n${ok}\r\n`, 401, "missing_api_key", { deprecation: "@1795219200" }],
-  ["a wrong key", `GET /v1/pets HTTP/1.1\r\n${ok}Authorization: Bearer x\r\n\r\n`, 401, "invalid_api_key", {
-    "www-authenticate": "Bearer"
+  ["no key", `GET /v1/pets HTTP/1.1\r\n${hostAndClose}\r\n`, 401, "missing_api_key", { "www-authenticate": "Bearer" }],
+  ["no key to getPet", `GET /v1/pets/1 HTTP/1.1\r\n${hostAndClose}\r\n`, 401, "missing_api_key", {
+    deprecation: "@1795219200"
   }],
-  ["no such path", `GET /nowhere HTTP/1.1\r\n${ok}KEY\r\n`, 404, "not_found"],
-  ["a wrong method", `PUT /v1/pets HTTP/1.1\r\n${ok}KEY\r\n`, 405, "method_not_allowed", {
+  [
+    "an unknown key",
+    `GET /v1/pets HTTP/1.1\r\n${hostAndClose}Authorization: Bearer x\r\n\r\n`,
+    401,
+    "invalid_api_key",
+    {
+      "www-authenticate": "Bearer"
+    }
+  ],
+  ["an unknown path", `GET /nowhere HTTP/1.1\r\n${hostAndClose}KEY\r\n`, 404, "not_found"],
+  ["an unsupported method", `PUT /v1/pets HTTP/1.1\r\n${hostAndClose}KEY\r\n`, 405, "method_not_allowed", {
     allow: "GET, HEAD, POST, OPTIONS"
   }],
-  ["TRACE", `TRACE /v1/pets HTTP/1.1\r\n${ok}\r\n`, 405, "method_not_allowed"],
-  ["CONNECT", `CONNECT localhost:80 HTTP/1.1\r\n${ok}\r\n`, 405, "method_not_allowed", {
+  ["TRACE", `TRACE /v1/pets HTTP/1.1\r\n${hostAndClose}\r\n`, 405, "method_not_allowed"],
+  ["CONNECT", `CONNECT localhost:80 HTTP/1.1\r\n${hostAndClose}\r\n`, 405, "method_not_allowed", {
     allow: "GET, HEAD, POST, OPTIONS"
   }],
   [
-    "a body too large",
-    `POST /v1/pets HTTP/1.1\r\n${ok}${json}Content-Length: 65537\r\nKEY\r\n${"x".repeat(65_537)}`,
+    "a body that is too large",
+    `POST /v1/pets HTTP/1.1\r\n${hostAndClose}${json}Content-Length: 65537\r\nKEY\r\n${"x".repeat(65_537)}`,
     413,
     "payload_too_large"
   ],
   [
-    "a chunked body too large",
-    `POST /v1/pets HTTP/1.1\r\n${ok}${json}${chunks}KEY\r\n10001\r\n${"x".repeat(65_537)}\r\n0\r\n\r\n`,
+    "a chunked body that is too large",
+    `POST /v1/pets HTTP/1.1\r\n${hostAndClose}${json}${chunks}KEY\r\n10001\r\n${"x".repeat(65_537)}\r\n0\r\n\r\n`,
     413,
     "payload_too_large"
   ],
   [
     "a body of another type",
-    `POST /v1/pets HTTP/1.1\r\n${ok}Content-Type: text/json\r\nContent-Length: 2\r\nKEY\r\n{}`,
+    `POST /v1/pets HTTP/1.1\r\n${hostAndClose}Content-Type: text/json\r\nContent-Length: 2\r\nKEY\r\n{}`,
     415,
     "unsupported_media_type"
   ],
-  ["a body of no type", `POST /v1/pets HTTP/1.1\r\n${ok}Content-Length: 2\r\nKEY\r\n{}`, 415, "unsupported_media_type"],
+  [
+    "a body without a type",
+    `POST /v1/pets HTTP/1.1\r\n${hostAndClose}Content-Length: 2\r\nKEY\r\n{}`,
+    415,
+    "unsupported_media_type"
+  ],
   [
     "a body of another charset",
-    `POST /v1/pets HTTP/1.1\r\n${ok}Content-Type: application/json; charset=utf-16\r\nContent-Length: 2\r\nKEY\r\n{}`,
+    `POST /v1/pets HTTP/1.1\r\n${hostAndClose}Content-Type: application/json; charset=utf-16\r\nContent-Length: 2\r\nKEY\r\n{}`,
     415,
     "unsupported_media_type"
   ],
   [
     "a compressed body",
-    `POST /v1/pets HTTP/1.1\r\n${ok}${json}Content-Encoding: gzip\r\nContent-Length: 2\r\nKEY\r\n{}`,
+    `POST /v1/pets HTTP/1.1\r\n${hostAndClose}${json}Content-Encoding: gzip\r\nContent-Length: 2\r\nKEY\r\n{}`,
     415,
     "unsupported_media_type"
   ],
-  ["an expectation", `GET /v1/pets HTTP/1.1\r\n${ok}Expect: tea\r\nKEY\r\n`, 417, "expectation_failed"],
+  ["an expectation", `GET /v1/pets HTTP/1.1\r\n${hostAndClose}Expect: tea\r\nKEY\r\n`, 417, "expectation_failed"],
   [
-    "a head too large",
-    `GET /v1/pets HTTP/1.1\r\n${ok}X: ${"x".repeat(17_000)}\r\n\r\n`,
+    "a head that is too large",
+    `GET /v1/pets HTTP/1.1\r\n${hostAndClose}X: ${"x".repeat(17_000)}\r\n\r\n`,
     431,
     "request_header_fields_too_large"
   ],
-  ["a URL too long", `GET /${"x".repeat(17_000)} HTTP/1.1\r\n${ok}\r\n`, 431, "request_header_fields_too_large"],
-  ["a defect", `GET /v1/pets/1 HTTP/1.1\r\n${ok}KEY\r\n`, 500, "internal_error", { sunset: /2030/ }],
-  ["no Host", `GET /v1/pets HTTP/1.1\r\n${end}\r\n`, 400, "invalid_request"],
-  ["two Hosts", `GET /v1/pets HTTP/1.1\r\nHost: a\r\n${ok}\r\n`, 400, "invalid_request"],
-  ["a Host that is none", `GET /v1/pets HTTP/1.1\r\nHost: a/b\r\n${end}\r\n`, 400, "invalid_request"],
-  ["garbage", "\x16\x03\x01\x02\x00\r\n\r\n", 400, "invalid_request"],
+  [
+    "a URL that is too long",
+    `GET /${"x".repeat(17_000)} HTTP/1.1\r\n${hostAndClose}\r\n`,
+    431,
+    "request_header_fields_too_large"
+  ],
+  ["a defect", `GET /v1/pets/1 HTTP/1.1\r\n${hostAndClose}KEY\r\n`, 500, "internal_error", { sunset: /2030/ }],
+  ["no Host", `GET /v1/pets HTTP/1.1\r\n${close}\r\n`, 400, "invalid_request"],
+  ["two Hosts", `GET /v1/pets HTTP/1.1\r\nHost: a\r\n${hostAndClose}\r\n`, 400, "invalid_request"],
+  ["an invalid Host", `GET /v1/pets HTTP/1.1\r\nHost: a/b\r\n${close}\r\n`, 400, "invalid_request"],
+  ["bytes that are not HTTP", "\x16\x03\x01\x02\x00\r\n\r\n", 400, "invalid_request"],
   ["HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "http_version_not_supported"],
   ...["0.9", "1.2", "2.0", "3.0"].map((version) =>
     [
       `a request of HTTP/${version}`,
-      `GET /v1/pets HTTP/${version}\r\n${ok}KEY\r\n`,
+      `GET /v1/pets HTTP/${version}\r\n${hostAndClose}KEY\r\n`,
       505,
       "http_version_not_supported"
     ] as const
   ),
   ["a request without a version", "GET /v1/pets\r\n\r\n", 505, "http_version_not_supported"],
-  ["a version that is none", `GET /v1/pets HTTP/1.x\r\n${ok}\r\n`, 400, "invalid_request"],
+  ["an invalid version", `GET /v1/pets HTTP/1.x\r\n${hostAndClose}\r\n`, 400, "invalid_request"],
   [
     "chunks in HTTP/1.0",
     `POST /v1/pets HTTP/1.0\r\nConnection: keep-alive\r\n${json}${chunks}KEY\r\n1c\r\n{"name":"a","categoryId":12}\r\n0\r\n\r\n`,
@@ -149,73 +176,73 @@ const ways: ReadonlyArray<
     { connection: "close" }
   ],
   [
-    "a transfer coding in HTTP/1.0 that is not known",
+    "an unknown transfer coding in HTTP/1.0",
     `GET /v1/pets HTTP/1.0\r\nConnection: keep-alive\r\nTransfer-Encoding: gzip\r\nKEY\r\n`,
     400,
     "invalid_request",
     { connection: "close" }
   ],
-  ["an unknown method", `BREW /v1/pets HTTP/1.1\r\n${ok}\r\n`, 400, "invalid_request"],
+  ["an unknown method", `BREW /v1/pets HTTP/1.1\r\n${hostAndClose}\r\n`, 400, "invalid_request"],
   [
-    "a length beside chunks",
-    `POST /v1/pets HTTP/1.1\r\n${ok}Content-Length: 5\r\n${chunks}\r\n0\r\n\r\n`,
+    "Content-Length with chunks",
+    `POST /v1/pets HTTP/1.1\r\n${hostAndClose}Content-Length: 5\r\n${chunks}\r\n0\r\n\r\n`,
     400,
     "invalid_request"
   ],
-  ["chunks that are none", `POST /v1/pets HTTP/1.1\r\n${ok}${json}${chunks}KEY\r\nzz\r\n`, 400, "invalid_request"]
+  ["an invalid chunk", `POST /v1/pets HTTP/1.1\r\n${hostAndClose}${json}${chunks}KEY\r\nzz\r\n`, 400, "invalid_request"]
 ]
 
-describe("Every answer carries what the contract says", () => {
-  layer(Layer.fresh(service(fails)))((it) => {
-    for (const [name, bytes, status, code, headers] of ways) {
-      it.effect(`to ${name}: ${status}`, () =>
+describe("A response of the API port has the common headers and, on failure, the Error body", () => {
+  layer(Layer.fresh(service(failingStore)))((it) => {
+    for (const [name, bytes, status, code, headers] of requests) {
+      it.effect(`for ${name}: ${status}`, () =>
         Effect.gen(function*() {
-          const { newKey, raw } = yield* Service
-          const answer = yield* raw(bytes.replace("KEY", `Authorization: Bearer ${yield* newKey}\r\n`))
+          const { newKey, send } = yield* Service
+          const response = yield* send(bytes.replace("KEY", `Authorization: Bearer ${yield* newKey}\r\n`))
           if (code === undefined) {
-            assert.strictEqual(answer.status, status, answer.text)
-            assertCommonHeaders(answer)
+            assert.strictEqual(response.status, status, response.text)
+            assertCommonHeaders(response)
           } else {
-            assertError(answer, status, code)
+            assertError(response, status, code)
           }
-          assert.notInclude(answer.text, "secret")
+          assert.notInclude(response.text, "secret")
           for (const [header, expected] of Object.entries(headers ?? {})) {
-            const given = answer.headers.get(header) ?? ""
-            if (expected instanceof RegExp) assert.match(given, expected)
-            else assert.strictEqual(given, expected)
+            const value = response.headers.get(header) ?? ""
+            if (expected instanceof RegExp) assert.match(value, expected)
+            else assert.strictEqual(value, expected)
           }
-          if (bytes.startsWith("HEAD") || status === 204) assert.strictEqual(answer.text, "")
-          // An address has 60 a minute.
+          if (bytes.startsWith("HEAD") || status === 204) assert.strictEqual(response.text, "")
+          // An address may send 60 requests a minute.
           yield* TestClock.adjust("2 seconds")
         }))
     }
   })
 })
 
-describe("The edge", () => {
+describe("ApiServer", () => {
   layer(Layer.fresh(service(memory)))((it) => {
     const post = (key: string, body: string) =>
       `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${json}Authorization: Bearer ${key}\r\n` +
       `Content-Length: ${body.length}\r\n\r\n${body}`
 
-    it.effect("answers in the order of the requests on a connection, also where the next is no request", () =>
+    it.effect("sends responses in the order of the requests, also before a client error on the same connection", () =>
       Effect.gen(function*() {
-        const { newKey, raw } = yield* Service
+        const { newKey, send } = yield* Service
         const key = yield* newKey
         const next = [
           ["garbage\r\n\r\n", 400],
-          [`GET /v1/pets HTTP/1.1\r\n${ok}Expect: tea\r\nAuthorization: Bearer ${key}\r\n\r\n`, 417],
+          [`GET /v1/pets HTTP/1.1\r\n${hostAndClose}Expect: tea\r\nAuthorization: Bearer ${key}\r\n\r\n`, 417],
           ["CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n", 405],
-          [`GET /v1/pets HTTP/1.1\r\n${ok}\r\n`, 401]
+          [`GET /v1/pets HTTP/1.1\r\n${hostAndClose}\r\n`, 401]
         ] as const
         for (const [bytes, status] of next) {
-          const added = post(key, `{"name":"first","categoryId":1}`)
-          const got = `GET /v1/pets?limit=1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n\r\n`
-          for (const [before, statusBefore] of [[added, 201], [got, 200]] as const) {
-            const { text, ...first } = yield* raw(before.repeat(3) + bytes)
+          const create = post(key, `{"name":"first","categoryId":1}`)
+          const list = `GET /v1/pets?limit=1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n\r\n`
+          for (const [before, statusBefore] of [[create, 201], [list, 200]] as const) {
+            const { text, ...first } = yield* send(before.repeat(3) + bytes)
             const statuses = [first.status, ...text.matchAll(/HTTP\/1\.1 (\d+)/g).map(([, code]) => Number(code))]
             assert.deepStrictEqual(statuses, [statusBefore, statusBefore, statusBefore, status])
-            if (before === added) {
+            if (before === create) {
               assert.match(text, new RegExp(`^{"id":\\d+,"name":"first","categoryId":1}HTTP/1.1 201 `))
               assert.match(text, new RegExp(`{"id":\\d+,"name":"first","categoryId":1}HTTP/1.1 ${status} `))
             }
@@ -223,119 +250,126 @@ describe("The edge", () => {
         }
       }))
 
-    it.effect("refuses HEAD without a body, and on every spelling of a path as on the path", () =>
+    it.effect("rejects HEAD without a body, and treats every encoding of a path alike", () =>
       Effect.gen(function*() {
-        const { call, newKey, raw } = yield* Service
+        const { call, newKey, send } = yield* Service
         const key = yield* newKey
-        const head = yield* raw(`HEAD /v1/pets/1 HTTP/1.1\r\n${ok}Expect: tea\r\nAuthorization: Bearer ${key}\r\n\r\n`)
+        const head = yield* send(
+          `HEAD /v1/pets/1 HTTP/1.1\r\n${hostAndClose}Expect: tea\r\nAuthorization: Bearer ${key}\r\n\r\n`
+        )
         assert.deepStrictEqual([head.status, head.text], [417, ""])
         assert.isNotNull(head.headers.get("deprecation"))
         for (const path of ["/v1/%70ets/1", "/v1/pets/1?x#y"]) {
           assert.isNotNull((yield* call(path, { key })).headers.get("sunset"), path)
           assertError(yield* call(path, { key, method: "PUT" }), 405, "method_not_allowed")
         }
-        assertError(yield* raw(`GET * HTTP/1.1\r\n${ok}\r\n`), 404, "not_found")
+        assertError(yield* send(`GET * HTTP/1.1\r\n${hostAndClose}\r\n`), 404, "not_found")
         for (const target of ["/v1/pets;limit=1", "/v1/pets/1;a", "/v1/pets/1#a", "/v1/pets;?limit=1"]) {
           assertError(
-            yield* raw(`GET ${target} HTTP/1.1\r\n${ok}Authorization: Bearer ${key}\r\n\r\n`),
+            yield* send(`GET ${target} HTTP/1.1\r\n${hostAndClose}Authorization: Bearer ${key}\r\n\r\n`),
             400,
             "invalid_request"
           )
         }
       }))
 
-    it.effect("answers who says that nothing more comes, on both ways", () =>
+    it.effect("responds to a client that half-closes after its request, on the fast path and off it", () =>
       Effect.gen(function*() {
-        const { call, ended, newEndlessKey: endless } = yield* Service
-        const key = yield* endless
-        const requests = [post(key, `{"name":"ended","categoryId":1}`), post(key, `{ "name":"ended","categoryId":1}`)]
+        const { call, sendAndHalfClose, newUnlimitedKey } = yield* Service
+        const key = yield* newUnlimitedKey
+        const requests = [
+          post(key, `{"name":"half-closed","categoryId":1}`),
+          post(key, `{ "name":"half-closed","categoryId":1}`)
+        ]
         for (const request of requests) {
-          const answers = yield* Effect.all(Array.from({ length: 20 }, () => ended(request)), { concurrency: 4 })
-          assert.deepStrictEqual([...new Set(answers.map(({ status }) => status))], [201])
+          const responses = yield* Effect.all(Array.from({ length: 20 }, () => sendAndHalfClose(request)), {
+            concurrency: 4
+          })
+          assert.deepStrictEqual([...new Set(responses.map(({ status }) => status))], [201])
         }
-        const { text } = yield* ended(requests.join(""))
+        const { text } = yield* sendAndHalfClose(requests.join(""))
         assert.lengthOf(text.split("HTTP/1.1 201"), 2)
         const listed = yield* call("/v1/pets?limit=100", { key })
-        assert.strictEqual(listed.text.split("ended").length - 1, 42)
+        assert.strictEqual(listed.text.split("half-closed").length - 1, 42)
       }))
 
-    it.effect("reads types and codings however they are written, and is not held up by any", () =>
+    it.effect("reads media types and codings in any valid form, and in linear time", () =>
       Effect.gen(function*() {
-        const { newKey, raw } = yield* Service
+        const { newKey, send } = yield* Service
         const [body, key] = [`{"name":"cased","categoryId":1}`, yield* newKey]
         const length = `Content-Length: ${body.length}\r\n`
-        const add = (fields: string, sent = body) =>
-          raw(`POST /v1/pets HTTP/1.1\r\n${ok}Authorization: Bearer ${key}\r\n${fields}\r\n${sent}`)
+        const create = (fields: string, sent = body) =>
+          send(`POST /v1/pets HTTP/1.1\r\n${hostAndClose}Authorization: Bearer ${key}\r\n${fields}\r\n${sent}`)
         const inChunks = `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`
-        const answers = yield* Effect.all([
-          add(`${json}Transfer-Encoding: Chunked\r\n`, inChunks),
-          add(`${json}Content-Encoding: Identity\r\n${length}`),
+        const responses = yield* Effect.all([
+          create(`${json}Transfer-Encoding: Chunked\r\n`, inChunks),
+          create(`${json}Content-Encoding: Identity\r\n${length}`),
           ...["Application/JSON", "application/json;", `application/json ; ;charset="UTF-8" ;`].map((type) =>
-            add(`Content-Type: ${type}\r\n${length}`)
+            create(`Content-Type: ${type}\r\n${length}`)
           )
         ])
-        assert.deepStrictEqual(answers.map(({ status }) => status), [201, 201, 201, 201, 201])
-        const long = yield* add(`Content-Type: application/json${" ; ".repeat(5_000)}x\r\n${length}`)
+        assert.deepStrictEqual(responses.map(({ status }) => status), [201, 201, 201, 201, 201])
+        const long = yield* create(`Content-Type: application/json${" ; ".repeat(5_000)}x\r\n${length}`)
         assertError(long, 415, "unsupported_media_type")
       }))
 
-    it.effect("tells the fault of a body as the answer to its request: charged to the key, and to it alone", () =>
+    it.effect("responds to an invalid body with an error of its request, charged to the key and not to the address", () =>
       Effect.gen(function*() {
-        const { call, drip, ended, newEndlessKey: endless, raw } = yield* Service
-        const key = yield* endless
+        const { call, sendWithDrip, sendAndHalfClose, newUnlimitedKey, send } = yield* Service
+        const key = yield* newUnlimitedKey
         const head = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${json}X-Request-Id: mine\r\n` +
           `Authorization: Bearer ${key}\r\n`
         const address = Effect.map(call("/nowhere"), ({ headers }) => Number(headers.get("x-ratelimit-remaining")))
         const before = yield* address
-        const answers = yield* Effect.all([
-          ended(`${head}Content-Length: 30\r\n\r\n{`),
-          ended(`${head}Content-Length: 30\r\n\r\n`),
-          ended(`${head}Expect: 100-continue\r\nContent-Length: 30\r\n\r\n{`),
-          ended(`${head}${chunks}\r\n5\r\n{`),
-          drip(`${head}${chunks}\r\n`, "zz\r\n"),
-          drip(`${head}${chunks}\r\nzz\r\n`, "zz\r\n"),
-          raw(`${head}${chunks}\r\nzz\r\n${"x".repeat(1_000_000)}`),
-          raw(`${post(key, `{"name":"before","categoryId":1}`)}${head}${chunks}\r\nzz\r\n`),
-          raw(`${head}${chunks}\r\n1;${"x".repeat(20_000)}\r\n{\r\n`)
+        const responses = yield* Effect.all([
+          sendAndHalfClose(`${head}Content-Length: 30\r\n\r\n{`),
+          sendAndHalfClose(`${head}Content-Length: 30\r\n\r\n`),
+          sendAndHalfClose(`${head}Expect: 100-continue\r\nContent-Length: 30\r\n\r\n{`),
+          sendAndHalfClose(`${head}${chunks}\r\n5\r\n{`),
+          sendWithDrip(`${head}${chunks}\r\n`, "zz\r\n"),
+          sendWithDrip(`${head}${chunks}\r\nzz\r\n`, "zz\r\n"),
+          send(`${head}${chunks}\r\nzz\r\n${"x".repeat(1_000_000)}`),
+          send(`${post(key, `{"name":"before","categoryId":1}`)}${head}${chunks}\r\nzz\r\n`),
+          send(`${head}${chunks}\r\n1;${"x".repeat(20_000)}\r\n{\r\n`)
         ], { concurrency: "unbounded" })
-        for (const [nth, first] of answers.entries()) {
-          // Of who is told to go on, or has asked for something else before.
+        for (const [index, first] of responses.entries()) {
+          // A 100 Continue, or the response to the request before, comes first in two cases.
           const isFirst = first.status !== 100 && first.status !== 201
           const { headers, status, text } = isFirst
             ? first
-            : parseAnswer(first.text.slice(first.text.indexOf("HTTP/1.1")))
-          assert.deepStrictEqual([status, headers.get("x-request-id")], [nth === 8 ? 413 : 400, "mine"], text)
+            : parseResponse(first.text.slice(first.text.indexOf("HTTP/1.1")))
+          assert.deepStrictEqual([status, headers.get("x-request-id")], [index === 8 ? 413 : 400, "mine"], text)
           assert.strictEqual(headers.get("x-ratelimit-limit"), "2000000000")
           assert.deepStrictEqual(JSON.parse(text).status, status)
         }
         assert.strictEqual(yield* address, before - 1)
       }))
 
-    it.effect("waits for no body that says it is too large, and reads none of an unknown coding", () =>
+    it.effect("rejects a body that is announced as too large, or has an unknown coding, without reading it", () =>
       Effect.gen(function*() {
-        const { newKey, raw } = yield* Service
+        const { newKey, send } = yield* Service
         const head = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${json}Authorization: Bearer ${yield* newKey}\r\n`
-        assertError(yield* raw(`${head}Content-Length: 65537\r\n\r\n`), 413, "payload_too_large")
+        assertError(yield* send(`${head}Content-Length: 65537\r\n\r\n`), 413, "payload_too_large")
         assertError(
-          yield* raw(`${head}${end}Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`),
+          yield* send(`${head}${close}Transfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`),
           415,
           "unsupported_media_type"
         )
       }))
 
-    it.effect("answers 429 to a key, a banned key and an address, and 422 to a name that was used", () =>
+    it.effect("returns 429 to a key, a banned key and an address over their limits, and 422 for a reused idempotency key", () =>
       Effect.gen(function*() {
         const { call, newKey } = yield* Service
-        const [key, named] = [yield* newKey, yield* newKey]
-        const add = (name: string) =>
+        const [key, otherKey] = [yield* newKey, yield* newKey]
+        const create = (name: string) =>
           call("/v1/pets", {
-            key: named,
+            key: otherKey,
             method: "POST",
             body: `{"name":"${name}","categoryId":1}`,
-            headers: { "content-type": "application/json", "idempotency-key": "named" }
+            headers: { "content-type": "application/json", "idempotency-key": "reused" }
           })
-        yield* add("a")
-        assertError(yield* add("b"), 422, "idempotency_key_reused")
+        yield* create("a")
+        assertError(yield* create("b"), 422, "idempotency_key_reused")
         for (let i = 0; i < 60; i++) yield* call("/v1/pets?limit=1", { key })
         assertError(yield* call("/v1/pets", { key }), 429, "rate_limit_exceeded")
         for (let i = 0; i < 58; i++) yield* call("/v1/pets", { key })
@@ -345,53 +379,53 @@ describe("The edge", () => {
         yield* TestClock.adjust("1 minute")
       }))
 
-    it.effect("begins nothing behind an HTTP/1.0 request with Transfer-Encoding (RFC 9112 §6.1)", () =>
+    it.effect("serves no request after an HTTP/1.0 request with Transfer-Encoding (RFC 9112 §6.1)", () =>
       Effect.gen(function*() {
-        const { call, drip, newEndlessKey, raw } = yield* Service
-        const key = yield* newEndlessKey
+        const { call, sendWithDrip, newUnlimitedKey, send } = yield* Service
+        const key = yield* newUnlimitedKey
         const head = `POST /v1/pets HTTP/1.0\r\nConnection: keep-alive\r\n${json}Authorization: Bearer ${key}\r\n`
         const faulty = `${head}${chunks}\r\n0\r\n\r\n`
         const smuggled = post(key, `{"name":"smuggled","categoryId":1}`)
-        // In the same segment, and half a second later.
-        for (const answer of [yield* raw(faulty + smuggled), yield* drip(faulty, smuggled)]) {
-          assertError(answer, 400, "invalid_request")
-          assert.strictEqual(answer.headers.get("connection"), "close")
+        // The smuggled request arrives in the same segment, and half a second later.
+        for (const response of [yield* send(faulty + smuggled), yield* sendWithDrip(faulty, smuggled)]) {
+          assertError(response, 400, "invalid_request")
+          assert.strictEqual(response.headers.get("connection"), "close")
         }
         assert.notInclude((yield* call("/v1/pets?limit=100", { key })).text, "smuggled")
       }))
 
-    it.effect("rejects HEAD by its head without a body", () =>
+    it.effect("rejects HEAD with an invalid head without a body", () =>
       Effect.gen(function*() {
-        const { raw } = yield* Service
-        const { status, text } = yield* raw("HEAD /v1/pets HTTP/1.1\r\nHost: a/b\r\n\r\n")
+        const { send } = yield* Service
+        const { status, text } = yield* send("HEAD /v1/pets HTTP/1.1\r\nHost: a/b\r\n\r\n")
         assert.deepStrictEqual([status, text], [400, ""])
       }))
 
-    it.effect("closes a connection that it refused, also if its peer does not", () =>
+    it.effect("closes the connection after a client error, even if the client does not", () =>
       Effect.gen(function*() {
-        const { halfOpen } = yield* Service
-        const answer = yield* halfOpen("CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assertError(answer, 405, "method_not_allowed")
+        const { sendHalfOpen } = yield* Service
+        const response = yield* sendHalfOpen("CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assertError(response, 405, "method_not_allowed")
       }))
 
-    it.effect("keeps the connection of who was refused, where all of the request is there", () =>
+    it.effect("keeps the connection open after an error if the whole request has arrived", () =>
       Effect.gen(function*() {
-        const { newKey, raw } = yield* Service
+        const { newKey, send } = yield* Service
         const body = `{"name":1,"categoryId":1}`
-        const add = (header: string) =>
+        const create = (header: string) =>
           `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${header}Content-Length: ${body.length}\r\n\r\n${body}`
         const key = `Authorization: Bearer ${yield* newKey}\r\n`
-        const { status, text } = yield* raw(
-          [add(""), add(json), add(key), add(key + json), add(`${json}Connection: close\r\n`)].join("")
+        const { status, text } = yield* send(
+          [create(""), create(json), create(key), create(key + json), create(`${json}Connection: close\r\n`)].join("")
         )
         const statuses = [status, ...text.matchAll(/HTTP\/1\.1 (\d+)/g).map(([, status]) => Number(status))]
         assert.deepStrictEqual(statuses, [401, 401, 415, 400, 401])
       }))
 
-    it.effect("takes the caller's X-Request-Id if it is short and plain, and makes one otherwise", () =>
+    it.effect("uses the client's X-Request-Id if it is valid, and generates one otherwise", () =>
       Effect.gen(function*() {
-        const { call, newEndlessKey } = yield* Service
-        const key = yield* newEndlessKey
+        const { call, newUnlimitedKey } = yield* Service
+        const key = yield* newUnlimitedKey
         const idOf = (id: string) =>
           Effect.map(
             call("/v1/pets", { key, headers: { "x-request-id": id } }),
@@ -405,14 +439,14 @@ describe("The edge", () => {
         }
         const ids = yield* Effect.replicateEffect(idOf(""), 50)
         assert.strictEqual(new Set(ids).size, 50)
-        // Nothing in an id tells how many requests came between two: no part of it counts, or stays the same.
+        // An id does not reveal the number of requests: no part of it is constant, and the last part does not only grow.
         const parts = ids.map((id) => (id ?? "").split("-"))
         for (const part of [0, 1, 4]) assert.strictEqual(new Set(parts.map((id) => id[part])).size, 50)
         const last = parts.map((id) => parseInt(id[4] ?? "", 16))
-        assert.isAbove(last.filter((id, nth) => nth > 0 && id < (last[nth - 1] ?? 0)).length, 5)
+        assert.isAbove(last.filter((id, index) => index > 0 && id < (last[index - 1] ?? 0)).length, 5)
       }))
 
-    it.effect("tells of the deprecation of getPet on every answer of its path", () =>
+    it.effect("announces the deprecation of getPet in every response of its path", () =>
       Effect.gen(function*() {
         const { call, newKey } = yield* Service
         const key = yield* newKey
@@ -432,8 +466,8 @@ describe("The edge", () => {
           [path, { method: "PUT" }, 405]
         ]
         for (const [to, options, status] of requests) {
-          const { headers, ...answer } = yield* call(to, options)
-          assert.strictEqual(answer.status, status)
+          const { headers, ...response } = yield* call(to, options)
+          assert.strictEqual(response.status, status)
           assert.strictEqual(headers.get("deprecation"), "@1795219200")
           assert.strictEqual(headers.get("sunset"), "Thu, 05 Dec 2030 00:00:00 GMT")
           assert.strictEqual(headers.get("link"), `</v1/pets>; rel="successor-version"`)
@@ -441,7 +475,7 @@ describe("The edge", () => {
         assert.isNull((yield* call("/v1/pets", { key })).headers.get("deprecation"))
       }))
 
-    it.effect("says nothing of other origins unless some are configured", () =>
+    it.effect("sends no CORS headers unless origins are configured", () =>
       Effect.gen(function*() {
         const { call } = yield* Service
         for (const method of ["GET", "OPTIONS"]) {
@@ -453,23 +487,23 @@ describe("The edge", () => {
 
   const origins = { CORS_ORIGINS: "https://shop.example, https://other.example" }
   layer(Layer.fresh(service(memory, origins)))((it) => {
-    it.effect("charges nobody for the preflights of their pages", () =>
+    it.effect("charges no preflights of pages of configured origins", () =>
       Effect.gen(function*() {
         const { call } = yield* Service
-        const ask = (origin: string) =>
+        const sendPreflight = (origin: string) =>
           call("/v1/pets", { method: "OPTIONS", headers: { origin, "access-control-request-method": "GET" } })
-        for (let i = 0; i < 100; i++) assert.strictEqual((yield* ask("https://shop.example")).status, 204)
-        for (let i = 0; i < 60; i++) assert.strictEqual((yield* ask("https://none.example")).status, 204)
-        const refused = yield* ask("https://none.example")
-        assertError(refused, 429, "rate_limit_exceeded")
-        assert.strictEqual(refused.headers.get("connection"), "close")
-        assert.strictEqual((yield* ask("https://shop.example")).status, 204)
+        for (let i = 0; i < 100; i++) assert.strictEqual((yield* sendPreflight("https://shop.example")).status, 204)
+        for (let i = 0; i < 60; i++) assert.strictEqual((yield* sendPreflight("https://none.example")).status, 204)
+        const rejected = yield* sendPreflight("https://none.example")
+        assertError(rejected, 429, "rate_limit_exceeded")
+        assert.strictEqual(rejected.headers.get("connection"), "close")
+        assert.strictEqual((yield* sendPreflight("https://shop.example")).status, 204)
         yield* TestClock.adjust("1 minute")
       }))
 
-    it.effect("lets pages of the configured origins call, and no others", () =>
+    it.effect("allows calls from pages of configured origins, and of no others", () =>
       Effect.gen(function*() {
-        const { call, newKey, raw } = yield* Service
+        const { call, newKey, send } = yield* Service
         const key = yield* newKey
         const preflight = yield* call("/v1/pets", {
           method: "OPTIONS",
@@ -484,32 +518,32 @@ describe("The edge", () => {
         )
         assert.strictEqual(preflight.headers.get("vary"), "Origin")
         assertCommonHeaders(preflight)
-        const answer = yield* call("/v1/pets", { key, headers: { origin: "https://other.example" } })
-        assert.strictEqual(answer.headers.get("access-control-allow-origin"), "https://other.example")
-        assert.include(answer.headers.get("access-control-expose-headers"), "Retry-After")
-        const stranger = yield* call("/v1/pets", { key, headers: { origin: "https://evil.example" } })
-        assert.isNull(stranger.headers.get("access-control-allow-origin"))
-        assert.strictEqual(stranger.headers.get("vary"), "Origin")
-        assert.strictEqual((yield* raw("garbage\r\n\r\n")).headers.get("vary"), "Origin")
+        const response = yield* call("/v1/pets", { key, headers: { origin: "https://other.example" } })
+        assert.strictEqual(response.headers.get("access-control-allow-origin"), "https://other.example")
+        assert.include(response.headers.get("access-control-expose-headers"), "Retry-After")
+        const otherOrigin = yield* call("/v1/pets", { key, headers: { origin: "https://unlisted.example" } })
+        assert.isNull(otherOrigin.headers.get("access-control-allow-origin"))
+        assert.strictEqual(otherOrigin.headers.get("vary"), "Origin")
+        assert.strictEqual((yield* send("garbage\r\n\r\n")).headers.get("vary"), "Origin")
       }))
   })
 })
 
-describe("A service that is about to end", () => {
-  const ending = Layer.fresh(service(memory, {}, Layer.succeed(GracefulShutdown, { begun: true })))
-  it.effect("closes each connection with its answer, whichever way it took", () =>
+describe("A draining service", () => {
+  const draining = Layer.fresh(service(memory, {}, Layer.succeed(GracefulShutdown, { begun: true })))
+  it.effect("closes each connection after its response: on the fast path, off it, and after a client error", () =>
     Effect.gen(function*() {
-      const { newKey, raw } = yield* Service
+      const { newKey, send } = yield* Service
       const authorization = `Authorization: Bearer ${yield* newKey}\r\n`
       for (const rest of [authorization, "", "Bad Header: 1\r\n"]) {
-        const answer = yield* raw(`GET /v1/pets HTTP/1.1\r\nHost: localhost\r\n${rest}\r\n`)
-        assert.strictEqual(answer.headers.get("connection"), "close")
+        const response = yield* send(`GET /v1/pets HTTP/1.1\r\nHost: localhost\r\n${rest}\r\n`)
+        assert.strictEqual(response.headers.get("connection"), "close")
       }
-    }).pipe(Effect.provide(ending)))
+    }).pipe(Effect.provide(draining)))
 })
 
 describe("CORS_ORIGINS", () => {
-  it.effect("is refused where it names no origin", () =>
+  it.effect("is rejected if an entry is not an origin", () =>
     Effect.gen(function*() {
       for (const CORS_ORIGINS of ["shop", "https://shop.example/", "https://a.example,ftp"]) {
         const failed = yield* Effect.flip(Layer.build(Layer.fresh(service(memory, { CORS_ORIGINS }))))
@@ -519,7 +553,7 @@ describe("CORS_ORIGINS", () => {
 })
 
 describe("getPet", () => {
-  it.effect("answers 410 from 5 December 2030 on, whatever is asked of it", () =>
+  it.effect("returns 410 to every authenticated request from 5 December 2030 on", () =>
     Effect.gen(function*() {
       yield* TestClock.setTime(Date.parse("2030-12-04T23:59:59.999Z"))
       yield* Effect.gen(function*() {
@@ -536,36 +570,41 @@ describe("getPet", () => {
 })
 
 describe("A connection that pipelines more than 500 requests", () => {
-  it.live("gets the responses that are ready, whole and in order, before it is closed", () =>
-    Effect.gen(function*() {
-      const { newEndlessKey, raw } = yield* Service
-      const get = `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${yield* newEndlessKey}\r\n\r\n`
-      const { status, text } = yield* raw(get.repeat(2_000))
-      assert.strictEqual(status, 200)
-      const responses = text.split("HTTP/1.1 200 OK").length
-      assert.isAtLeast(responses, 10)
-      assert.isBelow(responses, 2_000)
-      assert.isTrue(text.endsWith("[]"))
-    }).pipe(Effect.provide(Layer.fresh(service(memory)))), 20_000)
+  it.live(
+    "receives the responses that are ready, complete and in order, before it is closed",
+    () =>
+      Effect.gen(function*() {
+        const { newUnlimitedKey, send } = yield* Service
+        const get =
+          `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${yield* newUnlimitedKey}\r\n\r\n`
+        const { status, text } = yield* send(get.repeat(2_000))
+        assert.strictEqual(status, 200)
+        const responses = text.split("HTTP/1.1 200 OK").length
+        assert.isAtLeast(responses, 10)
+        assert.isBelow(responses, 2_000)
+        assert.isTrue(text.endsWith("[]"))
+      }).pipe(Effect.provide(Layer.fresh(service(memory)))),
+    20_000
+  )
 })
 
-describe("Requests whose callers go in the middle of a body", () => {
-  // Within Effect's server, for the sake of its spans.
+describe("A request whose client disconnects in the middle of its body", () => {
+  // With a tracer, Effect's HTTP server handles the request, because it makes the spans.
   const tracer = Layer.succeed(Tracer.Tracer, Tracer.make({ span: (options) => new Tracer.NativeSpan(options) }))
 
   for (
-    const [way, services] of [["", service(memory)], [
-      " where they are traced",
+    const [condition, services] of [["", service(memory)], [
+      " when requests are traced",
       Layer.provide(service(memory), tracer)
     ]] as const
   ) {
-    it.live(`end${way}`, () =>
+    it.live(`ends${condition}`, () =>
       Effect.gen(function*() {
-        const { held, newKey } = yield* Service
+        const { sendAndKeepOpen, newKey } = yield* Service
         const { all, handled } = yield* AdmissionControl
         const half =
-          `POST /v1/pets HTTP/1.1\r\n${ok}${json}Content-Length: 100\r\nAuthorization: Bearer ${yield* newKey}\r\n\r\n{`
-        const holding = yield* Effect.forkChild(held(half))
+          `POST /v1/pets HTTP/1.1\r\n${hostAndClose}${json}Content-Length: 100\r\nAuthorization: Bearer ${yield* newKey}\r\n\r\n{`
+        const holding = yield* Effect.forkChild(sendAndKeepOpen(half))
         while (handled() === 0) yield* Effect.sleep("10 millis")
         assert.strictEqual(all.inFlight, 0)
         yield* Fiber.interrupt(holding)
@@ -575,8 +614,8 @@ describe("Requests whose callers go in the middle of a body", () => {
 })
 
 describe("A burst of 500 requests on one connection", () => {
-  /** Whose additions are there later than what is asked for after them could be. */
-  const slow = Layer.effect(
+  /** The stores in memory, where a create takes longer than the requests after it. */
+  const slowStore = Layer.effect(
     PetRepository,
     Effect.map(PetRepository, (pets) => ({
       ...pets,
@@ -584,23 +623,23 @@ describe("A burst of 500 requests on one connection", () => {
     }))
   ).pipe(Layer.provideMerge(memory))
 
-  it.live("is answered whole and in its order, what comes after an addition when that is done (RFC 9112 §9.3.2)", () =>
+  it.live("gets all responses in order, and a request after a create starts when the create is done (RFC 9112 §9.3.2)", () =>
     Effect.gen(function*() {
-      const { newEndlessKey, raw } = yield* Service
-      const head = ` HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${yield* newEndlessKey}\r\n`
-      const burst = Array.from({ length: 250 }, (_, nth) => {
-        const body = `{"name":"${nth}","categoryId":1}`
+      const { newUnlimitedKey, send } = yield* Service
+      const head = ` HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${yield* newUnlimitedKey}\r\n`
+      const burst = Array.from({ length: 250 }, (_, index) => {
+        const body = `{"name":"${index}","categoryId":1}`
         return `POST /v1/pets${head}${json}Content-Length: ${body.length}\r\n\r\n${body}GET /v1/pets/${
-          nth + 1
+          index + 1
         }${head}\r\n`
       })
-      const { text } = yield* raw(`${burst.join("")}GET /v1/pets?limit=100${head}Connection: close\r\n\r\n`)
-      const answers = text.split(/(?=HTTP\/1\.1 )/)
-      assert.lengthOf(answers, 501)
-      for (const [nth] of burst.entries()) {
-        assert.match(answers[2 * nth] ?? "", new RegExp(`"name":"${nth}"`))
-        assert.match(answers[2 * nth + 1] ?? "", new RegExp(`200 OK[^]*"name":"${nth}"`))
+      const { text } = yield* send(`${burst.join("")}GET /v1/pets?limit=100${head}Connection: close\r\n\r\n`)
+      const responses = text.split(/(?=HTTP\/1\.1 )/)
+      assert.lengthOf(responses, 501)
+      for (const [index] of burst.entries()) {
+        assert.match(responses[2 * index] ?? "", new RegExp(`"name":"${index}"`))
+        assert.match(responses[2 * index + 1] ?? "", new RegExp(`200 OK[^]*"name":"${index}"`))
       }
-      assert.match(answers[500] ?? "", /200 OK/)
-    }).pipe(Effect.provide(Layer.fresh(service(slow)))))
+      assert.match(responses[500] ?? "", /200 OK/)
+    }).pipe(Effect.provide(Layer.fresh(service(slowStore)))))
 })

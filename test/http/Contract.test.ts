@@ -1,10 +1,10 @@
-/** SPEC §4, §5 and §7 over a socket, byte by byte, on every store. */
+/** Tests SPEC §4, §5 and §7 over a socket, byte by byte, on every store. */
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { type Answer, Service, service, stores } from "../support/Harness.ts"
+import { type ReceivedResponse, Service, service, stores } from "../support/Harness.ts"
 
-/** An answer on the API port carries these, whatever it is (SPEC §8). */
-const carriesLimits = ({ headers }: Answer): void => {
+/** Checks the headers that every response of the API port has (SPEC §8). */
+const assertLimitHeaders = ({ headers }: ReceivedResponse): void => {
   assert.match(headers.get("x-ratelimit-limit") ?? "", /^\d+$/)
   assert.match(headers.get("x-ratelimit-remaining") ?? "", /^\d+$/)
   assert.match(headers.get("x-ratelimit-reset") ?? "", /^\d+$/)
@@ -13,23 +13,23 @@ const carriesLimits = ({ headers }: Answer): void => {
   assert.match(headers.get("x-request-id") ?? "", /^[0-9a-f-]{36}$/)
 }
 
-const isSuccess = (answer: Answer, status: number, text: string): void => {
-  assert.strictEqual(answer.text, text)
-  assert.strictEqual(answer.status, status)
-  assert.strictEqual(answer.headers.get("content-type"), "application/json")
-  carriesLimits(answer)
+const assertSuccess = (response: ReceivedResponse, status: number, text: string): void => {
+  assert.strictEqual(response.text, text)
+  assert.strictEqual(response.status, status)
+  assert.strictEqual(response.headers.get("content-type"), "application/json")
+  assertLimitHeaders(response)
 }
 
-const isError = (answer: Answer, status: number, code: string): void => {
-  assert.strictEqual(answer.status, status, answer.text)
-  const body = JSON.parse(answer.text)
+const assertError = (response: ReceivedResponse, status: number, code: string): void => {
+  assert.strictEqual(response.status, status, response.text)
+  const body = JSON.parse(response.text)
   assert.deepStrictEqual(Object.keys(body), ["code", "message", "status"])
   assert.strictEqual(body.code, code)
   assert.strictEqual(body.status, status)
   assert.isAbove(body.message.length, 0)
-  assert.strictEqual(answer.headers.get("content-type"), "application/json")
-  assert.strictEqual(answer.headers.get("www-authenticate"), status === 401 ? "Bearer" : null)
-  carriesLimits(answer)
+  assert.strictEqual(response.headers.get("content-type"), "application/json")
+  assert.strictEqual(response.headers.get("www-authenticate"), status === 401 ? "Bearer" : null)
+  assertLimitHeaders(response)
 }
 
 const post = (key: string, body: string, contentType = "application/json") =>
@@ -76,100 +76,106 @@ const invalidBodies = [
 for (const store of stores) {
   describe.skipIf(store.skip)(`The contract on ${store.name}`, () => {
     layer(service(store.layer))((it) => {
-      it.effect("lists, adds and gets animals as SPEC §4 shows them", () =>
+      it.effect("lists, creates and gets pets as SPEC §4 shows them", () =>
         Effect.gen(function*() {
           const { call, newKey } = yield* Service
           const key = yield* newKey
-          isSuccess(yield* call("/v1/pets", { key }), 200, "[]")
+          assertSuccess(yield* call("/v1/pets", { key }), 200, "[]")
           const first = `{"id":1,"name":"Rex","categoryId":2,"status":"available"}`
-          isSuccess(yield* post(key, `{"name":"Rex","categoryId":2,"status":"available"}`), 201, first)
+          assertSuccess(yield* post(key, `{"name":"Rex","categoryId":2,"status":"available"}`), 201, first)
           const second = `{"id":2,"name":"Tom","categoryId":3}`
-          isSuccess(yield* post(key, `{"name":"Tom","categoryId":3,"unknown":[]}`), 201, second)
-          isSuccess(yield* call("/v1/pets/1", { key }), 200, first)
-          isSuccess(yield* call("/v1/pets", { key }), 200, `[${first},${second}]`)
-          isSuccess(yield* call("/v1/pets?limit=1", { key }), 200, `[${first}]`)
-          isSuccess(yield* call("/v1/pets?status=available&limit=100", { key }), 200, `[${first}]`)
-          isSuccess(yield* call("/v1/pets?status=sold", { key }), 200, "[]")
+          assertSuccess(yield* post(key, `{"name":"Tom","categoryId":3,"unknown":[]}`), 201, second)
+          assertSuccess(yield* call("/v1/pets/1", { key }), 200, first)
+          assertSuccess(yield* call("/v1/pets", { key }), 200, `[${first},${second}]`)
+          assertSuccess(yield* call("/v1/pets?limit=1", { key }), 200, `[${first}]`)
+          assertSuccess(yield* call("/v1/pets?status=available&limit=100", { key }), 200, `[${first}]`)
+          assertSuccess(yield* call("/v1/pets?status=sold", { key }), 200, "[]")
         }))
 
-      it.effect("tells the fault of a body as the request's own answer, also while its key is looked up", () =>
+      it.effect("responds to an invalid chunk with an error of its request, also if it arrives while the key is looked up", () =>
         Effect.gen(function*() {
-          const { newEndlessKey: endless, raw } = yield* Service
-          const answers = yield* Effect.replicateEffect(
-            Effect.flatMap(endless, (key) =>
-              raw(
+          const { newUnlimitedKey, send } = yield* Service
+          const responses = yield* Effect.replicateEffect(
+            Effect.flatMap(newUnlimitedKey, (key) =>
+              send(
                 `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n` +
                   `Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n`
               )),
             5
           )
-          for (const { headers, status, text } of answers) {
+          for (const { headers, status, text } of responses) {
             assert.strictEqual(status, 400, text)
             assert.strictEqual(headers.get("x-ratelimit-remaining"), String(2e9 - 1))
           }
         }))
 
-      it.effect("hands out the next page in Link, with filter and limit, until the last, while the table grows", () =>
+      it.effect("links each page to the next with its filter and limit, while the table grows", () =>
         Effect.gen(function*() {
           const { call, newKey } = yield* Service
           const key = yield* newKey
-          const name = `walked ${Math.random()}`
+          const name = `listed ${Math.random()}`
           for (let i = 0; i < 11; i++) {
             assert.strictEqual(
               (yield* post(key, `{"name":"${name}","categoryId":${i},"status":"pending"}`)).status,
               201
             )
           }
-          const walked: Array<{ readonly name: string; readonly categoryId: number }> = []
+          const listed: Array<{ readonly name: string; readonly categoryId: number }> = []
           let next: string | undefined = "/v1/pets?status=pending&limit=3"
           while (next !== undefined) {
-            const page: Answer = yield* call(next, { key })
-            walked.push(...JSON.parse(page.text))
+            const page: ReceivedResponse = yield* call(next, { key })
+            listed.push(...JSON.parse(page.text))
             const link: string | null = page.headers.get("link")
             if (link === null) break
             next = /^<(\/v1\/pets\?[^>]+)>; rel="next"$/.exec(link)?.[1]
             assert.include(next, "limit=3&status=pending&cursor=")
             assert.strictEqual(JSON.parse(page.text).length, 3)
-            if (walked.length < 9) yield* post(key, `{"name":"late","categoryId":1,"status":"pending"}`)
+            if (listed.length < 9) yield* post(key, `{"name":"late","categoryId":1,"status":"pending"}`)
           }
           assert.deepStrictEqual(
-            walked.filter((pet) => pet.name === name).map(({ categoryId }) => categoryId),
+            listed.filter((pet) => pet.name === name).map(({ categoryId }) => categoryId),
             [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
           )
           assert.isNull((yield* call("/v1/pets?limit=100", { key })).headers.get("link"))
           for (const cursor of ["", "x", "MQ==", "MDE", "LTA", "MS41", "OTIyMzM3MjAzNjg1NDc3NTgwOA"]) {
-            isError(yield* call(`/v1/pets?cursor=${cursor}`, { key }), 400, "invalid_request")
+            assertError(yield* call(`/v1/pets?cursor=${cursor}`, { key }), 400, "invalid_request")
           }
         }))
 
-      it.effect("adds one pet for one Idempotency-Key, quoted or not, however often and however many at once", () =>
+      it.effect("creates one pet for one Idempotency-Key, quoted or not, over many concurrent and later requests", () =>
         Effect.gen(function*() {
           const { call, newKey } = yield* Service
           const key = yield* newKey
-          const add = (idempotencyKey: string, body = `{"name":"once","categoryId":1}`, by = key) =>
+          const create = (idempotencyKey: string, body = `{"name":"once","categoryId":1}`, by = key) =>
             call("/v1/pets", {
               key: by,
               method: "POST",
               body,
               headers: { "content-type": "application/json", "idempotency-key": idempotencyKey }
             })
-          const answers = yield* Effect.all(Array.from({ length: 20 }, () => add("a-1")), { concurrency: "unbounded" })
-          const [first = yield* add("a-1")] = answers
+          const responses = yield* Effect.all(Array.from({ length: 20 }, () => create("a-1")), {
+            concurrency: "unbounded"
+          })
+          const [first = yield* create("a-1")] = responses
           for (
-            const answer of [...answers, yield* add(`"a-1"`), yield* add("a-1", `{"categoryId":1.0,"name":"once"}`)]
+            const response of [
+              ...responses,
+              yield* create(`"a-1"`),
+              yield* create("a-1", `{"categoryId":1.0,"name":"once"}`)
+            ]
           ) {
-            isSuccess(answer, 201, first.text)
-            assert.strictEqual(answer.headers.get("location"), first.headers.get("location"))
+            assertSuccess(response, 201, first.text)
+            assert.strictEqual(response.headers.get("location"), first.headers.get("location"))
           }
-          isError(yield* add("a-1", `{"name":"twice","categoryId":1}`), 422, "idempotency_key_reused")
-          assert.notStrictEqual((yield* add("a-1", undefined, yield* newKey)).text, first.text)
-          for (const wrong of ["", `""`, "x".repeat(256), "a b", `"a`]) {
-            isError(yield* add(wrong), 400, "invalid_request")
+          assertError(yield* create("a-1", `{"name":"twice","categoryId":1}`), 422, "idempotency_key_reused")
+          assert.notStrictEqual((yield* create("a-1", undefined, yield* newKey)).text, first.text)
+          for (const invalid of ["", `""`, "x".repeat(256), "a b", `"a`]) {
+            assertError(yield* create(invalid), 400, "invalid_request")
           }
-          assert.strictEqual((yield* add("x".repeat(255))).status, 201)
+          assert.strictEqual((yield* create("x".repeat(255))).status, 201)
         }))
 
-      it.effect("carries 64-bit integers digit by digit, however they are written", () =>
+      it.effect("keeps every digit of 64-bit integers, in any JSON notation", () =>
         Effect.gen(function*() {
           const { call, newKey } = yield* Service
           const key = yield* newKey
@@ -184,66 +190,66 @@ for (const store of stores) {
             ["9.223372036854775807E+18", "9223372036854775807"],
             ["0e999999999", "0"]
           ]
-          for (const [sent, answered] of integers) {
+          for (const [sent, returned] of integers) {
             const created = yield* post(key, `{"name":"n","categoryId":${sent}}`)
             assert.strictEqual(created.status, 201, created.text)
             const id = /"id":(\d+)/.exec(created.text)?.[1]
-            isSuccess(created, 201, `{"id":${id},"name":"n","categoryId":${answered}}`)
-            isSuccess(yield* call(`/v1/pets/${id}`, { key }), 200, created.text)
+            assertSuccess(created, 201, `{"id":${id},"name":"n","categoryId":${returned}}`)
+            assertSuccess(yield* call(`/v1/pets/${id}`, { key }), 200, created.text)
           }
         }))
 
-      it.effect("keeps any name that UTF-8 can carry", () =>
+      it.effect("stores any name that UTF-8 can encode", () =>
         Effect.gen(function*() {
           const { newKey } = yield* Service
           const key = yield* newKey
           for (
             const name of ["", " ", "'; DROP TABLE pets; --", "\u0001\u001f\"\\/", "ﷺ🐈‍⬛\u{10ffff}", "x".repeat(60_000)]
           ) {
-            const answer = yield* post(key, JSON.stringify({ name, categoryId: 1 }))
-            assert.strictEqual(answer.status, 201)
-            assert.strictEqual(JSON.parse(answer.text).name, name)
+            const response = yield* post(key, JSON.stringify({ name, categoryId: 1 }))
+            assert.strictEqual(response.status, 201)
+            assert.strictEqual(JSON.parse(response.text).name, name)
           }
         }))
 
-      it.effect("pages through long names without loss, in pages of a bounded size", () =>
+      it.effect("lists all pets with long names, in pages of a bounded size", () =>
         Effect.gen(function*() {
           const { call, newKey } = yield* Service
           const key = yield* newKey
           const lengths = [5_000, 65_000, 1, 65_000, 65_000, 4_096, 65_000, 65_000, 4_097, 65_000, 65_000, 2]
-          const added: Array<unknown> = []
+          const created: Array<unknown> = []
           for (const length of lengths) {
-            const created = yield* post(key, JSON.stringify({ name: "x".repeat(length), categoryId: 1 }))
-            added.push(JSON.parse(created.text))
+            const response = yield* post(key, JSON.stringify({ name: "x".repeat(length), categoryId: 1 }))
+            created.push(JSON.parse(response.text))
           }
-          const first = Number(/"id":(\d+)/.exec(JSON.stringify(added))?.[1])
+          const first = Number(/"id":(\d+)/.exec(JSON.stringify(created))?.[1])
           const cursor = Buffer.from(String(first - 1)).toString("base64url")
-          const walked: Array<unknown> = []
+          const listed: Array<unknown> = []
           const sizes: Array<number> = []
           for (let path: string | undefined = `/v1/pets?limit=100&cursor=${cursor}`; path !== undefined;) {
             const page: Effect.Success<ReturnType<typeof call>> = yield* call(path, { key })
             assert.isBelow(page.text.length, 262_144 + 10_000)
             const pets = JSON.parse(page.text)
-            walked.push(...pets)
+            listed.push(...pets)
             sizes.push(pets.length)
             path = /<(.*)>; rel="next"/.exec(page.headers.get("link") ?? "")?.[1]
           }
-          assert.deepStrictEqual(walked, added)
+          assert.deepStrictEqual(listed, created)
           assert.isAbove(sizes.length, 1)
         }))
 
-      it.effect("answers 400 to a body that is not a NewPet, naming each field and what it must be", () =>
+      it.effect("returns 400 for a body that is not a NewPet, and names each invalid field and its expected value", () =>
         Effect.gen(function*() {
           const { newKey } = yield* Service
           const key = yield* newKey
           for (const [body, message] of invalidBodies) {
-            const answer = yield* post(key, body)
-            isError(answer, 400, "invalid_request")
-            assert.include(JSON.parse(answer.text).message, message)
+            const response = yield* post(key, body)
+            assertError(response, 400, "invalid_request")
+            assert.include(JSON.parse(response.text).message, message)
           }
         }))
 
-      it.effect("ignores what it does not know of a body, however it looks", () =>
+      it.effect("ignores unknown fields of a body, whatever they contain", () =>
         Effect.gen(function*() {
           const { newKey } = yield* Service
           const key = yield* newKey
@@ -253,13 +259,13 @@ for (const store of stores) {
             `"x":${"[".repeat(999)}${"]".repeat(999)}`
           ]
           for (const fields of unknown) {
-            const answer = yield* post(key, `{"name":"{\\"name\\":\\\\",${fields},"categoryId":1}`)
-            assert.strictEqual(answer.status, 201, answer.text)
-            assert.strictEqual(JSON.parse(answer.text).name, `{"name":\\`)
+            const response = yield* post(key, `{"name":"{\\"name\\":\\\\",${fields},"categoryId":1}`)
+            assert.strictEqual(response.status, 201, response.text)
+            assert.strictEqual(JSON.parse(response.text).name, `{"name":\\`)
           }
         }))
 
-      it.effect("answers 400 to bytes that are no UTF-8, and keeps nothing of them", () =>
+      it.effect("returns 400 for invalid UTF-8, and creates no pet", () =>
         Effect.gen(function*() {
           const { call, newKey } = yield* Service
           const key = yield* newKey
@@ -267,45 +273,45 @@ for (const store of stores) {
           for (const bytes of [[0xff], [0xc3, 0x28], [0xed, 0xa0, 0x80], [0xf4, 0x90, 0x80, 0x80], [0xe2, 0x82]]) {
             const body = Buffer.concat([Buffer.from(`{"categoryId":1,"name":"`), Buffer.from(bytes), Buffer.from(`"}`)])
             const headers = { "content-type": "application/json" }
-            isError(yield* call("/v1/pets", { key, method: "POST", body, headers }), 400, "invalid_request")
+            assertError(yield* call("/v1/pets", { key, method: "POST", body, headers }), 400, "invalid_request")
           }
           assert.strictEqual((yield* call("/v1/pets?limit=100", { key })).text, before.text)
         }))
 
-      it.effect("answers 400 to a limit, status or id that is none", () =>
+      it.effect("returns 400 for an invalid limit, status or id", () =>
         Effect.gen(function*() {
           const { call, newKey } = yield* Service
           const key = yield* newKey
           const limits = ["0", "101", "-1", "1.5", "1e1", "", "a", "%20", "1&limit=2", "9".repeat(1000)]
           for (const limit of limits) {
-            const answer = yield* call(`/v1/pets?limit=${limit}`, { key })
-            isError(answer, 400, "invalid_request")
-            assert.include(answer.text, "query.limit: expected an integer from 1 to 100")
+            const response = yield* call(`/v1/pets?limit=${limit}`, { key })
+            assertError(response, 400, "invalid_request")
+            assert.include(response.text, "query.limit: expected an integer from 1 to 100")
           }
           for (const status of ["", "Sold", "lost", "sold&status=sold", "sold,pending"]) {
-            const answer = yield* call(`/v1/pets?status=${status}`, { key })
-            isError(answer, 400, "invalid_request")
-            assert.include(answer.text, "query.status: expected available, pending or sold")
+            const response = yield* call(`/v1/pets?status=${status}`, { key })
+            assertError(response, 400, "invalid_request")
+            assert.include(response.text, "query.status: expected available, pending or sold")
           }
           for (
             const id of ["", "a", "1.5", "1e3", "0x1", "9223372036854775808", "%00", "%F0%9F%90%88", "1".repeat(5000)]
           ) {
-            const answer = yield* call(`/v1/pets/${id}`, { key })
-            isError(answer, 400, "invalid_request")
-            assert.include(answer.text, "path.petId: expected an int64 integer")
+            const response = yield* call(`/v1/pets/${id}`, { key })
+            assertError(response, 400, "invalid_request")
+            assert.include(response.text, "path.petId: expected an int64 integer")
           }
         }))
 
-      it.effect("answers 404 for a pet that is not there", () =>
+      it.effect("returns 404 for a pet that does not exist", () =>
         Effect.gen(function*() {
           const { call, newKey } = yield* Service
           const key = yield* newKey
           for (const id of ["0", "-1", "9223372036854775807", "-9223372036854775808"]) {
-            isError(yield* call(`/v1/pets/${id}`, { key }), 404, "not_found")
+            assertError(yield* call(`/v1/pets/${id}`, { key }), 404, "not_found")
           }
         }))
 
-      it.effect("answers 401 before it looks at anything else of the request", () =>
+      it.effect("returns 401 before it checks anything else in the request", () =>
         Effect.gen(function*() {
           const { call, newKey } = yield* Service
           const key = yield* newKey
@@ -316,18 +322,18 @@ for (const store of stores) {
             ["/v1/pets", { method: "POST", body: "{" }]
           ]
           for (const [path, options] of requests) {
-            isError(yield* call(path, options), 401, "missing_api_key")
+            assertError(yield* call(path, options), 401, "missing_api_key")
             for (const authorization of ["Basic YTpi", "Bearer", "Bearer ", key]) {
-              isError(yield* call(path, { ...options, headers: { authorization } }), 401, "missing_api_key")
+              assertError(yield* call(path, { ...options, headers: { authorization } }), 401, "missing_api_key")
             }
-            for (const wrong of ["x", `${key}x`, "psk_" + "0".repeat(38)]) {
-              isError(yield* call(path, { ...options, key: wrong }), 401, "invalid_api_key")
+            for (const invalid of ["x", `${key}x`, "psk_" + "0".repeat(38)]) {
+              assertError(yield* call(path, { ...options, key: invalid }), 401, "invalid_api_key")
             }
           }
           assert.strictEqual((yield* call("/v1/pets", { headers: { authorization: `bearer   ${key}` } })).status, 200)
         }))
 
-      it.effect("answers 404 for an unknown path and 405 with Allow for a wrong method, with or without a key", () =>
+      it.effect("returns 404 for an unknown path and 405 with Allow for an unsupported method, with or without a key", () =>
         Effect.gen(function*() {
           const { call, newKey } = yield* Service
           const key = yield* newKey
@@ -343,36 +349,36 @@ for (const store of stores) {
               "/v1/store/orders"
             ]
           ) {
-            isError(yield* call(path), 404, "not_found")
-            isError(yield* call(path, { key }), 404, "not_found")
+            assertError(yield* call(path), 404, "not_found")
+            assertError(yield* call(path, { key }), 404, "not_found")
           }
-          isError(yield* call("/v1/pets/%zz", { key }), 400, "invalid_request")
+          assertError(yield* call("/v1/pets/%zz", { key }), 400, "invalid_request")
           assert.strictEqual(
             (yield* call("/openapi.json", { method: "PUT" })).headers.get("allow"),
             "GET, HEAD, OPTIONS"
           )
           for (const method of ["PUT", "DELETE", "PATCH"]) {
-            const answer = yield* call("/v1/pets", { key, method })
-            isError(answer, 405, "method_not_allowed")
-            assert.strictEqual(answer.headers.get("allow"), "GET, HEAD, POST, OPTIONS")
+            const response = yield* call("/v1/pets", { key, method })
+            assertError(response, 405, "method_not_allowed")
+            assert.strictEqual(response.headers.get("allow"), "GET, HEAD, POST, OPTIONS")
             assert.strictEqual((yield* call("/v1/pets/1", { method })).headers.get("allow"), "GET, HEAD, OPTIONS")
           }
         }))
 
-      it.effect("answers 413 to a body over 64 KiB and 415 to one that is not JSON", () =>
+      it.effect("returns 413 for a body over 64 KiB and 415 for one that is not JSON", () =>
         Effect.gen(function*() {
           const { newKey } = yield* Service
           const key = yield* newKey
           const pet = (length: number) => JSON.stringify({ name: "x".repeat(length - 26), categoryId: 1 })
           assert.strictEqual(pet(65_536).length, 65_536)
           assert.strictEqual((yield* post(key, pet(65_536))).status, 201)
-          isError(yield* post(key, pet(65_537)), 413, "payload_too_large")
-          isError(
+          assertError(yield* post(key, pet(65_537)), 413, "payload_too_large")
+          assertError(
             yield* post(key, "name=a&categoryId=1", "application/x-www-form-urlencoded"),
             415,
             "unsupported_media_type"
           )
-          isError(yield* post(key, "{}", "text/plain"), 415, "unsupported_media_type")
+          assertError(yield* post(key, "{}", "text/plain"), 415, "unsupported_media_type")
           assert.strictEqual((yield* post(key, pet(26), "application/json; charset=utf-8")).status, 201)
         }))
     })

@@ -1,11 +1,11 @@
-/** Tests of the telemetry that the service, as a process, exports to an OpenTelemetry collector over OTLP. */
+/** Tests the telemetry that a running service exports to an OpenTelemetry collector over OTLP. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { createServer } from "node:http"
 import { temporaryDirectory } from "../support/Harness.ts"
 import { start, until } from "../support/Process.ts"
 
-/** A collector that accepts every request and keeps the bodies by path. */
+/** A collector that accepts every request and records the bodies by path. */
 const collector = Effect.acquireRelease(
   Effect.promise(() =>
     new Promise<{ readonly url: string; readonly received: ReadonlyMap<string, string>; close(): void }>((resolve) => {
@@ -55,7 +55,7 @@ describe("OpenTelemetry", () => {
         yield* until(() => service.stdout().includes("psk_"))
         const key = /psk_\w+/.exec(service.stdout())?.[0] ?? ""
         yield* call(service.address, key, "/v1/pets", { method: "POST", body: `{"name":"Rex","categoryId":1}` })
-        yield* call(service.address, key, "/v1/pets/1")
+        yield* call(service.address, key, "/v1/pets/1?key=secret-in-query")
         yield* call(service.address, key, "/v1/pets/x")
         yield* call(service.management, ADMIN_TOKEN, "/admin/keys")
         service.process.kill("SIGTERM")
@@ -80,6 +80,10 @@ describe("OpenTelemetry", () => {
         ) {
           assert.include(traces, expected)
         }
+        // One span for each request, on the fast path (two) and through HttpApi (one).
+        assert.lengthOf(traces.match(/"url\.path","value":\{"stringValue":"\/v1\/pets/g) ?? [], 3)
+        assert.notInclude(traces, "secret-in-query")
+        assert.notInclude(traces, "http.request.header")
         assert.include(metrics, `"http.server.request.duration"`)
         assert.include(metrics, `"http.response.status_code"`)
         assert.include(logs, "Listening on")

@@ -98,6 +98,91 @@ for (const store of stores) {
           assert.isAbove(Number(second.id), Number(first.id))
           assert.strictEqual((yield* pets.create({ ...pet, name: "Tom" }, idempotency)).id, second.id)
         }))
+
+      it.effect("creates 10 pets for 100 concurrent creates with 10 idempotency keys", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          const before = (yield* pets.list({ limit: 100 })).length
+          const created = yield* Effect.forEach(
+            Array.from({ length: 100 }, (_, index) => ({ pet: { ...pet, categoryId: BigInt(index % 10) }, index })),
+            ({ index, pet }) => pets.create(pet, { owner, key: `ten ${index % 10}` }),
+            { concurrency: "unbounded" }
+          )
+          for (const [index, { id, ...rest }] of created.entries()) {
+            assert.deepStrictEqual([id, rest], [created[index % 10]?.id, { ...pet, categoryId: BigInt(index % 10) }])
+          }
+          assert.lengthOf(new Set(created.map(({ id }) => id)), 10)
+          assert.lengthOf(yield* pets.list({ limit: 100 }), before + 10)
+        }))
+
+      it.effect("creates one of several pets that concurrent creates send with one key, and rejects the others", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          const send = (name: string, key = "several") =>
+            pets.create({ ...pet, name }, { owner, key }).pipe(
+              Effect.map(({ id, name }) => ({ id, name })),
+              Effect.catchTag("IdempotencyKeyReused", () => Effect.succeed("reused" as const))
+            )
+          const names = Array.from({ length: 60 }, (_, index) => `${index % 20}`)
+          const sendAll = Effect.forEach(names, (name) => send(name), { concurrency: "unbounded" })
+          const outcomes = yield* sendAll
+          const [winner, ...others] = outcomes.filter((outcome) => outcome !== "reused")
+          assert.deepStrictEqual(others, [winner, winner])
+          outcomes.forEach((outcome, index) =>
+            assert.deepStrictEqual(outcome, names[index] === winner?.name ? winner : "reused")
+          )
+          // A batch whose first create does not have the pet of the committed key has the same outcomes.
+          assert.deepStrictEqual(yield* sendAll, outcomes)
+          const last = names.findIndex((name) => name !== winner?.name)
+          const mixed = yield* Effect.all(
+            [send(names[last] ?? ""), send(winner?.name ?? ""), send("new", "another"), send("new", "another")],
+            { concurrency: "unbounded" }
+          )
+          assert.deepStrictEqual(mixed.slice(0, 2), ["reused", winner])
+          assert.deepStrictEqual(mixed[2], mixed[3])
+          assert.strictEqual(mixed[2] !== "reused" && mixed[2]?.name, "new")
+          const stored = yield* pets.list({ limit: 100 })
+          assert.lengthOf(stored.filter(({ name }) => name === winner?.name || name === "new"), 2)
+        }))
+
+      it.effect("claims an expired idempotency key anew among other concurrent creates", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          const old = yield* pets.create(pet, { owner, key: "expired" })
+          const live = yield* Effect.andThen(
+            TestClock.adjust("1 hour"),
+            pets.create({ ...pet, name: "live" }, { owner, key: "live" })
+          )
+          yield* TestClock.adjust("23 hours")
+          const tom = { ...pet, name: "Tom" }
+          const [renewed, replayed, again, created, same] = yield* Effect.all([
+            pets.create(tom, { owner, key: "expired" }),
+            pets.create({ ...pet, name: "live" }, { owner, key: "live" }),
+            pets.create(tom, { owner, key: "expired" }),
+            pets.create(pet, { owner, key: "fresh" }),
+            Effect.flip(pets.create(pet, { owner, key: "expired" }))
+          ], { concurrency: "unbounded" })
+          assert.strictEqual(replayed.id, live.id)
+          assert.strictEqual(again.id, renewed.id)
+          assert.strictEqual(same.code, "idempotency_key_reused")
+          assert.isTrue(old.id < live.id && live.id < renewed.id && renewed.id < created.id)
+          assert.deepStrictEqual(yield* pets.find(renewed.id), Option.some(renewed))
+          // The renewed key is valid for another 24 hours.
+          yield* TestClock.adjust("86399 seconds")
+          assert.strictEqual((yield* pets.create(tom, { owner, key: "expired" })).id, renewed.id)
+        }))
+
+      it.effect("assigns ids in the order of concurrent creates, with and without idempotency keys", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          const created = yield* Effect.forEach(
+            Array.from({ length: 100 }, (_, index) => index),
+            (index) => pets.create(pet, index % 3 === 0 ? undefined : { owner, key: `in order ${index}` }),
+            { concurrency: "unbounded" }
+          )
+          const ids = created.map(({ id }) => id)
+          assert.deepStrictEqual(ids, ids.toSorted((a, b) => Number(a - b)))
+        }))
     })
 
     layer(store.layer)((it) => {
@@ -177,6 +262,54 @@ for (const database of databases) {
           assert.lengthOf([...ids], 60)
           for (const id of ids) assert.isTrue(id < last + 3n || (id > last + 500n && id < last + 1_000_000n), `${id}`)
           yield* sql`DELETE FROM pets WHERE name IN ('imported', 'far')`
+        }))
+
+      it.effect("skips taken ids for a batch of creates with and without keys, replays and rejections", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const pets = yield* PetRepository
+          const rex = { name: "batch", categoryId: 1n }
+          const first = yield* pets.create(rex, { owner: "key_a", key: "first" })
+          yield* sql`INSERT INTO pets (id, name, category_id)
+            SELECT id, 'imported', 1 FROM generate_series(${first.id + 2n}::bigint, ${first.id + 50n}::bigint) AS id`
+          const [replayed, one, two, reused, three] = yield* Effect.all([
+            pets.create(rex, { owner: "key_a", key: "first" }),
+            pets.create(rex, { owner: "key_a", key: "one" }),
+            pets.create(rex),
+            Effect.flip(pets.create({ ...rex, categoryId: 2n }, { owner: "key_a", key: "first" })),
+            pets.create(rex, { owner: "key_b", key: "one" })
+          ], { concurrency: "unbounded" })
+          assert.strictEqual(replayed.id, first.id)
+          assert.strictEqual(reused.code, "idempotency_key_reused")
+          assert.isTrue(first.id + 50n < one.id && one.id < two.id && two.id < three.id)
+          assert.lengthOf(yield* sql`SELECT FROM pets WHERE name = 'batch'`, 4)
+          yield* sql`DELETE FROM pets WHERE name IN ('imported', 'batch')`
+        }))
+
+      it.effect("makes pets visible in ascending order of ids, with and without idempotency keys", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const pets = yield* PetRepository
+          const visible = Effect.map(
+            sql<{ readonly id: bigint }>`SELECT id FROM pets WHERE name = 'ordered' ORDER BY id`,
+            (rows) => rows.map(({ id }) => id)
+          )
+          const snapshots: Array<ReadonlyArray<bigint>> = []
+          const watch = Effect.forever(Effect.map(visible, (ids) => snapshots.push(ids)))
+          const creates = Effect.forEach(
+            Array.from({ length: 400 }, (_, index) => index),
+            (index) =>
+              pets.create(
+                { name: "ordered", categoryId: 1n },
+                index % 2 === 0 ? undefined : { owner: "key_a", key: `ordered ${index}` }
+              ),
+            { concurrency: 40, discard: true }
+          )
+          yield* Effect.raceFirst(creates, watch)
+          const all = yield* visible
+          assert.lengthOf(all, 400)
+          assert.isAbove(snapshots.length, 1)
+          for (const ids of snapshots) assert.deepStrictEqual(ids, all.slice(0, ids.length))
         }))
 
       it.effect("reads a list with a status from an index, without a sort", () =>

@@ -1,4 +1,4 @@
-/** The servers that the bench compares do the same work: they send the same responses. */
+/** Tests that the servers that the bench compares do the same work and send the same responses. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
@@ -20,36 +20,36 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The contenders of 
           ["floor (node:http)", "floor, committing"] as const,
           (name) => Contender.start(name, { env: { ...env, SERVICE: service.address, KEY: key }, key })
         )
-        const ask = ({ address }: Contender.Contender, path: string, init: RequestInit = {}, bearer = key) =>
+        const send = ({ address }: Contender.Contender, path: string, init: RequestInit = {}, bearer = key) =>
           Effect.promise(async () => {
-            const answer = await fetch(`${address}${path}`, {
+            const response = await fetch(`${address}${path}`, {
               ...init,
               headers: { authorization: `Bearer ${bearer}`, "content-type": "application/json" }
             })
-            const link = /<(.*)>/.exec(answer.headers.get("link") ?? "")?.[1] ?? ""
+            const link = /<(.*)>/.exec(response.headers.get("link") ?? "")?.[1] ?? ""
             return {
-              status: answer.status,
-              type: answer.headers.get("content-type")?.replace(/; charset=utf-8$/i, ""),
-              location: answer.headers.get("location"),
-              // Some repeat the limit in the link.
+              status: response.status,
+              type: response.headers.get("content-type")?.replace(/; charset=utf-8$/i, ""),
+              location: response.headers.get("location"),
+              // Some servers repeat the limit in the link, so only the cursor is compared.
               next: new URL(link, address).searchParams.get("cursor"),
-              body: await answer.text()
+              body: await response.text()
             }
           })
-        const add = { method: "POST", body: Workload.newPet }
+        const create = { method: "POST", body: Workload.newPet }
 
         const cursor = Buffer.from("50").toString("base64url")
         for (const path of ["/v1/pets", "/v1/pets/1", `/v1/pets?limit=7&cursor=${cursor}`]) {
-          const answer = yield* ask(service, path)
-          assert.strictEqual(answer.status, 200)
-          // The floors serve one page.
+          const expected = yield* send(service, path)
+          assert.strictEqual(expected.status, 200)
+          // The floors serve only the first page.
           for (const other of path.includes("?") ? peers : [...peers, ...floors]) {
-            assert.deepStrictEqual(yield* ask(other, path), answer, `${other.name} ${path}`)
+            assert.deepStrictEqual(yield* send(other, path), expected, `${other.name} ${path}`)
           }
         }
 
         for (const contender of [service, ...peers, ...floors]) {
-          const { body, ...created } = yield* ask(contender, "/v1/pets", add)
+          const { body, ...created } = yield* send(contender, "/v1/pets", create)
           const id = /"id":(\d+)/.exec(body)?.[1]
           assert.deepStrictEqual(
             created,
@@ -57,7 +57,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The contenders of 
             contender.name
           )
           assert.strictEqual(body, Workload.newPet.replace("{", `{"id":${id},`), contender.name)
-          assert.strictEqual((yield* ask(service, `/v1/pets/${id}`)).body, body, contender.name)
+          assert.strictEqual((yield* send(service, `/v1/pets/${id}`)).body, body, contender.name)
         }
 
         const database = keysOn(PgClient.layer({ url: Redacted.make(url) }))
@@ -65,13 +65,13 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The contenders of 
           const issued = yield* Effect.flatMap(ApiKeys, (keys) => keys.issue({ name: "a", plan: "enterprise", limits }))
             .pipe(Effect.provide(database))
           for (const contender of [service, ...peers]) {
-            const asked = ask(contender, "/v1/pets/1", {}, Redacted.value(issued.key))
-            const statuses = (yield* Effect.replicateEffect(asked, 3)).map(({ status }) => status)
+            const get = send(contender, "/v1/pets/1", {}, Redacted.value(issued.key))
+            const statuses = (yield* Effect.replicateEffect(get, 3)).map(({ status }) => status)
             assert.deepStrictEqual(statuses, [200, 200, 429], contender.name)
           }
         }
         for (const peer of peers) {
-          assert.strictEqual((yield* ask(peer, "/v1/pets/1", {}, "psk_unknown")).status, 401, peer.name)
+          assert.strictEqual((yield* send(peer, "/v1/pets/1", {}, "psk_unknown")).status, 401, peer.name)
         }
       }),
     120_000

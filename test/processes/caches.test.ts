@@ -1,10 +1,10 @@
-/** A running service's caches after a failover, after a restore, and while a table is locked. */
+/** Tests the caches of a running service after a failover, after a restore, and while a table is locked. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Redacted } from "effect"
 import { join } from "node:path"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
-import { endless, keysOn, temporaryDirectory } from "../support/Harness.ts"
+import { keysOn, temporaryDirectory, unlimitedKeyOptions } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
 import * as Postgres from "../support/Postgres.ts"
 import { start } from "../support/Process.ts"
@@ -16,27 +16,30 @@ const withKeys = <A, E>(url: string, use: (keys: ApiKeys["Service"]) => Effect.E
 
 /** Issues a key on a server. */
 const issue = (url: string) =>
-  withKeys(url, (keys) => Effect.map(keys.issue(endless), ({ id, key }) => ({ id, secret: Redacted.value(key) })))
+  withKeys(
+    url,
+    (keys) => Effect.map(keys.issue(unlimitedKeyOptions), ({ id, key }) => ({ id, secret: Redacted.value(key) }))
+  )
 
-/** Commits `count` transactions, each with an id. */
-const advance = (sql: PgClient.PgClient, count: number) =>
+/** Commits `count` transactions, which advances the server's next transaction id. */
+const advanceTransactionId = (sql: PgClient.PgClient, count: number) =>
   sql.unsafe(`DO $$ BEGIN FOR i IN 1..${count} LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$`)
 
-/** The status of a list. Requests without a valid key get 429 after 60: the keys themselves have no limit. */
+/** Returns the status of a list. A 429 counts as 401, because only requests without a valid key reach a limit. */
 const statusOf = (address: string, secret: string) =>
   Effect.map(Load.request(address, secret, "/v1/pets?limit=1"), ({ status }) => status === 429 ? 401 : status)
 
-/** Sends requests with each of the keys until the time is over; returns the statuses of each. */
+/** Sends requests with each of the keys for `milliseconds`. Returns the set of statuses for each key. */
 const statusesFor = Effect.fnUntraced(function*(address: string, secrets: ReadonlyArray<string>, milliseconds: number) {
   const statuses = secrets.map(() => new Set<number>())
-  for (const begun = performance.now(); performance.now() - begun < milliseconds;) {
+  for (const startedAt = performance.now(); performance.now() - startedAt < milliseconds;) {
     for (const [index, secret] of secrets.entries()) statuses[index]?.add(yield* statusOf(address, secret))
     yield* Effect.sleep("20 millis")
   }
   return statuses.map((set) => [...set])
 })
 
-/** Sends requests until one has this status. */
+/** Sends requests until a response has this status. */
 const untilStatus = (address: string, secret: string, status: number) =>
   Effect.gen(function*() {
     while ((yield* statusOf(address, secret)) !== status) yield* Effect.sleep("20 millis")
@@ -52,36 +55,36 @@ describe.skipIf(Postgres.missing !== undefined)("A running service", () => {
         const url = new URL(primary.url)
         url.port = `${proxy.port}`
         const { address } = yield* start({ DATABASE_URL: url.href })
-        const [kept, revokedBefore, revokedAfter] = yield* Effect.all([
+        const [valid, revokedBefore, revokedAfter] = yield* Effect.all([
           issue(primary.url),
           issue(primary.url),
           issue(primary.url)
         ])
-        yield* Load.request(address, kept.secret)
+        yield* Load.request(address, valid.secret)
         const standby = yield* Postgres.run({}, primary.port)
         yield* standby.stopReceiving
 
-        // The standby has none of these. The service has seen their transactions.
+        // These transactions never reach the standby. The service has polled their changes.
         const lost = yield* issue(primary.url)
-        yield* primary.admin((sql) => advance(sql, 300))
-        const secrets = [kept, revokedBefore, revokedAfter, lost].map(({ secret }) => secret)
+        yield* primary.admin((sql) => advanceTransactionId(sql, 300))
+        const secrets = [valid, revokedBefore, revokedAfter, lost].map(({ secret }) => secret)
         assert.deepStrictEqual(yield* statusesFor(address, secrets, 1_500), [[200], [200], [200], [200]])
-        const asking = yield* Effect.forkChild(statusesFor(address, secrets, 60_000))
+        const requesting = yield* Effect.forkChild(statusesFor(address, secrets, 60_000))
 
         yield* primary.kill
         yield* standby.promote
-        // The new primary uses the same transaction ids again before the service reaches it.
+        // The new primary reuses the same transaction ids before the service connects to it.
         yield* withKeys(standby.url, (keys) => keys.revoke(revokedBefore.id))
-        yield* standby.admin((sql) => advance(sql, 600))
+        yield* standby.admin((sql) => advanceTransactionId(sql, 600))
         proxy.retarget(standby.port)
-        yield* untilStatus(address, kept.secret, 200)
+        yield* untilStatus(address, valid.secret, 200)
         yield* Effect.sleep("1 second")
         assert.deepStrictEqual(yield* statusesFor(address, secrets, 2_000), [[200], [401], [200], [401]])
 
         yield* withKeys(standby.url, (keys) => keys.revoke(revokedAfter.id))
         yield* Effect.sleep("1 second")
         assert.deepStrictEqual(yield* statusesFor(address, secrets, 1_000), [[200], [401], [401], [401]])
-        yield* Fiber.interrupt(asking)
+        yield* Fiber.interrupt(requesting)
       }),
     90_000
   )
@@ -102,7 +105,7 @@ describe.skipIf(Postgres.missing !== undefined)("A running service", () => {
         yield* Postgres.restore(postgres.url, dump)
         yield* Effect.sleep("1 second")
         assert.deepStrictEqual(yield* statusesFor(address, secrets, 3_000), [[200], [401]])
-        // The restored database reports changes as the database before it did.
+        // Polls of the restored database report changes too.
         yield* postgres.admin((sql) => sql`UPDATE api_keys SET revoked_at = now() WHERE id = ${before.id}`)
         yield* Effect.sleep("1 second")
         assert.deepStrictEqual(yield* statusesFor(address, secrets, 500), [[401], [401]])
@@ -136,7 +139,7 @@ describe.skipIf(Postgres.missing !== undefined)("A running service", () => {
         yield* Effect.replicateEffect(Load.request(address, secret), 5)
         const paths = ["/v1/pets/1", "/v1/pets?limit=3", "/v1/pets?limit=3&cursor=MQ"]
         const readAll = Effect.forEach(paths, (path) => Load.request(address, secret, path))
-        // Twice: the first list looks up the lowest id.
+        // Fills the caches. The first list only looks up the lowest id.
         for (let index = 0; index < 5; index++) {
           yield* readAll
           yield* Effect.sleep("200 millis")
@@ -153,7 +156,7 @@ describe.skipIf(Postgres.missing !== undefined)("A running service", () => {
         )
         while ((yield* isLocked).length === 0) yield* Effect.sleep("20 millis")
         const outcomes = []
-        for (const begun = performance.now(); performance.now() - begun < 3_000;) {
+        for (const startedAt = performance.now(); performance.now() - startedAt < 3_000;) {
           outcomes.push(...yield* readAll)
           yield* Effect.sleep("50 millis")
         }

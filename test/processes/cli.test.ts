@@ -32,7 +32,7 @@ const run = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<strin
   )
 
 /** Starts a server that sends one response to every request, and returns its address. */
-const answering = (status: number, type: string, body: string) =>
+const startServer = (status: number, type: string, body: string) =>
   Effect.acquireRelease(
     Effect.callback<Server>((resume) => {
       const server = createServer((_request, response) =>
@@ -109,43 +109,53 @@ describe("The petstore command", () => {
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const { address, management } = yield* start({ DATA_DIR, ADMIN_TOKEN: "adm_test" })
-      const html = yield* answering(200, "text/html", "<html></html>")
-      const outage = yield* answering(
+      const html = yield* startServer(200, "text/html", "<html></html>")
+      const outage = yield* startServer(
         503,
         "application/json",
         `{"code":"service_unavailable","message":"The service cannot answer at the moment.","status":503}`
       )
-      const there = { PETSTORE_ADMIN_URL: management, ADMIN_TOKEN: "adm_test" }
+      const reachable = { PETSTORE_ADMIN_URL: management, ADMIN_TOKEN: "adm_test" }
       const issue = ["keys", "issue", "--name", "a"]
-      const wrong = [
-        [there, [...issue, "--plan", "gold"], 1, "--plan: expected free, pro, business or enterprise"],
-        [there, [...issue, "--plan", "enterprise"], 1, "--per-minute and --per-day: required on plan enterprise"],
-        [there, [...issue, "--plan", "enterprise", "--per-minute", "0"], 1, "--per-minute: expected a value between"],
-        [there, [...issue, "--plan", "enterprise", "--per-minute", "1"], 1, "--per-day: required"],
-        [there, ["keys", "rotate", "key_a", "--grace-period", "-1"], 1, "--grace-period: expected a value between"],
-        [there, [...issue, "--per-minute", "1", "--per-day", "1"], 1, "fixed on plan free"],
-        [there, [...issue, "--expires-at", "2020-01-01"], 1, "expected an instant to come"],
-        [there, ["keys", "issue", "--name", ""], 1, "--name: expected"],
-        [there, ["keys", "issue", "--name", "x".repeat(10_000)], 1, "name"],
-        [there, ["keys", "revoke", "key_none"], 1, "There is no key key_none."],
-        [there, ["keys", "list", "--limit", "0"], 1, "--limit: expected a value greater than or equal to 1"],
-        [there, ["keys", "bogus"], 2, "bogus"],
-        [there, ["keys", "list", "--bogus"], 2, "--bogus"],
+      const invalid = [
+        [reachable, [...issue, "--plan", "gold"], 1, "--plan: expected free, pro, business or enterprise"],
+        [reachable, [...issue, "--plan", "enterprise"], 1, "--per-minute and --per-day: required on plan enterprise"],
         [
-          { ...there, ADMIN_TOKEN: "adm_wrong" },
+          reachable,
+          [...issue, "--plan", "enterprise", "--per-minute", "0"],
+          1,
+          "--per-minute: expected a value between"
+        ],
+        [reachable, [...issue, "--plan", "enterprise", "--per-minute", "1"], 1, "--per-day: required"],
+        [reachable, ["keys", "rotate", "key_a", "--grace-period", "-1"], 1, "--grace-period: expected a value between"],
+        [reachable, [...issue, "--per-minute", "1", "--per-day", "1"], 1, "fixed on plan free"],
+        [reachable, [...issue, "--expires-at", "2020-01-01"], 1, "expected an instant to come"],
+        [reachable, ["keys", "issue", "--name", ""], 1, "--name: expected"],
+        [reachable, ["keys", "issue", "--name", "x".repeat(10_000)], 1, "name"],
+        [reachable, ["keys", "revoke", "key_none"], 1, "There is no key key_none."],
+        [reachable, ["keys", "list", "--limit", "0"], 1, "--limit: expected a value greater than or equal to 1"],
+        [reachable, ["keys", "bogus"], 2, "bogus"],
+        [reachable, ["keys", "list", "--bogus"], 2, "--bogus"],
+        [
+          { ...reachable, ADMIN_TOKEN: "adm_wrong" },
           ["keys", "list"],
           1,
           "The admin token is wrong. (It is that of ADMIN_TOKEN.)"
         ],
-        [{ ...there, PETSTORE_ADMIN_URL: "http://127.0.0.1:1" }, ["keys", "list"], 1, "Is the service running there?"],
-        [{ ...there, PETSTORE_ADMIN_URL: address }, ["keys", "list"], 1, "is no management port of this service"],
-        [{ ...there, PETSTORE_ADMIN_URL: html }, ["keys", "list"], 1, "is no management port of this service"],
-        [{ ...there, PETSTORE_ADMIN_URL: html }, ["keys", "revoke", "key_a"], 1, "is no management port"],
-        [{ ...there, PETSTORE_ADMIN_URL: outage }, ["keys", "list"], 1, "The service cannot answer at the moment."],
+        [
+          { ...reachable, PETSTORE_ADMIN_URL: "http://127.0.0.1:1" },
+          ["keys", "list"],
+          1,
+          "Is the service running there?"
+        ],
+        [{ ...reachable, PETSTORE_ADMIN_URL: address }, ["keys", "list"], 1, "is no management port of this service"],
+        [{ ...reachable, PETSTORE_ADMIN_URL: html }, ["keys", "list"], 1, "is no management port of this service"],
+        [{ ...reachable, PETSTORE_ADMIN_URL: html }, ["keys", "revoke", "key_a"], 1, "is no management port"],
+        [{ ...reachable, PETSTORE_ADMIN_URL: outage }, ["keys", "list"], 1, "The service cannot answer at the moment."],
         [{ DATA_DIR: `${DATA_DIR}/none` }, ["keys", "list"], 1, "There is no admin token"]
       ] as const
-      const outcomes = yield* Effect.forEach(wrong, ([env, args]) => run(env, ...args), { concurrency: 2 })
-      for (const [index, [, , code, message]] of wrong.entries()) {
+      const outcomes = yield* Effect.forEach(invalid, ([env, args]) => run(env, ...args), { concurrency: 2 })
+      for (const [index, [, , code, message]] of invalid.entries()) {
         const outcome = outcomes[index]
         assert.include(outcome?.stderr, message)
         assert.strictEqual(outcome?.code, code)
@@ -162,7 +172,7 @@ describe("The petstore command", () => {
         await promisify(execFile)("npm", ["pack", "--pack-destination", directory], { cwd: root })
         const tarball = (await readdir(directory)).find((name) => name.endsWith(".tgz")) ?? ""
         await promisify(execFile)("tar", ["xzf", join(directory, tarball), "-C", installed, "--strip", "1"])
-        // npm would install these beside it.
+        // npm would install the dependencies beside the package.
         await symlink(join(root, "node_modules"), join(installed, "node_modules"))
       })
       const { bin } = JSON.parse(yield* Effect.promise(() => readFile(join(installed, "package.json"), "utf8")))

@@ -1,4 +1,4 @@
-/** The deployment files: the image's steps, the unit, the manifests and the balancer's settings. */
+/** Tests the deployment files: the steps of the image, the systemd unit, the manifests and the balancer's settings. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFileSync, spawn } from "node:child_process"
@@ -11,13 +11,13 @@ import { freePort, temporaryDirectory } from "../support/Harness.ts"
 const root = new URL("../..", import.meta.url).pathname
 const read = (file: string): string => readFileSync(join(root, file), "utf8")
 
-/** An ordinary user, if the test may switch to one. */
-const nobody = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {}
-const own = (path: string): void => {
-  if (nobody.uid !== undefined) chownSync(path, nobody.uid, nobody.gid)
+/** An unprivileged user, if the test may switch users. */
+const unprivileged = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {}
+const giveToUser = (path: string): void => {
+  if (unprivileged.uid !== undefined) chownSync(path, unprivileged.uid, unprivileged.gid)
 }
 
-/** Returns the instructions of a stage of the Dockerfile, one per line. */
+/** The instructions of each stage of the Dockerfile. */
 const stages = read("Dockerfile").replaceAll(/\\\n\s*/g, "").split(/^FROM /m).slice(1).map((stage) =>
   stage.split("\n").map((line) => /^([A-Z]+) (.*)$/.exec(line)).filter((line) => line !== null)
     .map(([, instruction = "", rest = ""]) => ({ instruction, rest }))
@@ -25,7 +25,7 @@ const stages = read("Dockerfile").replaceAll(/\\\n\s*/g, "").split(/^FROM /m).sl
 
 describe("The Dockerfile", () => {
   it.live(
-    "builds as an ordinary user an image that runs on a read-only file system and reports its health",
+    "builds as an unprivileged user an image that runs on a read-only file system and reports its health",
     () =>
       Effect.gen(function*() {
         const directory = yield* temporaryDirectory
@@ -33,7 +33,7 @@ describe("The Dockerfile", () => {
         const [build, app, data, home] = ["build", "app", "data", "home"].map((name) => {
           const path = join(directory, name)
           mkdirSync(path)
-          own(path)
+          giveToUser(path)
           return path
         })
         if (build === undefined || app === undefined || data === undefined || home === undefined) return
@@ -48,10 +48,12 @@ describe("The Dockerfile", () => {
             const [to = "", ...from] = rest.split(" ").toReversed()
             for (const each of from) {
               cpSync(join(root, each), join(build, to === "./" ? each : to), { recursive: true })
-              if (nobody.uid !== undefined) execFileSync("chown", ["-R", `${nobody.uid}:${nobody.gid}`, build])
+              if (unprivileged.uid !== undefined) {
+                execFileSync("chown", ["-R", `${unprivileged.uid}:${unprivileged.gid}`, build])
+              }
             }
           } else if (instruction === "RUN") {
-            execFileSync("sh", ["-c", rest], { ...nobody, cwd: build, env, stdio: "pipe", timeout: 240_000 })
+            execFileSync("sh", ["-c", rest], { ...unprivileged, cwd: build, env, stdio: "pipe", timeout: 240_000 })
           }
         }
         for (const { instruction, rest } of final) {
@@ -66,7 +68,9 @@ describe("The Dockerfile", () => {
 
         const command = (instruction: string): ReadonlyArray<string> =>
           JSON.parse(
-            /\[.*\]$/.exec(final.findLast((line) => line.instruction === instruction)?.rest ?? "")?.[0] ?? "[]"
+            /\[.*\]$/.exec(
+              final.findLast((line) => line.instruction === instruction)?.rest ?? ""
+            )?.[0] ?? "[]"
           )
         const [port, management] = [yield* freePort, yield* freePort]
         const settings = {
@@ -80,11 +84,11 @@ describe("The Dockerfile", () => {
           PORT: String(port),
           MANAGEMENT_PORT: String(management)
         }
-        // Run it in a view of the file system in which only the data directory can be written.
+        // Runs it in a mount namespace where only the data directory is writable.
         const readOnly =
           "mount --make-rprivate / && mount --bind \"$DATA_DIR\" \"$DATA_DIR\" && mount -o remount,bind,ro / && " +
           "exec setpriv --reuid 65534 --regid 65534 --clear-groups -- \"$@\""
-        const run = nobody.uid === undefined
+        const run = unprivileged.uid === undefined
           ? { file: command("CMD")[0] ?? "", args: command("CMD").slice(1) }
           : { file: "unshare", args: ["-m", "sh", "-c", readOnly, "sh", ...command("CMD")] }
         const service = yield* Effect.acquireRelease(
@@ -98,8 +102,8 @@ describe("The Dockerfile", () => {
         service.stderr.on("data", (chunk: Buffer) => {
           output += chunk.toString()
         })
-        const until = performance.now() + 30_000
-        while (!output.includes("curl") && performance.now() < until) yield* Effect.sleep("50 millis")
+        const deadline = performance.now() + 30_000
+        while (!output.includes("curl") && performance.now() < deadline) yield* Effect.sleep("50 millis")
         const key = /psk_\w+/.exec(output)?.[0] ?? ""
         const response = yield* Effect.promise(() =>
           fetch(`http://127.0.0.1:${port}/v1/pets`, { headers: { authorization: `Bearer ${key}` } })
@@ -107,10 +111,10 @@ describe("The Dockerfile", () => {
         assert.strictEqual(response.status, 200, output)
         const [node = "", ...check] = command("HEALTHCHECK")
         execFileSync(node, check, { env: settings })
-        if (nobody.uid !== undefined) {
-          assert.include(readFileSync(`/proc/${service.pid}/status`, "utf8"), `Uid:\t${nobody.uid}`)
+        if (unprivileged.uid !== undefined) {
+          assert.include(readFileSync(`/proc/${service.pid}/status`, "utf8"), `Uid:\t${unprivileged.uid}`)
         }
-        // Every user of the machine can read a process's arguments: they hold no secret.
+        // Every user of the machine can read a process's arguments, so they must hold no secret.
         assert.notInclude(readFileSync(`/proc/${service.pid}/cmdline`, "utf8"), "psk_")
         service.kill("SIGTERM")
         yield* Effect.promise(() => new Promise((resolve) => service.on("close", resolve)))

@@ -1,5 +1,5 @@
 /**
- * Responses under load while the database fails, from real processes: no 500, no long wait, no lost pet.
+ * Tests running processes under load while the database fails: no 500, no slow response, no lost pet.
  */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it, layer } from "@effect/vitest"
@@ -15,12 +15,12 @@ import { start } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import { mayMount } from "../support/setup.ts"
 
-/** The longest response time during any fault, in milliseconds. */
-const longest = 10_000
-/** The longest recovery after a fault, in milliseconds. */
-const recovery = 5_000
+/** The maximum response time during a fault. */
+const maxResponseMs = 10_000
+/** The maximum time of recovery after a fault. */
+const maxRecoveryMs = 5_000
 
-const makeWorld = Effect.gen(function*() {
+const makeDeployment = Effect.gen(function*() {
   const postgres = yield* Postgres.run()
   yield* postgres.admin((sql) =>
     Effect.andThen(sql`CREATE ROLE petstore LOGIN`, sql`ALTER DATABASE postgres OWNER TO petstore`)
@@ -34,28 +34,28 @@ const makeWorld = Effect.gen(function*() {
   return { postgres, proxy, service, sql, key }
 })
 
-class World extends Context.Service<World, Effect.Success<typeof makeWorld>>()("test/World") {
-  static readonly layer = Layer.effect(World, makeWorld)
+class Deployment extends Context.Service<Deployment, Effect.Success<typeof makeDeployment>>()("test/Deployment") {
+  static readonly layer = Layer.effect(Deployment, makeDeployment)
 }
 
-type Step = (world: World["Service"]) => Effect.Effect<unknown, unknown>
+type Step = (deployment: Deployment["Service"]) => Effect.Effect<unknown, unknown>
 
-/** A fault of the network between service and database. */
+/** A fault of the network between the service and the database. */
 const network = (fault: Proxy.Fault): { readonly begin: Step; readonly end: Step } => ({
   begin: ({ proxy }) => Effect.sync(() => proxy.setFault(fault)),
   end: ({ proxy }) => Effect.sync(() => proxy.setFault(undefined))
 })
 
-/** Each fault begins and ends. In between, the requests that it affects are rejected for that many seconds. */
+/** The faults. Each lasts `seconds`, in which the requests that it affects are rejected. */
 const faults: ReadonlyArray<{
   readonly name: string
   readonly seconds: number
   readonly begin: Step
   readonly end: Step
-  /** Whether no pet can be created meanwhile. */
-  readonly stopsAdditions: boolean
-  /** Whether other requests succeed meanwhile. */
-  readonly readsGoOn?: boolean
+  /** Whether creates fail during the fault. */
+  readonly stopsCreates: boolean
+  /** Whether reads succeed during the fault. */
+  readonly readsSucceed?: boolean
   readonly callers?: number
 }> = [
   {
@@ -63,26 +63,26 @@ const faults: ReadonlyArray<{
     seconds: 1,
     begin: ({ postgres }) => postgres.stop,
     end: ({ postgres }) => postgres.start,
-    stopsAdditions: true
+    stopsCreates: true
   },
   {
     name: "is killed",
     seconds: 2,
     begin: ({ postgres }) => postgres.kill,
     end: ({ postgres }) => postgres.start,
-    stopsAdditions: true
+    stopsCreates: true
   },
   {
     name: "hangs",
+    // Longer than the statement timeout.
     seconds: 12,
     begin: ({ postgres }) => postgres.freeze,
     end: ({ postgres }) => postgres.thaw,
-    // Longer than the statement timeout.
     callers: 700,
-    stopsAdditions: true
+    stopsCreates: true
   },
   {
-    name: "has no connection left",
+    name: "accepts no more connections",
     seconds: 2,
     begin: ({ postgres }) =>
       postgres.admin((sql) =>
@@ -92,7 +92,7 @@ const faults: ReadonlyArray<{
         )
       ),
     end: ({ postgres }) => postgres.admin((sql) => sql`ALTER ROLE petstore CONNECTION LIMIT -1`),
-    stopsAdditions: true
+    stopsCreates: true
   },
   {
     name: "is read-only",
@@ -111,23 +111,23 @@ const faults: ReadonlyArray<{
           sql`SELECT pg_reload_conf()`
         )
       ),
-    stopsAdditions: true
+    stopsCreates: true
   },
-  { name: "is slow", seconds: 3, ...network("slow"), stopsAdditions: false },
-  { name: "is cut off", seconds: 2, ...network("refusing"), stopsAdditions: true },
-  { name: "is behind a connection that is half open", seconds: 12, ...network("hanging"), stopsAdditions: true },
+  { name: "is slow", seconds: 3, ...network("slow"), stopsCreates: false },
+  { name: "is cut off", seconds: 2, ...network("refusing"), stopsCreates: true },
+  { name: "is behind a half-open connection", seconds: 12, ...network("hanging"), stopsCreates: true },
   {
-    name: "keeps its table locked",
+    name: "has a locked table",
     seconds: 8,
     begin: ({ postgres }) =>
       Effect.forkDetach(
         postgres.admin((sql) => sql.withTransaction(Effect.andThen(sql`LOCK TABLE pets`, sql`SELECT pg_sleep(8)`)))
       ),
     end: () => Effect.void,
-    stopsAdditions: true
+    stopsCreates: true
   },
   {
-    name: "keeps writers from its table",
+    name: "has a table that is locked for writes",
     seconds: 8,
     begin: ({ postgres }) =>
       Effect.forkDetach(
@@ -136,8 +136,8 @@ const faults: ReadonlyArray<{
         )
       ),
     end: () => Effect.void,
-    stopsAdditions: true,
-    readsGoOn: true
+    stopsCreates: true,
+    readsSucceed: true
   }
 ]
 
@@ -147,76 +147,76 @@ const megabytes = (pid: number): number =>
 const sleep = (milliseconds: number) => Effect.sleep(milliseconds)
 
 describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
-  layer(World.layer, { excludeTestServices: true, timeout: 60_000 })((it) => {
+  layer(Deployment.layer, { excludeTestServices: true, timeout: 60_000 })((it) => {
     for (const fault of faults) {
       it.effect(
-        `${fault.name}, callers are told to retry, and nothing that was acknowledged is lost`,
+        `${fault.name}, requests succeed or get 503 with Retry-After, and no acknowledged pet is lost`,
         () =>
           Effect.gen(function*() {
-            const world = yield* World
-            const { key, service, sql } = world
-            const ask = (path?: string) => Load.request(service.address, key, path)
+            const deployment = yield* Deployment
+            const { key, service, sql } = deployment
+            const send = (path?: string) => Load.request(service.address, key, path)
             const load = yield* Load.run({ address: () => service.address, key, callers: fault.callers ?? 16 })
             yield* sleep(1_000)
             const before = megabytes(service.process.pid ?? 0)
 
-            yield* fault.begin(world)
-            const begun = performance.now()
+            yield* fault.begin(deployment)
+            const faultStart = performance.now()
             yield* sleep(fault.seconds * 1_000)
-            yield* fault.end(world)
-            const ended = performance.now()
+            yield* fault.end(deployment)
+            const faultEnd = performance.now()
 
             // The service has recovered when a create, a get and a list succeed in a row.
-            let well = false
-            while (!well && performance.now() - ended < 3 * recovery) {
-              const outcomes = [yield* ask(), yield* ask("/v1/pets/1"), yield* ask("/v1/pets?limit=2")]
-              well = outcomes.every(({ status }) => status === 200 || status === 201)
+            let isRecovered = false
+            while (!isRecovered && performance.now() - faultEnd < 3 * maxRecoveryMs) {
+              const outcomes = [yield* send(), yield* send("/v1/pets/1"), yield* send("/v1/pets?limit=2")]
+              isRecovered = outcomes.every(({ status }) => status === 200 || status === 201)
             }
-            const recoveredIn = performance.now() - ended
+            const recoveredIn = performance.now() - faultEnd
             yield* sleep(1_000)
             yield* load.stop
 
             const { outcomes } = load
             if (outcomes.some(({ status }) => status === 500)) assert.fail(service.stderr())
-            assert.isBelow(recoveredIn, recovery, "recovery")
+            assert.isBelow(recoveredIn, maxRecoveryMs, "recovery")
             assert.deepStrictEqual(
               [...new Set(outcomes.map(({ status }) => status))].filter((status) => ![200, 201, 503].includes(status)),
               []
             )
             assert.isTrue(outcomes.every(({ retryAfter, status }) => status !== 503 || Number(retryAfter) > 0))
-            assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), longest, "the longest answer")
+            assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), maxResponseMs, "the longest response")
             // The fault had an effect.
-            const within = outcomes.filter(({ sentAt }) => sentAt > begun && sentAt < ended)
-            const additions = within.filter(({ method }) => method === "POST")
-            if (fault.stopsAdditions) assert.isTrue(additions.some(({ status }) => status === 503))
+            const within = outcomes.filter(({ sentAt }) => sentAt > faultStart && sentAt < faultEnd)
+            const creates = within.filter(({ method }) => method === "POST")
+            if (fault.stopsCreates) assert.isTrue(creates.some(({ status }) => status === 503))
             else {assert.isAbove(
-                additions.map(({ took }) => took).toSorted((a, b) => a - b)[additions.length >> 1] ?? 0,
+                creates.map(({ took }) => took).toSorted((a, b) => a - b)[creates.length >> 1] ?? 0,
                 400
               )}
-            if (fault.readsGoOn === true) {
+            if (fault.readsSucceed === true) {
               const reads = within.filter(({ method }) => method === "GET")
               assert.isAbove(reads.length, 10)
               assert.deepStrictEqual([...new Set(reads.map(({ status }) => status))], [200])
             }
-            // After the fault everything works as before.
-            const after = outcomes.filter(({ sentAt }) => sentAt > ended + recoveredIn)
+            // After the recovery every request succeeds.
+            const after = outcomes.filter(({ sentAt }) => sentAt > faultEnd + recoveredIn)
             assert.isAbove(after.length, 20)
             assert.isTrue(after.every(({ status }) => status === 200 || status === 201))
             assert.isBelow(megabytes(service.process.pid ?? 0) - before, 150)
 
             // Each acknowledged pet exists once. No other pet exists twice.
             const names = Load.acknowledged(outcomes)
-            const kept = yield* Effect.provide(
+            const stored = yield* Effect.provide(
               Effect.flatMap(
                 PgClient.PgClient,
                 (client) =>
-                  client<{ name: string; many: bigint }>`SELECT name, count(*) AS many FROM pets GROUP BY name`
+                  client<{ name: string; count: bigint }>`SELECT name, count(*) AS count FROM pets GROUP BY name`
               ),
               sql
             )
-            const many = new Map(kept.map(({ many, name }) => [name, Number(many)]))
-            assert.deepStrictEqual(names.filter((name) => many.get(name) !== 1), [])
-            assert.deepStrictEqual([...many].filter(([, times]) => times !== 1), [])
+            const counts = new Map(stored.map(({ count, name }) => [name, Number(count)]))
+            assert.deepStrictEqual(names.filter((name) => counts.get(name) !== 1), [])
+            assert.deepStrictEqual([...counts].filter(([, count]) => count !== 1), [])
             assert.isAbove(names.length, 50)
           }),
         60_000
@@ -238,58 +238,58 @@ const onDisk = Effect.gen(function*() {
   return { disk, DATA_DIR, key, service: yield* start({ DATA_DIR }) }
 })
 
-const add = (address: string, key: string, many: number) =>
-  Effect.replicateEffect(Load.request(address, key), many, { concurrency: 8 })
+const create = (address: string, key: string, count: number) =>
+  Effect.replicateEffect(Load.request(address, key), count, { concurrency: 8 })
 
 describe.skipIf(!mayMount)("While the disk of the embedded database", () => {
   it.live(
-    "is full, creates get 503; with room again they succeed, and no acknowledged pet is lost",
+    "is full, creates get 503 until there is space again, and no acknowledged pet is lost",
     () =>
       Effect.gen(function*() {
         const { DATA_DIR, disk, key, service } = yield* onDisk
-        const outcomes = [...yield* add(service.address, key, 100)]
-        const filling: Array<string> = []
+        const outcomes = [...yield* create(service.address, key, 100)]
+        const files: Array<string> = []
         const fill = () => {
-          const file = join(disk, `filling ${filling.length}`)
-          filling.push(file)
+          const file = join(disk, `file ${files.length}`)
+          files.push(file)
           writeFileSync(file, Buffer.alloc(100_000))
         }
         yield* Effect.ignore(Effect.forever(Effect.try({ try: fill, catch: () => "full" })))
-        const meanwhile = yield* add(service.address, key, 2_000)
+        const meanwhile = yield* create(service.address, key, 2_000)
         assert.isTrue(meanwhile.some(({ status }) => status === 503))
-        for (const file of filling) rmSync(file)
+        for (const file of files) rmSync(file)
         yield* Effect.sleep("1 second")
-        const after = yield* add(service.address, key, 100)
+        const after = yield* create(service.address, key, 100)
         assert.isTrue(after.every(({ status }) => status === 201))
         outcomes.push(...meanwhile, ...after)
         assert.deepStrictEqual(outcomes.filter(({ status }) => status !== 201 && status !== 503), [])
-        assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), longest)
+        assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), maxResponseMs)
 
         service.process.kill("SIGKILL")
         yield* Effect.promise(() => service.exit)
-        const kept = yield* Effect.provide(
+        const stored = yield* Effect.provide(
           Effect.flatMap(PgClient.PgClient, (sql) => sql<{ name: string }>`SELECT name FROM pets`),
           Layer.fresh(EmbeddedDatabase.layer(DATA_DIR))
         )
-        const names = new Set(kept.map(({ name }) => name))
-        assert.strictEqual(names.size, kept.length)
+        const names = new Set(stored.map(({ name }) => name))
+        assert.strictEqual(names.size, stored.length)
         assert.deepStrictEqual(Load.acknowledged(outcomes).filter((name) => !names.has(name)), [])
       }),
     60_000
   )
 
   it.live(
-    "loses the data directory, no create is acknowledged any more and the process exits with 1",
+    "loses the data directory, no more creates succeed and the process exits with 1",
     () =>
       Effect.gen(function*() {
         const { DATA_DIR, key, service } = yield* onDisk
-        assert.isTrue((yield* add(service.address, key, 20)).every(({ status }) => status === 201))
+        assert.isTrue((yield* create(service.address, key, 20)).every(({ status }) => status === 201))
         rmSync(DATA_DIR, { recursive: true })
-        const outcomes = yield* add(service.address, key, 200)
+        const outcomes = yield* create(service.address, key, 200)
         // The status is 0 once the process has ended.
         assert.deepStrictEqual(outcomes.filter(({ status }) => status !== 503 && status !== 0), [])
         assert.strictEqual(outcomes[0]?.status, 503)
-        assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), longest)
+        assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), maxResponseMs)
         assert.strictEqual(yield* Effect.promise(() => service.exit), 1)
       }),
     60_000

@@ -1,4 +1,4 @@
-/** Acknowledged pets survive a `kill -9` of the service and of its database, once each. `KILLS` is the number of kills. */
+/** Kills the service and its database (`kill -9`), as often as `KILLS` says. Each acknowledged pet must exist once. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
@@ -19,17 +19,16 @@ const kill = (service: Running) =>
 
 const names = Effect.flatMap(PgClient.PgClient, (sql) => sql<{ readonly name: string }>`SELECT name FROM pets`)
 
-/** Checks that every acknowledged pet is among `kept`, and that no pet is there twice. */
-const check = (acknowledged: ReadonlyArray<string>, kept: ReadonlyArray<{ readonly name: string }>) => {
-  const once = new Set(kept.map(({ name }) => name))
-  assert.strictEqual(kept.length, once.size)
-  assert.deepStrictEqual(acknowledged.filter((name) => !once.has(name)), [])
+/** Checks that every acknowledged pet is among `stored`, and that no pet is stored twice. */
+const assertStored = (acknowledged: ReadonlyArray<string>, stored: ReadonlyArray<{ readonly name: string }>) => {
+  const storedNames = new Set(stored.map(({ name }) => name))
+  assert.strictEqual(stored.length, storedNames.size)
+  assert.deepStrictEqual(acknowledged.filter((name) => !storedNames.has(name)), [])
   assert.isAbove(acknowledged.length, kills)
 }
 
 /**
- * Loads a service for a moment, runs `meanwhile`, and kills the service in the middle of the load. Returns the names
- * that were acknowledged.
+ * Starts a service under load, runs `meanwhile`, and kills the service. Returns the names of the acknowledged pets.
  */
 const loadAndKill = Effect.fnUntraced(function*(
   env: Readonly<Record<string, string>>,
@@ -48,7 +47,7 @@ const loadAndKill = Effect.fnUntraced(function*(
   return Load.acknowledged(load.outcomes)
 }, Effect.scoped)
 
-describe(`After ${kills} kills every acknowledged animal is there, once`, () => {
+describe(`After ${kills} kills every acknowledged pet is stored once`, () => {
   it.live("on the embedded database", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
@@ -56,7 +55,7 @@ describe(`After ${kills} kills every acknowledged animal is there, once`, () => 
       const key = yield* issueKey(Layer.fresh(database))
       const acknowledged: Array<string> = []
       for (let i = 0; i < kills; i++) acknowledged.push(...yield* loadAndKill({ DATA_DIR }, key))
-      check(acknowledged, yield* Effect.provide(names, Layer.fresh(database)))
+      assertStored(acknowledged, yield* Effect.provide(names, Layer.fresh(database)))
     }), 30_000 + kills * 10_000)
 
   it.live.skipIf(Postgres.missing !== undefined)("on PostgreSQL, which is killed too", () =>
@@ -70,11 +69,11 @@ describe(`After ${kills} kills every acknowledged animal is there, once`, () => 
           ...yield* loadAndKill(
             { DATABASE_URL: postgres.url },
             key,
-            // Kill it in the middle of its commits, and again in the middle of the commits that follow.
+            // PostgreSQL is killed during commits, and again during the commits after its restart.
             Effect.andThen(postgres.kill, postgres.start)
           )
         )
       }
-      check(acknowledged, yield* Effect.provide(names, Layer.fresh(database)))
+      assertStored(acknowledged, yield* Effect.provide(names, Layer.fresh(database)))
     }), 30_000 + kills * 10_000)
 })

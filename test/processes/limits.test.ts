@@ -1,4 +1,4 @@
-/** The limits of running processes: shared in Redis, and without Redis. */
+/** Tests the limits of running processes, with and without Redis. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import { join } from "node:path"
@@ -30,8 +30,8 @@ const port = (service: Running) => Number(new URL(service.address).port)
 
 const get = (key: string) => `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n\r\n`
 
-/** Sends more than 3,000 requests of a key with that limit a minute, over 64 connections. */
-const admittedBy = (services: readonly [Running, ...ReadonlyArray<Running>]) =>
+/** Sends 4,500 requests of a key with a limit of 3,000 a minute, over 64 connections. Returns the number of each status. */
+const countStatuses = (services: readonly [Running, ...ReadonlyArray<Running>]) =>
   Effect.gen(function*() {
     const { key } = yield* issue(services[0], { perMinute: 3_000, perDay: 1_000_000 })
     const { statuses } = yield* Effect.promise(() =>
@@ -44,7 +44,7 @@ describe("One process on the embedded database", () => {
   it.live("allows exactly as many requests as the limit over 64 connections", () =>
     Effect.gen(function*() {
       const service = yield* start({ DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })
-      assert.deepStrictEqual(yield* admittedBy([service]), { 200: 3_000, 429: 1_500 })
+      assert.deepStrictEqual(yield* countStatuses([service]), { 200: 3_000, 429: 1_500 })
     }), 60_000)
 })
 
@@ -85,7 +85,7 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
   "Processes on one Redis",
   () => {
     it.live(
-      "allow exactly as many requests as the limit, four processes together, and share bans",
+      "allow exactly as many requests as the limit, as four processes together, and share bans",
       () =>
         Effect.gen(function*() {
           const redis = yield* Redis.run
@@ -99,8 +99,8 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
           })
           const first = yield* process
           const others = yield* Effect.all([process, process, process], { concurrency: "unbounded" })
-          assert.deepStrictEqual(yield* admittedBy([first, ...others]), { 200: 3_000, 429: 1_500 })
-          // While Redis answers, no process counts alone.
+          assert.deepStrictEqual(yield* countStatuses([first, ...others]), { 200: 3_000, 429: 1_500 })
+          // No process counts in its memory while Redis replies.
           for (const { stderr } of [first, ...others]) {
             assert.notInclude(stderr(), "Redis cannot be used")
           }
@@ -124,7 +124,7 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
     )
 
     it.live(
-      "respond to every request while Redis is slow, gone, hanging or new, and report it in log, metrics and readiness",
+      "respond to every request while Redis is slow, down, hanging or empty, and report it in log, metrics and readiness",
       () =>
         Effect.gen(function*() {
           const redis = yield* Redis.run
@@ -139,7 +139,7 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
           const { key } = yield* issue(service, { perMinute: 1_000_000, perDay: 1_000_000 })
           const ready = Effect.map(text(`${service.management}/readyz`), (body) => JSON.parse(body))
           const metrics = text(`${service.management}/metrics`)
-          const comes = (limits: string) =>
+          const untilCounting = (limits: string) =>
             Effect.gen(function*() {
               while ((yield* ready).limits !== limits) {
                 yield* Effect.sleep("10 millis")
@@ -154,15 +154,15 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
             for (const fault of ["slow", "refusing", "hanging"] as const) {
               yield* Effect.sleep("300 millis")
               proxy.setFault(fault)
-              yield* comes("fallback")
+              yield* untilCounting("fallback")
               assert.include(yield* metrics, "petstore_rate_limit_fallback 1")
               proxy.setFault(undefined)
-              yield* comes("shared")
+              yield* untilCounting("shared")
             }
             yield* redis.kill
-            yield* comes("fallback")
+            yield* untilCounting("fallback")
             yield* redis.start
-            yield* comes("shared")
+            yield* untilCounting("shared")
             yield* Effect.sleep("300 millis")
           })
           const statuses = new Set<number>()
@@ -190,7 +190,7 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
       60_000
     )
 
-    it.live("exit with one line about an invalid REDIS_URL", () =>
+    it.live("log one line about an invalid REDIS_URL, and exit with 1", () =>
       Effect.gen(function*() {
         const failed = yield* Effect.flip(
           start({ DATA_DIR: yield* temporaryDirectory, REDIS_URL: "http://secret@nowhere" })

@@ -1,4 +1,4 @@
-/** The service as a process: started, called, stopped and killed. */
+/** Tests the service as a process: starts, requests, stops and kills. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
@@ -47,7 +47,7 @@ describe("The service on the embedded database", () => {
       assert.isTrue(pasted.stdout.endsWith("\r\n\r\n[]"))
       yield* stop(first, "SIGTERM")
 
-      assert.strictEqual(statSync(join(DATA_DIR, "pgdata")).mode & 0o777, 0o700, "nobody else reads it")
+      assert.strictEqual(statSync(join(DATA_DIR, "pgdata")).mode & 0o777, 0o700, "no other user may read it")
 
       const second = yield* start({ DATA_DIR })
       assert.strictEqual((yield* call(second, key, "/v1/pets")).status, 200)
@@ -61,20 +61,20 @@ describe("The service on the embedded database", () => {
       const key = yield* firstKey(first)
       const body = `{"name":"last","categoryId":1}`
       const socket = connect(Number(new URL(first.address).port), "127.0.0.1")
-      let answer = ""
+      let received = ""
       socket.on("data", (chunk: Buffer) => {
-        answer += chunk.toString()
+        received += chunk.toString()
       })
       socket.write(
         `POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n` +
           `Content-Type: application/json\r\nContent-Length: ${body.length}\r\nExpect: 100-continue\r\n\r\n`
       )
-      yield* until(() => answer.includes("100 Continue"))
+      yield* until(() => received.includes("100 Continue"))
       first.process.kill("SIGTERM")
       yield* Effect.sleep("200 millis")
       socket.write(body)
       yield* Effect.promise(() => once(socket, "close"))
-      assert.include(answer, "HTTP/1.1 201 Created")
+      assert.include(received, "HTTP/1.1 201 Created")
       assert.strictEqual(yield* Effect.promise(() => first.exit), 0)
 
       const second = yield* start({ DATA_DIR })
@@ -88,15 +88,18 @@ describe("The service on the embedded database", () => {
       const key = yield* firstKey(service)
       const port = Number(new URL(service.address).port)
       const head = `HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n`
-      const body = `{"name":"gone","categoryId":1}`
-      const add = `POST /v1/pets ${head}Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`
+      const body = `{"name":"disconnected","categoryId":1}`
+      const post =
+        `POST /v1/pets ${head}Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`
       // The responses to the last two wait for the response to the first.
-      const read = [`GET /v1/pets?cursor=MQ`, "HEAD /v1/pets/999", "GET /docs"].map((asked) => `${asked} ${head}\r\n`)
+      const reads = [`GET /v1/pets?cursor=MQ`, "HEAD /v1/pets/999", "GET /docs"].map((target) =>
+        `${target} ${head}\r\n`
+      )
         .join("")
       for (let round = 0; round < 20; round++) {
-        const sockets = Array.from({ length: 50 }, (_, nth) => {
+        const sockets = Array.from({ length: 50 }, (_, index) => {
           const socket = connect(port, "127.0.0.1").on("error", () => {})
-          socket.write(nth % 2 === 0 ? add : read)
+          socket.write(index % 2 === 0 ? post : reads)
           return socket
         })
         for (const socket of sockets) {
@@ -124,14 +127,14 @@ describe("The service on the embedded database", () => {
         const key = keyIn(yield* Effect.promise(() => issued.text()))
         const get = (path: string, header = "") =>
           `GET ${path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n${header}\r\n`
-        const flood = (asked: string, callers: number, isCut = true) =>
+        const flood = (bytes: string, callers: number, isCut = true) =>
           Effect.gen(function*() {
             const readers = Array.from({ length: callers }, () => {
               const reader = { closed: false }
               const socket = connect(Number(new URL(service.address).port), "127.0.0.1")
               socket.on("error", () => {}).on("close", () => {
                 reader.closed = true
-              }).pause().write(asked)
+              }).pause().write(bytes)
               return { reader, socket }
             })
             yield* Effect.sleep("2 seconds")
@@ -146,10 +149,10 @@ describe("The service on the embedded database", () => {
 
         const megabytes = () =>
           Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${service.process.pid}/status`, "utf8"))?.[1]) / 1024
-        // The memory of the first clients serves the later ones. Growth would mean that it is never freed.
-        const taken = megabytes()
+        // Later clients reuse the memory of the first ones. Growth would mean that it is never freed.
+        const initial = megabytes()
         yield* Effect.replicateEffect(flood(get("/v1/pets").repeat(10_000), 20), 4, { discard: true })
-        assert.isBelow(megabytes() - taken, 400)
+        assert.isBelow(megabytes() - initial, 400)
 
         // A page has 1.8 MB, and the clients request 1.6 GB. A page is rendered in its turn, so no client is disconnected.
         yield* Effect.forEach(Array(30).keys(), () => create(service, key, "x".repeat(60_000)))
@@ -163,24 +166,24 @@ describe("The service on the embedded database", () => {
     60_000
   )
 
-  it.live("responds to 500 pipelined requests, and to 500 more", () =>
+  it.live("responds to 500 pipelined requests three times on one connection", () =>
     Effect.gen(function*() {
       const service = yield* start({ DATA_DIR: yield* temporaryDirectory })
       const key = yield* firstKey(service)
-      let answers = ""
+      let received = ""
       const socket = connect(Number(new URL(service.address).port), "127.0.0.1").setEncoding("latin1")
       socket.on("data", (text: string) => {
-        answers += text
+        received += text
       })
       const burst = `GET /v1/pets/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n\r\n`.repeat(500)
-      for (const all of [500, 1_000, 1_500]) {
+      for (const total of [500, 1_000, 1_500]) {
         socket.write(burst)
-        yield* until(() => answers.split("\"code\"").length === all + 1)
+        yield* until(() => received.split("\"code\"").length === total + 1)
       }
       socket.destroy()
     }))
 
-  it.live("keeps a second process off its data directory", () =>
+  it.live("exits with 1 if another process uses the data directory, and does not disturb it", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const owner = yield* start({ DATA_DIR })
@@ -197,7 +200,7 @@ describe("The service on the embedded database", () => {
       )
     }))
 
-  it.live("takes the data directory over from a killed process, with every acknowledged pet", () =>
+  it.live("starts on the data directory of a killed process, with every acknowledged pet", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       let key = ""
@@ -211,7 +214,7 @@ describe("The service on the embedded database", () => {
             statuses.add(status)
             acknowledged.push(text)
           }))
-        // It is killed once one of them is acknowledged, with others in flight.
+        // The process is killed once one create is acknowledged, with others in flight.
         const writes = Array.from({ length: 8 }, (_, i) => Effect.exit(write(i)))
         yield* Effect.all([
           Effect.all(writes, { concurrency: "unbounded" }),
@@ -225,7 +228,7 @@ describe("The service on the embedded database", () => {
       for (const pet of acknowledged) assert.lengthOf(text.split(pet), 2)
     }))
 
-  it.live("knows after kill -9 what a key had used half a second before", () =>
+  it.live("restores the usage of a key that was counted a second before kill -9", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const first = yield* start({ DATA_DIR })
@@ -273,7 +276,7 @@ describe("The service on the embedded database", () => {
   it.live("reports an invalid setting before it creates anything, and exits with 1", () =>
     Effect.gen(function*() {
       const DATA_DIR = `${yield* temporaryDirectory}/data`
-      const wrong = {
+      const invalid = {
         PORT: ["http", "65536"],
         MANAGEMENT_PORT: ["1.5"],
         MANAGEMENT_ALLOWED_HOSTS: ["http://petstore"],
@@ -285,7 +288,7 @@ describe("The service on the embedded database", () => {
         TRUSTED_PROXIES: ["nowhere"],
         LOG_LEVEL: ["loud"]
       }
-      for (const [name, texts] of Object.entries(wrong)) {
+      for (const [name, texts] of Object.entries(invalid)) {
         for (const text of texts) {
           const { code, stderr } = yield* Effect.flip(start({ DATA_DIR, [name]: text }))
           assert.strictEqual(code, 1)
@@ -294,16 +297,23 @@ describe("The service on the embedded database", () => {
           assert.isFalse(existsSync(DATA_DIR), name)
         }
       }
+      const { stderr } = yield* Effect.flip(start({ DATA_DIR, PORT: "http", LOG_FORMAT: "text", REDIS_URL: "secret" }))
+      assert.deepStrictEqual(stderr.split("\n").map((line) => line.split(":")[0]), [
+        "PORT",
+        "REDIS_URL",
+        "LOG_FORMAT",
+        ""
+      ])
     }))
 
-  it.live("reports in one line why it cannot start, and exits with 1", () =>
+  it.live("logs one line if it cannot start, and exits with 1", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
-      const wrong = [
+      const invalid = [
         [{ DATA_DIR: `${import.meta.filename}/nowhere` }, "main.test.ts/nowhere"],
         [{ DATA_DIR, HOST: "nowhere.invalid" }, "nowhere.invalid"]
       ] as const
-      for (const [env, names] of wrong) {
+      for (const [env, names] of invalid) {
         const { code, stderr } = yield* Effect.flip(start(env))
         assert.strictEqual(code, 1)
         // The other listener may have started already.
@@ -327,7 +337,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The service on Pos
       assert.lengthOf(tables, 0)
     }))
 
-  it.live("starts twice at once on an empty database and prints no key", () =>
+  it.live("starts three times at once on an empty database, and prints no key", () =>
     Effect.gen(function*() {
       const DATABASE_URL = yield* temporaryDatabaseUrl
       const services = yield* Effect.all([start({ DATABASE_URL }), start({ DATABASE_URL }), start({ DATABASE_URL })], {
@@ -340,7 +350,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The service on Pos
       }
     }))
 
-  it.live("returns 503 with Retry-After while the database is gone, and 200 once it is back", () =>
+  it.live("returns 503 with Retry-After during an outage of the database, and 200 after it", () =>
     Effect.gen(function*() {
       const url = new URL(yield* temporaryDatabaseUrl)
       const proxy = yield* openProxy(Number(url.port), url.hostname)
@@ -367,7 +377,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The service on Pos
     }))
 })
 
-/** Starts a proxy in front of a server, which the test can cut and restore. */
+/** Starts a proxy in front of a server. The test can cut and restore the connection. */
 const openProxy = (targetPort: number, targetHost: string) =>
   Effect.acquireRelease(
     Effect.promise(async () => {

@@ -1,4 +1,4 @@
-/** The management port over HTTP, and a key's end in other processes. */
+/** Tests the management port over HTTP, and revocation in other processes. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { readFileSync, statSync } from "node:fs"
@@ -23,7 +23,7 @@ const send = (url: string, token: string, options: RequestInit = {}) =>
   })
 
 /** Returns the response to a request with `Expect`, which `fetch` cannot send. */
-const expecting = (url: string) =>
+const sendExpect = (url: string) =>
   Effect.callback<{ readonly status: number; readonly body: unknown }>((resume) => {
     const headers = { authorization: `Bearer ${ADMIN_TOKEN}`, expect: "tea" }
     request(url, { headers }, (response) => {
@@ -35,10 +35,14 @@ const expecting = (url: string) =>
 
 const post = (body: unknown): RequestInit => ({ method: "POST", body: JSON.stringify(body) })
 
-const isError = (answer: { readonly status: number; readonly body: unknown }, status: number, code: string): void => {
-  assert.strictEqual(answer.status, status)
-  assert.containsSubset(answer.body, { status, code })
-  assert.hasAllKeys(answer.body, ["code", "message", "status"])
+const assertError = (
+  response: { readonly status: number; readonly body: unknown },
+  status: number,
+  code: string
+): void => {
+  assert.strictEqual(response.status, status)
+  assert.containsSubset(response.body, { status, code })
+  assert.hasAllKeys(response.body, ["code", "message", "status"])
 }
 
 describe("The management port", () => {
@@ -57,7 +61,7 @@ describe("The management port", () => {
       const enterprise = yield* admin("/keys", post({ name: "big", plan: "enterprise", limits: own }))
       assert.deepStrictEqual(enterprise.body.limits, own)
 
-      isError(yield* expecting(`${management}/admin/keys`), 417, "expectation_failed")
+      assertError(yield* sendExpect(`${management}/admin/keys`), 417, "expectation_failed")
       const all = yield* admin("/keys")
       assert.deepStrictEqual(all.body.map(({ name }: { name: string }) => name), ["first key", "acme", "big"])
       assert.notInclude(all.text, "psk_")
@@ -77,10 +81,10 @@ describe("The management port", () => {
       assert.deepStrictEqual([revoked.status, revoked.text], [204, ""])
       assert.strictEqual(yield* list(rotated.body.key), 401)
 
-      isError(yield* admin(`/keys/${id}`, { method: "DELETE" }), 409, "conflict")
-      isError(yield* admin(`/keys/${id}/rotate`, { method: "POST" }), 409, "conflict")
+      assertError(yield* admin(`/keys/${id}`, { method: "DELETE" }), 409, "conflict")
+      assertError(yield* admin(`/keys/${id}/rotate`, { method: "POST" }), 409, "conflict")
       for (const [path, method] of [["", "GET"], ["", "DELETE"], ["/rotate", "POST"]]) {
-        isError(yield* admin(`/keys/key_none${path}`, { method: method ?? "" }), 404, "not_found")
+        assertError(yield* admin(`/keys/key_none${path}`, { method: method ?? "" }), 404, "not_found")
       }
       const free = { name: "a", plan: "free" }
       const invalid: ReadonlyArray<readonly [unknown, string]> = [
@@ -102,17 +106,17 @@ describe("The management port", () => {
         [{ ...free, expiresAt: "2100-01-01T00:00:00" }, "body.expiresAt: expected an instant like"]
       ]
       for (const [body, message] of invalid) {
-        const answer = yield* admin("/keys", post(body))
-        isError(answer, 400, "invalid_request")
-        assert.include(answer.body.message, message)
+        const response = yield* admin("/keys", post(body))
+        assertError(response, 400, "invalid_request")
+        assert.include(response.body.message, message)
       }
-      for (const method of ["GET", "DELETE"]) isError(yield* admin("/keys/%00", { method }), 400, "invalid_request")
-      isError(yield* admin(`/keys/${id}/rotate`, post({ gracePeriodSeconds: -1 })), 400, "invalid_request")
+      for (const method of ["GET", "DELETE"]) assertError(yield* admin("/keys/%00", { method }), 400, "invalid_request")
+      assertError(yield* admin(`/keys/${id}/rotate`, post({ gracePeriodSeconds: -1 })), 400, "invalid_request")
       for (const body of ["{", `{"name":"a","plan":"free","expiresAt":"2100-01-01","expiresAt":"2200-01-01"}`]) {
-        isError(yield* admin("/keys", { method: "POST", body }), 400, "invalid_request")
+        assertError(yield* admin("/keys", { method: "POST", body }), 400, "invalid_request")
       }
-      isError(yield* admin("/keys", { method: "POST", body: "x".repeat(65_537) }), 413, "payload_too_large")
-      isError(yield* admin("/keys", { method: "PUT" }), 405, "method_not_allowed")
+      assertError(yield* admin("/keys", { method: "POST", body: "x".repeat(65_537) }), 413, "payload_too_large")
+      assertError(yield* admin("/keys", { method: "PUT" }), 405, "method_not_allowed")
 
       for (const secret of [key, graced.body.key, rotated.body.key, ADMIN_TOKEN]) {
         assert.notInclude(stderr() + stdout(), secret)
@@ -167,9 +171,9 @@ describe("The management port", () => {
           ["limit=0&cursor=MQ", "query.cursor"]
         ]
         for (const [query, message] of wrong) {
-          const refused = yield* admin(`/keys?${query}`)
-          isError(refused, 400, "invalid_request")
-          assert.include(refused.body.message, message)
+          const rejected = yield* admin(`/keys?${query}`)
+          assertError(rejected, 400, "invalid_request")
+          assert.include(rejected.body.message, message)
         }
         // The first and the last instant of the range.
         assert.lengthOf(named(yield* admin(`/keys?limit=100&${cursor("-210866803200000000 key_a")}`)), 25)
@@ -178,7 +182,7 @@ describe("The management port", () => {
     30_000
   )
 
-  it.live("shows and lifts the ban of a key that goes on after 429", () =>
+  it.live("shows and lifts the ban of a key that keeps sending requests after 429", () =>
     Effect.gen(function*() {
       const { address, management } = yield* start({ DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })
       const admin = (path: string, options?: RequestInit) => send(`${management}/admin${path}`, ADMIN_TOKEN, options)
@@ -214,8 +218,8 @@ describe("The management port", () => {
 
       assert.strictEqual((yield* admin(`/keys/${id}/ban`, { method: "DELETE" })).status, 204)
       assert.isNull((yield* admin(`/keys/${id}`)).body.ban)
-      isError(yield* list, 429, "rate_limit_exceeded")
-      isError(yield* admin("/keys/key_none/ban", { method: "DELETE" }), 404, "not_found")
+      assertError(yield* list, 429, "rate_limit_exceeded")
+      assertError(yield* admin("/keys/key_none/ban", { method: "DELETE" }), 404, "not_found")
     }))
 
   it.live("requires its token and serves no path of the API port", () =>
@@ -229,13 +233,13 @@ describe("The management port", () => {
       assert.strictEqual((yield* send(`${management}/admin/keys`, token)).status, 200)
 
       for (const path of ["/admin/keys", "/healthz", "/readyz", "/metrics"]) {
-        isError(yield* send(address + path, token), 404, "not_found")
+        assertError(yield* send(address + path, token), 404, "not_found")
       }
-      isError(yield* send(`${management}/v1/pets`, token), 404, "not_found")
+      assertError(yield* send(`${management}/v1/pets`, token), 404, "not_found")
       for (const path of ["/healthz", "/readyz"]) assert.strictEqual((yield* send(management + path, "")).status, 200)
 
-      isError(yield* send(`${management}/admin/keys`, ""), 401, "missing_admin_token")
-      isError(yield* send(`${management}/admin/keys`, "adm_x"), 401, "invalid_admin_token")
+      assertError(yield* send(`${management}/admin/keys`, ""), 401, "missing_admin_token")
+      assertError(yield* send(`${management}/admin/keys`, "adm_x"), 401, "invalid_admin_token")
     }))
 
   it.live("counts requests by route and status for Prometheus", () =>
@@ -258,10 +262,10 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Two processes on o
       const [one, two] = yield* Effect.all([start(env), start(env)])
       const limits = { perMinute: 1_000_000, perDay: 1_000_000 }
       const issue = send(`${one.management}/admin/keys`, ADMIN_TOKEN, post({ name: "a", plan: "enterprise", limits }))
-      const { body: kept } = yield* issue
+      const { body: valid } = yield* issue
 
       const others = new Map<number, number>()
-      const load = send(`${two.address}/v1/pets`, kept.key).pipe(
+      const load = send(`${two.address}/v1/pets`, valid.key).pipe(
         Effect.map(({ status }) => others.set(status, (others.get(status) ?? 0) + 1)),
         Effect.forever
       )

@@ -1,4 +1,4 @@
-/** Bounds of the memory that clients can make the process hold. */
+/** Tests the bounds of the memory that clients can make the process use. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
 import { readFileSync } from "node:fs"
@@ -23,7 +23,10 @@ const megabytes = ({ process }: Running): number =>
   Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${process.pid}/status`, "utf8"))?.[1]) / 1024
 
 /** Opens clients that send `bytes` from several addresses and never read. The scope destroys them. */
-const silent = (service: Running, clients: ReadonlyArray<{ readonly bytes: string; readonly localAddress: string }>) =>
+const openSilentClients = (
+  service: Running,
+  clients: ReadonlyArray<{ readonly bytes: string; readonly localAddress: string }>
+) =>
   Effect.acquireRelease(
     Effect.sync(() =>
       clients.map(({ bytes, localAddress }): Socket => {
@@ -34,16 +37,16 @@ const silent = (service: Running, clients: ReadonlyArray<{ readonly bytes: strin
     (sockets) => Effect.sync(() => sockets.forEach((socket) => socket.destroy()))
   )
 
-/** Returns the largest growth of the process within 8 seconds, in megabytes, while `other` runs. */
+/** Returns the largest growth of the process within 8 seconds, in megabytes, while `other` runs repeatedly. */
 const growth = Effect.fnUntraced(function*(service: Running, before: number, other: Effect.Effect<number>) {
-  let most = before
+  let highest = before
   const statuses = new Set<number>()
   for (const startedAt = performance.now(); performance.now() - startedAt < 8_000;) {
     statuses.add(yield* other)
-    most = Math.max(most, megabytes(service))
+    highest = Math.max(highest, megabytes(service))
     yield* Effect.sleep("50 millis")
   }
-  return { megabytes: most - before, statuses }
+  return { megabytes: highest - before, statuses }
 })
 
 const status = (service: Running, key: string) =>
@@ -52,7 +55,7 @@ const status = (service: Running, key: string) =>
       .then((response) => response.text().then(() => response.status))
   )
 
-/** It runs on PostgreSQL, because the embedded database frees memory of its own after the start. */
+/** A service on PostgreSQL, because the embedded database frees memory of its own after the start. */
 const service = Effect.gen(function*() {
   const DATABASE_URL = yield* temporaryDatabaseUrl
   return yield* start({ DATABASE_URL, DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })
@@ -70,7 +73,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The memory of the 
         yield* status(running, key)
         yield* settled
         const before = megabytes(running)
-        yield* silent(
+        yield* openSilentClients(
           running,
           Array.from({ length: 180 }, (_, index) => ({
             bytes: "GET /docs HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(10),
@@ -102,7 +105,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The memory of the 
         const keys = yield* Effect.replicateEffect(issue(running, { plan: "free" }), 10)
         yield* settled
         const before = megabytes(running)
-        yield* silent(
+        yield* openSilentClients(
           running,
           keys.flatMap((free, client) =>
             Array.from({ length: 6 }, (_, index) => ({
@@ -135,7 +138,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The memory of the 
         const body = JSON.stringify({ name: "x".repeat(59_000), categoryId: 1 })
         const post = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${business}\r\n` +
           `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`
-        yield* silent(
+        yield* openSilentClients(
           running,
           Array.from({ length: 60 }, (_, index) => ({
             bytes: post.repeat(200),
@@ -167,7 +170,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The memory of the 
         const keys = yield* Effect.replicateEffect(issue(running, { plan: "free" }), 10)
         yield* settled
         const before = megabytes(running)
-        yield* silent(
+        yield* openSilentClients(
           running,
           keys.flatMap((free, client) =>
             Array.from({ length: 4 }, (_, index) => ({

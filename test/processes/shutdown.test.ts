@@ -11,7 +11,7 @@ import * as Load from "../support/Load.ts"
 import { start, until } from "../support/Process.ts"
 import { haproxy } from "../support/setup.ts"
 
-/** Starts a balancer in front of two processes. It asks each for readiness on its management port. */
+/** Starts a balancer in front of two processes. It checks the readiness of each on its management port. */
 const balancer = Effect.fnUntraced(
   function*(servers: ReadonlyArray<{ readonly port: number; readonly management: number }>) {
     const port = yield* freePort
@@ -31,8 +31,8 @@ frontend petstore
   default_backend petstore
 backend petstore
 ${
-        servers.map(({ management, port }, nth) =>
-          `  server petstore${nth} 127.0.0.1:${port} check port ${management} inter 200 fall 1 rise 1`
+        servers.map(({ management, port }, index) =>
+          `  server petstore${index} 127.0.0.1:${port} check port ${management} inter 200 fall 1 rise 1`
         ).join("\n")
       }
 `
@@ -53,11 +53,11 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined || haproxy === undef
     () =>
       Effect.gen(function*() {
         const { key, url } = yield* Workload.database(10)
-        const places = yield* Effect.replicateEffect(
+        const ports = yield* Effect.replicateEffect(
           Effect.all({ port: freePort, management: freePort }),
           2
         )
-        const run = ({ management, port }: typeof places[number]) =>
+        const run = ({ management, port }: typeof ports[number]) =>
           start({
             DATABASE_URL: url,
             PORT: String(port),
@@ -65,26 +65,26 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined || haproxy === undef
             DRAIN_SECONDS: "1",
             LOG_LEVEL: "info"
           })
-        const former = yield* Effect.forEach(places, run)
-        const address = yield* balancer(places)
+        const first = yield* Effect.forEach(ports, run)
+        const address = yield* balancer(ports)
         yield* Effect.promise(async () => {
           while (await fetch(`${address}/openapi.json`).then(({ status }) => status !== 200, () => true)) {
             await new Promise((resolve) => setTimeout(resolve, 50))
           }
         })
         const load = yield* Load.run({ address: () => address, key, callers: 16 })
-        for (const [nth, service] of former.entries()) {
+        for (const [index, service] of first.entries()) {
           yield* Effect.sleep("1 second")
           service.process.kill("SIGTERM")
           const stoppedAt = performance.now()
-          // Readiness fails first, and the process still serves.
-          const place = places[nth] ?? { port: 0, management: 0 }
+          // Readiness fails first, while the process still serves requests.
+          const own = ports[index] ?? { port: 0, management: 0 }
           yield* Effect.sleep("100 millis")
-          assert.strictEqual(yield* status(`http://127.0.0.1:${place.management}/readyz`), 503)
-          assert.strictEqual(yield* status(`http://127.0.0.1:${place.port}/v1/pets`), 401)
+          assert.strictEqual(yield* status(`http://127.0.0.1:${own.management}/readyz`), 503)
+          assert.strictEqual(yield* status(`http://127.0.0.1:${own.port}/v1/pets`), 401)
           assert.strictEqual(yield* Effect.promise(() => service.exit), 0)
           assert.isBelow(performance.now() - stoppedAt, 10_000)
-          yield* run(place)
+          yield* run(own)
         }
         yield* Effect.sleep("1 second")
         yield* load.stop
@@ -96,34 +96,38 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined || haproxy === undef
   )
 })
 
-describe("A process that is told to end", () => {
-  it.live("closes idle connections and exits within ten seconds whatever its clients do", () =>
-    Effect.gen(function*() {
-      const DATA_DIR = yield* temporaryDirectory
-      const service = yield* start({ DATA_DIR })
-      const open = (sent: string) => {
-        const socket = connect(Number(new URL(service.address).port), "127.0.0.1")
-        let closed = false
-        socket.on("error", () => {}).on("close", () => {
-          closed = true
-        }).resume()
-        socket.write(sent)
-        return { isClosed: () => closed }
-      }
-      const idle = open("GET /v1/pets HTTP/1.1\r\nHost: x\r\n\r\n")
-      yield* until(() => service.stdout().includes("psk_"))
-      const key = /psk_\w+/.exec(service.stdout())?.[0] ?? ""
-      const head = "POST /v1/pets HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nContent-Type: application/json\r\n"
-      const silent = [open(`${head}\r\n{`), open(`${head}Authorization: Bearer ${key}\r\n\r\n{`)]
-      yield* Effect.sleep("500 millis")
-      const toldAt = performance.now()
-      service.process.kill("SIGTERM")
-      yield* until(idle.isClosed)
-      assert.isBelow(performance.now() - toldAt, 2_000)
-      assert.strictEqual(yield* Effect.promise(() => service.exit), 0)
-      assert.isBelow(performance.now() - toldAt, 10_000)
-      for (const { isClosed } of silent) yield* until(isClosed)
-      // The requests that were cut have a line in the log.
-      assert.match(service.stderr(), /"status":499/)
-    }), 30_000)
+describe("A process that receives SIGTERM", () => {
+  it.live(
+    "closes idle connections, and exits within ten seconds while clients send nothing",
+    () =>
+      Effect.gen(function*() {
+        const DATA_DIR = yield* temporaryDirectory
+        const service = yield* start({ DATA_DIR })
+        const open = (sent: string) => {
+          const socket = connect(Number(new URL(service.address).port), "127.0.0.1")
+          let closed = false
+          socket.on("error", () => {}).on("close", () => {
+            closed = true
+          }).resume()
+          socket.write(sent)
+          return { isClosed: () => closed }
+        }
+        const idle = open("GET /v1/pets HTTP/1.1\r\nHost: x\r\n\r\n")
+        yield* until(() => service.stdout().includes("psk_"))
+        const key = /psk_\w+/.exec(service.stdout())?.[0] ?? ""
+        const head = "POST /v1/pets HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nContent-Type: application/json\r\n"
+        const silent = [open(`${head}\r\n{`), open(`${head}Authorization: Bearer ${key}\r\n\r\n{`)]
+        yield* Effect.sleep("500 millis")
+        const stoppedAt = performance.now()
+        service.process.kill("SIGTERM")
+        yield* until(idle.isClosed)
+        assert.isBelow(performance.now() - stoppedAt, 2_000)
+        assert.strictEqual(yield* Effect.promise(() => service.exit), 0)
+        assert.isBelow(performance.now() - stoppedAt, 10_000)
+        for (const { isClosed } of silent) yield* until(isClosed)
+        // Requests that were cut off are logged with 499.
+        assert.match(service.stderr(), /"status":499/)
+      }),
+    30_000
+  )
 })

@@ -1,4 +1,4 @@
-/** Starts of processes: together, before their database, and on the schema of an earlier or a later version. */
+/** Tests starts of processes: concurrent, before the database, and on the schema of an earlier or a later version. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Layer, Redacted } from "effect"
@@ -28,12 +28,12 @@ const later = Math.max(...numbers) + 1
 const client = (url: string) => PgClient.layer({ url: Redacted.make(url) })
 
 /** The source before the newest migration was created, if the repository's history is available. */
-const former = (() => {
+const previousSource = (() => {
   const [newest = ""] = versions.at(-1) ?? []
-  const git = (...given: ReadonlyArray<string>) =>
-    execFileSync("git", ["-C", root, ...given], { stdio: ["ignore", "pipe", "ignore"], maxBuffer: 1e9 })
+  const git = (...args: ReadonlyArray<string>) =>
+    execFileSync("git", ["-C", root, ...args], { stdio: ["ignore", "pipe", "ignore"], maxBuffer: 1e9 })
   try {
-    // Back over renames, to the commit that created the file.
+    // Follows renames to the commit that created the file.
     const commits = git(
       "log",
       "--follow",
@@ -51,7 +51,7 @@ const former = (() => {
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on PostgreSQL", () => {
   it.live(
-    "that start together on an empty database all start, and run each migration once",
+    "start concurrently on an empty database, and run each migration once",
     () =>
       Effect.gen(function*() {
         const DATABASE_URL = yield* temporaryDatabaseUrl
@@ -72,14 +72,18 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
     Effect.gen(function*() {
       const url = new URL(yield* temporaryDatabaseUrl)
       const fields = ["SFATAL", "VFATAL", "C57P03", "Mthe database system is starting up", ""].join("\0")
-      const refusal = Buffer.concat([Buffer.from("E----"), Buffer.from(`${fields}\0`)])
-      refusal.writeUInt32BE(refusal.length - 1, 1)
+      const rejection = Buffer.concat([Buffer.from("E----"), Buffer.from(`${fields}\0`)])
+      rejection.writeUInt32BE(rejection.length - 1, 1)
       const [host, port] = [url.hostname, Number(url.port || 5432)]
       let connections = 0
       const front = createServer((client) => {
         client.on("error", () => client.destroy())
         if (++connections <= 2) {
-          client.once("data", () => client.end(refusal))
+          // Reply N (no TLS) to SSLRequest, a message of 8 bytes, and reject the startup message that follows.
+          client.on("data", (message: Buffer) => {
+            if (message.readUInt32BE(0) === 8) client.write("N")
+            else client.end(rejection)
+          })
           return
         }
         const upstream = connect(port, host)
@@ -112,15 +116,15 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
       assert.lengthOf(stderr.trim().split("\n"), 1)
     }), 30_000)
 
-  for (const [nth, [version]] of versions.entries()) {
+  for (const [index, [version]] of versions.entries()) {
     it.live(
-      `carry a database of version ${version} to the present, with all that is in it`,
+      `migrate a database of version ${version} and keep its pets`,
       () =>
         Effect.gen(function*() {
           const DATABASE_URL = yield* temporaryDatabaseUrl
           yield* Effect.gen(function*() {
             const sql = yield* SqlClient.SqlClient
-            yield* MigrationRunner.runMigrations(Object.fromEntries(versions.slice(0, nth + 1)))
+            yield* MigrationRunner.runMigrations(Object.fromEntries(versions.slice(0, index + 1)))
             yield* sql`INSERT INTO pets (name, category_id, status) VALUES ('old', ${9223372036854775807n}::bigint, 'sold')`
           }).pipe(Effect.provide(client(DATABASE_URL)))
           const service = yield* start({ DATABASE_URL })
@@ -133,21 +137,21 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
     )
   }
 
-  if (former !== undefined) {
+  if (previousSource !== undefined) {
     it.live(
-      "of the version before this one serve beside a process of this one, with the same keys and pets",
+      "of the previous version serve beside a process of this version, with the same keys and pets",
       () =>
         Effect.gen(function*() {
           const DATABASE_URL = yield* temporaryDatabaseUrl
           const directory = yield* temporaryDirectory
-          execFileSync("tar", ["-x", "-C", directory], { input: former })
+          execFileSync("tar", ["-x", "-C", directory], { input: previousSource })
           symlinkSync(join(root, "node_modules"), join(directory, "node_modules"))
           const before = yield* start({ DATABASE_URL }, join(directory, "src/main.ts"))
           const after = yield* start({ DATABASE_URL })
           const key = yield* issueKey(client(DATABASE_URL))
           const created = yield* Effect.forEach(
             Array.from({ length: 20 }),
-            (_, nth) => Load.request([before, after][nth % 2]?.address ?? "", key),
+            (_, index) => Load.request([before, after][index % 2]?.address ?? "", key),
             { concurrency: 4 }
           )
           assert.isTrue(created.every(({ status }) => status === 201))
@@ -164,8 +168,8 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
   }
 })
 
-describe.skipIf(Postgres.missing !== undefined)("A process whose database is not there yet", () => {
-  it.live("waits for it, and serves once it is there", () =>
+describe.skipIf(Postgres.missing !== undefined)("A process whose database is not available yet", () => {
+  it.live("waits for it, and then serves requests", () =>
     Effect.gen(function*() {
       const postgres = yield* Postgres.run()
       yield* postgres.stop
@@ -179,11 +183,11 @@ describe.skipIf(Postgres.missing !== undefined)("A process whose database is not
       assert.strictEqual((yield* Load.request(service.address, "none", "/v1/pets")).status, 401)
     }), 60_000)
 
-  for (const schema of ["an empty database", "the present schema"]) {
+  for (const schema of ["an empty database", "the current schema"]) {
     it.live(`waits for a standby with ${schema} until it is promoted, and logs one line`, () =>
       Effect.gen(function*() {
         const primary = yield* Postgres.run()
-        if (schema === "the present schema") {
+        if (schema === "the current schema") {
           yield* Effect.provide(
             Effect.void,
             Database.migrate.pipe(
@@ -219,7 +223,7 @@ describe.skipIf(Postgres.missing !== undefined)("A process whose database is not
       assert.lengthOf(service.stderr().match(/Waiting for the database/g) ?? [], 1)
     }), 60_000)
 
-  it.live("exits with 1 if it is not there within half a minute", () =>
+  it.live("exits with 1 if it is not available within half a minute", () =>
     Effect.gen(function*() {
       const startedAt = performance.now()
       const { code, stderr } = yield* Effect.flip(start({ DATABASE_URL: "postgres://nobody:secret@127.0.0.1:1/none" }))

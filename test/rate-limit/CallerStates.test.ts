@@ -9,41 +9,41 @@ import { decide, endOf, type State } from "../../src/rate-limit/Policy.ts"
 setFlagsFromString("--expose-gc")
 const collectGarbage: () => void = runInNewContext("gc")
 
-/** Megabytes in use. */
-const heap = (): number => {
+/** Returns the megabytes of the heap in use. */
+const heapMegabytes = (): number => {
   collectGarbage()
   return process.memoryUsage().heapUsed / 1e6
 }
 
 const limits = { perMinute: 60, perDay: 1_000 }
 const million = 1_000_000
-/** Of what was counted then, nothing counts any more from one millisecond after the test's beginning. */
-const yesterday = 1 - 86_400_000
+/** A time of charging. Its windows end one millisecond after the start of the test. */
+const chargedAt = 1 - 86_400_000
 
 const now = Effect.map(Clock.Clock, (clock) => () => clock.currentTimeMillisUnsafe())
 
-describe("What is remembered of callers", () => {
+describe("CallerStates", () => {
   it.effect(
-    "is bounded with a million keys and a million addresses, and goes when nothing of it counts any more",
+    "bounds the memory of a million keys and a million addresses, and deletes states that have ended",
     () =>
       Effect.gen(function*() {
         const callers = yield* CallerStates.make<State>(endOf, yield* now)
         const charge = (caller: CallerStates.Caller) => {
-          const { decision, next } = decide(callers.get(caller) ?? {}, limits, yesterday, CallerStates.isKey(caller))
+          const { decision, next } = decide(callers.get(caller) ?? {}, limits, chargedAt, CallerStates.isKey(caller))
           callers.set(caller, next)
           return decision
         }
-        // The first sweep finds nothing; the next one comes in a minute.
+        // The first check for ended states runs now, the next one in a minute.
         yield* TestClock.adjust(0)
-        const before = heap()
+        const before = heapMegabytes()
         for (let i = 0; i < million; i++) charge(`address:${i}`)
-        const addresses = heap() - before
+        const addresses = heapMegabytes() - before
         assert.isBelow(addresses, 100)
         for (let i = 0; i < million; i++) charge(`key:${i}`)
-        const keys = heap() - before - addresses
+        const keys = heapMegabytes() - before - addresses
         assert.isBelow(keys, 500)
 
-        // No key was forgotten for the sake of others.
+        // No key is evicted. The oldest addresses are.
         assert.strictEqual(charge("key:0").windows[0].remaining, 58)
         assert.strictEqual(charge("address:0").windows[0].remaining, 59)
         assert.strictEqual(charge(`address:${million - 1}`).windows[0].remaining, 58)
@@ -51,12 +51,12 @@ describe("What is remembered of callers", () => {
         yield* TestClock.adjust("1 minute")
         while (callers.all().next().done !== true) yield* Effect.yieldNow
         assert.isUndefined(callers.get("address:0"))
-        assert.isBelow(heap() - before, 20)
+        assert.isBelow(heapMegabytes() - before, 20)
       }),
     60_000
   )
 
-  it.effect("of addresses is that of those that called last", () =>
+  it.effect("evicts the addresses with the oldest last request", () =>
     Effect.gen(function*() {
       const callers = yield* CallerStates.make<number>(() => Infinity, yield* now)
       callers.set("key:kept", 1)

@@ -1,6 +1,6 @@
 /**
- * SPEC §8 and the rule of bans once more, slowly, for tests to compare with: everything that ever happened to a caller
- * is kept, and every question is answered from all of it.
+ * A slow reference model of SPEC §8 and of bans, to compare decisions with. It keeps all requests of a caller, and
+ * computes each decision from all of them.
  */
 import type { Limits } from "../../src/api/Plans.ts"
 import type { Decision } from "../../src/rate-limit/Policy.ts"
@@ -9,22 +9,22 @@ const minute = 60_000
 const day = 86_400_000
 const hour = 3_600_000
 
-/** What the model says of a request. */
+/** The decision of the model on a request. */
 export interface Expected {
   readonly allowed: boolean
   readonly bannedUntil: number | undefined
-  /** Of the minute and of the day. */
-  readonly left: ReadonlyArray<{ readonly remaining: number; readonly resetAt: number }>
+  /** The windows of the minute and of the day. */
+  readonly windows: ReadonlyArray<{ readonly remaining: number; readonly resetAt: number }>
 }
 
-/** What a decision says, as the model says it. */
-export const asExpected = ({ allowed: admitted, bannedUntil, windows }: Decision): Expected => ({
-  allowed: admitted,
+/** Converts a decision of the policy to the form of the model's. */
+export const asExpected = ({ allowed, bannedUntil, windows }: Decision): Expected => ({
+  allowed,
   bannedUntil,
-  left: windows.map(({ remaining, resetAt }) => ({ remaining, resetAt }))
+  windows: windows.map(({ remaining, resetAt }) => ({ remaining, resetAt }))
 })
 
-/** When the last of the windows begins that `times` open, one after another. */
+/** Returns the start of the last window. A time opens a window if it is after the end of the window before. */
 const lastWindow = (times: ReadonlyArray<number>, length: number): number =>
   times.reduce((opened, time) => time >= opened + length ? time : opened, -Infinity)
 
@@ -36,41 +36,41 @@ const inWindow = (times: ReadonlyArray<number>, length: number, now: number) => 
 }
 
 export const model = (limits: Limits, bannable: boolean) => {
-  const admissions: Array<number> = []
-  /** Since the last ban, or its lifting. */
-  let refusals: Array<number> = []
+  const allowedAt: Array<number> = []
+  /** The times of the rejections since the last ban began or was lifted. */
+  let rejectedAt: Array<number> = []
   const bans: Array<{ readonly begins: number; readonly ends: number; liftedAt?: number }> = []
 
   const banAt = (now: number) => bans.find(({ ends, liftedAt = Infinity }) => now < ends && now < liftedAt)
 
-  const left = (now: number): Expected["left"] =>
+  const windowsAt = (now: number): Expected["windows"] =>
     ([[minute, limits.perMinute], [day, limits.perDay]] as const).map(([length, limit]) => {
-      const { resetAt, used } = inWindow(admissions, length, now)
+      const { resetAt, used } = inWindow(allowedAt, length, now)
       return { remaining: limit - used, resetAt }
     })
 
   return {
     request(now: number): Expected {
       const ban = banAt(now)
-      if (ban !== undefined) return { allowed: false, bannedUntil: ban.ends, left: left(now) }
-      const allowed = inWindow(admissions, minute, now).used < limits.perMinute &&
-        inWindow(admissions, day, now).used < limits.perDay
+      if (ban !== undefined) return { allowed: false, bannedUntil: ban.ends, windows: windowsAt(now) }
+      const allowed = inWindow(allowedAt, minute, now).used < limits.perMinute &&
+        inWindow(allowedAt, day, now).used < limits.perDay
       if (allowed) {
-        admissions.push(now)
+        allowedAt.push(now)
       } else if (bannable) {
-        refusals.push(now)
-        if (inWindow(refusals, minute, now).used >= Math.max(3, limits.perMinute)) {
-          refusals = []
-          const before = bans.at(-1)
-          const doubled = before !== undefined && before.liftedAt === undefined && now < before.ends + hour
-          const length = doubled ? Math.min(hour, 2 * (before.ends - before.begins)) : minute
+        rejectedAt.push(now)
+        if (inWindow(rejectedAt, minute, now).used >= Math.max(3, limits.perMinute)) {
+          rejectedAt = []
+          const previous = bans.at(-1)
+          const doubled = previous !== undefined && previous.liftedAt === undefined && now < previous.ends + hour
+          const length = doubled ? Math.min(hour, 2 * (previous.ends - previous.begins)) : minute
           bans.push({ begins: now, ends: now + length })
         }
       }
-      return { allowed: allowed, bannedUntil: banAt(now)?.ends, left: left(now) }
+      return { allowed, bannedUntil: banAt(now)?.ends, windows: windowsAt(now) }
     },
     lift(now: number): void {
-      refusals = []
+      rejectedAt = []
       const last = bans.at(-1)
       if (last !== undefined) last.liftedAt = Math.min(now, last.liftedAt ?? Infinity)
     }

@@ -10,8 +10,8 @@ const pause = fc.oneof(
   fc.constantFrom(59_999, 60_000, 60_001, 120_000, 3_600_000, 86_399_999, 86_400_000)
 )
 
-describe("The rule of the limits", () => {
-  it("decides as the model does, for any limits and any times, with and without bans", () => {
+describe("Policy: limits", () => {
+  it("decides as the reference model, for any limits and times, with and without bans", () => {
     const steps = fc.array(fc.record({ pause, requests: fc.integer({ min: 0, max: 12 }), lift: fc.boolean() }), {
       maxLength: 40
     })
@@ -35,27 +35,27 @@ describe("The rule of the limits", () => {
     }))
   })
 
-  it("tells true: after an answer with Remaining r exactly r more requests pass before that window's reset", () => {
+  it("allows exactly as many further requests before the reset as the most restrictive window has remaining", () => {
     fc.assert(fc.property(limitsOf, fc.integer({ min: 1, max: 20 }), (limits, before) => {
       let state: State = {}
-      let shown = mostRestrictive(decide({}, limits, 0, false).decision.windows)
+      let window = mostRestrictive(decide({}, limits, 0, false).decision.windows)
       for (let i = 0; i < before; i++) {
         const { decision, next } = decide(state, limits, 0, false)
         state = next
-        shown = mostRestrictive(decision.windows)
+        window = mostRestrictive(decision.windows)
       }
-      let passed = 0
+      let allowed = 0
       while (true) {
         const { decision, next } = decide(state, limits, 0, false)
         if (!decision.allowed) break
         state = next
-        passed++
+        allowed++
       }
-      assert.strictEqual(passed, shown.remaining)
+      assert.strictEqual(allowed, window.remaining)
     }))
   })
 
-  it("shows the window that holds back most: the exhausted one with the later reset, else the fewer remaining", () => {
+  it("shows the exhausted window with the later reset, else the window with fewer requests remaining", () => {
     const of = (minute: readonly [number, number], day: readonly [number, number]) =>
       mostRestrictive([
         { name: "minute", limit: 9, seconds: 60, remaining: minute[0], resetAt: minute[1] },
@@ -70,12 +70,12 @@ describe("The rule of the limits", () => {
   })
 })
 
-describe("The rule of bans", () => {
+describe("Policy: bans", () => {
   const limits = { perMinute: 3, perDay: 1_000 }
   const minute = 60_000
   const hour = 60 * minute
 
-  /** A caller that sends `requests` at each of `times`: whether it is banned after each, and until when. */
+  /** Sends `requests` requests of one key at each of `times`. Returns the milliseconds of ban left after each. */
   const bansOf = (times: ReadonlyArray<number>, requests: number): ReadonlyArray<number | undefined> => {
     let state: State = {}
     return times.map((now) => {
@@ -84,13 +84,13 @@ describe("The rule of bans", () => {
     })
   }
 
-  it("bans who collects as many refusals in a minute as requests are allowed, and nobody for fewer", () => {
+  it("bans a key after as many rejections in a minute as its limit per minute, and not for fewer", () => {
     assert.deepStrictEqual(bansOf([0], 5), [undefined])
     assert.deepStrictEqual(bansOf([0], 6), [minute])
     assert.deepStrictEqual(bansOf([0, minute, 2 * minute], 5), [undefined, undefined, undefined])
   })
 
-  it("doubles with each further ban up to an hour, and forgets after an hour without one", () => {
+  it("doubles each further ban up to an hour, and starts again at a minute after an hour without a ban", () => {
     let now = 0
     const lengths: Array<number | undefined> = []
     let state: State = {}
@@ -105,7 +105,7 @@ describe("The rule of bans", () => {
     assert.strictEqual(state.ban?.seconds, (again ?? 0) / 1000)
   })
 
-  it("tells the ban's end and what is used, charges nothing meanwhile, and admits from then on", () => {
+  it("shows the end of a ban and the usage, charges nothing during the ban, and allows requests after it", () => {
     let state: State = {}
     for (let i = 0; i < 6; i++) state = decide(state, limits, 1000, true).next
     const banned = state

@@ -11,16 +11,17 @@ import * as Redis from "../support/Redis.ts"
 import * as SteppedClock from "../support/SteppedClock.ts"
 import { asExpected, type Expected, model } from "./Model.ts"
 
-/** What decides, and how time goes by for it. */
+/** The limiters under test, and control of their clocks. */
 class Limiters extends Context.Service<Limiters, {
-  /** One, or several that count together. */
+  /** One limiter, or several that share their counts. */
   readonly all: readonly [RateLimiter["Service"], ...ReadonlyArray<RateLimiter["Service"]>]
+  /** Lets time pass, for the limiters and their store. */
   pass(milliseconds: number): Effect.Effect<void>
   /** Steps the wall clocks of the limiters, and of their store. */
   step(milliseconds: number): Effect.Effect<void>
 }>()("test/Limiters") {}
 
-/** A limiter of a process of its own, whose wall clock may step. */
+/** One limiter, whose wall clock the test can step. */
 const onSteppedClock = <E, R>(limiter: Layer.Layer<RateLimiter, E, R>) =>
   Layer.effect(
     Limiters,
@@ -35,7 +36,7 @@ const onSteppedClock = <E, R>(limiter: Layer.Layer<RateLimiter, E, R>) =>
     })
   )
 
-/** Two processes' limiters on one Redis, whose clock is weeks ahead of theirs. */
+/** The limiters of two processes on one Redis. The clock of Redis is weeks ahead of theirs. */
 const onRedis = Layer.effect(
   Limiters,
   Effect.gen(function*() {
@@ -47,7 +48,7 @@ const onRedis = Layer.effect(
     }
     setRedis(0)
     yield* redis.startWithClock
-    // By which no answer is late: what a busy machine does to the link is another suite's subject.
+    // On this clock no reply is late, so a busy machine cannot cause a timeout.
     const still = SteppedClock.makeStill(yield* Clock.Clock)
     const stepped = SteppedClock.make(still.clock)
     const limiter = Layer.build(Layer.fresh(limiterOn(redis.url))).pipe(
@@ -55,7 +56,7 @@ const onRedis = Layer.effect(
       Effect.provideService(Clock.Clock, stepped.clock)
     )
     const all = [yield* limiter, yield* limiter] as const
-    // Nothing asks Redis in the background while time passes.
+    // Waits for the requests to Redis at the start, so that none is in flight while time passes.
     yield* Effect.sleep("50 millis")
     for (const one of all) yield* one.peek("key:none", { perMinute: 1, perDay: 1 })
     return {
@@ -98,14 +99,14 @@ for (const limiter of limiters) {
   describe.skipIf(limiter.skip)(`RateLimiter on ${limiter.name}`, () => {
     layer(limiter.layer, { excludeTestServices: !limiter.testClock })((it) => {
       for (const [plan, { perDay, perMinute }] of Object.entries(planLimits)) {
-        it.effect(`admits exactly ${perMinute} a minute and ${perDay} a day on plan ${plan}, also at once`, () =>
+        it.effect(`allows exactly ${perMinute} requests a minute and ${perDay} a day on plan ${plan}, also concurrently`, () =>
           Effect.gen(function*() {
             const { all, pass } = yield* Limiters
-            const charge = (nth: number) =>
-              (all[nth % all.length] ?? all[0]).charge(`key:${plan}`, { perMinute, perDay })
+            const charge = (index: number) =>
+              (all[index % all.length] ?? all[0]).charge(`key:${plan}`, { perMinute, perDay })
             let allowed = 0
             for (let minute = 0; minute * perMinute < perDay + perMinute; minute++) {
-              const decisions = yield* Effect.all(Array.from({ length: perMinute + 10 }, (_, nth) => charge(nth)), {
+              const decisions = yield* Effect.all(Array.from({ length: perMinute + 10 }, (_, index) => charge(index)), {
                 concurrency: 100
               })
               const now = decisions.filter((decision) => decision.allowed).length
@@ -119,7 +120,7 @@ for (const limiter of limiters) {
           }))
       }
 
-      it.effect("decides as the model does: for any callers, limits, times and concurrency, with bans and their lifting", () =>
+      it.effect("decides as the reference model, for any callers, limits, times and concurrency, with bans", () =>
         Effect.gen(function*() {
           const { all, pass } = yield* Limiters
           const context = yield* Effect.context<Limiters>()
@@ -130,7 +131,7 @@ for (const limiter of limiters) {
               { weight: 1, arbitrary: fc.constantFrom(59_999, 60_000, 3_600_000) }
             ),
             caller: fc.constantFrom("key:a", "key:b", "address:a"),
-            atOnce: fc.integer({ min: 1, max: 10 }),
+            concurrency: fc.integer({ min: 1, max: 10 }),
             lift: fc.boolean()
           })
           const limits = fc.record({
@@ -146,29 +147,29 @@ for (const limiter of limiters) {
                 const run = runs++
                 const models = new Map<string, ReturnType<typeof model>>()
                 let time: number | undefined
-                for (const { atOnce, caller, lift, pause } of steps) {
+                for (const { concurrency, caller, lift, pause } of steps) {
                   yield* pass(pause)
                   const charged: Caller = caller.startsWith("key:") ? `key:${run}${caller}` : `address:${run}${caller}`
                   const expected = models.get(charged) ?? model(limits, caller.startsWith("key:"))
                   models.set(charged, expected)
                   const decisions = yield* Effect.all(
                     Array.from(
-                      { length: atOnce },
-                      (_, nth) => (all[nth % all.length] ?? all[0]).charge(charged, limits)
+                      { length: concurrency },
+                      (_, index) => (all[index % all.length] ?? all[0]).charge(charged, limits)
                     ),
                     { concurrency: "unbounded" }
                   )
                   const now: number = decisions[0]?.decidedAt ?? 0
                   if (time !== undefined) assert.strictEqual(now, time + pause)
                   time = now
-                  // Which of those that are asked at once comes first is nobody's business.
+                  // Concurrent requests can be decided in any order.
                   const sorted = (decided: ReadonlyArray<Expected>) =>
                     decided.map((one) => JSON.stringify(one)).toSorted()
                   assert.deepStrictEqual(
                     sorted(decisions.map(asExpected)),
                     sorted(decisions.map(() => expected.request(now)))
                   )
-                  if (lift && atOnce % 3 === 0) {
+                  if (lift && concurrency % 3 === 0) {
                     yield* all[0].unban(charged)
                     expected.lift(now)
                   }
@@ -178,7 +179,7 @@ for (const limiter of limiters) {
           yield* Effect.promise(() => fc.assert(property, { numRuns: limiter.runs }))
         }))
 
-      it.effect("bans keys but no addresses, everywhere at once, until the ban ends or is lifted", () =>
+      it.effect("bans keys but no addresses, in every process at once, until the ban ends or is lifted", () =>
         Effect.gen(function*() {
           const { all, pass } = yield* Limiters
           const [one] = all
@@ -195,7 +196,7 @@ for (const limiter of limiters) {
         }))
 
       for (const [step, by] of steps) {
-        it.effect(`ends windows and bans after their length, and not before, when clocks step ${step}`, () =>
+        it.effect(`ends windows and bans exactly after their length when clocks step ${step}`, () =>
           Effect.gen(function*() {
             const limiters = yield* Limiters
             const { all, pass } = limiters
@@ -228,7 +229,7 @@ for (const limiter of limiters) {
               yield* pass(Math.max(0, length - passed - 1))
               passed = Math.max(passed, length - 1)
               for (const limiter of all) assert.isFalse((yield* limiter.peek(caller, limits)).allowed)
-              // The next case is of the same instant, or much later.
+              // The first two cases end at the same instant, and the third much later.
               if (index === 0) continue
               yield* pass(1)
               passed += 1
@@ -237,17 +238,17 @@ for (const limiter of limiters) {
                 const decisions = yield* Effect.all(
                   Array.from(
                     { length: 4 },
-                    (_, nth) => (all[nth % all.length] ?? all[0]).charge(ended.caller, ended.limits)
+                    (_, index) => (all[index % all.length] ?? all[0]).charge(ended.caller, ended.limits)
                   ),
                   { concurrency: "unbounded" }
                 )
-                assert.strictEqual(decisions.filter(({ allowed: admitted }) => admitted).length, 3)
+                assert.strictEqual(decisions.filter(({ allowed }) => allowed).length, 3)
               }
             }
           }))
       }
 
-      it.effect("counts each caller apart", () =>
+      it.effect("counts each caller separately", () =>
         Effect.gen(function*() {
           const { all: [limiter] } = yield* Limiters
           const limits = { perMinute: 1, perDay: 1 }
@@ -263,7 +264,7 @@ for (const limiter of limiters) {
 for (const database of databases) {
   describe.skipIf(database.skip)(`RateLimiter on ${database.name}`, () => {
     layer(database.layer)((it) => {
-      /** What `use` does with a limiter of its own, as in a process of its own. */
+      /** Runs `use` with a new limiter, as a new process would. */
       const inProcess = <A, E>(use: Effect.Effect<A, E, RateLimiter>) =>
         Effect.scoped(Effect.provide(use, Layer.fresh(RateLimiter.layer)))
 
@@ -271,7 +272,7 @@ for (const database of databases) {
       const charge = (caller: Caller) => Effect.flatMap(RateLimiter, (limiter) => limiter.charge(caller, limits))
       const peek = (caller: Caller) => Effect.flatMap(RateLimiter, (limiter) => limiter.peek(caller, limits))
 
-      it.effect("knows counts and bans again after a restart, as they were", () =>
+      it.effect("restores counts and bans unchanged after a restart", () =>
         Effect.gen(function*() {
           const before = yield* inProcess(Effect.gen(function*() {
             yield* charge("key:counted")
@@ -287,28 +288,28 @@ for (const database of databases) {
         }))
 
       const boots = {
-        "in one boot": (sql: SqlClient.SqlClient) => sql`SELECT 1`,
-        "over a boot of the machine": (sql: SqlClient.SqlClient) =>
+        "without a reboot": (sql: SqlClient.SqlClient) => sql`SELECT 1`,
+        "with a reboot": (sql: SqlClient.SqlClient) =>
           sql`UPDATE rate_limits SET state = jsonb_set(state, '{savedAt,boot}', '"another"')`,
-        "from rows of the version before": (sql: SqlClient.SqlClient) =>
+        "from rows of an earlier version": (sql: SqlClient.SqlClient) =>
           sql`UPDATE rate_limits SET state = state - 'savedAt'`
       }
       const restarts = [
-        // The process that reads starts 30 seconds after the windows and bans began, which last a minute.
-        { boot: "in one boot", when: "before", step: "back an hour", by: -hour, left: 30 },
-        { boot: "in one boot", when: "before", step: "forward an hour", by: hour, left: 30 },
-        { boot: "in one boot", when: "before", step: "forward a day", by: 24 * hour, left: 30 },
-        { boot: "in one boot", when: "during", step: "back an hour", by: -hour, left: 30 },
-        { boot: "in one boot", when: "during", step: "forward an hour", by: hour, left: 30 },
-        { boot: "in one boot", when: "during", step: "forward a day", by: 24 * hour, left: 30 },
-        { boot: "over a boot of the machine", when: "before", step: "back an hour", by: -hour, left: 30 },
-        { boot: "over a boot of the machine", when: "before", step: "forward an hour", by: hour, left: 30 },
-        // How much time passed is not known.
-        { boot: "over a boot of the machine", when: "during", step: "back an hour", by: -hour, left: 60 },
-        { boot: "from rows of the version before", when: "during", step: "back an hour", by: -hour, left: 60 }
+        // Windows and bans last a minute. The second process starts 30 seconds after they began.
+        { boot: "without a reboot", when: "before", step: "back an hour", by: -hour, left: 30 },
+        { boot: "without a reboot", when: "before", step: "forward an hour", by: hour, left: 30 },
+        { boot: "without a reboot", when: "before", step: "forward a day", by: 24 * hour, left: 30 },
+        { boot: "without a reboot", when: "during", step: "back an hour", by: -hour, left: 30 },
+        { boot: "without a reboot", when: "during", step: "forward an hour", by: hour, left: 30 },
+        { boot: "without a reboot", when: "during", step: "forward a day", by: 24 * hour, left: 30 },
+        { boot: "with a reboot", when: "before", step: "back an hour", by: -hour, left: 30 },
+        { boot: "with a reboot", when: "before", step: "forward an hour", by: hour, left: 30 },
+        // The time that passed is not known.
+        { boot: "with a reboot", when: "during", step: "back an hour", by: -hour, left: 60 },
+        { boot: "from rows of an earlier version", when: "during", step: "back an hour", by: -hour, left: 60 }
       ] as const
       for (const { boot, by, left, step, when } of restarts) {
-        it.effect(`ends windows and bans ${left} s after a restart ${boot} when the clock steps ${step} ${when} it`, () =>
+        it.effect(`ends windows and bans ${left} s after a restart ${boot} when the clock steps ${step} ${when} the restart`, () =>
           Effect.gen(function*() {
             const sql = yield* SqlClient.SqlClient
             yield* sql`DELETE FROM rate_limits`
@@ -347,23 +348,23 @@ for (const database of databases) {
           }))
       }
 
-      it.effect("writes nothing while a banned key goes on", () =>
+      it.effect("writes nothing to the database while a banned key sends requests", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
-          yield* sql`CREATE TABLE written (caller text)`
+          yield* sql`CREATE TABLE writes (caller text)`
           yield* sql`CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS
-            'BEGIN INSERT INTO written VALUES (new.caller); RETURN new; END'`
+            'BEGIN INSERT INTO writes VALUES (new.caller); RETURN new; END'`
           yield* sql`CREATE TRIGGER note BEFORE INSERT OR UPDATE ON rate_limits FOR EACH ROW EXECUTE FUNCTION note()`
           const writes = Effect.map(
-            sql<{ readonly count: number }>`SELECT count(*)::int FROM written WHERE caller = 'key:goes on'`,
+            sql<{ readonly count: number }>`SELECT count(*)::int FROM writes WHERE caller = 'key:banned often'`,
             ([row]) => row?.count
           )
           yield* inProcess(Effect.gen(function*() {
-            for (let i = 0; i < 6; i++) yield* charge("key:goes on")
+            for (let i = 0; i < 6; i++) yield* charge("key:banned often")
             yield* TestClock.adjust("1 second")
             const before = yield* writes
             for (let i = 0; i < 20; i++) {
-              assert.isDefined((yield* charge("key:goes on")).bannedUntil)
+              assert.isDefined((yield* charge("key:banned often")).bannedUntil)
               yield* TestClock.adjust("1 second")
             }
             assert.strictEqual(yield* writes, before)
@@ -371,7 +372,7 @@ for (const database of databases) {
           assert.isAtLeast((yield* writes) ?? 0, 1)
         }))
 
-      it.effect("goes on counting while the database is gone, and keeps what it counted when it is back", () =>
+      it.effect("keeps counting during an outage of the database, and saves the counts afterwards", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           yield* inProcess(Effect.gen(function*() {
@@ -386,7 +387,7 @@ for (const database of databases) {
           assert.strictEqual((yield* inProcess(peek("key:outage"))).windows[0].remaining, 0)
         }))
 
-      it.effect("keeps counts until the millisecond in which they end", () =>
+      it.effect("stores the exact millisecond in which counts end", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           yield* TestClock.adjust(123)
@@ -396,14 +397,14 @@ for (const database of databases) {
           assert.strictEqual(row?.endsAt.getTime(), day.resetAt)
         }))
 
-      it.effect("rewrites counts where they are: its table grows with the callers, not with their requests", () =>
+      it.effect("updates rows in place, so that the table grows with the callers and not with their requests", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const size = Effect.map(
             sql<{ readonly bytes: bigint }>`SELECT pg_relation_size('rate_limits') AS bytes`,
             ([row]) => row?.bytes
           )
-          const callers = Array.from({ length: 2_000 }, (_, nth): Caller => `key:busy ${nth}`)
+          const callers = Array.from({ length: 2_000 }, (_, index): Caller => `key:busy ${index}`)
           const chargeEach = inProcess(
             Effect.flatMap(
               RateLimiter,

@@ -1,9 +1,9 @@
 /** Assertions on responses of the API port. */
 import { assert } from "@effect/vitest"
-import type { Answer } from "./Harness.ts"
+import type { ReceivedResponse } from "./Harness.ts"
 
 /** Checks the headers that every response of the API port carries. */
-export const assertCommonHeaders = ({ headers }: Answer): void => {
+export const assertCommonHeaders = ({ headers }: ReceivedResponse): void => {
   for (const name of ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]) {
     assert.match(headers.get(name) ?? "", /^\d+$/, name)
   }
@@ -17,11 +17,11 @@ export const assertCommonHeaders = ({ headers }: Answer): void => {
 }
 
 /** Checks the Error body and the common headers. */
-export const assertError = (answer: Answer, status: number, code: string): void => {
-  assert.strictEqual(answer.status, status, answer.text)
-  assert.strictEqual(answer.headers.get("content-type"), "application/json")
-  const body = JSON.parse(answer.text)
+export const assertError = (response: ReceivedResponse, status: number, code: string): void => {
+  assert.strictEqual(response.status, status, response.text)
+  assert.strictEqual(response.headers.get("content-type"), "application/json")
+  const body = JSON.parse(response.text)
   assert.deepStrictEqual(Object.keys(body), ["code", "message", "status"])
   assert.deepStrictEqual([body.code, body.status], [code, status])
-  assertCommonHeaders(answer)
+  assertCommonHeaders(response)
 }

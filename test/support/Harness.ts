@@ -78,21 +78,25 @@ export const limiterOn = (url: string) =>
 export const random = NodeCrypto.layerSecureRandom
 
 /** Options of a key whose limits are never reached, so that counting costs time and rejects nothing. */
-export const endless = { name: "endless", plan: "enterprise", limits: { perMinute: 2e9, perDay: 2e9 } } as const
+export const unlimitedKeyOptions = {
+  name: "unlimited",
+  plan: "enterprise",
+  limits: { perMinute: 2e9, perDay: 2e9 }
+} as const
 
-/** The API keys on a database, which it migrates, and the database. */
+/** The API keys on a database, and the database. The layer migrates the database. */
 export const keysOn = <E>(database: Layer.Layer<SqlClient.SqlClient, E>) =>
   ApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(Database.migrate), Layer.provideMerge(database))
 
-/** Issues a key with these options and returns its secret. */
-export const newEndlessKey = Effect.map(
-  Effect.flatMap(ApiKeys, (keys) => keys.issue(endless)),
+/** Issues a key whose limits are never reached, and returns its secret. */
+export const newUnlimitedKey = Effect.map(
+  Effect.flatMap(ApiKeys, (keys) => keys.issue(unlimitedKeyOptions)),
   ({ key }) => Redacted.value(key)
 )
 
-/** Issues such a key on a database. */
+/** Issues a key whose limits are never reached on a database, and returns its secret. */
 export const issueKey = <E>(database: Layer.Layer<SqlClient.SqlClient, E>) =>
-  Effect.provide(newEndlessKey, keysOn(database))
+  Effect.provide(newUnlimitedKey, keysOn(database))
 
 /** All stores in memory. */
 export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory).pipe(Layer.provideMerge(random))
@@ -107,7 +111,7 @@ export const stores = [
 ]
 
 /** A response as the client received it. */
-export interface Answer {
+export interface ReceivedResponse {
   readonly status: number
   readonly headers: Headers
   readonly text: string
@@ -116,21 +120,21 @@ export interface Answer {
 /** The running service, called over sockets. */
 export class Service extends Context.Service<Service, {
   /** Calls `path` of the service, with `key` as the bearer token. */
-  call(path: string, options?: RequestInit & { readonly key?: string }): Effect.Effect<Answer>
+  call(path: string, options?: RequestInit & { readonly key?: string }): Effect.Effect<ReceivedResponse>
   /** Sends bytes and returns the response once the service closes the connection. */
-  raw(bytes: string): Effect.Effect<Answer>
-  /** As `raw`, from a client that never closes its side and keeps sending. */
-  halfOpen(bytes: string): Effect.Effect<Answer>
-  /** As `raw`, from a client that half-closes after the bytes. */
-  ended(bytes: string): Effect.Effect<Answer>
-  /** As `raw`, and sends `drip` every half second. */
-  drip(bytes: string, drip: string): Effect.Effect<Answer>
-  /** Sends bytes and keeps the connection open. An interruption resets it. */
-  held(bytes: string): Effect.Effect<never>
+  send(bytes: string): Effect.Effect<ReceivedResponse>
+  /** As `send`, from a client that never closes its side and keeps sending. */
+  sendHalfOpen(bytes: string): Effect.Effect<ReceivedResponse>
+  /** As `send`, from a client that half-closes after the bytes. */
+  sendAndHalfClose(bytes: string): Effect.Effect<ReceivedResponse>
+  /** As `send`, and sends `drip` every half second after the bytes. `KEY` in `bytes` becomes an API key's header. */
+  sendWithDrip(bytes: string, drip: string): Effect.Effect<ReceivedResponse>
+  /** Sends bytes and keeps the connection open. An interruption resets the connection. */
+  sendAndKeepOpen(bytes: string): Effect.Effect<never>
   /** Issues a key on the Free plan. */
   readonly newKey: Effect.Effect<string>
   /** Issues a key whose limits are never reached. */
-  readonly newEndlessKey: Effect.Effect<string>
+  readonly newUnlimitedKey: Effect.Effect<string>
 }>()("test/Harness/Service") {
   static readonly layer = Layer.effect(
     Service,
@@ -142,7 +146,7 @@ export class Service extends Context.Service<Service, {
         Effect.map(({ key }) => Redacted.value(key)),
         Effect.orDie
       )
-      const exchange = (bytes: string, options?: SendOptions) => sendBytes(Number(new URL(base).port), bytes, options)
+      const send = (bytes: string, options?: SendOptions) => sendBytes(Number(new URL(base).port), bytes, options)
       return Service.of({
         call: (path, { key, ...options } = {}) =>
           Effect.promise(async () => {
@@ -151,19 +155,19 @@ export class Service extends Context.Service<Service, {
             const response = await fetch(base + path, { ...options, headers })
             return { status: response.status, headers: response.headers, text: await response.text() }
           }),
-        raw: (bytes) => exchange(bytes),
-        halfOpen: (bytes) => exchange(bytes, { drip: " ", allowHalfOpen: true }),
-        ended: (bytes) => exchange(bytes, { ends: true }),
-        held: (bytes) =>
+        send: (bytes) => send(bytes),
+        sendHalfOpen: (bytes) => send(bytes, { drip: " ", allowHalfOpen: true }),
+        sendAndHalfClose: (bytes) => send(bytes, { halfCloses: true }),
+        sendAndKeepOpen: (bytes) =>
           Effect.callback(() => {
             const port = Number(new URL(base).port)
             const socket = connect(port, "127.0.0.1", () => socket.write(bytes, "latin1"))
             return Effect.sync(() => socket.resetAndDestroy())
           }),
-        drip: (bytes, drip) =>
-          Effect.flatMap(newKey, (key) => exchange(bytes.replace("KEY", `Authorization: Bearer ${key}\r\n`), { drip })),
+        sendWithDrip: (bytes, drip) =>
+          Effect.flatMap(newKey, (key) => send(bytes.replace("KEY", `Authorization: Bearer ${key}\r\n`), { drip })),
         newKey,
-        newEndlessKey: Effect.orDie(Effect.provideService(newEndlessKey, ApiKeys, apiKeys))
+        newUnlimitedKey: Effect.orDie(Effect.provideService(newUnlimitedKey, ApiKeys, apiKeys))
       })
     })
   )
@@ -175,22 +179,22 @@ interface SendOptions {
   /** Whether the client keeps its side open after the service closes. */
   readonly allowHalfOpen?: boolean
   /** Whether the client half-closes after the bytes. */
-  readonly ends?: boolean
+  readonly halfCloses?: boolean
 }
 
 /** Sends bytes to a port and returns the response once the server closes the connection. */
 export const sendBytes = (
   port: number,
   bytes: string,
-  { allowHalfOpen = false, drip, ends = false }: SendOptions = {}
+  { allowHalfOpen = false, drip, halfCloses = false }: SendOptions = {}
 ) =>
   Effect.promise(() =>
-    new Promise<Answer>((resolve, reject) => {
+    new Promise<ReceivedResponse>((resolve, reject) => {
       const socket = connect({ port, host: "127.0.0.1", allowHalfOpen }, () => {
-        if (ends) socket.end(bytes, "latin1")
+        if (halfCloses) socket.end(bytes, "latin1")
         else socket.write(bytes, "latin1")
       })
-      const dripping = drip === undefined ? undefined : setInterval(() => socket.write(drip), 500)
+      const dripTimer = drip === undefined ? undefined : setInterval(() => socket.write(drip), 500)
       let received = ""
       socket.setEncoding("utf8")
       socket.on("data", (chunk: string) => {
@@ -199,14 +203,14 @@ export const sendBytes = (
       // A server that closes with unread data resets the connection after its response.
       socket.on("error", (error) => received === "" && reject(error))
       socket.on("close", () => {
-        clearInterval(dripping)
-        resolve(parseAnswer(received))
+        clearInterval(dripTimer)
+        resolve(parseResponse(received))
       })
     })
   )
 
 /** Parses a response. */
-export const parseAnswer = (text: string): Answer => {
+export const parseResponse = (text: string): ReceivedResponse => {
   const end = text.indexOf("\r\n\r\n")
   const [status = "", ...lines] = text.slice(0, end).split("\r\n")
   const headers = lines.map((line): [string, string] => [

@@ -1,9 +1,9 @@
-/** Load of reads and creates, with the outcome of each request. */
+/** Sends reads and creates to the service, and records the outcome of each request. */
 import { Effect, Fiber } from "effect"
 
 export interface Outcome {
   readonly method: "GET" | "POST"
-  /** 0 if the connection was refused or cut. */
+  /** The status of the response, or 0 if the connection was refused or cut. */
   readonly status: number
   /** The time of sending, by `performance.now()`, and the duration, both in milliseconds. */
   readonly sentAt: number
@@ -45,7 +45,7 @@ export const request = (address: string, key: string, path?: string): Effect.Eff
   })
 
 /**
- * Keeps `callers` requests in flight, half of them creates, until it is stopped. Then it returns all outcomes.
+ * Keeps `callers` requests in flight, half of them creates, until `stop` is called. `outcomes` has all that have ended.
  */
 export const run = Effect.fnUntraced(function*(options: {
   readonly address: () => string
@@ -54,8 +54,8 @@ export const run = Effect.fnUntraced(function*(options: {
 }) {
   const outcomes: Array<Outcome> = []
   const state = { stopped: false }
-  const caller = Effect.fnUntraced(function*(nth: number) {
-    for (let i = nth; !state.stopped; i++) {
+  const caller = Effect.fnUntraced(function*(index: number) {
+    for (let i = index; !state.stopped; i++) {
       const path =
         [undefined, "/v1/pets/1", undefined, "/v1/pets?limit=5", undefined, `/v1/pets?limit=3&cursor=MQ`][i % 6]
       const outcome = yield* request(options.address(), options.key, path)
@@ -65,7 +65,7 @@ export const run = Effect.fnUntraced(function*(options: {
     }
   })
   const fiber = yield* Effect.forkChild(
-    Effect.forEach(Array.from({ length: options.callers }, (_, nth) => nth), caller, {
+    Effect.forEach(Array.from({ length: options.callers }, (_, index) => index), caller, {
       concurrency: "unbounded",
       discard: true
     })

@@ -1,12 +1,13 @@
-/** A PostgreSQL server for one test, which can stop, kill, freeze and configure it. */
+/** A PostgreSQL server for one test. The test can configure, stop, kill and freeze it. */
 import { PgClient } from "@effect/sql-pg"
 import { Effect, Redacted } from "effect"
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process"
 import { once } from "node:events"
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
+import { chownSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
+import type { Certificate } from "./Certificates.ts"
 import { freePort } from "./Harness.ts"
 
 const versions = "/usr/lib/postgresql"
@@ -17,10 +18,10 @@ const binaries = existsSync(versions)
   : []
 const bin = binaries.at(-1)
 
-/** Names the programs that this machine lacks for the suites on such a server. */
+/** Names the programs that are missing on this machine for suites that start PostgreSQL. */
 export const missing: string | undefined = bin === undefined ? "there is no PostgreSQL server to start" : undefined
 
-/** The server does not run as root. */
+/** The user that the server runs as: PostgreSQL does not start as root. */
 const user = process.getuid?.() === 0
   ? {
     uid: Number(execFileSync("id", ["-u", "postgres"]).toString()),
@@ -47,7 +48,7 @@ const command = (name: string, args: ReadonlyArray<string>) =>
 const asTester = (name: string, args: ReadonlyArray<string>) =>
   Effect.promise(() => execute(join(bin ?? "", name), args))
 
-/** README's commands to make a backup and to restore it under a running service. */
+/** The README's commands for a backup, and for a restore while the service runs. */
 export const dump = (url: string, file: string) => asTester("pg_dump", ["-Fc", "-f", file, url])
 export const restore = (url: string, file: string) =>
   asTester("pg_restore", ["--clean", "--if-exists", "--single-transaction", "-d", url, file])
@@ -68,7 +69,40 @@ const copyOf = (port: number): Initialize => (data) =>
 export const run = (settings: Readonly<Record<string, string>> = {}, primaryPort?: number) =>
   serve(settings, primaryPort === undefined ? initializeEmpty : copyOf(primaryPort))
 
-const serve = Effect.fnUntraced(function*(settings: Readonly<Record<string, string>>, initialize: Initialize) {
+/** The certificate of a server, the authority of its clients, and lines of `pg_hba.conf` that come first. */
+export interface Tls {
+  readonly certificate: Certificate
+  readonly clientAuthority?: Certificate
+  readonly access?: ReadonlyArray<string>
+}
+
+/** Starts a server with TLS. Its Unix socket is in `socketDirectory`. Its own connections use no TLS. */
+export const runWithTls = (tls: Tls) => serve({}, initializeEmpty, tls)
+
+/** Copies a file to `target`. The server requires to own its private key. */
+const give = (source: string, target: string): string => {
+  writeFileSync(target, readFileSync(source), { mode: 0o600 })
+  if (user.uid !== undefined) chownSync(target, user.uid, user.gid)
+  return target
+}
+
+const tlsSettings = (directory: string, { access = [], certificate, clientAuthority }: Tls) => {
+  const accessFile = join(directory, "data", "pg_hba.conf")
+  writeFileSync(accessFile, [...access, readFileSync(accessFile, "utf8")].join("\n"))
+  return {
+    ssl: "on",
+    ssl_cert_file: give(certificate.cert, join(directory, "server.crt")),
+    ssl_key_file: give(certificate.key, join(directory, "server.key")),
+    ssl_ca_file: clientAuthority === undefined ? "" : give(clientAuthority.cert, join(directory, "clients.crt")),
+    unix_socket_directories: directory
+  }
+}
+
+const serve = Effect.fnUntraced(function*(
+  settings: Readonly<Record<string, string>>,
+  initialize: Initialize,
+  tls?: Tls
+) {
   const port = yield* freePort
   const directory = yield* Effect.acquireRelease(
     Effect.sync(() => {
@@ -83,6 +117,7 @@ const serve = Effect.fnUntraced(function*(settings: Readonly<Record<string, stri
     port: String(port),
     listen_addresses: "127.0.0.1",
     unix_socket_directories: "",
+    ...(tls === undefined ? {} : tlsSettings(directory, tls)),
     ...settings
   }).flatMap(([name, value]) => ["-c", `${name}=${value}`])
   let server: ChildProcess | undefined
@@ -123,9 +158,10 @@ const serve = Effect.fnUntraced(function*(settings: Readonly<Record<string, stri
   return {
     port,
     url,
+    socketDirectory: directory,
     admin,
     start,
-    /** Makes a standby that receives no more transactions from its primary, while the primary goes on. */
+    /** Cuts a standby off from its primary: it receives no more transactions. The primary keeps running. */
     stopReceiving: Effect.gen(function*() {
       yield* admin((sql) => sql`ALTER SYSTEM SET primary_conninfo = ''`)
       yield* admin((sql) => sql`SELECT pg_reload_conf()`)
@@ -133,7 +169,7 @@ const serve = Effect.fnUntraced(function*(settings: Readonly<Record<string, stri
     }),
     /** Promotes a standby. */
     promote: command("pg_ctl", ["promote", "-w", "-D", join(directory, "data")]),
-    /** Stops the server in good order, also with open connections. */
+    /** Shuts the server down in PostgreSQL's fast mode, which does not wait for clients to disconnect. */
     stop: Effect.andThen(Effect.sync(() => server?.kill("SIGINT")), ended),
     kill: Effect.andThen(signal("SIGKILL"), ended),
     freeze: signal("SIGSTOP"),

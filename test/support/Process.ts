@@ -1,4 +1,4 @@
-/** The service as a process. */
+/** Runs the service as a process. */
 import { Data, Effect } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
 import { fileURLToPath } from "node:url"

@@ -1,4 +1,4 @@
-/** A TCP proxy with faults of networks and servers. */
+/** A TCP proxy that simulates faults of a network or a server. */
 import { Effect } from "effect"
 import { connect, createServer, type Socket } from "node:net"
 
@@ -7,7 +7,7 @@ export type Fault =
   | "slow"
   /** Each reply takes two milliseconds longer than the one before, up to 60. */
   | "lagging"
-  /** All connections are cut, and new ones too. */
+  /** Open connections are cut, and new connections are cut at once. */
   | "refusing"
   /** Replies stop after their first byte. Connections stay open. */
   | "hanging"
@@ -19,6 +19,8 @@ export const run = (target: number) =>
       new Promise<{
         readonly port: number
         setFault(fault: Fault | undefined): void
+        /** Drops all data on the connections that are open now. They stay open, and new connections work. */
+        silence(): void
         /** Forwards new connections to another port. */
         retarget(port: number): void
         close(): void
@@ -26,12 +28,16 @@ export const run = (target: number) =>
         let currentTarget = target
         let fault: Fault | undefined
         const sockets = new Set<Socket>()
+        /** The number of connections so far, and the number of those that are silent. */
+        let connections = 0
+        let silent = 0
         const server = createServer((client) => {
           if (fault === "refusing") {
             client.destroy()
             return
           }
           const upstream = connect(currentTarget, "127.0.0.1")
+          const number = ++connections
           let hung = false
           let lag = 0
           /** Replies in transit, with their arrival times. */
@@ -52,9 +58,9 @@ export const run = (target: number) =>
             socket.on("error", end)
             socket.on("close", end)
           }
-          client.on("data", (chunk: Buffer) => upstream.write(chunk))
+          client.on("data", (chunk: Buffer) => number > silent && upstream.write(chunk))
           upstream.on("data", (chunk: Buffer) => {
-            if (hung) return
+            if (hung || number <= silent) return
             lag = fault === "lagging" ? Math.min(lag + 2, 60) : 0
             const delay = fault === "slow" ? 500 : lag
             if (delay > 0 || late.length > 0) {
@@ -76,6 +82,9 @@ export const run = (target: number) =>
             setFault(next) {
               fault = next
               if (fault === "refusing") { for (const socket of sockets) socket.destroy() }
+            },
+            silence() {
+              silent = connections
             },
             retarget(port) {
               currentTarget = port

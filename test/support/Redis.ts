@@ -1,10 +1,11 @@
 /** A real Redis server for one test, without files, and with a clock that the test can set. */
 import { Effect } from "effect"
-import { type ChildProcess, spawn } from "node:child_process"
+import { type ChildProcess, execFileSync, spawn } from "node:child_process"
 import { existsSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { connect } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import type { Certificate } from "./Certificates.ts"
 import { freePort } from "./Harness.ts"
 
 const server = ["/usr/bin/redis-server", "/usr/bin/valkey-server", "/usr/local/bin/redis-server"].find(existsSync)
@@ -21,14 +22,14 @@ const fakeTime = ["x86_64", "aarch64"].flatMap((machine) => {
   return files.every((file) => existsSync(file)) ? files : []
 })
 
-/** Names the programs that this machine lacks for the suites on Redis. */
+/** Names the programs that are missing on this machine for suites on Redis. */
 export const missing: string | undefined = server === undefined
   ? "there is no redis-server"
   : fakeTime.length === 0
   ? "there is no libfaketime"
   : undefined
 
-/** The environment of a process whose wall clock the file `clock` sets. */
+/** The environment of a process that reads its wall-clock time from the file `clock`. */
 export const fakeTimeEnv = (clock: string) => ({
   LD_PRELOAD: fakeTime.join(" "),
   FAKETIME_TIMESTAMP_FILE: clock,
@@ -42,12 +43,12 @@ const writeFakeTime = (clock: string, time: string): void => {
   renameSync(`${clock}.new`, clock)
 }
 
-/** Sets a clock that many seconds ahead of the real one. It runs at the same rate. */
+/** Sets a fake clock so many seconds ahead of the real one. It runs at the same rate. */
 export const setFakeTimeAhead = (clock: string, seconds: number): void =>
   writeFakeTime(clock, `${seconds < 0 ? "" : "+"}${seconds}`)
 
-/** Waits until `port` takes connections. */
-const listening = (port: number) =>
+/** Waits until `port` accepts connections. */
+const untilListening = (port: number) =>
   Effect.promise(async () => {
     while (true) {
       const open = await new Promise<boolean>((resolve) => {
@@ -60,8 +61,31 @@ const listening = (port: number) =>
     }
   })
 
+/** The certificate of a server, and the authority of its clients, who need a certificate. */
+export interface Tls {
+  readonly certificate: Certificate
+  readonly clientAuthority: Certificate
+}
+
+/** Whether the server was built with TLS. */
+export const hasTls = server !== undefined && /ssl/.test(execFileSync("/usr/bin/ldd", [server]).toString())
+
+const tlsArguments = (port: number, { certificate, clientAuthority }: Tls): ReadonlyArray<string> =>
+  Object.entries({
+    "--port": "0",
+    "--tls-port": String(port),
+    "--tls-auth-clients": "yes",
+    "--tls-cert-file": certificate.cert,
+    "--tls-key-file": certificate.key,
+    "--tls-ca-cert-file": clientAuthority.cert
+  }).flat()
+
 /** Runs a Redis for as long as the scope lasts. */
-export const run = Effect.gen(function*() {
+export const run = Effect.suspend(() => serve())
+/** Runs a Redis that takes only connections with TLS. */
+export const runWithTls = (tls: Tls) => serve(tls)
+
+const serve = Effect.fnUntraced(function*(tls?: Tls) {
   const port = yield* freePort
   const directory = mkdtempSync(join(tmpdir(), "petstore-redis-"))
   const clock = join(directory, "clock")
@@ -74,13 +98,14 @@ export const run = Effect.gen(function*() {
   }
   const start = (withClock: boolean) =>
     Effect.suspend(() => {
-      child = spawn(server ?? "", ["--port", String(port), "--save", "", "--appendonly", "no", "--dir", directory], {
+      const ports = tls === undefined ? ["--port", String(port)] : tlsArguments(port, tls)
+      child = spawn(server ?? "", [...ports, "--save", "", "--appendonly", "no", "--dir", directory], {
         stdio: "ignore",
         env: withClock
           ? fakeTimeEnv(clock)
           : {}
       })
-      return listening(port)
+      return untilListening(port)
     })
   const kill = Effect.promise(() =>
     new Promise<void>((resolve) => {
@@ -94,12 +119,13 @@ export const run = Effect.gen(function*() {
   )
   return {
     port,
-    url: `redis://127.0.0.1:${port}`,
+    pid: () => child?.pid ?? 0,
+    url: `${tls === undefined ? "redis" : "rediss"}://127.0.0.1:${port}`,
     start: start(false),
     /** Starts the server. Its clock stands at the last `setTime`, or runs with the last `setAhead`. */
     startWithClock: start(true),
     setTime,
-    /** Sets the server's clock that many seconds ahead of the real one. It runs at the same rate. */
+    /** Sets the server's clock so many seconds ahead of the real one. It runs at the same rate. */
     setAhead: (seconds: number) => setFakeTimeAhead(clock, seconds),
     /** Kills the server. Its data is lost. */
     kill,

@@ -2,7 +2,7 @@
  * Serves requests on the fast path, from Node's request to Node's response. It passes all other requests to Effect's
  * HTTP server, with their request context.
  */
-import { Cause, Context, Effect, Exit, Fiber, Tracer } from "effect"
+import { Cause, Context, Effect, Exit, Fiber } from "effect"
 import type { HttpServerResponse } from "effect/http"
 import type { IncomingMessage, ServerResponse } from "node:http"
 import { PathHeaders } from "../../api/PathHeaders.ts"
@@ -14,7 +14,8 @@ import { IncomingRequest } from "../node/IncomingRequest.ts"
 import { clientClosedRequest, recordResponse } from "../response/AccessLog.ts"
 import * as CommonHeaders from "../response/CommonHeaders.ts"
 import * as ErrorResponse from "../response/ErrorResponse.ts"
-import { CurrentRequestContext, RequestContext } from "../response/RequestContext.ts"
+import { addRequestContext, RequestContext } from "../response/RequestContext.ts"
+import * as ServerSpan from "../response/ServerSpan.ts"
 import type { FastPath } from "./FastPath.ts"
 
 /** The failure of an interrupted request. Effect's server responds to it with 503 if the client is still connected. */
@@ -33,8 +34,7 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
   yield* Effect.addFinalizer(() => Fiber.interruptAll(running))
   const context = yield* Effect.context()
   const run = Effect.runForkWith(context)
-  // Effect's server makes the spans of traced requests.
-  const isTraced = (yield* Tracer.Tracer) !== Tracer.nativeTracer
+  const startSpan = yield* ServerSpan.makeStart
 
   const begin = (
     request: IncomingMessage,
@@ -47,7 +47,7 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
       // If the connection is closed, or the server has shut down, no response can be sent.
       if (socket.destroyed || !next()) run(recordResponse(method, requestContext, clientClosedRequest))
     }
-    const isForEffect = isTraced || draining.begun || all.isFull || socket.destroyed
+    const isForEffect = draining.begun || all.isFull || socket.destroyed
     const call = isForEffect ? undefined : fastPath(request)
     if (call === undefined) return passToEffect()
     requestContext.route = call.endpoint.path
@@ -87,7 +87,7 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
       }
       passToEffect()
     }
-    const fiber = Effect.runForkWith(call.addTo(Context.add(context, CurrentRequestContext, requestContext)))(respond)
+    const fiber = Effect.runForkWith(call.addTo(addRequestContext(context, requestContext)))(respond)
     const exitAtOnce = fiber.pollUnsafe()
     if (exitAtOnce !== undefined) return end(exitAtOnce)
     requestContext.slot.start()
@@ -103,9 +103,11 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
   }
 
   return (request: IncomingMessage, response: ServerResponse, next: () => boolean): void => {
-    const requestContext = newRequestContext(request.headers["x-request-id"])
+    const { headers, method = "", socket, url = "" } = request
+    const requestContext = newRequestContext(headers["x-request-id"])
+    requestContext.span = startSpan({ headers, method, peer: socket.remoteAddress, url })
     if (request instanceof IncomingRequest) request.requestContext = requestContext
-    all.whenRoom(() => begin(request, response, requestContext, next))
+    all.startOrQueue(() => begin(request, response, requestContext, next))
   }
 })
 

@@ -124,5 +124,5 @@ export class FastRequest extends NodeHttpIncomingMessage.NodeHttpIncomingMessage
   }
 }
 
-/** Node's parser never makes buffers on shared memory. */
+/** Narrows a chunk to a buffer. Node's parser never uses a `SharedArrayBuffer`, which the type of `Buffer` allows. */
 const isBuffer = (chunk: unknown): chunk is Buffer<ArrayBuffer> => chunk instanceof Buffer

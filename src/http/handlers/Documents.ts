@@ -19,7 +19,10 @@ export const acceptsGzip = (acceptEncoding = ""): boolean => {
   return (weights.get("gzip") ?? weights.get("x-gzip") ?? weights.get("*") ?? 0) > 0
 }
 
-/** Serves the document that `render` returns at the first request, with gzip for clients that accept it. */
+/**
+ * Serves a document. The first request runs `render`, and later requests share its result. Clients that accept gzip get
+ * it compressed.
+ */
 const serve = <E, R>(
   path: `/${string}`,
   render: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>

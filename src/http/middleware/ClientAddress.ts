@@ -1,26 +1,10 @@
 /** The client's address, which requests without a valid key are charged to. */
-import { Config, Data, Effect, Result } from "effect"
-import { IpInterface, IpNetwork, NetAddress } from "effect/net"
-
-/** The error for an entry of `TRUSTED_PROXIES` that is neither an address nor a network. */
-export class InvalidTrustedProxies extends Data.TaggedError("InvalidTrustedProxies")<{ readonly entry: string }> {
-  override readonly message = `TRUSTED_PROXIES: "${this.entry}" is neither an address nor a network (CIDR)`
-}
-
-/** `TRUSTED_PROXIES`: addresses and networks, separated by commas, whose `X-Forwarded-For` is trusted. */
-export const trustedProxies = Effect.gen(function*() {
-  const list = yield* Config.String("TRUSTED_PROXIES").pipe(Config.withDefault(""))
-  const entries = list.split(",").map((entry) => entry.trim()).filter((entry) => entry !== "")
-  return yield* Effect.forEach(entries, (entry) =>
-    IpInterface.fromString(entry, { prefix: "optional" }).pipe(
-      Result.map(IpNetwork.fromInterface),
-      Effect.fromResult,
-      Effect.mapError(() => new InvalidTrustedProxies({ entry }))
-    ))
-})
+import { Effect, Result } from "effect"
+import { IpNetwork, NetAddress } from "effect/net"
+import * as Settings from "../../config/Settings.ts"
 
 const isTrustedProxy = Effect.map(
-  trustedProxies,
+  Settings.trustedProxies.config,
   (proxies) => (address: NetAddress.IpAddress) => proxies.some((network) => IpNetwork.contains(network, address))
 )
 

@@ -1,42 +1,17 @@
 /** Cross-origin requests: which pages of other origins may call the API from a browser (Fetch §3.2). */
-import { Config, Data, Effect } from "effect"
+import { Effect } from "effect"
+import { exposedHeaders } from "../../api/ResponseHeaders.ts"
+import { corsOrigins } from "../../config/Settings.ts"
 
-/** The error for an entry of `CORS_ORIGINS` that is neither an origin nor `*`. */
-export class InvalidCorsOrigins extends Data.TaggedError("InvalidCorsOrigins")<{ readonly origin: string }> {
-  override readonly message = `CORS_ORIGINS: "${this.origin}" is neither an origin like https://shop.example nor *`
-}
-
-const exposed = [
-  "Deprecation",
-  "Link",
-  "Location",
-  "RateLimit",
-  "RateLimit-Policy",
-  "Retry-After",
-  "Sunset",
-  "X-RateLimit-Limit",
-  "X-RateLimit-Remaining",
-  "X-RateLimit-Reset",
-  "X-Request-Id"
-].join(", ")
+const exposed = exposedHeaders.join(", ")
 
 /** The accepted headers include trace context, which clients send unasked. */
 const accepted = ["Authorization", "Content-Type", "Idempotency-Key", "X-Request-Id", "b3", "traceparent", "tracestate"]
   .join(", ")
 
-/** `CORS_ORIGINS`: origins, separated by commas, or `*` for all. By default no page of another origin may call. */
-export const origins = Effect.gen(function*() {
-  const list = yield* Config.String("CORS_ORIGINS").pipe(Config.withDefault(""))
-  const each = new Set(list.split(",").map((origin) => origin.trim()).filter((origin) => origin !== ""))
-  for (const origin of each) {
-    if (origin !== "*" && URL.parse(origin)?.origin !== origin) return yield* new InvalidCorsOrigins({ origin })
-  }
-  return each
-})
-
 /** Returns the CORS headers of responses, and a predicate for preflights. */
 export const make = Effect.gen(function*() {
-  const allowed = yield* origins
+  const allowed = new Set(yield* corsOrigins.config)
 
   const mayCall = (origin: string | undefined): origin is string =>
     origin !== undefined && (allowed.has("*") || allowed.has(origin))

@@ -6,7 +6,7 @@ import { ConcurrencyLimit } from "./ConcurrencyLimit.ts"
 
 /** The maximum of requests in flight. More requests would take longer, and each holds memory. */
 const maxInFlight = 2_500
-/** As many requests may queue as connections may be open. Pipelined requests must not fill the memory. */
+/** The maximum of queued requests: as many as connections. It bounds the memory of pipelined requests. */
 const maxQueued = 10_000
 /** The maximum for one API key or one address, so that no caller can occupy every slot. */
 const maxInFlightPerCaller = 1_000
@@ -17,14 +17,14 @@ const maxQueuedPerCaller = 10_000
  */
 const maxLargeResponses = 4
 const maxLargeResponsesPerCaller = 2
-/** Callers without requests are evicted when more than this number are known. */
+/** Above this number of callers in memory, callers without requests are evicted. */
 const maxIdleCallers = 10_000
 
 /** The error for a request that gets no slot in time. */
 export const overloaded = new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." })
 
 /** The limits of one caller. */
-class Share {
+class CallerLimits {
   readonly all = new ConcurrencyLimit({ maxInFlight: maxInFlightPerCaller, maxQueued: maxQueuedPerCaller })
   readonly large = new ConcurrencyLimit({ maxInFlight: maxLargeResponsesPerCaller, maxQueued: maxQueuedPerCaller })
 
@@ -33,10 +33,10 @@ class Share {
   }
 }
 
-interface Limits {
+interface ServerLimits {
   readonly all: ConcurrencyLimit
   readonly large: ConcurrencyLimit
-  readonly shareOf: (caller: Caller) => Share
+  readonly limitsOf: (caller: Caller) => CallerLimits
 }
 
 /**
@@ -44,19 +44,19 @@ interface Limits {
  * It releases the slot while it waits for its body or for its caller's limit.
  */
 export class Slot {
-  readonly #control: Limits
+  readonly #server: ServerLimits
   readonly #onChange: (started: 1 | -1) => void
   /** The limits that the request enters before the limit of all requests, in the order of entry. */
   readonly #limits: Array<ConcurrencyLimit> = []
   /** The number of limits that the request has entered. The limit of all requests comes last. */
   #entered = 0
-  #share: Share | undefined
+  #callerLimits: CallerLimits | undefined
   #isHandled = false
   #isUnsent = false
   #isPaused = false
 
-  constructor(control: Limits, onChange: (started: 1 | -1) => void) {
-    this.#control = control
+  constructor(server: ServerLimits, onChange: (started: 1 | -1) => void) {
+    this.#server = server
     this.#onChange = onChange
   }
 
@@ -87,7 +87,7 @@ export class Slot {
     this.#enterAll()
   }
 
-  /** Ends the wait for the client: the response is flushed, or its connection is closed. */
+  /** Ends `hold`: the response is flushed, or its connection is closed. */
   release(): void {
     this.#isUnsent = false
     if (!this.#isHandled) this.#leaveAll()
@@ -98,11 +98,11 @@ export class Slot {
    * after one second.
    */
   assign(caller: Caller): Effect.Effect<void, ServiceUnavailable> {
-    const share = this.#control.shareOf(caller)
-    if (share === this.#share) return Effect.void
-    if (this.#share !== undefined) this.#remove(this.#share.all)
-    this.#share = share
-    return this.#join(share.all)
+    const limits = this.#server.limitsOf(caller)
+    if (limits === this.#callerLimits) return Effect.void
+    if (this.#callerLimits !== undefined) this.#remove(this.#callerLimits.all)
+    this.#callerLimits = limits
+    return this.#join(limits.all)
   }
 
   /**
@@ -110,9 +110,10 @@ export class Slot {
    * one second.
    */
   reserveLargeResponse(): Effect.Effect<void, ServiceUnavailable> {
-    if (this.#limits.includes(this.#control.large)) return Effect.void
-    const ofAll = Effect.suspend(() => this.#join(this.#control.large))
-    return this.#share === undefined ? ofAll : Effect.andThen(this.#join(this.#share.large), ofAll)
+    if (this.#limits.includes(this.#server.large)) return Effect.void
+    const joinServerLimit = Effect.suspend(() => this.#join(this.#server.large))
+    const limits = this.#callerLimits
+    return limits === undefined ? joinServerLimit : Effect.andThen(this.#join(limits.large), joinServerLimit)
   }
 
   /** Runs `wait` without the slot, and occupies the slot again afterwards, once there is room. */
@@ -120,7 +121,7 @@ export class Slot {
     return Effect.suspend(() => {
       this.#pause()
       return Effect.flatMap(wait, (result) => {
-        // The body was there already, and the request has not started: no call of `end` would leave the limits.
+        // The body arrived before the request started. No call of `end` would leave limits that are entered here.
         if (!this.#isHandled) this.#isPaused = false
         return this.#isHandled ? Effect.as(this.#resume(), result) : Effect.succeed(result)
       })
@@ -177,7 +178,7 @@ export class Slot {
   #queueIn(limit: ConcurrencyLimit): Effect.Effect<void, ServiceUnavailable> {
     return Effect.callback((resume) => {
       let isInterrupted = false
-      limit.whenRoom(() => {
+      limit.startOrQueue(() => {
         if (isInterrupted) return
         if (limit.isFull) return resume(Effect.fail(overloaded))
         limit.enter()
@@ -192,7 +193,7 @@ export class Slot {
 
   /** The first limit that the request has not entered. */
   #next(): ConcurrencyLimit | undefined {
-    return this.#entered === this.#limits.length ? this.#control.all : this.#limits[this.#entered]
+    return this.#entered === this.#limits.length ? this.#server.all : this.#limits[this.#entered]
   }
 
   #enterAll(): void {
@@ -203,26 +204,26 @@ export class Slot {
   }
 
   #leaveAll(): void {
-    for (; this.#entered > 0; this.#entered--) (this.#limits[this.#entered - 1] ?? this.#control.all).leave()
+    for (; this.#entered > 0; this.#entered--) (this.#limits[this.#entered - 1] ?? this.#server.all).leave()
   }
 }
 
 const make = () => {
   const all = new ConcurrencyLimit({ maxInFlight, maxQueued })
-  const shares = new Map<Caller, Share>()
+  const callers = new Map<Caller, CallerLimits>()
   const large = new ConcurrencyLimit({ maxInFlight: maxLargeResponses, maxQueued })
-  const shareOf = (caller: Caller): Share => {
-    let share = shares.get(caller)
-    if (share === undefined) {
-      if (shares.size >= maxIdleCallers) {
-        for (const [other, { isIdle }] of shares) if (isIdle) shares.delete(other)
+  const limitsOf = (caller: Caller): CallerLimits => {
+    let callerLimits = callers.get(caller)
+    if (callerLimits === undefined) {
+      if (callers.size >= maxIdleCallers) {
+        for (const [other, { isIdle }] of callers) if (isIdle) callers.delete(other)
       }
-      share = new Share()
-      shares.set(caller, share)
+      callerLimits = new CallerLimits()
+      callers.set(caller, callerLimits)
     }
-    return share
+    return callerLimits
   }
-  const limits: Limits = { all, large, shareOf }
+  const limits: ServerLimits = { all, large, limitsOf }
   let handled = 0
   const onChange = (started: 1 | -1): void => {
     handled += started
@@ -230,7 +231,7 @@ const make = () => {
   return {
     /** The limit of all requests of the server. */
     all,
-    /** Milliseconds for which a client may read nothing. The time is shorter while requests queue for its slot. */
+    /** Returns the milliseconds for which a client may read nothing. It is short while requests queue for a slot. */
     maxStallMs: (): number => all.queued > 0 ? 500 : large.queued > 0 ? 1_000 : Infinity,
     /** The number of requests that are handled, with or without a slot. */
     handled: (): number => handled,

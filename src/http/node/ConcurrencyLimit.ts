@@ -1,6 +1,6 @@
 /** A limit on the requests in flight, with a queue in which a request waits for at most one second. */
 
-/** The maximum time in the queue, in milliseconds. `Retry-After` then asks the client to wait as long. */
+/** The maximum time in the queue. It is as long as the `Retry-After` of the rejection. */
 const maxWaitMs = 1_000
 /** The maximum of queued requests that start in one turn of the event loop. All other work waits for them. */
 const maxStartsPerTurn = 100
@@ -44,7 +44,7 @@ export class ConcurrencyLimit {
     return this.#inFlight === 0 && this.#members === 0 && this.#queue.size === 0
   }
 
-  /** Counts a request that may enter and leave several times. */
+  /** Counts a request that may enter and leave several times. The limit is not idle until `removeMember`. */
   addMember(): void {
     this.#members++
   }
@@ -59,9 +59,10 @@ export class ConcurrencyLimit {
   }
 
   /**
-   * Runs `start` once: when there is room, when the request has queued for too long, or at once if the queue is full.
+   * Runs `start` once: when the limit has room, when the request has queued for too long, or at once if the queue is
+   * full. `start` must check `isFull`.
    */
-  whenRoom(start: () => void): void {
+  startOrQueue(start: () => void): void {
     if (!this.mustQueue || this.#queue.size >= this.#maxQueued) return start()
     const onTimeout = () => {
       queued.isLate = true
@@ -81,8 +82,8 @@ export class ConcurrencyLimit {
   }
 
   /**
-   * Runs once for all requests that end in a turn. To find the first entry of a set means to step over the deleted
-   * ones.
+   * Schedules one pass over the queue for the end of the turn. A pass for each request that ends would be slow, because
+   * reading the first entry of a `Set` steps over all deleted entries.
    */
   #startNext(): void {
     if (this.#isScheduled || this.#queue.size === 0) return

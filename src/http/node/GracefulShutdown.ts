@@ -3,7 +3,7 @@
  * that balancers send requests elsewhere. Then it takes no new connections.
  */
 import { Config, Context, Duration, Effect, Layer } from "effect"
-import { wholeNumber } from "../../config/Settings.ts"
+import * as Settings from "../../config/Settings.ts"
 
 /** Whether the shutdown has begun. Each running service has its own instance. */
 export class GracefulShutdown
@@ -12,11 +12,8 @@ export class GracefulShutdown
   static readonly layer = Layer.sync(GracefulShutdown, () => ({ begun: false }))
 }
 
-/** `DRAIN_SECONDS`. */
-export const drainSeconds = Config.withDefault(wholeNumber("DRAIN_SECONDS", 0, 5), 0)
-
 /** The maximum time for requests in flight after draining. */
-export const gracePeriod = Config.map(drainSeconds, (seconds) => Duration.seconds(7 - seconds))
+export const gracePeriod = Config.map(Settings.drainSeconds.config, (seconds) => Duration.seconds(7 - seconds))
 
 /** Milliseconds after which the process exits in any case, even if the database does not answer. */
 const end = 9_500
@@ -24,7 +21,7 @@ const end = 9_500
 /** Begins the shutdown of the layers that it is provided to, and waits for `DRAIN_SECONDS` before they close. */
 export const drain = Layer.effectDiscard(Effect.gen(function*() {
   const draining = yield* GracefulShutdown
-  const seconds = yield* drainSeconds
+  const seconds = yield* Settings.drainSeconds.config
   yield* Effect.addFinalizer(() => {
     draining.begun = true
     setTimeout(() => process.exit(1), end).unref()

@@ -1,5 +1,4 @@
 /** Checks of the host that a request is for (RFC 9110 §7.2). */
-import { Config, Data, Effect } from "effect"
 import type { IncomingMessage } from "node:http"
 import { isIPv4, isIPv6 } from "node:net"
 
@@ -40,16 +39,3 @@ export const isAllowedAmong = (names: Iterable<string>) => {
     return name === undefined || isIpLiteral(name) || allowed.has(name)
   }
 }
-
-export class InvalidAllowedHosts extends Data.TaggedError("InvalidAllowedHosts")<{ readonly entry: string }> {
-  override readonly message =
-    `MANAGEMENT_ALLOWED_HOSTS: "${this.entry}" is not a host name like petstore.internal, without scheme and port`
-}
-
-/** `MANAGEMENT_ALLOWED_HOSTS`: host names, separated by commas. */
-export const allowedHosts = Effect.gen(function*() {
-  const list = yield* Config.String("MANAGEMENT_ALLOWED_HOSTS").pipe(Config.withDefault(""))
-  const entries = list.split(",").map((entry) => entry.trim()).filter((entry) => entry !== "")
-  const invalid = entries.find((entry) => !/^\w(?:[\w.-]*\w)?\.?$/.test(entry))
-  return invalid === undefined ? entries : yield* new InvalidAllowedHosts({ entry: invalid })
-})

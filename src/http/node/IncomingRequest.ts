@@ -9,7 +9,7 @@ const maxBodyBytes = 16 * 1024 * 1024
 /** The maximum that is counted of one body: twice what Node buffers of it. A longer body is dropped as it arrives. */
 const maxCountedBytes = 128 * 1024
 
-/** The bodies in the memory of one server, the oldest first. A body is here until the handler has read it. */
+/** The request bodies in the memory of one server, the oldest first. A body counts until the handler has read it. */
 export class RequestBodies {
   readonly #bodies = new Map<IncomingRequest, number>()
   #bytes = 0
@@ -38,9 +38,9 @@ export class RequestBodies {
 
 /** A request whose body can fail while its response can still be sent. */
 export class IncomingRequest extends IncomingMessage {
-  /** The request context, once the server has begun the request. */
+  /** The request context, once the server handles the request. */
   requestContext: RequestContext | undefined = undefined
-  /** The response, once the request has its place on the connection. */
+  /** The response, once the request is next or queued on its connection. */
   response: ServerResponse | undefined = undefined
   readonly #bodies: RequestBodies
   #isFaulty = false
@@ -51,7 +51,7 @@ export class IncomingRequest extends IncomingMessage {
     this.#bodies = bodies
   }
 
-  /** Ends the body with `fault`, which present and later readers of the body get. */
+  /** Ends the body with `fault`, which current and later readers of the body receive. */
   fail(fault: Error): void {
     this.#isFaulty = true
     this.destroy(fault)

@@ -5,7 +5,7 @@ import type { Socket } from "node:net"
 import * as ClientAddress from "../middleware/ClientAddress.ts"
 import * as ClientErrors from "./ClientErrors.ts"
 import { IncomingRequest, RequestBodies } from "./IncomingRequest.ts"
-import { PipelinedResponse, ResponseQueue } from "./Pipelining.ts"
+import { PipelinedResponse, ResponseScheduler } from "./Pipelining.ts"
 import { headError } from "./RequestHead.ts"
 import { ResponseBuffers } from "./ResponseBuffers.ts"
 
@@ -43,7 +43,7 @@ export interface Port {
 /** Makes a server that is not listening yet. */
 export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, maxStallMs, reject }: Port) {
   const bodies = new RequestBodies()
-  const outbox = new ResponseQueue(new ResponseBuffers(maxStallMs))
+  const scheduler = new ResponseScheduler(new ResponseBuffers(maxStallMs))
   class Request extends IncomingRequest {
     constructor(socket: Socket) {
       super(socket, bodies)
@@ -51,25 +51,25 @@ export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, 
   }
   class Response<R extends IncomingMessage> extends PipelinedResponse<R> {
     constructor(request: R) {
-      super(request, outbox)
+      super(request, scheduler)
     }
   }
   const server: Server = new class extends Server<typeof Request, typeof Response> {
     /** Every request passes here before it reaches Effect's handlers. */
-    override emit(event: string | symbol, ...given: ReadonlyArray<unknown>): boolean {
-      const [request, response] = given
+    override emit(event: string | symbol, ...args: ReadonlyArray<unknown>): boolean {
+      const [request, response] = args
       const next = (): boolean => {
-        const isTaken: boolean = Reflect.apply(super.emit, this, [event, ...given])
+        const isHandled: boolean = Reflect.apply(super.emit, this, [event, ...args])
         // During shutdown, when Effect no longer listens, no other code would end the request.
-        if (!isTaken && request instanceof IncomingMessage) request.socket.destroy()
-        return isTaken
+        if (!isHandled && request instanceof IncomingMessage) request.socket.destroy()
+        return isHandled
       }
       if (
         (event !== "request" && event !== "checkContinue") ||
         !(request instanceof IncomingMessage) || !(response instanceof PipelinedResponse)
       ) return next()
       const error = headError(request, isAllowedHost)
-      response.takePlace(() => {
+      response.startInOrder(() => {
         // A request after the last response of its connection must have no effect.
         if (request.socket.writableEnded) return
         if (error === undefined) handle(request, response, next)

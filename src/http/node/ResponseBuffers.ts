@@ -13,7 +13,7 @@ interface Unsent {
   readonly bytes: number
   /** The time of the last progress, by `performance.now()`. */
   readonly since: number
-  /** The bytes that the kernel had taken by then. */
+  /** The bytes that the kernel had taken at that time. */
   readonly sent: number
 }
 
@@ -74,7 +74,7 @@ export class ResponseBuffers {
   #closeBeyondBound(): void {
     if (this.#bytes <= maxUnsentBytes) return
     for (const [socket, unsent] of this.#connections) {
-      // Frees some more, so that this does not happen for every response.
+      // Frees 10 % more than necessary, so that this does not run for every response.
       if (this.#bytes <= maxUnsentBytes * 0.9) return
       this.#close(socket, unsent)
     }

@@ -1,7 +1,9 @@
 /** The metrics and the log line of each request. */
-import { Clock, Context, Effect, LogLevel, Metric, References, Tracer } from "effect"
+import { Clock, Effect, Logger, LogLevel, Metric, References } from "effect"
+import { JsonLines } from "../../observability/LogWriter.ts"
 import { byAttributes } from "../../observability/Metrics.ts"
 import type { RequestContext } from "./RequestContext.ts"
+import * as ServerSpan from "./ServerSpan.ts"
 
 /** The duration of requests in seconds, named by OpenTelemetry's semantic conventions for HTTP. */
 const durations = byAttributes(
@@ -20,22 +22,58 @@ const durations = byAttributes(
 /** The status in the log of a request whose client disconnected before the response (as nginx logs it). */
 export const clientClosedRequest = 499
 
+/** The fields of the log line of a request. */
+interface Fields {
+  readonly method: string
+  readonly route: string
+  readonly status: number
+  readonly durationMs: number
+  readonly keyId: string
+  readonly requestId: string
+}
+
+/** Returns `text` as JSON. Usual texts need no escapes. */
+const quote = (text: string): string => /^[\w./:-]*$/.test(text) ? `"${text}"` : JSON.stringify(text)
+
+let lastMs = NaN
+let lastTimestamp = ""
+/** Returns a Unix time in milliseconds in ISO 8601. Requests of one millisecond share the text. */
+const formatTime = (ms: number): string => {
+  if (ms !== lastMs) {
+    lastMs = ms
+    lastTimestamp = new Date(ms).toISOString()
+  }
+  return lastTimestamp
+}
+
+/** Returns the line that `Logger.formatJson` would return, at a tenth of its cost. */
+const formatLine = ({ durationMs, keyId, method, requestId, route, status }: Fields, now: number, fiberId: number) =>
+  `{"message":"request","level":"INFO","timestamp":"${formatTime(now)}","annotations":{"method":${quote(method)}` +
+  `,"route":${quote(route)},"status":${status},"durationMs":${durationMs},"keyId":${quote(keyId)}` +
+  `,"requestId":${quote(requestId)}},"spans":{},"fiberId":"#${fiberId}"}`
+
 /**
  * Records the duration of a request and logs the request at level Info. It is one step without a generator, because
  * every request passes here.
  */
 export const recordResponse = (
   method: string,
-  { keyId = "none", requestId, route: matchedRoute, startedAt }: RequestContext,
+  { keyId = "none", requestId, route: matchedRoute, span, startedAt }: RequestContext,
   status: number
 ) =>
   Effect.withFiber((fiber) => {
-    const span = Context.getOrUndefined(fiber.context, Tracer.ParentSpan)
-    if (span?._tag === "Span" && matchedRoute !== undefined) span.attribute("http.route", matchedRoute)
+    const clock = fiber.getRef(Clock.Clock)
+    if (span !== undefined) ServerSpan.end(span, matchedRoute, status, clock.currentTimeNanosUnsafe())
     const route = matchedRoute ?? "none"
-    const durationMs = Number(fiber.getRef(Clock.Clock).monotonicTimeNanosUnsafe() - startedAt) / 1e6
+    const durationMs = Number(clock.monotonicTimeNanosUnsafe() - startedAt) / 1e6
     durations(method, route, String(status)).updateUnsafe(durationMs / 1000, fiber.context)
-    return LogLevel.isGreaterThan(fiber.getRef(References.MinimumLogLevel), "Info")
-      ? Effect.void
-      : Effect.annotateLogs(Effect.logInfo("request"), { method, route, status, durationMs, keyId, requestId })
+    if (LogLevel.isGreaterThan(fiber.getRef(References.MinimumLogLevel), "Info")) return Effect.void
+    const fields = { method, route, status, durationMs, keyId, requestId }
+    const loggers = fiber.getRef(Logger.CurrentLoggers)
+    const json = fiber.getRef(JsonLines)
+    if (json === undefined || loggers.size !== 1 || !loggers.has(json.logger)) {
+      return Effect.annotateLogs(Effect.logInfo("request"), fields)
+    }
+    json.write(formatLine(fields, clock.currentTimeMillisUnsafe(), fiber.id))
+    return Effect.void
   })

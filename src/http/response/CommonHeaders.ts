@@ -1,5 +1,6 @@
 /** The headers that every response of the API port carries, on the fast path and through HttpApi. */
 import { Effect } from "effect"
+import { fixedHeaders } from "../../api/ResponseHeaders.ts"
 import type { Decision } from "../../rate-limit/Policy.ts"
 import * as Cors from "../middleware/Cors.ts"
 import * as RateLimiting from "../middleware/RateLimiting.ts"
@@ -23,13 +24,6 @@ type Headers = Readonly<Record<string, string>>
 const pageHeaders = {
   "content-security-policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-}
-
-const fixedHeaders = {
-  // Every response depends on the caller.
-  "cache-control": "no-store",
-  "x-content-type-options": "nosniff",
-  "content-security-policy": "default-src 'none'; frame-ancestors 'none'"
 }
 
 /** Returns a function that merges the response's own headers, the common headers and the headers of the path. */

@@ -2,8 +2,8 @@
 import { Cause, Effect, Predicate } from "effect"
 import { HttpIncomingMessage, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { HttpApi, HttpApiGroup } from "effect/http-api"
-import { SqlError } from "effect/sql"
 import * as Errors from "../../api/Errors.ts"
+import { isOutage } from "../../database/Outage.ts"
 import { describe } from "../../observability/Logging.ts"
 import * as JsonBody from "../middleware/JsonBody.ts"
 import { methodsOf } from "./RoutePaths.ts"
@@ -30,7 +30,7 @@ export const catchErrors = <Id extends string, Groups extends HttpApiGroup.Const
     request: HttpServerRequest.HttpServerRequest
   ): HttpServerResponse.HttpServerResponse => {
     if (failure instanceof Errors.ServiceUnavailable) return make(failure, { "retry-after": "1" })
-    if (isUnavailable(failure)) return make(unavailable, { "retry-after": "1" })
+    if (isOutage(failure)) return make(unavailable, { "retry-after": "1" })
     if (!HttpServerError.isHttpServerError(failure)) return make(internal)
     switch (failure.reason._tag) {
       case "RouteNotFound": {
@@ -113,18 +113,3 @@ export const addRequiredHeaders = (
 
 const internal = new Errors.InternalError()
 const unavailable = new Errors.ServiceUnavailable()
-
-/** Whether the failure is an outage of the database, so that the same request may succeed soon. */
-const isUnavailable = (failure: unknown): boolean =>
-  Cause.isTimeoutError(failure) ||
-  (SqlError.isSqlError(failure) &&
-    (failure.reason.isRetryable || unreachable.has(failure.reason._tag) || causes(failure).some(isOutage)))
-
-const unreachable = new Set(["ConnectionError", "AuthenticationError", "AuthorizationError"])
-
-const causes = (error: unknown): ReadonlyArray<unknown> =>
-  Predicate.hasProperty(error, "cause") ? [error.cause, ...causes(error.cause)] : []
-
-/** SQLSTATEs of a server that runs but does not serve: out of resources, stopping, starting, gone, or read-only. */
-const isOutage = (error: unknown): boolean =>
-  Predicate.hasProperty(error, "code") && /^(53|57P|58|55000|3D000|25006)/.test(String(error.code))

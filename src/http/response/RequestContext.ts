@@ -2,7 +2,7 @@
  * The request context: facts about the request in progress. Middleware fills it in. The response headers and the log
  * line are made from it.
  */
-import { Clock, Context, Effect, type Exit } from "effect"
+import { Clock, Context, Effect, type Exit, Tracer } from "effect"
 import type { HttpServerResponse } from "effect/http"
 import { randomUUID } from "node:crypto"
 import type { Decision } from "../../rate-limit/Policy.ts"
@@ -19,6 +19,8 @@ export class RequestContext {
   keyId: string | undefined = undefined
   /** The rate-limit decision, once the request is charged. */
   decision: Decision | undefined = undefined
+  /** The span of the request, if spans are exported. */
+  span: Tracer.Span | undefined = undefined
   /** The outcome on the fast path, if Effect's HTTP server must send the response. */
   outcome: Exit.Exit<HttpServerResponse.HttpServerResponse> | undefined = undefined
 
@@ -46,6 +48,15 @@ export class RequestContext {
         newSlot()
       )
   })
+}
+
+/** Adds a request context, and its span as the parent of the spans of the handler. */
+export const addRequestContext = <Services>(
+  services: Context.Context<Services>,
+  requestContext: RequestContext
+): Context.Context<Services> => {
+  const added = Context.add(services, CurrentRequestContext, requestContext)
+  return requestContext.span === undefined ? added : Context.add(added, Tracer.ParentSpan, requestContext.span)
 }
 
 /** The context of the current request. The dispatcher or the response middleware provides it. */

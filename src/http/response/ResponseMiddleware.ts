@@ -16,8 +16,9 @@ import { IncomingRequest } from "../node/IncomingRequest.ts"
 import { clientClosedRequest, recordResponse } from "./AccessLog.ts"
 import * as CommonHeaders from "./CommonHeaders.ts"
 import * as ErrorResponse from "./ErrorResponse.ts"
-import { CurrentRequestContext, RequestContext } from "./RequestContext.ts"
+import { addRequestContext, RequestContext } from "./RequestContext.ts"
 import { pathHeadersOf } from "./RoutePaths.ts"
+import * as ServerSpan from "./ServerSpan.ts"
 
 /** The pages beside the operations of the contract. */
 const pages = ["/openapi.json", "/docs", "/favicon.ico"]
@@ -36,10 +37,19 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
       const pathHeaders = pathHeadersOf(api)
       const charge = yield* RateLimiting.makeChargeAddress
       const newRequestContext = yield* RequestContext.making
+      const startSpan = yield* ServerSpan.makeStart
       const commonHeaders = yield* CommonHeaders.make
       const cors = yield* Cors.make
       const { all } = yield* AdmissionControl
       const addressOf = yield* RateLimiting.makeAddressCaller
+
+      const beginRequest = (request: HttpServerRequest.HttpServerRequest): RequestContext => {
+        const headers = headersOf(request)
+        const requestContext = newRequestContext(headers["x-request-id"])
+        const peer = Option.getOrUndefined(request.remoteAddress)
+        requestContext.span = startSpan({ headers, method: request.method, peer, url: request.url })
+        return requestContext
+      }
 
       /** Logs the response to a charged request and adds the common headers. */
       const finish = Effect.fnUntraced(function*(
@@ -64,7 +74,9 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
         httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>
       ) {
         const response = yield* catchErrors(httpEffect).pipe(
-          Effect.provideService(CurrentRequestContext, requestContext),
+          Effect.updateContext((services: Context.Context<R | HttpServerRequest.HttpServerRequest>) =>
+            addRequestContext(services, requestContext)
+          ),
           Effect.annotateLogs({ requestId: requestContext.requestId })
         )
         if (requestContext.decision !== undefined) {
@@ -95,7 +107,7 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
         Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
           const requestContext =
             (request.source instanceof IncomingRequest ? request.source.requestContext : undefined) ??
-              newRequestContext(headersOf(request)["x-request-id"])
+              beginRequest(request)
           const { outcome, route } = requestContext
           // A request that the fast path began has a route and may be charged already. It is not rejected here.
           const rejected = route === undefined

@@ -12,31 +12,20 @@ import {
   Effect,
   Exit,
   Fiber,
+  Latch,
   Layer,
   Metric,
   Redacted,
   References,
-  Schedule,
   Scope
 } from "effect"
 import { Redis } from "effect/persistence"
 import { ErrorReply } from "redis"
-import { FreeList } from "../../collections/FreeList.ts"
+import * as RedisUrl from "../../config/RedisUrl.ts"
 import { describe } from "../../observability/Logging.ts"
+import { checkIntervalMs, maxSilenceMs, ReplyWatch } from "./ReplyWatch.ts"
 
-/**
- * The maximum time without a reply while one is due, in milliseconds. Including its detection, no command waits for 50
- * ms.
- */
-const timeout = 35
-/**
- * The maximum time of a reply while other replies arrive, in milliseconds. Beyond it, Redis or this process is
- * overloaded.
- */
-const maxReplyTimeMs = 100
-/** The interval of the check for late replies, in milliseconds. */
-const checkIntervalMs = 5
-const betweenAttempts = 250
+const pauseBetweenAttemptsMs = 250
 
 const durations = Metric.histogram("rate_limit_redis_duration_seconds", {
   description: "Duration of round trips to Redis, also of those that were cut.",
@@ -48,7 +37,7 @@ const fallback = Metric.gauge("rate_limit_fallback", {
 })
 
 /** Redis did not run the command, or not in time. */
-export class RedisDown extends Data.TaggedError("LinkDown")<{ readonly cause: unknown }> {}
+export class RedisDown extends Data.TaggedError("RedisDown")<{ readonly cause: unknown }> {}
 
 /** A connection that is up. */
 export interface RedisConnection {
@@ -66,55 +55,55 @@ export interface RedisConnection {
 export const make = Effect.fnUntraced(function*(
   url: Redacted.Redacted,
   { onConnect, onUp }: {
-    readonly onConnect: (link: RedisConnection) => Effect.Effect<void, RedisDown>
-    readonly onUp: (link: RedisConnection) => Effect.Effect<void>
+    readonly onConnect: (connection: RedisConnection) => Effect.Effect<void, RedisDown>
+    readonly onUp: (connection: RedisConnection) => Effect.Effect<void>
   }
 ) {
   let current: RedisConnection | undefined
-  let reported = false
+  /** Whether the log says that Redis is down. */
+  let isReported = false
   const first = yield* Deferred.make<void>()
 
-  const up = Effect.gen(function*() {
-    const { link, lost } = yield* connect(url)
-    yield* onConnect(link)
-    current = link
-    reported = false
+  const stayUp = Effect.gen(function*() {
+    const { connection, lost } = yield* connect(url)
+    yield* onConnect(connection)
+    current = connection
+    isReported = false
     yield* Metric.update(fallback, 0)
     yield* Effect.logInfo("Limits are counted in Redis")
     yield* Deferred.succeed(first, undefined)
-    yield* Effect.forkScoped(onUp(link))
+    yield* Effect.forkScoped(onUp(connection))
     return yield* lost
   }).pipe(Effect.scoped)
 
-  const down = Effect.fnUntraced(function*(cause: Cause.Cause<unknown>) {
+  const pause = Effect.fnUntraced(function*(cause: Cause.Cause<unknown>) {
     current = undefined
     yield* Metric.update(fallback, 1)
-    if (!reported) {
+    if (!isReported) {
       yield* Effect.logWarning(`Redis cannot be used, this process counts the limits by itself: ${describe(cause)}`)
     }
-    reported = true
-    yield* Effect.sleep(betweenAttempts)
+    isReported = true
+    yield* Effect.sleep(pauseBetweenAttemptsMs)
   })
 
-  yield* Effect.forkScoped(Effect.forever(Effect.catchCause(up, down)))
+  yield* Effect.forkScoped(Effect.forever(Effect.catchCause(stayUp, pause)))
   yield* Effect.timeoutOption(Deferred.await(first), "1 second")
   return { current: (): RedisConnection | undefined => current }
 })
 
-/** Opens one connection and checks that it accepts writes. `lost` fails when the connection is closed. */
-const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
-  const clock = yield* Clock.Clock
+/** Opens a client of the Redis at `url` until the scope closes. */
+const openClient = Effect.fnUntraced(function*(url: Redacted.Redacted) {
   // A separate scope, which no other fiber waits for: closing a client that is still connecting may never end.
   const scope = yield* Scope.make()
   const connecting = yield* Effect.acquireRelease(
     NodeRedis.layer({
       url: Redacted.value(url),
       disableOfflineQueue: true,
-      // Turned off: late replies are handled below. The client's own timeout costs a timer and an abort signal per
+      // Turned off: `ReplyWatch` finds late replies. The client's own timeout costs a timer and an abort signal per
       // command, and the timer outlives the reply.
       commandOptions: { timeout: 0 },
       pingInterval: 500,
-      socket: { connectTimeout: 1000, socketTimeout: 1000, reconnectStrategy: false }
+      socket: { connectTimeout: 1000, socketTimeout: 1000, reconnectStrategy: false, ...RedisUrl.readTls(url) }
     }).pipe(
       Layer.buildWithScope(scope),
       // `make` logs a failure once, so the client logs nothing.
@@ -123,10 +112,13 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
     ),
     (fiber) => Effect.forkDetach(Effect.andThen(Fiber.await(fiber), Scope.close(scope, Exit.void)))
   )
-  const connection = yield* Fiber.join(connecting)
-  const { client } = Context.get(connection, NodeRedis.NodeRedis)
-  const redis = Context.get(connection, Redis.Redis)
+  const services = yield* Fiber.join(connecting)
+  return { client: Context.get(services, NodeRedis.NodeRedis).client, redis: Context.get(services, Redis.Redis) }
+})
 
+/** Opens one connection and checks that it accepts writes. `lost` fails when the connection is closed. */
+const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
+  const { client, redis } = yield* openClient(url)
   const lost = yield* Deferred.make<never, RedisDown>()
   const cut = (cause: unknown): RedisDown => {
     const down = new RedisDown({ cause })
@@ -137,51 +129,53 @@ const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
   yield* Effect.addFinalizer(() => Effect.sync(() => cut(new Error("The service stops"))))
   client.on("error", cut)
 
-  const milliseconds = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
-  /**
-   * The time during which this process could have read a reply. While the process stood still, for lack of a core or in
-   * a long task, Redis was not late.
-   */
-  let awake = 0
-  let lookedAt = milliseconds()
-  /** The times of the commands that wait for a reply. */
-  const waiting = new FreeList<{ readonly since: number }>()
-  let lastAnswer = 0
-  let suspicious = false
-  const watch = Effect.sync(() => {
-    const now = milliseconds()
-    awake += Math.min(now - lookedAt, 2 * checkIntervalMs)
-    lookedAt = now
-    let oldest = Infinity
-    for (const { since } of waiting) oldest = Math.min(oldest, since)
-    const late = awake - Math.max(oldest, lastAnswer) >= timeout || awake - oldest >= maxReplyTimeMs
-    // A second check confirms it: replies that arrived while the process stood still are not read yet.
-    if (late && suspicious) cut(new Error(`No answer for ${timeout} milliseconds`))
-    suspicious = late
-  })
-  yield* Effect.forkScoped(Effect.repeat(watch, Schedule.spaced(checkIntervalMs)))
+  const run = yield* makeRun(redis, cut)
+  // A server that only reads, or that rejects the command, is useless.
+  yield* run(({ send }) => send("SET", "petstore:limits:probe", "", "PX", "1000"))
+  const connection: RedisConnection = { run }
+  return { connection, lost: Deferred.await(lost) }
+})
+
+/** Returns a function that runs a command. It calls `cut` if a reply is late, or shows that the server cannot serve. */
+const makeRun = Effect.fnUntraced(function*(redis: Redis.Redis["Service"], cut: (cause: unknown) => RedisDown) {
+  const clock = yield* Clock.Clock
+  const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+  const watch = new ReplyWatch(now())
+  /** Open while commands are in flight. The checks pause otherwise, so that an idle process has no timer. */
+  const busy = Latch.makeUnsafe(false)
+
+  const check = Effect.andThen(
+    busy.await,
+    Effect.andThen(
+      Effect.sleep(checkIntervalMs),
+      Effect.sync(() => {
+        if (watch.isLate(now())) cut(new Error(`No answer for ${maxSilenceMs} milliseconds`))
+        if (watch.isIdle) busy.closeUnsafe()
+      })
+    )
+  )
+  yield* Effect.forkScoped(Effect.forever(check))
 
   const run: RedisConnection["run"] = (command) =>
     Effect.withFiber(({ context }) => {
-      const asked = milliseconds()
-      const place = waiting.add({ since: awake })
-      const answered = Effect.onExit(command(redis), (exit) => {
-        waiting.remove(place)
-        if (Exit.hasInterrupts(exit)) return Effect.void
-        lastAnswer = awake
-        durations.updateUnsafe((milliseconds() - asked) / 1000, context)
+      const sentAt = now()
+      if (busy.openUnsafe()) watch.resume(sentAt)
+      const slot = watch.sent()
+      const replied = Effect.onExit(command(redis), (exit) => {
+        if (Exit.hasInterrupts(exit)) {
+          watch.dropped(slot)
+          return Effect.void
+        }
+        watch.received(slot)
+        durations.updateUnsafe((now() - sentAt) / 1000, context)
         return Effect.void
       })
-      // An error reply is a reply too, unless it shows that the server cannot serve.
-      return Effect.mapError(answered, ({ cause }) => isRefusal(cause) ? new RedisDown({ cause }) : cut(cause))
+      return Effect.mapError(replied, ({ cause }) => isRejection(cause) ? new RedisDown({ cause }) : cut(cause))
     })
-
-  // A server that only reads, or that rejects the command, is useless.
-  yield* run(({ send }) => send("SET", "petstore:limits:probe", "", "PX", "1000"))
-  const link: RedisConnection = { run }
-  return { link, lost: Deferred.await(lost) }
+  return run
 })
 
-const isRefusal = (cause: unknown): boolean =>
+/** Returns whether Redis rejected the command alone. Other errors show that the server cannot serve. */
+const isRejection = (cause: unknown): boolean =>
   cause instanceof ErrorReply &&
   !/^(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOAUTH|NOPERM|OOM|READONLY|TRYAGAIN)/.test(cause.message)

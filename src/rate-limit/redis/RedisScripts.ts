@@ -1,37 +1,19 @@
 /**
- * The rules of `Policy.ts` as Lua scripts for Redis 7 and Valkey, each in one atomic step on the shared time. A caller
- * is one key, and so one slot of a cluster. Its value holds the numbers of `toNumbers`.
- *
- * The shared time is Redis's clock plus a correction. A step of Redis's clock, or a failover to a server with another
- * clock, neither shortens nor extends a window or ban. Each process has an estimate of the shared time, continued by
- * its monotonic clock, and sends it with each script. A script whose time differs from the estimate by a second changes
- * nothing and returns `null`. The process then runs `compare` and, if Redis's clock has stepped, `correct`, so that the
- * shared time continues for all processes. Then it retries. A process that was suspended takes the shared time, because
- * the others have confirmed its correction.
+ * The rules of `Policy.ts` as Lua scripts for Redis 7 and Valkey. Each runs in one atomic step on the shared time
+ * (`ClockScripts.ts`). A caller is one key, and so one slot of a cluster. Its value holds the numbers of `toNumbers`.
  */
 import { Random } from "effect"
 import { Redis } from "effect/persistence"
 import type { Limits } from "../../api/Plans.ts"
 import { type Caller, isKey } from "../CallerStates.ts"
-import { bans, dayWindow, minuteWindow, type Outcome, type State } from "../Policy.ts"
+import { bans, dayWindow, minuteWindow, type State } from "../Policy.ts"
 import { minStep } from "../SteadyClock.ts"
+import { readRedisTime, type SharedTime } from "./ClockScripts.ts"
 
-/** The shared time as a process estimates it, and Redis's correction as the process last read it: milliseconds. */
-export interface SharedTime {
-  readonly estimate: number
-  readonly correction: number
-}
+/** The shared time in milliseconds, and the caller's state. */
+export type Reply = readonly [now: number, ...state: ReadonlyArray<number>]
 
-/** The shared time in milliseconds, an outcome, and the caller's state. */
-export type Reply = readonly [now: number, outcome: number, ...state: ReadonlyArray<number>]
-
-const outcomes: ReadonlyArray<Outcome> = ["refused", "admitted", "banned"]
-
-export const read = ([now, outcome, ...numbers]: Reply) => ({
-  now,
-  outcome: outcomes[outcome] ?? "refused",
-  state: ofNumbers(numbers)
-})
+export const read = ([now, ...numbers]: Reply) => ({ now, state: ofNumbers(numbers) })
 
 const toNumbers = ({ ban, day, minute, refusals }: State): ReadonlyArray<number> => [
   ...[minute, day, refusals].flatMap((count) => [count?.used ?? 0, count?.resetAt ?? 0]),
@@ -63,19 +45,15 @@ const keyOf = (caller: Caller): string => `petstore:limits:${caller}`
  */
 const expiryMargin = 86_400_000
 
-const redisTime = `
-local time = redis.call("TIME")
-local redis_time = time[1] * 1000 + math.floor(time[2] / 1000)`
-
 /**
  * A script around what `body` does with the caller's `state`: its counts are `{used, reset}` at 1, 3 and 5, its ban at
  * 7, and from 9 on the numbers of the last merges, of any process. Writes the state only if it changed. No count or ban
- * ends later than its length from now, whatever is stored.
+ * ends later than its length from now, whatever is stored. Returns the `reply` of `body`, or else the state after it.
  */
 const script = (body: string): string =>
-  `${redisTime}
-local estimate, correction = tonumber(ARGV[#ARGV - 1]), tonumber(ARGV[#ARGV])
-local now = redis_time + correction
+  `${readRedisTime}
+local estimate, offset = tonumber(ARGV[#ARGV - 1]), tonumber(ARGV[#ARGV])
+local now = redis_time + offset
 if math.abs(now - estimate) >= ${minStep} then return false end
 
 local stored = redis.call("GET", KEYS[1])
@@ -102,80 +80,44 @@ local function add(count)
   state[count] = state[count] + 1
 end
 
-local outcome = 0
+local reply
 ${body}
 local last = math.max(state[2], state[4], state[6], state[8] > 0 and state[8] + ${bans.memory * 1000} or 0)
 local value = table.concat(state, " ")
 if value ~= stored and last > now then
-  redis.call("SET", KEYS[1], value, "PXAT", last - correction + ${expiryMargin})
+  redis.call("SET", KEYS[1], value, "PXAT", last - offset + ${expiryMargin})
 end
-return {now, outcome, unpack(state)}
+return reply or {now, unpack(state, 1, 8)}
 `
 
-const timeOf = ({ correction, estimate }: SharedTime) => [estimate, correction]
-
-const clockKey = "petstore:limits:clock"
+const timeOf = ({ clockOffset, estimate }: SharedTime) => [estimate, clockOffset]
 
 /**
- * Compares a process's estimate with the shared time, and confirms the correction if they agree. Returns Redis's time
- * and the correction in milliseconds, and whether a process confirmed it within the last second of Redis's clock: after
- * a step of Redis's clock none did. `estimate` is undefined for a process that does not know the shared time.
+ * Charges requests that arrive together, one after another as the policy does. Returns the state before the first
+ * charge, from which `decideBatch` derives the decision on each. Without a charge it is a peek.
  */
-export const compare = Redis.script(
-  (estimate: number | undefined, correction: number) => [clockKey, estimate ?? "", correction],
-  {
-    numberOfKeys: 1,
-    lua: `${redisTime}
-local estimate, correction = tonumber(ARGV[1]), tonumber(ARGV[2])
-local stored, confirmed_at = string.match(redis.call("GET", KEYS[1]) or "", "^(%S+) (%S+)$")
-if stored then correction, confirmed_at = tonumber(stored), tonumber(confirmed_at) end
-
-local function is_recent(milliseconds)
-  return confirmed_at and confirmed_at <= redis_time and redis_time - confirmed_at < milliseconds
-end
-
-local agrees = estimate and math.abs(redis_time + correction - estimate) < ${minStep}
-if not stored and (agrees or not estimate) or agrees and not is_recent(${minStep / 4}) then
-  redis.call("SET", KEYS[1], string.format("%d %d", correction, redis_time))
-end
-return {redis_time, correction, is_recent(${minStep}) and 1 or 0}
-`
-  }
-).withReturnType<readonly [redisTime: number, correction: number, isConfirmed: number]>()
-
-/** Changes the correction, unless another process has changed it meanwhile. Returns the correction there is then. */
-export const correct = Redis.script((from: number, to: number) => [clockKey, from, to], {
-  numberOfKeys: 1,
-  lua: `${redisTime}
-local stored = string.match(redis.call("GET", KEYS[1]) or "", "^%S+")
-if stored and stored ~= ARGV[1] then return tonumber(stored) end
-redis.call("SET", KEYS[1], string.format("%d %d", ARGV[2], redis_time))
-return tonumber(ARGV[2])
-`
-}).withReturnType<number>()
-
-/** Charges one request. */
 export const charge = Redis.script(
-  (caller: Caller, { perDay, perMinute }: Limits, time: SharedTime) => [
+  (caller: Caller, { perDay, perMinute }: Limits, charges: number, time: SharedTime) => [
     keyOf(caller),
     perMinute,
     perDay,
     isKey(caller) ? 1 : 0,
+    charges,
     ...timeOf(time)
   ],
   {
     numberOfKeys: 1,
     lua: script(`
 local per_minute, per_day, bannable = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == "1"
-if now >= state[8] then
+reply = {now, unpack(state, 1, 8)}
+for _ = 1, tonumber(ARGV[4]) do
+  if now < state[8] then break end
   if used(minute) < per_minute and used(day) < per_day then
-    outcome = 1
     add(minute)
     add(day)
   elseif bannable then
     add(refusals)
     if state[refusals] >= math.max(per_minute, ${bans.minRejections}) then
-      outcome = 2
       local repeated = state[7] > 0 and now < state[8] + ${bans.memory * 1000}
       local seconds = repeated and math.min(2 * state[7], ${bans.longest}) or ${bans.shortest}
       state[refusals], state[refusals + 1], state[7], state[8] = 0, 0, seconds, now + seconds * 1000
@@ -184,12 +126,6 @@ if now >= state[8] then
 end`)
   }
 ).withReturnType<Reply | null>()
-
-/** Returns the state of a caller without a charge. */
-export const peek = Redis.script((caller: Caller, time: SharedTime) => [keyOf(caller), ...timeOf(time)], {
-  numberOfKeys: 1,
-  lua: script("")
-}).withReturnType<Reply | null>()
 
 /** Lifts a ban, as `unban` of the policy does. */
 export const unban = Redis.script((caller: Caller, time: SharedTime) => [keyOf(caller), ...timeOf(time)], {

@@ -3,9 +3,10 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Cause, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../../src/api-keys/ApiKeys.ts"
-import { type Answer, memory, Service, service } from "../../support/Harness.ts"
+import { memory, type ReceivedResponse, Service, service } from "../../support/Harness.ts"
 
-const shown = ({ headers, status }: Answer) => ({
+/** The status and the headers of SPEC §8. */
+const limitsOf = ({ headers, status }: ReceivedResponse) => ({
   status,
   limit: headers.get("x-ratelimit-limit"),
   remaining: headers.get("x-ratelimit-remaining"),
@@ -15,7 +16,7 @@ const shown = ({ headers, status }: Answer) => ({
 
 const policy = `"minute";q=60;w=60, "day";q=1000;w=86400`
 
-/** A new service for each suite, where no address has used any of its limit. */
+/** A new service for each suite, so that no address has used any of its limit. */
 const fresh = Layer.fresh(service(memory))
 
 describe("Rate limits", () => {
@@ -29,7 +30,12 @@ describe("Rate limits", () => {
         for (let used = 1; used <= 60; used++) {
           const response = yield* call(paths[used % paths.length] ?? "", { key })
           assert.notStrictEqual(response.status, 429)
-          assert.include(shown(response), { limit: "60", remaining: `${60 - used}`, reset: "1061", retryAfter: null })
+          assert.include(limitsOf(response), {
+            limit: "60",
+            remaining: `${60 - used}`,
+            reset: "1061",
+            retryAfter: null
+          })
           assert.strictEqual(response.headers.get("ratelimit-policy"), policy)
           assert.strictEqual(
             response.headers.get("ratelimit"),
@@ -39,7 +45,7 @@ describe("Rate limits", () => {
         yield* TestClock.adjust("12300 millis")
         for (let i = 0; i < 3; i++) {
           const rejected = yield* call("/v1/pets", { key })
-          assert.deepStrictEqual(shown(rejected), {
+          assert.deepStrictEqual(limitsOf(rejected), {
             status: 429,
             limit: "60",
             remaining: "0",
@@ -54,9 +60,9 @@ describe("Rate limits", () => {
           )
         }
         yield* TestClock.adjust("47699 millis")
-        assert.include(shown(yield* call("/v1/pets", { key })), { status: 429, retryAfter: "1" })
+        assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 429, retryAfter: "1" })
         yield* TestClock.adjust("1 millis")
-        assert.include(shown(yield* call("/v1/pets", { key })), { status: 200, remaining: "59", reset: "1121" })
+        assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 200, remaining: "59", reset: "1121" })
       }))
 
     it.effect("allow 1,000 requests a day on Free, and then show the day's window", () =>
@@ -68,7 +74,7 @@ describe("Rate limits", () => {
           if (used > 0 && used % 60 === 0) yield* TestClock.adjust("1 minute")
           assert.strictEqual((yield* call("/v1/pets?limit=1", { key })).status, 200)
         }
-        assert.deepStrictEqual(shown(yield* call("/v1/pets", { key })), {
+        assert.deepStrictEqual(limitsOf(yield* call("/v1/pets", { key })), {
           status: 429,
           limit: "1000",
           remaining: "0",
@@ -87,7 +93,7 @@ describe("Rate limits", () => {
         assert.lengthOf(responses.filter(({ status }) => status === 200), 60)
         assert.lengthOf(responses.filter(({ status }) => status === 429), 40)
         const remaining = responses.filter(({ status }) => status === 200).map((response) =>
-          Number(shown(response).remaining)
+          Number(limitsOf(response).remaining)
         )
         assert.deepStrictEqual(remaining.toSorted((a, b) => a - b), Array.from({ length: 60 }, (_, i) => i))
       }))
@@ -100,7 +106,7 @@ describe("Rate limits", () => {
         const key = yield* newKey
         const requests = [
           ["/v1/pets", {}, 401],
-          ["/v1/pets/1", { key: "wrong" }, 401],
+          ["/v1/pets/1", { key: "unknown" }, 401],
           ["/nowhere", { key }, 404],
           ["/v1/pets", { key, method: "DELETE" }, 405],
           ["/openapi.json", {}, 200]
@@ -108,14 +114,14 @@ describe("Rate limits", () => {
         for (let used = 1; used <= 60; used++) {
           const [path, options, status] = requests[used % requests.length] ?? requests[0]
           const response = yield* call(path, options)
-          assert.include(shown(response), { status, limit: "60", remaining: `${60 - used}`, reset: "60" })
+          assert.include(limitsOf(response), { status, limit: "60", remaining: `${60 - used}`, reset: "60" })
         }
         for (const [path, options] of requests) {
           const response = yield* call(path, options)
-          assert.include(shown(response), { status: 429, remaining: "0", retryAfter: "60" })
+          assert.include(limitsOf(response), { status: 429, remaining: "0", retryAfter: "60" })
           assert.strictEqual(JSON.parse(response.text).code, "rate_limit_exceeded")
         }
-        assert.include(shown(yield* call("/v1/pets", { key })), { status: 200, remaining: "59" })
+        assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 200, remaining: "59" })
       }))
   })
 
@@ -126,16 +132,16 @@ describe("Rate limits", () => {
   ).pipe(Layer.provideMerge(memory))
 
   layer(Layer.fresh(service(outage)))((it) => {
-    it.effect("charge no address for an outage of the service, which stays 503", () =>
+    it.effect("charge no address during an outage of the service, and responses stay 503", () =>
       Effect.gen(function*() {
         const { call, newKey } = yield* Service
         const key = yield* newKey
         for (let i = 0; i < 70; i++) {
-          assert.include(shown(yield* call("/v1/pets", { key })), { status: 503, remaining: "60", retryAfter: "1" })
+          assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 503, remaining: "60", retryAfter: "1" })
         }
         for (let i = 0; i < 60; i++) yield* call("/nowhere")
-        assert.include(shown(yield* call("/nowhere")), { status: 429 })
-        assert.include(shown(yield* call("/v1/pets", { key })), { status: 503, remaining: "0", retryAfter: "1" })
+        assert.include(limitsOf(yield* call("/nowhere")), { status: 429 })
+        assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 503, remaining: "0", retryAfter: "1" })
       }))
   })
 })

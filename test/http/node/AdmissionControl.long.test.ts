@@ -1,4 +1,4 @@
-/** Limits of requests in flight, of bodies that arrive and of slow senders, over sockets. */
+/** Tests over sockets the limits on requests in flight, on arriving bodies and on slow clients. */
 import { assert, describe, it } from "@effect/vitest"
 import { Duration, Effect, Fiber, Layer, Redacted } from "effect"
 import { HttpServer } from "effect/http"
@@ -12,71 +12,72 @@ import { memory, Service, service } from "../../support/Harness.ts"
 
 const json = "Content-Type: application/json\r\n"
 
-describe("Requests under way", () => {
-  const never = Layer.effect(
+describe("AdmissionControl", () => {
+  /** The stores in memory, where a read of one pet never ends. */
+  const neverReads = Layer.effect(
     PetRepository,
     Effect.map(PetRepository, (pets) => ({ ...pets, find: () => Effect.never }))
   ).pipe(Layer.provideMerge(memory))
 
-  /** As many as there are slots, of three keys, pipelined. */
-  const crowd = Effect.gen(function*() {
-    const { held, newEndlessKey } = yield* Service
+  /** Occupies every slot with pipelined requests of three keys, until the returned fiber is interrupted. */
+  const occupySlots = Effect.gen(function*() {
+    const { sendAndKeepOpen, newUnlimitedKey } = yield* Service
     const { all } = yield* AdmissionControl
     const requests = yield* Effect.replicateEffect(
       Effect.map(
-        newEndlessKey,
+        newUnlimitedKey,
         (key) => `GET /v1/pets/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n\r\n`
       ),
       3
     )
-    const crowd = yield* Effect.forkChild(
-      Effect.all(requests.flatMap((get) => Array.from({ length: 250 }, () => held(get.repeat(4)))), {
+    const fiber = yield* Effect.forkChild(
+      Effect.all(requests.flatMap((get) => Array.from({ length: 250 }, () => sendAndKeepOpen(get.repeat(4)))), {
         concurrency: "unbounded"
       })
     )
     while (all.inFlight < 2_500) yield* Effect.sleep("10 millis")
-    return crowd
+    return fiber
   })
 
-  it.live("are 2,500 at most: who waits for a second to be one of them is told 503", () =>
+  it.live("returns 503 to a request that waits one second for one of the 2,500 slots", () =>
     Effect.gen(function*() {
       const { call, newKey } = yield* Service
       const key = yield* newKey
-      yield* crowd
-      const [waited, refused] = yield* Effect.timed(call("/v1/pets", { key }))
-      assertError(refused, 503, "service_unavailable")
-      assert.strictEqual(refused.headers.get("retry-after"), "1")
+      yield* occupySlots
+      const [waited, rejected] = yield* Effect.timed(call("/v1/pets", { key }))
+      assertError(rejected, 503, "service_unavailable")
+      assert.strictEqual(rejected.headers.get("retry-after"), "1")
       assert.isAtLeast(Duration.toMillis(waited), 990)
-    }).pipe(Effect.provide(Layer.fresh(service(never)))), 20_000)
+    }).pipe(Effect.provide(Layer.fresh(service(neverReads)))), 20_000)
 
-  it.live("make room when they are gone: who waits for it is answered", () =>
+  it.live("serves queued requests when slots become free", () =>
     Effect.gen(function*() {
       const { call, newKey } = yield* Service
       const { all } = yield* AdmissionControl
       const key = yield* newKey
-      const holding = yield* crowd
+      const occupying = yield* occupySlots
       const waiting = yield* Effect.forkChild(
         Effect.all(Array.from({ length: 20 }, () => call("/v1/pets", { key })), { concurrency: "unbounded" })
       )
       yield* Effect.sleep("200 millis")
       assert.strictEqual(waiting.pollUnsafe(), undefined)
-      yield* Fiber.interrupt(holding)
+      yield* Fiber.interrupt(occupying)
       for (const { status } of yield* Fiber.join(waiting)) assert.strictEqual(status, 200)
       while (all.inFlight > 0) yield* Effect.sleep("10 millis")
-    }).pipe(Effect.provide(Layer.fresh(service(never)))), 20_000)
+    }).pipe(Effect.provide(Layer.fresh(service(neverReads)))), 20_000)
 
   it.live(
-    "of one key occupy at most 1,000 slots, and those whose bodies are arriving none",
+    "gives one key at most 1,000 slots, and no slot to a request whose body is arriving",
     () =>
       Effect.gen(function*() {
-        const { call, held, newEndlessKey, newKey } = yield* Service
+        const { call, sendAndKeepOpen, newUnlimitedKey, newKey } = yield* Service
         const { all, handled } = yield* AdmissionControl
-        const authorization = `Authorization: Bearer ${yield* newEndlessKey}\r\n`
+        const authorization = `Authorization: Bearer ${yield* newUnlimitedKey}\r\n`
         const get = `GET /v1/pets/1 HTTP/1.1\r\nHost: localhost\r\n${authorization}\r\n`
         const half = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${authorization}${json}Content-Length: 100\r\n\r\n{`
         const send = (bytes: string, connections: number) =>
           Effect.forkChild(
-            Effect.all(Array.from({ length: connections }, () => held(bytes)), {
+            Effect.all(Array.from({ length: connections }, () => sendAndKeepOpen(bytes)), {
               concurrency: "unbounded",
               discard: true
             })
@@ -95,13 +96,13 @@ describe("Requests under way", () => {
         assert.strictEqual((yield* call("/v1/pets", { key, method: "POST", body, headers })).status, 201)
         yield* Effect.sleep("1500 millis")
         assert.strictEqual(all.inFlight, 1_000)
-      }).pipe(Effect.provide(Layer.fresh(service(never)))),
+      }).pipe(Effect.provide(Layer.fresh(service(neverReads)))),
     30_000
   )
 })
 
-describe("One caller", () => {
-  /** No lookup of a made-up key ends. */
+describe("AdmissionControl for one caller", () => {
+  /** The stores in memory, where the lookup of the key `made-up` never ends. */
   const slowLookups = Layer.effect(
     ApiKeys,
     Effect.map(ApiKeys, (keys) => ({
@@ -118,15 +119,15 @@ describe("One caller", () => {
   ).pipe(Layer.provideMerge(memory))
 
   it.live(
-    "occupies at most 1,000 slots when the bodies of 2,600 requests arrive at once",
+    "gives at most 1,000 slots when the bodies of 2,600 requests arrive at once",
     () =>
       Effect.gen(function*() {
-        const { call, newEndlessKey, newKey } = yield* Service
+        const { call, newUnlimitedKey, newKey } = yield* Service
         const { address } = yield* HttpServer.HttpServer
         const port = address._tag === "UnixPathAddress" ? 0 : address.port
         const { all, handled } = yield* AdmissionControl
         const head =
-          `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${yield* newEndlessKey}\r\n${json}`
+          `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${yield* newUnlimitedKey}\r\n${json}`
         const body = `{"name":"Rex","categoryId":1}`
         const sockets = yield* Effect.acquireRelease(
           Effect.sync(() =>
@@ -151,40 +152,44 @@ describe("One caller", () => {
     20_000
   )
 
-  it.live("has at most 4,000 connections, unless it is a trusted proxy", () =>
-    Effect.gen(function*() {
-      const { address } = yield* HttpServer.HttpServer
-      const port = address._tag === "UnixPathAddress" ? 0 : address.port
-      const open = Effect.fnUntraced(function*(localAddress: string) {
-        const count = { connected: 0, closed: 0 }
-        yield* Effect.acquireRelease(
-          Effect.sync(() =>
-            Array.from({ length: 4_010 }, () =>
-              connect({ port, host: "127.0.0.1", localAddress })
-                .on("connect", () => count.connected++)
-                .on("error", () => {})
-                .on("close", () => count.closed++)
-                .resume())
-          ),
-          (sockets) => Effect.sync(() => sockets.forEach((socket) => socket.destroy()))
-        )
-        while (count.connected < 4_010) yield* Effect.sleep("10 millis")
-        // Node accepts one connection in each turn of its event loop.
-        yield* Effect.sleep("3 seconds")
-        return count.closed
-      })
-      assert.strictEqual(yield* Effect.scoped(open("127.0.0.2")), 10)
-      assert.strictEqual(yield* Effect.scoped(open("127.0.0.3")), 0)
-    }).pipe(Effect.provide(Layer.fresh(service(memory, { TRUSTED_PROXIES: "127.0.0.3" })))), 30_000)
+  it.live(
+    "accepts at most 4,000 connections of an address, unless it is a trusted proxy",
+    () =>
+      Effect.gen(function*() {
+        const { address } = yield* HttpServer.HttpServer
+        const port = address._tag === "UnixPathAddress" ? 0 : address.port
+        const open = Effect.fnUntraced(function*(localAddress: string) {
+          const count = { connected: 0, closed: 0 }
+          yield* Effect.acquireRelease(
+            Effect.sync(() =>
+              Array.from({ length: 4_010 }, () =>
+                connect({ port, host: "127.0.0.1", localAddress })
+                  .on("connect", () => count.connected++)
+                  .on("error", () => {})
+                  .on("close", () => count.closed++)
+                  .resume())
+            ),
+            (sockets) => Effect.sync(() => sockets.forEach((socket) => socket.destroy()))
+          )
+          while (count.connected < 4_010) yield* Effect.sleep("10 millis")
+          // Node accepts one connection in each turn of its event loop.
+          yield* Effect.sleep("3 seconds")
+          return count.closed
+        })
+        assert.strictEqual(yield* Effect.scoped(open("127.0.0.2")), 10)
+        assert.strictEqual(yield* Effect.scoped(open("127.0.0.3")), 0)
+      }).pipe(Effect.provide(Layer.fresh(service(memory, { TRUSTED_PROXIES: "127.0.0.3" })))),
+    30_000
+  )
 
-  it.live("occupies at most 1,000 slots while lookups of its made-up keys take long", () =>
+  it.live("gives at most 1,000 slots while lookups of its unknown keys take long", () =>
     Effect.gen(function*() {
-      const { call, held, newKey } = yield* Service
+      const { call, sendAndKeepOpen, newKey } = yield* Service
       const { all } = yield* AdmissionControl
       const get = "GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 203.0.113.9\r\n" +
         "Authorization: Bearer made-up\r\n\r\n"
       yield* Effect.forkChild(
-        Effect.all(Array.from({ length: 700 }, () => held(get.repeat(2))), { concurrency: "unbounded" })
+        Effect.all(Array.from({ length: 700 }, () => sendAndKeepOpen(get.repeat(2))), { concurrency: "unbounded" })
       )
       while (all.inFlight < 1_000) yield* Effect.sleep("10 millis")
       assert.strictEqual((yield* call("/v1/pets", { key: yield* newKey })).status, 200)
@@ -193,7 +198,8 @@ describe("One caller", () => {
 })
 
 describe("Two servers in one process", () => {
-  const never = Layer.effect(
+  /** The stores in memory, where a read of one pet never ends. */
+  const neverReads = Layer.effect(
     PetRepository,
     Effect.map(PetRepository, (pets) => ({ ...pets, find: () => Effect.never }))
   ).pipe(Layer.provideMerge(memory))
@@ -202,27 +208,27 @@ describe("Two servers in one process", () => {
     return yield* call("/v1/pets", { key: yield* newKey })
   })
 
-  it.live("share no slots: one serves while the other has none", () =>
+  it.live("have separate slots: one serves while the other has none free", () =>
     Effect.gen(function*() {
-      const full = yield* Layer.build(Layer.fresh(service(never)))
+      const overloaded = yield* Layer.build(Layer.fresh(service(neverReads)))
       const other = yield* Layer.build(Layer.fresh(service(memory)))
       yield* Effect.gen(function*() {
-        const { held, newEndlessKey } = yield* Service
+        const { sendAndKeepOpen, newUnlimitedKey } = yield* Service
         const { all } = yield* AdmissionControl
-        const keys = yield* Effect.replicateEffect(newEndlessKey, 3)
+        const keys = yield* Effect.replicateEffect(newUnlimitedKey, 3)
         const get = (key: string) => `GET /v1/pets/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${key}\r\n\r\n`
         yield* Effect.forkChild(
-          Effect.all(keys.flatMap((key) => Array.from({ length: 250 }, () => held(get(key).repeat(4)))), {
+          Effect.all(keys.flatMap((key) => Array.from({ length: 250 }, () => sendAndKeepOpen(get(key).repeat(4)))), {
             concurrency: "unbounded"
           })
         )
         while (all.inFlight < 2_500) yield* Effect.sleep("10 millis")
-      }).pipe(Effect.provideContext(full))
+      }).pipe(Effect.provideContext(overloaded))
       assert.strictEqual((yield* Effect.provideContext(list, other)).status, 200)
-      assert.strictEqual((yield* Effect.provideContext(list, full)).status, 503)
+      assert.strictEqual((yield* Effect.provideContext(list, overloaded)).status, 503)
     }), 20_000)
 
-  it.live("share no shutdown: one keeps its connections while the other drains", () =>
+  it.live("shut down separately: one keeps its connections while the other drains", () =>
     Effect.gen(function*() {
       const draining = yield* Layer.build(
         Layer.fresh(service(memory, {}, Layer.succeed(GracefulShutdown, { begun: true })))
@@ -233,22 +239,24 @@ describe("Two servers in one process", () => {
     }))
 })
 
-describe("Bodies that are arriving", () => {
+describe("Request bodies", () => {
   it.live(
-    "take at most 16 MiB of all connections: beyond it those that began first are closed",
+    "occupy at most 16 MiB in all: beyond it the connections of the oldest bodies are closed",
     () =>
       Effect.gen(function*() {
-        const { call, held, newEndlessKey, newKey } = yield* Service
+        const { call, sendAndKeepOpen, newUnlimitedKey, newKey } = yield* Service
         const { handled } = yield* AdmissionControl
-        const authorization = `Authorization: Bearer ${yield* newEndlessKey}\r\n`
-        const most =
+        const authorization = `Authorization: Bearer ${yield* newUnlimitedKey}\r\n`
+        const longPost =
           `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${authorization}${json}Content-Length: 65536\r\n\r\n${
             "x".repeat(65_000)
           }`
         yield* Effect.forkChild(
-          Effect.all(Array.from({ length: 900 }, () => Effect.exit(held(most))), { concurrency: "unbounded" })
+          Effect.all(Array.from({ length: 900 }, () => Effect.exit(sendAndKeepOpen(longPost))), {
+            concurrency: "unbounded"
+          })
         )
-        // 16 MiB hold 258 of them.
+        // 258 of these bodies fit into 16 MiB.
         while (handled() < 200) yield* Effect.sleep("10 millis")
         yield* Effect.sleep("2 seconds")
         assert.isAtMost(handled(), 260)
@@ -259,15 +267,15 @@ describe("Bodies that are arriving", () => {
   )
 
   it.live(
-    "no longer count once they are read: 300 of 60,000 bytes leave a connection open that sent one before",
+    "do not count once they are read: 300 bodies of 60,000 bytes close no connection that is idle after a body",
     () =>
       Effect.gen(function*() {
-        const { newEndlessKey } = yield* Service
+        const { newUnlimitedKey } = yield* Service
         const { address } = yield* HttpServer.HttpServer
         const port = address._tag === "UnixPathAddress" ? 0 : address.port
         const body = JSON.stringify({ name: "x".repeat(60_000), categoryId: 1 })
         const post = "POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n" +
-          `Authorization: Bearer ${yield* newEndlessKey}\r\n${json}Content-Length: ${body.length}\r\n\r\n${body}`
+          `Authorization: Bearer ${yield* newUnlimitedKey}\r\n${json}Content-Length: ${body.length}\r\n\r\n${body}`
         const open = Effect.acquireRelease(
           Effect.sync(() => connect({ port, host: "127.0.0.1" })),
           (socket) => Effect.sync(() => socket.destroy())
@@ -294,27 +302,27 @@ describe("Bodies that are arriving", () => {
   )
 })
 
-describe.concurrent("Slow senders", () => {
-  const slow = (bytes: string, drip: string) =>
+describe.concurrent("A slow client", () => {
+  const sendSlowly = (bytes: string, drip: string) =>
     Effect.gen(function*() {
-      const { drip: send } = yield* Service
-      return yield* send(bytes, drip)
+      const { sendWithDrip } = yield* Service
+      return yield* sendWithDrip(bytes, drip)
     }).pipe(Effect.provide(Layer.fresh(service(memory))))
 
-  it.live("of a head are answered 408 after 10 seconds", () =>
+  it.live("gets 408 if its head takes longer than 10 seconds", () =>
     Effect.gen(function*() {
       const startedAt = performance.now()
-      assertError(yield* slow("GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nX: ", "x"), 408, "request_timeout")
+      assertError(yield* sendSlowly("GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nX: ", "x"), 408, "request_timeout")
       assert.isBelow(performance.now() - startedAt, 15_000)
     }), 20_000)
 
-  it.live("of a body are answered 408 after 30 seconds", () =>
+  it.live("gets 408 if its body takes longer than 30 seconds", () =>
     Effect.gen(function*() {
       const startedAt = performance.now()
       const head = `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${json}Content-Length: 1000\r\n`
-      const answer = yield* slow(`${head}X-Request-Id: mine\r\nKEY\r\n`, " ")
-      assertError(answer, 408, "request_timeout")
-      assert.strictEqual(answer.headers.get("x-request-id"), "mine")
+      const response = yield* sendSlowly(`${head}X-Request-Id: mine\r\nKEY\r\n`, " ")
+      assertError(response, 408, "request_timeout")
+      assert.strictEqual(response.headers.get("x-request-id"), "mine")
       assert.isBelow(performance.now() - startedAt, 35_000)
     }), 40_000)
 })

@@ -2,10 +2,10 @@ import { assert, describe, it } from "@effect/vitest"
 import { afterEach, beforeEach, vi } from "vitest"
 import { ConcurrencyLimit } from "../../../src/http/node/ConcurrencyLimit.ts"
 
-const most = 2_500
-const mostWaiting = 10_000
+const maxInFlight = 2_500
+const maxQueued = 10_000
 
-describe("Requests under way", () => {
+describe("ConcurrencyLimit", () => {
   beforeEach(() => {
     vi.useFakeTimers()
   })
@@ -14,94 +14,97 @@ describe("Requests under way", () => {
   })
   const turn = () => vi.advanceTimersToNextTimer()
 
-  /** Requests that go on until they are told to leave, or find no room; by number, in the order in which that was. */
+  /**
+   * Makes a limit, at which `first` requests have arrived. `started` and `rejected` hold the numbers of the requests, in
+   * the order of their start or rejection. Started requests stay in flight until `leave`.
+   */
   const make = (first: number) => {
-    const requests = new ConcurrencyLimit({ maxInFlight: most, maxQueued: mostWaiting })
-    const begun: Array<number> = []
-    const refused: Array<number> = []
-    let nth = 0
-    const come = (times: number) => {
-      for (let i = 0; i < times; i++) {
-        const number = nth++
-        requests.whenRoom(() => {
-          if (requests.isFull) {
-            refused.push(number)
+    const limit = new ConcurrencyLimit({ maxInFlight, maxQueued })
+    const started: Array<number> = []
+    const rejected: Array<number> = []
+    let next = 0
+    const arrive = (count: number) => {
+      for (let i = 0; i < count; i++) {
+        const number = next++
+        limit.startOrQueue(() => {
+          if (limit.isFull) {
+            rejected.push(number)
           } else {
-            requests.enter()
-            begun.push(number)
+            limit.enter()
+            started.push(number)
           }
         })
       }
     }
-    const leave = (times: number) => {
-      for (let i = 0; i < times; i++) requests.leave()
+    const leave = (count: number) => {
+      for (let i = 0; i < count; i++) limit.leave()
     }
-    come(first)
-    return { requests, begun, refused, come, leave }
+    arrive(first)
+    return { limit, started, rejected, arrive, leave }
   }
-  const upTo = (end: number, from = 0) => Array.from({ length: end - from }, (_, nth) => from + nth)
+  const upTo = (end: number, from = 0) => Array.from({ length: end - from }, (_, index) => from + index)
 
-  it("begin at once where there is room, and beyond in the order in which they came, once each", () => {
-    const { begun, come, leave, refused, requests } = make(most + 300)
-    assert.deepStrictEqual(begun, upTo(most))
+  it("starts requests at once while slots are free, and queued requests in the order of arrival, once each", () => {
+    const { started, arrive, leave, rejected, limit } = make(maxInFlight + 300)
+    assert.deepStrictEqual(started, upTo(maxInFlight))
     leave(50)
-    // The places are theirs who wait.
-    come(10)
-    assert.lengthOf(begun, most)
+    // The free slots belong to the queued requests.
+    arrive(10)
+    assert.lengthOf(started, maxInFlight)
     turn()
-    assert.deepStrictEqual(begun, upTo(most + 50))
-    assert.strictEqual(requests.inFlight, most)
+    assert.deepStrictEqual(started, upTo(maxInFlight + 50))
+    assert.strictEqual(limit.inFlight, maxInFlight)
     leave(1)
     turn()
-    leave(most)
+    leave(maxInFlight)
     for (let i = 0; i < 3; i++) turn()
-    assert.deepStrictEqual(begun, upTo(most + 310))
+    assert.deepStrictEqual(started, upTo(maxInFlight + 310))
     assert.strictEqual(vi.getTimerCount(), 0)
     vi.advanceTimersByTime(10_000)
-    assert.deepStrictEqual(begun, upTo(most + 310))
-    assert.deepStrictEqual(refused, [])
-    assert.strictEqual(requests.inFlight, 259)
-    come(1)
-    assert.lengthOf(begun, most + 311)
+    assert.deepStrictEqual(started, upTo(maxInFlight + 310))
+    assert.deepStrictEqual(rejected, [])
+    assert.strictEqual(limit.inFlight, 259)
+    arrive(1)
+    assert.lengthOf(started, maxInFlight + 311)
   })
 
-  it("wait for a second", () => {
-    const { begun, come, leave, refused } = make(most + 2)
+  it("rejects a request that has queued for one second", () => {
+    const { started, arrive, leave, rejected } = make(maxInFlight + 2)
     vi.advanceTimersByTime(900)
-    come(1)
+    arrive(1)
     leave(1)
     vi.advanceTimersByTime(90)
-    assert.deepStrictEqual([begun.length, refused], [most + 1, []])
+    assert.deepStrictEqual([started.length, rejected], [maxInFlight + 1, []])
     vi.advanceTimersByTime(20)
-    assert.deepStrictEqual(refused, [most + 1])
+    assert.deepStrictEqual(rejected, [maxInFlight + 1])
     vi.advanceTimersByTime(800)
-    assert.deepStrictEqual(refused, [most + 1])
+    assert.deepStrictEqual(rejected, [maxInFlight + 1])
     vi.advanceTimersByTime(100)
-    assert.deepStrictEqual(refused, [most + 1, most + 2])
+    assert.deepStrictEqual(rejected, [maxInFlight + 1, maxInFlight + 2])
   })
 
-  it("are refused at once where 10,000 wait, who are not overtaken", () => {
-    const { begun, come, leave, refused } = make(most + mostWaiting)
+  it("rejects a request at once while 10,000 are queued, and keeps their order", () => {
+    const { started, arrive, leave, rejected } = make(maxInFlight + maxQueued)
     leave(20)
-    come(10)
-    assert.deepStrictEqual(refused, upTo(most + mostWaiting + 10, most + mostWaiting))
+    arrive(10)
+    assert.deepStrictEqual(rejected, upTo(maxInFlight + maxQueued + 10, maxInFlight + maxQueued))
     turn()
-    assert.deepStrictEqual(begun, upTo(most + 20))
+    assert.deepStrictEqual(started, upTo(maxInFlight + 20))
   })
 
-  it("begin a hundred a turn of the event loop, the late ones too", () => {
-    const { begun, leave, refused } = make(most + 300)
+  it("starts or rejects at most a hundred queued requests in a turn of the event loop", () => {
+    const { started, leave, rejected } = make(maxInFlight + 300)
     leave(150)
     turn()
-    assert.lengthOf(begun, most + 100)
+    assert.lengthOf(started, maxInFlight + 100)
     turn()
-    assert.lengthOf(begun, most + 150)
+    assert.lengthOf(started, maxInFlight + 150)
     vi.advanceTimersByTime(999)
-    // All of them are late in this moment, and their turn comes behind them.
+    // The timeouts of all requests fire in this millisecond. The event loop's turns come after them.
     vi.advanceTimersByTime(1)
-    assert.isBelow(refused.length, 101)
+    assert.isBelow(rejected.length, 101)
     turn()
     turn()
-    assert.deepStrictEqual(refused, upTo(most + 300, most + 150))
+    assert.deepStrictEqual(rejected, upTo(maxInFlight + 300, maxInFlight + 150))
   })
 })

@@ -5,7 +5,7 @@ import { ResponseBuffers } from "../../../src/http/node/ResponseBuffers.ts"
 
 const response = Buffer.alloc(8_000_000)
 
-/** Sends a response while requests queue, so that a client may stall for half a second only. */
+/** Sends a response while requests queue, so that the client may stall for only half a second. */
 const send = Effect.acquireRelease(
   Effect.callback<{ readonly client: Socket; readonly server: Socket }>((resume) => {
     const listener = createServer((server) => {
@@ -25,16 +25,16 @@ const send = Effect.acquireRelease(
   ({ client, server }) => Effect.sync(() => [client, server].forEach((socket) => socket.destroy()))
 )
 
-describe("A response that waits for its client while requests queue", () => {
+describe("A response whose client reads slowly while requests queue", () => {
   it.live(
-    "is sent whole to a client that reads it steadily for longer than a client may stall",
+    "is sent completely to a client that reads steadily, even if it takes longer than the maximum stall",
     () =>
       Effect.gen(function*() {
         const { client } = yield* send
         const startedAt = performance.now()
         const received = yield* Effect.callback<number>((resume) => {
           let bytes = 0
-          // About 4 MB a second.
+          // Reads about 4 MB per second.
           client.on("data", (chunk: Buffer) => {
             bytes += chunk.length
             client.pause()
@@ -49,7 +49,7 @@ describe("A response that waits for its client while requests queue", () => {
     20_000
   )
 
-  it.live("is cut off if the client reads nothing for as long", () =>
+  it.live("is cut off if the client reads nothing for half a second", () =>
     Effect.gen(function*() {
       const { server } = yield* send
       while (!server.destroyed) yield* Effect.sleep("50 millis")

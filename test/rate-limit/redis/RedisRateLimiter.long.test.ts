@@ -1,9 +1,10 @@
-/** What becomes of the limits when Redis fails: over real sockets, a real Redis, and a proxy that fails at will. */
+/** Tests the limits while Redis fails, over sockets, with a real Redis behind a proxy that can fail. */
 import { NodeRedis } from "@effect/platform-node"
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { Redis } from "effect/persistence"
 import { RateLimiter } from "../../../src/rate-limit/RateLimiter.ts"
+import * as ClockScripts from "../../../src/rate-limit/redis/ClockScripts.ts"
 import * as RedisScripts from "../../../src/rate-limit/redis/RedisScripts.ts"
 import { limiterOn } from "../../support/Harness.ts"
 import * as Proxy from "../../support/Proxy.ts"
@@ -34,18 +35,16 @@ const counting = (limiter: RateLimiter["Service"], expected: "shared" | "fallbac
 
 const limits = { perMinute: 2000, perDay: 1_000_000 }
 
-/**
- * Charges `key:busy` over and over, 32 at a time, while `during` runs: what was decided, and how long it took at most.
- */
+/** Charges `key:busy` 32 at a time while `during` runs. Returns the numbers of decisions, and the longest one in ms. */
 const underLoad = Effect.fnUntraced(function*<E>(limiter: RateLimiter["Service"], during: Effect.Effect<void, E>) {
-  const result = { admitted: 0, decided: 0, slowest: 0 }
-  // Not so fast that the limit is reached: 32 callers, 10 requests a second each.
+  const result = { allowed: 0, decided: 0, slowest: 0 }
+  // 32 callers send 10 requests a second each, which stays below the limit.
   const charge = Effect.gen(function*() {
     const before = performance.now()
-    const { allowed: admitted } = yield* limiter.charge("key:busy", limits)
+    const { allowed } = yield* limiter.charge("key:busy", limits)
     result.slowest = Math.max(result.slowest, performance.now() - before)
     result.decided++
-    if (admitted) result.admitted++
+    if (allowed) result.allowed++
     yield* sleep(100)
   })
   const callers = Effect.all(Array.from({ length: 32 }, () => Effect.forever(charge)), { concurrency: "unbounded" })
@@ -58,21 +57,21 @@ const faults = {
     begin: Effect.sync(() => proxy.setFault("slow")),
     end: Effect.sync(() => proxy.setFault(undefined))
   }),
-  "refuses": ({ proxy }: Effect.Success<typeof setup>) => ({
+  "refuses connections": ({ proxy }: Effect.Success<typeof setup>) => ({
     begin: Effect.sync(() => proxy.setFault("refusing")),
     end: Effect.sync(() => proxy.setFault(undefined))
   }),
-  "hangs in the middle of an answer": ({ proxy }: Effect.Success<typeof setup>) => ({
+  "stops in the middle of a reply": ({ proxy }: Effect.Success<typeof setup>) => ({
     begin: Effect.sync(() => proxy.setFault("hanging")),
     end: Effect.sync(() => proxy.setFault(undefined))
   }),
-  "dies, and comes back empty": ({ redis }: Effect.Success<typeof setup>) => ({ begin: redis.kill, end: redis.start })
+  "restarts empty": ({ redis }: Effect.Success<typeof setup>) => ({ begin: redis.kill, end: redis.start })
 }
 
-describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
+describe.skipIf(RedisServer.missing !== undefined)("RateLimiter on a failing Redis", () => {
   for (const [fault, inject] of Object.entries(faults)) {
     it.live(
-      `are kept by the process itself while Redis ${fault}, and are in Redis again afterwards, without a burst`,
+      `counts every request within 200 ms while Redis ${fault}, in memory at first and in Redis afterwards`,
       () =>
         Effect.gen(function*() {
           const started = yield* setup
@@ -90,15 +89,15 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
               yield* sleep(300)
             })
           )
-          // Half a second is what a slow answer takes, and one that hangs never comes.
+          // A slow reply takes half a second, and a hanging one never comes.
           assert.isBelow(result.slowest, 200)
-          assert.strictEqual(result.admitted, result.decided)
-          // Redis knows of all of them, and of questions that it counted and whose answers were lost: 32 each time.
+          assert.strictEqual(result.allowed, result.decided)
+          // Redis counted all of them, and also calls whose replies were lost: at most 32 for each fault.
           const { used } = yield* Effect.map(limiter.peek("key:busy", limits), ({ windows: [minute] }) => ({
             used: minute.limit - minute.remaining
           }))
-          assert.isAtLeast(used, result.admitted)
-          assert.isAtMost(used, result.admitted + 3 * 32)
+          assert.isAtLeast(used, result.allowed)
+          assert.isAtMost(used, result.allowed + 3 * 32)
           const other = yield* limiterAt(started.redis.port)
           assert.strictEqual((yield* other.peek("key:busy", limits)).windows[0].remaining, 2000 - used)
         }),
@@ -106,19 +105,19 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
     )
   }
 
-  it.live("are counted as if nothing had happened when Redis forgets its scripts", () =>
+  it.live("counts every request when Redis loses its scripts", () =>
     Effect.gen(function*() {
       const { limiter, redis } = yield* setup
       const result = yield* underLoad(
         limiter,
         Effect.andThen(sleep(200), Effect.andThen(redis.type("SCRIPT FLUSH"), sleep(300)))
       )
-      assert.isAbove(result.admitted, 50)
-      assert.strictEqual((yield* limiter.peek("key:busy", limits)).windows[0].remaining, 2000 - result.admitted)
+      assert.isAbove(result.allowed, 50)
+      assert.strictEqual((yield* limiter.peek("key:busy", limits)).windows[0].remaining, 2000 - result.allowed)
       assert.strictEqual(yield* limiter.counting, "shared")
     }))
 
-  it.live("hold without Redis, from what was known: neither limit nor ban is gone with it", () =>
+  it.live("keeps counts and bans during an outage of Redis, and restores them to an empty Redis", () =>
     Effect.gen(function*() {
       const { limiter, proxy, redis } = yield* setup
       const few = { perMinute: 5, perDay: 100 }
@@ -134,7 +133,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       assert.deepStrictEqual(allowed.map((decision) => decision.allowed), [true, true, false, false])
       assert.deepInclude(yield* charge("key:banned"), { bannedUntil: before.bannedUntil, windows: before.windows })
 
-      // What Redis forgot, it learns again of those who knew, also of callers that do not call.
+      // A Redis that lost its data gets the counts from the processes, also for callers without new requests.
       yield* redis.kill
       yield* redis.start
       proxy.setFault(undefined)
@@ -147,7 +146,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       assert.deepStrictEqual([after.bannedUntil, after.windows], [before.bannedUntil, before.windows])
     }))
 
-  it.live("bring together what two processes admitted without Redis, and lift a ban for good", () =>
+  it.live("merges the counts of two processes after an outage of Redis, and keeps a ban lifted", () =>
     Effect.gen(function*() {
       const { limiter: one, proxy, redis } = yield* setup
       const two = yield* limiterAt(proxy.port)
@@ -177,7 +176,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       assert.isUndefined((yield* late.peek("key:lifted", few)).bannedUntil)
     }))
 
-  it.live("hold up no stopping while Redis hangs", () =>
+  it.live("shuts down within three seconds while Redis hangs", () =>
     Effect.gen(function*() {
       const { proxy } = yield* setup
       proxy.setFault("hanging")
@@ -186,7 +185,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       assert.isBelow(performance.now() - before, 3000)
     }))
 
-  it.live("need no Redis at the start", () =>
+  it.live("starts without Redis, and counts in memory until Redis replies", () =>
     Effect.gen(function*() {
       const { proxy, redis } = yield* setup
       for (const fault of ["refusing", "hanging"] as const) {
@@ -198,7 +197,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
         yield* counting(limiter, "shared")
       }
       const other = yield* limiterAt(redis.port)
-      // Two at least: Redis may have counted one whose answer was lost.
+      // At least two: Redis may have counted a call whose reply was lost.
       yield* until(Effect.map(other.peek("key:early", limits), ({ windows: [minute] }) => minute.remaining <= 1998))
     }), 20_000)
 
@@ -222,7 +221,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
     yield* counting(limiter, "shared")
   })
 
-  it.live("last no longer because a process that did not know the caller counted too", () =>
+  it.live("does not extend a window when a process that never saw it merges its counts", () =>
     Effect.gen(function*() {
       const few = { perMinute: 10, perDay: 10 }
       const { proxy, redis } = yield* clocked(0)
@@ -241,7 +240,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
     }))
 
   for (const minutes of [5, -5]) {
-    it.live(`are neither longer nor shorter on a Redis whose clock is ${minutes} minutes ahead, met only afterwards`, () =>
+    it.live(`keeps the length of windows and bans when it first reaches a Redis whose clock is ${minutes} minutes ahead`, () =>
       Effect.gen(function*() {
         const few = { perMinute: 3, perDay: 100 }
         const { proxy } = yield* clocked(minutes * 60_000)
@@ -259,13 +258,13 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       }))
   }
 
-  it.live("are added once, however often the answer to that is lost", () =>
+  it.live("merges counts once, even if the reply to the merge is lost", () =>
     Effect.gen(function*() {
       const { limiter, proxy, redis } = yield* setup
       yield* limiter.charge("key:once", limits)
       for (let i = 0; i < 6; i++) {
         yield* cut(proxy, limiter, Effect.all(Array.from({ length: 5 }, () => limiter.charge("key:once", limits))))
-        // The answer to the merge is lost or not: both happen.
+        // The reply to the merge is lost in every second round.
         if (i % 2 === 0) proxy.setFault("hanging")
         yield* limiter.peek("key:once", limits)
         proxy.setFault(undefined)
@@ -277,7 +276,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       assert.strictEqual((yield* other.peek("key:once", limits)).windows[0].remaining, 2000 - 31)
     }), 20_000)
 
-  it.live("are added once, also when Redis is told of them again", () =>
+  it.live("merges counts once, even if the merge is sent twice", () =>
     Effect.gen(function*() {
       const { redis } = yield* setup
       const connection = yield* Layer.build(NodeRedis.layer({ url: redis.url }))
@@ -287,7 +286,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       const used = Effect.fnUntraced(function*(number: number, count: number) {
         const reply = yield* merge("key:again", { state: { minute: { used: count, resetAt } }, confirmed, number }, {
           estimate: Date.now(),
-          correction: 0
+          clockOffset: 0
         })
         return reply === null ? reply : RedisScripts.read(reply).state.minute?.used
       })
@@ -299,7 +298,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       }
     }))
 
-  it.live("hold nothing against a key whose ban was lifted without Redis", () =>
+  it.live("counts rejections from zero after a ban is lifted during an outage of Redis", () =>
     Effect.gen(function*() {
       const few = { perMinute: 3, perDay: 100 }
       const { limiter, proxy } = yield* setup
@@ -310,7 +309,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       assert.isDefined((yield* limiter.charge("key:lifted", few)).bannedUntil)
     }))
 
-  it.live("are decided alone while Redis takes no writes, and are brought to it once it does", () =>
+  it.live("counts in memory while Redis is read-only, and merges the counts once it accepts writes", () =>
     Effect.gen(function*() {
       const { limiter, redis } = yield* setup
       yield* limiter.charge("key:written", limits)
@@ -325,10 +324,10 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       yield* until(Effect.map(other.peek("key:written", limits), ({ windows: [minute] }) => minute.remaining === 1998))
     }))
 
-  it.live("stay in Redis while answers are late but come, and whoever no longer waits for one", () =>
+  it.live("keeps counting in Redis while replies lag, and after an interrupted request", () =>
     Effect.gen(function*() {
       const { limiter, proxy } = yield* setup
-      /** Whether it was in Redis all the time that `during` took. */
+      /** Whether the limiter counted in Redis for as long as `during` ran. */
       const isShared = Effect.fnUntraced(function*(during: Effect.Effect<void>) {
         let shared = true
         const look = Effect.andThen(
@@ -347,7 +346,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       assert.isTrue(yield* isShared(Effect.raceFirst(sleep(1000), asking)))
       proxy.setFault(undefined)
       yield* sleep(100)
-      // Its answer comes, and nobody is there.
+      // The reply arrives after the request was interrupted.
       yield* Effect.timeoutOption(limiter.charge("key:gone", limits), 0)
       assert.isTrue(yield* isShared(sleep(300)))
       assert.strictEqual((yield* limiter.peek("key:gone", limits)).windows[0].remaining, 1999)
@@ -357,7 +356,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
     const [step, seconds] of [["back an hour", -3_600], ["forward an hour", 3_600], ["forward a day", 86_400]] as const
   ) {
     it.live(
-      `last their length when Redis's clock steps ${step}, in each process, with Redis and without it`,
+      `keeps the length of windows and bans in every process when Redis's clock steps ${step}`,
       () =>
         Effect.gen(function*() {
           const few = { perMinute: 3, perDay: 100 }
@@ -386,7 +385,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
             yield* hold([two, one])
             assert.strictEqual(yield* two.counting, "shared")
           }
-          // One who comes later takes the time on which the others agreed.
+          // A process that starts later takes the shared time of the others.
           yield* hold([yield* limiterAt(redis.port)])
           yield* cut(proxy, one, hold([one]))
           yield* hold([one, two])
@@ -395,30 +394,30 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
     )
   }
 
-  it.live("are of a time on which processes agree: a suspended process takes that of the others", () =>
+  it.live("uses one time in all processes when Redis's clock steps or a process is suspended", () =>
     Effect.gen(function*() {
       const { redis } = yield* clocked(0)
       const connection = yield* Layer.build(NodeRedis.layer({ url: redis.url }))
       const { eval: run } = Context.get(connection, Redis.Redis)
-      const [start] = yield* run(RedisScripts.compare)(undefined, 0)
+      const [start] = yield* run(ClockScripts.compare)(undefined, 0)
       yield* sleep(300)
-      assert.deepStrictEqual((yield* run(RedisScripts.compare)(start + 300, 0)).slice(1), [0, 1])
-      // Suspended for an hour: another process has confirmed the correction.
-      assert.deepStrictEqual((yield* run(RedisScripts.compare)(start - 3_600_000, 0)).slice(1), [0, 1])
+      assert.deepStrictEqual((yield* run(ClockScripts.compare)(start + 300, 0)).slice(1), [0, 1])
+      // A process was suspended for an hour, and another one has confirmed the correction.
+      assert.deepStrictEqual((yield* run(ClockScripts.compare)(start - 3_600_000, 0)).slice(1), [0, 1])
 
       redis.setAhead(3_600)
-      assert.deepStrictEqual((yield* run(RedisScripts.compare)(start + 300, 0)).slice(1), [0, 0])
-      assert.strictEqual(yield* run(RedisScripts.correct)(0, -3_600_000), -3_600_000)
+      assert.deepStrictEqual((yield* run(ClockScripts.compare)(start + 300, 0)).slice(1), [0, 0])
+      assert.strictEqual(yield* run(ClockScripts.correct)(0, -3_600_000), -3_600_000)
       // Another process that noticed the same step changes nothing.
-      assert.strictEqual(yield* run(RedisScripts.correct)(0, -3_600_007), -3_600_000)
-      assert.deepStrictEqual((yield* run(RedisScripts.compare)(undefined, 0)).slice(1), [-3_600_000, 1])
+      assert.strictEqual(yield* run(ClockScripts.correct)(0, -3_600_007), -3_600_000)
+      assert.deepStrictEqual((yield* run(ClockScripts.compare)(undefined, 0)).slice(1), [-3_600_000, 1])
       // A Redis that lost the correction gets it again from a process that knows it.
       yield* redis.type("DEL petstore:limits:clock")
-      assert.strictEqual((yield* run(RedisScripts.compare)(start, -3_600_000))[1], -3_600_000)
-      assert.strictEqual((yield* run(RedisScripts.compare)(undefined, 0))[1], -3_600_000)
+      assert.strictEqual((yield* run(ClockScripts.compare)(start, -3_600_000))[1], -3_600_000)
+      assert.strictEqual((yield* run(ClockScripts.compare)(undefined, 0))[1], -3_600_000)
     }))
 
-  it.live("end no later than their length from now, whatever Redis has of them", () =>
+  it.live("shortens windows and bans in Redis to their full length from now", () =>
     Effect.gen(function*() {
       const { limiter, redis } = yield* setup
       const late = Date.now() + 3_660_000
@@ -433,7 +432,7 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       assert.deepStrictEqual([next.bannedUntil, next.windows], [first.bannedUntil, first.windows])
     }))
 
-  it.live("are not written to Redis again while a banned key goes on", () =>
+  it.live("writes nothing to Redis while a banned key sends requests", () =>
     Effect.gen(function*() {
       const { limiter, redis } = yield* setup
       const few = { perMinute: 3, perDay: 100 }
@@ -444,11 +443,11 @@ describe.skipIf(RedisServer.missing !== undefined)("Limits in Redis", () => {
       for (let i = 0; i < 10; i++) assert.isDefined((yield* limiter.charge("key:banned", few)).bannedUntil)
       yield* limiter.peek("key:banned", few)
       yield* send("MULTI")
-      // `null` if the key was written.
+      // EXEC returns `null` if the key was written.
       assert.deepStrictEqual(yield* send("EXEC"), [])
     }))
 
-  it.live("are decided alone for one caller that Redis refuses, and in Redis for all others", () =>
+  it.live("counts a caller in memory if its value in Redis is invalid, and all others in Redis", () =>
     Effect.gen(function*() {
       const { limiter, redis } = yield* setup
       yield* redis.type("RPUSH petstore:limits:key:spoilt x")

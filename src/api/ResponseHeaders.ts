@@ -1,0 +1,111 @@
+/** Declares the headers of responses. The server, the OpenAPI document and CORS take them from here. */
+import type { OpenApi } from "effect/http-api"
+import { getPetHeaders } from "./Pets.ts"
+
+type Headers = Readonly<Record<string, OpenApi.OpenAPISpecHeader>>
+
+/** Makes the description of a required response header. The example determines the type of its schema. */
+const makeHeader = (
+  description: string,
+  example: string | number,
+  /** The pattern of a text. Without a pattern, the text is always equal to the example. */
+  pattern?: RegExp
+): OpenApi.OpenAPISpecHeader => ({
+  description,
+  required: true,
+  schema: typeof example === "number"
+    ? { type: "integer", examples: [example] }
+    : pattern === undefined
+    ? { type: "string", const: example }
+    : { type: "string", pattern: pattern.source, examples: [example] }
+})
+
+/** The headers with the same value in every response, except that the explorer page has another policy. */
+export const fixedHeaders = {
+  // Every response depends on the caller.
+  "cache-control": "no-store",
+  "x-content-type-options": "nosniff",
+  "content-security-policy": "default-src 'none'; frame-ancestors 'none'"
+}
+
+/** The headers of every response. */
+const commonHeaders: Headers = {
+  "X-RateLimit-Limit": makeHeader("The limit that applies to the caller.", 60),
+  "X-RateLimit-Remaining": makeHeader("Requests remaining.", 59),
+  "X-RateLimit-Reset": makeHeader("Unix timestamp at which the limit resets.", 1_795_240_800),
+  "RateLimit-Policy": makeHeader(
+    "All limits of the caller.",
+    `"minute";q=60;w=60, "day";q=1000;w=86400`,
+    /^"minute";q=\d+;w=60, "day";q=\d+;w=86400$/
+  ),
+  "RateLimit": makeHeader(
+    "What remains of each, and for how many seconds.",
+    `"minute";r=59;t=60, "day";r=999;t=86400`,
+    /^"minute";r=\d+;t=\d+, "day";r=\d+;t=\d+$/
+  ),
+  "X-Request-Id": makeHeader(
+    "The request's own, if it is short and plain, else a new one.",
+    "01a1fd7a-b6a8-77a5-8e19-8b5b27105fa0",
+    /^[\w.:-]{1,64}$/
+  ),
+  "Cache-Control": makeHeader("An answer is for its caller.", fixedHeaders["cache-control"]),
+  "X-Content-Type-Options": makeHeader("The type is what it says.", fixedHeaders["x-content-type-options"]),
+  "Content-Security-Policy": makeHeader("Nothing in an answer is to be run.", fixedHeaders["content-security-policy"])
+}
+
+const retryAfter = makeHeader("Seconds to wait before the next request.", 12)
+
+/** The additional headers of responses with certain statuses. */
+const statusHeaders: Readonly<Record<string, Headers>> = {
+  "401": { "WWW-Authenticate": makeHeader("How to authenticate.", "Bearer") },
+  "429": { "Retry-After": retryAfter },
+  "503": { "Retry-After": retryAfter }
+}
+
+/**
+ * The statuses of requests that the service mostly rejects before it knows their operation.
+ *
+ * Their responses therefore do not have the headers of deprecated operations.
+ */
+const statusesBeforeRouting = new Set(["408", "431"])
+
+/** The additional headers of responses of deprecated operations. */
+const deprecationHeaders: Headers = {
+  "Deprecation": makeHeader("Since when the operation is deprecated (RFC 9745).", getPetHeaders.deprecation),
+  "Sunset": makeHeader("When the operation goes (RFC 8594).", getPetHeaders.sunset),
+  "Link": makeHeader("What comes in its place.", getPetHeaders.link)
+}
+
+/** The additional headers of one operation with one status, by `operationId status`. */
+const operationHeaders: Readonly<Record<string, Headers>> = {
+  "listPets 200": {
+    "Link": {
+      ...makeHeader(
+        "The next page, if there is one (RFC 8288).",
+        `</v1/pets?cursor=Nw>; rel="next"`,
+        /^<\/v1\/pets\?[^>]*cursor=[\w-]+>; rel="next"$/
+      ),
+      required: false
+    }
+  },
+  "createPet 201": { "Location": makeHeader("Where the animal is.", "/v1/pets/7", /^\/v1\/pets\/-?\d+$/) }
+}
+
+/** Returns the headers of an operation's responses with a status. */
+export const headersOf = (operationId: string | undefined, status: string, isDeprecated: boolean): Headers => ({
+  ...commonHeaders,
+  ...statusHeaders[status],
+  ...isDeprecated && !statusesBeforeRouting.has(status) && deprecationHeaders,
+  ...operationHeaders[`${operationId} ${status}`]
+})
+
+/** Headers that are for the browser and not for the script of a page. */
+const browserHeaders = new Set([...Object.keys(fixedHeaders), "www-authenticate"])
+
+/** The headers that a page of an allowed origin may read (Fetch, `Access-Control-Expose-Headers`). */
+export const exposedHeaders: ReadonlyArray<string> = [
+  ...new Set(
+    [commonHeaders, deprecationHeaders, ...Object.values(statusHeaders), ...Object.values(operationHeaders)]
+      .flatMap((headers) => Object.keys(headers))
+  )
+].filter((name) => !browserHeaders.has(name.toLowerCase())).toSorted()

@@ -1,0 +1,198 @@
+/**
+ * Reads PostgreSQL connection strings as libpq does (PostgreSQL, "Connection URIs" and "SSL Support").
+ *
+ * Stricter than libpq: a parameter without an effect here, a missing `sslrootcert` and several hosts are errors.
+ * Environment variables (`PGSSLMODE`) and files in `~/.postgresql` are not read.
+ */
+import { Redacted, Result } from "effect"
+import { isIP } from "node:net"
+import type { ConnectionOptions } from "node:tls"
+import * as PemFiles from "./PemFiles.ts"
+
+/** A server and the way to connect to it. */
+export interface ConnectionString {
+  /** A host name, an IP address, or the directory of a Unix socket. */
+  readonly host: string
+  readonly port: number
+  readonly username: string | undefined
+  readonly password: Redacted.Redacted | undefined
+  readonly database: string | undefined
+  readonly applicationName: string | undefined
+  readonly options: string | undefined
+  /** The timeout of connecting in seconds. 0 is none. */
+  readonly connectTimeoutSeconds: number | undefined
+  /** With `preferred`, a connection is not encrypted if the server has no TLS. */
+  readonly encryption: "none" | "preferred" | "required"
+  readonly tls: ConnectionOptions
+}
+
+type Problem = string
+type Parameters = ReadonlyMap<string, string>
+
+const modes = ["disable", "prefer", "require", "verify-ca", "verify-full"] as const
+
+/** Each parameter that has an effect, with its valid values. Without a list, any text is valid. */
+const supported: Readonly<Record<string, ReadonlyArray<string> | undefined>> = {
+  host: undefined,
+  port: undefined,
+  dbname: undefined,
+  user: undefined,
+  password: undefined,
+  application_name: undefined,
+  options: undefined,
+  connect_timeout: undefined,
+  sslmode: modes,
+  sslrootcert: undefined,
+  sslcert: undefined,
+  sslkey: undefined,
+  sslpassword: undefined,
+  // The driver has no channel binding, so it cannot be required.
+  channel_binding: ["disable", "prefer"],
+  // The service writes, and checks at the start that the server accepts writes.
+  target_session_attrs: ["any", "read-write"]
+}
+
+const supportedNames = Object.keys(supported)
+
+const oneOf = (words: ReadonlyArray<string>): string => `${words.slice(0, -1).join(", ")} or ${words.at(-1)}`
+
+/** Decodes percent-encoding. A `+` stays a `+`, as in libpq. */
+const decode = (text: string): Result.Result<string, Problem> =>
+  Result.flatMap(
+    Result.try({ try: () => decodeURIComponent(text), catch: () => "valid percent-encoding" }),
+    (decoded) => decoded.includes("\0") ? Result.fail("no %00") : Result.succeed(decoded)
+  )
+
+const credentials = "(?:([^:@/]*)(?::([^@/]*))?@)?"
+const authority = "(\\[[^\\]/?]+\\]|[^:/?@[\\]]*)(?::([^/?]*))?"
+/** `scheme://[user[:password]@][host[:port]][/dbname][?parameters]`. The first `@` ends the password. */
+const form = new RegExp(`^postgres(?:ql)?://${credentials}${authority}(?:/([^?]*))?(?:\\?(.*))?$`, "is")
+
+/** Reads all parameters, those before the query too. The last one of a name wins. */
+const readParameters = (text: string): Result.Result<Parameters, Problem> =>
+  Result.gen(function*() {
+    const match = form.exec(text)
+    if (match === null) return yield* Result.fail("")
+    const [, user, password, host, port, dbname, query = ""] = match
+    const parameters = new Map<string, string>()
+    const before = { user, password, host: host?.replace(/^\[|\]$/g, ""), port, dbname }
+    for (const [name, value = ""] of Object.entries(before)) {
+      if (value !== "") parameters.set(name, yield* decode(value))
+    }
+    // An @ behind the host can end a password with unencoded characters: errors must not repeat parts of it.
+    const isSafe = ![port, dbname, query].some((part) => part?.includes("@"))
+    for (const parameter of query.split("&").filter((each) => each !== "")) {
+      const parts = parameter.split("=")
+      if (parts.length !== 2) return yield* Result.fail("parameters like name=value, and & between them")
+      const name = yield* decode(parts[0] ?? "")
+      const value = yield* decode(parts[1] ?? "")
+      // JDBC's parameter, which libpq accepts too.
+      if (name === "ssl" && value === "true") {
+        parameters.set("sslmode", "require")
+        continue
+      }
+      if (!supportedNames.includes(name)) {
+        return yield* Result.fail(`the parameters ${supportedNames.join(", ")}${isSafe ? `, not ${name}` : ""}`)
+      }
+      const values = supported[name]
+      if (values !== undefined && value !== "" && !values.includes(value)) {
+        return yield* Result.fail(`${name} ${oneOf(values)}${isSafe ? `, not ${value}` : ""}`)
+      }
+      if (value === "") parameters.delete(name)
+      else parameters.set(name, value)
+    }
+    return parameters
+  })
+
+const readNumber = (
+  parameters: Parameters,
+  name: string,
+  min: number,
+  max: number
+): Result.Result<number | undefined, Problem> => {
+  const text = parameters.get(name)
+  if (text === undefined) return Result.succeed(undefined)
+  const isValid = /^\d+$/.test(text) && min <= Number(text) && Number(text) <= max
+  return isValid ? Result.succeed(Number(text)) : Result.fail(`${name} from ${min} to ${max}`)
+}
+
+/** The rules of `sslmode` and its files. libpq describes them in "Protection Provided in Different Modes". */
+const readTls = (
+  parameters: Parameters,
+  host: string
+): Result.Result<Pick<ConnectionString, "encryption" | "tls">, Problem> =>
+  Result.gen(function*() {
+    const root = parameters.get("sslrootcert")
+    const mode = parameters.get("sslmode") ?? (root === "system" ? "verify-full" : "prefer")
+    if (root === "system" && mode !== "verify-full") {
+      return yield* Result.fail(`sslmode verify-full with sslrootcert system, not ${mode}`)
+    }
+    if (root === undefined && mode.startsWith("verify-")) {
+      return yield* Result.fail(`sslrootcert (a file, or system) with sslmode ${mode}`)
+    }
+    const ca = root === undefined
+      ? undefined
+      : root === "system"
+      ? PemFiles.systemAuthorities()
+      : yield* PemFiles.readAuthorities({ name: "sslrootcert", path: root })
+    const certificate = yield* readClientCertificate(parameters)
+    // libpq ignores `sslmode` on a Unix socket.
+    const encryption = mode === "disable" || host.startsWith("/")
+      ? "none"
+      : mode === "prefer"
+      ? "preferred"
+      : "required"
+    return {
+      encryption,
+      tls: {
+        host,
+        // A name is sent to the server (SNI). An IP address must not be.
+        ...(isIP(host) === 0 ? { servername: host } : {}),
+        // Without an authority there is no verification. With one, each mode verifies.
+        rejectUnauthorized: ca !== undefined,
+        ...(ca === undefined ? {} : { ca: [...ca] }),
+        // Only verify-full compares the host with the names of the certificate.
+        ...(mode === "verify-full" ? {} : { checkServerIdentity: () => undefined }),
+        ...certificate
+      }
+    }
+  })
+
+const readClientCertificate = (
+  parameters: Parameters
+): Result.Result<PemFiles.ClientCertificate | undefined, Problem> => {
+  const cert = parameters.get("sslcert")
+  const key = parameters.get("sslkey")
+  if (cert === undefined && key === undefined) return Result.succeed(undefined)
+  if (cert === undefined || key === undefined) return Result.fail("both sslcert and sslkey, or none")
+  return PemFiles.readClientCertificate(
+    { name: "sslcert", path: cert },
+    { name: "sslkey", path: key },
+    parameters.get("sslpassword")
+  )
+}
+
+/**
+ * Parses a connection string and reads the files that it names. The failure completes "Expected a URL with …"; it is
+ * empty if the text is no such URL, and never contains a password.
+ */
+export const parse = (text: string): Result.Result<ConnectionString, Problem> =>
+  Result.gen(function*() {
+    const parameters = yield* readParameters(text.trim())
+    const host = parameters.get("host") ?? "localhost"
+    if (host.includes(",") || parameters.get("port")?.includes(",") === true) return yield* Result.fail("one host")
+    const port = (yield* readNumber(parameters, "port", 1, 65_535)) ?? 5432
+    const connectTimeoutSeconds = yield* readNumber(parameters, "connect_timeout", 0, 2_147_483)
+    const password = parameters.get("password")
+    return {
+      host,
+      port,
+      username: parameters.get("user"),
+      password: password === undefined ? undefined : Redacted.make(password),
+      database: parameters.get("dbname"),
+      applicationName: parameters.get("application_name"),
+      options: parameters.get("options"),
+      connectTimeoutSeconds,
+      ...(yield* readTls(parameters, host))
+    }
+  })

@@ -1,0 +1,38 @@
+/** Distinguishes outages of the database, after which the same statement can succeed, from other failures. */
+import { Cause, Predicate } from "effect"
+import { SqlError } from "effect/sql"
+
+/** SQLSTATEs of a server that starts or stops (57P), is out of resources (53) or is read-only (25006). */
+const temporaryStates = "57P|53|25006"
+
+/** Whether a server that could not be used at the start may accept writes soon. A wrong setting is no outage. */
+export const isStarting = (error: SqlError.SqlError): boolean => {
+  const { reason } = error
+  const code = codeOf(reason.cause)
+  return code === undefined
+    ? reason._tag === "ConnectionError" && [error, ...causes(error)].some(isClosed)
+    : new RegExp(`^(ECONN|ENOENT|ENOTFOUND|EAI_AGAIN|EHOST|ENET|ETIMEDOUT|${temporaryStates})`).test(code)
+}
+
+/**
+ * Whether a failure of a running service is an outage. Failed system calls (58), wrong states (55000) and a missing
+ * database (3D000) count too: the settings were right at the start, so the server is in repair or being replaced.
+ */
+export const isOutage = (failure: unknown): boolean =>
+  Cause.isTimeoutError(failure) ||
+  (SqlError.isSqlError(failure) &&
+    (failure.reason.isRetryable || unreachable.has(failure.reason._tag) || causes(failure).some(isOutageState)))
+
+const unreachable = new Set(["ConnectionError", "AuthenticationError", "AuthorizationError"])
+
+const isOutageState = (error: unknown): boolean =>
+  new RegExp(`^(${temporaryStates}|58|55000|3D000)`).test(codeOf(error) ?? "")
+
+const isClosed = (error: unknown): boolean =>
+  Predicate.hasProperty(error, "message") && /timed out|closed/.test(String(error.message))
+
+const codeOf = (error: unknown): string | undefined =>
+  Predicate.hasProperty(error, "code") ? String(error.code) : undefined
+
+const causes = (error: unknown): ReadonlyArray<unknown> =>
+  Predicate.hasProperty(error, "cause") ? [error.cause, ...causes(error.cause)] : []

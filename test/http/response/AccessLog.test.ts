@@ -1,0 +1,65 @@
+/** Tests the log line of a request: the direct line in JSON equals the line of the general logger. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Logger, References } from "effect"
+import { AdmissionControl } from "../../../src/http/node/AdmissionControl.ts"
+import { recordResponse } from "../../../src/http/response/AccessLog.ts"
+import { RequestContext } from "../../../src/http/response/RequestContext.ts"
+import { JsonLines } from "../../../src/observability/LogWriter.ts"
+
+interface Options {
+  readonly keyId?: string
+  readonly loggers?: number
+  readonly level?: "Info" | "Warn"
+}
+
+/** Records a response, and returns the lines of the general logger and the lines that were written directly. */
+const record = (isDirect: boolean, { keyId, level = "Info", loggers = 1 }: Options = {}) =>
+  Effect.gen(function*() {
+    const general: Array<string> = []
+    const direct: Array<string> = []
+    const logger = Logger.map(Logger.formatJson, (line) => void general.push(line))
+    const others = Array.from({ length: loggers - 1 }, () => Logger.make(() => {}))
+    const context = new RequestContext("id:1.2-3_4", 0n, (yield* AdmissionControl).newSlot())
+    context.route = "/v1/pets/:petId"
+    context.keyId = keyId
+    const json = isDirect ? { logger, write: (line: string) => void direct.push(line) } : undefined
+    yield* recordResponse("GET", context, 200).pipe(
+      Effect.provideService(JsonLines, json),
+      Effect.provideService(References.MinimumLogLevel, level),
+      Effect.provide(Logger.layer([logger, ...others]))
+    )
+    return { general, direct }
+  }).pipe(Effect.provide(AdmissionControl.layer))
+
+describe("The access log", () => {
+  for (const keyId of ["key_0123456789abcdef", "a \"key\" of an operator\n", undefined]) {
+    it.effect(`writes the line of the general logger directly, for the key ${JSON.stringify(keyId)}`, () =>
+      Effect.gen(function*() {
+        const { general } = yield* record(false, { ...keyId !== undefined && { keyId } })
+        const { direct } = yield* record(true, { ...keyId !== undefined && { keyId } })
+        assert.lengthOf(general, 1)
+        assert.deepStrictEqual(direct, general)
+        const { annotations }: { readonly annotations: Record<string, unknown> } = JSON.parse(direct[0] ?? "")
+        assert.deepStrictEqual(annotations, {
+          method: "GET",
+          route: "/v1/pets/:petId",
+          status: 200,
+          durationMs: 0,
+          keyId: keyId ?? "none",
+          requestId: "id:1.2-3_4"
+        })
+      }))
+  }
+
+  it.effect("uses the general logger when there is another logger", () =>
+    Effect.gen(function*() {
+      const { direct, general } = yield* record(true, { loggers: 2 })
+      assert.lengthOf(direct, 0)
+      assert.lengthOf(general, 1)
+    }))
+
+  it.effect("has no line above level Info", () =>
+    Effect.gen(function*() {
+      assert.deepStrictEqual(yield* record(true, { level: "Warn" }), { direct: [], general: [] })
+    }))
+})

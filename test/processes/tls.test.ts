@@ -1,0 +1,108 @@
+/** Tests a service whose PostgreSQL and Redis take only connections with TLS and a client certificate. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Redacted } from "effect"
+import { rmSync } from "node:fs"
+import * as RedisUrl from "../../src/config/RedisUrl.ts"
+import * as RedisConnection from "../../src/rate-limit/redis/RedisConnection.ts"
+import * as Certificates from "../support/Certificates.ts"
+import { temporaryDirectory } from "../support/Harness.ts"
+import * as Postgres from "../support/Postgres.ts"
+import { start } from "../support/Process.ts"
+import * as RedisServer from "../support/Redis.ts"
+
+const missing = Postgres.missing ?? RedisServer.missing ?? Certificates.missing ??
+  (RedisServer.hasTls ? undefined : "the redis-server has no TLS")
+
+describe.skipIf(missing !== undefined)("A service with TLS", () => {
+  it.live("connects to PostgreSQL and Redis with a client certificate for each", () =>
+    Effect.gen(function*() {
+      const authority = yield* Certificates.makeAuthority
+      const certificate = authority.issue("localhost", { altNames: "DNS:localhost,IP:127.0.0.1" })
+      const client = authority.issue("postgres")
+      const postgres = yield* Postgres.runWithTls({ certificate, clientAuthority: authority })
+      const redis = yield* RedisServer.runWithTls({ certificate, clientAuthority: authority })
+      yield* redis.start
+      const service = yield* start({
+        DATABASE_URL: `postgres://postgres@localhost:${postgres.port}/postgres?sslmode=verify-full` +
+          `&sslrootcert=${authority.cert}&sslcert=${client.cert}&sslkey=${client.key}`,
+        REDIS_URL: `rediss://localhost:${redis.port}?ssl_ca_certs=${authority.cert}` +
+          `&ssl_certfile=${client.cert}&ssl_keyfile=${client.key}`,
+        DATA_DIR: yield* temporaryDirectory,
+        LOG_LEVEL: "info"
+      })
+      const ready = yield* Effect.promise(async () => (await fetch(`${service.management}/readyz`)).text())
+      assert.include(ready, `"limits":"shared"`)
+      const rows = yield* postgres.admin((sql) =>
+        sql<{ ssl: boolean }>`SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+          WHERE application_name = 'petstore'`
+      )
+      assert.deepStrictEqual(rows, [{ ssl: true }])
+    }), 60_000)
+
+  it.live(
+    "does not start with a file that is missing, and reports each setting in one line",
+    () =>
+      Effect.gen(function*() {
+        const exited = yield* Effect.flip(start({
+          DATABASE_URL: "postgres://u:hush@localhost/d?sslmode=verify-full&sslrootcert=/none/ca.crt",
+          REDIS_URL: "rediss://:hush@localhost?ssl_ca_certs=/none/redis.crt"
+        }))
+        assert.strictEqual(exited.code, 1)
+        assert.deepStrictEqual(exited.stderr.trim().split("\n"), [
+          "DATABASE_URL: expected postgres://user:password@host/database with a usable file in sslrootcert, " +
+          "not /none/ca.crt (ENOENT: no such file or directory, open '/none/ca.crt')",
+          "REDIS_URL: expected redis://host:port or rediss://host:port with a usable file in ssl_ca_certs, " +
+          "not /none/redis.crt (ENOENT: no such file or directory, open '/none/redis.crt')"
+        ])
+      }),
+    60_000
+  )
+})
+
+describe.skipIf(missing !== undefined)("A connection to Redis with TLS", () => {
+  const isUp = (url: string) =>
+    Effect.scoped(Effect.gen(function*() {
+      const callbacks = { onConnect: () => Effect.void, onUp: () => Effect.void }
+      return (yield* RedisConnection.make(Redacted.make(url), callbacks)).current() !== undefined
+    }))
+
+  it.live(
+    "needs the right authority, the right name, and the client certificate that the server requires",
+    () =>
+      Effect.gen(function*() {
+        const authority = yield* Certificates.makeAuthority
+        const other = yield* Certificates.makeAuthority
+        const serve = (altNames: string, isExpired = false) =>
+          Effect.tap(
+            RedisServer.runWithTls({
+              certificate: authority.issue("redis", { altNames, isExpired }),
+              clientAuthority: authority
+            }),
+            ({ start: startRedis }) => startRedis
+          )
+        const { cert, key } = authority.issue("client", { password: "a b" })
+        const own = `ssl_certfile=${cert}&ssl_keyfile=${key}&ssl_password=a%20b`
+        const { url } = yield* serve("IP:127.0.0.1")
+        assert.isTrue(yield* isUp(`${url}?ssl_ca_certs=${authority.cert}&${own}`))
+        assert.isFalse(yield* isUp(`${url}?ssl_ca_certs=${authority.cert}`), "no client certificate")
+        assert.isFalse(yield* isUp(`${url}?${own}`), "an authority that Node does not trust")
+        assert.isFalse(yield* isUp(`${url}?ssl_ca_certs=${other.cert}&${own}`), "another authority")
+        const misnamed = yield* serve("DNS:elsewhere.example")
+        assert.isFalse(yield* isUp(`${misnamed.url}?ssl_ca_certs=${authority.cert}&${own}`), "another name")
+        const expired = yield* serve("IP:127.0.0.1", true)
+        assert.isFalse(yield* isUp(`${expired.url}?ssl_ca_certs=${authority.cert}&${own}`), "an expired certificate")
+        rmSync(key)
+        assert.isFalse(yield* isUp(`${url}?ssl_ca_certs=${authority.cert}&${own}`), "a file that is gone")
+      }),
+    60_000
+  )
+})
+
+describe("RedisUrl", () => {
+  it("rejects parameters for TLS that are unknown, or without rediss://", () => {
+    for (const url of ["rediss://h?ssl_ca_cert=/a", "rediss://h?ssl_certfile=/a", "redis://h?ssl_ca_certs=/a"]) {
+      assert.strictEqual(RedisUrl.parse(url)._tag, "Failure", url)
+    }
+    assert.strictEqual(RedisUrl.parse("rediss://h")._tag, "Success")
+  })
+})
