@@ -1,4 +1,4 @@
-/** The measured processes: the service, comparable services on other frameworks, and floors that do less than any. */
+/** The measured processes: the service, comparable services on other frameworks, and floors, which do less than any service. */
 import { Data, Effect } from "effect"
 import { type ChildProcess, spawn } from "node:child_process"
 import { readFileSync } from "node:fs"
@@ -56,7 +56,6 @@ export const start = Effect.fnUntraced(function*(
           HOST: "127.0.0.1",
           PORT: String(port),
           MANAGEMENT_PORT: "0",
-          LOG_LEVEL: "warn",
           ...env
         },
         stdio: ["ignore", "pipe", "pipe"]
@@ -71,9 +70,10 @@ export const start = Effect.fnUntraced(function*(
         })
       )
   )
+  let isStarted = false
   for (const stream of [child.stdout, child.stderr]) {
     stream?.on("data", (chunk: Buffer) => {
-      output += chunk.toString()
+      if (!isStarted) output += chunk.toString()
     })
   }
   while (child.exitCode === null && performance.now() - startedAt < 30_000) {
@@ -84,6 +84,7 @@ export const start = Effect.fnUntraced(function*(
       )
     )
     if (status === 200 || (key === "" && status !== 0)) {
+      isStarted = true
       const contender: Contender = {
         name,
         key,
@@ -100,7 +101,7 @@ export const start = Effect.fnUntraced(function*(
 })
 
 /** Returns the resources of the process: seconds of CPU so far, and resident megabytes. */
-export const usage = ({ pid }: Contender): { readonly cpu: number; readonly megabytes: number } => {
+export const usage = ({ pid }: Pick<Contender, "pid">): { readonly cpu: number; readonly megabytes: number } => {
   const fields = readFileSync(`/proc/${pid}/stat`, "utf8").replace(/^.*\) /, "").split(" ")
   const ticks = Number(fields[11]) + Number(fields[12])
   const resident = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]

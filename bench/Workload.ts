@@ -5,12 +5,15 @@ import { SqlClient } from "effect/sql"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as EmbeddedDatabase from "../src/database/EmbeddedDatabase.ts"
-import { keysOn, newEndlessKey, temporaryDatabaseUrl, temporaryDirectory } from "../test/support/Harness.ts"
+import { keysOn, newUnlimitedKey, temporaryDatabaseUrl, temporaryDirectory } from "../test/support/Harness.ts"
 
 export const newPet = `{"name":"Rex","categoryId":1,"status":"available"}`
 
-/** First pages, consecutive pages, random pages, random pets, and creates. */
-export const operations = ["list of 20", "walk", "random pages", "get", "create"] as const
+/**
+ * First pages, consecutive pages, random pages, random pets, creates, and creates with a new `Idempotency-Key` each, as
+ * `PetstoreClient` sends them. The other servers ignore the header, so their work stays that of "create".
+ */
+export const operations = ["list of 20", "walk", "random pages", "get", "create", "idempotent"] as const
 export type Operation = typeof operations[number]
 
 const pageAfter = (id: number): string => `GET /v1/pets?cursor=${Buffer.from(String(id)).toString("base64url")}`
@@ -19,12 +22,12 @@ const pageAfter = (id: number): string => `GET /v1/pets?cursor=${Buffer.from(Str
 const someIds = (pets: number): ReadonlyArray<number> =>
   Array.from({ length: Math.min(pets, 200_000) }, () => 1 + Math.floor(Math.random() * pets))
 
-/** First ids of the pages of 32 walks, one page of each in turn. */
+/** The first ids of pages: 32 clients list the table page by page, and each requests one page in turn. */
 const walks = (pets: number): ReadonlyArray<number> => {
   const starts = Array.from({ length: 32 }, () => Math.floor(Math.random() * pets))
   return Array.from(
     { length: 200_000 },
-    (_, nth) => 1 + ((starts[nth % starts.length] ?? 0) + 20 * Math.floor(nth / starts.length)) % pets
+    (_, index) => 1 + ((starts[index % starts.length] ?? 0) + 20 * Math.floor(index / starts.length)) % pets
   )
 }
 
@@ -40,7 +43,8 @@ export const requests = (directory: string, pets: number): Requests => {
     "walk": file("walk", walks(pets).map(pageAfter)),
     "random pages": file("random pages", ids.map(pageAfter)),
     "get": file("get", ids.map((id) => `GET /v1/pets/${id}`)),
-    "create": file("create", [`POST /v1/pets ${newPet}`])
+    "create": file("create", [`POST /v1/pets ${newPet}`]),
+    "idempotent": file("idempotent", [`POST /v1/pets Idempotency-Key ${newPet}`])
   }
 }
 
@@ -58,13 +62,13 @@ const fill = Effect.fnUntraced(function*(pets: number, keys: number) {
     SELECT 'pet ' || n, n % 100, CASE n % 4 WHEN 0 THEN 'sold' WHEN 1 THEN 'pending' WHEN 2 THEN 'available' END
     FROM generate_series(1, ${pets}) AS n`
   yield* sql`VACUUM ANALYZE pets`
-  return yield* Effect.replicateEffect(newEndlessKey, keys, { concurrency: 32 })
+  return yield* Effect.replicateEffect(newUnlimitedKey, keys, { concurrency: 32 })
 })
 
 /** Creates a database on `TEST_DATABASE_URL` with `pets` pets and `keys` keys. */
 export const database = Effect.fnUntraced(function*(pets: number, keys = 1) {
   const url = yield* temporaryDatabaseUrl
-  // The insert may take long.
+  // The insert may take longer than the server's statement timeout.
   const client = PgClient.layer({ url: Redacted.make(url), startupParameters: { statement_timeout: "0" } })
   const [key = "", ...others] = yield* Effect.provide(fill(pets, keys), keysOn(client))
   return { url, key, keys: [key, ...others] }

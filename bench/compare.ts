@@ -2,7 +2,8 @@
  * Compares the speed of this tree with another commit. Both run at once, each on its own PostgreSQL database, and are
  * loaded in turn, so that the machine's noise affects both alike. The results are the medians of the ratios.
  *
- * `npm run bench:compare -- REVISION`. It needs wrk and `TEST_DATABASE_URL`, a PostgreSQL server to create databases on.
+ * `npm run bench:compare -- REVISION [NAME=VALUE…]`. The settings are those of this tree: the revision `.` is this tree
+ * without them, so that the cost of a setting can be measured. It needs wrk and `TEST_DATABASE_URL`, a PostgreSQL server to create databases on.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { PgClient } from "@effect/sql-pg"
@@ -11,7 +12,7 @@ import { execFileSync } from "node:child_process"
 import { symlinkSync } from "node:fs"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
-import { endless, freePort, temporaryDatabaseUrl, temporaryDirectory } from "../test/support/Harness.ts"
+import { freePort, temporaryDatabaseUrl, temporaryDirectory, unlimitedKeyOptions } from "../test/support/Harness.ts"
 import * as Contender from "./Contender.ts"
 import { median } from "./median.ts"
 import * as Workload from "./Workload.ts"
@@ -26,8 +27,9 @@ class MissingRevision extends Data.TaggedError("MissingRevision") {
   override readonly message = "Name a revision to compare with: npm run bench:compare -- HEAD~1"
 }
 
-/** Rounds and seconds for each commit and operation. */
+/** The operations (all by default), and the rounds and seconds for each commit and operation. */
 const settings = Config.all({
+  operations: Config.Array(Schema.Literals(Workload.operations), "BENCH_OPERATIONS").pipe(Config.withDefault([])),
   rounds: Config.Int("BENCH_ROUNDS").pipe(Config.withDefault(7)),
   seconds: Config.Int("BENCH_SECONDS").pipe(Config.withDefault(2))
 })
@@ -46,12 +48,12 @@ const sourcesAt = Effect.fnUntraced(function*(revision: string) {
 const decodeIssued = Schema.decodeUnknownEffect(Schema.Struct({ key: Schema.String }))
 
 /** Starts the service of `sources` on a new database with `pets` pets, and issues a key without limits. */
-const startService = Effect.fnUntraced(function*(sources: string) {
+const startService = Effect.fnUntraced(function*(sources: string, env: Readonly<Record<string, string>> = {}) {
   const url = yield* temporaryDatabaseUrl
   const managementPort = yield* freePort
   const service = yield* Contender.start("Petstore", {
     program: join(sources, "src/main.ts"),
-    env: { DATABASE_URL: url, ADMIN_TOKEN: adminToken, MANAGEMENT_PORT: String(managementPort) }
+    env: { DATABASE_URL: url, ADMIN_TOKEN: adminToken, MANAGEMENT_PORT: String(managementPort), ...env }
   })
   const fill = Effect.gen(function*() {
     const sql = yield* PgClient.PgClient
@@ -65,7 +67,7 @@ const startService = Effect.fnUntraced(function*(sources: string) {
     fetch(`http://127.0.0.1:${managementPort}/admin/keys`, {
       method: "POST",
       headers: { authorization: `Bearer ${adminToken}`, "content-type": "application/json" },
-      body: JSON.stringify(endless)
+      body: JSON.stringify(unlimitedKeyOptions)
     }).then((response) => response.json())
   )
   return { ...service, key: (yield* decodeIssued(issued)).key }
@@ -113,17 +115,21 @@ const describe = (operation: string, samples: ReadonlyArray<readonly [before: Sa
 }
 
 const comparison = Effect.gen(function*() {
-  const { rounds, seconds } = yield* settings
-  const revision = yield* Effect.fromNullishOr(process.argv[2]).pipe(Effect.mapError(() => new MissingRevision()))
-  const before = yield* startService(yield* sourcesAt(revision))
-  const after = yield* startService(repository)
+  const { operations, rounds, seconds } = yield* settings
+  const [, , given, ...assignments] = process.argv
+  const revision = yield* Effect.fromNullishOr(given).pipe(Effect.mapError(() => new MissingRevision()))
+  const before = yield* startService(revision === "." ? repository : yield* sourcesAt(revision))
+  const env = Object.fromEntries(assignments.map((assignment) => assignment.split(/=(.*)/, 2)))
+  const after = yield* startService(repository, env)
   yield* Console.log(
-    `This tree beside ${revision}: PostgreSQL, ${pets} pets, ${connections} connections, ` +
+    `This tree ${
+      assignments.map((assignment) => `${assignment} `).join("")
+    }beside ${revision}: PostgreSQL, ${pets} pets, ${connections} connections, ` +
       `${rounds} rounds of ${seconds} s in turn after ${warmUpSeconds} s; median ratio, medians, the ratio of each round`
   )
   const directory = yield* temporaryDirectory
   const files = Workload.requests(directory, pets)
-  for (const operation of Workload.operations) {
+  for (const operation of operations.length === 0 ? Workload.operations : operations) {
     const both = (duration: number) =>
       Effect.all([
         load(before, { directory, requests: files[operation], seconds: duration }),

@@ -48,12 +48,12 @@ const compare = Effect.fnUntraced(function*(title: string, cases: ReadonlyArray<
     for (const each of cases) yield* one(each, warmUp)
     const samples = cases.map(() => Array<Effect.Success<ReturnType<typeof one>>>())
     for (let round = 0; round < rounds; round++) {
-      for (const [nth, each] of cases.entries()) samples[nth]?.push(yield* one(each, seconds))
+      for (const [index, each] of cases.entries()) samples[index]?.push(yield* one(each, seconds))
     }
     const rates = samples.map((measured) => median(measured.map(({ requestsPerSecond }) => requestsPerSecond)))
-    const cells = rates.map((rate, nth) => {
-      const p99 = median(samples[nth]?.map((sample) => sample.p99) ?? [])
-      const failed = samples[nth]?.some((sample) => sample.failed > 0) === true ? " FAILED" : ""
+    const cells = rates.map((rate, index) => {
+      const p99 = median(samples[index]?.map((sample) => sample.p99) ?? [])
+      const failed = samples[index]?.some((sample) => sample.failed > 0) === true ? " FAILED" : ""
       return `${(rate / (rates[0] ?? NaN)).toFixed(2)} (${rate.toFixed(0)}/s, ${p99.toFixed(0)} ms)${failed}`.padStart(
         22
       )

@@ -1,6 +1,6 @@
 /**
- * Prints the cost of the rate limits, and checks that they are exact. It needs `TEST_DATABASE_URL`, a PostgreSQL server
- * to create a database on, and a redis-server program.
+ * Prints the cost of the rate limits, and checks that they are exact. It needs wrk, a redis-server program, and
+ * `TEST_DATABASE_URL`, a PostgreSQL server to create a database on. `--throughput` measures only the service's speed.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { PgClient } from "@effect/sql-pg"
@@ -10,13 +10,24 @@ import { ApiKeys } from "../src/api-keys/ApiKeys.ts"
 import type { Limits } from "../src/api/Plans.ts"
 import * as Database from "../src/database/Database.ts"
 import { RateLimiter } from "../src/rate-limit/RateLimiter.ts"
-import { endless, limiterOn, random, temporaryDatabaseUrl, temporaryDirectory } from "../test/support/Harness.ts"
+import {
+  limiterOn,
+  random,
+  temporaryDatabaseUrl,
+  temporaryDirectory,
+  unlimitedKeyOptions
+} from "../test/support/Harness.ts"
 import { type Running, start } from "../test/support/Process.ts"
 import * as Redis from "../test/support/Redis.ts"
+import * as Contender from "./Contender.ts"
 import { load } from "./load.ts"
 import { median } from "./median.ts"
+import * as Workload from "./Workload.ts"
+import * as Wrk from "./wrk.ts"
 
 const rounds = 10
+const pets = 200_000
+const seconds = 2
 
 const port = (service: Running) => Number(new URL(service.address).port)
 
@@ -31,7 +42,7 @@ const issue = (limits: Limits) =>
 const decisions = (name: string) =>
   Effect.gen(function*() {
     const limiter = yield* RateLimiter
-    const charge = limiter.charge("key:bench", endless.limits)
+    const charge = limiter.charge("key:bench", unlimitedKeyOptions.limits)
     yield* Effect.forEach(Array.from({ length: 20_000 }), () => charge, { concurrency: 64, discard: true })
     const startedAt = performance.now()
     yield* Effect.forEach(Array.from({ length: 100_000 }), () => charge, { concurrency: 64, discard: true })
@@ -49,46 +60,72 @@ const decisions = (name: string) =>
     )
   })
 
-/** Measures the service with each limiter in turn, as a ratio to a limiter that does nothing. */
-const throughput = (DATABASE_URL: string, REDIS_URL: string, key: string) =>
+const limiters = ["nothing", "database", "redis"] as const
+
+/**
+ * Measures the service with each limiter in turn: requests per second, and microseconds of CPU per request of the
+ * service's process and of Redis. The ratios are to the limiter that does nothing.
+ */
+const throughput = (DATABASE_URL: string, redis: Effect.Success<typeof Redis.run>, key: string) =>
   Effect.gen(function*() {
-    const results = new Map<string, Array<number>>()
-    const services = yield* Effect.forEach(["nothing", "database", "redis"] as const, (LIMITER) =>
-      Effect.map(
-        start({ DATABASE_URL, REDIS_URL, LIMITER }, fileURLToPath(new URL("service.ts", import.meta.url))),
-        (service) => ({ LIMITER, service })
-      ))
-    for (let round = 0; round <= 7; round++) {
-      for (const { LIMITER, service } of services) {
-        const { requestsPerSecond } = yield* Effect.promise(() =>
-          load({ ports: [port(service)], request: get(key), connections: 32, seconds: 2 })
+    const directory = yield* temporaryDirectory
+    const files = Workload.requests(directory, pets)
+    const keys = Workload.write(directory, "key", [key])
+    const services = yield* Effect.forEach(limiters, (LIMITER) =>
+      Contender.start("Petstore", {
+        program: fileURLToPath(new URL("service.ts", import.meta.url)),
+        env: { DATABASE_URL, REDIS_URL: redis.url, LIMITER },
+        key
+      }))
+    for (const operation of ["list of 20", "get", "create"] as const) {
+      const measure = (service: Contender.Contender) =>
+        Effect.gen(function*() {
+          const cpu = () => [service.pid, redis.pid()].map((pid) => Contender.usage({ pid }).cpu)
+          const before = cpu()
+          const measured = yield* Wrk.load({
+            address: service.address,
+            requests: files[operation],
+            keys,
+            connections: 32,
+            seconds
+          })
+          const [own = 0, ofRedis = 0] = cpu().map((after, index) =>
+            (after - (before[index] ?? 0)) / measured.requests * 1e6
+          )
+          return { ...measured, own, ofRedis }
+        })
+      yield* Effect.forEach(services, measure)
+      const rounds = yield* Effect.replicateEffect(Effect.forEach(services, measure), 7)
+      for (const [index, limiter] of limiters.entries()) {
+        const of = (field: "requestsPerSecond" | "own" | "ofRedis" | "p99") =>
+          median(rounds.map((round) => round[index]?.[field] ?? NaN))
+        const ratio = median(
+          rounds.map((round) => (round[index]?.requestsPerSecond ?? NaN) / (round[0]?.requestsPerSecond ?? NaN))
         )
-        // The first round is the warm-up.
-        if (round > 0) results.set(LIMITER, [...results.get(LIMITER) ?? [], requestsPerSecond])
+        yield* Console.log(
+          `  ${operation.padEnd(12)}${limiter.padEnd(10)}${
+            of("requestsPerSecond").toFixed(0).padStart(7)
+          } requests/s   ` +
+            `${ratio.toFixed(2)}   p99 ${of("p99").toFixed(1)} ms   CPU ${of("own").toFixed(1)} µs, Redis ${
+              of("ofRedis").toFixed(1)
+            } µs`
+        )
       }
-    }
-    const floor = median(results.get("nothing") ?? [])
-    for (const [name, values] of results) {
-      yield* Console.log(
-        `  ${name.padEnd(10)}${median(values).toFixed(0).padStart(9)} requests/s   ${
-          (median(values) / floor).toFixed(3)
-        }`
-      )
     }
   })
 
-/** Sends more than 10,000 requests of a key with that limit a minute, ten times, each with a new key. */
+/** Sends 14,000 requests of a key with a limit of 10,000 a minute, in several rounds, each with a new key. */
 const exactness = (services: ReadonlyArray<Running>) =>
   Effect.gen(function*() {
-    const admitted: Array<number> = []
+    const allowed: Array<number> = []
     for (let round = 0; round < rounds; round++) {
       const key = yield* issue({ perMinute: 10_000, perDay: 1_000_000 })
       const { statuses } = yield* Effect.promise(() =>
         load({ ports: services.map(port), request: get(key), connections: 64, requests: 14_000 })
       )
-      admitted.push(statuses.get(200) ?? 0)
+      allowed.push(statuses.get(200) ?? 0)
     }
-    yield* Console.log(`  ${admitted.join(" ")}${admitted.every((one) => one === 10_000) ? "" : "   NOT EXACT"}`)
+    yield* Console.log(`  ${allowed.join(" ")}${allowed.every((one) => one === 10_000) ? "" : "   NOT EXACT"}`)
   })
 
 Effect.scoped(Effect.gen(function*() {
@@ -97,22 +134,24 @@ Effect.scoped(Effect.gen(function*() {
   const DATABASE_URL = yield* temporaryDatabaseUrl
   const database = Database.migrate.pipe(Layer.provideMerge(PgClient.layer({ url: Redacted.make(DATABASE_URL) })))
   yield* Effect.gen(function*() {
-    yield* Console.log("Limiters by themselves, 64 callers at once")
+    yield* Console.log("Limiters alone, 64 concurrent callers")
     yield* Effect.scoped(Effect.provide(decisions("memory"), RateLimiter.layerMemory))
     yield* Effect.scoped(Effect.provide(decisions("database"), RateLimiter.layer))
     yield* Effect.scoped(Effect.provide(decisions("redis"), limiterOn(redis.url)))
 
-    const { sql } = yield* Effect.map(PgClient.PgClient, (client) => ({ sql: client }))
-    yield* sql`INSERT INTO pets (name, category_id) VALUES ('Rex', 1)`
-    const key = yield* issue(endless.limits)
-    yield* Console.log("The service with each limiter: get, PostgreSQL, 32 connections, medians of 7 rounds in turn")
-    yield* Effect.scoped(throughput(DATABASE_URL, redis.url, key))
+    const sql = yield* PgClient.PgClient
+    yield* sql`INSERT INTO pets (name, category_id) SELECT 'pet ' || n, n % 100 FROM generate_series(1, ${pets}) AS n`
+    yield* sql`VACUUM ANALYZE pets`
+    const key = yield* issue(unlimitedKeyOptions.limits)
+    yield* Console.log("The service with each limiter: PostgreSQL, 32 connections, medians of 7 rounds in turn")
+    yield* Effect.scoped(throughput(DATABASE_URL, redis, key))
+    if (process.argv.includes("--throughput")) return
 
-    const process = start({ DATABASE_URL, REDIS_URL: redis.url, DATA_DIR: yield* temporaryDirectory })
-    yield* Console.log(`Admitted of 14,000 requests at a limit of 10,000, 64 connections, ${rounds} rounds`)
+    const onRedis = start({ DATABASE_URL, REDIS_URL: redis.url, DATA_DIR: yield* temporaryDirectory })
+    yield* Console.log(`Allowed of 14,000 requests at a limit of 10,000, 64 connections, ${rounds} rounds`)
     yield* Console.log("four processes on one Redis:")
-    yield* Effect.scoped(Effect.flatMap(Effect.all([process, process, process, process]), exactness))
-    yield* Console.log("one process, counts in its memory, written behind to PostgreSQL:")
+    yield* Effect.scoped(Effect.flatMap(Effect.all([onRedis, onRedis, onRedis, onRedis]), exactness))
+    yield* Console.log("one process, with counts in memory that are saved to PostgreSQL:")
     const alone = start({ DATABASE_URL, DATA_DIR: yield* temporaryDirectory })
     yield* Effect.scoped(Effect.flatMap(alone, (service) => exactness([service])))
   }).pipe(Effect.provide(ApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(database))))

@@ -3,7 +3,7 @@ import { connect } from "node:net"
 
 export interface Measured {
   readonly requestsPerSecond: number
-  /** Milliseconds. */
+  /** The percentiles of the latencies, in milliseconds. */
   readonly p50: number
   readonly p99: number
   /** The number of responses by status. */
@@ -61,7 +61,10 @@ export const load = async (options: {
 
   const startedAt = performance.now()
   await Promise.all(
-    Array.from({ length: options.connections }, (_, nth) => connection(options.ports[nth % options.ports.length] ?? 0))
+    Array.from(
+      { length: options.connections },
+      (_, index) => connection(options.ports[index % options.ports.length] ?? 0)
+    )
   )
   const elapsed = (performance.now() - startedAt) / 1000
   latencies.sort((a, b) => a - b)

@@ -1,12 +1,14 @@
 /**
  * Compares the speed of the service with the same service on other frameworks, and with the floors. All of them run at
- * once, and each is loaded in turn for several rounds. The results are ratios of medians.
+ * once, and each is loaded in turn for several rounds. The results are ratios of medians. Each has its default settings
+ * and its usual logger, whose lines this process reads and drops.
  *
- * It needs wrk, and `TEST_DATABASE_URL`, a PostgreSQL server to create databases on.
+ * It needs wrk, redis-server, and `TEST_DATABASE_URL`, a PostgreSQL server to create databases on.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
-import { Config, Console, Effect } from "effect"
+import { Config, Console, Effect, Schema } from "effect"
 import { temporaryDirectory } from "../test/support/Harness.ts"
+import * as Redis from "../test/support/Redis.ts"
 import * as Contender from "./Contender.ts"
 import { median } from "./median.ts"
 import * as Workload from "./Workload.ts"
@@ -17,8 +19,11 @@ const connections = 32
 /** Seconds of warm-up, until the code is compiled and the caches are filled. */
 const warmUp = 6
 
-/** Rounds and seconds for each process and operation. */
+/** The tables to print, and the rounds and seconds for each process and operation. */
 const settings = Config.all({
+  tables: Config.Array(Schema.Literals(["default", "redis"]), "BENCH_TABLES").pipe(
+    Config.withDefault(["default", "redis"])
+  ),
   rounds: Config.Int("BENCH_ROUNDS").pipe(Config.withDefault(3)),
   seconds: Config.Int("BENCH_SECONDS").pipe(Config.withDefault(3))
 })
@@ -29,26 +34,40 @@ interface Sample extends Wrk.Measured {
 }
 
 const row = (cells: ReadonlyArray<string>): string =>
-  cells.map((cell, nth) => nth === 0 ? cell.padEnd(23) : cell.padStart(12)).join("")
+  cells.map((cell, index) => index === 0 ? cell.padEnd(23) : cell.padStart(12)).join("")
 
-const comparison = Effect.gen(function*() {
+/** A table of the comparison: the configuration of all contenders, and the operations that it has. */
+interface Table {
+  readonly title: string
+  readonly env: Readonly<Record<string, string>>
+  readonly operations: ReadonlyArray<Workload.Operation>
+}
+
+/** Measures one table. Only the default configuration has the embedded database and the floors. */
+const printTable = Effect.fnUntraced(function*({ env, operations, title }: Table) {
   const { rounds, seconds } = yield* settings
   const { key, url } = yield* Workload.database(pets)
-  const env = { DATABASE_URL: url }
-  const service = yield* Contender.start("Petstore", { env, key })
-  const peers = yield* Effect.forEach(Contender.peers, (name) => Contender.start(name, { env, key }))
-  const embedded = yield* Workload.embedded(pets)
-  const alone = yield* Contender.start("Petstore, embedded", {
-    env: { DATA_DIR: embedded.directory },
-    key: embedded.key
-  })
-  const repeating = { SERVICE: service.address, KEY: key }
-  const floor = yield* Contender.start("floor (node:http)", { env: repeating, key })
-  const committing = yield* Contender.start("floor, committing", { env: { ...env, ...repeating }, key })
+  const shared = { DATABASE_URL: url, ...env }
+  const service = yield* Contender.start("Petstore", { env: shared, key })
+  const peers = yield* Effect.forEach(Contender.peers, (name) => Contender.start(name, { env: shared, key }))
+  const alone: Array<Contender.Contender> = []
+  const floors: Array<Contender.Contender> = []
+  if (Object.keys(env).length === 0) {
+    const embedded = yield* Workload.embedded(pets)
+    alone.push(
+      yield* Contender.start("Petstore, embedded", { env: { DATA_DIR: embedded.directory }, key: embedded.key })
+    )
+    const repeating = { SERVICE: service.address, KEY: key }
+    floors.push(
+      yield* Contender.start("floor (node:http)", { env: repeating, key }),
+      yield* Contender.start("floor, committing", { env: { ...shared, ...repeating }, key })
+    )
+  }
   yield* Console.log(
-    `PostgreSQL, ${pets} pets, ${connections} connections, ${rounds} rounds of ${seconds} s in turn after ${warmUp} s; medians`
+    `\n${title}: PostgreSQL, ${pets} pets, ${connections} connections, ` +
+      `${rounds} rounds of ${seconds} s in turn after ${warmUp} s; medians`
   )
-  for (const own of [service, alone]) {
+  for (const own of [service, ...alone]) {
     yield* Console.log(
       `${own.name}: started to the first 200 in ${own.startedIn.toFixed(0)} ms, ` +
         `${Contender.usage(own).megabytes.toFixed(0)} MB at rest`
@@ -56,9 +75,10 @@ const comparison = Effect.gen(function*() {
   }
   const directory = yield* temporaryDirectory
   const requests = Workload.requests(directory, pets)
-  for (const operation of Workload.operations) {
-    // Its reads are those of the other floor.
-    const contenders = [service, ...peers, alone, floor, ...operation === "create" ? [committing] : []]
+  for (const operation of operations) {
+    const isCreate = operation === "create" || operation === "idempotent"
+    // The committing floor only differs from the other one in creates.
+    const contenders = [service, ...peers, ...alone, ...isCreate ? floors : floors.slice(0, 1)]
     const samples = new Map(contenders.map(({ name }) => [name, Array<Sample>()]))
     const one = Effect.fnUntraced(function*(contender: Contender.Contender, duration: number) {
       const { cpu } = Contender.usage(contender)
@@ -79,7 +99,7 @@ const comparison = Effect.gen(function*() {
       median((samples.get(name) ?? []).map((sample) => sample[field]))
     const own = of("Petstore", "requestsPerSecond")
     yield* Console.log(
-      `\n${row([operation, "requests/s", "Petstore is", "p50 ms", "p99 ms", "CPU µs", "MB"])}`
+      `\n${row([operation, "requests/s", "Petstore is", "p50 ms", "p99 ms", "p99.9 ms", "CPU µs", "MB"])}`
     )
     for (const contender of contenders) {
       const rate = of(contender.name, "requestsPerSecond")
@@ -91,11 +111,25 @@ const comparison = Effect.gen(function*() {
           `${(own / rate).toFixed(2)} ×`,
           of(contender.name, "p50").toFixed(2),
           of(contender.name, "p99").toFixed(2),
+          of(contender.name, "p999").toFixed(2),
           of(contender.name, "cpu").toFixed(1),
           Contender.usage(contender).megabytes.toFixed(0)
         ]) + (failed === 0 ? "" : `   ${failed} FAILED`)
       )
     }
+  }
+})
+
+const comparison = Effect.gen(function*() {
+  const { tables } = yield* settings
+  if (tables.includes("default")) {
+    yield* Effect.scoped(printTable({ title: "Default settings", env: {}, operations: Workload.operations }))
+  }
+  if (tables.includes("redis")) {
+    const redis = yield* Redis.run
+    yield* redis.start
+    const operations = ["list of 20", "get", "create"] as const
+    yield* Effect.scoped(printTable({ title: "Limits in Redis", env: { REDIS_URL: redis.url }, operations }))
   }
 })
 

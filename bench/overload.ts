@@ -1,6 +1,6 @@
 /**
- * Prints the successful creates per second beyond the service's capacity, with more and more clients that send the next
- * request at once, whatever the response. It needs wrk.
+ * Prints the successful creates per second beyond the service's capacity, with more and more clients. Each sends its next
+ * request immediately after any response. It needs wrk.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Console, Effect } from "effect"
@@ -21,7 +21,7 @@ const overload = Effect.gen(function*() {
   const run = (connections: number) => Wrk.load({ address: service.address, requests, keys, connections, seconds })
   yield* run(50)
   const rates: Array<number> = []
-  yield* Console.log("callers   additions/s      shed    p50 ms    p99 ms        MB")
+  yield* Console.log("callers     creates/s      shed    p50 ms    p99 ms        MB")
   for (const connections of callers) {
     const { failed, p50, p99, requests, requestsPerSecond } = yield* run(connections)
     const succeeded = requestsPerSecond * (1 - failed / requests)
@@ -34,8 +34,8 @@ const overload = Effect.gen(function*() {
     )
   }
   const peak = Math.max(...rates)
-  const kept = Math.min(...rates) / peak
-  yield* Console.log(`At any load ${(kept * 100).toFixed(0)} % of the most at least.`)
+  const lowestShare = Math.min(...rates) / peak
+  yield* Console.log(`At any load at least ${(lowestShare * 100).toFixed(0)} % of the maximum.`)
 })
 
 Effect.scoped(overload).pipe(NodeRuntime.runMain)

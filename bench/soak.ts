@@ -1,6 +1,6 @@
 /**
- * Half an hour (`SOAK_MINUTES`) of mixed load, while the database fails every 90 seconds. Prints the outcome, draws
- * requests, latency and memory over time into `bench/soak.svg`, and fails if a pet was lost. It needs PostgreSQL's
+ * Sends mixed load for half an hour (`SOAK_MINUTES`), while the database fails every 90 seconds. Prints the outcome,
+ * draws requests, latency and memory over time into `bench/soak.svg`, and fails if a pet was lost. It needs PostgreSQL's
  * programs on the machine.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
@@ -14,7 +14,7 @@ import * as Proxy from "../test/support/Proxy.ts"
 import * as Contender from "./Contender.ts"
 
 const callers = 16
-/** Milliseconds between two requests of a caller. */
+/** The pause between two requests of a caller. */
 const pause = "10 millis"
 
 interface Second {
@@ -43,7 +43,6 @@ const soak = Effect.gen(function*() {
     key
   })
 
-  // The percentile itself.
   yield* Load.request(service.address, service.key)
 
   const seconds: ReadonlyArray<Second> = Array.from(
@@ -94,7 +93,7 @@ const soak = Effect.gen(function*() {
     })
   const network = (name: Proxy.Fault, length: number) =>
     fault(name, Effect.sync(() => proxy.setFault(name)), length, Effect.sync(() => proxy.setFault(undefined)))
-  const turns = [
+  const allFaults = [
     fault("restarted", postgres.stop, 1, postgres.start),
     network("slow", 20),
     fault("killed", postgres.kill, 5, postgres.start),
@@ -102,49 +101,49 @@ const soak = Effect.gen(function*() {
     fault("frozen", postgres.freeze, 15, postgres.thaw),
     network("hanging", 15)
   ]
-  const trouble = Effect.gen(function*() {
+  const injectFaults = Effect.gen(function*() {
     for (let turn = 0; !state.ended; turn++) {
       yield* Effect.sleep("90 seconds")
-      if (now() < minutes * 60 - 30) yield* turns[turn % turns.length] ?? Effect.void
+      if (now() < minutes * 60 - 30) yield* allFaults[turn % allFaults.length] ?? Effect.void
     }
   })
-  const watch = Effect.sync(() => {
+  const recordMemory = Effect.sync(() => {
     const at = seconds[now()]
     if (at !== undefined) at.megabytes = Contender.usage(service).megabytes
   })
 
-  yield* Effect.forkScoped(trouble)
-  yield* Effect.forkScoped(Effect.repeat(watch, Schedule.spaced("500 millis")))
+  yield* Effect.forkScoped(injectFaults)
+  yield* Effect.forkScoped(Effect.repeat(recordMemory, Schedule.spaced("500 millis")))
   yield* Effect.forkScoped(Effect.andThen(
     Effect.sleep(`${minutes} minutes`),
     Effect.sync(() => {
       state.ended = true
     })
   ))
-  yield* Effect.forEach(Array.from({ length: callers }, (_, nth) => nth), caller, {
+  yield* Effect.forEach(Array.from({ length: callers }, (_, index) => index), caller, {
     concurrency: "unbounded",
     discard: true
   })
 
-  const kept = yield* Effect.provide(
+  const stored = yield* Effect.provide(
     Effect.flatMap(PgClient.PgClient, (client) => client<{ readonly name: string }>`SELECT name FROM pets`),
     sql
   )
-  const names = new Set(kept.map(({ name }) => name))
+  const names = new Set(stored.map(({ name }) => name))
   const lost = acknowledged.filter((name) => !names.has(name)).length
-  const twice = kept.length - names.size
+  const twice = stored.length - names.size
   const sum = (field: "ok" | "unavailable" | "other") => seconds.reduce((total, each) => total + each[field], 0)
   const slowest = seconds.map(p99).toSorted((a, b) => a - b)
   const memory = seconds.map(({ megabytes }) => megabytes)
   yield* Console.log(
     [
       `${minutes} minutes, ${callers} callers, ${faults.length} faults`,
-      `${sum("ok")} answered, ${sum("unavailable")} told to retry (503), ${sum("other")} otherwise`,
+      `${sum("ok")} succeeded, ${sum("unavailable")} rejected (503), ${sum("other")} with another status`,
       `99th percentile by the second: ${slowest[slowest.length >> 1]?.toFixed(0)} ms in half of them, ` +
       `${slowest.at(-1)?.toFixed(0)} ms at most`,
       `memory: ${memory[60]?.toFixed(0)} MB after a minute, ${memory.at(-1)?.toFixed(0)} MB at the end, ` +
       `${Math.max(...memory).toFixed(0)} MB at most`,
-      `${acknowledged.length} additions acknowledged: ${lost} lost, ${twice} there twice`
+      `${acknowledged.length} creates acknowledged: ${lost} lost, ${twice} stored twice`
     ].join("\n")
   )
   writeFileSync(new URL("soak.svg", import.meta.url), draw(seconds, faults))
@@ -159,13 +158,13 @@ const draw = (
   seconds: ReadonlyArray<Second>,
   faults: ReadonlyArray<{ name: string; from: number; to: number }>
 ): string => {
-  const x = (nth: number) => 50 + nth / seconds.length * width
+  const x = (second: number) => 50 + second / seconds.length * width
   const chart = (
-    nth: number,
+    index: number,
     title: string,
     lines: ReadonlyArray<{ readonly colour: string; readonly of: (second: Second) => number }>
   ): string => {
-    const top = 30 + nth * (height + 40)
+    const top = 30 + index * (height + 40)
     const highest = Math.max(1, ...seconds.flatMap((each) => lines.map(({ of }) => of(each))))
     const y = (value: number) => top + height - value / highest * height
     return [
@@ -190,7 +189,7 @@ const draw = (
   }" font-family="sans-serif" font-size="12">
 <rect width="100%" height="100%" fill="white"/>
 ${
-    chart(0, "Requests a second: answered (green), told to retry (red)", [
+    chart(0, "Requests a second: succeeded (green), rejected with 503 (red)", [
       { colour: "#2a7", of: ({ ok }) => ok },
       { colour: "#c33", of: ({ other, unavailable }) => unavailable + other }
     ])

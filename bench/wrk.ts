@@ -11,6 +11,7 @@ const Measured = Schema.fromJsonString(Schema.Struct({
   requestsPerSecond: Schema.Finite,
   p50: Schema.Finite,
   p99: Schema.Finite,
+  p999: Schema.Finite,
   requests: Schema.Finite,
   failed: Schema.Finite
 }))

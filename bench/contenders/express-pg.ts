@@ -1,6 +1,9 @@
-/** A service on Express 5 and pg, with express-rate-limit. */
+/** A service on Express 5 and pg, with express-rate-limit and pino-http. */
 import express, { type Request, type Response } from "express"
 import { rateLimit } from "express-rate-limit"
+import { Redis } from "ioredis"
+import { pinoHttp } from "pino-http"
+import { type RedisReply, RedisStore } from "rate-limit-redis"
 import { database } from "./pg.ts"
 import * as Shared from "./shared.ts"
 
@@ -10,6 +13,7 @@ interface Locals {
 
 const app = express()
 app.disable("etag")
+app.use(pinoHttp())
 const keyOf = Shared.keys(database.key)
 
 app.use(async (request, response: Response<unknown, Locals>, next) => {
@@ -23,21 +27,36 @@ app.use(async (request, response: Response<unknown, Locals>, next) => {
 })
 const keyIn = (response: Response): Shared.Key => (response as Response<unknown, Locals>).locals.key
 const byKey = (_: Request, response: Response): string => keyIn(response).id
+const redis = Shared.redisUrl === undefined ? undefined : new Redis(Shared.redisUrl)
+const storeOf = (prefix: string) =>
+  redis && {
+    store: new RedisStore({
+      prefix,
+      sendCommand: (command: string, ...parameters: Array<string>) =>
+        redis.call(command, ...parameters) as Promise<RedisReply>
+    })
+  }
 app.use(rateLimit({
+  ...storeOf("day:"),
   windowMs: 86_400_000,
   limit: (_, response) => keyIn(response).perDay,
   keyGenerator: byKey,
   legacyHeaders: false,
   standardHeaders: false
 }))
-app.use(rateLimit({ windowMs: 60_000, limit: (_, response) => keyIn(response).perMinute, keyGenerator: byKey }))
+app.use(rateLimit({
+  ...storeOf("minute:"),
+  windowMs: 60_000,
+  limit: (_, response) => keyIn(response).perMinute,
+  keyGenerator: byKey
+}))
 app.use(express.json({ limit: "64kb" }))
 
 const statuses = new Set<unknown>([undefined, "available", "pending", "sold"])
 
 app.get("/v1/pets", async (request, response) => {
-  const { cursor, limit: given = "20", status } = request.query
-  const limit = Number(given)
+  const { cursor, limit: limitText = "20", status } = request.query
+  const limit = Number(limitText)
   if (!(Number.isInteger(limit) && limit >= 1 && limit <= 100 && statuses.has(status))) {
     response.status(400).end()
     return

@@ -1,6 +1,7 @@
-/** A service on Fastify 5 in the style of its documentation: response schemas, hooks, its rate-limit plug-in. */
+/** A service on Fastify 5 in the style of its documentation: response schemas, hooks, its logger and rate-limit plug-in. */
 import rateLimit from "@fastify/rate-limit"
 import Fastify, { type FastifyRequest } from "fastify"
+import { Redis } from "ioredis"
 import * as Shared from "./shared.ts"
 
 declare module "fastify" {
@@ -27,7 +28,7 @@ export const serve = async (database: {
   readonly get: (id: number) => Promise<Shared.PetRow | undefined>
   readonly create: (pet: Shared.NewPet) => Promise<number>
 }): Promise<void> => {
-  const app = Fastify()
+  const app = Fastify({ logger: true })
   const keyOf = Shared.keys(database.key)
   app.decorateRequest("key")
   app.addHook("onRequest", async (request, reply) => {
@@ -35,7 +36,11 @@ export const serve = async (database: {
     if (key === undefined) await reply.code(401).header("www-authenticate", "Bearer").send(Shared.unauthorized)
     else request.key = key
   })
-  await app.register(rateLimit, { global: false, cache: 100_000 })
+  await app.register(rateLimit, {
+    global: false,
+    cache: 100_000,
+    ...Shared.redisUrl !== undefined && { redis: new Redis(Shared.redisUrl) }
+  })
   const byKey = (request: FastifyRequest) => request.key.id
   const countDay = app.createRateLimit({
     max: (request) => request.key.perDay,

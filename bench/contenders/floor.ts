@@ -1,6 +1,6 @@
 /**
- * The common part of the floors: node:http alone, which repeats responses of the service from memory, byte for byte: a
- * first page, a pet, a created pet. It checks nothing.
+ * The common part of the floors. They use only node:http, check nothing, and repeat responses of the service from memory,
+ * byte for byte: the first page, a pet, and a created pet.
  */
 import { createServer } from "node:http"
 import * as Shared from "./shared.ts"
@@ -17,7 +17,7 @@ const record = async (method: string, path: string, body?: string) => {
   })
   const headers = [...response.headers]
     .filter(([name]) => !["connection", "date", "keep-alive", "transfer-encoding"].includes(name))
-  // Node sends a string in one write with the head.
+  // A string, because Node sends it in one write with the head.
   return { headers, body: await response.text() }
 }
 
@@ -28,14 +28,14 @@ const created = await record("POST", "/v1/pets", `{"name":"Rex","categoryId":1,"
 const listHeaders = list.headers.flat()
 const getHeaders = get.headers.flat()
 const createdHeaders = created.headers.flat()
-/** The headers, without those that differ for each created pet. */
-const sameHeaders = created.headers.filter(([name]) => !["content-length", "location"].includes(name)).flat()
+/** The headers that are the same for every created pet. */
+const commonHeaders = created.headers.filter(([name]) => !["content-length", "location"].includes(name)).flat()
 
-/** Creates the pet of a body and returns its id and JSON text. */
-type Add = (body: string, added: (id: string, text: string) => void) => void
+/** Creates the pet of a body, and calls `onCreated` with its id and JSON text. */
+type Create = (body: string, onCreated: (id: string, text: string) => void) => void
 
-/** Serves everything from memory, or creates by `add`. */
-export const serve = (add?: Add): void => {
+/** Serves reads from memory. Creates call `create`, or repeat a response from memory if it is missing. */
+export const serve = (create?: Create): void => {
   createServer((request, response) => {
     const { method, url = "" } = request
     if (method === "GET") {
@@ -45,7 +45,7 @@ export const serve = (add?: Add): void => {
       return
     }
     // A body must be read before the response.
-    if (add === undefined) {
+    if (create === undefined) {
       request.on("end", () => {
         response.writeHead(201, createdHeaders)
         response.end(created.body)
@@ -56,9 +56,9 @@ export const serve = (add?: Add): void => {
     request.setEncoding("utf8").on("data", (chunk: string) => {
       body += chunk
     }).on("end", () =>
-      add(body, (id, text) => {
+      create(body, (id, text) => {
         const own = ["location", `/v1/pets/${id}`, "content-length", String(Buffer.byteLength(text))]
-        response.writeHead(201, [...sameHeaders, ...own])
+        response.writeHead(201, [...commonHeaders, ...own])
         response.end(text)
       }))
   }).listen(Shared.port, Shared.host)

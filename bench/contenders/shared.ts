@@ -33,7 +33,7 @@ export const statements = {
   create: `INSERT INTO pets (name, category_id, status) VALUES ($1, $2, $3) RETURNING id`
 }
 
-/** JSON has no member for an absent status. */
+/** Returns the pet of a row. An absent status is no member of its JSON. */
 export const toPet = ({ id, name, categoryId, status }: PetRow): Pet =>
   status === null ? { id, name, categoryId } : { id, name, categoryId, status }
 
@@ -49,20 +49,20 @@ export const page = (rows: ReadonlyArray<PetRow>, limit: number): { pets: Array<
   return { pets, link: `</v1/pets?limit=${limit}&cursor=${cursor}>; rel="next"` }
 }
 
-const remembered = 1_000
+const cacheMs = 1_000
 
-/** Returns the holder of the bearer key of an `Authorization` header, read from the database at most once a second. */
+/** Returns a function that verifies the bearer key of an `Authorization` header, and caches a valid key for one second. */
 export const keys = (find: (hash: Buffer) => Promise<Key | undefined>) => {
-  const known = new Map<string, { readonly key: Key; readonly until: number }>()
+  const cache = new Map<string, { readonly key: Key; readonly until: number }>()
   return async (authorization: string | undefined): Promise<Key | undefined> => {
     if (authorization === undefined || !authorization.startsWith("Bearer ")) return undefined
     const hash = createHash("sha256").update(authorization.slice("Bearer ".length)).digest()
     const name = hash.toString("base64")
-    const cached = known.get(name)
+    const cached = cache.get(name)
     if (cached !== undefined && cached.until > Date.now()) return cached.key
     const key = await find(hash)
-    if (key === undefined) known.delete(name)
-    else known.set(name, { key, until: Date.now() + remembered })
+    if (key === undefined) cache.delete(name)
+    else cache.set(name, { key, until: Date.now() + cacheMs })
     return key
   }
 }
@@ -73,3 +73,5 @@ export const notFound = { code: "not_found", message: "There is no such pet.", s
 export const port = Number(process.env.PORT ?? 0)
 export const host = "127.0.0.1"
 export const databaseUrl = process.env.DATABASE_URL ?? ""
+/** The Redis server that counts requests, or `undefined` to count in the process. */
+export const redisUrl = process.env.REDIS_URL
