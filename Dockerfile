@@ -17,9 +17,9 @@ COPY --from=build /build/dist dist
 RUN install -d -o node -g node -m 0700 /data
 USER node
 VOLUME /data
-# The management port, 9090, is for the operator alone: it listens on the loopback address unless MANAGEMENT_HOST says otherwise.
+# The management port, 9090, is only for operators. It listens on the loopback address unless MANAGEMENT_HOST is set.
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=3s --start-period=30s \
   CMD ["node", "-e", "fetch(`http://127.0.0.1:${process.env.MANAGEMENT_PORT ?? 9090}/healthz`).then(({ ok }) => process.exit(ok ? 0 : 1), () => process.exit(1))"]
-# Node itself is the process that is told to stop.
+# The exec form, so that Node itself receives SIGTERM.
 CMD ["node", "dist/main.js"]
