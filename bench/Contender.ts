@@ -8,6 +8,7 @@ import { freePort } from "../test/support/Harness.ts"
 const programs = {
   "Petstore": "../src/main.ts",
   "Petstore, embedded": "../src/main.ts",
+  "Petstore, default": "../src/main.ts",
   "Fastify + pg": "contenders/fastify-pg.ts",
   "Fastify + postgres.js": "contenders/fastify-postgresjs.ts",
   "Express + pg": "contenders/express-pg.ts",
@@ -19,17 +20,27 @@ export type Name = keyof typeof programs
 
 export const peers = ["Fastify + pg", "Fastify + postgres.js", "Express + pg", "Hono + postgres.js"] as const
 
+/** How a contender is run besides its environment. */
+export interface Deployment {
+  /** Whether its spans are exported. The service only needs its setting, the others an SDK. */
+  readonly isTraced?: boolean
+  /** Whether it runs as two processes on one port. */
+  readonly isClustered?: boolean
+}
+
 export interface Contender {
   readonly name: Name
   readonly key: string
   readonly address: string
   readonly port: number
   readonly pid: number
-  /** Seconds from the start of the process to its first 200. */
+  /** Milliseconds from the start of the process to its first 200. */
   readonly startedIn: number
 }
 
 export class NotStarted extends Data.TaggedError("NotStarted")<{ readonly name: string; readonly output: string }> {}
+
+const pathOf = (program: string): string => fileURLToPath(new URL(program, import.meta.url))
 
 /**
  * Starts a process and waits for a 200 to `key`, or for any response if there is no key yet. The scope ends it.
@@ -37,19 +48,21 @@ export class NotStarted extends Data.TaggedError("NotStarted")<{ readonly name: 
  */
 export const start = Effect.fnUntraced(function*(
   name: Name,
-  { env, key = "", program = fileURLToPath(new URL(programs[name], import.meta.url)) }: {
+  { env, isClustered = false, isTraced = false, key = "", program = pathOf(programs[name]) }: Deployment & {
     readonly env: Readonly<Record<string, string>>
     readonly key?: string
     readonly program?: string
   }
 ) {
+  const preload = isTraced && !name.startsWith("Petstore") ? ["--import", pathOf("contenders/tracing.ts")] : []
+  const programAndArguments = isClustered ? [pathOf("contenders/cluster.ts"), program] : [program]
   const port = yield* freePort
   const address = `http://127.0.0.1:${port}`
   let output = ""
   const startedAt = performance.now()
   const child = yield* Effect.acquireRelease(
     Effect.sync((): ChildProcess =>
-      spawn(process.execPath, [program], {
+      spawn(process.execPath, [...preload, ...programAndArguments], {
         env: {
           PATH: process.env.PATH,
           NODE_ENV: "production",
@@ -66,7 +79,7 @@ export const start = Effect.fnUntraced(function*(
         new Promise<void>((resolve) => {
           if (process.exitCode !== null) return resolve()
           process.on("close", () => resolve())
-          process.kill(name.startsWith("Petstore") ? "SIGTERM" : "SIGKILL")
+          process.kill(isClustered || name.startsWith("Petstore") ? "SIGTERM" : "SIGKILL")
         })
       )
   )
@@ -100,10 +113,19 @@ export const start = Effect.fnUntraced(function*(
   return yield* new NotStarted({ name, output })
 })
 
-/** Returns the resources of the process: seconds of CPU so far, and resident megabytes. */
-export const usage = ({ pid }: Pick<Contender, "pid">): { readonly cpu: number; readonly megabytes: number } => {
+interface Usage {
+  readonly cpu: number
+  readonly megabytes: number
+}
+
+/** Returns the resources of the process and its children: seconds of CPU so far, and resident megabytes. */
+export const usage = ({ pid }: Pick<Contender, "pid">): Usage => {
   const fields = readFileSync(`/proc/${pid}/stat`, "utf8").replace(/^.*\) /, "").split(" ")
   const ticks = Number(fields[11]) + Number(fields[12])
   const resident = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]
-  return { cpu: ticks / 100, megabytes: Number(resident) / 1024 }
+  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").filter(Boolean)
+  return children.map((child) => usage({ pid: Number(child) })).reduce(
+    (sum, child) => ({ cpu: sum.cpu + child.cpu, megabytes: sum.megabytes + child.megabytes }),
+    { cpu: ticks / 100, megabytes: Number(resident) / 1024 }
+  )
 }

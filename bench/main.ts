@@ -7,6 +7,11 @@
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Config, Console, Effect, Schema } from "effect"
+import { execFileSync } from "node:child_process"
+import { copyFileSync } from "node:fs"
+import { createServer, type Server } from "node:http"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
 import { temporaryDirectory } from "../test/support/Harness.ts"
 import * as Redis from "../test/support/Redis.ts"
 import * as Contender from "./Contender.ts"
@@ -19,11 +24,11 @@ const connections = 32
 /** Seconds of warm-up, until the code is compiled and the caches are filled. */
 const warmUp = 6
 
-/** The tables to print, and the rounds and seconds for each process and operation. */
+const tableNames = ["default", "redis", "tracing", "processes"] as const
+
+/** The tables to print (all by default), and the rounds and seconds for each process and operation. */
 const settings = Config.all({
-  tables: Config.Array(Schema.Literals(["default", "redis"]), "BENCH_TABLES").pipe(
-    Config.withDefault(["default", "redis"])
-  ),
+  tables: Config.Array(Schema.Literals(tableNames), "BENCH_TABLES").pipe(Config.withDefault(tableNames)),
   rounds: Config.Int("BENCH_ROUNDS").pipe(Config.withDefault(3)),
   seconds: Config.Int("BENCH_SECONDS").pipe(Config.withDefault(3))
 })
@@ -40,19 +45,28 @@ const row = (cells: ReadonlyArray<string>): string =>
 interface Table {
   readonly title: string
   readonly env: Readonly<Record<string, string>>
+  readonly deployment?: Contender.Deployment
   readonly operations: ReadonlyArray<Workload.Operation>
 }
 
-/** Measures one table. Only the default configuration has the embedded database and the floors. */
-const printTable = Effect.fnUntraced(function*({ env, operations, title }: Table) {
+/**
+ * Measures one table. The table of the default configuration also has the embedded database and the floors. The others
+ * also have the service in the default configuration.
+ */
+const printTable = Effect.fnUntraced(function*({ deployment, env, operations, title }: Table) {
   const { rounds, seconds } = yield* settings
   const { key, url } = yield* Workload.database(pets)
   const shared = { DATABASE_URL: url, ...env }
-  const service = yield* Contender.start("Petstore", { env: shared, key })
-  const peers = yield* Effect.forEach(Contender.peers, (name) => Contender.start(name, { env: shared, key }))
+  const service = yield* Contender.start("Petstore", { env: shared, key, ...deployment })
+  const peers = yield* Effect.forEach(
+    Contender.peers,
+    (name) => Contender.start(name, { env: shared, key, ...deployment })
+  )
   const alone: Array<Contender.Contender> = []
   const floors: Array<Contender.Contender> = []
-  if (Object.keys(env).length === 0) {
+  if (Object.keys(env).length > 0) {
+    alone.push(yield* Contender.start("Petstore, default", { env: { DATABASE_URL: url }, key }))
+  } else {
     const embedded = yield* Workload.embedded(pets)
     alone.push(
       yield* Contender.start("Petstore, embedded", { env: { DATA_DIR: embedded.directory }, key: embedded.key })
@@ -120,16 +134,77 @@ const printTable = Effect.fnUntraced(function*({ env, operations, title }: Table
   }
 })
 
+const ratio = { OTEL_TRACES_SAMPLER: "parentbased_traceidratio", OTEL_TRACES_SAMPLER_ARG: "0.01" }
+
+/** A collector of traces that accepts and drops everything. */
+const collector = Effect.acquireRelease(
+  Effect.promise(() =>
+    new Promise<Server>((resolve) => {
+      const server = createServer((request, response) => {
+        request.resume().on("end", () => response.setHeader("content-type", "application/json").end("{}"))
+      })
+      server.listen(0, "127.0.0.1", () => resolve(server))
+    })
+  ),
+  (server) => Effect.sync(() => server.close())
+)
+
+const repository = fileURLToPath(new URL("..", import.meta.url))
+
+/** Prints the size of the files that the image adds to its base, and of the base's Node. */
+const printSizes = Effect.gen(function*() {
+  const directory = yield* temporaryDirectory
+  for (const file of ["package.json", "package-lock.json"]) copyFileSync(join(repository, file), join(directory, file))
+  execFileSync("npm", ["ci", "--omit=dev", "--silent"], { cwd: directory })
+  execFileSync(join(repository, "node_modules/.bin/tsc"), [
+    "-p",
+    "tsconfig.build.json",
+    "--outDir",
+    join(directory, "dist")
+  ], {
+    cwd: repository
+  })
+  const megabytes = (path: string) =>
+    (Number(execFileSync("du", ["-sb", path]).toString().split("\t")[0]) / 1e6).toFixed(1)
+  yield* Console.log(
+    `Image: ${megabytes(join(directory, "dist"))} MB of the service and ${
+      megabytes(join(directory, "node_modules"))
+    } MB ` +
+      `of its dependencies, beside ${megabytes(process.execPath)} MB of Node`
+  )
+})
+
 const comparison = Effect.gen(function*() {
   const { tables } = yield* settings
+  yield* Effect.scoped(printSizes)
+  const operations = ["list of 20", "get", "create"] as const
+  const redis = yield* Redis.run
+  yield* redis.start
+  const onRedis = { REDIS_URL: redis.url }
   if (tables.includes("default")) {
     yield* Effect.scoped(printTable({ title: "Default settings", env: {}, operations: Workload.operations }))
   }
   if (tables.includes("redis")) {
-    const redis = yield* Redis.run
-    yield* redis.start
-    const operations = ["list of 20", "get", "create"] as const
-    yield* Effect.scoped(printTable({ title: "Limits in Redis", env: { REDIS_URL: redis.url }, operations }))
+    yield* Effect.scoped(printTable({ title: "Limits in Redis", env: onRedis, operations }))
+  }
+  if (tables.includes("tracing")) {
+    const address = (yield* collector).address()
+    const port = typeof address === "object" && address !== null ? address.port : 0
+    for (const [title, sampler] of [["Traces", {}], ["Traces of 1 %", ratio]] as const) {
+      // The loggers of the others do not export to OTLP either.
+      const env = {
+        OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}`,
+        OTEL_LOGS_EXPORTER: "none",
+        ...sampler
+      }
+      yield* Effect.scoped(printTable({ title, env, deployment: { isTraced: true }, operations }))
+    }
+  }
+  if (tables.includes("processes")) {
+    const deployment = { isClustered: true }
+    yield* Effect.scoped(
+      printTable({ title: "Two processes, limits in Redis", env: onRedis, deployment, operations })
+    )
   }
 })
 
