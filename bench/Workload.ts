@@ -10,8 +10,9 @@ import { keysOn, newUnlimitedKey, temporaryDatabaseUrl, temporaryDirectory } fro
 export const newPet = `{"name":"Rex","categoryId":1,"status":"available"}`
 
 /**
- * First pages, consecutive pages, random pages, random pets, creates, and creates with a new `Idempotency-Key` each, as
- * `PetstoreClient` sends them. The other servers ignore the header, so their work stays that of "create".
+ * The kinds of requests: first pages, consecutive pages, random pages, random pets, and creates. Each request of
+ * "idempotent" is a create with a new `Idempotency-Key`, as `PetstoreClient` sends it. The other servers ignore the
+ * header, so their work is that of "create".
  */
 export const operations = ["list of 20", "walk", "random pages", "get", "create", "idempotent"] as const
 export type Operation = typeof operations[number]

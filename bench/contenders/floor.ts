@@ -5,7 +5,7 @@
 import { createServer } from "node:http"
 import * as Shared from "./shared.ts"
 
-/** Records the response of the service at `SERVICE` to a request. */
+/** Requests a response from the service at the address in `SERVICE`, which this server then repeats. */
 const record = async (method: string, path: string, body?: string) => {
   const response = await fetch(`${process.env.SERVICE}${path}`, {
     method,

@@ -146,7 +146,7 @@ const readTls = (
       encryption,
       tls: {
         host,
-        // A name is sent to the server (SNI). An IP address must not be.
+        // SNI carries a host name, never an IP address (RFC 6066 §3).
         ...(isIP(host) === 0 ? { servername: host } : {}),
         // Without an authority there is no verification. With one, each mode verifies.
         rejectUnauthorized: ca !== undefined,

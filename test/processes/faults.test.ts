@@ -286,7 +286,7 @@ describe.skipIf(!mayMount)("While the disk of the embedded database", () => {
         assert.isTrue((yield* create(service.address, key, 20)).every(({ status }) => status === 201))
         rmSync(DATA_DIR, { recursive: true })
         const outcomes = yield* create(service.address, key, 200)
-        // The status is 0 once the process has ended.
+        // `status` is 0 for requests after the process has ended, which get no response.
         assert.deepStrictEqual(outcomes.filter(({ status }) => status !== 503 && status !== 0), [])
         assert.strictEqual(outcomes[0]?.status, 503)
         assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), maxResponseMs)

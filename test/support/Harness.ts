@@ -131,9 +131,9 @@ export class Service extends Context.Service<Service, {
   sendWithDrip(bytes: string, drip: string): Effect.Effect<ReceivedResponse>
   /** Sends bytes and keeps the connection open. An interruption resets the connection. */
   sendAndKeepOpen(bytes: string): Effect.Effect<never>
-  /** Issues a key on the Free plan. */
+  /** Issues a key on the Free plan, and returns its secret. */
   readonly newKey: Effect.Effect<string>
-  /** Issues a key whose limits are never reached. */
+  /** Issues a key whose limits are never reached, and returns its secret. */
   readonly newUnlimitedKey: Effect.Effect<string>
 }>()("test/Harness/Service") {
   static readonly layer = Layer.effect(

@@ -22,8 +22,8 @@ export const unsupportedMediaType = new UnsupportedMediaType()
 const json = /^application\/json\s*(?:;\s*(?:charset="?utf-8"?\s*)?)*$/i
 
 /**
- * Rejects a body that is not plain JSON text. Bytes that are not UTF-8 would be stored as other text than the client
- * sent.
+ * Rejects a body that is too large, compressed, of another content type, or not UTF-8. A decoder would replace invalid
+ * bytes, and the service would store other text than the client sent.
  */
 export const rejectOtherThanJson = (
   request: HttpServerRequest.HttpServerRequest

@@ -229,7 +229,7 @@ const book = fc.record({
   condition,
   price: fc.option(fc.double({ noNaN: true }))
 })
-/** Draws a valid JSON body, a JSON body with one field replaced by another, or other text. */
+/** Draws a valid JSON body, a body that lacks one field and has an unknown one, or text that may be no JSON. */
 const bodyOf = (valid: fc.Arbitrary<object>): fc.Arbitrary<string> =>
   mostly(
     valid,

@@ -5,7 +5,7 @@ import { ResponseBuffers } from "../../../src/http/node/ResponseBuffers.ts"
 
 const response = Buffer.alloc(8_000_000)
 
-/** Sends a response while requests queue, so that the client may stall for only half a second. */
+/** Sends a response to a client that may read nothing for at most half a second, as while other requests queue. */
 const send = Effect.acquireRelease(
   Effect.callback<{ readonly client: Socket; readonly server: Socket }>((resume) => {
     const listener = createServer((server) => {
