@@ -1,30 +1,47 @@
 /**
  * Reads PostgreSQL connection strings as libpq does (PostgreSQL, "Connection URIs" and "SSL Support").
  *
- * Stricter than libpq: a parameter without an effect here, a missing `sslrootcert` and several hosts are errors.
- * Environment variables (`PGSSLMODE`) and files in `~/.postgresql` are not read.
+ * Stricter than libpq: a parameter without an effect here and a missing `sslrootcert` are errors, and with several
+ * hosts `target_session_attrs` is `read-write` by default. Environment variables (`PGSSLMODE`) and files in
+ * `~/.postgresql` are not read.
  */
 import { Redacted, Result } from "effect"
 import { isIP } from "node:net"
 import type { ConnectionOptions } from "node:tls"
 import * as PemFiles from "./PemFiles.ts"
 
-/** A server and the way to connect to it. */
-export interface ConnectionString {
+/** One server and the way to connect to it. */
+export interface Server {
   /** A host name, an IP address, or the directory of a Unix socket. */
   readonly host: string
   readonly port: number
+  /** With `preferred`, a connection is not encrypted if the server has no TLS. */
+  readonly encryption: "none" | "preferred" | "required"
+  readonly tls: ConnectionOptions
+}
+
+const targets = ["any", "read-write", "read-only", "primary", "standby", "prefer-standby"] as const
+
+/** The state that a server must have (PostgreSQL, "Connection Control Functions"). */
+export type TargetSessionAttrs = typeof targets[number]
+
+/** The servers of one database and the way to connect to them. */
+export interface ConnectionString {
+  /** The servers, in the order in which they are tried. */
+  readonly servers: readonly [Server, ...ReadonlyArray<Server>]
+  readonly targetSessionAttrs: TargetSessionAttrs
   readonly username: string | undefined
   readonly password: Redacted.Redacted | undefined
   readonly database: string | undefined
   readonly applicationName: string | undefined
   readonly options: string | undefined
-  /** The timeout of connecting in seconds. 0 is none. */
+  /** The timeout of connecting to one server in seconds. 0 is none. */
   readonly connectTimeoutSeconds: number | undefined
-  /** With `preferred`, a connection is not encrypted if the server has no TLS. */
-  readonly encryption: "none" | "preferred" | "required"
-  readonly tls: ConnectionOptions
 }
+
+/** Whether the service connects to a server that accepts no writes. */
+export const isReplica = ({ targetSessionAttrs }: ConnectionString): boolean =>
+  targetSessionAttrs === "read-only" || targetSessionAttrs.endsWith("standby")
 
 type Problem = string
 type Parameters = ReadonlyMap<string, string>
@@ -48,8 +65,7 @@ const supported: Readonly<Record<string, ReadonlyArray<string> | undefined>> = {
   sslpassword: undefined,
   // The driver has no channel binding, so it cannot be required.
   channel_binding: ["disable", "prefer"],
-  // The service writes, and checks at the start that the server accepts writes.
-  target_session_attrs: ["any", "read-write"]
+  target_session_attrs: targets
 }
 
 const supportedNames = Object.keys(supported)
@@ -64,23 +80,28 @@ const decode = (text: string): Result.Result<string, Problem> =>
   )
 
 const credentials = "(?:([^:@/]*)(?::([^@/]*))?@)?"
-const authority = "(\\[[^\\]/?]+\\]|[^:/?@[\\]]*)(?::([^/?]*))?"
-/** `scheme://[user[:password]@][host[:port]][/dbname][?parameters]`. The first `@` ends the password. */
-const form = new RegExp(`^postgres(?:ql)?://${credentials}${authority}(?:/([^?]*))?(?:\\?(.*))?$`, "is")
+const hostForm = "(?:\\[[^\\]/?]+\\]|[^:/?@[\\],]*)"
+const hostsForm = `(${hostForm}(?::[^/?,]*)?(?:,${hostForm}(?::[^/?,]*)?)*)`
+/** `scheme://[user[:password]@][host[:port],…][/dbname][?parameters]`. The first `@` ends the password. */
+const form = new RegExp(`^postgres(?:ql)?://${credentials}${hostsForm}(?:/([^?]*))?(?:\\?(.*))?$`, "is")
 
 /** Reads all parameters, those before the query too. The last one of a name wins. */
 const readParameters = (text: string): Result.Result<Parameters, Problem> =>
   Result.gen(function*() {
     const match = form.exec(text)
     if (match === null) return yield* Result.fail("")
-    const [, user, password, host, port, dbname, query = ""] = match
+    const [, user, password, hosts = "", dbname, query = ""] = match
     const parameters = new Map<string, string>()
-    const before = { user, password, host: host?.replace(/^\[|\]$/g, ""), port, dbname }
+    const list = hosts.split(",").map((each) => /^(?:\[(.*)\]|([^:]*))(?::(.*))?$/s.exec(each) ?? [])
+    const host = list.map(([, address, name]) => address ?? name).join(",")
+    const port = list.map(([, , , number = ""]) => number).join(",")
+    // Without any, the names are empty.
+    const before = { user, password, host: /^,*$/.test(host) ? "" : host, port: /^,*$/.test(port) ? "" : port, dbname }
     for (const [name, value = ""] of Object.entries(before)) {
       if (value !== "") parameters.set(name, yield* decode(value))
     }
     // An @ behind the host can end a password with unencoded characters: errors must not repeat parts of it.
-    const isSafe = ![port, dbname, query].some((part) => part?.includes("@"))
+    const isSafe = ![hosts, dbname, query].some((part) => part?.includes("@"))
     for (const parameter of query.split("&").filter((each) => each !== "")) {
       const parts = parameter.split("=")
       if (parts.length !== 2) return yield* Result.fail("parameters like name=value, and & between them")
@@ -104,14 +125,12 @@ const readParameters = (text: string): Result.Result<Parameters, Problem> =>
     return parameters
   })
 
-const readNumber = (
-  parameters: Parameters,
+const toNumber = (
+  text: string | undefined,
   name: string,
-  min: number,
-  max: number
+  { max, min }: { readonly min: number; readonly max: number }
 ): Result.Result<number | undefined, Problem> => {
-  const text = parameters.get(name)
-  if (text === undefined) return Result.succeed(undefined)
+  if (text === undefined || text === "") return Result.succeed(undefined)
   const isValid = /^\d+$/.test(text) && min <= Number(text) && Number(text) <= max
   return isValid ? Result.succeed(Number(text)) : Result.fail(`${name} from ${min} to ${max}`)
 }
@@ -120,7 +139,7 @@ const readNumber = (
 const readTls = (
   parameters: Parameters,
   host: string
-): Result.Result<Pick<ConnectionString, "encryption" | "tls">, Problem> =>
+): Result.Result<Pick<Server, "encryption" | "tls">, Problem> =>
   Result.gen(function*() {
     const root = parameters.get("sslrootcert")
     const mode = parameters.get("sslmode") ?? (root === "system" ? "verify-full" : "prefer")
@@ -172,6 +191,22 @@ const readClientCertificate = (
   )
 }
 
+/** Reads the hosts, with one port for all of them or one for each. */
+const readServers = (parameters: Parameters): Result.Result<ConnectionString["servers"], Problem> =>
+  Result.gen(function*() {
+    const hosts = (parameters.get("host") ?? "").split(",")
+    const ports = (parameters.get("port") ?? "").split(",")
+    if (ports.length !== 1 && ports.length !== hosts.length) return yield* Result.fail("one port, or one for each host")
+    const servers: Array<Server> = []
+    for (const [index, name] of hosts.entries()) {
+      const host = name === "" ? "localhost" : name
+      const port = yield* toNumber(ports[ports.length === 1 ? 0 : index], "port", { min: 1, max: 65_535 })
+      servers.push({ host, port: port ?? 5432, ...(yield* readTls(parameters, host)) })
+    }
+    const [first, ...others] = servers
+    return first === undefined ? yield* Result.fail("a host") : [first, ...others]
+  })
+
 /**
  * Parses a connection string and reads the files that it names. The failure completes "Expected a URL with …"; it is
  * empty if the text is no such URL, and never contains a password.
@@ -179,20 +214,20 @@ const readClientCertificate = (
 export const parse = (text: string): Result.Result<ConnectionString, Problem> =>
   Result.gen(function*() {
     const parameters = yield* readParameters(text.trim())
-    const host = parameters.get("host") ?? "localhost"
-    if (host.includes(",") || parameters.get("port")?.includes(",") === true) return yield* Result.fail("one host")
-    const port = (yield* readNumber(parameters, "port", 1, 65_535)) ?? 5432
-    const connectTimeoutSeconds = yield* readNumber(parameters, "connect_timeout", 0, 2_147_483)
+    const servers = yield* readServers(parameters)
     const password = parameters.get("password")
+    const attributes = targets.find((each) => each === parameters.get("target_session_attrs"))
     return {
-      host,
-      port,
+      servers,
+      targetSessionAttrs: attributes ?? (servers.length === 1 ? "any" : "read-write"),
       username: parameters.get("user"),
       password: password === undefined ? undefined : Redacted.make(password),
       database: parameters.get("dbname"),
       applicationName: parameters.get("application_name"),
       options: parameters.get("options"),
-      connectTimeoutSeconds,
-      ...(yield* readTls(parameters, host))
+      connectTimeoutSeconds: yield* toNumber(parameters.get("connect_timeout"), "connect_timeout", {
+        min: 0,
+        max: 2_147_483
+      })
     }
   })

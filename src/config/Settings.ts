@@ -3,7 +3,7 @@
  *
  * The check at the start of the process reads all declarations, and the table in the README equals them.
  */
-import { Config, Data, Effect, Option, type Redacted, Result, Schema } from "effect"
+import { Config, Data, Effect, Option, Redacted, Result, Schema } from "effect"
 import { IpInterface, IpNetwork } from "effect/net"
 import * as Issue from "../api/Issue.ts"
 import * as ConnectionString from "./ConnectionString.ts"
@@ -141,12 +141,18 @@ export const databaseUrl = connection(
   ConnectionString.parse,
   {
     byDefault: "none: an embedded database in `DATA_DIR`",
-    meaning: "A PostgreSQL server, version 15 or later. Without a database name, the name of the user is used. " +
-      "A process opens at most 10 connections. PgBouncer needs `ignore_startup_parameters = statement_timeout`. " +
+    meaning: "A PostgreSQL server, version 15 or later, or several with commas between them: the one that accepts " +
+      "writes is used. Without a database name, the name of the user is used. " +
+      "PgBouncer needs `ignore_startup_parameters = statement_timeout`. " +
       "Parameters like `?sslmode=verify-full&sslrootcert=/etc/ca.crt` are those of libpq (see TLS). " +
       "`PGSSLMODE` and libpq's other variables are not read."
   }
 )
+
+export const databaseMaxConnections = wholeNumber("DATABASE_MAX_CONNECTIONS", { min: 2, max: 1_000 }, {
+  byDefault: 10,
+  meaning: "The maximum of connections that a process opens to `DATABASE_URL`."
+})
 
 export const redisUrl = connection("REDIS_URL", "redis://host:port or rediss://host:port", RedisUrl.parse, {
   byDefault: "none: each process counts alone",
@@ -284,6 +290,7 @@ export const all: ReadonlyArray<Setting<unknown>> = [
   host,
   port,
   databaseUrl,
+  databaseMaxConnections,
   redisUrl,
   dataDir,
   managementHost,
@@ -301,6 +308,17 @@ export const all: ReadonlyArray<Setting<unknown>> = [
   otelTracesSamplerRatio
 ]
 
+/** Whether `DATABASE_URL` selects a server that accepts no writes. */
+const isReplica = Config.map(Config.option(databaseUrl.config), (url) =>
+  Option.match(url, {
+    onNone: () => false,
+    onSome: (value) =>
+      Result.match(ConnectionString.parse(Redacted.value(value)), {
+        onSuccess: ConnectionString.isReplica,
+        onFailure: () => false
+      })
+  }))
+
 /** Settings have invalid values. The message has one line per setting. */
 export class InvalidSettings extends Data.TaggedError("InvalidSettings")<{ readonly message: string }> {}
 
@@ -308,10 +326,15 @@ export class InvalidSettings extends Data.TaggedError("InvalidSettings")<{ reado
 export const describeError = (error: Config.ConfigError): string =>
   Schema.isSchemaError(error.cause) ? Issue.describe(error.cause.issue, (path) => path.join("_")) : error.message
 
+/** What replicas lack: they have no database to keep counts in. */
+const replicaNeedsRedis = "REDIS_URL: expected a value, because DATABASE_URL selects a standby (target_session_attrs)"
+
 /** Reads all settings. Fails with `InvalidSettings`, which describes all errors, if any value is invalid. */
 export const check = Effect.gen(function*() {
   const [, errors] = yield* Effect.partition(all, ({ config }) => Config.option(config))
-  return yield* errors.length === 0
-    ? Effect.void
-    : new InvalidSettings({ message: errors.map(describeError).join("\n") })
+  const problems = errors.map(describeError)
+  if (problems.length === 0 && (yield* isReplica) && Option.isNone(yield* Config.option(redisUrl.config))) {
+    problems.push(replicaNeedsRedis)
+  }
+  return yield* problems.length === 0 ? Effect.void : new InvalidSettings({ message: problems.join("\n") })
 })

@@ -143,6 +143,9 @@ export const make = Effect.fnUntraced(function*<E>(read: (snapshot: string) => E
  *
  * A change is new if its transaction is not visible in the snapshot of the previous poll. Transaction ids from the xmax
  * of the current snapshot on belong to another server: they come from a restored dump.
+ *
+ * The snapshot of a standby does not list the transactions in progress. So the next poll reads all changes from its
+ * xmin on, and may read some of them again.
  */
 export const readChanges = Effect.map(SqlClient.SqlClient, (sql) => {
   // As text, because the client cannot decode xid8.
@@ -166,7 +169,10 @@ export const readChanges = Effect.map(SqlClient.SqlClient, (sql) => {
           FROM unnest(ARRAY['pets', 'pets_changes', 'api_keys', 'api_key_secrets', 'api_keys_changes']) AS name
         ) AS identity,
         extract(epoch FROM now())::float8 AS at,
-        s.now::text AS snapshot,
+        CASE WHEN pg_is_in_recovery()
+          THEN concat(pg_snapshot_xmin(s.now), ':', pg_snapshot_xmin(s.now), ':')
+          ELSE s.now::text
+        END AS snapshot,
         EXISTS (SELECT FROM pets_changes WHERE ${isNew("transaction", snapshot)}) AS pets,
         ARRAY(
           SELECT id FROM api_keys WHERE ${isNew("changed", snapshot)}

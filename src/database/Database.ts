@@ -2,10 +2,11 @@
 import { PgClient } from "@effect/sql-pg"
 import { Cause, Config, Data, Duration, Effect, Layer, Option, Redacted, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import { type ConnectionString, parse } from "../config/ConnectionString.ts"
+import { type ConnectionString, isReplica, parse } from "../config/ConnectionString.ts"
 import { dataDirectory } from "../config/DataDirectory.ts"
 import * as Settings from "../config/Settings.ts"
 import { describe } from "../observability/Logging.ts"
+import { IsReplica } from "./IsReplica.ts"
 import * as MigrationRunner from "./MigrationRunner.ts"
 import * as pets from "./migrations/0001_pets.ts"
 import * as apiKeys from "./migrations/0002_api_keys.ts"
@@ -17,6 +18,7 @@ import * as apiKeysChanges from "./migrations/0007_api_keys_changes.ts"
 import * as apiKeysCreated from "./migrations/0008_api_keys_created.ts"
 import * as Outage from "./Outage.ts"
 import * as PostgresSocket from "./PostgresSocket.ts"
+import { ServerSelection } from "./ServerSelection.ts"
 
 /** The migrations in order. Their numbers are the versions of the schema. */
 export const migrations = {
@@ -42,25 +44,38 @@ export class DatabaseIsNewer extends Data.TaggedError("DatabaseIsNewer")<{ reado
 /** The server is a standby, or replays its log after a crash or a backup. */
 class DatabaseInRecovery extends Data.TaggedError("DatabaseInRecovery") {
   override readonly message =
-    "The server is in recovery and accepts no writes. Promote it, or set DATABASE_URL to the primary."
+    "The server is in recovery and accepts no writes. Promote it, set DATABASE_URL to the primary, " +
+    "or add target_session_attrs=standby to read only."
 }
 
-/** Migrates the schema to the newest version. Processes that start together wait for the first. */
+/** The schema of a replica is of an earlier version. A process that uses the primary migrates it. */
+class SchemaIsOlder extends Data.TaggedError("SchemaIsOlder")<{ readonly version: number }> {
+  override readonly message =
+    `The database has schema version ${this.version}, and this version of the service needs ` +
+    `${newest}. Start a process of this version that uses the primary first.`
+}
+
+/**
+ * Migrates the schema to the newest version. Processes that start together wait for the first. On a replica it checks
+ * that the schema has the newest version.
+ */
 const bringUpToDate = Effect.gen(function*() {
+  const readsOnly = yield* IsReplica
   const sql = yield* SqlClient.SqlClient
   const [server] = yield* sql<{ readonly isInRecovery: boolean }>`SELECT pg_is_in_recovery() AS "isInRecovery"`
-  yield* server?.isInRecovery === true ? new DatabaseInRecovery() : Effect.void
-  const version = yield* MigrationRunner.runMigrations(migrations)
+  yield* server?.isInRecovery === true && !readsOnly ? new DatabaseInRecovery() : Effect.void
+  const version = yield* readsOnly ? MigrationRunner.currentVersion : MigrationRunner.runMigrations(migrations)
   yield* version > newest ? new DatabaseIsNewer({ version }) : Effect.void
+  yield* version < newest ? new SchemaIsOlder({ version }) : Effect.void
 })
 export const migrate = Layer.effectDiscard(bringUpToDate)
 
 /** The maximum time that the service waits for the server at its start. */
 const timeout = Duration.seconds(30)
 
-/** Whether the server may accept writes soon: it is in recovery, or cannot be used yet. */
+/** Whether the server may be usable soon: it is in recovery or starts, or another process will migrate it. */
 const mayRecover = (failure: Effect.Error<typeof bringUpToDate>): boolean => {
-  if (failure._tag === "DatabaseInRecovery") return true
+  if (failure._tag === "DatabaseInRecovery" || failure._tag === "SchemaIsOlder") return true
   const error = MigrationRunner.sqlErrorOf(failure)
   return error !== undefined && Outage.isStarting(error)
 }
@@ -75,22 +90,32 @@ class InvalidDatabaseUrl extends Data.TaggedError("InvalidDatabaseUrl")<{ readon
   override readonly message = `DATABASE_URL: expected ${Settings.databaseUrl.form} with ${this.problem}`
 }
 
-const server = (target: ConnectionString) => {
-  const { connectTimeoutSeconds: seconds = 5, database, host, password, port, username } = target
+const server = (target: ConnectionString, maxConnections: number) => {
+  const { connectTimeoutSeconds, database, password, servers, username } = target
+  const [first] = servers
+  // With several servers, the next one is tried soon.
+  const seconds = connectTimeoutSeconds ?? (servers.length === 1 ? 5 : 2)
+  const selection = new ServerSelection(servers, target.targetSessionAttrs)
   const options = {
-    host,
-    port,
+    host: first.host,
+    port: first.port,
     username,
     password,
     database,
     applicationName: target.applicationName ?? "petstore",
     startupOptions: target.options,
     connectTimeout: seconds === 0 ? "Infinity" : Duration.seconds(seconds),
-    stream: PostgresSocket.opener(target)
+    stream: () => selection.open(PostgresSocket.open)
   } as const
   // Migrations run without `statement_timeout`. One connection runs the migration, a second one reports the holder of
   // the lock that it waits for, and a third one holds the advisory lock.
-  const attempt = Effect.provide(bringUpToDate, PgClient.layer({ ...options, maxConnections: 3 }))
+  const attempt = Effect.provide(
+    Effect.provideService(bringUpToDate, IsReplica, isReplica(target)),
+    PgClient.layer({ ...options, maxConnections: 3 })
+  ).pipe(
+    // Each attempt to connect uses one of the servers.
+    Effect.retry({ while: mayRecover, times: servers.length - 1 })
+  )
   const migrated = Effect.catchIf(attempt, mayRecover, (error) =>
     Effect.andThen(
       Effect.logWarning(`Waiting for the database: ${describe(Cause.fail(error))}`),
@@ -101,21 +126,28 @@ const server = (target: ConnectionString) => {
     ))
   return PgClient.layer({
     ...options,
+    maxConnections,
     multiplex: true,
     // One statement at a time on each connection: a statement that waits for a lock must not delay others. Statements
     // serve many requests, so few are in flight.
     multiplexConcurrency: 1,
-    stream: PostgresSocket.watchedOpener(target),
+    stream: () => selection.open(PostgresSocket.openWatched),
     startupParameters: { statement_timeout: "3500" }
-  }).pipe(Layer.provide(Layer.effectDiscard(migrated)))
+  }).pipe(
+    Layer.provide(Layer.effectDiscard(migrated)),
+    Layer.merge(Layer.succeed(IsReplica, isReplica(target)))
+  )
 }
 
-/** Connects to the server in `DATABASE_URL` (PostgreSQL 15 or later), or opens the database in `DATA_DIR`. */
+/** Connects to a server in `DATABASE_URL` (PostgreSQL 15 or later), or opens the database in `DATA_DIR`. */
 export const layer = Layer.unwrap(Effect.gen(function*() {
   const url = yield* databaseUrl
   if (Option.isSome(url)) {
     const target = parse(Redacted.value(url.value))
-    return server(yield* Effect.mapError(Effect.fromResult(target), (problem) => new InvalidDatabaseUrl({ problem })))
+    return server(
+      yield* Effect.mapError(Effect.fromResult(target), (problem) => new InvalidDatabaseUrl({ problem })),
+      yield* Settings.databaseMaxConnections.config
+    )
   }
   // Loads PGlite only when `DATABASE_URL` is not set.
   const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))

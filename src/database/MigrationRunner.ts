@@ -42,11 +42,11 @@ export const sqlErrorOf = (error: unknown): SqlError.SqlError | undefined => {
 
 const isLockTimeout = (error: unknown): boolean => sqlErrorOf(error)?.reason._tag === "LockTimeoutError"
 
-/** The version of the schema: 0 for an empty database, in which it creates the table of the migrations. */
-const currentVersion = Effect.gen(function*() {
+/** The version of the schema: 0 for an empty database. */
+export const currentVersion = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const [found] = yield* sql<{ readonly exists: boolean }>`SELECT to_regclass(${table}) IS NOT NULL AS exists`
-  if (found?.exists !== true) yield* Migrator.make({})({ loader: Effect.succeed([]), table })
+  if (found?.exists !== true) return 0
   const [latest] = yield* sql<{ readonly version: number }>`
     SELECT coalesce(max(migration_id), 0) AS version FROM ${sql(table)}`
   return latest?.version ?? 0
@@ -148,6 +148,8 @@ const exclusively = Effect.fnUntraced(function*<A, E, E2>(
  * Processes that start together wait for the first. Returns the version of the schema.
  */
 export const runMigrations = Effect.fnUntraced(function*(migrations: Readonly<Record<string, Migration>>) {
+  // Creates the table of the migrations.
+  if ((yield* currentVersion) === 0) yield* Migrator.make({})({ loader: Effect.succeed([]), table })
   for (const [key, migration] of Object.entries(migrations)) {
     const isDone = Effect.map(currentVersion, (version) => version >= Number.parseInt(key))
     if (yield* isDone) continue

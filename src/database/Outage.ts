@@ -11,7 +11,7 @@ export const isStarting = (error: SqlError.SqlError): boolean => {
   const code = codeOf(reason.cause)
   return code === undefined
     ? reason._tag === "ConnectionError" && [error, ...causes(error)].some(isClosed)
-    : new RegExp(`^(ECONN|ENOENT|ENOTFOUND|EAI_AGAIN|EHOST|ENET|ETIMEDOUT|${temporaryStates})`).test(code)
+    : new RegExp(`^(ECONN|ENOENT|ENOTFOUND|EAI_AGAIN|EHOST|ENET|ETIMEDOUT|EUNSUITABLE|${temporaryStates})`).test(code)
 }
 
 /**
@@ -22,6 +22,10 @@ export const isOutage = (failure: unknown): boolean =>
   Cause.isTimeoutError(failure) ||
   (SqlError.isSqlError(failure) &&
     (failure.reason.isRetryable || unreachable.has(failure.reason._tag) || causes(failure).some(isOutageState)))
+
+/** Whether the database refused to write: it is a standby, or read-only. Reads work. */
+export const isReadOnly = (failure: unknown): boolean =>
+  SqlError.isSqlError(failure) && causes(failure).some((cause) => codeOf(cause) === "25006")
 
 const unreachable = new Set(["ConnectionError", "AuthenticationError", "AuthorizationError"])
 

@@ -1,7 +1,7 @@
 /** Connections to a PostgreSQL server. */
 import { connect, type Socket } from "node:net"
 import type { Duplex } from "node:stream"
-import type { ConnectionString } from "../config/ConnectionString.ts"
+import type { Server } from "../config/ConnectionString.ts"
 import { TlsStream } from "./TlsStream.ts"
 
 /**
@@ -11,25 +11,29 @@ import { TlsStream } from "./TlsStream.ts"
 const maxSilenceMs = 4_000
 const tick = 250
 
-type Target = Pick<ConnectionString, "encryption" | "host" | "port" | "tls">
+/** The server owes a reply and said nothing for longer than any statement lasts. */
+export class SilentServer extends Error {
+  override readonly name = "SilentServer"
+  override readonly message = `The server said nothing for ${maxSilenceMs} ms.`
+}
 
-const openSocket = ({ host, port }: Target): Socket =>
+const openSocket = ({ host, port }: Server): Socket =>
   host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
 
 /** The driver's own TLS has no fallback to plain text with options, and would hide the replies from `watch`. */
-const addTls = (socket: Socket, { encryption, tls }: Target): Duplex =>
+const addTls = (socket: Socket, { encryption, tls }: Server): Duplex =>
   encryption === "none" ? socket : new TlsStream(socket, tls, encryption === "required")
 
-/** Returns a function that opens connections. */
-export const opener = (target: Target) => (): Duplex => addTls(openSocket(target), target)
+/** Opens a connection. */
+export const open = (server: Server): Duplex => addTls(openSocket(server), server)
 
 /**
- * Returns a function that opens connections that are closed when the server owes a reply and stays silent, after a
- * network failure or a freeze. Otherwise every statement on one would wait, and it would never be replaced.
+ * Opens a connection that is closed when the server owes a reply and stays silent, after a network failure or a freeze.
+ * Otherwise every statement on it would wait, and it would never be replaced.
  */
-export const watchedOpener = (target: Target) => (): Duplex => {
-  const socket = openSocket(target)
-  return watch(addTls(socket, target), socket)
+export const openWatched = (server: Server): Duplex => {
+  const socket = openSocket(server)
+  return watch(addTls(socket, server), socket)
 }
 
 /** ReadyForQuery, the last message of each reply, without its last byte, the state of the transaction. */
@@ -58,7 +62,7 @@ const watch = (stream: Duplex, socket: Socket): Duplex => {
     }
     silentSince ??= performance.now()
     if (performance.now() - silentSince > maxSilenceMs) {
-      stream.destroy(new Error(`The server said nothing for ${maxSilenceMs} ms.`))
+      stream.destroy(new SilentServer())
     }
   }, tick).unref()
   return stream.on("close", () => clearInterval(timer))

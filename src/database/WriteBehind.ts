@@ -3,13 +3,15 @@
  * request.
  */
 import { type Duration, Effect, Schedule } from "effect"
+import { IsReplica } from "./IsReplica.ts"
 
 /** The maximum of values in one write. Serializing them as JSON blocks the event loop for some milliseconds. */
 const batch = 1_000
 
 /**
  * Returns a function that takes values until the scope closes. `write` gets them every `interval`, and once more at the
- * end. After a failed write the values wait for the next one, unless newer values replace them.
+ * end. After a failed write the values wait for the next one, unless newer values replace them. On a replica nothing is
+ * written.
  */
 export const make = Effect.fnUntraced(function*<K, A>(options: {
   readonly interval: Duration.Input
@@ -17,6 +19,7 @@ export const make = Effect.fnUntraced(function*<K, A>(options: {
   /** The warning to log after a failed write. */
   readonly warning: string
 }) {
+  if (yield* IsReplica) return { set: (_key: K, _value: A): void => {} }
   let pending = new Map<K, A>()
   const flush = Effect.suspend(() => {
     const writing = [...pending]

@@ -18,9 +18,16 @@ const examples: Readonly<Record<string, { valid: ReadonlyArray<string>; invalid:
   HOST: { valid: ["::1", "0.0.0.0", "localhost", "fe80::1%eth0"], invalid: ["http://h", "a b"] },
   PORT: { valid: ["0", "65535"], invalid: ["65536", "-1", "1.5", "1e1", "0x9", "many", "NaN"] },
   DATABASE_URL: {
-    valid: ["postgres://a", "postgresql://u:p%40@h:1/d?host=/run", "POSTGRES:///d", "postgres://h\n"],
+    valid: [
+      "postgres://a",
+      "postgresql://u:p%40@h:1/d?host=/run",
+      "POSTGRES:///d",
+      "postgres://h\n",
+      "postgres://a,b:1"
+    ],
     invalid: ["secret", "mysql://u:secret@h", "postgres:secret@h", "postgres://u:secret%zz@h", "postgres://["]
   },
+  DATABASE_MAX_CONNECTIONS: { valid: ["2", "1000"], invalid: ["1", "1001"] },
   REDIS_URL: {
     valid: ["redis://h", "rediss://u:p@h:1", "redis://h/15", "redis://h/?a=b"],
     invalid: ["http://secret@h", "redis:secret", "redis://h/secret", "redis://u:secret%zz@h"]
@@ -108,6 +115,16 @@ describe("Settings", () => {
         "LOG_LEVEL: expected trace, debug, info, warn, error, fatal or none"
       ])
       assert.isTrue(Exit.isSuccess(yield* Effect.exit(checkSettings({}))))
+    }))
+
+  it.effect("need Redis for a standby", () =>
+    Effect.gen(function*() {
+      const DATABASE_URL = "postgres://h?target_session_attrs=prefer-standby"
+      assert.strictEqual(
+        (yield* Effect.flip(checkSettings({ DATABASE_URL }))).message,
+        "REDIS_URL: expected a value, because DATABASE_URL selects a standby (target_session_attrs)"
+      )
+      assert.isTrue(Exit.isSuccess(yield* Effect.exit(checkSettings({ DATABASE_URL, REDIS_URL: "redis://h" }))))
     }))
 
   it("are the table of the README", () => {

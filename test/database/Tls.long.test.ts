@@ -39,8 +39,9 @@ class Servers extends Context.Service<Servers, Effect.Success<typeof makeServers
 const connect = (url: string) =>
   Effect.gen(function*() {
     const target = yield* Effect.fromResult(ConnectionString.parse(url))
-    const { database, host, password, port, username } = target
-    const stream = PostgresSocket.watchedOpener(target)
+    const { database, password, servers: [server], username } = target
+    const { host, port } = server
+    const stream = () => PostgresSocket.openWatched(server)
     return PgClient.layer({
       database,
       host,

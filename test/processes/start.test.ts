@@ -238,3 +238,25 @@ describe.skipIf(Postgres.missing !== undefined)("A process whose database is not
       assert.isBelow(performance.now() - startedAt, 60_000)
     }), 90_000)
 })
+
+describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A process with DATABASE_MAX_CONNECTIONS", () => {
+  it.live("opens so many connections under load, and no more", () =>
+    Effect.gen(function*() {
+      const url = yield* temporaryDatabaseUrl
+      const key = yield* issueKey(client(url))
+      const service = yield* start({ DATABASE_URL: url, DATABASE_MAX_CONNECTIONS: "3" })
+      const load = yield* Load.run({ address: () => service.address, key, callers: 32 })
+      const count = Effect.gen(function*() {
+        const sql = yield* PgClient.PgClient
+        const [row] = yield* sql<{ readonly connections: number }>`
+          SELECT count(*)::int AS connections FROM pg_stat_activity
+          WHERE datname = current_database() AND pid <> pg_backend_pid()`
+        return row?.connections ?? 0
+      })
+      const counts = yield* Effect.replicateEffect(Effect.andThen(Effect.sleep("100 millis"), count), 20).pipe(
+        Effect.provide(client(url))
+      )
+      yield* load.stop
+      assert.strictEqual(Math.max(...counts), 3)
+    }), 60_000)
+})

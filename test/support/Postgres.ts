@@ -59,8 +59,11 @@ type Initialize = (data: string) => Effect.Effect<unknown>
 const initializeEmpty: Initialize = (data) =>
   command("initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8"])
 
+/** How a standby connects to its primary. Without the timeout it would wait for a frozen primary for minutes. */
+const connectionTo = (port: number) => `host=127.0.0.1 port=${port} user=postgres connect_timeout=2`
+
 const copyOf = (port: number): Initialize => (data) =>
-  command("pg_basebackup", ["-h", "127.0.0.1", "-p", `${port}`, "-U", "postgres", "-D", data, "-R", "-c", "fast"])
+  command("pg_basebackup", ["-d", connectionTo(port), "-D", data, "-R", "-c", "fast"])
 
 /**
  * Starts a server with `settings`. The scope stops it and removes its files. With `primaryPort` it is an asynchronous
@@ -68,6 +71,40 @@ const copyOf = (port: number): Initialize => (data) =>
  */
 export const run = (settings: Readonly<Record<string, string>> = {}, primaryPort?: number) =>
   serve(settings, primaryPort === undefined ? initializeEmpty : copyOf(primaryPort))
+
+/** A primary and two standbys, one of which must confirm each commit. */
+export const runCluster = Effect.gen(function*() {
+  const settings = (name: string) => ({
+    cluster_name: name,
+    synchronous_standby_names: "ANY 1 (one, two, three)",
+    // A standby leaves a frozen primary after this time, and tries to connect again this often.
+    wal_receiver_timeout: "2s",
+    wal_retrieve_retry_interval: "500ms"
+  })
+  const primary = yield* run(settings("one"))
+  const standbys = [yield* run(settings("two"), primary.port), yield* run(settings("three"), primary.port)] as const
+  return { primary, standbys }
+})
+
+/**
+ * Promotes the standby that has received more of the primary's log, and makes the other follow it. A commit that the
+ * primary confirmed is on that standby. Returns the new primary.
+ */
+export const failOver = Effect.fnUntraced(function*(
+  [one, two]: Effect.Success<typeof runCluster>["standbys"]
+) {
+  const received = (server: typeof one) =>
+    Effect.map(
+      server.admin((sql) =>
+        sql<{ readonly bytes: number }>`SELECT pg_wal_lsn_diff(pg_last_wal_receive_lsn(), '0/0')::float8 AS bytes`
+      ),
+      ([row]) => row?.bytes ?? 0
+    )
+  const [primary, standby] = (yield* received(one)) >= (yield* received(two)) ? [one, two] : [two, one]
+  yield* primary.promote
+  yield* standby.follow(primary.port)
+  return primary
+})
 
 /** The certificate of a server, the authority of its clients, and lines of `pg_hba.conf` that come first. */
 export interface Tls {
@@ -167,6 +204,14 @@ const serve = Effect.fnUntraced(function*(
       yield* admin((sql) => sql`SELECT pg_reload_conf()`)
       while ((yield* admin((sql) => sql`SELECT FROM pg_stat_wal_receiver`)).length > 0) yield* Effect.sleep("20 millis")
     }),
+    /** Makes a standby follow the server on `primaryPort`. */
+    follow: (primaryPort: number) =>
+      admin((sql) =>
+        Effect.andThen(
+          sql.unsafe(`ALTER SYSTEM SET primary_conninfo = '${connectionTo(primaryPort)}'`),
+          sql`SELECT pg_reload_conf()`
+        )
+      ),
     /** Promotes a standby. */
     promote: command("pg_ctl", ["promote", "-w", "-D", join(directory, "data")]),
     /** Shuts the server down in PostgreSQL's fast mode, which does not wait for clients to disconnect. */

@@ -3,7 +3,7 @@ import { Cause, Effect, Predicate } from "effect"
 import { HttpIncomingMessage, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { HttpApi, HttpApiGroup } from "effect/http-api"
 import * as Errors from "../../api/Errors.ts"
-import { isOutage } from "../../database/Outage.ts"
+import { isOutage, isReadOnly } from "../../database/Outage.ts"
 import { describe } from "../../observability/Logging.ts"
 import * as JsonBody from "../middleware/JsonBody.ts"
 import { methodsOf } from "./RoutePaths.ts"
@@ -30,6 +30,7 @@ export const catchErrors = <Id extends string, Groups extends HttpApiGroup.Const
     request: HttpServerRequest.HttpServerRequest
   ): HttpServerResponse.HttpServerResponse => {
     if (failure instanceof Errors.ServiceUnavailable) return make(failure, { "retry-after": "1" })
+    if (isReadOnly(failure)) return make(readOnly, { "retry-after": "1" })
     if (isOutage(failure)) return make(unavailable, { "retry-after": "1" })
     if (!HttpServerError.isHttpServerError(failure)) return make(internal)
     switch (failure.reason._tag) {
@@ -113,3 +114,6 @@ export const addRequiredHeaders = (
 
 const internal = new Errors.InternalError()
 const unavailable = new Errors.ServiceUnavailable()
+const readOnly = new Errors.ServiceUnavailable({
+  message: "The database accepts no writes at the moment. Reads work."
+})
