@@ -33,7 +33,7 @@ const connect = (ports: ReadonlyArray<number>, attributes: string) =>
       stream: () => selection.open(PostgresSocket.openWatched)
     }))
     const sql = Context.get(context, PgClient.PgClient)
-    // Each attempt to connect uses one of the servers. The layer uses the first one.
+    // Each attempt to connect uses one of the servers.
     const port = Effect.retry(
       Effect.map(sql<{ readonly port: number }>`SELECT inet_server_port() AS port`, ([row]) => row?.port),
       { times: 2 * ports.length }
@@ -62,9 +62,8 @@ describe.skipIf(Postgres.missing !== undefined)("Of several servers", () => {
     it.effect("none is used if none is in that state, and the error says so", () =>
       Effect.gen(function*() {
         const { standby } = yield* Servers
-        const error = yield* Effect.flip(
-          Effect.scoped(Effect.flatten(connect([standby.port, standby.port], "read-write")))
-        )
+        const { port } = yield* connect([standby.port, standby.port], "read-write")
+        const error = yield* Effect.flip(port)
         assert.match(describeError(Cause.fail(error)), /does not have target_session_attrs=read-write/)
       }))
 
