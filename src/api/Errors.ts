@@ -21,7 +21,11 @@ export type ErrorBody = typeof ErrorBody.Type
 const fields = <const Code extends string, const Status extends number>(code: Code, status: Status) => ({
   code: Schema.tag(code),
   message: Schema.String,
-  status: Schema.tag(status)
+  status: Schema.tag(status),
+  /** The `X-Request-Id` of the response, which the client adds. The log of the service has it too. */
+  requestId: Schema.optionalKey(Schema.String),
+  /** The seconds in the `Retry-After` of the response, which the client adds (RFC 9110 §10.2.3). */
+  retryAfter: Schema.optionalKey(Schema.Int)
 })
 
 /** Returns the fields of an error class whose `message` has a default. */

@@ -2,22 +2,11 @@
  * Declares exact 64-bit integers, which are `bigint` in TypeScript, decimal digits in URLs and numbers in JSON.
  *
  * JSON numbers can have any number of digits (RFC 8259 §6), but `JSON.parse` rounds integers beyond 2^53. A body that
- * contains an `Int64` is therefore declared as text, with {@link exactJson} as its codec.
+ * contains an `int64` is therefore declared as text, with {@link exactJson} as its codec.
  */
 import { Effect, Schema, SchemaGetter, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { compileJsonWriter } from "./JsonWriter.ts"
-
-declare global {
-  /** ECMAScript's "JSON.parse source text access", which TypeScript's library does not declare yet. */
-  interface JSON {
-    parse(
-      text: string,
-      reviver: (key: string, value: unknown, context: { readonly source?: string }) => unknown
-    ): unknown
-    rawJSON(text: string): unknown
-  }
-}
 
 const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" && BigInt.asIntN(64, value) === value
 
@@ -26,29 +15,40 @@ const expected = "an int64 integer"
 /** The OpenAPI schema of an `Int64`, the same in a body, a path and a query. */
 const documentation = { type: "integer", format: "int64" }
 
+/** Makes the link to the string of decimal digits in URLs and in the JSON of Effect's own codecs. */
+const toDigits = (annotations: Readonly<Record<string, unknown>>) =>
+  Schema.link<bigint>()(
+    Schema.String.annotate(annotations),
+    SchemaTransformation.transformEffect({
+      decode: (text, options) => {
+        const value = /^-?\d+$/.test(text) ? parseInteger(text) : undefined
+        return value === undefined
+          ? Effect.fail(new SchemaIssue.InvalidValue({ expected }, text, options))
+          : Effect.succeed(value)
+      },
+      encode: (value) => Effect.succeed(String(value))
+    })
+  )
+
 /**
- * An integer from -2^63 to 2^63-1 (SPEC §2: integer, int64).
+ * Makes the schema of an integer from -2^63 to 2^63-1 (SPEC §2: integer, int64), with its description.
  *
- * In a path or a query it is decimal digits. In JSON it is a number, and the body must be an {@link exactJson}.
+ * In a path or a query it is decimal digits. In the JSON of this service it is a number, and the body must be an
+ * {@link exactJson}. In the JSON of Effect's own codecs (`Schema.toCodecJson`: the body of another HttpApi, Effect RPC,
+ * a queue) it is a string of digits, because `JSON.parse` rounds large numbers.
  */
-export const Int64 = Schema.declare(isInt64, {
-  ...documentation,
-  expected,
-  toCodecJson: () => undefined,
-  toCodecStringTree: () =>
-    Schema.link<bigint>()(
-      Schema.String.annotate(documentation),
-      SchemaTransformation.transformEffect({
-        decode: (text, options) => {
-          const value = /^-?\d+$/.test(text) ? parseInteger(text) : undefined
-          return value === undefined
-            ? Effect.fail(new SchemaIssue.InvalidValue({ expected }, text, options))
-            : Effect.succeed(value)
-        },
-        encode: (value) => Effect.succeed(String(value))
-      })
-    )
-})
+export const int64 = (description?: string) => {
+  const annotations = { ...documentation, ...description !== undefined && { description } }
+  return Schema.declare(isInt64, {
+    ...annotations,
+    expected,
+    toCodecJson: () => toDigits(annotations),
+    toCodecStringTree: () => toDigits(annotations)
+  })
+}
+
+/** An `int64` without a description. */
+export const Int64 = int64()
 
 /** Matches integers of at most 15 digits without leading zeros, as most ids are. A double represents them exactly. */
 const shortInteger = /^-?[1-9]\d{0,14}$/

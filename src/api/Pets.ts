@@ -2,7 +2,7 @@
 import { Schema, SchemaGetter } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
-import { exactJson, Int64, parseInteger } from "./Int64.ts"
+import { exactJson, Int64, int64, parseInteger } from "./Int64.ts"
 import { cursor, limit, nextLink } from "./Paging.ts"
 import { PathHeaders } from "./PathHeaders.ts"
 import { isStorable } from "./Text.ts"
@@ -18,14 +18,14 @@ export type PetStatus = typeof PetStatus.Type
 /** The request body that creates a pet (SPEC §2 NewPet). `name` has no U+0000 and no lone surrogates. */
 export const NewPet = Schema.Struct({
   name: Schema.String.annotate({ description: "The animal's name." }).check(isStorable),
-  categoryId: Int64.annotate({ description: "Identifier of the category the animal belongs to." }),
+  categoryId: int64("Identifier of the category the animal belongs to."),
   status: Schema.optionalKey(PetStatus)
 }).annotate({ identifier: "NewPet", message: "Expected an object" })
 export interface NewPet extends Schema.Schema.Type<typeof NewPet> {}
 
 /** A pet as the service returns it: the fields of `NewPet`, and the `id` that the service assigned (SPEC §2 Pet). */
 export const Pet = Schema.Struct({
-  id: Int64.annotate({ description: "Unique identifier assigned by the service on creation." }),
+  id: int64("Unique identifier assigned by the service on creation."),
   ...NewPet.fields
 }).annotate({ identifier: "Pet" })
 export interface Pet extends Schema.Schema.Type<typeof Pet> {}

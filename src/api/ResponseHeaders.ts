@@ -33,6 +33,11 @@ const commonHeaders: Headers = {
   "X-RateLimit-Limit": makeHeader("The limit that applies to the caller.", 60),
   "X-RateLimit-Remaining": makeHeader("Requests remaining.", 59),
   "X-RateLimit-Reset": makeHeader("Unix timestamp at which the limit resets.", 1_795_240_800),
+  "X-RateLimit-Scope": makeHeader(
+    "Whose limits these are: those of the API key or, without a valid one, of the client's address.",
+    "key",
+    /^(?:key|address)$/
+  ),
   "RateLimit-Policy": makeHeader(
     "All limits of the caller.",
     `"minute";q=60;w=60, "day";q=1000;w=86400`,

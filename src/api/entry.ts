@@ -2,9 +2,24 @@
 export { AdminApi, AdminAuth } from "./AdminApi.ts"
 export { Auth } from "./Auth.ts"
 export * as Errors from "./Errors.ts"
-export { Int64 } from "./Int64.ts"
+export {
+  ApiKeyBanned,
+  ErrorBody,
+  Gone,
+  IdempotencyKeyReused,
+  InternalError,
+  InvalidApiKey,
+  InvalidRequest,
+  MissingApiKey,
+  NotFound,
+  PayloadTooLarge,
+  RateLimitExceeded,
+  RequestTimeout,
+  ServiceUnavailable
+} from "./Errors.ts"
+export { exactJson, Int64, int64 } from "./Int64.ts"
 export { ApiKey, ApiKeyDetails, IssuedKey, KeysPage, NewKey } from "./Keys.ts"
 export { openApiDocument } from "./OpenApiDocument.ts"
-export { NewPet, Pet, Pets, PetsPage, PetStatus } from "./Pets.ts"
+export { ListQuery, NewPet, Pet, Pets, PetsPage, PetStatus } from "./Pets.ts"
 export { PetstoreApi } from "./PetstoreApi.ts"
 export { Limits, Plan, planLimits } from "./Plans.ts"

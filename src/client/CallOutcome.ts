@@ -1,7 +1,8 @@
 /** Turns each call of a client into a complete response within the timeout, or an error with a cause. */
-import { Context, Data, Duration, Effect, Schema } from "effect"
+import { Clock, Context, Data, Duration, Effect, Schema } from "effect"
 import { HttpClient, HttpClientError, type HttpClientRequest, type HttpClientResponse } from "effect/http"
 import type * as Errors from "../api/Errors.ts"
+import { type KnownLimits, retryAfterMs } from "./KnownLimits.ts"
 import { defaultPolicy, type RetryPolicy, withRetries } from "./Retry.ts"
 
 /** A call failed without an error response of the API. `message` says what happened. */
@@ -25,38 +26,37 @@ export interface Timeout {
 }
 
 /**
- * Wraps a client so that each response is complete, arrives within the timeout, and is retried as `retry` allows.
- * `onResponse` runs for each complete response, those of retried attempts included.
+ * Wraps a client so that each response is complete, arrives within the timeout, and is retried as `retry` and the
+ * limits allow.
  */
-export const withOutcome = (
-  { retry, timeout = "30 seconds" }: Timeout,
-  onResponse: (response: HttpClientResponse.HttpClientResponse) => void
-) =>
-(client: HttpClient.HttpClient): HttpClient.HttpClient =>
-  client.pipe(
-    HttpClient.transform((attempt, request) =>
-      Effect.gen(function*() {
-        const response = yield* attempt
-        // A response whose body breaks off counts as no response, so the body is read here.
-        yield* Effect.mapError(response.text, (cause) => transportError(request, "The answer broke off", cause))
-        onResponse(response)
-        return response
-      })
-    ),
-    HttpClient.transform((attempt, request) =>
-      Effect.timeoutOrElse(attempt, {
-        duration: timeout,
-        orElse: () =>
-          Effect.fail(transportError(request, `No answer within ${Duration.format(Duration.fromInputUnsafe(timeout))}`))
-      })
-    ),
-    withRetries({ ...defaultPolicy, ...retry }),
-    HttpClient.tap((response) =>
-      Effect.map(CurrentCall, (call) => {
-        call.response = response
-      })
+export const withOutcome =
+  ({ retry, timeout = "30 seconds" }: Timeout, limits: KnownLimits) =>
+  (client: HttpClient.HttpClient): HttpClient.HttpClient =>
+    client.pipe(
+      HttpClient.transform((attempt, request) =>
+        Effect.gen(function*() {
+          const response = yield* attempt
+          // A response whose body breaks off counts as no response, so the body is read here.
+          yield* Effect.mapError(response.text, (cause) => transportError(request, "The answer broke off", cause))
+          return response
+        })
+      ),
+      HttpClient.transform((attempt, request) =>
+        Effect.timeoutOrElse(attempt, {
+          duration: timeout,
+          orElse: () =>
+            Effect.fail(
+              transportError(request, `No answer within ${Duration.format(Duration.fromInputUnsafe(timeout))}`)
+            )
+        })
+      ),
+      withRetries({ ...defaultPolicy, ...retry }, limits),
+      HttpClient.tap((response) =>
+        Effect.map(CurrentCall, (call) => {
+          call.response = response
+        })
+      )
     )
-  )
 
 const transportError = (request: HttpClientRequest.HttpClientRequest, description: string, cause?: unknown) =>
   new HttpClientError.HttpClientError({
@@ -75,7 +75,10 @@ type NonApiError = HttpClientError.HttpClientError | Schema.SchemaError
 const isNonApiError = (error: unknown): error is NonApiError =>
   Schema.isSchemaError(error) || HttpClientError.isHttpClientError(error)
 
-/** Turns a failure that is not an error of the API into a `PetstoreClientError` that says what happened. */
+/**
+ * Turns a failure that is not an error of the API into a `PetstoreClientError` that says what happened. Adds to an
+ * error of the API what its response says beside the body.
+ */
 export const describeError = <A, E extends Errors.ApiError>(
   request: Effect.Effect<A, E | NonApiError>
 ): Effect.Effect<A, E | PetstoreClientError> =>
@@ -83,9 +86,26 @@ export const describeError = <A, E extends Errors.ApiError>(
     const call: typeof CurrentCall.Service = { response: undefined }
     return request.pipe(
       Effect.provideService(CurrentCall, call),
-      Effect.mapError((error) => isNonApiError(error) ? toClientError(error, call.response) : error)
+      Effect.catch((error): Effect.Effect<never, E | PetstoreClientError> =>
+        isNonApiError(error)
+          ? Effect.fail(toClientError(error, call.response))
+          : Effect.flatMap(Clock.currentTimeMillis, (now) => Effect.fail(addHeaders(error, call.response, now)))
+      )
     )
   })
+
+/** Adds the request id and the wait from the headers. The error was decoded for this call alone. */
+const addHeaders = <E extends Errors.ApiError>(
+  error: E,
+  response: HttpClientResponse.HttpClientResponse | undefined,
+  now: number
+): E => {
+  const requestId = response?.headers["x-request-id"]
+  return Object.assign(error, {
+    ...requestId !== undefined && { requestId },
+    ...response?.headers["retry-after"] !== undefined && { retryAfter: Math.ceil(retryAfterMs(response, now) / 1000) }
+  })
+}
 
 const toClientError = (
   cause: NonApiError,

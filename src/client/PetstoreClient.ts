@@ -1,7 +1,7 @@
 /** Typed clients of the public API and the management API, derived from the contract. They run where `fetch` runs. */
-import { Config, Context, Effect, Layer, Option, type Redacted, Stream } from "effect"
+import { Config, Context, Effect, Layer, Option, Redacted, Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { FetchHttpClient, type HttpClient, HttpClientRequest } from "effect/http"
+import { FetchHttpClient, HttpClient, HttpClientRequest } from "effect/http"
 import {
   type HttpApi,
   HttpApiClient,
@@ -17,8 +17,9 @@ import { listLimit } from "../api/Paging.ts"
 import type { ListQuery, NewPet, Pet, PetsPage, PetStatus } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { describeError, PetstoreClientError, type Timeout, withOutcome } from "./CallOutcome.ts"
+import { KnownLimits, type RateLimitState, shared } from "./KnownLimits.ts"
 
-export { PetstoreClientError }
+export { PetstoreClientError, type RateLimitState }
 
 /** The errors that the contract declares for an endpoint. */
 type ErrorOf<Api, Name extends string> = Api extends HttpApi.HttpApi<infer _Id, infer Groups>
@@ -27,16 +28,6 @@ type ErrorOf<Api, Name extends string> = Api extends HttpApi.HttpApi<infer _Id, 
 
 /** An error that any call can fail with. Its `_tag` names the kind; the response on the wire names it by `code`. */
 export type AnyError = PetstoreClientError | ErrorOf<typeof PetstoreApi, "listPets">
-
-/**
- * The rate limit from the `X-RateLimit-*` headers of a response (SPEC §8). `limit` and `remaining` count requests;
- * `resetAt` is the end of the window in Unix seconds.
- */
-export interface RateLimitState {
-  readonly limit: number
-  readonly remaining: number
-  readonly resetAt: number
-}
 
 /** The options of `PetstoreClient`. */
 export interface Options extends Timeout {
@@ -73,12 +64,15 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    */
   get(id: bigint): Effect.Effect<Pet, AnyError | Errors.NotFound | Errors.Gone>
 
-  /** The limits from the most recent response that has them; `None` before the first. */
+  /**
+   * The limits of the API key from the most recent response that has them, to any client of the key in this process;
+   * `None` before the first. Responses that show the limits of the client's address do not change it.
+   */
   readonly rateLimit: Effect.Effect<Option.Option<RateLimitState>>
 }>()("petstore/PetstoreClient") {
   /** A client that uses `fetch`. */
   static readonly layer = (options: Options): Layer.Layer<PetstoreClient> =>
-    PetstoreClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
+    makeLayer(options, Effect.succeed(globalThis)).pipe(Layer.provide(FetchHttpClient.layer))
 
   /** A client that uses `fetch` and reads `config`: by default `PETSTORE_URL` and `PETSTORE_API_KEY`. */
   static readonly layerConfig = (
@@ -91,26 +85,34 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
 
   /** A client that uses the `HttpClient` of the context. */
   static readonly layerHttp = (options: Options): Layer.Layer<PetstoreClient, never, HttpClient.HttpClient> =>
-    Layer.effect(PetstoreClient, make(options)).pipe(
-      Layer.provide(HttpApiMiddleware.layerClient(
-        Auth,
-        ({ next, request }) => next(HttpClientRequest.bearerToken(request, options.apiKey))
-      )),
-      Layer.provide(SecureRandom.layerWebCrypto)
-    )
+    makeLayer(options, HttpClient.HttpClient)
 }
 
-const make = Effect.fnUntraced(function*(options: Options) {
+/** Makes a client that shares what it knows about its limits with the other clients of its key on `transport`. */
+const makeLayer = <R>(options: Options, transport: Effect.Effect<object, never, R>) =>
+  Layer.effect(PetstoreClient, Effect.flatMap(transport, (each) => make(options, each))).pipe(
+    Layer.provide(HttpApiMiddleware.layerClient(
+      Auth,
+      ({ next, request }) => next(HttpClientRequest.bearerToken(request, options.apiKey))
+    )),
+    Layer.provide(SecureRandom.layerWebCrypto)
+  )
+
+const make = Effect.fnUntraced(function*(options: Options, transport: object) {
   const random = yield* SecureRandom.SecureRandom
-  let latestRateLimit: RateLimitState | undefined
-
-  const transformClient = withOutcome(options, ({ headers }) => {
-    latestRateLimit = parseRateLimit(headers) ?? latestRateLimit
-  })
   const baseUrl = options.baseUrl.replace(/\/v1\/?$/, "")
-  const api = yield* HttpApiClient.make(PetstoreApi, { baseUrl, transformClient })
+  const limits = yield* shared(transport, `${baseUrl} ${Redacted.value(options.apiKey)}`)
+  const api = yield* HttpApiClient.make(PetstoreApi, { baseUrl, transformClient: withOutcome(options, limits) })
 
-  const list: PetstoreClient["Service"]["list"] = (query = {}) => describeError(api.listPets({ query }))
+  // Callers without `exactOptionalPropertyTypes` may pass fields that are undefined. They count as absent.
+  const list: PetstoreClient["Service"]["list"] = ({ cursor, limit, status } = {}) =>
+    describeError(api.listPets({
+      query: {
+        ...limit !== undefined && { limit },
+        ...status !== undefined && { status },
+        ...cursor !== undefined && { cursor }
+      }
+    }))
 
   return PetstoreClient.of({
     list,
@@ -119,23 +121,19 @@ const make = Effect.fnUntraced(function*(options: Options) {
         { ...pageSize !== undefined && { limit: pageSize }, ...status && { status } },
         (query) => Effect.map(list(query), ({ next, pets }) => [pets, Option.fromUndefinedOr(next)] as const)
       ),
-    create: (pet, { idempotencyKey } = {}) =>
+    create: ({ categoryId, name, status }, { idempotencyKey } = {}) =>
       Effect.flatMap(
         idempotencyKey === undefined ? random.uuidV7() : Effect.succeed(idempotencyKey),
-        (key) => describeError(api.createPet({ payload: pet, headers: { "idempotency-key": key } }))
+        (key) =>
+          describeError(api.createPet({
+            payload: { name, categoryId, ...status !== undefined && { status } },
+            headers: { "idempotency-key": key }
+          }))
       ),
     get: (petId) => describeError(api.getPet({ params: { petId } })),
-    rateLimit: Effect.sync(() => Option.fromUndefinedOr(latestRateLimit))
+    rateLimit: Effect.sync(() => Option.fromUndefinedOr(limits.latest))
   })
 })
-
-/** The limits from the `X-RateLimit-*` headers, or `undefined` when one is missing. */
-const parseRateLimit = (headers: Readonly<Record<string, string | undefined>>): RateLimitState | undefined => {
-  const [limit = NaN, remaining = NaN, resetAt = NaN] = ["limit", "remaining", "reset"].map((name) =>
-    Number(headers[`x-ratelimit-${name}`] ?? NaN)
-  )
-  return Number.isNaN(limit + remaining + resetAt) ? undefined : { limit, remaining, resetAt }
-}
 
 /** An error that any call to the management API can fail with. */
 export type AnyAdminError = PetstoreClientError | ErrorOf<typeof AdminApi, "listKeys">
@@ -197,7 +195,7 @@ export class AdminClient extends Context.Service<AdminClient, {
 }
 
 const makeAdmin = Effect.fnUntraced(function*(options: AdminOptions) {
-  const transformClient = withOutcome(options, () => {})
+  const transformClient = withOutcome(options, new KnownLimits())
   const api = yield* HttpApiClient.make(AdminApi, { baseUrl: options.baseUrl, transformClient })
   const list: AdminClient["Service"]["list"] = (query = {}) => describeError(api.listKeys({ query }))
   return AdminClient.of({

@@ -41,6 +41,20 @@ describe("parseInteger", () => {
   })
 })
 
+describe("The JSON of Effect's own codecs", () => {
+  it("has an int64 as a string of digits, and returns the same integer", () => {
+    const codec = Schema.toCodecJson(Int64)
+    fc.assert(fc.property(int64, (n) => {
+      const json = JSON.stringify(Schema.encodeSync(codec)(n))
+      assert.strictEqual(json, `"${n}"`)
+      assert.strictEqual(Schema.decodeSync(codec)(JSON.parse(json)), n)
+    }))
+    for (const invalid of ["9223372036854775808", "1.5", "", 1]) {
+      assert.throws(() => Schema.decodeUnknownSync(codec)(invalid))
+    }
+  })
+})
+
 describe("exactJson", () => {
   const text = exactJson("Pet", Pet)
   const decode = Schema.decodeUnknownEffect(text)

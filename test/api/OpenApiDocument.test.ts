@@ -150,6 +150,7 @@ describe("The OpenAPI document", () => {
     const rows = table(section("Rate limit headers"), "Header")
     const names = rows.map(({ Header = "" }) => Header)
     const additional = [
+      "X-RateLimit-Scope",
       "RateLimit-Policy",
       "RateLimit",
       "X-Request-Id",

@@ -1,6 +1,6 @@
 /** Tests of the typed clients, against the service's own handlers and against stubbed responses. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Layer, Option, Redacted, Stream } from "effect"
+import { Effect, Fiber, Layer, Logger, Option, Redacted, References, Stream, Tracer } from "effect"
 import { HttpClient, HttpClientError, HttpClientResponse } from "effect/http"
 import { TestClock } from "effect/testing"
 import { createServer } from "node:http"
@@ -68,6 +68,28 @@ describe("PetstoreClient with the service in memory", () => {
       const { keys: [key] } = yield* apiKeys.list({ limit: 1 })
       yield* apiKeys.revoke(key?.id ?? "")
       assert.strictEqual((yield* Effect.flip(client.list()))._tag, "InvalidApiKey")
+    }).pipe(Effect.provide(layerTest())))
+
+  it.effect("adds the request id, and the seconds to wait, to errors of the service", () =>
+    Effect.gen(function*() {
+      const client = yield* PetstoreClient
+      yield* client.list()
+      const error = yield* Effect.flip(client.list())
+      assert.strictEqual(error._tag, "RateLimitExceeded")
+      assert.isTrue("retryAfter" in error && error.retryAfter === 60)
+      assert.isTrue("requestId" in error && /^[0-9a-f-]{36}$/.test(error.requestId ?? ""))
+    }).pipe(Effect.provide(layerTest({ limits: { perMinute: 1, perDay: 9 }, retry: { maxWait: 0 } }))))
+
+  it.effect("treats fields that are undefined as absent, also from projects without exactOptionalPropertyTypes", () =>
+    Effect.gen(function*() {
+      const client = yield* PetstoreClient
+      const absent: { readonly status?: never } = JSON.parse("{}")
+      const { status } = absent
+      const rest: object = { status, limit: undefined, cursor: undefined }
+      const added = yield* client.create({ name: "Rex", categoryId: 1n, ...rest })
+      assert.deepStrictEqual(added, { id: 1n, name: "Rex", categoryId: 1n })
+      assert.deepStrictEqual((yield* client.list({ ...rest })).pets, [added])
+      assert.lengthOf([...yield* Stream.runCollect(client.all({ ...rest }))], 1)
     }).pipe(Effect.provide(layerTest())))
 
   it.effect("gives each test layer a service of its own, also when layers are nested", () =>
@@ -183,6 +205,88 @@ const withClient = <A, E>(
   { layer }: ReturnType<typeof stubClient>,
   use: (client: PetstoreClient["Service"]) => Effect.Effect<A, E>
 ) => runWithTestClock(Effect.flatMap(PetstoreClient, use)).pipe(Effect.provide(layer))
+
+const limits = (remaining: number, scope: "key" | "address") => ({
+  "x-ratelimit-limit": "60",
+  "x-ratelimit-remaining": String(remaining),
+  "x-ratelimit-reset": "60",
+  "x-ratelimit-scope": scope
+})
+
+describe("The limits that a client knows", () => {
+  it.effect("are those of its key: it ignores what a response says of its address", () =>
+    Effect.gen(function*() {
+      const late = json(408, `{"code":"request_timeout","message":"-","status":408}`, limits(0, "address"))
+      const stub = stubClient([json(200, "[]", limits(500, "key")), late, json(200, "[]", limits(499, "key"))])
+      const { result } = yield* withClient(stub, (client) =>
+        Effect.gen(function*() {
+          yield* client.list()
+          yield* Effect.flip(client.get(1n)).pipe(Effect.ignore)
+          return yield* client.rateLimit
+        }))
+      assert.strictEqual(Option.getOrThrow(result).remaining, 499)
+    }))
+
+  it.effect("are shared by the clients of one key and of one HttpClient, and by no others", () =>
+    Effect.gen(function*() {
+      const rejection = json(429, `{"code":"rate_limit_exceeded","message":"-","status":429}`, {
+        ...limits(0, "key"),
+        "retry-after": "30"
+      })
+      const stub = stubClient([rejection], { retry: { times: 0 } })
+      const call = (apiKey: string) =>
+        Effect.flatMap(PetstoreClient, (client) => Effect.flip(client.list())).pipe(
+          Effect.provide(
+            Layer.provide(
+              Layer.fresh(PetstoreClient.layerHttp({
+                baseUrl: "http://petstore.test/v1",
+                apiKey: Redacted.make(apiKey),
+                retry: { times: 0, maxWait: 0 }
+              })),
+              stub.http
+            )
+          )
+        )
+      yield* Effect.gen(function*() {
+        yield* Effect.flip((yield* PetstoreClient).list())
+        assert.lengthOf(stub.requests, 1)
+        assert.strictEqual((yield* call("psk"))._tag, "RateLimitExceeded")
+        assert.lengthOf(stub.requests, 1)
+        yield* call("psk_other")
+        assert.lengthOf(stub.requests, 2)
+      }).pipe(Effect.provide(stub.layer))
+      // No client of the key is left, so nothing is known about it.
+      yield* call("psk")
+      assert.lengthOf(stub.requests, 3)
+    }))
+
+  it.effect("show in the debug log and in the span that a call waits", () =>
+    Effect.gen(function*() {
+      const stub = stubClient([busy, pets])
+      const messages: Array<string> = []
+      const logger = Logger.make(({ message }) => {
+        messages.push(String(message))
+      })
+      const spans: Array<Tracer.NativeSpan> = []
+      const tracer = Tracer.make({
+        span: (options) => {
+          const span = new Tracer.NativeSpan(options)
+          spans.push(span)
+          return span
+        }
+      })
+      yield* withClient(stub, (client) => Effect.withSpan(client.list(), "list")).pipe(
+        Effect.provide(Logger.layer([logger])),
+        Effect.provideService(References.MinimumLogLevel, "Debug"),
+        Effect.withTracer(tracer)
+      )
+      assert.match(messages.join(), /Waiting 3000 ms: status 503/)
+      const events = spans.flatMap((span) => span.events).filter(([name]) => name === "wait")
+      assert.deepStrictEqual(events.map(([, , attributes]) => attributes), [
+        { "petstore.wait.ms": 3000, "petstore.wait.cause": "status 503" }
+      ])
+    }))
+})
 
 describe("PetstoreClient with a failing service", () => {
   it.effect("retries after a 503 or no response, and sends the same idempotency key on each retry of a create", () =>

@@ -10,6 +10,7 @@ const assertLimitHeaders = ({ headers }: ReceivedResponse): void => {
   assert.match(headers.get("x-ratelimit-reset") ?? "", /^\d+$/)
   assert.strictEqual(headers.get("ratelimit-policy"), `"minute";q=60;w=60, "day";q=1000;w=86400`)
   assert.match(headers.get("ratelimit") ?? "", /^"minute";r=\d+;t=\d+, "day";r=\d+;t=\d+$/)
+  assert.match(headers.get("x-ratelimit-scope") ?? "", /^(?:key|address)$/)
   assert.match(headers.get("x-request-id") ?? "", /^[0-9a-f-]{36}$/)
 }
 

@@ -9,6 +9,7 @@ export const assertCommonHeaders = ({ headers }: ReceivedResponse): void => {
   }
   assert.strictEqual(headers.get("ratelimit-policy"), `"minute";q=60;w=60, "day";q=1000;w=86400`)
   assert.match(headers.get("ratelimit") ?? "", /^"minute";r=\d+;t=\d+, "day";r=\d+;t=\d+$/)
+  assert.match(headers.get("x-ratelimit-scope") ?? "", /^(?:key|address)$/)
   assert.match(headers.get("x-request-id") ?? "", /^[\w.:-]{1,64}$/)
   assert.strictEqual(headers.get("cache-control"), "no-store")
   assert.strictEqual(headers.get("x-content-type-options"), "nosniff")

@@ -7,14 +7,13 @@ import type { HttpServerResponse } from "effect/http"
 import type { IncomingMessage, ServerResponse } from "node:http"
 import { PathHeaders } from "../../api/PathHeaders.ts"
 import { FreeList } from "../../collections/FreeList.ts"
-import type { Decision } from "../../rate-limit/Policy.ts"
 import { AdmissionControl } from "../node/AdmissionControl.ts"
 import { GracefulShutdown } from "../node/GracefulShutdown.ts"
 import { IncomingRequest } from "../node/IncomingRequest.ts"
 import { clientClosedRequest, recordResponse } from "../response/AccessLog.ts"
 import * as CommonHeaders from "../response/CommonHeaders.ts"
 import * as ErrorResponse from "../response/ErrorResponse.ts"
-import { addRequestContext, RequestContext } from "../response/RequestContext.ts"
+import { addRequestContext, type ChargedDecision, RequestContext } from "../response/RequestContext.ts"
 import * as ServerSpan from "../response/ServerSpan.ts"
 import type { FastPath } from "./FastPath.ts"
 
@@ -54,7 +53,7 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
     const send = (
       { headers, status }: HttpServerResponse.HttpServerResponse,
       body: string | undefined,
-      decision: Decision
+      decision: ChargedDecision
     ): void => {
       const ofPath = Context.getOrUndefined(call.endpoint.annotations, PathHeaders)
       response.writeHead(

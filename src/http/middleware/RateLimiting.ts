@@ -9,7 +9,7 @@ import { byAttributes } from "../../observability/Metrics.ts"
 import type { Caller } from "../../rate-limit/CallerStates.ts"
 import { type Decision, mostRestrictive, type Window } from "../../rate-limit/Policy.ts"
 import { RateLimiter } from "../../rate-limit/RateLimiter.ts"
-import { CurrentRequestContext } from "../response/RequestContext.ts"
+import { type ChargedDecision, CurrentRequestContext } from "../response/RequestContext.ts"
 import * as ClientAddress from "./ClientAddress.ts"
 
 /**
@@ -95,11 +95,11 @@ export const makeAddressCaller = Effect.map(
 /** Returns a function that charges a request without a valid key to its address. This also limits guesses of keys. */
 export const makeChargeAddress = Effect.map(
   RateLimiter,
-  (limiter) => (caller: Caller, isFree: boolean) =>
+  (limiter) => (caller: Caller, isFree: boolean): Effect.Effect<ChargedDecision> =>
     // A free request is not charged. Its response only shows what is left.
     !isFree
-      ? charge(limiter, caller, "none", planLimits.free)
-      : Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, allowed: true }))
+      ? Effect.map(charge(limiter, caller, "none", planLimits.free), (decision) => ({ ...decision, scope: "address" }))
+      : Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, allowed: true, scope: "address" }))
 )
 
 /** Returns the 429 for a key: banned, or over a limit. */
@@ -141,8 +141,11 @@ const policy = ({ limit, name, seconds }: Window): string => `"${name}";q=${limi
 const left = (window: Window, decision: Decision): string =>
   `"${window.name}";r=${window.remaining};t=${secondsUntilReset(window, decision)}`
 
-/** Returns `X-RateLimit-*` of one window, and the IETF fields of both (draft-ietf-httpapi-ratelimit-headers). */
-export const headers = (decision: Decision): Record<string, string> => {
+/**
+ * Returns `X-RateLimit-*` of one window, whose limits they are, and the IETF fields of both windows
+ * (draft-ietf-httpapi-ratelimit-headers).
+ */
+export const headers = (decision: ChargedDecision): Record<string, string> => {
   const windows = shownWindows(decision)
   const window = mostRestrictive(windows)
   const [minute, day] = windows
@@ -150,6 +153,7 @@ export const headers = (decision: Decision): Record<string, string> => {
     "x-ratelimit-limit": String(window.limit),
     "x-ratelimit-remaining": String(window.remaining),
     "x-ratelimit-reset": String(Math.ceil(window.resetAt / 1000)),
+    "x-ratelimit-scope": decision.scope ?? "key",
     "ratelimit-policy": `${policy(minute)}, ${policy(day)}`,
     "ratelimit": `${left(minute, decision)}, ${left(day, decision)}`
   }

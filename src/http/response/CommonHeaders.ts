@@ -1,18 +1,17 @@
 /** The headers that every response of the API port carries, on the fast path and through HttpApi. */
 import { Effect } from "effect"
 import { fixedHeaders } from "../../api/ResponseHeaders.ts"
-import type { Decision } from "../../rate-limit/Policy.ts"
 import * as Cors from "../middleware/Cors.ts"
 import * as RateLimiting from "../middleware/RateLimiting.ts"
 import type { Reject } from "../node/ClientErrors.ts"
 import { GracefulShutdown } from "../node/GracefulShutdown.ts"
 import { recordResponse } from "./AccessLog.ts"
-import { RequestContext } from "./RequestContext.ts"
+import { type ChargedDecision, RequestContext } from "./RequestContext.ts"
 
 /** The request and the rate-limit decision that the headers depend on. */
 interface ResponseFacts {
   readonly requestId: string
-  readonly decision: Decision
+  readonly decision: ChargedDecision
   readonly method: string
   /** The origin of the page for which a browser sends the request. */
   readonly origin: string | undefined

@@ -8,6 +8,11 @@ import { randomUUID } from "node:crypto"
 import type { Decision } from "../../rate-limit/Policy.ts"
 import { AdmissionControl, type Slot } from "../node/AdmissionControl.ts"
 
+/** A decision on a request that was charged to a key or, with `scope`, to the address of its client. */
+export interface ChargedDecision extends Decision {
+  readonly scope?: "address"
+}
+
 /** The facts about one request. */
 export class RequestContext {
   readonly requestId: string
@@ -18,7 +23,7 @@ export class RequestContext {
   /** The id of the caller's API key, once it is verified. */
   keyId: string | undefined = undefined
   /** The rate-limit decision, once the request is charged. */
-  decision: Decision | undefined = undefined
+  decision: ChargedDecision | undefined = undefined
   /** The span of the request, if spans are exported. */
   span: Tracer.Span | undefined = undefined
   /** The outcome on the fast path, if Effect's HTTP server must send the response. */

@@ -7,7 +7,6 @@ import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { HttpApi, HttpApiGroup } from "effect/http-api"
 import { IncomingMessage } from "node:http"
 import { InvalidRequest } from "../../api/Errors.ts"
-import type { Decision } from "../../rate-limit/Policy.ts"
 import type { FastPath } from "../fast-path/FastPath.ts"
 import * as Cors from "../middleware/Cors.ts"
 import * as RateLimiting from "../middleware/RateLimiting.ts"
@@ -16,7 +15,7 @@ import { IncomingRequest } from "../node/IncomingRequest.ts"
 import { clientClosedRequest, recordResponse } from "./AccessLog.ts"
 import * as CommonHeaders from "./CommonHeaders.ts"
 import * as ErrorResponse from "./ErrorResponse.ts"
-import { addRequestContext, RequestContext } from "./RequestContext.ts"
+import { addRequestContext, type ChargedDecision, RequestContext } from "./RequestContext.ts"
 import { pathHeadersOf } from "./RoutePaths.ts"
 import * as ServerSpan from "./ServerSpan.ts"
 
@@ -55,7 +54,7 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
       const finish = Effect.fnUntraced(function*(
         request: HttpServerRequest.HttpServerRequest,
         requestContext: RequestContext,
-        decision: Decision,
+        decision: ChargedDecision,
         response: HttpServerResponse.HttpServerResponse
       ) {
         // A body that arrives with its head is complete at the end of the turn.

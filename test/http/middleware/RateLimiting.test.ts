@@ -21,6 +21,21 @@ const fresh = Layer.fresh(service(memory))
 
 describe("Rate limits", () => {
   layer(fresh)((it) => {
+    it.effect("name in X-RateLimit-Scope whose they are: the key's, or the address's without a valid key", () =>
+      Effect.gen(function*() {
+        const { call, newKey, send } = yield* Service
+        const key = yield* newKey
+        const scope = ({ headers }: ReceivedResponse) => headers.get("x-ratelimit-scope")
+        for (const path of ["/v1/pets", "/v1/pets/1", "/v1/pets?limit=0"]) {
+          assert.strictEqual(scope(yield* call(path, { key })), "key", path)
+          assert.strictEqual(scope(yield* call(path)), "address", path)
+          assert.strictEqual(scope(yield* call(path, { key: "psk_unknown" })), "address", path)
+        }
+        assert.strictEqual(scope(yield* call("/nowhere", { key })), "address")
+        assert.strictEqual(scope(yield* call("/openapi.json")), "address")
+        assert.strictEqual(scope(yield* send("garbage\r\n\r\n")), "address")
+      }))
+
     it.effect("allow 60 requests a minute on Free, whatever their status, and return 429 until the reset", () =>
       Effect.gen(function*() {
         const { call, newKey } = yield* Service
