@@ -34,7 +34,7 @@ const walks = (pets: number): ReadonlyArray<number> => {
 
 export type Requests = Readonly<Record<Operation, string>>
 
-/** Writes the files of requests for `requests.lua` into `directory`, for a table of `pets`. */
+/** Writes the files that `requests.lua` reads into `directory`. `pets` is the number of pets in the table. */
 export const requests = (directory: string, pets: number): Requests => {
   const ids = someIds(pets)
   const file = (operation: Operation, lines: ReadonlyArray<string>): string =>

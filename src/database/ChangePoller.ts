@@ -123,7 +123,7 @@ export const make = Effect.fnUntraced(function*<E>(read: (snapshot: string) => E
   })))
 
   return {
-    /** Whether caches may be used. Polls continue only while this is called. */
+    /** Whether caches may be used. Polls pause after a while without a call, and the next call resumes them. */
     isFresh: (): boolean => {
       cacheRead.openUnsafe()
       return leaseStart !== undefined && clock.monotonicTimeNanosUnsafe() - leaseStart < leaseNanos

@@ -51,7 +51,7 @@ export interface DirectoryLock {
    * was removed or replaced gets a lock of its own on the new file.
    */
   readonly isHeld: () => boolean
-  /** Whether the lock file is not the one that the process before this one had. */
+  /** Whether the lock file was replaced since the previous process had the lock. */
   readonly isReplaced: boolean
   /** Records which file the lock file is, for the next process. */
   readonly record: () => void

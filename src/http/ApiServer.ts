@@ -24,7 +24,7 @@ export const middleware = Layer.mergeAll(Authentication.layer, RateLimiting.laye
 
 const handlers = PetHandlers.layer.pipe(Layer.provideMerge([middleware, PetHandlers.sunset]))
 
-/** Browsers request it beside every page. */
+/** The icon of the site, which browsers request with every page. There is none. */
 const noIcon = HttpRouter.add("GET", "/favicon.ico", HttpServerResponse.empty({ status: 204 }))
 
 /** The routes of `api` and of its documents, with the response middleware around them. */
@@ -58,7 +58,7 @@ export const serve = <Id extends string, Groups extends HttpApiGroup.Constraint,
   Layer.unwrap(
     Effect.map(fastPath, (compiled) =>
       HttpRouter.serve(routesOf(api, compiled), { disableLogger: true, routerConfig }).pipe(
-        // The request context has the span of the request, on the fast path and here.
+        // Effect's server makes no span of its own, because the request context already has one.
         Layer.provide(Layer.succeed(HttpMiddleware.TracerDisabledWhen, () =>
           true)),
         Layer.provideMerge(Listener.layer(makeServer(api, compiled), Settings))

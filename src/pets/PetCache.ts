@@ -95,8 +95,8 @@ export class PetCache {
   }
 
   /**
-   * Returns the number of pets to read for an uncached page. It includes the next pages if the previous page is cached
-   * without a gap, because then a client probably walks through the list.
+   * Returns the number of pets to read for an uncached page. It includes the next pages if all pets of the previous
+   * page are cached, because then a client probably walks through the list.
    */
   sizeOf({ after, limit, status }: Selection): number {
     return status === undefined && after !== undefined &&

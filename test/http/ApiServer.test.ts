@@ -8,7 +8,7 @@ import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { assertCommonHeaders, assertError } from "../support/Assertions.ts"
 import { memory, parseResponse, Service, service } from "../support/Harness.ts"
 
-/** The stores in memory, where each read of one pet is a defect. */
+/** The stores in memory, where each read of one pet fails with a defect. */
 const failingStore = Layer.effect(
   PetRepository,
   Effect.map(PetRepository, (pets) => ({ ...pets, find: () => Effect.die(new Error("secret")) }))

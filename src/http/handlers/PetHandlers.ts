@@ -49,7 +49,7 @@ const fetchPage = (
   })
 }
 
-/** Makes the page from the found pets. It has fewer pets than the limit if their names are long. */
+/** Makes the page from the found pets. Long names make it shorter than the limit (`maxPageCharacters`). */
 const toPage = (query: ListQuery, found: ReadonlyArray<Pet>) => {
   const { limit = listLimit.default } = query
   let end = 0

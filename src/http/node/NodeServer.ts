@@ -1,4 +1,6 @@
-/** Node's HTTP server for both ports: the same limits, the same checks and the same responses to client errors. */
+/**
+ * Node's HTTP server for the API port and the management port: the same limits, checks and responses to client errors.
+ */
 import { Effect } from "effect"
 import { IncomingMessage, Server, type ServerResponse } from "node:http"
 import type { Socket } from "node:net"
@@ -29,7 +31,7 @@ const maxConnectionsPerAddress = 4_000
 
 /** The differences between the two ports. */
 export interface Port {
-  /** Handles a request. `next` passes it to Effect's HTTP server and returns whether that server still listens. */
+  /** Handles a request. `next` passes it to Effect's HTTP server, and returns `false` if that server has closed. */
   readonly handle: (request: IncomingMessage, response: ServerResponse, next: () => boolean) => void
   /** Whether the port serves the host that a request is for. */
   readonly isAllowedHost: (request: IncomingMessage) => boolean

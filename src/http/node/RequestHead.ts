@@ -1,4 +1,4 @@
-/** Checks of a request's head that both ports make before any handler runs. */
+/** Checks of a request's head that the API port and the management port make before any handler runs. */
 import type { IncomingMessage } from "node:http"
 import * as Errors from "../../api/Errors.ts"
 import { hasOneHost } from "./HostHeader.ts"
