@@ -143,7 +143,7 @@ export const databaseUrl = connection(
     byDefault: "none: an embedded database in `DATA_DIR`",
     meaning: "A PostgreSQL server, version 15 or later, or several with commas between them: the one that accepts " +
       "writes is used. Without a database name, the name of the user is used. " +
-      "PgBouncer needs `ignore_startup_parameters = statement_timeout`. " +
+      "A pooler such as PgBouncer needs the parameter `pgbouncer=true`. " +
       "Parameters like `?sslmode=verify-full&sslrootcert=/etc/ca.crt` are those of libpq (see TLS). " +
       "`PGSSLMODE` and libpq's other variables are not read."
   }
