@@ -9,9 +9,10 @@ import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
 import { type DataDirectoryLost, OnDataDirectoryLost } from "./config/DataDirectory.ts"
 import * as Settings from "./config/Settings.ts"
 import * as Database from "./database/Database.ts"
+import { GracefulShutdown } from "./http/admission/GracefulShutdown.ts"
 import * as ApiServer from "./http/ApiServer.ts"
 import * as ManagementServer from "./http/ManagementServer.ts"
-import * as GracefulShutdown from "./http/node/GracefulShutdown.ts"
+import * as Drain from "./http/node/Drain.ts"
 import * as Logging from "./observability/Logging.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
@@ -37,9 +38,9 @@ const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLi
 // The bootstrap key is shown only once, so it is issued last, when both servers listen and no step can fail.
 const servers = BootstrapKey.layer.pipe(Layer.provide(Layer.merge(ApiServer.layer, ManagementServer.layer)))
 
-const service = GracefulShutdown.drain.pipe(
+const service = Drain.layer.pipe(
   Layer.provide(servers),
-  Layer.provide(GracefulShutdown.GracefulShutdown.layer),
+  Layer.provide(GracefulShutdown.layer),
   Layer.provide(services)
 )
 
