@@ -4,25 +4,31 @@ import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Cause, Config, Console, Deferred, Effect, Exit, Layer, Option } from "effect"
 import { AdminToken } from "./api-keys/AdminToken.ts"
-import { ApiKeys } from "./api-keys/ApiKeys.ts"
 import * as BootstrapKey from "./api-keys/BootstrapKey.ts"
+import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
 import { type DataDirectoryLost, OnDataDirectoryLost } from "./config/DataDirectory.ts"
 import * as Settings from "./config/Settings.ts"
 import * as Database from "./database/Database.ts"
+import { GracefulShutdown } from "./http/admission/GracefulShutdown.ts"
 import * as ApiServer from "./http/ApiServer.ts"
 import * as ManagementServer from "./http/ManagementServer.ts"
-import * as GracefulShutdown from "./http/node/GracefulShutdown.ts"
+import * as Drain from "./http/node/Drain.ts"
 import * as Logging from "./observability/Logging.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
-import { PetRepository } from "./pets/PetRepository.ts"
-import { RateLimiter } from "./rate-limit/RateLimiter.ts"
+import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
+import * as SqlRateLimiter from "./rate-limit/SqlRateLimiter.ts"
+
+/** Loads the Redis client only when it is needed. */
+const redisRateLimiter = Layer.unwrap(
+  Effect.map(Effect.promise(() => import("./rate-limit/redis/RedisRateLimiter.ts")), ({ layer }) => layer)
+)
 
 const rateLimiter = Layer.unwrap(Effect.map(
   Config.option(Settings.redisUrl.config),
-  Option.match({ onNone: () => RateLimiter.layer, onSome: () => RateLimiter.layerRedis })
+  Option.match({ onNone: () => SqlRateLimiter.layer, onSome: () => redisRateLimiter })
 ))
 
-const services = Layer.mergeAll(PetRepository.layer, ApiKeys.layer, rateLimiter).pipe(
+const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLimiter).pipe(
   Layer.provideMerge(Database.layer),
   // The admin token is built before the database, so that an unusable `DATA_DIR` stops the start before a migration.
   Layer.provideMerge(AdminToken.layer),
@@ -32,9 +38,9 @@ const services = Layer.mergeAll(PetRepository.layer, ApiKeys.layer, rateLimiter)
 // The bootstrap key is shown only once, so it is issued last, when both servers listen and no step can fail.
 const servers = BootstrapKey.layer.pipe(Layer.provide(Layer.merge(ApiServer.layer, ManagementServer.layer)))
 
-const service = GracefulShutdown.drain.pipe(
+const service = Drain.layer.pipe(
   Layer.provide(servers),
-  Layer.provide(GracefulShutdown.GracefulShutdown.layer),
+  Layer.provide(GracefulShutdown.layer),
   Layer.provide(services)
 )
 

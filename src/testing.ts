@@ -9,9 +9,9 @@ import { HttpClient, HttpRouter, HttpServer, HttpServerRequest, HttpServerRespon
 import { ApiKeys } from "./api-keys/ApiKeys.ts"
 import type { Limits, Plan } from "./api/Plans.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
-import { routes } from "./http/ApiServer.ts"
-import { AdmissionControl } from "./http/node/AdmissionControl.ts"
-import { GracefulShutdown } from "./http/node/GracefulShutdown.ts"
+import { AdmissionControl } from "./http/admission/AdmissionControl.ts"
+import { GracefulShutdown } from "./http/admission/GracefulShutdown.ts"
+import * as ApiRoutes from "./http/ApiRoutes.ts"
 import { routerConfig } from "./http/response/RoutePaths.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
 import { RateLimiter } from "./rate-limit/RateLimiter.ts"
@@ -29,7 +29,7 @@ export const layerMemory: Layer.Layer<PetRepository | ApiKeys | RateLimiter> = L
 const layerHttpClient = Layer.effect(
   HttpClient.HttpClient,
   Effect.gen(function*() {
-    const handleRequest = yield* HttpRouter.toHttpEffect(routes)
+    const handleRequest = yield* HttpRouter.toHttpEffect(ApiRoutes.layerMemory)
     return HttpClient.make((request) =>
       handleRequest.pipe(
         Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),

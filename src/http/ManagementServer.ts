@@ -8,14 +8,15 @@ import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import * as Settings from "../config/Settings.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
+import { GracefulShutdown } from "./admission/GracefulShutdown.ts"
 import * as KeyHandlers from "./handlers/KeyHandlers.ts"
 import * as AdminAuthentication from "./middleware/AdminAuthentication.ts"
 import * as RequestValidation from "./middleware/RequestValidation.ts"
 import type { Reject } from "./node/ClientErrors.ts"
-import { GracefulShutdown } from "./node/GracefulShutdown.ts"
 import * as HostHeader from "./node/HostHeader.ts"
 import * as Listener from "./node/Listener.ts"
 import * as NodeServer from "./node/NodeServer.ts"
+import { outageOf } from "./response/DatabaseErrors.ts"
 import * as ErrorResponse from "./response/ErrorResponse.ts"
 import { methodsOf, routerConfig } from "./response/RoutePaths.ts"
 
@@ -53,7 +54,7 @@ const metrics = PrometheusMetrics.layerHttp({
   metricNameMapper: (name) => name.endsWith(".duration") ? `${name}_seconds` : name
 })
 
-const answering = ErrorResponse.catchErrors(AdminApi, ["/healthz", "/readyz", "/metrics"])
+const answering = ErrorResponse.catchErrors(AdminApi, ["/healthz", "/readyz", "/metrics"], outageOf)
 
 /** The headers of every response of the port. */
 const headers = { "cache-control": "no-store" }

@@ -6,6 +6,7 @@ import * as fc from "fast-check"
 import { planLimits } from "../../src/api/Plans.ts"
 import type { Caller } from "../../src/rate-limit/CallerStates.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import * as SqlRateLimiter from "../../src/rate-limit/SqlRateLimiter.ts"
 import { databases, limiterOn } from "../support/Harness.ts"
 import * as Redis from "../support/Redis.ts"
 import * as SteppedClock from "../support/SteppedClock.ts"
@@ -87,7 +88,7 @@ const limiters = [
     ...database,
     runs: 10,
     testClock: true,
-    layer: onSteppedClock(RateLimiter.layer).pipe(Layer.provide(layer), Layer.orDie)
+    layer: onSteppedClock(SqlRateLimiter.layer).pipe(Layer.provide(layer), Layer.orDie)
   })),
   { name: "Redis", skip: Redis.missing !== undefined, runs: 50, testClock: false, layer: Layer.orDie(onRedis) }
 ]
@@ -266,7 +267,7 @@ for (const database of databases) {
     layer(database.layer)((it) => {
       /** Runs `use` with a new limiter, as a new process would. */
       const inProcess = <A, E>(use: Effect.Effect<A, E, RateLimiter>) =>
-        Effect.scoped(Effect.provide(use, Layer.fresh(RateLimiter.layer)))
+        Effect.scoped(Effect.provide(use, Layer.fresh(SqlRateLimiter.layer)))
 
       const limits = { perMinute: 3, perDay: 100 }
       const charge = (caller: Caller) => Effect.flatMap(RateLimiter, (limiter) => limiter.charge(caller, limits))
@@ -316,7 +317,7 @@ for (const database of databases) {
             const { clock, step } = SteppedClock.make(yield* Clock.Clock)
             const inSteppedProcess = <A, E>(use: Effect.Effect<A, E, RateLimiter>) =>
               Effect.scoped(Effect.flatMap(
-                Effect.provideService(Layer.build(Layer.fresh(RateLimiter.layer)), Clock.Clock, clock),
+                Effect.provideService(Layer.build(Layer.fresh(SqlRateLimiter.layer)), Clock.Clock, clock),
                 (context) => Effect.provideContext(use, context)
               ))
             yield* inSteppedProcess(Effect.gen(function*() {

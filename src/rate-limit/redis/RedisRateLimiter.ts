@@ -6,13 +6,14 @@
  * The requests of a caller in one turn of the event loop are one script call (`TurnBatcher.ts`). node-redis writes all
  * commands of a turn to the socket at once.
  */
-import { Clock, Effect, Metric, Schedule } from "effect"
+import { Clock, Effect, Layer, Metric, Schedule } from "effect"
 import type { Redis } from "effect/persistence"
 import type { Limits } from "../../api/Plans.ts"
 import * as Settings from "../../config/Settings.ts"
 import type { Caller } from "../CallerStates.ts"
 import type { Limiter } from "../Limiter.ts"
 import * as Policy from "../Policy.ts"
+import { RateLimiter } from "../RateLimiter.ts"
 import * as SteadyClock from "../SteadyClock.ts"
 import type { SharedTime } from "./ClockScripts.ts"
 import { LocalCounts } from "./LocalCounts.ts"
@@ -36,7 +37,7 @@ type Script = (
 
 type Replied = ReturnType<typeof RedisScripts.read>
 
-export const make = Effect.gen(function*() {
+const make = Effect.gen(function*() {
   const url = yield* Settings.redisUrl.config
   /** The context of batches, and for metrics that are recorded within a decision. */
   const context = yield* Effect.context()
@@ -127,3 +128,6 @@ export const make = Effect.gen(function*() {
   }
   return service
 })
+
+/** Counts in the Redis at `REDIS_URL`, together with all other processes. */
+export const layer = Layer.effect(RateLimiter, make)
