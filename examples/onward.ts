@@ -8,8 +8,8 @@ import { FetchHttpClient, HttpRouter, HttpServer } from "effect/http"
 import { HttpApi, HttpApiBuilder, HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { KeyValueStore } from "effect/persistence"
 import { Rpc, RpcClient, RpcGroup, RpcSerialization, RpcServer } from "effect/rpc"
-import { exactJson, Pet, Pets, PetsCursor } from "petstore-service/api"
-import { PetstoreClient } from "petstore-service/client"
+import { exactJson, Pet, Pets, PetsCursor } from "petstore-client/api"
+import { PetstoreClient } from "petstore-client/client"
 
 // In the body of another API, an int64 is a string of digits: `{"id":"1","name":"Rex","categoryId":"1"}`. The body of
 // `exactJson` has numbers, as the Petstore itself: its readers need a JSON parser that keeps 64 bits.

@@ -194,6 +194,10 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
       assert.strictEqual(yield* runNode(project, ["derived.ts"], env), "1\n")
       assert.match(yield* runNode(project, ["fetch.ts"], env), /^\[\{"id":\d+,"name":"Rex"/)
       assert.strictEqual(yield* runNode(project, ["inventory/main.ts"], env), "category 1: 1\n")
+      assert.match(
+        yield* runNode(project, ["onward.ts"], env),
+        /^\[\{"id":"1",.*\n\[\{"id":1,.*\n(\d) over RPC, \1 stored, the next page begins at the cursor \w+\n$/
+      )
       const tested = yield* runNode(project, ["--test", "inventory/Inventory.test.ts"])
       assert.match(tested, /pass 2\n/)
       assert.match(tested, /fail 0\n/)

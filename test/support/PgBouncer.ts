@@ -6,9 +6,9 @@ import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from "node:
 import { connect } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Database from "../../src/database/Database.ts"
-import { PetRepository } from "../../src/pets/PetRepository.ts"
+import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { freePort, random, temporaryDatabaseUrl } from "./Harness.ts"
 
 const program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].find(existsSync)
@@ -79,7 +79,7 @@ export const stores = modes.map((mode) => ({
   layer: Layer.unwrap(Effect.gen(function*() {
     const { url } = yield* run(yield* temporaryDatabaseUrl, mode)
     const environment = ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL: url }))
-    return Layer.mergeAll(PetRepository.layer, ApiKeys.layer).pipe(
+    return Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer).pipe(
       Layer.provide(Database.layer),
       Layer.provide(environment),
       Layer.provideMerge(random)
