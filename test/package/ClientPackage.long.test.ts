@@ -4,7 +4,7 @@ import { Context, Effect, Layer } from "effect"
 import { execFile, type ExecFileException } from "node:child_process"
 import { cpSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
 import { createRequire } from "node:module"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { chromium } from "playwright-core"
 import { rolldown } from "rolldown"
@@ -108,10 +108,16 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
     Effect.gen(function*() {
       const { installed } = yield* Installed
       const dist = join(installed, "dist")
-      for (const file of filesOf(dist)) {
+      const files = filesOf(dist)
+      for (const file of files) {
+        // Declarations import `.ts`, which TypeScript resolves to `.d.ts`, as the declarations of effect do.
         const text = readFileSync(join(dist, file), "utf8").replaceAll(/\/\*.*?\*\/|^\s*\/\/.*$/gms, "")
         for (const [, name = ""] of text.matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*)["']([^"']+)["']/g)) {
-          assert.match(name, /^\.{1,2}\/.+\.js$|^effect(\/(?!sql|persistence|cluster)\w[\w-]*)*$/, `${file}: ${name}`)
+          assert.match(
+            name,
+            /^\.{1,2}\/.+\.[jt]s$|^effect(\/(?!sql|persistence|cluster)\w[\w-]*)*$/,
+            `${file}: ${name}`
+          )
         }
         assert.notMatch(text, /\b(NodeJS|Buffer|setImmediate|process\.\w+)\b|node:/, file)
         assert.notMatch(text, /declare global|interface JSON\b|<reference/, file)
@@ -245,6 +251,11 @@ const program: Effect.Effect<string, unknown, PetstoreClient> = ${program}
 export const all = [Api.PetstoreApi, Api.AdminApi, Api.openApiDocument, Api.Pet, Api.exactJson, AdminClient]
 export const services = [ApiKeys, layerMemory, PetRepository, RateLimiter]
 export const describe = (error: AnyError): string => error.message
+export const rejectsInput = Effect.flatMap(PetstoreClient, (petstore) =>
+  // @ts-expect-error
+  petstore.create({ name: 1, categoryId: 1n }))
+// @ts-expect-error
+export const rejectsOption = layerTest({ plan: "enterprise" })
 
 await Effect.runPromise(Effect.provide(Effect.flatMap(program, Console.log), PetstoreClient.layerConfig()))
 await Effect.runPromise(Effect.provide(Effect.flatMap(program, Console.log), layerTest()))

@@ -170,7 +170,10 @@ describe("The petstore command", () => {
       const help = yield* Effect.promise(async () => {
         await promisify(execFile)(process.execPath, [
           join(root, "node_modules/typescript/bin/tsc"),
-          ...["-p", join(root, "tsconfig.build.json"), "--outDir", join(directory, "dist")]
+          "-p",
+          join(root, "tsconfig.build.json"),
+          "--outDir",
+          join(directory, "dist")
         ])
         await cp(join(root, "package.json"), join(directory, "package.json"))
         await symlink(join(root, "node_modules"), join(directory, "node_modules"))
