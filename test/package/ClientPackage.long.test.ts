@@ -118,6 +118,7 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
             /^\.{1,2}\/.+\.[jt]s$|^effect(\/(?!sql|persistence|cluster)\w[\w-]*)*$/,
             `${file}: ${name}`
           )
+          if (name.startsWith(".")) assert.include(files, join(dirname(file), name.replace(/\.ts$/, ".d.ts")))
         }
         assert.notMatch(text, /\b(NodeJS|Buffer|setImmediate|process\.\w+)\b|node:/, file)
         assert.notMatch(text, /declare global|interface JSON\b|<reference/, file)
