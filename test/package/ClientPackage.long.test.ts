@@ -164,6 +164,16 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
     120_000
   )
 
+  it.effect("runs the examples of its README", () =>
+    Effect.gen(function*() {
+      const { installed, project } = yield* Installed
+      const [calls = "", tests = ""] = readmeExamples(installed)
+      writeFileSync(join(project, "calls.ts"), calls)
+      writeFileSync(join(project, "tests.ts"), `${tests}\nawait Effect.runPromise(reportsUsedUpLimit)\n`)
+      assert.match(yield* runNode(project, ["calls.ts"], yield* startService), /^1n\n\{ id: 1n,|^1n\n\{\n/)
+      yield* runNode(project, ["tests.ts"])
+    }), 120_000)
+
   it.effect("runs the examples", () =>
     Effect.gen(function*() {
       const { tarball } = yield* Installed
