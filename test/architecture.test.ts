@@ -81,6 +81,17 @@ describe("The source files", () => {
     }
   })
 
+  it("import only effect in the entries of the client package and in all files that these need, types included", () => {
+    for (const entry of ["api/entry.ts", "client/PetstoreClient.ts", "testing.ts"]) {
+      for (const file of [entry, ...reachable(entry)]) {
+        const packages = importsOf(file).filter((name) => !files.includes(name))
+        for (const name of packages) {
+          assert.match(name, /^effect(\/crypto|\/encoding|\/http|\/http-api|\/net)?$/, `${file} imports ${name}`)
+        }
+      }
+    }
+  })
+
   it("have no line of more than 120 characters, comments included", () => {
     for (const file of files) {
       const wide = readFileSync(join(source, file), "utf8").split("\n").filter((line) => line.length > 120)

@@ -1,6 +1,6 @@
 /**
- * The rate limiter (SPEC §8): it decides on requests by `Policy.ts` and keeps the states of callers in memory. Two other
- * files also save them: `SqlRateLimiter.ts` in the database, and `redis/RedisRateLimiter.ts` in Redis.
+ * The rate limiter (SPEC §8): it decides on requests by `Policy.ts` and keeps the states of callers in memory.
+ * `SqlRateLimiter.ts` also saves them in the database. `redis/RedisRateLimiter.ts` keeps them in Redis.
  */
 import { Clock, Context, Effect, Layer } from "effect"
 import * as CallerStates from "./CallerStates.ts"

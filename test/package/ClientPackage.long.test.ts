@@ -4,7 +4,7 @@ import { Context, Effect, Layer } from "effect"
 import { execFile, type ExecFileException } from "node:child_process"
 import { cpSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
 import { createRequire } from "node:module"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { chromium } from "playwright-core"
 import { rolldown } from "rolldown"
@@ -108,10 +108,17 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
     Effect.gen(function*() {
       const { installed } = yield* Installed
       const dist = join(installed, "dist")
-      for (const file of filesOf(dist)) {
+      const files = filesOf(dist)
+      for (const file of files) {
+        // Declarations import `.ts`, which TypeScript resolves to `.d.ts`, as the declarations of effect do.
         const text = readFileSync(join(dist, file), "utf8").replaceAll(/\/\*.*?\*\/|^\s*\/\/.*$/gms, "")
         for (const [, name = ""] of text.matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*)["']([^"']+)["']/g)) {
-          assert.match(name, /^\.{1,2}\/.+\.js$|^effect(\/(?!sql|persistence|cluster)\w[\w-]*)*$/, `${file}: ${name}`)
+          assert.match(
+            name,
+            /^\.{1,2}\/.+\.[jt]s$|^effect(\/(?!sql|persistence|cluster)\w[\w-]*)*$/,
+            `${file}: ${name}`
+          )
+          if (name.startsWith(".")) assert.include(files, join(dirname(file), name.replace(/\.ts$/, ".d.ts")))
         }
         assert.notMatch(text, /\b(NodeJS|Buffer|setImmediate|process\.\w+)\b|node:/, file)
         assert.notMatch(text, /declare global|interface JSON\b|<reference/, file)
@@ -156,6 +163,16 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
       }),
     120_000
   )
+
+  it.effect("runs the examples of its README", () =>
+    Effect.gen(function*() {
+      const { installed, project } = yield* Installed
+      const [calls = "", tests = ""] = readmeExamples(installed)
+      writeFileSync(join(project, "calls.ts"), calls)
+      writeFileSync(join(project, "tests.ts"), `${tests}\nawait Effect.runPromise(reportsUsedUpLimit)\n`)
+      assert.match(yield* runNode(project, ["calls.ts"], yield* startService), /^1n\n\{ id: 1n,|^1n\n\{\n/)
+      yield* runNode(project, ["tests.ts"])
+    }), 120_000)
 
   it.effect("runs the examples", () =>
     Effect.gen(function*() {
@@ -249,6 +266,11 @@ const program: Effect.Effect<string, unknown, PetstoreClient> = ${program}
 export const all = [Api.PetstoreApi, Api.AdminApi, Api.openApiDocument, Api.Pet, Api.exactJson, AdminClient]
 export const services = [ApiKeys, layerMemory, PetRepository, RateLimiter]
 export const describe = (error: AnyError): string => error.message
+export const rejectsInput = Effect.flatMap(PetstoreClient, (petstore) =>
+  // @ts-expect-error
+  petstore.create({ name: 1, categoryId: 1n }))
+// @ts-expect-error
+export const rejectsOption = layerTest({ plan: "enterprise" })
 
 await Effect.runPromise(Effect.provide(Effect.flatMap(program, Console.log), PetstoreClient.layerConfig()))
 await Effect.runPromise(Effect.provide(Effect.flatMap(program, Console.log), layerTest()))
