@@ -32,7 +32,8 @@ const makeWorkers = () => {
   const setMetrics = (worker: WorkerProcess.WorkerProcess, text: string): void => {
     if (metrics.has(worker)) metrics.set(worker, text)
   }
-  const others = (worker: WorkerProcess.WorkerProcess) => [...metrics.keys()].filter((other) => other !== worker)
+  const others = (worker: WorkerProcess.WorkerProcess) =>
+    [...metrics.keys()].filter((other) => other !== worker && other.isRunning())
 
   const answer = (worker: WorkerProcess.WorkerProcess, topic: Channel.Topic, text: string) => {
     switch (topic) {
@@ -41,7 +42,7 @@ const makeWorkers = () => {
         return Effect.succeed("")
       case "allMetrics":
         setMetrics(worker, text)
-        // The sum has the last known metrics of a worker that is hanging or starting.
+        // The sum has the last known metrics of a worker that hangs.
         return Effect.forEach(
           others(worker),
           (other) => Effect.ignore(Effect.map(other.ask("metrics"), (latest) => setMetrics(other, latest))),
@@ -108,7 +109,7 @@ const restart = Effect.fnUntraced(function*(
     }
     const old = slot.current
     slot.current = next
-    if (!old.isEnded()) yield* old.retire
+    yield* old.retire
   }
   yield* Effect.logInfo("All workers have been replaced")
 })
@@ -126,11 +127,6 @@ export const run = Effect.fnUntraced(function*(count: number) {
   const first = yield* fork
   yield* Effect.tapError(untilStarted(first), (end) => Effect.logFatal(`${describeEnd(first, end)} during its start`))
   const slots = [first, ...yield* Effect.replicateEffect(fork, count - 1)].map((current): Slot => ({ current }))
-  yield* Effect.forkScoped(
-    Effect.forEach(slots, ({ current }) => current.started, { concurrency: "unbounded" }).pipe(
-      Effect.andThen(Effect.logInfo(`${count} workers serve requests`))
-    )
-  )
   yield* Effect.forkScoped(Effect.forever(Effect.andThen(Queue.take(restarts), restart(slots, fork))))
   return yield* Effect.forEach(slots, (slot) => supervise(slot, fork), { concurrency: "unbounded", discard: true })
 }, Effect.scoped)

@@ -25,7 +25,8 @@ export interface WorkerProcess {
   /** Waits until the worker serves requests. */
   readonly started: Effect.Effect<void>
   readonly ended: Effect.Effect<End>
-  readonly isEnded: () => boolean
+  /** Whether the worker serves requests. */
+  readonly isRunning: () => boolean
   /** Ends the worker by a graceful shutdown, or kills it if that takes too long. */
   readonly stop: Effect.Effect<End>
   /** Ends the worker so that no client notices, while other workers take new connections. */
@@ -59,13 +60,14 @@ export const fork = Effect.fnUntraced(function*(owner: Owner): Effect.fn.Return<
   // A process that could not be started has no pid, and emits no `exit`.
   child.on("error", () => child.process.pid === undefined && end(1, null))
 
+  const log = (event: string) => Effect.logInfo(`Worker ${child.process.pid} ${event}`)
   const { ask } = yield* Channel.make({
     messages: child,
     // The callback takes the error of a channel that closes meanwhile.
     send: (message) => child.isConnected() && child.send(message, () => {}),
     answer: (topic, text) =>
       topic === "started"
-        ? Effect.as(Deferred.succeed(started, undefined), "")
+        ? Effect.as(Effect.andThen(Deferred.succeed(started, undefined), log("serves requests")), "")
         : owner.answer(worker, topic, text),
     maxReplyTime: "1 second"
   })
@@ -82,7 +84,7 @@ export const fork = Effect.fnUntraced(function*(owner: Owner): Effect.fn.Return<
     ask,
     started: Deferred.await(started),
     ended: Deferred.await(ended),
-    isEnded: () => Deferred.isDoneUnsafe(ended),
+    isRunning: () => Deferred.isDoneUnsafe(started) && !Deferred.isDoneUnsafe(ended),
     stop,
     retire: Effect.ignore(ask("retire")).pipe(Effect.andThen(Effect.sleep(retireTime)), Effect.andThen(stop))
   }

@@ -75,10 +75,13 @@ const answering = ErrorResponse.catchErrors(AdminApi, ["/healthz", "/readyz", "/
 const headers = { "cache-control": "no-store" }
 
 const errors = HttpRouter.middleware(
-  (httpEffect) =>
+  Effect.map(GracefulShutdown, (draining) => (httpEffect) =>
     answering(Effect.timeout(httpEffect, "8 seconds")).pipe(
-      Effect.map(HttpServerResponse.setHeaders(headers))
-    ),
+      Effect.map(HttpServerResponse.setHeaders(headers)),
+      Effect.map((response) =>
+        draining.begun ? HttpServerResponse.setHeader(response, "connection", "close") : response
+      )
+    )),
   { global: true }
 )
 
