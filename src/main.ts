@@ -2,7 +2,7 @@
 /** Starts the Petstore service: the one module that composes the layers of the running service. */
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
-import { Cause, Config, Console, Deferred, Effect, Exit, Layer, Option } from "effect"
+import { Cause, Config, Console, Deferred, Effect, Exit, Layer, Option, Runtime } from "effect"
 import { AdminToken } from "./api-keys/AdminToken.ts"
 import * as BootstrapKey from "./api-keys/BootstrapKey.ts"
 import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
@@ -13,6 +13,7 @@ import { GracefulShutdown } from "./http/admission/GracefulShutdown.ts"
 import * as ApiServer from "./http/ApiServer.ts"
 import * as ManagementServer from "./http/ManagementServer.ts"
 import * as Drain from "./http/node/Drain.ts"
+import { ProcessGroup } from "./http/ProcessGroup.ts"
 import * as Logging from "./observability/Logging.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
@@ -35,14 +36,22 @@ const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLi
   Layer.provideMerge(NodeCrypto.layerSecureRandom)
 )
 
-// The bootstrap key is shown only once, so it is issued last, when both servers listen and no step can fail.
-const servers = BootstrapKey.layer.pipe(Layer.provide(Layer.merge(ApiServer.layer, ManagementServer.layer)))
+const servers = Layer.merge(ApiServer.layer, ManagementServer.layer)
 
-const service = Drain.layer.pipe(
-  Layer.provide(servers),
-  Layer.provide(GracefulShutdown.layer),
-  Layer.provide(services)
+// The bootstrap key is shown only once, so it is issued last, when both servers listen and no step can fail.
+const started = Layer.merge(
+  BootstrapKey.layer,
+  Layer.effectDiscard(Effect.flatMap(ProcessGroup, (group) => group.started))
 )
+
+/** The service, in a group of processes. */
+const serviceIn = (group: Layer.Layer<never, never, GracefulShutdown>) =>
+  Layer.merge(Drain.layer, started).pipe(
+    Layer.provide(servers),
+    Layer.provide(group),
+    Layer.provide(GracefulShutdown.layer),
+    Layer.provide(services)
+  )
 
 /** Reports all invalid settings before any file or table is created. */
 const validSettings = Layer.effectDiscard(Effect.tapError(Settings.check, ({ message }) => Console.error(message)))
@@ -50,15 +59,24 @@ const validSettings = Layer.effectDiscard(Effect.tapError(Settings.check, ({ mes
 const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(Logging.describe(cause)))
 
 /** Runs the service until it fails, is interrupted, or loses its data directory. */
-const run = Effect.gen(function*() {
+const run = Effect.fnUntraced(function*(group: Layer.Layer<never, never, GracefulShutdown>) {
   const lost = yield* Deferred.make<never, DataDirectoryLost>()
   const failWithLoss = (error: DataDirectoryLost) => void Deferred.doneUnsafe(lost, Exit.fail(error))
-  const launched = Layer.launch(Layer.provide(service, Layer.succeed(OnDataDirectoryLost, failWithLoss)))
+  const launched = Layer.launch(Layer.provide(serviceIn(group), Layer.succeed(OnDataDirectoryLost, failWithLoss)))
   // The loss is logged before the graceful shutdown of the service, which takes some seconds.
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
 })
 
-run.pipe(
+/** The service in this process alone. With `WORKERS` above 1 this process is the primary process or a worker. */
+const program = Effect.gen(function*() {
+  const workers = yield* Settings.workers.config
+  if (workers === 1) return yield* run(Layer.empty)
+  // Loads the cluster code only when it is needed.
+  const cluster = yield* Effect.promise(() => import("./cluster/Cluster.ts"))
+  return yield* cluster.run(workers, run)
+})
+
+program.pipe(
   Effect.onInterrupt(() => Effect.logInfo("Stopped")),
   Effect.provide(
     Telemetry.layer.pipe(
@@ -69,7 +87,12 @@ run.pipe(
   ),
   NodeRuntime.runMain({
     disableErrorReporting: true,
-    // The exit code is 0 after a signal, which interrupts the service, and 1 after a failure.
-    teardown: (exit, onExit) => onExit(Exit.isFailure(exit) && !Cause.hasInterruptsOnly(exit.cause) ? 1 : 0)
+    // The exit code is 0 after a signal, which interrupts the service, and that of the error after a failure, usually 1.
+    teardown: (exit, onExit) =>
+      onExit(
+        Exit.isFailure(exit) && !Cause.hasInterruptsOnly(exit.cause)
+          ? Runtime.getErrorExitCode(Cause.squash(exit.cause))
+          : 0
+      )
   })
 )

@@ -26,6 +26,7 @@ const layers = [
   { name: "the database", is: (file: string) => file.startsWith("database/") },
   { name: "services", is: (file: string) => /^(api-keys|pets|rate-limit)\//.test(file) },
   { name: "http", is: (file: string) => file.startsWith("http/") },
+  { name: "workers", is: (file: string) => file.startsWith("cluster/") },
   { name: "entry points", is: (file: string) => ["main.ts", "testing.ts"].includes(file) }
 ]
 

@@ -69,6 +69,12 @@ export const redisUrl = connection("REDIS_URL", "redis://host:port or rediss://h
     "`rediss://` takes `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile` and `ssl_password` (see TLS)."
 })
 
+export const workers = wholeNumber("WORKERS", { min: 1, max: 64 }, {
+  byDefault: 1,
+  meaning: "The processes that share both ports on this machine. More than 1 need `DATABASE_URL` and `REDIS_URL` " +
+    "(see `docs/workers.md`)."
+})
+
 export const dataDir = text("DATA_DIR", { ...any, form: "a path" }, {
   byDefault: "./data",
   meaning: "The directory of the embedded database and of the admin token. " +
@@ -185,6 +191,7 @@ export const all: ReadonlyArray<Setting<unknown>> = [
   databaseUrl,
   databaseMaxConnections,
   redisUrl,
+  workers,
   dataDir,
   managementHost,
   managementPort,
@@ -218,10 +225,26 @@ export class InvalidSettings extends Data.TaggedError("InvalidSettings")<{ reado
 /** What replicas lack: they have no database to keep counts in. */
 const replicaNeedsRedis = "REDIS_URL: expected a value, because DATABASE_URL selects a standby (target_session_attrs)"
 
+/** Describes the settings that several workers cannot use. */
+const problemsOfWorkers = Effect.gen(function*() {
+  if ((yield* workers.config) === 1) return []
+  const problems: Array<string> = []
+  // The embedded database serves one process, and only in Redis can processes count requests together.
+  for (const { config, name } of [databaseUrl, redisUrl]) {
+    if (Option.isNone(yield* Config.option(config))) problems.push(`${name}: expected a value`)
+  }
+  // The system would choose another port after all workers have ended.
+  for (const { config, name } of [port, managementPort]) {
+    if ((yield* config) === 0) problems.push(`${name}: expected a whole number from 1 to ${portRange.max}`)
+  }
+  return problems.map((problem) => `${problem}, because WORKERS is more than 1`)
+})
+
 /** Reads all settings. Fails with `InvalidSettings`, which describes all errors, if any value is invalid. */
 export const check = Effect.gen(function*() {
   const [, errors] = yield* Effect.partition(all, ({ config }) => Config.option(config))
   const problems = errors.map(describeError)
+  if (problems.length === 0) problems.push(...yield* problemsOfWorkers)
   if (problems.length === 0 && (yield* isReplica) && Option.isNone(yield* Config.option(redisUrl.config))) {
     problems.push(replicaNeedsRedis)
   }

@@ -16,6 +16,7 @@ import type { Reject } from "./node/ClientErrors.ts"
 import * as HostHeader from "./node/HostHeader.ts"
 import * as Listener from "./node/Listener.ts"
 import * as NodeServer from "./node/NodeServer.ts"
+import { ProcessGroup } from "./ProcessGroup.ts"
 import { outageOf } from "./response/DatabaseErrors.ts"
 import * as ErrorResponse from "./response/ErrorResponse.ts"
 import { methodsOf, routerConfig } from "./response/RoutePaths.ts"
@@ -28,31 +29,46 @@ const admin = HttpApiBuilder.layer(AdminApi).pipe(
 /** Returns 200 while the process responds at all. */
 const health = HttpRouter.add("GET", "/healthz", HttpServerResponse.jsonUnsafe({ status: "healthy" }))
 
-const ending = ErrorResponse.make(new ServiceUnavailable({ message: "The service is about to end." }))
+const ending = new ServiceUnavailable({ message: "The service is about to end." })
 
-/**
- * Returns 200 while the database answers within one second and no shutdown has begun. The service also works without
- * Redis; the field `limits` names the counts in use.
- */
-const readiness = HttpRouter.use(Effect.fnUntraced(function*(router) {
+/** Metrics for Prometheus, whose names end in the unit. */
+const metrics = PrometheusMetrics.format({
+  prefix: "petstore",
+  metricNameMapper: (name) => name.endsWith(".duration") ? `${name}_seconds` : name
+})
+
+/** Makes the readiness of this process: the database answers within one second, and no shutdown has begun. */
+const makeReadiness = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter
   const draining = yield* GracefulShutdown
   // Concurrent requests share one statement.
   const answers = yield* Effect.cachedWithTTL(Effect.exit(Effect.timeout(sql`SELECT 1`, "1 second")), "100 millis")
-  const ready = Effect.flatten(answers).pipe(
-    Effect.andThen(limiter.counting),
-    Effect.map((limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits })),
-    Effect.orDie
-  )
-  yield* router.add("GET", "/readyz", Effect.suspend(() => draining.begun ? Effect.succeed(ending) : ready))
-}))
-
-/** Metrics for Prometheus, whose names end in the unit. */
-const metrics = PrometheusMetrics.layerHttp({
-  prefix: "petstore",
-  metricNameMapper: (name) => name.endsWith(".duration") ? `${name}_seconds` : name
+  const ready = Effect.orDie(Effect.andThen(Effect.flatten(answers), limiter.counting))
+  return Effect.suspend(() => draining.begun ? Effect.die(ending) : ready)
 })
+
+/**
+ * The routes of readiness and metrics, for all processes that share the port. Readiness is 200 while one of them is
+ * ready. The service also works without Redis; the field `limits` names the counts in use.
+ */
+const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
+  const group = yield* ProcessGroup
+  const all = yield* group.join({ metrics, readiness: yield* makeReadiness })
+  yield* router.add(
+    "GET",
+    "/readyz",
+    Effect.map(all.readiness, (limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits }))
+  )
+  yield* router.add(
+    "GET",
+    "/metrics",
+    Effect.map(
+      all.metrics,
+      (text) => HttpServerResponse.text(text, { contentType: "text/plain; version=0.0.4; charset=utf-8" })
+    )
+  )
+}))
 
 const answering = ErrorResponse.catchErrors(AdminApi, ["/healthz", "/readyz", "/metrics"], outageOf)
 
@@ -60,10 +76,13 @@ const answering = ErrorResponse.catchErrors(AdminApi, ["/healthz", "/readyz", "/
 const headers = { "cache-control": "no-store" }
 
 const errors = HttpRouter.middleware(
-  (httpEffect) =>
+  Effect.map(GracefulShutdown, (draining) => (httpEffect) =>
     answering(Effect.timeout(httpEffect, "8 seconds")).pipe(
-      Effect.map(HttpServerResponse.setHeaders(headers))
-    ),
+      Effect.map(HttpServerResponse.setHeaders(headers)),
+      Effect.map((response) =>
+        draining.begun ? HttpServerResponse.setHeader(response, "connection", "close") : response
+      )
+    )),
   { global: true }
 )
 
@@ -84,7 +103,7 @@ const makeServer = Effect.gen(function*() {
 
 /** Serves the admin API on `MANAGEMENT_HOST` and `MANAGEMENT_PORT`. */
 export const layer = HttpRouter.serve(
-  Layer.mergeAll(admin, health, readiness, metrics, errors),
+  Layer.mergeAll(admin, health, reports, errors),
   { disableLogger: true, disableListenLog: true, routerConfig }
 ).pipe(
   Layer.tap(() => HttpServer.addressFormattedWith((url) => Effect.logInfo(`Management on ${url}`))),

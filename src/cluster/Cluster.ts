@@ -1,0 +1,15 @@
+/** Several processes on one machine that share both ports, by `node:cluster`. */
+import type { Effect, Layer } from "effect"
+import cluster from "node:cluster"
+import type { GracefulShutdown } from "../http/admission/GracefulShutdown.ts"
+import * as Primary from "./Primary.ts"
+import * as Worker from "./Worker.ts"
+
+/**
+ * Runs the primary process of `count` workers. In a process that the primary process has started, runs `service`, whose
+ * servers must get the layer that `service` is given.
+ */
+export const run = <E>(
+  count: number,
+  service: (group: Layer.Layer<never, never, GracefulShutdown>) => Effect.Effect<never, E>
+) => cluster.isPrimary ? Primary.run(count) : service(Worker.layer)

@@ -1,0 +1,132 @@
+/** The primary process: it starts workers, replaces those that end, and merges what they report. */
+import { Data, Duration, Effect, Exit, Queue, Runtime } from "effect"
+import type * as Channel from "./Channel.ts"
+import * as MetricsText from "./MetricsText.ts"
+import * as WorkerProcess from "./WorkerProcess.ts"
+
+/** A worker that ends sooner counts as failing, so that its replacement waits longer each time. */
+const youngMs = 60_000
+const maxBackOffSeconds = 30
+/** The maximum time for the start of a worker in a rolling restart. The service waits 30 seconds for its database. */
+const maxStartTime = "60 seconds"
+
+/** A worker ended before it served requests. As the first one, it ends the primary process with its exit code. */
+class StartFailed extends Data.TaggedError("StartFailed")<WorkerProcess.End> {
+  override readonly [Runtime.errorExitCode] = this.code
+}
+
+const describeEnd = ({ pid }: WorkerProcess.WorkerProcess, { code, signal }: WorkerProcess.End): string =>
+  `Worker ${pid} ${signal === null ? `exited with code ${code}` : `was killed by ${signal}`}`
+
+/** A place for a worker. */
+interface Slot {
+  current: WorkerProcess.WorkerProcess
+}
+
+/** All running workers and their metrics. */
+const makeWorkers = () => {
+  /** The last known metrics of each running worker. */
+  const metrics = new Map<WorkerProcess.WorkerProcess, string>()
+  /** The counts of all workers that have ended, so that no counter ever falls. */
+  let endedMetrics = ""
+  const setMetrics = (worker: WorkerProcess.WorkerProcess, text: string): void => {
+    if (metrics.has(worker)) metrics.set(worker, text)
+  }
+  const others = (worker: WorkerProcess.WorkerProcess) =>
+    [...metrics.keys()].filter((other) => other !== worker && other.isRunning())
+
+  const answer = (worker: WorkerProcess.WorkerProcess, topic: Channel.Topic, text: string) => {
+    switch (topic) {
+      case "finalMetrics":
+        setMetrics(worker, text)
+        return Effect.succeed("")
+      case "allMetrics":
+        setMetrics(worker, text)
+        // The sum has the last known metrics of a worker that hangs.
+        return Effect.forEach(
+          others(worker),
+          (other) => Effect.ignore(Effect.map(other.ask("metrics"), (latest) => setMetrics(other, latest))),
+          {
+            concurrency: "unbounded",
+            discard: true
+          }
+        ).pipe(Effect.map(() => MetricsText.merge([endedMetrics, ...metrics.values()])))
+      default:
+        return Effect.raceAll(others(worker).map((other) => other.ask("readiness")))
+    }
+  }
+  const onEnd = (worker: WorkerProcess.WorkerProcess): void => {
+    endedMetrics = MetricsText.merge([endedMetrics, MetricsText.withoutGauges(metrics.get(worker) ?? "")])
+    metrics.delete(worker)
+  }
+  return {
+    fork: Effect.tap(WorkerProcess.fork({ answer, onEnd }), (worker) => {
+      metrics.set(worker, "")
+      return Effect.logInfo(`Worker ${worker.pid} starts`)
+    }),
+    running: () => [...metrics.keys()]
+  }
+}
+
+/** Keeps a worker in `slot`: replaces each one that ends, at once the first time, and later after a back-off. */
+const supervise = Effect.fnUntraced(function*(slot: Slot, fork: Effect.Effect<WorkerProcess.WorkerProcess>) {
+  let failures = 0
+  while (true) {
+    const worker = slot.current
+    const end = yield* worker.ended
+    if (slot.current !== worker) continue
+    if (end.livedMs >= youngMs) failures = 0
+    const seconds = failures === 0 ? 0 : Math.min(2 ** (failures - 1), maxBackOffSeconds)
+    failures++
+    yield* Effect.logError(
+      `${describeEnd(worker, end)}. Another one starts ${seconds === 0 ? "at once" : `in ${seconds} s`}`
+    )
+    yield* Effect.sleep(Duration.seconds(seconds))
+    // A rolling restart may have put a worker here meanwhile.
+    if (slot.current === worker) slot.current = yield* fork
+  }
+})
+
+/** Waits until `worker` serves requests. Fails if it ends before. */
+const untilStarted = (worker: WorkerProcess.WorkerProcess) =>
+  Effect.raceFirst(
+    worker.started,
+    Effect.flatMap(worker.ended, (end) => Effect.fail(new StartFailed(end)))
+  )
+
+/** Replaces the workers one by one. A new worker serves requests before the old one shuts down. */
+const restart = Effect.fnUntraced(function*(
+  slots: ReadonlyArray<Slot>,
+  fork: Effect.Effect<WorkerProcess.WorkerProcess>
+) {
+  yield* Effect.logInfo("All workers are replaced")
+  for (const slot of slots) {
+    const next = yield* fork
+    const outcome = yield* Effect.exit(Effect.timeout(untilStarted(next), maxStartTime))
+    if (Exit.isFailure(outcome)) {
+      yield* next.stop
+      return yield* Effect.logError("A new worker did not start. The old workers go on")
+    }
+    const old = slot.current
+    slot.current = next
+    yield* old.retire
+  }
+  yield* Effect.logInfo("All workers have been replaced")
+})
+
+/** Runs `count` workers, and replaces them all on SIGHUP. Ends them when it is interrupted. */
+export const run = Effect.fnUntraced(function*(count: number) {
+  const { fork, running } = makeWorkers()
+  yield* Effect.addFinalizer(() => Effect.forEach(running(), ({ stop }) => stop, { concurrency: "unbounded" }))
+  // Further signals during a restart cause one more.
+  const restarts = yield* Queue.sliding<void>(1)
+  const onHangUp = () => void Queue.offerUnsafe(restarts, undefined)
+  process.on("SIGHUP", onHangUp)
+
+  // The first worker migrates the database alone, and one report of an invalid setting is enough.
+  const first = yield* fork
+  yield* Effect.tapError(untilStarted(first), (end) => Effect.logFatal(`${describeEnd(first, end)} during its start`))
+  const slots = [first, ...yield* Effect.replicateEffect(fork, count - 1)].map((current): Slot => ({ current }))
+  yield* Effect.forkScoped(Effect.forever(Effect.andThen(Queue.take(restarts), restart(slots, fork))))
+  return yield* Effect.forEach(slots, (slot) => supervise(slot, fork), { concurrency: "unbounded", discard: true })
+}, Effect.scoped)
