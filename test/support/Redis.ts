@@ -29,6 +29,9 @@ export const missing: string | undefined = server === undefined
   ? "there is no libfaketime"
   : undefined
 
+/** In memory, because a cluster node that waits for a slow disk replies to no command. */
+const memoryDirectory = existsSync("/dev/shm") ? "/dev/shm" : tmpdir()
+
 /** The environment of a process that reads its wall-clock time from the file `clock`. */
 export const fakeTimeEnv = (clock: string) => ({
   LD_PRELOAD: fakeTime.join(" "),
@@ -114,7 +117,7 @@ export const command = (port: number, ...line: ReadonlyArray<string>) =>
 export const runWith = Effect.fnUntraced(function*(options: Options) {
   const { files = {}, isSentinel = false, tls } = options
   const port = options.port ?? (yield* freePort)
-  const directory = mkdtempSync(join(tmpdir(), "petstore-redis-"))
+  const directory = mkdtempSync(join(memoryDirectory, "petstore-redis-"))
   for (const [name, text] of Object.entries(files)) writeFileSync(join(directory, name), text)
   const clock = join(directory, "clock")
   let child: ChildProcess | undefined

@@ -76,14 +76,14 @@ export const run = Effect.fnUntraced(function*(
 
 /** The user of the service, with the permissions that it needs, and the password of all servers. */
 export const password = "secret"
-const permissions = "~petstore:limits:* resetchannels -@all +ping +hello +client|setinfo +client|setname +select " +
+const permissions = "~petstore:limits:* resetchannels -@all +ping +hello +select " +
   "+role +set +get +time +eval +evalsha +script|load"
 
 /** Runs a master, a replica of it, and three sentinels. All of them need passwords. */
 export const runWithSentinels = Effect.gen(function*() {
   const args = [
     ...["--requirepass", password, "--masterauth", password, "--repl-diskless-sync-delay", "0"],
-    ...["--user", `petstore on >${password} ${permissions}`]
+    ...["--user", "petstore", "on", `>${password}`, ...permissions.split(" ")]
   ]
   const master = yield* Redis.runWith({ arguments: args })
   const replica = yield* Redis.runWith({ arguments: [...args, "--replicaof", `127.0.0.1 ${master.port}`] })

@@ -45,6 +45,9 @@ const assertExact = Effect.fnUntraced(function*(limiters: Limiters, callers: Rea
     }), { concurrency: 20, discard: true })
 })
 
+/** A machine that stands still for 35 milliseconds makes a process count by itself. */
+const machineMayPause = { timeout: 60_000, retry: 2 }
+
 describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis cluster", () => {
   it.live(
     "allows exactly the limit to callers of all masters, and decides everything in Redis",
@@ -108,47 +111,46 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis cluster", (
     () =>
       Effect.gen(function*() {
         const { limiters, masters } = yield* setup
-        const [from, to] = masters
-        if (from === undefined || to === undefined) return assert.fail("The cluster has no masters")
-        const [early = []] = callersNamed("early", 12)
-        const [late = []] = callersNamed("late", 12)
+        const [from, to, other] = masters
+        if (from === undefined || to === undefined || other === undefined) {
+          return assert.fail("The cluster has no masters")
+        }
+        const [early = []] = callersNamed("early", 6)
+        const [late = []] = callersNamed("late", 6)
         const perMinute = 100
         const first = yield* load({ limiters, callers: early, perMinute, everyMs: 20 })
         yield* sleep(200)
-        const slots = [...new Set([...early, ...late].map((caller) => slotOf(keyOf(caller))))]
-        const each = (port: number, line: (slot: string) => ReadonlyArray<string>) =>
-          Effect.forEach(slots, (slot) => Redis.command(port, ...line(String(slot))), { concurrency: 4 })
-        yield* each(to.port, (slot) => ["CLUSTER", "SETSLOT", slot, "IMPORTING", from.id])
-        yield* each(from.port, (slot) => ["CLUSTER", "SETSLOT", slot, "MIGRATING", to.id])
-        // The callers of this load are only known to the importing master.
+        const slots = [...new Set([...early, ...late].map((caller) => String(slotOf(keyOf(caller)))))]
+        const onEach = <A>(move: (slot: string) => Effect.Effect<A>) => Effect.forEach(slots, move)
+        yield* onEach((slot) => Redis.command(to.port, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.id))
+        yield* onEach((slot) => Redis.command(from.port, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.id))
+        // Only the importing master knows the callers of this load.
         const second = yield* load({ limiters, callers: late, perMinute, everyMs: 20 })
         yield* sleep(200)
-        const keys = (yield* each(from.port, (slot) => ["CLUSTER", "GETKEYSINSLOT", slot, "100"]))
-          .flatMap((text) => text.split("\n")).filter((key) => key !== "")
-        yield* Effect.forEach(
-          keys,
-          (key) => Redis.command(from.port, "MIGRATE", "127.0.0.1", String(to.port), key, "0", "1000"),
-          { concurrency: 4 }
-        )
+        assert.isAtLeast(Number(yield* Redis.command(to.port, "DBSIZE")), 6)
+        yield* onEach(Effect.fnUntraced(function*(slot) {
+          const keys = (yield* Redis.command(from.port, "CLUSTER", "GETKEYSINSLOT", slot, "100")).split("\n")
+          for (const key of keys.filter((each) => each !== "")) {
+            yield* Redis.command(from.port, "MIGRATE", "127.0.0.1", String(to.port), key, "0", "1000")
+          }
+        }))
         yield* sleep(200)
-        assert.isAtLeast(Number(yield* Redis.command(to.port, "DBSIZE")), 24)
-        for (
-          const { port } of [to, ...masters.filter((node) => node !== to)]
-        ) {
-          yield* each(port, (slot) => ["CLUSTER", "SETSLOT", slot, "NODE", to.id])
+        assert.isAtLeast(Number(yield* Redis.command(to.port, "DBSIZE")), 12)
+        for (const { port } of [to, from, other]) {
+          yield* onEach((slot) => Redis.command(port, "CLUSTER", "SETSLOT", slot, "NODE", to.id))
         }
-        yield* sleep(2_000)
+        yield* sleep(1_500)
         yield* first.stop
         yield* second.stop
+        assert.strictEqual(yield* countLocalDecisions(limiters), 0)
         for (const [caller, allowed] of [...first.allowed, ...second.allowed]) {
           assert.strictEqual(allowed, perMinute, caller)
         }
-        assert.strictEqual(yield* countLocalDecisions(limiters), 0)
         console.info(
           `cluster: ${slots.length} slots moved: slowest decision ` +
             `${Math.round(Math.max(first.slowest(), second.slowest()))} ms of ${first.decided() + second.decided()}`
         )
       }),
-    60_000
+    machineMayPause
   )
 })
