@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { rmSync } from "node:fs"
 import * as RedisUrl from "../../src/config/RedisUrl.ts"
-import * as RedisConnection from "../../src/rate-limit/redis/RedisConnection.ts"
+import * as Shards from "../../src/rate-limit/redis/Shards.ts"
 import * as Certificates from "../support/Certificates.ts"
 import { temporaryDirectory } from "../support/Harness.ts"
 import * as Postgres from "../support/Postgres.ts"
@@ -62,8 +62,8 @@ describe.skipIf(missing !== undefined)("A service with TLS", () => {
 describe.skipIf(missing !== undefined)("A connection to Redis with TLS", () => {
   const isUp = (url: string) =>
     Effect.scoped(Effect.gen(function*() {
-      const callbacks = { onConnect: () => Effect.void, onUp: () => Effect.void }
-      return (yield* RedisConnection.make(Redacted.make(url), callbacks)).current() !== undefined
+      const hooks = { onFirst: () => {}, onUp: () => Effect.void }
+      return (yield* Shards.make(Redacted.make(url), hooks)).areUp()
     }))
 
   it.live(

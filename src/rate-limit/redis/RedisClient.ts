@@ -1,0 +1,54 @@
+/** Opens clients of single Redis servers and sentinels. */
+import * as NodeRedis from "@effect/platform-node/NodeRedis"
+import { Context, Data, Effect, Exit, Fiber, Layer, type Redacted, References, Scope } from "effect"
+import { Redis } from "effect/persistence"
+import { isIP } from "node:net"
+import * as RedisUrl from "../../config/RedisUrl.ts"
+
+/** Redis did not run the command, or not in time. */
+export class RedisDown extends Data.TaggedError("RedisDown")<{ readonly cause: unknown }> {}
+
+const tlsOptions = (tls: RedisUrl.RedisTls | undefined, host: string) =>
+  // Node sends no server name by itself.
+  tls === undefined ? {} : { ...tls, tls: true as const, ...isIP(host) === 0 && { servername: host } }
+
+/**
+ * Opens a client of the server at `address` until the scope closes. TLS, and the credentials of the `role`, are those
+ * of the URL.
+ */
+export const open = Effect.fnUntraced(function*(
+  url: Redacted.Redacted,
+  address: RedisUrl.Address,
+  role: "data" | "sentinel" = "data"
+) {
+  const { credentials, database, sentinelCredentials, tls } = RedisUrl.read(url)
+  // A separate scope, which no other fiber waits for: closing a client that is still connecting may never end.
+  const scope = yield* Scope.make()
+  const connecting = yield* Effect.acquireRelease(
+    NodeRedis.layer({
+      ...role === "data" ? { ...credentials, database } : sentinelCredentials,
+      disableOfflineQueue: true,
+      // Turned off: `ReplyWatch` finds late replies. The client's own timeout costs a timer and an abort signal per
+      // command, and the timer outlives the reply.
+      commandOptions: { timeout: 0 },
+      pingInterval: 500,
+      socket: {
+        ...address,
+        connectTimeout: 1000,
+        socketTimeout: 1000,
+        reconnectStrategy: false,
+        ...tlsOptions(tls, address.host)
+      }
+    }).pipe(
+      Layer.buildWithScope(scope),
+      // `RedisConnection` logs a failure once, so the client logs nothing.
+      Effect.provideService(References.MinimumLogLevel, "None"),
+      Effect.forkDetach
+    ),
+    (fiber) => Effect.forkDetach(Effect.andThen(Fiber.await(fiber), Scope.close(scope, Exit.void)))
+  )
+  const services = yield* Fiber.join(connecting)
+  return { client: Context.get(services, NodeRedis.NodeRedis).client, redis: Context.get(services, Redis.Redis) }
+})
+
+export type RedisClient = Effect.Success<ReturnType<typeof open>>

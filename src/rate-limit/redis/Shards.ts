@@ -1,0 +1,75 @@
+/** The shards that `REDIS_URL` selects: one server, the master that sentinels name, or the masters of a cluster. */
+import { Effect, type Redacted, Schema } from "effect"
+import * as RedisUrl from "../../config/RedisUrl.ts"
+import * as Cluster from "./Cluster.ts"
+import * as RedisClient from "./RedisClient.ts"
+import type { RedisConnection } from "./RedisConnection.ts"
+import * as Sentinels from "./Sentinels.ts"
+import * as Shard from "./Shard.ts"
+
+const probeKey = "petstore:limits:probe"
+
+export const make = Effect.fnUntraced(function*(url: Redacted.Redacted, hooks: Shard.Hooks) {
+  const parsed = RedisUrl.read(url)
+  switch (parsed.kind) {
+    case "server":
+      return yield* makeSingle(hooks, {
+        open: RedisClient.open(url, parsed.addresses[0]),
+        name: () => "Redis",
+        check: Shard.checkWrites(probeKey)
+      })
+    case "sentinel":
+      return yield* makeSentinel(url, parsed, hooks)
+    case "cluster":
+      return yield* Cluster.make(url, parsed.addresses, hooks)
+  }
+})
+
+const makeSingle = Effect.fnUntraced(
+  function*(hooks: Shard.Hooks, options: Omit<Shard.Options, "isMember" | "onChange">) {
+    const status = yield* Shard.makeStatus
+    const areUp = (): boolean => shard.route() !== undefined
+    const shard: Shard.ClosableShard = yield* Shard.make(hooks, {
+      ...options,
+      isMember: () => true,
+      onChange: Effect.suspend(() => status.set(areUp()))
+    })
+    yield* status.awaitFirst
+    const shards: Shard.Shards = { of: () => shard, areUp }
+    return { ...shards, close: shard.close }
+  }
+)
+
+const makeSentinel = Effect.fnUntraced(function*(
+  url: Redacted.Redacted,
+  parsed: RedisUrl.RedisUrl,
+  hooks: Shard.Hooks
+) {
+  let used: RedisUrl.Address | undefined
+  let close = (_: unknown): void => {}
+  const sentinels = yield* Sentinels.make(url, parsed, (master) => {
+    if (used !== undefined && !RedisUrl.isSame(used, master)) {
+      close(new Error(`The sentinels name another master, ${RedisUrl.format(master)}`))
+    }
+  })
+  const shards = yield* makeSingle(hooks, {
+    open: Effect.flatMap(sentinels.master, (master) => {
+      used = master
+      return RedisClient.open(url, master)
+    }),
+    name: () => used === undefined ? "Redis" : `Redis at ${RedisUrl.format(used)}`,
+    check: (connection) => Effect.andThen(checkRole(connection), Shard.checkWrites(probeKey)(connection))
+  })
+  close = shards.close
+  return shards
+})
+
+const isMaster = Schema.is(Schema.TupleWithRest(Schema.Tuple([Schema.Literal("master")]), [Schema.Unknown]))
+
+/** Fails if the server is a replica, which a replica that accepts writes is too. */
+const checkRole = ({ run }: RedisConnection) =>
+  Effect.filterOrFail(
+    run(({ send }) => send("ROLE")),
+    isMaster,
+    () => new RedisClient.RedisDown({ cause: new Error("The server that the sentinels name is a replica") })
+  )
