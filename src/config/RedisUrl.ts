@@ -106,7 +106,9 @@ const readPath = (
   if (kind === "sentinel" && masterName === "") {
     return Result.fail("the name of the master, as in redis+sentinel://host:26379/name")
   }
-  if (!/^\d*$/.test(database)) return Result.fail("")
+  if (!/^\d*$/.test(database)) {
+    return Result.fail(kind === "sentinel" ? "a database number, as in redis+sentinel://host:26379/name/1" : "")
+  }
   if (kind === "cluster" && Number(database) !== 0) return Result.fail("no database, because a cluster has only one")
   return Result.succeed({ database: Number(database), masterName: decodeURIComponent(masterName) })
 }

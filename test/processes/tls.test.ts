@@ -2,7 +2,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { rmSync } from "node:fs"
-import * as RedisUrl from "../../src/config/RedisUrl.ts"
 import * as Shards from "../../src/rate-limit/redis/Shards.ts"
 import * as Certificates from "../support/Certificates.ts"
 import { temporaryDirectory } from "../support/Harness.ts"
@@ -51,8 +50,8 @@ describe.skipIf(missing !== undefined)("A service with TLS", () => {
         assert.deepStrictEqual(exited.stderr.trim().split("\n"), [
           "DATABASE_URL: expected postgres://user:password@host/database with a usable file in sslrootcert, " +
           "not /none/ca.crt (ENOENT: no such file or directory, open '/none/ca.crt')",
-          "REDIS_URL: expected redis://host:port or rediss://host:port with a usable file in ssl_ca_certs, " +
-          "not /none/redis.crt (ENOENT: no such file or directory, open '/none/redis.crt')"
+          "REDIS_URL: expected redis://host:port, redis+sentinel://host:port/name or redis+cluster://host:port " +
+          "with a usable file in ssl_ca_certs, not /none/redis.crt (ENOENT: no such file or directory, open '/none/redis.crt')"
         ])
       }),
     60_000
@@ -96,13 +95,4 @@ describe.skipIf(missing !== undefined)("A connection to Redis with TLS", () => {
       }),
     60_000
   )
-})
-
-describe("RedisUrl", () => {
-  it("rejects parameters for TLS that are unknown, or without rediss://", () => {
-    for (const url of ["rediss://h?ssl_ca_cert=/a", "rediss://h?ssl_certfile=/a", "redis://h?ssl_ca_certs=/a"]) {
-      assert.strictEqual(RedisUrl.parse(url)._tag, "Failure", url)
-    }
-    assert.strictEqual(RedisUrl.parse("rediss://h")._tag, "Success")
-  })
 })

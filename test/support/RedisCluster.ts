@@ -14,6 +14,13 @@ const until = (condition: Effect.Effect<boolean>) =>
     while (!(yield* condition)) yield* sleep(20)
   })
 
+/** The password of all servers. */
+const password = "secret"
+/** The user of the service, with the permissions that docs/redis.md names. */
+const permissions = "~petstore:limits:* -@all +ping +hello +select +set +get +time +eval +evalsha +script|load +role " +
+  "+cluster|slots +asking"
+const user = ["--user", "petstore", "on", `>${password}`, ...permissions.split(" ")]
+
 const slots = ["0-5460", "5461-10922", "10923-16383"]
 
 export interface Node extends Redis.RedisServer {
@@ -57,7 +64,7 @@ export const run = Effect.fnUntraced(function*(
           "--cluster-node-timeout": String(timeoutMs),
           "--cluster-require-full-coverage": "no",
           "--repl-diskless-sync-delay": "0"
-        }).flat()
+        }).flat().concat(user)
       }),
       (server): Node => ({ ...server, id: plan.id })
     ))
@@ -70,20 +77,15 @@ export const run = Effect.fnUntraced(function*(
   return {
     nodes,
     masters: nodes.slice(0, 3),
-    url: `redis+cluster://${nodes.map(({ port }) => `127.0.0.1:${port}`).join(",")}`
+    url: `redis+cluster://petstore:${password}@${nodes.map(({ port }) => `127.0.0.1:${port}`).join(",")}`
   }
 })
-
-/** The user of the service, with the permissions that it needs, and the password of all servers. */
-export const password = "secret"
-const permissions = "~petstore:limits:* resetchannels -@all +ping +hello +select " +
-  "+role +set +get +time +eval +evalsha +script|load"
 
 /** Runs a master, a replica of it, and three sentinels. All of them need passwords. */
 export const runWithSentinels = Effect.gen(function*() {
   const args = [
     ...["--requirepass", password, "--masterauth", password, "--repl-diskless-sync-delay", "0"],
-    ...["--user", "petstore", "on", `>${password}`, ...permissions.split(" ")]
+    ...user
   ]
   const master = yield* Redis.runWith({ arguments: args })
   const replica = yield* Redis.runWith({ arguments: [...args, "--replicaof", `127.0.0.1 ${master.port}`] })

@@ -130,6 +130,7 @@ const makeMember = Effect.fnUntraced(function*(
       name: () => `Redis at ${format(group.address)}`,
       check: (connection) => Shard.checkWrites(`petstore:limits:probe:{${tag}}`)(connection),
       isMember,
+      isNode: true,
       clockKey: () => clockKeyOf(tag),
       onChange,
       onError: (error) => onError(error, shard)
@@ -145,7 +146,7 @@ const makeMember = Effect.fnUntraced(function*(
       // A failed master is missing in the map until it returns as a replica.
       group = next.master === master ? next : { ...next, nodes: nodes.union(next.nodes) }
       tag = ClusterMap.tagOf(next)
-      if (!isSame(address, next.address)) shard.close(new Error("The cluster has another master"))
+      if (!isSame(address, next.address)) shard.close(new Error(`It replaced ${format(address)}`))
     },
     close: Scope.close(scope, Exit.void)
   }

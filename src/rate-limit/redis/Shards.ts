@@ -26,12 +26,13 @@ export const make = Effect.fnUntraced(function*(url: Redacted.Redacted, hooks: S
 })
 
 const makeSingle = Effect.fnUntraced(
-  function*(hooks: Shard.Hooks, options: Omit<Shard.Options, "isMember" | "onChange">) {
+  function*(hooks: Shard.Hooks, options: Omit<Shard.Options, "isMember" | "isNode" | "onChange">) {
     const status = yield* Shard.makeStatus
     const areUp = (): boolean => shard.route() !== undefined
     const shard: Shard.ClosableShard = yield* Shard.make(hooks, {
       ...options,
       isMember: () => true,
+      isNode: false,
       onChange: Effect.suspend(() => status.set(areUp()))
     })
     yield* status.awaitFirst
@@ -47,9 +48,13 @@ const makeSentinel = Effect.fnUntraced(function*(
 ) {
   let used: RedisUrl.Address | undefined
   let close = (_: unknown): void => {}
-  const sentinels = yield* Sentinels.make(url, parsed, (master) => {
-    if (used !== undefined && !RedisUrl.isSame(used, master)) {
-      close(new Error(`The sentinels name another master, ${RedisUrl.format(master)}`))
+  let isUp = (): boolean => false
+  const sentinels = yield* Sentinels.make(url, parsed, {
+    isUp: () => isUp(),
+    onChange: (master) => {
+      if (used !== undefined && !RedisUrl.isSame(used, master)) {
+        close(new Error(`The sentinels name another master, ${RedisUrl.format(master)}`))
+      }
     }
   })
   const shards = yield* makeSingle(hooks, {
@@ -61,6 +66,7 @@ const makeSentinel = Effect.fnUntraced(function*(
     check: (connection) => Effect.andThen(checkRole(connection), Shard.checkWrites(probeKey)(connection))
   })
   close = shards.close
+  isUp = shards.areUp
   return shards
 })
 

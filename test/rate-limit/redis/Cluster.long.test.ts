@@ -59,7 +59,7 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis cluster", (
         for (const { port } of masters) assert.isAtLeast(Number(yield* Redis.command(port, "DBSIZE")), 40)
         for (const limiter of limiters) assert.strictEqual(yield* limiter.fallback, 0)
       }),
-    30_000
+    machineMayPause
   )
 
   it.live(
@@ -87,7 +87,7 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis cluster", (
         yield* sleep(4_000)
         yield* running.stop
 
-        assert.isBelow(running.slowest(), 250)
+        assert.isBelow(running.slowest(), 150)
         for (const caller of kept.flat()) assert.strictEqual(running.allowed.get(caller), perMinute, caller)
         const most = Math.max(...lost.map((caller) => running.allowed.get(caller) ?? 0))
         for (const caller of lost) {
@@ -103,7 +103,7 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis cluster", (
         yield* assertExact(limiters, callersNamed("after", 5).flat())
         assert.strictEqual((yield* countLocalDecisions(limiters)) - before, local)
       }),
-    60_000
+    machineMayPause
   )
 
   it.live(
