@@ -157,7 +157,7 @@ export const databaseMaxConnections = wholeNumber("DATABASE_MAX_CONNECTIONS", { 
 export const redisUrl = connection(
   "REDIS_URL",
   "redis://host:port, redis+sentinel://host:port/name or redis+cluster://host:port",
-  RedisUrl.parse,
+  RedisUrl.check,
   {
     byDefault: "none: each process counts alone",
     meaning: "A Redis 7 or Valkey server, in which all processes count requests together. " +

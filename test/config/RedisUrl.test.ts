@@ -1,16 +1,18 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Result } from "effect"
+import { Redacted, Result } from "effect"
 import * as RedisUrl from "../../src/config/RedisUrl.ts"
 
 const parse = (url: string) => Result.getOrThrow(RedisUrl.parse(url))
 const problem = (url: string) => Result.getOrThrow(Result.flip(RedisUrl.parse(url)))
+
+const noFiles = { ca: undefined, clientCertificate: undefined, password: undefined }
 
 describe("RedisUrl", () => {
   it("reads the server, the credentials and the database", () => {
     assert.deepStrictEqual(parse("redis://us%40er:p%2Fw@redis.internal:6380/15"), {
       kind: "server",
       addresses: [{ host: "redis.internal", port: 6380 }],
-      credentials: { username: "us@er", password: "p/w" },
+      credentials: { username: "us@er", password: Redacted.make("p/w") },
       database: 15,
       masterName: "",
       sentinelCredentials: {},
@@ -18,7 +20,7 @@ describe("RedisUrl", () => {
     })
     assert.deepInclude(parse("redis://:p@[::1]"), {
       addresses: [{ host: "::1", port: 6379 }],
-      credentials: { password: "p" },
+      credentials: { password: Redacted.make("p") },
       database: 0
     })
     assert.deepStrictEqual(parse("redis://").addresses, [{ host: "localhost", port: 6379 }])
@@ -30,20 +32,20 @@ describe("RedisUrl", () => {
     assert.deepStrictEqual(parse(url), {
       kind: "sentinel",
       addresses: [{ host: "s-1", port: 26_380 }, { host: "fd00::2", port: 26_379 }, { host: "10.0.0.3", port: 26_379 }],
-      credentials: { username: "u", password: "p" },
+      credentials: { username: "u", password: Redacted.make("p") },
       database: 2,
       masterName: "my pets",
-      sentinelCredentials: { username: "a", password: "b&" },
+      sentinelCredentials: { username: "a", password: Redacted.make("b&") },
       tls: undefined
     })
-    assert.deepInclude(parse("rediss+sentinel://s/pets"), { masterName: "pets", database: 0, tls: {} })
+    assert.deepInclude(parse("rediss+sentinel://s/pets"), { masterName: "pets", database: 0, tls: noFiles })
   })
 
   it("reads the nodes of a cluster", () => {
     const cluster = parse("REDISS+CLUSTER://n-1,n-2:7000/0")
     assert.strictEqual(cluster.kind, "cluster")
     assert.deepStrictEqual(cluster.addresses, [{ host: "n-1", port: 6379 }, { host: "n-2", port: 7000 }])
-    assert.deepStrictEqual(cluster.tls, {})
+    assert.deepStrictEqual(cluster.tls, noFiles)
   })
 
   it.each([

@@ -74,19 +74,20 @@ export const run = Effect.fnUntraced(function*(
     if (index < 3) continue
     yield* until(Effect.map(Redis.command(port, "INFO", "replication"), (text) => text.includes("link_status:up")))
   }
+  const [first, second, third] = nodes
+  if (first === undefined || second === undefined || third === undefined) return yield* Effect.die("no master")
   return {
     nodes,
-    masters: nodes.slice(0, 3),
+    masters: [first, second, third] as const,
+    /** Replicas of the masters, in the same order. */
+    replicas: nodes.slice(3),
     url: `redis+cluster://petstore:${password}@${nodes.map(({ port }) => `127.0.0.1:${port}`).join(",")}`
   }
 })
 
 /** Runs a master, a replica of it, and three sentinels. All of them need passwords. */
 export const runWithSentinels = Effect.gen(function*() {
-  const args = [
-    ...["--requirepass", password, "--masterauth", password, "--repl-diskless-sync-delay", "0"],
-    ...user
-  ]
+  const args = ["--requirepass", password, "--masterauth", password, "--repl-diskless-sync-delay", "0", ...user]
   const master = yield* Redis.runWith({ arguments: args })
   const replica = yield* Redis.runWith({ arguments: [...args, "--replicaof", `127.0.0.1 ${master.port}`] })
   yield* master.start

@@ -57,7 +57,7 @@ export const make = Effect.fnUntraced(function*<A>(options: Options<A>) {
   /** Whether the log says that Redis is down. */
   let isReported = false
   /** Ends the present connection, or the present attempt to connect. */
-  let close: (cause: unknown) => void = () => {}
+  let close: ((cause: unknown) => void) | undefined
   let pauseMs = pauseBetweenAttemptsMs
 
   const stayUp = Effect.gen(function*() {
@@ -93,7 +93,7 @@ export const make = Effect.fnUntraced(function*<A>(options: Options<A>) {
   })
 
   yield* Effect.forkScoped(Effect.forever(Effect.catchCause(stayUp, pause)))
-  const lasting: Lasting<A> = { current: () => current, close: (cause) => close(cause) }
+  const lasting: Lasting<A> = { current: () => current, close: (cause) => close?.(cause) }
   return lasting
 })
 

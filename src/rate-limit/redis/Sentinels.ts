@@ -1,5 +1,5 @@
 /** Finds the master that Redis Sentinel names. */
-import { Effect, Latch, type Redacted, Schema } from "effect"
+import { Effect, Latch, Schema } from "effect"
 import type { Redis } from "effect/persistence"
 import { type Address, isSame, type RedisUrl } from "../../config/RedisUrl.ts"
 import * as RedisClient from "./RedisClient.ts"
@@ -30,8 +30,7 @@ const ask = Effect.fnUntraced(function*({ send }: Redis.Redis["Service"], master
  * restarts can name an old master.
  */
 export const make = Effect.fnUntraced(function*(
-  url: Redacted.Redacted,
-  { addresses, masterName }: RedisUrl,
+  url: RedisUrl,
   { isUp, onChange }: {
     /** Whether the master is up. While it is down, the sentinels are polled more often. */
     readonly isUp: () => boolean
@@ -39,6 +38,7 @@ export const make = Effect.fnUntraced(function*(
     readonly onChange: (master: Address) => void
   }
 ) {
+  const { addresses, masterName } = url
   /** The last answer of each sentinel, also of one that no longer answers. */
   const answers = new Map<Address, Answer>()
   let error: unknown

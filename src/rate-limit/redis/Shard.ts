@@ -82,7 +82,7 @@ export const make = Effect.fnUntraced(function*(
   const clock = new SharedClock(steady, (offset) => hooks.onFirst(offset, isOwn), clockKey)
   const synchronize = (connection: RedisConnection.RedisConnection) =>
     Effect.tapError(clock.synchronize(connection), (error) => Effect.sync(() => onError(error)))
-  const connection: RedisConnection.Lasting<Route> = yield* RedisConnection.make({
+  const lasting: RedisConnection.Lasting<Route> = yield* RedisConnection.make({
     open,
     name,
     isNode,
@@ -98,7 +98,7 @@ export const make = Effect.fnUntraced(function*(
         Effect.repeat(Effect.ignore(synchronize(route.connection)), Schedule.spaced(synchronizationInterval))
       )
   })
-  const shard: ClosableShard = { clock, route: connection.current, close: connection.close }
+  const shard: ClosableShard = { clock, route: lasting.current, close: lasting.close }
   return shard
 })
 

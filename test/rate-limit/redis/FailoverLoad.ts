@@ -86,10 +86,10 @@ export const load = Effect.fnUntraced(function*(options: {
   const allowed = new Map(options.callers.map((caller) => [caller, 0]))
   let decided = 0
   let slowest = 0
-  let isStopped = false
+  const state = { isStopped: false }
   const awake = yield* awakeTime
   const run = Effect.fnUntraced(function*(limiter: Limiter, caller: Caller) {
-    while (!isStopped) {
+    while (!state.isStopped) {
       const before = awake()
       const decision = yield* limiter.charge(caller, limits)
       slowest = Math.max(slowest, awake() - before)
@@ -107,7 +107,7 @@ export const load = Effect.fnUntraced(function*(options: {
     decided: () => decided,
     slowest: () => slowest,
     stop: Effect.suspend(() => {
-      isStopped = true
+      state.isStopped = true
       return Fiber.join(fiber)
     })
   }
