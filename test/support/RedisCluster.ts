@@ -27,19 +27,22 @@ export interface Node extends Redis.RedisServer {
   readonly id: string
 }
 
+const startAll = (nodes: ReadonlyArray<Node>) =>
+  Effect.forEach(nodes, ({ start }) => start, { concurrency: "unbounded", discard: true })
+
 /**
  * Runs a cluster of three masters and three replicas. Their files describe the whole cluster, so that it is complete
  * from the start. The first three nodes are the masters.
  */
 export const run = Effect.fnUntraced(function*(
-  { start = (node: Redis.RedisServer) => node.start, replicas = 3, timeoutMs = failureTimeoutMs }: {
-    readonly start?: (node: Redis.RedisServer) => Effect.Effect<void>
-    readonly replicas?: number
+  { replicaCount = 3, start = startAll, timeoutMs = failureTimeoutMs }: {
+    readonly replicaCount?: 0 | 3
+    readonly start?: (nodes: ReadonlyArray<Node>) => Effect.Effect<void>
     readonly timeoutMs?: number
   } = {}
 ) {
   const plans = yield* Effect.forEach(
-    Array.from({ length: 3 + replicas }, (_, index) => index),
+    Array.from({ length: 3 + replicaCount }, (_, index) => index),
     (index) =>
       Effect.gen(function*() {
         return { index, id: String(index).repeat(40), port: yield* freePort, busPort: yield* freePort }
@@ -68,7 +71,7 @@ export const run = Effect.fnUntraced(function*(
       }),
       (server): Node => ({ ...server, id: plan.id })
     ))
-  yield* Effect.forEach(nodes, start, { concurrency: "unbounded" })
+  yield* start(nodes)
   for (const [index, { port }] of nodes.entries()) {
     yield* until(Effect.map(Redis.command(port, "CLUSTER", "INFO"), (text) => text.includes("cluster_state:ok")))
     if (index < 3) continue
