@@ -1,5 +1,5 @@
 /** A Redis cluster, and a Redis with sentinels, on this machine. */
-import { Effect } from "effect"
+import { Effect, type Scope } from "effect"
 import { freePort } from "./Harness.ts"
 import * as Redis from "./Redis.ts"
 
@@ -37,7 +37,7 @@ const startAll = (nodes: ReadonlyArray<Node>) =>
 export const run = Effect.fnUntraced(function*(
   { replicaCount = 3, start = startAll, timeoutMs = failureTimeoutMs }: {
     readonly replicaCount?: 0 | 3
-    readonly start?: (nodes: ReadonlyArray<Node>) => Effect.Effect<void>
+    readonly start?: (nodes: ReadonlyArray<Node>) => Effect.Effect<void, never, Scope.Scope>
     readonly timeoutMs?: number
   } = {}
 ) {

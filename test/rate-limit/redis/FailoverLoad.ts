@@ -21,7 +21,8 @@ export const until = (condition: Effect.Effect<boolean>) =>
 export const makeLimiter = Effect.fnUntraced(function*(url: string) {
   const registry = new Map()
   const context = yield* Layer.build(Layer.fresh(limiterOn(url))).pipe(
-    Effect.provideService(Metric.MetricRegistry, registry)
+    Effect.provideService(Metric.MetricRegistry, registry),
+    Effect.orDie
   )
   const metric = (id: string) =>
     Effect.map(
