@@ -12,7 +12,14 @@ export interface Address {
 
 export interface Credentials {
   readonly username?: string
-  readonly password?: string
+  readonly password?: Redacted.Redacted
+}
+
+/** The paths of files for TLS. */
+interface TlsFiles {
+  readonly ca: string | undefined
+  readonly clientCertificate: { readonly cert: string; readonly key: string } | undefined
+  readonly password: Redacted.Redacted | undefined
 }
 
 /** Options of `tls.connect`, without the server name. */
@@ -30,7 +37,7 @@ export interface RedisUrl {
   readonly masterName: string
   readonly sentinelCredentials: Credentials
   /** `undefined` without TLS. */
-  readonly tls: RedisTls | undefined
+  readonly tls: TlsFiles | undefined
 }
 
 const hostForm = "(?:\\[[\\da-f:.]+\\]|[\\w.-]+)(?::\\d+)?"
@@ -45,10 +52,7 @@ const defaultPorts = { server: 6379, sentinel: 26_379, cluster: 6379 }
 const tlsNames = ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password"]
 const sentinelNames = ["sentinel_username", "sentinel_password"]
 
-/**
- * Parses a URL and reads the files that it names. The certificate and the host are always verified, by the authorities
- * in `ssl_ca_certs` or those that Node trusts. The failure completes "Expected a URL with …", and has no password.
- */
+/** Parses a URL. The failure completes "Expected a URL with …", and has no password. */
 export const parse = (text: string): Result.Result<RedisUrl, string> =>
   Result.gen(function*() {
     const match = form.exec(text.trim())
@@ -62,13 +66,16 @@ export const parse = (text: string): Result.Result<RedisUrl, string> =>
       credentials: credentialsOf(decodeURIComponent(username), decodeURIComponent(password)),
       ...yield* readPath(path, kind),
       sentinelCredentials: yield* readSentinelCredentials(parameters, kind),
-      tls: yield* readTls(parameters, scheme.toLowerCase() === "rediss")
+      tls: yield* readTlsFiles(parameters, scheme.toLowerCase() === "rediss")
     }
   })
 
-/** Parses a URL that was valid at the start. Each connection reads the files anew: they can be replaced. */
-export const read = (url: Redacted.Redacted): RedisUrl =>
-  Result.getOrThrowWith(parse(Redacted.value(url)), (problem) => new Error(`REDIS_URL needs ${problem}`))
+/** Parses a URL, and reads the files that it names. */
+export const check = (text: string): Result.Result<RedisUrl, string> =>
+  Result.flatMap(
+    parse(text),
+    (url) => url.tls === undefined ? Result.succeed(url) : Result.map(readTls(url.tls), () => url)
+  )
 
 export const format = ({ host, port }: Address): string => `${host.includes(":") ? `[${host}]` : host}:${port}`
 
@@ -80,7 +87,7 @@ const isDecodable = (text: string): boolean =>
 
 const credentialsOf = (username: string, password: string): Credentials => ({
   ...username !== "" && { username },
-  ...password !== "" && { password }
+  ...password !== "" && { password: Redacted.make(password) }
 })
 
 const readAddresses = (hosts: string, kind: RedisUrl["kind"]): Result.Result<RedisUrl["addresses"], string> => {
@@ -106,7 +113,9 @@ const readPath = (
   if (kind === "sentinel" && masterName === "") {
     return Result.fail("the name of the master, as in redis+sentinel://host:26379/name")
   }
-  if (!/^\d*$/.test(database)) return Result.fail("")
+  if (!/^\d*$/.test(database)) {
+    return Result.fail(kind === "sentinel" ? "a database number, as in redis+sentinel://host:26379/name/1" : "")
+  }
   if (kind === "cluster" && Number(database) !== 0) return Result.fail("no database, because a cluster has only one")
   return Result.succeed({ database: Number(database), masterName: decodeURIComponent(masterName) })
 }
@@ -123,25 +132,35 @@ const readSentinelCredentials = (
   return Result.succeed(credentialsOf(username ?? "", password ?? ""))
 }
 
-const readTls = (parameters: URLSearchParams, isTls: boolean): Result.Result<RedisTls | undefined, string> =>
+const readTlsFiles = (parameters: URLSearchParams, isTls: boolean): Result.Result<TlsFiles | undefined, string> => {
+  const unknown = [...parameters.keys()].find((name) => name.startsWith("ssl") && !tlsNames.includes(name))
+  if (unknown !== undefined) return Result.fail(`the ssl parameters ${tlsNames.join(", ")}, not ${unknown}`)
+  const [ca, cert, key, password] = tlsNames.map((name) => parameters.get(name) ?? undefined)
+  if (!isTls) {
+    return tlsNames.some((name) => parameters.has(name))
+      ? Result.fail("rediss:// for ssl parameters")
+      : Result.succeed(undefined)
+  }
+  if ((cert === undefined) !== (key === undefined)) return Result.fail("both ssl_certfile and ssl_keyfile, or none")
+  return Result.succeed({
+    ca,
+    clientCertificate: cert === undefined || key === undefined ? undefined : { cert, key },
+    password: password === undefined ? undefined : Redacted.make(password)
+  })
+}
+
+/**
+ * Reads the files for TLS. The certificate and the host are always verified, by the authorities in `ssl_ca_certs` or
+ * those that Node trusts. Each connection reads the files anew: they can be replaced.
+ */
+export const readTls = ({ ca, clientCertificate, password }: TlsFiles): Result.Result<RedisTls, string> =>
   Result.gen(function*() {
-    const unknown = [...parameters.keys()].find((name) => name.startsWith("ssl") && !tlsNames.includes(name))
-    if (unknown !== undefined) return yield* Result.fail(`the ssl parameters ${tlsNames.join(", ")}, not ${unknown}`)
-    const [ca, cert, key, password] = tlsNames.map((name) => parameters.get(name) ?? undefined)
-    if (!isTls) {
-      return tlsNames.some((name) => parameters.has(name))
-        ? yield* Result.fail("rediss:// for ssl parameters")
-        : undefined
-    }
-    if ((cert === undefined) !== (key === undefined)) {
-      return yield* Result.fail("both ssl_certfile and ssl_keyfile, or none")
-    }
     return {
-      ...(ca === undefined ? {} : { ca: [...yield* PemFiles.readAuthorities({ name: "ssl_ca_certs", path: ca })] }),
-      ...(cert === undefined || key === undefined ? {} : yield* PemFiles.readClientCertificate(
-        { name: "ssl_certfile", path: cert },
-        { name: "ssl_keyfile", path: key },
-        password
+      ...ca !== undefined && { ca: [...yield* PemFiles.readAuthorities({ name: "ssl_ca_certs", path: ca })] },
+      ...clientCertificate !== undefined && (yield* PemFiles.readClientCertificate(
+        { name: "ssl_certfile", path: clientCertificate.cert },
+        { name: "ssl_keyfile", path: clientCertificate.key },
+        password === undefined ? undefined : Redacted.value(password)
       ))
     }
   })

@@ -62,12 +62,19 @@ export const databaseMaxConnections = wholeNumber("DATABASE_MAX_CONNECTIONS", { 
   meaning: "The maximum of connections that a process opens to `DATABASE_URL`."
 })
 
-export const redisUrl = connection("REDIS_URL", "redis://host:port or rediss://host:port", RedisUrl.parse, {
-  byDefault: "none: each process counts alone",
-  meaning: "A Redis 7 or Valkey server, in which all processes count requests together. " +
-    "Installations that share a server need databases of their own, as in `redis://host:6379/1`. " +
-    "`rediss://` takes `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile` and `ssl_password` (see TLS)."
-})
+export const redisUrl = connection(
+  "REDIS_URL",
+  "redis://host:port, redis+sentinel://host:port/name or redis+cluster://host:port",
+  RedisUrl.check,
+  {
+    byDefault: "none: each process counts alone",
+    meaning: "A Redis 7 or Valkey server, in which all processes count requests together. " +
+      "With sentinels or a cluster, several hosts have commas between them (docs/redis.md). " +
+      "Installations that share a server need databases of their own, as in `redis://host:6379/1`. " +
+      "`rediss://`, `rediss+sentinel://` and `rediss+cluster://` use TLS, and take `ssl_ca_certs`, `ssl_certfile`, " +
+      "`ssl_keyfile` and `ssl_password` (see TLS)."
+  }
+)
 
 export const workers = wholeNumber("WORKERS", { min: 1, max: 64 }, {
   byDefault: 1,

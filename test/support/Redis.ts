@@ -73,7 +73,7 @@ export interface Tls {
 /** Whether the server was built with TLS. */
 export const hasTls = server !== undefined && /ssl/.test(execFileSync("/usr/bin/ldd", [server]).toString())
 
-const tlsArguments = (port: number, { certificate, clientAuthority }: Tls): ReadonlyArray<string> =>
+export const tlsArguments = (port: number, { certificate, clientAuthority }: Tls): ReadonlyArray<string> =>
   Object.entries({
     "--port": "0",
     "--tls-port": String(port),

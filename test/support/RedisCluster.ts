@@ -1,5 +1,5 @@
 /** A Redis cluster, and a Redis with sentinels, on this machine. */
-import { Effect } from "effect"
+import { Effect, type Scope } from "effect"
 import { freePort } from "./Harness.ts"
 import * as Redis from "./Redis.ts"
 
@@ -14,25 +14,35 @@ const until = (condition: Effect.Effect<boolean>) =>
     while (!(yield* condition)) yield* sleep(20)
   })
 
+/** The password of all servers. */
+const password = "secret"
+/** The user of the service, with the permissions that docs/redis.md names. */
+const permissions = "~petstore:limits:* -@all +ping +hello +select +set +get +time +eval +evalsha +script|load +role " +
+  "+cluster|slots +asking"
+const user = ["--user", "petstore", "on", `>${password}`, ...permissions.split(" ")]
+
 const slots = ["0-5460", "5461-10922", "10923-16383"]
 
 export interface Node extends Redis.RedisServer {
   readonly id: string
 }
 
+const startAll = (nodes: ReadonlyArray<Node>) =>
+  Effect.forEach(nodes, ({ start }) => start, { concurrency: "unbounded", discard: true })
+
 /**
  * Runs a cluster of three masters and three replicas. Their files describe the whole cluster, so that it is complete
  * from the start. The first three nodes are the masters.
  */
 export const run = Effect.fnUntraced(function*(
-  { start = (node: Redis.RedisServer) => node.start, replicas = 3, timeoutMs = failureTimeoutMs }: {
-    readonly start?: (node: Redis.RedisServer) => Effect.Effect<void>
-    readonly replicas?: number
+  { replicaCount = 3, start = startAll, timeoutMs = failureTimeoutMs }: {
+    readonly replicaCount?: 0 | 3
+    readonly start?: (nodes: ReadonlyArray<Node>) => Effect.Effect<void, never, Scope.Scope>
     readonly timeoutMs?: number
   } = {}
 ) {
   const plans = yield* Effect.forEach(
-    Array.from({ length: 3 + replicas }, (_, index) => index),
+    Array.from({ length: 3 + replicaCount }, (_, index) => index),
     (index) =>
       Effect.gen(function*() {
         return { index, id: String(index).repeat(40), port: yield* freePort, busPort: yield* freePort }
@@ -57,34 +67,30 @@ export const run = Effect.fnUntraced(function*(
           "--cluster-node-timeout": String(timeoutMs),
           "--cluster-require-full-coverage": "no",
           "--repl-diskless-sync-delay": "0"
-        }).flat()
+        }).flat().concat(user)
       }),
       (server): Node => ({ ...server, id: plan.id })
     ))
-  yield* Effect.forEach(nodes, start, { concurrency: "unbounded" })
+  yield* start(nodes)
   for (const [index, { port }] of nodes.entries()) {
     yield* until(Effect.map(Redis.command(port, "CLUSTER", "INFO"), (text) => text.includes("cluster_state:ok")))
     if (index < 3) continue
     yield* until(Effect.map(Redis.command(port, "INFO", "replication"), (text) => text.includes("link_status:up")))
   }
+  const [first, second, third] = nodes
+  if (first === undefined || second === undefined || third === undefined) return yield* Effect.die("no master")
   return {
     nodes,
-    masters: nodes.slice(0, 3),
-    url: `redis+cluster://${nodes.map(({ port }) => `127.0.0.1:${port}`).join(",")}`
+    masters: [first, second, third] as const,
+    /** Replicas of the masters, in the same order. */
+    replicas: nodes.slice(3),
+    url: `redis+cluster://petstore:${password}@${nodes.map(({ port }) => `127.0.0.1:${port}`).join(",")}`
   }
 })
 
-/** The user of the service, with the permissions that it needs, and the password of all servers. */
-export const password = "secret"
-const permissions = "~petstore:limits:* resetchannels -@all +ping +hello +select " +
-  "+role +set +get +time +eval +evalsha +script|load"
-
 /** Runs a master, a replica of it, and three sentinels. All of them need passwords. */
 export const runWithSentinels = Effect.gen(function*() {
-  const args = [
-    ...["--requirepass", password, "--masterauth", password, "--repl-diskless-sync-delay", "0"],
-    ...["--user", "petstore", "on", `>${password}`, ...permissions.split(" ")]
-  ]
+  const args = ["--requirepass", password, "--masterauth", password, "--repl-diskless-sync-delay", "0", ...user]
   const master = yield* Redis.runWith({ arguments: args })
   const replica = yield* Redis.runWith({ arguments: [...args, "--replicaof", `127.0.0.1 ${master.port}`] })
   yield* master.start

@@ -2,9 +2,9 @@
  * The shards of a Redis cluster. The slot map is read again after a MOVED error, while a master is down, and every ten
  * seconds. A shard keeps its clock and its callers when a replica becomes its master.
  */
-import { type Cause, Effect, Exit, Latch, type Redacted, Scope } from "effect"
+import { type Cause, Effect, Exit, Latch, Scope } from "effect"
 import { ErrorReply } from "redis"
-import { type Address, format, isSame } from "../../config/RedisUrl.ts"
+import { type Address, format, isSame, type RedisUrl } from "../../config/RedisUrl.ts"
 import { describe } from "../../observability/Logging.ts"
 import type { Caller } from "../CallerStates.ts"
 import { clockKeyOf } from "./ClockScripts.ts"
@@ -20,8 +20,7 @@ const nodeTimeout = "1 second"
 type Member = Effect.Success<ReturnType<typeof makeMember>>
 
 export const make = Effect.fnUntraced(function*(
-  url: Redacted.Redacted,
-  seeds: ReadonlyArray<Address>,
+  url: RedisUrl,
   hooks: Shard.Hooks
 ) {
   const scope = yield* Effect.scope
@@ -86,7 +85,7 @@ export const make = Effect.fnUntraced(function*(
     })
     // Another node each time: one that has lost its cluster has an old map.
     const source = up[Math.floor(Math.random() * up.length)]
-    if (source === undefined) return readFromAny(url, [...members.map(({ address }) => address()), ...seeds])
+    if (source === undefined) return readFromAny(url, [...members.map(({ address }) => address()), ...url.addresses])
     return Effect.flatMap(source.connection.run(({ send }) => send("CLUSTER", "SLOTS")), parse(source.address))
   })
 
@@ -113,7 +112,7 @@ export const make = Effect.fnUntraced(function*(
 
 /** A master of the cluster and its shard. The scope of the caller closes it, or `close`. */
 const makeMember = Effect.fnUntraced(function*(
-  url: Redacted.Redacted,
+  url: RedisUrl,
   hooks: Shard.Hooks,
   { group: first, isMember, onChange, onError }: Pick<Shard.Options, "isMember"> & {
     readonly group: ClusterMap.Group
@@ -130,6 +129,7 @@ const makeMember = Effect.fnUntraced(function*(
       name: () => `Redis at ${format(group.address)}`,
       check: (connection) => Shard.checkWrites(`petstore:limits:probe:{${tag}}`)(connection),
       isMember,
+      isNode: true,
       clockKey: () => clockKeyOf(tag),
       onChange,
       onError: (error) => onError(error, shard)
@@ -145,7 +145,7 @@ const makeMember = Effect.fnUntraced(function*(
       // A failed master is missing in the map until it returns as a replica.
       group = next.master === master ? next : { ...next, nodes: nodes.union(next.nodes) }
       tag = ClusterMap.tagOf(next)
-      if (!isSame(address, next.address)) shard.close(new Error("The cluster has another master"))
+      if (!isSame(address, next.address)) shard.close(new Error(`It replaced ${format(address)}`))
     },
     close: Scope.close(scope, Exit.void)
   }
@@ -159,7 +159,7 @@ const parse = (address: Address) => (reply: unknown) => {
 }
 
 /** Reads the map from the first node that replies. */
-const readFromAny = (url: Redacted.Redacted, nodes: ReadonlyArray<Address>) =>
+const readFromAny = (url: RedisUrl, nodes: ReadonlyArray<Address>) =>
   Effect.raceAll(nodes.map((node) =>
     Effect.gen(function*() {
       const { client, redis } = yield* RedisClient.open(url, node)

@@ -33,6 +33,8 @@ interface Options<A> {
   readonly open: Effect.Effect<RedisClient, unknown, Scope.Scope>
   /** The name of the server in log lines. */
   readonly name: () => string
+  /** Whether the server is a node of a cluster, which may redirect a command. */
+  readonly isNode: boolean
   /** Runs before a new connection is used. It fails if the server cannot be used. */
   readonly onConnect: (connection: RedisConnection) => Effect.Effect<A, RedisDown>
   /** Runs while the result of `onConnect` is used. */
@@ -55,7 +57,7 @@ export const make = Effect.fnUntraced(function*<A>(options: Options<A>) {
   /** Whether the log says that Redis is down. */
   let isReported = false
   /** Ends the present connection, or the present attempt to connect. */
-  let close: (cause: unknown) => void = () => {}
+  let close: ((cause: unknown) => void) | undefined
   let pauseMs = pauseBetweenAttemptsMs
 
   const stayUp = Effect.gen(function*() {
@@ -66,7 +68,7 @@ export const make = Effect.fnUntraced(function*<A>(options: Options<A>) {
       Deferred.doneUnsafe(lost, Exit.fail(new RedisDown({ cause })))
     }
     const use = Effect.gen(function*() {
-      const up = yield* options.onConnect(yield* connect(options.open, lost))
+      const up = yield* options.onConnect(yield* connect(options, lost))
       current = up
       isReported = false
       yield* Effect.logInfo(`Limits are counted in ${options.name()}`)
@@ -91,12 +93,15 @@ export const make = Effect.fnUntraced(function*<A>(options: Options<A>) {
   })
 
   yield* Effect.forkScoped(Effect.forever(Effect.catchCause(stayUp, pause)))
-  const lasting: Lasting<A> = { current: () => current, close: (cause) => close(cause) }
+  const lasting: Lasting<A> = { current: () => current, close: (cause) => close?.(cause) }
   return lasting
 })
 
 /** Opens one connection. It is closed with the scope, and when `lost` fails: a command can cause that too. */
-const connect = Effect.fnUntraced(function*(open: Options<never>["open"], lost: Deferred.Deferred<never, RedisDown>) {
+const connect = Effect.fnUntraced(function*(
+  { isNode, open }: Pick<Options<never>, "isNode" | "open">,
+  lost: Deferred.Deferred<never, RedisDown>
+) {
   const { client, redis } = yield* open
   const cut = (cause: unknown): RedisDown => {
     const down = new RedisDown({ cause })
@@ -106,12 +111,16 @@ const connect = Effect.fnUntraced(function*(open: Options<never>["open"], lost: 
   }
   yield* Effect.addFinalizer(() => Effect.sync(() => cut(new Error("The connection is no longer needed"))))
   client.on("error", cut)
-  const connection: RedisConnection = { run: yield* makeRun(redis, cut) }
+  const connection: RedisConnection = { run: yield* makeRun(redis, isNode, cut) }
   return connection
 })
 
 /** Returns a function that runs a command. It calls `cut` if a reply is late, or shows that the server cannot serve. */
-const makeRun = Effect.fnUntraced(function*(redis: Redis.Redis["Service"], cut: (cause: unknown) => RedisDown) {
+const makeRun = Effect.fnUntraced(function*(
+  redis: Redis.Redis["Service"],
+  isNode: boolean,
+  cut: (cause: unknown) => RedisDown
+) {
   const clock = yield* Clock.Clock
   const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
   const watch = new ReplyWatch(now())
@@ -144,12 +153,16 @@ const makeRun = Effect.fnUntraced(function*(redis: Redis.Redis["Service"], cut: 
         durations.updateUnsafe((now() - sentAt) / 1000, context)
         return Effect.void
       })
-      return Effect.mapError(replied, ({ cause }) => isRejection(cause) ? new RedisDown({ cause }) : cut(cause))
+      return Effect.mapError(replied, ({ cause }) => isRejection(cause, isNode) ? new RedisDown({ cause }) : cut(cause))
     })
   return run
 })
 
-/** Returns whether Redis rejected the command alone. Other errors show that the server cannot serve. */
-const isRejection = (cause: unknown): boolean =>
-  cause instanceof ErrorReply &&
-  !/^(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOAUTH|NOPERM|OOM|READONLY)/.test(cause.message)
+/** Errors that show that the server cannot serve any command. Others reject one command. */
+const isUseless = /^(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOAUTH|NOPERM|OOM|READONLY)/
+/** Errors of a cluster about one key. A client that knows no slots cannot use the server. */
+const isAboutSlot = /^(ASK|CROSSSLOT|MOVED|TRYAGAIN)/
+
+/** Returns whether Redis rejected the command alone. */
+const isRejection = (cause: unknown, isNode: boolean): boolean =>
+  cause instanceof ErrorReply && !isUseless.test(cause.message) && (isNode || !isAboutSlot.test(cause.message))

@@ -37,19 +37,27 @@ type Script = (
 
 type Replied = ReturnType<typeof RedisScripts.read>
 
+/** Runs `script` on the shared time of a route. */
+const run = ({ clock, connection, isAsking }: Route, script: Script) =>
+  clock.run(
+    connection,
+    (redis, time) =>
+      Effect.map(
+        script(isAsking ? asking(redis) : redis, time),
+        (reply) => reply === null ? null : RedisScripts.read(reply)
+      )
+  )
+
+/** Resumes the calls of a batch, after all state is set: what they run may charge again. */
+const resume = ({ calls }: Batch, decisions: ReadonlyArray<Policy.Decision>, clock: SharedClock): void => {
+  const offset = clock.wallOffset()
+  for (const [index, decision] of decisions.entries()) calls[index]?.resume(Policy.shiftDecision(decision, offset))
+}
+
 const make = Effect.gen(function*() {
   const url = yield* Settings.redisUrl.config
   /** The context of batches, and for metrics that are recorded within a decision. */
   const context = yield* Effect.context()
-  const run = ({ clock, connection, isAsking }: Route, script: Script) =>
-    clock.run(
-      connection,
-      (redis, time) =>
-        Effect.map(
-          script(isAsking ? asking(redis) : redis, time),
-          (reply) => reply === null ? null : RedisScripts.read(reply)
-        )
-    )
   const localCounts: LocalCounts = yield* LocalCounts.make(
     (caller) => shards.of(caller).clock.now(),
     (route, caller, merge) => run(route, (redis, time) => redis.eval(RedisScripts.merge)(caller, merge, time))
@@ -91,12 +99,6 @@ const make = Effect.gen(function*() {
       const route = shard.route()
       return route === undefined ? Effect.sync(fallback) : runOn(route, shard, maxRedirections)
     })
-  }
-
-  /** Resumes the calls of a batch, after all state is set: what they run may charge again. */
-  const resume = ({ calls }: Batch, decisions: ReadonlyArray<Policy.Decision>, clock: SharedClock): void => {
-    const offset = clock.wallOffset()
-    for (const [index, decision] of decisions.entries()) calls[index]?.resume(Policy.shiftDecision(decision, offset))
   }
 
   const decideLocally = (batch: Batch): void => {

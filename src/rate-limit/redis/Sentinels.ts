@@ -1,10 +1,10 @@
 /** Finds the master that Redis Sentinel names. */
-import { Effect, Latch, type Redacted, Schema } from "effect"
+import { Effect, Latch, Schema } from "effect"
 import type { Redis } from "effect/persistence"
 import { type Address, isSame, type RedisUrl } from "../../config/RedisUrl.ts"
 import * as RedisClient from "./RedisClient.ts"
 
-const pollInterval = "1 second"
+const pollInterval = { up: "1 second", down: "250 millis" } as const
 const replyTimeout = "1 second"
 const pauseBetweenAttempts = "250 millis"
 
@@ -27,13 +27,18 @@ const ask = Effect.fnUntraced(function*({ send }: Redis.Redis["Service"], master
 
 /**
  * Polls all sentinels until the scope closes. Of different masters, the one of the newest epoch counts: a sentinel that
- * restarts can name an old master. `onChange` runs when another master is named.
+ * restarts can name an old master.
  */
 export const make = Effect.fnUntraced(function*(
-  url: Redacted.Redacted,
-  { addresses, masterName }: RedisUrl,
-  onChange: (master: Address) => void
+  url: RedisUrl,
+  { isUp, onChange }: {
+    /** Whether the master is up. While it is down, the sentinels are polled more often. */
+    readonly isUp: () => boolean
+    /** Runs when the sentinels name another master. */
+    readonly onChange: (master: Address) => void
+  }
 ) {
+  const { addresses, masterName } = url
   /** The last answer of each sentinel, also of one that no longer answers. */
   const answers = new Map<Address, Answer>()
   let error: unknown
@@ -62,7 +67,7 @@ export const make = Effect.fnUntraced(function*(
       const poll = Effect.gen(function*() {
         answers.set(sentinel, yield* Effect.timeout(ask(redis, masterName), replyTimeout))
         setMaster()
-        yield* Effect.sleep(pollInterval)
+        yield* Effect.sleep(isUp() ? pollInterval.up : pollInterval.down)
       })
       return yield* Effect.forever(poll)
     }).pipe(

@@ -61,6 +61,8 @@ export interface Options {
   readonly isMember: (caller: Caller, shard: Shard) => boolean
   readonly open: Effect.Effect<RedisClient, unknown, Scope.Scope>
   readonly name: () => string
+  /** Whether the server is a node of a cluster. */
+  readonly isNode: boolean
   /** Checks that the server can be used. */
   readonly check: (connection: RedisConnection.RedisConnection) => Effect.Effect<void, RedisDown>
   /** The key of the shard's clock, if it is not the usual one. */
@@ -73,16 +75,17 @@ export interface Options {
 /** Makes a shard, and keeps a connection to it open until the scope closes. */
 export const make = Effect.fnUntraced(function*(
   hooks: Hooks,
-  { check, clockKey, isMember, name, onChange, onError = () => {}, open }: Options
+  { check, clockKey, isMember, isNode, name, onChange, onError = () => {}, open }: Options
 ) {
   const isOwn = (caller: Caller): boolean => isMember(caller, shard)
   const steady = SteadyClock.make(yield* Clock.Clock)
   const clock = new SharedClock(steady, (offset) => hooks.onFirst(offset, isOwn), clockKey)
   const synchronize = (connection: RedisConnection.RedisConnection) =>
     Effect.tapError(clock.synchronize(connection), (error) => Effect.sync(() => onError(error)))
-  const connection: RedisConnection.Lasting<Route> = yield* RedisConnection.make({
+  const lasting: RedisConnection.Lasting<Route> = yield* RedisConnection.make({
     open,
     name,
+    isNode,
     onChange,
     onConnect: (connection) =>
       check(connection).pipe(
@@ -95,7 +98,7 @@ export const make = Effect.fnUntraced(function*(
         Effect.repeat(Effect.ignore(synchronize(route.connection)), Schedule.spaced(synchronizationInterval))
       )
   })
-  const shard: ClosableShard = { clock, route: connection.current, close: connection.close }
+  const shard: ClosableShard = { clock, route: lasting.current, close: lasting.close }
   return shard
 })
 

@@ -1,5 +1,5 @@
 /** The shards that `REDIS_URL` selects: one server, the master that sentinels name, or the masters of a cluster. */
-import { Effect, type Redacted, Schema } from "effect"
+import { Effect, Redacted, Result, Schema, type Scope } from "effect"
 import * as RedisUrl from "../../config/RedisUrl.ts"
 import * as Cluster from "./Cluster.ts"
 import * as RedisClient from "./RedisClient.ts"
@@ -9,29 +9,29 @@ import * as Shard from "./Shard.ts"
 
 const probeKey = "petstore:limits:probe"
 
-export const make = Effect.fnUntraced(function*(url: Redacted.Redacted, hooks: Shard.Hooks) {
-  const parsed = RedisUrl.read(url)
-  switch (parsed.kind) {
-    case "server":
-      return yield* makeSingle(hooks, {
-        open: RedisClient.open(url, parsed.addresses[0]),
-        name: () => "Redis",
-        check: Shard.checkWrites(probeKey)
-      })
-    case "sentinel":
-      return yield* makeSentinel(url, parsed, hooks)
-    case "cluster":
-      return yield* Cluster.make(url, parsed.addresses, hooks)
-  }
-})
+/** Makes the shards of a URL that was valid at the start. */
+export const make = (text: Redacted.Redacted, hooks: Shard.Hooks) => {
+  const url = Result.getOrThrow(RedisUrl.parse(Redacted.value(text)))
+  const shards: Effect.Effect<Shard.Shards, never, Scope.Scope> = url.kind === "cluster"
+    ? Cluster.make(url, hooks)
+    : url.kind === "sentinel"
+    ? makeSentinel(url, hooks)
+    : makeSingle(hooks, {
+      open: RedisClient.open(url, url.addresses[0]),
+      name: () => "Redis",
+      check: Shard.checkWrites(probeKey)
+    })
+  return shards
+}
 
 const makeSingle = Effect.fnUntraced(
-  function*(hooks: Shard.Hooks, options: Omit<Shard.Options, "isMember" | "onChange">) {
+  function*(hooks: Shard.Hooks, options: Omit<Shard.Options, "isMember" | "isNode" | "onChange">) {
     const status = yield* Shard.makeStatus
     const areUp = (): boolean => shard.route() !== undefined
     const shard: Shard.ClosableShard = yield* Shard.make(hooks, {
       ...options,
       isMember: () => true,
+      isNode: false,
       onChange: Effect.suspend(() => status.set(areUp()))
     })
     yield* status.awaitFirst
@@ -41,18 +41,20 @@ const makeSingle = Effect.fnUntraced(
 )
 
 const makeSentinel = Effect.fnUntraced(function*(
-  url: Redacted.Redacted,
-  parsed: RedisUrl.RedisUrl,
+  url: RedisUrl.RedisUrl,
   hooks: Shard.Hooks
 ) {
   let used: RedisUrl.Address | undefined
-  let close = (_: unknown): void => {}
-  const sentinels = yield* Sentinels.make(url, parsed, (master) => {
-    if (used !== undefined && !RedisUrl.isSame(used, master)) {
-      close(new Error(`The sentinels name another master, ${RedisUrl.format(master)}`))
+  let shards: Effect.Success<ReturnType<typeof makeSingle>> | undefined
+  const sentinels = yield* Sentinels.make(url, {
+    isUp: () => shards?.areUp() ?? false,
+    onChange: (master) => {
+      if (used !== undefined && !RedisUrl.isSame(used, master)) {
+        shards?.close(new Error(`The sentinels name another master, ${RedisUrl.format(master)}`))
+      }
     }
   })
-  const shards = yield* makeSingle(hooks, {
+  shards = yield* makeSingle(hooks, {
     open: Effect.flatMap(sentinels.master, (master) => {
       used = master
       return RedisClient.open(url, master)
@@ -60,7 +62,6 @@ const makeSentinel = Effect.fnUntraced(function*(
     name: () => used === undefined ? "Redis" : `Redis at ${RedisUrl.format(used)}`,
     check: (connection) => Effect.andThen(checkRole(connection), Shard.checkWrites(probeKey)(connection))
   })
-  close = shards.close
   return shards
 })
 

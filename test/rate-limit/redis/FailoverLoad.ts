@@ -21,7 +21,8 @@ export const until = (condition: Effect.Effect<boolean>) =>
 export const makeLimiter = Effect.fnUntraced(function*(url: string) {
   const registry = new Map()
   const context = yield* Layer.build(Layer.fresh(limiterOn(url))).pipe(
-    Effect.provideService(Metric.MetricRegistry, registry)
+    Effect.provideService(Metric.MetricRegistry, registry),
+    Effect.orDie
   )
   const metric = (id: string) =>
     Effect.map(
@@ -49,11 +50,28 @@ export const untilShared = (limiters: ReadonlyArray<Limiter>) =>
 
 export const untilFallback = ({ counting }: Limiter) => until(Effect.map(counting, (now) => now === "fallback"))
 
+/** A clock that advances by at most 10 ms between two turns of the event loop, until the scope closes. */
+const awakeTime = Effect.gen(function*() {
+  let awake = 0
+  let checkedAt = performance.now()
+  const check = (): number => {
+    const now = performance.now()
+    awake += Math.min(now - checkedAt, 10)
+    checkedAt = now
+    return awake
+  }
+  yield* Effect.acquireRelease(
+    Effect.sync(() => setInterval(check, 2)),
+    (timer) => Effect.sync(() => clearInterval(timer))
+  )
+  return check
+})
+
 export interface Load {
   /** The number of allowed requests of each caller. */
   readonly allowed: ReadonlyMap<Caller, number>
   readonly decided: () => number
-  /** The longest decision in milliseconds. */
+  /** The longest decision in milliseconds in which this process ran. A busy machine stops it for longer. */
   readonly slowest: () => number
   readonly stop: Effect.Effect<void>
 }
@@ -69,12 +87,13 @@ export const load = Effect.fnUntraced(function*(options: {
   const allowed = new Map(options.callers.map((caller) => [caller, 0]))
   let decided = 0
   let slowest = 0
-  let isStopped = false
+  const state = { isStopped: false }
+  const awake = yield* awakeTime
   const run = Effect.fnUntraced(function*(limiter: Limiter, caller: Caller) {
-    while (!isStopped) {
-      const before = performance.now()
+    while (!state.isStopped) {
+      const before = awake()
       const decision = yield* limiter.charge(caller, limits)
-      slowest = Math.max(slowest, performance.now() - before)
+      slowest = Math.max(slowest, awake() - before)
       decided++
       if (decision.allowed) allowed.set(caller, (allowed.get(caller) ?? 0) + 1)
       yield* sleep(options.everyMs)
@@ -89,7 +108,7 @@ export const load = Effect.fnUntraced(function*(options: {
     decided: () => decided,
     slowest: () => slowest,
     stop: Effect.suspend(() => {
-      isStopped = true
+      state.isStopped = true
       return Fiber.join(fiber)
     })
   }
