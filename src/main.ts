@@ -81,7 +81,7 @@ program.pipe(
   ),
   NodeRuntime.runMain({
     disableErrorReporting: true,
-    // The exit code is 0 after a signal, which interrupts the service, and that of the error after a failure, usually 1.
+    // The exit code is 0 after a signal, which interrupts the service. After a failure it is that of the error, or 1.
     teardown: (exit, onExit) =>
       onExit(
         Exit.isFailure(exit) && !Cause.hasInterruptsOnly(exit.cause)

@@ -12,4 +12,4 @@ import * as Worker from "./Worker.ts"
 export const run = <E>(
   count: number,
   service: (group: Layer.Layer<never, never, GracefulShutdown>) => Effect.Effect<never, E>
-) => cluster.isPrimary ? Primary.run(count) : service(Worker.layer)
+): Effect.Effect<void, E | Primary.StartFailed> => cluster.isPrimary ? Primary.run(count) : service(Worker.layer)

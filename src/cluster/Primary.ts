@@ -7,11 +7,14 @@ import * as WorkerProcess from "./WorkerProcess.ts"
 /** A worker that ends sooner counts as failing, so that its replacement waits longer each time. */
 const youngMs = 60_000
 const maxBackOffSeconds = 30
+/** The interval of questions to each worker, and the number of successive ones that a hanging worker does not reply to. */
+const pollInterval = "10 seconds"
+const maxMissedPolls = 3
 /** The maximum time for the start of a worker in a rolling restart. The service waits 30 seconds for its database. */
 const maxStartTime = "60 seconds"
 
 /** A worker ended before it served requests. As the first one, it ends the primary process with its exit code. */
-class StartFailed extends Data.TaggedError("StartFailed")<WorkerProcess.End> {
+export class StartFailed extends Data.TaggedError("StartFailed")<WorkerProcess.End> {
   override readonly [Runtime.errorExitCode] = this.code
 }
 
@@ -32,6 +35,9 @@ const makeWorkers = () => {
   const setMetrics = (worker: WorkerProcess.WorkerProcess, text: string): void => {
     if (metrics.has(worker)) metrics.set(worker, text)
   }
+  /** Asks a worker for its metrics. */
+  const poll = (worker: WorkerProcess.WorkerProcess) =>
+    Effect.map(worker.ask("metrics"), (text) => setMetrics(worker, text))
   const others = (worker: WorkerProcess.WorkerProcess) =>
     [...metrics.keys()].filter((other) => other !== worker && other.isRunning())
 
@@ -64,16 +70,29 @@ const makeWorkers = () => {
       metrics.set(worker, "")
       return Effect.logInfo(`Worker ${worker.pid} starts`)
     }),
+    poll,
     running: () => [...metrics.keys()]
   }
 }
 
-/** Keeps a worker in `slot`: replaces each one that ends, at once the first time, and later after a back-off. */
-const supervise = Effect.fnUntraced(function*(slot: Slot, fork: Effect.Effect<WorkerProcess.WorkerProcess>) {
+type Workers = ReturnType<typeof makeWorkers>
+
+/** Waits until `worker` hangs. The replies keep its last known metrics recent. */
+const untilHanging = Effect.fnUntraced(function*(worker: WorkerProcess.WorkerProcess, { poll }: Workers) {
+  yield* worker.started
+  let missed = 0
+  while (missed < maxMissedPolls) {
+    yield* Effect.sleep(pollInterval)
+    missed = (yield* Effect.isSuccess(poll(worker))) ? 0 : missed + 1
+  }
+})
+
+/** Keeps a worker in `slot`: replaces each one that ends or hangs, at once the first time, later after a back-off. */
+const supervise = Effect.fnUntraced(function*(slot: Slot, workers: Workers) {
   let failures = 0
   while (true) {
     const worker = slot.current
-    const end = yield* worker.ended
+    const end = yield* Effect.raceFirst(worker.ended, Effect.andThen(untilHanging(worker, workers), worker.kill))
     if (slot.current !== worker) continue
     if (end.livedMs >= youngMs) failures = 0
     const seconds = failures === 0 ? 0 : Math.min(2 ** (failures - 1), maxBackOffSeconds)
@@ -83,7 +102,7 @@ const supervise = Effect.fnUntraced(function*(slot: Slot, fork: Effect.Effect<Wo
     )
     yield* Effect.sleep(Duration.seconds(seconds))
     // A rolling restart may have put a worker here meanwhile.
-    if (slot.current === worker) slot.current = yield* fork
+    if (slot.current === worker) slot.current = yield* workers.fork
   }
 })
 
@@ -95,10 +114,7 @@ const untilStarted = (worker: WorkerProcess.WorkerProcess) =>
   )
 
 /** Replaces the workers one by one. A new worker serves requests before the old one shuts down. */
-const restart = Effect.fnUntraced(function*(
-  slots: ReadonlyArray<Slot>,
-  fork: Effect.Effect<WorkerProcess.WorkerProcess>
-) {
+const restart = Effect.fnUntraced(function*(slots: ReadonlyArray<Slot>, { fork }: Workers) {
   yield* Effect.logInfo("All workers are replaced")
   for (const slot of slots) {
     const next = yield* fork
@@ -116,7 +132,8 @@ const restart = Effect.fnUntraced(function*(
 
 /** Runs `count` workers, and replaces them all on SIGHUP. Ends them when it is interrupted. */
 export const run = Effect.fnUntraced(function*(count: number) {
-  const { fork, running } = makeWorkers()
+  const workers = makeWorkers()
+  const { fork, running } = workers
   yield* Effect.addFinalizer(() => Effect.forEach(running(), ({ stop }) => stop, { concurrency: "unbounded" }))
   // Further signals during a restart cause one more.
   const restarts = yield* Queue.sliding<void>(1)
@@ -127,6 +144,6 @@ export const run = Effect.fnUntraced(function*(count: number) {
   const first = yield* fork
   yield* Effect.tapError(untilStarted(first), (end) => Effect.logFatal(`${describeEnd(first, end)} during its start`))
   const slots = [first, ...yield* Effect.replicateEffect(fork, count - 1)].map((current): Slot => ({ current }))
-  yield* Effect.forkScoped(Effect.forever(Effect.andThen(Queue.take(restarts), restart(slots, fork))))
-  return yield* Effect.forEach(slots, (slot) => supervise(slot, fork), { concurrency: "unbounded", discard: true })
+  yield* Effect.forkScoped(Effect.forever(Effect.andThen(Queue.take(restarts), restart(slots, workers))))
+  return yield* Effect.forEach(slots, (slot) => supervise(slot, workers), { concurrency: "unbounded", discard: true })
 }, Effect.scoped)

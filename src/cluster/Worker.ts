@@ -43,7 +43,8 @@ export const layer = Layer.effect(
       if (cluster.worker !== undefined) cluster.worker.exitedAfterDisconnect = true
       process.kill(process.pid, "SIGTERM")
     }
-    cluster.worker?.on("disconnect", onPrimaryEnd)
+    // Node emits an error when it cannot reply to a primary process that has just ended.
+    cluster.worker?.on("disconnect", onPrimaryEnd).on("error", () => {})
     // A terminal, and some supervisors, send SIGHUP to workers too. It is a request to the primary process.
     process.on("SIGHUP", () => {})
 

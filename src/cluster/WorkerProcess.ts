@@ -27,6 +27,8 @@ export interface WorkerProcess {
   readonly ended: Effect.Effect<End>
   /** Whether the worker serves requests. */
   readonly isRunning: () => boolean
+  /** Kills the worker, which hangs. */
+  readonly kill: Effect.Effect<End>
   /** Ends the worker by a graceful shutdown, or kills it if that takes too long. */
   readonly stop: Effect.Effect<End>
   /** Ends the worker so that no client notices, while other workers take new connections. */
@@ -71,13 +73,13 @@ export const fork = Effect.fnUntraced(function*(owner: Owner): Effect.fn.Return<
         : owner.answer(worker, topic, text),
     maxReplyTime: "1 second"
   })
+  const kill = Effect.logError(`Worker ${child.process.pid} hangs and is killed`).pipe(
+    Effect.andThen(signalProcess(child, "SIGKILL")),
+    Effect.andThen(Deferred.await(ended))
+  )
   const stop = signalProcess(child, "SIGTERM").pipe(
-    Effect.andThen(Effect.timeout(Deferred.await(ended), maxStopTime)),
-    Effect.catchTag("TimeoutError", () =>
-      Effect.andThen(
-        Effect.logError(`Worker ${worker.pid} did not end in time and is killed`),
-        Effect.andThen(signalProcess(child, "SIGKILL"), Deferred.await(ended))
-      ))
+    Effect.andThen(Deferred.await(ended)),
+    Effect.timeoutOrElse({ duration: maxStopTime, orElse: () => kill })
   )
   const worker: WorkerProcess = {
     pid: child.process.pid ?? 0,
@@ -85,6 +87,7 @@ export const fork = Effect.fnUntraced(function*(owner: Owner): Effect.fn.Return<
     started: Deferred.await(started),
     ended: Deferred.await(ended),
     isRunning: () => Deferred.isDoneUnsafe(started) && !Deferred.isDoneUnsafe(ended),
+    kill,
     stop,
     retire: Effect.ignore(ask("retire")).pipe(Effect.andThen(Effect.sleep(retireTime)), Effect.andThen(stop))
   }

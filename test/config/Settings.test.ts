@@ -127,6 +127,20 @@ describe("Settings", () => {
       assert.isTrue(Exit.isSuccess(yield* Effect.exit(checkSettings({ DATABASE_URL, REDIS_URL: "redis://h" }))))
     }))
 
+  it.effect("need PostgreSQL, Redis and fixed ports for several workers", () =>
+    Effect.gen(function*() {
+      const { message } = yield* Effect.flip(checkSettings({ WORKERS: "2", MANAGEMENT_PORT: "0" }))
+      assert.deepStrictEqual(message.split("\n"), [
+        "DATABASE_URL: expected a value, because WORKERS is more than 1",
+        "REDIS_URL: expected a value, because WORKERS is more than 1",
+        "MANAGEMENT_PORT: expected a whole number from 1 to 65535, because WORKERS is more than 1"
+      ])
+      const servers = { DATABASE_URL: "postgres://h", REDIS_URL: "redis://h" }
+      for (const WORKERS of ["1", "2", "64"]) {
+        assert.isTrue(Exit.isSuccess(yield* Effect.exit(checkSettings({ ...servers, WORKERS }))))
+      }
+    }))
+
   it("are the table of the README", () => {
     const rows = Settings.all.map(({ byDefault, form, meaning, name }) =>
       `| \`${name}\` | ${form} | ${byDefault} | ${meaning} |`
