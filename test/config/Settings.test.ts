@@ -32,6 +32,7 @@ const examples: Readonly<Record<string, { valid: ReadonlyArray<string>; invalid:
     valid: ["redis://h", "rediss://u:p@h:1", "redis://h/15", "redis://h/?a=b"],
     invalid: ["http://secret@h", "redis:secret", "redis://h/secret", "redis://u:secret%zz@h"]
   },
+  WORKERS: { valid: ["1", "64"], invalid: ["0", "65", "two"] },
   DATA_DIR: { valid: ["./a b"], invalid: [] },
   MANAGEMENT_HOST: { valid: ["127.0.0.1"], invalid: ["http://h"] },
   MANAGEMENT_PORT: { valid: ["9090"], invalid: ["1.5"] },
