@@ -72,7 +72,7 @@ const program = Effect.gen(function*() {
   const workers = yield* Settings.workers.config
   if (workers === 1) return yield* run(Layer.empty)
   // Loads the cluster code only when it is needed.
-  const cluster = yield* Effect.promise(() => import("./cluster/Cluster.ts"))
+  const cluster = yield* Effect.promise(() => import("./cluster/WorkerCluster.ts"))
   return yield* cluster.run(workers, run)
 })
 

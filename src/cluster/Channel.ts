@@ -12,6 +12,8 @@ const Topic = Schema.Literals([
   "readiness",
   "retire"
 ])
+/** The reply about readiness when no request can be served. Else the reply names the counts in use. */
+export const notReady = ""
 export type Topic = typeof Topic.Type
 
 const Message = Schema.Union([

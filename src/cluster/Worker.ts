@@ -10,6 +10,12 @@ type Counting = Effect.Success<Reports["readiness"]>
 const countings: ReadonlyArray<Counting> = ["shared", "own", "fallback"]
 const isCounting = (text: string): text is Counting => countings.some((counting) => counting === text)
 
+const shutDown = (): void => {
+  // Without this, Node ends the process at once, in the midst of requests (test/processes/workers.test.ts).
+  if (cluster.worker !== undefined) cluster.worker.exitedAfterDisconnect = true
+  process.kill(process.pid, "SIGTERM")
+}
+
 /** Connects the service to the primary process. When the primary process ends, the worker shuts down gracefully. */
 export const layer = Layer.effect(
   ProcessGroup,
@@ -24,7 +30,7 @@ export const layer = Layer.effect(
           case "metrics":
             return own.metrics
           case "readiness":
-            return own.readiness
+            return Effect.catchCause(own.readiness, () => Effect.succeed(Channel.notReady))
           default:
             draining.begun = true
             return Effect.succeed("")
@@ -38,12 +44,8 @@ export const layer = Layer.effect(
       maxReplyTime: "3 seconds"
     })
 
-    const onPrimaryEnd = (): void => {
-      // Without this, Node ends the process at once, in the midst of requests (test/processes/workers.test.ts).
-      if (cluster.worker !== undefined) cluster.worker.exitedAfterDisconnect = true
-      process.kill(process.pid, "SIGTERM")
-    }
-    cluster.worker?.on("disconnect", onPrimaryEnd)
+    // Node emits an error when it cannot reply to a primary process that has just ended.
+    cluster.worker?.on("disconnect", shutDown).on("error", () => {})
     // A terminal, and some supervisors, send SIGHUP to workers too. It is a request to the primary process.
     process.on("SIGHUP", () => {})
 

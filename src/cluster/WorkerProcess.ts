@@ -2,9 +2,11 @@
 import { Clock, Deferred, Effect } from "effect"
 import cluster, { type Worker } from "node:cluster"
 import * as Channel from "./Channel.ts"
+import * as Handoff from "./Handoff.ts"
 
 /** The end of a worker. */
 export interface End {
+  readonly pid: number
   readonly code: number
   readonly signal: string | null
   readonly livedMs: number
@@ -27,6 +29,8 @@ export interface WorkerProcess {
   readonly ended: Effect.Effect<End>
   /** Whether the worker serves requests. */
   readonly isRunning: () => boolean
+  /** Kills the worker, which hangs. */
+  readonly kill: Effect.Effect<End>
   /** Ends the worker by a graceful shutdown, or kills it if that takes too long. */
   readonly stop: Effect.Effect<End>
   /** Ends the worker so that no client notices, while other workers take new connections. */
@@ -48,19 +52,22 @@ export const fork = Effect.fnUntraced(function*(owner: Owner): Effect.fn.Return<
   const started = yield* Deferred.make<void>()
   const ended = yield* Deferred.make<End>()
   const child = cluster.fork()
+  Handoff.closeWithWorker(child.process)
+  // A process that could not be started has no pid.
+  const pid = child.process.pid ?? 0
 
   const end = (code: number, signal: string | null): void => {
     const isFirst = Deferred.doneUnsafe(
       ended,
-      Effect.succeed({ code, signal, livedMs: clock.currentTimeMillisUnsafe() - startedAt })
+      Effect.succeed({ pid, code, signal, livedMs: clock.currentTimeMillisUnsafe() - startedAt })
     )
     if (isFirst) owner.onEnd(worker)
   }
   child.on("exit", (code: number | null, signal: string | null) => end(code ?? 1, signal))
-  // A process that could not be started has no pid, and emits no `exit`.
-  child.on("error", () => child.process.pid === undefined && end(1, null))
+  // A process that could not be started emits no `exit`.
+  child.on("error", () => pid === 0 && end(1, null))
 
-  const log = (event: string) => Effect.logInfo(`Worker ${child.process.pid} ${event}`)
+  const log = (event: string) => Effect.logInfo(`Worker ${pid} ${event}`)
   const { ask } = yield* Channel.make({
     messages: child,
     // The callback takes the error of a channel that closes meanwhile.
@@ -71,20 +78,21 @@ export const fork = Effect.fnUntraced(function*(owner: Owner): Effect.fn.Return<
         : owner.answer(worker, topic, text),
     maxReplyTime: "1 second"
   })
+  const kill = Effect.logError(`Worker ${pid} hangs and is killed`).pipe(
+    Effect.andThen(signalProcess(child, "SIGKILL")),
+    Effect.andThen(Deferred.await(ended))
+  )
   const stop = signalProcess(child, "SIGTERM").pipe(
-    Effect.andThen(Effect.timeout(Deferred.await(ended), maxStopTime)),
-    Effect.catchTag("TimeoutError", () =>
-      Effect.andThen(
-        Effect.logError(`Worker ${worker.pid} did not end in time and is killed`),
-        Effect.andThen(signalProcess(child, "SIGKILL"), Deferred.await(ended))
-      ))
+    Effect.andThen(Deferred.await(ended)),
+    Effect.timeoutOrElse({ duration: maxStopTime, orElse: () => kill })
   )
   const worker: WorkerProcess = {
-    pid: child.process.pid ?? 0,
+    pid,
     ask,
     started: Deferred.await(started),
     ended: Deferred.await(ended),
     isRunning: () => Deferred.isDoneUnsafe(started) && !Deferred.isDoneUnsafe(ended),
+    kill,
     stop,
     retire: Effect.ignore(ask("retire")).pipe(Effect.andThen(Effect.sleep(retireTime)), Effect.andThen(stop))
   }

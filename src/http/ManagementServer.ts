@@ -37,15 +37,16 @@ const metrics = PrometheusMetrics.format({
   metricNameMapper: (name) => name.endsWith(".duration") ? `${name}_seconds` : name
 })
 
-/** Makes the readiness of this process: the database answers within one second, and no shutdown has begun. */
-const makeReadiness = Effect.gen(function*() {
+/** Makes the reports of this process. It is ready if the database answers within one second and no shutdown has begun. */
+const makeReports = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter
   const draining = yield* GracefulShutdown
   // Concurrent requests share one statement.
   const answers = yield* Effect.cachedWithTTL(Effect.exit(Effect.timeout(sql`SELECT 1`, "1 second")), "100 millis")
   const ready = Effect.orDie(Effect.andThen(Effect.flatten(answers), limiter.counting))
-  return Effect.suspend(() => draining.begun ? Effect.die(ending) : ready)
+  const readiness = Effect.suspend(() => draining.begun ? Effect.die(ending) : ready)
+  return { metrics, readiness }
 })
 
 /**
@@ -54,7 +55,7 @@ const makeReadiness = Effect.gen(function*() {
  */
 const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const group = yield* ProcessGroup
-  const all = yield* group.join({ metrics, readiness: yield* makeReadiness })
+  const all = yield* group.join(yield* makeReports)
   yield* router.add(
     "GET",
     "/readyz",

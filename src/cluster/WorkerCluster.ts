@@ -1,7 +1,8 @@
 /** Several processes on one machine that share both ports, by `node:cluster`. */
-import type { Effect, Layer } from "effect"
+import { Effect, type Layer } from "effect"
 import cluster from "node:cluster"
 import type { GracefulShutdown } from "../http/admission/GracefulShutdown.ts"
+import * as Logging from "../observability/Logging.ts"
 import * as Primary from "./Primary.ts"
 import * as Worker from "./Worker.ts"
 
@@ -12,4 +13,7 @@ import * as Worker from "./Worker.ts"
 export const run = <E>(
   count: number,
   service: (group: Layer.Layer<never, never, GracefulShutdown>) => Effect.Effect<never, E>
-) => cluster.isPrimary ? Primary.run(count) : service(Worker.layer)
+): Effect.Effect<void, E | Primary.StartFailed> =>
+  cluster.isPrimary
+    ? Effect.tapCause(Primary.run(count), (cause) => Effect.logFatal(Logging.describe(cause)))
+    : service(Worker.layer)
