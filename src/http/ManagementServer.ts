@@ -37,7 +37,7 @@ const metrics = PrometheusMetrics.format({
   metricNameMapper: (name) => name.endsWith(".duration") ? `${name}_seconds` : name
 })
 
-/** Makes the reports of this process. It is ready if the database answers within one second and no shutdown has begun. */
+/** Makes the reports of this process. It is ready if the database answers within a second and no shutdown has begun. */
 const makeReports = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter

@@ -1,6 +1,6 @@
 /** The controls of the service in memory: they provoke faults, and report the requests that its client has sent. */
 import { Context, Duration, Effect, Layer, type Redacted } from "effect"
-import type { HttpClientRequest } from "effect/http"
+import { Headers, type HttpClientRequest } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import type { NewPet, Pet } from "../api/Pets.ts"
@@ -84,12 +84,12 @@ export const layerPets = Layer.effect(
 
 /** Describes a request to `url` before its response. */
 export const describeRequest = (
-  { body, headers: { authorization: _, ...headers }, method }: HttpClientRequest.HttpClientRequest,
+  { body, headers, method }: HttpClientRequest.HttpClientRequest,
   { pathname, search }: URL
 ): SentRequest => ({
   method,
   path: pathname + search,
-  headers,
+  headers: Headers.remove(headers, "authorization"),
   body: body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "",
   status: undefined
 })

@@ -132,7 +132,7 @@ const deploy = Effect.gen(function*() {
     ]),
     new Map(Object.entries(services).map(([name, service]) => [name, new URL(service.management).port]))
   )
-  const key = yield* issueKey(PgClient.layer({ url: Redacted.make(`${primary.url.replace(/\w+$/, "petstore")}`) }))
+  const key = yield* issueKey(PgClient.layer({ url: Redacted.make(primary.url.replace(/\w+$/, "petstore")) }))
   return { primary, standbys, redis, services, address, primaryUrl, key }
 })
 
