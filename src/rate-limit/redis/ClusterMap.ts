@@ -47,11 +47,11 @@ export const tagOf = ({ ranges }: Group): string => {
 }
 
 const Node = Schema.TupleWithRest(
-  Schema.Tuple([Schema.NullOr(Schema.String), Schema.Number, Schema.String]),
+  Schema.Tuple([Schema.NullOr(Schema.String), Schema.Finite, Schema.String]),
   [Schema.Unknown]
 )
 const decode = Schema.decodeUnknownOption(
-  Schema.Array(Schema.TupleWithRest(Schema.Tuple([Schema.Number, Schema.Number, Node]), [Node]))
+  Schema.Array(Schema.TupleWithRest(Schema.Tuple([Schema.Finite, Schema.Finite, Node]), [Node]))
 )
 
 /** A server names no host, or `?`, if its host is the one that it was reached at. */
