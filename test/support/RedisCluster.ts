@@ -109,6 +109,7 @@ export const runWithSentinels = Effect.gen(function*() {
           "sentinel.conf": [
             `port ${port}`,
             `requirepass ${password}`,
+            `user petstore on >${password} -@all +ping +hello +sentinel|master +sentinel|get-master-addr-by-name`,
             `sentinel sentinel-pass ${password}`,
             `sentinel monitor pets 127.0.0.1 ${master.port} 2`,
             `sentinel auth-pass pets ${password}`,
@@ -133,6 +134,6 @@ export const runWithSentinels = Effect.gen(function*() {
     replica,
     sentinels,
     ask,
-    url: `redis+sentinel://petstore:${password}@${hosts}/pets?sentinel_password=${password}`
+    url: `redis+sentinel://petstore:${password}@${hosts}/pets?sentinel_username=petstore&sentinel_password=${password}`
   }
 })

@@ -44,14 +44,18 @@ const makeSentinel = Effect.fnUntraced(function*(
   url: RedisUrl.RedisUrl,
   hooks: Shard.Hooks
 ) {
+  let named: RedisUrl.Address | undefined
   let used: RedisUrl.Address | undefined
   let shards: Effect.Success<ReturnType<typeof makeSingle>> | undefined
+  const leaveOldMaster = (): void => {
+    if (named === undefined || used === undefined || RedisUrl.isSame(used, named)) return
+    shards?.close(new Error(`The sentinels name another master, ${RedisUrl.format(named)}`))
+  }
   const sentinels = yield* Sentinels.make(url, {
     isUp: () => shards?.areUp() ?? false,
     onChange: (master) => {
-      if (used !== undefined && !RedisUrl.isSame(used, master)) {
-        shards?.close(new Error(`The sentinels name another master, ${RedisUrl.format(master)}`))
-      }
+      named = master
+      leaveOldMaster()
     }
   })
   shards = yield* makeSingle(hooks, {
@@ -62,6 +66,8 @@ const makeSentinel = Effect.fnUntraced(function*(
     name: () => used === undefined ? "Redis" : `Redis at ${RedisUrl.format(used)}`,
     check: (connection) => Effect.andThen(checkRole(connection), Shard.checkWrites(probeKey)(connection))
   })
+  // The master can have changed before there was a connection to close.
+  leaveOldMaster()
   return shards
 })
 
