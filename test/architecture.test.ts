@@ -57,6 +57,11 @@ describe("The source files", () => {
     }
   })
 
+  it("of workers are loaded only if there is more than one", () => {
+    assert.deepStrictEqual([...reachable("main.ts")].filter((file) => file.startsWith("cluster/")), [])
+    assert.include(readFileSync(join(source, "main.ts"), "utf8"), `import("./cluster/WorkerCluster.ts")`)
+  })
+
   it("have no import cycle, not even of types", () => {
     for (const file of files) assert.isFalse(reachable(file).has(file), file)
   })

@@ -107,6 +107,17 @@ const beginCreate = Effect.fnUntraced(function*(port: number, key: string) {
   }
 })
 
+/** Sends a request without a key from a local address. Returns what is left of the limit of that address. */
+const remainingOf = (port: number, localAddress: string) =>
+  Effect.promise(() =>
+    new Promise<number>((resolve, reject) => {
+      request({ port, host: "127.0.0.1", path: "/v1/pets", localAddress, agent: false }, (response) => {
+        response.resume()
+        resolve(Number(response.headers["x-ratelimit-remaining"]))
+      }).on("error", reject).end()
+    })
+  )
+
 describe("WORKERS", () => {
   it.live("above 1 needs PostgreSQL, Redis and fixed ports, and reports each in one line", () =>
     Effect.gen(function*() {
@@ -132,6 +143,7 @@ describe("WORKERS", () => {
       }))
       assert.strictEqual(failed.code, 1)
       assert.strictEqual(failed.stderr.match(/Worker \d+ starts/g)?.length, 1)
+      assert.match(failed.stderr, /"FATAL"/)
       assert.match(failed.stderr, /Worker \d+ exited with code 1 during its start/)
     }))
 })
@@ -154,6 +166,12 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
       )
       assert.deepStrictEqual(Object.fromEntries(statuses), { 200: 3_000, 429: 1_500 })
       assert.notInclude(service.stderr(), "Redis cannot be used")
+
+      // Each worker sees the client's own address, and both count it together.
+      for (const address of ["127.0.0.2", "127.0.0.3"]) {
+        const remaining = yield* Effect.replicateEffect(remainingOf(port, address), 3)
+        assert.deepStrictEqual(remaining, [59, 58, 57])
+      }
 
       // Consecutive connections go to different workers, and each has the sums of both.
       for (let i = 0; i < 4; i++) {
