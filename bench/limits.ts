@@ -7,9 +7,11 @@ import { PgClient } from "@effect/sql-pg"
 import { Console, Effect, Layer, Redacted } from "effect"
 import { fileURLToPath } from "node:url"
 import { ApiKeys } from "../src/api-keys/ApiKeys.ts"
+import * as SqlApiKeys from "../src/api-keys/SqlApiKeys.ts"
 import type { Limits } from "../src/api/Plans.ts"
 import * as Database from "../src/database/Database.ts"
 import { RateLimiter } from "../src/rate-limit/RateLimiter.ts"
+import * as SqlRateLimiter from "../src/rate-limit/SqlRateLimiter.ts"
 import {
   limiterOn,
   random,
@@ -136,7 +138,7 @@ Effect.scoped(Effect.gen(function*() {
   yield* Effect.gen(function*() {
     yield* Console.log("Limiters alone, 64 concurrent callers")
     yield* Effect.scoped(Effect.provide(decisions("memory"), RateLimiter.layerMemory))
-    yield* Effect.scoped(Effect.provide(decisions("database"), RateLimiter.layer))
+    yield* Effect.scoped(Effect.provide(decisions("database"), SqlRateLimiter.layer))
     yield* Effect.scoped(Effect.provide(decisions("redis"), limiterOn(redis.url)))
 
     const sql = yield* PgClient.PgClient
@@ -154,5 +156,5 @@ Effect.scoped(Effect.gen(function*() {
     yield* Console.log("one process, with counts in memory that are saved to PostgreSQL:")
     const alone = start({ DATABASE_URL, DATA_DIR: yield* temporaryDirectory })
     yield* Effect.scoped(Effect.flatMap(alone, (service) => exactness([service])))
-  }).pipe(Effect.provide(ApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(database))))
+  }).pipe(Effect.provide(SqlApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(database))))
 })).pipe(NodeRuntime.runMain)

@@ -1,14 +1,16 @@
 /** The service as a process. `LIMITER` selects its rate limiter: one that does nothing, or one of the service's own. */
 import { NodeCrypto, NodeRuntime } from "@effect/platform-node"
 import { Config, Effect, Layer } from "effect"
-import { ApiKeys } from "../src/api-keys/ApiKeys.ts"
+import * as SqlApiKeys from "../src/api-keys/SqlApiKeys.ts"
 import * as Database from "../src/database/Database.ts"
+import { GracefulShutdown } from "../src/http/admission/GracefulShutdown.ts"
 import * as ApiServer from "../src/http/ApiServer.ts"
-import { GracefulShutdown } from "../src/http/node/GracefulShutdown.ts"
 import * as Logging from "../src/observability/Logging.ts"
-import { PetRepository } from "../src/pets/PetRepository.ts"
+import * as SqlPetRepository from "../src/pets/SqlPetRepository.ts"
 import { decide, peek } from "../src/rate-limit/Policy.ts"
 import { RateLimiter } from "../src/rate-limit/RateLimiter.ts"
+import * as RedisRateLimiter from "../src/rate-limit/redis/RedisRateLimiter.ts"
+import * as SqlRateLimiter from "../src/rate-limit/SqlRateLimiter.ts"
 
 const nothing = Layer.succeed(RateLimiter, {
   charge: (_, limits) => Effect.sync(() => decide({}, limits, 0, false).decision),
@@ -19,11 +21,11 @@ const nothing = Layer.succeed(RateLimiter, {
 
 const limiter = Layer.unwrap(Effect.gen(function*() {
   const name = yield* Config.Literals(["nothing", "database", "redis"], "LIMITER")
-  return name === "nothing" ? nothing : name === "redis" ? RateLimiter.layerRedis : RateLimiter.layer
+  return name === "nothing" ? nothing : name === "redis" ? RedisRateLimiter.layer : SqlRateLimiter.layer
 }))
 
 ApiServer.layer.pipe(
-  Layer.provide([PetRepository.layer, ApiKeys.layer, limiter, GracefulShutdown.layer]),
+  Layer.provide([SqlPetRepository.layer, SqlApiKeys.layer, limiter, GracefulShutdown.layer]),
   Layer.provide(Database.layer),
   Layer.provide(NodeCrypto.layerSecureRandom),
   Layer.provide(Logging.layer),

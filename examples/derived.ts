@@ -6,7 +6,7 @@
 import { Console, Effect, Layer } from "effect"
 import { FetchHttpClient, HttpClientRequest } from "effect/http"
 import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
-import { Auth, PetstoreApi } from "petstore-service/api"
+import { Auth, PetstoreApi } from "petstore-client/api"
 
 const { PETSTORE_API_KEY = "", PETSTORE_URL = "http://localhost:8080" } = process.env
 

@@ -4,26 +4,32 @@ import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Cause, Config, Console, Deferred, Effect, Exit, Layer, Option, Runtime } from "effect"
 import { AdminToken } from "./api-keys/AdminToken.ts"
-import { ApiKeys } from "./api-keys/ApiKeys.ts"
 import * as BootstrapKey from "./api-keys/BootstrapKey.ts"
+import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
 import { type DataDirectoryLost, OnDataDirectoryLost } from "./config/DataDirectory.ts"
 import * as Settings from "./config/Settings.ts"
 import * as Database from "./database/Database.ts"
+import { GracefulShutdown } from "./http/admission/GracefulShutdown.ts"
 import * as ApiServer from "./http/ApiServer.ts"
 import * as ManagementServer from "./http/ManagementServer.ts"
-import * as GracefulShutdown from "./http/node/GracefulShutdown.ts"
+import * as Drain from "./http/node/Drain.ts"
 import { ProcessGroup } from "./http/ProcessGroup.ts"
 import * as Logging from "./observability/Logging.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
-import { PetRepository } from "./pets/PetRepository.ts"
-import { RateLimiter } from "./rate-limit/RateLimiter.ts"
+import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
+import * as SqlRateLimiter from "./rate-limit/SqlRateLimiter.ts"
+
+/** Loads the Redis client only when it is needed. */
+const redisRateLimiter = Layer.unwrap(
+  Effect.map(Effect.promise(() => import("./rate-limit/redis/RedisRateLimiter.ts")), ({ layer }) => layer)
+)
 
 const rateLimiter = Layer.unwrap(Effect.map(
   Config.option(Settings.redisUrl.config),
-  Option.match({ onNone: () => RateLimiter.layer, onSome: () => RateLimiter.layerRedis })
+  Option.match({ onNone: () => SqlRateLimiter.layer, onSome: () => redisRateLimiter })
 ))
 
-const services = Layer.mergeAll(PetRepository.layer, ApiKeys.layer, rateLimiter).pipe(
+const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLimiter).pipe(
   Layer.provideMerge(Database.layer),
   // The admin token is built before the database, so that an unusable `DATA_DIR` stops the start before a migration.
   Layer.provideMerge(AdminToken.layer),
@@ -39,11 +45,11 @@ const started = Layer.merge(
 )
 
 /** The service, in a group of processes. */
-const serviceIn = (group: Layer.Layer<never, never, GracefulShutdown.GracefulShutdown>) =>
-  Layer.merge(GracefulShutdown.drain, started).pipe(
+const serviceIn = (group: Layer.Layer<never, never, GracefulShutdown>) =>
+  Layer.merge(Drain.layer, started).pipe(
     Layer.provide(servers),
     Layer.provide(group),
-    Layer.provide(GracefulShutdown.GracefulShutdown.layer),
+    Layer.provide(GracefulShutdown.layer),
     Layer.provide(services)
   )
 
@@ -53,7 +59,7 @@ const validSettings = Layer.effectDiscard(Effect.tapError(Settings.check, ({ mes
 const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(Logging.describe(cause)))
 
 /** Runs the service until it fails, is interrupted, or loses its data directory. */
-const run = Effect.fnUntraced(function*(group: Layer.Layer<never, never, GracefulShutdown.GracefulShutdown>) {
+const run = Effect.fnUntraced(function*(group: Layer.Layer<never, never, GracefulShutdown>) {
   const lost = yield* Deferred.make<never, DataDirectoryLost>()
   const failWithLoss = (error: DataDirectoryLost) => void Deferred.doneUnsafe(lost, Exit.fail(error))
   const launched = Layer.launch(Layer.provide(serviceIn(group), Layer.succeed(OnDataDirectoryLost, failWithLoss)))
@@ -66,7 +72,7 @@ const program = Effect.gen(function*() {
   const workers = yield* Settings.workers.config
   if (workers === 1) return yield* run(Layer.empty)
   // Loads the cluster code only when it is needed.
-  const cluster = yield* Effect.promise(() => import("./cluster/Cluster.ts"))
+  const cluster = yield* Effect.promise(() => import("./cluster/WorkerCluster.ts"))
   return yield* cluster.run(workers, run)
 })
 
@@ -81,7 +87,7 @@ program.pipe(
   ),
   NodeRuntime.runMain({
     disableErrorReporting: true,
-    // The exit code is 0 after a signal, which interrupts the service. After a failure it is that of the error, or 1.
+    // The exit code is 0 after a signal, which interrupts the service. After a failure it is the error's, usually 1.
     teardown: (exit, onExit) =>
       onExit(
         Exit.isFailure(exit) && !Cause.hasInterruptsOnly(exit.cause)

@@ -5,18 +5,34 @@
  */
 import { ConfigProvider, Effect, Layer, Redacted, References } from "effect"
 import { SecureRandom } from "effect/crypto"
-import { HttpClient, HttpRouter, HttpServer, HttpServerRequest, HttpServerResponse } from "effect/http"
+import {
+  HttpClient,
+  HttpClientError,
+  type HttpClientRequest,
+  HttpRouter,
+  HttpServer,
+  HttpServerRequest,
+  HttpServerResponse
+} from "effect/http"
 import { ApiKeys } from "./api-keys/ApiKeys.ts"
 import type { Limits, Plan } from "./api/Plans.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
-import { routes } from "./http/ApiServer.ts"
-import { AdmissionControl } from "./http/node/AdmissionControl.ts"
-import { GracefulShutdown } from "./http/node/GracefulShutdown.ts"
+import { AdmissionControl } from "./http/admission/AdmissionControl.ts"
+import { GracefulShutdown } from "./http/admission/GracefulShutdown.ts"
+import * as ApiRoutes from "./http/ApiRoutes.ts"
 import { routerConfig } from "./http/response/RoutePaths.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
 import { RateLimiter } from "./rate-limit/RateLimiter.ts"
+import {
+  describeRequest,
+  Faults,
+  layerPets,
+  makeTestService,
+  type SentRequest,
+  TestService
+} from "./test-service/TestService.ts"
 
-export { ApiKeys, PetRepository, RateLimiter }
+export { ApiKeys, PetRepository, RateLimiter, type SentRequest, TestService }
 
 /** The pets, API keys and rate limits, all in the memory of this process. */
 export const layerMemory: Layer.Layer<PetRepository | ApiKeys | RateLimiter> = Layer.mergeAll(
@@ -29,8 +45,9 @@ export const layerMemory: Layer.Layer<PetRepository | ApiKeys | RateLimiter> = L
 const layerHttpClient = Layer.effect(
   HttpClient.HttpClient,
   Effect.gen(function*() {
-    const handleRequest = yield* HttpRouter.toHttpEffect(routes)
-    return HttpClient.make((request) =>
+    const faults = yield* Faults
+    const handleRequest = yield* HttpRouter.toHttpEffect(ApiRoutes.layerMemory)
+    const handle = (request: HttpClientRequest.HttpClientRequest) =>
       handleRequest.pipe(
         Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
         Effect.scoped,
@@ -39,7 +56,20 @@ const layerHttpClient = Layer.effect(
         Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
         Effect.orDie
       )
-    )
+    return HttpClient.make(Effect.fnUntraced(function*(request, url) {
+      const sent = describeRequest(request, url)
+      faults.sent.push(sent)
+      yield* Effect.sleep(faults.delay)
+      const response = yield* handle(request)
+      if (faults.lostResponses > 0) {
+        faults.lostResponses--
+        return yield* new HttpClientError.HttpClientError({
+          reason: new HttpClientError.TransportError({ request, description: "The response was lost" })
+        })
+      }
+      sent.status = response.status
+      return response
+    }))
   })
 ).pipe(
   Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
@@ -60,24 +90,28 @@ type PlanOrLimits =
  * A client, and a new service in memory for it alone.
  *
  * The client uses `apiKey`. Without one it uses a new key on plan Free, or with the `plan` or `limits` of the options.
- * The layer also provides the service's pets, keys and limits, so that a test can insert and inspect data.
+ * The layer also provides `TestService`, which provokes faults and reports requests, and the service's pets, keys and
+ * limits, to insert and inspect data.
  */
 export const layerTest = (
   { apiKey, limits, plan = limits === undefined ? "free" : "enterprise", ...options }:
     & Partial<Omit<Options, "baseUrl">>
     & PlanOrLimits = {}
-): Layer.Layer<PetstoreClient | PetRepository | ApiKeys | RateLimiter> =>
+): Layer.Layer<PetstoreClient | TestService | PetRepository | ApiKeys | RateLimiter> =>
   Layer.unwrap(Effect.gen(function*() {
     const apiKeys = yield* ApiKeys
     const key = apiKey ??
       (yield* Effect.orDie(apiKeys.issue({ name: "test", plan, ...limits && { limits } }))).key
-    return PetstoreClient.layerHttp({
-      ...options,
-      baseUrl: "http://petstore.test",
-      apiKey: Redacted.make(Redacted.value(key))
-    })
+    const secret = Redacted.make(Redacted.value(key))
+    return Layer.merge(
+      PetstoreClient.layerHttp({ ...options, baseUrl: "http://petstore.test", apiKey: secret }),
+      Layer.effect(TestService, makeTestService(secret))
+    )
   })).pipe(
     Layer.provide(layerHttpClient),
-    Layer.provideMerge(layerMemory),
+    Layer.provideMerge(layerPets),
+    Layer.provide(Faults.layer),
+    Layer.provideMerge(Layer.merge(ApiKeys.layerMemory, RateLimiter.layerMemory)),
+    Layer.provide(SecureRandom.layerWebCrypto),
     Layer.fresh
   )

@@ -26,6 +26,7 @@ const layers = [
   { name: "the database", is: (file: string) => file.startsWith("database/") },
   { name: "services", is: (file: string) => /^(api-keys|pets|rate-limit)\//.test(file) },
   { name: "http", is: (file: string) => file.startsWith("http/") },
+  { name: "the service in memory", is: (file: string) => file.startsWith("test-service/") },
   { name: "workers", is: (file: string) => file.startsWith("cluster/") },
   { name: "entry points", is: (file: string) => ["main.ts", "testing.ts"].includes(file) }
 ]
@@ -58,7 +59,7 @@ describe("The source files", () => {
 
   it("of workers are loaded only if there is more than one", () => {
     assert.deepStrictEqual([...reachable("main.ts")].filter((file) => file.startsWith("cluster/")), [])
-    assert.include(readFileSync(join(source, "main.ts"), "utf8"), `import("./cluster/Cluster.ts")`)
+    assert.include(readFileSync(join(source, "main.ts"), "utf8"), `import("./cluster/WorkerCluster.ts")`)
   })
 
   it("have no import cycle, not even of types", () => {
@@ -87,6 +88,17 @@ describe("The source files", () => {
     }
   })
 
+  it("import only effect in the entries of the client package and in all files that these need, types included", () => {
+    for (const entry of ["api/entry.ts", "client/PetstoreClient.ts", "testing.ts"]) {
+      for (const file of [entry, ...reachable(entry)]) {
+        const packages = importsOf(file).filter((name) => !files.includes(name))
+        for (const name of packages) {
+          assert.match(name, /^effect(\/crypto|\/encoding|\/http|\/http-api|\/net)?$/, `${file} imports ${name}`)
+        }
+      }
+    }
+  })
+
   it("have no line of more than 120 characters, comments included", () => {
     for (const file of files) {
       const wide = readFileSync(join(source, file), "utf8").split("\n").filter((line) => line.length > 120)
@@ -96,7 +108,7 @@ describe("The source files", () => {
 
   it("send no request to an address that a caller names: only the service's telemetry uses an HTTP client", () => {
     const clients = files.filter((file) => /HttpClient|\bfetch\(/.test(readFileSync(join(source, file), "utf8")))
-    assert.deepStrictEqual(clients.filter((file) => !/^(client\/|cli\.ts|testing\.ts)/.test(file)), [
+    assert.deepStrictEqual(clients.filter((file) => !/^(client\/|test-service\/|cli\.ts|testing\.ts)/.test(file)), [
       "observability/Telemetry.ts"
     ])
   })

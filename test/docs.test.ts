@@ -1,24 +1,43 @@
 /** Tests that the files and test titles that the documentation names exist. */
 import { assert, describe, it } from "@effect/vitest"
 import { existsSync, readdirSync, readFileSync } from "node:fs"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 
 const root = new URL("..", import.meta.url).pathname
 const tests = readdirSync(join(root, "test"), { recursive: true, encoding: "utf8" })
   .filter((name) => name.endsWith(".test.ts"))
   .map((name) => readFileSync(join(root, "test", name), "utf8"))
 
-for (const document of ["README.md", "SECURITY.md", "CONTRIBUTING.md"]) {
+const documents = [
+  "README.md",
+  "SECURITY.md",
+  "CONTRIBUTING.md",
+  ...readdirSync(join(root, "docs")).map((name) => `docs/${name}`)
+]
+
+/** The files that a text names, each with the places where it may be. */
+const filesOf = (document: string, text: string): ReadonlyArray<ReadonlyArray<string>> => [
+  // The text gives a name without a folder only beside the full path.
+  ...[...text.matchAll(/`((?:[\w.-]+\/)+[\w.-]+\.(?:ts|md|yaml))`/g)].map(([, name = ""]) => [
+    join(root, name),
+    join(root, "src", name)
+  ]),
+  ...[...text.matchAll(/\]\(([\w./-]+)\)/g)].map(([, link = ""]) => [join(root, dirname(document), link)])
+]
+
+describe("The documentation", () => {
+  it("names files, which this suite finds", () => {
+    const files = documents.flatMap((document) => filesOf(document, readFileSync(join(root, document), "utf8")))
+    assert.isAbove(files.length, 40)
+  })
+})
+
+for (const document of documents) {
   const text = readFileSync(join(root, document), "utf8")
 
   describe(`The document ${document}`, () => {
     it("names only files that exist", () => {
-      const names = [...text.matchAll(/`((?:[\w.-]+\/)*[\w.-]+\.(?:ts|md|yaml))`|\]\(([\w./-]+)\)/g)]
-        .map(([, code, link]) => code ?? link ?? "")
-        // The text gives a name without a folder only beside the full path.
-        .filter((name) => name.includes("/"))
-      assert.isAbove(names.length, 5)
-      for (const name of names) assert.isTrue(existsSync(join(root, name)) || existsSync(join(root, "src", name)), name)
+      for (const places of filesOf(document, text)) assert.isTrue(places.some((place) => existsSync(place)), places[0])
     })
 
     it("quotes only titles of tests that exist", () => {

@@ -2,7 +2,7 @@
 import { Effect, Layer, Redacted } from "effect"
 import assert from "node:assert/strict"
 import { test } from "node:test"
-import { layerTest, PetRepository } from "petstore-service/testing"
+import { layerTest, PetRepository } from "petstore-client/testing"
 import { Inventory } from "./Inventory.ts"
 
 test("counts the pets for sale in each category, over many pages", () =>

@@ -1,6 +1,6 @@
 /** Shows a service that uses the petstore client through Layers: it counts the pets for sale. */
 import { Context, Effect, Layer, Stream } from "effect"
-import { type AnyError, PetstoreClient } from "petstore-service/client"
+import { type AnyError, PetstoreClient } from "petstore-client/client"
 
 /** Counts the pets of the petstore. */
 export class Inventory extends Context.Service<Inventory, {

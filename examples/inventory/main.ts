@@ -4,7 +4,7 @@
  * Run it with `PETSTORE_URL=http://localhost:8080 PETSTORE_API_KEY=psk_… node main.ts`.
  */
 import { Console, Effect, Layer } from "effect"
-import { PetstoreClient } from "petstore-service/client"
+import { PetstoreClient } from "petstore-client/client"
 import { Inventory } from "./Inventory.ts"
 
 const program = Effect.gen(function*() {

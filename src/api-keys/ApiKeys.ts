@@ -4,17 +4,15 @@ import { SecureRandom } from "effect/crypto"
 import type { CurrentKey } from "../api/Auth.ts"
 import { Conflict, InvalidApiKey, InvalidRequest, NotFound } from "../api/Errors.ts"
 import { type ApiKey, type IssuedKey, limitsOf, type NewKey } from "../api/Keys.ts"
-import { ChangePoller } from "../database/ChangePoller.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 import {
   type ApiKeyStore,
   type Holder,
+  type KeyLookup,
   type KeySelection,
   type ListedKeys,
-  memoryStore,
-  sqlStore
+  memoryStore
 } from "./ApiKeyStore.ts"
-import * as KeyCache from "./KeyCache.ts"
 import * as Secret from "./Secret.ts"
 
 /** The service for API keys (SPEC §5). A database error is a defect in each operation. */
@@ -54,25 +52,17 @@ export class ApiKeys extends Context.Service<ApiKeys, {
     beforeLookup?: Effect.Effect<void>
   ): Effect.Effect<CurrentKey["Service"], InvalidApiKey>
 }>()("petstore/ApiKeys") {
-  /** Stores keys on PostgreSQL, in the tables of `migrations/`. */
-  static readonly layer = Layer.effect(
-    ApiKeys,
-    Effect.gen(function*() {
-      const store = yield* sqlStore
-      return yield* make(store, yield* KeyCache.make(store, yield* ChangePoller))
-    })
-  ).pipe(Layer.provide(ChangePoller.layer))
-
-  /** Stores keys in the memory of this process, for tests. */
+  /** Stores keys in the memory of this process, for tests. The lookup is by the secrets, without a hash. */
   static readonly layerMemory = Layer.effect(
     ApiKeys,
     Effect.gen(function*() {
       const store = yield* memoryStore
-      return yield* make(store, {
+      const lookup: KeyLookup = {
         peek: () => undefined,
-        get: (hash) => Effect.map(store.findByHashes([hash]), (holders) => holders.get(hash)),
+        get: (secret) => Effect.map(store.findByHashes([secret]), (holders) => holders.get(secret)),
         evict: () => {}
-      })
+      }
+      return yield* make({ store, lookup, hash: (secret) => secret })
     })
   )
 }
@@ -82,7 +72,12 @@ const minuteMs = 60_000
 /** The maximum number of working secrets of one key: the current secret, and those in their grace period. */
 const maxWorkingSecrets = 5
 
-const make = Effect.fnUntraced(function*(store: ApiKeyStore, cache: KeyCache.KeyCache) {
+/** Makes the service. `store` and `lookup` have the secrets of keys only as the results of `hash`. */
+export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cache, store }: {
+  readonly store: ApiKeyStore
+  readonly lookup: KeyLookup
+  readonly hash: (secret: string) => string
+}) {
   const random = yield* SecureRandom.SecureRandom
   const clock = yield* Clock.Clock
 
@@ -91,7 +86,7 @@ const make = Effect.fnUntraced(function*(store: ApiKeyStore, cache: KeyCache.Key
   const hashOf = (key: Redacted.Redacted): string => {
     let hash = hashes.get(key)
     if (hash === undefined) {
-      hash = Secret.hash(Redacted.value(key))
+      hash = hashSecret(Redacted.value(key))
       hashes.set(key, hash)
     }
     return hash
@@ -147,7 +142,7 @@ const make = Effect.fnUntraced(function*(store: ApiKeyStore, cache: KeyCache.Key
         lastUsedAt: null
       }
       const secret = yield* Secret.make
-      yield* store.insert(key, Secret.hash(secret))
+      yield* store.insert(key, hashSecret(secret))
       cache.evict(key.id)
       return { ...key, key: Redacted.make(secret) }
     }, Effect.provideService(SecureRandom.SecureRandom, random)),
@@ -160,7 +155,7 @@ const make = Effect.fnUntraced(function*(store: ApiKeyStore, cache: KeyCache.Key
         return yield* new Conflict({ message: `Key ${id} has expired.` })
       }
       const secret = yield* Secret.make
-      const outcome = yield* store.addSecret(id, Secret.hash(secret), {
+      const outcome = yield* store.addSecret(id, hashSecret(secret), {
         now,
         end: Duration.isZero(grace) ? undefined : DateTime.addDuration(now, grace),
         maxWorking: maxWorkingSecrets

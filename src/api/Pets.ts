@@ -64,12 +64,18 @@ const IdempotencyKey = Schema.String.annotate({
 /** The JSON text of a pet. */
 const petText = exactJson("Pet", Pet)
 
+/**
+ * The codec between the id of a pet and the cursor of the page after that pet, as a `Link` header has it. The text of a
+ * cursor may change in a later version.
+ */
+export const PetsCursor = cursor(Int64, { format: String, parse: parseInteger })
+
 /** The query of {@link listPets}: the maximum number of pets, the status of all pets, and the cursor (SPEC §4.1). */
 export const ListQuery = Schema.Struct({
   limit: Schema.optionalKey(limit("Maximum number of animals returned.")),
   status: Schema.optionalKey(PetStatus),
   // The page begins after the pet with this id.
-  cursor: Schema.optionalKey(cursor(Int64, { format: String, parse: parseInteger }))
+  cursor: Schema.optionalKey(PetsCursor)
 })
 export interface ListQuery extends Schema.Schema.Type<typeof ListQuery> {}
 

@@ -20,6 +20,6 @@ export {
 export { exactJson, Int64, int64 } from "./Int64.ts"
 export { ApiKey, ApiKeyDetails, IssuedKey, KeysPage, NewKey } from "./Keys.ts"
 export { openApiDocument } from "./OpenApiDocument.ts"
-export { ListQuery, NewPet, Pet, Pets, PetsPage, PetStatus } from "./Pets.ts"
+export { ListQuery, NewPet, Pet, Pets, PetsCursor, PetsPage, PetStatus } from "./Pets.ts"
 export { PetstoreApi } from "./PetstoreApi.ts"
 export { Limits, Plan, planLimits } from "./Plans.ts"

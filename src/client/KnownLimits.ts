@@ -5,20 +5,24 @@
 import { Clock, Deferred, Effect, Random } from "effect"
 import type { HttpClientError, HttpClientResponse } from "effect/http"
 
-/** After this time the client checks whether a rejection still holds: an operator may have lifted the ban. */
-const maxRejectionTrustMs = 60_000
+/** After this time the client checks whether a pause still holds: an operator may have lifted the ban. */
+const maxPauseTrustMs = 60_000
 
 type Response = HttpClientResponse.HttpClientResponse
 type Attempt = Effect.Effect<Response, HttpClientError.HttpClientError>
 
 /**
- * The most recent 429 response. The rejection ends at `endsAtMs`. The client sends nothing before `trustedUntilMs`, and
- * then checks whether the rejection has ended early. Both are Unix times in milliseconds.
+ * A time without requests, which ends at `endsAtMs`. The client sends nothing before `trustedUntilMs`, and then checks
+ * whether it has ended early. Both are Unix times in milliseconds.
  */
-interface Rejection {
-  readonly response: Response
+interface Pause {
   readonly endsAtMs: number
   readonly trustedUntilMs: number
+}
+
+/** The most recent 429 response, and the pause that it demands. */
+interface Rejection extends Pause {
+  readonly response: Response
 }
 
 /**
@@ -48,6 +52,8 @@ export class KnownLimits {
   /** The limits from the most recent response that shows them. */
   latest: RateLimitState | undefined
   #rejection: Rejection | undefined
+  /** The rest of a window that a response showed as used up. */
+  #usedUp: Pause | undefined
   #inFlight = 0
   /** The requests that may be in flight: what the most recent response said remains. */
   #remaining = 0
@@ -63,23 +69,33 @@ export class KnownLimits {
     return this.#rejection?.endsAtMs ?? now
   }
 
-  /**
-   * Waits for a slot, and sends the request in it: a request starts only while fewer are in flight than remain. Returns
-   * the known rejection instead if another call was rejected meanwhile. The wait can be interrupted.
-   */
-  attempt(sendOnce: Attempt): Attempt {
-    const sendOrReject = Effect.flatMap(Clock.currentTimeMillis, (now) => {
-      const rejection = this.trustedRejection(now)
-      return rejection === undefined
-        ? Effect.tapError(sendOnce, () => Effect.sync(() => this.#raise()))
-        : Effect.succeed(rejection.response)
-    })
-    return this.#withSlot(Effect.tap(sendOrReject, (response) => this.#learn(response)))
+  /** The milliseconds until a window ends that is used up. 0 if the service may allow a request. */
+  usedUpMs(now: number): number {
+    return this.#usedUp !== undefined && now < this.#usedUp.trustedUntilMs ? this.#usedUp.endsAtMs - now : 0
   }
 
-  #withSlot(attempt: Attempt): Attempt {
+  /**
+   * Waits for a slot, and sends the request in it: a request starts only while fewer are in flight than remain. Returns
+   * the known rejection instead if another call was rejected meanwhile. Returns `undefined` if the limit was used up
+   * meanwhile and the call can wait for `maxWaitMs`. The wait for a slot can be interrupted.
+   */
+  attempt(sendOnce: Attempt, maxWaitMs: number): Effect.Effect<Response | undefined, HttpClientError.HttpClientError> {
+    const sendOrReject = Effect.flatMap(Clock.currentTimeMillis, (now) => {
+      const rejection = this.trustedRejection(now)
+      if (rejection !== undefined) return Effect.succeed(rejection.response)
+      const waitMs = this.usedUpMs(now)
+      if (waitMs > 0 && waitMs <= maxWaitMs) return Effect.undefined
+      return sendOnce.pipe(
+        Effect.tapError(() => Effect.sync(() => this.#raise())),
+        Effect.tap((response) => this.#learn(response))
+      )
+    })
+    return this.#withSlot(sendOrReject)
+  }
+
+  #withSlot<A, E>(attempt: Effect.Effect<A, E>): Effect.Effect<A, E> {
     return Effect.uninterruptibleMask((restore) => {
-      const acquireSlot: Attempt = Effect.suspend(() => {
+      const acquireSlot: Effect.Effect<A, E> = Effect.suspend(() => {
         // One request may always be in flight: without a response the remaining quota is unknown.
         if (this.#inFlight > 0 && this.#inFlight >= this.#remaining) {
           return Effect.andThen(restore(Deferred.await(this.#slotFreed)), acquireSlot)
@@ -117,16 +133,30 @@ export class KnownLimits {
         this.#remaining = Infinity
       }
       const now = yield* Clock.currentTimeMillis
-      if (response.status !== 429 || this.trustedRejection(now) !== undefined) return
-      // All waiting calls share one jitter, so that no later call overtakes the one that waits longest.
-      const waitMs = retryAfterMs(response, now) + (yield* Random.nextBetween(0, 1000))
-      this.#rejection = {
-        response,
-        endsAtMs: now + waitMs,
-        trustedUntilMs: now + Math.min(waitMs, maxRejectionTrustMs)
+      if (shown?.remaining === 0 && this.usedUpMs(now) === 0) {
+        this.#usedUp = yield* makePause(resetMs(response, shown, now), now)
+      }
+      if (response.status === 429 && this.trustedRejection(now) === undefined) {
+        this.#rejection = { response, ...yield* makePause(retryAfterMs(response, now), now) }
       }
     })
   }
+}
+
+/** Makes a pause. All waiting calls share its jitter, so that no later call overtakes the one that waits longest. */
+const makePause = (ms: number, now: number): Effect.Effect<Pause> =>
+  Effect.map(Random.nextBetween(0, 1000), (jitter) => ({
+    endsAtMs: now + ms + jitter,
+    trustedUntilMs: now + Math.min(ms + jitter, maxPauseTrustMs)
+  }))
+
+/**
+ * The milliseconds until the window that a response shows as used up ends. The `RateLimit` field counts from the
+ * response on, so it does not depend on this machine's clock.
+ */
+const resetMs = ({ headers }: Response, { resetAt }: RateLimitState, now: number): number => {
+  const seconds = [...(headers["ratelimit"] ?? "").matchAll(/;r=0;t=(\d+)/g)].map(([, t]) => Number(t))
+  return seconds.length > 0 ? Math.max(...seconds) * 1000 : Math.max(0, resetAt * 1000 - now)
 }
 
 /** The wait in milliseconds that `Retry-After` names: it holds seconds or a date (RFC 9110 §10.2.3). */

@@ -49,13 +49,13 @@ const announceWait = (waitMs: number, cause: string) =>
 export const withRetries = (policy: RetryPolicy, limits: KnownLimits) => (client: HttpClient.HttpClient) =>
   HttpClient.transform(client, (sendOnce, request) => {
     const isRepeatable = request.method === "GET" || Headers.has(request.headers, "idempotency-key")
-    const call: Call = { attempt: limits.attempt(sendOnce), isRepeatable, limits, policy }
+    const call: Call = { sendOnce, isRepeatable, limits, policy }
     return send(call, { retries: 0, waitedMs: 0 })
   })
 
 /** One call: its request, and what allows and limits its retries. */
 interface Call {
-  readonly attempt: Attempt
+  readonly sendOnce: Attempt
   readonly isRepeatable: boolean
   readonly limits: KnownLimits
   readonly policy: RetryPolicy
@@ -67,26 +67,31 @@ interface Used {
   readonly waitedMs: number
 }
 
-/** Sends the request once the known rejection has ended, and retries. */
+/**
+ * Sends the request once the known rejection, or the window that is used up, has ended, and retries. A call that cannot
+ * wait for the end of the window asks the service, whose rejection all calls then know.
+ */
 const send = (call: Call, used: Used): Attempt =>
   Effect.flatMap(Clock.currentTimeMillis, (now) => {
     const rejection = call.limits.trustedRejection(now)
-    return rejection === undefined
-      ? sendAndRetry(call, used)
-      : afterWait(call, used, rejection.endsAtMs - now, "the limit is used up", {
-        outcome: Effect.succeed(rejection.response),
-        next: (waited) => send(call, waited)
-      })
+    const waitMs = rejection === undefined ? call.limits.usedUpMs(now) : rejection.endsAtMs - now
+    const ask = sendAndRetry(call, used)
+    return waitMs === 0 ? ask : afterWait(call, used, waitMs, "the limit is used up", {
+      outcome: rejection === undefined ? ask : Effect.succeed(rejection.response),
+      next: (waited) => send(call, waited)
+    })
   })
 
-const sendAndRetry = (call: Call, used: Used): Attempt =>
-  Effect.matchEffect(call.attempt, {
+const sendAndRetry = (call: Call, used: Used): Attempt => {
+  const maxWaitMs = Duration.toMillis(call.policy.maxWait) - used.waitedMs
+  return Effect.matchEffect(call.limits.attempt(call.sendOnce, maxWaitMs), {
     onFailure: (error) =>
       call.isRepeatable && error.reason._tag === "TransportError"
         ? Effect.flatMap(backoffMs(used.retries), (waitMs) =>
           retry(call, used, waitMs, "no response", Effect.fail(error)))
         : Effect.fail(error),
     onSuccess: Effect.fnUntraced(function*(response) {
+      if (response === undefined) return yield* send(call, used)
       const isRejection = response.status === 429
       if (!isRejection && !(call.isRepeatable && isFault(response))) {
         return response
@@ -100,6 +105,7 @@ const sendAndRetry = (call: Call, used: Used): Attempt =>
       return yield* retry(call, used, waitMs, `status ${response.status}`, Effect.succeed(response))
     })
   })
+}
 
 /** Waits and retries. Returns `outcome` instead if no retry is left, or if the total wait would exceed the max. */
 const retry = (call: Call, used: Used, waitMs: number, cause: string, outcome: Attempt): Attempt =>

@@ -27,6 +27,9 @@ interface Slot {
   current: WorkerProcess.WorkerProcess
 }
 
+const readiness = (worker: WorkerProcess.WorkerProcess) =>
+  Effect.filterOrFail(worker.ask("readiness"), (text) => text !== notReady)
+
 /** All running workers and their metrics. */
 const makeWorkers = () => {
   /** The last known metrics of each running worker. */
@@ -39,8 +42,6 @@ const makeWorkers = () => {
   /** Asks a worker for its metrics. */
   const poll = (worker: WorkerProcess.WorkerProcess) =>
     Effect.map(worker.ask("metrics"), (text) => setMetrics(worker, text))
-  const readiness = (worker: WorkerProcess.WorkerProcess) =>
-    Effect.filterOrFail(worker.ask("readiness"), (text) => text !== notReady)
   const others = (worker: WorkerProcess.WorkerProcess) =>
     [...metrics.keys()].filter((other) => other !== worker && other.isRunning())
 

@@ -1,7 +1,7 @@
 /** A worker: the whole service, on ports that it shares with other workers. */
 import { Effect, Layer } from "effect"
 import cluster from "node:cluster"
-import { GracefulShutdown } from "../http/node/GracefulShutdown.ts"
+import { GracefulShutdown } from "../http/admission/GracefulShutdown.ts"
 import { ProcessGroup, type Reports } from "../http/ProcessGroup.ts"
 import * as Channel from "./Channel.ts"
 

@@ -3,7 +3,7 @@
  *
  * Stricter than libpq: a parameter without an effect here and a missing `sslrootcert` are errors, and with several
  * hosts `target_session_attrs` is `read-write` by default. Environment variables (`PGSSLMODE`) and files in
- * `~/.postgresql` are not read.
+ * `~/.postgresql` are not read. `pgbouncer` is the only parameter that libpq does not have.
  */
 import { Redacted, Result } from "effect"
 import { isIP } from "node:net"
@@ -35,6 +35,8 @@ export interface ConnectionString {
   readonly database: string | undefined
   readonly applicationName: string | undefined
   readonly options: string | undefined
+  /** Whether a pooler such as PgBouncer is in front, which gives each transaction another session. */
+  readonly isPooled: boolean
   /** The timeout of connecting to one server in seconds. 0 is none. */
   readonly connectTimeoutSeconds: number | undefined
 }
@@ -65,7 +67,9 @@ const supported: Readonly<Record<string, ReadonlyArray<string> | undefined>> = {
   sslpassword: undefined,
   // The driver has no channel binding, so it cannot be required.
   channel_binding: ["disable", "prefer"],
-  target_session_attrs: targets
+  target_session_attrs: targets,
+  // Not of libpq. Prisma gives it this meaning.
+  pgbouncer: ["true", "false"]
 }
 
 const supportedNames = Object.keys(supported)
@@ -207,6 +211,15 @@ const readServers = (parameters: Parameters): Result.Result<ConnectionString["se
     return first === undefined ? yield* Result.fail("a host") : [first, ...others]
   })
 
+/** A pooler passes on neither startup parameters nor the state of its server. */
+const readPooled = (parameters: Parameters): Result.Result<boolean, Problem> => {
+  if (parameters.get("pgbouncer") !== "true") return Result.succeed(false)
+  const conflict = ["options", "target_session_attrs"].find((name) => parameters.has(name))
+  if (conflict !== undefined) return Result.fail(`no ${conflict} with pgbouncer=true`)
+  const hasSeveral = parameters.get("host")?.includes(",") === true
+  return hasSeveral ? Result.fail("one host with pgbouncer=true") : Result.succeed(true)
+}
+
 /**
  * Parses a connection string and reads the files that it names. The failure completes "Expected a URL with …"; it is
  * empty if the text is no such URL, and never contains a password.
@@ -225,6 +238,7 @@ export const parse = (text: string): Result.Result<ConnectionString, Problem> =>
       database: parameters.get("dbname"),
       applicationName: parameters.get("application_name"),
       options: parameters.get("options"),
+      isPooled: yield* readPooled(parameters),
       connectTimeoutSeconds: yield* toNumber(parameters.get("connect_timeout"), "connect_timeout", {
         min: 0,
         max: 2_147_483

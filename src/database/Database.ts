@@ -1,7 +1,7 @@
 /** The database of the service: a PostgreSQL server, or one embedded in this process. */
 import { PgClient } from "@effect/sql-pg"
 import { Cause, Config, Data, Duration, Effect, Layer, Option, Redacted, Schedule } from "effect"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type SqlError } from "effect/sql"
 import { type ConnectionString, isReplica, parse } from "../config/ConnectionString.ts"
 import { dataDirectory } from "../config/DataDirectory.ts"
 import * as Settings from "../config/Settings.ts"
@@ -80,6 +80,23 @@ const mayRecover = (failure: Effect.Error<typeof bringUpToDate>): boolean => {
   return error !== undefined && Outage.isStarting(error)
 }
 
+/** The server cancels statements that take longer. */
+const statementTimeoutMs = 3_500
+
+/** PgBouncer rejects the parameter, or ignores it if it is one of its `ignore_startup_parameters`. */
+class PoolerInFront extends Data.TaggedError("PoolerInFront") {
+  override readonly message = "DATABASE_URL: the server does not accept the parameter statement_timeout. " +
+    "Add pgbouncer=true if a pooler is in front of it."
+}
+
+/** Fails if sessions do not have the parameters of their startup: prepared statements would fail at random as well. */
+const checkStatementTimeout = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  const [row] = yield* sql<{ readonly ms: string }>`
+    SELECT setting AS ms FROM pg_settings WHERE name = 'statement_timeout'`
+  yield* row?.ms === String(statementTimeoutMs) ? Effect.void : new PoolerInFront()
+})
+
 const databaseUrl = Config.option(Settings.databaseUrl.config)
 
 /** Whether the database is embedded in this process. */
@@ -91,7 +108,7 @@ class InvalidDatabaseUrl extends Data.TaggedError("InvalidDatabaseUrl")<{ readon
 }
 
 const server = (target: ConnectionString, maxConnections: number) => {
-  const { connectTimeoutSeconds, database, password, servers, username } = target
+  const { connectTimeoutSeconds, database, isPooled, password, servers, username } = target
   const [first] = servers
   // With several servers, the next one is tried soon.
   const seconds = connectTimeoutSeconds ?? (servers.length === 1 ? 5 : 2)
@@ -104,6 +121,8 @@ const server = (target: ConnectionString, maxConnections: number) => {
     database,
     applicationName: target.applicationName ?? "petstore",
     startupOptions: target.options,
+    // A pooler gives each transaction another session, which has not prepared the statement.
+    prepare: !isPooled,
     connectTimeout: seconds === 0 ? "Infinity" : Duration.seconds(seconds),
     stream: () => selection.open(PostgresSocket.open)
   } as const
@@ -131,25 +150,40 @@ const server = (target: ConnectionString, maxConnections: number) => {
     // One statement at a time on each connection: a statement that waits for a lock must not delay others. Statements
     // serve many requests, so few are in flight.
     multiplexConcurrency: 1,
-    stream: () => selection.open(PostgresSocket.openWatched),
-    startupParameters: { statement_timeout: "3500" }
+    stream: () => selection.open(isPooled ? PostgresSocket.openPooled : PostgresSocket.openWatched),
+    startupParameters: isPooled ? {} : { statement_timeout: String(statementTimeoutMs) }
   }).pipe(
+    Layer.tap((services) => isPooled ? Effect.void : Effect.provide(checkStatementTimeout, services)),
+    Layer.catchTag(
+      "SqlError",
+      (error) =>
+        Layer.effectContext<PgClient.PgClient | SqlClient.SqlClient, SqlError.SqlError | PoolerInFront, never>(
+          Effect.fail(Outage.isUnsupportedParameter(error) ? new PoolerInFront() : error)
+        )
+    ),
     Layer.provide(Layer.effectDiscard(migrated)),
     Layer.merge(Layer.succeed(IsReplica, isReplica(target)))
   )
 }
 
-/** Connects to a server in `DATABASE_URL` (PostgreSQL 15 or later), or opens the database in `DATA_DIR`. */
-export const layer = Layer.unwrap(Effect.gen(function*() {
-  const url = yield* databaseUrl
-  if (Option.isSome(url)) {
-    const target = parse(Redacted.value(url.value))
-    return server(
-      yield* Effect.mapError(Effect.fromResult(target), (problem) => new InvalidDatabaseUrl({ problem })),
-      yield* Settings.databaseMaxConnections.config
-    )
-  }
+const embedded = Layer.unwrap(Effect.gen(function*() {
   // Loads PGlite only when `DATABASE_URL` is not set.
   const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))
   return migrate.pipe(Layer.provideMerge(EmbeddedDatabase.layer(yield* dataDirectory)))
+}))
+
+type Opened = ReturnType<typeof server> | typeof embedded
+
+/** Connects to a server in `DATABASE_URL` (PostgreSQL 15 or later), or opens the database in `DATA_DIR`. */
+export const layer = Layer.unwrap(Effect.gen(function*(): Effect.fn.Return<
+  Layer.Layer<Layer.Success<Opened>, Layer.Error<Opened>>,
+  Config.ConfigError | InvalidDatabaseUrl
+> {
+  const url = yield* databaseUrl
+  if (Option.isNone(url)) return embedded
+  const target = parse(Redacted.value(url.value))
+  return server(
+    yield* Effect.mapError(Effect.fromResult(target), (problem) => new InvalidDatabaseUrl({ problem })),
+    yield* Settings.databaseMaxConnections.config
+  )
 }))

@@ -17,6 +17,7 @@ export const isStarting = (error: SqlError.SqlError): boolean => {
 /**
  * Whether a failure of a running service is an outage. Failed system calls (58), wrong states (55000) and a missing
  * database (3D000) count too: the settings were right at the start, so the server is in repair or being replaced.
+ * Prepared statements that are missing (26000) or there already (42P05) show a pooler that was not there at the start.
  */
 export const isOutage = (failure: unknown): boolean =>
   Cause.isTimeoutError(failure) ||
@@ -27,10 +28,14 @@ export const isOutage = (failure: unknown): boolean =>
 export const isReadOnly = (failure: unknown): boolean =>
   SqlError.isSqlError(failure) && causes(failure).some((cause) => codeOf(cause) === "25006")
 
+/** Whether a pooler rejected a parameter of the session's startup. */
+export const isUnsupportedParameter = (error: SqlError.SqlError): boolean =>
+  causes(error).some((cause) => codeOf(cause) === "08P01" && /startup parameter/.test(String(cause)))
+
 const unreachable = new Set(["ConnectionError", "AuthenticationError", "AuthorizationError"])
 
 const isOutageState = (error: unknown): boolean =>
-  new RegExp(`^(${temporaryStates}|58|55000|3D000)`).test(codeOf(error) ?? "")
+  new RegExp(`^(${temporaryStates}|58|55000|3D000|26000|42P05)`).test(codeOf(error) ?? "")
 
 const isClosed = (error: unknown): boolean =>
   Predicate.hasProperty(error, "message") && /timed out|closed/.test(String(error.message))

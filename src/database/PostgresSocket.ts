@@ -2,6 +2,7 @@
 import { connect, type Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import type { Server } from "../config/ConnectionString.ts"
+import { StatementCanceller } from "./StatementCanceller.ts"
 import { TlsStream } from "./TlsStream.ts"
 
 /**
@@ -10,6 +11,12 @@ import { TlsStream } from "./TlsStream.ts"
  */
 const maxSilenceMs = 4_000
 const tick = 250
+
+/**
+ * The silence in milliseconds after which a statement behind a pooler is canceled. With a tick it is the
+ * `statement_timeout` of connections without a pooler.
+ */
+const cancelAfterMs = 3_250
 
 /** The server owes a reply and said nothing for longer than any statement lasts. */
 export class SilentServer extends Error {
@@ -36,17 +43,32 @@ export const openWatched = (server: Server): Duplex => {
   return watch(addTls(socket, server), socket)
 }
 
+/**
+ * Opens a watched connection to a pooler, which passes no `statement_timeout` on: statements that take as long are
+ * canceled instead.
+ */
+export const openPooled = (server: Server): Duplex => {
+  const socket = openSocket(server)
+  const stream = addTls(socket, server)
+  const canceller = new StatementCanceller(stream, () => open(server))
+  return watch(stream, socket, () => canceller.cancel())
+}
+
 /** ReadyForQuery, the last message of each reply, without its last byte, the state of the transaction. */
 const readyForQuery = Buffer.from([0x5a, 0, 0, 0, 5])
 const readyForQueryBytes = readyForQuery.length + 1
 
-/** Closes `stream` when bytes were sent after the last complete reply and `socket`, which carries it, is silent. */
-const watch = (stream: Duplex, socket: Socket): Duplex => {
+/**
+ * Closes `stream` when bytes were sent after the last complete reply and `socket`, which carries it, is silent.
+ * `cancel` runs once in each silence, before that.
+ */
+const watch = (stream: Duplex, socket: Socket, cancel?: () => void): Duplex => {
   let tail: Buffer = Buffer.alloc(0)
   /** The bytes that were sent when the last complete reply arrived. Until the first one, connecting has a timeout. */
   let answered: number | undefined
   let read = 0
   let silentSince: number | undefined
+  let isCanceled = false
   stream.on("data", (chunk: Buffer) => {
     tail = chunk.length < readyForQueryBytes ? Buffer.concat([tail, chunk]) : chunk
     tail = tail.subarray(-readyForQueryBytes)
@@ -58,11 +80,16 @@ const watch = (stream: Duplex, socket: Socket): Duplex => {
     if (!isDue || socket.bytesRead !== read) {
       read = socket.bytesRead
       silentSince = undefined
+      isCanceled = false
       return
     }
     silentSince ??= performance.now()
-    if (performance.now() - silentSince > maxSilenceMs) {
+    const silenceMs = performance.now() - silentSince
+    if (silenceMs > maxSilenceMs) {
       stream.destroy(new SilentServer())
+    } else if (silenceMs > cancelAfterMs && !isCanceled) {
+      isCanceled = true
+      cancel?.()
     }
   }, tick).unref()
   return stream.on("close", () => clearInterval(timer))

@@ -1,40 +1,40 @@
-/** The server of the API port: the routes of the contract, its middleware and its documents. */
-import { Effect, Layer } from "effect"
-import { HttpMiddleware, HttpRouter, HttpServerResponse } from "effect/http"
-import { type HttpApi, HttpApiBuilder, type HttpApiGroup } from "effect/http-api"
+/** The server of the API port: the routes of the contract and its documents on Node's server, with the fast path. */
+import { type Context, Effect, Layer } from "effect"
+import { HttpMiddleware, HttpRouter } from "effect/http"
+import type { HttpApi, HttpApiGroup } from "effect/http-api"
+import { IncomingMessage } from "node:http"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import * as Settings from "../config/Settings.ts"
+import { AdmissionControl } from "./admission/AdmissionControl.ts"
+import * as ApiRoutes from "./ApiRoutes.ts"
 import * as Dispatcher from "./fast-path/Dispatcher.ts"
 import * as FastPath from "./fast-path/FastPath.ts"
 import * as Documents from "./handlers/Documents.ts"
-import * as PetHandlers from "./handlers/PetHandlers.ts"
-import * as Authentication from "./middleware/Authentication.ts"
 import * as JsonBody from "./middleware/JsonBody.ts"
-import * as RateLimiting from "./middleware/RateLimiting.ts"
-import * as RequestValidation from "./middleware/RequestValidation.ts"
-import { AdmissionControl } from "./node/AdmissionControl.ts"
+import * as EarlyRejection from "./node/EarlyRejection.ts"
 import * as Listener from "./node/Listener.ts"
 import * as NodeServer from "./node/NodeServer.ts"
-import * as CommonHeaders from "./response/CommonHeaders.ts"
-import * as ResponseMiddleware from "./response/ResponseMiddleware.ts"
+import { outageOf } from "./response/DatabaseErrors.ts"
+import type { FastCall } from "./response/ResponseMiddleware.ts"
 import { methodsOf, routerConfig } from "./response/RoutePaths.ts"
 
-/** The middleware that the contract declares for its operations. */
-export const middleware = Layer.mergeAll(Authentication.layer, RateLimiting.layer, RequestValidation.layer)
+/** Returns a function that finds the call of the fast path for the source of a request. */
+const fastCallOf = (fastPath: FastPath.FastPath) => (source: object): FastCall | undefined => {
+  const call = source instanceof IncomingMessage ? fastPath(source) : undefined
+  return call && {
+    route: call.endpoint.path,
+    serve: Effect.updateContext(
+      Effect.interruptible(call.serve),
+      (services: Context.Context<never>) => call.addTo(services)
+    )
+  }
+}
 
-const handlers = PetHandlers.layer.pipe(Layer.provideMerge([middleware, PetHandlers.sunset]))
-
-/** The icon of the site, which browsers request with every page. There is none. */
-const noIcon = HttpRouter.add("GET", "/favicon.ico", HttpServerResponse.empty({ status: 204 }))
-
-/** The routes of `api` and of its documents, with the response middleware around them. */
+/** The routes of `api`, and its documents. */
 const routesOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
   fastPath: FastPath.FastPath
-) => Layer.mergeAll(HttpApiBuilder.layer(api), Documents.layer, noIcon, ResponseMiddleware.layer(api, fastPath))
-
-/** The routes of the service, for requests that arrive through no socket (`testing.ts`). */
-export const routes = Layer.provide(routesOf(PetstoreApi, () => undefined), handlers)
+) => Layer.merge(ApiRoutes.make(api, { fastCallOf: fastCallOf(fastPath), outageOf }), Documents.layer)
 
 const makeServer = Effect.fnUntraced(function*<Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
@@ -46,7 +46,7 @@ const makeServer = Effect.fnUntraced(function*<Id extends string, Groups extends
     isAllowedHost: () => true,
     maxStallMs,
     allow: methodsOf(api, [])("*"),
-    reject: yield* CommonHeaders.makeReject
+    reject: yield* EarlyRejection.make
   })
 })
 
@@ -68,5 +68,5 @@ export const serve = <Id extends string, Groups extends HttpApiGroup.Constraint,
 /** Serves the contract on `HOST` and `PORT`. */
 export const layer = Layer.provide(
   serve(PetstoreApi, FastPath.compile(PetstoreApi, { maxBodyBytes: JsonBody.maxBodyBytes })),
-  handlers
+  ApiRoutes.handlers
 )

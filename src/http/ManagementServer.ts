@@ -8,15 +8,16 @@ import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import * as Settings from "../config/Settings.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
+import { GracefulShutdown } from "./admission/GracefulShutdown.ts"
 import * as KeyHandlers from "./handlers/KeyHandlers.ts"
 import * as AdminAuthentication from "./middleware/AdminAuthentication.ts"
 import * as RequestValidation from "./middleware/RequestValidation.ts"
 import type { Reject } from "./node/ClientErrors.ts"
-import { GracefulShutdown } from "./node/GracefulShutdown.ts"
 import * as HostHeader from "./node/HostHeader.ts"
 import * as Listener from "./node/Listener.ts"
 import * as NodeServer from "./node/NodeServer.ts"
 import { ProcessGroup } from "./ProcessGroup.ts"
+import { outageOf } from "./response/DatabaseErrors.ts"
 import * as ErrorResponse from "./response/ErrorResponse.ts"
 import { methodsOf, routerConfig } from "./response/RoutePaths.ts"
 
@@ -36,15 +37,16 @@ const metrics = PrometheusMetrics.format({
   metricNameMapper: (name) => name.endsWith(".duration") ? `${name}_seconds` : name
 })
 
-/** Makes the readiness of this process: the database answers within one second, and no shutdown has begun. */
-const makeReadiness = Effect.gen(function*() {
+/** Makes the reports of this process. It is ready if the database answers within a second and no shutdown has begun. */
+const makeReports = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter
   const draining = yield* GracefulShutdown
   // Concurrent requests share one statement.
   const answers = yield* Effect.cachedWithTTL(Effect.exit(Effect.timeout(sql`SELECT 1`, "1 second")), "100 millis")
   const ready = Effect.orDie(Effect.andThen(Effect.flatten(answers), limiter.counting))
-  return Effect.suspend(() => draining.begun ? Effect.die(ending) : ready)
+  const readiness = Effect.suspend(() => draining.begun ? Effect.die(ending) : ready)
+  return { metrics, readiness }
 })
 
 /**
@@ -53,7 +55,7 @@ const makeReadiness = Effect.gen(function*() {
  */
 const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const group = yield* ProcessGroup
-  const all = yield* group.join({ metrics, readiness: yield* makeReadiness })
+  const all = yield* group.join(yield* makeReports)
   yield* router.add(
     "GET",
     "/readyz",
@@ -69,7 +71,7 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   )
 }))
 
-const answering = ErrorResponse.catchErrors(AdminApi, ["/healthz", "/readyz", "/metrics"])
+const answering = ErrorResponse.catchErrors(AdminApi, ["/healthz", "/readyz", "/metrics"], outageOf)
 
 /** The headers of every response of the port. */
 const headers = { "cache-control": "no-store" }

@@ -1,6 +1,5 @@
 /** Writes log lines to standard error, and never blocks the event loop for a reader that is slow or has stopped. */
-import { Context, Effect, Metric } from "effect"
-import type { Logger } from "effect"
+import { type Context, Effect, Metric } from "effect"
 import type { Writable } from "node:stream"
 
 /** The maximum of characters that wait for the reader. Lines beyond it are dropped. */
@@ -74,11 +73,3 @@ export const make = (stream: Writable, formatWarning: (message: string) => strin
         return Effect.callback<void>((resume) => void stream.write("", () => resume(Effect.void)))
       }).pipe(Effect.timeoutOption(maxFlushTime))
   )
-
-/**
- * The logger that writes JSON lines, and its writer. While it is the only logger, the access log writes its lines to
- * the writer, because a line through the general logger costs a third of a request.
- */
-export const JsonLines = Context.Reference<
-  { readonly logger: Logger.Logger<unknown, void>; readonly write: (line: string) => void } | undefined
->("petstore/observability/JsonLines", { defaultValue: () => undefined })

@@ -1,19 +1,10 @@
 /** Writes logs to standard error, one line per event, as JSON or as text for people. */
-import {
-  Cause,
-  Clock,
-  Config,
-  Effect,
-  Layer,
-  Logger,
-  type LogLevel,
-  Option,
-  Predicate,
-  References,
-  Schema
-} from "effect"
+import { Clock, Config, Effect, Layer, Logger, type LogLevel, Option, References } from "effect"
 import * as Settings from "../config/Settings.ts"
+import { JsonLines } from "./JsonLines.ts"
 import * as LogWriter from "./LogWriter.ts"
+
+export { describe } from "./Failure.ts"
 
 const levels = {
   trace: "Trace",
@@ -38,7 +29,7 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
     : { logger: Logger.consolePretty(), jsonLines: undefined }
   return Layer.mergeAll(
     Logger.layer([logger]),
-    Layer.succeed(LogWriter.JsonLines, jsonLines),
+    Layer.succeed(JsonLines, jsonLines),
     Layer.succeed(Logger.LogToStderr, true), // moves the pretty logger from standard output
     Layer.succeed(References.MinimumLogLevel, levels[yield* Settings.logLevel.config])
   )
@@ -54,27 +45,3 @@ const makeJsonLogger = Effect.gen(function*() {
   const logger = Logger.map(Logger.formatJson, write)
   return { logger, jsonLines: { logger, write } }
 })
-
-/**
- * Describes a failure in one line, from the failed operation down to its innermost cause, without repeated messages.
- * An invalid setting is described by its name and expected form, never by its value.
- */
-export const describe = (cause: Cause.Cause<unknown>): string => {
-  const messages: Array<string> = []
-  const seen = new Set<unknown>()
-  let error = Cause.squash(cause)
-  while (Predicate.hasProperty(error, "message") && !seen.has(error)) {
-    seen.add(error)
-    const message = isSettingError(error)
-      ? Settings.describeError(error)
-      : String(error.message)
-    if (!messages.some((outer) => outer.includes(message))) messages.push(message)
-    error = causeOf(error)
-  }
-  return messages.filter((message) => message !== "").join(": ").replaceAll(/\s+/g, " ")
-}
-
-const isSettingError = (error: object): error is Config.ConfigError & { readonly cause: Schema.SchemaError } =>
-  error instanceof Config.ConfigError && Schema.isSchemaError(error.cause)
-
-const causeOf = (error: object): unknown => "cause" in error && !isSettingError(error) ? error.cause : undefined

@@ -1,6 +1,5 @@
 /** Defines idempotency keys: a create that is retried with the same key creates one pet. */
 import { Duration } from "effect"
-import { hash } from "node:crypto"
 import { IdempotencyKeyReused } from "../api/Errors.ts"
 import type { NewPet } from "../api/Pets.ts"
 
@@ -16,6 +15,6 @@ export const keyLifetime = Duration.hours(24)
 /** 422: the idempotency key was used for another pet. All requests share this instance. */
 export const keyReused = new IdempotencyKeyReused()
 
-/** Returns the SHA-256 of a pet's fields, in hexadecimal. Requests for equal pets have equal fingerprints. */
-export const fingerprint = ({ categoryId, name, status }: NewPet): string =>
-  hash("sha256", JSON.stringify([name, String(categoryId), status]))
+/** Returns a text of a pet's fields. Two requests have equal texts if and only if their pets are equal. */
+export const canonicalText = ({ categoryId, name, status }: NewPet): string =>
+  JSON.stringify([name, String(categoryId), status])

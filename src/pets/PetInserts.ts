@@ -9,9 +9,10 @@
  */
 import { Clock, Duration, Effect, Semaphore } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { hash } from "node:crypto"
 import type { NewPet } from "../api/Pets.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
-import { fingerprint, type Idempotency, keyLifetime, keyReused } from "./Idempotency.ts"
+import { canonicalText, type Idempotency, keyLifetime, keyReused } from "./Idempotency.ts"
 import type { PetStore } from "./PetStore.ts"
 
 /** The maximum number of creates in a statement. */
@@ -44,6 +45,9 @@ interface Insert {
  * nothing was done, because a key of the batch is locked.
  */
 type Outcome = bigint | "reused" | "locked"
+
+/** Returns the SHA-256 of a pet's fields, in hexadecimal. Requests for equal pets have equal fingerprints. */
+const fingerprint = (pet: NewPet): string => hash("sha256", canonicalText(pet))
 
 const hasClaim = ({ claim }: Insert): boolean => claim !== undefined
 

@@ -1,23 +1,15 @@
-/** Provides the pet repository, on PostgreSQL or in memory. */
+/** Declares the pet repository, and provides it in memory. `SqlPetRepository.ts` provides it on PostgreSQL. */
 import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
 import type { NewPet, Pet } from "../api/Pets.ts"
-import { ChangePoller } from "../database/ChangePoller.ts"
-import { fingerprint, keyLifetime, keyReused } from "./Idempotency.ts"
+import { canonicalText, keyLifetime, keyReused } from "./Idempotency.ts"
 import type { PetStore } from "./PetStore.ts"
-import { makeSqlPetRepository } from "./SqlPetRepository.ts"
 
 /** The service that stores pets. `PetStore` documents its operations. */
 export class PetRepository extends Context.Service<PetRepository, PetStore>()("petstore/PetRepository") {
-  /**
-   * Stores pets on PostgreSQL, in the tables of `migrations/`. A database error is a defect, because callers cannot fix
-   * it.
-   */
-  static readonly layer = Layer.effect(PetRepository, makeSqlPetRepository).pipe(Layer.provide(ChangePoller.layer))
-
   /** Stores pets in the memory of this process, for tests. */
   static readonly layerMemory = Layer.sync(PetRepository, () => {
     const pets = new Map<bigint, Pet>()
-    const claims = new Map<string, { readonly requestHash: string; readonly pet: Pet; readonly expiresAtMs: number }>()
+    const claims = new Map<string, { readonly requestText: string; readonly pet: Pet; readonly expiresAtMs: number }>()
     let lastId = 0n
     const insert = (newPet: NewPet): Pet => {
       const pet = { id: ++lastId, ...newPet }
@@ -36,13 +28,13 @@ export class PetRepository extends Context.Service<PetRepository, PetStore>()("p
         Effect.flatMap(Clock.currentTimeMillis, (now) => {
           if (idempotency === undefined) return Effect.succeed(insert(newPet))
           const claimId = JSON.stringify([idempotency.owner, idempotency.key])
-          const requestHash = fingerprint(newPet)
+          const requestText = canonicalText(newPet)
           const existing = claims.get(claimId)
           if (existing !== undefined && now < existing.expiresAtMs) {
-            return existing.requestHash === requestHash ? Effect.succeed(existing.pet) : keyReused
+            return existing.requestText === requestText ? Effect.succeed(existing.pet) : keyReused
           }
           const pet = insert(newPet)
-          claims.set(claimId, { requestHash, pet, expiresAtMs: now + Duration.toMillis(keyLifetime) })
+          claims.set(claimId, { requestText, pet, expiresAtMs: now + Duration.toMillis(keyLifetime) })
           return Effect.succeed(pet)
         }),
       find: (id) => Effect.sync(() => Option.fromUndefinedOr(pets.get(id)))

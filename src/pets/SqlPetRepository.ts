@@ -3,13 +3,15 @@
  *
  * Concurrent calls of one operation share one statement, so that few statements are in flight at any load.
  */
-import { Effect, Option } from "effect"
+import { Effect, Layer, Option } from "effect"
 import { SqlClient } from "effect/sql"
 import { maxPageCharacters, type Pet, type PetStatus } from "../api/Pets.ts"
+import { ChangePoller } from "../database/ChangePoller.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import * as PetCache from "./PetCache.ts"
 import * as PetInserts from "./PetInserts.ts"
+import { PetRepository } from "./PetRepository.ts"
 import type { PetStore } from "./PetStore.ts"
 
 /**
@@ -18,11 +20,7 @@ import type { PetStore } from "./PetStore.ts"
  */
 const readBatch = { concurrency: 2, size: 100, timeout: RequestBatcher.callTimeout }
 
-/**
- * Makes the repository. It needs the tables of `migrations/` and a `ChangePoller`. A database error is a defect,
- * because callers cannot fix it.
- */
-export const makeSqlPetRepository = Effect.gen(function*() {
+const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const cache = yield* PetCache.make
   const columns = sql.literal(`id, name, category_id AS "categoryId", status`)
@@ -146,8 +144,14 @@ export const makeSqlPetRepository = Effect.gen(function*() {
     warning: "Expired idempotency keys cannot be removed"
   })
 
-  return { list, create, find }
+  return PetRepository.of({ list, create, find })
 })
+
+/**
+ * Stores pets on PostgreSQL, in the tables of `migrations/`. A database error is a defect, because callers cannot fix
+ * it.
+ */
+export const layer = Layer.effect(PetRepository, make).pipe(Layer.provide(ChangePoller.layer))
 
 /**
  * The maximum size in bytes of a name that a statement of pages reads. Longer names are read later, so that all pages

@@ -18,7 +18,7 @@ const maxCheckedPerTurn = 10_000
  * last request. Once a minute it deletes callers whose state has ended, by `endOf` and the clock of `time`.
  */
 export const make = Effect.fnUntraced(function*<A>(
-  endOf: (value: A) => number,
+  endOf: (value: A, caller: Caller) => number,
   time: () => number
 ) {
   const keys = new Map<Caller, A>()
@@ -30,7 +30,7 @@ export const make = Effect.fnUntraced(function*<A>(
     for (const map of [keys, addresses]) {
       let checked = 0
       for (const [caller, value] of map) {
-        if (endOf(value) <= now) map.delete(caller)
+        if (endOf(value, caller) <= now) map.delete(caller)
         if (++checked % maxCheckedPerTurn === 0) yield* Effect.yieldNow
       }
     }
@@ -44,9 +44,9 @@ export const make = Effect.fnUntraced(function*<A>(
       yield* addresses
     },
     /** Changes the state of every caller. */
-    update(change: (value: A) => A): void {
+    update(change: (value: A, caller: Caller) => A): void {
       for (const map of [keys, addresses]) {
-        for (const [caller, value] of map) map.set(caller, change(value))
+        for (const [caller, value] of map) map.set(caller, change(value, caller))
       }
     },
     get: (caller: Caller): A | undefined => mapOf(caller).get(caller),

@@ -5,6 +5,7 @@ import { SqlClient, type Statement } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import type { ListedKeys } from "../../src/api-keys/ApiKeyStore.ts"
+import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import type { ApiKey, KeyPosition } from "../../src/api/Keys.ts"
 import { databases, random, stores } from "../support/Harness.ts"
 
@@ -227,7 +228,7 @@ for (const store of stores) {
 
 for (const database of databases) {
   describe.skipIf(database.skip)(`ApiKeys on ${database.name}`, () => {
-    layer(ApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(database.layer)))((it) => {
+    layer(SqlApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(database.layer)))((it) => {
       it.effect("stores no secret in clear text", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
@@ -308,7 +309,7 @@ for (const database of databases) {
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const apiKeys = yield* ApiKeys
-          const other = yield* Effect.provide(ApiKeys, ApiKeys.layer.pipe(Layer.provide(random), Layer.fresh))
+          const other = yield* Effect.provide(ApiKeys, SqlApiKeys.layer.pipe(Layer.provide(random), Layer.fresh))
           const { id } = yield* issue()
           const outcomes = yield* Effect.forEach(
             Array.from({ length: 12 }, (_, index) => index % 2 === 0 ? apiKeys : other),
@@ -331,7 +332,7 @@ for (const database of databases) {
 
       it.effect("rejects within a second a secret that another process revoked or rotated", () =>
         Effect.gen(function*() {
-          const other = yield* Effect.provide(ApiKeys, ApiKeys.layer.pipe(Layer.provide(random), Layer.fresh))
+          const other = yield* Effect.provide(ApiKeys, SqlApiKeys.layer.pipe(Layer.provide(random), Layer.fresh))
           const [revoked, rotated, kept] = yield* Effect.all([issue(), issue(), issue()])
           for (const { key } of [revoked, rotated, kept]) assert.isTrue(yield* isAllowed(key))
           yield* other.revoke(revoked.id)

@@ -49,7 +49,7 @@ describe("The JSON of Effect's own codecs", () => {
       assert.strictEqual(json, `"${n}"`)
       assert.strictEqual(Schema.decodeSync(codec)(JSON.parse(json)), n)
     }))
-    for (const invalid of ["9223372036854775808", "1.5", "", 1]) {
+    for (const invalid of ["9223372036854775808", "1.5", "", 1] as ReadonlyArray<unknown>) {
       assert.throws(() => Schema.decodeUnknownSync(codec)(invalid))
     }
   })

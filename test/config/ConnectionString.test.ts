@@ -29,6 +29,7 @@ describe("A connection string", () => {
       database: undefined,
       applicationName: undefined,
       options: undefined,
+      isPooled: false,
       connectTimeoutSeconds: undefined
     }
     assert.deepStrictEqual(parse("postgres://"), none)
@@ -80,6 +81,12 @@ describe("A connection string", () => {
     assert.strictEqual(parse("postgres://a,b?target_session_attrs=prefer-standby").targetSessionAttrs, "prefer-standby")
   })
 
+  it("has a pooler only with pgbouncer=true", () => {
+    assert.isTrue(parse("postgres://h?pgbouncer=true").isPooled)
+    assert.isFalse(parse("postgres://h?pgbouncer=false").isPooled)
+    assert.isFalse(parse("postgres://h").isPooled)
+  })
+
   it.each([
     ["sslmode=allow", "sslmode disable, prefer, require, verify-ca or verify-full, not allow"],
     ["channel_binding=require", "channel_binding disable or prefer, not require"],
@@ -93,6 +100,10 @@ describe("A connection string", () => {
     ["port=0", "port from 1 to 65535"],
     ["host=a,b,c&port=1,2", "one port, or one for each host"],
     ["host=a,b&port=1,x", "port from 1 to 65535"],
+    ["pgbouncer=yes", "pgbouncer true or false, not yes"],
+    ["pgbouncer=true&options=-c%20a%3Db", "no options with pgbouncer=true"],
+    ["pgbouncer=true&target_session_attrs=primary", "no target_session_attrs with pgbouncer=true"],
+    ["pgbouncer=true&host=a,b", "one host with pgbouncer=true"],
     ["sslcert=/a", "both sslcert and sslkey, or none"],
     ["sslmode", "parameters like name=value, and & between them"],
     ["options=%00", "no %00"],

@@ -29,8 +29,23 @@ const examples: Readonly<Record<string, { valid: ReadonlyArray<string>; invalid:
   },
   DATABASE_MAX_CONNECTIONS: { valid: ["2", "1000"], invalid: ["1", "1001"] },
   REDIS_URL: {
-    valid: ["redis://h", "rediss://u:p@h:1", "redis://h/15", "redis://h/?a=b"],
-    invalid: ["http://secret@h", "redis:secret", "redis://h/secret", "redis://u:secret%zz@h"]
+    valid: [
+      "redis://h",
+      "rediss://u:p@h:1",
+      "redis://h/15",
+      "redis://h/?a=b",
+      "redis+sentinel://u:p@h,[::1]:1/pets/2?sentinel_username=a&sentinel_password=b",
+      "rediss+cluster://h:1,h_2/"
+    ],
+    invalid: [
+      "http://secret@h",
+      "redis:secret",
+      "redis://h/secret",
+      "redis://u:secret%zz@h",
+      "redis://:secret@h,i",
+      "redis+sentinel://:secret@h",
+      "redis+cluster://:secret@h/1"
+    ]
   },
   WORKERS: { valid: ["1", "64"], invalid: ["0", "65", "two"] },
   DATA_DIR: { valid: ["./a b"], invalid: [] },

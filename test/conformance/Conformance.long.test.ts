@@ -11,6 +11,7 @@ import { type ChildProcess, spawn } from "node:child_process"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
+import * as PgBouncer from "../support/PgBouncer.ts"
 import { start } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import { checksOf, curl } from "./Checks.ts"
@@ -37,7 +38,15 @@ const deployments = [
       yield* redis.start
       return { DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL: redis.url, DATA_DIR: yield* temporaryDirectory }
     })
-  }
+  },
+  ...PgBouncer.modes.map((mode) => ({
+    name: `PostgreSQL behind PgBouncer in ${mode} mode`,
+    skip: process.env.TEST_DATABASE_URL === undefined || PgBouncer.missing !== undefined,
+    env: Effect.gen(function*() {
+      const { url } = yield* PgBouncer.run(yield* temporaryDatabaseUrl, mode)
+      return { DATABASE_URL: url, DATA_DIR: yield* temporaryDirectory }
+    })
+  }))
 ]
 
 /** Starts the service, issues a key with very large limits, and reads the OpenAPI document of the service. */

@@ -3,8 +3,10 @@ import { Effect, Layer, Logger } from "effect"
 import { Statement } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as ChangePoller from "../../src/database/ChangePoller.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
+import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { databases, random } from "../support/Harness.ts"
 
 const unchanged: ChangePoller.Poll = { identity: "one", at: 0, snapshot: "1:1:", pets: false, keys: [] }
@@ -106,7 +108,7 @@ for (const database of databases.filter(({ name }) => name === "PostgreSQL")) {
         return statement
       }))
     layer(
-      Layer.mergeAll(PetRepository.layer, ApiKeys.layer).pipe(
+      Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer).pipe(
         Layer.provide(random),
         Layer.provideMerge(database.layer),
         Layer.provide(countPolls),

@@ -8,7 +8,7 @@ const withCode = (code: string) => new SqlError.SqlError({ reason: new SqlError.
 
 describe("An outage", () => {
   const both = ["57P03", "53300", "25006"]
-  const later = ["58030", "55000", "3D000"]
+  const later = ["58030", "55000", "3D000", "26000", "42P05"]
   const neither = ["23505", "42P01", "22003"]
 
   for (const code of [...both, ...later, ...neither]) {

@@ -2,6 +2,7 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { type ReceivedResponse, Service, service, stores } from "../support/Harness.ts"
+import * as PgBouncer from "../support/PgBouncer.ts"
 
 /** Checks the headers that every response of the API port has (SPEC §8). */
 const assertLimitHeaders = ({ headers }: ReceivedResponse): void => {
@@ -74,7 +75,7 @@ const invalidBodies = [
   ["[".repeat(60_000), "expected valid JSON"]
 ] as const
 
-for (const store of stores) {
+for (const store of [...stores, ...PgBouncer.stores]) {
   describe.skipIf(store.skip)(`The contract on ${store.name}`, () => {
     layer(service(store.layer))((it) => {
       it.effect("lists, creates and gets pets as SPEC §4 shows them", () =>

@@ -5,6 +5,7 @@ import { Context, Deferred, Effect, Exit, Fiber, Layer, Redacted, type Scope } f
 import { SqlClient } from "effect/sql"
 import * as Database from "../../src/database/Database.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
+import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { temporaryDatabaseUrl } from "../support/Harness.ts"
 
 const client = (url: string) =>
@@ -13,7 +14,7 @@ const client = (url: string) =>
 /** The repository of one process. */
 const repository = (url: string) =>
   Effect.map(
-    Layer.build(Layer.fresh(PetRepository.layer).pipe(Layer.provide(client(url)))),
+    Layer.build(Layer.fresh(SqlPetRepository.layer).pipe(Layer.provide(client(url)))),
     (context) => Context.get(context, PetRepository)
   )
 

@@ -6,6 +6,7 @@ import { TestClock } from "effect/testing"
 import type { Pet } from "../../src/api/Pets.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import type { Selection } from "../../src/pets/PetStore.ts"
+import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { databases } from "../support/Harness.ts"
 
 /** Ids and category ids: the limits of 64 bits, a number that a double cannot hold, and the numbers around zero. */
@@ -15,7 +16,7 @@ const stores = [
   { name: "memory", skip: false, layer: Layer.orDie(PetRepository.layerMemory) },
   ...databases.map(({ layer, ...database }) => ({
     ...database,
-    layer: PetRepository.layer.pipe(Layer.provide(layer), Layer.orDie)
+    layer: SqlPetRepository.layer.pipe(Layer.provide(layer), Layer.orDie)
   }))
 ]
 
@@ -213,7 +214,7 @@ const statuses = [{ status: "available" }, { status: "pending" }, { status: "sol
 
 for (const database of databases) {
   describe.skipIf(database.skip)(`PetRepository on ${database.name}`, () => {
-    layer(PetRepository.layer.pipe(Layer.provideMerge(database.layer)))((it) => {
+    layer(SqlPetRepository.layer.pipe(Layer.provideMerge(database.layer)))((it) => {
       it.effect("reads ids of the full 64-bit range, in order", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
@@ -345,7 +346,7 @@ for (const database of databases) {
 
 for (const database of databases) {
   describe.skipIf(database.skip)(`The pet cache on ${database.name}`, () => {
-    layer(PetRepository.layer.pipe(Layer.provideMerge(database.layer), Layer.orDie))((it) => {
+    layer(SqlPetRepository.layer.pipe(Layer.provideMerge(database.layer), Layer.orDie))((it) => {
       /** Waits for four polls of the change poller, one second of its time. The lookups keep the poller active. */
       const fourPolls = Effect.gen(function*() {
         const pets = yield* PetRepository

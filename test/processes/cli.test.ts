@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFile, spawn } from "node:child_process"
-import { mkdir, readdir, readFile, symlink } from "node:fs/promises"
+import { cp, readFile, symlink } from "node:fs/promises"
 import { createServer, type Server } from "node:http"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
@@ -163,22 +163,22 @@ describe("The petstore command", () => {
       }
     }), 90_000)
 
-  it.live("runs from the built package", () =>
+  it.live("runs from the build", () =>
     Effect.gen(function*() {
       const directory = yield* temporaryDirectory
-      const installed = join(directory, "node_modules", "petstore-service")
-      yield* Effect.promise(async () => {
-        await mkdir(installed, { recursive: true })
-        await promisify(execFile)("npm", ["pack", "--pack-destination", directory], { cwd: root })
-        const tarball = (await readdir(directory)).find((name) => name.endsWith(".tgz")) ?? ""
-        await promisify(execFile)("tar", ["xzf", join(directory, tarball), "-C", installed, "--strip", "1"])
-        // npm would install the dependencies beside the package.
-        await symlink(join(root, "node_modules"), join(installed, "node_modules"))
+      const { bin } = JSON.parse(yield* Effect.promise(() => readFile(join(root, "package.json"), "utf8")))
+      const help = yield* Effect.promise(async () => {
+        await promisify(execFile)(process.execPath, [
+          join(root, "node_modules/typescript/bin/tsc"),
+          "-p",
+          join(root, "tsconfig.build.json"),
+          "--outDir",
+          join(directory, "dist")
+        ])
+        await cp(join(root, "package.json"), join(directory, "package.json"))
+        await symlink(join(root, "node_modules"), join(directory, "node_modules"))
+        return promisify(execFile)(process.execPath, [join(directory, bin.petstore), "keys", "--help"])
       })
-      const { bin } = JSON.parse(yield* Effect.promise(() => readFile(join(installed, "package.json"), "utf8")))
-      const help = yield* Effect.promise(() =>
-        promisify(execFile)(process.execPath, [join(installed, bin.petstore), "keys", "--help"])
-      )
       assert.include(help.stdout, "petstore keys <subcommand>")
     }))
 })

@@ -196,7 +196,10 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
           start({ DATA_DIR: yield* temporaryDirectory, REDIS_URL: "http://secret@nowhere" })
         )
         assert.strictEqual(failed.code, 1)
-        assert.include(failed.stderr, "REDIS_URL: expected redis://host:port or rediss://host:port")
+        assert.include(
+          failed.stderr,
+          "REDIS_URL: expected redis://host:port, redis+sentinel://host:port/name or redis+cluster"
+        )
         assert.notInclude(failed.stderr, "secret")
       }))
   }

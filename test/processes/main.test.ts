@@ -10,6 +10,7 @@ import { connect, createServer, type Socket } from "node:net"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import { random, temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
 import { type Running, start, until } from "../support/Process.ts"
 
@@ -358,7 +359,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The service on Pos
       const service = yield* start({ DATABASE_URL: url.href })
       const { key } = yield* Effect.flatMap(ApiKeys, (keys) => keys.issue({ name: "test", plan: "free" })).pipe(
         Effect.provide(
-          Layer.provide(ApiKeys.layer, Layer.merge(PgClient.layer({ url: Redacted.make(url.href) }), random))
+          Layer.provide(SqlApiKeys.layer, Layer.merge(PgClient.layer({ url: Redacted.make(url.href) }), random))
         )
       )
       const list = call(service, Redacted.value(key), "/v1/pets")

@@ -2,10 +2,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Redacted } from "effect"
 import { rmSync } from "node:fs"
-import * as RedisUrl from "../../src/config/RedisUrl.ts"
-import * as RedisConnection from "../../src/rate-limit/redis/RedisConnection.ts"
+import * as Shards from "../../src/rate-limit/redis/Shards.ts"
 import * as Certificates from "../support/Certificates.ts"
-import { temporaryDirectory } from "../support/Harness.ts"
+import { freePort, temporaryDirectory } from "../support/Harness.ts"
 import * as Postgres from "../support/Postgres.ts"
 import { start } from "../support/Process.ts"
 import * as RedisServer from "../support/Redis.ts"
@@ -51,8 +50,8 @@ describe.skipIf(missing !== undefined)("A service with TLS", () => {
         assert.deepStrictEqual(exited.stderr.trim().split("\n"), [
           "DATABASE_URL: expected postgres://user:password@host/database with a usable file in sslrootcert, " +
           "not /none/ca.crt (ENOENT: no such file or directory, open '/none/ca.crt')",
-          "REDIS_URL: expected redis://host:port or rediss://host:port with a usable file in ssl_ca_certs, " +
-          "not /none/redis.crt (ENOENT: no such file or directory, open '/none/redis.crt')"
+          "REDIS_URL: expected redis://host:port, redis+sentinel://host:port/name or redis+cluster://host:port " +
+          "with a usable file in ssl_ca_certs, not /none/redis.crt (ENOENT: no such file or directory, open '/none/redis.crt')"
         ])
       }),
     60_000
@@ -62,8 +61,8 @@ describe.skipIf(missing !== undefined)("A service with TLS", () => {
 describe.skipIf(missing !== undefined)("A connection to Redis with TLS", () => {
   const isUp = (url: string) =>
     Effect.scoped(Effect.gen(function*() {
-      const callbacks = { onConnect: () => Effect.void, onUp: () => Effect.void }
-      return (yield* RedisConnection.make(Redacted.make(url), callbacks)).current() !== undefined
+      const hooks = { onFirst: () => {}, onUp: () => Effect.void }
+      return (yield* Shards.make(Redacted.make(url), hooks)).areUp()
     }))
 
   it.live(
@@ -96,13 +95,53 @@ describe.skipIf(missing !== undefined)("A connection to Redis with TLS", () => {
       }),
     60_000
   )
-})
 
-describe("RedisUrl", () => {
-  it("rejects parameters for TLS that are unknown, or without rediss://", () => {
-    for (const url of ["rediss://h?ssl_ca_cert=/a", "rediss://h?ssl_certfile=/a", "redis://h?ssl_ca_certs=/a"]) {
-      assert.strictEqual(RedisUrl.parse(url)._tag, "Failure", url)
-    }
-    assert.strictEqual(RedisUrl.parse("rediss://h")._tag, "Success")
+  const serveAll = Effect.gen(function*() {
+    const authority = yield* Certificates.makeAuthority
+    const tls = { certificate: authority.issue("redis", { altNames: "IP:127.0.0.1" }), clientAuthority: authority }
+    const { cert, key } = authority.issue("client")
+    return { tls, query: `ssl_ca_certs=${authority.cert}&ssl_certfile=${cert}&ssl_keyfile=${key}` }
   })
+
+  it.live("is used for the nodes of a cluster", () =>
+    Effect.gen(function*() {
+      const { query, tls } = yield* serveAll
+      const [port, busPort] = [yield* freePort, yield* freePort]
+      const node = yield* RedisServer.runWith({
+        tls,
+        port,
+        files: {
+          "nodes.conf": `${"a".repeat(40)} 127.0.0.1:${port}@${busPort} myself,master - 0 0 1 connected 0-16383\n` +
+            "vars currentEpoch 1 lastVoteEpoch 0\n"
+        },
+        arguments: ["--cluster-enabled", "yes", "--cluster-port", String(busPort), "--tls-cluster", "yes"]
+      })
+      yield* node.start
+      // A master serves nothing in the two seconds after its start.
+      yield* Effect.sleep("3 seconds")
+      assert.isTrue(yield* isUp(`rediss+cluster://127.0.0.1:${port}?${query}`))
+      assert.isFalse(yield* isUp(`redis+cluster://127.0.0.1:${port}`))
+    }), 60_000)
+
+  it.live("is used for sentinels and for the master that they name", () =>
+    Effect.gen(function*() {
+      const { query, tls } = yield* serveAll
+      const master = yield* RedisServer.runWithTls(tls)
+      yield* master.start
+      const port = yield* freePort
+      const settings = [...RedisServer.tlsArguments(port, tls), "--tls-replication", "yes"]
+      const lines = settings.flatMap((name, index) =>
+        index % 2 === 0 ? [`${name.slice(2)} ${settings[index + 1]}`] : []
+      )
+      const sentinel = yield* RedisServer.runWith({
+        port,
+        isSentinel: true,
+        files: { "sentinel.conf": [...lines, `sentinel monitor pets 127.0.0.1 ${master.port} 1`].join("\n") },
+        arguments: ["sentinel.conf", "--sentinel"]
+      })
+      yield* sentinel.start
+      assert.isTrue(yield* isUp(`rediss+sentinel://127.0.0.1:${port}/pets?${query}`))
+      assert.isFalse(yield* isUp(`rediss+sentinel://127.0.0.1:${port}/dogs?${query}`))
+      assert.isFalse(yield* isUp(`redis+sentinel://127.0.0.1:${port}/pets`))
+    }), 60_000)
 })

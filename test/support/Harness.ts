@@ -11,12 +11,15 @@ import { connect, createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Database from "../../src/database/Database.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
+import { GracefulShutdown } from "../../src/http/admission/GracefulShutdown.ts"
 import * as ApiServer from "../../src/http/ApiServer.ts"
-import { GracefulShutdown } from "../../src/http/node/GracefulShutdown.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
+import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import * as RedisRateLimiter from "../../src/rate-limit/redis/RedisRateLimiter.ts"
 
 /** Creates a directory. The scope removes it. */
 export const temporaryDirectory = Effect.acquireRelease(
@@ -70,7 +73,7 @@ export const databases = [
 
 /** A rate limiter that counts in the Redis at `url`. */
 export const limiterOn = (url: string) =>
-  RateLimiter.layerRedis.pipe(
+  RedisRateLimiter.layer.pipe(
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_URL: url }))),
     Layer.provide(Logger.layer([]))
   )
@@ -86,7 +89,7 @@ export const unlimitedKeyOptions = {
 
 /** The API keys on a database, and the database. The layer migrates the database. */
 export const keysOn = <E>(database: Layer.Layer<SqlClient.SqlClient, E>) =>
-  ApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(Database.migrate), Layer.provideMerge(database))
+  SqlApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(Database.migrate), Layer.provideMerge(database))
 
 /** Issues a key whose limits are never reached, and returns its secret. */
 export const newUnlimitedKey = Effect.map(
@@ -106,7 +109,10 @@ export const stores = [
   { name: "memory", skip: false, layer: memory },
   ...databases.map(({ layer, ...database }) => ({
     ...database,
-    layer: Layer.mergeAll(PetRepository.layer, ApiKeys.layer).pipe(Layer.provide(layer), Layer.provideMerge(random))
+    layer: Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer).pipe(
+      Layer.provide(layer),
+      Layer.provideMerge(random)
+    )
   }))
 ]
 

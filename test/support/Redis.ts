@@ -1,6 +1,6 @@
 /** A real Redis server for one test, without files, and with a clock that the test can set. */
 import { Effect } from "effect"
-import { type ChildProcess, execFileSync, spawn } from "node:child_process"
+import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process"
 import { existsSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs"
 import { connect } from "node:net"
 import { tmpdir } from "node:os"
@@ -28,6 +28,9 @@ export const missing: string | undefined = server === undefined
   : fakeTime.length === 0
   ? "there is no libfaketime"
   : undefined
+
+/** In memory, because a cluster node that waits for a slow disk replies to no command. */
+const memoryDirectory = existsSync("/dev/shm") ? "/dev/shm" : tmpdir()
 
 /** The environment of a process that reads its wall-clock time from the file `clock`. */
 export const fakeTimeEnv = (clock: string) => ({
@@ -70,7 +73,7 @@ export interface Tls {
 /** Whether the server was built with TLS. */
 export const hasTls = server !== undefined && /ssl/.test(execFileSync("/usr/bin/ldd", [server]).toString())
 
-const tlsArguments = (port: number, { certificate, clientAuthority }: Tls): ReadonlyArray<string> =>
+export const tlsArguments = (port: number, { certificate, clientAuthority }: Tls): ReadonlyArray<string> =>
   Object.entries({
     "--port": "0",
     "--tls-port": String(port),
@@ -80,14 +83,42 @@ const tlsArguments = (port: number, { certificate, clientAuthority }: Tls): Read
     "--tls-ca-cert-file": clientAuthority.cert
   }).flat()
 
-/** Runs a Redis for as long as the scope lasts. */
-export const run = Effect.suspend(() => serve())
-/** Runs a Redis that takes only connections with TLS. */
-export const runWithTls = (tls: Tls) => serve(tls)
+/** Another kind of server than a single Redis without files. */
+interface Options {
+  readonly tls?: Tls
+  /** The port, if it is not any free one. */
+  readonly port?: number
+  /** Text of files in the directory of the server, by name. */
+  readonly files?: Readonly<Record<string, string>>
+  /** Arguments beside those of the port, or instead of all others for a sentinel. */
+  readonly arguments?: ReadonlyArray<string>
+  readonly isSentinel?: boolean
+}
 
-const serve = Effect.fnUntraced(function*(tls?: Tls) {
-  const port = yield* freePort
-  const directory = mkdtempSync(join(tmpdir(), "petstore-redis-"))
+/** Runs a Redis for as long as the scope lasts. */
+export const run = Effect.suspend(() => runWith({}))
+/** Runs a Redis that takes only connections with TLS. */
+export const runWithTls = (tls: Tls) => runWith({ tls })
+
+export type RedisServer = Effect.Success<ReturnType<typeof runWith>>
+
+/** Sends a command with redis-cli and returns the reply as text. */
+export const command = (port: number, ...line: ReadonlyArray<string>) =>
+  Effect.promise(() =>
+    new Promise<string>((resolve, reject) => {
+      execFile("/usr/bin/redis-cli", ["-p", String(port), ...line], (error, stdout) => {
+        if (error === null) resolve(stdout.trim())
+        else reject(error)
+      })
+    })
+  )
+
+/** Runs a server of the Redis program for as long as the scope lasts. */
+export const runWith = Effect.fnUntraced(function*(options: Options) {
+  const { files = {}, isSentinel = false, tls } = options
+  const port = options.port ?? (yield* freePort)
+  const directory = mkdtempSync(join(memoryDirectory, "petstore-redis-"))
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(directory, name), text)
   const clock = join(directory, "clock")
   let child: ChildProcess | undefined
 
@@ -99,7 +130,9 @@ const serve = Effect.fnUntraced(function*(tls?: Tls) {
   const start = (withClock: boolean) =>
     Effect.suspend(() => {
       const ports = tls === undefined ? ["--port", String(port)] : tlsArguments(port, tls)
-      child = spawn(server ?? "", [...ports, "--save", "", "--appendonly", "no", "--dir", directory], {
+      const all = [...ports, "--save", "", "--appendonly", "no", ...options.arguments ?? []]
+      child = spawn(server ?? "", isSentinel ? options.arguments ?? [] : all, {
+        cwd: directory,
         stdio: "ignore",
         env: withClock
           ? fakeTimeEnv(clock)

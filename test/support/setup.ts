@@ -1,5 +1,6 @@
 /** Reports the suites that this machine cannot run, and fails in CI if there is one. */
 import { existsSync } from "node:fs"
+import * as PgBouncer from "./PgBouncer.ts"
 import * as Postgres from "./Postgres.ts"
 import { missing } from "./Redis.ts"
 
@@ -23,6 +24,9 @@ const skipped = (): ReadonlyArray<readonly [suites: string, enabledBy: string]> 
   ...Postgres.missing === undefined
     ? []
     : [["faults of PostgreSQL", `apt-get install postgresql (${Postgres.missing})`]] as const,
+  ...PgBouncer.missing === undefined
+    ? []
+    : [["suites behind PgBouncer", `apt-get install pgbouncer (${PgBouncer.missing})`]] as const,
   ...missing === undefined
     ? []
     : [["suites on Redis", `apt-get install redis-server libfaketime (${missing})`]] as const

@@ -2,7 +2,9 @@
 import { NodeHttpIncomingMessage } from "@effect/platform-node"
 import { Effect, Option, Stream } from "effect"
 import { Cookies, Headers, HttpIncomingMessage, HttpServerError, HttpServerRequest } from "effect/http"
+import { isUtf8 } from "node:buffer"
 import type { IncomingMessage } from "node:http"
+import * as JsonBody from "../middleware/JsonBody.ts"
 
 const utf8 = new TextDecoder()
 const notCompiled = Effect.die(new Error("Endpoints that read forms or upgrade connections are left to HttpApi."))
@@ -12,7 +14,7 @@ const notCompiled = Effect.die(new Error("Endpoints that read forms or upgrade c
  * interrupts its reader.
  */
 export class FastRequest extends NodeHttpIncomingMessage.NodeHttpIncomingMessage<HttpServerError.HttpServerError>
-  implements HttpServerRequest.HttpServerRequest
+  implements HttpServerRequest.HttpServerRequest, JsonBody.BodyReader
 {
   readonly [HttpServerRequest.TypeId]: typeof HttpServerRequest.TypeId = HttpServerRequest.TypeId
   readonly url: string
@@ -80,6 +82,13 @@ export class FastRequest extends NodeHttpIncomingMessage.NodeHttpIncomingMessage
       this.cachedText ??= utf8.decode(body)
       return this.cachedText
     })
+  }
+
+  get [JsonBody.ReadsBody](): Effect.Effect<JsonBody.Body, HttpServerError.HttpServerError> {
+    return Effect.map(this.body, (body) => ({
+      byteLength: body.length,
+      text: isUtf8(body) ? body.toString() : undefined
+    }))
   }
 
   /**

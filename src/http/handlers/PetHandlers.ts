@@ -8,7 +8,7 @@ import { listLimit } from "../../api/Paging.ts"
 import { getPetSunset, type ListQuery, maxPageCharacters, type Pet, type PetsPage, Sunset } from "../../api/Pets.ts"
 import { PetstoreApi } from "../../api/PetstoreApi.ts"
 import { PetRepository } from "../../pets/PetRepository.ts"
-import { IncomingRequest } from "../node/IncomingRequest.ts"
+import { isServerSource } from "../response/ServerSource.ts"
 
 const gone = new Gone()
 
@@ -39,9 +39,9 @@ const fetchPage = (
   source: object
 ): Effect.Effect<ReadonlyArray<Pet>> => {
   const selection = { limit: limit + 1, status, after }
-  if (!(source instanceof IncomingRequest)) return repository.list(selection)
+  if (!isServerSource(source)) return repository.list(selection)
   return Effect.flatMap(repository.list(selection, source.reserveLargeResponse), (found) => {
-    if (source.socket.destroyed) return Effect.interrupt
+    if (source.isClosed) return Effect.interrupt
     // The pets would stay in memory while the request waits, so they are read again afterwards.
     return isLarge(found)
       ? Effect.andThen(source.reserveLargeResponse, repository.list(selection))

@@ -1,10 +1,10 @@
 /** The client's address, which requests without a valid key are charged to. */
 import { Effect, Result } from "effect"
 import { IpNetwork, NetAddress } from "effect/net"
-import * as Settings from "../../config/Settings.ts"
+import { trustedProxies } from "../../config/HttpSettings.ts"
 
 const isTrustedProxy = Effect.map(
-  Settings.trustedProxies.config,
+  trustedProxies.config,
   (proxies) => (address: NetAddress.IpAddress) => proxies.some((network) => IpNetwork.contains(network, address))
 )
 

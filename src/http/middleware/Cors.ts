@@ -1,7 +1,7 @@
 /** Cross-origin requests: which pages of other origins may call the API from a browser (Fetch §3.2). */
 import { Effect } from "effect"
 import { exposedHeaders } from "../../api/ResponseHeaders.ts"
-import { corsOrigins } from "../../config/Settings.ts"
+import { corsOrigins } from "../../config/HttpSettings.ts"
 
 const exposed = exposedHeaders.join(", ")
 

@@ -2,10 +2,10 @@
 import { Effect, Layer } from "effect"
 import { HttpMethod, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { HttpApiError } from "effect/http-api"
-import { IncomingMessage } from "node:http"
 import { ExpectationFailed, InvalidRequest, type PayloadTooLarge, type UnsupportedMediaType } from "../../api/Errors.ts"
 import * as Issue from "../../api/Issue.ts"
 import { Validation } from "../../api/Validation.ts"
+import { isServerSource } from "../response/ServerSource.ts"
 import * as JsonBody from "./JsonBody.ts"
 
 const describe = ({ cause, kind }: HttpApiError.HttpApiSchemaError): string => {
@@ -32,8 +32,7 @@ export const layer = Layer.succeed(Validation, (httpEffect) => {
       InvalidRequest | PayloadTooLarge | UnsupportedMediaType | ExpectationFailed | Effect.Error<typeof httpEffect>
     > => {
       const { source } = request
-      // Node's headers are read, because Effect's own are made when first read, which costs time.
-      const { expect } = source instanceof IncomingMessage ? source.headers : request.headers
+      const { expect } = isServerSource(source) ? source.headers : request.headers
       if (expect !== undefined && expect.toLowerCase() !== "100-continue") return Effect.fail(new ExpectationFailed())
       return HttpMethod.hasBody(request.method)
         ? Effect.andThen(JsonBody.rejectOtherThanJson(request), httpEffect)

@@ -3,6 +3,7 @@ import { Effect } from "effect"
 import { IncomingMessage, type ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import type { RequestContext } from "../response/RequestContext.ts"
+import { type ServerSource, TypeId } from "../response/ServerSource.ts"
 
 /** The maximum of body bytes in memory. Beyond it the connections with the oldest bodies are closed. */
 const maxBodyBytes = 16 * 1024 * 1024
@@ -37,7 +38,7 @@ export class RequestBodies {
 }
 
 /** A request whose body can fail while its response can still be sent. */
-export class IncomingRequest extends IncomingMessage {
+export class IncomingRequest extends IncomingMessage implements ServerSource {
   /** The request context, once the server handles the request. */
   requestContext: RequestContext | undefined = undefined
   /** The response, once the request is next or queued on its connection. */
@@ -49,6 +50,14 @@ export class IncomingRequest extends IncomingMessage {
   constructor(socket: Socket, bodies: RequestBodies) {
     super(socket)
     this.#bodies = bodies
+  }
+
+  get [TypeId](): true {
+    return true
+  }
+
+  get isClosed(): boolean {
+    return this.socket.destroyed
   }
 
   /** Ends the body with `fault`, which current and later readers of the body receive. */

@@ -3,7 +3,7 @@ import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Config, Effect, Layer } from "effect"
 import type { Server } from "node:http"
 import type { Setting } from "../../config/Settings.ts"
-import { gracePeriod } from "./GracefulShutdown.ts"
+import { gracePeriod } from "./Drain.ts"
 
 /** Listens with `server` on the address that two settings name. With port 0 the system chooses a free port. */
 export const layer = <E, R>(

@@ -1,7 +1,7 @@
 /** A bound for the bytes of responses that clients have not read, over all connections of a server. */
 import { Predicate } from "effect"
 import type { Socket } from "node:net"
-import type { Slot } from "./AdmissionControl.ts"
+import type { Slot } from "../admission/AdmissionControl.ts"
 
 /** The maximum of unread response bytes. Beyond it the connections of the slowest readers are closed. */
 const maxUnsentBytes = 16 * 1024 * 1024

@@ -1,6 +1,6 @@
 /** The metrics and the log line of each request. */
 import { Clock, Effect, Logger, LogLevel, Metric, References } from "effect"
-import { JsonLines } from "../../observability/LogWriter.ts"
+import { JsonLines } from "../../observability/JsonLines.ts"
 import { byAttributes } from "../../observability/Metrics.ts"
 import type { RequestContext } from "./RequestContext.ts"
 import * as ServerSpan from "./ServerSpan.ts"

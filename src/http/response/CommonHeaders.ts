@@ -1,12 +1,10 @@
 /** The headers that every response of the API port carries, on the fast path and through HttpApi. */
 import { Effect } from "effect"
 import { fixedHeaders } from "../../api/ResponseHeaders.ts"
+import { GracefulShutdown } from "../admission/GracefulShutdown.ts"
 import * as Cors from "../middleware/Cors.ts"
 import * as RateLimiting from "../middleware/RateLimiting.ts"
-import type { Reject } from "../node/ClientErrors.ts"
-import { GracefulShutdown } from "../node/GracefulShutdown.ts"
-import { recordResponse } from "./AccessLog.ts"
-import { type ChargedDecision, RequestContext } from "./RequestContext.ts"
+import type { ChargedDecision } from "./RequestContext.ts"
 
 /** The request and the rate-limit decision that the headers depend on. */
 interface ResponseFacts {
@@ -47,26 +45,4 @@ export const make = Effect.gen(function*() {
     if (own.vary !== undefined && headers.vary !== own.vary) headers.vary = `${own.vary}, ${headers.vary}`
     return headers
   }
-})
-
-/**
- * Returns a function that rejects requests before a handler runs. The request is charged to its address and logged
- * like all others. The client gets 429 instead of the request's own error if the address is over a limit.
- */
-export const makeReject = Effect.gen(function*() {
-  const addressOf = yield* RateLimiting.makeAddressCaller
-  const charge = yield* RateLimiting.makeChargeAddress
-  const commonHeaders = yield* make
-  const newRequestContext = yield* RequestContext.making
-  const reject: Reject = Effect.fnUntraced(function*({ error, header, method, peer }) {
-    const requestContext = newRequestContext(header("x-request-id"))
-    const decision = yield* charge(addressOf(peer, header("x-forwarded-for")), false)
-    const sent = decision.allowed ? error : RateLimiting.limitExceeded(decision)
-    yield* recordResponse(method, requestContext, sent.status)
-    return {
-      error: sent,
-      headers: commonHeaders({ requestId: requestContext.requestId, decision, method, origin: header("origin") })
-    }
-  })
-  return reject
 })

@@ -3,8 +3,7 @@ import { Cause, Effect, Predicate } from "effect"
 import { HttpIncomingMessage, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { HttpApi, HttpApiGroup } from "effect/http-api"
 import * as Errors from "../../api/Errors.ts"
-import { isOutage, isReadOnly } from "../../database/Outage.ts"
-import { describe } from "../../observability/Logging.ts"
+import { describe } from "../../observability/Failure.ts"
 import * as JsonBody from "../middleware/JsonBody.ts"
 import { methodsOf } from "./RoutePaths.ts"
 
@@ -18,10 +17,14 @@ export const make = (
 ): HttpServerResponse.HttpServerResponse =>
   HttpServerResponse.text(bodyOf(error), { status: error.status, headers, contentType: "application/json" })
 
+/** Returns the 503 for a failure that is an outage of what the service depends on, or `undefined` for another one. */
+export type OutageOf = (failure: unknown) => Errors.ServiceUnavailable | undefined
+
 /** Turns every failure of the routes of `api`, and of the `pages` beside it, into an error response. */
 export const catchErrors = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
-  pages: ReadonlyArray<string>
+  pages: ReadonlyArray<string>,
+  outageOf: OutageOf
 ) => {
   const allowedMethods = methodsOf(api, pages)
 
@@ -29,9 +32,8 @@ export const catchErrors = <Id extends string, Groups extends HttpApiGroup.Const
     failure: unknown,
     request: HttpServerRequest.HttpServerRequest
   ): HttpServerResponse.HttpServerResponse => {
-    if (failure instanceof Errors.ServiceUnavailable) return make(failure, { "retry-after": "1" })
-    if (isReadOnly(failure)) return make(readOnly, { "retry-after": "1" })
-    if (isOutage(failure)) return make(unavailable, { "retry-after": "1" })
+    const outage = failure instanceof Errors.ServiceUnavailable ? failure : outageOf(failure)
+    if (outage !== undefined) return make(outage, { "retry-after": "1" })
     if (!HttpServerError.isHttpServerError(failure)) return make(internal)
     switch (failure.reason._tag) {
       case "RouteNotFound": {
@@ -113,7 +115,3 @@ export const addRequiredHeaders = (
 }
 
 const internal = new Errors.InternalError()
-const unavailable = new Errors.ServiceUnavailable()
-const readOnly = new Errors.ServiceUnavailable({
-  message: "The database accepts no writes at the moment. Reads work."
-})

@@ -4,9 +4,8 @@
  */
 import { Clock, Context, Effect, type Exit, Tracer } from "effect"
 import type { HttpServerResponse } from "effect/http"
-import { randomUUID } from "node:crypto"
 import type { Decision } from "../../rate-limit/Policy.ts"
-import { AdmissionControl, type Slot } from "../node/AdmissionControl.ts"
+import { AdmissionControl, type Slot } from "../admission/AdmissionControl.ts"
 
 /** A decision on a request that was charged to a key or, with `scope`, to the address of its client. */
 export interface ChargedDecision extends Decision {
@@ -48,7 +47,7 @@ export class RequestContext {
     const { newSlot } = yield* AdmissionControl
     return (sentId: unknown): RequestContext =>
       new RequestContext(
-        typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(sentId) ? sentId : randomUUID(),
+        typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(sentId) ? sentId : crypto.randomUUID(),
         clock.monotonicTimeNanosUnsafe(),
         newSlot()
       )

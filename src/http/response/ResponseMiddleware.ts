@@ -5,22 +5,33 @@
 import { type Context, Effect, Exit, Option } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { HttpApi, HttpApiGroup } from "effect/http-api"
-import { IncomingMessage } from "node:http"
 import { InvalidRequest } from "../../api/Errors.ts"
-import type { FastPath } from "../fast-path/FastPath.ts"
+import { AdmissionControl, overloaded } from "../admission/AdmissionControl.ts"
 import * as Cors from "../middleware/Cors.ts"
 import * as RateLimiting from "../middleware/RateLimiting.ts"
-import { AdmissionControl, overloaded } from "../node/AdmissionControl.ts"
-import { IncomingRequest } from "../node/IncomingRequest.ts"
 import { clientClosedRequest, recordResponse } from "./AccessLog.ts"
 import * as CommonHeaders from "./CommonHeaders.ts"
 import * as ErrorResponse from "./ErrorResponse.ts"
 import { addRequestContext, type ChargedDecision, RequestContext } from "./RequestContext.ts"
 import { pathHeadersOf } from "./RoutePaths.ts"
+import { isServerSource } from "./ServerSource.ts"
 import * as ServerSpan from "./ServerSpan.ts"
 
 /** The pages beside the operations of the contract. */
 const pages = ["/openapi.json", "/docs", "/favicon.ico"]
+
+/** A request that the fast path serves, and the path of its endpoint as the contract writes it. */
+export interface FastCall {
+  readonly route: string
+  readonly serve: Effect.Effect<HttpServerResponse.HttpServerResponse>
+}
+
+/** The differences between the service and the service in memory. */
+export interface Environment {
+  /** Returns the call of the fast path for the source of a request, or `undefined` for one that the routes serve. */
+  readonly fastCallOf: (source: object) => FastCall | undefined
+  readonly outageOf: ErrorResponse.OutageOf
+}
 
 /**
  * The middleware around all routes of `api`. It calls the fast path for requests that the dispatcher left to Effect's
@@ -28,11 +39,11 @@ const pages = ["/openapi.json", "/docs", "/favicon.ico"]
  */
 export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
-  fastPath: FastPath
+  { fastCallOf, outageOf }: Environment
 ) =>
   HttpRouter.middleware(
     Effect.gen(function*() {
-      const catchErrors = ErrorResponse.catchErrors(api, pages)
+      const catchErrors = ErrorResponse.catchErrors(api, pages, outageOf)
       const pathHeaders = pathHeadersOf(api)
       const charge = yield* RateLimiting.makeChargeAddress
       const newRequestContext = yield* RequestContext.making
@@ -104,9 +115,8 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
 
       return (httpEffect) =>
         Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
-          const requestContext =
-            (request.source instanceof IncomingRequest ? request.source.requestContext : undefined) ??
-              beginRequest(request)
+          const requestContext = (isServerSource(request.source) ? request.source.requestContext : undefined) ??
+            beginRequest(request)
           const { outcome, route } = requestContext
           // A request that the fast path began has a route and may be charged already. It is not rejected here.
           const rejected = route === undefined
@@ -114,15 +124,9 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
             : outcome
           // The dispatcher leaves two kinds of requests to Effect's server: traced ones, and those after a shutdown
           // began.
-          const call = route === undefined && rejected === undefined && request.source instanceof IncomingMessage
-            ? fastPath(request.source)
-            : undefined
-          if (call !== undefined) requestContext.route = call.endpoint.path
-          const served = call && Effect.updateContext(
-            Effect.interruptible(call.serve),
-            (services: Context.Context<never>) => call.addTo(services)
-          )
-          const response = byRoutes(request, requestContext, rejected ?? served ?? httpEffect)
+          const call = route === undefined && rejected === undefined ? fastCallOf(request.source) : undefined
+          if (call !== undefined) requestContext.route = call.route
+          const response = byRoutes(request, requestContext, rejected ?? call?.serve ?? httpEffect)
           // Acquired and released in one step, so that no interruption between them leaks a slot.
           return Effect.acquireUseRelease(
             Effect.sync(() => requestContext.slot.start()),
@@ -147,7 +151,7 @@ const retryShortly = { "retry-after": "1", connection: "close" }
 
 /** Reads Node's headers where there are any. Effect makes its own when they are first read, which costs time. */
 const headersOf = (request: HttpServerRequest.HttpServerRequest) =>
-  request.source instanceof IncomingMessage ? request.source.headers : request.headers
+  isServerSource(request.source) ? request.source.headers : request.headers
 
 /** Rejects `;` and `#` in a path. The router would end the path there and read the rest as the query. */
 const rejectPath = (request: HttpServerRequest.HttpServerRequest) =>
@@ -155,5 +159,5 @@ const rejectPath = (request: HttpServerRequest.HttpServerRequest) =>
 
 /** Whether a part of the request's body is unread. The next request on the connection could not begin before it. */
 const isUnread = (source: object): boolean =>
-  source instanceof IncomingMessage && !source.complete &&
+  isServerSource(source) && !source.complete &&
   (source.headers["content-length"] !== undefined || source.headers["transfer-encoding"] !== undefined)

@@ -20,6 +20,9 @@ export interface SharedTime {
 /** The clock offset, and the time of Redis's clock at which a process last confirmed it. */
 const clockKey = "petstore:limits:clock"
 
+/** The key of a shard's clock in a cluster. `tag` is a hash tag in a slot of the shard. */
+export const clockKeyOf = (tag: string): string => `${clockKey}:{${tag}}`
+
 /** Lua that reads Redis's clock. */
 export const readRedisTime = `
 local time = redis.call("TIME")
@@ -31,7 +34,7 @@ local redis_time = time[1] * 1000 + math.floor(time[2] / 1000)`
  * after a step of Redis's clock none did. `estimate` is undefined for a process that does not know the shared time.
  */
 export const compare = Redis.script(
-  (estimate: number | undefined, clockOffset: number) => [clockKey, estimate ?? "", clockOffset],
+  (estimate: number | undefined, clockOffset: number, key = clockKey) => [key, estimate ?? "", clockOffset],
   {
     numberOfKeys: 1,
     lua: `${readRedisTime}
@@ -53,7 +56,7 @@ return {redis_time, offset, is_recent(${minStep}) and 1 or 0}
 ).withReturnType<readonly [redisTime: number, clockOffset: number, isConfirmed: number]>()
 
 /** Changes the clock offset, unless another process has changed it meanwhile. Returns the resulting clock offset. */
-export const correct = Redis.script((from: number, to: number) => [clockKey, from, to], {
+export const correct = Redis.script((from: number, to: number, key = clockKey) => [key, from, to], {
   numberOfKeys: 1,
   lua: `${readRedisTime}
 local stored = string.match(redis.call("GET", KEYS[1]) or "", "^%S+")

@@ -3,8 +3,10 @@ import { Effect } from "effect"
 import * as CallerStates from "../CallerStates.ts"
 import type { Caller } from "../CallerStates.ts"
 import * as Policy from "../Policy.ts"
-import type { RedisConnection, RedisDown } from "./RedisConnection.ts"
+import type { RedisDown } from "./RedisClient.ts"
+import type { RedisConnection } from "./RedisConnection.ts"
 import * as RedisScripts from "./RedisScripts.ts"
+import type { Route } from "./Shard.ts"
 import { SingleFlight } from "./SingleFlight.ts"
 
 /** The local knowledge about a caller. */
@@ -18,9 +20,12 @@ interface LocalState {
   readonly unconfirmedMerge?: RedisScripts.Merge | undefined
 }
 
+/** The state of a caller about which no Redis has replied. */
+const none: Policy.State = {}
+
 /** Runs the script that merges counts of a caller, and returns the state that Redis then has. */
 type RunMerge = (
-  connection: RedisConnection,
+  route: Route,
   caller: Caller,
   merge: RedisScripts.Merge
 ) => Effect.Effect<{ readonly state: Policy.State }, RedisDown>
@@ -34,9 +39,10 @@ export class LocalCounts {
   readonly #runMerge: RunMerge
   readonly #merging = new SingleFlight<Caller, RedisDown>()
 
-  static readonly make = (now: () => number, runMerge: RunMerge) =>
+  /** `now` returns the time of a caller's shard. */
+  static readonly make = (now: (caller: Caller) => number, runMerge: RunMerge) =>
     Effect.map(
-      CallerStates.make<LocalState>(({ state }) => Policy.endOf(state), now),
+      CallerStates.make<LocalState>(({ state }, caller) => Policy.endOf(state) - now(caller), () => 0),
       (callers) => new LocalCounts(callers, runMerge)
     )
 
@@ -45,15 +51,15 @@ export class LocalCounts {
     this.#runMerge = runMerge
   }
 
-  isMerged(caller: Caller, connection: RedisConnection): boolean {
+  isMerged(caller: Caller, { connection }: Pick<Route, "connection">): boolean {
     const local = this.#callers.get(caller)
     return local === undefined || local.confirmedBy === connection
   }
 
   /** Records a state that Redis replied with. Local counts that are not merged yet are kept. */
-  confirm(caller: Caller, state: Policy.State, connection: RedisConnection): void {
-    if (this.isMerged(caller, connection)) {
-      this.#callers.set(caller, { state, confirmed: state, confirmedBy: connection })
+  confirm(caller: Caller, state: Policy.State, route: Pick<Route, "connection">): void {
+    if (this.isMerged(caller, route)) {
+      this.#callers.set(caller, { state, confirmed: state, confirmedBy: route.connection })
     }
   }
 
@@ -63,38 +69,45 @@ export class LocalCounts {
 
   /** Sets a state that Redis does not know. */
   set(caller: Caller, state: Policy.State): void {
-    const { confirmed = {}, unconfirmedMerge } = this.#callers.get(caller) ?? {}
+    const { confirmed = none, unconfirmedMerge } = this.#callers.get(caller) ?? {}
     this.#callers.set(caller, { state, confirmed, confirmedBy: undefined, unconfirmedMerge })
   }
 
-  /** Converts all states, which were counted on this process's own clock, to a clock that is ahead by `offset`. */
-  shift(offset: number): void {
-    this.#callers.update(({ state }) => ({
-      state: Policy.shift(state, offset),
-      confirmed: {},
-      confirmedBy: undefined
-    }))
-  }
-
-  /** Merges the counts of `caller` into Redis, once for all fibers that wait for it. */
-  merge(connection: RedisConnection, caller: Caller): Effect.Effect<void, RedisDown> {
-    return Effect.suspend(() =>
-      this.isMerged(caller, connection)
-        ? Effect.void
-        : this.#merging.run(caller, this.#mergeOnce(connection, caller))
+  /**
+   * Converts the states of callers that `isShifted` selects, which were counted on this process's own clock, to a clock
+   * that is ahead by `offset`. A state that a Redis confirmed has the times of that Redis, and stays.
+   */
+  shift(offset: number, isShifted: (caller: Caller) => boolean): void {
+    this.#callers.update((local, caller) =>
+      local.confirmed === none && isShifted(caller)
+        ? { state: Policy.shift(local.state, offset), confirmed: none, confirmedBy: undefined }
+        : local
     )
   }
 
-  /** Merges the counts of all callers. Another process may be asked about a caller that only this process knows. */
-  mergeAll(connection: RedisConnection): Effect.Effect<void> {
-    return Effect.forEach(this.#callers.all(), ([caller]) => Effect.ignore(this.merge(connection, caller)), {
-      concurrency: 16,
-      discard: true
-    })
+  /** Merges the counts of `caller` into Redis, once for all fibers that wait for it. */
+  merge(route: Route, caller: Caller): Effect.Effect<void, RedisDown> {
+    return Effect.suspend(() =>
+      this.isMerged(caller, route)
+        ? Effect.void
+        : this.#merging.run(caller, this.#mergeOnce(route, caller))
+    )
+  }
+
+  /**
+   * Merges the counts of all callers that `isMember` selects. Another process may be asked about a caller that only
+   * this process knows.
+   */
+  mergeAll(route: Route, isMember: (caller: Caller) => boolean): Effect.Effect<void> {
+    return Effect.forEach(
+      this.#callers.all(),
+      ([caller]) => isMember(caller) ? Effect.ignore(this.merge(route, caller)) : Effect.void,
+      { concurrency: 16, discard: true }
+    )
   }
 
   readonly #mergeOnce = Effect.fnUntraced({ self: this }, function*(
-    connection: RedisConnection,
+    route: Route,
     caller: Caller
   ): Effect.fn.Return<void, RedisDown> {
     while (true) {
@@ -103,10 +116,10 @@ export class LocalCounts {
       // One merge at a time: until Redis replies, it is unknown whether its states contain the merge.
       const { unconfirmedMerge: merge = { ...local, number: yield* RedisScripts.mergeNumber } } = local
       this.#callers.set(caller, { ...local, unconfirmedMerge: merge })
-      const reply = yield* this.#runMerge(connection, caller, merge)
+      const reply = yield* this.#runMerge(route, caller, merge)
       const { state = merge.state } = this.#callers.get(caller) ?? {}
       if (state === merge.state) {
-        this.#callers.set(caller, { state: reply.state, confirmed: reply.state, confirmedBy: connection })
+        this.#callers.set(caller, { state: reply.state, confirmed: reply.state, confirmedBy: route.connection })
         return
       }
       // This process has counted meanwhile. The next merge contains these counts.

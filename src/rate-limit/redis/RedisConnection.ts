@@ -1,28 +1,12 @@
 /**
- * The connection to Redis. One late reply or one error closes it, so that all commands in flight fail at once. Then new
- * connections are tried until one replies in time.
+ * The connection to one Redis server. One late reply or one error closes it, so that all commands in flight fail at
+ * once. Then new connections are tried until one replies in time.
  */
-import * as NodeRedis from "@effect/platform-node/NodeRedis"
-import {
-  Cause,
-  Clock,
-  Context,
-  Data,
-  Deferred,
-  Effect,
-  Exit,
-  Fiber,
-  Latch,
-  Layer,
-  Metric,
-  Redacted,
-  References,
-  Scope
-} from "effect"
-import { Redis } from "effect/persistence"
+import { Cause, Clock, Deferred, Effect, Exit, Latch, Metric, type Scope } from "effect"
+import type { Redis } from "effect/persistence"
 import { ErrorReply } from "redis"
-import * as RedisUrl from "../../config/RedisUrl.ts"
 import { describe } from "../../observability/Logging.ts"
+import { type RedisClient, RedisDown } from "./RedisClient.ts"
 import { checkIntervalMs, maxSilenceMs, ReplyWatch } from "./ReplyWatch.ts"
 
 const pauseBetweenAttemptsMs = 250
@@ -32,112 +16,111 @@ const durations = Metric.histogram("rate_limit_redis_duration_seconds", {
   boundaries: [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1]
 })
 
-const fallback = Metric.gauge("rate_limit_fallback", {
-  description: "1 while Redis does not answer and this process counts by itself, else 0."
-})
-
-/** Redis did not run the command, or not in time. */
-export class RedisDown extends Data.TaggedError("RedisDown")<{ readonly cause: unknown }> {}
-
 /** A connection that is up. */
 export interface RedisConnection {
-  /** Runs a command. It ends within 50 ms if no replies arrive, and within 120 ms if replies arrive later and later. */
+  /**
+   * Runs a command. It fails after 50 ms without any reply on the connection, and after 120 ms even if replies to
+   * earlier commands keep arriving.
+   */
   readonly run: <A>(
     command: (redis: Redis.Redis["Service"]) => Effect.Effect<A, Redis.RedisError>
   ) => Effect.Effect<A, RedisDown>
 }
 
-/**
- * Keeps a connection open until the scope closes. `current` is the connection, or `undefined` while it is down.
- * `onConnect` runs before a new connection is used, `onUp` beside its first use. The first connection is awaited for
- * one second at most.
- */
-export const make = Effect.fnUntraced(function*(
-  url: Redacted.Redacted,
-  { onConnect, onUp }: {
-    readonly onConnect: (connection: RedisConnection) => Effect.Effect<void, RedisDown>
-    readonly onUp: (connection: RedisConnection) => Effect.Effect<void>
-  }
-) {
-  let current: RedisConnection | undefined
+/** The server of a connection, and the use of the connection. */
+interface Options<A> {
+  /** Opens a client of the server. Each attempt to connect runs it. */
+  readonly open: Effect.Effect<RedisClient, unknown, Scope.Scope>
+  /** The name of the server in log lines. */
+  readonly name: () => string
+  /** Whether the server is a node of a cluster, which may redirect a command. */
+  readonly isNode: boolean
+  /** Runs before a new connection is used. It fails if the server cannot be used. */
+  readonly onConnect: (connection: RedisConnection) => Effect.Effect<A, RedisDown>
+  /** Runs while the result of `onConnect` is used. */
+  readonly onUp: (current: A) => Effect.Effect<void>
+  /** Runs when a connection is up or down. */
+  readonly onChange: Effect.Effect<void>
+}
+
+/** A connection that is opened again when it is lost. */
+export interface Lasting<A> {
+  /** Returns the result of `onConnect`, or `undefined` while the connection is down. */
+  readonly current: () => A | undefined
+  /** Closes the connection because of `cause`, to open a new one at once. */
+  readonly close: (cause: unknown) => void
+}
+
+/** Keeps a connection open until the scope closes. */
+export const make = Effect.fnUntraced(function*<A>(options: Options<A>) {
+  let current: A | undefined
   /** Whether the log says that Redis is down. */
   let isReported = false
-  const first = yield* Deferred.make<void>()
+  /** Ends the present connection, or the present attempt to connect. */
+  let close: ((cause: unknown) => void) | undefined
+  let pauseMs = pauseBetweenAttemptsMs
 
   const stayUp = Effect.gen(function*() {
-    const { connection, lost } = yield* connect(url)
-    yield* onConnect(connection)
-    current = connection
-    isReported = false
-    yield* Metric.update(fallback, 0)
-    yield* Effect.logInfo("Limits are counted in Redis")
-    yield* Deferred.succeed(first, undefined)
-    yield* Effect.forkScoped(onUp(connection))
-    return yield* lost
-  }).pipe(Effect.scoped)
+    const lost = yield* Deferred.make<never, RedisDown>()
+    close = (cause) => {
+      current = undefined
+      pauseMs = 0
+      Deferred.doneUnsafe(lost, Exit.fail(new RedisDown({ cause })))
+    }
+    const use = Effect.gen(function*() {
+      const up = yield* options.onConnect(yield* connect(options, lost))
+      current = up
+      isReported = false
+      yield* Effect.logInfo(`Limits are counted in ${options.name()}`)
+      yield* options.onChange
+      yield* options.onUp(up)
+      return yield* Effect.never
+    })
+    return yield* Effect.raceFirst(Effect.scoped(use), Deferred.await(lost))
+  })
 
   const pause = Effect.fnUntraced(function*(cause: Cause.Cause<unknown>) {
     current = undefined
-    yield* Metric.update(fallback, 1)
+    yield* options.onChange
     if (!isReported) {
-      yield* Effect.logWarning(`Redis cannot be used, this process counts the limits by itself: ${describe(cause)}`)
+      yield* Effect.logWarning(
+        `${options.name()} cannot be used, this process counts the limits by itself: ${describe(cause)}`
+      )
     }
     isReported = true
-    yield* Effect.sleep(pauseBetweenAttemptsMs)
+    yield* Effect.sleep(pauseMs)
+    pauseMs = pauseBetweenAttemptsMs
   })
 
   yield* Effect.forkScoped(Effect.forever(Effect.catchCause(stayUp, pause)))
-  yield* Effect.timeoutOption(Deferred.await(first), "1 second")
-  return { current: (): RedisConnection | undefined => current }
+  const lasting: Lasting<A> = { current: () => current, close: (cause) => close?.(cause) }
+  return lasting
 })
 
-/** Opens a client of the Redis at `url` until the scope closes. */
-const openClient = Effect.fnUntraced(function*(url: Redacted.Redacted) {
-  // A separate scope, which no other fiber waits for: closing a client that is still connecting may never end.
-  const scope = yield* Scope.make()
-  const connecting = yield* Effect.acquireRelease(
-    NodeRedis.layer({
-      url: Redacted.value(url),
-      disableOfflineQueue: true,
-      // Turned off: `ReplyWatch` finds late replies. The client's own timeout costs a timer and an abort signal per
-      // command, and the timer outlives the reply.
-      commandOptions: { timeout: 0 },
-      pingInterval: 500,
-      socket: { connectTimeout: 1000, socketTimeout: 1000, reconnectStrategy: false, ...RedisUrl.readTls(url) }
-    }).pipe(
-      Layer.buildWithScope(scope),
-      // `make` logs a failure once, so the client logs nothing.
-      Effect.provideService(References.MinimumLogLevel, "None"),
-      Effect.forkDetach
-    ),
-    (fiber) => Effect.forkDetach(Effect.andThen(Fiber.await(fiber), Scope.close(scope, Exit.void)))
-  )
-  const services = yield* Fiber.join(connecting)
-  return { client: Context.get(services, NodeRedis.NodeRedis).client, redis: Context.get(services, Redis.Redis) }
-})
-
-/** Opens one connection and checks that it accepts writes. `lost` fails when the connection is closed. */
-const connect = Effect.fnUntraced(function*(url: Redacted.Redacted) {
-  const { client, redis } = yield* openClient(url)
-  const lost = yield* Deferred.make<never, RedisDown>()
+/** Opens one connection. It is closed with the scope, and when `lost` fails: a command can cause that too. */
+const connect = Effect.fnUntraced(function*(
+  { isNode, open }: Pick<Options<never>, "isNode" | "open">,
+  lost: Deferred.Deferred<never, RedisDown>
+) {
+  const { client, redis } = yield* open
   const cut = (cause: unknown): RedisDown => {
     const down = new RedisDown({ cause })
     Deferred.doneUnsafe(lost, Exit.fail(down))
     if (client.isOpen) client.destroy()
     return down
   }
-  yield* Effect.addFinalizer(() => Effect.sync(() => cut(new Error("The service stops"))))
+  yield* Effect.addFinalizer(() => Effect.sync(() => cut(new Error("The connection is no longer needed"))))
   client.on("error", cut)
-
-  const run = yield* makeRun(redis, cut)
-  // A server that only reads, or that rejects the command, is useless.
-  yield* run(({ send }) => send("SET", "petstore:limits:probe", "", "PX", "1000"))
-  const connection: RedisConnection = { run }
-  return { connection, lost: Deferred.await(lost) }
+  const connection: RedisConnection = { run: yield* makeRun(redis, isNode, cut) }
+  return connection
 })
 
 /** Returns a function that runs a command. It calls `cut` if a reply is late, or shows that the server cannot serve. */
-const makeRun = Effect.fnUntraced(function*(redis: Redis.Redis["Service"], cut: (cause: unknown) => RedisDown) {
+const makeRun = Effect.fnUntraced(function*(
+  redis: Redis.Redis["Service"],
+  isNode: boolean,
+  cut: (cause: unknown) => RedisDown
+) {
   const clock = yield* Clock.Clock
   const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
   const watch = new ReplyWatch(now())
@@ -170,12 +153,16 @@ const makeRun = Effect.fnUntraced(function*(redis: Redis.Redis["Service"], cut: 
         durations.updateUnsafe((now() - sentAt) / 1000, context)
         return Effect.void
       })
-      return Effect.mapError(replied, ({ cause }) => isRejection(cause) ? new RedisDown({ cause }) : cut(cause))
+      return Effect.mapError(replied, ({ cause }) => isRejection(cause, isNode) ? new RedisDown({ cause }) : cut(cause))
     })
   return run
 })
 
-/** Returns whether Redis rejected the command alone. Other errors show that the server cannot serve. */
-const isRejection = (cause: unknown): boolean =>
-  cause instanceof ErrorReply &&
-  !/^(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOAUTH|NOPERM|OOM|READONLY|TRYAGAIN)/.test(cause.message)
+/** Errors that show that the server cannot serve any command. Others reject one command. */
+const isUseless = /^(BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOAUTH|NOPERM|OOM|READONLY)/
+/** Errors of a cluster about one key. A client that knows no slots cannot use the server. */
+const isAboutSlot = /^(ASK|CROSSSLOT|MOVED|TRYAGAIN)/
+
+/** Returns whether Redis rejected the command alone. */
+const isRejection = (cause: unknown, isNode: boolean): boolean =>
+  cause instanceof ErrorReply && !isUseless.test(cause.message) && (isNode || !isAboutSlot.test(cause.message))

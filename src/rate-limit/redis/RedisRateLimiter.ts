@@ -1,24 +1,25 @@
 /**
- * The rate limiter that counts in Redis, for any number of processes, on a time that they share (`SharedClock.ts`).
- * While Redis does not reply, this process decides from its own counts (`LocalCounts.ts`). It asks Redis about a caller
- * again once its local counts are merged there.
+ * The rate limiter that counts in Redis, for any number of processes, on a time that they share (`SharedClock.ts`). It
+ * counts a caller in one shard (`Shards.ts`). While the shard does not reply, this process decides from its own counts
+ * (`LocalCounts.ts`). It asks the shard about a caller again once its local counts are merged there.
  *
  * The requests of a caller in one turn of the event loop are one script call (`TurnBatcher.ts`). node-redis writes all
  * commands of a turn to the socket at once.
  */
-import { Clock, Effect, Metric, Schedule } from "effect"
+import { Effect, Layer, Metric } from "effect"
 import type { Redis } from "effect/persistence"
 import type { Limits } from "../../api/Plans.ts"
 import * as Settings from "../../config/Settings.ts"
 import type { Caller } from "../CallerStates.ts"
 import type { Limiter } from "../Limiter.ts"
 import * as Policy from "../Policy.ts"
-import * as SteadyClock from "../SteadyClock.ts"
+import { RateLimiter } from "../RateLimiter.ts"
 import type { SharedTime } from "./ClockScripts.ts"
 import { LocalCounts } from "./LocalCounts.ts"
-import * as RedisConnection from "./RedisConnection.ts"
 import * as RedisScripts from "./RedisScripts.ts"
-import { SharedClock } from "./SharedClock.ts"
+import { asking, type Route, type Shard } from "./Shard.ts"
+import * as Shards from "./Shards.ts"
+import type { SharedClock } from "./SharedClock.ts"
 import { type Batch, countCharges, decideBatch, TurnBatcher } from "./TurnBatcher.ts"
 
 const localDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
@@ -26,8 +27,8 @@ const localDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
   incremental: true
 })
 
-/** The interval of synchronizations with the shared time, so that clock drift never looks like a step. */
-const synchronizationInterval = "500 millis"
+/** The maximum of servers to which a cluster redirects one script. */
+const maxRedirections = 3
 
 type Script = (
   redis: Redis.Redis["Service"],
@@ -36,57 +37,77 @@ type Script = (
 
 type Replied = ReturnType<typeof RedisScripts.read>
 
-export const make = Effect.gen(function*() {
+/** Runs `script` on the shared time of a route. */
+const run = ({ clock, connection, isAsking }: Route, script: Script) =>
+  clock.run(
+    connection,
+    (redis, time) =>
+      Effect.map(
+        script(isAsking ? asking(redis) : redis, time),
+        (reply) => reply === null ? null : RedisScripts.read(reply)
+      )
+  )
+
+/** Resumes the calls of a batch, after all state is set: what they run may charge again. */
+const resume = ({ calls }: Batch, decisions: ReadonlyArray<Policy.Decision>, clock: SharedClock): void => {
+  const offset = clock.wallOffset()
+  for (const [index, decision] of decisions.entries()) calls[index]?.resume(Policy.shiftDecision(decision, offset))
+}
+
+const make = Effect.gen(function*() {
   const url = yield* Settings.redisUrl.config
   /** The context of batches, and for metrics that are recorded within a decision. */
   const context = yield* Effect.context()
-  const clock = new SharedClock(SteadyClock.make(yield* Clock.Clock), (offset) => localCounts.shift(offset))
-  const run = (connection: RedisConnection.RedisConnection, script: Script) =>
-    clock.run(
-      connection,
-      (redis, time) => Effect.map(script(redis, time), (reply) => reply === null ? null : RedisScripts.read(reply))
-    )
-  const localCounts = yield* LocalCounts.make(
-    () => clock.now(),
-    (connection, caller, merge) => run(connection, (redis, time) => redis.eval(RedisScripts.merge)(caller, merge, time))
+  const localCounts: LocalCounts = yield* LocalCounts.make(
+    (caller) => shards.of(caller).clock.now(),
+    (route, caller, merge) => run(route, (redis, time) => redis.eval(RedisScripts.merge)(caller, merge, time))
   )
-  const connections = yield* RedisConnection.make(url, {
-    onConnect: (connection) => clock.synchronize(connection),
-    onUp: (connection) =>
-      Effect.andThen(
-        localCounts.mergeAll(connection),
-        Effect.repeat(Effect.ignore(clock.synchronize(connection)), Schedule.spaced(synchronizationInterval))
-      )
+  const shards = yield* Shards.make(url, {
+    onFirst: (offset, isMember) => localCounts.shift(offset, isMember),
+    onUp: (route, isMember) => localCounts.mergeAll(route, isMember)
   })
 
-  /** Runs `script` for `caller` once its local counts are merged, or `fallback` while Redis does not reply. */
+  /** Runs `script` on a route once the local counts of `caller` are merged there. */
+  const runMerged = (route: Route, caller: Caller, script: Script) =>
+    localCounts.isMerged(caller, route)
+      ? run(route, script)
+      : Effect.andThen(localCounts.merge(route, caller), run(route, script))
+
+  /** Runs `script` for `caller` in Redis, or `fallback` while its shard does not reply. */
   const runOrFallBack = <A>(
     caller: Caller,
     script: Script,
-    onReply: (reply: Replied, connection: RedisConnection.RedisConnection) => A,
+    onReply: (reply: Replied, route: Route) => A,
     fallback: () => A
-  ): Effect.Effect<A> =>
-    Effect.suspend(() => {
-      const connection = connections.current()
-      if (connection === undefined) return Effect.sync(fallback)
-      const replied = localCounts.isMerged(caller, connection)
-        ? run(connection, script)
-        : Effect.andThen(localCounts.merge(connection, caller), run(connection, script))
-      return Effect.match(replied, { onFailure: fallback, onSuccess: (reply) => onReply(reply, connection) })
+  ): Effect.Effect<A> => {
+    const runOn = (route: Route, shard: Shard, redirections: number): Effect.Effect<A> => {
+      const replied = runMerged(route, caller, script)
+      const onSuccess = (reply: Replied) => onReply(reply, route)
+      if (shards.redirect === undefined) return Effect.match(replied, { onFailure: fallback, onSuccess })
+      return Effect.matchEffect(replied, {
+        onFailure: (error) => {
+          const next = shards.redirect?.(error, shard)
+          return next === undefined || redirections === 0
+            ? Effect.sync(fallback)
+            : runOn(next.route, next.shard, redirections - 1)
+        },
+        onSuccess: (reply) => Effect.sync(() => onSuccess(reply))
+      })
+    }
+    return Effect.suspend(() => {
+      const shard = shards.of(caller)
+      const route = shard.route()
+      return route === undefined ? Effect.sync(fallback) : runOn(route, shard, maxRedirections)
     })
-
-  /** Resumes the calls of a batch, after all state is set: what they run may charge again. */
-  const resume = ({ calls }: Batch, decisions: ReadonlyArray<Policy.Decision>): void => {
-    const offset = clock.wallOffset()
-    for (const [index, decision] of decisions.entries()) calls[index]?.resume(Policy.shiftDecision(decision, offset))
   }
 
   const decideLocally = (batch: Batch): void => {
+    const { clock } = shards.of(batch.caller)
     const state = localCounts.get(batch.caller)
     const { decisions, next } = decideBatch(batch, state, clock.now())
     if (next !== state) localCounts.set(batch.caller, next)
     localDecisions.updateUnsafe(countCharges(batch), context)
-    resume(batch, decisions)
+    resume(batch, decisions, clock)
   }
 
   const runBatch = Effect.runForkWith(context)
@@ -94,10 +115,10 @@ export const make = Effect.gen(function*() {
     runBatch(runOrFallBack(
       batch.caller,
       (redis, time) => redis.eval(RedisScripts.charge)(batch.caller, batch.limits, countCharges(batch), time),
-      ({ now, state }, connection) => {
+      ({ now, state }, route) => {
         const { decisions, next } = decideBatch(batch, state, now)
-        localCounts.confirm(batch.caller, next, connection)
-        resume(batch, decisions)
+        localCounts.confirm(batch.caller, next, route)
+        resume(batch, decisions, route.clock)
       },
       () => decideLocally(batch)
     ))
@@ -106,7 +127,7 @@ export const make = Effect.gen(function*() {
     // An interruption does not take a call out of its batch: the request was made.
     Effect.callback<Policy.Decision>((done) => {
       const call = { isCharge, resume: (decision: Policy.Decision) => done(Effect.succeed(decision)) }
-      if (connections.current() === undefined) decideLocally({ caller, limits, calls: [call] })
+      if (shards.of(caller).route() === undefined) decideLocally({ caller, limits, calls: [call] })
       else batcher.add(caller, limits, call)
     })
 
@@ -119,11 +140,14 @@ export const make = Effect.gen(function*() {
         return runOrFallBack(
           caller,
           (redis, time) => redis.eval(RedisScripts.unban)(caller, time),
-          ({ state }, connection) => localCounts.confirm(caller, state, connection),
-          () => localCounts.set(caller, Policy.unban(localCounts.get(caller), clock.now()))
+          ({ state }, route) => localCounts.confirm(caller, state, route),
+          () => localCounts.set(caller, Policy.unban(localCounts.get(caller), shards.of(caller).clock.now()))
         )
       }),
-    counting: Effect.sync(() => connections.current() === undefined ? "fallback" : "shared")
+    counting: Effect.sync(() => shards.areUp() ? "shared" : "fallback")
   }
   return service
 })
+
+/** Counts in the Redis at `REDIS_URL`, together with all other processes. */
+export const layer = Layer.effect(RateLimiter, make)

@@ -37,7 +37,8 @@ const ofNumbers = ([
   ban: { seconds: banSeconds, until: banUntil }
 })
 
-const keyOf = (caller: Caller): string => `petstore:limits:${caller}`
+/** The key of a caller in Redis. */
+export const keyOf = (caller: Caller): string => `petstore:limits:${caller}`
 
 /**
  * Milliseconds that Redis keeps a caller after the last of its counts ended: a forward step of Redis's clock by as much

@@ -3,7 +3,8 @@ import { Effect, Predicate } from "effect"
 import type { Redis } from "effect/persistence"
 import * as SteadyClock from "../SteadyClock.ts"
 import * as ClockScripts from "./ClockScripts.ts"
-import { type RedisConnection, RedisDown } from "./RedisConnection.ts"
+import { RedisDown } from "./RedisClient.ts"
+import type { RedisConnection } from "./RedisConnection.ts"
 import { SingleFlight } from "./SingleFlight.ts"
 
 /** A script that sends the estimate of the shared time. It returns `null` if the estimate was wrong. */
@@ -27,15 +28,20 @@ export const deviation = (now: number, sentAt: number, receivedAt: number): numb
 export class SharedClock {
   readonly #steady: SteadyClock.SteadyClock
   readonly #onFirst: (offset: number) => void
+  readonly #key: (() => string) | undefined
   /** Milliseconds by which the shared time is ahead of Redis's clock, as last read. */
   #clockOffset = 0
   #isSynchronized = false
   readonly #synchronizing = new SingleFlight<"clock", RedisDown>()
 
-  /** `onFirst` gets the milliseconds by which the first synchronization moves this clock. */
-  constructor(steady: SteadyClock.SteadyClock, onFirst: (offset: number) => void) {
+  /**
+   * `onFirst` gets the milliseconds by which the first synchronization moves this clock. `key` is the key of the clock
+   * in Redis, if it is not the usual one.
+   */
+  constructor(steady: SteadyClock.SteadyClock, onFirst: (offset: number) => void, key?: () => string) {
     this.#steady = steady
     this.#onFirst = onFirst
+    this.#key = key
   }
 
   /** The estimate of the shared time. */
@@ -81,11 +87,13 @@ export class SharedClock {
   }
 
   readonly #synchronizeOnce = Effect.fnUntraced({ self: this }, function*(connection: RedisConnection) {
+    const key = this.#key?.()
     const sentAt = this.#steady.monotonic()
     const [redisTime, clockOffset, isConfirmed] = yield* connection.run((redis) =>
       redis.eval(ClockScripts.compare)(
         this.#isSynchronized ? this.#steady.at(sentAt) : undefined,
-        this.#clockOffset
+        this.#clockOffset,
+        key
       )
     )
     this.#clockOffset = clockOffset
@@ -99,7 +107,7 @@ export class SharedClock {
     const stepped = this.#deviation(redisTime + clockOffset, sentAt)
     if (Math.abs(stepped) >= SteadyClock.minStep && isConfirmed === 0) {
       this.#clockOffset = yield* connection.run((redis) =>
-        redis.eval(ClockScripts.correct)(clockOffset, clockOffset - stepped)
+        redis.eval(ClockScripts.correct)(clockOffset, clockOffset - stepped, key)
       )
       const seconds = Math.round(stepped / 1000)
       yield* Effect.logWarning(`Redis's clock stepped by ${seconds} seconds. Windows and bans keep their length.`)

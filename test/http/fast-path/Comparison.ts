@@ -7,10 +7,11 @@ import { TestClock } from "effect/testing"
 import { connect, type Socket } from "node:net"
 import { ApiKeys } from "../../../src/api-keys/ApiKeys.ts"
 import type { Limits, Plan } from "../../../src/api/Plans.ts"
+import { GracefulShutdown } from "../../../src/http/admission/GracefulShutdown.ts"
+import * as ApiRoutes from "../../../src/http/ApiRoutes.ts"
 import * as ApiServer from "../../../src/http/ApiServer.ts"
 import * as FastPath from "../../../src/http/fast-path/FastPath.ts"
 import * as JsonBody from "../../../src/http/middleware/JsonBody.ts"
-import { GracefulShutdown } from "../../../src/http/node/GracefulShutdown.ts"
 import { PetRepository } from "../../../src/pets/PetRepository.ts"
 import { RateLimiter } from "../../../src/rate-limit/RateLimiter.ts"
 import { memory } from "../../support/Harness.ts"
@@ -19,7 +20,7 @@ import { memory } from "../../support/Harness.ts"
 type ServerLayer<E> = Layer.Layer<
   HttpServer.HttpServer,
   E,
-  | Layer.Success<typeof ApiServer.middleware>
+  | Layer.Success<typeof ApiRoutes.middleware>
   | ApiKeys
   | PetRepository
   | RateLimiter
@@ -114,7 +115,7 @@ const start = <E>(server: ServerLayer<E>, plans: ReadonlyArray<KeyOptions>) => {
     })
   ).pipe(
     Layer.provide(server),
-    Layer.provide(ApiServer.middleware),
+    Layer.provide(ApiRoutes.middleware),
     Layer.provide(GracefulShutdown.layer),
     Layer.provide(Layer.merge(memory, RateLimiter.layerMemory)),
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ HOST: "127.0.0.1", PORT: "0" }))),

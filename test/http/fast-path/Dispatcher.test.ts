@@ -11,16 +11,16 @@ import {
 } from "effect/http"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../../src/api-keys/ApiKeys.ts"
-import { routes } from "../../../src/http/ApiServer.ts"
-import { AdmissionControl } from "../../../src/http/node/AdmissionControl.ts"
-import { GracefulShutdown } from "../../../src/http/node/GracefulShutdown.ts"
+import { AdmissionControl } from "../../../src/http/admission/AdmissionControl.ts"
+import { GracefulShutdown } from "../../../src/http/admission/GracefulShutdown.ts"
+import * as ApiRoutes from "../../../src/http/ApiRoutes.ts"
 import { routerConfig } from "../../../src/http/response/RoutePaths.ts"
 import { RateLimiter } from "../../../src/rate-limit/RateLimiter.ts"
 import { memory, Service, service } from "../../support/Harness.ts"
 
 /** Makes a client of HttpApi without sockets, where the fast path serves no request. */
 const httpApi = Effect.gen(function*() {
-  const serve = yield* HttpRouter.toHttpEffect(routes)
+  const serve = yield* HttpRouter.toHttpEffect(ApiRoutes.layerMemory)
   const key = yield* Effect.flatMap(ApiKeys, (keys) => keys.issue({ name: "test", plan: "free" }))
   return {
     key: Redacted.value(key.key),

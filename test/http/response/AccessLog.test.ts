@@ -1,10 +1,10 @@
 /** Tests the log line of a request: the direct line in JSON equals the line of the general logger. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger, References } from "effect"
-import { AdmissionControl } from "../../../src/http/node/AdmissionControl.ts"
+import { AdmissionControl } from "../../../src/http/admission/AdmissionControl.ts"
 import { recordResponse } from "../../../src/http/response/AccessLog.ts"
 import { RequestContext } from "../../../src/http/response/RequestContext.ts"
-import { JsonLines } from "../../../src/observability/LogWriter.ts"
+import { JsonLines } from "../../../src/observability/JsonLines.ts"
 
 interface Options {
   readonly keyId?: string

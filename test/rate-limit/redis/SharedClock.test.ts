@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect } from "effect"
-import { RedisDown } from "../../../src/rate-limit/redis/RedisConnection.ts"
+import { RedisDown } from "../../../src/rate-limit/redis/RedisClient.ts"
 import { deviation, SharedClock } from "../../../src/rate-limit/redis/SharedClock.ts"
 import * as SteadyClock from "../../../src/rate-limit/SteadyClock.ts"
 

@@ -2,15 +2,9 @@
  * Graceful shutdown: for `DRAIN_SECONDS` the process is not ready and closes each connection after its response, so
  * that balancers send requests elsewhere. Then it takes no new connections.
  */
-import { Config, Context, Duration, Effect, Layer } from "effect"
+import { Config, Duration, Effect, Layer } from "effect"
 import * as Settings from "../../config/Settings.ts"
-
-/** Whether the shutdown has begun. Each running service has its own instance. */
-export class GracefulShutdown
-  extends Context.Service<GracefulShutdown, { begun: boolean }>()("petstore/http/GracefulShutdown")
-{
-  static readonly layer = Layer.sync(GracefulShutdown, () => ({ begun: false }))
-}
+import { GracefulShutdown } from "../admission/GracefulShutdown.ts"
 
 /** The maximum time for requests in flight after draining. */
 export const gracePeriod = Config.map(Settings.drainSeconds.config, (seconds) => Duration.seconds(7 - seconds))
@@ -19,7 +13,7 @@ export const gracePeriod = Config.map(Settings.drainSeconds.config, (seconds) =>
 const end = 9_500
 
 /** Begins the shutdown of the layers that it is provided to, and waits for `DRAIN_SECONDS` before they close. */
-export const drain = Layer.effectDiscard(Effect.gen(function*() {
+export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const draining = yield* GracefulShutdown
   const seconds = yield* Settings.drainSeconds.config
   yield* Effect.addFinalizer(() => {

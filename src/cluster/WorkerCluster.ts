@@ -1,7 +1,7 @@
 /** Several processes on one machine that share both ports, by `node:cluster`. */
 import { Effect, type Layer } from "effect"
 import cluster from "node:cluster"
-import type { GracefulShutdown } from "../http/node/GracefulShutdown.ts"
+import type { GracefulShutdown } from "../http/admission/GracefulShutdown.ts"
 import * as Logging from "../observability/Logging.ts"
 import * as Primary from "./Primary.ts"
 import * as Worker from "./Worker.ts"

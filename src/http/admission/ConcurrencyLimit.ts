@@ -1,4 +1,5 @@
 /** A limit on the requests in flight, with a queue in which a request waits for at most one second. */
+import { Scheduler } from "effect"
 
 /** The maximum time in the queue. It is as long as the `Retry-After` of the rejection. */
 const maxWaitMs = 1_000
@@ -7,9 +8,12 @@ const maxStartsPerTurn = 100
 
 interface Queued {
   readonly start: () => void
-  readonly timer: NodeJS.Timeout
+  readonly timer: ReturnType<typeof setTimeout>
   isLate: boolean
 }
+
+/** Runs tasks at the end of the turn of the event loop: with `setImmediate` in Node, which browsers do not have. */
+const endOfTurn = new Scheduler.MixedScheduler().makeDispatcher()
 
 /** Counts the requests in flight, and starts queued requests in the order of their arrival. */
 export class ConcurrencyLimit {
@@ -88,7 +92,7 @@ export class ConcurrencyLimit {
   #startNext(): void {
     if (this.#isScheduled || this.#queue.size === 0) return
     this.#isScheduled = true
-    setImmediate(() => {
+    endOfTurn.scheduleTask(() => {
       this.#isScheduled = false
       for (const queued of this.#queue.values().take(maxStartsPerTurn)) {
         if (this.#inFlight >= this.#maxInFlight && !queued.isLate) return
@@ -97,6 +101,6 @@ export class ConcurrencyLimit {
         queued.start()
       }
       this.#startNext()
-    })
+    }, 0)
   }
 }

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { afterEach, beforeEach, vi } from "vitest"
-import { ConcurrencyLimit } from "../../../src/http/node/ConcurrencyLimit.ts"
+import { ConcurrencyLimit } from "../../../src/http/admission/ConcurrencyLimit.ts"
 
 const maxInFlight = 2_500
 const maxQueued = 10_000

@@ -1,0 +1,133 @@
+/** Tests the controls of the service in memory, and the client's reactions to the faults that they provoke. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber, Schedule, Stream } from "effect"
+import { TestClock } from "effect/testing"
+import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
+import { layerTest, PetRepository, TestService } from "../../src/testing.ts"
+
+const rex = { name: "Rex", categoryId: 1n, status: "available" } as const
+const never = { retry: { times: 0, maxWait: 0 } }
+
+/** Runs `effect` while the test clock advances. */
+const advancing = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.raceFirst(effect, Effect.repeat(TestClock.adjust("100 millis"), Schedule.forever) as Effect.Effect<never>)
+
+describe("TestService", () => {
+  it.effect("inserts pets, and reports the requests that the client has sent", () =>
+    Effect.gen(function*() {
+      const [client, service] = [yield* PetstoreClient, yield* TestService]
+      const pets = yield* service.insertPets(rex, { name: "Łucja", categoryId: 9223372036854775807n })
+      assert.deepStrictEqual((yield* client.list({ limit: 5 })).pets, pets)
+      yield* client.create(rex, { idempotencyKey: "a" })
+      const [list, create] = yield* service.sentRequests
+      assert.deepInclude(list, { method: "GET", path: "/v1/pets?limit=5", body: "", status: 200 })
+      assert.deepInclude(create, { method: "POST", path: "/v1/pets", status: 201 })
+      assert.strictEqual(create?.headers["idempotency-key"], "a")
+      assert.isUndefined(create?.headers["authorization"])
+      assert.deepStrictEqual(JSON.parse(create?.body ?? ""), { name: "Rex", categoryId: 1, status: "available" })
+    }).pipe(Effect.provide(layerTest(never))))
+
+  it.effect("uses up the limit until the minute ends", () =>
+    Effect.gen(function*() {
+      const [client, service] = [yield* PetstoreClient, yield* TestService]
+      yield* service.exhaustLimit
+      const error = yield* Effect.flip(client.list())
+      assert.deepInclude(error, { _tag: "RateLimitExceeded", code: "rate_limit_exceeded", retryAfter: 60 })
+      yield* TestClock.adjust("60 seconds")
+      yield* client.list()
+    }).pipe(Effect.provide(layerTest(never))))
+
+  it.effect("bans the key for a minute", () =>
+    Effect.gen(function*() {
+      const [client, service] = [yield* PetstoreClient, yield* TestService]
+      yield* service.banKey
+      assert.strictEqual((yield* Effect.flip(client.list()))._tag, "ApiKeyBanned")
+      yield* TestClock.adjust("60 seconds")
+      yield* client.list()
+    }).pipe(Effect.provide(layerTest(never))))
+
+  it.effect("revokes the key", () =>
+    Effect.gen(function*() {
+      const [client, service] = [yield* PetstoreClient, yield* TestService]
+      yield* client.list()
+      yield* service.revokeKey
+      assert.strictEqual((yield* Effect.flip(client.list()))._tag, "InvalidApiKey")
+    }).pipe(Effect.provide(layerTest(never))))
+
+  it.effect("is unavailable until it recovers, and the client retries meanwhile", () =>
+    Effect.gen(function*() {
+      const [client, service] = [yield* PetstoreClient, yield* TestService]
+      yield* service.becomeUnavailable
+      const listing = yield* Effect.forkChild(client.list())
+      yield* TestClock.adjust("1 second")
+      yield* service.recover
+      yield* advancing(Fiber.join(listing))
+      const statuses = (yield* service.sentRequests).map(({ status }) => status)
+      assert.deepStrictEqual(statuses.at(0), 503)
+      assert.deepStrictEqual(statuses.at(-1), 200)
+    }).pipe(Effect.provide(layerTest())))
+
+  it.effect("delays requests, so that they reach the client's timeout", () =>
+    Effect.gen(function*() {
+      const [client, service] = [yield* PetstoreClient, yield* TestService]
+      yield* service.becomeSlow("2 seconds")
+      const listing = yield* Effect.forkChild(Effect.flip(client.list()))
+      yield* TestClock.adjust("1 second")
+      assert.deepInclude(yield* Fiber.join(listing), { _tag: "PetstoreClientError", reason: "unreachable" })
+      yield* service.recover
+      yield* client.list()
+    }).pipe(Effect.provide(layerTest({ ...never, timeout: 1_000 }))))
+
+  it.effect("loses a response, and the client creates the pet once under one idempotency key", () =>
+    Effect.gen(function*() {
+      const [client, service] = [yield* PetstoreClient, yield* TestService]
+      yield* service.loseResponses(2)
+      const pet = yield* advancing(client.create(rex))
+      const sent = yield* service.sentRequests
+      assert.deepStrictEqual(sent.map(({ status }) => status), [undefined, undefined, 201])
+      assert.lengthOf(new Set(sent.map(({ headers }) => headers["idempotency-key"])), 1)
+      const pets = yield* PetRepository
+      assert.deepStrictEqual(yield* pets.list({ limit: 10 }), [pet])
+    }).pipe(Effect.provide(layerTest())))
+
+  it.effect("shows that 100 concurrent calls with 10 requests left send 10 until the window ends", () =>
+    Effect.gen(function*() {
+      const [client, service] = [yield* PetstoreClient, yield* TestService]
+      yield* client.list()
+      const calls = yield* Effect.forkChild(
+        Effect.forEach(Array.from({ length: 100 }), () => client.list(), { concurrency: "unbounded" })
+      )
+      yield* TestClock.adjust("59 seconds")
+      assert.deepStrictEqual((yield* service.sentRequests).map(({ status }) => status), Array(11).fill(200))
+      yield* advancing(Fiber.join(calls))
+      assert.notInclude((yield* service.sentRequests).map(({ status }) => status), 429)
+    }).pipe(
+      Effect.provide(layerTest({ limits: { perMinute: 11, perDay: 1000 }, retry: { times: 0, maxWait: "1 hour" } }))
+    ))
+
+  it.effect("shows that a loop over a client with an exhausted key is never banned", () =>
+    Effect.gen(function*() {
+      const [client, service] = [yield* PetstoreClient, yield* TestService]
+      yield* service.exhaustLimit
+      for (let i = 0; i < 1_000; i++) {
+        const error = yield* Effect.flip(client.list())
+        assert.strictEqual(error._tag, "RateLimitExceeded")
+      }
+      assert.isAtMost((yield* service.sentRequests).length, 2)
+      yield* TestClock.adjust("60 seconds")
+      yield* client.list()
+    }).pipe(Effect.provide(layerTest(never))))
+
+  it.effect("shows that a stream goes on after a page whose response was lost", () =>
+    Effect.gen(function*() {
+      const [client, service] = [yield* PetstoreClient, yield* TestService]
+      const pets = yield* service.insertPets(...Array.from({ length: 9 }, (_, index) => ({ ...rex, name: `${index}` })))
+      const streamed = yield* advancing(Stream.runCollect(
+        client.all({ pageSize: 3 }).pipe(
+          Stream.tap(({ name }) => name === "3" ? service.loseResponses(1) : Effect.void)
+        )
+      ))
+      assert.deepStrictEqual([...streamed], pets)
+      assert.include((yield* service.sentRequests).map(({ status }) => status), undefined)
+    }).pipe(Effect.provide(layerTest())))
+})
