@@ -8,6 +8,7 @@ import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { chromium } from "playwright-core"
 import { rolldown } from "rolldown"
+import ts from "typescript-5.9"
 import { temporaryDirectory } from "../support/Harness.ts"
 import { start, until } from "../support/Process.ts"
 import { browser } from "../support/setup.ts"
@@ -174,6 +175,23 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
       yield* runNode(project, ["tests.ts"])
     }), 120_000)
 
+  it.effect(
+    "shows in an editor what each method does, its errors and an example, and what each field is",
+    () =>
+      Effect.gen(function*() {
+        const { project } = yield* Installed
+        writeFileSync(join(project, "hovered.ts"), hovered)
+        const documentation = hover(project)
+        for (const name of documented.methods) {
+          const { tags, text } = documentation(name)
+          assert.match(text, /Fails with|cannot fail/, name)
+          assert.include(tags, "example", name)
+        }
+        for (const name of documented.fields) assert.isNotEmpty(documentation(name).text, name)
+      }),
+    60_000
+  )
+
   it.effect("runs the examples", () =>
     Effect.gen(function*() {
       const { tarball } = yield* Installed
@@ -275,6 +293,56 @@ export const rejectsOption = layerTest({ plan: "enterprise" })
 await Effect.runPromise(Effect.provide(Effect.flatMap(program, Console.log), PetstoreClient.layerConfig()))
 await Effect.runPromise(Effect.provide(Effect.flatMap(program, Console.log), layerTest()))
 `
+
+/** The names whose documentation an editor shows at the last part. */
+const documented = {
+  methods: ["PetstoreClient", "AdminClient"].flatMap((client) =>
+    (client === "PetstoreClient"
+      ? ["list", "all", "create", "get", "rateLimit"]
+      : ["issue", "list", "all", "find", "rotate", "revoke", "unban"]).map((name) => `${client}.${name}`)
+  ),
+  fields: ["pet.id", "pet.name", "pet.categoryId", "pet.status"]
+}
+
+const hovered = `
+import type { Pet } from "petstore-client/api"
+import type * as Clients from "petstore-client/client"
+
+declare const pet: Pet
+declare const PetstoreClient: Clients.PetstoreClient["Service"]
+declare const AdminClient: Clients.AdminClient["Service"]
+export const names = [${[...documented.methods, ...documented.fields].join(", ")}]
+`
+
+/** Returns what an editor shows for each name in the file `hovered.ts` of a project. */
+const hover = (project: string) => {
+  const file = join(project, "hovered.ts")
+  const service = ts.createLanguageService({
+    fileExists: ts.sys.fileExists,
+    readFile: ts.sys.readFile,
+    directoryExists: ts.sys.directoryExists,
+    getScriptFileNames: () => [file],
+    getScriptVersion: () => "1",
+    getScriptSnapshot: (name) => {
+      const text = ts.sys.readFile(name)
+      return text === undefined ? undefined : ts.ScriptSnapshot.fromString(text)
+    },
+    getCurrentDirectory: () => project,
+    getCompilationSettings: () => ({
+      strict: true,
+      module: ts.ModuleKind.NodeNext,
+      moduleResolution: ts.ModuleResolutionKind.NodeNext,
+      target: ts.ScriptTarget.ES2024,
+      types: []
+    }),
+    getDefaultLibFileName: (options) => ts.getDefaultLibFilePath(options)
+  })
+  return (name: string) => {
+    const position = hovered.lastIndexOf(name) + name.indexOf(".") + 1
+    const info = service.getQuickInfoAtPosition(file, position)
+    return { text: ts.displayPartsToString(info?.documentation), tags: (info?.tags ?? []).map((tag) => tag.name) }
+  }
+}
 
 /** The same program for a page. */
 const page = `
