@@ -196,8 +196,10 @@ export interface AdminOptions extends Timeout {
  */
 export class AdminClient extends Context.Service<AdminClient, {
   /**
-   * Issues a key. Only this response has its secret. Fails with any of `AnyAdminError`: `InvalidRequest` for limits that
-   * do not fit the plan, `InvalidAdminToken`, `TooManyAttempts`, and `PetstoreClientError` without a response.
+   * Issues a key. Only this response has its secret.
+   *
+   * Fails with any of `AnyAdminError`: `InvalidRequest` for limits that do not fit the plan, `InvalidAdminToken`,
+   * `TooManyAttempts`, and `PetstoreClientError` without a response.
    *
    * @example
    * ```ts
