@@ -58,3 +58,12 @@ for (const document of documents) {
     })
   })
 }
+
+describe("The page of timeouts and limits", () => {
+  const rows = [...readPage("docs/timeouts.md").matchAll(/ `([^`]+)` in `([^`]+)` \|$/gm)]
+
+  it("has the values of the source", () => {
+    assert.isAbove(rows.length, 50)
+    for (const [, declaration = "", file = ""] of rows) assert.include(readPage(file), declaration, file)
+  })
+})

@@ -25,11 +25,11 @@ class Service extends Context.Service<Service, {
       const { address, management } = yield* start({ DATA_DIR: dataDirectory })
       const token = readFileSync(join(dataDirectory, "admin-token"), "utf8").trim()
       const post = (url: string, bearer: string, body: unknown) =>
-        Effect.promise(async () => {
+        Effect.promise(async (): Promise<{ readonly key: string }> => {
           const headers = { authorization: `Bearer ${bearer}`, "content-type": "application/json" }
           const response = await fetch(url, { method: "POST", headers, body: JSON.stringify(body) })
           assert.strictEqual(response.status, 201)
-          return await response.json()
+          return JSON.parse(await response.text())
         })
       const newKey = (perMinute: number): Effect.Effect<string> =>
         Effect.map(
