@@ -1,4 +1,4 @@
-/** Tests the form of each setting, the check of all settings, and the table of settings in the README. */
+/** Tests the form of each setting, the check of all settings, and the tables of settings in the documents. */
 import { assert, describe, it } from "@effect/vitest"
 import { Cause, Config, ConfigProvider, Effect, Exit, Redacted } from "effect"
 import { IpNetwork } from "effect/net"
@@ -157,12 +157,11 @@ describe("Settings", () => {
       }
     }))
 
-  it("are the table of the README", () => {
+  it.each(["README.md", "docs/configuration.md"])("are the table of %s", (page) => {
     const rows = Settings.all.map(({ byDefault, form, meaning, name }) =>
       `| \`${name}\` | ${form} | ${byDefault} | ${meaning} |`
     )
     const table = ["| variable | form | default | meaning |", "|---|---|---|---|", ...rows].join("\n")
-    const readme = readFileSync(new URL("../../README.md", import.meta.url), "utf8")
-    assert.include(readme, table)
+    assert.include(readFileSync(new URL(`../../${page}`, import.meta.url), "utf8"), table)
   })
 })

@@ -1,0 +1,102 @@
+/** Tests that the pages of `docs/api` describe the whole contract: its errors, statuses, headers and fields. */
+import { assert, describe, it } from "@effect/vitest"
+import * as Errors from "../../src/api/Errors.ts"
+import { openApiDocument } from "../../src/api/OpenApiDocument.ts"
+import { planLimits } from "../../src/api/Plans.ts"
+import { codeBlocks, pagesBelow, readPage } from "../support/Documents.ts"
+
+const errorsPage = readPage("docs/api/errors.md")
+const pages = pagesBelow("docs/api").map(readPage).join("\n")
+
+/** Returns the section of the page of errors with this heading, up to the next heading. */
+const sectionOf = (code: string): string => {
+  const [, section = ""] = new RegExp(`^##+ ${code}\\n(.*?)(?=^##|$(?![^]))`, "ms").exec(errorsPage) ?? []
+  return section
+}
+
+/** The parts of the OpenAPI document that the pages describe. */
+interface Contract {
+  readonly paths: Readonly<
+    Record<
+      string,
+      Readonly<
+        Record<string, {
+          readonly parameters: ReadonlyArray<{ readonly name: string }>
+          readonly responses: Readonly<Record<string, { readonly headers?: Readonly<Record<string, unknown>> }>>
+        }>
+      >
+    >
+  >
+  readonly components: {
+    readonly schemas: { readonly Pet: { readonly properties: Readonly<Record<string, unknown>> } }
+  }
+}
+
+const { components, paths }: Contract = JSON.parse(JSON.stringify(openApiDocument))
+const operations = Object.values(paths).flatMap((path) => Object.values(path))
+const responses = operations.flatMap((operation) => Object.entries(operation.responses))
+
+describe("The pages of docs/api", () => {
+  for (const error of Errors.errorClasses) {
+    const { code: { schema: { literal: code } }, status: { schema: { literal: status } } } = error.fields
+
+    it(`describe ${code}: its cause, an example body, whether to retry, and what to do`, () => {
+      const section = sectionOf(code)
+      const [example] = codeBlocks(section)
+      assert.strictEqual(example?.language, "json", section)
+      const body = JSON.parse(example?.code ?? "{}")
+      assert.deepStrictEqual(Object.keys(body), ["code", "message", "status"])
+      assert.deepInclude(body, { code, status })
+      if ("example" in error) assert.strictEqual(body.message, error.example.message)
+      for (const part of ["**Cause.**", "**Retry.**"]) assert.include(section, part)
+      assert.match(section, /\*\*What to do\.\*\*|correct it by/)
+    })
+  }
+
+  it("name every status and every header of the OpenAPI document", () => {
+    assert.isAbove(responses.length, 20)
+    for (const [status, { headers = {} }] of responses) {
+      assert.match(pages, new RegExp(`\\b${status}\\b`))
+      for (const name of Object.keys(headers)) assert.include(pages, `\`${name}\``)
+    }
+  })
+
+  it("name every operation, parameter and field of the OpenAPI document", () => {
+    const page = readPage("docs/api/pets.md")
+    for (const [path, methods] of Object.entries(paths)) {
+      for (const [method, operation] of Object.entries(methods)) {
+        assert.include(page, `\`${method.toUpperCase()} /v1${path}\``)
+        for (const { name } of operation.parameters) {
+          assert.include(page.toLowerCase(), `\`${name.toLowerCase()}\``)
+        }
+      }
+    }
+    for (const name of Object.keys(components.schemas.Pet.properties)) assert.include(page, `| \`${name}\` |`)
+  })
+
+  it("name the limits of every plan", () => {
+    const page = readPage("docs/api/rate-limits.md").toLowerCase()
+    for (const [plan, { perDay, perMinute }] of Object.entries(planLimits)) {
+      assert.include(page, `| ${plan} | ${perMinute.toLocaleString("en")} | ${perDay.toLocaleString("en")} |`)
+    }
+  })
+})
+
+describe("The code blocks of the documentation", () => {
+  for (const page of pagesBelow("docs")) {
+    it(`of ${page} have a known language, and valid JSON`, () => {
+      for (const { code, language, line } of codeBlocks(readPage(page))) {
+        if (language === "json") JSON.parse(code)
+        if (page.startsWith("docs/api/")) assert.match(language, /^(sh|js|python|ts|json|http)$/, `${page}:${line}`)
+      }
+    })
+  }
+
+  it("are found, with their line and their output", () => {
+    const text = "# A\n\n```sh\nls\n```\n\n```json\n{}\n```\n\ntext\n\n```json\n[]\n```\n"
+    const [shell, output, other] = codeBlocks(text)
+    assert.deepInclude(shell, { language: "sh", code: "ls\n", line: 4 })
+    assert.strictEqual(shell?.output, output)
+    assert.deepInclude(other, { language: "json", code: "[]\n", output: undefined })
+  })
+})

@@ -1,0 +1,48 @@
+/** The documents of the repository, and the code blocks in them. */
+import { readdirSync, readFileSync } from "node:fs"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+
+export const root = fileURLToPath(new URL("../..", import.meta.url))
+
+/** Returns the paths of all pages in a folder and below, relative to the root. */
+export const pagesBelow = (folder: string): ReadonlyArray<string> =>
+  readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
+    .filter((name) => name.endsWith(".md"))
+    .map((name) => `${folder}/${name}`)
+    .toSorted()
+
+export const readPage = (page: string): string => readFileSync(join(root, page), "utf8")
+
+/** A code block of a page. */
+export interface CodeBlock {
+  readonly language: string
+  readonly code: string
+  /** The number of its first line in the page. */
+  readonly line: number
+  /** The block after it, if no text stands between them. It is the output of this block. */
+  readonly output: CodeBlock | undefined
+}
+
+/** Returns the code blocks of a text, in order. */
+export const codeBlocks = (text: string): ReadonlyArray<CodeBlock> => {
+  const fence = /^```(\w*)\n(.*?)^```\n/gms
+  const matches = [...text.matchAll(fence)]
+  const blocks: Array<CodeBlock> = []
+  let next: { readonly start: number; readonly block: CodeBlock } | undefined
+  for (const { 0: whole, 1: language = "", 2: code = "", index } of matches.toReversed()) {
+    const isAdjacent = next !== undefined && text.slice(index + whole.length, next.start).trim() === ""
+    const isOutput = isAdjacent && (next?.block.language === "json" || next?.block.language === "http")
+    const line = text.slice(0, index).split("\n").length + 1
+    const block = { language, code, line, output: isOutput ? next?.block : undefined }
+    blocks.unshift(block)
+    next = { start: index, block }
+  }
+  return blocks
+}
+
+/** Returns the anchors of the headings of a text, as GitHub makes them. */
+export const anchorsOf = (text: string): ReadonlyArray<string> =>
+  [...text.replaceAll(/^```.*?^```/gms, "").matchAll(/^#+ (.+)$/gm)].map(([, heading = ""]) =>
+    heading.toLowerCase().replaceAll(/[^\p{L}\p{N}\s_-]/gu, "").replaceAll(" ", "-")
+  )
