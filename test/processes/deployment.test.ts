@@ -158,11 +158,14 @@ describe("Files for operators", () => {
     )
   })
 
-  it("name only existing metrics in alerts and dashboard", () => {
+  it("name only metrics of docs/monitoring.md in alerts and dashboard, and each alert has a runbook there", () => {
     const metrics = new Set(
-      [...read("README.md").matchAll(/`(petstore_\w+)`/g)].map(([, name = ""]) => name)
+      [...read("docs/monitoring.md").matchAll(/`(petstore_\w+)`/g)].map(([, name = ""]) => name)
     )
     assert.isAbove(metrics.size, 5)
+    const rules = [...read("deploy/alerts.yaml").matchAll(/alert: (\w+)/g)].map(([, name = ""]) => name)
+    assert.isAbove(rules.length, 5)
+    for (const rule of rules) assert.include(read("docs/monitoring.md"), `### ${rule}\n`)
     for (const file of ["deploy/alerts.yaml", "deploy/grafana-dashboard.json"]) {
       const used = [...read(file).matchAll(/petstore_\w+/g)].map(([name]) => name.replace(/_(?:count|bucket)$/, ""))
       assert.isAbove(used.length, 5)
