@@ -11,8 +11,10 @@ import {
 } from "effect/http-api"
 import { AdminApi, AdminAuth } from "../api/AdminApi.ts"
 import { Auth } from "../api/Auth.ts"
+import { formatETag } from "../api/EntityTag.ts"
 import type * as Errors from "../api/Errors.ts"
-import type { ApiKey, ApiKeyDetails, IssuedKey, KeysPage, KeysQuery, NewKey } from "../api/Keys.ts"
+
+import type { ApiKey, ApiKeyDetails, IssuedKey, KeyChange, KeysPage, KeysQuery, NewKey } from "../api/Keys.ts"
 import { listLimit } from "../api/Paging.ts"
 import type { ListQuery, NewPet, Pet, PetsPage, PetStatus } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
@@ -162,6 +164,15 @@ export class AdminClient extends Context.Service<AdminClient, {
   all(options?: { readonly pageSize?: number }): Stream.Stream<ApiKey, AnyAdminError>
   /** Returns a key, its remaining requests and its ban. */
   find(id: string): Effect.Effect<ApiKeyDetails, AnyAdminError | Errors.NotFound>
+  /**
+   * Changes the named fields of a key. `null` removes its expiry. With a `version`, the key changes only if it has this
+   * version: otherwise the call fails with `PreconditionFailed`.
+   */
+  update(
+    id: string,
+    change: KeyChange,
+    options?: { readonly version?: number }
+  ): Effect.Effect<ApiKey, AnyAdminError | Errors.NotFound | Errors.Conflict | Errors.PreconditionFailed>
   /** Replaces the secret of a key. The old secret works for the grace period: 0 seconds by default. */
   rotate(
     id: string,
@@ -207,6 +218,14 @@ const makeAdmin = Effect.fnUntraced(function*(options: AdminOptions) {
         (query) => Effect.map(list(query), ({ keys, next }) => [keys, Option.fromUndefinedOr(next)] as const)
       ),
     find: (id) => describeError(api.showKey({ params: { id } })),
+    update: (id, payload, { version } = {}) =>
+      describeError(
+        api.updateKey({
+          params: { id },
+          payload,
+          headers: { ...version !== undefined && { "if-match": [formatETag(version)] } }
+        })
+      ),
     rotate: (id, payload = {}) => describeError(api.rotateKey({ params: { id }, payload })),
     revoke: (id) => describeError(api.revokeKey({ params: { id } })),
     unban: (id) => describeError(api.unbanKey({ params: { id } }))
