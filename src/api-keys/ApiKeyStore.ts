@@ -43,8 +43,8 @@ export interface ApiKeyStore {
   /** Returns the holders by hash. A hash that belongs to no key is absent. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, Holder>>
   /**
-   * Adds a secret to a key, and returns the key after it. With an `end`, the other secrets of the key stop working then, or
-   * earlier if they already have an earlier end. Without an `end` the other secrets are deleted.
+   * Adds a secret to a key, and returns the key after it. With an `end`, the other secrets of the key stop working
+   * then, or earlier if they already have an earlier end. Without an `end` the other secrets are deleted.
    *
    * Nothing changes if the key is revoked (`"revoked"`), or if `end` is given and more than `maxWorking` secrets would
    * work (`"too_many"`).

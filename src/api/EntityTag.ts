@@ -1,4 +1,4 @@
-/** Declares entity tags, with which a client changes a resource only in the version that it has read (RFC 9110 §8.8.3). */
+/** Declares entity tags: a client changes a resource only in the version that it has read (RFC 9110 §8.8.3). */
 import { Effect, Schema, SchemaIssue, SchemaTransformation } from "effect"
 
 /** Returns the entity tag of a version, as `"3"` with its quotes. */
@@ -7,7 +7,7 @@ export const formatETag = (version: number): string => `"${version}"`
 const expected = `* or entity tags in quotes, like "3"`
 
 const entityTag = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
-const ifMatch = new RegExp(`^(?:\\*|${entityTag}(?:\\s*,\\s*${entityTag})*)$`)
+const validIfMatch = new RegExp(`^(?:\\*|${entityTag}(?:\\s*,\\s*${entityTag})*)$`)
 
 /**
  * The `If-Match` header: the entity tags of the versions that a request may change, with their quotes, or `*` for any
@@ -20,7 +20,7 @@ export const IfMatch = Schema.String.pipe(
     Schema.Array(Schema.String),
     SchemaTransformation.transformEffect<ReadonlyArray<string>, string>({
       decode: (text, options) =>
-        ifMatch.test(text.trim())
+        validIfMatch.test(text.trim())
           ? Effect.succeed(text.split(",").map((tag) => tag.trim()))
           : Effect.fail(new SchemaIssue.InvalidValue({ expected }, text, options)),
       encode: (tags) => Effect.succeed(tags.join(", "))
