@@ -19,45 +19,15 @@ import {
   Stdio,
   Stream
 } from "effect"
-import { Argument, CliError, Command, Flag } from "effect/cli"
+import { CliError, Command, Flag } from "effect/cli"
 import { ErrorBody } from "./api/Errors.ts"
 import * as Issue from "./api/Issue.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, NewKey } from "./api/Keys.ts"
 import { listLimit } from "./api/Paging.ts"
 import { AdminClient, PetstoreClientError } from "./client/PetstoreClient.ts"
+import { describeKey, formatTime, idArgument, jsonFlag, print } from "./command/KeyOutput.ts"
+import { update } from "./command/KeyUpdate.ts"
 import * as Settings from "./config/Settings.ts"
-
-const jsonFlag = Flag.Boolean("json").pipe(
-  Flag.withDescription("Print JSON instead of text"),
-  Flag.withDefault(false)
-)
-
-const idArgument = Argument.String("id").pipe(Argument.withDescription("The key's id: key_…"))
-
-/** Prints `value` as JSON, in the shape of the management API, or prints `text`. */
-const print = <S extends Schema.ConstraintEncoder<unknown>>(
-  schema: S,
-  value: S["Type"],
-  options: { readonly json: boolean; readonly text: string }
-) =>
-  options.json
-    ? Schema.encodeEffect(Schema.fromJsonString(Schema.toCodecJson(schema), { space: 2 }))(value).pipe(
-      Effect.flatMap(Console.log)
-    )
-    : Console.log(options.text)
-
-const formatTime = (at: DateTime.Utc | null): string => at === null ? "never" : DateTime.formatIso(at)
-
-const describeKey = (key: ApiKey): string =>
-  [
-    `id         ${key.id}`,
-    `name       ${key.name}`,
-    `plan       ${key.plan} (${key.limits.perMinute} a minute, ${key.limits.perDay} a day)`,
-    `created    ${formatTime(key.createdAt)}`,
-    `expires    ${formatTime(key.expiresAt)}`,
-    `revoked    ${formatTime(key.revokedAt)}`,
-    `last used  ${formatTime(key.lastUsedAt)}`
-  ].join("\n")
 
 const describeIssued = (issued: IssuedKey): string =>
   `${describeKey(issued)}\nkey        ${Redacted.value(issued.key)}\n\nThe key is shown only now.`
@@ -237,7 +207,7 @@ const adminClientLayer = Layer.unwrap(Effect.gen(function*() {
 
 const keys = Command.make("keys").pipe(
   Command.withDescription("API keys"),
-  Command.withSubcommands([issue, list, show, rotate, revoke, unban]),
+  Command.withSubcommands([issue, list, show, update, rotate, revoke, unban]),
   Command.provide(adminClientLayer)
 )
 

@@ -22,7 +22,7 @@ const layers = [
   { name: "the contract", is: (file: string) => file.startsWith("api/") },
   { name: "clients", is: (file: string) => file.startsWith("client/") },
   { name: "settings, logs and metrics", is: (file: string) => /^(config|observability)\//.test(file) },
-  { name: "the command", is: (file: string) => file === "cli.ts" },
+  { name: "the command", is: (file: string) => file === "cli.ts" || file.startsWith("command/") },
   { name: "the database", is: (file: string) => file.startsWith("database/") },
   { name: "services", is: (file: string) => /^(api-keys|pets|rate-limit)\//.test(file) },
   { name: "http", is: (file: string) => file.startsWith("http/") },

@@ -1,5 +1,5 @@
 /** Declares what stores API keys, and stores them in memory. The rules for keys are in `ApiKeys.ts`. */
-import { DateTime, Effect } from "effect"
+import { DateTime, Effect, Equal, Result } from "effect"
 import type { ApiKey, KeyPosition } from "../api/Keys.ts"
 
 /** The holder of a secret: its key, and the instant at which the secret stops working (`null` for a current secret). */
@@ -20,10 +20,22 @@ export interface ListedKeys {
   readonly next?: KeyPosition
 }
 
+/** The secret of a key as a store has it: its hash, and its last four characters. */
+export interface StoredSecret {
+  readonly hash: string
+  readonly hint: string
+}
+
 /** Stores keys and the hashes of their secrets. A database error is a defect. */
 export interface ApiKeyStore {
   /** Inserts a key with its first secret. */
   insert(key: ApiKey, hash: string): Effect.Effect<void>
+  /**
+   * Changes a key to the result of `change`, and returns the key after it, or `undefined` if there is no such key.
+   * Nothing changes if `change` fails. Concurrent changes of a key run one after another. `change` must not change the
+   * id, the version, the hint, the creation and the last use.
+   */
+  change<E>(id: string, change: (key: ApiKey) => Result.Result<ApiKey, E>): Effect.Effect<ApiKey | undefined, E>
   /** Returns a page of all keys. The list is in order of creation time, then of the bytes of the id. */
   list(selection: KeySelection): Effect.Effect<ListedKeys>
   /** Returns the key with this id, or `undefined` if there is none. */
@@ -31,19 +43,17 @@ export interface ApiKeyStore {
   /** Returns the holders by hash. A hash that belongs to no key is absent. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, Holder>>
   /**
-   * Adds a secret to a key, and returns `"added"`. With an `end`, the other secrets of the key stop working then, or
-   * earlier if they already have an earlier end. Without an `end` the other secrets are deleted.
+   * Adds a secret to a key, and returns the key after it. With an `end`, the other secrets of the key stop working
+   * then, or earlier if they already have an earlier end. Without an `end` the other secrets are deleted.
    *
    * Nothing changes if the key is revoked (`"revoked"`), or if `end` is given and more than `maxWorking` secrets would
    * work (`"too_many"`).
    */
-  addSecret(id: string, hash: string, options: {
+  addSecret(id: string, secret: StoredSecret, options: {
     readonly now: DateTime.Utc
     readonly end: DateTime.Utc | undefined
     readonly maxWorking: number
-  }): Effect.Effect<"added" | "revoked" | "too_many">
-  /** Revokes a key. Returns whether it did: `false` if there is no such key, or if it is revoked already. */
-  revoke(id: string, at: DateTime.Utc): Effect.Effect<boolean>
+  }): Effect.Effect<ApiKey | "revoked" | "too_many">
   /** Records the last uses of keys, by id in epoch milliseconds. A use before the recorded one changes nothing. */
   recordUses(uses: ReadonlyMap<string, number>): Effect.Effect<void>
 }
@@ -91,11 +101,11 @@ export const memoryStore = Effect.sync((): ApiKeyStore => {
   const keys = new Map<string, ApiKey>()
   const secrets = new Map<string, { readonly keyId: string; readonly expiresAt: DateTime.Utc | null }>()
 
-  const updateUnrevoked = (id: string, update: (key: ApiKey) => ApiKey): boolean => {
-    const key = keys.get(id)
-    if (key === undefined || key.revokedAt !== null) return false
-    keys.set(id, update(key))
-    return true
+  /** Stores a changed key with its next version. */
+  const update = (key: ApiKey): ApiKey => {
+    const updated = { ...key, version: key.version + 1 }
+    keys.set(key.id, updated)
+    return updated
   }
 
   return {
@@ -119,21 +129,29 @@ export const memoryStore = Effect.sync((): ApiKeyStore => {
           return key === undefined ? [] : [[hash, { key, secretExpiresAt: secret?.expiresAt ?? null }] as const]
         }))
       ),
-    addSecret: (id, hash, { end, maxWorking, now }) =>
+    change: (id, change) =>
+      Effect.suspend(() => {
+        const key = keys.get(id)
+        if (key === undefined) return Effect.undefined
+        return Effect.fromResult(
+          Result.map(change(key), (changed) => Equal.equals(changed, key) ? key : update(changed))
+        )
+      }),
+    addSecret: (id, { hash, hint }, { end, maxWorking, now }) =>
       Effect.sync(() => {
         const otherSecrets = [...secrets].filter(([, { keyId }]) => keyId === id)
         const isWorking = ([, { expiresAt }]: (typeof otherSecrets)[number]): boolean =>
           expiresAt === null || DateTime.isGreaterThan(expiresAt, now)
-        if (keys.get(id)?.revokedAt !== null) return "revoked"
+        const key = keys.get(id)
+        if (key?.revokedAt !== null) return "revoked"
         if (end !== undefined && otherSecrets.filter(isWorking).length >= maxWorking) return "too_many"
         for (const [otherHash, { expiresAt }] of otherSecrets) {
           if (end === undefined) secrets.delete(otherHash)
           else secrets.set(otherHash, { keyId: id, expiresAt: expiresAt ? DateTime.min(expiresAt, end) : end })
         }
         secrets.set(hash, { keyId: id, expiresAt: null })
-        return "added"
+        return update({ ...key, hint })
       }),
-    revoke: (id, revokedAt) => Effect.sync(() => updateUnrevoked(id, (key) => ({ ...key, revokedAt }))),
     recordUses: (uses) =>
       Effect.sync(() => {
         for (const [id, at] of uses) {

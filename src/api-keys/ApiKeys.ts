@@ -1,9 +1,10 @@
-/** Issues, rotates, revokes and lists API keys, and verifies the key of each request (SPEC §5). */
-import { Clock, Context, DateTime, Duration, Effect, Layer, Redacted } from "effect"
+/** Issues, changes, rotates, revokes and lists API keys, and verifies the key of each request (SPEC §5). */
+import { Clock, Context, DateTime, Duration, Effect, Layer, Redacted, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { CurrentKey } from "../api/Auth.ts"
-import { Conflict, InvalidApiKey, InvalidRequest, NotFound } from "../api/Errors.ts"
-import { type ApiKey, type IssuedKey, limitsOf, type NewKey } from "../api/Keys.ts"
+import { type IfMatch, isMatch } from "../api/EntityTag.ts"
+import { Conflict, InvalidApiKey, type InvalidRequest, NotFound, PreconditionFailed } from "../api/Errors.ts"
+import { type ApiKey, type IssuedKey, type KeyChange, limitsOf, type NewKey } from "../api/Keys.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 import {
   type ApiKeyStore,
@@ -13,6 +14,7 @@ import {
   type ListedKeys,
   memoryStore
 } from "./ApiKeyStore.ts"
+import { applyChange, applyRevocation, hasEnded, invalidExpiry, invalidLimits, revokedConflict } from "./KeyChanges.ts"
 import * as Secret from "./Secret.ts"
 
 /** The service for API keys (SPEC §5). A database error is a defect in each operation. */
@@ -28,6 +30,21 @@ export class ApiKeys extends Context.Service<ApiKeys, {
 
   /** Returns the key with this id. Fails if there is none. */
   find(id: string): Effect.Effect<ApiKey, NotFound>
+
+  /**
+   * Changes the named fields of a key. Concurrent changes run one after another, and none loses a field of another. The
+   * change takes effect at once in this process, and within one second in others. Requests that are already counted in
+   * open windows stay counted.
+   *
+   * Fails with `NotFound` if there is no such key. Fails with `PreconditionFailed` if `ifMatch` does not name the
+   * version of the key. Fails with `Conflict` if the key is revoked, and with `InvalidRequest` if the change does not
+   * fit the key.
+   */
+  update(
+    id: string,
+    change: KeyChange,
+    ifMatch?: IfMatch
+  ): Effect.Effect<ApiKey, NotFound | PreconditionFailed | Conflict | InvalidRequest>
 
   /**
    * Issues another secret for a key. The former secrets work for at most `grace`. A zero `grace` ends them at once.
@@ -115,8 +132,15 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
   }
 
   const find = Effect.fnUntraced(function*(id: string) {
-    return (yield* store.find(id)) ?? (yield* new NotFound({ message: `There is no key ${id}.` }))
+    return (yield* store.find(id)) ?? (yield* noSuchKey(id))
   })
+
+  const changeKey = <E>(id: string, change: (key: ApiKey) => Result.Result<ApiKey, E>) =>
+    store.change(id, change).pipe(
+      // A change whose commit got no response may have happened.
+      Effect.ensuring(Effect.sync(() => cache.evict(id))),
+      Effect.filterOrFail((changed) => changed !== undefined, () => noSuchKey(id))
+    )
 
   return ApiKeys.of({
     list: store.list,
@@ -125,15 +149,18 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
     issue: Effect.fn("ApiKeys.issue")(function*({ expiresAt = null, limits, name, plan }) {
       const createdAt = yield* DateTime.now
       if (hasEnded(expiresAt, createdAt.epochMilliseconds)) {
-        return yield* new InvalidRequest({ message: "Invalid request: body.expiresAt: expected an instant to come." })
+        return yield* invalidExpiry
       }
       const keyLimits = yield* Effect.mapError(
         Effect.fromResult(limitsOf({ plan, ...limits && { limits } })),
-        (issue) => new InvalidRequest({ message: `Invalid request: body.limits: ${issue}.` })
+        invalidLimits
       )
+      const secret = yield* Secret.make
       const key: ApiKey = {
         id: `key_${yield* Secret.randomText(16)}`,
+        version: 1,
         name,
+        hint: Secret.hintOf(secret),
         plan,
         limits: keyLimits,
         createdAt,
@@ -141,11 +168,19 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
         revokedAt: null,
         lastUsedAt: null
       }
-      const secret = yield* Secret.make
       yield* store.insert(key, hashSecret(secret))
       cache.evict(key.id)
       return { ...key, key: Redacted.make(secret) }
     }, Effect.provideService(SecureRandom.SecureRandom, random)),
+
+    update: Effect.fn("ApiKeys.update")(function*(id, change, ifMatch) {
+      const now = yield* Clock.currentTimeMillis
+      return yield* changeKey(
+        id,
+        (key): Result.Result<ApiKey, PreconditionFailed | Conflict | InvalidRequest> =>
+          isMatch(ifMatch, key.version) ? applyChange(key, change, now) : Result.fail(versionMismatch(key))
+      )
+    }),
 
     rotate: Effect.fn("ApiKeys.rotate")(function*(id, grace) {
       const key = yield* find(id)
@@ -155,7 +190,8 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
         return yield* new Conflict({ message: `Key ${id} has expired.` })
       }
       const secret = yield* Secret.make
-      const outcome = yield* store.addSecret(id, hashSecret(secret), {
+      const stored = { hash: hashSecret(secret), hint: Secret.hintOf(secret) }
+      const outcome = yield* store.addSecret(id, stored, {
         now,
         end: Duration.isZero(grace) ? undefined : DateTime.addDuration(now, grace),
         maxWorking: maxWorkingSecrets
@@ -163,15 +199,12 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
       if (outcome === "revoked") return yield* revokedConflict(id)
       if (outcome === "too_many") return yield* tooManySecretsConflict(id)
       cache.evict(id)
-      return { ...key, key: Redacted.make(secret) }
+      return { ...outcome, key: Redacted.make(secret) }
     }, Effect.provideService(SecureRandom.SecureRandom, random)),
 
     revoke: Effect.fn("ApiKeys.revoke")(function*(id) {
-      const isRevokedNow = yield* store.revoke(id, yield* DateTime.now)
-      cache.evict(id)
-      return yield* isRevokedNow
-        ? Effect.void
-        : Effect.andThen(find(id), new Conflict({ message: `Key ${id} was revoked before.` }))
+      const at = yield* DateTime.now
+      yield* changeKey(id, (key) => applyRevocation(key, at))
     }),
 
     // Every request runs this function. For speed, it has no generator, and it does not check the form of a cached key.
@@ -189,7 +222,12 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
   })
 })
 
-const revokedConflict = (id: string) => new Conflict({ message: `Key ${id} is revoked.` })
+const noSuchKey = (id: string) => new NotFound({ message: `There is no key ${id}.` })
+
+const versionMismatch = ({ id, version }: ApiKey) =>
+  new PreconditionFailed({
+    message: `Key ${id} has version ${version}, which If-Match does not name. Read the key again before the change.`
+  })
 
 const tooManySecretsConflict = (id: string) =>
   new Conflict({
@@ -197,9 +235,6 @@ const tooManySecretsConflict = (id: string) =>
       `Key ${id} already has ${maxWorkingSecrets} secrets that work. Wait until a grace period ends, or rotate ` +
       "the key without one, which ends them all at once."
   })
-
-/** Returns whether the instant `at` has passed at `nowMs`. `null` never passes. */
-const hasEnded = (at: DateTime.Utc | null, nowMs: number): boolean => at !== null && at.epochMilliseconds <= nowMs
 
 /** Fails with `InvalidApiKey` (401, SPEC §5.3). All requests share this instance. */
 const rejectKey = Effect.fail(new InvalidApiKey())

@@ -22,6 +22,9 @@ export const randomText = Effect.fnUntraced(function*(length: number) {
 /** Returns a new random secret. */
 export const make = Effect.map(randomText(randomLength), (text) => prefix + text + checksum(text))
 
+/** Returns the last four characters of a secret, which are of its checksum. They tell an operator which key it is. */
+export const hintOf = (secret: string): string => secret.slice(-4)
+
 /** The remainders of the CRC-32 of single bytes (RFC 1952 §8). */
 const crcTable = Uint32Array.from({ length: 256 }, (_, byte) => {
   let remainder = byte

@@ -1,5 +1,5 @@
 /** Stores API keys on PostgreSQL. The rules for keys are in `ApiKeys.ts`. */
-import { DateTime, Effect } from "effect"
+import { DateTime, Effect, Result } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import type { ApiKey } from "../api/Keys.ts"
 import * as Expiry from "../database/Expiry.ts"
@@ -7,7 +7,9 @@ import { type ApiKeyStore, type KeySelection, toPage } from "./ApiKeyStore.ts"
 
 const toBytes = (hash: string) => Buffer.from(hash, "hex")
 
-const columns = `k.id, k.name, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay", k.created_at AS "createdAt",
+const columns =
+  `k.id, k.version, k.name, k.hint, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay",
+  k.created_at AS "createdAt",
   k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt", k.last_used_at AS "lastUsedAt"`
 
 /**
@@ -35,8 +37,8 @@ export const sqlStore = Effect.gen(function*() {
   const store: ApiKeyStore = {
     insert: (key, hash) =>
       sql.withTransaction(Effect.gen(function*() {
-        yield* sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at, expires_at)
-          VALUES (${key.id}, ${key.name}, ${key.plan}, ${key.limits.perMinute}, ${key.limits.perDay},
+        yield* sql`INSERT INTO api_keys (id, name, hint, plan, per_minute, per_day, created_at, expires_at)
+          VALUES (${key.id}, ${key.name}, ${key.hint}, ${key.plan}, ${key.limits.perMinute}, ${key.limits.perDay},
             ${DateTime.toDateUtc(key.createdAt)}, ${key.expiresAt && DateTime.toDateUtc(key.expiresAt)})`
         yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${toBytes(hash)}, ${key.id})`
       })).pipe(Effect.orDie),
@@ -71,7 +73,25 @@ export const sqlStore = Effect.gen(function*() {
         Effect.orDie
       ),
 
-    addSecret: (id, hash, { end, maxWorking, now }) =>
+    change: <E>(id: string, change: (key: ApiKey) => Result.Result<ApiKey, E>) =>
+      sql.withTransaction(Effect.gen(function*() {
+        // The lock serializes concurrent changes of a key, so that each starts from the result of the one before.
+        const [row] = yield* sql<KeyRow>`SELECT ${keyColumns} FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
+        if (row === undefined) return undefined
+        const key = fromKeyRow(row)
+        const result = change(key)
+        if (Result.isFailure(result)) return result
+        const changes = changedColumns(key, result.success)
+        if (Object.keys(changes).length === 0) return Result.succeed(key)
+        const [changed] = yield* sql<KeyRow>`
+          UPDATE api_keys k SET ${sql.update(changes)} WHERE id = ${id} RETURNING ${keyColumns}`
+        return changed && Result.succeed(fromKeyRow(changed))
+      })).pipe(
+        Effect.orDie,
+        Effect.flatMap((result) => result === undefined ? Effect.undefined : Effect.fromResult(result))
+      ),
+
+    addSecret: (id, { hash, hint }, { end, maxWorking, now }) =>
       sql.withTransaction(Effect.gen(function*() {
         // The lock serializes concurrent rotations of a key, so that each counts the secrets of the others.
         const lockedKeys = yield* sql`SELECT FROM api_keys WHERE id = ${id} AND revoked_at IS NULL FOR NO KEY UPDATE`
@@ -85,17 +105,11 @@ export const sqlStore = Effect.gen(function*() {
           yield* sql`UPDATE api_key_secrets SET expires_at = LEAST(expires_at, ${DateTime.toDateUtc(end)})
             WHERE key_id = ${id}`
         }
-        yield* sql`UPDATE api_keys SET changed = pg_current_xact_id() WHERE id = ${id}`
         yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${toBytes(hash)}, ${id})`
-        return "added"
+        const [row] = yield* sql<KeyRow>`UPDATE api_keys k SET hint = ${hint}, changed = pg_current_xact_id()
+          WHERE id = ${id} RETURNING ${keyColumns}`
+        return row === undefined ? "revoked" : fromKeyRow(row)
       })).pipe(Effect.orDie),
-
-    revoke: (id, at) =>
-      sql`UPDATE api_keys SET revoked_at = ${DateTime.toDateUtc(at)}, changed = pg_current_xact_id()
-        WHERE id = ${id} AND revoked_at IS NULL RETURNING id`.pipe(
-        Effect.map((revokedKeys) => revokedKeys.length > 0),
-        Effect.orDie
-      ),
 
     recordUses: (uses) =>
       sql`
@@ -115,7 +129,7 @@ export const sqlStore = Effect.gen(function*() {
   return store
 })
 
-interface KeyRow extends Pick<ApiKey, "id" | "name" | "plan"> {
+interface KeyRow extends Pick<ApiKey, "id" | "version" | "name" | "hint" | "plan"> {
   readonly perMinute: number
   readonly perDay: number
   readonly createdAt: Date
@@ -129,11 +143,31 @@ interface ListedKeyRow extends KeyRow {
   readonly createdAtMicros: bigint
 }
 
+/** Returns the columns that differ between two states of a key. The others keep their microseconds. */
+const changedColumns = (before: ApiKey, after: ApiKey): Record<string, unknown> => {
+  const [old, changed] = [toColumns(before), toColumns(after)]
+  return Object.fromEntries(
+    Object.entries(changed).filter(([name, value]) => String(value) !== String(old[name]))
+  )
+}
+
+/** Returns the columns that a change can set. */
+const toColumns = ({ expiresAt, limits, name, plan, revokedAt }: ApiKey): Record<string, unknown> => ({
+  name,
+  plan,
+  per_minute: limits.perMinute,
+  per_day: limits.perDay,
+  expires_at: expiresAt && DateTime.toDateUtc(expiresAt),
+  revoked_at: revokedAt && DateTime.toDateUtc(revokedAt)
+})
+
 const toDateTime = (date: Date | null): DateTime.Utc | null => date && DateTime.fromDateUnsafe(date)
 
 const fromKeyRow = (row: KeyRow): ApiKey => ({
   id: row.id,
+  version: row.version,
   name: row.name,
+  hint: row.hint,
   plan: row.plan,
   limits: { perMinute: row.perMinute, perDay: row.perDay },
   createdAt: DateTime.fromDateUnsafe(row.createdAt),

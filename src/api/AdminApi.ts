@@ -1,7 +1,7 @@
 /** Declares the API of the management port, which is for operators and never for clients of `/v1`. */
 import { HttpApi, HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
 import * as Errors from "./Errors.ts"
-import { KeysGroup } from "./Keys.ts"
+import { KeysGroup } from "./KeysGroup.ts"
 import { Validation } from "./Validation.ts"
 
 /**

@@ -130,6 +130,15 @@ export class Conflict extends Schema.Error<Conflict>("Conflict")(fields("conflic
   readonly _tag = "Conflict"
 }
 
+/** 412: the resource has another version than the `If-Match` of the request names (RFC 9110 §15.5.13). */
+export class PreconditionFailed
+  extends Schema.Error<PreconditionFailed>("PreconditionFailed")(fields("precondition_failed", 412), {
+    description: "The resource has another version than If-Match names."
+  })
+{
+  readonly _tag = "PreconditionFailed"
+}
+
 /** 413: the body is larger than 64 KiB, the maximum that the service reads (RFC 9110 §15.5.14). */
 export class PayloadTooLarge extends Schema.Error<PayloadTooLarge>("PayloadTooLarge")(
   fieldsWithDefaultMessage("payload_too_large", 413, "The body is larger than 64 KiB."),
@@ -279,6 +288,7 @@ export const errorClasses = [
   RequestTimeout,
   Conflict,
   Gone,
+  PreconditionFailed,
   PayloadTooLarge,
   UnsupportedMediaType,
   ExpectationFailed,

@@ -1,12 +1,12 @@
-/** Declares the API keys that an operator manages: their schemas, and the endpoints of the management port. */
+/** Declares the API keys that an operator manages. `KeysGroup.ts` has the endpoints of the management port. */
 import { Result, Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import * as Errors from "./Errors.ts"
-import { cursor, limit, nextLink } from "./Paging.ts"
+import { cursor, limit } from "./Paging.ts"
 import { Limits, Plan, planLimits } from "./Plans.ts"
 import { isStorable } from "./Text.ts"
 
-const KeyId = Schema.String.annotate({ description: "Identifier of the key. It is no secret." }).check(isStorable)
+export const KeyId = Schema.String.annotate({ description: "Identifier of the key. It is no secret." }).check(
+  isStorable
+)
 
 /** An instant that a response contains: in JSON an ISO 8601 text in UTC. */
 const Instant = Schema.DateTimeUtcFromString
@@ -67,10 +67,40 @@ export const NewKey = Schema.Struct({
 ).annotate({ identifier: "NewKey" })
 export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
 
-/** A stored key, without its secret. Expiry, revocation and last use are `null` while there is none. */
+/**
+ * The request body that changes a key. Absent fields stay as they are. `null` removes the expiry.
+ *
+ * A key that moves to plan enterprise needs `limits`. On another plan `limits` is invalid.
+ */
+export const KeyChange = Schema.Struct({
+  name: Schema.optionalKey(name),
+  plan: Schema.optionalKey(Plan),
+  limits: Schema.optionalKey(Limits),
+  expiresAt: Schema.optionalKey(Schema.NullOr(NewInstant))
+}).check(
+  // Without a plan, the limits must fit the current plan of the key, which only the service knows.
+  Schema.makeFilter(({ limits, plan }) =>
+    plan === undefined || plan === "enterprise" || limits === undefined
+      ? undefined
+      : Result.match(limitsOf({ limits, plan }), {
+        onFailure: (issue) => ({ path: ["limits"], issue }),
+        onSuccess: () => undefined
+      })
+  )
+).annotate({ identifier: "KeyChange" })
+export interface KeyChange extends Schema.Schema.Type<typeof KeyChange> {}
+
+/**
+ * A stored key, without its secret. Expiry, revocation and last use are `null` while there is none.
+ *
+ * `hint` is the last four characters of the current secret, or `null` for a secret of an earlier version of the
+ * service. `version` grows with each change of the key, except of its last use, and is the ETag.
+ */
 export const ApiKey = Schema.Struct({
   id: KeyId,
+  version: Schema.Int,
   name,
+  hint: Schema.NullOr(Schema.String),
   plan: Plan,
   limits: Limits,
   createdAt: Instant,
@@ -135,37 +165,6 @@ export const ApiKeyDetails = Schema.Struct({
 export interface ApiKeyDetails extends Schema.Schema.Type<typeof ApiKeyDetails> {}
 
 /** The request body that rotates a key: for how long its earlier secrets stay valid, at most 30 days. */
-const Rotation = Schema.Struct({
+export const Rotation = Schema.Struct({
   gracePeriodSeconds: Schema.optionalKey(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 })))
 }).annotate({ identifier: "Rotation" })
-
-const params = { id: KeyId }
-const notFound = Errors.errorResponse(Errors.NotFound)
-const conflict = Errors.errorResponse(Errors.Conflict)
-
-/** The endpoints with which an operator lists, issues, shows, rotates, revokes and unbans keys. */
-export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add(
-  HttpApiEndpoint.post("issueKey", "/keys", {
-    payload: NewKey,
-    success: IssuedKey.pipe(HttpApiSchema.status(201))
-  }),
-  HttpApiEndpoint.get("listKeys", "/keys", {
-    query: KeysQuery.fields,
-    success: KeysPage.pipe(HttpApiSchema.encodeToWithHeaders({
-      body: Schema.Array(ApiKey),
-      headers: { link: Schema.optionalKey(nextLink("/admin/keys", KeysQuery)) }
-    }, {
-      decode: ({ body, headers: { link } }) => ({ keys: body, ...link && { next: link } }),
-      encode: ({ keys, next }) => ({ body: keys, headers: { ...next && { link: next } } })
-    }))
-  }),
-  HttpApiEndpoint.get("showKey", "/keys/:id", { params, success: ApiKeyDetails, error: notFound }),
-  HttpApiEndpoint.delete("revokeKey", "/keys/:id", { params, error: [notFound, conflict] }),
-  HttpApiEndpoint.post("rotateKey", "/keys/:id/rotate", {
-    params,
-    payload: [Rotation, Schema.Null],
-    success: IssuedKey,
-    error: [notFound, conflict]
-  }),
-  HttpApiEndpoint.delete("unbanKey", "/keys/:id/ban", { params, error: notFound })
-).annotateMerge(OpenApi.annotations({ description: "API keys." })) {}

@@ -13,12 +13,13 @@ export {
   MissingApiKey,
   NotFound,
   PayloadTooLarge,
+  PreconditionFailed,
   RateLimitExceeded,
   RequestTimeout,
   ServiceUnavailable
 } from "./Errors.ts"
 export { exactJson, Int64, int64 } from "./Int64.ts"
-export { ApiKey, ApiKeyDetails, IssuedKey, KeysPage, NewKey } from "./Keys.ts"
+export { ApiKey, ApiKeyDetails, IssuedKey, KeyChange, KeysPage, NewKey } from "./Keys.ts"
 export { openApiDocument } from "./OpenApiDocument.ts"
 export { ListQuery, NewPet, Pet, Pets, PetsCursor, PetsPage, PetStatus } from "./Pets.ts"
 export { PetstoreApi } from "./PetstoreApi.ts"

@@ -11,8 +11,10 @@ import {
 } from "effect/http-api"
 import { AdminApi, AdminAuth } from "../api/AdminApi.ts"
 import { Auth } from "../api/Auth.ts"
+import { formatETag } from "../api/EntityTag.ts"
 import type * as Errors from "../api/Errors.ts"
-import type { ApiKey, ApiKeyDetails, IssuedKey, KeysPage, KeysQuery, NewKey } from "../api/Keys.ts"
+
+import type { ApiKey, ApiKeyDetails, IssuedKey, KeyChange, KeysPage, KeysQuery, NewKey } from "../api/Keys.ts"
 import { listLimit } from "../api/Paging.ts"
 import type { ListQuery, NewPet, Pet, PetsPage, PetStatus } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
@@ -238,6 +240,23 @@ export class AdminClient extends Context.Service<AdminClient, {
    */
   find(id: string): Effect.Effect<ApiKeyDetails, AnyAdminError | Errors.NotFound>
   /**
+   * Changes the named fields of a key. `null` removes its expiry. With a `version`, the key changes only if it has this
+   * version.
+   *
+   * Fails with `NotFound`, with `Conflict` for a revoked key, with `PreconditionFailed` for another version, with
+   * `InvalidRequest` for limits that do not fit the plan, and with any other of `AnyAdminError`.
+   *
+   * @example
+   * ```ts
+   * const key = yield* admin.update(id, { plan: "pro" }, { version: 3 })
+   * ```
+   */
+  update(
+    id: string,
+    change: KeyChange,
+    options?: { readonly version?: number }
+  ): Effect.Effect<ApiKey, AnyAdminError | Errors.NotFound | Errors.Conflict | Errors.PreconditionFailed>
+  /**
    * Replaces the secret of a key. The old secret works for the grace period: 0 seconds by default.
    * Fails with `NotFound`, with `Conflict` for a revoked or expired key, and with any of `AnyAdminError`.
    *
@@ -305,6 +324,14 @@ const makeAdmin = Effect.fnUntraced(function*(options: AdminOptions) {
         (query) => Effect.map(list(query), ({ keys, next }) => [keys, Option.fromUndefinedOr(next)] as const)
       ),
     find: (id) => describeError(api.showKey({ params: { id } })),
+    update: (id, payload, { version } = {}) =>
+      describeError(
+        api.updateKey({
+          params: { id },
+          payload,
+          headers: { ...version !== undefined && { "if-match": [formatETag(version)] } }
+        })
+      ),
     rotate: (id, payload = {}) => describeError(api.rotateKey({ params: { id }, payload })),
     revoke: (id) => describeError(api.revokeKey({ params: { id } })),
     unban: (id) => describeError(api.unbanKey({ params: { id } }))

@@ -6,7 +6,8 @@ import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import type { ListedKeys } from "../../src/api-keys/ApiKeyStore.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
-import type { ApiKey, KeyPosition } from "../../src/api/Keys.ts"
+import type { ApiKey, KeyChange, KeyPosition } from "../../src/api/Keys.ts"
+import { planLimits } from "../../src/api/Plans.ts"
 import { databases, random, stores } from "../support/Harness.ts"
 
 /** Returns whether the service allows `key`: `false` if it fails with `invalid_api_key`. A defect stays a defect. */
@@ -123,6 +124,105 @@ for (const store of stores) {
           assert.deepStrictEqual((yield* apiKeys.verify(enterprise.key)).limits, own)
           const error = yield* Effect.flip(apiKeys.issue({ name: "big", plan: "enterprise" }))
           assert.strictEqual(error.code, "invalid_request")
+        }))
+
+      it.effect("changes the named fields of a key, and no others, in effect with the next request", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const { key: secret, ...key } = yield* issue("before")
+          assert.strictEqual(key.hint, Redacted.value(secret).slice(-4))
+          yield* apiKeys.verify(secret)
+          const expiresAt = DateTime.add(yield* DateTime.now, { seconds: 90 })
+          const limits = { perMinute: 7, perDay: 70 }
+          const steps: ReadonlyArray<readonly [KeyChange, Partial<ApiKey>]> = [
+            [{ name: "after" }, { name: "after" }],
+            [{ plan: "pro" }, { plan: "pro", limits: planLimits.pro }],
+            [{ plan: "enterprise", limits }, { plan: "enterprise", limits }],
+            [{ plan: "enterprise", expiresAt }, { expiresAt }],
+            [{ limits: planLimits.free }, { limits: planLimits.free }],
+            [{ expiresAt: null, plan: "business" }, { expiresAt: null, plan: "business", limits: planLimits.business }]
+          ]
+          let expected: ApiKey = key
+          for (const [change, fields] of steps) {
+            expected = { ...expected, ...fields, version: expected.version + 1 }
+            assert.deepStrictEqual(yield* apiKeys.update(key.id, change), expected)
+            assert.deepStrictEqual(yield* apiKeys.find(key.id), expected)
+            assert.deepInclude(yield* apiKeys.verify(secret), { plan: expected.plan, limits: expected.limits })
+          }
+          for (const change of [{}, { name: "after" }, { plan: "business" }] as const) {
+            assert.deepStrictEqual(yield* apiKeys.update(key.id, change), expected)
+          }
+        }))
+
+      it.effect("rejects a change that does not fit the key, and changes nothing", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const { key: _, ...key } = yield* issue()
+          const limits = { perMinute: 7, perDay: 70 }
+          const rejected: ReadonlyArray<readonly [KeyChange, string]> = [
+            [{ name: "other", limits }, "body.limits: fixed on plan free: only enterprise has its own"],
+            [{ name: "other", plan: "pro", limits }, "body.limits: fixed on plan pro"],
+            [{ name: "other", plan: "enterprise" }, "body.limits: required on plan enterprise"],
+            [{ name: "other", expiresAt: yield* DateTime.now }, "body.expiresAt: expected an instant to come"]
+          ]
+          for (const [change, message] of rejected) {
+            const error = yield* Effect.flip(apiKeys.update(key.id, change))
+            assert.strictEqual(error.code, "invalid_request")
+            assert.include(error.message, message)
+          }
+          assert.deepStrictEqual(yield* apiKeys.find(key.id), key)
+          assert.strictEqual((yield* Effect.flip(apiKeys.update("key_none", {}))).code, "not_found")
+          yield* apiKeys.revoke(key.id)
+          assert.strictEqual((yield* Effect.flip(apiKeys.update(key.id, { name: "other" }))).code, "conflict")
+        }))
+
+      it.effect("allows an expired key again after a change of its expiry, at once", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const expiresAt = DateTime.add(yield* DateTime.now, { seconds: 1 })
+          const { id, key } = yield* apiKeys.issue({ name: "ends", plan: "free", expiresAt })
+          yield* TestClock.adjust("1 second")
+          assert.isFalse(yield* isAllowed(key))
+          yield* apiKeys.update(id, { name: "ended" })
+          assert.isFalse(yield* isAllowed(key))
+          yield* apiKeys.update(id, { expiresAt: null })
+          assert.isTrue(yield* isAllowed(key))
+        }))
+
+      it.effect("changes a key only in a version that If-Match names, and each change and rotation makes a version", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const { id, version } = yield* issue()
+          assert.strictEqual(version, 1)
+          assert.strictEqual((yield* apiKeys.update(id, { name: "two" }, [`"1"`])).version, 2)
+          for (const tags of [[`"1"`], [`W/"2"`], ["2"], [`"1"`, `"3"`]]) {
+            const error = yield* Effect.flip(apiKeys.update(id, { name: "three" }, tags))
+            assert.include(error, { code: "precondition_failed", status: 412 })
+            assert.include(error.message, "has version 2")
+          }
+          assert.strictEqual((yield* apiKeys.update(id, { name: "three" }, [`"1"`, `"2"`])).version, 3)
+          assert.strictEqual((yield* apiKeys.update(id, { name: "four" }, ["*"])).version, 4)
+          const rotated = yield* apiKeys.rotate(id, Duration.zero)
+          assert.deepInclude(rotated, { version: 5, hint: Redacted.value(rotated.key).slice(-4) })
+          yield* apiKeys.revoke(id)
+          assert.strictEqual((yield* apiKeys.find(id)).version, 6)
+        }))
+
+      it.effect("loses no field in concurrent changes, and one change wins among those of the same version", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const { id } = yield* issue()
+          const expiresAt = DateTime.add(yield* DateTime.now, { days: 1 })
+          const changes = [{ name: "new" }, { plan: "pro" }, { expiresAt }] as const
+          yield* Effect.forEach(changes, (change) => apiKeys.update(id, change), { concurrency: "unbounded" })
+          assert.deepInclude(yield* apiKeys.find(id), { name: "new", plan: "pro", expiresAt, version: 4 })
+          const outcomes = yield* Effect.forEach(
+            ["a", "b", "c", "d"],
+            (name) => Effect.isSuccess(apiKeys.update(id, { name }, [`"4"`])),
+            { concurrency: "unbounded" }
+          )
+          assert.lengthOf(outcomes.filter((isChanged) => isChanged), 1)
+          assert.strictEqual((yield* apiKeys.find(id)).version, 5)
         }))
 
       it.effect("rejects a key that differs in any one character", () =>
@@ -328,6 +428,29 @@ for (const database of databases) {
           yield* sql`ALTER TABLE api_key_secrets RENAME TO gone`
           assert.isTrue(yield* isAllowed(key))
           yield* sql`ALTER TABLE gone RENAME TO api_key_secrets`
+        }))
+
+      it.effect("uses within a second the limits that another process changed", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const other = yield* Effect.provide(ApiKeys, SqlApiKeys.layer.pipe(Layer.provide(random), Layer.fresh))
+          const { id, key } = yield* issue()
+          assert.deepInclude(yield* apiKeys.verify(key), { plan: "free" })
+          yield* other.update(id, { plan: "pro" })
+          yield* TestClock.adjust("1 second")
+          assert.deepInclude(yield* apiKeys.verify(key), { plan: "pro", limits: planLimits.pro })
+        }))
+
+      it.effect("keeps the microseconds of an expiry that a change does not name", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const apiKeys = yield* ApiKeys
+          const { id } = yield* issue()
+          yield* sql`UPDATE api_keys SET expires_at = '2100-01-01T00:00:00.000007Z' WHERE id = ${id}`
+          yield* apiKeys.update(id, { name: "other", plan: "pro" })
+          const rows = yield* sql<{ readonly micros: number }>`
+            SELECT extract(microseconds FROM expires_at)::int AS micros FROM api_keys WHERE id = ${id}`
+          assert.deepStrictEqual(rows, [{ micros: 7 }])
         }))
 
       it.effect("rejects within a second a secret that another process revoked or rotated", () =>

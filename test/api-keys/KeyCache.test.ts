@@ -12,7 +12,9 @@ import { until } from "../support/Process.ts"
 
 const key = (id: string) => ({
   id,
+  version: 1,
   name: "test",
+  hint: null,
   plan: "free" as const,
   limits: { perMinute: 60, perDay: 1000 },
   createdAt: DateTime.makeUnsafe(0),

@@ -188,7 +188,7 @@ const documented = {
   methods: ["PetstoreClient", "AdminClient"].flatMap((client) =>
     (client === "PetstoreClient"
       ? ["list", "all", "create", "get", "rateLimit"]
-      : ["issue", "list", "all", "find", "rotate", "revoke", "unban"]).map((name) => `${client}.${name}`)
+      : ["issue", "list", "all", "find", "update", "rotate", "revoke", "unban"]).map((name) => `${client}.${name}`)
   ),
   fields: ["pet.id", "pet.name", "pet.categoryId", "pet.status"]
 }

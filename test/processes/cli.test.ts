@@ -52,7 +52,7 @@ const list = ({ address }: Running, key: string) =>
   )
 
 describe("The petstore command", () => {
-  it.live("issues, lists, shows, rotates, revokes and unbans keys with the token of the service's DATA_DIR", () =>
+  it.live("issues, lists, shows, updates, rotates, revokes and unbans keys with the token of the service's DATA_DIR", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const service = yield* start({ DATA_DIR })
@@ -98,6 +98,18 @@ describe("The petstore command", () => {
         ban: null
       })
 
+      const updated = ["update", issued.id, "--name", "bigger", "--per-minute", "9", "--per-day", "90"]
+      assert.containsSubset(JSON.parse(yield* petstore(...updated, "--expires-at", "never", "--json")), {
+        name: "bigger",
+        plan: "enterprise",
+        limits: { perMinute: 9, perDay: 90 },
+        expiresAt: null,
+        version: 2
+      })
+      assert.include(yield* petstore("show", issued.id), "minute     8 of 9 left")
+      const secret = `secret     psk_…${issued.key.slice(-4)}`
+      assert.include(yield* petstore("update", issued.id, "--name", "big", "--if-version", "2"), secret)
+
       const rotated = JSON.parse(yield* petstore("rotate", issued.id, "--grace-period", "60", "--json"))
       assert.deepStrictEqual([yield* list(service, issued.key), yield* list(service, rotated.key)], [200, 200])
       assert.include(yield* petstore("unban", issued.id), "is not banned.")
@@ -132,6 +144,11 @@ describe("The petstore command", () => {
         [reachable, [...issue, "--expires-at", "2020-01-01"], 1, "expected an instant to come"],
         [reachable, ["keys", "issue", "--name", ""], 1, "--name: expected"],
         [reachable, ["keys", "issue", "--name", "x".repeat(10_000)], 1, "name"],
+        [reachable, ["keys", "update", "key_a"], 1, "Nothing to change: use --name"],
+        [reachable, ["keys", "update", "key_a", "--per-minute", "1"], 1, "--per-day: required"],
+        [reachable, ["keys", "update", "key_a", "--plan", "gold"], 1, "--plan: expected free, pro"],
+        [reachable, ["keys", "update", "key_a", "--expires-at", "soon"], 1, "--expires-at: expected an instant like"],
+        [reachable, ["keys", "update", "key_none", "--name", "b"], 1, "There is no key key_none."],
         [reachable, ["keys", "revoke", "key_none"], 1, "There is no key key_none."],
         [reachable, ["keys", "list", "--limit", "0"], 1, "--limit: expected a value greater than or equal to 1"],
         [reachable, ["keys", "bogus"], 2, "bogus"],

@@ -111,10 +111,14 @@ export const limiterSuite = <E>(limiter: {
           }))
       }
 
-      it.effect("decides as the reference model, for any callers, limits, times and concurrency, with bans", () =>
+      it.effect("decides as the reference model, for any callers, limits, changes, times and concurrency, with bans", () =>
         Effect.gen(function*() {
           const { all, pass } = yield* Limiters
           const context = yield* Effect.context<Limiters>()
+          const limitsOf = fc.record({
+            perMinute: fc.integer({ min: 1, max: 5 }),
+            perDay: fc.integer({ min: 1, max: 12 })
+          })
           const step = fc.record({
             pause: fc.oneof(
               { weight: 4, arbitrary: fc.constant(0) },
@@ -123,26 +127,26 @@ export const limiterSuite = <E>(limiter: {
             ),
             caller: fc.constantFrom("key:a", "key:b", "address:a"),
             concurrency: fc.integer({ min: 1, max: 10 }),
-            lift: fc.boolean()
-          })
-          const limits = fc.record({
-            perMinute: fc.integer({ min: 1, max: 5 }),
-            perDay: fc.integer({ min: 1, max: 12 })
+            lift: fc.boolean(),
+            changed: fc.option(limitsOf, { freq: 4, nil: undefined })
           })
           let runs = 0
           const property = fc.asyncProperty(
-            limits,
+            limitsOf,
             fc.array(step, { maxLength: 20 }),
-            (limits, steps) =>
+            (initialLimits, steps) =>
               Effect.gen(function*() {
                 const run = runs++
+                let limits = initialLimits
                 const models = new Map<string, ReturnType<typeof model>>()
                 let time: number | undefined
-                for (const { concurrency, caller, lift, pause } of steps) {
+                for (const { concurrency, caller, changed = limits, lift, pause } of steps) {
+                  limits = changed
                   yield* pass(pause)
                   const charged: Caller = caller.startsWith("key:") ? `key:${run}${caller}` : `address:${run}${caller}`
                   const expected = models.get(charged) ?? model(limits, caller.startsWith("key:"))
                   models.set(charged, expected)
+                  expected.change(limits)
                   const decisions = yield* Effect.all(
                     Array.from(
                       { length: concurrency },

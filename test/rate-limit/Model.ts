@@ -35,7 +35,8 @@ const inWindow = (times: ReadonlyArray<number>, length: number, now: number) => 
     : { used: 0, resetAt: now + length }
 }
 
-export const model = (limits: Limits, bannable: boolean) => {
+export const model = (initialLimits: Limits, bannable: boolean) => {
+  let limits = initialLimits
   const allowedAt: Array<number> = []
   /** The times of the rejections since the last ban began or was lifted. */
   let rejectedAt: Array<number> = []
@@ -46,7 +47,7 @@ export const model = (limits: Limits, bannable: boolean) => {
   const windowsAt = (now: number): Expected["windows"] =>
     ([[minute, limits.perMinute], [day, limits.perDay]] as const).map(([length, limit]) => {
       const { resetAt, used } = inWindow(allowedAt, length, now)
-      return { remaining: limit - used, resetAt }
+      return { remaining: Math.max(0, limit - used), resetAt }
     })
 
   return {
@@ -68,6 +69,10 @@ export const model = (limits: Limits, bannable: boolean) => {
         }
       }
       return { allowed, bannedUntil: banAt(now)?.ends, windows: windowsAt(now) }
+    },
+    /** Changes the limits. The requests in open windows stay counted. */
+    change(changed: Limits): void {
+      limits = changed
     },
     lift(now: number): void {
       rejectedAt = []

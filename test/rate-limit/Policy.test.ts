@@ -11,17 +11,22 @@ const pause = fc.oneof(
 )
 
 describe("Policy: limits", () => {
-  it("decides as the reference model, for any limits and times, with and without bans", () => {
-    const steps = fc.array(fc.record({ pause, requests: fc.integer({ min: 0, max: 12 }), lift: fc.boolean() }), {
-      maxLength: 40
-    })
+  it("decides as the reference model, for any limits, their changes and times, with and without bans", () => {
+    const changed = fc.option(limitsOf, { freq: 4, nil: undefined })
+    const steps = fc.array(
+      fc.record({ pause, changed, requests: fc.integer({ min: 0, max: 12 }), lift: fc.boolean() }),
+      { maxLength: 40 }
+    )
     const start = fc.integer({ min: 0, max: 2_000_000_000_000 })
-    fc.assert(fc.property(limitsOf, fc.boolean(), steps, start, (limits, bannable, steps, start) => {
-      const expected = model(limits, bannable)
+    fc.assert(fc.property(limitsOf, fc.boolean(), steps, start, (initialLimits, bannable, steps, start) => {
+      const expected = model(initialLimits, bannable)
+      let limits = initialLimits
       let state: State = {}
       let now = start
-      for (const { lift, pause, requests } of steps) {
+      for (const { changed = limits, lift, pause, requests } of steps) {
         now += pause
+        limits = changed
+        expected.change(changed)
         for (let i = 0; i < requests; i++) {
           const { decision, next } = decide(state, limits, now, bannable)
           state = next
@@ -53,6 +58,20 @@ describe("Policy: limits", () => {
       }
       assert.strictEqual(allowed, window.remaining)
     }))
+  })
+
+  it("keeps the used requests of open windows when the limits change, in both directions", () => {
+    const [low, high] = [{ perMinute: 2, perDay: 20 }, { perMinute: 5, perDay: 50 }]
+    let state: State = {}
+    /** Sends a request, and returns whether it is allowed and what remains of each window. */
+    const send = (limits: typeof low) => {
+      const { decision, next } = decide(state, limits, 0, true)
+      state = next
+      return [decision.allowed, ...decision.windows.map(({ remaining }) => remaining)]
+    }
+    assert.deepStrictEqual([send(low), send(low), send(low)], [[true, 1, 19], [true, 0, 18], [false, 0, 18]])
+    assert.deepStrictEqual([send(high), send(high)], [[true, 2, 47], [true, 1, 46]])
+    assert.deepStrictEqual([send(low), send(high), send(high)], [[false, 0, 16], [true, 0, 45], [false, 0, 45]])
   })
 
   it("shows the exhausted window with the later reset, else the window with fewer requests remaining", () => {

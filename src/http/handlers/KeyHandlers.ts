@@ -1,4 +1,4 @@
-/** The handlers of the management port's key operations: issue, list, show, unban, revoke and rotate. */
+/** The handlers of the management port's key operations: issue, list, show, update, unban, revoke and rotate. */
 import { DateTime, Duration, Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApiKeys } from "../../api-keys/ApiKeys.ts"
@@ -33,6 +33,7 @@ export const layer = HttpApiBuilder.group(
           ban: bannedUntil === undefined ? null : { until: DateTime.makeUnsafe(bannedUntil) }
         }
       }),
+      updateKey: ({ headers, params: { id }, payload }) => apiKeys.update(id, payload, headers["if-match"]),
       unbanKey: ({ params: { id } }) => Effect.andThen(apiKeys.find(id), limiter.unban(`key:${id}`)),
       revokeKey: ({ params: { id } }) => apiKeys.revoke(id),
       rotateKey: ({ params: { id }, payload }) => apiKeys.rotate(id, Duration.seconds(payload?.gracePeriodSeconds ?? 0))

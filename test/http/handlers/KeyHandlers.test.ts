@@ -1,0 +1,179 @@
+/** Tests the key operations of the management port beside the API port, on every store. */
+import { makeCompiler } from "@effect/sql-pg/PgClient"
+import { assert, describe, layer } from "@effect/vitest"
+import { ConfigProvider, Context, Effect, Layer, Logger, Redacted, References } from "effect"
+import type { SecureRandom } from "effect/crypto"
+import { Reactivity } from "effect/reactivity"
+import { SqlClient } from "effect/sql"
+import { AdminToken } from "../../../src/api-keys/AdminToken.ts"
+import type { ApiKeys } from "../../../src/api-keys/ApiKeys.ts"
+import { AdminClient } from "../../../src/client/PetstoreClient.ts"
+import { GracefulShutdown } from "../../../src/http/admission/GracefulShutdown.ts"
+import * as ApiServer from "../../../src/http/ApiServer.ts"
+import * as ManagementServer from "../../../src/http/ManagementServer.ts"
+import type { PetRepository } from "../../../src/pets/PetRepository.ts"
+import { RateLimiter } from "../../../src/rate-limit/RateLimiter.ts"
+import { freePort, type ReceivedResponse, Service, stores } from "../../support/Harness.ts"
+
+const token = "adm_0123456789abcdefghijklmnopqrstuvwxyz"
+
+/** A database for the readiness check alone, which is not tested here. */
+const noDatabase = Layer.effect(
+  SqlClient.SqlClient,
+  SqlClient.make({
+    acquirer: Effect.die("There is no database"),
+    compiler: makeCompiler(),
+    driver: "none",
+    spanAttributes: []
+  })
+).pipe(Layer.provide(Reactivity.layer))
+
+/** The management port, called with the admin token. */
+class Management extends Context.Service<Management, {
+  admin(path: string, options?: RequestInit): Effect.Effect<ReceivedResponse>
+  /** The annotations of the log lines at level Info and above, with their `message`. */
+  readonly lines: ReadonlyArray<Readonly<Record<string, unknown>>>
+}>()("test/http/KeyHandlers/Management") {}
+
+/** Both servers on `store`. */
+const serversOn = <E>(store: Layer.Layer<PetRepository | ApiKeys | SecureRandom.SecureRandom, E>) =>
+  Layer.unwrap(Effect.map(freePort, (port) => {
+    const baseUrl = `http://127.0.0.1:${port}`
+    const lines: Array<Readonly<Record<string, unknown>>> = []
+    const management = Layer.succeed(Management, {
+      lines,
+      admin: (path, options = {}) =>
+        Effect.promise(async () => {
+          const headers = new Headers(options.headers)
+          headers.set("authorization", `Bearer ${token}`)
+          headers.set("content-type", "application/json")
+          const response = await fetch(`${baseUrl}/admin${path}`, { ...options, headers })
+          return { status: response.status, headers: response.headers, text: await response.text() }
+        })
+    })
+    return Layer.mergeAll(
+      Layer.provide(Service.layer, ApiServer.layer),
+      ManagementServer.layer,
+      management,
+      AdminClient.layer({ baseUrl, token: Redacted.make(token) })
+    ).pipe(
+      Layer.provide([
+        GracefulShutdown.layer,
+        Layer.provideMerge(RateLimiter.layerMemory, store),
+        Layer.succeed(AdminToken, Redacted.make(token)),
+        noDatabase
+      ]),
+      Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({
+        HOST: "127.0.0.1",
+        PORT: "0",
+        MANAGEMENT_PORT: String(port)
+      }))),
+      Layer.provide(Logger.layer([Logger.make(({ fiber, message }) => {
+        lines.push({ message: String(message), ...fiber.getRef(References.CurrentLogAnnotations) })
+      })]))
+    )
+  }))
+
+const patch = (body: unknown, headers: Readonly<Record<string, string>> = {}): RequestInit => ({
+  method: "PATCH",
+  body: JSON.stringify(body),
+  headers
+})
+
+const assertError = ({ status, text }: ReceivedResponse, expected: number, code: string, message = ""): void => {
+  assert.strictEqual(status, expected, text)
+  const body = JSON.parse(text)
+  assert.deepStrictEqual(Object.keys(body), ["code", "message", "status"])
+  assert.deepInclude(body, { status: expected, code })
+  assert.include(body.message, message)
+}
+
+for (const store of stores) {
+  describe.skipIf(store.skip)(`Key operations on ${store.name}`, () => {
+    layer(serversOn(store.layer), { excludeTestServices: true, timeout: 30_000 })((it) => {
+      it.effect("show the limits of a new plan from the next response on, with the used requests of open windows", () =>
+        Effect.gen(function*() {
+          const { call } = yield* Service
+          const admin = yield* AdminClient
+          const { id, key } = yield* admin.issue({ name: "grows", plan: "free" })
+          const send = Effect.map(
+            call("/v1/pets", { key: Redacted.value(key) }),
+            ({ headers, status }) => [
+              status,
+              headers.get("x-ratelimit-limit"),
+              headers.get("x-ratelimit-remaining"),
+              headers.get("ratelimit-policy")
+            ]
+          )
+          const policy = (minute: number, day: number) => `"minute";q=${minute};w=60, "day";q=${day};w=86400`
+          assert.deepStrictEqual(yield* send, [200, "60", "59", policy(60, 1000)])
+          yield* admin.update(id, { plan: "pro" })
+          assert.deepStrictEqual(yield* send, [200, "300", "298", policy(300, 10_000)])
+          const used = (yield* admin.find(id)).usage
+          assert.deepInclude(used, { minute: { ...used.minute, limit: 300, remaining: 298 } })
+          yield* admin.update(id, { plan: "enterprise", limits: { perMinute: 2, perDay: 9 } })
+          assert.deepStrictEqual(yield* send, [429, "2", "0", policy(2, 9)])
+          yield* admin.update(id, { limits: { perMinute: 3, perDay: 9 } })
+          assert.deepStrictEqual(yield* send, [200, "3", "0", policy(3, 9)])
+        }))
+
+      it.effect("have an ETag, and a change with an If-Match that does not name it gets 412", () =>
+        Effect.gen(function*() {
+          const { admin } = yield* Management
+          const issued = yield* admin("/keys", { method: "POST", body: `{"name":"a","plan":"free"}` })
+          const { id } = JSON.parse(issued.text)
+          const path = `/keys/${id}`
+          assert.deepStrictEqual([issued.status, issued.headers.get("etag")], [201, `"1"`])
+          const changed = yield* admin(path, patch({ name: "b" }, { "if-match": `"1"` }))
+          assert.deepStrictEqual([changed.status, changed.headers.get("etag")], [200, `"2"`])
+          assert.deepInclude(JSON.parse(changed.text), { id, name: "b", version: 2 })
+          assert.strictEqual((yield* admin(path)).headers.get("etag"), `"2"`)
+          for (const tag of [`"1"`, `W/"2"`, `"1", "3"`]) {
+            const rejected = yield* admin(path, patch({ name: "c" }, { "if-match": tag }))
+            assertError(rejected, 412, "precondition_failed", "has version 2")
+          }
+          for (const tag of ["2", "", `"1" "2"`]) {
+            const rejected = yield* admin(path, patch({ name: "c" }, { "if-match": tag }))
+            assertError(rejected, 400, "invalid_request", "header.if-match: expected * or entity tags")
+          }
+          for (const tag of ["*", `"1", "3"`]) {
+            assert.strictEqual((yield* admin(path, patch({ name: "c" }, { "if-match": tag }))).status, 200)
+          }
+          const rotated = yield* admin(`${path}/rotate`, { method: "POST" })
+          assert.strictEqual(rotated.headers.get("etag"), `"4"`)
+          const { update } = yield* AdminClient
+          assert.strictEqual((yield* Effect.flip(update(id, { name: "d" }, { version: 3 })))._tag, "PreconditionFailed")
+          assert.strictEqual((yield* update(id, { name: "d" }, { version: 4 })).version, 5)
+        }))
+
+      it.effect("reject an invalid change with 400, and name each field", () =>
+        Effect.gen(function*() {
+          const { admin } = yield* Management
+          const { id } = yield* Effect.flatMap(AdminClient, (client) => client.issue({ name: "a", plan: "free" }))
+          const limits = { perMinute: 1, perDay: 1 }
+          const invalid: ReadonlyArray<readonly [unknown, string]> = [
+            [null, "body: expected object"],
+            [{ name: "", plan: "gold" }, "body.plan: expected free, pro, business or enterprise"],
+            [{ name: null }, "body.name: expected string"],
+            [{ plan: null }, "body.plan"],
+            [{ limits: null }, "body.limits"],
+            [{ limits: { perMinute: 1 } }, "body.limits.perDay: required"],
+            [{ limits }, "body.limits: fixed on plan free"],
+            [{ plan: "pro", limits }, "body.limits: fixed on plan pro"],
+            [{ plan: "enterprise" }, "body.limits: required on plan enterprise"],
+            [{ expiresAt: "2020-01-01" }, "body.expiresAt: expected an instant to come"],
+            [{ expiresAt: "tomorrow" }, "body.expiresAt: expected an instant like"],
+            [{ expiresat: null }, "body.expiresat"],
+            [{ revokedAt: null }, "body.revokedAt"]
+          ]
+          for (const [body, message] of invalid) {
+            assertError(yield* admin(`/keys/${id}`, patch(body)), 400, "invalid_request", message)
+          }
+          assertError(yield* admin("/keys/key_none", patch({})), 404, "not_found")
+          assert.strictEqual((yield* admin(`/keys/${id}`, patch({}))).status, 200)
+          yield* admin(`/keys/${id}`, { method: "DELETE" })
+          assertError(yield* admin(`/keys/${id}`, patch({ name: "b" })), 409, "conflict")
+        }))
+    })
+  })
+}
