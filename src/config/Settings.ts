@@ -1,7 +1,8 @@
 /**
  * Declares every setting of the service: its environment variable, form, default and meaning.
  *
- * The check at the start of the process reads all declarations, and the table in the README equals them.
+ * The check at the start of the process reads all declarations. The tables in the README and in
+ * `docs/configuration.md` equal them.
  */
 import { Config, Data, Effect, Option, Redacted, Result } from "effect"
 import * as ConnectionString from "./ConnectionString.ts"
