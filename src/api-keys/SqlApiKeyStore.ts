@@ -7,8 +7,7 @@ import { type ApiKeyStore, type KeySelection, toPage } from "./ApiKeyStore.ts"
 
 const toBytes = (hash: string) => Buffer.from(hash, "hex")
 
-const columns =
-  `k.id, k.version, k.name, k.hint, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay",
+const columns = `k.id, k.version, k.name, k.hint, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay",
   k.created_at AS "createdAt",
   k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt", k.last_used_at AS "lastUsedAt"`
 
