@@ -5,7 +5,8 @@
  * Run it with `npm run pack:client -- DIRECTORY`.
  */
 import { execFileSync } from "node:child_process"
-import { mkdirSync, readFileSync } from "node:fs"
+import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
 
 const [directory = "."] = process.argv.slice(2)
@@ -15,11 +16,19 @@ const destination = resolve(process.env.INIT_CWD ?? process.cwd(), directory)
 
 const { name, version } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"))
 
-mkdirSync(destination, { recursive: true })
-// The build is the `prepack` script of the package, so that `npm publish` in the folder builds it too.
-execFileSync("npm", ["pack", "--pack-destination", destination], {
-  cwd: folder,
-  // The output of npm and of the compiler goes to standard error.
-  stdio: ["ignore", process.stderr, process.stderr]
-})
+// The build is made in a copy, so that several runs at once do not disturb each other.
+const copy = mkdtempSync(join(tmpdir(), "petstore-client-"))
+// The output of npm and of the compiler goes to standard error.
+const run = (program: string, args: ReadonlyArray<string>) =>
+  execFileSync(program, args, { cwd: copy, stdio: ["ignore", process.stderr, process.stderr] })
+try {
+  cpSync(folder, copy, { recursive: true, filter: (file) => file !== join(folder, "dist") })
+  const compiler = join(folder, "../node_modules/typescript/bin/tsc")
+  run(process.execPath, [compiler, "-p", folder, "--outDir", join(copy, "dist")])
+  mkdirSync(destination, { recursive: true })
+  // `npm publish` in the folder builds with the script `prepack`. The copy is built already.
+  run("npm", ["pack", "--ignore-scripts", "--pack-destination", destination])
+} finally {
+  rmSync(copy, { recursive: true })
+}
 console.log(join(destination, `${name}-${version}.tgz`))

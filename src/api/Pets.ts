@@ -17,14 +17,18 @@ export type PetStatus = typeof PetStatus.Type
 
 /** The request body that creates a pet (SPEC §2 NewPet). `name` has no U+0000 and no lone surrogates. */
 export const NewPet = Schema.Struct({
+  /** The name of the pet: any text without U+0000 and without lone surrogates. */
   name: Schema.String.annotate({ description: "The animal's name." }).check(isStorable),
+  /** The id of the pet's category: an int64. */
   categoryId: int64("Identifier of the category the animal belongs to."),
+  /** The availability of the pet. Absent if it was created without one. */
   status: Schema.optionalKey(PetStatus)
 }).annotate({ identifier: "NewPet", message: "Expected an object" })
 export interface NewPet extends Schema.Schema.Type<typeof NewPet> {}
 
 /** A pet as the service returns it: the fields of `NewPet`, and the `id` that the service assigned (SPEC §2 Pet). */
 export const Pet = Schema.Struct({
+  /** The id that the service assigned: an int64. */
   id: int64("Unique identifier assigned by the service on creation."),
   ...NewPet.fields
 }).annotate({ identifier: "Pet" })
@@ -72,9 +76,11 @@ export const PetsCursor = cursor(Int64, { format: String, parse: parseInteger })
 
 /** The query of {@link listPets}: the maximum number of pets, the status of all pets, and the cursor (SPEC §4.1). */
 export const ListQuery = Schema.Struct({
+  /** The maximum number of pets in the page: 1 to 100, by default 20. */
   limit: Schema.optionalKey(limit("Maximum number of animals returned.")),
+  /** The status of all pets in the page. */
   status: Schema.optionalKey(PetStatus),
-  // The page begins after the pet with this id.
+  /** The id of the pet after which the page begins. */
   cursor: Schema.optionalKey(PetsCursor)
 })
 export interface ListQuery extends Schema.Schema.Type<typeof ListQuery> {}
@@ -86,7 +92,9 @@ export interface ListQuery extends Schema.Schema.Type<typeof ListQuery> {}
  * has none.
  */
 export const PetsPage = Schema.Struct({
+  /** The pets of the page, by ascending id. */
   pets: Pets,
+  /** The query of the next page. The last page has none. */
   next: Schema.optionalKey(ListQuery)
 })
 export interface PetsPage extends Schema.Schema.Type<typeof PetsPage> {}

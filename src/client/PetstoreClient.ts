@@ -42,15 +42,46 @@ export interface Options extends Timeout {
  * and waits as `Retry-After` says. Each create has an `Idempotency-Key`, so a retry cannot create a second pet.
  */
 export class PetstoreClient extends Context.Service<PetstoreClient, {
-  /** Lists one page of pets (SPEC §4.1). `next` is the query of the next page; the last page has none. */
+  /**
+   * Lists one page of pets (SPEC §4.1). `next` is the query of the next page; the last page has none.
+   *
+   * Fails with any of `AnyError`: `InvalidRequest` for a limit outside 1 to 100, `InvalidApiKey`, `RateLimitExceeded`,
+   * `ServiceUnavailable` after all retries, and `PetstoreClientError` without a response of the service.
+   *
+   * @example
+   * ```ts
+   * const { next, pets } = yield* petstore.list({ limit: 20, status: "available" })
+   * const nextPage = next === undefined ? [] : (yield* petstore.list(next)).pets
+   * ```
+   */
   list(query?: ListQuery): Effect.Effect<PetsPage, AnyError>
 
-  /** Streams all pets by ascending id. It requests each page only when the consumer needs it. */
+  /**
+   * Streams all pets by ascending id. It requests each page only when the consumer needs it.
+   *
+   * Fails with any error of `list`, after the pets of the pages before. A page has 100 pets unless `pageSize` is given.
+   *
+   * @example
+   * ```ts
+   * yield* Stream.runForEach(petstore.all({ status: "sold" }), (pet) => Console.log(pet.name))
+   * ```
+   */
   all(options?: { readonly status?: PetStatus; readonly pageSize?: number }): Stream.Stream<Pet, AnyError>
 
   /**
    * Creates a pet (SPEC §4.2) once, however often the client retries the request. A second run of the effect creates
    * a second pet, because each run has a new key. To prevent this, the caller passes its own `idempotencyKey`.
+   *
+   * Fails with `IdempotencyKeyReused` if the key belongs to another pet, with `InvalidRequest` for a name that the
+   * service cannot store, and with any other of `AnyError`.
+   *
+   * @example
+   * ```ts
+   * const rex = yield* petstore.create(
+   *   { name: "Rex", categoryId: 1n, status: "available" },
+   *   { idempotencyKey: `order-${order.id}` }
+   * )
+   * ```
    */
   create(
     pet: NewPet,
@@ -60,13 +91,26 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   /**
    * Gets the pet with this id.
    *
+   * Fails with `NotFound` if there is none, with `Gone` after the removal, and with any of `AnyError`.
+   *
+   * @example
+   * ```ts
+   * const pet = yield* petstore.get(1n).pipe(Effect.catchTag("NotFound", () => Effect.undefined))
+   * ```
+   *
    * @deprecated The operation will be removed on 5 December 2030 (SPEC §4.3). Use `list` or `all` with a status.
    */
   get(id: bigint): Effect.Effect<Pet, AnyError | Errors.NotFound | Errors.Gone>
 
   /**
    * The limits of the API key from the most recent response that has them, to any client of the key in this process;
-   * `None` before the first. Responses that show the limits of the client's address do not change it.
+   * `None` before the first. Responses that show the limits of the client's address do not change it. It sends nothing
+   * and cannot fail.
+   *
+   * @example
+   * ```ts
+   * const remaining = Option.map(yield* petstore.rateLimit, (limits) => limits.remaining)
+   * ```
    */
   readonly rateLimit: Effect.Effect<Option.Option<RateLimitState>>
 }>()("petstore/PetstoreClient") {
@@ -151,25 +195,79 @@ export interface AdminOptions extends Timeout {
  * which says that the service did nothing.
  */
 export class AdminClient extends Context.Service<AdminClient, {
-  /** Issues a key. Only this response has its secret. */
+  /**
+   * Issues a key. Only this response has its secret.
+   *
+   * Fails with any of `AnyAdminError`: `InvalidRequest` for limits that do not fit the plan, `InvalidAdminToken`,
+   * `TooManyAttempts`, and `PetstoreClientError` without a response.
+   *
+   * @example
+   * ```ts
+   * const issued = yield* admin.issue({ name: "shop", plan: "pro" })
+   * const secret = Redacted.value(issued.key)
+   * ```
+   */
   issue(key: NewKey): Effect.Effect<IssuedKey, AnyAdminError>
   /**
    * Lists one page of the keys, oldest first, including expired and revoked keys. `next` is the query of the next page;
-   * the last page has none.
+   * the last page has none. Fails with any of `AnyAdminError`.
+   *
+   * @example
+   * ```ts
+   * const { keys, next } = yield* admin.list({ limit: 20 })
+   * ```
    */
   list(query?: KeysQuery): Effect.Effect<KeysPage, AnyAdminError>
-  /** Streams all keys, oldest first. It requests each page only when the consumer needs it: by default 100 keys. */
+  /**
+   * Streams all keys, oldest first. It requests each page only when the consumer needs it: by default 100 keys.
+   * Fails with any of `AnyAdminError`, after the keys of the pages before.
+   *
+   * @example
+   * ```ts
+   * yield* Stream.runForEach(admin.all(), (key) => Console.log(key.name))
+   * ```
+   */
   all(options?: { readonly pageSize?: number }): Stream.Stream<ApiKey, AnyAdminError>
-  /** Returns a key, its remaining requests and its ban. */
+  /**
+   * Returns a key, its remaining requests and its ban. Fails with `NotFound` and any of `AnyAdminError`.
+   *
+   * @example
+   * ```ts
+   * const { usage } = yield* admin.find(id)
+   * ```
+   */
   find(id: string): Effect.Effect<ApiKeyDetails, AnyAdminError | Errors.NotFound>
-  /** Replaces the secret of a key. The old secret works for the grace period: 0 seconds by default. */
+  /**
+   * Replaces the secret of a key. The old secret works for the grace period: 0 seconds by default.
+   * Fails with `NotFound`, with `Conflict` for a revoked or expired key, and with any of `AnyAdminError`.
+   *
+   * @example
+   * ```ts
+   * const { key } = yield* admin.rotate(id, { gracePeriodSeconds: 3600 })
+   * ```
+   */
   rotate(
     id: string,
     options?: { readonly gracePeriodSeconds?: number }
   ): Effect.Effect<IssuedKey, AnyAdminError | Errors.NotFound | Errors.Conflict>
-  /** Revokes a key. This cannot be undone. */
+  /**
+   * Revokes a key. This cannot be undone. Fails with `NotFound`, with `Conflict` for a key that is revoked already, and
+   * with any of `AnyAdminError`.
+   *
+   * @example
+   * ```ts
+   * yield* admin.revoke(id)
+   * ```
+   */
   revoke(id: string): Effect.Effect<void, AnyAdminError | Errors.NotFound | Errors.Conflict>
-  /** Lifts the ban of a key. */
+  /**
+   * Lifts the ban of a key. Fails with `NotFound` and any of `AnyAdminError`.
+   *
+   * @example
+   * ```ts
+   * yield* admin.unban(id)
+   * ```
+   */
   unban(id: string): Effect.Effect<void, AnyAdminError | Errors.NotFound>
 }>()("petstore/AdminClient") {
   /** A client that uses `fetch`. */

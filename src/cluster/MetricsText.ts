@@ -8,8 +8,9 @@ interface Family {
   readonly samples: Map<string, number>
 }
 
-/** Gauges that tell a state. Their maximum says whether any process is in that state. */
-const stateGauges = new Set(["petstore_rate_limit_fallback"])
+/** Gauges whose sum means nothing: states, versions, times and delays. Their maximum counts. */
+const isMaximum = (name: string): boolean =>
+  /^petstore_rate_limit_fallback$|_info$|_start_time_seconds$|_lag_seconds$/.test(name)
 
 const parse = (text: string): ReadonlyMap<string, Family> => {
   const families = new Map<string, Family>()
@@ -39,7 +40,7 @@ const render = (families: Iterable<Family>): string =>
       [...head, ...Array.from(samples, ([sample, value]) => `${sample} ${value}`)].map((line) => `${line}\n`).join("")
   ).join("")
 
-/** Sums all counters, histograms and gauges. A gauge that tells a state becomes its maximum. */
+/** Sums all counters, histograms and gauges. Some gauges become their maximum. */
 export const merge = (texts: ReadonlyArray<string>): string => {
   const merged = new Map<string, Family>()
   for (const [name, family] of texts.flatMap((text) => [...parse(text)])) {
@@ -50,7 +51,7 @@ export const merge = (texts: ReadonlyArray<string>): string => {
     }
     for (const [sample, value] of family.samples) {
       const other = before.samples.get(sample) ?? 0
-      before.samples.set(sample, stateGauges.has(name) ? Math.max(other, value) : other + value)
+      before.samples.set(sample, isMaximum(name) ? Math.max(other, value) : other + value)
     }
   }
   return render(merged.values())

@@ -7,9 +7,9 @@ import * as WorkerProcess from "./WorkerProcess.ts"
 /** A worker that ends sooner counts as failing, so that its replacement waits longer each time. */
 const youngMs = 60_000
 const maxBackOffSeconds = 30
-/** The interval of questions to each worker, and the successive ones to which a hanging worker does not reply. */
-const pollInterval = "10 seconds"
+/** A worker that gives no reply to so many questions in a row hangs. */
 const maxMissedPolls = 3
+const pollInterval = "10 seconds"
 /** The maximum time for the start of a worker in a rolling restart. The service waits 30 seconds for its database. */
 const maxStartTime = "60 seconds"
 
@@ -22,7 +22,7 @@ export class StartFailed extends Data.TaggedError("StartFailed")<WorkerProcess.E
   override readonly message = `${describeEnd(this)} during its start`
 }
 
-/** A place for a worker. */
+/** One of the `WORKERS` positions, and the worker in it. */
 interface Slot {
   current: WorkerProcess.WorkerProcess
 }
@@ -100,7 +100,7 @@ const supervise = Effect.fnUntraced(function*(slot: Slot, workers: Workers) {
       `${describeEnd(end)}. Another one starts ${seconds === 0 ? "at once" : `in ${seconds} s`}`
     )
     yield* Effect.sleep(Duration.seconds(seconds))
-    // A rolling restart may have put a worker here meanwhile.
+    // A rolling restart may have put a new worker into the slot meanwhile.
     if (slot.current === worker) slot.current = yield* workers.fork
   }
 })

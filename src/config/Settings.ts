@@ -1,8 +1,7 @@
 /**
  * Declares every setting of the service: its environment variable, form, default and meaning.
  *
- * The check at the start of the process reads all declarations. The tables in the README and in
- * `docs/configuration.md` equal them.
+ * The check at the start of the process reads all declarations, and the table in docs/configuration.md equals them.
  */
 import { Config, Data, Effect, Option, Redacted, Result } from "effect"
 import * as ConnectionString from "./ConnectionString.ts"
@@ -192,7 +191,7 @@ export const otelTracesSamplerRatio: Setting<number> = {
   meaning: "The share of traces that `traceidratio` and `parentbased_traceidratio` export."
 }
 
-/** All settings, in the order of the table in the README. */
+/** All settings, in the order of the table in docs/configuration.md. */
 export const all: ReadonlyArray<Setting<unknown>> = [
   host,
   port,

@@ -7,6 +7,7 @@ import { SqlClient } from "effect/sql"
 import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import * as Settings from "../config/Settings.ts"
+import * as ProcessMetrics from "../observability/ProcessMetrics.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { GracefulShutdown } from "./admission/GracefulShutdown.ts"
 import * as KeyHandlers from "./handlers/KeyHandlers.ts"
@@ -27,7 +28,11 @@ const admin = HttpApiBuilder.layer(AdminApi).pipe(
 )
 
 /** Returns 200 while the process responds at all. */
-const health = HttpRouter.add("GET", "/healthz", HttpServerResponse.jsonUnsafe({ status: "healthy" }))
+const health = HttpRouter.add(
+  "GET",
+  "/healthz",
+  HttpServerResponse.jsonUnsafe({ status: "healthy", version: ProcessMetrics.serviceVersion })
+)
 
 const ending = new ServiceUnavailable({ message: "The service is about to end." })
 
@@ -46,7 +51,8 @@ const makeReports = Effect.gen(function*() {
   const answers = yield* Effect.cachedWithTTL(Effect.exit(Effect.timeout(sql`SELECT 1`, "1 second")), "100 millis")
   const ready = Effect.orDie(Effect.andThen(Effect.flatten(answers), limiter.counting))
   const readiness = Effect.suspend(() => draining.begun ? Effect.die(ending) : ready)
-  return { metrics, readiness }
+  const ofProcess = yield* ProcessMetrics.make
+  return { metrics: Effect.map(metrics, (text) => text + ofProcess()), readiness }
 })
 
 /**

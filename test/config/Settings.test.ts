@@ -157,7 +157,7 @@ describe("Settings", () => {
       }
     }))
 
-  it.each(["README.md", "docs/configuration.md"])("are the table of %s", (page) => {
+  it.each(["docs/configuration.md"])("are the table of %s", (page) => {
     const rows = Settings.all.map(({ byDefault, form, meaning, name }) =>
       `| \`${name}\` | ${form} | ${byDefault} | ${meaning} |`
     )

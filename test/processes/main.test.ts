@@ -289,15 +289,18 @@ describe("The service on the embedded database", () => {
         TRUSTED_PROXIES: ["nowhere"],
         LOG_LEVEL: ["loud"]
       }
-      for (const [name, texts] of Object.entries(invalid)) {
-        for (const text of texts) {
+      const cases = Object.entries(invalid).flatMap(([name, texts]) => texts.map((text) => ({ name, text })))
+      yield* Effect.forEach(
+        cases,
+        Effect.fnUntraced(function*({ name, text }) {
           const { code, stderr } = yield* Effect.flip(start({ DATA_DIR, [name]: text }))
           assert.strictEqual(code, 1)
           assert.match(stderr, new RegExp(`^.*${name}: .*\n$`))
           assert.notInclude(stderr, "secret")
           assert.isFalse(existsSync(DATA_DIR), name)
-        }
-      }
+        }),
+        { concurrency: 4 }
+      )
       const { stderr } = yield* Effect.flip(start({ DATA_DIR, PORT: "http", LOG_FORMAT: "text", REDIS_URL: "secret" }))
       assert.deepStrictEqual(stderr.split("\n").map((line) => line.split(":")[0]), [
         "PORT",
@@ -305,7 +308,7 @@ describe("The service on the embedded database", () => {
         "LOG_FORMAT",
         ""
       ])
-    }))
+    }), 60_000)
 
   it.live("logs one line if it cannot start, and exits with 1", () =>
     Effect.gen(function*() {
@@ -322,7 +325,7 @@ describe("The service on the embedded database", () => {
         assert.lengthOf(lines, 1, stderr)
         assert.include(lines[0], names)
       }
-    }))
+    }), 60_000)
 })
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The service on PostgreSQL", () => {

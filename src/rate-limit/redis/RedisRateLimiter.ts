@@ -73,6 +73,7 @@ const make = Effect.gen(function*() {
       ? run(route, script)
       : Effect.andThen(localCounts.merge(route, caller), run(route, script))
 
+  const { redirect } = shards
   /** Runs `script` for `caller` in Redis, or `fallback` while its shard does not reply. */
   const runOrFallBack = <A>(
     caller: Caller,
@@ -80,24 +81,24 @@ const make = Effect.gen(function*() {
     onReply: (reply: Replied, route: Route) => A,
     fallback: () => A
   ): Effect.Effect<A> => {
-    const runOn = (route: Route, shard: Shard, redirections: number): Effect.Effect<A> => {
-      const replied = runMerged(route, caller, script)
-      const onSuccess = (reply: Replied) => onReply(reply, route)
-      if (shards.redirect === undefined) return Effect.match(replied, { onFailure: fallback, onSuccess })
-      return Effect.matchEffect(replied, {
+    /** Follows the redirections of a cluster, in which no script has run. */
+    const follow = (route: Route, shard: Shard, left: number): Effect.Effect<A> =>
+      Effect.matchEffect(runMerged(route, caller, script), {
         onFailure: (error) => {
-          const next = shards.redirect?.(error, shard)
-          return next === undefined || redirections === 0
-            ? Effect.sync(fallback)
-            : runOn(next.route, next.shard, redirections - 1)
+          const next = left === 0 ? undefined : redirect?.(error, shard)
+          return next === undefined ? Effect.sync(fallback) : follow(next.route, next.shard, left - 1)
         },
-        onSuccess: (reply) => Effect.sync(() => onSuccess(reply))
+        onSuccess: (reply) => Effect.sync(() => onReply(reply, route))
       })
-    }
     return Effect.suspend(() => {
       const shard = shards.of(caller)
       const route = shard.route()
-      return route === undefined ? Effect.sync(fallback) : runOn(route, shard, maxRedirections)
+      if (route === undefined) return Effect.sync(fallback)
+      if (redirect !== undefined) return follow(route, shard, maxRedirections)
+      return Effect.match(runMerged(route, caller, script), {
+        onFailure: fallback,
+        onSuccess: (reply) => onReply(reply, route)
+      })
     })
   }
 

@@ -220,6 +220,6 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis cluster", (
         }
         assert.strictEqual(yield* limiter.fallback, 0)
       }),
-    60_000
+    machineMayPause
   )
 })
