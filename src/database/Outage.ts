@@ -9,6 +9,8 @@ const temporaryStates = "57P|53|25006"
 export const isStarting = (error: SqlError.SqlError): boolean => {
   const { reason } = error
   const code = codeOf(reason.cause)
+  // PgBouncer reports a server that cannot be used yet as a violation of the protocol.
+  if (code === "08P01") return !isUnsupportedParameter(error)
   return code === undefined
     ? reason._tag === "ConnectionError" && [error, ...causes(error)].some(isClosed)
     : new RegExp(`^(ECONN|ENOENT|ENOTFOUND|EAI_AGAIN|EHOST|ENET|ETIMEDOUT|EUNSUITABLE|${temporaryStates})`).test(code)

@@ -20,6 +20,15 @@ describe("An outage", () => {
     })
   }
 
+  it("is a server behind PgBouncer that starts, and not a startup parameter that PgBouncer rejects", () => {
+    const error = (message: string) =>
+      new SqlError.SqlError({
+        reason: new SqlError.ConnectionError({ cause: Object.assign(new Error(message), { code: "08P01" }) })
+      })
+    assert.isTrue(Outage.isStarting(error("the database system is starting up")))
+    assert.isFalse(Outage.isStarting(error("unsupported startup parameter: statement_timeout")))
+  })
+
   it("is a server that cannot be reached, at the start and later", () => {
     for (const cause of [{ code: "ECONNREFUSED" }, new Error("Connection timed out"), new Error("Connection closed")]) {
       const error = new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause }) })
