@@ -1,4 +1,5 @@
 /** The tarball of the client package, projects that install it, and a service for them. They need the npm registry. */
+import { assert } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { execFile, type ExecFileException } from "node:child_process"
 import { readFileSync, writeFileSync } from "node:fs"
@@ -95,7 +96,7 @@ export const compile = Effect.fnUntraced(function*(
   for (const { file } of compilers) yield* runNode(project, [file, "-p", "."])
 })
 
-/** Bundles a module for browsers. An import that cannot be resolved is an error. */
+/** Bundles a module for browsers into one file that imports nothing. */
 export const bundleForBrowser = (input: string, output: { readonly format: "esm" | "iife"; readonly name?: string }) =>
   Effect.promise(async () => {
     const bundle = await rolldown({
@@ -104,7 +105,8 @@ export const bundleForBrowser = (input: string, output: { readonly format: "esm"
       external: [],
       transform: output.format === "iife" ? { define: { "import.meta": "{}" } } : {}
     })
-    const { output: [{ code }] } = await bundle.generate(output)
+    const { output: [{ code, dynamicImports, imports }] } = await bundle.generate({ ...output, minify: true })
+    assert.isEmpty([...imports, ...dynamicImports])
     return code
   })
 

@@ -1,0 +1,42 @@
+/**
+ * Shows the pets for sale in a page of another origin than the service.
+ *
+ * Start the service with the origin of the page in `CORS_ORIGINS`. Bundle this module with
+ * `npx rolldown page.ts --file page.js`, and serve it beside `index.html`. The user types the API key, because every
+ * visitor could read a key in the page.
+ */
+import { Effect, Redacted, Stream } from "effect"
+import { PetstoreClient } from "petstore-client/client"
+
+const [form] = document.forms
+const list = document.querySelector("ul")
+const status = document.querySelector("[role=status]")
+if (form === undefined || list === null || status === null) throw new Error("The page lacks an element.")
+
+const showPets = Effect.gen(function*() {
+  const petstore = yield* PetstoreClient
+  yield* Stream.runForEach(petstore.all({ status: "available" }), ({ id, name }) =>
+    Effect.sync(() => {
+      const item = document.createElement("li")
+      item.textContent = `${name} (${id})`
+      list.append(item)
+    }))
+})
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault()
+  list.replaceChildren()
+  status.textContent = "Loading"
+  const data = new FormData(form)
+  const client = PetstoreClient.layer({
+    baseUrl: String(data.get("url")),
+    apiKey: Redacted.make(String(data.get("key")))
+  })
+  void showPets.pipe(
+    Effect.match({ onSuccess: () => "Complete", onFailure: ({ message }) => message }),
+    Effect.provide(client),
+    Effect.runPromise
+  ).then((text) => {
+    status.textContent = text
+  })
+})
