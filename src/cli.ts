@@ -12,7 +12,6 @@ import {
   FileSystem,
   Layer,
   Option,
-  PlatformError,
   Predicate,
   Redacted,
   Schema,
@@ -25,7 +24,17 @@ import * as Issue from "./api/Issue.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, NewKey } from "./api/Keys.ts"
 import { listLimit } from "./api/Paging.ts"
 import { AdminClient, PetstoreClientError } from "./client/PetstoreClient.ts"
-import { describeKey, formatTime, idArgument, jsonFlag, print } from "./command/KeyOutput.ts"
+import { log } from "./command/KeyLog.ts"
+import {
+  decodeCount,
+  describeKey,
+  formatTime,
+  idArgument,
+  ignoreClosedPipe,
+  jsonFlag,
+  print,
+  toJsonArray
+} from "./command/KeyOutput.ts"
 import { update } from "./command/KeyUpdate.ts"
 import * as Settings from "./config/Settings.ts"
 
@@ -71,24 +80,6 @@ const issue = Command.make(
 
 const encodeKeys = Schema.encodeEffect(Schema.toCodecJson(Schema.Array(ApiKey)))
 
-/**
- * Encodes the keys as one JSON array, in the shape of the management API. The stream has one string per page of keys,
- * and one that closes the array.
- */
-const toJsonArray = <E, R>(keys: Stream.Stream<ApiKey, E, R>) =>
-  Stream.chunks(keys).pipe(
-    Stream.mapEffect((page) => encodeKeys(page)),
-    Stream.mapAccum(
-      () => "[\n",
-      (before, page) => [",\n", [before + JSON.stringify(page, null, 2).slice("[\n".length, -"\n]".length)]],
-      { onHalt: (before) => [before === "[\n" ? "[]\n" : "\n]\n"] }
-    )
-  )
-
-const decodeCount = Schema.decodeUnknownEffect(
-  Schema.Struct({ limit: Schema.Int.check(Schema.isGreaterThanOrEqualTo(1)) })
-)
-
 const list = Command.make(
   "list",
   {
@@ -107,19 +98,14 @@ const list = Command.make(
         : ""
     const describeRow = (key: ApiKey): string =>
       [key.id, key.plan.padEnd(10), describeEnd(key).padEnd(7), key.name].join("  ") + "\n"
-    const maxKeys = Option.isSome(limit) ? (yield* decodeCount({ limit: limit.value })).limit : Infinity
+    const maxKeys = Option.isSome(limit) ? yield* decodeCount(limit.value) : Infinity
     const keys = Stream.take(all({ pageSize: Math.min(maxKeys, listLimit.maximum) }), maxKeys)
-    yield* (json ? toJsonArray(keys) : Stream.map(Stream.chunks(keys), (page) => page.map(describeRow).join(""))).pipe(
-      Stream.run(stdout()),
-      // A reader such as `head` closes the pipe when it has enough. The command then ends without an error.
-      Effect.catchIf(isClosedPipe, () => Effect.void)
-    )
+    const lines = json
+      ? toJsonArray(keys, encodeKeys)
+      : Stream.map(Stream.chunks(keys), (page) => page.map(describeRow).join(""))
+    yield* ignoreClosedPipe(Stream.run(lines, stdout()))
   })
 ).pipe(Command.withDescription("List all keys, the oldest first"))
-
-const isClosedPipe = (error: unknown): boolean =>
-  PlatformError.isPlatformError(error) && Predicate.hasProperty(error.reason.cause, "code") &&
-  error.reason.cause.code === "EPIPE"
 
 const show = Command.make(
   "show",
@@ -163,12 +149,20 @@ const revoke = Command.make(
   })
 ).pipe(Command.withDescription("End a key for good"))
 
+/** The key, and the ban that was lifted, or `null` if there was none. */
+const Unbanned = Schema.Struct({ id: Schema.String, liftedBan: ApiKeyDetails.fields.ban })
+
 const unban = Command.make(
   "unban",
   { id: idArgument, json: jsonFlag },
   Effect.fnUntraced(function*({ id, json }) {
-    yield* AdminClient.use((client) => client.unban(id))
-    yield* print(Schema.Struct({ id: Schema.String }), { id }, { json, text: `${id} is not banned.` })
+    const client = yield* AdminClient
+    const { ban } = yield* client.find(id)
+    yield* client.unban(id)
+    const text = ban === null
+      ? `${id} was not banned.`
+      : `The ban of ${id}, which would have lasted until ${formatTime(ban.until)}, is lifted.`
+    yield* print(Unbanned, { id, liftedBan: ban }, { json, text })
   })
 ).pipe(Command.withDescription("Lift the ban of a key"))
 
@@ -207,7 +201,7 @@ const adminClientLayer = Layer.unwrap(Effect.gen(function*() {
 
 const keys = Command.make("keys").pipe(
   Command.withDescription("API keys"),
-  Command.withSubcommands([issue, list, show, update, rotate, revoke, unban]),
+  Command.withSubcommands([issue, list, show, update, rotate, revoke, unban, log]),
   Command.provide(adminClientLayer)
 )
 

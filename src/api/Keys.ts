@@ -9,7 +9,7 @@ export const KeyId = Schema.String.annotate({ description: "Identifier of the ke
 )
 
 /** An instant that a response contains: in JSON an ISO 8601 text in UTC. */
-const Instant = Schema.DateTimeUtcFromString
+export const Instant = Schema.DateTimeUtcFromString
 
 const name = Schema.String.annotate({ description: "What an operator calls the key: 1 to 255 characters." })
   .check(

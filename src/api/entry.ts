@@ -1,5 +1,6 @@
 /** Exports the contract of the API, from which other packages can derive clients and documents. */
 export { AdminApi, AdminAuth } from "./AdminApi.ts"
+export { AuditEntry, AuditPage } from "./Audit.ts"
 export { Auth } from "./Auth.ts"
 export * as Errors from "./Errors.ts"
 export {

@@ -10,6 +10,7 @@ import {
   HttpApiMiddleware
 } from "effect/http-api"
 import { AdminApi, AdminAuth } from "../api/AdminApi.ts"
+import type { AuditEntry, AuditPage, AuditQuery } from "../api/Audit.ts"
 import { Auth } from "../api/Auth.ts"
 import { formatETag } from "../api/EntityTag.ts"
 import type * as Errors from "../api/Errors.ts"
@@ -182,6 +183,12 @@ export class AdminClient extends Context.Service<AdminClient, {
   revoke(id: string): Effect.Effect<void, AnyAdminError | Errors.NotFound | Errors.Conflict>
   /** Lifts the ban of a key. */
   unban(id: string): Effect.Effect<void, AnyAdminError | Errors.NotFound>
+  /** Lists one page of the audit log, newest entry first. `next` is the query of the next page. */
+  audit(query?: AuditQuery): Effect.Effect<AuditPage, AnyAdminError>
+  /** Streams the audit log of a `key` or of all, newest entry first. It requests each page only when it is needed. */
+  auditAll(
+    options?: { readonly key?: string; readonly pageSize?: number }
+  ): Stream.Stream<AuditEntry, AnyAdminError>
 }>()("petstore/AdminClient") {
   /** A client that uses `fetch`. */
   static readonly layer = (options: AdminOptions): Layer.Layer<AdminClient> =>
@@ -209,7 +216,14 @@ const makeAdmin = Effect.fnUntraced(function*(options: AdminOptions) {
   const transformClient = withOutcome(options, new KnownLimits())
   const api = yield* HttpApiClient.make(AdminApi, { baseUrl: options.baseUrl, transformClient })
   const list: AdminClient["Service"]["list"] = (query = {}) => describeError(api.listKeys({ query }))
+  const audit: AdminClient["Service"]["audit"] = (query = {}) => describeError(api.listAudit({ query }))
   return AdminClient.of({
+    audit,
+    auditAll: ({ key, pageSize = listLimit.maximum } = {}) =>
+      Stream.paginate<AuditQuery, AuditEntry, AnyAdminError>(
+        { limit: pageSize, ...key !== undefined && { key } },
+        (query) => Effect.map(audit(query), ({ entries, next }) => [entries, Option.fromUndefinedOr(next)] as const)
+      ),
     issue: (payload) => describeError(api.issueKey({ payload })),
     list,
     all: ({ pageSize = listLimit.maximum } = {}) =>

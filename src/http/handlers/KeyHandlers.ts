@@ -34,7 +34,16 @@ export const layer = HttpApiBuilder.group(
         }
       }),
       updateKey: ({ headers, params: { id }, payload }) => apiKeys.update(id, payload, headers["if-match"]),
-      unbanKey: ({ params: { id } }) => Effect.andThen(apiKeys.find(id), limiter.unban(`key:${id}`)),
+      unbanKey: Effect.fnUntraced(function*({ params: { id } }) {
+        const { limits } = yield* apiKeys.find(id)
+        const { bannedUntil } = yield* limiter.peek(`key:${id}`, limits)
+        const before = { bannedUntil: bannedUntil === undefined ? null : new Date(bannedUntil).toISOString() }
+        // The entry is stored first, because lifting a ban cannot fail.
+        yield* apiKeys.audit.record(
+          "unban",
+          (append) => Effect.andThen(append(id, before, { bannedUntil: null }), limiter.unban(`key:${id}`))
+        )
+      }),
       revokeKey: ({ params: { id } }) => apiKeys.revoke(id),
       rotateKey: ({ params: { id }, payload }) => apiKeys.rotate(id, Duration.seconds(payload?.gracePeriodSeconds ?? 0))
     })
