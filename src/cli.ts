@@ -2,39 +2,15 @@
 /** The `petstore` command: an operator manages the API keys of a running service through its management port. */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
-import {
-  Cause,
-  Config,
-  Console,
-  DateTime,
-  Effect,
-  Exit,
-  FileSystem,
-  Layer,
-  Option,
-  Predicate,
-  Redacted,
-  Schema,
-  Stdio,
-  Stream
-} from "effect"
+import { Cause, Config, Console, Effect, Exit, FileSystem, Layer, Option, Predicate, Redacted, Schema } from "effect"
 import { CliError, Command, Flag } from "effect/cli"
 import { ErrorBody } from "./api/Errors.ts"
 import * as Issue from "./api/Issue.ts"
-import { ApiKey, ApiKeyDetails, IssuedKey, NewKey } from "./api/Keys.ts"
-import { listLimit } from "./api/Paging.ts"
+import { ApiKeyDetails, IssuedKey, NewKey } from "./api/Keys.ts"
 import { AdminClient, PetstoreClientError } from "./client/PetstoreClient.ts"
+import { list } from "./command/KeyList.ts"
 import { log } from "./command/KeyLog.ts"
-import {
-  decodeCount,
-  describeKey,
-  formatTime,
-  idArgument,
-  ignoreClosedPipe,
-  jsonFlag,
-  print,
-  toJsonArray
-} from "./command/KeyOutput.ts"
+import { describeKey, formatTime, idArgument, jsonFlag, print } from "./command/KeyOutput.ts"
 import { update } from "./command/KeyUpdate.ts"
 import * as Settings from "./config/Settings.ts"
 
@@ -77,35 +53,6 @@ const issue = Command.make(
     yield* print(IssuedKey, issued, { json, text: describeIssued(issued) })
   })
 ).pipe(Command.withDescription("Issue a key and show it, once"))
-
-const encodeKeys = Schema.encodeEffect(Schema.toCodecJson(Schema.Array(ApiKey)))
-
-const list = Command.make(
-  "list",
-  {
-    json: jsonFlag,
-    limit: Flag.Int("limit").pipe(Flag.withDescription("Print at most this many keys"), Flag.optional)
-  },
-  Effect.fnUntraced(function*({ json, limit }) {
-    const { all } = yield* AdminClient
-    const { stdout } = yield* Stdio.Stdio
-    const now = yield* DateTime.now
-    const describeEnd = ({ expiresAt, revokedAt }: ApiKey): string =>
-      revokedAt !== null
-        ? "revoked"
-        : expiresAt !== null && DateTime.isLessThanOrEqualTo(expiresAt, now)
-        ? "expired"
-        : ""
-    const describeRow = (key: ApiKey): string =>
-      [key.id, key.plan.padEnd(10), describeEnd(key).padEnd(7), key.name].join("  ") + "\n"
-    const maxKeys = Option.isSome(limit) ? yield* decodeCount(limit.value) : Infinity
-    const keys = Stream.take(all({ pageSize: Math.min(maxKeys, listLimit.maximum) }), maxKeys)
-    const lines = json
-      ? toJsonArray(keys, encodeKeys)
-      : Stream.map(Stream.chunks(keys), (page) => page.map(describeRow).join(""))
-    yield* ignoreClosedPipe(Stream.run(lines, stdout()))
-  })
-).pipe(Command.withDescription("List all keys, the oldest first"))
 
 const show = Command.make(
   "show",
@@ -246,6 +193,8 @@ const flagOfField: ReadonlyMap<string | undefined, string> = new Map([
   ["perDay", "--per-day"],
   ["expiresAt", "--expires-at"],
   ["limit", "--limit"],
+  ["state", "--state"],
+  ["search", "--search"],
   ["gracePeriodSeconds", "--grace-period"]
 ])
 

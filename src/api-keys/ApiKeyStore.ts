@@ -1,6 +1,6 @@
 /** Declares what stores API keys, and stores them in memory. The rules for keys are in `ApiKeys.ts`. */
 import { DateTime, Effect, Equal, Result } from "effect"
-import type { ApiKey, KeyPosition } from "../api/Keys.ts"
+import type { ApiKey, KeyFilter, KeyPosition, KeyState } from "../api/Keys.ts"
 
 /** The holder of a secret: its key, and the instant at which the secret stops working (`null` for a current secret). */
 export interface Holder {
@@ -8,8 +8,8 @@ export interface Holder {
   readonly secretExpiresAt: DateTime.Utc | null
 }
 
-/** Selects one page of the list of all keys: at most `limit` keys, after the position `after`. */
-export interface KeySelection {
+/** Selects one page of the keys that meet the filter: at most `limit` keys, after the position `after`. */
+export interface KeySelection extends KeyFilter {
   readonly limit: number
   readonly after?: KeyPosition | undefined
 }
@@ -44,8 +44,11 @@ export interface ApiKeyStore {
     change: (key: ApiKey) => Result.Result<ApiKey, E>,
     alongside: Alongside
   ): Effect.Effect<ApiKey | undefined, E>
-  /** Returns a page of all keys. The list is in order of creation time, then of the bytes of the id. */
-  list(selection: KeySelection): Effect.Effect<ListedKeys>
+  /**
+   * Returns a page of the keys that meet the filter at `now`. The list is in order of creation time, then of the bytes
+   * of the id.
+   */
+  list(selection: KeySelection, now: DateTime.Utc): Effect.Effect<ListedKeys>
   /** Returns the key with this id, or `undefined` if there is none. */
   find(id: string): Effect.Effect<ApiKey | undefined>
   /** Returns the holders by hash. A hash that belongs to no key is absent. */
@@ -105,6 +108,19 @@ const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
     ? -1
     : 1
 
+const stateOf = ({ expiresAt, revokedAt }: ApiKey, now: DateTime.Utc): KeyState =>
+  revokedAt !== null
+    ? "revoked"
+    : expiresAt !== null && DateTime.isLessThanOrEqualTo(expiresAt, now)
+    ? "expired"
+    : "active"
+
+/** Returns whether a key meets a filter at `now`. */
+const isSelected = (key: ApiKey, { plan = key.plan, search, state }: KeyFilter, now: DateTime.Utc): boolean =>
+  key.plan === plan && (state === undefined || stateOf(key, now) === state) &&
+  (search === undefined || key.hint === search || key.id.includes(search) ||
+    key.name.toLowerCase().includes(search.toLowerCase()))
+
 /** Makes a store in the memory of this process, for tests. */
 export const memoryStore = Effect.sync((): ApiKeyStore => {
   const keys = new Map<string, ApiKey>()
@@ -124,9 +140,10 @@ export const memoryStore = Effect.sync((): ApiKeyStore => {
         secrets.set(hash, { keyId: key.id, expiresAt: null })
         return alongside
       }),
-    list: ({ after, limit }) =>
+    list: ({ after, limit, ...filter }, now) =>
       Effect.sync(() => {
         const selected = [...keys.values()].toSorted((a, b) => comparePositions(positionOf(a), positionOf(b)))
+          .filter((key) => isSelected(key, filter, now))
           .filter((key) => after === undefined || comparePositions(positionOf(key), after) > 0)
         return toPage(selected, limit, (key) => key, positionOf)
       }),

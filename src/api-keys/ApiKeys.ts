@@ -24,8 +24,8 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   issue(key: NewKey): Effect.Effect<IssuedKey, InvalidRequest>
 
   /**
-   * Returns a page of all keys, oldest first, including expired and revoked keys. The cost of a page does not grow with
-   * the number of keys.
+   * Returns a page of the keys that meet the filter, oldest first. Without a filter these are all keys, also expired
+   * and revoked ones, and the cost of a page does not grow with their number.
    */
   list(selection: KeySelection): Effect.Effect<ListedKeys>
 
@@ -157,7 +157,7 @@ export const make = Effect.fnUntraced(function*({ audit: auditStore, hash: hashS
 
   return ApiKeys.of({
     audit,
-    list: store.list,
+    list: (selection) => Effect.flatMap(DateTime.now, (now) => store.list(selection, now)),
     find,
 
     issue: Effect.fn("ApiKeys.issue")(function*({ expiresAt = null, limits, name, plan }) {

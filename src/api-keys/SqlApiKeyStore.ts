@@ -11,23 +11,47 @@ const columns = `k.id, k.version, k.name, k.hint, k.plan, k.per_minute AS "perMi
   k.created_at AS "createdAt", k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt",
   k.last_used_at AS "lastUsedAt"`
 
+/** Returns the conditions that select keys. */
+const conditionsOf = (
+  sql: SqlClient.SqlClient,
+  { after, plan, search, state }: Omit<KeySelection, "limit">,
+  now: DateTime.Utc
+): ReadonlyArray<Statement.Fragment> => {
+  const at = DateTime.toDateUtc(now)
+  const conditions: Array<Statement.Fragment> = []
+  if (after !== undefined) {
+    conditions.push(sql`(k.created_at, k.id COLLATE "C") >
+      ('epoch'::timestamptz + ${`${after.createdAtMicros} microseconds`}::text::interval, ${after.id}::text)`)
+  }
+  if (plan !== undefined) conditions.push(sql`k.plan = ${plan}`)
+  if (state === "revoked") conditions.push(sql`k.revoked_at IS NOT NULL`)
+  if (state === "expired") conditions.push(sql`k.revoked_at IS NULL AND k.expires_at <= ${at}`)
+  if (state === "active") {
+    conditions.push(sql`k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > ${at})`)
+  }
+  if (search !== undefined) {
+    conditions.push(sql`(k.hint = ${search} OR strpos(k.id, ${search}) > 0
+      OR strpos(lower(k.name), lower(${search}::text)) > 0)`)
+  }
+  return conditions
+}
+
 /**
- * Returns the statement that reads a page of keys. Its order and its condition match the index `api_keys_created`. The
- * limit is part of the text, not a parameter, so that the planner of PostgreSQL knows how few rows it must read.
+ * Returns the statement that reads a page. Without a filter, its order and its condition match the index
+ * `api_keys_created`. The limit is part of the text, not a parameter, so that the planner of PostgreSQL knows how few
+ * rows it must read.
  */
 export const pageStatement = (
   sql: SqlClient.SqlClient,
-  { after, limit }: KeySelection
-): Statement.Statement<ListedKeyRow> =>
-  sql`
+  { limit, ...filter }: KeySelection,
+  now: DateTime.Utc
+): Statement.Statement<ListedKeyRow> => {
+  const conditions = conditionsOf(sql, filter, now)
+  return sql`
     SELECT ${sql.literal(columns)}, (extract(epoch FROM k.created_at) * 1000000)::bigint AS "createdAtMicros"
-    FROM api_keys k ${
-    after === undefined
-      ? sql.literal("")
-      : sql`WHERE (k.created_at, k.id COLLATE "C") >
-        ('epoch'::timestamptz + ${`${after.createdAtMicros} microseconds`}::text::interval, ${after.id}::text)`
-  }
+    FROM api_keys k ${conditions.length === 0 ? sql.literal("") : sql`WHERE ${sql.and(conditions)}`}
     ORDER BY k.created_at, k.id COLLATE "C" LIMIT ${sql.literal(String(limit))}`
+}
 
 /** Makes the store on PostgreSQL, and deletes expired secrets in the background until its scope closes. */
 export const sqlStore = Effect.gen(function*() {
@@ -43,9 +67,9 @@ export const sqlStore = Effect.gen(function*() {
         yield* alongside
       })).pipe(Effect.orDie),
 
-    list: ({ after, limit }) =>
+    list: ({ limit, ...filter }, now) =>
       // The statement reads one key more than the limit, which shows whether there is another page.
-      pageStatement(sql, { limit: limit + 1, after }).pipe(
+      pageStatement(sql, { ...filter, limit: limit + 1 }, now).pipe(
         Effect.map((rows) => toPage(rows, limit, fromKeyRow, ({ createdAtMicros, id }) => ({ createdAtMicros, id }))),
         Effect.orDie
       ),

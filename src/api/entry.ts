@@ -20,7 +20,7 @@ export {
   ServiceUnavailable
 } from "./Errors.ts"
 export { exactJson, Int64, int64 } from "./Int64.ts"
-export { ApiKey, ApiKeyDetails, IssuedKey, KeyChange, KeysPage, NewKey } from "./Keys.ts"
+export { ApiKey, ApiKeyDetails, IssuedKey, KeyChange, KeysPage, ListedKey, NewKey } from "./Keys.ts"
 export { openApiDocument } from "./OpenApiDocument.ts"
 export { ListQuery, NewPet, Pet, Pets, PetsCursor, PetsPage, PetStatus } from "./Pets.ts"
 export { PetstoreApi } from "./PetstoreApi.ts"

@@ -15,7 +15,17 @@ import { Auth } from "../api/Auth.ts"
 import { formatETag } from "../api/EntityTag.ts"
 import type * as Errors from "../api/Errors.ts"
 
-import type { ApiKey, ApiKeyDetails, IssuedKey, KeyChange, KeysPage, KeysQuery, NewKey } from "../api/Keys.ts"
+import type {
+  ApiKey,
+  ApiKeyDetails,
+  IssuedKey,
+  KeyChange,
+  KeyFilter,
+  KeysPage,
+  KeysQuery,
+  ListedKey,
+  NewKey
+} from "../api/Keys.ts"
 import { listLimit } from "../api/Paging.ts"
 import type { ListQuery, NewPet, Pet, PetsPage, PetStatus } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
@@ -157,12 +167,15 @@ export class AdminClient extends Context.Service<AdminClient, {
   /** Issues a key. Only this response has its secret. */
   issue(key: NewKey): Effect.Effect<IssuedKey, AnyAdminError>
   /**
-   * Lists one page of the keys, oldest first, including expired and revoked keys. `next` is the query of the next page;
-   * the last page has none.
+   * Lists one page of the keys, oldest first: all keys, or those that meet the filter. `next` is the query of the next
+   * page; the last page has none.
    */
   list(query?: KeysQuery): Effect.Effect<KeysPage, AnyAdminError>
-  /** Streams all keys, oldest first. It requests each page only when the consumer needs it: by default 100 keys. */
-  all(options?: { readonly pageSize?: number }): Stream.Stream<ApiKey, AnyAdminError>
+  /**
+   * Streams all keys that meet the filter, oldest first. It requests each page only when the consumer needs it: by
+   * default 100 keys.
+   */
+  all(options?: KeyFilter & { readonly pageSize?: number }): Stream.Stream<ListedKey, AnyAdminError>
   /** Returns a key, its remaining requests and its ban. */
   find(id: string): Effect.Effect<ApiKeyDetails, AnyAdminError | Errors.NotFound>
   /**
@@ -226,9 +239,9 @@ const makeAdmin = Effect.fnUntraced(function*(options: AdminOptions) {
       ),
     issue: (payload) => describeError(api.issueKey({ payload })),
     list,
-    all: ({ pageSize = listLimit.maximum } = {}) =>
-      Stream.paginate<KeysQuery, ApiKey, AnyAdminError>(
-        { limit: pageSize },
+    all: ({ pageSize = listLimit.maximum, ...filter } = {}) =>
+      Stream.paginate<KeysQuery, ListedKey, AnyAdminError>(
+        { ...filter, limit: pageSize },
         (query) => Effect.map(list(query), ({ keys, next }) => [keys, Option.fromUndefinedOr(next)] as const)
       ),
     find: (id) => describeError(api.showKey({ params: { id } })),

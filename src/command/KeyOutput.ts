@@ -1,5 +1,5 @@
 /** The parts that the subcommands of `petstore keys` share: flags, and the text of keys. */
-import { Console, DateTime, Effect, PlatformError, Predicate, Schema, Stream } from "effect"
+import { Console, DateTime, Effect, Option, PlatformError, Predicate, Schema, Stream } from "effect"
 import { Argument, Flag } from "effect/cli"
 import type { ApiKey } from "../api/Keys.ts"
 
@@ -36,6 +36,12 @@ export const describeKey = (key: ApiKey): string =>
     `revoked    ${formatTime(key.revokedAt)}`,
     `last used  ${formatTime(key.lastUsedAt)}`
   ].join("\n")
+
+/** Returns the fields that have a value. */
+export const present = (fields: Readonly<Record<string, Option.Option<unknown>>>): Record<string, unknown> =>
+  Object.fromEntries(
+    Object.entries(fields).flatMap(([name, value]) => Option.isSome(value) ? [[name, value.value]] : [])
+  )
 
 const limit = Schema.Struct({ limit: Schema.Int.check(Schema.isGreaterThanOrEqualTo(1)) })
 const decodeLimit = Schema.decodeUnknownEffect(limit)

@@ -130,6 +130,8 @@ describe("The petstore command", () => {
       const [hammered] = (yield* petstore("issue", "--name", "hammered")).match(/psk_\w+$/m) ?? []
       for (let i = 0; i < 120; i++) yield* list(service, hammered ?? "")
       const [{ id }] = JSON.parse(yield* petstore("log", "--json", "--limit", "1"))
+      const banned = yield* petstore("list", "--search", "HAMMER", "--state", "active", "--plan", "free")
+      assert.strictEqual(banned, `${id}  free        banned   ${hammered?.slice(-4)}  hammered\n`)
       assert.include(yield* petstore("unban", id), `The ban of ${id}, which would have lasted until 20`)
       assert.strictEqual(yield* list(service, hammered ?? ""), 429)
     }))
@@ -168,6 +170,7 @@ describe("The petstore command", () => {
         [reachable, ["keys", "update", "key_none", "--name", "b"], 1, "There is no key key_none."],
         [reachable, ["keys", "revoke", "key_none"], 1, "There is no key key_none."],
         [reachable, ["keys", "list", "--limit", "0"], 1, "--limit: expected a value greater than or equal to 1"],
+        [reachable, ["keys", "list", "--state", "gone"], 1, "--state: expected active, expired or revoked"],
         [reachable, ["keys", "bogus"], 2, "bogus"],
         [reachable, ["keys", "list", "--bogus"], 2, "--bogus"],
         [

@@ -132,6 +132,8 @@ for (const store of stores) {
           while (entries.length < 2) ({ entries } = yield* client.audit({ key: id }))
           const until = (yield* client.find(id)).ban?.until
           const bannedUntil = until && DateTime.formatIso(until)
+          const listed = (yield* Stream.runCollect(client.all())).find((one) => one.id === id)
+          assert.deepStrictEqual(listed?.ban, { until })
           yield* client.unban(id)
           yield* client.unban(id)
           yield* client.update(id, { name: "b" })
@@ -196,6 +198,25 @@ for (const store of stores) {
           const { update } = yield* AdminClient
           assert.strictEqual((yield* Effect.flip(update(id, { name: "d" }, { version: 3 })))._tag, "PreconditionFailed")
           assert.strictEqual((yield* update(id, { name: "d" }, { version: 4 })).version, 5)
+        }))
+
+      it.effect("list the keys that meet a filter, and keep the filter in the link to the next page", () =>
+        Effect.gen(function*() {
+          const { admin } = yield* Management
+          const client = yield* AdminClient
+          const ids: Array<string> = []
+          for (let i = 0; i < 3; i++) ids.push((yield* client.issue({ name: `Listed & ${i}`, plan: "business" })).id)
+          const found = yield* Stream.runCollect(
+            client.all({ plan: "business", state: "active", search: "listed &", pageSize: 2 })
+          )
+          assert.deepStrictEqual(found.map(({ id }) => id).toSorted(), ids.toSorted())
+          assert.isTrue(found.every(({ ban }) => ban === null))
+          const page = yield* admin("/keys?limit=2&plan=business&search=listed%20%26")
+          assert.match(page.headers.get("link") ?? "", /plan=business.*search=listed%20%26/)
+          const invalid = [["plan=gold", "query.plan"], ["state=banned", "query.state"], ["search=", "query.search"]]
+          for (const [query, message] of [...invalid, ["search=%00", "query.search"]]) {
+            assertError(yield* admin(`/keys?${query}`), 400, "invalid_request", message)
+          }
         }))
 
       it.effect("reject an invalid change with 400, and name each field", () =>
