@@ -2,29 +2,14 @@
 /** The `petstore` command: an operator manages the API keys of a running service through its management port. */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
-import {
-  Cause,
-  Config,
-  Console,
-  DateTime,
-  Effect,
-  Exit,
-  FileSystem,
-  Layer,
-  Option,
-  PlatformError,
-  Predicate,
-  Redacted,
-  Schema,
-  Stdio,
-  Stream
-} from "effect"
+import { Cause, Config, Console, Effect, Exit, FileSystem, Layer, Option, Predicate, Redacted, Schema } from "effect"
 import { CliError, Command, Flag } from "effect/cli"
 import { ErrorBody } from "./api/Errors.ts"
 import * as Issue from "./api/Issue.ts"
-import { ApiKey, ApiKeyDetails, IssuedKey, NewKey } from "./api/Keys.ts"
-import { listLimit } from "./api/Paging.ts"
+import { ApiKeyDetails, IssuedKey, NewKey } from "./api/Keys.ts"
 import { AdminClient, PetstoreClientError } from "./client/PetstoreClient.ts"
+import { list } from "./command/KeyList.ts"
+import { log } from "./command/KeyLog.ts"
 import { describeKey, formatTime, idArgument, jsonFlag, print } from "./command/KeyOutput.ts"
 import { update } from "./command/KeyUpdate.ts"
 import * as Settings from "./config/Settings.ts"
@@ -69,58 +54,6 @@ const issue = Command.make(
   })
 ).pipe(Command.withDescription("Issue a key and show it, once"))
 
-const encodeKeys = Schema.encodeEffect(Schema.toCodecJson(Schema.Array(ApiKey)))
-
-/**
- * Encodes the keys as one JSON array, in the shape of the management API. The stream has one string per page of keys,
- * and one that closes the array.
- */
-const toJsonArray = <E, R>(keys: Stream.Stream<ApiKey, E, R>) =>
-  Stream.chunks(keys).pipe(
-    Stream.mapEffect((page) => encodeKeys(page)),
-    Stream.mapAccum(
-      () => "[\n",
-      (before, page) => [",\n", [before + JSON.stringify(page, null, 2).slice("[\n".length, -"\n]".length)]],
-      { onHalt: (before) => [before === "[\n" ? "[]\n" : "\n]\n"] }
-    )
-  )
-
-const decodeCount = Schema.decodeUnknownEffect(
-  Schema.Struct({ limit: Schema.Int.check(Schema.isGreaterThanOrEqualTo(1)) })
-)
-
-const list = Command.make(
-  "list",
-  {
-    json: jsonFlag,
-    limit: Flag.Int("limit").pipe(Flag.withDescription("Print at most this many keys"), Flag.optional)
-  },
-  Effect.fnUntraced(function*({ json, limit }) {
-    const { all } = yield* AdminClient
-    const { stdout } = yield* Stdio.Stdio
-    const now = yield* DateTime.now
-    const describeEnd = ({ expiresAt, revokedAt }: ApiKey): string =>
-      revokedAt !== null
-        ? "revoked"
-        : expiresAt !== null && DateTime.isLessThanOrEqualTo(expiresAt, now)
-        ? "expired"
-        : ""
-    const describeRow = (key: ApiKey): string =>
-      [key.id, key.plan.padEnd(10), describeEnd(key).padEnd(7), key.name].join("  ") + "\n"
-    const maxKeys = Option.isSome(limit) ? (yield* decodeCount({ limit: limit.value })).limit : Infinity
-    const keys = Stream.take(all({ pageSize: Math.min(maxKeys, listLimit.maximum) }), maxKeys)
-    yield* (json ? toJsonArray(keys) : Stream.map(Stream.chunks(keys), (page) => page.map(describeRow).join(""))).pipe(
-      Stream.run(stdout()),
-      // A reader such as `head` closes the pipe when it has enough. The command then ends without an error.
-      Effect.catchIf(isClosedPipe, () => Effect.void)
-    )
-  })
-).pipe(Command.withDescription("List all keys, the oldest first"))
-
-const isClosedPipe = (error: unknown): boolean =>
-  PlatformError.isPlatformError(error) && Predicate.hasProperty(error.reason.cause, "code") &&
-  error.reason.cause.code === "EPIPE"
-
 const show = Command.make(
   "show",
   { id: idArgument, json: jsonFlag },
@@ -163,12 +96,20 @@ const revoke = Command.make(
   })
 ).pipe(Command.withDescription("End a key for good"))
 
+/** The key, and the ban that was lifted, or `null` if there was none. */
+const Unbanned = Schema.Struct({ id: Schema.String, liftedBan: ApiKeyDetails.fields.ban })
+
 const unban = Command.make(
   "unban",
   { id: idArgument, json: jsonFlag },
   Effect.fnUntraced(function*({ id, json }) {
-    yield* AdminClient.use((client) => client.unban(id))
-    yield* print(Schema.Struct({ id: Schema.String }), { id }, { json, text: `${id} is not banned.` })
+    const client = yield* AdminClient
+    const { ban } = yield* client.find(id)
+    yield* client.unban(id)
+    const text = ban === null
+      ? `${id} was not banned.`
+      : `The ban of ${id}, which would have lasted until ${formatTime(ban.until)}, is lifted.`
+    yield* print(Unbanned, { id, liftedBan: ban }, { json, text })
   })
 ).pipe(Command.withDescription("Lift the ban of a key"))
 
@@ -207,7 +148,7 @@ const adminClientLayer = Layer.unwrap(Effect.gen(function*() {
 
 const keys = Command.make("keys").pipe(
   Command.withDescription("API keys"),
-  Command.withSubcommands([issue, list, show, update, rotate, revoke, unban]),
+  Command.withSubcommands([issue, list, show, update, rotate, revoke, unban, log]),
   Command.provide(adminClientLayer)
 )
 
@@ -252,6 +193,8 @@ const flagOfField: ReadonlyMap<string | undefined, string> = new Map([
   ["perDay", "--per-day"],
   ["expiresAt", "--expires-at"],
   ["limit", "--limit"],
+  ["state", "--state"],
+  ["search", "--search"],
   ["gracePeriodSeconds", "--grace-period"]
 ])
 

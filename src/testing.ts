@@ -3,7 +3,7 @@
  *
  * The handlers and middleware are those of the real service, so tests get the real 400, 401, 404 and 429 responses.
  */
-import { ConfigProvider, Effect, Layer, Redacted, References } from "effect"
+import { ConfigProvider, Effect, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import {
   HttpClient,
@@ -29,7 +29,8 @@ import {
   layerPets,
   makeTestService,
   type SentRequest,
-  TestService
+  TestService,
+  withoutInfoLogs
 } from "./test-service/TestService.ts"
 
 export { ApiKeys, PetRepository, RateLimiter, type SentRequest, TestService }
@@ -51,8 +52,7 @@ const layerHttpClient = Layer.effect(
       handleRequest.pipe(
         Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
         Effect.scoped,
-        // The access log would only clutter the test output. Faults are still logged.
-        Effect.provideService(References.MinimumLogLevel, "Warn"),
+        withoutInfoLogs,
         Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
         Effect.orDie
       )
@@ -101,7 +101,7 @@ export const layerTest = (
   Layer.unwrap(Effect.gen(function*() {
     const apiKeys = yield* ApiKeys
     const key = apiKey ??
-      (yield* Effect.orDie(apiKeys.issue({ name: "test", plan, ...limits && { limits } }))).key
+      (yield* withoutInfoLogs(Effect.orDie(apiKeys.issue({ name: "test", plan, ...limits && { limits } })))).key
     const secret = Redacted.make(Redacted.value(key))
     return Layer.merge(
       PetstoreClient.layerHttp({ ...options, baseUrl: "http://petstore.test", apiKey: secret }),

@@ -28,15 +28,17 @@ form.addEventListener("submit", (event) => {
   list.replaceChildren()
   status.textContent = "Loading"
   const data = new FormData(form)
-  const client = PetstoreClient.layer({
-    baseUrl: String(data.get("url")),
-    apiKey: Redacted.make(String(data.get("key")))
-  })
-  void showPets.pipe(
+  const textOf = (name: string): string => {
+    const value = data.get(name)
+    return typeof value === "string" ? value : ""
+  }
+  const client = PetstoreClient.layer({ baseUrl: textOf("url"), apiKey: Redacted.make(textOf("key")) })
+  const shown = showPets.pipe(
     Effect.match({ onSuccess: () => "Complete", onFailure: ({ message }) => message }),
-    Effect.provide(client),
-    Effect.runPromise
-  ).then((text) => {
-    status.textContent = text
-  })
+    Effect.map((text) => {
+      status.textContent = text
+    }),
+    Effect.provide(client)
+  )
+  void Effect.runPromise(shown)
 })

@@ -1,6 +1,6 @@
 /** Declares what stores API keys, and stores them in memory. The rules for keys are in `ApiKeys.ts`. */
 import { DateTime, Effect, Equal, Result } from "effect"
-import type { ApiKey, KeyPosition } from "../api/Keys.ts"
+import type { ApiKey, KeyFilter, KeyPosition, KeyState } from "../api/Keys.ts"
 
 /** The holder of a secret: its key, and the instant at which the secret stops working (`null` for a current secret). */
 export interface Holder {
@@ -8,8 +8,8 @@ export interface Holder {
   readonly secretExpiresAt: DateTime.Utc | null
 }
 
-/** Selects one page of the list of all keys: at most `limit` keys, after the position `after`. */
-export interface KeySelection {
+/** Selects one page of the keys that meet the filter: at most `limit` keys, after the position `after`. */
+export interface KeySelection extends KeyFilter {
   readonly limit: number
   readonly after?: KeyPosition | undefined
 }
@@ -26,18 +26,29 @@ export interface StoredSecret {
   readonly hint: string
 }
 
+/** Runs in the transaction of a change of a key. */
+export type Alongside = (before: ApiKey, after: ApiKey) => Effect.Effect<void>
+
 /** Stores keys and the hashes of their secrets. A database error is a defect. */
 export interface ApiKeyStore {
-  /** Inserts a key with its first secret. */
-  insert(key: ApiKey, hash: string): Effect.Effect<void>
+  /** Inserts a key with its first secret. `alongside` runs in the same transaction. */
+  insert(key: ApiKey, hash: string, alongside: Effect.Effect<void>): Effect.Effect<void>
   /**
    * Changes a key to the result of `change`, and returns the key after it, or `undefined` if there is no such key.
    * Nothing changes if `change` fails. Concurrent changes of a key run one after another. `change` must not change the
-   * id, the version, the hint, the creation and the last use.
+   * id, the version, the hint, the creation and the last use. `alongside` runs in the same transaction, unless nothing
+   * changes.
    */
-  change<E>(id: string, change: (key: ApiKey) => Result.Result<ApiKey, E>): Effect.Effect<ApiKey | undefined, E>
-  /** Returns a page of all keys. The list is in order of creation time, then of the bytes of the id. */
-  list(selection: KeySelection): Effect.Effect<ListedKeys>
+  change<E>(
+    id: string,
+    change: (key: ApiKey) => Result.Result<ApiKey, E>,
+    alongside: Alongside
+  ): Effect.Effect<ApiKey | undefined, E>
+  /**
+   * Returns a page of the keys that meet the filter at `now`. The list is in order of creation time, then of the bytes
+   * of the id.
+   */
+  list(selection: KeySelection, now: DateTime.Utc): Effect.Effect<ListedKeys>
   /** Returns the key with this id, or `undefined` if there is none. */
   find(id: string): Effect.Effect<ApiKey | undefined>
   /** Returns the holders by hash. A hash that belongs to no key is absent. */
@@ -47,12 +58,13 @@ export interface ApiKeyStore {
    * then, or earlier if they already have an earlier end. Without an `end` the other secrets are deleted.
    *
    * Nothing changes if the key is revoked (`"revoked"`), or if `end` is given and more than `maxWorking` secrets would
-   * work (`"too_many"`).
+   * work (`"too_many"`). Otherwise `alongside` runs in the same transaction.
    */
   addSecret(id: string, secret: StoredSecret, options: {
     readonly now: DateTime.Utc
     readonly end: DateTime.Utc | undefined
     readonly maxWorking: number
+    readonly alongside: Alongside
   }): Effect.Effect<ApiKey | "revoked" | "too_many">
   /** Records the last uses of keys, by id in epoch milliseconds. A use before the recorded one changes nothing. */
   recordUses(uses: ReadonlyMap<string, number>): Effect.Effect<void>
@@ -96,6 +108,19 @@ const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
     ? -1
     : 1
 
+const stateOf = ({ expiresAt, revokedAt }: ApiKey, now: DateTime.Utc): KeyState =>
+  revokedAt !== null
+    ? "revoked"
+    : expiresAt !== null && DateTime.isLessThanOrEqualTo(expiresAt, now)
+    ? "expired"
+    : "active"
+
+/** Returns whether a key meets a filter at `now`. */
+const isSelected = (key: ApiKey, { plan = key.plan, search, state }: KeyFilter, now: DateTime.Utc): boolean =>
+  key.plan === plan && (state === undefined || stateOf(key, now) === state) &&
+  (search === undefined || key.hint === search || key.id.includes(search) ||
+    key.name.toLowerCase().includes(search.toLowerCase()))
+
 /** Makes a store in the memory of this process, for tests. */
 export const memoryStore = Effect.sync((): ApiKeyStore => {
   const keys = new Map<string, ApiKey>()
@@ -109,14 +134,16 @@ export const memoryStore = Effect.sync((): ApiKeyStore => {
   }
 
   return {
-    insert: (key, hash) =>
-      Effect.sync(() => {
+    insert: (key, hash, alongside) =>
+      Effect.suspend(() => {
         keys.set(key.id, key)
         secrets.set(hash, { keyId: key.id, expiresAt: null })
+        return alongside
       }),
-    list: ({ after, limit }) =>
+    list: ({ after, limit, ...filter }, now) =>
       Effect.sync(() => {
         const selected = [...keys.values()].toSorted((a, b) => comparePositions(positionOf(a), positionOf(b)))
+          .filter((key) => isSelected(key, filter, now))
           .filter((key) => after === undefined || comparePositions(positionOf(key), after) > 0)
         return toPage(selected, limit, (key) => key, positionOf)
       }),
@@ -129,16 +156,18 @@ export const memoryStore = Effect.sync((): ApiKeyStore => {
           return key === undefined ? [] : [[hash, { key, secretExpiresAt: secret?.expiresAt ?? null }] as const]
         }))
       ),
-    change: (id, change) =>
-      Effect.suspend(() => {
+    change: (id, change, alongside) =>
+      Effect.gen(function*() {
         const key = keys.get(id)
-        if (key === undefined) return Effect.undefined
-        return Effect.fromResult(
-          Result.map(change(key), (changed) => Equal.equals(changed, key) ? key : update(changed))
-        )
+        if (key === undefined) return undefined
+        const changed = yield* Effect.fromResult(change(key))
+        if (Equal.equals(changed, key)) return key
+        const updated = update(changed)
+        yield* alongside(key, updated)
+        return updated
       }),
-    addSecret: (id, { hash, hint }, { end, maxWorking, now }) =>
-      Effect.sync(() => {
+    addSecret: (id, { hash, hint }, { alongside, end, maxWorking, now }) =>
+      Effect.gen(function*() {
         const otherSecrets = [...secrets].filter(([, { keyId }]) => keyId === id)
         const isWorking = ([, { expiresAt }]: (typeof otherSecrets)[number]): boolean =>
           expiresAt === null || DateTime.isGreaterThan(expiresAt, now)
@@ -150,7 +179,9 @@ export const memoryStore = Effect.sync((): ApiKeyStore => {
           else secrets.set(otherHash, { keyId: id, expiresAt: expiresAt ? DateTime.min(expiresAt, end) : end })
         }
         secrets.set(hash, { keyId: id, expiresAt: null })
-        return update({ ...key, hint })
+        const updated = update({ ...key, hint })
+        yield* alongside(key, updated)
+        return updated
       }),
     recordUses: (uses) =>
       Effect.sync(() => {

@@ -14,6 +14,7 @@ import {
   type ListedKeys,
   memoryStore
 } from "./ApiKeyStore.ts"
+import * as AuditLog from "./AuditLog.ts"
 import { applyChange, applyRevocation, hasEnded, invalidExpiry, invalidLimits, revokedConflict } from "./KeyChanges.ts"
 import * as Secret from "./Secret.ts"
 
@@ -23,8 +24,8 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   issue(key: NewKey): Effect.Effect<IssuedKey, InvalidRequest>
 
   /**
-   * Returns a page of all keys, oldest first, including expired and revoked keys. The cost of a page does not grow with
-   * the number of keys.
+   * Returns a page of the keys that meet the filter, oldest first. Without a filter these are all keys, also expired
+   * and revoked ones, and the cost of a page does not grow with their number.
    */
   list(selection: KeySelection): Effect.Effect<ListedKeys>
 
@@ -68,6 +69,9 @@ export class ApiKeys extends Context.Service<ApiKeys, {
     key: Redacted.Redacted,
     beforeLookup?: Effect.Effect<void>
   ): Effect.Effect<CurrentKey["Service"], InvalidApiKey>
+
+  /** The audit log, which has an entry for each operation above that changes a key. */
+  readonly audit: AuditLog.AuditLog
 }>()("petstore/ApiKeys") {
   /** Stores keys in the memory of this process, for tests. The lookup is by the secrets, without a hash. */
   static readonly layerMemory = Layer.effect(
@@ -79,7 +83,7 @@ export class ApiKeys extends Context.Service<ApiKeys, {
         get: (secret) => Effect.map(store.findByHashes([secret]), (holders) => holders.get(secret)),
         evict: () => {}
       }
-      return yield* make({ store, lookup, hash: (secret) => secret })
+      return yield* make({ store, lookup, audit: yield* AuditLog.memoryStore, hash: (secret) => secret })
     })
   )
 }
@@ -90,11 +94,13 @@ const minuteMs = 60_000
 const maxWorkingSecrets = 5
 
 /** Makes the service. `store` and `lookup` have the secrets of keys only as the results of `hash`. */
-export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cache, store }: {
+export const make = Effect.fnUntraced(function*({ audit: auditStore, hash: hashSecret, lookup: cache, store }: {
   readonly store: ApiKeyStore
   readonly lookup: KeyLookup
+  readonly audit: AuditLog.AuditStore
   readonly hash: (secret: string) => string
 }) {
+  const audit = yield* AuditLog.make(auditStore)
   const random = yield* SecureRandom.SecureRandom
   const clock = yield* Clock.Clock
 
@@ -135,15 +141,23 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
     return (yield* store.find(id)) ?? (yield* noSuchKey(id))
   })
 
-  const changeKey = <E>(id: string, change: (key: ApiKey) => Result.Result<ApiKey, E>) =>
-    store.change(id, change).pipe(
+  const changeKey = <E>(
+    action: "update" | "revoke",
+    id: string,
+    change: (key: ApiKey) => Result.Result<ApiKey, E>
+  ) =>
+    audit.record(
+      action,
+      (append) => store.change(id, change, (before, after) => append(id, ...AuditLog.differences(before, after)))
+    ).pipe(
       // A change whose commit got no response may have happened.
       Effect.ensuring(Effect.sync(() => cache.evict(id))),
       Effect.filterOrFail((changed) => changed !== undefined, () => noSuchKey(id))
     )
 
   return ApiKeys.of({
-    list: store.list,
+    audit,
+    list: (selection) => Effect.flatMap(DateTime.now, (now) => store.list(selection, now)),
     find,
 
     issue: Effect.fn("ApiKeys.issue")(function*({ expiresAt = null, limits, name, plan }) {
@@ -168,7 +182,10 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
         revokedAt: null,
         lastUsedAt: null
       }
-      yield* store.insert(key, hashSecret(secret))
+      yield* audit.record(
+        "issue",
+        (append) => store.insert(key, hashSecret(secret), append(key.id, null, AuditLog.valuesOf(key)))
+      )
       cache.evict(key.id)
       return { ...key, key: Redacted.make(secret) }
     }, Effect.provideService(SecureRandom.SecureRandom, random)),
@@ -176,6 +193,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
     update: Effect.fn("ApiKeys.update")(function*(id, change, ifMatch) {
       const now = yield* Clock.currentTimeMillis
       return yield* changeKey(
+        "update",
         id,
         (key): Result.Result<ApiKey, PreconditionFailed | Conflict | InvalidRequest> =>
           isMatch(ifMatch, key.version) ? applyChange(key, change, now) : Result.fail(versionMismatch(key))
@@ -191,11 +209,16 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
       }
       const secret = yield* Secret.make
       const stored = { hash: hashSecret(secret), hint: Secret.hintOf(secret) }
-      const outcome = yield* store.addSecret(id, stored, {
-        now,
-        end: Duration.isZero(grace) ? undefined : DateTime.addDuration(now, grace),
-        maxWorking: maxWorkingSecrets
-      })
+      const outcome = yield* audit.record("rotate", (append) =>
+        store.addSecret(id, stored, {
+          now,
+          end: Duration.isZero(grace) ? undefined : DateTime.addDuration(now, grace),
+          maxWorking: maxWorkingSecrets,
+          alongside: (before, after) => {
+            const gracePeriodSeconds = Math.round(Duration.toSeconds(grace))
+            return append(id, { hint: before.hint }, { hint: after.hint, gracePeriodSeconds })
+          }
+        }))
       if (outcome === "revoked") return yield* revokedConflict(id)
       if (outcome === "too_many") return yield* tooManySecretsConflict(id)
       cache.evict(id)
@@ -204,7 +227,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
 
     revoke: Effect.fn("ApiKeys.revoke")(function*(id) {
       const at = yield* DateTime.now
-      yield* changeKey(id, (key) => applyRevocation(key, at))
+      yield* changeKey("revoke", id, (key) => applyRevocation(key, at))
     }),
 
     // Every request runs this function. For speed, it has no generator, and it does not check the form of a cached key.

@@ -3,48 +3,73 @@ import { DateTime, Effect, Result } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import type { ApiKey } from "../api/Keys.ts"
 import * as Expiry from "../database/Expiry.ts"
-import { type ApiKeyStore, type KeySelection, toPage } from "./ApiKeyStore.ts"
+import { type Alongside, type ApiKeyStore, type KeySelection, toPage } from "./ApiKeyStore.ts"
 
 const toBytes = (hash: string) => Buffer.from(hash, "hex")
 
 const columns = `k.id, k.version, k.name, k.hint, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay",
-  k.created_at AS "createdAt",
-  k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt", k.last_used_at AS "lastUsedAt"`
+  k.created_at AS "createdAt", k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt",
+  k.last_used_at AS "lastUsedAt"`
+
+/** Returns the conditions that select keys. */
+const conditionsOf = (
+  sql: SqlClient.SqlClient,
+  { after, plan, search, state }: Omit<KeySelection, "limit">,
+  now: DateTime.Utc
+): ReadonlyArray<Statement.Fragment> => {
+  const at = DateTime.toDateUtc(now)
+  const conditions: Array<Statement.Fragment> = []
+  if (after !== undefined) {
+    conditions.push(sql`(k.created_at, k.id COLLATE "C") >
+      ('epoch'::timestamptz + ${`${after.createdAtMicros} microseconds`}::text::interval, ${after.id}::text)`)
+  }
+  if (plan !== undefined) conditions.push(sql`k.plan = ${plan}`)
+  if (state === "revoked") conditions.push(sql`k.revoked_at IS NOT NULL`)
+  if (state === "expired") conditions.push(sql`k.revoked_at IS NULL AND k.expires_at <= ${at}`)
+  if (state === "active") {
+    conditions.push(sql`k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > ${at})`)
+  }
+  if (search !== undefined) {
+    conditions.push(sql`(k.hint = ${search} OR strpos(k.id, ${search}) > 0
+      OR strpos(lower(k.name), lower(${search}::text)) > 0)`)
+  }
+  return conditions
+}
 
 /**
- * Returns the statement that reads a page of keys. Its order and its condition match the index `api_keys_created`. The
- * limit is part of the text, not a parameter, so that the planner of PostgreSQL knows how few rows it must read.
+ * Returns the statement that reads a page. Without a filter, its order and its condition match the index
+ * `api_keys_created`. The limit is part of the text, not a parameter, so that the planner of PostgreSQL knows how few
+ * rows it must read.
  */
 export const pageStatement = (
   sql: SqlClient.SqlClient,
-  { after, limit }: KeySelection
-): Statement.Statement<ListedKeyRow> =>
-  sql`
+  { limit, ...filter }: KeySelection,
+  now: DateTime.Utc
+): Statement.Statement<ListedKeyRow> => {
+  const conditions = conditionsOf(sql, filter, now)
+  return sql`
     SELECT ${sql.literal(columns)}, (extract(epoch FROM k.created_at) * 1000000)::bigint AS "createdAtMicros"
-    FROM api_keys k ${
-    after === undefined
-      ? sql.literal("")
-      : sql`WHERE (k.created_at, k.id COLLATE "C") >
-        ('epoch'::timestamptz + ${`${after.createdAtMicros} microseconds`}::text::interval, ${after.id}::text)`
-  }
+    FROM api_keys k ${conditions.length === 0 ? sql.literal("") : sql`WHERE ${sql.and(conditions)}`}
     ORDER BY k.created_at, k.id COLLATE "C" LIMIT ${sql.literal(String(limit))}`
+}
 
 /** Makes the store on PostgreSQL, and deletes expired secrets in the background until its scope closes. */
 export const sqlStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const keyColumns = sql.literal(columns)
   const store: ApiKeyStore = {
-    insert: (key, hash) =>
+    insert: (key, hash, alongside) =>
       sql.withTransaction(Effect.gen(function*() {
         yield* sql`INSERT INTO api_keys (id, name, hint, plan, per_minute, per_day, created_at, expires_at)
           VALUES (${key.id}, ${key.name}, ${key.hint}, ${key.plan}, ${key.limits.perMinute}, ${key.limits.perDay},
             ${DateTime.toDateUtc(key.createdAt)}, ${key.expiresAt && DateTime.toDateUtc(key.expiresAt)})`
         yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${toBytes(hash)}, ${key.id})`
+        yield* alongside
       })).pipe(Effect.orDie),
 
-    list: ({ after, limit }) =>
+    list: ({ limit, ...filter }, now) =>
       // The statement reads one key more than the limit, which shows whether there is another page.
-      pageStatement(sql, { limit: limit + 1, after }).pipe(
+      pageStatement(sql, { ...filter, limit: limit + 1 }, now).pipe(
         Effect.map((rows) => toPage(rows, limit, fromKeyRow, ({ createdAtMicros, id }) => ({ createdAtMicros, id }))),
         Effect.orDie
       ),
@@ -72,7 +97,7 @@ export const sqlStore = Effect.gen(function*() {
         Effect.orDie
       ),
 
-    change: <E>(id: string, change: (key: ApiKey) => Result.Result<ApiKey, E>) =>
+    change: <E>(id: string, change: (key: ApiKey) => Result.Result<ApiKey, E>, alongside: Alongside) =>
       sql.withTransaction(Effect.gen(function*() {
         // The lock serializes concurrent changes of a key, so that each starts from the result of the one before.
         const [row] = yield* sql<KeyRow>`SELECT ${keyColumns} FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
@@ -84,17 +109,21 @@ export const sqlStore = Effect.gen(function*() {
         if (Object.keys(changes).length === 0) return Result.succeed(key)
         const [changed] = yield* sql<KeyRow>`
           UPDATE api_keys k SET ${sql.update(changes)} WHERE id = ${id} RETURNING ${keyColumns}`
-        return changed && Result.succeed(fromKeyRow(changed))
+        if (changed === undefined) return undefined
+        const after = fromKeyRow(changed)
+        yield* alongside(key, after)
+        return Result.succeed(after)
       })).pipe(
         Effect.orDie,
         Effect.flatMap((result) => result === undefined ? Effect.undefined : Effect.fromResult(result))
       ),
 
-    addSecret: (id, { hash, hint }, { end, maxWorking, now }) =>
+    addSecret: (id, { hash, hint }, { alongside, end, maxWorking, now }) =>
       sql.withTransaction(Effect.gen(function*() {
         // The lock serializes concurrent rotations of a key, so that each counts the secrets of the others.
-        const lockedKeys = yield* sql`SELECT FROM api_keys WHERE id = ${id} AND revoked_at IS NULL FOR NO KEY UPDATE`
-        if (lockedKeys.length === 0) return "revoked"
+        const [lockedKey] = yield* sql<KeyRow>`
+          SELECT ${keyColumns} FROM api_keys k WHERE id = ${id} AND revoked_at IS NULL FOR NO KEY UPDATE`
+        if (lockedKey === undefined) return "revoked"
         if (end === undefined) {
           yield* sql`DELETE FROM api_key_secrets WHERE key_id = ${id}`
         } else {
@@ -107,7 +136,10 @@ export const sqlStore = Effect.gen(function*() {
         yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${toBytes(hash)}, ${id})`
         const [row] = yield* sql<KeyRow>`UPDATE api_keys k SET hint = ${hint}, changed = pg_current_xact_id()
           WHERE id = ${id} RETURNING ${keyColumns}`
-        return row === undefined ? "revoked" : fromKeyRow(row)
+        if (row === undefined) return "revoked"
+        const key = fromKeyRow(row)
+        yield* alongside(fromKeyRow(lockedKey), key)
+        return key
       })).pipe(Effect.orDie),
 
     recordUses: (uses) =>

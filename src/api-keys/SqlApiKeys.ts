@@ -5,6 +5,7 @@ import { ChangePoller } from "../database/ChangePoller.ts"
 import * as ApiKeys from "./ApiKeys.ts"
 import * as KeyCache from "./KeyCache.ts"
 import { sqlStore } from "./SqlApiKeyStore.ts"
+import * as SqlAuditStore from "./SqlAuditStore.ts"
 
 /**
  * Returns the SHA-256 of a secret, in hexadecimal: the database stores nothing else of it. A slow hash would cost time
@@ -18,6 +19,6 @@ export const layer = Layer.effect(
   Effect.gen(function*() {
     const store = yield* sqlStore
     const lookup = yield* KeyCache.make(store, yield* ChangePoller)
-    return yield* ApiKeys.make({ store, lookup, hash: hashSecret })
+    return yield* ApiKeys.make({ store, lookup, audit: yield* SqlAuditStore.sqlStore, hash: hashSecret })
   })
 ).pipe(Layer.provide(ChangePoller.layer))

@@ -1,5 +1,6 @@
 /** Declares the API of the management port, which is for operators and never for clients of `/v1`. */
 import { HttpApi, HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
+import { AuditGroup } from "./Audit.ts"
 import * as Errors from "./Errors.ts"
 import { KeysGroup } from "./KeysGroup.ts"
 import { Validation } from "./Validation.ts"
@@ -24,6 +25,7 @@ export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/
 /** The API under `/admin`. Middleware runs from the last to the first: the admin token, then the validation. */
 export class AdminApi extends HttpApi.make("petstore-admin")
   .add(KeysGroup.middleware(Validation).middleware(AdminAuth))
+  .add(AuditGroup.middleware(Validation).middleware(AdminAuth))
   .prefix("/admin")
   .annotate(HttpApi.ParseOptions, { errors: "all" })
   // Unknown fields are rejected: with a misspelled `expiresAt`, a key would never expire.

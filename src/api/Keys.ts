@@ -9,7 +9,7 @@ export const KeyId = Schema.String.annotate({ description: "Identifier of the ke
 )
 
 /** An instant that a response contains: in JSON an ISO 8601 text in UTC. */
-const Instant = Schema.DateTimeUtcFromString
+export const Instant = Schema.DateTimeUtcFromString
 
 const name = Schema.String.annotate({ description: "What an operator calls the key: 1 to 255 characters." })
   .check(
@@ -137,8 +137,23 @@ const parsePosition = (text: string): KeyPosition | undefined => {
   return createdAtMicros >= minMicros && createdAtMicros <= maxMicros ? { createdAtMicros, id } : undefined
 }
 
-/** The query of `listKeys`: the maximum number of keys, and the cursor of the page. */
+/** The state of a key, apart from bans, which end by themselves. A revoked key is not expired. */
+export const KeyState = Schema.Literals(["active", "expired", "revoked"]).annotate({
+  message: "Expected active, expired or revoked"
+})
+export type KeyState = typeof KeyState.Type
+
+/** The conditions that listed keys meet. `search` is a part of the name or the id, or the whole hint. */
+const keyFilter = {
+  plan: Schema.optionalKey(Plan),
+  state: Schema.optionalKey(KeyState),
+  search: Schema.optionalKey(Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(255), isStorable))
+}
+export interface KeyFilter extends Schema.Schema.Type<Schema.Struct<typeof keyFilter>> {}
+
+/** The query of `listKeys`: the maximum number of keys, the cursor of the page, and the filter. */
 export const KeysQuery = Schema.Struct({
+  ...keyFilter,
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
   cursor: Schema.optionalKey(
     cursor(KeyPosition, { format: ({ createdAtMicros, id }) => `${createdAtMicros} ${id}`, parse: parsePosition })
@@ -146,9 +161,15 @@ export const KeysQuery = Schema.Struct({
 })
 export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
 
+const ban = Schema.NullOr(Schema.Struct({ until: Instant }))
+
+/** A key in a list, with its ban, or `null` if it is not banned. */
+export const ListedKey = Schema.Struct({ ...ApiKey.fields, ban }).annotate({ identifier: "ListedKey" })
+export interface ListedKey extends Schema.Schema.Type<typeof ListedKey> {}
+
 /** A page of keys. `next` is the query of the next page; the last page has none. */
 export const KeysPage = Schema.Struct({
-  keys: Schema.Array(ApiKey),
+  keys: Schema.Array(ListedKey),
   next: Schema.optionalKey(KeysQuery)
 })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
@@ -160,7 +181,7 @@ const Window = Schema.Struct({ limit: Schema.Int, remaining: Schema.Int, resetAt
 export const ApiKeyDetails = Schema.Struct({
   ...ApiKey.fields,
   usage: Schema.Struct({ minute: Window, day: Window }),
-  ban: Schema.NullOr(Schema.Struct({ until: Instant }))
+  ban
 }).annotate({ identifier: "ApiKeyDetails" })
 export interface ApiKeyDetails extends Schema.Schema.Type<typeof ApiKeyDetails> {}
 

@@ -3,7 +3,18 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { formatETag, IfMatch } from "./EntityTag.ts"
 import * as Errors from "./Errors.ts"
-import { ApiKey, ApiKeyDetails, IssuedKey, KeyChange, KeyId, KeysPage, KeysQuery, NewKey, Rotation } from "./Keys.ts"
+import {
+  ApiKey,
+  ApiKeyDetails,
+  IssuedKey,
+  KeyChange,
+  KeyId,
+  KeysPage,
+  KeysQuery,
+  ListedKey,
+  NewKey,
+  Rotation
+} from "./Keys.ts"
 import { nextLink } from "./Paging.ts"
 
 const etag = { etag: Schema.optionalKey(Schema.String) }
@@ -29,7 +40,7 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
   HttpApiEndpoint.get("listKeys", "/keys", {
     query: KeysQuery.fields,
     success: KeysPage.pipe(HttpApiSchema.encodeToWithHeaders({
-      body: Schema.Array(ApiKey),
+      body: Schema.Array(ListedKey),
       headers: { link: Schema.optionalKey(nextLink("/admin/keys", KeysQuery)) }
     }, {
       decode: ({ body, headers: { link } }) => ({ keys: body, ...link && { next: link } }),

@@ -1,5 +1,6 @@
 /** Exports the contract of the API, from which other packages can derive clients and documents. */
 export { AdminApi, AdminAuth } from "./AdminApi.ts"
+export { AuditEntry, AuditPage } from "./Audit.ts"
 export { Auth } from "./Auth.ts"
 export * as Errors from "./Errors.ts"
 export {
@@ -19,7 +20,7 @@ export {
   ServiceUnavailable
 } from "./Errors.ts"
 export { exactJson, Int64, int64 } from "./Int64.ts"
-export { ApiKey, ApiKeyDetails, IssuedKey, KeyChange, KeysPage, NewKey } from "./Keys.ts"
+export { ApiKey, ApiKeyDetails, IssuedKey, KeyChange, KeysPage, ListedKey, NewKey } from "./Keys.ts"
 export { openApiDocument } from "./OpenApiDocument.ts"
 export { ListQuery, NewPet, Pet, Pets, PetsCursor, PetsPage, PetStatus } from "./Pets.ts"
 export { PetstoreApi } from "./PetstoreApi.ts"

@@ -10,11 +10,22 @@ import {
   HttpApiMiddleware
 } from "effect/http-api"
 import { AdminApi, AdminAuth } from "../api/AdminApi.ts"
+import type { AuditEntry, AuditPage, AuditQuery } from "../api/Audit.ts"
 import { Auth } from "../api/Auth.ts"
 import { formatETag } from "../api/EntityTag.ts"
 import type * as Errors from "../api/Errors.ts"
 
-import type { ApiKey, ApiKeyDetails, IssuedKey, KeyChange, KeysPage, KeysQuery, NewKey } from "../api/Keys.ts"
+import type {
+  ApiKey,
+  ApiKeyDetails,
+  IssuedKey,
+  KeyChange,
+  KeyFilter,
+  KeysPage,
+  KeysQuery,
+  ListedKey,
+  NewKey
+} from "../api/Keys.ts"
 import { listLimit } from "../api/Paging.ts"
 import type { ListQuery, NewPet, Pet, PetsPage, PetStatus } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
@@ -211,25 +222,25 @@ export class AdminClient extends Context.Service<AdminClient, {
    */
   issue(key: NewKey): Effect.Effect<IssuedKey, AnyAdminError>
   /**
-   * Lists one page of the keys, oldest first, including expired and revoked keys. `next` is the query of the next page;
-   * the last page has none. Fails with any of `AnyAdminError`.
+   * Lists one page of the keys, oldest first: all keys, or those that meet the filter. `next` is the query of the next
+   * page; the last page has none. Fails with any of `AnyAdminError`.
    *
    * @example
    * ```ts
-   * const { keys, next } = yield* admin.list({ limit: 20 })
+   * const { keys, next } = yield* admin.list({ limit: 20, plan: "pro" })
    * ```
    */
   list(query?: KeysQuery): Effect.Effect<KeysPage, AnyAdminError>
   /**
-   * Streams all keys, oldest first. It requests each page only when the consumer needs it: by default 100 keys.
-   * Fails with any of `AnyAdminError`, after the keys of the pages before.
+   * Streams all keys that meet the filter, oldest first. It requests each page only when the consumer needs it: by
+   * default 100 keys. Fails with any of `AnyAdminError`, after the keys of the pages before.
    *
    * @example
    * ```ts
-   * yield* Stream.runForEach(admin.all(), (key) => Console.log(key.name))
+   * yield* Stream.runForEach(admin.all({ state: "active" }), (key) => Console.log(key.name))
    * ```
    */
-  all(options?: { readonly pageSize?: number }): Stream.Stream<ApiKey, AnyAdminError>
+  all(options?: KeyFilter & { readonly pageSize?: number }): Stream.Stream<ListedKey, AnyAdminError>
   /**
    * Returns a key, its remaining requests and its ban. Fails with `NotFound` and any of `AnyAdminError`.
    *
@@ -288,6 +299,28 @@ export class AdminClient extends Context.Service<AdminClient, {
    * ```
    */
   unban(id: string): Effect.Effect<void, AnyAdminError | Errors.NotFound>
+  /**
+   * Lists one page of the audit log, newest entry first. `next` is the query of the next page. Fails with any of
+   * `AnyAdminError`.
+   *
+   * @example
+   * ```ts
+   * const { entries, next } = yield* admin.audit({ key: id })
+   * ```
+   */
+  audit(query?: AuditQuery): Effect.Effect<AuditPage, AnyAdminError>
+  /**
+   * Streams the audit log of a `key` or of all, newest entry first. It requests each page only when it is needed. Fails
+   * with any of `AnyAdminError`, after the entries of the pages before.
+   *
+   * @example
+   * ```ts
+   * yield* Stream.runForEach(admin.auditAll(), (entry) => Console.log(entry.action))
+   * ```
+   */
+  auditAll(
+    options?: { readonly key?: string; readonly pageSize?: number }
+  ): Stream.Stream<AuditEntry, AnyAdminError>
 }>()("petstore/AdminClient") {
   /** A client that uses `fetch`. */
   static readonly layer = (options: AdminOptions): Layer.Layer<AdminClient> =>
@@ -315,12 +348,19 @@ const makeAdmin = Effect.fnUntraced(function*(options: AdminOptions) {
   const transformClient = withOutcome(options, new KnownLimits())
   const api = yield* HttpApiClient.make(AdminApi, { baseUrl: options.baseUrl, transformClient })
   const list: AdminClient["Service"]["list"] = (query = {}) => describeError(api.listKeys({ query }))
+  const audit: AdminClient["Service"]["audit"] = (query = {}) => describeError(api.listAudit({ query }))
   return AdminClient.of({
+    audit,
+    auditAll: ({ key, pageSize = listLimit.maximum } = {}) =>
+      Stream.paginate<AuditQuery, AuditEntry, AnyAdminError>(
+        { limit: pageSize, ...key !== undefined && { key } },
+        (query) => Effect.map(audit(query), ({ entries, next }) => [entries, Option.fromUndefinedOr(next)] as const)
+      ),
     issue: (payload) => describeError(api.issueKey({ payload })),
     list,
-    all: ({ pageSize = listLimit.maximum } = {}) =>
-      Stream.paginate<KeysQuery, ApiKey, AnyAdminError>(
-        { limit: pageSize },
+    all: ({ pageSize = listLimit.maximum, ...filter } = {}) =>
+      Stream.paginate<KeysQuery, ListedKey, AnyAdminError>(
+        { ...filter, limit: pageSize },
         (query) => Effect.map(list(query), ({ keys, next }) => [keys, Option.fromUndefinedOr(next)] as const)
       ),
     find: (id) => describeError(api.showKey({ params: { id } })),

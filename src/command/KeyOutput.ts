@@ -1,5 +1,5 @@
 /** The parts that the subcommands of `petstore keys` share: flags, and the text of keys. */
-import { Console, DateTime, Effect, Schema } from "effect"
+import { Console, DateTime, Effect, Option, PlatformError, Predicate, Schema, Stream } from "effect"
 import { Argument, Flag } from "effect/cli"
 import type { ApiKey } from "../api/Keys.ts"
 
@@ -36,3 +36,40 @@ export const describeKey = (key: ApiKey): string =>
     `revoked    ${formatTime(key.revokedAt)}`,
     `last used  ${formatTime(key.lastUsedAt)}`
   ].join("\n")
+
+/** Returns the fields that have a value. */
+export const present = (fields: Readonly<Record<string, Option.Option<unknown>>>): Record<string, unknown> =>
+  Object.fromEntries(
+    Object.entries(fields).flatMap(([name, value]) => Option.isSome(value) ? [[name, value.value]] : [])
+  )
+
+const limit = Schema.Struct({ limit: Schema.Int.check(Schema.isGreaterThanOrEqualTo(1)) })
+const decodeLimit = Schema.decodeUnknownEffect(limit)
+
+/** Checks the value of `--limit`, which is at least 1. */
+export const decodeCount = (count: number) => Effect.map(decodeLimit({ limit: count }), (decoded) => decoded.limit)
+
+/**
+ * Encodes the items as one JSON array, in the shape of the management API. The stream has one string per page of items,
+ * and one that closes the array.
+ */
+export const toJsonArray = <A, E, R, E2>(
+  items: Stream.Stream<A, E, R>,
+  encode: (page: ReadonlyArray<A>) => Effect.Effect<unknown, E2>
+) =>
+  Stream.chunks(items).pipe(
+    Stream.mapEffect((page) => encode(page)),
+    Stream.mapAccum(
+      () => "[\n",
+      (before, page) => [",\n", [before + JSON.stringify(page, null, 2).slice("[\n".length, -"\n]".length)]],
+      { onHalt: (before) => [before === "[\n" ? "[]\n" : "\n]\n"] }
+    )
+  )
+
+const isClosedPipe = (error: unknown): boolean =>
+  PlatformError.isPlatformError(error) && Predicate.hasProperty(error.reason.cause, "code") &&
+  error.reason.cause.code === "EPIPE"
+
+/** Ends without an error if a reader such as `head` closes the pipe when it has enough. */
+export const ignoreClosedPipe = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.catchIf(effect, isClosedPipe, () => Effect.void)

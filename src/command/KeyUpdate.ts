@@ -3,7 +3,7 @@ import { Effect, Option, Schema } from "effect"
 import { CliError, Command, Flag } from "effect/cli"
 import { ApiKey, KeyChange } from "../api/Keys.ts"
 import { AdminClient } from "../client/PetstoreClient.ts"
-import { describeKey, idArgument, jsonFlag, print } from "./KeyOutput.ts"
+import { describeKey, idArgument, jsonFlag, present, print } from "./KeyOutput.ts"
 
 const decodeChange = Schema.decodeUnknownEffect(Schema.toCodecJson(KeyChange))
 
@@ -26,12 +26,6 @@ const flags = {
     Flag.optional
   )
 }
-
-/** Returns the fields that have a value. */
-const present = (fields: Readonly<Record<string, Option.Option<unknown>>>): Record<string, unknown> =>
-  Object.fromEntries(
-    Object.entries(fields).flatMap(([name, value]) => Option.isSome(value) ? [[name, value.value]] : [])
-  )
 
 /** Changes a key. Fields without a flag stay as they are. */
 export const update = Command.make(

@@ -17,6 +17,7 @@ import * as updatedInPlace from "./migrations/0006_updated_in_place.ts"
 import * as apiKeysChanges from "./migrations/0007_api_keys_changes.ts"
 import * as apiKeysCreated from "./migrations/0008_api_keys_created.ts"
 import * as apiKeysVersion from "./migrations/0009_api_keys_version.ts"
+import * as auditLog from "./migrations/0010_audit_log.ts"
 import * as Outage from "./Outage.ts"
 import * as PostgresSocket from "./PostgresSocket.ts"
 import { ServerSelection } from "./ServerSelection.ts"
@@ -31,7 +32,8 @@ export const migrations = {
   "0006_updated_in_place": updatedInPlace,
   "0007_api_keys_changes": apiKeysChanges,
   "0008_api_keys_created": apiKeysCreated,
-  "0009_api_keys_version": apiKeysVersion
+  "0009_api_keys_version": apiKeysVersion,
+  "0010_audit_log": auditLog
 }
 /** The newest version of the schema. */
 const newest = Math.max(...Object.keys(migrations).map((name) => Number.parseInt(name, 10)))

@@ -10,6 +10,7 @@ import * as Settings from "../config/Settings.ts"
 import * as ProcessMetrics from "../observability/ProcessMetrics.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { GracefulShutdown } from "./admission/GracefulShutdown.ts"
+import * as AuditHandlers from "./handlers/AuditHandlers.ts"
 import * as KeyHandlers from "./handlers/KeyHandlers.ts"
 import * as AdminAuthentication from "./middleware/AdminAuthentication.ts"
 import * as RequestValidation from "./middleware/RequestValidation.ts"
@@ -23,7 +24,7 @@ import * as ErrorResponse from "./response/ErrorResponse.ts"
 import { methodsOf, routerConfig } from "./response/RoutePaths.ts"
 
 const admin = HttpApiBuilder.layer(AdminApi).pipe(
-  Layer.provide(KeyHandlers.layer),
+  Layer.provide([KeyHandlers.layer, AuditHandlers.layer]),
   Layer.provide([AdminAuthentication.layer, RequestValidation.layer])
 )
 

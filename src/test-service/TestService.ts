@@ -1,5 +1,5 @@
 /** The controls of the service in memory: they provoke faults, and report the requests that its client has sent. */
-import { Context, Duration, Effect, Layer, type Redacted } from "effect"
+import { Context, Duration, Effect, Layer, type Redacted, References } from "effect"
 import { Headers, type HttpClientRequest } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
@@ -66,6 +66,10 @@ export class Faults extends Context.Service<Faults, {
   )
 }
 
+/** Logs only warnings and errors: the access log and the audit log would clutter the output of tests. */
+export const withoutInfoLogs = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.provideService(effect, References.MinimumLogLevel, "Warn")
+
 /** The pets in memory, which fail as a database that cannot be reached while the service is unavailable. */
 export const layerPets = Layer.effect(
   PetRepository,
@@ -109,7 +113,7 @@ export const makeTestService = Effect.fnUntraced(function*(secret: Redacted.Reda
       for (let i = 0; i < remaining; i++) yield* limiter.charge(`key:${id}`, limits)
     }),
     banKey: Effect.asVoid(Effect.repeat(charge, { until: ({ bannedUntil }) => bannedUntil !== undefined })),
-    revokeKey: Effect.flatMap(key, ({ id }) => Effect.orDie(apiKeys.revoke(id))),
+    revokeKey: Effect.flatMap(key, ({ id }) => withoutInfoLogs(Effect.orDie(apiKeys.revoke(id)))),
     becomeUnavailable: Effect.sync(() => {
       faults.isUnavailable = true
     }),

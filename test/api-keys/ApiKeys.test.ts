@@ -6,7 +6,7 @@ import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import type { ListedKeys } from "../../src/api-keys/ApiKeyStore.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
-import type { ApiKey, KeyChange, KeyPosition } from "../../src/api/Keys.ts"
+import type { ApiKey, KeyChange, KeyFilter, KeyPosition } from "../../src/api/Keys.ts"
 import { planLimits } from "../../src/api/Plans.ts"
 import { databases, random, stores } from "../support/Harness.ts"
 
@@ -63,6 +63,46 @@ for (const store of stores) {
             const pages = yield* walkPages(limit)
             assert.deepStrictEqual(pages.flat().map(({ id }) => id), ids)
             assert.lengthOf(pages, Math.ceil(ids.length / limit))
+          }
+        }))
+
+      it.effect("lists only the keys that meet each condition of a filter, page by page", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const expiresAt = DateTime.add(yield* DateTime.now, { seconds: 1 })
+          const active = yield* apiKeys.issue({ name: "Filter 100%_a", plan: "pro" })
+          const expired = yield* apiKeys.issue({ name: "filter b", plan: "pro", expiresAt })
+          const revoked = yield* apiKeys.issue({ name: "FILTER c", plan: "business", expiresAt })
+          yield* apiKeys.revoke(revoked.id)
+          yield* TestClock.adjust("1 second")
+          const namesOf = (filter: KeyFilter) =>
+            Effect.gen(function*() {
+              const names: Array<string> = []
+              let after: KeyPosition | undefined
+              do {
+                const { keys, next }: ListedKeys = yield* apiKeys.list({ ...filter, limit: 1, after })
+                names.push(...keys.map(({ name }) => name))
+                after = next
+              } while (after !== undefined)
+              return names.toSorted().join()
+            })
+          const [a, b, c] = [active.name, expired.name, revoked.name]
+          const filters: ReadonlyArray<readonly [KeyFilter, ReadonlyArray<string>]> = [
+            [{ search: "filter" }, [c, a, b]],
+            [{ search: "100%_" }, [a]],
+            [{ search: "100_" }, []],
+            [{ search: active.id }, [a]],
+            [{ search: expired.id.slice(4, 12) }, [b]],
+            [{ search: revoked.hint ?? "none" }, [c]],
+            [{ search: "filter", plan: "pro" }, [a, b]],
+            [{ search: "filter", state: "active" }, [a]],
+            [{ search: "filter", state: "expired" }, [b]],
+            [{ search: "filter", state: "revoked" }, [c]],
+            [{ plan: "business", state: "revoked" }, [c]],
+            [{ plan: "business", state: "active", search: "filter" }, []]
+          ]
+          for (const [filter, names] of filters) {
+            assert.strictEqual(yield* namesOf(filter), names.join(), JSON.stringify(filter))
           }
         }))
 

@@ -62,7 +62,7 @@ describe("The key cache", () => {
   it.effect("queries the database once for a cached key, although each query takes 400 ms", () =>
     Effect.gen(function*() {
       const { seen, store } = observed(yield* memoryStore, 400)
-      yield* store.insert(key("key_warm"), hashOf(1))
+      yield* store.insert(key("key_warm"), hashOf(1), Effect.void)
       const poller = yield* whileTimePasses(pollerOf({ poll: unchanged }, 400), 50)
       const cache = yield* KeyCache.make(store, poller)
       for (let i = 0; i < 200; i++) {
@@ -76,7 +76,7 @@ describe("The key cache", () => {
   it.effect("looks up any number of unknown keys with one query at a time, and each key once", () =>
     Effect.gen(function*() {
       const { seen, store } = observed(yield* memoryStore, 10)
-      yield* store.insert(key("key_known"), hashOf(500))
+      yield* store.insert(key("key_known"), hashOf(500), Effect.void)
       const poller = yield* whileTimePasses(pollerOf({ poll: unchanged }, 10), 10)
       const cache = yield* KeyCache.make(store, poller)
       const getAll = Effect.forEach(Array.from({ length: 3000 }, (_, n) => hashOf(n)), cache.get, {
@@ -168,7 +168,7 @@ for (const database of databases.filter(({ name }) => name === "PostgreSQL")) {
           })))
           yield* Deferred.await(opened)
           const cache = yield* KeyCache.make(store, poller)
-          yield* store.insert(key("key_kept"), hashOf(1))
+          yield* store.insert(key("key_kept"), hashOf(1), Effect.void)
           assert.include((yield* readChanges("3:3:")).keys, "key_kept")
           /** Starts another poll, and waits for its result. The database takes real time, not test time. */
           const nextPoll = Effect.gen(function*() {

@@ -108,6 +108,27 @@ describe("Admin authentication", () => {
       }).pipe(Effect.provide(management(port, lines)))
     }))
 
+  it.effect("counts each failure in a metric, by its code", () =>
+    Effect.gen(function*() {
+      const port = yield* freePort
+      const metrics = Effect.map(
+        sendBytes(port, "GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"),
+        ({ text }) =>
+          ["missing_admin_token", "invalid_admin_token"].map((code) =>
+            Number(
+              new RegExp(`petstore_admin_authentication_failures_total{code="${code}"} (\\d+)`).exec(text)?.[1] ?? 0
+            )
+          )
+      )
+      yield* Effect.gen(function*() {
+        const [missing = 0, invalid = 0] = yield* metrics
+        yield* list(port, undefined)
+        for (let i = 0; i < 70; i++) yield* list(port, "adm_wrong")
+        yield* list(port, token)
+        assert.deepStrictEqual(yield* metrics, [missing + 1, invalid + 70])
+      }).pipe(Effect.provide(management(port)))
+    }))
+
   it.live("fails in AdminClient with a separate error class for each code", () =>
     Effect.gen(function*() {
       const port = yield* freePort

@@ -188,7 +188,9 @@ const documented = {
   methods: ["PetstoreClient", "AdminClient"].flatMap((client) =>
     (client === "PetstoreClient"
       ? ["list", "all", "create", "get", "rateLimit"]
-      : ["issue", "list", "all", "find", "update", "rotate", "revoke", "unban"]).map((name) => `${client}.${name}`)
+      : ["issue", "list", "all", "find", "update", "rotate", "revoke", "unban", "audit", "auditAll"]).map((name) =>
+        `${client}.${name}`
+      )
   ),
   fields: ["pet.id", "pet.name", "pet.categoryId", "pet.status"]
 }

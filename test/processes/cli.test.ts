@@ -112,9 +112,28 @@ describe("The petstore command", () => {
 
       const rotated = JSON.parse(yield* petstore("rotate", issued.id, "--grace-period", "60", "--json"))
       assert.deepStrictEqual([yield* list(service, issued.key), yield* list(service, rotated.key)], [200, 200])
-      assert.include(yield* petstore("unban", issued.id), "is not banned.")
+      assert.include(yield* petstore("unban", issued.id), "was not banned.")
       assert.include(yield* petstore("revoke", issued.id), "is revoked")
       assert.deepStrictEqual([yield* list(service, issued.key), yield* list(service, rotated.key)], [401, 401])
+
+      const entries = JSON.parse(yield* petstore("log", issued.id, "--json"))
+      assert.deepStrictEqual(
+        entries.map(({ action }: { readonly action: string }) => action),
+        ["revoke", "unban", "rotate", "update", "update", "issue"]
+      )
+      const log = yield* petstore("log", issued.id, "--limit", "4")
+      assert.lengthOf(log.trim().split("\n"), 4)
+      assert.match(log, /^\S+Z {2}update {2}key_\w+ {2}127\.0\.0\.1 {2}name: bigger → big$/m)
+      assert.notInclude(log, "psk_")
+      assert.lengthOf(JSON.parse(yield* petstore("log", "--json")), 8)
+
+      const [hammered] = (yield* petstore("issue", "--name", "hammered")).match(/psk_\w+$/m) ?? []
+      for (let i = 0; i < 120; i++) yield* list(service, hammered ?? "")
+      const [{ id }] = JSON.parse(yield* petstore("log", "--json", "--limit", "1"))
+      const banned = yield* petstore("list", "--search", "HAMMER", "--state", "active", "--plan", "free")
+      assert.strictEqual(banned, `${id}  free        banned   ${hammered?.slice(-4)}  hammered\n`)
+      assert.include(yield* petstore("unban", id), `The ban of ${id}, which would have lasted until 20`)
+      assert.strictEqual(yield* list(service, hammered ?? ""), 429)
     }))
 
   it.live("prints one line about an error and exits with a code other than 0", () =>
@@ -151,6 +170,7 @@ describe("The petstore command", () => {
         [reachable, ["keys", "update", "key_none", "--name", "b"], 1, "There is no key key_none."],
         [reachable, ["keys", "revoke", "key_none"], 1, "There is no key key_none."],
         [reachable, ["keys", "list", "--limit", "0"], 1, "--limit: expected a value greater than or equal to 1"],
+        [reachable, ["keys", "list", "--state", "gone"], 1, "--state: expected active, expired or revoked"],
         [reachable, ["keys", "bogus"], 2, "bogus"],
         [reachable, ["keys", "list", "--bogus"], 2, "--bogus"],
         [

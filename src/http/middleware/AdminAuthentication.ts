@@ -1,11 +1,13 @@
 /** Authentication of the operator on the management port. */
-import { Effect, Layer, Option, Redacted } from "effect"
+import { Effect, Layer, Metric, Option, Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { createHash, timingSafeEqual } from "node:crypto"
 import { AdminToken } from "../../api-keys/AdminToken.ts"
+import { OperatorAddress } from "../../api-keys/AuditLog.ts"
 import { AdminAuth } from "../../api/AdminApi.ts"
 import { InvalidAdminToken, MissingAdminToken, TooManyAttempts } from "../../api/Errors.ts"
 import type { Limits } from "../../api/Plans.ts"
+import { byAttributes } from "../../observability/Metrics.ts"
 import type { Decision } from "../../rate-limit/Policy.ts"
 import { RateLimiter } from "../../rate-limit/RateLimiter.ts"
 import * as ErrorResponse from "../response/ErrorResponse.ts"
@@ -13,6 +15,14 @@ import * as ClientAddress from "./ClientAddress.ts"
 
 /** Hashes a token. Comparing hashes takes a time that depends on neither token, not even on its length. */
 const digest = (token: Redacted.Redacted): Buffer => createHash("sha256").update(Redacted.value(token)).digest()
+
+const failures = byAttributes(
+  Metric.counter("admin_authentication_failures_total", {
+    description: "Requests to the management port without the admin token, by the code of the error.",
+    incremental: true
+  }),
+  (code: string) => ({ code })
+)
 
 /** The failed attempts that an address may make. The limit per minute decides; the limit per day is never reached. */
 const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
@@ -26,10 +36,12 @@ export const layer = Layer.effect(
   Effect.gen(function*() {
     const limiter = yield* RateLimiter
     const clientNetwork = yield* ClientAddress.make
+    const addressOf = yield* ClientAddress.makeOfRequest
     const expected = digest(yield* AdminToken)
 
     /** Counts a failure of the client's address, and logs the first one of a minute. */
     const countFailure = Effect.fnUntraced(function*(failure: MissingAdminToken | InvalidAdminToken) {
+      yield* Metric.update(failures(failure.code), 1)
       const request = yield* HttpServerRequest.HttpServerRequest
       const peer = Option.getOrElse(request.remoteAddress, () => "")
       const address = clientNetwork(peer, request.headers["x-forwarded-for"])
@@ -43,7 +55,10 @@ export const layer = Layer.effect(
     return AdminAuth.of({
       adminToken: Effect.fnUntraced(function*(httpEffect, { credential }) {
         // The token is compared first, so that no number of failures locks the operator out.
-        if (timingSafeEqual(digest(credential), expected)) return yield* httpEffect
+        if (timingSafeEqual(digest(credential), expected)) {
+          const address = addressOf(yield* HttpServerRequest.HttpServerRequest)
+          return yield* Effect.provideService(httpEffect, OperatorAddress, address)
+        }
         const failure = Redacted.value(credential) === "" ? new MissingAdminToken() : new InvalidAdminToken()
         const decision = yield* countFailure(failure)
         return decision.allowed ? yield* failure : tooManyAttempts(decision)

@@ -1,5 +1,6 @@
 /** The client's address, which requests without a valid key are charged to. */
-import { Effect, Result } from "effect"
+import { Effect, Option, Result } from "effect"
+import type { HttpServerRequest } from "effect/http"
 import { IpNetwork, NetAddress } from "effect/net"
 import { trustedProxies } from "../../config/HttpSettings.ts"
 
@@ -24,24 +25,40 @@ const networkOf = (address: NetAddress.IpAddress): string =>
     : `${NetAddress.ipv6ToSegments(address).slice(0, 4).map((segment) => segment.toString(16)).join(":")}::/64`
 
 /**
- * Returns a function from the peer's address and `X-Forwarded-For` to the client's network. The client is the peer,
+ * Returns a function from the peer's address and `X-Forwarded-For` to the client's address, or `undefined` if it is
+ * unknown. The client is the peer,
  * unless the peer is a trusted proxy. Then it is the last entry that no trusted proxy added: a client can forge all
  * entries before it.
  */
-export const make = Effect.gen(function*() {
+const makeClient = Effect.gen(function*() {
   const isTrusted = yield* isTrustedProxy
-  return (peer: string, forwardedFor: string | undefined): string => {
+  return (peer: string, forwardedFor: string | undefined): NetAddress.IpAddress | undefined => {
     let client = parse(peer)
-    if (client === undefined) return "unknown"
+    if (client === undefined) return undefined
     const forwarded = forwardedFor?.split(",") ?? []
     while (isTrusted(client)) {
       const previous = parse(forwarded.pop() ?? "")
       if (previous === undefined) break
       client = previous
     }
-    return networkOf(client)
+    return client
   }
 })
+
+/** Returns a function from the peer's address and `X-Forwarded-For` to the client's network, or `"unknown"`. */
+export const make = Effect.map(makeClient, (clientOf) => (peer: string, forwardedFor: string | undefined): string => {
+  const client = clientOf(peer, forwardedFor)
+  return client === undefined ? "unknown" : networkOf(client)
+})
+
+/** Returns a function from a request to the address of its client, for the audit log, or `"unknown"`. */
+export const makeOfRequest = Effect.map(
+  makeClient,
+  (clientOf) => ({ headers, remoteAddress }: HttpServerRequest.HttpServerRequest): string => {
+    const client = clientOf(Option.getOrElse(remoteAddress, () => ""), headers["x-forwarded-for"])
+    return client === undefined ? "unknown" : NetAddress.formatIp(client)
+  }
+)
 
 /** Returns the network of a peer, or `undefined` for a trusted proxy, which opens connections for many clients. */
 export const peerNetwork = Effect.map(isTrustedProxy, (isTrusted) => (peer: string): string | undefined => {

@@ -1,6 +1,7 @@
 /** Rate limits over HTTP (SPEC §8): the middleware that charges keys, and the rate-limit headers of every response. */
 import { Context, Effect, Layer, Metric } from "effect"
-import type { HttpServerResponse } from "effect/http"
+import { HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { ApiKeys } from "../../api-keys/ApiKeys.ts"
 import { CurrentKey } from "../../api/Auth.ts"
 import { ApiKeyBanned, RateLimitExceeded } from "../../api/Errors.ts"
 import { type Limits, type Plan, planLimits } from "../../api/Plans.ts"
@@ -18,8 +19,18 @@ import * as ClientAddress from "./ClientAddress.ts"
  */
 export const layer = Layer.effect(
   RateLimit,
-  Effect.map(RateLimiter, (limiter) =>
-    RateLimit.of((httpEffect) =>
+  Effect.gen(function*() {
+    const limiter = yield* RateLimiter
+    const { audit } = yield* ApiKeys
+    const addressOf = yield* ClientAddress.makeOfRequest
+
+    const recordBan = (
+      request: HttpServerRequest.HttpServerRequest,
+      { id: keyId }: CurrentKey["Service"],
+      { bannedUntil: until, decidedAt: at }: Decision
+    ) => until === undefined ? Effect.void : audit.recordBan({ keyId, address: addressOf(request), at, until })
+
+    return RateLimit.of((httpEffect) =>
       Effect.withFiber((fiber) => {
         const requestContext = fiber.getRef(CurrentRequestContext)
         const key = Context.getUnsafe(fiber.context, CurrentKey)
@@ -34,12 +45,18 @@ export const layer = Layer.effect(
           ApiKeyBanned | RateLimitExceeded | Effect.Error<typeof httpEffect>
         > => {
           requestContext.decision = decision
-          if (!decision.allowed) return Effect.fail(rejectionOf(decision))
+          if (!decision.allowed) {
+            const rejection = Effect.fail(rejectionOf(decision))
+            if (!decision.banBegan) return rejection
+            const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+            return Effect.andThen(recordBan(request, key, decision), rejection)
+          }
           const assigned = requestContext.slot.assign(callerOf(key))
           return assigned === Effect.void ? httpEffect : Effect.andThen(Effect.orDie(assigned), httpEffect)
         })
       })
-    ))
+    )
+  })
 )
 
 const decisions = byAttributes(

@@ -1,12 +1,13 @@
 /** Tests the key operations of the management port beside the API port, on every store. */
 import { makeCompiler } from "@effect/sql-pg/PgClient"
 import { assert, describe, layer } from "@effect/vitest"
-import { ConfigProvider, Context, Effect, Layer, Logger, Redacted, References } from "effect"
+import { ConfigProvider, Context, DateTime, Effect, Layer, Logger, Redacted, References, Stream } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient } from "effect/sql"
 import { AdminToken } from "../../../src/api-keys/AdminToken.ts"
 import type { ApiKeys } from "../../../src/api-keys/ApiKeys.ts"
+import type { AuditEntry } from "../../../src/api/Audit.ts"
 import { AdminClient } from "../../../src/client/PetstoreClient.ts"
 import { GracefulShutdown } from "../../../src/http/admission/GracefulShutdown.ts"
 import * as ApiServer from "../../../src/http/ApiServer.ts"
@@ -117,6 +118,59 @@ for (const store of stores) {
           assert.deepStrictEqual(yield* send, [200, "3", "0", policy(3, 9)])
         }))
 
+      it.effect("are in the log and in the audit log, with the address and without secrets, and so is a ban", () =>
+        Effect.gen(function*() {
+          const { call } = yield* Service
+          const { admin, lines } = yield* Management
+          const client = yield* AdminClient
+          const limits = { perMinute: 1, perDay: 100 }
+          const { id, key } = yield* client.issue({ name: "a", plan: "enterprise", limits })
+          const secret = Redacted.value(key)
+          for (let i = 0; i < 5; i++) yield* call("/v1/pets", { key: secret })
+          // The begin of a ban is stored in the background.
+          let entries: ReadonlyArray<AuditEntry> = []
+          while (entries.length < 2) ({ entries } = yield* client.audit({ key: id }))
+          const until = (yield* client.find(id)).ban?.until
+          const bannedUntil = until && DateTime.formatIso(until)
+          const listed = (yield* Stream.runCollect(client.all())).find((one) => one.id === id)
+          assert.deepStrictEqual(listed?.ban, { until })
+          yield* client.unban(id)
+          yield* client.unban(id)
+          yield* client.update(id, { name: "b" })
+          entries = yield* Stream.runCollect(client.auditAll({ key: id, pageSize: 2 }))
+          assert.deepStrictEqual(
+            entries.map(({ action, address, before, after }) => [action, address, before, after]).slice(0, 4),
+            [
+              ["update", "127.0.0.1", { name: "a" }, { name: "b" }],
+              ["unban", "127.0.0.1", { bannedUntil: null }, { bannedUntil: null }],
+              ["unban", "127.0.0.1", { bannedUntil: bannedUntil ?? "" }, { bannedUntil: null }],
+              ["ban", "127.0.0.1", { bannedUntil: null }, { bannedUntil: bannedUntil ?? "" }]
+            ]
+          )
+          const logged = lines.filter(({ keyId, message }) => keyId === id && message !== "request")
+          assert.deepStrictEqual(logged.map(({ action, message }) => [message, action]), [
+            ["Admin action", "issue"],
+            ["Ban began", "ban"],
+            ["Admin action", "unban"],
+            ["Admin action", "unban"],
+            ["Admin action", "update"]
+          ])
+          assert.deepInclude(logged.at(-1), { address: "127.0.0.1", before: { name: "a" }, after: { name: "b" } })
+          const page = yield* admin(`/audit?key=${id}&limit=2`)
+          assert.strictEqual(page.status, 200)
+          assert.match(
+            page.headers.get("link") ?? "",
+            /^<\/admin\/audit\?limit=2&cursor=[\w-]+&key=key_\w+>; rel="next"$/
+          )
+          assert.deepStrictEqual(JSON.parse(page.text).map(({ action }: AuditEntry) => action), ["update", "unban"])
+          for (const text of [JSON.stringify(lines), JSON.stringify(entries)]) {
+            assert.notInclude(text, secret.slice(4, -4))
+          }
+          for (const query of ["limit=0", "limit=101", "cursor=x", "cursor=OTk5OTk5OTk5OTk5OTk5OSAx", "key=%00"]) {
+            assertError(yield* admin(`/audit?${query}`), 400, "invalid_request", "query.")
+          }
+        }))
+
       it.effect("have an ETag, and a change with an If-Match that does not name it gets 412", () =>
         Effect.gen(function*() {
           const { admin } = yield* Management
@@ -144,6 +198,25 @@ for (const store of stores) {
           const { update } = yield* AdminClient
           assert.strictEqual((yield* Effect.flip(update(id, { name: "d" }, { version: 3 })))._tag, "PreconditionFailed")
           assert.strictEqual((yield* update(id, { name: "d" }, { version: 4 })).version, 5)
+        }))
+
+      it.effect("list the keys that meet a filter, and keep the filter in the link to the next page", () =>
+        Effect.gen(function*() {
+          const { admin } = yield* Management
+          const client = yield* AdminClient
+          const ids: Array<string> = []
+          for (let i = 0; i < 3; i++) ids.push((yield* client.issue({ name: `Listed & ${i}`, plan: "business" })).id)
+          const found = yield* Stream.runCollect(
+            client.all({ plan: "business", state: "active", search: "listed &", pageSize: 2 })
+          )
+          assert.deepStrictEqual(found.map(({ id }) => id).toSorted(), ids.toSorted())
+          assert.isTrue(found.every(({ ban }) => ban === null))
+          const page = yield* admin("/keys?limit=2&plan=business&search=listed%20%26")
+          assert.match(page.headers.get("link") ?? "", /plan=business.*search=listed%20%26/)
+          const invalid = [["plan=gold", "query.plan"], ["state=banned", "query.state"], ["search=", "query.search"]]
+          for (const [query, message] of [...invalid, ["search=%00", "query.search"]]) {
+            assertError(yield* admin(`/keys?${query}`), 400, "invalid_request", message)
+          }
         }))
 
       it.effect("reject an invalid change with 400, and name each field", () =>

@@ -1,0 +1,152 @@
+/** Records the actions of operators and the bans of keys, in the log and in a store. */
+import { Context, DateTime, Effect } from "effect"
+import type { AuditAction, AuditEntry, AuditPosition, AuditValues } from "../api/Audit.ts"
+import type { ApiKey } from "../api/Keys.ts"
+import * as WriteBehind from "../database/WriteBehind.ts"
+
+/** The address of the operator whose request runs, or `null` outside of a request. */
+export const OperatorAddress = Context.Reference<string | null>("petstore/api-keys/OperatorAddress", {
+  defaultValue: () => null
+})
+
+/** An entry before it is stored. */
+export type NewEntry = Omit<AuditEntry, "id">
+
+/** Selects one page of the audit log: at most `limit` entries, after the position `after`, of one key or of all. */
+export interface AuditSelection {
+  readonly limit: number
+  readonly after?: AuditPosition | undefined
+  readonly keyId?: string | undefined
+}
+
+/** A page of entries, newest first. `next` is the position of its last entry, and is absent on the last page. */
+export interface ListedEntries {
+  readonly entries: ReadonlyArray<AuditEntry>
+  readonly next?: AuditPosition
+}
+
+/** Stores entries. A database error is a defect. */
+export interface AuditStore {
+  /** Appends entries. In a transaction, they commit together with it. */
+  append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void>
+  /** Returns at most `limit` entries, newest first: by time, then by id. */
+  list(selection: AuditSelection): Effect.Effect<ReadonlyArray<AuditEntry>>
+}
+
+/** Appends the entry of an action. It must run in the transaction of the action. */
+type Append = (keyId: string, before: AuditValues | null, after: AuditValues | null) => Effect.Effect<void>
+
+export interface AuditLog {
+  /** Runs an action of an operator, which appends its own entry. Logs the entry after the action has succeeded. */
+  record<A, E>(action: AuditAction, run: (append: Append) => Effect.Effect<A, E>): Effect.Effect<A, E>
+  /**
+   * Logs the begin of a ban, and stores it in the background within a second. While the database is down, the newest
+   * ban of each key waits in memory. `address` is that of the client, `at` and `until` are in epoch milliseconds.
+   */
+  recordBan(ban: {
+    readonly keyId: string
+    readonly address: string
+    readonly at: number
+    readonly until: number
+  }): Effect.Effect<void>
+  /** Returns a page of the log, newest entry first. The cost of a page does not grow with the log. */
+  list(selection: AuditSelection): Effect.Effect<ListedEntries>
+}
+
+const log = ({ action, address, after, before, keyId }: NewEntry) =>
+  Effect.annotateLogs(Effect.logInfo(action === "ban" ? "Ban began" : "Admin action"), {
+    action,
+    keyId,
+    address: address ?? "none",
+    before,
+    after
+  })
+
+/** Makes the audit log on a store. It writes pending bans until its scope closes. */
+export const make = Effect.fnUntraced(function*(store: AuditStore) {
+  const pendingBans = yield* WriteBehind.make({
+    interval: "500 millis",
+    write: (bans: ReadonlyMap<string, NewEntry>) => store.append([...bans.values()]),
+    warning: "Bans cannot be recorded in the audit log"
+  })
+  const auditLog: AuditLog = {
+    record: (action, run) =>
+      Effect.gen(function*() {
+        const [at, address] = [yield* DateTime.now, yield* OperatorAddress]
+        let appended: NewEntry | undefined
+        const result = yield* run((keyId, before, after) => {
+          const entry = { at, action, keyId, address, before, after }
+          appended = entry
+          return store.append([entry])
+        })
+        if (appended !== undefined) yield* log(appended)
+        return result
+      }),
+    recordBan: ({ address, at, keyId, until }) =>
+      Effect.suspend(() => {
+        const entry = {
+          at: DateTime.makeUnsafe(at),
+          action: "ban" as const,
+          keyId,
+          address,
+          before: { bannedUntil: null },
+          after: { bannedUntil: new Date(until).toISOString() }
+        }
+        pendingBans.set(keyId, entry)
+        return log(entry)
+      }),
+    list: Effect.fn("AuditLog.list")(function*({ limit, ...selection }) {
+      // One entry more than the limit shows whether there is another page.
+      const found = yield* store.list({ ...selection, limit: limit + 1 })
+      const entries = found.slice(0, limit)
+      const last = entries.at(-1)
+      return last === undefined || found.length <= limit
+        ? { entries }
+        : { entries, next: { at: last.at.epochMilliseconds, id: last.id } }
+    })
+  }
+  return auditLog
+})
+
+const toText = (at: DateTime.Utc | null): string | null => at && DateTime.formatIso(at)
+
+/** Returns the fields of a key that actions change. */
+export const valuesOf = ({ expiresAt, hint, limits, name, plan, revokedAt }: ApiKey): AuditValues => ({
+  name,
+  plan,
+  perMinute: limits.perMinute,
+  perDay: limits.perDay,
+  expiresAt: toText(expiresAt),
+  revokedAt: toText(revokedAt),
+  hint
+})
+
+/** Returns the fields that differ between two states of a key, with their values in each. */
+export const differences = (before: ApiKey, after: ApiKey): readonly [before: AuditValues, after: AuditValues] => {
+  const [old, changed] = [valuesOf(before), valuesOf(after)]
+  const names = Object.keys(old).filter((name) => old[name] !== changed[name])
+  const pick = (values: AuditValues): AuditValues =>
+    Object.fromEntries(names.map((name) => [name, values[name] ?? null]))
+  return [pick(old), pick(changed)]
+}
+
+/** Makes a store in the memory of this process, for tests. */
+export const memoryStore = Effect.sync((): AuditStore => {
+  const entries: Array<AuditEntry> = []
+  return {
+    append: (added) =>
+      Effect.sync(() => {
+        for (const entry of added) entries.push({ ...entry, id: entries.length + 1 })
+      }),
+    list: ({ after, keyId, limit }) =>
+      Effect.sync(() =>
+        entries
+          .filter((entry) => keyId === undefined || entry.keyId === keyId)
+          .toSorted((a, b) => b.at.epochMilliseconds - a.at.epochMilliseconds || b.id - a.id)
+          .filter(({ at: { epochMilliseconds }, id }) =>
+            after === undefined || epochMilliseconds < after.at || (epochMilliseconds === after.at && id < after.id)
+          )
+          .slice(0, limit)
+      )
+  }
+})

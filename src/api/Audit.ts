@@ -1,0 +1,69 @@
+/** Declares the audit log: what operators did to keys, and which bans began, with its endpoint. */
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { Instant, KeyId } from "./Keys.ts"
+import { cursor, limit, nextLink } from "./Paging.ts"
+
+/** An action of an operator, or the begin of a ban. */
+export const AuditAction = Schema.Literals(["issue", "update", "rotate", "revoke", "unban", "ban"])
+export type AuditAction = typeof AuditAction.Type
+
+/** The values of the fields that an action changed. Instants are ISO 8601 texts. No value is a secret. */
+export const AuditValues = Schema.Record(Schema.String, Schema.NullOr(Schema.Union([Schema.String, Schema.Int])))
+export type AuditValues = typeof AuditValues.Type
+
+/**
+ * One entry of the audit log. `address` is the address from which the request came, or `null` for an action of the
+ * service itself. `before` and `after` have the changed fields; `before` is `null` for a new key.
+ */
+export const AuditEntry = Schema.Struct({
+  id: Schema.Int,
+  at: Instant,
+  action: AuditAction,
+  keyId: KeyId,
+  address: Schema.NullOr(Schema.String),
+  before: Schema.NullOr(AuditValues),
+  after: Schema.NullOr(AuditValues)
+}).annotate({ identifier: "AuditEntry" })
+export interface AuditEntry extends Schema.Schema.Type<typeof AuditEntry> {}
+
+/** The position of an entry in the audit log, which the cursor of a page contains. `at` is in epoch milliseconds. */
+export const AuditPosition = Schema.Struct({ at: Schema.Int, id: Schema.Int })
+export interface AuditPosition extends Schema.Schema.Type<typeof AuditPosition> {}
+
+/** Parses the text of a cursor. Returns `undefined` for an invalid text, or an instant later than those of `Date`. */
+const parsePosition = (text: string): AuditPosition | undefined => {
+  const [, at, id] = /^(\d{1,16}) (\d{1,15})$/.exec(text) ?? []
+  return at === undefined || Number(at) > 8_640_000_000_000_000 ? undefined : { at: Number(at), id: Number(id) }
+}
+
+/** The query of `listAudit`: the maximum number of entries, the cursor of the page, and the key of all entries. */
+export const AuditQuery = Schema.Struct({
+  limit: Schema.optionalKey(limit("Maximum number of entries returned.")),
+  cursor: Schema.optionalKey(
+    cursor(AuditPosition, { format: ({ at, id }) => `${at} ${id}`, parse: parsePosition })
+  ),
+  key: Schema.optionalKey(KeyId)
+})
+export interface AuditQuery extends Schema.Schema.Type<typeof AuditQuery> {}
+
+/** A page of the audit log. `next` is the query of the next page; the last page has none. */
+export const AuditPage = Schema.Struct({
+  entries: Schema.Array(AuditEntry),
+  next: Schema.optionalKey(AuditQuery)
+})
+export interface AuditPage extends Schema.Schema.Type<typeof AuditPage> {}
+
+/** The endpoint of the audit log, newest entries first. */
+export class AuditGroup extends HttpApiGroup.make("audit", { topLevel: true }).add(
+  HttpApiEndpoint.get("listAudit", "/audit", {
+    query: AuditQuery.fields,
+    success: AuditPage.pipe(HttpApiSchema.encodeToWithHeaders({
+      body: Schema.Array(AuditEntry),
+      headers: { link: Schema.optionalKey(nextLink("/admin/audit", AuditQuery)) }
+    }, {
+      decode: ({ body, headers: { link } }) => ({ entries: body, ...link && { next: link } }),
+      encode: ({ entries, next }) => ({ body: entries, headers: { ...next && { link: next } } })
+    }))
+  })
+).annotateMerge(OpenApi.annotations({ description: "The audit log." })) {}

@@ -1,0 +1,206 @@
+/** Tests the audit log of keys, in memory and on each database. */
+import { assert, describe, layer } from "@effect/vitest"
+import { DateTime, Duration, Effect, Layer, Redacted, Struct } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import { type ListedEntries, OperatorAddress } from "../../src/api-keys/AuditLog.ts"
+import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
+import { pageStatement } from "../../src/api-keys/SqlAuditStore.ts"
+import type { AuditEntry, AuditPosition } from "../../src/api/Audit.ts"
+import { databases, random, stores } from "../support/Harness.ts"
+
+const fromAddress = Effect.provideService(OperatorAddress, "192.0.2.7")
+
+/** Returns all entries of a key, or of all keys, newest first, page by page. */
+const walk = (limit: number, keyId?: string) =>
+  Effect.gen(function*() {
+    const { audit } = yield* ApiKeys
+    const entries: Array<AuditEntry> = []
+    let after: AuditPosition | undefined
+    do {
+      const page: ListedEntries = yield* audit.list({ limit, after, keyId })
+      assert.isAtMost(page.entries.length, limit)
+      entries.push(...page.entries)
+      after = page.next
+    } while (after !== undefined)
+    return entries
+  })
+
+for (const store of stores) {
+  describe.skipIf(store.skip)(`The audit log on ${store.name}`, () => {
+    layer(store.layer)((it) => {
+      it.effect("has one entry for each action, with the address and the changed fields, and no secret", () =>
+        Effect.gen(function*() {
+          const start = (yield* DateTime.now).epochMilliseconds
+          const apiKeys = yield* ApiKeys
+          const issued = yield* apiKeys.issue({ name: "first", plan: "free" })
+          const { id } = issued
+          yield* TestClock.adjust("1 second")
+          const expiresAt = DateTime.add(yield* DateTime.now, { hours: 1 })
+          yield* fromAddress(apiKeys.update(id, { name: "second", plan: "pro", expiresAt }))
+          yield* TestClock.adjust("1 second")
+          const rotated = yield* fromAddress(apiKeys.rotate(id, Duration.minutes(1)))
+          yield* TestClock.adjust("1 second")
+          yield* fromAddress(apiKeys.revoke(id))
+          // Actions that fail or change nothing have no entry.
+          yield* Effect.flip(apiKeys.revoke(id))
+          yield* Effect.flip(apiKeys.rotate(id, Duration.zero))
+          yield* Effect.flip(apiKeys.update("key_none", {}))
+
+          const entries = yield* walk(100, id)
+          const at = (seconds: number) => DateTime.makeUnsafe(start + seconds * 1_000)
+          assert.deepStrictEqual(entries.map((entry) => Struct.omit(entry, ["id"])), [
+            {
+              at: at(3),
+              action: "revoke",
+              keyId: id,
+              address: "192.0.2.7",
+              before: { revokedAt: null },
+              after: { revokedAt: DateTime.formatIso(at(3)) }
+            },
+            {
+              at: at(2),
+              action: "rotate",
+              keyId: id,
+              address: "192.0.2.7",
+              before: { hint: issued.hint },
+              after: { hint: rotated.hint, gracePeriodSeconds: 60 }
+            },
+            {
+              at: at(1),
+              action: "update",
+              keyId: id,
+              address: "192.0.2.7",
+              before: { name: "first", plan: "free", perMinute: 60, perDay: 1_000, expiresAt: null },
+              after: {
+                name: "second",
+                plan: "pro",
+                perMinute: 300,
+                perDay: 10_000,
+                expiresAt: DateTime.formatIso(expiresAt)
+              }
+            },
+            {
+              at: at(0),
+              action: "issue",
+              keyId: id,
+              address: null,
+              before: null,
+              after: {
+                name: "first",
+                plan: "free",
+                perMinute: 60,
+                perDay: 1_000,
+                expiresAt: null,
+                revokedAt: null,
+                hint: issued.hint
+              }
+            }
+          ])
+          const text = JSON.stringify(entries)
+          for (const { key } of [issued, rotated]) assert.notInclude(text, Redacted.value(key).slice(4, -4))
+        }))
+
+      it.effect("does not have an entry for a change to the same values", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const { id } = yield* apiKeys.issue({ name: "same", plan: "free" })
+          yield* apiKeys.update(id, { name: "same", plan: "free", expiresAt: null })
+          assert.deepStrictEqual((yield* walk(100, id)).map(({ action }) => action), ["issue"])
+        }))
+
+      it.effect("returns each entry on exactly one page, newest first, also of the same millisecond", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const { id } = yield* apiKeys.issue({ name: "0", plan: "free" })
+          for (let i = 1; i < 9; i++) {
+            if (i % 3 === 0) yield* TestClock.adjust("1 millis")
+            yield* apiKeys.update(id, { name: String(i) })
+          }
+          for (const limit of [1, 2, 4, 9, 100]) {
+            const names = (yield* walk(limit, id)).map(({ after }) => after?.name).join("")
+            assert.strictEqual(names, "876543210")
+          }
+          const all = (yield* walk(3)).map((entry) => entry.id)
+          assert.lengthOf(new Set(all), all.length)
+          assert.isAtLeast(all.length, 9)
+        }))
+
+      it.effect("has the begin of a ban within a second", () =>
+        Effect.gen(function*() {
+          const { audit } = yield* ApiKeys
+          const at = (yield* DateTime.now).epochMilliseconds
+          yield* audit.recordBan({ keyId: "key_banned", address: "2001:db8::1", at, until: at + 60_000 })
+          while ((yield* walk(100, "key_banned")).length === 0) yield* TestClock.adjust("250 millis")
+          assert.isAtMost((yield* DateTime.now).epochMilliseconds - at, 1_000)
+          const [entry] = yield* walk(100, "key_banned")
+          assert.deepInclude(entry, {
+            action: "ban",
+            address: "2001:db8::1",
+            at: DateTime.makeUnsafe(at),
+            before: { bannedUntil: null },
+            after: { bannedUntil: new Date(at + 60_000).toISOString() }
+          })
+        }))
+    })
+  })
+}
+
+for (const database of databases) {
+  describe.skipIf(database.skip)(`The audit log on ${database.name}`, () => {
+    layer(SqlApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(database.layer)))((it) => {
+      it.effect("commits together with its action: without the entry, the key does not change", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const apiKeys = yield* ApiKeys
+          const { key: _, ...key } = yield* apiKeys.issue({ name: "kept", plan: "free" })
+          yield* sql`ALTER TABLE audit_log RENAME TO gone`
+          for (
+            const action of [
+              apiKeys.update(key.id, { name: "lost" }),
+              apiKeys.rotate(key.id, Duration.zero),
+              apiKeys.revoke(key.id),
+              apiKeys.issue({ name: "lost", plan: "free" })
+            ]
+          ) {
+            assert.strictEqual((yield* Effect.exit<unknown, unknown, never>(action))._tag, "Failure")
+          }
+          yield* sql`ALTER TABLE gone RENAME TO audit_log`
+          assert.deepStrictEqual(yield* apiKeys.find(key.id), key)
+          assert.lengthOf(yield* sql`SELECT FROM api_key_secrets WHERE key_id = ${key.id}`, 1)
+          assert.lengthOf(yield* sql`SELECT FROM api_keys WHERE name = 'lost'`, 0)
+        }))
+
+      it.effect("keeps entries for 400 days", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const apiKeys = yield* ApiKeys
+          const { id } = yield* apiKeys.issue({ name: "old", plan: "free" })
+          yield* apiKeys.update(id, { name: "new" })
+          const days = yield* sql<{ readonly days: number }>`
+            SELECT extract(day FROM ends_at - now())::int AS days FROM audit_log WHERE key_id = ${id}`
+          assert.deepStrictEqual(days, [{ days: 399 }, { days: 399 }])
+          yield* sql`UPDATE audit_log SET ends_at = 'epoch' WHERE key_id = ${id} AND action = 'issue'`
+          const actions = Effect.map(walk(100, id), (entries) => entries.map(({ action }) => action).join())
+          while ((yield* actions) !== "update") yield* TestClock.adjust("1 minute")
+        }))
+
+      it.effect("finds each page by an index, of one key or of all, without a sequential scan", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          yield* sql`INSERT INTO audit_log (at, action, key_id)
+            SELECT to_timestamp(n / 10), 'update', 'key_' || n % 100 FROM generate_series(1, 20000) n`
+          yield* sql`ANALYZE audit_log`
+          for (const after of [undefined, { at: 1_000_000, id: 10_000 }]) {
+            for (const keyId of [undefined, "key_7"]) {
+              const [statement, parameters] = pageStatement(sql, { limit: 101, after, keyId }).compile()
+              const plan = JSON.stringify(yield* sql.unsafe(`EXPLAIN ${statement}`, parameters))
+              assert.include(plan, keyId === undefined ? "audit_log_at" : "audit_log_key", plan)
+              assert.notMatch(plan, /Seq Scan|Filter/, plan)
+            }
+          }
+        }))
+    })
+  })
+}
