@@ -12,7 +12,9 @@ const documents = [
   "README.md",
   "SECURITY.md",
   "CONTRIBUTING.md",
-  ...readdirSync(join(root, "docs")).map((name) => `docs/${name}`)
+  ...readdirSync(join(root, "docs"), { recursive: true, encoding: "utf8" })
+    .filter((name) => name.endsWith(".md"))
+    .map((name) => `docs/${name}`)
 ]
 
 /** The files that a text names, each with the places where it may be. */

@@ -13,6 +13,16 @@ const list = document.querySelector("ul")
 const status = document.querySelector("[role=status]")
 if (form === undefined || list === null || status === null) throw new Error("The page lacks an element.")
 
+const inputValue = (name: string): string => {
+  const input = form.elements.namedItem(name)
+  return input instanceof HTMLInputElement ? input.value : ""
+}
+
+const showStatus = (text: string) =>
+  Effect.sync(() => {
+    status.textContent = text
+  })
+
 const showPets = Effect.gen(function*() {
   const petstore = yield* PetstoreClient
   yield* Stream.runForEach(petstore.all({ status: "available" }), ({ id, name }) =>
@@ -26,17 +36,14 @@ const showPets = Effect.gen(function*() {
 form.addEventListener("submit", (event) => {
   event.preventDefault()
   list.replaceChildren()
-  status.textContent = "Loading"
-  const data = new FormData(form)
-  const client = PetstoreClient.layer({
-    baseUrl: String(data.get("url")),
-    apiKey: Redacted.make(String(data.get("key")))
-  })
-  void showPets.pipe(
-    Effect.match({ onSuccess: () => "Complete", onFailure: ({ message }) => message }),
+  const client = PetstoreClient.layer({ baseUrl: inputValue("url"), apiKey: Redacted.make(inputValue("key")) })
+  showStatus("Loading").pipe(
+    Effect.andThen(showPets),
+    Effect.matchEffect({
+      onSuccess: () => showStatus("Complete"),
+      onFailure: ({ message }) => showStatus(message)
+    }),
     Effect.provide(client),
-    Effect.runPromise
-  ).then((text) => {
-    status.textContent = text
-  })
+    Effect.runFork
+  )
 })
