@@ -13,6 +13,16 @@ const list = document.querySelector("ul")
 const status = document.querySelector("[role=status]")
 if (form === undefined || list === null || status === null) throw new Error("The page lacks an element.")
 
+const inputValue = (name: string): string => {
+  const input = form.elements.namedItem(name)
+  return input instanceof HTMLInputElement ? input.value : ""
+}
+
+const showStatus = (text: string) =>
+  Effect.sync(() => {
+    status.textContent = text
+  })
+
 const showPets = Effect.gen(function*() {
   const petstore = yield* PetstoreClient
   yield* Stream.runForEach(petstore.all({ status: "available" }), ({ id, name }) =>
@@ -26,19 +36,14 @@ const showPets = Effect.gen(function*() {
 form.addEventListener("submit", (event) => {
   event.preventDefault()
   list.replaceChildren()
-  status.textContent = "Loading"
-  const data = new FormData(form)
-  const textOf = (name: string): string => {
-    const value = data.get(name)
-    return typeof value === "string" ? value : ""
-  }
-  const client = PetstoreClient.layer({ baseUrl: textOf("url"), apiKey: Redacted.make(textOf("key")) })
-  const shown = showPets.pipe(
-    Effect.match({ onSuccess: () => "Complete", onFailure: ({ message }) => message }),
-    Effect.map((text) => {
-      status.textContent = text
+  const client = PetstoreClient.layer({ baseUrl: inputValue("url"), apiKey: Redacted.make(inputValue("key")) })
+  showStatus("Loading").pipe(
+    Effect.andThen(showPets),
+    Effect.matchEffect({
+      onSuccess: () => showStatus("Complete"),
+      onFailure: ({ message }) => showStatus(message)
     }),
-    Effect.provide(client)
+    Effect.provide(client),
+    Effect.runFork
   )
-  void Effect.runPromise(shown)
 })

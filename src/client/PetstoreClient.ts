@@ -300,8 +300,8 @@ export class AdminClient extends Context.Service<AdminClient, {
    */
   unban(id: string): Effect.Effect<void, AnyAdminError | Errors.NotFound>
   /**
-   * Lists one page of the audit log, newest entry first. `next` is the query of the next page. Fails with any of
-   * `AnyAdminError`.
+   * Lists one page of the audit log, newest entry first. `next` is the query of the next page.
+   * Fails with any of `AnyAdminError`.
    *
    * @example
    * ```ts
@@ -310,8 +310,8 @@ export class AdminClient extends Context.Service<AdminClient, {
    */
   audit(query?: AuditQuery): Effect.Effect<AuditPage, AnyAdminError>
   /**
-   * Streams the audit log of a `key` or of all, newest entry first. It requests each page only when it is needed. Fails
-   * with any of `AnyAdminError`, after the entries of the pages before.
+   * Streams the audit log of a `key` or of all, newest entry first. It requests each page only when it is needed.
+   * Fails with any of `AnyAdminError`, after the entries of the pages before.
    *
    * @example
    * ```ts

@@ -229,7 +229,7 @@ const hover = (project: string) => {
     getDefaultLibFileName: (options) => ts.getDefaultLibFilePath(options)
   })
   return (name: string) => {
-    const position = hovered.lastIndexOf(name) + name.indexOf(".") + 1
+    const position = hovered.search(new RegExp(`${name}\\b`)) + name.indexOf(".") + 1
     const info = service.getQuickInfoAtPosition(file, position)
     return { text: ts.displayPartsToString(info?.documentation), tags: (info?.tags ?? []).map((tag) => tag.name) }
   }
