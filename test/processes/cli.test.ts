@@ -129,7 +129,7 @@ describe("The petstore command", () => {
 
       const [hammered] = (yield* petstore("issue", "--name", "hammered")).match(/psk_\w+$/m) ?? []
       for (let i = 0; i < 120; i++) yield* list(service, hammered ?? "")
-      const [{ id }] = JSON.parse(yield* petstore("log", "--json", "--limit", "1"))
+      const [{ keyId: id }] = JSON.parse(yield* petstore("log", "--json", "--limit", "1"))
       const banned = yield* petstore("list", "--search", "HAMMER", "--state", "active", "--plan", "free")
       assert.strictEqual(banned, `${id}  free        banned   ${hammered?.slice(-4)}  hammered\n`)
       assert.include(yield* petstore("unban", id), `The ban of ${id}, which would have lasted until 20`)
