@@ -1,7 +1,7 @@
 /** Provides the admin token, which clients of the management port send as a bearer token. */
 import { Config, Context, Data, Effect, Layer, Option, Redacted } from "effect"
 import { chmodSync, existsSync, linkSync, readFileSync, statSync, unlinkSync, writeFileSync } from "node:fs"
-import { join } from "node:path"
+import { join, resolve } from "node:path"
 import { dataDirectory, DataDirectoryUnusable } from "../config/DataDirectory.ts"
 import * as Settings from "../config/Settings.ts"
 import * as Secret from "./Secret.ts"
@@ -25,6 +25,15 @@ const parseToken = Effect.fnUntraced(function*(text: string, source: string) {
   return Redacted.make(token)
 })
 
+/** The name of the token's file in `DATA_DIR`. */
+const fileName = "admin-token"
+
+/** Where the token is: the name of the setting, or the absolute path of the file. */
+export const adminTokenPlace = Effect.gen(function*() {
+  if (Option.isSome(yield* Config.option(Settings.adminToken.config))) return Settings.adminToken.name
+  return resolve(yield* Settings.dataDir.config, fileName)
+})
+
 /** The service that holds the admin token. */
 export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()("petstore/AdminToken") {
   /**
@@ -40,7 +49,7 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
         return yield* parseToken(Redacted.value(configured.value), Settings.adminToken.name)
       }
       const directory = yield* dataDirectory
-      const file = join(directory, "admin-token")
+      const file = join(directory, fileName)
       const newToken = `adm_${yield* Secret.randomText(32)}`
       const temporarySuffix = yield* Secret.randomText(8)
       const { mode, text } = yield* Effect.try({

@@ -1,6 +1,7 @@
 /** Declares what stores API keys, and stores them in memory. The rules for keys are in `ApiKeys.ts`. */
 import { DateTime, Effect, Equal, Result } from "effect"
-import type { ApiKey, KeyFilter, KeyPosition, KeyState } from "../api/Keys.ts"
+import { Digest } from "effect/crypto"
+import { type ApiKey, type FoundSecret, type KeyFilter, type KeyPosition, keyStateOf } from "../api/Keys.ts"
 
 /** The holder of a secret: its key, and the instant at which the secret stops working (`null` for a current secret). */
 export interface Holder {
@@ -14,9 +15,17 @@ export interface KeySelection extends KeyFilter {
   readonly after?: KeyPosition | undefined
 }
 
-/** A page of keys in list order. `next` is the position of its last key, and is absent on the last page. */
+/** A selection by a store, which selects by the id of a key instead of a secret. */
+export interface StoreSelection extends Omit<KeySelection, "secretHash"> {
+  readonly id?: string
+}
+
+/**
+ * A page of keys in list order. `next` is the position of its last key, and is absent on the last page. `secret` is the
+ * one that the selection named.
+ */
 export interface ListedKeys {
-  readonly keys: ReadonlyArray<ApiKey>
+  readonly keys: ReadonlyArray<ApiKey & { readonly secret?: FoundSecret }>
   readonly next?: KeyPosition
 }
 
@@ -24,6 +33,13 @@ export interface ListedKeys {
 export interface StoredSecret {
   readonly hash: string
   readonly hint: string
+}
+
+/** The key of a secret, the end of the secret (`null` for a current one), and whether the secret is deleted. */
+export interface SecretOrigin {
+  readonly keyId: string
+  readonly endsAt: DateTime.Utc | null
+  readonly isDeleted: boolean
 }
 
 /** Runs in the transaction of a change of a key. */
@@ -48,9 +64,14 @@ export interface ApiKeyStore {
    * Returns a page of the keys that meet the filter at `now`. The list is in order of creation time, then of the bytes
    * of the id.
    */
-  list(selection: KeySelection, now: DateTime.Utc): Effect.Effect<ListedKeys>
+  list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ListedKeys>
   /** Returns the key with this id, or `undefined` if there is none. */
   find(id: string): Effect.Effect<ApiKey | undefined>
+  /**
+   * Returns the secret with this SHA-256, or `undefined` if there is none. Also finds secrets that were deleted in the
+   * last 400 days.
+   */
+  findSecret(sha256: string): Effect.Effect<SecretOrigin | undefined>
   /** Returns the holders by hash. A hash that belongs to no key is absent. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, Holder>>
   /**
@@ -108,22 +129,21 @@ const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
     ? -1
     : 1
 
-const stateOf = ({ expiresAt, revokedAt }: ApiKey, now: DateTime.Utc): KeyState =>
-  revokedAt !== null
-    ? "revoked"
-    : expiresAt !== null && DateTime.isLessThanOrEqualTo(expiresAt, now)
-    ? "expired"
-    : "active"
-
 /** Returns whether a key meets a filter at `now`. */
-const isSelected = (key: ApiKey, { plan = key.plan, search, state }: KeyFilter, now: DateTime.Utc): boolean =>
-  key.plan === plan && (state === undefined || stateOf(key, now) === state) &&
+const isSelected = (
+  key: ApiKey,
+  { id = key.id, plan = key.plan, search, state }: Omit<StoreSelection, "limit">,
+  now: DateTime.Utc
+): boolean =>
+  key.id === id && key.plan === plan && (state === undefined || keyStateOf(key, now) === state) &&
   (search === undefined || key.hint === search || key.id.includes(search) ||
     key.name.toLowerCase().includes(search.toLowerCase()))
 
-/** Makes a store in the memory of this process, for tests. */
-export const memoryStore = Effect.sync((): ApiKeyStore => {
+/** Makes a store in the memory of this process, for tests. It has secrets as they are, instead of hashes. */
+export const memoryStore = Effect.gen(function*() {
+  const digest = yield* Digest.Digest
   const keys = new Map<string, ApiKey>()
+  /** The keys of secrets. `expiresAt` is `null` for a current secret. */
   const secrets = new Map<string, { readonly keyId: string; readonly expiresAt: DateTime.Utc | null }>()
 
   /** Stores a changed key with its next version. */
@@ -133,7 +153,7 @@ export const memoryStore = Effect.sync((): ApiKeyStore => {
     return updated
   }
 
-  return {
+  const store: ApiKeyStore = {
     insert: (key, hash, alongside) =>
       Effect.suspend(() => {
         keys.set(key.id, key)
@@ -148,6 +168,14 @@ export const memoryStore = Effect.sync((): ApiKeyStore => {
         return toPage(selected, limit, (key) => key, positionOf)
       }),
     find: (id) => Effect.sync(() => keys.get(id)),
+    findSecret: Effect.fnUntraced(function*(hash) {
+      for (const [secret, { expiresAt, keyId }] of secrets) {
+        if (hash === (yield* digest.digestHex(Digest.sha256, new TextEncoder().encode(secret)))) {
+          return { keyId, endsAt: expiresAt, isDeleted: false }
+        }
+      }
+      return undefined
+    }),
     findByHashes: (hashes) =>
       Effect.sync(() =>
         new Map(hashes.flatMap((hash) => {
@@ -174,9 +202,9 @@ export const memoryStore = Effect.sync((): ApiKeyStore => {
         const key = keys.get(id)
         if (key?.revokedAt !== null) return "revoked"
         if (end !== undefined && otherSecrets.filter(isWorking).length >= maxWorking) return "too_many"
+        const otherEnd = end ?? now
         for (const [otherHash, { expiresAt }] of otherSecrets) {
-          if (end === undefined) secrets.delete(otherHash)
-          else secrets.set(otherHash, { keyId: id, expiresAt: expiresAt ? DateTime.min(expiresAt, end) : end })
+          secrets.set(otherHash, { keyId: id, expiresAt: DateTime.min(expiresAt ?? otherEnd, otherEnd) })
         }
         secrets.set(hash, { keyId: id, expiresAt: null })
         const updated = update({ ...key, hint })
@@ -193,4 +221,5 @@ export const memoryStore = Effect.sync((): ApiKeyStore => {
         }
       })
   }
-})
+  return store
+}).pipe(Effect.provide(Digest.layerWebCrypto))

@@ -5,6 +5,7 @@ import type { CurrentKey } from "../api/Auth.ts"
 import { type IfMatch, isMatch } from "../api/EntityTag.ts"
 import { Conflict, InvalidApiKey, type InvalidRequest, NotFound, PreconditionFailed } from "../api/Errors.ts"
 import { type ApiKey, type IssuedKey, type KeyChange, limitsOf, type NewKey } from "../api/Keys.ts"
+import { isWellFormed } from "../api/SecretForm.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 import {
   type ApiKeyStore,
@@ -15,7 +16,16 @@ import {
   memoryStore
 } from "./ApiKeyStore.ts"
 import * as AuditLog from "./AuditLog.ts"
-import { applyChange, applyRevocation, hasEnded, invalidExpiry, invalidLimits, revokedConflict } from "./KeyChanges.ts"
+import {
+  applyChange,
+  applyRevocation,
+  hasEnded,
+  invalidExpiry,
+  invalidLimits,
+  isWorking,
+  revokedConflict
+} from "./KeyChanges.ts"
+import * as KeyUsage from "./KeyUsage.ts"
 import * as Secret from "./Secret.ts"
 
 /** The service for API keys (SPEC §5). A database error is a defect in each operation. */
@@ -25,7 +35,8 @@ export class ApiKeys extends Context.Service<ApiKeys, {
 
   /**
    * Returns a page of the keys that meet the filter, oldest first. Without a filter these are all keys, also expired
-   * and revoked ones, and the cost of a page does not grow with their number.
+   * and revoked ones. The cost of a page does not grow with their number. A page with a filter can have fewer keys than
+   * the limit, or none, before the last page. A filter by `secretHash` uses an index.
    */
   list(selection: KeySelection): Effect.Effect<ListedKeys>
 
@@ -72,6 +83,9 @@ export class ApiKeys extends Context.Service<ApiKeys, {
 
   /** The audit log, which has an entry for each operation above that changes a key. */
   readonly audit: AuditLog.AuditLog
+
+  /** The usage of each key over time, which the rate limiting counts. */
+  readonly usage: KeyUsage.KeyUsage
 }>()("petstore/ApiKeys") {
   /** Stores keys in the memory of this process, for tests. The lookup is by the secrets, without a hash. */
   static readonly layerMemory = Layer.effect(
@@ -83,7 +97,13 @@ export class ApiKeys extends Context.Service<ApiKeys, {
         get: (secret) => Effect.map(store.findByHashes([secret]), (holders) => holders.get(secret)),
         evict: () => {}
       }
-      return yield* make({ store, lookup, audit: yield* AuditLog.memoryStore, hash: (secret) => secret })
+      return yield* make({
+        store,
+        lookup,
+        audit: yield* AuditLog.memoryStore,
+        usage: yield* KeyUsage.memoryStore,
+        hash: (secret) => secret
+      })
     })
   )
 }
@@ -94,13 +114,15 @@ const minuteMs = 60_000
 const maxWorkingSecrets = 5
 
 /** Makes the service. `store` and `lookup` have the secrets of keys only as the results of `hash`. */
-export const make = Effect.fnUntraced(function*({ audit: auditStore, hash: hashSecret, lookup: cache, store }: {
+export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cache, store, ...stores }: {
   readonly store: ApiKeyStore
   readonly lookup: KeyLookup
   readonly audit: AuditLog.AuditStore
+  readonly usage: KeyUsage.UsageStore
   readonly hash: (secret: string) => string
 }) {
-  const audit = yield* AuditLog.make(auditStore)
+  const audit = yield* AuditLog.make(stores.audit)
+  const usage = yield* KeyUsage.make(stores.usage)
   const random = yield* SecureRandom.SecureRandom
   const clock = yield* Clock.Clock
 
@@ -117,6 +139,7 @@ export const make = Effect.fnUntraced(function*({ audit: auditStore, hash: hashS
 
   // The last use of each key, rounded down to the minute, by key id.
   const pendingUses = yield* WriteBehind.make({
+    table: "api_keys",
     interval: "10 seconds",
     write: store.recordUses,
     warning: "Uses of keys cannot be recorded"
@@ -127,7 +150,7 @@ export const make = Effect.fnUntraced(function*({ audit: auditStore, hash: hashS
 
   const allowHolder = ({ key, secretExpiresAt }: Holder): Effect.Effect<ApiKey, InvalidApiKey> => {
     const now = clock.currentTimeMillisUnsafe()
-    if (key.revokedAt !== null || hasEnded(key.expiresAt, now) || hasEnded(secretExpiresAt, now)) return rejectKey
+    if (!isWorking(key, secretExpiresAt, now)) return rejectKey
     // A key is recorded once a minute, because further uses in a minute would write the same value.
     const thisMinute = now - now % minuteMs
     if (recordedMinutes.get(key) !== thisMinute) {
@@ -139,6 +162,22 @@ export const make = Effect.fnUntraced(function*({ audit: auditStore, hash: hashS
 
   const find = Effect.fnUntraced(function*(id: string) {
     return (yield* store.find(id)) ?? (yield* noSuchKey(id))
+  })
+
+  const list = Effect.fnUntraced(function*({ secretHash, ...selection }: KeySelection) {
+    const now = yield* DateTime.now
+    if (secretHash === undefined) return yield* store.list(selection, now)
+    const secret = yield* store.findSecret(secretHash)
+    if (secret === undefined) return { keys: [] }
+    const { endsAt, isDeleted, keyId } = secret
+    const { keys } = yield* store.list({ ...selection, id: keyId }, now)
+    return {
+      keys: keys.map((key) => {
+        // The clock that set the end of a deleted secret may be ahead of this one.
+        const works = !isDeleted && isWorking(key, endsAt, now.epochMilliseconds)
+        return { ...key, secret: { works, endsAt } }
+      })
+    }
   })
 
   const changeKey = <E>(
@@ -157,7 +196,8 @@ export const make = Effect.fnUntraced(function*({ audit: auditStore, hash: hashS
 
   return ApiKeys.of({
     audit,
-    list: (selection) => Effect.flatMap(DateTime.now, (now) => store.list(selection, now)),
+    usage,
+    list,
     find,
 
     issue: Effect.fn("ApiKeys.issue")(function*({ expiresAt = null, limits, name, plan }) {
@@ -236,7 +276,7 @@ export const make = Effect.fnUntraced(function*({ audit: auditStore, hash: hashS
         const hash = hashOf(key)
         const cached = cache.peek(hash)
         if (cached !== undefined) return allowHolder(cached)
-        if (!Secret.isWellFormed(Redacted.value(key))) return rejectKey
+        if (!isWellFormed(Redacted.value(key))) return rejectKey
         return beforeLookup.pipe(
           Effect.andThen(cache.get(hash)),
           Effect.flatMap((holder) => holder === undefined ? rejectKey : allowHolder(holder))

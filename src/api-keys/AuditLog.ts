@@ -65,6 +65,7 @@ const log = ({ action, address, after, before, keyId }: NewEntry) =>
 /** Makes the audit log on a store. It writes pending bans until its scope closes. */
 export const make = Effect.fnUntraced(function*(store: AuditStore) {
   const pendingBans = yield* WriteBehind.make({
+    table: "audit_log",
     interval: "500 millis",
     write: (bans: ReadonlyMap<string, NewEntry>) => store.append([...bans.values()]),
     warning: "Bans cannot be recorded in the audit log"

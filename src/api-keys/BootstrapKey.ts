@@ -1,6 +1,7 @@
 /** Issues an API key at the first start on an embedded database, and prints it with a `curl` command that uses it. */
 import { Console, Effect, Layer, Redacted } from "effect"
 import { HttpServer } from "effect/http"
+import { localUrl } from "../config/LocalUrl.ts"
 import * as Database from "../database/Database.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 
@@ -11,9 +12,7 @@ import { ApiKeys } from "./ApiKeys.ts"
 export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const apiKeys = yield* ApiKeys
   if (!(yield* Database.isEmbedded) || (yield* apiKeys.list({ limit: 1 })).keys.length > 0) return
-  const { address } = yield* HttpServer.HttpServer
-  // A server that listens on all addresses, 0.0.0.0 or [::], is reachable as localhost.
-  const baseUrl = HttpServer.formatAddress(address).replace(/\/\/(0\.0\.0\.0|\[::\]):/, "//localhost:")
+  const baseUrl = localUrl(yield* HttpServer.HttpServer)
   const key = Redacted.value((yield* apiKeys.issue({ name: "first key", plan: "free" })).key)
   // The key goes to standard output, because logs go to standard error and must never contain a key.
   yield* Console.log(

@@ -7,8 +7,12 @@ import { type ApiKey, type KeyChange, limitsOf } from "../api/Keys.ts"
 export const hasEnded = (at: DateTime.Utc | null, nowMs: number): boolean =>
   at !== null && at.epochMilliseconds <= nowMs
 
+/** Returns whether a secret of a key works at `nowMs`. `endsAt` is the end of the secret. */
+export const isWorking = ({ expiresAt, revokedAt }: ApiKey, endsAt: DateTime.Utc | null, nowMs: number): boolean =>
+  revokedAt === null && !hasEnded(expiresAt, nowMs) && !hasEnded(endsAt, nowMs)
+
 export const invalidExpiry = new InvalidRequest({
-  message: "Invalid request: body.expiresAt: expected an instant to come."
+  message: "Invalid request: body.expiresAt: expected an instant in the future."
 })
 
 export const invalidLimits = (issue: string) =>
@@ -36,4 +40,4 @@ export const applyChange = (
 export const applyRevocation = (key: ApiKey, at: DateTime.Utc): Result.Result<ApiKey, Conflict> =>
   key.revokedAt === null
     ? Result.succeed({ ...key, revokedAt: at })
-    : Result.fail(new Conflict({ message: `Key ${key.id} was revoked before.` }))
+    : Result.fail(new Conflict({ message: `Key ${key.id} is already revoked.` }))

@@ -1,9 +1,9 @@
 /** Stores API keys on PostgreSQL. The rules for keys are in `ApiKeys.ts`. */
 import { DateTime, Effect, Result } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
-import type { ApiKey } from "../api/Keys.ts"
+import type { ApiKey, KeyFilter, KeyPosition } from "../api/Keys.ts"
 import * as Expiry from "../database/Expiry.ts"
-import { type Alongside, type ApiKeyStore, type KeySelection, toPage } from "./ApiKeyStore.ts"
+import { type Alongside, type ApiKeyStore, type StoreSelection, toPage } from "./ApiKeyStore.ts"
 
 const toBytes = (hash: string) => Buffer.from(hash, "hex")
 
@@ -11,18 +11,48 @@ const columns = `k.id, k.version, k.name, k.hint, k.plan, k.per_minute AS "perMi
   k.created_at AS "createdAt", k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt",
   k.last_used_at AS "lastUsedAt"`
 
-/** Returns the conditions that select keys. */
+const microsColumn = `(extract(epoch FROM k.created_at) * 1000000)::bigint AS "createdAtMicros"`
+
+const order = `ORDER BY k.created_at, k.id COLLATE "C"`
+
+/**
+ * The maximum of keys that one page with a filter reads. A rare match in a large table would otherwise take longer than
+ * the timeout of a statement. The embedded database reads them on the event loop, in about 30 ms. Other requests wait
+ * meanwhile.
+ */
+const maxKeysRead = 10_000
+
+/** A selection of the keys up to a position. */
+interface BoundedSelection extends StoreSelection {
+  readonly upTo?: KeyPosition | undefined
+}
+
+const whereAll = (sql: SqlClient.SqlClient, conditions: ReadonlyArray<Statement.Fragment>): Statement.Fragment =>
+  conditions.length === 0 ? sql.literal("") : sql`WHERE ${sql.and(conditions)}`
+
+/** Returns the clause that selects keys by their id and their position, from an index. */
+const whereInRange = (
+  sql: SqlClient.SqlClient,
+  { after, id, upTo }: Pick<BoundedSelection, "after" | "id" | "upTo">
+): Statement.Fragment => {
+  const position = sql.literal(`(k.created_at, k.id COLLATE "C")`)
+  const toRow = ({ createdAtMicros, id: last }: KeyPosition): Statement.Fragment =>
+    sql`('epoch'::timestamptz + ${`${createdAtMicros} microseconds`}::text::interval, ${last}::text)`
+  const conditions: Array<Statement.Fragment> = []
+  if (id !== undefined) conditions.push(sql`k.id = ${id}`)
+  if (after !== undefined) conditions.push(sql`${position} > ${toRow(after)}`)
+  if (upTo !== undefined) conditions.push(sql`${position} <= ${toRow(upTo)}`)
+  return whereAll(sql, conditions)
+}
+
+/** Returns the conditions of a filter, which has no index. */
 const conditionsOf = (
   sql: SqlClient.SqlClient,
-  { after, plan, search, state }: Omit<KeySelection, "limit">,
+  { plan, search, state }: KeyFilter,
   now: DateTime.Utc
 ): ReadonlyArray<Statement.Fragment> => {
   const at = DateTime.toDateUtc(now)
   const conditions: Array<Statement.Fragment> = []
-  if (after !== undefined) {
-    conditions.push(sql`(k.created_at, k.id COLLATE "C") >
-      ('epoch'::timestamptz + ${`${after.createdAtMicros} microseconds`}::text::interval, ${after.id}::text)`)
-  }
   if (plan !== undefined) conditions.push(sql`k.plan = ${plan}`)
   if (state === "revoked") conditions.push(sql`k.revoked_at IS NOT NULL`)
   if (state === "expired") conditions.push(sql`k.revoked_at IS NULL AND k.expires_at <= ${at}`)
@@ -38,22 +68,46 @@ const conditionsOf = (
 
 /**
  * Returns the statement that reads a page. Without a filter, its order and its condition match the index
- * `api_keys_created`. The limit is part of the text, not a parameter, so that the planner of PostgreSQL knows how few
- * rows it must read.
+ * `api_keys_created`. The limits are part of the text, not parameters, so that the planner of PostgreSQL knows how few
+ * rows it must read. The planner moves no condition of a filter into the subquery, because it has a limit.
  */
 export const pageStatement = (
   sql: SqlClient.SqlClient,
-  { limit, ...filter }: KeySelection,
+  { limit, ...selection }: BoundedSelection,
   now: DateTime.Utc
 ): Statement.Statement<ListedKeyRow> => {
-  const conditions = conditionsOf(sql, filter, now)
-  return sql`
-    SELECT ${sql.literal(columns)}, (extract(epoch FROM k.created_at) * 1000000)::bigint AS "createdAtMicros"
-    FROM api_keys k ${conditions.length === 0 ? sql.literal("") : sql`WHERE ${sql.and(conditions)}`}
-    ORDER BY k.created_at, k.id COLLATE "C" LIMIT ${sql.literal(String(limit))}`
+  const range = whereInRange(sql, selection)
+  const conditions = conditionsOf(sql, selection, now)
+  const keys = conditions.length === 0
+    ? sql`api_keys k ${range}`
+    : sql`(SELECT * FROM api_keys k ${range} ${sql.literal(`${order} LIMIT ${maxKeysRead}`)}) k
+      ${whereAll(sql, conditions)}`
+  return sql`SELECT ${sql.literal(`${columns}, ${microsColumn}`)} FROM ${keys} ${
+    sql.literal(`${order} LIMIT ${limit}`)
+  }`
 }
 
-/** Makes the store on PostgreSQL, and deletes expired secrets in the background until its scope closes. */
+/** Returns the statement that reads the position of the last key that a page with a filter reads, from an index. */
+export const boundStatement = (
+  sql: SqlClient.SqlClient,
+  after: KeyPosition | undefined
+): Statement.Statement<KeyPosition> =>
+  sql`SELECT k.id, ${sql.literal(microsColumn)} FROM api_keys k ${whereInRange(sql, { after })}
+    ${sql.literal(`${order} LIMIT 1 OFFSET ${maxKeysRead - 1}`)}`
+
+/** Returns the statement that finds a current or former secret by its hash, which is the primary key of both tables. */
+export const secretStatement = (
+  sql: SqlClient.SqlClient,
+  sha256: string
+): Statement.Statement<{ readonly keyId: string; readonly endsAt: Date | null; readonly isDeleted: boolean }> =>
+  sql`
+    SELECT key_id AS "keyId", expires_at AS "endsAt", false AS "isDeleted"
+    FROM api_key_secrets WHERE hash = ${toBytes(sha256)}
+    UNION ALL
+    SELECT key_id, ended_at, true FROM former_secrets WHERE hash = ${toBytes(sha256)}
+    LIMIT 1`
+
+/** Makes the store on PostgreSQL, and deletes expired and former secrets in the background until its scope closes. */
 export const sqlStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const keyColumns = sql.literal(columns)
@@ -68,15 +122,24 @@ export const sqlStore = Effect.gen(function*() {
       })).pipe(Effect.orDie),
 
     list: ({ limit, ...filter }, now) =>
-      // The statement reads one key more than the limit, which shows whether there is another page.
-      pageStatement(sql, { ...filter, limit: limit + 1 }, now).pipe(
-        Effect.map((rows) => toPage(rows, limit, fromKeyRow, ({ createdAtMicros, id }) => ({ createdAtMicros, id }))),
-        Effect.orDie
-      ),
+      Effect.gen(function*() {
+        const isFiltered = [filter.plan, filter.state, filter.search].some((value) => value !== undefined)
+        const [upTo] = isFiltered && filter.id === undefined ? yield* boundStatement(sql, filter.after) : []
+        // The statement reads one key more than the limit, which shows whether there is another page.
+        const rows = yield* pageStatement(sql, { ...filter, upTo, limit: limit + 1 }, now)
+        const page = toPage(rows, limit, fromKeyRow, ({ createdAtMicros, id }) => ({ createdAtMicros, id }))
+        return page.next === undefined && upTo !== undefined ? { ...page, next: upTo } : page
+      }).pipe(Effect.orDie),
 
     find: (id) =>
       sql<KeyRow>`SELECT ${keyColumns} FROM api_keys k WHERE k.id = ${id}`.pipe(
         Effect.map(([row]) => row && fromKeyRow(row)),
+        Effect.orDie
+      ),
+
+    findSecret: (sha256) =>
+      secretStatement(sql, sha256).pipe(
+        Effect.map(([row]) => row && { ...row, endsAt: toDateTime(row.endsAt) }),
         Effect.orDie
       ),
 
@@ -156,6 +219,11 @@ export const sqlStore = Effect.gen(function*() {
     table: "api_key_secrets",
     column: "expires_at",
     warning: "Expired secrets of keys cannot be deleted"
+  })
+  yield* Expiry.deleteExpired({
+    table: "former_secrets",
+    column: "ends_at",
+    warning: "Former secrets of keys cannot be deleted"
   })
   return store
 })

@@ -24,8 +24,8 @@ export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/
 
 /** The API under `/admin`. Middleware runs from the last to the first: the admin token, then the validation. */
 export class AdminApi extends HttpApi.make("petstore-admin")
-  .add(KeysGroup.middleware(Validation).middleware(AdminAuth))
   .add(AuditGroup.middleware(Validation).middleware(AdminAuth))
+  .add(KeysGroup.middleware(Validation).middleware(AdminAuth))
   .prefix("/admin")
   .annotate(HttpApi.ParseOptions, { errors: "all" })
   // Unknown fields are rejected: with a misspelled `expiresAt`, a key would never expire.

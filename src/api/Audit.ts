@@ -41,7 +41,11 @@ const parsePosition = (text: string): AuditPosition | undefined => {
 export const AuditQuery = Schema.Struct({
   limit: Schema.optionalKey(limit("Maximum number of entries returned.")),
   cursor: Schema.optionalKey(
-    cursor(AuditPosition, { format: ({ at, id }) => `${at} ${id}`, parse: parsePosition })
+    cursor(AuditPosition, {
+      first: { at: 8_640_000_000_000_000, id: 0 },
+      format: ({ at, id }) => `${at} ${id}`,
+      parse: parsePosition
+    })
   ),
   key: Schema.optionalKey(KeyId)
 })
@@ -65,5 +69,8 @@ export class AuditGroup extends HttpApiGroup.make("audit", { topLevel: true }).a
       decode: ({ body, headers: { link } }) => ({ entries: body, ...link && { next: link } }),
       encode: ({ entries, next }) => ({ body: entries, headers: { ...next && { link: next } } })
     }))
-  })
+  }).annotateMerge(OpenApi.annotations({
+    summary: "List the entries of the audit log",
+    description: "Returns a page of entries, newest first: of all keys, or of one."
+  }))
 ).annotateMerge(OpenApi.annotations({ description: "The audit log." })) {}

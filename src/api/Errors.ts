@@ -163,7 +163,11 @@ export class UnsupportedMediaType extends Schema.Error<UnsupportedMediaType>("Un
 
 /** 417: the `Expect` header has a value other than `100-continue` (RFC 9110 §15.5.18). */
 export class ExpectationFailed extends Schema.Error<ExpectationFailed>("ExpectationFailed")(
-  fieldsWithDefaultMessage("expectation_failed", 417, "Expect nothing but 100-continue."),
+  fieldsWithDefaultMessage(
+    "expectation_failed",
+    417,
+    "The header Expect has another value than 100-continue. Send the request without it."
+  ),
   { description: "The request expects something else than 100-continue." }
 ) {
   readonly _tag = "ExpectationFailed"
@@ -184,8 +188,12 @@ export class MisdirectedRequest extends Schema.Error<MisdirectedRequest>("Misdir
 
 /** 422: an earlier request used the same `Idempotency-Key` with another body. */
 export class IdempotencyKeyReused extends Schema.Error<IdempotencyKeyReused>("IdempotencyKeyReused")(
-  fieldsWithDefaultMessage("idempotency_key_reused", 422, "The Idempotency-Key was used for another animal."),
-  { description: "The Idempotency-Key came before, with another body." }
+  fieldsWithDefaultMessage(
+    "idempotency_key_reused",
+    422,
+    "The Idempotency-Key was used for another pet. Send a new key."
+  ),
+  { description: "The Idempotency-Key was used for another body." }
 ) {
   readonly _tag = "IdempotencyKeyReused"
   static readonly example = new IdempotencyKeyReused()
@@ -244,7 +252,7 @@ export class HeaderFieldsTooLarge extends Schema.Error<HeaderFieldsTooLarge>("He
 
 /** 500: the service failed. The message contains no internal details. */
 export class InternalError extends Schema.Error<InternalError>("InternalError")(
-  fieldsWithDefaultMessage("internal_error", 500, "The service failed to answer. The fault is ours."),
+  fieldsWithDefaultMessage("internal_error", 500, "The service failed to respond. The fault is not in the request."),
   { description: "The service failed. The fault is not the caller's." }
 ) {
   readonly _tag = "InternalError"
@@ -257,8 +265,8 @@ export class InternalError extends Schema.Error<InternalError>("InternalError")(
  * `Retry-After` has the seconds that the client should wait before it retries.
  */
 export class ServiceUnavailable extends Schema.Error<ServiceUnavailable>("ServiceUnavailable")(
-  fieldsWithDefaultMessage("service_unavailable", 503, "The service cannot answer at the moment. Retry shortly."),
-  { description: "The service cannot answer at the moment." }
+  fieldsWithDefaultMessage("service_unavailable", 503, "The service cannot respond at the moment. Retry shortly."),
+  { description: "The service cannot respond at the moment." }
 ) {
   readonly _tag = "ServiceUnavailable"
   static readonly example = new ServiceUnavailable()

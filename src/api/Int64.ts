@@ -30,15 +30,23 @@ const toDigits = (annotations: Readonly<Record<string, unknown>>) =>
     })
   )
 
+/** Warns readers of the OpenAPI document: most JSON parsers represent a number as a double. */
+const roundingWarning =
+  "JavaScript's JSON.parse, jq before 1.7 and generated clients with the type `number` round it " +
+  "beyond 2^53."
+
 /**
  * Makes the schema of an integer from -2^63 to 2^63-1 (SPEC §2: integer, int64), with its description.
  *
  * In a path or a query it is decimal digits. In the JSON of this service it is a number, and the body must be an
- * {@link exactJson}. In the JSON of Effect's own codecs (`Schema.toCodecJson`: the body of another HttpApi, Effect RPC,
- * a queue) it is a string of digits, because `JSON.parse` rounds large numbers.
+ * {@link exactJson}. In the JSON of Effect's own codecs (`Schema.toCodecJson`) it is a string of digits, because
+ * `JSON.parse` rounds large numbers. Bodies of another HttpApi, Effect RPC and queues use these codecs.
  */
 export const int64 = (description?: string) => {
-  const annotations = { ...documentation, ...description !== undefined && { description } }
+  const annotations = {
+    ...documentation,
+    ...description !== undefined && { description: `${description} ${roundingWarning}` }
+  }
   return Schema.declare(isInt64, {
     ...annotations,
     expected,

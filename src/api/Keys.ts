@@ -1,5 +1,5 @@
 /** Declares the API keys that an operator manages. `KeysGroup.ts` has the endpoints of the management port. */
-import { Result, Schema } from "effect"
+import { DateTime, Result, Schema } from "effect"
 import { cursor, limit } from "./Paging.ts"
 import { Limits, Plan, planLimits } from "./Plans.ts"
 import { isStorable } from "./Text.ts"
@@ -11,7 +11,7 @@ export const KeyId = Schema.String.annotate({ description: "Identifier of the ke
 /** An instant that a response contains: in JSON an ISO 8601 text in UTC. */
 export const Instant = Schema.DateTimeUtcFromString
 
-const name = Schema.String.annotate({ description: "What an operator calls the key: 1 to 255 characters." })
+const name = Schema.String.annotate({ description: "The name that an operator gives the key: 1 to 255 characters." })
   .check(
     Schema.isMinLength(1),
     Schema.isMaxLength(255),
@@ -139,15 +139,35 @@ const parsePosition = (text: string): KeyPosition | undefined => {
 
 /** The state of a key, apart from bans, which end by themselves. A revoked key is not expired. */
 export const KeyState = Schema.Literals(["active", "expired", "revoked"]).annotate({
+  description: "The state of the keys. A revoked key is not expired.",
   message: "Expected active, expired or revoked"
 })
 export type KeyState = typeof KeyState.Type
 
-/** The conditions that listed keys meet. `search` is a part of the name or the id, or the whole hint. */
+/** Returns the state of a key at `now`. */
+export const keyStateOf = (
+  { expiresAt, revokedAt }: Pick<ApiKey, "expiresAt" | "revokedAt">,
+  now: DateTime.Utc
+): KeyState => {
+  if (revokedAt !== null) return "revoked"
+  return expiresAt !== null && DateTime.isLessThanOrEqualTo(expiresAt, now) ? "expired" : "active"
+}
+
+/**
+ * The conditions that listed keys meet. `search` is a part of the name or the id, or the whole hint. `secretHash` is
+ * the SHA-256 of a current or former secret of the key.
+ */
 const keyFilter = {
   plan: Schema.optionalKey(Plan),
   state: Schema.optionalKey(KeyState),
-  search: Schema.optionalKey(Schema.String.check(Schema.isMinLength(1), Schema.isMaxLength(255), isStorable))
+  search: Schema.optionalKey(
+    Schema.String.annotate({ description: "A part of the name or the id, or the last four characters of the secret." })
+      .check(Schema.isMinLength(1), Schema.isMaxLength(255), isStorable)
+  ),
+  secretHash: Schema.optionalKey(
+    Schema.String.annotate({ description: "The SHA-256 of a current or former secret of the key, in hexadecimal." })
+      .check(Schema.isPattern(/^[0-9a-f]{64}$/, { expected: "64 lowercase hexadecimal digits" }))
+  )
 }
 export interface KeyFilter extends Schema.Schema.Type<Schema.Struct<typeof keyFilter>> {}
 
@@ -156,15 +176,37 @@ export const KeysQuery = Schema.Struct({
   ...keyFilter,
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
   cursor: Schema.optionalKey(
-    cursor(KeyPosition, { format: ({ createdAtMicros, id }) => `${createdAtMicros} ${id}`, parse: parsePosition })
+    cursor(KeyPosition, {
+      first: { createdAtMicros: 0n, id: "" },
+      format: ({ createdAtMicros, id }) => `${createdAtMicros} ${id}`,
+      parse: parsePosition
+    })
   )
 })
 export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
 
 const ban = Schema.NullOr(Schema.Struct({ until: Instant }))
 
-/** A key in a list, with its ban, or `null` if it is not banned. */
-export const ListedKey = Schema.Struct({ ...ApiKey.fields, ban }).annotate({ identifier: "ListedKey" })
+/**
+ * A current or former secret of a key. A secret that works is the secret of a key that is neither expired nor revoked.
+ *
+ * `endsAt` is the instant from which the secret does not work, even if its key does. It is `null` for the current one.
+ */
+const FoundSecret = Schema.Struct({
+  works: Schema.Boolean.annotate({ description: "Whether requests with the secret are authenticated." }),
+  endsAt: Schema.NullOr(Instant).annotate({ description: "The end of a former secret. `null` for the current one." })
+}).annotate({ identifier: "FoundSecret" })
+export interface FoundSecret extends Schema.Schema.Type<typeof FoundSecret> {}
+
+/**
+ * A key in a list, with its ban, or `null` if it is not banned. Only the response to a request with `secretHash`
+ * contains `secret`.
+ */
+export const ListedKey = Schema.Struct({
+  ...ApiKey.fields,
+  ban,
+  secret: Schema.optionalKey(FoundSecret)
+}).annotate({ identifier: "ListedKey" })
 export interface ListedKey extends Schema.Schema.Type<typeof ListedKey> {}
 
 /** A page of keys. `next` is the query of the next page; the last page has none. */

@@ -82,12 +82,15 @@ const expectedCursor = "a cursor of a Link header"
  * `codec.parse` returns a position for which `codec.format` returns the same text.
  */
 export const cursor = <P>(position: Schema.Schema<P>, codec: {
+  /** A position before all items, whose cursor is that of the first page. */
+  readonly first: P
   readonly format: (position: P) => string
   readonly parse: (text: string) => P | undefined
 }) => {
   const encode = (after: P): string => encodeText(codec.format(after))
   return Schema.String.annotate({
-    description: "Where to go on: from the `Link` header of the page before.",
+    description: "The position of the page, from the `Link` header of the page before. By default the first page.",
+    default: encode(codec.first),
     message: `Expected ${expectedCursor}`
   }).pipe(
     Schema.decodeTo(

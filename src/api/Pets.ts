@@ -18,9 +18,9 @@ export type PetStatus = typeof PetStatus.Type
 /** The request body that creates a pet (SPEC §2 NewPet). `name` has no U+0000 and no lone surrogates. */
 export const NewPet = Schema.Struct({
   /** The name of the pet: any text without U+0000 and without lone surrogates. */
-  name: Schema.String.annotate({ description: "The animal's name." }).check(isStorable),
+  name: Schema.String.annotate({ description: "The pet's name." }).check(isStorable),
   /** The id of the pet's category: an int64. */
-  categoryId: int64("Identifier of the category the animal belongs to."),
+  categoryId: int64("Identifier of the category that the pet belongs to."),
   /** The availability of the pet. Absent if it was created without one. */
   status: Schema.optionalKey(PetStatus)
 }).annotate({ identifier: "NewPet", message: "Expected an object" })
@@ -33,6 +33,23 @@ export const Pet = Schema.Struct({
   ...NewPet.fields
 }).annotate({ identifier: "Pet" })
 export interface Pet extends Schema.Schema.Type<typeof Pet> {}
+
+/** Marks a pet that an earlier request with the same idempotency key created. */
+export const replayed: unique symbol = Symbol.for("petstore/api/replayed")
+
+const createdPet = Schema.Struct({
+  ...Pet.fields,
+  [replayed]: Schema.optionalKey(Schema.Literal(true))
+}).annotate({ description: "The created pet, with its id." })
+export interface CreatedPet extends Schema.Schema.Type<typeof createdPet> {}
+export interface EncodedCreatedPet extends Schema.Codec.Encoded<typeof createdPet> {}
+
+/**
+ * The pet that a create returns. Only the service sets the mark, which becomes the header `Idempotent-Replayed`: a
+ * client decodes equal pets from the first response and from its replay.
+ */
+// The type has a name, because a declaration of another file cannot name the symbol.
+export const CreatedPet: Schema.Codec<CreatedPet, EncodedCreatedPet> = createdPet
 
 /** The response body of {@link listPets} (SPEC §2 Pets). */
 export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
@@ -52,7 +69,7 @@ const idempotencyKey = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
  * Decoding removes surrounding quotation marks, so `"a"` and `a` are the same key.
  */
 const IdempotencyKey = Schema.String.annotate({
-  description: "Names this addition: sent again within 24 hours, it is answered again and not done again.",
+  description: "Identifies this create: a retry with the same key and body within 24 hours returns the first response.",
   pattern: idempotencyKey.source
 }).check(
   Schema.isPattern(idempotencyKey, {
@@ -72,12 +89,12 @@ const petText = exactJson("Pet", Pet)
  * The codec between the id of a pet and the cursor of the page after that pet, as a `Link` header has it. The text of a
  * cursor may change in a later version.
  */
-export const PetsCursor = cursor(Int64, { format: String, parse: parseInteger })
+export const PetsCursor = cursor(Int64, { first: 0n, format: String, parse: parseInteger })
 
 /** The query of {@link listPets}: the maximum number of pets, the status of all pets, and the cursor (SPEC §4.1). */
 export const ListQuery = Schema.Struct({
   /** The maximum number of pets in the page: 1 to 100, by default 20. */
-  limit: Schema.optionalKey(limit("Maximum number of animals returned.")),
+  limit: Schema.optionalKey(limit("Maximum number of pets returned.")),
   /** The status of all pets in the page. */
   status: Schema.optionalKey(PetStatus),
   /** The id of the pet after which the page begins. */
@@ -112,25 +129,34 @@ const listPets = HttpApiEndpoint.get("listPets", "/pets", {
   })),
   error: [...Errors.commonErrors]
 }).annotateMerge(OpenApi.annotations({
-  summary: "List animals",
-  description: "Returns a paginated list of animals, by ascending id."
+  summary: "List pets",
+  description: "Returns a page of the pets, by ascending id."
 }))
 
 const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   headers: { "idempotency-key": Schema.optionalKey(IdempotencyKey) },
   payload: exactJson("NewPet", NewPet),
-  success: Pet.pipe(HttpApiSchema.encodeToWithHeaders({
+  success: CreatedPet.pipe(HttpApiSchema.encodeToWithHeaders({
     body: petText.pipe(HttpApiSchema.status(201)),
-    headers: { location: Schema.String }
+    headers: {
+      location: Schema.String,
+      "idempotent-replayed": Schema.optionalKey(Schema.Literal("true"))
+    }
   }, {
     decode: ({ body }) => body,
-    encode: (pet) => ({ body: pet, headers: { location: `/v1/pets/${pet.id}` } })
+    encode: ({ [replayed]: isReplay, ...pet }) => ({
+      body: pet,
+      headers: { location: `/v1/pets/${pet.id}`, ...isReplay && { "idempotent-replayed": "true" as const } }
+    })
   })),
   error: [
     Errors.errorResponse(Errors.IdempotencyKeyReused),
     ...Errors.commonErrors
   ]
-}).annotateMerge(OpenApi.annotations({ summary: "Add an animal" }))
+}).annotateMerge(OpenApi.annotations({
+  summary: "Create a pet",
+  description: "Creates a pet and returns it with its id."
+}))
 
 /** The instant at which `getPet` is removed: 5 December 2030, 00:00 UTC (SPEC §4.3). */
 export const getPetSunset = new Date("2030-12-05T00:00:00Z")
@@ -152,11 +178,11 @@ export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Su
 }) {}
 
 const getPet = HttpApiEndpoint.get("getPet", "/pets/:petId", {
-  params: { petId: Int64 },
+  params: { petId: int64("Identifier of the pet.") },
   success: petText,
   error: [Errors.errorResponse(Errors.NotFound), ...Errors.commonErrors]
 }).middleware(Sunset).annotate(PathHeaders, getPetHeaders).annotateMerge(OpenApi.annotations({
-  summary: "Get an animal",
+  summary: "Get a pet",
   description: "Will be removed on 5 December 2030. Use `GET /pets` with the `status` filter instead.",
   deprecated: true
 }))
@@ -164,5 +190,5 @@ const getPet = HttpApiEndpoint.get("getPet", "/pets/:petId", {
 /** The endpoints of pets (SPEC §4). */
 export class PetsGroup extends HttpApiGroup.make("pets", { topLevel: true })
   .add(listPets, createPet, getPet)
-  .annotateMerge(OpenApi.annotations({ description: "The animals held in the store." }))
+  .annotateMerge(OpenApi.annotations({ description: "The pets held in the store." }))
 {}

@@ -15,6 +15,7 @@ export interface Limits extends Schema.Schema.Type<typeof Limits> {}
 /** The plan of an API key. On plan enterprise each key has its own limits. */
 export const Plan = Schema.Literals(["free", "pro", "business", "enterprise"]).annotate({
   identifier: "Plan",
+  description: "The plan, which determines the limits.",
   message: "Expected free, pro, business or enterprise"
 })
 export type Plan = typeof Plan.Type

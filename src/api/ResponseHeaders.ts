@@ -20,12 +20,16 @@ const makeHeader = (
     : { type: "string", pattern: pattern.source, examples: [example] }
 })
 
-/** The headers with the same value in every response, except that the explorer page has another policy. */
+/** The headers with the same value in every response, except for documents. */
 export const fixedHeaders = {
   // Every response depends on the caller.
   "cache-control": "no-store",
   "x-content-type-options": "nosniff",
   "content-security-policy": "default-src 'none'; frame-ancestors 'none'"
+}
+
+const cacheControl: Headers = {
+  "Cache-Control": makeHeader("Caches must not store the response.", fixedHeaders["cache-control"])
 }
 
 /** The headers of every response. */
@@ -44,18 +48,24 @@ const commonHeaders: Headers = {
     /^"minute";q=\d+;w=60, "day";q=\d+;w=86400$/
   ),
   "RateLimit": makeHeader(
-    "What remains of each, and for how many seconds.",
+    "The remaining requests of each limit, and the seconds until it resets.",
     `"minute";r=59;t=60, "day";r=999;t=86400`,
     /^"minute";r=\d+;t=\d+, "day";r=\d+;t=\d+$/
   ),
   "X-Request-Id": makeHeader(
-    "The request's own, if it is short and plain, else a new one.",
+    "The id of the request: that of its own X-Request-Id if it has 1 to 64 plain characters, else a new one.",
     "01a1fd7a-b6a8-77a5-8e19-8b5b27105fa0",
     /^[\w.:-]{1,64}$/
   ),
-  "Cache-Control": makeHeader("An answer is for its caller.", fixedHeaders["cache-control"]),
-  "X-Content-Type-Options": makeHeader("The type is what it says.", fixedHeaders["x-content-type-options"]),
-  "Content-Security-Policy": makeHeader("Nothing in an answer is to be run.", fixedHeaders["content-security-policy"])
+  ...cacheControl,
+  "X-Content-Type-Options": makeHeader(
+    "The media type is that of Content-Type.",
+    fixedHeaders["x-content-type-options"]
+  ),
+  "Content-Security-Policy": makeHeader(
+    "A browser runs nothing of the response.",
+    fixedHeaders["content-security-policy"]
+  )
 }
 
 const retryAfter = makeHeader("Seconds to wait before the next request.", 12)
@@ -76,9 +86,9 @@ const statusesBeforeRouting = new Set(["408", "431"])
 
 /** The additional headers of responses of deprecated operations. */
 const deprecationHeaders: Headers = {
-  "Deprecation": makeHeader("Since when the operation is deprecated (RFC 9745).", getPetHeaders.deprecation),
-  "Sunset": makeHeader("When the operation goes (RFC 8594).", getPetHeaders.sunset),
-  "Link": makeHeader("What comes in its place.", getPetHeaders.link)
+  "Deprecation": makeHeader("The instant of the deprecation (RFC 9745).", getPetHeaders.deprecation),
+  "Sunset": makeHeader("The instant of the removal (RFC 8594).", getPetHeaders.sunset),
+  "Link": makeHeader("The operation that replaces this one.", getPetHeaders.link)
 }
 
 /** The additional headers of one operation with one status, by `operationId status`. */
@@ -93,7 +103,13 @@ const operationHeaders: Readonly<Record<string, Headers>> = {
       required: false
     }
   },
-  "createPet 201": { "Location": makeHeader("Where the animal is.", "/v1/pets/7", /^\/v1\/pets\/-?\d+$/) }
+  "createPet 201": {
+    "Location": makeHeader("The path of the new pet.", "/v1/pets/7", /^\/v1\/pets\/-?\d+$/),
+    "Idempotent-Replayed": {
+      ...makeHeader("Present if an earlier request with the same idempotency key created the pet.", "true"),
+      required: false
+    }
+  }
 }
 
 /** Returns the headers of an operation's responses with a status. */
@@ -102,6 +118,38 @@ export const headersOf = (operationId: string | undefined, status: string, isDep
   ...statusHeaders[status],
   ...isDeprecated && !statusesBeforeRouting.has(status) && deprecationHeaders,
   ...operationHeaders[`${operationId} ${status}`]
+})
+
+const keyHeaders: Headers = {
+  "ETag": makeHeader("The version of the key, for If-Match (RFC 9110 §8.8.3).", `"3"`, /^"\d+"$/)
+}
+
+const adminLink = (path: string): Headers => ({
+  "Link": {
+    ...makeHeader(
+      "The next page, if there is one (RFC 8288).",
+      `</admin/${path}?limit=20&cursor=Nw>; rel="next"`,
+      new RegExp(`^</admin/${path}\\?[^>]*cursor=[\\w-]+[^>]*>; rel="next"$`)
+    ),
+    required: false
+  }
+})
+
+/** The additional headers of one operation of the management port with one status, by `operationId status`. */
+const adminOperationHeaders: Readonly<Record<string, Headers>> = {
+  "listKeys 200": adminLink("keys"),
+  "listAudit 200": adminLink("audit"),
+  "issueKey 201": keyHeaders,
+  "showKey 200": keyHeaders,
+  "updateKey 200": keyHeaders,
+  "rotateKey 200": keyHeaders
+}
+
+/** Returns the headers of the responses of an operation of the management port with a status. */
+export const adminHeadersOf = (operationId: string, status: string): Headers => ({
+  ...cacheControl,
+  ...statusHeaders[status],
+  ...adminOperationHeaders[`${operationId} ${status}`]
 })
 
 /** Headers that are for the browser and not for the script of a page. */

@@ -37,7 +37,7 @@ export const withOutcome =
         Effect.gen(function*() {
           const response = yield* attempt
           // A response whose body breaks off counts as no response, so the body is read here.
-          yield* Effect.mapError(response.text, (cause) => transportError(request, "The answer broke off", cause))
+          yield* Effect.mapError(response.text, (cause) => transportError(request, "The response is incomplete", cause))
           return response
         })
       ),
@@ -46,7 +46,7 @@ export const withOutcome =
           duration: timeout,
           orElse: () =>
             Effect.fail(
-              transportError(request, `No answer within ${Duration.format(Duration.fromInputUnsafe(timeout))}`)
+              transportError(request, `No response within ${Duration.format(Duration.fromInputUnsafe(timeout))}`)
             )
         })
       ),
@@ -113,8 +113,8 @@ const toClientError = (
 ): PetstoreClientError => {
   if (response !== undefined) {
     const { headers, request: { method, url }, status } = response
-    const message = `${method} ${url} answered ${status} with ${headers["content-type"] ?? "no type"}, ` +
-      "which is no answer of the Petstore service. Is the address right?"
+    const message = `${method} ${url} returned ${status} with ${headers["content-type"] ?? "no type"}, ` +
+      "which is not a response of the Petstore service. Check the address."
     return new PetstoreClientError({ reason: "unexpected_answer", message, cause })
   }
   return HttpClientError.isHttpClientError(cause)
@@ -123,12 +123,16 @@ const toClientError = (
       message: `${cause.request.method} ${cause.request.url}: ${innermostMessage(cause)}`,
       cause
     })
-    : new PetstoreClientError({ reason: "invalid_input", message: `This cannot be sent: ${cause.message}`, cause })
+    : new PetstoreClientError({
+      reason: "invalid_input",
+      message: `The request cannot be sent: ${cause.message}`,
+      cause
+    })
 }
 
 /** The message of the innermost cause that has one. */
 const innermostMessage = ({ reason }: HttpClientError.HttpClientError): string => {
-  let message = "no answer"
+  let message = "no response"
   for (let cause: unknown = reason; cause instanceof Error; cause = cause.cause) message = cause.message || message
   return message
 }

@@ -1,6 +1,6 @@
 /**
- * What the clients of one API key know about its limits (SPEC §8). All clients of a key in a process share it, so that
- * they get few rejections, and no ban, at any load.
+ * The knowledge of the clients of one API key about its limits (SPEC §8). All clients of a key in a process share it,
+ * so that they get few rejections, and no ban, at any load.
  */
 import { Clock, Deferred, Effect, Random } from "effect"
 import type { HttpClientError, HttpClientResponse } from "effect/http"
@@ -37,7 +37,7 @@ export interface RateLimitState {
 
 /**
  * Returns the limits of the API key that a response shows. Returns `undefined` if a header is missing, or if they are
- * the limits of the client's address: the service can send a 401, 408, 431 or 503 before it knows the key.
+ * the limits of the client's address. The service can send a 401, 408, 431 or 503 before it knows the key.
  */
 const limitsOfKey = ({ headers }: Response): RateLimitState | undefined => {
   const [limit = NaN, remaining = NaN, resetAt = NaN] = ["limit", "remaining", "reset"].map((name) =>

@@ -1,6 +1,6 @@
 /** Typed clients of the public API and the management API, derived from the contract. They run where `fetch` runs. */
 import { Config, Context, Effect, Layer, Option, Redacted, Stream } from "effect"
-import { SecureRandom } from "effect/crypto"
+import { Digest, SecureRandom } from "effect/crypto"
 import { FetchHttpClient, HttpClient, HttpClientRequest } from "effect/http"
 import {
   type HttpApi,
@@ -18,6 +18,7 @@ import type * as Errors from "../api/Errors.ts"
 import type {
   ApiKey,
   ApiKeyDetails,
+  FoundSecret,
   IssuedKey,
   KeyChange,
   KeyFilter,
@@ -29,6 +30,7 @@ import type {
 import { listLimit } from "../api/Paging.ts"
 import type { ListQuery, NewPet, Pet, PetsPage, PetStatus } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
+import type { UsageHistory } from "../api/Usage.ts"
 import { describeError, PetstoreClientError, type Timeout, withOutcome } from "./CallOutcome.ts"
 import { KnownLimits, type RateLimitState, shared } from "./KnownLimits.ts"
 
@@ -58,8 +60,9 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   /**
    * Lists one page of pets (SPEC §4.1). `next` is the query of the next page; the last page has none.
    *
-   * Fails with any of `AnyError`: `InvalidRequest` for a limit outside 1 to 100, `InvalidApiKey`, `RateLimitExceeded`,
-   * `ServiceUnavailable` after all retries, and `PetstoreClientError` without a response of the service.
+   * Fails with any of `AnyError`, for example `InvalidRequest` for a limit outside 1 to 100, or `InvalidApiKey`. It
+   * fails with `RateLimitExceeded` or `ServiceUnavailable` after all retries, and with `PetstoreClientError` without a
+   * response.
    *
    * @example
    * ```ts
@@ -85,8 +88,8 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    * Creates a pet (SPEC §4.2) once, however often the client retries the request. A second run of the effect creates
    * a second pet, because each run has a new key. To prevent this, the caller passes its own `idempotencyKey`.
    *
-   * Fails with `IdempotencyKeyReused` if the key belongs to another pet, with `InvalidRequest` for a name that the
-   * service cannot store, and with any other of `AnyError`.
+   * Fails with `IdempotencyKeyReused` if the key belongs to another pet, and with `InvalidRequest` for a name that the
+   * service cannot store. It can also fail with any other of `AnyError`.
    *
    * @example
    * ```ts
@@ -116,8 +119,8 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   get(id: bigint): Effect.Effect<Pet, AnyError | Errors.NotFound | Errors.Gone>
 
   /**
-   * The limits of the API key from the most recent response that has them, to any client of the key in this process;
-   * `None` before the first. Responses that show the limits of the client's address do not change it. It sends nothing
+   * The limits of the API key from the most recent response to any client of the key in this process. `None` before the
+   * first. Responses that show the limits of the client's address do not change it. It sends nothing
    * and cannot fail.
    *
    * @example
@@ -173,9 +176,9 @@ const make = Effect.fnUntraced(function*(options: Options, transport: object) {
 
   return PetstoreClient.of({
     list,
-    all: ({ pageSize, status } = {}) =>
-      Stream.paginate(
-        { ...pageSize !== undefined && { limit: pageSize }, ...status && { status } },
+    all: ({ pageSize = listLimit.maximum, status } = {}) =>
+      Stream.paginate<ListQuery, Pet, AnyError>(
+        { limit: pageSize, ...status && { status } },
         (query) => Effect.map(list(query), ({ next, pets }) => [pets, Option.fromUndefinedOr(next)] as const)
       ),
     create: ({ categoryId, name, status }, { idempotencyKey } = {}) =>
@@ -194,6 +197,11 @@ const make = Effect.fnUntraced(function*(options: Options, transport: object) {
 
 /** An error that any call to the management API can fail with. */
 export type AnyAdminError = PetstoreClientError | ErrorOf<typeof AdminApi, "listKeys">
+
+/** A key, and the one of its secrets that `whose` looked for. */
+export interface FoundKey extends ListedKey {
+  readonly secret: FoundSecret
+}
 
 /** The options of `AdminClient`. */
 export interface AdminOptions extends Timeout {
@@ -242,6 +250,17 @@ export class AdminClient extends Context.Service<AdminClient, {
    */
   all(options?: KeyFilter & { readonly pageSize?: number }): Stream.Stream<ListedKey, AnyAdminError>
   /**
+   * Returns the key to which a current or former secret belongs, and whether the secret still works. The request
+   * contains only the SHA-256 of the secret. Fails with any of `AnyAdminError`.
+   *
+   * @example
+   * ```ts
+   * const leaked = yield* admin.whose(secret)
+   * if (Option.isSome(leaked)) yield* admin.rotate(leaked.value.id)
+   * ```
+   */
+  whose(secret: Redacted.Redacted): Effect.Effect<Option.Option<FoundKey>, AnyAdminError>
+  /**
    * Returns a key, its remaining requests and its ban. Fails with `NotFound` and any of `AnyAdminError`.
    *
    * @example
@@ -251,11 +270,22 @@ export class AdminClient extends Context.Service<AdminClient, {
    */
   find(id: string): Effect.Effect<ApiKeyDetails, AnyAdminError | Errors.NotFound>
   /**
+   * Returns the requests of a key in each of the last 60 minutes and 720 hours, oldest first. An interval without
+   * requests is absent. Fails with `NotFound` and any of `AnyAdminError`.
+   *
+   * @example
+   * ```ts
+   * const { hours } = yield* admin.usage(id)
+   * const total = hours.reduce((sum, { allowed }) => sum + allowed, 0)
+   * ```
+   */
+  usage(id: string): Effect.Effect<UsageHistory, AnyAdminError | Errors.NotFound>
+  /**
    * Changes the named fields of a key. `null` removes its expiry. With a `version`, the key changes only if it has this
    * version.
    *
-   * Fails with `NotFound`, with `Conflict` for a revoked key, with `PreconditionFailed` for another version, with
-   * `InvalidRequest` for limits that do not fit the plan, and with any other of `AnyAdminError`.
+   * Fails with `NotFound`, with `Conflict` for a revoked key, and with `PreconditionFailed` for another version. It
+   * fails with `InvalidRequest` for limits that do not fit the plan, and with any other of `AnyAdminError`.
    *
    * @example
    * ```ts
@@ -340,12 +370,14 @@ export class AdminClient extends Context.Service<AdminClient, {
       Layer.provide(HttpApiMiddleware.layerClient(
         AdminAuth,
         ({ next, request }) => next(HttpClientRequest.bearerToken(request, options.token))
-      ))
+      )),
+      Layer.provide(Digest.layerWebCrypto)
     )
 }
 
 const makeAdmin = Effect.fnUntraced(function*(options: AdminOptions) {
   const transformClient = withOutcome(options, new KnownLimits())
+  const digest = yield* Digest.Digest
   const api = yield* HttpApiClient.make(AdminApi, { baseUrl: options.baseUrl, transformClient })
   const list: AdminClient["Service"]["list"] = (query = {}) => describeError(api.listKeys({ query }))
   const audit: AdminClient["Service"]["audit"] = (query = {}) => describeError(api.listAudit({ query }))
@@ -363,7 +395,13 @@ const makeAdmin = Effect.fnUntraced(function*(options: AdminOptions) {
         { ...filter, limit: pageSize },
         (query) => Effect.map(list(query), ({ keys, next }) => [keys, Option.fromUndefinedOr(next)] as const)
       ),
+    whose: Effect.fnUntraced(function*(secret) {
+      const secretHash = yield* digest.digestHex(Digest.sha256, new TextEncoder().encode(Redacted.value(secret)))
+      const [key] = (yield* list({ secretHash })).keys
+      return key?.secret === undefined ? Option.none() : Option.some({ ...key, secret: key.secret })
+    }),
     find: (id) => describeError(api.showKey({ params: { id } })),
+    usage: (id) => describeError(api.showUsage({ params: { id } })),
     update: (id, payload, { version } = {}) =>
       describeError(
         api.updateKey({

@@ -61,7 +61,7 @@ interface Call {
   readonly policy: RetryPolicy
 }
 
-/** What a call has used of its policy. */
+/** The part of its policy that a call has used. */
 interface Used {
   readonly retries: number
   readonly waitedMs: number

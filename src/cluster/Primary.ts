@@ -120,7 +120,7 @@ const restart = Effect.fnUntraced(function*(slots: ReadonlyArray<Slot>, { fork }
     const outcome = yield* Effect.exit(Effect.timeout(untilStarted(next), maxStartTime))
     if (Exit.isFailure(outcome)) {
       yield* next.stop
-      yield* Effect.logError("The rolling restart ends, because a new worker did not start. The old ones stay")
+      yield* Effect.logError("The rolling restart ends, because a new worker did not start. The old workers stay")
       return
     }
     const old = slot.current

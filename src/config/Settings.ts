@@ -6,6 +6,7 @@
 import { Config, Data, Effect, Option, Redacted, Result } from "effect"
 import * as ConnectionString from "./ConnectionString.ts"
 import { corsOrigins, trustedProxies } from "./HttpSettings.ts"
+import * as OtlpSettings from "./OtlpSettings.ts"
 import * as RedisUrl from "./RedisUrl.ts"
 import {
   any,
@@ -132,7 +133,8 @@ export const otlpEndpoint = secret("OTEL_EXPORTER_OTLP_ENDPOINT", {
   isValid: isUrl(/^https?:\/\//)
 }, {
   byDefault: "none: no export",
-  meaning: "A collector for traces, metrics and logs. OpenTelemetry's other `OTEL_…` variables configure the export."
+  meaning: "A collector for traces, metrics and logs. OpenTelemetry's other variables, such as " +
+    "`OTEL_EXPORTER_OTLP_HEADERS`, configure the export."
 })
 
 export const otelServiceName = text("OTEL_SERVICE_NAME", any, {
@@ -154,6 +156,14 @@ export const logFormat = {
   byDefault: "`pretty` on a terminal, else `json`",
   meaning: "The form of log lines, which go to standard error."
 }
+
+export const buildRevision = text("BUILD_REVISION", {
+  form: "1 to 64 letters, digits, dots, hyphens and underscores",
+  isValid: (value) => /^[\w.-]{1,64}$/.test(value)
+}, {
+  byDefault: "unknown",
+  meaning: "The commit or the number of the build, which `/healthz` and `/metrics` show. The image has it."
+})
 
 const samplers = oneOf("OTEL_TRACES_SAMPLER", [
   "always_on",
@@ -209,51 +219,57 @@ export const all: ReadonlyArray<Setting<unknown>> = [
   corsOrigins,
   logLevel,
   logFormat,
+  buildRevision,
   otlpEndpoint,
   otelServiceName,
   otelTracesSampler,
   otelTracesSamplerRatio
 ]
 
-/** Whether `DATABASE_URL` selects a server that accepts no writes. */
-const isReplica = Config.map(Config.option(databaseUrl.config), (url) =>
-  Option.match(url, {
-    onNone: () => false,
-    onSome: (value) =>
-      Result.match(ConnectionString.parse(Redacted.value(value)), {
-        onSuccess: ConnectionString.isReplica,
-        onFailure: () => false
-      })
-  }))
-
 /** Settings have invalid values. The message has one line per setting. */
 export class InvalidSettings extends Data.TaggedError("InvalidSettings")<{ readonly message: string }> {}
 
-/** What replicas lack: they have no database to keep counts in. */
-const replicaNeedsRedis = "REDIS_URL: expected a value, because DATABASE_URL selects a standby (target_session_attrs)"
+/** Whether a setting has no value. An invalid value is a value, whose own error is enough. */
+const isUnset = ({ config }: Setting<unknown>) =>
+  Effect.match(Config.option(config), { onSuccess: Option.isNone, onFailure: () => false })
 
-/** Describes the settings that several workers cannot use. */
+/** Describes the settings that several workers need. */
 const problemsOfWorkers = Effect.gen(function*() {
-  if ((yield* workers.config) === 1) return []
+  const count = yield* Effect.orElseSucceed(workers.config, () => 1)
+  if (count === 1) return []
   const problems: Array<string> = []
   // The embedded database serves one process, and only in Redis can processes count requests together.
-  for (const { config, name } of [databaseUrl, redisUrl]) {
-    if (Option.isNone(yield* Config.option(config))) problems.push(`${name}: expected a value`)
+  for (const setting of [databaseUrl, redisUrl]) {
+    if (yield* isUnset(setting)) problems.push(`${setting.name}: expected a value`)
   }
   // The system would choose another port after all workers have ended.
   for (const { config, name } of [port, managementPort]) {
-    if ((yield* config) === 0) problems.push(`${name}: expected a whole number from 1 to ${portRange.max}`)
+    const isChosen = Effect.match(config, { onSuccess: (value) => value === 0, onFailure: () => false })
+    if (yield* isChosen) problems.push(`${name}: expected a whole number from 1 to ${portRange.max}`)
   }
   return problems.map((problem) => `${problem}, because WORKERS is more than 1`)
 })
 
+/** Whether `DATABASE_URL` selects a server that accepts no writes. */
+const isReplica = Effect.match(databaseUrl.config, {
+  onFailure: () => false,
+  onSuccess: (value) =>
+    Result.match(ConnectionString.parse(Redacted.value(value)), {
+      onSuccess: ConnectionString.isReplica,
+      onFailure: () => false
+    })
+})
+
+/** Describes the setting that replicas need. They have no database in which they can count requests. */
+const problemsOfReplica = Effect.gen(function*() {
+  return (yield* isReplica) && (yield* isUnset(redisUrl))
+    ? ["REDIS_URL: expected a value, because DATABASE_URL selects a standby (target_session_attrs)"]
+    : []
+})
+
 /** Reads all settings. Fails with `InvalidSettings`, which describes all errors, if any value is invalid. */
 export const check = Effect.gen(function*() {
-  const [, errors] = yield* Effect.partition(all, ({ config }) => Config.option(config))
-  const problems = errors.map(describeError)
-  if (problems.length === 0) problems.push(...yield* problemsOfWorkers)
-  if (problems.length === 0 && (yield* isReplica) && Option.isNone(yield* Config.option(redisUrl.config))) {
-    problems.push(replicaNeedsRedis)
-  }
+  const [, errors] = yield* Effect.partition([...all, ...OtlpSettings.all], ({ config }) => Config.option(config))
+  const problems = [...errors.map(describeError), ...yield* problemsOfWorkers, ...yield* problemsOfReplica]
   return yield* problems.length === 0 ? Effect.void : new InvalidSettings({ message: problems.join("\n") })
 })

@@ -5,6 +5,7 @@
  */
 import { Cause, Clock, Context, Duration, Effect, Latch, Layer, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
+import * as BackgroundTask from "./BackgroundTask.ts"
 import * as Expiry from "./Expiry.ts"
 
 /** Polls start this often while a cache is read, even if an earlier one is in flight: a slow database is polled too. */
@@ -51,6 +52,7 @@ const xminOf = (snapshot: string): bigint => BigInt(snapshot.slice(0, snapshot.i
 
 /** Polls with `read` for as long as the scope lasts. */
 export const make = Effect.fnUntraced(function*<E>(read: (snapshot: string) => Effect.Effect<Poll, E>) {
+  const countFailure = yield* BackgroundTask.makeCountFailure("poll_changes")
   const clock = yield* Clock.Clock
   const leaseNanos = Duration.toNanosUnsafe(lease)
   const cacheRead = yield* Latch.make()
@@ -98,7 +100,8 @@ export const make = Effect.fnUntraced(function*<E>(read: (snapshot: string) => E
     yield* Effect.suspend(() => read(last?.snapshot ?? completeSnapshot)).pipe(
       Effect.timeout(lease),
       Effect.matchCauseEffect({
-        onFailure: (cause) => Cause.hasInterruptsOnly(cause) ? Effect.void : report(number, cause),
+        onFailure: (cause) =>
+          Cause.hasInterruptsOnly(cause) ? Effect.void : Effect.andThen(countFailure, report(number, cause)),
         onSuccess: (poll) => {
           if (number > applied) {
             applied = number

@@ -2,10 +2,12 @@
 import { PgClient } from "@effect/sql-pg"
 import { Cause, Config, Data, Duration, Effect, Layer, Option, Redacted, Schedule } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import type { Duplex } from "node:stream"
 import { type ConnectionString, isReplica, parse } from "../config/ConnectionString.ts"
 import { dataDirectory } from "../config/DataDirectory.ts"
 import * as Settings from "../config/Settings.ts"
 import { describe } from "../observability/Logging.ts"
+import * as ConnectionMetrics from "./ConnectionMetrics.ts"
 import { IsReplica } from "./IsReplica.ts"
 import * as MigrationRunner from "./MigrationRunner.ts"
 import * as pets from "./migrations/0001_pets.ts"
@@ -18,6 +20,8 @@ import * as apiKeysChanges from "./migrations/0007_api_keys_changes.ts"
 import * as apiKeysCreated from "./migrations/0008_api_keys_created.ts"
 import * as apiKeysVersion from "./migrations/0009_api_keys_version.ts"
 import * as auditLog from "./migrations/0010_audit_log.ts"
+import * as keyUsage from "./migrations/0011_key_usage.ts"
+import * as formerSecrets from "./migrations/0012_former_secrets.ts"
 import * as Outage from "./Outage.ts"
 import * as PostgresSocket from "./PostgresSocket.ts"
 import { ServerSelection } from "./ServerSelection.ts"
@@ -33,7 +37,9 @@ export const migrations = {
   "0007_api_keys_changes": apiKeysChanges,
   "0008_api_keys_created": apiKeysCreated,
   "0009_api_keys_version": apiKeysVersion,
-  "0010_audit_log": auditLog
+  "0010_audit_log": auditLog,
+  "0011_key_usage": keyUsage,
+  "0012_former_secrets": formerSecrets
 }
 /** The newest version of the schema. */
 const newest = Math.max(...Object.keys(migrations).map((name) => Number.parseInt(name, 10)))
@@ -41,8 +47,8 @@ const newest = Math.max(...Object.keys(migrations).map((name) => Number.parseInt
 /** The schema of the database was made by a later version of the service. */
 export class DatabaseIsNewer extends Data.TaggedError("DatabaseIsNewer")<{ readonly version: number }> {
   override readonly message =
-    `The database has schema version ${this.version}, and this version of the service knows ` +
-    `none after ${newest}. Run the version that brought it there, or a later one.`
+    `The database has schema version ${this.version}, which is newer than version ${newest} of this service. ` +
+    "Start the version of the service that migrated it, or a later one."
 }
 
 /** The server is a standby, or replays its log after a crash or a backup. */
@@ -111,7 +117,7 @@ class InvalidDatabaseUrl extends Data.TaggedError("InvalidDatabaseUrl")<{ readon
   override readonly message = `DATABASE_URL: expected ${Settings.databaseUrl.form} with ${this.problem}`
 }
 
-const server = (target: ConnectionString, maxConnections: number) => {
+const server = (target: ConnectionString, maxConnections: number, countConnection: (connection: Duplex) => Duplex) => {
   const { connectTimeoutSeconds, database, isPooled, password, servers, username } = target
   const [first] = servers
   // With several servers, the next one is tried soon.
@@ -130,8 +136,8 @@ const server = (target: ConnectionString, maxConnections: number) => {
     connectTimeout: seconds === 0 ? "Infinity" : Duration.seconds(seconds),
     stream: () => selection.open(PostgresSocket.open)
   } as const
-  // Migrations run without `statement_timeout`. One connection runs the migration, a second one reports the holder of
-  // the lock that it waits for, and a third one holds the advisory lock.
+  // Migrations run without `statement_timeout`. One connection runs the migration. A second one reports the holder of
+  // the lock that it waits for. A third one holds the advisory lock.
   const attempt = Effect.provide(
     Effect.provideService(bringUpToDate, IsReplica, isReplica(target)),
     PgClient.layer({ ...options, maxConnections: 3 })
@@ -154,7 +160,7 @@ const server = (target: ConnectionString, maxConnections: number) => {
     // One statement at a time on each connection: a statement that waits for a lock must not delay others. Statements
     // serve many requests, so few are in flight.
     multiplexConcurrency: 1,
-    stream: () => selection.open(isPooled ? PostgresSocket.openPooled : PostgresSocket.openWatched),
+    stream: () => countConnection(selection.open(isPooled ? PostgresSocket.openPooled : PostgresSocket.openWatched)),
     startupParameters: isPooled ? {} : { statement_timeout: String(statementTimeoutMs) }
   }).pipe(
     Layer.tap((services) => isPooled ? Effect.void : Effect.provide(checkStatementTimeout, services)),
@@ -186,8 +192,10 @@ export const layer = Layer.unwrap(Effect.gen(function*(): Effect.fn.Return<
   const url = yield* databaseUrl
   if (Option.isNone(url)) return embedded
   const target = parse(Redacted.value(url.value))
+  const maxConnections = yield* Settings.databaseMaxConnections.config
   return server(
     yield* Effect.mapError(Effect.fromResult(target), (problem) => new InvalidDatabaseUrl({ problem })),
-    yield* Settings.databaseMaxConnections.config
+    maxConnections,
+    yield* ConnectionMetrics.makeCountConnection(maxConnections)
   )
 }))

@@ -58,8 +58,8 @@ export interface DirectoryLock {
 }
 
 /**
- * Locks `directory` until the scope closes. The kernel holds SQLite's file lock: it ends with the process, also after
- * `kill -9`, and works between containers that share the directory, where process ids mean nothing.
+ * Locks `directory` until the scope closes. The kernel holds SQLite's file lock, which ends with the process, also
+ * after `kill -9`. It works between containers that share the directory, where process ids mean nothing.
  */
 export const acquire = (
   directory: string

@@ -98,7 +98,7 @@ const maxLogBytes = 32 * 1024 * 1024
 /** Runs `work` every `interval` until the scope closes, first after one `interval`, so that no start waits for it. */
 const every = <E, R>(interval: Duration.Input, work: Effect.Effect<unknown, E, R>) =>
   work.pipe(
-    Effect.catchCause((cause) => Effect.logWarning("The embedded database cannot be kept up", cause)),
+    Effect.catchCause((cause) => Effect.logWarning("The maintenance of the embedded database failed", cause)),
     Effect.schedule(Schedule.spaced(interval)),
     Effect.forkScoped
   )
@@ -120,7 +120,7 @@ const upkeep = Effect.gen(function*() {
 const takeoverDelay = Duration.seconds(2)
 
 /**
- * Locks `directory`. If the database's lock file is missing or replaced, another process may still run: it notices the
+ * Locks `directory`. If the database's lock file is missing or replaced, another process may still run. It notices the
  * loss before its next statement, so this process waits for `takeoverDelay`.
  */
 const lock = Effect.fnUntraced(function*(directory: string) {

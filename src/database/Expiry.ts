@@ -1,6 +1,7 @@
 /** Deletes expired rows in the background, in one process at a time. */
 import { Clock, Effect, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
+import * as BackgroundTask from "./BackgroundTask.ts"
 import { IsReplica } from "./IsReplica.ts"
 
 /** The maximum of rows that one statement deletes, which bounds its time. */
@@ -18,6 +19,7 @@ export const deleteExpired = Effect.fnUntraced(function*(options: {
   readonly warning: string
 }) {
   if (yield* IsReplica) return
+  const countFailure = yield* BackgroundTask.makeCountFailure(`delete_${options.table}`)
   const sql = yield* SqlClient.SqlClient
   const [table, column] = [sql(options.table), sql(options.column)]
   /**
@@ -42,7 +44,7 @@ export const deleteExpired = Effect.fnUntraced(function*(options: {
   const deleteAll = deleteBatch.pipe(
     Effect.timeout("5 seconds"),
     Effect.repeat({ while: (deleted) => deleted === batch }),
-    Effect.catchCause((cause) => Effect.logWarning(options.warning, cause))
+    Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(options.warning, cause)))
   )
   yield* Effect.forkScoped(Effect.repeat(deleteAll, Schedule.spaced("10 minutes")))
 })

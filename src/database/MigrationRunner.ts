@@ -100,7 +100,9 @@ const inTransaction = Effect.fnUntraced(function*<E>(
     isLogged = true
     return Effect.logWarning(
       `The migration ${key} waits for a lock` + (blockers === undefined ? "." : ` held by: ${blockers}.`) +
-        ` It is tried again every ${Duration.format(Duration.sum(lockTimeout, retryDelay))} until it gets the lock.`
+        ` The service retries it every ${
+          Duration.format(Duration.sum(lockTimeout, retryDelay))
+        } until it gets the lock.`
     )
   })
   yield* attempt.pipe(

@@ -18,7 +18,7 @@ export const isStarting = (error: SqlError.SqlError): boolean => {
 
 /**
  * Whether a failure of a running service is an outage. Failed system calls (58), wrong states (55000) and a missing
- * database (3D000) count too: the settings were right at the start, so the server is in repair or being replaced.
+ * database (3D000) count too. The settings were right at the start, so the server is in repair or being replaced.
  * Prepared statements that are missing (26000) or there already (42P05) show a pooler that was not there at the start.
  */
 export const isOutage = (failure: unknown): boolean =>
@@ -26,7 +26,7 @@ export const isOutage = (failure: unknown): boolean =>
   (SqlError.isSqlError(failure) &&
     (failure.reason.isRetryable || unreachable.has(failure.reason._tag) || causes(failure).some(isOutageState)))
 
-/** Whether the database refused to write: it is a standby, or read-only. Reads work. */
+/** Whether the database rejected a write: it is a standby, or read-only. Reads work. */
 export const isReadOnly = (failure: unknown): boolean =>
   SqlError.isSqlError(failure) && causes(failure).some((cause) => codeOf(cause) === "25006")
 

@@ -6,8 +6,8 @@ import { StatementCanceller } from "./StatementCanceller.ts"
 import { TlsStream } from "./TlsStream.ts"
 
 /**
- * The maximum silence in milliseconds while a reply is due. It exceeds the longest statement (`statement_timeout`).
- * With two ticks and the time of a new connection it is less than 5 seconds.
+ * The maximum silence in milliseconds while the server owes a reply. It exceeds the longest statement
+ * (`statement_timeout`). With two ticks and the time of a new connection it is less than 5 seconds.
  */
 const maxSilenceMs = 4_000
 const tick = 250
@@ -21,7 +21,7 @@ const cancelAfterMs = 3_250
 /** The server owes a reply and said nothing for longer than any statement lasts. */
 export class SilentServer extends Error {
   override readonly name = "SilentServer"
-  override readonly message = `The server said nothing for ${maxSilenceMs} ms.`
+  override readonly message = `The server sent nothing for ${maxSilenceMs} ms.`
 }
 
 const openSocket = ({ host, port }: Server): Socket =>

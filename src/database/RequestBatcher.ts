@@ -54,8 +54,8 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, timeout, ru
 
   const runBatches = Effect.gen(function*() {
     while (waiting.size > 0) {
-      // The batch holds all calls of this turn of the event loop, also if the result comes within the turn, as it does
-      // from the embedded database.
+      // The batch holds all calls of this turn of the event loop, also if the result comes within the turn. The
+      // embedded database returns results that early.
       yield* Effect.yieldNow
       const now = clock.monotonicTimeNanosUnsafe()
       for (const [item, call] of waiting) {

@@ -67,7 +67,7 @@ const endsWith = (chunk: Buffer, message: Buffer, distance: number): boolean => 
   return end >= message.length && message.compare(chunk, end - message.length, end) === 0
 }
 
-/** What happens to a session. */
+/** The events of a session. */
 interface SessionEvents {
   /** Whether a server in this state is suitable. */
   readonly accepts: (state: ServerState) => boolean
@@ -81,7 +81,7 @@ interface SessionEvents {
 
 /**
  * A session that reads the state of its server. It fails with `unsuitable` before the driver learns that it is ready,
- * and after a reply that reports another state: a server that becomes read-only, a standby that is promoted.
+ * and after a reply that reports another state. A server can become read-only, and a standby can be promoted.
  */
 class Session extends RelayStream {
   readonly #events: SessionEvents

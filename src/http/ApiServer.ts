@@ -17,6 +17,7 @@ import * as NodeServer from "./node/NodeServer.ts"
 import { outageOf } from "./response/DatabaseErrors.ts"
 import type { FastCall } from "./response/ResponseMiddleware.ts"
 import { methodsOf, routerConfig } from "./response/RoutePaths.ts"
+import * as StartMessages from "./StartMessages.ts"
 
 /** Returns a function that finds the call of the fast path for the source of a request. */
 const fastCallOf = (fastPath: FastPath.FastPath) => (source: object): FastCall | undefined => {
@@ -57,10 +58,14 @@ export const serve = <Id extends string, Groups extends HttpApiGroup.Constraint,
 ) =>
   Layer.unwrap(
     Effect.map(fastPath, (compiled) =>
-      HttpRouter.serve(routesOf(api, compiled), { disableLogger: true, routerConfig }).pipe(
+      HttpRouter.serve(routesOf(api, compiled), {
+        disableLogger: true,
+        disableListenLog: true,
+        routerConfig
+      }).pipe(
+        Layer.tap(() => StartMessages.logApi),
         // Effect's server makes no span of its own, because the request context already has one.
-        Layer.provide(Layer.succeed(HttpMiddleware.TracerDisabledWhen, () =>
-          true)),
+        Layer.provide(Layer.succeed(HttpMiddleware.TracerDisabledWhen, () => true)),
         Layer.provideMerge(Listener.layer(makeServer(api, compiled), Settings))
       ))
   ).pipe(Layer.provideMerge(AdmissionControl.layer))

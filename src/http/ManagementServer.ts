@@ -1,16 +1,20 @@
-/** The server of the management port: health, metrics and the admin API. It shares no route with the API port. */
+/** The management server: health, metrics, the admin API and the console. It shares no route with the API port. */
 import { Effect, Layer } from "effect"
-import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
+import { HttpRouter, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
 import { AdminApi } from "../api/AdminApi.ts"
+import { adminOpenApiDocument } from "../api/AdminOpenApiDocument.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
+import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import * as Settings from "../config/Settings.ts"
 import * as ProcessMetrics from "../observability/ProcessMetrics.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { GracefulShutdown } from "./admission/GracefulShutdown.ts"
 import * as AuditHandlers from "./handlers/AuditHandlers.ts"
+import * as CachedDocument from "./handlers/CachedDocument.ts"
+import * as ConsoleFiles from "./handlers/ConsoleFiles.ts"
 import * as KeyHandlers from "./handlers/KeyHandlers.ts"
 import * as AdminAuthentication from "./middleware/AdminAuthentication.ts"
 import * as RequestValidation from "./middleware/RequestValidation.ts"
@@ -22,6 +26,7 @@ import { ProcessGroup } from "./ProcessGroup.ts"
 import { outageOf } from "./response/DatabaseErrors.ts"
 import * as ErrorResponse from "./response/ErrorResponse.ts"
 import { methodsOf, routerConfig } from "./response/RoutePaths.ts"
+import * as StartMessages from "./StartMessages.ts"
 
 const admin = HttpApiBuilder.layer(AdminApi).pipe(
   Layer.provide([KeyHandlers.layer, AuditHandlers.layer]),
@@ -29,13 +34,20 @@ const admin = HttpApiBuilder.layer(AdminApi).pipe(
 )
 
 /** Returns 200 while the process responds at all. */
-const health = HttpRouter.add(
-  "GET",
-  "/healthz",
-  HttpServerResponse.jsonUnsafe({ status: "healthy", version: ProcessMetrics.serviceVersion })
+const health = Layer.unwrap(Effect.map(Settings.buildRevision.config, (revision) =>
+  HttpRouter.add(
+    "GET",
+    "/healthz",
+    HttpServerResponse.jsonUnsafe({ status: "healthy", version: ProcessMetrics.serviceVersion, revision })
+  )))
+
+/** The OpenAPI document of the admin API. It is no secret, so it needs no token. */
+const openApi = CachedDocument.serve(
+  "/admin/openapi.json",
+  Effect.succeed(CachedDocument.json(adminOpenApiDocument))
 )
 
-const ending = new ServiceUnavailable({ message: "The service is about to end." })
+const ending = new ServiceUnavailable({ message: "The service is shutting down." })
 
 /** Metrics for Prometheus, whose names end in the unit. */
 const metrics = PrometheusMetrics.format({
@@ -43,7 +55,7 @@ const metrics = PrometheusMetrics.format({
   metricNameMapper: (name) => name.endsWith(".duration") ? `${name}_seconds` : name
 })
 
-/** Makes the reports of this process. It is ready if the database answers within a second and no shutdown has begun. */
+/** Makes the reports of this process. It is ready if the database responds within a second, unless a shutdown began. */
 const makeReports = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter
@@ -78,15 +90,17 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   )
 }))
 
-const answering = ErrorResponse.catchErrors(AdminApi, ["/healthz", "/readyz", "/metrics"], outageOf)
+const pages = ["/healthz", "/readyz", "/metrics", "/admin/openapi.json", ...ConsoleFiles.paths]
+
+const answering = ErrorResponse.catchErrors(AdminApi, pages, outageOf)
 
 /** The headers of every response of the port. */
-const headers = { "cache-control": "no-store" }
+const headers = fixedHeaders
 
 const errors = HttpRouter.middleware(
   Effect.map(GracefulShutdown, (draining) => (httpEffect) =>
     answering(Effect.timeout(httpEffect, "8 seconds")).pipe(
-      Effect.map(HttpServerResponse.setHeaders(headers)),
+      Effect.map((response) => HttpServerResponse.setHeaders(response, { ...headers, ...response.headers })),
       Effect.map((response) =>
         draining.begun ? HttpServerResponse.setHeader(response, "connection", "close") : response
       )
@@ -111,9 +125,9 @@ const makeServer = Effect.gen(function*() {
 
 /** Serves the admin API on `MANAGEMENT_HOST` and `MANAGEMENT_PORT`. */
 export const layer = HttpRouter.serve(
-  Layer.mergeAll(admin, health, reports, errors),
+  Layer.mergeAll(admin, health, reports, openApi, ConsoleFiles.layer, errors),
   { disableLogger: true, disableListenLog: true, routerConfig }
 ).pipe(
-  Layer.tap(() => HttpServer.addressFormattedWith((url) => Effect.logInfo(`Management on ${url}`))),
+  Layer.tap(() => StartMessages.logManagement),
   Layer.provide(Listener.layer(makeServer, address))
 )

@@ -2,7 +2,7 @@
 import { Context, Effect } from "effect"
 import type { Limiter } from "../rate-limit/Limiter.ts"
 
-/** What the management port reports of a process, or of all processes of a group. */
+/** The reports of the management port about a process, or about all processes of a group. */
 export interface Reports {
   /** The metrics in the text format of Prometheus. */
   readonly metrics: Effect.Effect<string>

@@ -2,8 +2,8 @@
 import { Context, type Logger } from "effect"
 
 /**
- * The logger that writes JSON lines, and its writer. While it is the only logger, the access log writes its lines to
- * the writer, because a line through the general logger costs a third of a request.
+ * The logger that writes JSON lines, and its writer. While it is the only logger, the access log writes straight to
+ * the writer. A line through the general logger costs a third of a request.
  */
 export const JsonLines = Context.Reference<
   { readonly logger: Logger.Logger<unknown, void>; readonly write: (line: string) => void } | undefined

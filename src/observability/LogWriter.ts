@@ -1,6 +1,7 @@
 /** Writes log lines to standard error, and never blocks the event loop for a reader that is slow or has stopped. */
 import { type Context, Effect, Metric } from "effect"
 import type { Writable } from "node:stream"
+import { startAtZero } from "./Metrics.ts"
 
 /** The maximum of characters that wait for the reader. Lines beyond it are dropped. */
 const maxPendingCharacters = 4 * 1024 * 1024
@@ -61,7 +62,7 @@ export class LogWriter {
 /** Makes a writer. When the scope closes or the process exits, it flushes the last lines. */
 export const make = (stream: Writable, formatWarning: (message: string) => string) =>
   Effect.acquireRelease(
-    Effect.map(Effect.context(), (context) => {
+    Effect.map(Effect.andThen(startAtZero([dropped]), Effect.context()), (context) => {
       const writer = new LogWriter(stream, formatWarning, context)
       process.on("exit", writer.flush)
       return writer

@@ -3,6 +3,7 @@ import { Clock, Config, Effect, Layer, Logger, type LogLevel, Option, References
 import * as Settings from "../config/Settings.ts"
 import { JsonLines } from "./JsonLines.ts"
 import * as LogWriter from "./LogWriter.ts"
+import * as PrettyLines from "./PrettyLines.ts"
 
 export { describe } from "./Failure.ts"
 
@@ -24,24 +25,34 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
   process.stderr.on("error", () => {})
   const format = yield* Config.option(Settings.logFormat.config)
   const isJson = Option.getOrElse(format, () => process.stderr.isTTY ? "pretty" : "json") === "json"
-  const { logger, jsonLines } = isJson
-    ? yield* makeJsonLogger
-    : { logger: Logger.consolePretty(), jsonLines: undefined }
+  const { logger, jsonLines } = yield* isJson ? makeJsonLogger : makePrettyLogger
   return Layer.mergeAll(
     Logger.layer([logger]),
     Layer.succeed(JsonLines, jsonLines),
-    Layer.succeed(Logger.LogToStderr, true), // moves the pretty logger from standard output
     Layer.succeed(References.MinimumLogLevel, levels[yield* Settings.logLevel.config])
   )
 }))
 
+/** Makes the time of a warning that the writer itself adds. */
+const makeTimestamp = Effect.map(Clock.Clock, (clock) => () => new Date(clock.currentTimeMillisUnsafe()).toISOString())
+
 const makeJsonLogger = Effect.gen(function*() {
-  const clock = yield* Clock.Clock
-  const formatWarning = (message: string): string => {
-    const timestamp = new Date(clock.currentTimeMillisUnsafe()).toISOString()
-    return JSON.stringify({ message, level: "WARN", timestamp, annotations: {}, spans: {} })
-  }
-  const { write } = yield* LogWriter.make(process.stderr, formatWarning)
+  const timestamp = yield* makeTimestamp
+  const { write } = yield* LogWriter.make(
+    process.stderr,
+    (message) => JSON.stringify({ message, level: "WARN", timestamp: timestamp(), annotations: {}, spans: {} })
+  )
   const logger = Logger.map(Logger.formatJson, write)
   return { logger, jsonLines: { logger, write } }
+})
+
+const makePrettyLogger = Effect.gen(function*() {
+  const timestamp = yield* makeTimestamp
+  const { write } = yield* LogWriter.make(process.stderr, (message) =>
+    PrettyLines.format(
+      { message, level: "WARN", timestamp: timestamp(), annotations: {}, cause: undefined },
+      process.stderr
+    ))
+  const logger = Logger.map(Logger.formatStructured, (entry) => write(PrettyLines.format(entry, process.stderr)))
+  return { logger, jsonLines: undefined }
 })

@@ -1,8 +1,5 @@
-/**
- * Caches one metric series per set of attribute values, because creating a series per request costs more than updating
- * it.
- */
-import { Metric } from "effect"
+/** Series of metrics: a cache of them, and counters that start at zero. */
+import { Effect, Metric } from "effect"
 
 /** A node of the cache: the series for a list of values, and the nodes for that list and one more value. */
 interface CacheNode<Series> {
@@ -13,8 +10,9 @@ interface CacheNode<Series> {
 const newNode = <Series>(): CacheNode<Series> => ({ series: undefined, next: new Map() })
 
 /**
- * Returns a function from attribute values to the series of `metric` with these values. The cache evicts nothing, so
- * the attributes must have few different values.
+ * Returns a function from attribute values to the series of `metric` with these values. It caches the series, because
+ * creating one per request costs more than updating it. The cache evicts nothing, so the attributes must have few
+ * different values.
  */
 export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>(
   metric: Metric.Metric<Input, State>,
@@ -36,3 +34,10 @@ export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>
     return node.series
   }
 }
+
+/**
+ * Shows counters with the value 0 before their first event. Otherwise Prometheus misses that event: `increase` compares
+ * with the first sample of a series.
+ */
+export const startAtZero = (counters: Iterable<Metric.Counter<number>>): Effect.Effect<void> =>
+  Effect.forEach(counters, (counter) => Metric.update(counter, 0), { discard: true })

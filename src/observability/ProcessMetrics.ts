@@ -1,10 +1,11 @@
 /**
- * The metrics of the process itself in the text format of Prometheus, with the names of its client libraries: CPU,
- * memory, delay of the event loop, garbage collection, and versions.
+ * The metrics of the process itself in the text format of Prometheus, with the names of its client libraries.
+ * They are CPU, memory, delay of the event loop, garbage collection, and versions.
  */
 import { Effect, Predicate } from "effect"
 import { readFileSync } from "node:fs"
 import { constants, monitorEventLoopDelay, type PerformanceEntry, PerformanceObserver } from "node:perf_hooks"
+import * as Settings from "../config/Settings.ts"
 
 const { version }: { readonly version: string } = JSON.parse(
   readFileSync(new URL("../../package.json", import.meta.url), "utf8")
@@ -66,7 +67,7 @@ export const make = Effect.acquireRelease(
       delay.disable()
       observer.disconnect()
     })
-).pipe(Effect.map(({ delay, pauses }) => (): string => {
+).pipe(Effect.zipWith(Settings.buildRevision.config, ({ delay, pauses }, revision) => (): string => {
   const { system, user } = process.cpuUsage()
   const { external, heapTotal, heapUsed, rss } = process.memoryUsage()
   // The histogram counts the resolution as well: a timer that is on time has a delay of that length.
@@ -99,6 +100,9 @@ export const make = Effect.acquireRelease(
       [...pauses].map(([kind, { count }]): Sample => [`{kind="${kind}"}`, count])
     ),
     family("gauge", "nodejs_version_info", "Version of Node.", [[`{version="${process.version}"}`, 1]]),
-    family("gauge", "petstore_build_info", "Version of the service.", [[`{version="${serviceVersion}"}`, 1]])
+    family("gauge", "petstore_build_info", "Version and build of the service.", [[
+      `{revision="${revision}",version="${serviceVersion}"}`,
+      1
+    ]])
   ].flat().map((line) => `${line}\n`).join("")
 }))

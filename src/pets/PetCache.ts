@@ -79,7 +79,7 @@ export class PetCache {
   page({ after, limit, status }: Selection): ReadonlyArray<Pet> | undefined {
     if (!this.#isFresh()) return undefined
     if (after !== undefined) return this.#pets.page(Number(after + 1n), limit, status)
-    // The ids of the service start at 1, so that no create in flight can get an id below a lowest id of 1 or less. If
+    // The ids of the service start at 1. So no create in flight can get an id below a lowest id of 1 or less. If
     // an operator inserts a pet below 1, a trigger records the change.
     if (this.#lowestId === undefined || this.#lowestId > 1n) {
       this.#lowestIdRequested.openUnsafe()

@@ -12,7 +12,7 @@ import { SqlClient, type SqlError } from "effect/sql"
 import { hash } from "node:crypto"
 import type { NewPet } from "../api/Pets.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
-import { canonicalText, type Idempotency, keyLifetime, keyReused } from "./Idempotency.ts"
+import { canonicalText, type Idempotency, keyLifetime, keyReused, markReplayed } from "./Idempotency.ts"
 import type { PetStore } from "./PetStore.ts"
 
 /** The maximum number of creates in a statement. */
@@ -40,11 +40,17 @@ interface Insert {
   readonly creates: Array<Create>
 }
 
+/** The pet of a create. It is a replay if an earlier create with the same key inserted the pet. */
+interface Stored {
+  readonly id: bigint
+  readonly isReplay: boolean
+}
+
 /**
- * The outcome of a create: the pet's id, or `"reused"` if its key is in use for another pet. `"locked"` means that
- * nothing was done, because a key of the batch is locked.
+ * The outcome of a create: its pet, or `"reused"` if its key is in use for another pet. `"locked"` means that nothing
+ * was done, because a key of the batch is locked.
  */
-type Outcome = bigint | "reused" | "locked"
+type Outcome = Stored | "reused" | "locked"
 
 /** Returns the SHA-256 of a pet's fields, in hexadecimal. Requests for equal pets have equal fingerprints. */
 const fingerprint = (pet: NewPet): string => hash("sha256", canonicalText(pet))
@@ -85,6 +91,8 @@ interface InsertedRow {
   readonly id: bigint
   /** The fingerprint for which the key is in use, if it is not the one of the insert. */
   readonly otherHash?: string | null
+  /** Whether the key was in use before the statement. It is `null` without a key. */
+  readonly isUsed?: boolean | null
 }
 
 /** Returns the outcome of each create from the rows of its inserts. */
@@ -96,7 +104,8 @@ const toOutcomes = (inserts: ReadonlyArray<Insert>, rows: ReadonlyArray<Inserted
     const requestHash = row.otherHash ?? claim?.requestHash
     for (const [position, create] of creates.entries()) {
       const ownHash = position === 0 ? claim?.requestHash : fingerprint(create.pet)
-      outcomes.set(create, ownHash === requestHash ? row.id : "reused")
+      const isReplay = position > 0 || row.isUsed === true
+      outcomes.set(create, ownHash === requestHash ? { id: row.id, isReplay } : "reused")
     }
   }
   return outcomes
@@ -166,7 +175,8 @@ export const make = Effect.gen(function*() {
           SELECT id, pet->>0, (pet->>1)::bigint, pet->>2 FROM decided
           WHERE key IS NULL OR (pet_id = id AND claimed_request = request)
         )
-        SELECT COALESCE(pet_id, id) AS id, encode(NULLIF(claimed_request, request), 'hex') AS "otherHash"
+        SELECT COALESCE(pet_id, id) AS id, pet_id <> id AS "isUsed",
+          encode(NULLIF(claimed_request, request), 'hex') AS "otherHash"
         FROM decided ORDER BY nth`
     })
 
@@ -227,9 +237,9 @@ export const make = Effect.gen(function*() {
     const respond = (outcome: Outcome | undefined) =>
       outcome === "reused"
         ? Effect.fail(keyReused)
-        : typeof outcome === "bigint"
-        ? Effect.succeed({ id: outcome, ...pet })
-        : Effect.die(new Error("INSERT returned no id"))
+        : outcome === undefined || outcome === "locked"
+        ? Effect.die(new Error("INSERT returned no id"))
+        : Effect.succeed(outcome.isReplay ? markReplayed({ id: outcome.id, ...pet }) : { id: outcome.id, ...pet })
     return Effect.flatMap(
       createInBatch(call),
       (outcome) => outcome === "locked" ? Effect.flatMap(createAlone(call), respond) : respond(outcome)

@@ -1,7 +1,7 @@
 /** Declares the pet repository, and provides it in memory. `SqlPetRepository.ts` provides it on PostgreSQL. */
 import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
 import type { NewPet, Pet } from "../api/Pets.ts"
-import { canonicalText, keyLifetime, keyReused } from "./Idempotency.ts"
+import { canonicalText, keyLifetime, keyReused, markReplayed } from "./Idempotency.ts"
 import type { PetStore } from "./PetStore.ts"
 
 /** The service that stores pets. `PetStore` documents its operations. */
@@ -31,7 +31,9 @@ export class PetRepository extends Context.Service<PetRepository, PetStore>()("p
           const requestText = canonicalText(newPet)
           const existing = claims.get(claimId)
           if (existing !== undefined && now < existing.expiresAtMs) {
-            return existing.requestText === requestText ? Effect.succeed(existing.pet) : keyReused
+            return existing.requestText === requestText
+              ? Effect.succeed(markReplayed(existing.pet))
+              : keyReused
           }
           const pet = insert(newPet)
           claims.set(claimId, { requestText, pet, expiresAtMs: now + Duration.toMillis(keyLifetime) })

@@ -1,7 +1,7 @@
 /** Declares the operations that each implementation of the pet repository provides. */
 import type { Effect, Option } from "effect"
 import type { IdempotencyKeyReused } from "../api/Errors.ts"
-import type { NewPet, Pet, PetStatus } from "../api/Pets.ts"
+import type { CreatedPet, NewPet, Pet, PetStatus } from "../api/Pets.ts"
 import type { Idempotency } from "./Idempotency.ts"
 
 /** Selects the pets of one page of the list, which is in ascending order of ids. */
@@ -27,10 +27,10 @@ export interface PetStore {
   /**
    * Creates a pet under a new id. The pet is durable when the effect succeeds.
    *
-   * If the idempotency key was used within the last 24 hours, it returns the pet of the first call. It fails with
-   * `IdempotencyKeyReused` if that pet was another one.
+   * If the idempotency key was used within the last 24 hours, it returns the pet of the first call, marked as
+   * `replayed`. It fails with `IdempotencyKeyReused` if that pet was another one.
    */
-  create(pet: NewPet, idempotency?: Idempotency): Effect.Effect<Pet, IdempotencyKeyReused>
+  create(pet: NewPet, idempotency?: Idempotency): Effect.Effect<CreatedPet, IdempotencyKeyReused>
 
   /** Returns the pet with this id, or `None` if no pet has it. */
   find(id: bigint): Effect.Effect<Option.Option<Pet>>

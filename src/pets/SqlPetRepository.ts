@@ -141,7 +141,7 @@ const make = Effect.gen(function*() {
   yield* Expiry.deleteExpired({
     table: "idempotency_keys",
     column: "expires_at",
-    warning: "Expired idempotency keys cannot be removed"
+    warning: "Expired idempotency keys cannot be deleted"
   })
 
   return PetRepository.of({ list, create, find })

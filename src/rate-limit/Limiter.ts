@@ -14,6 +14,6 @@ export interface Limiter {
   /** Lifts the ban of `caller`, if there is one. */
   unban(caller: Caller): Effect.Effect<void>
 
-  /** Which counts decide: this process's own, those in Redis, or its own because Redis does not answer. */
+  /** Which counts decide: this process's own, those in Redis, or its own because Redis does not respond. */
   readonly counting: Effect.Effect<"own" | "shared" | "fallback">
 }

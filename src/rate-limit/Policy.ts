@@ -48,7 +48,10 @@ interface Ban {
   readonly until: number
 }
 
-/** The stored state of a caller. An ended count or ban is treated as absent. */
+/**
+ * The state of a caller. An ended count or ban is treated as absent. The database stores it by these names, also those
+ * of earlier versions, so they cannot change.
+ */
 export interface State {
   readonly minute?: Count
   readonly day?: Count
@@ -73,7 +76,7 @@ export const bans = {
 } as const
 
 /** The outcome of `decide`. */
-export type Outcome = "admitted" | "refused" | "banned"
+export type Outcome = "allowed" | "rejected" | "banned"
 
 /** Decides on a request at `now`, and returns the state to store. A caller that is not `bannable` is never banned. */
 export const decide = (
@@ -93,21 +96,21 @@ export const charge = (
   now: number,
   bannable: boolean
 ): { readonly outcome: Outcome; readonly next: State } => {
-  if (isBanned(state, now)) return { outcome: "refused", next: state }
+  if (isBanned(state, now)) return { outcome: "rejected", next: state }
   const minute = current(state.minute, minuteWindow.seconds, now)
   const day = current(state.day, dayWindow.seconds, now)
   if (minute.used < limits.perMinute && day.used < limits.perDay) {
-    return { outcome: "admitted", next: { ...state, minute: add(minute), day: add(day) } }
+    return { outcome: "allowed", next: { ...state, minute: add(minute), day: add(day) } }
   }
   // A rejected request changes no window and opens none.
-  return bannable ? reject(state, limits, now) : { outcome: "refused", next: state }
+  return bannable ? reject(state, limits, now) : { outcome: "rejected", next: state }
 }
 
 /** Returns what a caller has left at `now`, without a request. */
 export const peek = (state: State, limits: Limits, now: number): Decision =>
   decisionOf(state, limits, now, charge(state, limits, now, false).outcome)
 
-/** Returns the state of a caller whose ban is lifted at `now`. Its rejections are forgotten. */
+/** Returns the state of a caller whose ban is lifted at `now`. Its rejections count no more. */
 export const unban = ({ day, minute }: State, now: number): State => ({
   ...minute && { minute },
   ...day && { day },
@@ -183,7 +186,7 @@ const isBanned = (state: State, now: number): state is State & { readonly ban: B
 const reject = (state: State, limits: Limits, now: number): { readonly outcome: Outcome; readonly next: State } => {
   const refusals = add(current(state.refusals, minuteWindow.seconds, now))
   if (refusals.used < Math.max(limits.perMinute, bans.minRejections)) {
-    return { outcome: "refused", next: { ...state, refusals } }
+    return { outcome: "rejected", next: { ...state, refusals } }
   }
   const { ban = { seconds: 0, until: 0 }, refusals: _, ...rest } = state
   const repeated = ban.seconds > 0 && now < ban.until + bans.memory * 1000
@@ -203,7 +206,7 @@ export const decisionOf = (state: State, limits: Limits, now: number, outcome: O
     return { remaining: Math.max(0, limit - used), resetAt }
   }
   return {
-    allowed: outcome === "admitted",
+    allowed: outcome === "allowed",
     bannedUntil: isBanned(state, now) ? state.ban.until : undefined,
     banBegan: outcome === "banned",
     decidedAt: now,

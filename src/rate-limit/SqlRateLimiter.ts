@@ -17,11 +17,12 @@ const make = Effect.gen(function*() {
   const store = yield* sqlStore
   const steady = SteadyClock.make(yield* Clock.Clock)
   const changed = yield* WriteBehind.make({
+    table: "rate_limits",
     interval: "500 millis",
     write: (states: ReadonlyMap<Caller, Policy.State>) =>
       Effect.trackDuration(Effect.suspend(() => store.save(states, steady)), writes, Duration.toSeconds),
     // Memory is authoritative. The database copy is for restarts.
-    warning: "Counts of requests cannot be kept in the database"
+    warning: "Counts of requests cannot be stored in the database"
   })
   const { callers, service } = yield* RateLimiter.make(steady, changed.set)
   for (const { caller, state, stepped } of yield* store.load(steady)) {
@@ -47,7 +48,7 @@ const make = Effect.gen(function*() {
   yield* Expiry.deleteExpired({
     table: "rate_limits",
     column: "ends_at",
-    warning: "Counts that ended cannot be removed from the database"
+    warning: "Expired counts of requests cannot be deleted"
   })
   return service
 })

@@ -5,8 +5,8 @@ export const minStep = 1_000
 
 /**
  * Time for windows and bans, in milliseconds: the wall clock's at the start, then continued by the monotonic clock. A
- * step of the wall clock (NTP, an operator, a virtual machine that resumes) changes it neither back nor forth, so every
- * window and ban lasts its length. Responses and rows show times of the wall clock: `wallOffset` converts them.
+ * step of the wall clock (NTP, an operator, a virtual machine that resumes) does not change it. So every window and ban
+ * lasts its length. Responses and rows show times of the wall clock: `wallOffset` converts them.
  */
 export const make = (clock: Clock.Clock) => {
   // Every request reads the clock: a division of numbers costs less than one of bigints.

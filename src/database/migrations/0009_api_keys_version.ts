@@ -2,8 +2,8 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 
 /**
- * Adds the version of a key, which each change of the key increments, also one that an operator makes in SQL or a
- * process of an earlier version makes. Adds the last four characters of the current secret.
+ * Adds the version of a key, which each change of the key increments. An operator can make the change in SQL, or a
+ * process of an earlier version. Adds the last four characters of the current secret.
  */
 export default Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient

@@ -1,5 +1,5 @@
 /** Limits how many requests the server handles at once, in all and for each caller. */
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, Metric, Schedule } from "effect"
 import { ServiceUnavailable } from "../../api/Errors.ts"
 import type { Caller } from "../../rate-limit/CallerStates.ts"
 import { ConcurrencyLimit } from "./ConcurrencyLimit.ts"
@@ -19,6 +19,9 @@ const maxLargeResponses = 4
 const maxLargeResponsesPerCaller = 2
 /** Above this number of callers in memory, callers without requests are evicted. */
 const maxIdleCallers = 10_000
+
+const inFlight = Metric.gauge("http_server_requests_in_flight", { description: "Requests that occupy a slot." })
+const queued = Metric.gauge("http_server_requests_queued", { description: "Requests that wait for a slot." })
 
 /** The error for a request that gets no slot in time. */
 export const overloaded = new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." })
@@ -242,6 +245,16 @@ const make = () => {
 export class AdmissionControl extends Context.Service<AdmissionControl, ReturnType<typeof make>>()(
   "petstore/http/AdmissionControl"
 ) {
-  /** One instance for each server. */
-  static readonly layer = Layer.sync(AdmissionControl, make)
+  /** One instance for each server. Its gauges change once a second, so that no request pays for them. */
+  static readonly layer = Layer.effect(
+    AdmissionControl,
+    Effect.gen(function*() {
+      const control = make()
+      const update = Effect.suspend(() =>
+        Effect.andThen(Metric.update(inFlight, control.all.inFlight), Metric.update(queued, control.all.queued))
+      )
+      yield* Effect.forkScoped(Effect.repeat(update, Schedule.spaced("1 second")))
+      return control
+    })
+  )
 }

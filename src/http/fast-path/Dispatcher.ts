@@ -44,7 +44,7 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
     const { headers: { origin }, method = "", socket } = request
     const passToEffect = () => {
       // If the connection is closed, or the server has shut down, no response can be sent.
-      if (socket.destroyed || !next()) run(recordResponse(method, requestContext, clientClosedRequest))
+      if (socket.destroyed || !next()) run(recordResponse(request, requestContext, clientClosedRequest))
     }
     const isForEffect = draining.begun || all.isFull || socket.destroyed
     const call = isForEffect ? undefined : fastPath(request)
@@ -75,7 +75,7 @@ export const make = Effect.fnUntraced(function*(fastPath: FastPath) {
       }
       return Effect.uninterruptible(Effect.suspend(() => {
         send(httpResponse, body, decision)
-        return Effect.as(recordResponse(method, requestContext, httpResponse.status), true)
+        return Effect.as(recordResponse(request, requestContext, httpResponse.status), true)
       }))
     })
 

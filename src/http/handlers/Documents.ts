@@ -1,82 +1,93 @@
-/** The explorer page and the OpenAPI document: rendered and compressed once, then sent from the same memory. */
-import { Deferred, Effect, Layer } from "effect"
-import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { HttpApiSwagger, OpenApi } from "effect/http-api"
-import { promisify } from "node:util"
-import { gzip } from "node:zlib"
-import { openApiDocument } from "../../api/OpenApiDocument.ts"
+/** The pages of the API port beside its operations: `/` with links, the API reference and the OpenAPI document. */
+import { Effect, Layer } from "effect"
+import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpApiScalar, OpenApi } from "effect/http-api"
 import { PetstoreApi } from "../../api/PetstoreApi.ts"
+import { apiReference } from "./ApiReference.ts"
+import * as CachedDocument from "./CachedDocument.ts"
 
-/** Whether a client accepts gzip (RFC 9110 §12.5.3). */
-export const acceptsGzip = (acceptEncoding = ""): boolean => {
-  const weights = new Map(
-    acceptEncoding.split(",").map((entry): [string, number] => {
-      const [coding = "", ...parameters] = entry.toLowerCase().split(";").map((part) => part.trim())
-      const weight = parameters.find((parameter) => /^q\s*=/.test(parameter))?.replace(/^q\s*=\s*/, "")
-      return [coding, weight === undefined ? 1 : Number(weight)]
-    })
-  )
-  return (weights.get("gzip") ?? weights.get("x-gzip") ?? weights.get("*") ?? 0) > 0
-}
+const links = { docs: "/docs", openapi: "/openapi.json", pets: "/v1/pets" }
+
+/** Returns links, or sends a browser to the API reference. The router reads the target `*` as this path too. */
+const root = HttpRouter.add(
+  "GET",
+  "/",
+  Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
+    if (request.url === "*") {
+      return Effect.fail(
+        new HttpServerError.HttpServerError({ reason: new HttpServerError.RouteNotFound({ request }) })
+      )
+    }
+    const headers = { vary: "Accept" }
+    return Effect.succeed(
+      request.headers.accept?.includes("text/html") === true
+        ? HttpServerResponse.redirect(links.docs, { headers })
+        : HttpServerResponse.jsonUnsafe({ name: apiReference.info.title, links }, { headers })
+    )
+  })
+)
+
+const openApi = CachedDocument.serve("/openapi.json", Effect.succeed(CachedDocument.json(apiReference)))
 
 /**
- * Serves a document. The first request runs `render`, and later requests share its result. Clients that accept gzip get
- * it compressed.
+ * Lets the page show integers beyond 2^53 as they arrived. Scalar formats a response with `JSON.parse` and
+ * `JSON.stringify`, which would round them.
  */
-const serve = <E, R>(
-  path: `/${string}`,
-  render: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>
-) =>
-  HttpRouter.use(Effect.fnUntraced(function*(router) {
-    const make = Effect.gen(function*() {
-      const response = HttpServerResponse.toWeb(yield* render)
-      const plain = Buffer.from(yield* Effect.promise(() => response.arrayBuffer()))
-      const compressed = yield* Effect.promise(() => promisify(gzip)(plain))
-      const contentType = response.headers.get("content-type") ?? ""
-      const headers = { vary: "Accept-Encoding" }
-      return {
-        plain: HttpServerResponse.uint8Array(plain, { contentType, headers }),
-        compressed: HttpServerResponse.uint8Array(compressed, {
-          contentType,
-          headers: { ...headers, "content-encoding": "gzip" }
-        })
-      }
-    })
-    // The document is rendered in a fiber of the server. If the first client disconnects, the others do not render it
-    // again.
-    const scope = yield* Effect.scope
-    const rendered = yield* Deferred.make<Effect.Success<typeof make>, Effect.Error<typeof make>>()
-    let isStarted = false
-    const made = Effect.suspend(() => {
-      if (isStarted) return Deferred.await(rendered)
-      isStarted = true
-      return Effect.andThen(
-        Effect.forkIn(Effect.onExit(make, (exit) => Deferred.done(rendered, exit)), scope),
-        Deferred.await(rendered)
-      )
-    })
-    yield* router.add(
-      "GET",
-      path,
-      Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ headers }) =>
-        Effect.map(made, ({ compressed, plain }) =>
-          acceptsGzip(headers["accept-encoding"]) ? compressed : plain))
-    )
-  }))
+const exactIntegers = `<script>
+  const { parse } = JSON
+  const keepDigits = (_, value, { source }) =>
+    typeof value === "number" && !Number.isSafeInteger(value) && /^-?\\d+$/.test(source) ? JSON.rawJSON(source) : value
+  JSON.parse = (text, reviver) => parse(text, reviver ?? (/\\d{16}/.test(text) ? keepDigits : undefined))
+</script>`
 
-const openApi = serve("/openapi.json", Effect.sync(() => HttpServerResponse.jsonUnsafe(openApiDocument)))
+/** Hides links to another site and its picture, and wraps long lines of code samples. */
+const customCss = `
+  a[href^="https://www.scalar.com"], .ascii-art { display: none }
+  .code-snippet > .scalar-code-block { min-width: 0; width: 100% }
+  .code-snippet .line, .scalar-app .markdown pre, .scalar-app .markdown pre code {
+    white-space: pre-wrap;
+    overflow-wrap: anywhere;
+  }
+`
 
-const page = HttpApiSwagger.layer(PetstoreApi.annotate(OpenApi.Transform, () => openApiDocument), { path: "/docs" })
+/** The configuration of Scalar. Effect's type has only the first three settings. */
+const scalar = {
+  withDefaultFonts: false,
+  defaultOpenAllTags: true,
+  customCss,
+  // The page sends requests to its own deployment.
+  servers: [{ url: "/v1", description: "This deployment" }],
+  // Fields have the order of the document, and the code samples are those of the document alone.
+  orderSchemaPropertiesBy: "preserve",
+  orderRequiredPropertiesFirst: false,
+  hiddenClients: true,
+  hideClientButton: true,
+  showDeveloperTools: "never",
+  telemetry: false
+}
 
-/** The explorer page, with its scripts and styles inside. */
-const docs = serve(
+const page = HttpApiScalar.layer(PetstoreApi.annotate(OpenApi.Transform, () => apiReference), {
+  path: "/docs",
+  scalar
+})
+
+/** The page may run its own scripts and call the service, and nothing else. */
+const contentSecurityPolicy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
+  "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+/** The API reference, with its scripts and styles inside. */
+const docs = CachedDocument.serve(
   "/docs",
   Effect.scoped(Effect.gen(function*() {
     const request = HttpServerRequest.fromWeb(new Request("http://localhost/docs"))
-    const response = yield* HttpRouter.toHttpEffect(page)
-    return yield* Effect.provideService(response, HttpServerRequest.HttpServerRequest, request)
-  }))
+    const httpEffect = yield* HttpRouter.toHttpEffect(page)
+    const response = yield* Effect.provideService(httpEffect, HttpServerRequest.HttpServerRequest, request)
+    const html = yield* Effect.promise(() => HttpServerResponse.toWeb(response).text())
+    const content = html.replace("<head>", () => `<head>${exactIntegers}`)
+    const headers = { "content-security-policy": contentSecurityPolicy }
+    return { contentType: "text/html; charset=utf-8", content, headers }
+  })).pipe(Effect.orDie)
 )
 
-/** The routes of `/openapi.json` and `/docs`. */
-export const layer = Layer.mergeAll(openApi, docs)
+/** The routes of `/`, `/openapi.json` and `/docs`. */
+export const layer = Layer.mergeAll(root, openApi, docs)

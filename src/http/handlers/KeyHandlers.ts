@@ -1,8 +1,4 @@
-/** Returns the ban of a key for the operator. */
-const banOf = ({ bannedUntil }: Decision) =>
-  bannedUntil === undefined ? null : { until: DateTime.makeUnsafe(bannedUntil) }
-
-/** The handlers of the management port's key operations: issue, list, show, update, unban, revoke and rotate. */
+/** The handlers of the management port's key operations: issue, list, show, usage, update, unban, revoke and rotate. */
 import { DateTime, Duration, Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApiKeys } from "../../api-keys/ApiKeys.ts"
@@ -13,6 +9,10 @@ import { RateLimiter } from "../../rate-limit/RateLimiter.ts"
 
 /** Encodes a rate-limit window for the operator. `resetAt` becomes a `DateTime`. */
 const usageOf = ({ limit, remaining, resetAt }: Window) => ({ limit, remaining, resetAt: DateTime.makeUnsafe(resetAt) })
+
+/** Returns the ban of a key for the operator. */
+const banOf = ({ bannedUntil }: Decision) =>
+  bannedUntil === undefined ? null : { until: DateTime.makeUnsafe(bannedUntil) }
 
 /** The handlers of the `keys` group of `AdminApi`. */
 export const layer = HttpApiBuilder.group(
@@ -44,6 +44,7 @@ export const layer = HttpApiBuilder.group(
           ban: banOf(peeked)
         }
       }),
+      showUsage: ({ params: { id } }) => Effect.andThen(apiKeys.find(id), apiKeys.usage.read(id)),
       updateKey: ({ headers, params: { id }, payload }) => apiKeys.update(id, payload, headers["if-match"]),
       unbanKey: Effect.fnUntraced(function*({ params: { id } }) {
         const { limits } = yield* apiKeys.find(id)

@@ -7,7 +7,7 @@ import { OperatorAddress } from "../../api-keys/AuditLog.ts"
 import { AdminAuth } from "../../api/AdminApi.ts"
 import { InvalidAdminToken, MissingAdminToken, TooManyAttempts } from "../../api/Errors.ts"
 import type { Limits } from "../../api/Plans.ts"
-import { byAttributes } from "../../observability/Metrics.ts"
+import { byAttributes, startAtZero } from "../../observability/Metrics.ts"
 import type { Decision } from "../../rate-limit/Policy.ts"
 import { RateLimiter } from "../../rate-limit/RateLimiter.ts"
 import * as ErrorResponse from "../response/ErrorResponse.ts"
@@ -34,6 +34,7 @@ const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
 export const layer = Layer.effect(
   AdminAuth,
   Effect.gen(function*() {
+    yield* startAtZero([MissingAdminToken, InvalidAdminToken].map((Failure) => failures(new Failure().code)))
     const limiter = yield* RateLimiter
     const clientNetwork = yield* ClientAddress.make
     const addressOf = yield* ClientAddress.makeOfRequest

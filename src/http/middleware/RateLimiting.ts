@@ -2,11 +2,13 @@
 import { Context, Effect, Layer, Metric } from "effect"
 import { HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../../api-keys/ApiKeys.ts"
+import type { KeyUsage } from "../../api-keys/KeyUsage.ts"
 import { CurrentKey } from "../../api/Auth.ts"
 import { ApiKeyBanned, RateLimitExceeded } from "../../api/Errors.ts"
-import { type Limits, type Plan, planLimits } from "../../api/Plans.ts"
+import { type Limits, Plan, planLimits } from "../../api/Plans.ts"
 import { RateLimit } from "../../api/RateLimit.ts"
-import { byAttributes } from "../../observability/Metrics.ts"
+import type { UsageKind } from "../../api/Usage.ts"
+import { byAttributes, startAtZero } from "../../observability/Metrics.ts"
 import type { Caller } from "../../rate-limit/CallerStates.ts"
 import { type Decision, mostRestrictive, type Window } from "../../rate-limit/Policy.ts"
 import { RateLimiter } from "../../rate-limit/RateLimiter.ts"
@@ -20,8 +22,9 @@ import * as ClientAddress from "./ClientAddress.ts"
 export const layer = Layer.effect(
   RateLimit,
   Effect.gen(function*() {
+    yield* startAtZero(Plan.literals.map((plan) => bans(plan)))
     const limiter = yield* RateLimiter
-    const { audit } = yield* ApiKeys
+    const { audit, usage } = yield* ApiKeys
     const addressOf = yield* ClientAddress.makeOfRequest
 
     const recordBan = (
@@ -36,7 +39,7 @@ export const layer = Layer.effect(
         const key = Context.getUnsafe(fiber.context, CurrentKey)
         // The fast path may already have charged this request.
         const charged = requestContext.decision === undefined
-          ? chargeKey(limiter, key)
+          ? chargeKey(limiter, usage, key)
           : Effect.succeed(requestContext.decision)
         return Effect.flatMap(charged, (
           decision
@@ -64,7 +67,7 @@ const decisions = byAttributes(
     description: "Requests by the plan that they were charged to, and what was decided of them.",
     incremental: true
   }),
-  (outcome: string, plan: string) => ({ outcome, plan })
+  (outcome: UsageKind, plan: string) => ({ outcome, plan })
 )
 const bans = byAttributes(
   Metric.counter("rate_limit_bans_total", { description: "Bans by plan.", incremental: true }),
@@ -72,15 +75,24 @@ const bans = byAttributes(
 )
 
 /**
- * Charges a request to a key of `plan`, or to an address (`none`), and counts the decision. It is one step, because
- * every request passes here.
+ * Charges a request to a key of `plan`, or to an address (`none`), and counts the decision, with `count` too. It is one
+ * step, because every request passes here.
  */
-const charge = (limiter: RateLimiter["Service"], caller: Caller, plan: Plan | "none", limits: Limits) =>
+const charge = (
+  limiter: RateLimiter["Service"],
+  { caller, count, limits, plan }: {
+    readonly caller: Caller
+    readonly plan: Plan | "none"
+    readonly limits: Limits
+    readonly count?: (kind: UsageKind, at: number) => void
+  }
+) =>
   Effect.flatMap(limiter.charge(caller, limits), (decision) =>
     Effect.withFiber(({ context }) => {
-      const outcome = decision.allowed ? "admitted" : decision.bannedUntil === undefined ? "refused" : "banned"
+      const outcome = decision.allowed ? "allowed" : decision.bannedUntil === undefined ? "rejected" : "banned"
       decisions(outcome, plan).updateUnsafe(1, context)
       if (decision.banBegan) bans(plan).updateUnsafe(1, context)
+      count?.(outcome, decision.decidedAt)
       return Effect.succeed(decision)
     }))
 
@@ -98,9 +110,14 @@ export const callerOf = (key: CurrentKey["Service"]): Caller => {
   return caller
 }
 
-/** Charges a request to a key. */
-export const chargeKey = (limiter: RateLimiter["Service"], key: CurrentKey["Service"]) =>
-  charge(limiter, callerOf(key), key.plan, key.limits)
+/** Charges a request to a key, and counts it in the usage of the key. */
+const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key: CurrentKey["Service"]) =>
+  charge(limiter, {
+    caller: callerOf(key),
+    plan: key.plan,
+    limits: key.limits,
+    count: (kind, at) => usage.count(key, kind, at)
+  })
 
 /** Returns a function from a request's peer and `X-Forwarded-For` to the caller that its address is. */
 export const makeAddressCaller = Effect.map(
@@ -115,7 +132,10 @@ export const makeChargeAddress = Effect.map(
   (limiter) => (caller: Caller, isFree: boolean): Effect.Effect<ChargedDecision> =>
     // A free request is not charged. Its response only shows what is left.
     !isFree
-      ? Effect.map(charge(limiter, caller, "none", planLimits.free), (decision) => ({ ...decision, scope: "address" }))
+      ? Effect.map(
+        charge(limiter, { caller, plan: "none", limits: planLimits.free }),
+        (decision) => ({ ...decision, scope: "address" })
+      )
       : Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, allowed: true, scope: "address" }))
 )
 

@@ -20,9 +20,9 @@ const toInvalidRequest = (error: HttpApiError.HttpApiSchemaError): Effect.Effect
     : Effect.fail(new InvalidRequest({ message: `Invalid request: ${describe(error)}.` }))
 
 /**
- * Validates each request. It fails with 400 for a request that does not decode, with 413 or 415 for a body that the
- * service does not accept, and with 417 for an unknown `Expect`. It uses no generators, because every request passes
- * here.
+ * Validates each request. It fails with 400 for a request that does not decode, and with 413 or 415 for a body that
+ * the service does not accept. It fails with 417 for an unknown `Expect`. It uses no generators, because every request
+ * passes here.
  */
 export const layer = Layer.succeed(Validation, (httpEffect) => {
   const checked = Effect.flatMap(

@@ -19,6 +19,8 @@ export interface Rejected {
   readonly peer: string
   /** The method, or `none` if the parser read no method. */
   readonly method: string
+  /** The target of the request, if the parser read one. */
+  readonly url: string | undefined
   readonly header: (name: string) => string | undefined
 }
 
@@ -46,6 +48,7 @@ const makeRender = (reject: Reject, allow: ReadonlyArray<string>) =>
       error,
       peer: socket instanceof Socket ? socket.remoteAddress ?? "" : "",
       method: request?.method ?? "none",
+      url: request?.url,
       header: (name) => request?.headers[name]?.toString()
     })
     const { status } = rejection.error

@@ -9,7 +9,7 @@ import { GracefulShutdown } from "../admission/GracefulShutdown.ts"
 /** The maximum time for requests in flight after draining. */
 export const gracePeriod = Config.map(Settings.drainSeconds.config, (seconds) => Duration.seconds(7 - seconds))
 
-/** Milliseconds after which the process exits in any case, even if the database does not answer. */
+/** Milliseconds after which the process exits in any case, even if the database does not respond. */
 const end = 9_500
 
 /** Begins the shutdown of the layers that it is provided to, and waits for `DRAIN_SECONDS` before they close. */

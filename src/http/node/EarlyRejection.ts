@@ -15,11 +15,11 @@ export const make = Effect.gen(function*() {
   const charge = yield* RateLimiting.makeChargeAddress
   const commonHeaders = yield* CommonHeaders.make
   const newRequestContext = yield* RequestContext.making
-  const reject: Reject = Effect.fnUntraced(function*({ error, header, method, peer }) {
+  const reject: Reject = Effect.fnUntraced(function*({ error, header, method, peer, url }) {
     const requestContext = newRequestContext(header("x-request-id"))
     const decision = yield* charge(addressOf(peer, header("x-forwarded-for")), false)
     const sent = decision.allowed ? error : RateLimiting.limitExceeded(decision)
-    yield* recordResponse(method, requestContext, sent.status)
+    yield* recordResponse({ method, url }, requestContext, sent.status)
     return {
       error: sent,
       headers: commonHeaders({ requestId: requestContext.requestId, decision, method, origin: header("origin") })

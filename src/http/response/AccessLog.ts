@@ -2,6 +2,7 @@
 import { Clock, Effect, Logger, LogLevel, Metric, References } from "effect"
 import { JsonLines } from "../../observability/JsonLines.ts"
 import { byAttributes } from "../../observability/Metrics.ts"
+import { redactPath } from "./RedactedPath.ts"
 import type { RequestContext } from "./RequestContext.ts"
 import * as ServerSpan from "./ServerSpan.ts"
 
@@ -26,6 +27,8 @@ export const clientClosedRequest = 499
 interface Fields {
   readonly method: string
   readonly route: string
+  /** The path of a request without a route. */
+  readonly path?: string
   readonly status: number
   readonly durationMs: number
   readonly keyId: string
@@ -47,28 +50,44 @@ const formatTime = (ms: number): string => {
 }
 
 /** Returns the line that `Logger.formatJson` would return, at a tenth of its cost. */
-const formatLine = ({ durationMs, keyId, method, requestId, route, status }: Fields, now: number, fiberId: number) =>
+const formatLine = (
+  { durationMs, keyId, method, path, requestId, route, status }: Fields,
+  now: number,
+  fiberId: number
+) =>
   `{"message":"request","level":"INFO","timestamp":"${formatTime(now)}","annotations":{"method":${quote(method)}` +
-  `,"route":${quote(route)},"status":${status},"durationMs":${durationMs},"keyId":${quote(keyId)}` +
+  `,"route":${quote(route)}${
+    path === undefined ? "" : `,"path":${quote(path)}`
+  },"status":${status},"durationMs":${durationMs},"keyId":${quote(keyId)}` +
   `,"requestId":${quote(requestId)}},"spans":{},"fiberId":"#${fiberId}"}`
 
 /**
  * Records the duration of a request and logs the request at level Info. It is one step without a generator, because
- * every request passes here.
+ * every request passes here. A request without a route is logged with the path of its `url`, if the parser read one.
  */
 export const recordResponse = (
-  method: string,
+  { method, url }: { readonly method?: string | undefined; readonly url?: string | undefined },
   { keyId = "none", requestId, route: matchedRoute, span, startedAt }: RequestContext,
   status: number
 ) =>
   Effect.withFiber((fiber) => {
     const clock = fiber.getRef(Clock.Clock)
     if (span !== undefined) ServerSpan.end(span, matchedRoute, status, clock.currentTimeNanosUnsafe())
+    const methodName = method ?? "none"
     const route = matchedRoute ?? "none"
     const durationMs = Number(clock.monotonicTimeNanosUnsafe() - startedAt) / 1e6
-    durations(method, route, String(status)).updateUnsafe(durationMs / 1000, fiber.context)
+    durations(methodName, route, String(status)).updateUnsafe(durationMs / 1000, fiber.context)
     if (LogLevel.isGreaterThan(fiber.getRef(References.MinimumLogLevel), "Info")) return Effect.void
-    const fields = { method, route, status, durationMs, keyId, requestId }
+    const path = matchedRoute === undefined && url !== undefined ? redactPath(url) : undefined
+    const fields = {
+      method: methodName,
+      route,
+      ...path !== undefined && { path },
+      status,
+      durationMs,
+      keyId,
+      requestId
+    }
     const loggers = fiber.getRef(Logger.CurrentLoggers)
     const json = fiber.getRef(JsonLines)
     if (json === undefined || loggers.size !== 1 || !loggers.has(json.logger)) {

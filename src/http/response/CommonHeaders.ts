@@ -17,12 +17,6 @@ interface ResponseFacts {
 
 type Headers = Readonly<Record<string, string>>
 
-/** The explorer page may run its own scripts and call the service. */
-const pageHeaders = {
-  "content-security-policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
-    "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-}
-
 /** Returns a function that merges the response's own headers, the common headers and the headers of the path. */
 export const make = Effect.gen(function*() {
   const cors = yield* Cors.make
@@ -36,10 +30,10 @@ export const make = Effect.gen(function*() {
       ...own,
       ...RateLimiting.headers(decision),
       "x-request-id": requestId,
-      ...fixedHeaders,
+      // A document has its own caching, and may have its own policy.
+      ...own["cache-control"] === undefined ? fixedHeaders : { ...fixedHeaders, ...own },
       ...cors.headers(method, origin, own.allow),
       ...draining.begun && { connection: "close" },
-      ...own["content-type"]?.startsWith("text/html") === true && pageHeaders,
       ...ofPath
     }
     if (own.vary !== undefined && headers.vary !== own.vary) headers.vary = `${own.vary}, ${headers.vary}`

@@ -85,7 +85,7 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
     case "HPE_HEADER_OVERFLOW":
       return new Errors.HeaderFieldsTooLarge()
     case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
-      return new Errors.PayloadTooLarge({ message: "The chunks of the body are larger than what they hold." })
+      return new Errors.PayloadTooLarge({ message: "The chunk extensions of the body are larger than its data." })
     case "ERR_HTTP_REQUEST_TIMEOUT":
       return new Errors.RequestTimeout()
     case "HPE_PAUSED_H2_UPGRADE":
@@ -96,7 +96,7 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
         return new Errors.HttpVersionNotSupported()
       }
   }
-  return new Errors.InvalidRequest({ message: "Invalid request: expected a whole request of HTTP/1.1." })
+  return new Errors.InvalidRequest({ message: "Invalid request: expected a complete HTTP/1.1 request." })
 }
 
 /** Adds the headers that HTTP requires for a status, and replaces HttpApi's own 415. */

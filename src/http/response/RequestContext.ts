@@ -39,8 +39,8 @@ export class RequestContext {
 
   /**
    * Returns a function that makes the context of a request that arrives now. The request id is the client's
-   * `X-Request-Id` if it is short and plain, else a random UUID (RFC 9562 version 4), which reveals nothing about other
-   * requests.
+   * `X-Request-Id` if it is short and plain. Else it is a random UUID (RFC 9562 version 4), which reveals nothing about
+   * other requests.
    */
   static readonly making = Effect.gen(function*() {
     const clock = yield* Clock.Clock

@@ -6,6 +6,7 @@ import { type Context, Effect, Exit, Option } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { HttpApi, HttpApiGroup } from "effect/http-api"
 import { InvalidRequest } from "../../api/Errors.ts"
+import type { Caller } from "../../rate-limit/CallerStates.ts"
 import { AdmissionControl, overloaded } from "../admission/AdmissionControl.ts"
 import * as Cors from "../middleware/Cors.ts"
 import * as RateLimiting from "../middleware/RateLimiting.ts"
@@ -13,12 +14,12 @@ import { clientClosedRequest, recordResponse } from "./AccessLog.ts"
 import * as CommonHeaders from "./CommonHeaders.ts"
 import * as ErrorResponse from "./ErrorResponse.ts"
 import { addRequestContext, type ChargedDecision, RequestContext } from "./RequestContext.ts"
-import { pathHeadersOf } from "./RoutePaths.ts"
+import { pathHeadersOf, pathOf } from "./RoutePaths.ts"
 import { isServerSource } from "./ServerSource.ts"
 import * as ServerSpan from "./ServerSpan.ts"
 
 /** The pages beside the operations of the contract. */
-const pages = ["/openapi.json", "/docs", "/favicon.ico"]
+const pages = ["/", "/openapi.json", "/docs", "/favicon.ico"]
 
 /** A request that the fast path serves, and the path of its endpoint as the contract writes it. */
 export interface FastCall {
@@ -74,7 +75,7 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
         const facts = { requestId: requestContext.requestId, decision, method, origin }
         const headers = commonHeaders(facts, response.headers, pathHeaders(request.url))
         if (isUnread(request.source)) headers.connection = "close"
-        yield* recordResponse(method, requestContext, response.status)
+        yield* recordResponse(request, requestContext, response.status)
         return HttpServerResponse.setHeaders(response, headers)
       })
 
@@ -96,7 +97,9 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
         // A fault is the service's, and a browser repeats a preflight for each URL: neither is charged.
         const isFree = response.status >= 500 ||
           (response.status === 204 && cors.isPreflight(request.method, request.headers))
-        const caller = addressOf(peer, request.headers["x-forwarded-for"])
+        const address = addressOf(peer, request.headers["x-forwarded-for"])
+        // The pages have a limit of their own, so that a visitor has all requests left for the first calls.
+        const caller: Caller = pages.includes(pathOf(request.url)) ? `${address} pages` : address
         const decision = yield* charge(caller, isFree)
         // The request counts for its address until its response is flushed.
         if (yield* Effect.isFailure(requestContext.slot.assign(caller))) {
@@ -134,7 +137,7 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
             (_, exit) => {
               requestContext.slot.end()
               return Exit.hasInterrupts(exit)
-                ? recordResponse(request.method, requestContext, clientClosedRequest)
+                ? recordResponse(request, requestContext, clientClosedRequest)
                 : Effect.void
             }
           )
@@ -144,7 +147,7 @@ export const layer = <Id extends string, Groups extends HttpApiGroup.Constraint>
   )
 
 const badPath = Effect.succeed(
-  ErrorResponse.make(new InvalidRequest({ message: "Invalid request: path: expected no ; and no # in it." }))
+  ErrorResponse.make(new InvalidRequest({ message: "Invalid request: path: expected no ; and no #." }))
 )
 
 const retryShortly = { "retry-after": "1", connection: "close" }

@@ -1,5 +1,5 @@
 /**
- * What handlers and middleware read of the connection of a request. The source of a request from a socket is a
+ * The part of a connection that handlers and middleware read. The source of a request from a socket is a
  * `ServerSource` (`node/IncomingRequest.ts`). A request in memory has another source, and no connection.
  */
 import type { Effect } from "effect"

@@ -4,7 +4,7 @@
  */
 import { Clock, Context, Effect, Exit, Option, Tracer } from "effect"
 import { Headers, HttpTraceContext } from "effect/http"
-import { pathOf } from "./RoutePaths.ts"
+import { redactPath } from "./RedactedPath.ts"
 
 /** The head of a request, and the address of the peer. */
 interface Head {
@@ -48,7 +48,8 @@ export const makeStart = Effect.gen(function*(): Effect.gen.Return<Start> {
     })
     if (span.sampled) {
       span.attribute("http.request.method", method)
-      span.attribute("url.path", pathOf(url))
+      const path = redactPath(url)
+      if (path !== undefined) span.attribute("url.path", path)
       span.attribute("url.scheme", "http")
       if (peer !== undefined) span.attribute("client.address", peer)
       const userAgent = headers["user-agent"]

@@ -30,8 +30,8 @@ local redis_time = time[1] * 1000 + math.floor(time[2] / 1000)`
 
 /**
  * Compares a process's estimate with the shared time, and confirms the clock offset if they agree. Returns Redis's time
- * and the clock offset in milliseconds, and whether a process confirmed it within the last second of Redis's clock:
- * after a step of Redis's clock none did. `estimate` is undefined for a process that does not know the shared time.
+ * and the clock offset in milliseconds, and whether a process confirmed it within the last second of Redis's clock.
+ * After a step of Redis's clock none did. `estimate` is undefined for a process that does not know the shared time.
  */
 export const compare = Redis.script(
   (estimate: number | undefined, clockOffset: number, key = clockKey) => [key, estimate ?? "", clockOffset],

@@ -95,7 +95,7 @@ export const make = Effect.fnUntraced(function*(
     // The shards report their own failures.
     if (isReported || members.length > 0) return
     isReported = true
-    yield* Effect.logWarning(`Redis cannot be used, this process counts the limits by itself: ${describe(cause)}`)
+    yield* Effect.logWarning(`Redis cannot be used. This process counts requests by itself: ${describe(cause)}`)
   })
   const keepMap = Effect.gen(function*() {
     yield* Effect.timeoutOption(isOutdated.await, areUp() ? readInterval.up : readInterval.down)

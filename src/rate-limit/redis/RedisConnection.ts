@@ -84,7 +84,7 @@ export const make = Effect.fnUntraced(function*<A>(options: Options<A>) {
     yield* options.onChange
     if (!isReported) {
       yield* Effect.logWarning(
-        `${options.name()} cannot be used, this process counts the limits by itself: ${describe(cause)}`
+        `${options.name()} cannot be used. This process counts requests by itself: ${describe(cause)}`
       )
     }
     isReported = true
@@ -132,7 +132,7 @@ const makeRun = Effect.fnUntraced(function*(
     Effect.andThen(
       Effect.sleep(checkIntervalMs),
       Effect.sync(() => {
-        if (watch.isLate(now())) cut(new Error(`No answer for ${maxSilenceMs} milliseconds`))
+        if (watch.isLate(now())) cut(new Error(`No response for ${maxSilenceMs} milliseconds`))
         if (watch.isIdle) busy.closeUnsafe()
       })
     )

@@ -3,13 +3,14 @@
  * counts a caller in one shard (`Shards.ts`). While the shard does not reply, this process decides from its own counts
  * (`LocalCounts.ts`). It asks the shard about a caller again once its local counts are merged there.
  *
- * The requests of a caller in one turn of the event loop are one script call (`TurnBatcher.ts`). node-redis writes all
- * commands of a turn to the socket at once.
+ * The requests of a caller in one turn of the event loop are one script call (`TurnBatcher.ts`). The client node-redis
+ * writes all commands of a turn to the socket at once.
  */
 import { Effect, Layer, Metric } from "effect"
 import type { Redis } from "effect/persistence"
 import type { Limits } from "../../api/Plans.ts"
 import * as Settings from "../../config/Settings.ts"
+import { startAtZero } from "../../observability/Metrics.ts"
 import type { Caller } from "../CallerStates.ts"
 import type { Limiter } from "../Limiter.ts"
 import * as Policy from "../Policy.ts"
@@ -58,6 +59,7 @@ const make = Effect.gen(function*() {
   const url = yield* Settings.redisUrl.config
   /** The context of batches, and for metrics that are recorded within a decision. */
   const context = yield* Effect.context()
+  yield* startAtZero([localDecisions])
   const localCounts: LocalCounts = yield* LocalCounts.make(
     (caller) => shards.of(caller).clock.now(),
     (route, caller, merge) => run(route, (redis, time) => redis.eval(RedisScripts.merge)(caller, merge, time))

@@ -41,15 +41,16 @@ const ofNumbers = ([
 export const keyOf = (caller: Caller): string => `petstore:limits:${caller}`
 
 /**
- * Milliseconds that Redis keeps a caller after the last of its counts ended: a forward step of Redis's clock by as much
+ * Milliseconds that Redis keeps a caller after the last of its counts ended. A forward step of Redis's clock by as much
  * deletes no count that still counts.
  */
 const expiryMargin = 86_400_000
 
 /**
- * A script around what `body` does with the caller's `state`: its counts are `{used, reset}` at 1, 3 and 5, its ban at
- * 7, and from 9 on the numbers of the last merges, of any process. Writes the state only if it changed. No count or ban
- * ends later than its length from now, whatever is stored. Returns the `reply` of `body`, or else the state after it.
+ * A script around what `body` does with the caller's `state`: its counts are `{used, reset}` at 1, 3 and 5, its ban is
+ * at 7. The numbers of the last merges, of any process, are from 9 on. Writes the state only if it changed. No count or
+ * ban ends later than its length from now, whatever is stored. Returns the `reply` of `body`, or else the state after
+ * it.
  */
 const script = (body: string): string =>
   `${readRedisTime}
@@ -142,7 +143,7 @@ const added = (state: State, before: State): ReadonlyArray<number> =>
     return (now?.used ?? 0) - (then !== undefined && then.resetAt === now?.resetAt ? then.used : 0)
   })
 
-/** The content of a merge, and its number. A merge without a reply is sent again unchanged. */
+/** The content of a merge, and its number. A merge without a reply is retried unchanged. */
 export interface Merge {
   readonly state: State
   readonly confirmed: State

@@ -1,8 +1,8 @@
 import { FreeList } from "../../collections/FreeList.ts"
 
 /**
- * The maximum time without a reply while one is due, in milliseconds. Including its detection, no command waits for 50
- * ms.
+ * The maximum time without a reply while Redis owes one, in milliseconds. Including its detection, no command waits for
+ * 50 ms.
  */
 export const maxSilenceMs = 35
 /**
@@ -49,7 +49,7 @@ export class ReplyWatch {
     this.#lastReplyAt = this.#awakeMs
   }
 
-  /** Forgets a command whose sender no longer waits for the reply. */
+  /** Removes a command whose sender no longer waits for the reply. */
   dropped(slot: number): void {
     this.#inFlightCount--
     this.#inFlight.remove(slot)

@@ -39,7 +39,7 @@ export const make = Effect.fnUntraced(function*(
   }
 ) {
   const { addresses, masterName } = url
-  /** The last answer of each sentinel, also of one that no longer answers. */
+  /** The last reply of each sentinel, also of one that no longer replies. */
   const answers = new Map<Address, Answer>()
   let error: unknown
   let master: Address | undefined
@@ -82,7 +82,7 @@ export const make = Effect.fnUntraced(function*(
   for (const sentinel of addresses) yield* Effect.forkScoped(Effect.forever(watch(sentinel)))
 
   return {
-    /** Returns the master. It waits for the first answer, for one second at most. */
+    /** Returns the master. It waits for the first reply, for one second at most. */
     master: Effect.suspend(() =>
       master !== undefined ? Effect.succeed(master) : isKnown.await.pipe(
         Effect.timeoutOption("1 second"),

@@ -11,7 +11,7 @@ import * as RedisConnection from "./RedisConnection.ts"
 import { SharedClock } from "./SharedClock.ts"
 
 const fallback = Metric.gauge("rate_limit_fallback", {
-  description: "1 while a Redis server does not answer and this process counts its callers by itself, else 0."
+  description: "1 while a Redis server does not respond and this process counts its callers by itself, else 0."
 })
 
 /** The interval of synchronizations with the shared time, so that clock drift never looks like a step. */

@@ -22,7 +22,7 @@ export const deviation = (now: number, sentAt: number, receivedAt: number): numb
 
 /**
  * The estimate of the shared time. Until the first synchronization it is the wall clock's time. From then on it is
- * never further from the shared time than the last round trip took, and it deviates by a second only after a step of
+ * never further from the shared time than the last round trip took. It deviates by a second only after a step of
  * Redis's clock or a suspension of this process.
  */
 export class SharedClock {
