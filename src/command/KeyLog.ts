@@ -1,10 +1,14 @@
 /** The subcommand `petstore keys log`. */
 import { DateTime, Effect, Option, Schema, Stdio, Stream } from "effect"
-import { Argument, Command, Flag } from "effect/cli"
+import { Argument, Command } from "effect/cli"
 import { AuditEntry } from "../api/Audit.ts"
 import { listLimit } from "../api/Paging.ts"
 import { AdminClient } from "../client/PetstoreClient.ts"
-import { decodeCount, ignoreClosedPipe, jsonFlag, toJsonArray } from "./KeyOutput.ts"
+import { withAllErrors } from "./AllErrors.ts"
+import { jsonFlag, limitFlag, withNamedDefault } from "./KeyFlags.ts"
+import { ignoreClosedPipe, toJsonArray } from "./KeyOutput.ts"
+import { output } from "./Style.ts"
+import { type Column, formatTable } from "./Table.ts"
 
 const encodeEntries = Schema.encodeEffect(Schema.toCodecJson(Schema.Array(AuditEntry)))
 
@@ -15,37 +19,42 @@ const describeChanges = ({ after, before }: AuditEntry): string =>
     return before?.[name] === undefined ? `${name}: ${changed}` : `${name}: ${old} → ${changed}`
   }).join(", ")
 
-const describeEntry = (entry: AuditEntry): string =>
-  [
-    DateTime.formatIso(entry.at),
-    entry.action.padEnd(6),
-    entry.keyId,
-    entry.address ?? "-",
-    describeChanges(entry)
-  ].join("  ") + "\n"
+const columns: ReadonlyArray<Column<AuditEntry>> = [
+  { heading: "TIME", cell: ({ at }) => DateTime.formatIso(at), fields: ({ at }) => [DateTime.formatIso(at)] },
+  {
+    heading: "ACTION",
+    cell: ({ action }) => action,
+    color: ({ action }, { red, yellow }) => action === "revoke" ? red : action === "ban" ? yellow : (text) => text,
+    fields: ({ action }) => [action]
+  },
+  { heading: "KEY", cell: ({ keyId }) => keyId, fields: ({ keyId }) => [keyId] },
+  { heading: "ADDRESS", cell: ({ address }) => address ?? "-", fields: ({ address }) => [address ?? ""] },
+  { heading: "CHANGES", cell: describeChanges, fields: (entry) => [describeChanges(entry)], shrinks: true }
+]
+
+const flags = {
+  id: Argument.String("id").pipe(
+    Argument.withDescription("The key's id: key_…. Without it, the log of all keys is printed."),
+    Argument.optional
+  ),
+  limit: limitFlag.pipe(withNamedDefault(100, "Print at most this many entries")),
+  json: jsonFlag
+}
 
 /** Prints the audit log of a key, or of all keys, newest entry first. */
 export const log = Command.make(
   "log",
-  {
-    id: Argument.String("id").pipe(
-      Argument.withDescription("The key's id: key_…. Without it, the log of all keys is printed."),
-      Argument.optional
-    ),
-    json: jsonFlag,
-    limit: Flag.Int("limit").pipe(Flag.withDescription("Print at most this many entries"), Flag.withDefault(100))
-  },
+  withAllErrors("log", flags),
   Effect.fnUntraced(function*({ id, json, limit }) {
     const { auditAll } = yield* AdminClient
     const { stdout } = yield* Stdio.Stdio
-    const count = yield* decodeCount(limit)
     const entries = Stream.take(
-      auditAll({ pageSize: Math.min(count, listLimit.maximum), ...Option.isSome(id) && { key: id.value } }),
-      count
+      auditAll({ pageSize: Math.min(limit, listLimit.maximum), ...Option.isSome(id) && { key: id.value } }),
+      limit
     )
     const lines = json
       ? toJsonArray(entries, encodeEntries)
-      : Stream.map(Stream.chunks(entries), (page) => page.map(describeEntry).join(""))
+      : formatTable(entries, columns, yield* output, "The log has no entry.")
     yield* ignoreClosedPipe(Stream.run(lines, stdout()))
   })
 ).pipe(Command.withDescription("Show what was done to a key and from where, and its bans, the newest first"))

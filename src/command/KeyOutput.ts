@@ -1,14 +1,7 @@
-/** The parts that the subcommands of `petstore keys` share: flags, and the text of keys. */
-import { Console, DateTime, Effect, Option, PlatformError, Predicate, Schema, Stream } from "effect"
-import { Argument, Flag } from "effect/cli"
-import type { ApiKey } from "../api/Keys.ts"
-
-export const jsonFlag = Flag.Boolean("json").pipe(
-  Flag.withDescription("Print JSON instead of text"),
-  Flag.withDefault(false)
-)
-
-export const idArgument = Argument.String("id").pipe(Argument.withDescription("The key's id: key_…"))
+/** Prints keys, as text and as JSON. */
+import { Console, DateTime, Effect, PlatformError, Predicate, Redacted, Schema, Stream } from "effect"
+import { type ApiKey, type IssuedKey, type KeyState, keyStateOf, type ListedKey } from "../api/Keys.ts"
+import { formatCount, formatTime, printable, type Style } from "./Style.ts"
 
 /** Prints `value` as JSON, in the shape of the management API, or prints `text`. */
 export const print = <S extends Schema.ConstraintEncoder<unknown>>(
@@ -22,32 +15,36 @@ export const print = <S extends Schema.ConstraintEncoder<unknown>>(
     )
     : Console.log(options.text)
 
-export const formatTime = (at: DateTime.Utc | null): string => at === null ? "never" : DateTime.formatIso(at)
+export type State = KeyState | "banned"
+
+/** Returns the state of a key at `now`. A ban of a revoked or expired key does not matter. */
+export const stateOf = (
+  key: Pick<ListedKey, "ban" | "expiresAt" | "revokedAt">,
+  now: DateTime.Utc
+): State => {
+  const state = keyStateOf(key, now)
+  return state === "active" && key.ban !== null ? "banned" : state
+}
+
+/** Returns the color of a state: green works, yellow is banned for a while, and red has ended. */
+export const colorOfState = (state: State, { green, red, yellow }: Style) =>
+  state === "active" ? green : state === "banned" ? yellow : red
 
 export const describeKey = (key: ApiKey): string =>
   [
     `id         ${key.id}`,
-    `name       ${key.name}`,
+    `name       ${printable(key.name)}`,
     `secret     ${key.hint === null ? "psk_…" : `psk_…${key.hint}`}`,
     `version    ${key.version}`,
-    `plan       ${key.plan} (${key.limits.perMinute} a minute, ${key.limits.perDay} a day)`,
+    `plan       ${key.plan} (${formatCount(key.limits.perMinute)} a minute, ${formatCount(key.limits.perDay)} a day)`,
     `created    ${formatTime(key.createdAt)}`,
     `expires    ${formatTime(key.expiresAt)}`,
     `revoked    ${formatTime(key.revokedAt)}`,
     `last used  ${formatTime(key.lastUsedAt)}`
   ].join("\n")
 
-/** Returns the fields that have a value. */
-export const present = (fields: Readonly<Record<string, Option.Option<unknown>>>): Record<string, unknown> =>
-  Object.fromEntries(
-    Object.entries(fields).flatMap(([name, value]) => Option.isSome(value) ? [[name, value.value]] : [])
-  )
-
-const limit = Schema.Struct({ limit: Schema.Int.check(Schema.isGreaterThanOrEqualTo(1)) })
-const decodeLimit = Schema.decodeUnknownEffect(limit)
-
-/** Checks the value of `--limit`, which is at least 1. */
-export const decodeCount = (count: number) => Effect.map(decodeLimit({ limit: count }), (decoded) => decoded.limit)
+export const describeIssued = (issued: IssuedKey): string =>
+  `${describeKey(issued)}\nkey        ${Redacted.value(issued.key)}\n\nThe key is shown only now.`
 
 /**
  * Encodes the items as one JSON array, in the shape of the management API. The stream has one string per page of items,

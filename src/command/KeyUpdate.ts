@@ -1,58 +1,82 @@
 /** The subcommand `petstore keys update`. */
-import { Effect, Option, Schema } from "effect"
-import { CliError, Command, Flag } from "effect/cli"
-import { ApiKey, KeyChange } from "../api/Keys.ts"
+import { Effect, Option } from "effect"
+import { Command, Flag, type Param } from "effect/cli"
+import { ApiKey } from "../api/Keys.ts"
 import { AdminClient } from "../client/PetstoreClient.ts"
-import { describeKey, idArgument, jsonFlag, present, print } from "./KeyOutput.ts"
+import { validValue, withAllErrors } from "./AllErrors.ts"
+import { idArgument, jsonFlag } from "./KeyFlags.ts"
+import { describeKey, print } from "./KeyOutput.ts"
+import {
+  decodeInstant,
+  describeLimitErrors,
+  expiresAtFlag,
+  nameFlag,
+  perDayFlag,
+  perMinuteFlag,
+  planFlag,
+  toLimits
+} from "./LimitFlags.ts"
 
-const decodeChange = Schema.decodeUnknownEffect(Schema.toCodecJson(KeyChange))
-
-const flags = {
-  name: Flag.String("name").pipe(Flag.withDescription("The new name"), Flag.optional),
-  plan: Flag.String("plan").pipe(
-    Flag.withDescription("The new plan: free, pro, business or enterprise"),
-    Flag.optional
-  ),
-  perMinute: Flag.Int("per-minute").pipe(
-    Flag.withDescription("Requests a minute, on plan enterprise, together with --per-day"),
-    Flag.optional
-  ),
-  perDay: Flag.Int("per-day").pipe(
-    Flag.withDescription("Requests a day, on plan enterprise, together with --per-minute"),
-    Flag.optional
-  ),
-  expiresAt: Flag.String("expires-at").pipe(
-    Flag.withDescription("When the key ends, as 2030-12-31T00:00:00Z, or never"),
+const changes = {
+  name: nameFlag.pipe(Flag.withDescription("The new name"), Flag.optional),
+  plan: planFlag.pipe(Flag.withDescription("The new plan"), Flag.optional),
+  perMinute: perMinuteFlag,
+  perDay: perDayFlag,
+  expiresAt: expiresAtFlag.pipe(
+    Flag.withDescription("When the key ends, as 2030-12-31 or 2030-12-31T00:00:00Z, or never"),
+    // The management API removes the expiry with `null`.
+    Flag.mapEffect((text) => text === "never" ? Effect.succeed(null) : decodeInstant(text)),
     Flag.optional
   )
 }
 
+const check = Effect.fnUntraced(function*(args: Param.ParsedArgs) {
+  const { perDay, perMinute, plan } = changes
+  const chosen = yield* validValue(plan, args)
+  const errors = describeLimitErrors({
+    plan: chosen === undefined ? undefined : Option.getOrUndefined(chosen),
+    perMinute: yield* validValue(perMinute, args),
+    perDay: yield* validValue(perDay, args),
+    // A key that is on plan enterprise already keeps its limits.
+    mayKeep: true
+  })
+  const isEmpty = ["name", "plan", "per-minute", "per-day", "expires-at"].every((name) =>
+    (args.flags[name] ?? []).length === 0
+  )
+  return isEmpty
+    ? [...errors, "Nothing to change: use --name, --plan, --per-minute and --per-day, or --expires-at"]
+    : errors
+})
+
 /** Changes a key. Fields without a flag stay as they are. */
 export const update = Command.make(
   "update",
-  {
-    ...flags,
-    id: idArgument,
-    json: jsonFlag,
+  withAllErrors("update", {
+    ...changes,
     ifVersion: Flag.Int("if-version").pipe(
+      Flag.withMetavar("version"),
       Flag.withDescription("Change the key only if it has this version, which show prints"),
       Flag.optional
-    )
-  },
+    ),
+    id: idArgument,
+    json: jsonFlag
+  }, check),
   Effect.fnUntraced(function*({ expiresAt, id, ifVersion, json, name, perDay, perMinute, plan }) {
-    const limits = present({ perMinute, perDay })
+    const limits = toLimits(perMinute, perDay)
     const change = {
-      ...present({ name, plan, expiresAt: Option.map(expiresAt, (at) => at === "never" ? null : at) }),
-      ...Object.keys(limits).length > 0 && { limits }
+      ...Option.isSome(name) && { name: name.value },
+      ...Option.isSome(plan) && { plan: plan.value },
+      ...Option.isSome(limits) && { limits: limits.value },
+      ...Option.isSome(expiresAt) && { expiresAt: expiresAt.value }
     }
-    if (Object.keys(change).length === 0) {
-      return yield* new CliError.UserError({
-        cause: "Nothing to change: use --name, --plan, --per-minute and --per-day, or --expires-at."
-      })
-    }
-    const payload = yield* decodeChange(change)
     const options = Option.isSome(ifVersion) ? { version: ifVersion.value } : {}
-    const key = yield* AdminClient.use((client) => client.update(id, payload, options))
-    return yield* print(ApiKey, key, { json, text: describeKey(key) })
+    const key = yield* AdminClient.use((client) => client.update(id, change, options))
+    yield* print(ApiKey, key, { json, text: describeKey(key) })
   })
-).pipe(Command.withDescription("Change the name, the plan, the limits or the expiry of a key"))
+).pipe(
+  Command.withDescription("Change the name, the plan, the limits or the expiry of a key"),
+  Command.withExamples([
+    { command: "petstore keys update key_… --plan pro" },
+    { command: "petstore keys update key_… --expires-at never --if-version 3" }
+  ])
+)
