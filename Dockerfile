@@ -9,7 +9,8 @@ COPY src src
 RUN npm run build && npm prune --omit=dev
 
 FROM node:24-bookworm-slim
-ENV NODE_ENV=production DATA_DIR=/data
+ARG REVISION=unknown
+ENV NODE_ENV=production DATA_DIR=/data BUILD_REVISION=$REVISION
 WORKDIR /app
 COPY --from=build /build/package.json ./
 COPY --from=build /build/node_modules node_modules
