@@ -1,6 +1,6 @@
 /**
- * Prints what the parts of a deployment cost, for `docs/capacity.md`: bytes per pet, key and caller, the time of one
- * poll for changes, and the time of one decision in Redis.
+ * Prints the costs of the parts of a deployment, for `docs/capacity.md`: bytes per pet, key and caller. It also
+ * prints the times of a poll for changes and of a decision in Redis.
  *
  * It needs wrk, a redis-server and a redis-cli program, and `TEST_DATABASE_URL`, a PostgreSQL server to create a
  * database on.

@@ -39,7 +39,10 @@ const repository = fileURLToPath(new URL("..", import.meta.url))
 /** Extracts the sources at `revision`, with the modules that are installed here. */
 const sourcesAt = Effect.fnUntraced(function*(revision: string) {
   const directory = yield* temporaryDirectory
-  const archive = execFileSync("git", ["archive", revision, "src", "package.json"], { cwd: repository })
+  const archive = execFileSync("git", ["archive", revision, "src", "package.json"], {
+    cwd: repository,
+    maxBuffer: 64 * 1024 * 1024
+  })
   execFileSync("tar", ["-x", "-C", directory], { input: archive })
   symlinkSync(join(repository, "node_modules"), join(directory, "node_modules"))
   return directory

@@ -66,7 +66,7 @@ const limiters = ["nothing", "database", "redis"] as const
 
 /**
  * Measures the service with each limiter in turn: requests per second, and microseconds of CPU per request of the
- * service's process and of Redis. The ratios are to the limiter that does nothing.
+ * service's process and of Redis. The ratios compare with the limiter that does nothing.
  */
 const throughput = (DATABASE_URL: string, redis: Effect.Success<typeof Redis.run>, key: string) =>
   Effect.gen(function*() {

@@ -5,11 +5,17 @@ import { basename, dirname, join, normalize } from "node:path"
 
 const source = new URL("../src/", import.meta.url).pathname
 
-const files = readdirSync(source, { recursive: true, encoding: "utf8" }).filter((file) => file.endsWith(".ts"))
+const files = readdirSync(source, { recursive: true, encoding: "utf8" }).filter((file) => /\.tsx?$/.test(file))
+
+/** Returns the code of a file. The examples in ApiReference.ts are texts, and no code of the service. */
+const codeOf = (file: string): string => {
+  const text = readFileSync(join(source, file), "utf8")
+  return file === "http/handlers/ApiReference.ts" ? text.replaceAll(/`(?:\\[^]|[^`\\])*`/g, "``") : text
+}
 
 /** The imports of `file`: paths relative to src/ for the project's own modules, names for packages. */
 const importsOf = (file: string): ReadonlyArray<string> =>
-  [...readFileSync(join(source, file), "utf8").matchAll(/^(?:import|export) .*?from "(.+?)"|^} from "(.+?)"/gm)].map(
+  [...codeOf(file).matchAll(/^(?:import|export) .*?from "(.+?)"|^} from "(.+?)"/gm)].map(
     ([, whole, last]) => {
       const specifier = whole ?? last ?? ""
       return specifier.startsWith(".") ? normalize(join(dirname(file), specifier)) : specifier
@@ -21,6 +27,7 @@ const layers = [
   { name: "collections", is: (file: string) => file.startsWith("collections/") },
   { name: "the contract", is: (file: string) => file.startsWith("api/") },
   { name: "clients", is: (file: string) => file.startsWith("client/") },
+  { name: "the console", is: (file: string) => file.startsWith("console/") },
   { name: "settings, logs and metrics", is: (file: string) => /^(config|observability)\//.test(file) },
   { name: "the command", is: (file: string) => file === "cli.ts" || file.startsWith("command/") },
   { name: "the database", is: (file: string) => file.startsWith("database/") },
@@ -75,6 +82,21 @@ describe("The source files", () => {
     assert.deepStrictEqual(files.filter((file) => !file.includes("/")).toSorted(), ["cli.ts", "main.ts", "testing.ts"])
   })
 
+  it("of the console import the contract, the clients, effect, preact and uplot alone, and no other file imports them", () => {
+    for (const file of files.filter((name) => name.startsWith("console/"))) {
+      for (const name of importsOf(file)) {
+        assert.match(
+          name,
+          /^(console|api|client)\/|^(effect(\/\w[\w-]*)?|preact(\/hooks)?|uplot)$/,
+          `${file} imports ${name}`
+        )
+      }
+    }
+    for (const file of files.filter((name) => !name.startsWith("console/"))) {
+      assert.isFalse(importsOf(file).some((name) => name.startsWith("console/")), file)
+    }
+  })
+
   it("do not import Node or SQL in the contract and the clients, nor SQL or services in the command", () => {
     for (const file of files.filter((name) => layerOf(name) <= 2)) {
       const packages = importsOf(file).filter((name) => !files.includes(name))
@@ -107,9 +129,12 @@ describe("The source files", () => {
   })
 
   it("send no request to an address that a caller names: only the service's telemetry uses an HTTP client", () => {
-    const clients = files.filter((file) => /HttpClient|\bfetch\(/.test(readFileSync(join(source, file), "utf8")))
-    assert.deepStrictEqual(clients.filter((file) => !/^(client\/|test-service\/|cli\.ts|testing\.ts)/.test(file)), [
-      "observability/Telemetry.ts"
-    ])
+    const clients = files.filter((file) => /HttpClient|\bfetch\(/.test(codeOf(file)))
+    assert.deepStrictEqual(
+      clients.filter((file) => !/^(client\/|console\/|test-service\/|cli\.ts|testing\.ts)/.test(file)),
+      [
+        "observability/Telemetry.ts"
+      ]
+    )
   })
 })

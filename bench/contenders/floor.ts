@@ -1,6 +1,6 @@
 /**
- * The common part of the floors. They use only node:http, check nothing, and repeat responses of the service from memory,
- * byte for byte: the first page, a pet, and a created pet.
+ * The common part of the floors. They use only node:http, and check nothing. They repeat responses of the service from
+ * memory, byte for byte: the first page, a pet, and a created pet.
  */
 import { createServer } from "node:http"
 import * as Shared from "./shared.ts"

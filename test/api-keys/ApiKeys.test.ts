@@ -3,9 +3,11 @@ import { assert, describe, layer } from "@effect/vitest"
 import { DateTime, Duration, Effect, Layer, Redacted } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { TestClock } from "effect/testing"
+import { hash } from "node:crypto"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import type { ListedKeys } from "../../src/api-keys/ApiKeyStore.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
+import { secretStatement } from "../../src/api-keys/SqlApiKeyStore.ts"
 import type { ApiKey, KeyChange, KeyFilter, KeyPosition } from "../../src/api/Keys.ts"
 import { planLimits } from "../../src/api/Plans.ts"
 import { databases, random, stores } from "../support/Harness.ts"
@@ -106,6 +108,40 @@ for (const store of stores) {
           }
         }))
 
+      it.effect("finds the key of a current or former secret by the hash of the secret, and whether the secret works", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          /** Returns the key that has the secret, and whether the secret works and has an end. */
+          const find = (secret: Redacted.Redacted, filter: KeyFilter = {}) =>
+            Effect.gen(function*() {
+              const secretHash = hash("sha256", Redacted.value(secret))
+              const { keys: [key], next } = yield* apiKeys.list({ ...filter, secretHash, limit: 1 })
+              assert.isUndefined(next)
+              return key &&
+                `${key.id} ${String(key.secret?.works)} ${key.secret?.endsAt === null ? "current" : "former"}`
+            })
+          const [first, other] = [yield* issue(), yield* issue()]
+          const { id } = first
+          assert.strictEqual(yield* find(other.key), `${other.id} true current`)
+          assert.strictEqual(yield* find(first.key), `${id} true current`)
+          assert.isUndefined(yield* find(first.key, { plan: "pro" }))
+          assert.isUndefined(yield* find(first.key, { state: "revoked" }))
+          assert.isUndefined(yield* find(Redacted.make("psk_none")))
+
+          const second = yield* apiKeys.rotate(id, Duration.minutes(1))
+          assert.strictEqual(yield* find(first.key), `${id} true former`)
+          yield* TestClock.adjust("1 minute")
+          assert.strictEqual(yield* find(first.key), `${id} false former`)
+          const third = yield* apiKeys.rotate(id, Duration.zero)
+          assert.strictEqual(yield* find(first.key), `${id} false former`)
+          assert.strictEqual(yield* find(second.key), `${id} false former`)
+          assert.strictEqual(yield* find(third.key), `${id} true current`)
+          yield* apiKeys.revoke(id)
+          assert.strictEqual(yield* find(third.key), `${id} false current`)
+          const { keys } = yield* apiKeys.list({ limit: 100 })
+          assert.isTrue(keys.every((key) => !("secret" in key)))
+        }))
+
       it.effect("returns each key that exists when a walk starts once, while others are issued and revoked", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
@@ -203,7 +239,7 @@ for (const store of stores) {
             [{ name: "other", limits }, "body.limits: fixed on plan free: only enterprise has its own"],
             [{ name: "other", plan: "pro", limits }, "body.limits: fixed on plan pro"],
             [{ name: "other", plan: "enterprise" }, "body.limits: required on plan enterprise"],
-            [{ name: "other", expiresAt: yield* DateTime.now }, "body.expiresAt: expected an instant to come"]
+            [{ name: "other", expiresAt: yield* DateTime.now }, "body.expiresAt: expected an instant in the future"]
           ]
           for (const [change, message] of rejected) {
             const error = yield* Effect.flip(apiKeys.update(key.id, change))
@@ -411,6 +447,28 @@ for (const database of databases) {
           yield* sql`DELETE FROM api_keys WHERE id LIKE 'key_micros%'`
         }))
 
+      it.effect("keeps the hashes of former secrets for 400 days, unless their key is deleted", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const apiKeys = yield* ApiKeys
+          const [rotated, deleted] = [yield* issue(), yield* issue()]
+          const former = Effect.map(
+            sql<{ readonly keyId: string; readonly days: number }>`
+              SELECT key_id AS "keyId", extract(epoch FROM ends_at - now())::int / 86400 AS days FROM former_secrets
+              WHERE key_id IN (${rotated.id}, ${deleted.id})`,
+            (rows) => rows.map(({ days, keyId }) => ({ days, keyId }))
+          )
+          yield* apiKeys.rotate(rotated.id, Duration.zero)
+          yield* apiKeys.rotate(deleted.id, Duration.zero)
+          assert.lengthOf(yield* former, 2)
+          yield* sql`DELETE FROM api_keys WHERE id = ${deleted.id}`
+          const [row, ...others] = yield* former
+          assert.deepStrictEqual([row?.keyId, others], [rotated.id, []])
+          assert.closeTo(row?.days ?? 0, 400, 1)
+          yield* sql`UPDATE former_secrets SET ends_at = 'epoch' WHERE key_id = ${rotated.id}`
+          while ((yield* former).length > 0) yield* TestClock.adjust("1 minute")
+        }))
+
       it.effect("deletes the secrets of rotated keys after their grace period, and no working secret", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
@@ -422,14 +480,15 @@ for (const database of databases) {
           const current = yield* apiKeys.rotate(id, Duration.minutes(60))
           const count = Effect.map(sql`SELECT FROM api_key_secrets WHERE key_id = ${id}`, (rows) => rows.length)
           assert.strictEqual(yield* count, 4)
-          while ((yield* count) > 3) yield* TestClock.adjust("1 minute")
+          // In small steps, so that the database responds before the clock reaches the timeout of a deletion.
+          while ((yield* count) > 3) yield* TestClock.adjust("2 seconds")
           for (const { key } of [other, kept, current]) assert.isTrue(yield* isAllowed(key))
           assert.strictEqual(yield* count, 3)
-          while ((yield* count) > 1) yield* TestClock.adjust("1 minute")
+          while ((yield* count) > 1) yield* TestClock.adjust("2 seconds")
           assert.isTrue(yield* isAllowed(current.key))
         }))
 
-      it.effect("finds expired secrets by an index, which does not contain the current secrets", () =>
+      it.effect("finds a secret by indexes, and expired secrets by one that does not contain the current secrets", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           yield* sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
@@ -442,6 +501,14 @@ for (const database of databases) {
           )
           assert.include(plan, "api_key_secrets_expires_at")
           assert.notInclude(plan, "Seq Scan")
+          yield* sql`INSERT INTO former_secrets (hash, key_id, ended_at)
+            SELECT sha256(('former ' || n)::bytea), 'key_many' || n, now() FROM generate_series(1, 5000) n`
+          yield* sql`ANALYZE former_secrets`
+          const [statement, parameters] = secretStatement(sql, hash("sha256", "former 7")).compile()
+          const lookup = JSON.stringify(yield* sql.unsafe(`EXPLAIN ${statement}`, parameters))
+          assert.include(lookup, "api_key_secrets_pkey")
+          assert.include(lookup, "former_secrets_pkey")
+          assert.notInclude(lookup, "Seq Scan")
           yield* sql`DELETE FROM api_keys WHERE id LIKE 'key_many%'`
         }))
 

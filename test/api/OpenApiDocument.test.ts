@@ -1,12 +1,13 @@
-/** Tests the OpenAPI document against the tables of SPEC.md, field by field, and with the public linter Redocly. */
-import { assert, describe, it } from "@effect/vitest"
+/** Tests the OpenAPI documents: against the tables of SPEC.md, as files, and with the linters Redocly and Spectral. */
+import { assert, describe, expect, it } from "@effect/vitest"
+import { type RulesetDefinition, Spectral } from "@stoplight/spectral-core"
+import { oas } from "@stoplight/spectral-rulesets"
 import { execFile } from "node:child_process"
-import { readFileSync, writeFileSync } from "node:fs"
-import { mkdtemp, rm } from "node:fs/promises"
-import { tmpdir } from "node:os"
-import { join } from "node:path"
+import { readFileSync } from "node:fs"
 import { promisify } from "node:util"
-import { openApiDocument as document } from "../../src/api/OpenApiDocument.ts"
+import { adminOpenApiDocument } from "../../src/api/AdminOpenApiDocument.ts"
+import { openApiDocument } from "../../src/api/OpenApiDocument.ts"
+import { apiReference as document } from "../../src/http/handlers/ApiReference.ts"
 
 const spec = readFileSync(new URL("../../src/api/SPEC.md", import.meta.url), "utf8")
 
@@ -33,6 +34,7 @@ const table = (text: string, first: string): ReadonlyArray<Record<string, string
 // oxlint-disable-next-line typescript/no-explicit-any -- the tests read any JSON document, without types
 type Json = { readonly [key: string]: any }
 const schemas: Json = document.components.schemas
+const { headers }: Json = document.components
 const resolve = (schema: Json): Json => schema.$ref ? schemas[schema.$ref.split("/").at(-1)] : schema
 const ref = (name: string) => ({ $ref: `#/components/schemas/${name}` })
 
@@ -115,11 +117,19 @@ describe("The OpenAPI document", () => {
     assert.isFalse(["", `""`, "a b", "a".repeat(256)].some((key) => idempotencyKey.test(key)))
     assert.deepStrictEqual(create.requestBody, {
       required: true,
-      content: { "application/json": { schema: ref("NewPet") } }
+      content: {
+        "application/json": {
+          schema: ref("NewPet"),
+          examples: { example: { value: { name: "Rex", categoryId: 3, status: "available" } } }
+        }
+      }
     })
-    assert.deepStrictEqual(get.parameters, [
-      { name: "petId", in: "path", required: true, schema: { type: "integer", format: "int64" } }
-    ])
+    const [{ description, ...petId }] = get.parameters
+    assert.match(description, /^Identifier of the pet\./)
+    assert.deepStrictEqual(
+      petId,
+      { name: "petId", in: "path", required: true, schema: { type: "integer", format: "int64" }, example: 1 }
+    )
   })
 
   it("has the responses of SPEC §4 and §8 with their bodies, and the additional responses of the service", () => {
@@ -138,7 +148,7 @@ describe("The OpenAPI document", () => {
         const name = /^\w+/.exec(body)?.[0] ?? ""
         const { examples, schema } = operation.responses[status ?? ""].content["application/json"]
         assert.deepStrictEqual(schema, ref(name))
-        for (const { value } of Object.values<Json>(examples ?? {})) {
+        for (const { value } of Number(status) < 400 ? [] : Object.values<Json>(examples ?? {})) {
           assert.strictEqual(String(value.status), status)
           assert.hasAllKeys(value, Object.keys(schemas.Error.properties))
         }
@@ -160,7 +170,7 @@ describe("The OpenAPI document", () => {
     ]
     const special: Record<string, ReadonlyArray<string>> = {
       "200": ["Link"],
-      "201": ["Location"],
+      "201": ["Location", "Idempotent-Replayed"],
       "401": ["WWW-Authenticate"],
       "429": ["Retry-After"],
       "503": ["Retry-After"]
@@ -173,8 +183,10 @@ describe("The OpenAPI document", () => {
           ...new Set([...names, ...additional, ...special[status] ?? [], ...deprecation])
         ])
         for (const { Header = "", Meaning } of rows) {
-          assert.strictEqual(response.headers[Header].description, Meaning)
-          assert.strictEqual(response.headers[Header].schema.type, "integer")
+          assert.deepStrictEqual(response.headers[Header], { $ref: `#/components/headers/${Header}` })
+          const { description, schema } = headers[Header]
+          assert.strictEqual(description, Meaning)
+          assert.strictEqual(schema.type, "integer")
         }
       }
     }
@@ -189,24 +201,106 @@ describe("The OpenAPI document", () => {
       assert.strictEqual(operation.deprecated === true, operationId === "getPet")
     }
     assert.include(section("9. Versioning"), `The interface version is ${document.info.version}.`)
+    const deployments = table(section("1. What the service does"), "Deployment").map((row) => [
+      row.Deployment,
+      row["Base address"]?.split(" ")[0]
+    ])
     assert.deepStrictEqual(
       document.servers?.map(({ description, url }) => [description, url]),
-      table(section("1. What the service does"), "Deployment").map((row) => [
-        row.Deployment,
-        row["Base address"]?.split(" ")[0]
-      ])
+      [...deployments, ["The deployment that returned this document", "/v1"]]
     )
   })
 
-  it("passes the recommended rules of Redocly", async () => {
-    const directory = await mkdtemp(join(tmpdir(), "petstore-test-"))
-    const file = join(directory, "openapi.json")
-    writeFileSync(file, JSON.stringify(document))
-    const linted = await promisify(execFile)(
-      process.execPath,
-      ["node_modules/@redocly/cli/bin/cli.js", "lint", "--extends=recommended", "--format=json", file],
-      { env: { ...process.env, REDOCLY_TELEMETRY: "off", REDOCLY_SUPPRESS_UPDATE_NOTICE: "true" } }
-    ).finally(() => rm(directory, { recursive: true }))
-    assert.deepStrictEqual(JSON.parse(linted.stdout).totals, { errors: 0, warnings: 0, ignored: 0 })
+  it("describes each parameter, and warns of rounded integers", () => {
+    for (const { operation } of endpoints) {
+      for (const { description, name } of operation.parameters) assert.isAbove((description ?? "").length, 9, name)
+    }
+    for (const property of [schemas.Pet.properties.id, schemas.NewPet.properties.categoryId]) {
+      assert.match(property.description, /JSON\.parse.* round it beyond 2\^53/)
+    }
+  })
+
+  it("is in the client package without the texts of the API reference", () => {
+    assert.notMatch(JSON.stringify(openApiDocument), /x-codeSamples|process\.env|## /)
+  })
+
+  it("has the examples of docs/api/pets.md for each operation", () => {
+    const page = readFileSync("docs/api/pets.md", "utf8")
+    for (const { operation } of endpoints) {
+      const samples: ReadonlyArray<Json> = operation["x-codeSamples"]
+      assert.deepStrictEqual(samples.map(({ label }) => label), ["curl", "JavaScript", "Python", "Effect client"])
+      for (const { source } of samples) assert.include(page, `\n${source}\n\`\`\`\n`)
+    }
+  })
+})
+
+for (
+  const { file, value } of [
+    { file: "openapi.json", value: document },
+    { file: "admin-openapi.json", value: adminOpenApiDocument }
+  ]
+) {
+  describe(`docs/api/${file}`, () => {
+    it("equals the document that the service returns", async () => {
+      await expect(`${JSON.stringify(value, null, 2)}\n`).toMatchFileSnapshot(`../../docs/api/${file}`)
+    })
+
+    it("passes the strictest recommended rules of Redocly", async () => {
+      const linted = await promisify(execFile)(
+        process.execPath,
+        [
+          "node_modules/@redocly/cli/bin/cli.js",
+          "lint",
+          "--extends=recommended-strict",
+          "--format=json",
+          `docs/api/${file}`
+        ],
+        { env: { ...process.env, REDOCLY_TELEMETRY: "off", REDOCLY_SUPPRESS_UPDATE_NOTICE: "true" } }
+      )
+      assert.deepStrictEqual(JSON.parse(linted.stdout).totals, { errors: 0, warnings: 0, ignored: 0 })
+    })
+
+    it("passes all rules of Spectral, but that the operator has an address", async () => {
+      const spectral = new Spectral()
+      // The addresses of the operator are not known here.
+      spectral.setRuleset({
+        // The types of the rules do not allow for `exactOptionalPropertyTypes`.
+        extends: [[oas as unknown as RulesetDefinition, "all"]],
+        rules: { "contact-properties": "off" }
+      })
+      assert.deepStrictEqual(await spectral.run(readFileSync(`docs/api/${file}`, "utf8")), [])
+      // The linter finds faults in a document that has them.
+      const { info: _, ...broken }: Json = value
+      assert.isAbove((await spectral.run(JSON.stringify(broken))).length, 0)
+    }, 30_000)
+  })
+}
+
+describe("The OpenAPI document of the management port", () => {
+  it("has each operation of AdminApi with summary, description, token, example and the errors of its statuses", () => {
+    const operationsOfAdmin: ReadonlyArray<Json> = Object.values<Json>(adminOpenApiDocument.paths)
+      .flatMap((item) => Object.values<Json>(item))
+    assert.sameMembers(operationsOfAdmin.map(({ operationId }) => operationId), [
+      "issueKey",
+      "listKeys",
+      "showKey",
+      "showUsage",
+      "updateKey",
+      "revokeKey",
+      "rotateKey",
+      "unbanKey",
+      "listAudit"
+    ])
+    for (const { description, operationId, responses, security, summary } of operationsOfAdmin) {
+      assert.isAbove(summary.length, 5, operationId)
+      assert.isAbove(description.length, 9, operationId)
+      assert.deepStrictEqual(security, [{ adminToken: [] }])
+      for (const [status, { content }] of Object.entries<Json>(responses)) {
+        if (status === "204") continue
+        const { examples } = content["application/json"]
+        if (status < "400") assert.isDefined(examples.example.value, `${operationId} ${status}`)
+        else for (const error of Object.values<Json>(examples)) assert.strictEqual(String(error.value.status), status)
+      }
+    }
   })
 })

@@ -57,7 +57,8 @@ describe("PetstoreClient with the service in memory", () => {
       // oxlint-disable-next-line typescript/no-deprecated -- it is served until 2030
       const missing = yield* Effect.flip(client.get(7n))
       assert.deepInclude(missing, { _tag: "NotFound", status: 404, code: "not_found" })
-      yield* client.create(rex, { idempotencyKey: "a" })
+      const first = yield* client.create(rex, { idempotencyKey: "a" })
+      assert.deepStrictEqual(yield* client.create(rex, { idempotencyKey: "a" }), first, "a replay is the same pet")
       const reused = yield* Effect.flip(client.create({ ...rex, name: "Tom" }, { idempotencyKey: "a" }))
       assert.strictEqual(reused._tag, "IdempotencyKeyReused")
       const invalid = yield* Effect.flip(client.create({ ...rex, name: "\u0000" }))
@@ -164,7 +165,7 @@ describe("PetstoreClient with the service in memory", () => {
 })
 
 /**
- * A client whose requests get `responses` in order, and the last one from then on. "nothing" is a refused connection,
+ * A client whose requests get `responses` in order, and the last one from then on. "nothing" is a failed connection,
  * "never" a response that does not arrive.
  */
 const stubClient = (responses: ReadonlyArray<Response | "nothing" | "never">, options: Partial<Options> = {}) => {
@@ -337,12 +338,12 @@ describe("PetstoreClient with a failing service", () => {
       const other = json(200, `{"hello":"world"}`)
       const failures: ReadonlyArray<readonly [Response | "nothing" | "never", string, RegExp]> = [
         ["nothing", "unreachable", /^GET http:\/\/petstore\.test\/v1\/pets: .*connection refused/],
-        ["never", "unreachable", /No answer within 5s/],
-        [html, "unexpected_answer", /answered 502 with text\/html/],
-        [page, "unexpected_answer", /answered 200 with text\/html/],
-        [other, "unexpected_answer", /answered 200 with application\/json/],
-        [json(404, "{}"), "unexpected_answer", /answered 404/],
-        [brokenOff, "unreachable", /broke off|terminated|cut/]
+        ["never", "unreachable", /No response within 5s/],
+        [html, "unexpected_answer", /returned 502 with text\/html/],
+        [page, "unexpected_answer", /returned 200 with text\/html/],
+        [other, "unexpected_answer", /returned 200 with application\/json/],
+        [json(404, "{}"), "unexpected_answer", /returned 404/],
+        [brokenOff, "unreachable", /incomplete|terminated|cut/]
       ]
       for (const [response, reason, message] of failures) {
         const client = stubClient([response], { timeout: "5 seconds", retry: { times: 1 } })
@@ -386,7 +387,7 @@ describe("PetstoreClient with a failing service", () => {
       const page = admin([new Response("<html>", { status: 200, headers: { "content-type": "text/html" } })])
       assert.match(
         (yield* runWithTestClock(issue).pipe(Effect.provide(page.layer))).result.message,
-        /answered 200 with text\/html/
+        /returned 200 with text\/html/
       )
     }))
 
@@ -456,7 +457,7 @@ describe("PetstoreClient with a failing service", () => {
       assert.match((yield* at(`https://127.0.0.1:${port}`)).message, /SSL|TLS|packet/i)
       for (const path of ["", "/", "/v1", "/v1/"]) {
         const { message } = yield* at(`http://127.0.0.1:${port}${path}`)
-        assert.include(message, `GET http://127.0.0.1:${port}/v1/pets answered 200 with no type`)
+        assert.include(message, `GET http://127.0.0.1:${port}/v1/pets returned 200 with no type`)
       }
       assert.deepInclude(yield* at("no address"), { _tag: "PetstoreClientError", reason: "unreachable" })
     }))

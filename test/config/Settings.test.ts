@@ -1,8 +1,10 @@
 /** Tests the form of each setting, the check of all settings, and the tables of settings in the documents. */
-import { assert, describe, it } from "@effect/vitest"
+import { assert, describe, expect, it } from "@effect/vitest"
 import { Cause, Config, ConfigProvider, Effect, Exit, Redacted } from "effect"
 import { IpNetwork } from "effect/net"
 import { readFileSync } from "node:fs"
+import { parseEnv } from "node:util"
+import * as OtlpSettings from "../../src/config/OtlpSettings.ts"
 import * as Settings from "../../src/config/Settings.ts"
 import * as Logging from "../../src/observability/Logging.ts"
 
@@ -61,6 +63,7 @@ const examples: Readonly<Record<string, { valid: ReadonlyArray<string>; invalid:
   },
   LOG_LEVEL: { valid: ["trace", "none"], invalid: ["Info", "loud"] },
   LOG_FORMAT: { valid: ["json", "pretty"], invalid: ["text"] },
+  BUILD_REVISION: { valid: ["unknown", "79d1fb3", "1.0.0-rc.1"], invalid: ["a b", "\"", "x".repeat(65)] },
   OTEL_EXPORTER_OTLP_ENDPOINT: { valid: ["http://h:4318", "https://h/otlp"], invalid: ["h:4318", "ftp://secret@h"] },
   OTEL_SERVICE_NAME: { valid: ["pets"], invalid: [] },
   OTEL_TRACES_SAMPLER: { valid: ["always_on", "parentbased_traceidratio"], invalid: ["jaeger_remote"] },
@@ -133,6 +136,16 @@ describe("Settings", () => {
       assert.isTrue(Exit.isSuccess(yield* Effect.exit(checkSettings({}))))
     }))
 
+  it.effect("are checked in their combinations beside other invalid values", () =>
+    Effect.gen(function*() {
+      const { message } = yield* Effect.flip(checkSettings({ PORT: "http", WORKERS: "2", REDIS_URL: "secret" }))
+      assert.deepStrictEqual(message.split("\n"), [
+        "PORT: expected a whole number from 0 to 65535",
+        "REDIS_URL: expected redis://host:port, redis+sentinel://host:port/name or redis+cluster://host:port",
+        "DATABASE_URL: expected a value, because WORKERS is more than 1"
+      ])
+    }))
+
   it.effect("need Redis for a standby", () =>
     Effect.gen(function*() {
       const DATABASE_URL = "postgres://h?target_session_attrs=prefer-standby"
@@ -157,11 +170,102 @@ describe("Settings", () => {
       }
     }))
 
-  it("are the table of docs/configuration.md", () => {
-    const rows = Settings.all.map(({ byDefault, form, meaning, name }) =>
-      `| \`${name}\` | ${form} | ${byDefault} | ${meaning} |`
-    )
-    const table = ["| variable | form | default | meaning |", "|---|---|---|---|", ...rows].join("\n")
-    assert.include(readFileSync(new URL("../../docs/configuration.md", import.meta.url), "utf8"), table)
+  it("are the tables of docs/configuration.md", () => {
+    const page = readFileSync(new URL("../../docs/configuration.md", import.meta.url), "utf8")
+    for (const settings of [Settings.all, OtlpSettings.all]) {
+      const rows = settings.map(({ byDefault, form, meaning, name }) =>
+        `| \`${name}\` | ${form} | ${byDefault} | ${meaning} |`
+      )
+      assert.include(page, ["| variable | form | default | meaning |", "|---|---|---|---|", ...rows, ""].join("\n"))
+    }
   })
+})
+
+/** The default of a setting, if it is one text. */
+const defaultOf = (byDefault: string): string => /^`([^`]*)`$/.exec(byDefault)?.[1] ?? ""
+
+/** The lines of a comment. */
+const comment = (text: string): ReadonlyArray<string> =>
+  [...text.matchAll(/\S.{0,116}(?= |$)/g)].map(([line]) => `# ${line}`)
+
+/** The text of `.env.example`. `npx vitest run test/config/Settings.test.ts -u` writes it. */
+const example = [
+  "# The settings of the service. Copy this file to .env, remove the # before the settings that you change, and start",
+  "# the service with `node --env-file=.env src/main.ts`, or a container with `docker run --env-file .env`.",
+  "# docs/configuration.md has OpenTelemetry's other variables. docs/tls-and-proxies.md describes TLS.",
+  ...Settings.all.flatMap(({ byDefault, form, meaning, name }) => [
+    "",
+    ...comment(meaning),
+    ...comment(`Form: ${form}. Default: ${byDefault}.`),
+    `#${name}=${defaultOf(byDefault)}`
+  ]),
+  ""
+].join("\n")
+
+describe(".env.example", () => {
+  it("has each setting with its meaning, form and default", async () => {
+    await expect(example).toMatchFileSnapshot("../../.env.example")
+  })
+
+  it.effect("has valid defaults, which Node reads from the file", () => {
+    const env = parseEnv(example.replaceAll(/^#(?=[A-Z])/gm, ""))
+    assert.sameMembers(Object.keys(env), Settings.all.map(({ name }) => name))
+    assert.include(env, { PORT: "8080", DATABASE_URL: "" })
+    return checkSettings(Object.fromEntries(Object.entries(env).map(([name, text = ""]) => [name, text])))
+  })
+})
+
+describe("OpenTelemetry's variables", () => {
+  it("are all that Effect's exporter reads", () => {
+    const folder = new URL("../../node_modules/effect/src/observability/", import.meta.url)
+    const files = ["OtlpTracer.ts", "OtlpMetrics.ts", "OtlpLogger.ts", "OtlpResource.ts", "internal/otlpEnv.ts"]
+    const sources = files.map((file) => readFileSync(new URL(file, folder), "utf8")).join("")
+    const read = [...sources.matchAll(/["`](OTEL_[A-Z_]*(?:\$\{signal\}[A-Z_]+)?)["`]/g)].flatMap(([, name = ""]) =>
+      ["TRACES", "METRICS", "LOGS"].map((signal) => name.replace("${signal}", signal))
+    )
+    const declared = [Settings.otlpEndpoint, Settings.otelServiceName, ...OtlpSettings.all].map(({ name }) => name)
+    assert.sameMembers([...new Set(read)], declared)
+  })
+
+  /** An invalid text for each form. */
+  const invalid: ReadonlyArray<readonly [RegExp, string]> = [
+    [/^a URL/, "secret"],
+    [/^pairs/, "a=secret%zz"],
+    [/^a whole number/, "secret"],
+    [/ or /, "a secret"]
+  ]
+  for (const { form, name } of OtlpSettings.all) {
+    const text = invalid.find(([pattern]) => pattern.test(form))?.[1]
+    if (text === undefined) continue
+    it.effect(`are checked at the start: ${name}`, () =>
+      Effect.gen(function*() {
+        const { message } = yield* Effect.flip(checkSettings({ [name]: text, PORT: "http" }))
+        assert.deepStrictEqual(message.split("\n"), [
+          "PORT: expected a whole number from 0 to 65535",
+          `${name}: expected ${form}`
+        ])
+      }))
+  }
+
+  it.effect("have forms that usual values match", () =>
+    checkSettings({
+      OTEL_SDK_DISABLED: "false",
+      OTEL_METRICS_EXPORTER: "none",
+      OTEL_EXPORTER_OTLP_HEADERS: "authorization=Bearer%20secret,x-tenant=a=b",
+      OTEL_EXPORTER_OTLP_LOGS_ENDPOINT: "https://collector.example/v1/logs",
+      OTEL_EXPORTER_OTLP_COMPRESSION: "gzip",
+      OTEL_EXPORTER_OTLP_TIMEOUT: "10000",
+      OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "512",
+      OTEL_RESOURCE_ATTRIBUTES: "deployment.environment=production,region=eu"
+    }))
+
+  it.effect("may have all values that Effect's exporter accepts: lists of exporters, short booleans, a last comma", () =>
+    checkSettings({
+      OTEL_SDK_DISABLED: "0",
+      OTEL_TRACES_EXPORTER: "otlp, console",
+      OTEL_LOGS_EXPORTER: "OTLP",
+      OTEL_METRICS_EXPORTER: "console",
+      OTEL_RESOURCE_ATTRIBUTES: "region=eu,",
+      OTEL_EXPORTER_OTLP_HEADERS: "x-tenant=a,"
+    }))
 })

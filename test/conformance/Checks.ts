@@ -27,6 +27,14 @@ export const checksOf = (document: Json, operations: ReadonlyArray<Operation>) =
     assert.isTrue(validate(value), ajv.errorsText(validate.errors))
   }
 
+  /** Returns a header, which responses share by reference. */
+  const headerOf = (declared: Json): Json => {
+    if (declared.$ref === undefined) return declared
+    const header = document.components.headers[declared.$ref.split("/").at(-1)]
+    assert.isDefined(header, `${declared.$ref} exists`)
+    return header
+  }
+
   return (request: Request, { headers, status, text }: ReceivedResponse): void => {
     const operation = operations.find(({ operationId }) => operationId === request.operationId)
     const response: Json | undefined = operation?.responses[status]
@@ -52,7 +60,8 @@ export const checksOf = (document: Json, operations: ReadonlyArray<Operation>) =
       assert.include(Object.keys(content.examples), body.code)
     }
 
-    for (const [name, header] of Object.entries<Json>(response?.headers)) {
+    for (const [name, declared] of Object.entries<Json>(response?.headers)) {
+      const header = headerOf(declared)
       const value = headers.get(name)
       if (value === null) assert.isFalse(header.required, `${name} is present`)
       else assertConforms(header.schema, header.schema.type === "integer" ? Number(value) : value)

@@ -39,7 +39,7 @@ const operationsOf = (document: Json): ReadonlyArray<Operation> =>
     Object.entries<Json>(item).map(([method, { operationId, parameters = [], requestBody, responses }]) => ({
       operationId,
       method: method.toUpperCase(),
-      path: document.servers[0].variables.base_url.default + path,
+      path: new URL(document.servers[0].variables.base_url.default).pathname + path,
       parameters,
       body: requestBody?.content["application/json"].schema,
       responses

@@ -74,33 +74,24 @@ describe("The pages of docs/api", () => {
     for (const name of Object.keys(components.schemas.Pet.properties)) assert.include(page, `| \`${name}\` |`)
   })
 
+  it("show every operation with curl, JavaScript, Python and the Effect client", () => {
+    const sections = readPage("docs/api/pets.md").split(/^## /m).filter((section) => /^`[A-Z]+ \/v1/m.test(section))
+    assert.lengthOf(sections, operations.length)
+    for (const section of sections) {
+      assert.includeMembers(codeBlocks(section).map(({ language }) => language), ["sh", "js", "python", "ts"])
+    }
+  })
+
+  it("name the version of the contract and its prefix", () => {
+    const page = readPage("docs/api/versioning.md")
+    assert.include(page, `The interface version is ${openApiDocument.info.version}.`)
+    for (const path of Object.keys(paths)) assert.match(pages, new RegExp(`/v1${path.replace(/[{}]/g, "\\$&")}`))
+  })
+
   it("name the limits of every plan", () => {
     const page = readPage("docs/api/rate-limits.md").toLowerCase()
     for (const [plan, { perDay, perMinute }] of Object.entries(planLimits)) {
       assert.include(page, `| ${plan} | ${perMinute.toLocaleString("en")} | ${perDay.toLocaleString("en")} |`)
     }
-  })
-})
-
-/** The languages that `Examples.long.test.ts` runs, and those of their output. */
-const executable = /^(sh|js|python|ts|json|http)$/
-
-describe("The code blocks of the documentation", () => {
-  for (const page of pagesBelow("docs")) {
-    it(`of ${page} have a known language, and valid JSON`, () => {
-      const blocks = codeBlocks(readPage(page))
-      const languages = page.startsWith("docs/api/") ? executable : /^\w*$/
-      const unknown = blocks.filter(({ language }) => !languages.test(language)).map(({ line }) => line)
-      assert.deepStrictEqual(unknown, [])
-      for (const { code, language } of blocks) if (language === "json") JSON.parse(code)
-    })
-  }
-
-  it("are found, with their line and their output", () => {
-    const text = "# A\n\n```sh\nls\n```\n\n```json\n{}\n```\n\ntext\n\n```json\n[]\n```\n"
-    const [shell, output, other] = codeBlocks(text)
-    assert.deepInclude(shell, { language: "sh", code: "ls\n", line: 4 })
-    assert.strictEqual(shell?.output, output)
-    assert.deepInclude(other, { language: "json", code: "[]\n", output: undefined })
   })
 })

@@ -1,4 +1,7 @@
-/** Runs the examples of `docs/api` against the service, and compares their output with the pages. */
+/**
+ * Runs the examples of `docs/api` and the program of the README against the service, and compares their output with the pages. The code samples of the
+ * OpenAPI document are examples too.
+ */
 import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { execFile } from "node:child_process"
@@ -76,8 +79,11 @@ const entries: Readonly<Record<string, string>> = {
   "petstore-client/testing": "src/testing.ts"
 }
 
+/** The example of CONTRIBUTING.md is a file of `src/database/migrations`. */
 const withSources = (code: string): string =>
-  code.replaceAll(/"(petstore-client\/\w+)"/g, (_, name: string) => JSON.stringify(join(root, entries[name] ?? name)))
+  code
+    .replaceAll(/"(petstore-client\/\w+)"/g, (_, name: string) => JSON.stringify(join(root, entries[name] ?? name)))
+    .replaceAll(/"\.\.\/(\w+\.ts)"/g, (_, name: string) => JSON.stringify(join(root, "src/database", name)))
 
 const run = (command: ReadonlyArray<string>, cwd: string, env: Environment) =>
   Effect.promise(() =>
@@ -119,56 +125,111 @@ const assertOutput = (actual: string, expected: CodeBlock, place: string) => {
 /** The examples that wait until a used up limit resets run with such a key, in a test of their own. */
 const waiting = "docs/api/rate-limits.md"
 
-const examples = pagesBelow("docs/api").flatMap((page) =>
-  codeBlocks(readPage(page)).filter(({ language }) => language in programs).map((block) => ({ page, block }))
+interface Example {
+  readonly page: string
+  readonly block: CodeBlock
+}
+
+const pageExamples: ReadonlyArray<Example> = [...pagesBelow("docs/api"), "README.md"].flatMap((page) =>
+  codeBlocks(readPage(page))
+    // `Commands.long.test.ts` runs the shell commands of the README.
+    .filter(({ language }) => language in programs && !(page === "README.md" && language === "sh"))
+    .map((block) => ({ page, block }))
 )
 
-layer(Service.layer, { excludeTestServices: true, timeout: 60_000 })("The examples of docs/api", (it) => {
-  for (const { block, page } of examples.filter((example) => example.page !== waiting)) {
-    it.effect(`run without an error, and print what the page shows: ${page}:${block.line} (${block.language})`, () =>
+interface DocumentWithSamples {
+  readonly paths: Readonly<
+    Record<
+      string,
+      Readonly<
+        Record<string, {
+          readonly "x-codeSamples": ReadonlyArray<{ readonly lang: string; readonly source: string }>
+        }>
+      >
+    >
+  >
+}
+
+const { paths }: DocumentWithSamples = JSON.parse(readPage("docs/api/openapi.json"))
+
+const sampleLanguages: Readonly<Record<string, string>> = {
+  Shell: "sh",
+  JavaScript: "js",
+  Python: "python",
+  TypeScript: "ts"
+}
+
+/** The code samples of the OpenAPI document, numbered. `docs/api/pets.md` has the same ones, with their output. */
+const sampleExamples: ReadonlyArray<Example> = Object.values(paths)
+  .flatMap((item) => Object.values(item))
+  .flatMap((operation) => operation["x-codeSamples"])
+  .map(({ lang, source }, index) => ({
+    page: "docs/api/openapi.json",
+    block: {
+      language: sampleLanguages[lang] ?? lang,
+      code: source,
+      line: index + 1,
+      notRun: undefined,
+      output: pageExamples.find(({ block }) => block.code === `${source}\n`)?.block.output
+    }
+  }))
+
+const examples = [...pageExamples, ...sampleExamples]
+
+layer(Service.layer, { excludeTestServices: true, timeout: 60_000 })(
+  "The examples of docs/api and the README",
+  (it) => {
+    for (const { block, page } of examples.filter((example) => example.page !== waiting)) {
+      it.effect(`run without an error, and print what the page shows: ${page}:${block.line} (${block.language})`, () =>
+        Effect.gen(function*() {
+          const { env } = yield* Service
+          const output = yield* runExample(block, page, env)
+          if (block.output !== undefined) assertOutput(output, block.output, `${page}:${block.line}`)
+        }))
+    }
+
+    it.effect("wait for a used up limit, and are not banned", () =>
       Effect.gen(function*() {
-        const { env } = yield* Service
-        const output = yield* runExample(block, page, env)
-        if (block.output !== undefined) assertOutput(output, block.output, `${page}:${block.line}`)
-      }))
-  }
+        const { env, newKey } = yield* Service
+        const perMinute = 10
+        const key = yield* newKey(perMinute)
+        const list = () => fetch(`${env.PETSTORE_URL}/v1/pets`, { headers: { authorization: `Bearer ${key}` } })
+        yield* Effect.promise(() => Promise.all(Array.from({ length: perMinute }, list)))
+        const found = examples.filter(({ page }) => page === waiting)
+        assert.isAtLeast(found.length, 4)
+        yield* Effect.forEach(
+          found,
+          ({ block, page }) => runExample(block, page, { ...env, PETSTORE_API_KEY: key }),
+          { concurrency: "unbounded" }
+        )
+      }), 100_000)
 
-  it.effect("wait for a used up limit, and are not banned", () =>
-    Effect.gen(function*() {
-      const { env, newKey } = yield* Service
-      const perMinute = 10
-      const key = yield* newKey(perMinute)
-      const list = () => fetch(`${env.PETSTORE_URL}/v1/pets`, { headers: { authorization: `Bearer ${key}` } })
-      yield* Effect.promise(() => Promise.all(Array.from({ length: perMinute }, list)))
-      const found = examples.filter(({ page }) => page === waiting)
-      assert.isAtLeast(found.length, 4)
-      yield* Effect.forEach(
-        found,
-        ({ block, page }) => runExample(block, page, { ...env, PETSTORE_API_KEY: key }),
-        { concurrency: "unbounded" }
-      )
-    }), 100_000)
-
-  it.effect("in TypeScript compile in strict mode", () =>
-    Effect.gen(function*() {
-      const { directory, env } = yield* Service
-      const files = examples.filter(({ block }) => block.language === "ts").map(({ block, page }) => {
-        const file = join(directory, `compiled_${page.replaceAll(/\W/g, "_")}_${block.line}.ts`)
-        writeFileSync(file, withSources(block.code))
-        return file
-      })
-      const compilerOptions = {
-        ...JSON.parse(readFileSync(join(root, "tsconfig.json"), "utf8")).compilerOptions,
-        plugins: [],
-        rewriteRelativeImportExtensions: false
-      }
-      writeFileSync(
-        join(directory, "tsconfig.json"),
-        JSON.stringify({
-          compilerOptions,
-          files: [...files, join(root, "src/api/JsonSourceText.d.ts")]
+    it.effect("in TypeScript compile in strict mode", () =>
+      Effect.gen(function*() {
+        const { directory, env } = yield* Service
+        const contributing = codeBlocks(readPage("CONTRIBUTING.md")).map((block) => ({
+          page: "CONTRIBUTING.md",
+          block
+        }))
+        const programs = [...examples, ...contributing].filter(({ block }) => block.language === "ts")
+        const files = programs.map(({ block, page }) => {
+          const file = join(directory, `compiled_${page.replaceAll(/\W/g, "_")}_${block.line}.ts`)
+          writeFileSync(file, withSources(block.code))
+          return file
         })
-      )
-      yield* run([process.execPath, join(root, "node_modules/typescript/bin/tsc"), "-p", directory], directory, env)
-    }), 60_000)
-})
+        const compilerOptions = {
+          ...JSON.parse(readFileSync(join(root, "tsconfig.json"), "utf8")).compilerOptions,
+          plugins: [],
+          rewriteRelativeImportExtensions: false
+        }
+        writeFileSync(
+          join(directory, "tsconfig.json"),
+          JSON.stringify({
+            compilerOptions,
+            files: [...files, join(root, "src/api/JsonSourceText.d.ts")]
+          })
+        )
+        yield* run([process.execPath, join(root, "node_modules/typescript/bin/tsc"), "-p", directory], directory, env)
+      }), 60_000)
+  }
+)

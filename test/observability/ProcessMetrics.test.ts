@@ -49,7 +49,7 @@ describe("The metrics of the process", () => {
     Effect.gen(function*() {
       const text = (yield* ProcessMetrics.make)()
       const { version } = JSON.parse(readFileSync(new URL("../../package.json", import.meta.url), "utf8"))
-      assert.strictEqual(valueOf(text, `petstore_build_info{version="${version}"}`), 1)
+      assert.strictEqual(valueOf(text, `petstore_build_info{revision="unknown",version="${version}"}`), 1)
       assert.strictEqual(valueOf(text, `nodejs_version_info{version="${process.version}"}`), 1)
     }))
 })

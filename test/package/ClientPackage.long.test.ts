@@ -80,7 +80,7 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
           Effect.gen(function*() {
             const { installed, project } = yield* Installed
             const examples = readmeExamples(installed)
-            assert.lengthOf(examples, 2)
+            assert.lengthOf(examples, 5)
             for (const [index, code] of examples.entries()) writeFileSync(join(project, `readme${index}.ts`), code)
             writeFileSync(join(project, "stranger.ts"), stranger)
             const compilerOptions = {
@@ -114,11 +114,23 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
   it.effect("runs the examples of its README", () =>
     Effect.gen(function*() {
       const { installed, project } = yield* Installed
-      const [calls = "", tests = ""] = readmeExamples(installed)
+      const ADMIN_TOKEN = "adm_of_the_examples_of_the_client_package"
+      const { env, service } = yield* startService({ ADMIN_TOKEN })
+      const [calls = "", keys = "", ...others] = readmeExamples(installed)
       writeFileSync(join(project, "calls.ts"), calls)
-      writeFileSync(join(project, "tests.ts"), `${tests}\nawait Effect.runPromise(reportsUsedUpLimit)\n`)
-      assert.match(yield* runNode(project, ["calls.ts"], (yield* startService()).env), /^1n\n\{ id: 1n,|^1n\n\{\n/)
-      yield* runNode(project, ["tests.ts"])
+      assert.match(yield* runNode(project, ["calls.ts"], env), /^1n\n\{ id: 1n,|^1n\n\{\n/)
+      writeFileSync(join(project, "keys.ts"), keys)
+      const adminEnv = { PETSTORE_ADMIN_URL: service.management, ADMIN_TOKEN }
+      assert.match(yield* runNode(project, ["keys.ts"], adminEnv), /^shop pro\n0\nshop true\n$/m)
+      const tests = others.flatMap((code) => {
+        const [, name] = /^export const (\w+) = Effect/m.exec(code) ?? []
+        return name === undefined ? [] : [`${code}\nawait Effect.runPromise(${name})\n`]
+      })
+      assert.lengthOf(tests, 2)
+      for (const [index, code] of tests.entries()) {
+        writeFileSync(join(project, `tests${index}.ts`), code)
+        yield* runNode(project, [`tests${index}.ts`])
+      }
     }), 120_000)
 
   it.effect(

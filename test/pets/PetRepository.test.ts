@@ -3,7 +3,7 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Layer, Option } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import type { Pet } from "../../src/api/Pets.ts"
+import { type Pet, replayed } from "../../src/api/Pets.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import type { Selection } from "../../src/pets/PetStore.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
@@ -66,7 +66,10 @@ for (const store of stores) {
             Array.from({ length: 50 }, () => pets.create(pet, { owner, key: "at once" })),
             { concurrency: "unbounded" }
           )
-          for (const { id, ...rest } of created) assert.deepStrictEqual([id, rest], [created[0]?.id, pet])
+          for (const { [replayed]: _, id, ...rest } of created) {
+            assert.deepStrictEqual([id, rest], [created[0]?.id, pet])
+          }
+          assert.lengthOf(created.filter((each) => each[replayed] === true), 49)
           assert.lengthOf(yield* pets.list({ limit: 100 }), 1)
         }))
 
@@ -109,8 +112,9 @@ for (const store of stores) {
             ({ index, pet }) => pets.create(pet, { owner, key: `ten ${index % 10}` }),
             { concurrency: "unbounded" }
           )
-          for (const [index, { id, ...rest }] of created.entries()) {
+          for (const [index, { [replayed]: isReplay, id, ...rest }] of created.entries()) {
             assert.deepStrictEqual([id, rest], [created[index % 10]?.id, { ...pet, categoryId: BigInt(index % 10) }])
+            assert.strictEqual(isReplay, index < 10 ? undefined : true)
           }
           assert.lengthOf(new Set(created.map(({ id }) => id)), 10)
           assert.lengthOf(yield* pets.list({ limit: 100 }), before + 10)
@@ -156,15 +160,21 @@ for (const store of stores) {
           )
           yield* TestClock.adjust("23 hours")
           const tom = { ...pet, name: "Tom" }
-          const [renewed, replayed, again, created, same] = yield* Effect.all([
+          const [renewed, repeated, again, created, same] = yield* Effect.all([
             pets.create(tom, { owner, key: "expired" }),
             pets.create({ ...pet, name: "live" }, { owner, key: "live" }),
             pets.create(tom, { owner, key: "expired" }),
             pets.create(pet, { owner, key: "fresh" }),
             Effect.flip(pets.create(pet, { owner, key: "expired" }))
           ], { concurrency: "unbounded" })
-          assert.strictEqual(replayed.id, live.id)
+          assert.strictEqual(repeated.id, live.id)
           assert.strictEqual(again.id, renewed.id)
+          assert.deepStrictEqual([renewed, repeated, again, created].map((each) => each[replayed]), [
+            undefined,
+            true,
+            true,
+            undefined
+          ])
           assert.strictEqual(same.code, "idempotency_key_reused")
           assert.isTrue(old.id < live.id && live.id < renewed.id && renewed.id < created.id)
           assert.deepStrictEqual(yield* pets.find(renewed.id), Option.some(renewed))

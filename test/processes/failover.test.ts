@@ -26,8 +26,8 @@ const isCreated = ({ status }: Load.Outcome): boolean => status === 201
 const Pet = Schema.fromJsonString(Schema.Struct({ id: Schema.Int }))
 
 /**
- * Runs two processes under load on a primary and two standbys, loses the primary with `lose`, promotes a standby, and
- * ends with `after`, which gets the old primary.
+ * Runs two processes under load on a primary and two standbys, loses the primary with `lose`, and promotes a standby.
+ * It ends with `after`, which gets the old primary.
  */
 const failOver = Effect.fnUntraced(function*(
   lose: (primary: Effect.Success<typeof Postgres.runCluster>["primary"]) => Effect.Effect<unknown>,

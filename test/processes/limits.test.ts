@@ -177,12 +177,12 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
           assert.isBelow(slowest, 300)
           const warnings = service.stderr().split("\n").filter((line) => line.includes("\"WARN\""))
           assert.isTrue(
-            warnings.some((line) => /Redis cannot be used, this process counts the limits by itself: \w/.test(line))
+            warnings.some((line) => /Redis cannot be used. This process counts requests by itself: \w/.test(line))
           )
           assert.isAtLeast(service.stderr().match(/Limits are counted in Redis/g)?.length ?? 0, 5)
           assert.match(
             yield* metrics,
-            /petstore_rate_limit_decisions_total\{outcome="admitted",plan="enterprise"\} \d+/
+            /petstore_rate_limit_decisions_total\{outcome="allowed",plan="enterprise"\} \d+/
           )
           assert.match(yield* metrics, /petstore_rate_limit_fallback_decisions_total [1-9]/)
           assert.match(yield* metrics, /petstore_rate_limit_redis_duration_seconds_count [1-9]/)

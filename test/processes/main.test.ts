@@ -11,8 +11,25 @@ import { join } from "node:path"
 import { promisify } from "node:util"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
+import { codeBlocks, readPage } from "../support/Documents.ts"
 import { random, temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
 import { type Running, start, until } from "../support/Process.ts"
+
+/** A port of 127.0.0.1 that a server of the test uses. */
+const takenPort = Effect.map(
+  Effect.acquireRelease(
+    Effect.promise(async () => {
+      const server = createServer().listen(0, "127.0.0.1")
+      await once(server, "listening")
+      return server
+    }),
+    (server) => Effect.sync(() => server.close())
+  ),
+  (server) => {
+    const address = server.address()
+    return String(typeof address === "object" && address !== null ? address.port : 0)
+  }
+)
 
 const keyIn = (text: string): string => /psk_[0-9A-Za-z]{38}/.exec(text)?.[0] ?? ""
 
@@ -54,6 +71,32 @@ describe("The service on the embedded database", () => {
       assert.strictEqual((yield* call(second, key, "/v1/pets")).status, 200)
       assert.strictEqual(second.stdout(), "")
     }))
+
+  it.live(
+    "logs at each start the lines of docs/install.md: the addresses, the admin token, and the command for keys",
+    () =>
+      Effect.gen(function*() {
+        const DATA_DIR = yield* temporaryDirectory
+        const documented = codeBlocks(readPage("docs/install.md")).find(({ code }) => code.startsWith("Listening on"))
+        const starts = [
+          { env: {}, place: join(DATA_DIR, "admin-token") },
+          { env: { ADMIN_TOKEN: "adm_test" }, place: "ADMIN_TOKEN" }
+        ]
+        for (const { env, place } of starts) {
+          const service = yield* start({ DATA_DIR, HOST: "0.0.0.0", ...env })
+          yield* until(() => service.stderr().includes("Issue API keys"))
+          const messages = service.stderr().trim().split("\n").map((line) => JSON.parse(line).message)
+          const { port } = new URL(service.address)
+          const expected = documented?.code.replaceAll("8080", port)
+            .replace("http://127.0.0.1:9090", service.management)
+            .replace("/srv/petstore/data/admin-token", place)
+          assert.includeMembers(messages, expected?.trim().split("\n") ?? ["documented lines"])
+          assert.strictEqual((yield* Effect.promise(() => fetch(`http://localhost:${port}/docs`))).status, 200)
+          yield* stop(service, "SIGTERM")
+        }
+      }),
+    120_000
+  )
 
   it.live("exits with 0 on SIGTERM and SIGINT after it has responded to the requests in flight", () =>
     Effect.gen(function*() {
@@ -261,10 +304,16 @@ describe("The service on the embedded database", () => {
       const lines = service.stderr().trim().split("\n").map((line) => JSON.parse(line))
       const requests = lines.filter(({ message }) => message === "request").map(({ annotations }) => annotations)
       assert.deepStrictEqual(
-        requests.map(({ method, route, status }) => `${method} ${route} ${status}`),
-        ["POST /v1/pets 201", "GET /v1/pets/:petId 404", "GET none 404", "GET /v1/pets 401", "none none 400"]
+        requests.map(({ method, path, route, status }) => [method, route, path, status]),
+        [
+          ["POST", "/v1/pets", undefined, 201],
+          ["GET", "/v1/pets/:petId", undefined, 404],
+          ["GET", "none", "/psk_…", 404],
+          ["GET", "/v1/pets", undefined, 401],
+          ["none", "none", undefined, 400]
+        ]
       )
-      for (const request of requests) {
+      for (const { path: _, ...request } of requests) {
         assert.hasAllKeys(request, ["method", "route", "status", "durationMs", "keyId", "requestId"])
         assert.isAbove(request.durationMs, 0)
         assert.match(request.requestId, /^[0-9a-f-]{36}$/)
@@ -273,6 +322,22 @@ describe("The service on the embedded database", () => {
       assert.strictEqual(requests[3].keyId, "none")
       assert.notInclude(service.stderr(), key.slice(4, 36))
     }))
+
+  it.live("logs one line for each request with LOG_FORMAT=pretty", () =>
+    Effect.gen(function*() {
+      const service = yield* start({ DATA_DIR: yield* temporaryDirectory, LOG_FORMAT: "pretty" })
+      const key = yield* firstKey(service)
+      yield* create(service, key, "logged")
+      yield* call(service, key, "/nowhere")
+      yield* stop(service, "SIGTERM")
+      const requests = service.stderr().trim().split("\n").filter((line) => line.includes(" request "))
+      assert.lengthOf(requests, 2)
+      assert.match(requests[0] ?? "", /^[\d:.]+Z INFO  request method=POST route=\/v1\/pets status=201 durationMs=/)
+      assert.match(
+        requests[1] ?? "",
+        / request method=GET route=none path=\/nowhere status=404 .* requestId=[\w-]{36}$/
+      )
+    }), 60_000)
 
   it.live("reports an invalid setting before it creates anything, and exits with 1", () =>
     Effect.gen(function*() {
@@ -313,19 +378,25 @@ describe("The service on the embedded database", () => {
   it.live("logs one line if it cannot start, and exits with 1", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
+      const taken = yield* takenPort
+      const inUse = `port ${taken} of 127.0.0.1 is in use`
       const invalid = [
         [{ DATA_DIR: `${import.meta.filename}/nowhere` }, "main.test.ts/nowhere"],
-        [{ DATA_DIR, HOST: "nowhere.invalid" }, "nowhere.invalid"]
+        [{ DATA_DIR, HOST: "192.0.2.1" }, `HOST: this machine has no address \\"192.0.2.1\\"`],
+        [{ DATA_DIR, PORT: taken }, `PORT: ${inUse}`],
+        [{ DATA_DIR, MANAGEMENT_PORT: taken }, `MANAGEMENT_PORT: ${inUse}`]
       ] as const
       for (const [env, names] of invalid) {
         const { code, stderr } = yield* Effect.flip(start(env))
         assert.strictEqual(code, 1)
         // The other listener may have started already.
-        const lines = stderr.trim().split("\n").filter((line) => !line.includes("Management on"))
+        const lines = stderr.trim().split("\n").filter((line) =>
+          !/Listening on|Management on|Issue API keys/.test(line)
+        )
         assert.lengthOf(lines, 1, stderr)
         assert.include(lines[0], names)
       }
-    }), 60_000)
+    }), 120_000)
 })
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The service on PostgreSQL", () => {

@@ -210,8 +210,8 @@ describe("The management port", () => {
       for (
         const line of [
           `bans_total{plan="enterprise"} 1`,
-          `decisions_total{outcome="admitted",plan="enterprise"} 4`,
-          `decisions_total{outcome="refused",plan="enterprise"} 3`,
+          `decisions_total{outcome="allowed",plan="enterprise"} 4`,
+          `decisions_total{outcome="rejected",plan="enterprise"} 3`,
           `decisions_total{outcome="banned",plan="enterprise"} 3`
         ]
       ) assert.include(metrics, `petstore_rate_limit_${line}`)
@@ -225,7 +225,7 @@ describe("The management port", () => {
   it.live("requires its token and serves no path of the API port", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
-      const { address, management } = yield* start({ DATA_DIR })
+      const { address, management } = yield* start({ DATA_DIR, BUILD_REVISION: "79d1fb3" })
       const file = join(DATA_DIR, "admin-token")
       assert.strictEqual(statSync(file).mode & 0o777, 0o600)
       const token = readFileSync(file, "utf8").trim()
@@ -237,6 +237,7 @@ describe("The management port", () => {
       }
       assertError(yield* send(`${management}/v1/pets`, token), 404, "not_found")
       for (const path of ["/healthz", "/readyz"]) assert.strictEqual((yield* send(management + path, "")).status, 200)
+      assert.include((yield* send(`${management}/healthz`, "")).body, { revision: "79d1fb3" })
 
       assertError(yield* send(`${management}/admin/keys`, ""), 401, "missing_admin_token")
       assertError(yield* send(`${management}/admin/keys`, "adm_x"), 401, "invalid_admin_token")

@@ -197,7 +197,8 @@ describe.skipIf(Postgres.missing !== undefined)("A process whose database is not
         }
         const standby = yield* Postgres.run({}, primary.port)
         const starting = yield* Effect.forkChild(start({ DATABASE_URL: standby.url }))
-        yield* Effect.sleep("4 seconds")
+        // The process needs some seconds for its first attempt on a busy machine, and waits for 30 seconds.
+        yield* Effect.sleep("10 seconds")
         assert.isUndefined(starting.pollUnsafe())
         yield* standby.admin((sql) => sql`SELECT pg_promote()`)
         const service = yield* Fiber.join(starting)
@@ -211,7 +212,7 @@ describe.skipIf(Postgres.missing !== undefined)("A process whose database is not
     Effect.gen(function*() {
       const postgres = yield* Postgres.run({ default_transaction_read_only: "on" })
       const starting = yield* Effect.forkChild(start({ DATABASE_URL: postgres.url }))
-      yield* Effect.sleep("4 seconds")
+      yield* Effect.sleep("10 seconds")
       assert.isUndefined(starting.pollUnsafe())
       yield* postgres.admin((sql) =>
         sql`ALTER DATABASE postgres SET default_transaction_read_only = off`.pipe(

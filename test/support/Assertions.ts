@@ -11,7 +11,8 @@ export const assertCommonHeaders = ({ headers }: ReceivedResponse): void => {
   assert.match(headers.get("ratelimit") ?? "", /^"minute";r=\d+;t=\d+, "day";r=\d+;t=\d+$/)
   assert.match(headers.get("x-ratelimit-scope") ?? "", /^(?:key|address)$/)
   assert.match(headers.get("x-request-id") ?? "", /^[\w.:-]{1,64}$/)
-  assert.strictEqual(headers.get("cache-control"), "no-store")
+  // Only documents, which have an ETag, may be stored.
+  assert.strictEqual(headers.get("cache-control"), headers.has("etag") ? "private, no-cache" : "no-store")
   assert.strictEqual(headers.get("x-content-type-options"), "nosniff")
   assert.strictEqual(headers.get("content-security-policy"), "default-src 'none'; frame-ancestors 'none'")
   assert.isNotNull(headers.get("date"))

@@ -12,6 +12,12 @@ export const pagesBelow = (folder: string): ReadonlyArray<string> =>
     .map((name) => `${folder}/${name}`)
     .toSorted()
 
+/** All documents for readers. SPEC.md is the text that the contract follows. */
+export const documents: ReadonlyArray<string> = [
+  ...readdirSync(root).filter((name) => name.endsWith(".md")),
+  ...["docs", "package", "examples", "deploy"].flatMap(pagesBelow)
+]
+
 export const readPage = (page: string): string => readFileSync(join(root, page), "utf8")
 
 /** A code block of a page. */
@@ -22,19 +28,22 @@ export interface CodeBlock {
   readonly line: number
   /** The block after it, if no text stands between them. It is the output of this block. */
   readonly output: CodeBlock | undefined
+  /** The reason why no test runs it, from a comment `<!-- not run: … -->` before it. */
+  readonly notRun: string | undefined
 }
 
 /** Returns the code blocks of a text, in order. */
 export const codeBlocks = (text: string): ReadonlyArray<CodeBlock> => {
-  const fence = /^```(\w*)\n(.*?)^```\n/gms
+  const fence = /^(?: *<!-- not run: ([^>]*?) -->\n\n?)?( *)```(\w*)\n(.*?)^\2```$/gms
   const matches = [...text.matchAll(fence)]
   const blocks: Array<CodeBlock> = []
   let next: { readonly start: number; readonly block: CodeBlock } | undefined
-  for (const { 0: whole, 1: language = "", 2: code = "", index } of matches.toReversed()) {
+  for (const { 0: whole, 1: notRun, 2: indent = "", 3: language = "", 4: lines = "", index } of matches.toReversed()) {
     const isAdjacent = next !== undefined && text.slice(index + whole.length, next.start).trim() === ""
     const isOutput = isAdjacent && (next?.block.language === "json" || next?.block.language === "http")
-    const line = text.slice(0, index).split("\n").length + 1
-    const block = { language, code, line, output: isOutput ? next?.block : undefined }
+    const code = lines.replaceAll(new RegExp(`^${indent}`, "gm"), "")
+    const line = text.slice(0, index + whole.indexOf("```")).split("\n").length + 1
+    const block = { language, code, line, output: isOutput ? next?.block : undefined, notRun }
     blocks.unshift(block)
     next = { start: index, block }
   }

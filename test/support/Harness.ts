@@ -1,7 +1,7 @@
 /** Databases for suites, and the whole service on any of them. */
 import { NodeCrypto } from "@effect/platform-node"
 import { PgClient } from "@effect/sql-pg"
-import { ConfigProvider, Context, Effect, Layer, Logger, Redacted } from "effect"
+import { Clock, ConfigProvider, Context, Effect, Layer, Logger, Redacted } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import { HttpServer } from "effect/http"
 import { SqlClient } from "effect/sql"
@@ -20,6 +20,7 @@ import { PetRepository } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/redis/RedisRateLimiter.ts"
+import * as EmbeddedTemplate from "./EmbeddedTemplate.ts"
 
 /** Creates a directory. The scope removes it. */
 export const temporaryDirectory = Effect.acquireRelease(
@@ -38,7 +39,13 @@ export const freePort = Effect.promise(() =>
   })
 )
 
-const pglite = Layer.unwrap(Effect.map(temporaryDirectory, EmbeddedDatabase.layer))
+/** Creates a data directory whose database has the schema. The scope removes it. */
+export const dataDirectory = Effect.tap(temporaryDirectory, EmbeddedTemplate.copyTo)
+
+/** The embedded database. It is on the live clock, so that a step of `TestClock` does not run its maintenance. */
+const pglite = Layer.unwrap(Effect.map(dataDirectory, EmbeddedDatabase.layer)).pipe(
+  Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
+)
 
 /** Creates a database on the server of `TEST_DATABASE_URL`. The scope drops it. */
 export const temporaryDatabaseUrl = Effect.gen(function*() {
@@ -56,9 +63,11 @@ export const temporaryDatabaseUrl = Effect.gen(function*() {
   return url.href
 })
 
+/** A database on PostgreSQL. Its commits do not wait for the disk, because these suites stop no server of PostgreSQL. */
 const postgres = Layer.unwrap(Effect.map(
   temporaryDatabaseUrl,
-  (url) => PgClient.layer({ url: Redacted.make(url), multiplex: true })
+  (url) =>
+    PgClient.layer({ url: Redacted.make(url), multiplex: true, startupParameters: { synchronous_commit: "off" } })
 ))
 
 /** The databases that a suite runs on. Each layer creates one, with the schema. */

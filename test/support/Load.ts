@@ -3,7 +3,7 @@ import { Effect, Fiber } from "effect"
 
 export interface Outcome {
   readonly method: "GET" | "POST"
-  /** The status of the response, or 0 if the connection was refused or cut. */
+  /** The status of the response, or 0 if the connection failed. */
   readonly status: number
   /** The time of sending, by `performance.now()`, and the duration, both in milliseconds. */
   readonly sentAt: number
@@ -77,6 +77,30 @@ export const run = Effect.fnUntraced(function*(options: {
       yield* Fiber.join(fiber)
     })
   }
+})
+
+/** Reads a page of pets again and again while `work` runs. Returns its result and the latencies of the reads. */
+export const readDuring = Effect.fnUntraced(function*<A, E, R>(
+  { address, key, pauseMs }: { readonly address: string; readonly key: string; readonly pauseMs: number },
+  work: Effect.Effect<A, E, R>
+) {
+  const latenciesMs: Array<number> = []
+  const state = { stopped: false }
+  const read = Effect.flatMap(
+    request(address, key, "/v1/pets?limit=5"),
+    ({ status, took }) =>
+      status === 200 ? Effect.succeed(took) : Effect.die(new Error(`A read got the status ${status}`))
+  )
+  const reader = yield* Effect.forkChild(Effect.gen(function*() {
+    while (!state.stopped) {
+      latenciesMs.push(yield* read)
+      yield* Effect.sleep(pauseMs)
+    }
+  }))
+  const result = yield* work
+  state.stopped = true
+  yield* Fiber.join(reader)
+  return { result, latenciesMs }
 })
 
 /** Returns the names of the acknowledged pets. */

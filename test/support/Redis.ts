@@ -64,7 +64,7 @@ const untilListening = (port: number) =>
     }
   })
 
-/** The certificate of a server, and the authority of its clients, who need a certificate. */
+/** The certificate of a server, and the authority of its clients, which need a certificate. */
 export interface Tls {
   readonly certificate: Certificate
   readonly clientAuthority: Certificate
@@ -102,15 +102,21 @@ export const runWithTls = (tls: Tls) => runWith({ tls })
 
 export type RedisServer = Effect.Success<ReturnType<typeof runWith>>
 
-/** Sends a command with redis-cli and returns the reply as text. */
-export const command = (port: number, ...line: ReadonlyArray<string>) =>
-  Effect.promise(() =>
-    new Promise<string>((resolve, reject) => {
-      execFile("/usr/bin/redis-cli", ["-p", String(port), ...line], (error, stdout) => {
-        if (error === null) resolve(stdout.trim())
-        else reject(error)
-      })
+const execute = (port: number, line: ReadonlyArray<string>) =>
+  Effect.callback<string, Error>((resume) => {
+    execFile("/usr/bin/redis-cli", ["-p", String(port), ...line], (error, stdout) => {
+      resume(error === null ? Effect.succeed(stdout.trim()) : Effect.fail(error))
     })
+  })
+
+/** Sends a command with redis-cli and returns the reply as text. */
+export const command = (port: number, ...line: ReadonlyArray<string>) => Effect.orDie(execute(port, line))
+
+/** As `command`, on a server that sentinels may make a replica. They close its connections, and then it retries. */
+export const commandDuringFailover = (port: number, ...line: ReadonlyArray<string>) =>
+  execute(port, line).pipe(
+    Effect.retry({ times: 3, while: ({ message }) => /reset by peer|closed the connection/.test(message) }),
+    Effect.orDie
   )
 
 /** Runs a server of the Redis program for as long as the scope lasts. */

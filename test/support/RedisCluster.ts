@@ -96,7 +96,7 @@ export const runWithSentinels = Effect.gen(function*() {
   yield* master.start
   yield* replica.start
   const ask = (port: number, ...line: ReadonlyArray<string>) =>
-    Redis.command(port, "--no-auth-warning", "-a", password, ...line)
+    Redis.commandDuringFailover(port, "--no-auth-warning", "-a", password, ...line)
   yield* until(Effect.map(ask(replica.port, "INFO", "replication"), (text) => text.includes("link_status:up")))
 
   const sentinels = yield* Effect.forEach([0, 1, 2], () =>

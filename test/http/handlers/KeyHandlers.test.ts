@@ -171,6 +171,32 @@ for (const store of stores) {
           }
         }))
 
+      it.effect("show the usage of a key by minute and hour, also after its revocation", () =>
+        Effect.gen(function*() {
+          const { call } = yield* Service
+          const { admin } = yield* Management
+          const client = yield* AdminClient
+          const limits = { perMinute: 1, perDay: 100 }
+          const { id, key } = yield* client.issue({ name: "used", plan: "enterprise", limits })
+          assert.strictEqual((yield* admin(`/keys/${id}/usage`)).text, "{\"minutes\":[],\"hours\":[]}")
+          const before = Math.floor(Date.now() / 60_000)
+          // A valid key is charged for a request that is rejected later.
+          for (const path of ["/v1/pets?limit=0", "/v1/pets", "/v1/pets", "/v1/pets", "/v1/pets"]) {
+            yield* call(path, { key: Redacted.value(key) })
+          }
+          yield* client.revoke(id)
+          yield* call("/v1/pets", { key: Redacted.value(key) })
+          const { hours, minutes } = yield* client.usage(id)
+          for (const intervals of [minutes, hours]) {
+            const sum = (name: "allowed" | "rejected" | "banned") =>
+              intervals.reduce((total, each) => total + each[name], 0)
+            assert.deepStrictEqual([sum("allowed"), sum("rejected"), sum("banned")], [1, 2, 2])
+          }
+          assert.include([before, before + 1], (minutes[0]?.from.epochMilliseconds ?? 0) / 60_000)
+          assert.strictEqual((hours[0]?.from.epochMilliseconds ?? 1) % 3_600_000, 0)
+          assertError(yield* admin("/keys/key_none/usage"), 404, "not_found", "key_none")
+        }))
+
       it.effect("have an ETag, and a change with an If-Match that does not name it gets 412", () =>
         Effect.gen(function*() {
           const { admin } = yield* Management
@@ -234,7 +260,7 @@ for (const store of stores) {
             [{ limits }, "body.limits: fixed on plan free"],
             [{ plan: "pro", limits }, "body.limits: fixed on plan pro"],
             [{ plan: "enterprise" }, "body.limits: required on plan enterprise"],
-            [{ expiresAt: "2020-01-01" }, "body.expiresAt: expected an instant to come"],
+            [{ expiresAt: "2020-01-01" }, "body.expiresAt: expected an instant in the future"],
             [{ expiresAt: "tomorrow" }, "body.expiresAt: expected an instant like"],
             [{ expiresat: null }, "body.expiresat"],
             [{ revokedAt: null }, "body.revokedAt"]

@@ -63,7 +63,7 @@ describe("The service", () => {
       )
       assert.isTrue(hasRoute)
       assert.isFalse(hasKey)
-    }), 60_000)
+    }), 240_000)
 })
 
 /** Returns for each of `texts` whether `file` contains it. */

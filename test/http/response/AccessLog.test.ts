@@ -10,20 +10,22 @@ interface Options {
   readonly keyId?: string
   readonly loggers?: number
   readonly level?: "Info" | "Warn"
+  /** The target of a request without a route. */
+  readonly url?: string
 }
 
 /** Records a response, and returns the lines of the general logger and the lines that were written directly. */
-const record = (isDirect: boolean, { keyId, level = "Info", loggers = 1 }: Options = {}) =>
+const record = (isDirect: boolean, { keyId, level = "Info", loggers = 1, url }: Options = {}) =>
   Effect.gen(function*() {
     const general: Array<string> = []
     const direct: Array<string> = []
     const logger = Logger.map(Logger.formatJson, (line) => void general.push(line))
     const others = Array.from({ length: loggers - 1 }, () => Logger.make(() => {}))
     const context = new RequestContext("id:1.2-3_4", 0n, (yield* AdmissionControl).newSlot())
-    context.route = "/v1/pets/:petId"
+    context.route = url === undefined ? "/v1/pets/:petId" : undefined
     context.keyId = keyId
     const json = isDirect ? { logger, write: (line: string) => void direct.push(line) } : undefined
-    yield* recordResponse("GET", context, 200).pipe(
+    yield* recordResponse({ method: "GET", url: url ?? "/v1/pets/1" }, context, 200).pipe(
       Effect.provideService(JsonLines, json),
       Effect.provideService(References.MinimumLogLevel, level),
       Effect.provide(Logger.layer([logger, ...others]))
@@ -48,6 +50,26 @@ describe("The access log", () => {
           keyId: keyId ?? "none",
           requestId: "id:1.2-3_4"
         })
+      }))
+  }
+
+  const paths: ReadonlyArray<readonly [string, string]> = [
+    ["/v1/pet", "/v1/pet"],
+    ["/login?password=secret", "/login"],
+    [`/psk_${"a".repeat(38)}/adm_${"b".repeat(32)}`, "/psk_…/adm_…"],
+    ["http://user:password@host/x", "/x"],
+    ["/\u001b[2J\u0085\"\u00e4", `/%1B[2J%85"%E4`],
+    ["/%0a%22", "/%0a%22"],
+    [`/${"x".repeat(10_000)}`, `/${"x".repeat(199)}…`]
+  ]
+  for (const [url, path] of paths) {
+    it.effect(`has the path of a request without a route, without secrets: ${JSON.stringify(url.slice(0, 40))}`, () =>
+      Effect.gen(function*() {
+        const { general } = yield* record(false, { url })
+        const { direct } = yield* record(true, { url })
+        assert.deepStrictEqual(direct, general)
+        const { annotations }: { readonly annotations: Record<string, unknown> } = JSON.parse(direct[0] ?? "")
+        assert.deepInclude(annotations, { route: "none", path })
       }))
   }
 

@@ -1,0 +1,32 @@
+/** Data directories of the embedded database for tests. They are copies, because making the files takes seconds. */
+import { Effect, Layer } from "effect"
+import { randomUUID } from "node:crypto"
+import { cpSync, existsSync, mkdirSync, renameSync } from "node:fs"
+import { join } from "node:path"
+import * as Database from "../../src/database/Database.ts"
+import * as DirectoryLock from "../../src/database/DirectoryLock.ts"
+import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
+
+/** The directory for the template of all workers. The setup of the run creates and removes it. */
+const templatesDirectory = process.env.TEST_TEMPLATE_DIRECTORY
+
+/** Makes a data directory with the schema, as an ended service leaves it. */
+const makeTemplate = Effect.fnUntraced(function*(template: string) {
+  const ownDirectory = `${template}-${randomUUID()}`
+  mkdirSync(ownDirectory)
+  yield* Effect.scoped(Layer.build(Layer.fresh(Layer.provide(Database.migrate, EmbeddedDatabase.layer(ownDirectory)))))
+  yield* Effect.try(() => renameSync(ownDirectory, template)).pipe(
+    // Another worker may have made the template meanwhile. The end of the run removes this one.
+    Effect.catch((error) => existsSync(template) ? Effect.void : Effect.die(error))
+  )
+})
+
+/** Puts a database with the schema into an empty directory. Outside of a test run it does nothing. */
+export const copyTo = Effect.fnUntraced(function*(directory: string) {
+  if (templatesDirectory === undefined) return
+  const template = join(templatesDirectory, "template")
+  if (!existsSync(template)) yield* makeTemplate(template)
+  cpSync(join(template, "pgdata"), join(directory, "pgdata"), { recursive: true })
+  // The lock file is another one than that of the template. Without a record the database would wait for its owner.
+  yield* Effect.scoped(Effect.map(DirectoryLock.acquire(directory), ({ record }) => record()))
+})
