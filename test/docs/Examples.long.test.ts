@@ -5,12 +5,12 @@
 import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { execFile } from "node:child_process"
-import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
-import { tmpdir } from "node:os"
+import { readFileSync, symlinkSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { type CodeBlock, codeBlocks, pagesBelow, readPage, root } from "../support/Documents.ts"
 import { temporaryDirectory } from "../support/Harness.ts"
 import { start } from "../support/Process.ts"
+import * as TemporaryDirectory from "../support/TemporaryDirectory.ts"
 
 type Environment = Readonly<Record<string, string>>
 
@@ -54,15 +54,11 @@ class Service extends Context.Service<Service, {
 }
 
 /** A directory outside of the repository, from which examples import the packages of the repository. */
-const projectDirectory = Effect.acquireRelease(
+const projectDirectory = Effect.tap(TemporaryDirectory.make("petstore-docs-"), (directory) =>
   Effect.sync(() => {
-    const directory = mkdtempSync(join(tmpdir(), "petstore-docs-"))
     symlinkSync(join(root, "node_modules"), join(directory, "node_modules"))
     writeFileSync(join(directory, "package.json"), JSON.stringify({ type: "module" }))
-    return directory
-  }),
-  (directory) => Effect.sync(() => rmSync(directory, { recursive: true, force: true }))
-)
+  }))
 
 /** The programs that run the languages of the examples. */
 const programs: Readonly<Record<string, { readonly command: ReadonlyArray<string>; readonly extension: string }>> = {

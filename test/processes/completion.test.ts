@@ -65,7 +65,10 @@ for (const [shell, { command, setup }] of Object.entries(interactive)) {
           const from = terminal.output().length
           terminal.type(`${line}\t\t`)
           for (const expected of includes) yield* terminal.waitFor(new RegExp(expected), from)
-          terminal.type("\x03\x04")
+          // Ctrl-U deletes the line.
+          terminal.type("\x15exit\n")
+          // The end of the shell, which writes its history to the directory.
+          yield* terminal.exitCode
         }
       }), 120_000)
   })

@@ -1,9 +1,9 @@
 /** Certificate authorities, and certificates that they issue, for one test. Needs the program `openssl`. */
 import { Effect } from "effect"
 import { execFileSync } from "node:child_process"
-import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
-import { tmpdir } from "node:os"
+import { chmodSync, existsSync, writeFileSync } from "node:fs"
 import { basename, join } from "node:path"
+import * as TemporaryDirectory from "./TemporaryDirectory.ts"
 
 const program = "/usr/bin/openssl"
 
@@ -33,10 +33,7 @@ const openssl = (directory: string, args: ReadonlyArray<string>) =>
 
 /** Makes a certificate authority in a directory of its own, which the scope removes. */
 export const makeAuthority = Effect.map(
-  Effect.acquireRelease(
-    Effect.sync(() => mkdtempSync(join(tmpdir(), "petstore-ca-"))),
-    (directory) => Effect.sync(() => rmSync(directory, { recursive: true, force: true }))
-  ),
+  TemporaryDirectory.make("petstore-ca-"),
   (directory): Authority => {
     // Servers run as another user and read their files here.
     chmodSync(directory, 0o755)

@@ -6,10 +6,7 @@ import type { SecureRandom } from "effect/crypto"
 import { HttpServer } from "effect/http"
 import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
-import { mkdtempSync, rmSync } from "node:fs"
 import { connect, createServer } from "node:net"
-import { tmpdir } from "node:os"
-import { join } from "node:path"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Database from "../../src/database/Database.ts"
@@ -21,12 +18,10 @@ import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/redis/RedisRateLimiter.ts"
 import * as EmbeddedTemplate from "./EmbeddedTemplate.ts"
+import * as TemporaryDirectory from "./TemporaryDirectory.ts"
 
 /** Creates a directory. The scope removes it. */
-export const temporaryDirectory = Effect.acquireRelease(
-  Effect.sync(() => mkdtempSync(join(tmpdir(), "petstore-test-"))),
-  (directory) => Effect.sync(() => rmSync(directory, { recursive: true, force: true }))
-)
+export const temporaryDirectory = TemporaryDirectory.make("petstore-test-")
 
 /** Returns a free port. */
 export const freePort = Effect.promise(() =>

@@ -2,14 +2,14 @@
 import { ConfigProvider, Effect, Layer } from "effect"
 import { type ChildProcess, execFileSync, spawn } from "node:child_process"
 import { once } from "node:events"
-import { chmodSync, existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { chmodSync, existsSync, writeFileSync } from "node:fs"
 import { connect } from "node:net"
-import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Database from "../../src/database/Database.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { freePort, random, temporaryDatabaseUrl } from "./Harness.ts"
+import * as TemporaryDirectory from "./TemporaryDirectory.ts"
 
 const program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].find(existsSync)
 
@@ -35,10 +35,7 @@ export const run = Effect.fnUntraced(function*(
 ) {
   const server = new URL(serverUrl)
   const port = yield* freePort
-  const directory = yield* Effect.acquireRelease(
-    Effect.sync(() => mkdtempSync(join(tmpdir(), "petstore-pgbouncer-"))),
-    (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
-  )
+  const directory = yield* TemporaryDirectory.make("petstore-pgbouncer-")
   chmodSync(directory, 0o755)
   const users = join(directory, "users")
   writeFileSync(users, `"${server.username}" "${server.password}"\n`)

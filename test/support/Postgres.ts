@@ -3,12 +3,13 @@ import { PgClient } from "@effect/sql-pg"
 import { Effect, Redacted } from "effect"
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process"
 import { once } from "node:events"
-import { chownSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { chownSync, existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import type { Certificate } from "./Certificates.ts"
 import { freePort } from "./Harness.ts"
+import * as TemporaryDirectory from "./TemporaryDirectory.ts"
 
 const versions = "/usr/lib/postgresql"
 const binaries = existsSync(versions)
@@ -141,14 +142,8 @@ const serve = Effect.fnUntraced(function*(
   tls?: Tls
 ) {
   const port = yield* freePort
-  const directory = yield* Effect.acquireRelease(
-    Effect.sync(() => {
-      const path = mkdtempSync(join(tmpdir(), "petstore-postgres-"))
-      if (user.uid !== undefined) execFileSync("chown", [`${user.uid}:${user.gid}`, path])
-      return path
-    }),
-    (path) => Effect.sync(() => rmSync(path, { recursive: true, force: true }))
-  )
+  const directory = yield* TemporaryDirectory.make("petstore-postgres-")
+  if (user.uid !== undefined) chownSync(directory, user.uid, user.gid)
   yield* initialize(join(directory, "data"))
   const options = Object.entries({
     port: String(port),

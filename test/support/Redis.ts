@@ -1,12 +1,13 @@
 /** A real Redis server for one test, without files, and with a clock that the test can set. */
 import { Effect } from "effect"
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process"
-import { existsSync, mkdtempSync, renameSync, rmSync, writeFileSync } from "node:fs"
+import { existsSync, mkdtempSync, renameSync, writeFileSync } from "node:fs"
 import { connect } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import type { Certificate } from "./Certificates.ts"
 import { freePort } from "./Harness.ts"
+import * as TemporaryDirectory from "./TemporaryDirectory.ts"
 
 const server = ["/usr/bin/redis-server", "/usr/bin/valkey-server", "/usr/local/bin/redis-server"].find(existsSync)
 
@@ -153,9 +154,7 @@ export const runWith = Effect.fnUntraced(function*(options: Options) {
       child.kill("SIGKILL")
     })
   )
-  yield* Effect.addFinalizer(() =>
-    Effect.andThen(kill, Effect.sync(() => rmSync(directory, { recursive: true, force: true })))
-  )
+  yield* Effect.addFinalizer(() => Effect.andThen(kill, TemporaryDirectory.remove(directory)))
   return {
     port,
     pid: () => child?.pid ?? 0,
