@@ -2,7 +2,7 @@
  * Declares the errors of the API: one class for each `code`, and one JSON body for all of them (SPEC §2 Error, §7).
  *
  * Each class has a `_tag` for `Effect.catchTag`. The JSON body has exactly `code`, `message` and `status`. A class that
- * operations under `/v1` return has an `example`, for the OpenAPI document.
+ * the API port returns has an `example`, for the OpenAPI document and the API reference.
  */
 import { Effect, Schema, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
@@ -103,6 +103,7 @@ export class MethodNotAllowed
   extends Schema.Error<MethodNotAllowed>("MethodNotAllowed")(fields("method_not_allowed", 405))
 {
   readonly _tag = "MethodNotAllowed"
+  static readonly example = new MethodNotAllowed({ message: "PUT is not allowed here." })
 }
 
 /** 408: the head or the body of the request did not arrive before the timeout (RFC 9110 §15.5.9). */
@@ -282,6 +283,7 @@ export class HttpVersionNotSupported extends Schema.Error<HttpVersionNotSupporte
   { description: "The HTTP version is not supported." }
 ) {
   readonly _tag = "HttpVersionNotSupported"
+  static readonly example = new HttpVersionNotSupported()
 }
 
 /** Every error class of the API port and the management port. */
@@ -337,7 +339,7 @@ export const commonErrors = [
   errorResponse(ServiceUnavailable)
 ] as const
 
-/** One example of each error that an operation under `/v1` can return, for the OpenAPI document. */
+/** One example of each error of the API port, for the OpenAPI document and the API reference. */
 export const examples: ReadonlyArray<ErrorBody> = errorClasses
   .flatMap((error) => "example" in error ? [error.example] : [])
   .map(({ code, message, status }) => ({ code, message, status }))

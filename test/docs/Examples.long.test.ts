@@ -1,6 +1,6 @@
 /**
- * Runs the examples of `docs/api` and the program of the README against the service, and compares their output with the pages. The code samples of the
- * OpenAPI document are examples too.
+ * Runs the examples of `docs/api` and the program of the README against the service, and compares their output with the
+ * pages. The code samples of the OpenAPI document are examples too.
  */
 import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
@@ -11,6 +11,7 @@ import { type CodeBlock, codeBlocks, pagesBelow, readPage, root } from "../suppo
 import { temporaryDirectory } from "../support/Harness.ts"
 import { start } from "../support/Process.ts"
 import * as TemporaryDirectory from "../support/TemporaryDirectory.ts"
+import * as UnreliableProxy from "../support/UnreliableProxy.ts"
 
 type Environment = Readonly<Record<string, string>>
 
@@ -133,6 +134,11 @@ const pageExamples: ReadonlyArray<Example> = [...pagesBelow("docs/api"), "README
     .map((block) => ({ page, block }))
 )
 
+/** Whether the page says that the example sends a failed request again. */
+const retries = ({ block, page }: Example): boolean =>
+  /--retry|50[24]/.test(block.code) ||
+  (block.language === "ts" && /docs\/api\/(idempotency|rate-limits)/.test(page))
+
 interface DocumentWithSamples {
   readonly paths: Readonly<
     Record<
@@ -199,6 +205,30 @@ layer(Service.layer, { excludeTestServices: true, timeout: 60_000 })(
           { concurrency: "unbounded" }
         )
       }), 100_000)
+
+    for (const { block, page } of pageExamples.filter(retries)) {
+      // curl does not retry a request whose response is lost.
+      const losesResponse = block.language !== "sh"
+      const faults = losesResponse ? "502, 504 and a lost response" : "502 and 504"
+      it.effect(
+        `retry after ${faults}, and create no second pet: ${page}:${block.line} (${block.language})`,
+        () =>
+          Effect.gen(function*() {
+            const { env } = yield* Service
+            const { forwarded, url } = yield* UnreliableProxy.run(env.PETSTORE_URL ?? "", { losesResponse })
+            const output = yield* runExample(block, page, { ...env, PETSTORE_URL: url })
+            assert.isAtLeast(forwarded.length, losesResponse ? 2 : 1)
+            const [first, ...further] = forwarded
+            for (const { isReplayed, method, status } of further) {
+              assert.strictEqual(status, first?.status)
+              assert.strictEqual(isReplayed, method === "POST")
+            }
+            // Pages that are written to a file have no part of a failed attempt.
+            if (block.code.includes(" -o ")) assert.strictEqual(output, yield* runExample(block, page, env))
+          }),
+        60_000
+      )
+    }
 
     it.effect("in TypeScript compile in strict mode", () =>
       Effect.gen(function*() {
