@@ -3,12 +3,12 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFile, spawn } from "node:child_process"
 import { cp, readFile, symlink } from "node:fs/promises"
-import { createServer, type Server } from "node:http"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { promisify } from "node:util"
 import { withChecksum } from "../../src/api/SecretForm.ts"
 import { temporaryDirectory } from "../support/Harness.ts"
+import { serve } from "../support/HttpServer.ts"
 import { type Running, start } from "../support/Process.ts"
 
 const cli = fileURLToPath(new URL("../../src/cli.ts", import.meta.url))
@@ -44,18 +44,7 @@ const runWithInput = (input: string, env: Readonly<Record<string, string>>, ...a
 
 /** Starts a server that sends one response to every request, and returns its address. */
 const startServer = (status: number, type: string, body: string) =>
-  Effect.acquireRelease(
-    Effect.callback<Server>((resume) => {
-      const server = createServer((_request, response) =>
-        response.writeHead(status, { "content-type": type }).end(body)
-      )
-      server.listen(0, "127.0.0.1", () => resume(Effect.succeed(server)))
-    }),
-    (server) => Effect.sync(() => server.close())
-  ).pipe(Effect.map((server) => {
-    const address = server.address()
-    return `http://127.0.0.1:${typeof address === "object" ? address?.port : 0}`
-  }))
+  serve((_request, response) => response.writeHead(status, { "content-type": type }).end(body))
 
 const list = ({ address }: Running, key: string) =>
   Effect.promise(() => fetch(`${address}/v1/pets`, { headers: { authorization: `Bearer ${key}` } })).pipe(

@@ -2,7 +2,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import axe from "axe-core"
 import { Effect } from "effect"
-import { createServer } from "node:http"
 import type { Page } from "playwright-core"
 import { launch } from "../support/Chromium.ts"
 import {
@@ -14,7 +13,7 @@ import {
   signIn,
   startService
 } from "../support/ConsolePage.ts"
-import { freePort } from "../support/Harness.ts"
+import { serve } from "../support/HttpServer.ts"
 
 /** Returns the rules of axe that the page breaks, with the elements. */
 const violationsOf = async (page: Page): Promise<ReadonlyArray<string>> => {
@@ -33,23 +32,7 @@ const isWide = (page: Page) =>
 
 /** Serves a page of another origin. The scope ends it. */
 const serveForeignPage = (html: string) =>
-  Effect.gen(function*() {
-    const port = yield* freePort
-    yield* Effect.acquireRelease(
-      Effect.callback<ReturnType<typeof createServer>>((resume) => {
-        const server = createServer((_request, response) => {
-          response.setHeader("content-type", "text/html").end(html)
-        })
-        server.listen(port, "127.0.0.1", () => resume(Effect.succeed(server)))
-      }),
-      (server) =>
-        Effect.callback<void>((resume) => {
-          server.close(() => resume(Effect.void))
-          server.closeAllConnections()
-        })
-    )
-    return `http://127.0.0.1:${port}`
-  })
+  serve((_request, response) => response.setHeader("content-type", "text/html").end(html))
 
 describe.skipIf(isProgramMissing)("The console", () => {
   it.live(

@@ -1,6 +1,7 @@
 /** An HTTP proxy that fails as a proxy or a network fails for a short time. */
 import { Effect } from "effect"
-import { createServer, request } from "node:http"
+import { request } from "node:http"
+import { serve } from "./HttpServer.ts"
 
 /** A request that the proxy forwarded, and the service's response to it. */
 export interface Forwarded {
@@ -14,51 +15,32 @@ export interface Forwarded {
  * 504 to the second. If `losesResponse`, it drops the response to the third. `forwarded` are the requests that reached
  * the service.
  */
-export const run = (address: string, { losesResponse }: { readonly losesResponse: boolean }) =>
-  Effect.acquireRelease(
-    Effect.promise(() =>
-      new Promise<{ readonly url: string; readonly forwarded: ReadonlyArray<Forwarded>; readonly close: () => void }>(
-        (resolve) => {
-          let received = 0
-          const forwarded: Array<Forwarded> = []
-          const server = createServer((incoming, outgoing) => {
-            const attempt = ++received
-            if (attempt <= 2) {
-              outgoing.writeHead(attempt === 1 ? 502 : 504, { "content-type": "text/html" }).end("<h1>Not now</h1>")
-              return
-            }
-            const { headers, method, url } = incoming
-            const upstream = request(new URL(url ?? "/", address), { headers, ...method !== undefined && { method } })
-            upstream.on("response", (response) => {
-              forwarded.push({
-                method,
-                status: response.statusCode,
-                isReplayed: response.headers["idempotent-replayed"] === "true"
-              })
-              if (attempt === 3 && losesResponse) {
-                incoming.socket.destroy()
-                response.resume()
-              } else {
-                outgoing.writeHead(response.statusCode ?? 500, response.headers)
-                response.pipe(outgoing)
-              }
-            })
-            incoming.pipe(upstream)
-          })
-          server.listen(0, "127.0.0.1", () => {
-            const bound = server.address()
-            const port = typeof bound === "object" && bound !== null ? bound.port : 0
-            resolve({
-              url: `http://127.0.0.1:${port}`,
-              forwarded,
-              close: () => {
-                server.close()
-                server.closeAllConnections()
-              }
-            })
-          })
-        }
-      )
-    ),
-    ({ close }) => Effect.sync(close)
-  )
+export const run = Effect.fnUntraced(function*(
+  address: string,
+  { losesResponse }: { readonly losesResponse: boolean }
+) {
+  let received = 0
+  const forwarded: Array<Forwarded> = []
+  const url = yield* serve((incoming, outgoing) => {
+    const attempt = ++received
+    if (attempt <= 2) {
+      outgoing.writeHead(attempt === 1 ? 502 : 504, { "content-type": "text/html" }).end("<h1>Not now</h1>")
+      return
+    }
+    const { headers, method, url: path = "/" } = incoming
+    const upstream = request(new URL(path, address), { headers, ...method !== undefined && { method } })
+    upstream.on("response", (response) => {
+      const isReplayed = response.headers["idempotent-replayed"] === "true"
+      forwarded.push({ method, status: response.statusCode, isReplayed })
+      if (attempt === 3 && losesResponse) {
+        incoming.socket.destroy()
+        response.resume()
+      } else {
+        outgoing.writeHead(response.statusCode ?? 500, response.headers)
+        response.pipe(outgoing)
+      }
+    })
+    incoming.pipe(upstream)
+  })
+  return { url, forwarded }
+})
