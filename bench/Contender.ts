@@ -24,8 +24,6 @@ export const peers = ["Fastify + pg", "Fastify + postgres.js", "Express + pg", "
 export interface Deployment {
   /** Whether its spans are exported. The service only needs its setting, the others an SDK. */
   readonly isTraced?: boolean
-  /** Whether it runs as two processes on one port. */
-  readonly isClustered?: boolean
 }
 
 export interface Contender {
@@ -48,21 +46,20 @@ const pathOf = (program: string): string => fileURLToPath(new URL(program, impor
  */
 export const start = Effect.fnUntraced(function*(
   name: Name,
-  { env, isClustered = false, isTraced = false, key = "", program = pathOf(programs[name]) }: Deployment & {
+  { env, isTraced = false, key = "", program = pathOf(programs[name]) }: Deployment & {
     readonly env: Readonly<Record<string, string>>
     readonly key?: string
     readonly program?: string
   }
 ) {
   const preload = isTraced && !name.startsWith("Petstore") ? ["--import", pathOf("contenders/tracing.ts")] : []
-  const programAndArguments = isClustered ? [pathOf("contenders/cluster.ts"), program] : [program]
   const port = yield* freePort
   const address = `http://127.0.0.1:${port}`
   let output = ""
   const startedAt = performance.now()
   const child = yield* Effect.acquireRelease(
     Effect.sync((): ChildProcess =>
-      spawn(process.execPath, [...preload, ...programAndArguments], {
+      spawn(process.execPath, [...preload, program], {
         env: {
           PATH: process.env.PATH,
           NODE_ENV: "production",
@@ -79,7 +76,7 @@ export const start = Effect.fnUntraced(function*(
         new Promise<void>((resolve) => {
           if (process.exitCode !== null) return resolve()
           process.on("close", () => resolve())
-          process.kill(isClustered || name.startsWith("Petstore") ? "SIGTERM" : "SIGKILL")
+          process.kill(name.startsWith("Petstore") ? "SIGTERM" : "SIGKILL")
         })
       )
   )

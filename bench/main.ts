@@ -24,7 +24,7 @@ const connections = 32
 /** Seconds of warm-up, until the code is compiled and the caches are filled. */
 const warmUp = 6
 
-const tableNames = ["default", "redis", "tracing", "processes"] as const
+const tableNames = ["default", "redis", "tracing"] as const
 
 /** The tables to print (all by default), and the rounds and seconds for each process and operation. */
 const settings = Config.all({
@@ -199,12 +199,6 @@ const comparison = Effect.gen(function*() {
       }
       yield* Effect.scoped(printTable({ title, env, deployment: { isTraced: true }, operations }))
     }
-  }
-  if (tables.includes("processes")) {
-    const deployment = { isClustered: true }
-    yield* Effect.scoped(
-      printTable({ title: "Two processes, limits in Redis", env: onRedis, deployment, operations })
-    )
   }
 })
 

@@ -13,7 +13,6 @@ import { GracefulShutdown } from "./http/admission/GracefulShutdown.ts"
 import * as ApiServer from "./http/ApiServer.ts"
 import * as ManagementServer from "./http/ManagementServer.ts"
 import * as Drain from "./http/node/Drain.ts"
-import { ProcessGroup } from "./http/ProcessGroup.ts"
 import * as Logging from "./observability/Logging.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
@@ -39,19 +38,11 @@ const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLi
 const servers = Layer.merge(ApiServer.layer, ManagementServer.layer)
 
 // The bootstrap key is shown only once, so it is issued last, when both servers listen and no step can fail.
-const started = Layer.merge(
-  BootstrapKey.layer,
-  Layer.effectDiscard(Effect.flatMap(ProcessGroup, (group) => group.started))
+const service = Layer.merge(Drain.layer, BootstrapKey.layer).pipe(
+  Layer.provide(servers),
+  Layer.provide(GracefulShutdown.layer),
+  Layer.provide(services)
 )
-
-/** The service, in a group of processes. */
-const serviceIn = (group: Layer.Layer<never, never, GracefulShutdown>) =>
-  Layer.merge(Drain.layer, started).pipe(
-    Layer.provide(servers),
-    Layer.provide(group),
-    Layer.provide(GracefulShutdown.layer),
-    Layer.provide(services)
-  )
 
 /** Reports all invalid settings before any file or table is created. */
 const validSettings = Layer.effectDiscard(Effect.tapError(Settings.check, ({ message }) => Console.error(message)))
@@ -59,21 +50,12 @@ const validSettings = Layer.effectDiscard(Effect.tapError(Settings.check, ({ mes
 const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(Logging.describe(cause)))
 
 /** Runs the service until it fails, is interrupted, or loses its data directory. */
-const run = Effect.fnUntraced(function*(group: Layer.Layer<never, never, GracefulShutdown>) {
+const program = Effect.gen(function*() {
   const lost = yield* Deferred.make<never, DataDirectoryLost>()
   const failWithLoss = (error: DataDirectoryLost) => void Deferred.doneUnsafe(lost, Exit.fail(error))
-  const launched = Layer.launch(Layer.provide(serviceIn(group), Layer.succeed(OnDataDirectoryLost, failWithLoss)))
+  const launched = Layer.launch(Layer.provide(service, Layer.succeed(OnDataDirectoryLost, failWithLoss)))
   // The loss is logged before the graceful shutdown of the service, which takes some seconds.
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
-})
-
-/** The service in this process alone. With `WORKERS` above 1 this process is the primary process or a worker. */
-const program = Effect.gen(function*() {
-  const workers = yield* Settings.workers.config
-  if (workers === 1) return yield* run(Layer.empty)
-  // Loads the cluster code only when it is needed.
-  const cluster = yield* Effect.promise(() => import("./cluster/WorkerCluster.ts"))
-  return yield* cluster.run(workers, run)
 })
 
 program.pipe(

@@ -34,7 +34,6 @@ const layers = [
   { name: "services", is: (file: string) => /^(api-keys|pets|rate-limit)\//.test(file) },
   { name: "http", is: (file: string) => file.startsWith("http/") },
   { name: "the service in memory", is: (file: string) => file.startsWith("test-service/") },
-  { name: "workers", is: (file: string) => file.startsWith("cluster/") },
   { name: "entry points", is: (file: string) => ["main.ts", "testing.ts"].includes(file) }
 ]
 
@@ -62,11 +61,6 @@ describe("The source files", () => {
         assert.isAtMost(layerOf(imported), layerOf(file), `${file} imports ${imported}`)
       }
     }
-  })
-
-  it("of workers are loaded only if there is more than one", () => {
-    assert.deepStrictEqual([...reachable("main.ts")].filter((file) => file.startsWith("cluster/")), [])
-    assert.include(readFileSync(join(source, "main.ts"), "utf8"), `import("./cluster/WorkerCluster.ts")`)
   })
 
   it("have no import cycle, not even of types", () => {

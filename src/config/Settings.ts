@@ -77,11 +77,15 @@ export const redisUrl = connection(
   }
 )
 
-export const workers = wholeNumber("WORKERS", { min: 1, max: 64 }, {
-  byDefault: 1,
-  meaning: "The processes that share both ports on this machine. More than 1 need `DATABASE_URL` and `REDIS_URL` " +
-    "(see `docs/workers.md`)."
-})
+const booleans = oneOf("REUSE_PORT", ["true", "false"])
+
+export const reusePort: Setting<boolean> = {
+  ...booleans,
+  config: Config.map(Config.withDefault(booleans.config, "false"), (word) => word === "true"),
+  byDefault: "`false`",
+  meaning: "Whether several processes on this machine may listen on `PORT` together. " +
+    "Linux gives each connection to one of them (docs/install.md)."
+}
 
 export const dataDir = text("DATA_DIR", { ...any, form: "a path" }, {
   byDefault: "./data",
@@ -208,7 +212,7 @@ export const all: ReadonlyArray<Setting<unknown>> = [
   databaseUrl,
   databaseMaxConnections,
   redisUrl,
-  workers,
+  reusePort,
   dataDir,
   managementHost,
   managementPort,
@@ -233,23 +237,6 @@ export class InvalidSettings extends Data.TaggedError("InvalidSettings")<{ reado
 const isUnset = ({ config }: Setting<unknown>) =>
   Effect.match(Config.option(config), { onSuccess: Option.isNone, onFailure: () => false })
 
-/** Describes the settings that several workers need. */
-const problemsOfWorkers = Effect.gen(function*() {
-  const count = yield* Effect.orElseSucceed(workers.config, () => 1)
-  if (count === 1) return []
-  const problems: Array<string> = []
-  // The embedded database serves one process, and only in Redis can processes count requests together.
-  for (const setting of [databaseUrl, redisUrl]) {
-    if (yield* isUnset(setting)) problems.push(`${setting.name}: expected a value`)
-  }
-  // The system would choose another port after all workers have ended.
-  for (const { config, name } of [port, managementPort]) {
-    const isChosen = Effect.match(config, { onSuccess: (value) => value === 0, onFailure: () => false })
-    if (yield* isChosen) problems.push(`${name}: expected a whole number from 1 to ${portRange.max}`)
-  }
-  return problems.map((problem) => `${problem}, because WORKERS is more than 1`)
-})
-
 /** Whether `DATABASE_URL` selects a server that accepts no writes. */
 const isReplica = Effect.match(databaseUrl.config, {
   onFailure: () => false,
@@ -270,6 +257,6 @@ const problemsOfReplica = Effect.gen(function*() {
 /** Reads all settings. Fails with `InvalidSettings`, which describes all errors, if any value is invalid. */
 export const check = Effect.gen(function*() {
   const [, errors] = yield* Effect.partition([...all, ...OtlpSettings.all], ({ config }) => Config.option(config))
-  const problems = [...errors.map(describeError), ...yield* problemsOfWorkers, ...yield* problemsOfReplica]
+  const problems = [...errors.map(describeError), ...yield* problemsOfReplica]
   return yield* problems.length === 0 ? Effect.void : new InvalidSettings({ message: problems.join("\n") })
 })

@@ -22,7 +22,6 @@ import type { Reject } from "./node/ClientErrors.ts"
 import * as HostHeader from "./node/HostHeader.ts"
 import * as Listener from "./node/Listener.ts"
 import * as NodeServer from "./node/NodeServer.ts"
-import { ProcessGroup } from "./ProcessGroup.ts"
 import { outageOf } from "./response/DatabaseErrors.ts"
 import * as ErrorResponse from "./response/ErrorResponse.ts"
 import { methodsOf, routerConfig } from "./response/RoutePaths.ts"
@@ -55,8 +54,11 @@ const metrics = PrometheusMetrics.format({
   metricNameMapper: (name) => name.endsWith(".duration") ? `${name}_seconds` : name
 })
 
-/** Makes the reports of this process. It is ready if the database responds within a second, unless a shutdown began. */
-const makeReports = Effect.gen(function*() {
+/**
+ * The routes of readiness and metrics. The process is ready if the database responds within a second, unless a shutdown
+ * began. It also works without Redis; the field `limits` names the counts in use.
+ */
+const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter
   const draining = yield* GracefulShutdown
@@ -65,27 +67,17 @@ const makeReports = Effect.gen(function*() {
   const ready = Effect.orDie(Effect.andThen(Effect.flatten(answers), limiter.counting))
   const readiness = Effect.suspend(() => draining.begun ? Effect.die(ending) : ready)
   const ofProcess = yield* ProcessMetrics.make
-  return { metrics: Effect.map(metrics, (text) => text + ofProcess()), readiness }
-})
-
-/**
- * The routes of readiness and metrics, for all processes that share the port. Readiness is 200 while one of them is
- * ready. The service also works without Redis; the field `limits` names the counts in use.
- */
-const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
-  const group = yield* ProcessGroup
-  const all = yield* group.join(yield* makeReports)
   yield* router.add(
     "GET",
     "/readyz",
-    Effect.map(all.readiness, (limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits }))
+    Effect.map(readiness, (limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits }))
   )
   yield* router.add(
     "GET",
     "/metrics",
     Effect.map(
-      all.metrics,
-      (text) => HttpServerResponse.text(text, { contentType: "text/plain; version=0.0.4; charset=utf-8" })
+      metrics,
+      (text) => HttpServerResponse.text(text + ofProcess(), { contentType: "text/plain; version=0.0.4; charset=utf-8" })
     )
   )
 }))

@@ -49,7 +49,7 @@ const examples: Readonly<Record<string, { valid: ReadonlyArray<string>; invalid:
       "redis+cluster://:secret@h/1"
     ]
   },
-  WORKERS: { valid: ["1", "64"], invalid: ["0", "65", "two"] },
+  REUSE_PORT: { valid: ["true", "false"], invalid: ["yes", "1"] },
   DATA_DIR: { valid: ["./a b"], invalid: [] },
   MANAGEMENT_HOST: { valid: ["127.0.0.1"], invalid: ["http://h"] },
   MANAGEMENT_PORT: { valid: ["9090"], invalid: ["1.5"] },
@@ -136,16 +136,6 @@ describe("Settings", () => {
       assert.isTrue(Exit.isSuccess(yield* Effect.exit(checkSettings({}))))
     }))
 
-  it.effect("are checked in their combinations beside other invalid values", () =>
-    Effect.gen(function*() {
-      const { message } = yield* Effect.flip(checkSettings({ PORT: "http", WORKERS: "2", REDIS_URL: "secret" }))
-      assert.deepStrictEqual(message.split("\n"), [
-        "PORT: expected a whole number from 0 to 65535",
-        "REDIS_URL: expected redis://host:port, redis+sentinel://host:port/name or redis+cluster://host:port",
-        "DATABASE_URL: expected a value, because WORKERS is more than 1"
-      ])
-    }))
-
   it.effect("need Redis for a standby", () =>
     Effect.gen(function*() {
       const DATABASE_URL = "postgres://h?target_session_attrs=prefer-standby"
@@ -154,20 +144,6 @@ describe("Settings", () => {
         "REDIS_URL: expected a value, because DATABASE_URL selects a standby (target_session_attrs)"
       )
       assert.isTrue(Exit.isSuccess(yield* Effect.exit(checkSettings({ DATABASE_URL, REDIS_URL: "redis://h" }))))
-    }))
-
-  it.effect("need PostgreSQL, Redis and fixed ports for several workers", () =>
-    Effect.gen(function*() {
-      const { message } = yield* Effect.flip(checkSettings({ WORKERS: "2", MANAGEMENT_PORT: "0" }))
-      assert.deepStrictEqual(message.split("\n"), [
-        "DATABASE_URL: expected a value, because WORKERS is more than 1",
-        "REDIS_URL: expected a value, because WORKERS is more than 1",
-        "MANAGEMENT_PORT: expected a whole number from 1 to 65535, because WORKERS is more than 1"
-      ])
-      const servers = { DATABASE_URL: "postgres://h", REDIS_URL: "redis://h" }
-      for (const WORKERS of ["1", "2", "64"]) {
-        assert.isTrue(Exit.isSuccess(yield* Effect.exit(checkSettings({ ...servers, WORKERS }))))
-      }
     }))
 
   it("are the tables of docs/configuration.md", () => {

@@ -8,15 +8,13 @@ import { dirname, join, relative } from "node:path"
 import { type CodeBlock, codeBlocks, documents, readPage, root } from "../support/Documents.ts"
 import { freePort, temporaryDirectory } from "../support/Harness.ts"
 import * as Postgres from "../support/Postgres.ts"
-import * as Redis from "../support/Redis.ts"
 
 type Environment = Readonly<Record<string, string>>
 
 /** The pages whose commands need more than a service on the embedded database. */
-const needs: Readonly<Record<string, "install" | "postgres" | "redis">> = {
+const needs: Readonly<Record<string, "install" | "postgres">> = {
   "README.md": "install",
-  "docs/backup.md": "postgres",
-  "docs/workers.md": "redis"
+  "docs/backup.md": "postgres"
 }
 
 const pages = documents.filter((page) => !page.startsWith("docs/api/")).map((page) => ({
@@ -54,7 +52,7 @@ const environment = Effect.fnUntraced(function*(page: string) {
   writeFileSync(join(programs, "petstore"), `#!/bin/sh\nexec ${process.execPath} ${join(root, "src/cli.ts")} "$@"\n`)
   chmodSync(join(programs, "petstore"), 0o755)
   const need = needs[page]
-  const databaseUrl = need === "postgres" || need === "redis" ? (yield* Postgres.run()).url : ""
+  const databaseUrl = need === "postgres" ? (yield* Postgres.run()).url : ""
   return {
     PATH: `${programs}:${dirname(process.execPath)}:${process.env.PATH}`,
     HOME: homedir(),
@@ -64,7 +62,7 @@ const environment = Effect.fnUntraced(function*(page: string) {
     PORT: String(port),
     MANAGEMENT_PORT: String(management),
     DATABASE_URL: databaseUrl,
-    REDIS_URL: need === "redis" ? (yield* Redis.run).url : "",
+    REDIS_URL: "",
     CHECK_URL: databaseUrl.replace(/\/postgres$/, "/petstore_check")
   }
 })
@@ -193,9 +191,7 @@ describe("The commands of the documents", () => {
   for (const { blocks, page } of pages) {
     const runnable = blocks.filter(({ notRun }) => notRun === undefined)
     if (runnable.length === 0) continue
-    const isSkipped = needs[page] === "postgres" || needs[page] === "redis"
-      ? Postgres.missing ?? Redis.missing
-      : undefined
+    const isSkipped = needs[page] === "postgres" ? Postgres.missing : undefined
     it.live.skipIf(isSkipped !== undefined)(
       `run without an error, and print what the page shows: ${page}`,
       () => runPage(page, runnable),

@@ -187,7 +187,7 @@ describe("Files for operators", () => {
   })
 
   it.skipIf(!which("systemd-analyze"))("have a systemd unit that systemd accepts", () => {
-    const output = execFileSync("systemd-analyze", ["verify", join(root, "deploy/petstore.service")], {
+    const output = execFileSync("systemd-analyze", ["verify", join(root, "deploy/petstore@.service")], {
       stdio: ["ignore", "pipe", "pipe"]
     })
     assert.strictEqual(output.toString(), "")

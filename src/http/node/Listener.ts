@@ -9,6 +9,8 @@ import { gracePeriod } from "./Drain.ts"
 interface Address {
   readonly host: Setting<string>
   readonly port: Setting<number>
+  /** Whether other processes may listen on the same port. */
+  readonly reusePort?: Setting<boolean>
 }
 
 /** The server cannot listen. The message names the setting that an operator can change. */
@@ -49,10 +51,12 @@ export const layer = <E, R>(server: Effect.Effect<Server, E, R>, address: Addres
     const listening = yield* server
     const host = yield* address.host.config
     const port = yield* address.port.config
+    const reusePort = address.reusePort !== undefined && (yield* address.reusePort.config)
     const gracefulShutdownTimeout = yield* gracePeriod
     // Handlers respond to an unknown `Expect`, instead of Node.
     listening.on("checkExpectation", (request, response) => listening.emit("request", request, response))
-    return NodeHttpServer.layer(() => listening, { host, port, gracefulShutdownTimeout, backlog: 4_096 }).pipe(
-      Layer.catchTag("ServeError", ({ cause }) => Layer.effectContext(describe(address, host, port, cause)))
-    )
+    return NodeHttpServer.layer(() => listening, { host, port, reusePort, gracefulShutdownTimeout, backlog: 4_096 })
+      .pipe(
+        Layer.catchTag("ServeError", ({ cause }) => Layer.effectContext(describe(address, host, port, cause)))
+      )
   }))

@@ -92,8 +92,6 @@ export const make = Effect.fnUntraced(function*({ allow, handle, isAllowedHost, 
     requireHostHeader: false
   })
   server.maxConnections = maxConnections
-  // Workers that share a port would else pass an excess connection to each other without end.
-  Object.assign(server, { dropMaxConnection: true })
   const peerNetwork = yield* ClientAddress.peerNetwork
   const connections = new Map<string, number>()
   server.on("connection", (socket: Socket) => {
