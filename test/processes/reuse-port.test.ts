@@ -54,6 +54,6 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
         assert.isEmpty(new Set(statuses.keys()).difference(new Set(["0", "200", "201"])))
         const names = yield* namesOn(url)
         assert.deepStrictEqual(Load.acknowledged(load.outcomes).filter((name) => !names.has(name)), [])
-      }), 60_000)
+      }), 180_000)
   }
 )
