@@ -43,7 +43,7 @@ export interface KeyUsage {
   count(key: { readonly id: string }, kind: UsageKind, at: number): void
   /**
    * Returns the usage of a key: all counts of this process, and those that other processes have written. They write
-   * every two seconds. A process on a replica counts nothing. Dies if the database does not respond.
+   * every two seconds. Dies if the database does not respond.
    */
   read(keyId: string): Effect.Effect<UsageHistory>
 }

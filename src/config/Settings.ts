@@ -3,7 +3,7 @@
  *
  * The check at the start of the process reads all declarations, and the table in docs/configuration.md equals them.
  */
-import { Config, Data, Effect, Option, Redacted, Result } from "effect"
+import { Config, Data, Effect, Option } from "effect"
 import * as ConnectionString from "./ConnectionString.ts"
 import { corsOrigins, trustedProxies } from "./HttpSettings.ts"
 import * as OtlpSettings from "./OtlpSettings.ts"
@@ -50,8 +50,8 @@ export const databaseUrl = connection(
   ConnectionString.parse,
   {
     byDefault: "none: an embedded database in `DATA_DIR`",
-    meaning: "A PostgreSQL server, version 15 or later, or several with commas between them: the one that accepts " +
-      "writes is used. Without a database name, the name of the user is used. " +
+    meaning: "One PostgreSQL endpoint, version 15 or later: a server, a balancer, a pooler or a managed address. " +
+      "Without a database name, the name of the user is used. " +
       "A pooler such as PgBouncer needs the parameter `pgbouncer=true`. " +
       "Parameters like `?sslmode=verify-full&sslrootcert=/etc/ca.crt` are those of libpq (see TLS). " +
       "`PGSSLMODE` and libpq's other variables are not read."
@@ -233,30 +233,10 @@ export const all: ReadonlyArray<Setting<unknown>> = [
 /** Settings have invalid values. The message has one line per setting. */
 export class InvalidSettings extends Data.TaggedError("InvalidSettings")<{ readonly message: string }> {}
 
-/** Whether a setting has no value. An invalid value is a value, whose own error is enough. */
-const isUnset = ({ config }: Setting<unknown>) =>
-  Effect.match(Config.option(config), { onSuccess: Option.isNone, onFailure: () => false })
-
-/** Whether `DATABASE_URL` selects a server that accepts no writes. */
-const isReplica = Effect.match(databaseUrl.config, {
-  onFailure: () => false,
-  onSuccess: (value) =>
-    Result.match(ConnectionString.parse(Redacted.value(value)), {
-      onSuccess: ConnectionString.isReplica,
-      onFailure: () => false
-    })
-})
-
-/** Describes the setting that replicas need. They have no database in which they can count requests. */
-const problemsOfReplica = Effect.gen(function*() {
-  return (yield* isReplica) && (yield* isUnset(redisUrl))
-    ? ["REDIS_URL: expected a value, because DATABASE_URL selects a standby (target_session_attrs)"]
-    : []
-})
-
 /** Reads all settings. Fails with `InvalidSettings`, which describes all errors, if any value is invalid. */
 export const check = Effect.gen(function*() {
   const [, errors] = yield* Effect.partition([...all, ...OtlpSettings.all], ({ config }) => Config.option(config))
-  const problems = [...errors.map(describeError), ...yield* problemsOfReplica]
-  return yield* problems.length === 0 ? Effect.void : new InvalidSettings({ message: problems.join("\n") })
+  return yield* errors.length === 0
+    ? Effect.void
+    : new InvalidSettings({ message: errors.map(describeError).join("\n") })
 })

@@ -1,14 +1,14 @@
 /** The database of the service: a PostgreSQL server, or one embedded in this process. */
 import { PgClient } from "@effect/sql-pg"
 import { Cause, Config, Data, Duration, Effect, Layer, Option, Redacted, Schedule } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
+import { connect, type Socket } from "node:net"
 import type { Duplex } from "node:stream"
-import { type ConnectionString, isReplica, parse } from "../config/ConnectionString.ts"
+import { type ConnectionString, parse } from "../config/ConnectionString.ts"
 import { dataDirectory } from "../config/DataDirectory.ts"
 import * as Settings from "../config/Settings.ts"
 import { describe } from "../observability/Logging.ts"
 import * as ConnectionMetrics from "./ConnectionMetrics.ts"
-import { IsReplica } from "./IsReplica.ts"
 import * as MigrationRunner from "./MigrationRunner.ts"
 import * as pets from "./migrations/0001_pets.ts"
 import * as apiKeys from "./migrations/0002_api_keys.ts"
@@ -23,8 +23,6 @@ import * as auditLog from "./migrations/0010_audit_log.ts"
 import * as keyUsage from "./migrations/0011_key_usage.ts"
 import * as formerSecrets from "./migrations/0012_former_secrets.ts"
 import * as Outage from "./Outage.ts"
-import * as PostgresSocket from "./PostgresSocket.ts"
-import { ServerSelection } from "./ServerSelection.ts"
 
 /** The migrations in order. Their numbers are the versions of the schema. */
 export const migrations = {
@@ -54,58 +52,49 @@ export class DatabaseIsNewer extends Data.TaggedError("DatabaseIsNewer")<{ reado
 /** The server is a standby, or replays its log after a crash or a backup. */
 class DatabaseInRecovery extends Data.TaggedError("DatabaseInRecovery") {
   override readonly message =
-    "The server is in recovery and accepts no writes. Promote it, set DATABASE_URL to the primary, " +
-    "or add target_session_attrs=standby to read only."
+    "The server is in recovery and accepts no writes. Promote it, or set DATABASE_URL to the address of the primary."
 }
 
-/** The schema of a replica is of an earlier version. A process that uses the primary migrates it. */
-class SchemaIsOlder extends Data.TaggedError("SchemaIsOlder")<{ readonly version: number }> {
-  override readonly message =
-    `The database has schema version ${this.version}, and this version of the service needs ` +
-    `${newest}. Start a process of this version that uses the primary first.`
+/** PgBouncer rejects the parameter of a session that it cannot pass on. */
+class PoolerInFront extends Data.TaggedError("PoolerInFront") {
+  override readonly message = "DATABASE_URL: the server does not accept the parameter statement_timeout. " +
+    "Add pgbouncer=true if a pooler is in front of it."
 }
 
-/**
- * Migrates the schema to the newest version. Processes that start together wait for the first. On a replica it checks
- * that the schema has the newest version.
- */
+/** Migrates the schema to the newest version. Processes that start together wait for the first. */
 const bringUpToDate = Effect.gen(function*() {
-  const readsOnly = yield* IsReplica
   const sql = yield* SqlClient.SqlClient
   const [server] = yield* sql<{ readonly isInRecovery: boolean }>`SELECT pg_is_in_recovery() AS "isInRecovery"`
-  yield* server?.isInRecovery === true && !readsOnly ? new DatabaseInRecovery() : Effect.void
-  const version = yield* readsOnly ? MigrationRunner.currentVersion : MigrationRunner.runMigrations(migrations)
-  yield* version > newest ? new DatabaseIsNewer({ version }) : Effect.void
-  yield* version < newest ? new SchemaIsOlder({ version }) : Effect.void
+  if (server?.isInRecovery === true) return yield* new DatabaseInRecovery()
+  const version = yield* MigrationRunner.runMigrations(migrations)
+  return yield* version > newest ? new DatabaseIsNewer({ version }) : Effect.void
 })
 export const migrate = Layer.effectDiscard(bringUpToDate)
 
 /** The maximum time that the service waits for the server at its start. */
 const timeout = Duration.seconds(30)
 
-/** Whether the server may be usable soon: it is in recovery or starts, or another process will migrate it. */
+/** Whether the server may be usable soon: it starts, or is in recovery. */
 const mayRecover = (failure: Effect.Error<typeof bringUpToDate>): boolean => {
-  if (failure._tag === "DatabaseInRecovery" || failure._tag === "SchemaIsOlder") return true
+  if (failure._tag === "DatabaseInRecovery") return true
   const error = MigrationRunner.sqlErrorOf(failure)
   return error !== undefined && Outage.isStarting(error)
 }
 
-/** The server cancels statements that take longer. */
+/** The server cancels statements that take longer. Behind a pooler, the timeouts of the callers do. */
 const statementTimeoutMs = 3_500
 
-/** PgBouncer rejects the parameter, or ignores it if it is one of its `ignore_startup_parameters`. */
-class PoolerInFront extends Data.TaggedError("PoolerInFront") {
-  override readonly message = "DATABASE_URL: the server does not accept the parameter statement_timeout. " +
-    "Add pgbouncer=true if a pooler is in front of it."
-}
+/**
+ * The maximum silence in milliseconds on a connection. It exceeds the longest statement. An idle connection closes too,
+ * so that none is left to a server that was frozen or is unreachable.
+ */
+const maxSilenceMs = 4_500
 
-/** Fails if sessions do not have the parameters of their startup: prepared statements would fail at random as well. */
-const checkStatementTimeout = Effect.gen(function*() {
-  const sql = yield* SqlClient.SqlClient
-  const [row] = yield* sql<{ readonly ms: string }>`
-    SELECT setting AS ms FROM pg_settings WHERE name = 'statement_timeout'`
-  yield* row?.ms === String(statementTimeoutMs) ? Effect.void : new PoolerInFront()
-})
+/** Opens a connection for the driver, which adds TLS. The driver alone would wait 10 s for a silent server. */
+const open = ({ host, port }: ConnectionString): Socket => {
+  const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
+  return socket.setTimeout(maxSilenceMs, () => socket.destroy())
+}
 
 const databaseUrl = Config.option(Settings.databaseUrl.config)
 
@@ -118,33 +107,18 @@ class InvalidDatabaseUrl extends Data.TaggedError("InvalidDatabaseUrl")<{ readon
 }
 
 const server = (target: ConnectionString, maxConnections: number, countConnection: (connection: Duplex) => Duplex) => {
-  const { connectTimeoutSeconds, database, isPooled, password, servers, username } = target
-  const [first] = servers
-  // With several servers, the next one is tried soon.
-  const seconds = connectTimeoutSeconds ?? (servers.length === 1 ? 5 : 2)
-  const selection = new ServerSelection(servers, target.targetSessionAttrs)
-  const options = {
-    host: first.host,
-    port: first.port,
-    username,
-    password,
-    database,
-    applicationName: target.applicationName ?? "petstore",
-    startupOptions: target.options,
+  const { applicationName, isPooled, ssl, url } = target
+  const options = (timeoutMs: number) => ({
+    url,
+    ssl,
+    applicationName,
     // A pooler gives each transaction another session, which has not prepared the statement.
     prepare: !isPooled,
-    connectTimeout: seconds === 0 ? "Infinity" : Duration.seconds(seconds),
-    stream: () => selection.open(PostgresSocket.open)
-  } as const
-  // Migrations run without `statement_timeout`. One connection runs the migration. A second one reports the holder of
-  // the lock that it waits for. A third one holds the advisory lock.
-  const attempt = Effect.provide(
-    Effect.provideService(bringUpToDate, IsReplica, isReplica(target)),
-    PgClient.layer({ ...options, maxConnections: 3 })
-  ).pipe(
-    // Each attempt to connect uses one of the servers.
-    Effect.retry({ while: mayRecover, times: servers.length - 1 })
-  )
+    startupParameters: isPooled ? {} : { statement_timeout: String(timeoutMs) }
+  })
+  // Migrations run without a timeout. One connection runs the migration. A second one reports the holder of the lock
+  // that it waits for. A third one holds the advisory lock.
+  const attempt = Effect.provide(bringUpToDate, PgClient.layer({ ...options(0), maxConnections: 3 }))
   const migrated = Effect.catchIf(attempt, mayRecover, (error) =>
     Effect.andThen(
       Effect.logWarning(`Waiting for the database: ${describe(Cause.fail(error))}`),
@@ -152,28 +126,16 @@ const server = (target: ConnectionString, maxConnections: number, countConnectio
         while: mayRecover,
         schedule: Schedule.upTo(Schedule.spaced("1 second"), { duration: timeout })
       })
-    ))
+    )).pipe(
+      Effect.mapError((error) =>
+        error._tag === "SqlError" && Outage.isUnsupportedParameter(error) ? new PoolerInFront() : error
+      )
+    )
   return PgClient.layer({
-    ...options,
+    ...options(statementTimeoutMs),
     maxConnections,
-    multiplex: true,
-    // One statement at a time on each connection: a statement that waits for a lock must not delay others. Statements
-    // serve many requests, so few are in flight.
-    multiplexConcurrency: 1,
-    stream: () => countConnection(selection.open(isPooled ? PostgresSocket.openPooled : PostgresSocket.openWatched)),
-    startupParameters: isPooled ? {} : { statement_timeout: String(statementTimeoutMs) }
-  }).pipe(
-    Layer.tap((services) => isPooled ? Effect.void : Effect.provide(checkStatementTimeout, services)),
-    Layer.catchTag(
-      "SqlError",
-      (error) =>
-        Layer.effectContext<PgClient.PgClient | SqlClient.SqlClient, SqlError.SqlError | PoolerInFront, never>(
-          Effect.fail(Outage.isUnsupportedParameter(error) ? new PoolerInFront() : error)
-        )
-    ),
-    Layer.provide(Layer.effectDiscard(migrated)),
-    Layer.merge(Layer.succeed(IsReplica, isReplica(target)))
-  )
+    stream: () => countConnection(open(target))
+  }).pipe(Layer.provide(Layer.effectDiscard(migrated)))
 }
 
 const embedded = Layer.unwrap(Effect.gen(function*() {

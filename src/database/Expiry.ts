@@ -2,15 +2,13 @@
 import { Clock, Effect, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 import * as BackgroundTask from "./BackgroundTask.ts"
-import { IsReplica } from "./IsReplica.ts"
 
 /** The maximum of rows that one statement deletes, which bounds its time. */
 const batch = 5_000
 
 /**
  * Deletes, every 10 minutes until the scope closes, the rows of `table` whose `column` is in the past. Both the
- * process's and the server's clock must agree, because a row that one wrong clock deletes too early is lost. On a
- * replica nothing is deleted.
+ * process's and the server's clock must agree, because a row that one wrong clock deletes too early is lost.
  */
 export const deleteExpired = Effect.fnUntraced(function*(options: {
   readonly table: string
@@ -18,7 +16,6 @@ export const deleteExpired = Effect.fnUntraced(function*(options: {
   /** The warning to log after a failure. */
   readonly warning: string
 }) {
-  if (yield* IsReplica) return
   const countFailure = yield* BackgroundTask.makeCountFailure(`delete_${options.table}`)
   const sql = yield* SqlClient.SqlClient
   const [table, column] = [sql(options.table), sql(options.column)]

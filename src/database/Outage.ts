@@ -1,6 +1,6 @@
 /** Distinguishes outages of the database, after which the same statement can succeed, from other failures. */
-import { Cause, Predicate } from "effect"
-import { SqlError } from "effect/sql"
+import { Cause, Effect, Predicate } from "effect"
+import { type SqlClient, SqlError } from "effect/sql"
 
 /** SQLSTATEs of a server that starts or stops (57P), is out of resources (53) or is read-only (25006). */
 const temporaryStates = "57P|53|25006"
@@ -13,7 +13,7 @@ export const isStarting = (error: SqlError.SqlError): boolean => {
   if (code === "08P01") return !isUnsupportedParameter(error)
   return code === undefined
     ? reason._tag === "ConnectionError" && [error, ...causes(error)].some(isClosed)
-    : new RegExp(`^(ECONN|ENOENT|ENOTFOUND|EAI_AGAIN|EHOST|ENET|ETIMEDOUT|EUNSUITABLE|${temporaryStates})`).test(code)
+    : new RegExp(`^(ECONN|ENOENT|ENOTFOUND|EAI_AGAIN|EHOST|ENET|ETIMEDOUT|${temporaryStates})`).test(code)
 }
 
 /**
@@ -29,6 +29,16 @@ export const isOutage = (failure: unknown): boolean =>
 /** Whether the database rejected a write: it is a standby, or read-only. Reads work. */
 export const isReadOnly = (failure: unknown): boolean =>
   SqlError.isSqlError(failure) && causes(failure).some((cause) => codeOf(cause) === "25006")
+
+/**
+ * Ends one connection if a write failed because the server is read-only. The server may be a former primary that kept
+ * its sessions. A new connection then reaches its successor, also behind a pooler.
+ */
+export const leaveReadOnlyServer = <A, E, R>(write: Effect.Effect<A, E, R>, sql: SqlClient.SqlClient) =>
+  Effect.tapError(
+    write,
+    (error) => isReadOnly(error) ? Effect.ignore(sql`SELECT pg_terminate_backend(pg_backend_pid())`) : Effect.void
+  )
 
 /** Whether a pooler rejected a parameter of the session's startup. */
 export const isUnsupportedParameter = (error: SqlError.SqlError): boolean =>

@@ -5,15 +5,13 @@
 import { type Duration, Effect, Schedule, Semaphore } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as BackgroundTask from "./BackgroundTask.ts"
-import { IsReplica } from "./IsReplica.ts"
 
 /** The maximum of values in one write. Serializing them as JSON blocks the event loop for some milliseconds. */
 const batch = 1_000
 
 /**
  * Returns a function that takes values until the scope closes. `write` gets them every `interval`, and once more at the
- * end. After a failed write the values wait for the next one, unless newer values replace them. On a replica nothing is
- * written.
+ * end. After a failed write the values wait for the next one, unless newer values replace them.
  */
 export const make = Effect.fnUntraced(function*<K, A>({
   interval,
@@ -34,7 +32,6 @@ export const make = Effect.fnUntraced(function*<K, A>({
   /** The maximum of values that one interval writes, oldest first. The end writes all of them. */
   readonly maxPerFlush?: number
 }) {
-  if (yield* IsReplica) return { set: (_key: K, _value: A): void => {}, values: (): ReadonlyArray<A> => [] }
   const countFailure = yield* BackgroundTask.makeCountFailure(`write_${table}`)
   let pending = new Map<K, A>()
   /** The values of the current flush whose write has not begun. */

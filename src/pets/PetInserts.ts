@@ -11,6 +11,7 @@ import { Clock, Duration, Effect, Semaphore } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { hash } from "node:crypto"
 import type { NewPet } from "../api/Pets.ts"
+import * as Outage from "../database/Outage.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import { canonicalText, type Idempotency, keyLifetime, keyReused, markReplayed } from "./Idempotency.ts"
 import type { PetStore } from "./PetStore.ts"
@@ -201,7 +202,10 @@ export const make = Effect.gen(function*() {
   const run = (
     inserts: ReadonlyArray<Insert>,
     statement: (inserts: ReadonlyArray<Insert>) => Effect.Effect<ReadonlyArray<InsertedRow>, SqlError.SqlError>
-  ) => Effect.map(retryTakenIds(statement(inserts)), (rows) => toOutcomes(inserts, rows))
+  ) =>
+    Outage.leaveReadOnlyServer(retryTakenIds(statement(inserts)), sql).pipe(
+      Effect.map((rows) => toOutcomes(inserts, rows))
+    )
 
   const createInBatch = yield* RequestBatcher.make({
     concurrency: 1,

@@ -1,7 +1,10 @@
-/** Runs the files of `deploy/ha` as processes on this machine, with its ports in place of their hosts. */
+/**
+ * Runs the files of `deploy/ha` as processes on this machine, with its ports in place of their hosts, and loses a part
+ * at a time under load. `FAILOVERS` says how often PostgreSQL fails over, each time in a new deployment.
+ */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Redacted } from "effect"
+import { Effect, Redacted, Schema } from "effect"
 import { spawn } from "node:child_process"
 import { once } from "node:events"
 import { readFileSync, writeFileSync } from "node:fs"
@@ -12,6 +15,9 @@ import * as Postgres from "../support/Postgres.ts"
 import { type Running, start } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import { haproxy } from "../support/setup.ts"
+
+const failovers = Number(process.env.FAILOVERS ?? 1)
+const ADMIN_TOKEN = "adm_0123456789abcdef"
 
 const read = (file: string): string => readFileSync(new URL(`../../deploy/ha/${file}`, import.meta.url), "utf8")
 
@@ -34,12 +40,6 @@ const run = (program: string, args: ReadonlyArray<string>) =>
         if (child.exitCode === null && child.signalCode === null) await once(child, "exit")
       })
   )
-
-/** The names of hosts in the files, with the address on this machine that takes the place of each. */
-type Hosts = ReadonlyMap<string, string>
-
-const place = (text: string, hosts: Hosts): string =>
-  [...hosts].reduce((replaced, [name, address]) => replaced.replaceAll(new RegExp(`\\b${name}\\b`, "g"), address), text)
 
 /** Three PostgreSQL servers with the settings of `postgresql.conf`. The first is the primary. */
 const postgresServers = Effect.gen(function*() {
@@ -87,141 +87,148 @@ const redisServers = Effect.gen(function*() {
   return { master, sentinels }
 })
 
-/** Starts haproxy with `haproxy.cfg`, and returns its addresses for the service and for the primary of PostgreSQL. */
-const balancer = Effect.fnUntraced(function*(hosts: Hosts, managements: ReadonlyMap<string, string>) {
-  const [port, primaryPort] = [yield* freePort, yield* freePort]
-  const file = join(yield* temporaryDirectory, "haproxy.cfg")
-  const lines = read("haproxy.cfg")
-    .replace("bind :8080", `bind 127.0.0.1:${port}`)
-    .replace("bind :5432", `bind 127.0.0.1:${primaryPort}`)
-    .split("\n")
-    .map((line) => {
-      const [, name = ""] = /^\s*server (\S+)/.exec(line) ?? []
-      return line.replace("check port 9090", `check port ${managements.get(name) ?? "9090"}`).replace(
-        /^(\s*server \S+) (\S+)/,
-        (_, start: string, address: string) => `${start} ${place(address, hosts)}`
-      )
-    })
-  writeFileSync(file, lines.join("\n"))
-  yield* run(haproxy ?? "", ["-db", "-f", file])
-  return { address: `http://127.0.0.1:${port}`, primaryUrl: `postgres://postgres@127.0.0.1:${primaryPort}/petstore` }
-})
-
 const deploy = Effect.gen(function*() {
   const { primary, standbys } = yield* postgresServers
   const redis = yield* redisServers
-  const hosts = new Map([
+  const [apiPort, primaryPort] = [yield* freePort, yield* freePort]
+  const processes = yield* Effect.replicateEffect(Effect.all({ api: freePort, management: freePort }), 2)
+  // The addresses on this machine that take the place of those in the files.
+  const addresses = new Map([
+    ["balancer:5432", `127.0.0.1:${primaryPort}`],
     ...[primary, ...standbys].map(({ port }, index) => [`postgres-${index + 1}:5432`, `127.0.0.1:${port}`] as const),
-    ...redis.sentinels.map((port, index) => [`sentinel-${index + 1}:26379`, `127.0.0.1:${port}`] as const)
+    ...redis.sentinels.map((port, index) => [`sentinel-${index + 1}:26379`, `127.0.0.1:${port}`] as const),
+    ...processes.map(({ api }, index) => [`petstore-${index + 1}:8080`, `127.0.0.1:${api}`] as const)
   ])
-  const startWith = (file: string) =>
-    start({
-      ...Object.fromEntries(Object.entries(settingsOf(file)).map(([name, value]) => [name, place(value, hosts)])),
-      MANAGEMENT_HOST: "127.0.0.1",
-      ADMIN_TOKEN: "adm_0123456789abcdef"
-    })
-  const services = {
-    "petstore-1": yield* startWith("petstore.env"),
-    "petstore-2": yield* startWith("petstore.env"),
-    "petstore-reader-1": yield* startWith("petstore-reader.env")
-  }
-  const { address, primaryUrl } = yield* balancer(
-    new Map([
-      ...hosts,
-      ...Object.entries(services).map(([name, service]) => [`${name}:8080`, new URL(service.address).host] as const)
-    ]),
-    new Map(Object.entries(services).map(([name, service]) => [name, new URL(service.management).port]))
+  const place = (text: string): string =>
+    [...addresses].reduce((placed, [name, address]) => placed.replaceAll(name, address), text)
+  const file = join(yield* temporaryDirectory, "haproxy.cfg")
+  writeFileSync(
+    file,
+    place(read("haproxy.cfg"))
+      .replace("bind :8080", `bind 127.0.0.1:${apiPort}`)
+      .replace("bind :5432", `bind 127.0.0.1:${primaryPort}`)
+      .replaceAll(
+        /(server petstore-(\d) .* port) 9090/g,
+        (_, line: string, index: string) => `${line} ${processes[Number(index) - 1]?.management}`
+      )
   )
+  yield* run(haproxy ?? "", ["-db", "-f", file])
+  const settings = Object.entries(settingsOf("petstore.env")).map(([name, value]) => [name, place(value)] as const)
+  const services = yield* Effect.forEach(processes, ({ api, management }) =>
+    start({
+      ...Object.fromEntries(settings),
+      PORT: String(api),
+      MANAGEMENT_PORT: String(management),
+      MANAGEMENT_HOST: "127.0.0.1",
+      ADMIN_TOKEN
+    }))
   const key = yield* issueKey(PgClient.layer({ url: Redacted.make(primary.url.replace(/\w+$/, "petstore")) }))
-  return { primary, standbys, redis, services, address, primaryUrl, key }
+  return { primary, standbys, redis, services, address: `http://127.0.0.1:${apiPort}`, key }
 })
 
-const text = (url: string) => Effect.promise(() => fetch(url).then((response) => response.text(), () => ""))
+const Issued = Schema.fromJsonString(Schema.Struct({ id: Schema.String, key: Schema.String }))
+const Pet = Schema.fromJsonString(Schema.Struct({ id: Schema.Int }))
 
-/** The requests of a method that a process has served. */
-const servedBy = ({ management }: Running, method: string) =>
-  Effect.map(text(`${management}/metrics`), (metrics) => {
-    let total = 0
-    for (const line of metrics.split("\n")) {
-      if (/^petstore_http_server_request_duration_seconds_count\b/.test(line) && line.includes(`="${method}"`)) {
-        total += Number(line.split(" ").at(-1))
-      }
-    }
-    return total
+const admin = ({ management }: Running, method: string, path: string, body: unknown) =>
+  Effect.promise(async () => {
+    const headers = { authorization: `Bearer ${ADMIN_TOKEN}`, "content-type": "application/json" }
+    return (await fetch(management + path, { method, headers, body: JSON.stringify(body) })).text()
   })
-
-const isShared = (services: ReadonlyArray<Running>) =>
-  Effect.map(
-    Effect.forEach(services, ({ management }) => text(`${management}/readyz`)),
-    (bodies) => bodies.every((body) => body.includes("shared"))
-  )
 
 /** Waits until `condition` holds, and returns the milliseconds that it took. */
 const waitFor = Effect.fnUntraced(function*(condition: Effect.Effect<boolean>) {
   const startedAt = performance.now()
-  while (!(yield* condition)) yield* Effect.sleep("50 millis")
+  while (!(yield* condition)) yield* Effect.sleep("20 millis")
   return performance.now() - startedAt
 })
 
-describe.skipIf(Postgres.missing !== undefined || Redis.missing !== undefined || haproxy === undefined)(
-  "The files in deploy/ha",
-  () => {
-    it.live(
-      "serve through the loss of PostgreSQL's primary, Redis's master and a process, and lose no acknowledged pet",
-      () =>
-        Effect.gen(function*() {
-          const { address, key, primary, primaryUrl, redis, services, standbys } = yield* deploy
-          const all = Object.values(services)
-          yield* waitFor(Effect.map(Load.request(address, key), ({ status }) => status === 201))
-          yield* waitFor(isShared(all))
-          const load = yield* Load.run({ address: () => address, key, callers: 8 })
-          const nextCreate = Effect.suspend(() => {
-            const from = performance.now()
-            return waitFor(
-              Effect.sync(() => load.outcomes.some(({ sentAt, status }) => sentAt > from && status === 201))
-            )
-          })
-          yield* Effect.sleep("2 seconds")
-          // Reads go to the process that reads from a standby, and nothing else does.
-          assert.isAbove(yield* servedBy(services["petstore-reader-1"], "GET"), 50)
-          assert.strictEqual(yield* servedBy(services["petstore-reader-1"], "POST"), 0)
-          assert.strictEqual(yield* servedBy(services["petstore-1"], "GET"), 0)
+const isShared = (services: ReadonlyArray<Running>) =>
+  Effect.map(
+    Effect.forEach(services, ({ management }) =>
+      Effect.promise(() =>
+        fetch(`${management}/readyz`).then((response) => response.text(), () => "")
+      )),
+    (bodies) => bodies.every((body) => body.includes("shared"))
+  )
 
-          yield* primary.kill
-          yield* Postgres.failOver(standbys)
-          const afterPromotion = yield* nextCreate
-          assert.isBelow(afterPromotion, 5_000)
+/** Creates pets through the balancer, and waits for the next create that succeeds. */
+const runLoad = Effect.fnUntraced(function*({ address, key }: Effect.Success<typeof deploy>) {
+  const load = yield* Load.run({ address: () => address, key, callers: 8 })
+  const nextCreate = Effect.suspend(() => {
+    const from = performance.now()
+    return waitFor(Effect.sync(() => load.outcomes.some(({ sentAt, status }) => sentAt > from && status === 201)))
+  })
+  yield* nextCreate
+  return { ...load, nextCreate }
+})
 
-          yield* redis.master.kill
-          yield* Effect.sleep("500 millis")
-          const afterRedis = yield* waitFor(isShared(all))
-          assert.isBelow(afterRedis, 20_000)
+/** Each acknowledged pet is stored once, under an id of its own. */
+const assertNothingLost = Effect.fnUntraced(function*(
+  outcomes: ReadonlyArray<Load.Outcome>,
+  primary: Effect.Success<ReturnType<typeof Postgres.run>>
+) {
+  const database = PgClient.layer({ url: Redacted.make(primary.url.replace(/\w+$/, "petstore")), maxConnections: 1 })
+  const stored = yield* Effect.flatMap(
+    PgClient.PgClient,
+    (sql) => sql<{ readonly name: string }>`SELECT name FROM pets`
+  ).pipe(Effect.provide(database))
+  const names = new Set(stored.map(({ name }) => name))
+  assert.strictEqual(names.size, stored.length)
+  assert.deepStrictEqual(Load.acknowledged(outcomes).filter((name) => !names.has(name)), [])
+  const created = outcomes.filter(({ status }) => status === 201)
+  const ids = yield* Effect.forEach(created, ({ body }) => Schema.decodeEffect(Pet)(body))
+  assert.strictEqual(new Set(ids.map(({ id }) => id)).size, ids.length)
+})
 
-          services["petstore-1"].process.kill("SIGKILL")
-          const afterProcess = yield* nextCreate
-          assert.isBelow(afterProcess, 2_000)
-          yield* Effect.sleep("1 second")
-          yield* load.stop
-          console.log(
-            `Creates succeed again ${Math.round(afterPromotion)} ms after the promotion. Limits are shared again ` +
-              `${Math.round(afterRedis + 500)} ms after the loss of Redis's master. Creates succeed again ` +
-              `${Math.round(afterProcess)} ms after the loss of a process.`
-          )
+const missing = Postgres.missing ?? Redis.missing ?? (haproxy === undefined ? "there is no haproxy" : undefined)
 
-          // Requests that the killed process was serving have no response: the connection closes, or haproxy sends 502.
-          const lost = load.outcomes.filter(({ status }) => ![200, 201, 404, 503].includes(status))
-          assert.isAtMost(lost.length, 8)
-          assert.deepStrictEqual(lost.filter(({ status }) => status !== 502 && status !== 0), [])
-          // Through haproxy, which finds the primary.
-          const stored = yield* Effect.gen(function*() {
-            const sql = yield* PgClient.PgClient
-            return yield* sql<{ readonly name: string }>`SELECT name FROM pets`
-          }).pipe(Effect.provide(PgClient.layer({ url: Redacted.make(primaryUrl), maxConnections: 1 })))
-          const names = new Set(stored.map(({ name }) => name))
-          assert.strictEqual(names.size, stored.length)
-          assert.deepStrictEqual(Load.acknowledged(load.outcomes).filter((name) => !names.has(name)), [])
-        }),
-      120_000
-    )
-  }
-)
+describe.skipIf(missing !== undefined)("With the files in deploy/ha", () => {
+  it.live.each(Array.from({ length: failovers }, (_, index) => index % 2 === 0 ? "is killed" : "hangs"))(
+    "no pet, id or revocation is lost when the primary %s, then Redis's master and a process",
+    (loss) =>
+      Effect.gen(function*() {
+        const deployment = yield* deploy
+        const { primary, redis, services, standbys } = deployment
+        const service = services[0] ?? assert.fail("there is no process")
+        yield* waitFor(isShared(services))
+        const load = yield* runLoad(deployment)
+        const issued = yield* admin(service, "POST", "/admin/keys", { name: "revoked", plan: "free" })
+        const revoked = yield* Schema.decodeEffect(Issued)(issued)
+        assert.strictEqual((yield* Load.request(deployment.address, revoked.key, "/v1/pets?limit=1")).status, 200)
+        yield* admin(service, "DELETE", `/admin/keys/${revoked.id}`, undefined)
+
+        yield* loss === "hangs" ? Effect.andThen(primary.freeze, Effect.sleep("4 seconds")) : primary.kill
+        const promoted = yield* Postgres.failOver(standbys)
+        const afterPromotion = yield* load.nextCreate
+        assert.isBelow(afterPromotion, 5_000)
+        if (loss === "hangs") yield* primary.thaw
+        const statuses = yield* Effect.replicateEffect(
+          Effect.delay(Load.request(deployment.address, revoked.key, "/v1/pets?limit=1"), "250 millis"),
+          4
+        )
+        assert.isTrue(statuses.every(({ status }) => status === 401 || status === 503))
+
+        yield* redis.master.kill
+        yield* waitFor(Effect.map(isShared(services), (shared) => !shared))
+        assert.isBelow(yield* load.nextCreate, 2_000)
+        const afterRedis = yield* waitFor(isShared(services))
+        assert.isTrue(services.every(({ process }) => process.exitCode === null))
+
+        service.process.kill("SIGKILL")
+        const afterProcess = yield* load.nextCreate
+        assert.isBelow(afterProcess, 2_000)
+        yield* load.stop
+        // Requests that the killed process was serving have no response: the connection closes, or haproxy sends 502.
+        const lost = load.outcomes.filter(({ status }) => ![200, 201, 404, 503].includes(status))
+        assert.isAtMost(lost.length, 8)
+        assert.deepStrictEqual(lost.filter(({ status }) => status !== 502 && status !== 0), [])
+        yield* assertNothingLost(load.outcomes, promoted)
+        console.log(
+          `${load.outcomes.length} requests. Creates succeeded again ${Math.round(afterPromotion)} ms after the ` +
+            `promotion, and ${Math.round(afterProcess)} ms after the loss of a process. Limits were shared again ` +
+            `${Math.round(afterRedis)} ms after the loss of Redis's master was noticed.`
+        )
+      }),
+    120_000
+  )
+})
