@@ -3,19 +3,18 @@
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import * as NodeServices from "@effect/platform-node/NodeServices"
 import { Cause, Console, Effect } from "effect"
+import { Command } from "effect/cli"
 import { describeFailure, exitCodeOf } from "./command/CommandFailure.ts"
-import { helpLayer } from "./command/HelpText.ts"
-import { runCommand } from "./command/Invocation.ts"
 import { petstore } from "./command/PetstoreCommand.ts"
 
-const printFailure = (cause: Cause.Cause<unknown>) =>
-  Cause.hasInterruptsOnly(cause)
-    ? Effect.void
-    : Effect.flatMap(describeFailure(Cause.squash(cause)), (text) => text === "" ? Effect.void : Console.error(text))
+const printFailure = (cause: Cause.Cause<unknown>) => {
+  const message = Cause.hasInterruptsOnly(cause) ? undefined : describeFailure(Cause.squash(cause))
+  return message === undefined ? Effect.void : Console.error(message)
+}
 
-runCommand(petstore).pipe(
+Command.run(petstore, { version: "1.0.0" }).pipe(
   Effect.tapCause(printFailure),
-  Effect.provide([helpLayer, NodeServices.layer]),
+  Effect.provide(NodeServices.layer),
   NodeRuntime.runMain({
     disableErrorReporting: true,
     teardown: (exit, onExit) => onExit(exitCodeOf(exit))

@@ -1,71 +1,94 @@
-/** The flags and arguments that several subcommands of `petstore keys` have. */
-import { Effect, Option, Schema } from "effect"
-import { Argument, CliError, Flag, type Param, TerminalCapabilities } from "effect/cli"
-import * as Issue from "../api/Issue.ts"
-import { validValue } from "./AllErrors.ts"
+/** The flags and arguments of the subcommands of `petstore keys`. The contract declares which values are valid. */
+import { Effect, Option, type Schema } from "effect"
+import { Argument, CliError, Flag } from "effect/cli"
+import { KeyChange, KeysQuery, KeyState, NewKey, Rotation } from "../api/Keys.ts"
+import { Limits, Plan } from "../api/Plans.ts"
+
+const optional = <A>(flag: Flag.Flag<A>, description: string) =>
+  flag.pipe(Flag.withDescription(description), Flag.optional)
+
+export const idArgument = Argument.String("id").pipe(Argument.withDescription("The key's id: key_…"))
 
 export const jsonFlag = Flag.Boolean("json").pipe(
   Flag.withDescription("Print JSON instead of text"),
-  Flag.withDefault(false),
-  Flag.withoutNegation
+  Flag.withDefault(false)
 )
 
 export const yesFlag = Flag.Boolean("yes").pipe(
   Flag.withAlias("y"),
   Flag.withDescription("Do not ask for confirmation. Without a terminal, the command never asks"),
-  Flag.withDefault(false),
-  Flag.withoutNegation
+  Flag.withDefault(false)
 )
-
-export const idArgument = Argument.String("id").pipe(Argument.withDescription("The key's id: key_…"))
-
-/** Describes a flag and gives it a default, which `--help` names. */
-export const withNamedDefault = <A extends string | number>(value: A, description: string) => <B>(flag: Flag.Flag<B>) =>
-  flag.pipe(Flag.withDescription(`${description} (default: ${value})`), Flag.withDefault(value))
-
-/** Decodes the value of the flag `name` by the schema of a field of the management API. */
-export const decodeField = <A, B>(name: string, schema: Schema.ConstraintCodec<B, A>) => {
-  const decode = Schema.decodeEffect(schema)
-  return (value: A) =>
-    Effect.mapError(
-      decode(value),
-      ({ issue }) => new CliError.ValidationError({ message: Issue.describe(issue, () => `--${name}`) })
-    )
-}
-
-/** Checks the values of the flag `name` by the schema of a field of the management API. */
-export const withFieldSchema = <A, B>(name: string, schema: Schema.ConstraintCodec<B, A>) =>
-  Flag.mapEffect(decodeField(name, schema))
-
-const count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(1))
 
 /** The flag `--limit`, the maximum number of printed rows. */
-export const limitFlag = Flag.Int("limit").pipe(withFieldSchema("limit", count))
-
-const seconds = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 86_400 }))
-
-/** The flag `--watch[=SECONDS]`, with which the command repeats its output on a terminal. */
-export const watchFlag = Flag.Int("watch").pipe(
-  Flag.withOptionalValue("2"),
-  Flag.withMetavar("seconds"),
-  Flag.withDescription("Redraw the output every few seconds, until Ctrl-C (default: 2)"),
-  withFieldSchema("watch", seconds),
-  Flag.mapEffect((interval) =>
-    Effect.flatMap(
-      TerminalCapabilities.TerminalCapabilities,
-      ({ canAnimate }) =>
-        canAnimate ? Effect.succeed(interval) : new CliError.ValidationError({
-          message: "--watch: expected a terminal. In a pipe, repeat the command instead"
-        })
-    )
-  ),
-  Flag.optional
+export const limitFlag = Flag.Int("limit").pipe(
+  Flag.filter((count) => count > 0, () => "Expected a number of at least 1"),
+  Flag.withDescription("Print at most this many rows")
 )
 
-/** Rejects `--watch` together with `--json`. */
-export const watchOrJson = (args: Param.ParsedArgs) =>
-  Effect.map(
-    Effect.all([validValue(watchFlag, args), validValue(jsonFlag, args)]),
-    ([watch, json]) =>
-      json === true && watch !== undefined && Option.isSome(watch) ? ["--watch: not valid together with --json"] : []
+export const nameFlag = Flag.String("name").pipe(
+  Flag.withSchema(NewKey.fields.name),
+  Flag.withDescription("What you call the key")
+)
+
+export const planFlag = Flag.Literals("plan", Plan.literals).pipe(
+  Flag.withDescription("The plan, whose limits the key has")
+)
+
+const requestsFlag = (flag: string, schema: Schema.Codec<number>, description: string) =>
+  optional(Flag.Int(flag).pipe(Flag.withSchema(schema)), description)
+
+/** The flags of limits and expiry, which `issue` and `update` have. */
+export const termFlags = {
+  perMinute: requestsFlag("per-minute", Limits.fields.perMinute, "Requests a minute, on plan enterprise"),
+  perDay: requestsFlag("per-day", Limits.fields.perDay, "Requests a day, on plan enterprise"),
+  expiresAt: optional(
+    Flag.String("expires-at").pipe(
+      Flag.withMetavar("instant"),
+      Flag.map((text) => text === "never" ? null : text),
+      Flag.withSchema(KeyChange.fields.expiresAt.schema)
+    ),
+    "When the key ends, as 2030-12-31 or 2030-12-31T00:00:00Z, or never"
   )
+}
+
+/** Returns the named values that are given. */
+export const given = <A>(fields: { readonly [K in keyof A]: Option.Option<A[K]> }): Partial<A> => {
+  const values: Partial<A> = {}
+  for (const field in fields) {
+    if (Option.isSome(fields[field])) values[field] = fields[field].value
+  }
+  return values
+}
+
+/** Returns the limits, if both flags are given. Fails if there is only one. */
+export const toLimits = (perMinute: Option.Option<number>, perDay: Option.Option<number>) =>
+  Option.isSome(perMinute) === Option.isSome(perDay)
+    ? Effect.succeed(Option.all({ perMinute, perDay }))
+    : new CliError.ValidationError({ message: "--per-minute and --per-day: use both, or none" })
+
+export const ifVersionFlag = optional(
+  Flag.Int("if-version").pipe(Flag.withMetavar("version")),
+  "Change the key only if it has this version, which show prints"
+)
+
+export const gracePeriodFlag = Flag.Int("grace-period").pipe(
+  Flag.withMetavar("seconds"),
+  Flag.withSchema(Rotation.fields.gracePeriodSeconds.schema),
+  Flag.withDescription("Seconds that the old secret still works (default: 0)"),
+  Flag.withDefault(0)
+)
+
+/** The filter of `keys list`. A secret must not be in `search`, because it would be in the URL of the request. */
+export const filterFlags = {
+  plan: optional(Flag.Literals("plan", Plan.literals), "Print only keys on this plan"),
+  state: optional(Flag.Literals("state", KeyState.literals), "Print only keys in this state"),
+  search: optional(
+    Flag.String("search").pipe(
+      Flag.withMetavar("text"),
+      Flag.withSchema(KeysQuery.fields.search.schema),
+      Flag.filter((text) => !text.includes("psk_"), () => "Find the key of a secret with petstore keys whose")
+    ),
+    "Print only keys with this text in the name or the id, or with these last four characters"
+  )
+}

@@ -1,9 +1,86 @@
-/** Prints keys, as text and as JSON. */
-import { Console, DateTime, Effect, PlatformError, Predicate, Redacted, Schema, Stream } from "effect"
-import { type ApiKey, type IssuedKey, type KeyState, keyStateOf, type ListedKey } from "../api/Keys.ts"
-import { formatCount, formatTime, printable, type Style } from "./Style.ts"
+/** Prints keys and entries of the audit log: as a table, as lines, and as JSON. */
+import { Console, DateTime, Effect, PlatformError, Predicate, Redacted, Schema, Stdio, Stream } from "effect"
+import type { AuditEntry } from "../api/Audit.ts"
+import { type ApiKey, type ApiKeyDetails, type IssuedKey, keyStateOf, type ListedKey } from "../api/Keys.ts"
 
-/** Prints `value` as JSON, in the shape of the management API, or prints `text`. */
+/**
+ * Replaces characters that would move the cursor or reorder the line: control characters, line separators, and the
+ * controls of the Unicode bidirectional algorithm. The database can have names with them.
+ */
+const printable = (text: string): string => text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\uFFFD")
+
+const formatTime = (at: DateTime.Utc | null, absent = "never"): string => at === null ? absent : DateTime.formatIso(at)
+
+/** A column of a table. Each column except the last has a `width`, and cells without spaces, for programs like awk. */
+interface Column<Row> {
+  readonly heading: string
+  readonly width: number
+  readonly cell: (row: Row) => string
+}
+
+const formatRow = <Row>(columns: ReadonlyArray<Column<Row>>, cell: (column: Column<Row>) => string): string =>
+  `${columns.map((column) => printable(cell(column)).padEnd(column.width)).join("  ").trimEnd()}\n`
+
+/** The columns of `keys list`. `now` decides which keys have expired. */
+export const keyColumns = (now: DateTime.Utc): ReadonlyArray<Column<ListedKey>> => [
+  { heading: "ID", width: 20, cell: ({ id }) => id },
+  { heading: "STATE", width: 7, cell: (key) => stateOf(key, now) },
+  { heading: "PLAN", width: 10, cell: ({ plan }) => plan },
+  { heading: "MINUTE", width: 6, cell: ({ limits }) => String(limits.perMinute) },
+  { heading: "DAY", width: 7, cell: ({ limits }) => String(limits.perDay) },
+  { heading: "HINT", width: 4, cell: ({ hint }) => hint ?? "-" },
+  { heading: "LAST USED", width: 24, cell: ({ lastUsedAt }) => formatTime(lastUsedAt) },
+  { heading: "NAME", width: 0, cell: ({ name }) => name }
+]
+
+/** Describes the changed fields, as `plan: free → pro`. A new key has only new values. */
+const describeChanges = ({ after, before }: AuditEntry): string =>
+  Object.keys({ ...before, ...after }).map((name) => {
+    const [old, changed] = [before, after].map((values) => String(values?.[name] ?? "none"))
+    return before?.[name] === undefined ? `${name}: ${changed}` : `${name}: ${old} → ${changed}`
+  }).join(", ")
+
+/** The columns of `keys log`. */
+export const auditColumns: ReadonlyArray<Column<AuditEntry>> = [
+  { heading: "TIME", width: 24, cell: ({ at }) => DateTime.formatIso(at) },
+  { heading: "ACTION", width: 6, cell: ({ action }) => action },
+  { heading: "KEY", width: 20, cell: ({ keyId }) => keyId },
+  { heading: "ADDRESS", width: 15, cell: ({ address }) => address ?? "-" },
+  { heading: "CHANGES", width: 0, cell: describeChanges }
+]
+
+const isClosedPipe = (error: unknown): boolean =>
+  PlatformError.isPlatformError(error) && Predicate.hasProperty(error.reason.cause, "code") &&
+  error.reason.cause.code === "EPIPE"
+
+/** Prints rows as a table, or as one JSON array in the shape of the management API. It holds one page in memory. */
+export const printRows = <Row, E, R>(rows: Stream.Stream<Row, E, R>, { columns, json, schema }: {
+  readonly columns: ReadonlyArray<Column<Row>>
+  readonly json: boolean
+  readonly schema: Schema.ConstraintEncoder<unknown> & { readonly Type: Row }
+}) =>
+  Effect.gen(function*() {
+    const { stdout } = yield* Stdio.Stdio
+    const encode = Schema.encodeEffect(Schema.toCodecJson(schema))
+    const [start, separator, end] = json
+      ? ["[\n", ",\n", "\n]\n"]
+      : [formatRow(columns, (each) => each.heading), "", ""]
+    const text = rows.pipe(
+      Stream.mapEffect((row) =>
+        json
+          ? Effect.map(encode(row), (encoded) => JSON.stringify(encoded, null, 2))
+          : Effect.succeed(formatRow(columns, ({ cell }) => cell(row)))
+      ),
+      // The start comes with the first row, so that a failed request prints its message alone.
+      Stream.mapAccum(() => start, (before, line) => [separator, [before + line]]),
+      Stream.orElseIfEmpty(() => Stream.make(start)),
+      Stream.concat(Stream.make(end))
+    )
+    // A reader such as `head` closes the pipe when it has enough.
+    yield* Effect.catchIf(Stream.run(text, stdout()), isClosedPipe, () => Effect.void)
+  })
+
+/** Prints `value` as JSON in the shape of the management API, or prints `text`. */
 export const print = <S extends Schema.ConstraintEncoder<unknown>>(
   schema: S,
   value: S["Type"],
@@ -15,28 +92,19 @@ export const print = <S extends Schema.ConstraintEncoder<unknown>>(
     )
     : Console.log(options.text)
 
-export type State = KeyState | "banned"
-
 /** Returns the state of a key at `now`. A ban of a revoked or expired key does not matter. */
-export const stateOf = (
-  key: Pick<ListedKey, "ban" | "expiresAt" | "revokedAt">,
-  now: DateTime.Utc
-): State => {
+const stateOf = (key: Pick<ListedKey, "ban" | "expiresAt" | "revokedAt">, now: DateTime.Utc): string => {
   const state = keyStateOf(key, now)
   return state === "active" && key.ban !== null ? "banned" : state
 }
-
-/** Returns the color of a state: green works, yellow is banned for a while, and red has ended. */
-export const colorOfState = (state: State, { green, red, yellow }: Style) =>
-  state === "active" ? green : state === "banned" ? yellow : red
 
 export const describeKey = (key: ApiKey): string =>
   [
     `id         ${key.id}`,
     `name       ${printable(key.name)}`,
-    `secret     ${key.hint === null ? "psk_…" : `psk_…${key.hint}`}`,
+    `secret     psk_…${key.hint ?? ""}`,
     `version    ${key.version}`,
-    `plan       ${key.plan} (${formatCount(key.limits.perMinute)} a minute, ${formatCount(key.limits.perDay)} a day)`,
+    `plan       ${key.plan} (${key.limits.perMinute} a minute, ${key.limits.perDay} a day)`,
     `created    ${formatTime(key.createdAt)}`,
     `expires    ${formatTime(key.expiresAt)}`,
     `revoked    ${formatTime(key.revokedAt)}`,
@@ -46,27 +114,14 @@ export const describeKey = (key: ApiKey): string =>
 export const describeIssued = (issued: IssuedKey): string =>
   `${describeKey(issued)}\nkey        ${Redacted.value(issued.key)}\n\nThe key is shown only now.`
 
-/**
- * Encodes the items as one JSON array, in the shape of the management API. The stream has one string per page of items,
- * and one that closes the array.
- */
-export const toJsonArray = <A, E, R, E2>(
-  items: Stream.Stream<A, E, R>,
-  encode: (page: ReadonlyArray<A>) => Effect.Effect<unknown, E2>
-) =>
-  Stream.chunks(items).pipe(
-    Stream.mapEffect((page) => encode(page)),
-    Stream.mapAccum(
-      () => "[\n",
-      (before, page) => [",\n", [before + JSON.stringify(page, null, 2).slice("[\n".length, -"\n]".length)]],
-      { onHalt: (before) => [before === "[\n" ? "[]\n" : "\n]\n"] }
-    )
-  )
+const describeWindow = ({ limit, remaining, resetAt }: ApiKeyDetails["usage"]["minute"]): string =>
+  `${remaining} of ${limit} left until ${formatTime(resetAt)}`
 
-const isClosedPipe = (error: unknown): boolean =>
-  PlatformError.isPlatformError(error) && Predicate.hasProperty(error.reason.cause, "code") &&
-  error.reason.cause.code === "EPIPE"
-
-/** Ends without an error if a reader such as `head` closes the pipe when it has enough. */
-export const ignoreClosedPipe = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
-  Effect.catchIf(effect, isClosedPipe, () => Effect.void)
+export const describeDetails = (key: ApiKeyDetails, now: DateTime.Utc): string =>
+  [
+    describeKey(key),
+    `state      ${stateOf(key, now)}`,
+    `banned     ${key.ban === null ? "no" : `until ${formatTime(key.ban.until)}`}`,
+    `minute     ${describeWindow(key.usage.minute)}`,
+    `day        ${describeWindow(key.usage.day)}`
+  ].join("\n")

@@ -1,0 +1,104 @@
+/** Tests the command lines, messages and exit codes of the `petstore` command without a service. */
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { assert, describe, it } from "@effect/vitest"
+import { Cause, ConfigProvider, Console, Effect } from "effect"
+import { Command } from "effect/cli"
+import { describeFailure, exitCodeOf } from "../../src/command/CommandFailure.ts"
+import { petstore } from "../../src/command/PetstoreCommand.ts"
+
+/** Runs the command without a terminal. Nothing listens on its port, so a request makes it exit with 1. */
+const run = (args: ReadonlyArray<string>, address = "127.0.0.1:1") =>
+  Effect.gen(function*() {
+    const printed: Array<string> = []
+    const print = (text: string) => printed.push(text)
+    const env = { ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address }
+    const exit = yield* Command.runWith(petstore, { version: "1.0.0" })(args).pipe(
+      Effect.provideService(Console.Console, { ...console, log: print, error: print }),
+      Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env })),
+      Effect.provide(NodeServices.layer),
+      Effect.exit
+    )
+    const message = exit._tag === "Failure" ? describeFailure(Cause.squash(exit.cause)) : undefined
+    return { code: exitCodeOf(exit), printed: printed.join("\n"), message }
+  })
+
+const issue = ["issue", "--name", "a"]
+
+describe("The petstore command", () => {
+  it.effect("prints Effect's errors of an invalid command line, and exits with 2", () =>
+    Effect.gen(function*() {
+      const cases = [
+        [[...issue, "--plan", "gold"], /--plan: "gold"\. Expected: "free" \| "pro"/],
+        [["issue"], /Missing required flag: --name/],
+        [["issue", "--name", ""], /--name/],
+        [["issue", "--name", "a\nb"], /--name: .*without control characters/s],
+        [[...issue, "--per-minute", "0"], /--per-minute: "0".*between 1 and 2147483647/s],
+        [[...issue, "--expires-at", "soon"], /--expires-at: "soon".*an instant like 2030-12-31T00:00:00Z/s],
+        [["rotate", "key_a", "--grace-period", "-1"], /--grace-period: "-1".*between 0 and 2592000/s],
+        [["list", "--limit", "0"], /--limit: "0"\. Expected a number of at least 1/],
+        [["list", "--search", "psk_0"], /Find the key of a secret with petstore keys whose/],
+        [["list", "--stat", "active"], /Unrecognized flag: --stat .*Did you mean this\?\s+--state/s],
+        [["lst"], /Unknown subcommand "lst".*Did you mean this\?\s+list/s],
+        [["show"], /Missing required argument: id/]
+      ] as const
+      for (const [args, expected] of cases) {
+        const { code, message, printed } = yield* run(["keys", ...args])
+        assert.deepStrictEqual({ code, message }, { code: 2, message: undefined })
+        assert.match(printed, expected)
+      }
+    }))
+
+  it.effect("prints one line about values that do not fit together, and exits with 2", () =>
+    Effect.gen(function*() {
+      const cases = [
+        [[...issue, "--plan", "enterprise"], "limits: required on plan enterprise"],
+        [[...issue, "--per-minute", "1", "--per-day", "1"], "limits: fixed on plan free: only enterprise has its own"],
+        [["update", "key_a", "--per-minute", "1"], "--per-minute and --per-day: use both, or none"]
+      ] as const
+      for (const [args, message] of cases) {
+        assert.deepStrictEqual(yield* run(["keys", ...args]), { code: 2, printed: "", message })
+      }
+    }))
+
+  it.effect("exits with 1 if the service does not respond", () =>
+    Effect.gen(function*() {
+      for (const args of [["list"], [...issue, "--plan=pro"], ["revoke", "key_a"], ["log", "--json"]]) {
+        const { code, message, printed } = yield* run(["keys", ...args])
+        assert.deepStrictEqual({ code, printed }, { code: 1, printed: "" })
+        assert.match(message ?? "", /127\.0\.0\.1:1\/.*\. Start the service, or set PETSTORE_ADMIN_URL to its/)
+      }
+    }))
+
+  it.effect("prints help without a subcommand and with --help, and a completion script, and exits with 0", () =>
+    Effect.gen(function*() {
+      for (const args of [[], ["keys"]]) {
+        const { code, printed } = yield* run(args)
+        assert.strictEqual(code, 0)
+        assert.include(printed, "SUBCOMMANDS")
+      }
+      assert.match((yield* run(["keys", "issue", "--help"])).printed, /--plan .*free, pro, business, enterprise/)
+      assert.include((yield* run(["--completions", "bash"])).printed, "whose")
+    }))
+
+  it.effect("takes an address with or without http://, and rejects any other without repeating it", () =>
+    Effect.gen(function*() {
+      for (const address of ["127.0.0.1:1", "http://127.0.0.1:1", "HTTP://127.0.0.1:1/", "[::1]:1"]) {
+        assert.strictEqual((yield* run(["keys", "list"], address)).code, 1, address)
+      }
+      const invalid = [
+        "ftp://a:1",
+        "localhost:1/admin",
+        "http://a:1?x=1",
+        "http://u:secret@a",
+        "localhost:99999",
+        "::1"
+      ]
+      for (const address of invalid) {
+        assert.deepStrictEqual(yield* run(["keys", "list"], address), {
+          code: 2,
+          printed: "",
+          message: "PETSTORE_ADMIN_URL: expected an address like http://127.0.0.1:9090, without a path"
+        }, address)
+      }
+    }))
+})
