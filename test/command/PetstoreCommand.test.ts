@@ -1,26 +1,11 @@
 /** Tests the command lines, messages and exit codes of the `petstore` command without a service. */
-import * as NodeServices from "@effect/platform-node/NodeServices"
 import { assert, describe, it } from "@effect/vitest"
-import { Cause, ConfigProvider, Console, Effect } from "effect"
-import { Command } from "effect/cli"
-import { describeFailure, exitCodeOf } from "../../src/command/CommandFailure.ts"
-import { petstore } from "../../src/command/PetstoreCommand.ts"
+import { Effect } from "effect"
+import { runCommand } from "../support/CommandRun.ts"
 
-/** Runs the command without a terminal. Nothing listens on its port, so a request makes it exit with 1. */
+/** Runs the command. Nothing listens on its port, so a request makes it exit with 1. */
 const run = (args: ReadonlyArray<string>, address = "127.0.0.1:1") =>
-  Effect.gen(function*() {
-    const printed: Array<string> = []
-    const print = (text: string) => printed.push(text)
-    const env = { ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address }
-    const exit = yield* Command.runWith(petstore, { version: "1.0.0" })(args).pipe(
-      Effect.provideService(Console.Console, { ...console, log: print, error: print }),
-      Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env })),
-      Effect.provide(NodeServices.layer),
-      Effect.exit
-    )
-    const message = exit._tag === "Failure" ? describeFailure(Cause.squash(exit.cause)) : undefined
-    return { code: exitCodeOf(exit), printed: printed.join("\n"), message }
-  })
+  runCommand({ ADMIN_TOKEN: "adm_test", PETSTORE_ADMIN_URL: address }, args)
 
 const issue = ["issue", "--name", "a"]
 
@@ -42,9 +27,10 @@ describe("The petstore command", () => {
         [["show"], /Missing required argument: id/]
       ] as const
       for (const [args, expected] of cases) {
-        const { code, message, printed } = yield* run(["keys", ...args])
-        assert.deepStrictEqual({ code, message }, { code: 2, message: undefined })
-        assert.match(printed, expected)
+        const { code, stderr, stdout } = yield* run(["keys", ...args])
+        assert.strictEqual(code, 2)
+        assert.include(stdout, "USAGE")
+        assert.match(stderr, expected)
       }
     }))
 
@@ -56,28 +42,28 @@ describe("The petstore command", () => {
         [["update", "key_a", "--per-minute", "1"], "--per-minute and --per-day: use both, or none"]
       ] as const
       for (const [args, message] of cases) {
-        assert.deepStrictEqual(yield* run(["keys", ...args]), { code: 2, printed: "", message })
+        assert.deepStrictEqual(yield* run(["keys", ...args]), { code: 2, stdout: "", stderr: `${message}\n` })
       }
     }))
 
   it.effect("exits with 1 if the service does not respond", () =>
     Effect.gen(function*() {
       for (const args of [["list"], [...issue, "--plan=pro"], ["revoke", "key_a"], ["log", "--json"]]) {
-        const { code, message, printed } = yield* run(["keys", ...args])
-        assert.deepStrictEqual({ code, printed }, { code: 1, printed: "" })
-        assert.match(message ?? "", /127\.0\.0\.1:1\/.*\. Start the service, or set PETSTORE_ADMIN_URL to its/)
+        const { code, stderr, stdout } = yield* run(["keys", ...args])
+        assert.deepStrictEqual({ code, stdout }, { code: 1, stdout: "" })
+        assert.match(stderr, /127\.0\.0\.1:1\/.*\. Start the service, or set PETSTORE_ADMIN_URL to its/)
       }
     }))
 
   it.effect("prints help without a subcommand and with --help, and a completion script, and exits with 0", () =>
     Effect.gen(function*() {
       for (const args of [[], ["keys"]]) {
-        const { code, printed } = yield* run(args)
+        const { code, stdout } = yield* run(args)
         assert.strictEqual(code, 0)
-        assert.include(printed, "SUBCOMMANDS")
+        assert.include(stdout, "SUBCOMMANDS")
       }
-      assert.match((yield* run(["keys", "issue", "--help"])).printed, /--plan .*free, pro, business, enterprise/)
-      assert.include((yield* run(["--completions", "bash"])).printed, "whose")
+      assert.match((yield* run(["keys", "issue", "--help"])).stdout, /--plan .*free, pro, business, enterprise/)
+      assert.include((yield* run(["--completions", "bash"])).stdout, "whose")
     }))
 
   it.effect("takes an address with or without http://, and rejects any other without repeating it", () =>
@@ -96,8 +82,8 @@ describe("The petstore command", () => {
       for (const address of invalid) {
         assert.deepStrictEqual(yield* run(["keys", "list"], address), {
           code: 2,
-          printed: "",
-          message: "PETSTORE_ADMIN_URL: expected an address like http://127.0.0.1:9090, without a path"
+          stdout: "",
+          stderr: "PETSTORE_ADMIN_URL: expected an address like http://127.0.0.1:9090, without a path\n"
         }, address)
       }
     }))

@@ -1,12 +1,13 @@
 /** The `petstore` command beside a running service on the embedded database. */
-import { assert, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
-import { execFile, spawn } from "node:child_process"
+import { assert, layer } from "@effect/vitest"
+import { Context, Effect, Layer } from "effect"
+import { execFile } from "node:child_process"
 import { cp, readFile, symlink } from "node:fs/promises"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { promisify } from "node:util"
 import { withChecksum } from "../../src/api/SecretForm.ts"
+import { type Environment, runCommand } from "../support/CommandRun.ts"
 import { temporaryDirectory } from "../support/Harness.ts"
 import { serve } from "../support/HttpServer.ts"
 import { type Running, start } from "../support/Process.ts"
@@ -19,27 +20,8 @@ const cli = join(root, "src/cli.ts")
 /** The compiled code of the command, as `npm run petstore` keeps it. */
 const NODE_COMPILE_CACHE = join(root, "node_modules/.cache/petstore")
 
-type Environment = Readonly<Record<string, string>>
-
-/** Runs `petstore keys` with `input` on standard input. Its environment is `env` alone. */
-const run = (env: Environment, args: ReadonlyArray<string>, input = "") =>
-  Effect.promise(() =>
-    new Promise<{ readonly code: number | null; readonly stdout: string; readonly stderr: string }>((resolve) => {
-      const child = spawn(process.execPath, [cli, "keys", ...args], {
-        env: { PATH: process.env.PATH, NODE_COMPILE_CACHE, ...env }
-      })
-      let [stdout, stderr] = ["", ""]
-      child.stdout.on("data", (chunk: Buffer) => {
-        stdout += chunk.toString()
-      })
-      child.stderr.on("data", (chunk: Buffer) => {
-        stderr += chunk.toString()
-      })
-      child.on("close", (code) => resolve({ code, stdout, stderr }))
-      // The command may end before it has read its input.
-      child.stdin.on("error", () => {}).end(input)
-    })
-  )
+/** Runs `petstore keys` with `input` on standard input. */
+const run = (env: Environment, args: ReadonlyArray<string>, input = "") => runCommand(env, ["keys", ...args], input)
 
 /** Runs `petstore keys` and returns its output. It must succeed. */
 const output = (env: Environment, ...args: ReadonlyArray<string>) =>
@@ -48,12 +30,19 @@ const output = (env: Environment, ...args: ReadonlyArray<string>) =>
     return stdout
   })
 
-/** Starts a service. The command finds the token in its `DATA_DIR`. */
-const startService = Effect.gen(function*() {
-  const DATA_DIR = yield* temporaryDirectory
-  const service = yield* start({ DATA_DIR, LOG_LEVEL: "trace" })
-  return { service, env: { DATA_DIR, PETSTORE_ADMIN_URL: service.management } }
-})
+/** The service beside which all tests run. The command finds the token in its `DATA_DIR`. */
+class Service extends Context.Service<Service, { readonly service: Running; readonly env: Environment }>()(
+  "test/Service"
+) {
+  static readonly layer = Layer.effect(
+    Service,
+    Effect.gen(function*() {
+      const DATA_DIR = yield* temporaryDirectory
+      const service = yield* start({ DATA_DIR, LOG_LEVEL: "trace" })
+      return { service, env: { DATA_DIR, PETSTORE_ADMIN_URL: service.management } }
+    })
+  )
+}
 
 /** Returns the status of a request with `key`. */
 const listPets = ({ address }: Running, key: string) =>
@@ -61,12 +50,12 @@ const listPets = ({ address }: Running, key: string) =>
     (await fetch(`${address}/v1/pets`, { headers: { authorization: `Bearer ${key}` } })).status
   )
 
-describe("The petstore command", () => {
-  it.live(
+layer(Service.layer, { excludeTestServices: true, timeout: "2 minutes" })("The petstore command", (it) => {
+  it.effect(
     "issues, lists, shows, updates, rotates, revokes and unbans keys, and prints their log",
     () =>
       Effect.gen(function*() {
-        const { env, service } = yield* startService
+        const { env, service } = yield* Service
         const petstore = (...args: ReadonlyArray<string>) => output(env, ...args)
         const json = (...args: ReadonlyArray<string>) =>
           Effect.map(petstore(...args, "--json"), (text) => JSON.parse(text))
@@ -131,9 +120,9 @@ describe("The petstore command", () => {
     240_000
   )
 
-  it.live("prints one line about a failure, and exits with 1", () =>
+  it.effect("prints one line about a failure, and exits with 1", () =>
     Effect.gen(function*() {
-      const { env, service } = yield* startService
+      const { env, service } = yield* Service
       const other = yield* serve((_request, response) => response.writeHead(200, { "content-type": "text/html" }).end())
       const unavailable = yield* serve((_request, response) =>
         response.writeHead(503, { "content-type": "application/json" }).end(
@@ -162,11 +151,11 @@ describe("The petstore command", () => {
       }
     }), 240_000)
 
-  it.live(
+  it.effect(
     "finds the key of a secret, which does not leave the command, and says whether the secret works",
     () =>
       Effect.gen(function*() {
-        const { env, service } = yield* startService
+        const { env, service } = yield* Service
         const whose = (input: string, ...args: ReadonlyArray<string>) => run(env, ["whose", ...args], input)
         const json = (...args: ReadonlyArray<string>) =>
           Effect.map(output(env, ...args, "--json"), (text) => JSON.parse(text))
@@ -200,11 +189,11 @@ describe("The petstore command", () => {
     240_000
   )
 
-  it.live(
+  it.effect(
     "asks on a terminal before it revokes, and replaces characters of a name that reorder a line",
     () =>
       Effect.gen(function*() {
-        const { env } = yield* startService
+        const { env } = yield* Service
         const petstore = (args: string) =>
           open(`exec ${process.execPath} ${cli} keys ${args}`, { ...env, NODE_COMPILE_CACHE })
         const { id } = JSON.parse(yield* output(env, "issue", "--name", "a\u202Eb", "--json"))
@@ -221,7 +210,7 @@ describe("The petstore command", () => {
     240_000
   )
 
-  it.live("runs from the build", () =>
+  it.effect("runs from the build", () =>
     Effect.gen(function*() {
       const directory = yield* temporaryDirectory
       const { bin } = JSON.parse(yield* Effect.promise(() => readFile(join(root, "package.json"), "utf8")))
