@@ -14,6 +14,7 @@ import * as ApiServer from "./http/ApiServer.ts"
 import * as ManagementServer from "./http/ManagementServer.ts"
 import * as Drain from "./http/node/Drain.ts"
 import * as Logging from "./observability/Logging.ts"
+import { describe } from "./observability/LogLines.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
 import * as SqlRateLimiter from "./rate-limit/SqlRateLimiter.ts"
@@ -47,7 +48,7 @@ const service = Layer.merge(Drain.layer, BootstrapKey.layer).pipe(
 /** Reports all invalid settings before any file or table is created. */
 const validSettings = Layer.effectDiscard(Effect.tapError(Settings.check, ({ message }) => Console.error(message)))
 
-const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(Logging.describe(cause)))
+const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(describe(cause)))
 
 /** Runs the service until it fails, is interrupted, or loses its data directory. */
 const program = Effect.gen(function*() {
@@ -63,7 +64,7 @@ program.pipe(
   Effect.provide(
     Telemetry.layer.pipe(
       Layer.provideMerge(Logging.layer),
-      Layer.tapCause((cause) => Console.error(Logging.describe(cause))),
+      Layer.tapCause((cause) => Console.error(describe(cause))),
       Layer.provide(validSettings)
     )
   ),

@@ -6,7 +6,6 @@
 import { Config, Data, Effect, Option } from "effect"
 import * as ConnectionString from "./ConnectionString.ts"
 import { corsOrigins, trustedProxies } from "./HttpSettings.ts"
-import * as OtlpSettings from "./OtlpSettings.ts"
 import * as RedisUrl from "./RedisUrl.ts"
 import {
   any,
@@ -141,11 +140,6 @@ export const otlpEndpoint = secret("OTEL_EXPORTER_OTLP_ENDPOINT", {
     "`OTEL_EXPORTER_OTLP_HEADERS`, configure the export."
 })
 
-export const otelServiceName = text("OTEL_SERVICE_NAME", any, {
-  byDefault: "petstore",
-  meaning: "The service name in traces, metrics and logs."
-})
-
 const levels = oneOf("LOG_LEVEL", ["trace", "debug", "info", "warn", "error", "fatal", "none"])
 
 export const logLevel = {
@@ -169,20 +163,13 @@ export const buildRevision = text("BUILD_REVISION", {
   meaning: "The commit or the number of the build, which `/healthz` and `/metrics` show. The image has it."
 })
 
-const samplers = oneOf("OTEL_TRACES_SAMPLER", [
-  "always_on",
-  "always_off",
-  "traceidratio",
-  "parentbased_always_on",
-  "parentbased_always_off",
-  "parentbased_traceidratio"
-])
+const samplers = oneOf("OTEL_TRACES_SAMPLER", ["parentbased_always_on", "parentbased_traceidratio"])
 
 export const otelTracesSampler = {
   ...samplers,
   config: Config.withDefault(samplers.config, "parentbased_always_on"),
   byDefault: "`parentbased_always_on`",
-  meaning: "The traces that are exported. With `parentbased_…` the caller's decision in `traceparent` comes first."
+  meaning: "The traces that are exported: all, or a share of them. The caller's decision in `traceparent` comes first."
 }
 
 export const otelTracesSamplerRatio: Setting<number> = {
@@ -202,7 +189,7 @@ export const otelTracesSamplerRatio: Setting<number> = {
   ),
   form: "a number from 0 to 1",
   byDefault: "`1`",
-  meaning: "The share of traces that `traceidratio` and `parentbased_traceidratio` export."
+  meaning: "The share of traces that `parentbased_traceidratio` exports."
 }
 
 /** All settings, in the order of the table in docs/configuration.md. */
@@ -225,7 +212,6 @@ export const all: ReadonlyArray<Setting<unknown>> = [
   logFormat,
   buildRevision,
   otlpEndpoint,
-  otelServiceName,
   otelTracesSampler,
   otelTracesSamplerRatio
 ]
@@ -235,7 +221,7 @@ export class InvalidSettings extends Data.TaggedError("InvalidSettings")<{ reado
 
 /** Reads all settings. Fails with `InvalidSettings`, which describes all errors, if any value is invalid. */
 export const check = Effect.gen(function*() {
-  const [, errors] = yield* Effect.partition([...all, ...OtlpSettings.all], ({ config }) => Config.option(config))
+  const [, errors] = yield* Effect.partition(all, ({ config }) => Config.option(config))
   return yield* errors.length === 0
     ? Effect.void
     : new InvalidSettings({ message: errors.map(describeError).join("\n") })

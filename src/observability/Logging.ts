@@ -1,11 +1,69 @@
 /** Writes logs to standard error, one line per event, as JSON or as text for people. */
-import { Clock, Config, Effect, Layer, Logger, type LogLevel, Option, References } from "effect"
+import { Config, Effect, Layer, Logger, type LogLevel, Metric, Option, References } from "effect"
+import { isatty } from "node:tty"
+import { styleText } from "node:util"
+import sonicBoom from "sonic-boom"
 import * as Settings from "../config/Settings.ts"
-import { JsonLines } from "./JsonLines.ts"
-import * as LogWriter from "./LogWriter.ts"
-import * as PrettyLines from "./PrettyLines.ts"
+import { JsonLines } from "./LogLines.ts"
+import { startAtZero } from "./Metrics.ts"
 
-export { describe } from "./Failure.ts"
+const stderr = 2
+
+/** The maximum of bytes that wait for the reader of standard error. Lines beyond it are dropped. */
+const maxPendingBytes = 4 * 1024 * 1024
+
+/** The maximum time of the last write, when the process ends. */
+const maxFlushTime = "1 second"
+
+const dropped = Metric.counter("log_lines_dropped_total", {
+  description: "Log lines that were dropped because the reader of standard error is slow.",
+  incremental: true
+})
+
+/** Returns a function that writes a line. It never blocks the event loop for a reader that is slow or has stopped. */
+const makeWrite = Effect.gen(function*() {
+  yield* startAtZero([dropped])
+  const context = yield* Effect.context()
+  const destination = new sonicBoom.SonicBoom({ fd: stderr, maxLength: maxPendingBytes })
+  destination.on("drop", () => dropped.updateUnsafe(1, context))
+  // The service continues without logs when the reader has gone.
+  destination.on("error", () => {})
+  const flush = Effect.callback<void>((resume) => destination.flush(() => resume(Effect.void)))
+  yield* Effect.addFinalizer(() => Effect.timeoutOption(flush, maxFlushTime))
+  return (line: string): void => void destination.write(`${line}\n`)
+})
+
+/** An entry of the log, as `Logger.formatStructured` returns it. */
+type Entry = typeof Logger.formatStructured extends Logger.Logger<unknown, infer A> ? A : never
+
+type Color = Parameters<typeof styleText>[0]
+
+const colors: ReadonlyMap<string, Color> = new Map([
+  ["INFO", "green"],
+  ["WARN", "yellow"],
+  ["ERROR", "red"],
+  ["FATAL", "red"]
+])
+
+const style = (color: Color, text: string): string => styleText(color, text, { stream: process.stderr })
+
+/** Escapes control characters, with which a text could change what a terminal shows. */
+const escape = (text: string): string =>
+  // oxlint-disable-next-line no-control-regex -- these are the characters to escape
+  text.replaceAll(/[\u0000-\u001f\u007f-\u009f]/g, (character) =>
+    `\\u${character.charCodeAt(0).toString(16).padStart(4, "0")}`)
+
+const formatText = (value: unknown): string => escape(typeof value === "string" ? value : JSON.stringify(value))
+
+/** Formats an entry for people: one line, which an error's stack trace follows. Colors depend on the terminal. */
+export const formatPretty = ({ annotations, cause, level, message, timestamp }: Entry): string => {
+  const fields = Object.entries(annotations).map(([name, value]) => ` ${style("dim", `${name}=`)}${formatText(value)}`)
+  const trace = cause === undefined ? "" : `\n${cause.split("\n").map((line) => `  ${escape(line)}`).join("\n")}`
+  const time = style("dim", timestamp.slice(11))
+  return `${time} ${style(colors.get(level) ?? "gray", level.padEnd(5))} ${formatText(message)}${
+    fields.join("")
+  }${trace}`
+}
 
 const levels = {
   trace: "Trace",
@@ -17,42 +75,17 @@ const levels = {
   none: "None"
 } as const satisfies Record<string, LogLevel.LogLevel>
 
-/**
- * The logger that `LOG_LEVEL` and `LOG_FORMAT` configure. Fails with a `ConfigError`.
- */
+/** The logger that `LOG_LEVEL` and `LOG_FORMAT` configure. Fails with a `ConfigError`. */
 export const layer = Layer.unwrap(Effect.gen(function*() {
-  // The service continues without logs when the reader of standard error has gone.
-  process.stderr.on("error", () => {})
   const format = yield* Config.option(Settings.logFormat.config)
-  const isJson = Option.getOrElse(format, () => process.stderr.isTTY ? "pretty" : "json") === "json"
-  const { logger, jsonLines } = yield* isJson ? makeJsonLogger : makePrettyLogger
+  const isJson = Option.getOrElse(format, () => isatty(stderr) ? "pretty" : "json") === "json"
+  const write = yield* makeWrite
+  const logger = isJson
+    ? Logger.map(Logger.formatJson, write)
+    : Logger.map(Logger.formatStructured, (entry) => write(formatPretty(entry)))
   return Layer.mergeAll(
     Logger.layer([logger]),
-    Layer.succeed(JsonLines, jsonLines),
+    Layer.succeed(JsonLines, isJson ? { logger, write } : undefined),
     Layer.succeed(References.MinimumLogLevel, levels[yield* Settings.logLevel.config])
   )
 }))
-
-/** Makes the time of a warning that the writer itself adds. */
-const makeTimestamp = Effect.map(Clock.Clock, (clock) => () => new Date(clock.currentTimeMillisUnsafe()).toISOString())
-
-const makeJsonLogger = Effect.gen(function*() {
-  const timestamp = yield* makeTimestamp
-  const { write } = yield* LogWriter.make(
-    process.stderr,
-    (message) => JSON.stringify({ message, level: "WARN", timestamp: timestamp(), annotations: {}, spans: {} })
-  )
-  const logger = Logger.map(Logger.formatJson, write)
-  return { logger, jsonLines: { logger, write } }
-})
-
-const makePrettyLogger = Effect.gen(function*() {
-  const timestamp = yield* makeTimestamp
-  const { write } = yield* LogWriter.make(process.stderr, (message) =>
-    PrettyLines.format(
-      { message, level: "WARN", timestamp: timestamp(), annotations: {}, cause: undefined },
-      process.stderr
-    ))
-  const logger = Logger.map(Logger.formatStructured, (entry) => write(PrettyLines.format(entry, process.stderr)))
-  return { logger, jsonLines: undefined }
-})

@@ -1,30 +1,59 @@
 /**
  * Exports traces, metrics and logs over OTLP when `OTEL_EXPORTER_OTLP_ENDPOINT` is set.
  *
- * OpenTelemetry's other environment variables configure the export. When the collector does not respond, only its
+ * Effect's exporter reads OpenTelemetry's other environment variables. When the collector does not respond, only its
  * telemetry is lost: requests are served as before.
  */
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
-import { Config, ConfigProvider, Effect, Layer, Option } from "effect"
+import { ConfigProvider, Effect, Layer, Option, Tracer } from "effect"
 import { Otlp, OtlpSerialization } from "effect/observability"
 import * as Settings from "../config/Settings.ts"
-import * as Sampler from "./Sampler.ts"
 
-/** The defaults of OpenTelemetry: export all three signals over OTLP, and at most 512 spans at once. */
+/** The defaults of OpenTelemetry and of this service. Effect's own are to export nothing. */
 const defaults = {
+  OTEL_SERVICE_NAME: "petstore",
   OTEL_TRACES_EXPORTER: "otlp",
   OTEL_METRICS_EXPORTER: "otlp",
-  OTEL_LOGS_EXPORTER: "otlp",
-  OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "512"
+  OTEL_LOGS_EXPORTER: "otlp"
 }
 
-/** The exporters, or an empty layer without an endpoint. Fails with a `ConfigError`. */
-export const layer = Layer.unwrap(Effect.gen(function*() {
-  if (Option.isNone(yield* Config.option(Settings.otlpEndpoint.config))) return Layer.empty
-  const serviceName = yield* Settings.otelServiceName.config
-  return Sampler.layer.pipe(
-    Layer.provideMerge(Otlp.layerFromConfig({ resource: { serviceName } })),
-    Layer.provide([OtlpSerialization.layerJson, NodeHttpClient.layerNodeHttp]),
-    Layer.provide(ConfigProvider.layerAdd(ConfigProvider.fromUnknown(defaults)))
+type SpanOptions = Parameters<Tracer.Tracer["span"]>[0]
+
+/**
+ * Whether to export a span: like its parent. Without a parent, it is exported if one of the spans is that it links to,
+ * for example the requests that wait for a statement. Otherwise chance decides.
+ */
+const isSampled = ({ links, parent, sampled }: SpanOptions, ratio: number): boolean =>
+  sampled && (
+    Option.isSome(parent)
+      ? parent.value.sampled
+      : links.length > 0
+      ? links.some(({ span }) => span.sampled)
+      : Math.random() < ratio
   )
-}))
+
+/** Returns a tracer that samples the spans of `tracer`. `ratio` is the share of traces, from 0 to 1. */
+export const sample = (tracer: Tracer.Tracer, ratio: number): Tracer.Tracer =>
+  Tracer.make({
+    ...tracer,
+    span: (options) => tracer.span({ ...options, sampled: isSampled(options, ratio) })
+  })
+
+const sampler = Layer.effect(
+  Tracer.Tracer,
+  Effect.gen(function*() {
+    const tracer = yield* Tracer.Tracer
+    const isRatio = (yield* Settings.otelTracesSampler.config) === "parentbased_traceidratio"
+    // Without an exporter, no span needs a decision.
+    return isRatio && tracer !== Tracer.nativeTracer
+      ? sample(tracer, yield* Settings.otelTracesSamplerRatio.config)
+      : tracer
+  })
+)
+
+/** The exporters of the signals that have an endpoint. Fails with a `ConfigError`. */
+export const layer = sampler.pipe(
+  Layer.provideMerge(Otlp.layerFromConfig()),
+  Layer.provide([OtlpSerialization.layerJson, NodeHttpClient.layerNodeHttp]),
+  Layer.provide(ConfigProvider.layerAdd(ConfigProvider.fromUnknown(defaults)))
+)

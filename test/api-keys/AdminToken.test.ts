@@ -4,7 +4,7 @@ import { Cause, ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
 import { chmodSync, readFileSync, statSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { AdminToken } from "../../src/api-keys/AdminToken.ts"
-import * as Logging from "../../src/observability/Logging.ts"
+import * as LogLines from "../../src/observability/LogLines.ts"
 import { random, temporaryDirectory } from "../support/Harness.ts"
 
 const validToken = "adm_0123456789abcdefghijklmnopqrstuvwxyz"
@@ -67,7 +67,7 @@ describe("The admin token", () => {
         ]
       ) {
         for (const { outcome, source } of yield* readFromBoth(text)) {
-          const message = Logging.describe(Cause.fail(yield* Effect.flip(outcome)))
+          const message = LogLines.describe(Cause.fail(yield* Effect.flip(outcome)))
           assert.include(message, `${source}: expected 1 to 4096 visible ASCII characters`)
           assert.notInclude(message, "adm_secret")
         }

@@ -4,9 +4,8 @@ import { Cause, Config, ConfigProvider, Effect, Exit, Redacted } from "effect"
 import { IpNetwork } from "effect/net"
 import { readFileSync } from "node:fs"
 import { parseEnv } from "node:util"
-import * as OtlpSettings from "../../src/config/OtlpSettings.ts"
 import * as Settings from "../../src/config/Settings.ts"
-import * as Logging from "../../src/observability/Logging.ts"
+import * as LogLines from "../../src/observability/LogLines.ts"
 
 /** Reads `config` from `env` as the service reads it from its environment. */
 const read = <A>(config: Config.Config<A>, env: Readonly<Record<string, string>>) =>
@@ -65,8 +64,7 @@ const examples: Readonly<Record<string, { valid: ReadonlyArray<string>; invalid:
   LOG_FORMAT: { valid: ["json", "pretty"], invalid: ["text"] },
   BUILD_REVISION: { valid: ["unknown", "79d1fb3", "1.0.0-rc.1"], invalid: ["a b", "\"", "x".repeat(65)] },
   OTEL_EXPORTER_OTLP_ENDPOINT: { valid: ["http://h:4318", "https://h/otlp"], invalid: ["h:4318", "ftp://secret@h"] },
-  OTEL_SERVICE_NAME: { valid: ["pets"], invalid: [] },
-  OTEL_TRACES_SAMPLER: { valid: ["always_on", "parentbased_traceidratio"], invalid: ["jaeger_remote"] },
+  OTEL_TRACES_SAMPLER: { valid: ["parentbased_always_on", "parentbased_traceidratio"], invalid: ["always_on"] },
   OTEL_TRACES_SAMPLER_ARG: { valid: ["0", "1", "0.01", ".5"], invalid: ["2", "1.1", "-1", "1e-2", "half"] }
 }
 
@@ -88,7 +86,7 @@ describe("Settings", () => {
         (text) =>
           Effect.gen(function*() {
             const error = yield* Effect.flip(read(config, { [name]: text }))
-            const message = Logging.describe(Cause.fail(error))
+            const message = LogLines.describe(Cause.fail(error))
             assert.isTrue(message.startsWith(`${name}: expected ${form}`), message)
             assert.notInclude(message, "secret")
           })
@@ -121,7 +119,7 @@ describe("Settings", () => {
     Effect.gen(function*() {
       const error = yield* Effect.flip(read(Settings.corsOrigins.config, { CORS_ORIGINS: "https://a.example, shop" }))
       assert.strictEqual(
-        Logging.describe(Cause.fail(error)),
+        LogLines.describe(Cause.fail(error)),
         "CORS_ORIGINS: expected origins like https://shop.example, separated by commas, or *, not \"shop\""
       )
     }))
@@ -136,14 +134,12 @@ describe("Settings", () => {
       assert.isTrue(Exit.isSuccess(yield* Effect.exit(checkSettings({}))))
     }))
 
-  it("are the tables of docs/configuration.md", () => {
+  it("are the table of docs/configuration.md", () => {
     const page = readFileSync(new URL("../../docs/configuration.md", import.meta.url), "utf8")
-    for (const settings of [Settings.all, OtlpSettings.all]) {
-      const rows = settings.map(({ byDefault, form, meaning, name }) =>
-        `| \`${name}\` | ${form} | ${byDefault} | ${meaning} |`
-      )
-      assert.include(page, ["| variable | form | default | meaning |", "|---|---|---|---|", ...rows, ""].join("\n"))
-    }
+    const rows = Settings.all.map(({ byDefault, form, meaning, name }) =>
+      `| \`${name}\` | ${form} | ${byDefault} | ${meaning} |`
+    )
+    assert.include(page, ["| variable | form | default | meaning |", "|---|---|---|---|", ...rows, ""].join("\n"))
   })
 })
 
@@ -158,7 +154,7 @@ const comment = (text: string): ReadonlyArray<string> =>
 const example = [
   "# The settings of the service. Copy this file to .env, remove the # before the settings that you change, and start",
   "# the service with `node --env-file=.env src/main.ts`, or a container with `docker run --env-file .env`.",
-  "# docs/configuration.md has OpenTelemetry's other variables. docs/tls-and-proxies.md describes TLS.",
+  "# docs/configuration.md names OpenTelemetry's other variables. docs/tls-and-proxies.md describes TLS.",
   ...Settings.all.flatMap(({ byDefault, form, meaning, name }) => [
     "",
     ...comment(meaning),
@@ -179,59 +175,4 @@ describe(".env.example", () => {
     assert.include(env, { PORT: "8080", DATABASE_URL: "" })
     return checkSettings(Object.fromEntries(Object.entries(env).map(([name, text = ""]) => [name, text])))
   })
-})
-
-describe("OpenTelemetry's variables", () => {
-  it("are all that Effect's exporter reads", () => {
-    const folder = new URL("../../node_modules/effect/src/observability/", import.meta.url)
-    const files = ["OtlpTracer.ts", "OtlpMetrics.ts", "OtlpLogger.ts", "OtlpResource.ts", "internal/otlpEnv.ts"]
-    const sources = files.map((file) => readFileSync(new URL(file, folder), "utf8")).join("")
-    const read = [...sources.matchAll(/["`](OTEL_[A-Z_]*(?:\$\{signal\}[A-Z_]+)?)["`]/g)].flatMap(([, name = ""]) =>
-      ["TRACES", "METRICS", "LOGS"].map((signal) => name.replace("${signal}", signal))
-    )
-    const declared = [Settings.otlpEndpoint, Settings.otelServiceName, ...OtlpSettings.all].map(({ name }) => name)
-    assert.sameMembers([...new Set(read)], declared)
-  })
-
-  /** An invalid text for each form. */
-  const invalid: ReadonlyArray<readonly [RegExp, string]> = [
-    [/^a URL/, "secret"],
-    [/^pairs/, "a=secret%zz"],
-    [/^a whole number/, "secret"],
-    [/ or /, "a secret"]
-  ]
-  for (const { form, name } of OtlpSettings.all) {
-    const text = invalid.find(([pattern]) => pattern.test(form))?.[1]
-    if (text === undefined) continue
-    it.effect(`are checked at the start: ${name}`, () =>
-      Effect.gen(function*() {
-        const { message } = yield* Effect.flip(checkSettings({ [name]: text, PORT: "http" }))
-        assert.deepStrictEqual(message.split("\n"), [
-          "PORT: expected a whole number from 0 to 65535",
-          `${name}: expected ${form}`
-        ])
-      }))
-  }
-
-  it.effect("have forms that usual values match", () =>
-    checkSettings({
-      OTEL_SDK_DISABLED: "false",
-      OTEL_METRICS_EXPORTER: "none",
-      OTEL_EXPORTER_OTLP_HEADERS: "authorization=Bearer%20secret,x-tenant=a=b",
-      OTEL_EXPORTER_OTLP_LOGS_ENDPOINT: "https://collector.example/v1/logs",
-      OTEL_EXPORTER_OTLP_COMPRESSION: "gzip",
-      OTEL_EXPORTER_OTLP_TIMEOUT: "10000",
-      OTEL_BSP_MAX_EXPORT_BATCH_SIZE: "512",
-      OTEL_RESOURCE_ATTRIBUTES: "deployment.environment=production,region=eu"
-    }))
-
-  it.effect("may have all values that Effect's exporter accepts: lists of exporters, short booleans, a last comma", () =>
-    checkSettings({
-      OTEL_SDK_DISABLED: "0",
-      OTEL_TRACES_EXPORTER: "otlp, console",
-      OTEL_LOGS_EXPORTER: "OTLP",
-      OTEL_METRICS_EXPORTER: "console",
-      OTEL_RESOURCE_ATTRIBUTES: "region=eu,",
-      OTEL_EXPORTER_OTLP_HEADERS: "x-tenant=a,"
-    }))
 })

@@ -1,6 +1,6 @@
 /** The metrics and the log line of each request. */
 import { Clock, Effect, Logger, LogLevel, Metric, References } from "effect"
-import { JsonLines } from "../../observability/JsonLines.ts"
+import { JsonLines } from "../../observability/LogLines.ts"
 import { byAttributes } from "../../observability/Metrics.ts"
 import { redactPath } from "./RedactedPath.ts"
 import type { RequestContext } from "./RequestContext.ts"

@@ -3,7 +3,7 @@ import { Cause, Effect, Predicate } from "effect"
 import { HttpIncomingMessage, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { HttpApi, HttpApiGroup } from "effect/http-api"
 import * as Errors from "../../api/Errors.ts"
-import { describe } from "../../observability/Failure.ts"
+import { describe } from "../../observability/LogLines.ts"
 import * as JsonBody from "../middleware/JsonBody.ts"
 import { methodsOf } from "./RoutePaths.ts"
 

@@ -5,7 +5,7 @@
 import { type Cause, Effect, Exit, Latch, Scope } from "effect"
 import { ErrorReply } from "redis"
 import { type Address, format, isSame, type RedisUrl } from "../../config/RedisUrl.ts"
-import { describe } from "../../observability/Logging.ts"
+import { describe } from "../../observability/LogLines.ts"
 import type { Caller } from "../CallerStates.ts"
 import { clockKeyOf } from "./ClockScripts.ts"
 import * as ClusterMap from "./ClusterMap.ts"

@@ -5,7 +5,7 @@
 import { Cause, Clock, Deferred, Effect, Exit, Latch, Metric, type Scope } from "effect"
 import type { Redis } from "effect/persistence"
 import { ErrorReply } from "redis"
-import { describe } from "../../observability/Logging.ts"
+import { describe } from "../../observability/LogLines.ts"
 import { type RedisClient, RedisDown } from "./RedisClient.ts"
 import { checkIntervalMs, maxSilenceMs, ReplyWatch } from "./ReplyWatch.ts"
 

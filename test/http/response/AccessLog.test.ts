@@ -4,7 +4,7 @@ import { Effect, Logger, References } from "effect"
 import { AdmissionControl } from "../../../src/http/admission/AdmissionControl.ts"
 import { recordResponse } from "../../../src/http/response/AccessLog.ts"
 import { RequestContext } from "../../../src/http/response/RequestContext.ts"
-import { JsonLines } from "../../../src/observability/JsonLines.ts"
+import { JsonLines } from "../../../src/observability/LogLines.ts"
 
 interface Options {
   readonly keyId?: string

@@ -1,0 +1,35 @@
+/** The content of log lines: descriptions of failures, and the logger that writes JSON lines. */
+import { Cause, Config, Context, type Logger, Predicate, Schema } from "effect"
+import * as Setting from "../config/Setting.ts"
+
+/**
+ * The logger that writes JSON lines, and its writer. While it is the only logger, the access log writes straight to
+ * the writer. A line through the general logger costs a third of a request.
+ */
+export const JsonLines = Context.Reference<
+  { readonly logger: Logger.Logger<unknown, void>; readonly write: (line: string) => void } | undefined
+>("petstore/observability/JsonLines", { defaultValue: () => undefined })
+
+const isSettingError = (error: object): error is Config.ConfigError & { readonly cause: Schema.SchemaError } =>
+  error instanceof Config.ConfigError && Schema.isSchemaError(error.cause)
+
+const causeOf = (error: object): unknown => "cause" in error && !isSettingError(error) ? error.cause : undefined
+
+/**
+ * Describes a failure in one line, from the failed operation down to its innermost cause, without repeated messages.
+ * An invalid setting is described by its name and expected form, never by its value.
+ */
+export const describe = (cause: Cause.Cause<unknown>): string => {
+  const messages: Array<string> = []
+  const seen = new Set<unknown>()
+  let error = Cause.squash(cause)
+  while (Predicate.hasProperty(error, "message") && !seen.has(error)) {
+    seen.add(error)
+    const message = isSettingError(error)
+      ? Setting.describeError(error)
+      : String(error.message)
+    if (!messages.some((outer) => outer.includes(message))) messages.push(message)
+    error = causeOf(error)
+  }
+  return messages.filter((message) => message !== "").join(": ").replaceAll(/\s+/g, " ")
+}
