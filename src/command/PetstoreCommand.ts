@@ -164,7 +164,7 @@ const readStdin = Effect.gen(function*() {
   return Redacted.make(Buffer.from(bytes).toString().trim())
 })
 
-/** Reads the secret from a prompt that does not show it, or from a pipe. A shell would keep an argument in its history. */
+/** Reads the secret from a prompt that does not show it, or from a pipe. A shell keeps arguments in its history. */
 const readSecret = Effect.gen(function*() {
   const { canPrompt } = yield* TerminalCapabilities.TerminalCapabilities
   const secret = yield* canPrompt ? Prompt.run(Prompt.Hidden({ message: "Secret" })) : readStdin
