@@ -3,10 +3,11 @@
 FROM node:24-bookworm-slim AS build
 WORKDIR /build
 COPY package.json package-lock.json ./
-RUN npm ci
-COPY tsconfig.json tsconfig.build.json ./
+# The script `prepare` needs the sources, and `npm run build` does its work.
+RUN npm ci --ignore-scripts
+COPY tsconfig.json tsconfig.build.json rolldown.config.ts ./
 COPY src src
-RUN npm run build && npm prune --omit=dev
+RUN npm run build && npm prune --omit=dev --ignore-scripts
 
 FROM node:24-bookworm-slim
 ARG REVISION=unknown

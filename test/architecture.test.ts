@@ -76,12 +76,12 @@ describe("The source files", () => {
     assert.deepStrictEqual(files.filter((file) => !file.includes("/")).toSorted(), ["cli.ts", "main.ts", "testing.ts"])
   })
 
-  it("of the console import the contract, the clients, effect, preact and uplot alone, and no other file imports them", () => {
+  it("of the console import the contract, the clients, effect and preact alone, and no other file imports them", () => {
     for (const file of files.filter((name) => name.startsWith("console/"))) {
       for (const name of importsOf(file)) {
         assert.match(
           name,
-          /^(console|api|client)\/|^(effect(\/\w[\w-]*)?|preact(\/hooks)?|uplot)$/,
+          /^(console|api|client)\/|^(effect(\/\w[\w-]*)?|preact(\/hooks)?)$/,
           `${file} imports ${name}`
         )
       }

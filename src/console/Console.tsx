@@ -1,39 +1,109 @@
-/** The console: the sign-in page, or the views of a signed-in operator. */
-import { useCallback, useState } from "preact/hooks"
-import type { AdminClient } from "../client/PetstoreClient.ts"
-import { AuditView } from "./AuditView.tsx"
-import { KeysView } from "./KeysView.tsx"
-import { KeyView } from "./KeyView.tsx"
-import { Overview } from "./Overview.tsx"
+/** The page of the console: the sign-in page, or the views of a signed-in operator. */
+import { Result } from "effect"
+import { type ComponentChildren, render } from "preact"
+import { useCallback, useEffect, useRef, useState } from "preact/hooks"
+import { AuditLog } from "./AuditLog.tsx"
+import { KeyList } from "./KeyList.tsx"
+import { KeyPage } from "./KeyPage.tsx"
+import { Alert } from "./Parts.tsx"
 import { type Route, useRoute } from "./Route.ts"
-import { SessionContext } from "./Session.ts"
-import { Shell } from "./Shell.tsx"
-import { SignIn } from "./SignIn.tsx"
+import { type Client, SessionContext, signIn } from "./Session.ts"
 
-/** The sign-in page before the first session, or the end of a session with its reason. */
-type State = { readonly client: AdminClient["Service"] } | { readonly reason: string | undefined }
-
-const View = ({ route }: { readonly route: Route }) => {
-  if (route.view === "key") return <KeyView key={route.id} id={route.id} />
-  if (route.view === "overview") return <Overview />
-  if (route.view === "audit") return <AuditView />
-  return <KeysView filter={route.filter} />
+const SignIn = ({ onSignIn, reason }: { readonly reason: string | undefined; onSignIn(client: Client): void }) => {
+  const [token, setToken] = useState("")
+  const [failure, setFailure] = useState(reason)
+  const [isRunning, setIsRunning] = useState(false)
+  const submit = async (event: Event): Promise<void> => {
+    event.preventDefault()
+    if (isRunning) return
+    setIsRunning(true)
+    setFailure(undefined)
+    const result = await signIn(token.trim())
+    setIsRunning(false)
+    if (Result.isSuccess(result)) onSignIn(result.success)
+    else setFailure(result.failure.message)
+  }
+  return (
+    <main class="sign-in">
+      <form class="card" onSubmit={submit}>
+        <h1>Petstore console</h1>
+        <label class="field">
+          <span>Admin token</span>
+          <input
+            type="password"
+            class="mono"
+            value={token}
+            onInput={({ currentTarget }) => setToken(currentTarget.value)}
+            required
+            autoFocus
+            autocomplete="off"
+            spellcheck={false}
+            aria-describedby="token-hint"
+          />
+        </label>
+        <p class="muted" id="token-hint">
+          The value of <code>ADMIN_TOKEN</code>, or the file <code>admin-token</code> in{" "}
+          <code>DATA_DIR</code>. It stays in the memory of this page, so a reload signs you out.
+        </p>
+        {failure !== undefined && <Alert>{failure}</Alert>}
+        <button type="submit" class="primary" aria-disabled={isRunning}>
+          {isRunning ? "Signing in…" : "Sign in"}
+        </button>
+      </form>
+    </main>
+  )
 }
 
-export const Console = () => {
-  const [state, setState] = useState<State>({ reason: undefined })
-  const [message, announce] = useState("")
+const View = ({ route }: { readonly route: Route }) => {
+  if (route.view === "key") return <KeyPage key={route.id} id={route.id} />
+  return route.view === "audit" ? <AuditLog query={route.query} /> : <KeyList query={route.query} />
+}
+
+/** Milliseconds for which the result of an action is shown. */
+const messageMs = 6_000
+
+const Console = () => {
+  /** The client of the session, or the reason of its end. */
+  const [state, setState] = useState<{ readonly client: Client } | { readonly reason?: string | undefined }>({})
+  const [message, announce] = useState<ComponentChildren>()
   const route = useRoute()
-  const signOut = useCallback((reason?: string) => {
-    setState({ reason })
-    announce("")
-  }, [])
+  const main = useRef<HTMLElement>(null)
+  const place = route.view === "key" ? route.id : route.view
+  const signOut = useCallback((reason?: string) => setState({ reason }), [])
+  // A new view begins at its top, and the keyboard continues there.
+  useEffect(() => {
+    document.title = `${route.view === "audit" ? "Audit log" : "Keys"} · Petstore console`
+    main.current?.focus({ preventScroll: true })
+    scrollTo(0, 0)
+    announce(undefined)
+  }, [place, state])
+  useEffect(() => {
+    const timer = setTimeout(() => announce(undefined), messageMs)
+    return () => clearTimeout(timer)
+  }, [message])
   if (!("client" in state)) return <SignIn reason={state.reason} onSignIn={(client) => setState({ client })} />
   return (
     <SessionContext.Provider value={{ client: state.client, signOut, announce }}>
-      <Shell route={route} message={message}>
+      <header class="top">
+        <div class="inner">
+          <strong>Petstore</strong>
+          <nav aria-label="Views">
+            <a href="#/keys" aria-current={route.view === "audit" ? undefined : "page"}>Keys</a>
+            <a href="#/audit" aria-current={route.view === "audit" ? "page" : undefined}>Audit log</a>
+          </nav>
+          <button type="button" onClick={() => signOut()}>Sign out</button>
+        </div>
+      </header>
+      <main class="inner" ref={main} tabIndex={-1}>
         <View route={route} />
-      </Shell>
+      </main>
+      <div class="toast" role="status">{message !== undefined && <p>{message}</p>}</div>
     </SessionContext.Provider>
   )
+}
+
+const app = document.getElementById("app")
+if (app !== null) {
+  app.replaceChildren()
+  render(<Console />, app)
 }

@@ -1,43 +1,107 @@
-/** A modal dialog: the browser keeps the focus inside, and returns it to the opener. */
-import type { ComponentChildren } from "preact"
+/** Modal dialogs: the browser keeps the focus inside, and returns it to the opener. */
+import { type Effect, Redacted } from "effect"
+import type { ComponentChildren, TargetedSubmitEvent } from "preact"
 import { useLayoutEffect, useRef } from "preact/hooks"
+import type { IssuedKey } from "../api/Keys.ts"
+import { Alert, CopyButton, Name } from "./Parts.tsx"
+import { holdPage } from "./Route.ts"
+import { type Failure, useAction } from "./Session.ts"
 
-export const Dialog = ({ children, mustConfirm = false, onClose, title }: {
+const Dialog = ({ children, isHeld, onClose, title }: {
   readonly title: string
-  /** Whether Escape does not close the dialog, because its content is shown once. */
-  readonly mustConfirm?: boolean
+  /** Whether neither Escape nor Back nor a reload leaves the dialog, because a secret would be lost. */
+  readonly isHeld: boolean
   readonly children: ComponentChildren
   onClose(): void
 }) => {
   const dialog = useRef<HTMLDialogElement>(null)
-  const latest = useRef(onClose)
-  latest.current = onClose
-  // Before the browser paints, so that no input of the keyboard falls between.
+  // Effects of the layout run before the browser handles the next key.
   useLayoutEffect(() => {
     const opener = document.activeElement
     const element = dialog.current
-    const close = (): void => latest.current()
     element?.showModal()
-    element?.addEventListener("close", close)
     return () => {
-      element?.removeEventListener("close", close)
       element?.close()
       if (opener instanceof HTMLElement) opener.focus()
     }
   }, [])
-  // Chromium closes a dialog at the second Escape, also if a handler prevented the first one.
-  useLayoutEffect(() => dialog.current?.setAttribute("closedby", mustConfirm ? "none" : "closerequest"), [mustConfirm])
+  useLayoutEffect(() => {
+    // Chromium closes a dialog at the second Escape, also if a handler prevented the first one.
+    dialog.current?.setAttribute("closedby", isHeld ? "none" : "closerequest")
+    return isHeld ? holdPage() : undefined
+  }, [isHeld])
   return (
     <dialog
       ref={dialog}
       aria-labelledby="dialog-title"
       onCancel={(event) => {
         event.preventDefault()
-        if (!mustConfirm) onClose()
+        if (!isHeld) onClose()
       }}
     >
       <h2 id="dialog-title">{title}</h2>
       {children}
     </dialog>
+  )
+}
+
+/** A dialog whose form runs a call. It cannot be left while the call runs, because the response can have a secret. */
+export function FormDialog<A>({ action, call, children, isDanger = false, onClose, onDone, title }: {
+  readonly title: string
+  /** The text of the button that runs the call. */
+  readonly action: string
+  readonly isDanger?: boolean
+  readonly children: ComponentChildren
+  call(form: FormData): Effect.Effect<A, Failure>
+  onDone(value: A): void
+  onClose(): void
+}) {
+  const { failure, isRunning, run } = useAction()
+  const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
+    event.preventDefault()
+    run(call(new FormData(event.currentTarget)), onDone)
+  }
+  return (
+    <Dialog title={title} isHeld={isRunning} onClose={onClose}>
+      <form onSubmit={submit}>
+        {children}
+        {failure !== undefined && <Alert>{failure}</Alert>}
+        <div class="buttons">
+          <button type="button" aria-disabled={isRunning} onClick={() => !isRunning && onClose()}>Cancel</button>
+          <button type="submit" class={isDanger ? "danger" : "primary"} aria-disabled={isRunning}>{action}</button>
+        </div>
+      </form>
+    </Dialog>
+  )
+}
+
+/** Shows the secret of an issued or rotated key, once. Only its button closes it. */
+export const SecretDialog = ({ issued, onClose, title }: {
+  readonly title: string
+  readonly issued: IssuedKey
+  onClose(): void
+}) => {
+  const secret = Redacted.value(issued.key)
+  return (
+    <Dialog title={title} isHeld onClose={onClose}>
+      <p>
+        Copy the secret of <Name of={issued} /> now. It is shown only here, and the service stores only its hash.
+      </p>
+      <div class="secret">
+        <input
+          class="mono"
+          readOnly
+          autoFocus
+          value={secret}
+          aria-label="Secret"
+          spellcheck={false}
+          onFocus={({ currentTarget }) => currentTarget.select()}
+        />
+        <CopyButton label="the secret" text={secret} />
+      </div>
+      <div class="buttons">
+        <button type="button" class="primary" onClick={onClose}>Done</button>
+      </div>
+    </Dialog>
   )
 }

@@ -1,34 +1,96 @@
-/** Small parts that several views share. */
+/** Texts and small parts that several views share. */
 import { DateTime } from "effect"
 import type { ComponentChildren } from "preact"
 import { useState } from "preact/hooks"
-import { formatInstant, formatRelative, type ShownState } from "./Format.ts"
+import { keyStateOf, type ListedKey } from "../api/Keys.ts"
+import type { Query } from "./Session.ts"
 
-/** A failure, which screen readers say at once. */
+const numbers = new Intl.NumberFormat("en")
+
+export const formatNumber = (value: number): string => numbers.format(value)
+
+/** Formats an instant in UTC, to the minute: `2026-11-23 08:12`. */
+export const formatInstant = (at: DateTime.Utc): string => DateTime.formatIso(at).slice(0, 16).replace("T", " ")
+
+const units: ReadonlyArray<readonly [unit: string, seconds: number]> = [
+  ["d", 86_400],
+  ["h", 3_600],
+  ["min", 60],
+  ["s", 1]
+]
+
+/** Formats an instant relative to now, by the largest unit, which is at least `precision`: `5 min ago`, `in 3 d`. */
+const formatRelative = (at: DateTime.Utc, precision: number): string => {
+  const seconds = (DateTime.toEpochMillis(at) - Date.now()) / 1_000
+  const [unit, size] = units.find(([, length]) => Math.abs(seconds) >= length && length >= precision) ?? []
+  if (unit === undefined || size === undefined) return "just now"
+  const text = `${Math.floor(Math.abs(seconds) / size)} ${unit}`
+  return seconds < 0 ? `${text} ago` : `in ${text}`
+}
+
+/** An instant relative to now, with a precision in seconds. Its title is the instant in UTC. */
+export const When = ({ at, precision = 1 }: { readonly at: DateTime.Utc; readonly precision?: number }) => (
+  <time dateTime={DateTime.formatIso(at)} title={`${formatInstant(at)} UTC`}>{formatRelative(at, precision)}</time>
+)
+
+/** The name of a key. Its characters do not change the direction of the text around it. */
+export const Name = ({ of: { name } }: { readonly of: { readonly name: string } }) => (
+  <strong>
+    <bdi>{name}</bdi>
+  </strong>
+)
+
+/** Returns whether a key is banned. A ban of a revoked or expired key does not matter. */
+export const stateOf = (key: Pick<ListedKey, "ban" | "expiresAt" | "revokedAt">) => {
+  const now = DateTime.nowUnsafe()
+  const state = keyStateOf(key, now)
+  return state === "active" && key.ban !== null && DateTime.isGreaterThan(key.ban.until, now) ? "banned" : state
+}
+
+/** The state of a key, as a coloured word. */
+export const StateBadge = ({ of }: { readonly of: Parameters<typeof stateOf>[0] }) => {
+  const state = stateOf(of)
+  return <span class={`badge ${state}`}>{state}</span>
+}
+
+/** A failure. Screen readers say it at once. */
 export const Alert = ({ children }: { readonly children: ComponentChildren }) => (
   <p class="alert" role="alert">{children}</p>
 )
 
-/** The state of a key, as a coloured word. */
-export const StateBadge = ({ state }: { readonly state: ShownState }) => <span class={`badge ${state}`}>{state}</span>
+/** Returns the texts of a form by the names of its fields, without spaces around them. A field without text is absent. */
+export const textsOf = (form: FormData): Readonly<Record<string, string>> =>
+  Object.fromEntries(
+    [...form].flatMap(([name, value]) => typeof value === "string" && value.trim() !== "" ? [[name, value.trim()]] : [])
+  )
 
-/** An instant relative to now. Its title is the instant in UTC. The last use of a key is known to the minute. */
-export const When = ({ at, precision = "second" }: {
-  readonly at: DateTime.Utc
-  readonly precision?: "minute" | "second"
+/** A page of a list as a table. Each page has a URL of its own, so Back leads to the page before. */
+export const ListPage = ({ children, columns, first, name, next, page, status }: {
+  readonly name: string
+  readonly columns: ReadonlyArray<string>
+  readonly page: Query<unknown>
+  /** The page as a text, which screen readers say when it changes. */
+  readonly status: string
+  /** The link to the first page, unless it is shown, and the link to the next one. */
+  readonly first: string | undefined
+  readonly next: string | undefined
+  readonly children: ComponentChildren
 }) => (
-  <time dateTime={DateTime.formatIso(at)} title={formatInstant(at)}>{formatRelative(at, precision)}</time>
-)
-
-/**
- * A button that does nothing while `isOff` holds. Unlike a disabled button, it keeps the focus of the keyboard.
- */
-export const PageButton = ({ children, isOff, onClick }: {
-  readonly isOff: boolean
-  readonly children: string
-  onClick(): void
-}) => (
-  <button type="button" aria-disabled={isOff} onClick={() => !isOff && onClick()}>{children}</button>
+  <>
+    {page.failure !== undefined && <Alert>{page.failure}</Alert>}
+    <table class={name} aria-label={name} aria-busy={page.isLoading}>
+      <thead>
+        <tr>{columns.map((column) => <th key={column} scope="col">{column}</th>)}</tr>
+      </thead>
+      <tbody>{children}</tbody>
+    </table>
+    <nav class="pages" aria-label={`Pages of ${name}`}>
+      <span class="muted" role="status">{page.isLoading ? "Loading…" : status}</span>
+      <button type="button" onClick={page.reload}>Refresh</button>
+      {first !== undefined && <a class="button" href={first}>First page</a>}
+      {next !== undefined && <a class="button" href={next}>Next page</a>}
+    </nav>
+  </>
 )
 
 /** A button that copies `text`. Without access to the clipboard it says so. */
@@ -38,34 +100,6 @@ export const CopyButton = ({ label, text }: { readonly label: string; readonly t
     // The clipboard exists only in secure contexts, such as localhost.
     const copied = navigator.clipboard?.writeText(text) ?? Promise.reject(new Error("no clipboard"))
     copied.then(() => setState("Copied"), () => setState("Select and copy it"))
-    setTimeout(() => setState("Copy"), 2_000)
   }
-  return (
-    <button type="button" class="small" aria-label={state === "Copy" ? `Copy ${label}` : state} onClick={copy}>
-      {state}
-    </button>
-  )
-}
-
-/** The used part of a limit. */
-export const UsageBar = ({ label, limit, remaining }: {
-  readonly label: string
-  readonly limit: number
-  readonly remaining: number
-}) => {
-  const used = Math.min(limit, Math.max(0, limit - remaining))
-  const level = remaining <= 0 ? "full" : used / limit >= 0.8 ? "high" : ""
-  return (
-    <div
-      class={`bar ${level}`}
-      role="meter"
-      aria-label={label}
-      aria-valuemin={0}
-      aria-valuemax={limit}
-      aria-valuenow={used}
-      aria-valuetext={`${used} of ${limit}`}
-    >
-      <div style={{ width: `${(used / limit) * 100}%` }} />
-    </div>
-  )
+  return <button type="button" aria-label={state === "Copy" ? `Copy ${label}` : state} onClick={copy}>{state}</button>
 }

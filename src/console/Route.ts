@@ -1,63 +1,55 @@
 /** The route of the console, in the fragment of the URL: no server sees it, and the Back button works. */
+import { Option, Schema } from "effect"
 import { useEffect, useState } from "preact/hooks"
-import { type KeyFilter, KeyState } from "../api/Keys.ts"
-import { Plan } from "../api/Plans.ts"
+import { AuditQuery } from "../api/Audit.ts"
+import { KeysQuery } from "../api/Keys.ts"
 
-/** The filter of the list of keys. */
-export type ListFilter = Pick<KeyFilter, "plan" | "state" | "search">
-
-/** The views of the console. */
+/** The views of the console. The query of a list is that of its request, so the URL has the filter and the position. */
 export type Route =
-  | { readonly view: "keys"; readonly filter: ListFilter }
+  | { readonly view: "keys"; readonly query: KeysQuery }
   | { readonly view: "key"; readonly id: string }
-  | { readonly view: "overview" }
-  | { readonly view: "audit" }
+  | { readonly view: "audit"; readonly query: AuditQuery }
 
 /** Returns the fragment of a route. */
 export const hrefOf = (route: Route): string => {
-  switch (route.view) {
-    case "key":
-      return `#/keys/${encodeURIComponent(route.id)}`
-    case "keys": {
-      const query = new URLSearchParams(
-        Object.entries(route.filter).filter((entry): entry is [string, string] => typeof entry[1] === "string")
-      ).toString()
-      return query === "" ? "#/keys" : `#/keys?${query}`
-    }
-    default:
-      return `#/${route.view}`
-  }
+  if (route.view === "key") return `#/keys/${encodeURIComponent(route.id)}`
+  const query = route.view === "keys"
+    ? Schema.encodeSync(KeysQuery)(route.query)
+    : Schema.encodeSync(AuditQuery)(route.query)
+  const parameters = new URLSearchParams(query).toString()
+  return parameters === "" ? `#/${route.view}` : `#/${route.view}?${parameters}`
 }
 
-/** Returns the item of `items` that equals `text`. */
-export const oneOf = <A extends string>(items: ReadonlyArray<A>, text: string | null): A | undefined =>
-  items.find((item) => item === text)
-
-/** Parses a fragment. An unknown one is the list of all keys. */
-export const parseRoute = (fragment: string): Route => {
-  const [path = "", query = ""] = fragment.replace(/^#\/?/, "").split("?")
-  if (path === "overview" || path === "audit") return { view: path }
+/** Parses a fragment. An unknown one is the list of all keys, and an invalid query is none. */
+const parseRoute = (fragment: string): Route => {
+  const [path = "", text = ""] = fragment.replace(/^#\/?/, "").split("?")
+  const parameters = Object.fromEntries(new URLSearchParams(text))
+  if (path === "audit") {
+    return { view: "audit", query: Option.getOrElse(Schema.decodeUnknownOption(AuditQuery)(parameters), () => ({})) }
+  }
   const [, id] = /^keys\/(.+)$/.exec(path) ?? []
-  if (id !== undefined) return { view: "key", id: decode(id) }
-  const parameters = new URLSearchParams(query)
-  const plan = oneOf(Plan.literals, parameters.get("plan"))
-  const state = oneOf(KeyState.literals, parameters.get("state"))
-  const search = parameters.get("search") ?? ""
-  return {
-    view: "keys",
-    filter: {
-      ...plan !== undefined && { plan },
-      ...state !== undefined && { state },
-      ...search !== "" && { search }
-    }
-  }
+  if (id !== undefined) return { view: "key", id: new URLSearchParams(`id=${id}`).get("id") ?? id }
+  return { view: "keys", query: Option.getOrElse(Schema.decodeUnknownOption(KeysQuery)(parameters), () => ({})) }
 }
 
-const decode = (text: string): string => {
-  try {
-    return decodeURIComponent(text)
-  } catch {
-    return text
+const preventDefault = (event: Event): void => event.preventDefault()
+
+/** The fragment of the held page, or `undefined` if the page is not held. */
+let heldFragment: string | undefined
+
+/** Returns whether a dialog holds the page. */
+export const isPageHeld = (): boolean => heldFragment !== undefined
+
+/**
+ * Holds the page, because its dialog waits for a secret or shows it: Back stays on the page, and the browser asks the
+ * operator before a reload. Returns the function that releases the page.
+ */
+export const holdPage = (): () => void => {
+  heldFragment = location.hash
+  addEventListener("beforeunload", preventDefault)
+  return () => {
+    heldFragment = undefined
+    removeEventListener("beforeunload", preventDefault)
   }
 }
 
@@ -65,7 +57,11 @@ const decode = (text: string): string => {
 export const useRoute = (): Route => {
   const [fragment, setFragment] = useState(location.hash)
   useEffect(() => {
-    const update = (): void => setFragment(location.hash)
+    const update = (): void => {
+      // The browser has already changed the URL, so the URL of the held page becomes a new entry of the history.
+      if (heldFragment === undefined) setFragment(location.hash)
+      else history.pushState(null, "", `${location.pathname}${heldFragment}`)
+    }
     addEventListener("hashchange", update)
     return () => removeEventListener("hashchange", update)
   }, [])

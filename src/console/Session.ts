@@ -1,16 +1,23 @@
-/** The session of an operator. The admin token is in the memory of the page alone, so a reload ends the session. */
+/**
+ * The session of an operator, and the hooks that run its calls of the management API.
+ *
+ * The admin token is in the memory of the page alone, so a reload ends the session.
+ */
 import { Effect, Redacted, Result } from "effect"
-import { createContext } from "preact"
-import { useContext } from "preact/hooks"
+import { type ComponentChildren, createContext } from "preact"
+import { useCallback, useContext, useEffect, useRef, useState } from "preact/hooks"
 import { AdminClient } from "../client/PetstoreClient.ts"
+import { isPageHeld } from "./Route.ts"
+
+export type Client = AdminClient["Service"]
 
 /** The calls of a signed-in operator. */
 export interface Session {
-  readonly client: AdminClient["Service"]
+  readonly client: Client
   /** Ends the session. The sign-in page shows `reason`. */
   signOut(reason?: string): void
-  /** Shows the result of an action, and says it to screen readers. */
-  announce(message: string): void
+  /** Shows the result of an action. Screen readers say it. */
+  announce(message: ComponentChildren): void
 }
 
 /** A failed call: an error of the API, or no response. */
@@ -23,7 +30,7 @@ export interface Failure {
 const policy = { retry: { times: 1, maxWait: "2 seconds" }, timeout: "15 seconds" } as const
 
 /** Makes a client with the token. Fails unless the service accepts the token. */
-export const signIn = (token: string): Promise<Result.Result<AdminClient["Service"], Failure>> =>
+export const signIn = (token: string): Promise<Result.Result<Client, Failure>> =>
   Effect.gen(function*() {
     const client = yield* AdminClient
     yield* client.list({ limit: 1 })
@@ -36,12 +43,97 @@ export const signIn = (token: string): Promise<Result.Result<AdminClient["Servic
 
 export const SessionContext = createContext<Session | undefined>(undefined)
 
-/** Returns the session of the page. Only pages behind the sign-in use it. */
+/** Returns the session of the page. Only views behind the sign-in use it. */
 export const useSession = (): Session => {
   const session = useContext(SessionContext)
   if (session === undefined) throw new Error("There is no session")
   return session
 }
 
-/** Returns whether a failure ends the session: the service has another token than that of the page. */
-export const endsSession = ({ _tag }: Failure): boolean => _tag === "InvalidAdminToken" || _tag === "MissingAdminToken"
+/** Returns a function that runs a call and passes its outcome on. It ends the session if the token is rejected. */
+const useCall = () => {
+  const { signOut } = useSession()
+  return useCallback(
+    <A>(
+      call: Effect.Effect<A, Failure>,
+      { onFailure, onSuccess }: { onFailure(failure: Failure): void; onSuccess(value: A): void }
+    ): Effect.Effect<void> =>
+      call.pipe(
+        Effect.catchDefect((defect) => Effect.fail({ _tag: "Defect", message: String(defect) })),
+        Effect.match({
+          onSuccess,
+          onFailure: (failure) => {
+            const isRejected = failure._tag === "InvalidAdminToken" || failure._tag === "MissingAdminToken"
+            // A held page shows a secret, which the end of the session would hide.
+            if (isRejected && !isPageHeld()) signOut("The service no longer accepts this token. Sign in again.")
+            else onFailure(failure)
+          }
+        })
+      ),
+    [signOut]
+  )
+}
+
+/** The state of a query. A failed reload keeps the last value, if it has the same id. */
+export interface Query<A> {
+  readonly value: A | undefined
+  readonly failure: string | undefined
+  readonly isLoading: boolean
+  reload(): void
+}
+
+/**
+ * Runs `read` when the view appears and when `id` changes, and again every `everyMs` while the page is visible. An
+ * earlier run is interrupted, so its response never replaces a later one.
+ */
+export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs?: number): Query<A> => {
+  const call = useCall()
+  const [state, setState] = useState<{ readonly value?: A; readonly valueId?: string; readonly failure?: string }>({})
+  const [isLoading, setIsLoading] = useState(true)
+  const [run, setRun] = useState(0)
+  const latest = useRef(read)
+  latest.current = read
+  useEffect(() => {
+    setIsLoading(true)
+    const once = call(Effect.suspend(() => latest.current), {
+      onSuccess: (value) => setState({ value, valueId: id }),
+      onFailure: ({ message }) =>
+        setState((before) => ({ ...before.valueId === id ? before : undefined, failure: message }))
+    }).pipe(Effect.andThen(Effect.sync(() => setIsLoading(false))))
+    const whileVisible = Effect.suspend(() => document.visibilityState === "visible" ? once : Effect.void)
+    const abort = new AbortController()
+    Effect.runFork(
+      everyMs === undefined ? once : Effect.forever(Effect.andThen(whileVisible, Effect.sleep(everyMs))),
+      { signal: abort.signal }
+    )
+    return () => abort.abort()
+  }, [call, everyMs, id, run])
+  const reload = useCallback(() => setRun((count) => count + 1), [])
+  return { value: state.value, failure: state.failure, isLoading, reload }
+}
+
+/**
+ * Runs the calls of a form or of a button, one at a time, and passes the value of a call to `onSuccess`. A call that has
+ * begun ends even if its view disappears.
+ */
+export const useAction = () => {
+  const call = useCall()
+  const [failure, setFailure] = useState<string>()
+  const [isRunning, setIsRunning] = useState(false)
+  const run = <A>(effect: Effect.Effect<A, Failure>, onSuccess: (value: A) => void): void => {
+    if (isRunning) return
+    setIsRunning(true)
+    setFailure(undefined)
+    Effect.runFork(call(effect, {
+      onSuccess: (value) => {
+        setIsRunning(false)
+        onSuccess(value)
+      },
+      onFailure: ({ message }) => {
+        setIsRunning(false)
+        setFailure(message)
+      }
+    }))
+  }
+  return { failure, isRunning, run }
+}

@@ -1,25 +1,25 @@
-/** A running service with PostgreSQL and Redis, and its console in Chromium. */
-import { Effect } from "effect"
+/** A running service, and its console in Chromium. */
+import { Context, Effect, Layer } from "effect"
 import type { Browser, BrowserContextOptions, Page } from "playwright-core"
-import { temporaryDatabaseUrl } from "./Harness.ts"
-import { start } from "./Process.ts"
-import * as Redis from "./Redis.ts"
-import { browser } from "./setup.ts"
-
-/** Whether this machine lacks a program that the suites of the console need. */
-export const isProgramMissing = process.env.TEST_DATABASE_URL === undefined || Redis.missing !== undefined ||
-  browser === undefined
+import { launch } from "./Chromium.ts"
+import { dataDirectory } from "./Harness.ts"
+import { type Running, start } from "./Process.ts"
 
 export const adminToken = "adm_0123456789abcdefghijklmnopqrstuvwxyz"
 
-/** Starts a service on a database of its own and a Redis of its own. */
-export const startService = Effect.gen(function*() {
-  const DATABASE_URL = yield* temporaryDatabaseUrl
-  const redis = yield* Redis.run
-  yield* redis.start
-  const service = yield* start({ DATABASE_URL, REDIS_URL: redis.url, ADMIN_TOKEN: adminToken })
-  return { ...service, databaseUrl: DATABASE_URL }
-})
+/** One service and one browser for the tests of a file. */
+export class ConsoleService extends Context.Service<ConsoleService, Running & { readonly browser: Browser }>()(
+  "test/support/ConsoleService"
+) {
+  static readonly layer = Layer.effect(
+    ConsoleService,
+    Effect.gen(function*() {
+      const service = yield* start({ DATA_DIR: yield* dataDirectory, ADMIN_TOKEN: adminToken })
+      // In this browser, another name leads to the service as well.
+      return { ...service, browser: yield* launch("--host-resolver-rules=MAP rebound.example 127.0.0.1") }
+    })
+  )
+}
 
 /** Sends a request to the management API with the admin token. Returns the parsed body. */
 export const callAdmin = async (management: string, method: string, path: string, body?: unknown) => {
@@ -32,24 +32,24 @@ export const callAdmin = async (management: string, method: string, path: string
   return text === "" ? undefined : JSON.parse(text)
 }
 
-/** A page of the console. */
-export interface ConsolePage {
-  readonly page: Page
-  /** The origins that the page sent requests to. */
-  readonly origins: ReadonlySet<string>
-  /** Errors and warnings of the page, except those that Chromium logs for a response of 4xx. */
-  readonly errors: ReadonlyArray<string>
+/** Sends `count` requests with a key, one after the other. Returns the statuses. */
+export const callApi = async (address: string, secret: string, count: number): Promise<ReadonlyArray<number>> => {
+  const statuses: Array<number> = []
+  for (let i = 0; i < count; i++) {
+    const response = await fetch(`${address}/v1/pets`, { headers: { authorization: `Bearer ${secret}` } })
+    await response.text()
+    statuses.push(response.status)
+  }
+  return statuses
 }
 
-/** Opens the sign-in page. */
+/** Opens the sign-in page in front of a view. `errors` has those of the page, except responses of 4xx. */
 export const openConsole = async (
-  browser: Browser,
-  management: string,
-  options: BrowserContextOptions = {}
-): Promise<ConsolePage> => {
-  const context = await browser.newContext(options)
-  const page = await context.newPage()
-  page.setDefaultTimeout(20_000)
+  { browser, management }: Pick<ConsoleService["Service"], "browser" | "management">,
+  options: BrowserContextOptions = {},
+  view = ""
+) => {
+  const page = await (await browser.newContext(options)).newPage()
   const origins = new Set<string>()
   const errors: Array<string> = []
   page.on("request", (request) => {
@@ -61,7 +61,7 @@ export const openConsole = async (
       errors.push(message.text())
     }
   })
-  await page.goto(management)
+  await page.goto(`${management}/${view}`)
   await page.getByLabel("Admin token").waitFor()
   return { page, origins, errors }
 }
@@ -72,14 +72,10 @@ export const signIn = async (page: Page, token = adminToken): Promise<void> => {
   await page.keyboard.press("Enter")
 }
 
-/** Opens the console and signs in. */
-export const openSignedIn = async (
-  browser: Browser,
-  management: string,
-  options?: BrowserContextOptions
-): Promise<ConsolePage> => {
-  const opened = await openConsole(browser, management, options)
-  await signIn(opened.page)
-  await opened.page.getByRole("heading", { name: "Keys", exact: true }).waitFor()
-  return opened
+/** Opens a view and signs in. */
+export const openSignedIn = async (service: ConsoleService["Service"], view = "#/keys") => {
+  const { page } = await openConsole(service, {}, view)
+  await signIn(page)
+  await page.getByRole("navigation", { name: "Views" }).waitFor()
+  return page
 }

@@ -1,5 +1,5 @@
 /** Serves the files of the console, the page of operators, which `npm run build:console` bundles. */
-import { Effect, Layer } from "effect"
+import { Effect, Layer, Option } from "effect"
 import { readFile } from "node:fs/promises"
 import * as CachedDocument from "./CachedDocument.ts"
 
@@ -20,21 +20,29 @@ const headers = {
 const files = [
   { path: "/", name: "index.html", contentType: "text/html; charset=utf-8" },
   { path: "/console.js", name: "console.js", contentType: "text/javascript; charset=utf-8" },
-  { path: "/charts.js", name: "charts.js", contentType: "text/javascript; charset=utf-8" },
   { path: "/console.css", name: "console.css", contentType: "text/css; charset=utf-8" }
 ] as const
 
 /** The paths of the files. */
 export const paths: ReadonlyArray<string> = files.map(({ path }) => path)
 
-const folder = new URL("../../console/bundle/", import.meta.url)
+/** The document for a missing file: an installation without development dependencies does not build the console. */
+const notBuilt: CachedDocument.Document = {
+  contentType: "text/plain; charset=utf-8",
+  content: "The console is not built. Run `npm ci` or `npm run build:console`, then restart the service.\n"
+}
+
+const folder = new URL("../../../dist/console/", import.meta.url)
 
 const [first, ...others] = files.map(({ contentType, name, path }) =>
   CachedDocument.serve(
     path,
     Effect.map(
-      Effect.promise(() => readFile(new URL(name, folder), "utf8")),
-      (content) => ({ contentType, content, headers })
+      Effect.option(Effect.tryPromise(() => readFile(new URL(name, folder), "utf8"))),
+      Option.match({
+        onNone: () => notBuilt,
+        onSome: (content) => ({ contentType, content, headers })
+      })
     )
   )
 )

@@ -1,0 +1,200 @@
+/** One key: its properties, its usage, its audit log, and the actions on it. */
+import { Effect } from "effect"
+import type { ComponentChildren } from "preact"
+import { useLayoutEffect, useRef, useState } from "preact/hooks"
+import type { ApiKeyDetails, IssuedKey } from "../api/Keys.ts"
+import { AuditTable } from "./AuditLog.tsx"
+import { FormDialog, SecretDialog } from "./Dialog.tsx"
+import { ChangeDialog } from "./KeyForm.tsx"
+import { Alert, formatNumber, Name, StateBadge, stateOf, When } from "./Parts.tsx"
+import { useAction, useQuery, useSession } from "./Session.ts"
+import { UsageChart } from "./UsageChart.tsx"
+
+/** Milliseconds between two reads of a key and its usage. */
+const refreshMs = 3_000
+
+const Properties = ({ apiKey }: { readonly apiKey: ApiKeyDetails }) => {
+  const properties: ReadonlyArray<readonly [name: string, value: ComponentChildren]> = [
+    ["Plan", apiKey.plan],
+    ["Limits", `${formatNumber(apiKey.limits.perMinute)} a minute, ${formatNumber(apiKey.limits.perDay)} a day`],
+    ["Secret", <code>psk_…{apiKey.hint}</code>],
+    ["Last used", apiKey.lastUsedAt === null ? "never" : <When at={apiKey.lastUsedAt} precision={60} />],
+    ["Created", <When at={apiKey.createdAt} />],
+    apiKey.revokedAt === null
+      ? ["Expires", apiKey.expiresAt === null ? "never" : <When at={apiKey.expiresAt} />]
+      : ["Revoked", <When at={apiKey.revokedAt} />]
+  ]
+  return (
+    <dl class="card properties">
+      {properties.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  )
+}
+
+/** The used part of a limit window. */
+const Window = ({ name, window: { limit, remaining, resetAt } }: {
+  readonly name: string
+  readonly window: ApiKeyDetails["usage"]["minute"]
+}) => {
+  const used = Math.min(limit, Math.max(0, limit - remaining))
+  return (
+    <div>
+      <p class="row">
+        {name} <span>{formatNumber(used)} of {formatNumber(limit)}</span>
+      </p>
+      <meter aria-label={`Used of the ${name.toLowerCase()}`} max={limit} high={0.8 * limit} optimum={0} value={used} />
+      <p class="muted">
+        {used === 0 ? "not used" : (
+          <>
+            resets <When at={resetAt} />
+          </>
+        )}
+      </p>
+    </div>
+  )
+}
+
+const gracePeriods: ReadonlyArray<readonly [text: string, seconds: number]> = [
+  ["works for 1 hour", 3_600],
+  ["works for 1 day", 86_400],
+  ["works for 7 days", 604_800],
+  ["works for 30 days", 2_592_000],
+  ["ends now", 0]
+]
+
+export const KeyPage = ({ id }: { readonly id: string }) => {
+  const { announce, client } = useSession()
+  const [dialog, setDialog] = useState<"change" | "revoke" | "rotate" | IssuedKey>()
+  const [revision, setRevision] = useState(0)
+  const unban = useAction()
+  const heading = useRef<HTMLHeadingElement>(null)
+  const query = useQuery(
+    Effect.all({ apiKey: client.find(id), history: client.usage(id) }, { concurrency: 2 }),
+    id,
+    refreshMs
+  )
+  const state = query.value && stateOf(query.value.apiKey)
+  // An action can remove its own button. The keyboard then continues at the heading.
+  useLayoutEffect(() => {
+    if (document.activeElement === document.body) heading.current?.focus()
+  }, [state])
+  if (query.value === undefined) {
+    return (
+      <>
+        <h1>
+          <code>{id}</code>
+        </h1>
+        {query.failure === undefined ? <p role="status">Loading…</p> : <Alert>{query.failure}</Alert>}
+      </>
+    )
+  }
+  const { apiKey, history } = query.value
+  const onClose = (): void => setDialog(undefined)
+  const onChanged = (message: ComponentChildren, next?: IssuedKey): void => {
+    setDialog(next)
+    announce(message)
+    query.reload()
+    setRevision((count) => count + 1)
+  }
+  return (
+    <>
+      <div class="heading">
+        <div>
+          <h1 ref={heading} tabIndex={-1}>
+            <bdi>{apiKey.name}</bdi> <StateBadge of={apiKey} />
+          </h1>
+          <code>{apiKey.id}</code>
+        </div>
+        {state !== "revoked" && (
+          <div class="actions">
+            <button type="button" onClick={() => setDialog("change")}>Change</button>
+            <button type="button" onClick={() => setDialog("rotate")} disabled={state === "expired"}>Rotate</button>
+            <button type="button" class="danger" onClick={() => setDialog("revoke")}>Revoke</button>
+          </div>
+        )}
+      </div>
+      {query.failure !== undefined && <Alert>{query.failure}</Alert>}
+      {unban.failure !== undefined && <Alert>{unban.failure}</Alert>}
+      {state === "banned" && apiKey.ban !== null && (
+        <div class="notice">
+          <p>
+            <strong>Banned.</strong> The key kept sending requests after 429. The ban ends{" "}
+            <When at={apiKey.ban.until} />.
+          </p>
+          <button type="button" onClick={() => unban.run(client.unban(id), () => onChanged("The ban was lifted."))}>
+            Lift ban
+          </button>
+        </div>
+      )}
+      <div class="columns">
+        <div class="card windows">
+          <Window name="Minute" window={apiKey.usage.minute} />
+          <Window name="Day" window={apiKey.usage.day} />
+        </div>
+        <Properties apiKey={apiKey} />
+        <UsageChart
+          title="Last hour"
+          unit="requests a minute, UTC"
+          intervals={history.minutes}
+          steps={60}
+          stepMs={60_000}
+        />
+        <UsageChart
+          title="Last day"
+          unit="requests an hour, UTC"
+          intervals={history.hours}
+          steps={24}
+          stepMs={3_600_000}
+        />
+      </div>
+      <h2>Audit log</h2>
+      <AuditTable query={{ key: id }} revision={revision} />
+      {dialog === "change" && (
+        <ChangeDialog
+          apiKey={apiKey}
+          onClose={onClose}
+          onChanged={() => onChanged("The key was changed.")}
+        />
+      )}
+      {dialog === "rotate" && (
+        <FormDialog
+          title="Rotate key"
+          action="Rotate key"
+          call={(form) => client.rotate(id, { gracePeriodSeconds: Number(form.get("gracePeriod")) })}
+          onDone={(issued) => onChanged("The key has a new secret.", issued)}
+          onClose={onClose}
+        >
+          <p>
+            <Name of={apiKey} /> gets a new secret. Its id, plan and counts stay.
+          </p>
+          <label class="field">
+            <span>The current secret</span>
+            <select name="gracePeriod">
+              {gracePeriods.map(([text, seconds]) => <option value={seconds}>{text}</option>)}
+            </select>
+          </label>
+        </FormDialog>
+      )}
+      {dialog === "revoke" && (
+        <FormDialog
+          title="Revoke key"
+          action="Revoke key"
+          isDanger
+          call={() => client.revoke(id)}
+          onDone={() => onChanged("The key was revoked.")}
+          onClose={onClose}
+        >
+          <p>
+            <Name of={apiKey} /> stops working within a second. This cannot be undone.
+          </p>
+        </FormDialog>
+      )}
+      {typeof dialog === "object" && <SecretDialog title="Key rotated" issued={dialog} onClose={onClose} />}
+    </>
+  )
+}
