@@ -1,24 +1,23 @@
 /** The page of the console: the sign-in page, or the views of a signed-in operator. */
 import { Result } from "effect"
-import { type ComponentChildren, render } from "preact"
+import { type ComponentChildren, render, type TargetedSubmitEvent } from "preact"
 import { useCallback, useEffect, useRef, useState } from "preact/hooks"
 import { AuditLog } from "./AuditLog.tsx"
 import { KeyList } from "./KeyList.tsx"
 import { KeyPage } from "./KeyPage.tsx"
-import { Alert } from "./Parts.tsx"
+import { Alert, textsOf } from "./Parts.tsx"
 import { type Route, useRoute } from "./Route.ts"
 import { type Client, SessionContext, signIn } from "./Session.ts"
 
 const SignIn = ({ onSignIn, reason }: { readonly reason: string | undefined; onSignIn(client: Client): void }) => {
-  const [token, setToken] = useState("")
   const [failure, setFailure] = useState(reason)
   const [isRunning, setIsRunning] = useState(false)
-  const submit = async (event: Event): Promise<void> => {
+  const submit = async (event: TargetedSubmitEvent<HTMLFormElement>): Promise<void> => {
     event.preventDefault()
     if (isRunning) return
     setIsRunning(true)
     setFailure(undefined)
-    const result = await signIn(token.trim())
+    const result = await signIn(textsOf(new FormData(event.currentTarget)).token ?? "")
     setIsRunning(false)
     if (Result.isSuccess(result)) onSignIn(result.success)
     else setFailure(result.failure.message)
@@ -31,9 +30,8 @@ const SignIn = ({ onSignIn, reason }: { readonly reason: string | undefined; onS
           <span>Admin token</span>
           <input
             type="password"
+            name="token"
             class="mono"
-            value={token}
-            onInput={({ currentTarget }) => setToken(currentTarget.value)}
             required
             autoFocus
             autocomplete="off"

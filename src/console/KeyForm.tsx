@@ -27,16 +27,7 @@ const describeLimits = (plan: Plan): string =>
     ? "own limits"
     : `${formatNumber(planLimits[plan].perMinute)} a minute, ${formatNumber(planLimits[plan].perDay)} a day`
 
-const LimitField = ({ label, name, value }: {
-  readonly label: string
-  readonly name: string
-  readonly value: number | undefined
-}) => (
-  <label class="field">
-    <span>{label}</span>
-    <input type="number" name={name} min={1} max={2_147_483_647} required defaultValue={value ?? ""} />
-  </label>
-)
+const limitFields = [["Limit per minute", "perMinute"], ["Limit per day", "perDay"]] as const
 
 const KeyFields = ({ apiKey }: { readonly apiKey?: ApiKey }) => {
   const [plan, setPlan] = useState<string>(apiKey?.plan ?? "free")
@@ -63,8 +54,12 @@ const KeyFields = ({ apiKey }: { readonly apiKey?: ApiKey }) => {
       </label>
       {plan === "enterprise" && (
         <div class="columns">
-          <LimitField label="Limit per minute" name="perMinute" value={apiKey?.limits.perMinute} />
-          <LimitField label="Limit per day" name="perDay" value={apiKey?.limits.perDay} />
+          {limitFields.map(([label, name]) => (
+            <label key={name} class="field">
+              <span>{label}</span>
+              <input type="number" name={name} min={1} required defaultValue={apiKey?.limits[name] ?? ""} />
+            </label>
+          ))}
         </div>
       )}
       <label class="field">

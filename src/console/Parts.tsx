@@ -58,7 +58,7 @@ export const Alert = ({ children }: { readonly children: ComponentChildren }) =>
   <p class="alert" role="alert">{children}</p>
 )
 
-/** Returns the texts of a form by the names of its fields, without spaces around them. A field without text is absent. */
+/** Returns the trimmed texts of a form by the names of its fields. A field without text is absent. */
 export const textsOf = (form: FormData): Readonly<Record<string, string>> =>
   Object.fromEntries(
     [...form].flatMap(([name, value]) => typeof value === "string" && value.trim() !== "" ? [[name, value.trim()]] : [])

@@ -54,10 +54,7 @@ export const useSession = (): Session => {
 const useCall = () => {
   const { signOut } = useSession()
   return useCallback(
-    <A>(
-      call: Effect.Effect<A, Failure>,
-      { onFailure, onSuccess }: { onFailure(failure: Failure): void; onSuccess(value: A): void }
-    ): Effect.Effect<void> =>
+    <A>(call: Effect.Effect<A, Failure>, onSuccess: (value: A) => void, onFailure: (message: string) => void) =>
       call.pipe(
         Effect.catchDefect((defect) => Effect.fail({ _tag: "Defect", message: String(defect) })),
         Effect.match({
@@ -66,7 +63,7 @@ const useCall = () => {
             const isRejected = failure._tag === "InvalidAdminToken" || failure._tag === "MissingAdminToken"
             // A held page shows a secret, which the end of the session would hide.
             if (isRejected && !isPageHeld()) signOut("The service no longer accepts this token. Sign in again.")
-            else onFailure(failure)
+            else onFailure(failure.message)
           }
         })
       ),
@@ -95,11 +92,11 @@ export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs
   latest.current = read
   useEffect(() => {
     setIsLoading(true)
-    const once = call(Effect.suspend(() => latest.current), {
-      onSuccess: (value) => setState({ value, valueId: id }),
-      onFailure: ({ message }) =>
-        setState((before) => ({ ...before.valueId === id ? before : undefined, failure: message }))
-    }).pipe(Effect.andThen(Effect.sync(() => setIsLoading(false))))
+    const once = call(
+      Effect.suspend(() => latest.current),
+      (value) => setState({ value, valueId: id }),
+      (failure) => setState((before) => ({ ...before.valueId === id ? before : undefined, failure }))
+    ).pipe(Effect.andThen(Effect.sync(() => setIsLoading(false))))
     const whileVisible = Effect.suspend(() => document.visibilityState === "visible" ? once : Effect.void)
     const abort = new AbortController()
     Effect.runFork(
@@ -113,8 +110,8 @@ export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs
 }
 
 /**
- * Runs the calls of a form or of a button, one at a time, and passes the value of a call to `onSuccess`. A call that has
- * begun ends even if its view disappears.
+ * Runs the calls of a form or of a button, one at a time, and passes the value of a call to `onSuccess`. A call ends
+ * even if its view disappears.
  */
 export const useAction = () => {
   const call = useCall()
@@ -124,16 +121,8 @@ export const useAction = () => {
     if (isRunning) return
     setIsRunning(true)
     setFailure(undefined)
-    Effect.runFork(call(effect, {
-      onSuccess: (value) => {
-        setIsRunning(false)
-        onSuccess(value)
-      },
-      onFailure: ({ message }) => {
-        setIsRunning(false)
-        setFailure(message)
-      }
-    }))
+    const end = Effect.sync(() => setIsRunning(false))
+    Effect.runFork(Effect.ensuring(call(effect, onSuccess, setFailure), end))
   }
   return { failure, isRunning, run }
 }

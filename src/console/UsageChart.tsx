@@ -16,17 +16,12 @@ const axisMarks = (max: number): ReadonlyArray<number> => {
 
 const compactNumbers = new Intl.NumberFormat("en", { notation: "compact" })
 
-/** The drawing, in pixels from the top, and in percent of its width from the left. */
+/** The plot, in pixels from the top, and in percent of the width from the left. */
 const top = 12
-const bottom = 128
+const height = 116
 const left = 9
 
-const xOf = (share: number): string => `${left + share * (100 - left)}%`
-
-const describe = (counts: UsageCounts): string =>
-  usageKinds.map((kind) => `${formatNumber(counts[kind])} ${kind}`).join(", ")
-
-const totalOf = (counts: UsageCounts): number => usageKinds.reduce((sum, kind) => sum + counts[kind], 0)
+const totalOf = ({ allowed, banned, rejected }: UsageCounts): number => allowed + rejected + banned
 
 export const UsageChart = ({ intervals, stepMs, steps, title, unit }: {
   readonly title: string
@@ -36,61 +31,55 @@ export const UsageChart = ({ intervals, stepMs, steps, title, unit }: {
   readonly steps: number
   readonly stepMs: number
 }) => {
-  const bars = usageByStep(intervals, { nowMs: Date.now(), stepMs, steps }).map((counts) => ({
-    counts,
-    time: formatInstant(DateTime.makeUnsafe(counts.beginMs)).slice("2030-12-31 ".length)
-  }))
-  const marks = axisMarks(Math.max(...bars.map(({ counts }) => totalOf(counts))))
-  const heightOf = (count: number): number => count / (marks.at(-1) ?? 1) * (bottom - top)
+  const bars = usageByStep(intervals, { nowMs: Date.now(), stepMs, steps })
+  const times = bars.map(({ beginMs }) => formatInstant(DateTime.makeUnsafe(beginMs)).slice("2030-12-31 ".length))
+  const marks = axisMarks(Math.max(...bars.map(totalOf)))
+  const max = marks.at(-1) ?? 1
+  const yOf = (count: number): number => top + height - count / max * height
   return (
-    <figure class="card chart">
+    <figure class="card">
       <figcaption>
         <strong>{title}</strong> <span class="muted">{unit}</span>
         <ul class="legend">
           {usageKinds.map((kind) => (
             <li key={kind} class={kind}>
-              {kind} <strong>{formatNumber(bars.reduce((sum, { counts }) => sum + counts[kind], 0))}</strong>
+              {kind} <strong>{formatNumber(bars.reduce((sum, counts) => sum + counts[kind], 0))}</strong>
             </li>
           ))}
         </ul>
       </figcaption>
-      <svg width="100%" height={bottom + 20} aria-hidden="true">
+      <svg width="100%" height={top + height + 20} aria-hidden="true">
         {marks.map((mark) => (
           <g key={mark}>
-            <line x1={xOf(0)} x2="100%" y1={bottom - heightOf(mark)} y2={bottom - heightOf(mark)} />
-            <text class="mark" x={`${left - 1}%`} y={bottom - heightOf(mark) + 4}>{compactNumbers.format(mark)}</text>
+            <line x1={`${left}%`} x2="100%" y1={yOf(mark)} y2={yOf(mark)} />
+            <text class="mark" x={`${left - 1}%`} y={yOf(mark) + 4}>{compactNumbers.format(mark)}</text>
           </g>
         ))}
-        {bars.map(({ counts, time }, index) => {
-          let y = bottom
-          return (
+        {[0, 0.25, 0.5, 0.75].map((share) => (
+          <text key={share} x={`${left + share * (100 - left)}%`} y={top + height + 16}>{times[share * steps]}</text>
+        ))}
+        <svg
+          x={`${left}%`}
+          y={top}
+          width={`${100 - left}%`}
+          height={height}
+          viewBox={`0 0 ${steps} ${max}`}
+          preserveAspectRatio="none"
+        >
+          {bars.map((counts, index) => (
             <g key={counts.beginMs} class="bar">
-              <title>{`${time}: ${describe(counts)}`}</title>
-              <rect
-                class="column"
-                x={xOf(index / steps)}
-                y={top}
-                width={`${(100 - left) / steps}%`}
-                height={bottom - top}
-              />
-              {usageKinds.map((kind) => {
-                const height = heightOf(counts[kind])
-                y -= height
-                return (
-                  <rect
-                    key={kind}
-                    class={kind}
-                    x={xOf((index + 0.15) / steps)}
-                    y={y}
-                    width={`${0.7 * (100 - left) / steps}%`}
-                    height={height}
-                  />
-                )
-              })}
-              {index % (steps / 4) === 0 && <text x={xOf(index / steps)} y={bottom + 16}>{time}</text>}
+              <title>{`${times[index]}: ${usageKinds.map((kind) => `${counts[kind]} ${kind}`).join(", ")}`}</title>
+              <rect class="column" x={index} width={1} height={max} />
+              {[
+                ["banned", totalOf(counts)] as const,
+                ["rejected", counts.allowed + counts.rejected] as const,
+                ["allowed", counts.allowed] as const
+              ].map(([kind, sum]) => (
+                <rect key={kind} class={kind} x={index + 0.15} width={0.7} y={max - sum} height={sum} />
+              ))}
             </g>
-          )
-        })}
+          ))}
+        </svg>
       </svg>
     </figure>
   )

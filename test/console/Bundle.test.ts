@@ -39,7 +39,7 @@ describe("The files of the console", () => {
 
   it("load nothing from another host", () => {
     assert.notMatch(read("console.css"), /@import|url\(/)
-    const urls = [...read("index.html").matchAll(/(?:src|href)="([^"]*)"/g)].map(([, url = ""]) => url.slice(0, 11))
-    assert.deepStrictEqual(urls, ["data:image/", "console.css", "console.js"])
+    const urls = [...read("index.html").matchAll(/(?:src|href)="([^"]*)"/g)].map(([, url]) => url)
+    assert.deepStrictEqual(urls, ["data:,", "console.css", "console.js"])
   })
 })
