@@ -6,7 +6,7 @@ import { AuditLog } from "./AuditLog.tsx"
 import { KeyList } from "./KeyList.tsx"
 import { KeyPage } from "./KeyPage.tsx"
 import { Alert, textsOf } from "./Parts.tsx"
-import { type Route, useRoute } from "./Route.ts"
+import { useRoute } from "./Route.ts"
 import { type Client, SessionContext, signIn } from "./Session.ts"
 
 const SignIn = ({ onSignIn, reason }: { readonly reason: string | undefined; onSignIn(client: Client): void }) => {
@@ -52,14 +52,6 @@ const SignIn = ({ onSignIn, reason }: { readonly reason: string | undefined; onS
   )
 }
 
-const View = ({ route }: { readonly route: Route }) => {
-  if (route.view === "key") return <KeyPage key={route.id} id={route.id} />
-  return route.view === "audit" ? <AuditLog query={route.query} /> : <KeyList query={route.query} />
-}
-
-/** Milliseconds for which the result of an action is shown. */
-const messageMs = 6_000
-
 const Console = () => {
   /** The client of the session, or the reason of its end. */
   const [state, setState] = useState<{ readonly client: Client } | { readonly reason?: string | undefined }>({})
@@ -76,7 +68,7 @@ const Console = () => {
     announce(undefined)
   }, [place, state])
   useEffect(() => {
-    const timer = setTimeout(() => announce(undefined), messageMs)
+    const timer = setTimeout(() => announce(undefined), 6_000)
     return () => clearTimeout(timer)
   }, [message])
   if (!("client" in state)) return <SignIn reason={state.reason} onSignIn={(client) => setState({ client })} />
@@ -93,7 +85,9 @@ const Console = () => {
         </div>
       </header>
       <main class="inner" ref={main} tabIndex={-1}>
-        <View route={route} />
+        {route.view === "keys" && <KeyList query={route.query} />}
+        {route.view === "key" && <KeyPage key={route.id} id={route.id} />}
+        {route.view === "audit" && <AuditLog query={route.query} />}
       </main>
       <div class="toast" role="status">{message !== undefined && <p>{message}</p>}</div>
     </SessionContext.Provider>

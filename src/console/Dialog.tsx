@@ -76,14 +76,10 @@ export function FormDialog<A>({ action, call, children, isDanger = false, onClos
 }
 
 /** Shows the secret of an issued or rotated key, once. Only its button closes it. */
-export const SecretDialog = ({ issued, onClose, title }: {
-  readonly title: string
-  readonly issued: IssuedKey
-  onClose(): void
-}) => {
+export const SecretDialog = ({ issued, onClose }: { readonly issued: IssuedKey; onClose(): void }) => {
   const secret = Redacted.value(issued.key)
   return (
-    <Dialog title={title} isHeld onClose={onClose}>
+    <Dialog title="New secret" isHeld onClose={onClose}>
       <p>
         Copy the secret of <Name of={issued} /> now. It is shown only here, and the service stores only its hash.
       </p>

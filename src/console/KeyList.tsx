@@ -1,5 +1,6 @@
 /** The list of keys: search, filters and pages. */
 import { Effect, Option, Redacted } from "effect"
+import type { TargetedSubmitEvent } from "preact"
 import { useEffect, useState } from "preact/hooks"
 import { type IssuedKey, type KeysPage, type KeysQuery, KeyState, type ListedKey } from "../api/Keys.ts"
 import { listLimit } from "../api/Paging.ts"
@@ -78,10 +79,11 @@ export const KeyList = ({ query }: { readonly query: KeysQuery }) => {
   )
   const { keys = [], next } = page.value ?? {}
   const { cursor, ...first } = query
-  const applyFilter = (form: HTMLFormElement): void => {
+  const applyFilter = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
+    event.preventDefault()
     const found = findSecret(search)
     setSecret(found)
-    if (found === undefined) location.hash = `#/keys?${new URLSearchParams(textsOf(new FormData(form)))}`
+    if (found === undefined) location.hash = `#/keys?${new URLSearchParams(textsOf(new FormData(event.currentTarget)))}`
   }
   return (
     <>
@@ -89,14 +91,7 @@ export const KeyList = ({ query }: { readonly query: KeysQuery }) => {
         <h1>Keys</h1>
         <button type="button" class="primary" onClick={() => setDialog("issue")}>Issue key</button>
       </div>
-      <form
-        class="filters"
-        role="search"
-        onSubmit={(event) => {
-          event.preventDefault()
-          applyFilter(event.currentTarget)
-        }}
-      >
+      <form class="filters" role="search" onSubmit={applyFilter}>
         <input
           type="search"
           name="search"
@@ -141,13 +136,7 @@ export const KeyList = ({ query }: { readonly query: KeysQuery }) => {
           }}
         />
       )}
-      {typeof dialog === "object" && (
-        <SecretDialog
-          title="Key issued"
-          issued={dialog}
-          onClose={() => setDialog(undefined)}
-        />
-      )}
+      {typeof dialog === "object" && <SecretDialog issued={dialog} onClose={() => setDialog(undefined)} />}
     </>
   )
 }

@@ -10,9 +10,6 @@ import { Alert, formatNumber, Name, StateBadge, stateOf, When } from "./Parts.ts
 import { useAction, useQuery, useSession } from "./Session.ts"
 import { UsageChart } from "./UsageChart.tsx"
 
-/** Milliseconds between two reads of a key and its usage. */
-const refreshMs = 3_000
-
 const Properties = ({ apiKey }: { readonly apiKey: ApiKeyDetails }) => {
   const properties: ReadonlyArray<readonly [name: string, value: ComponentChildren]> = [
     ["Plan", apiKey.plan],
@@ -76,7 +73,7 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
   const query = useQuery(
     Effect.all({ apiKey: client.find(id), history: client.usage(id) }, { concurrency: 2 }),
     id,
-    refreshMs
+    3_000
   )
   const state = query.value && stateOf(query.value.apiKey)
   // An action can remove its own button. The keyboard then continues at the heading.
@@ -194,7 +191,7 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
           </p>
         </FormDialog>
       )}
-      {typeof dialog === "object" && <SecretDialog title="Key rotated" issued={dialog} onClose={onClose} />}
+      {typeof dialog === "object" && <SecretDialog issued={dialog} onClose={onClose} />}
     </>
   )
 }
