@@ -32,28 +32,27 @@ const isWide = (page: Page) =>
 
 describe.skipIf(browser === undefined)("The console", () => {
   layer(ConsoleService.layer, { excludeTestServices: true })((it) => {
-    it.effect("has no violation of a rule of axe in any view, light and dark, wide and 360 pixels narrow", () =>
-      Effect.gen(function*() {
-        const service = yield* ConsoleService
-        const { address, management } = service
-        yield* Effect.promise(async () => {
-          const limits = { perMinute: 3, perDay: 100 }
-          const banned = await callAdmin(management, "POST", "/keys", { name: "banned", plan: "enterprise", limits })
-          const revoked = await callAdmin(management, "POST", "/keys", { name: "revoked", plan: "free" })
-          await callAdmin(management, "DELETE", `/keys/${revoked.id}`)
-          for (let i = 0; i < 22; i++) {
-            await callAdmin(management, "POST", "/keys", { name: `a key with a long name ${i}`, plan: "business" })
-          }
-          for (const colorScheme of ["light", "dark"] as const) {
-            for (const width of [1280, 360]) {
+    it.effect(
+      "has no violation of a rule of axe in any view, light and wide, or dark and 360 pixels narrow",
+      () =>
+        Effect.gen(function*() {
+          const service = yield* ConsoleService
+          const { address, management } = service
+          yield* Effect.promise(async () => {
+            const issue = (name: string) => callAdmin(management, "POST", "/keys", { name, plan: "free" })
+            await callAdmin(management, "DELETE", `/keys/${(await issue("revoked")).id}`)
+            const limits = { perMinute: 3, perDay: 100 }
+            const banned = await callAdmin(management, "POST", "/keys", { name: "banned", plan: "enterprise", limits })
+            await Promise.all(Array.from({ length: 22 }, (_, index) => issue(`a key with a long name ${index}`)))
+            for (const [colorScheme, width] of [["light", 1280], ["dark", 360]] as const) {
               const { page } = await openConsole(service, { colorScheme, viewport: { width, height: 800 } })
               const check = async (view: string): Promise<void> => {
-                assert.deepStrictEqual(await violationsOf(page), [], `${view}, ${colorScheme}, ${width}`)
+                assert.deepStrictEqual(await violationsOf(page), [], `${view}, ${colorScheme}`)
                 assert.isFalse(await isWide(page), `${view}, ${width}`)
               }
               await signIn(page, "adm_wrong")
               await page.getByRole("alert").waitFor()
-              await check("sign-in, rejected")
+              await check("sign-in")
               await page.getByLabel("Admin token").fill("")
               await signIn(page)
               await page.getByRole("link", { name: "banned", exact: true }).waitFor()
@@ -77,11 +76,11 @@ describe.skipIf(browser === undefined)("The console", () => {
               await page.getByRole("link", { name: "Audit log" }).click()
               await page.locator(".action").first().waitFor()
               await check("audit")
-              await page.context().close()
             }
-          }
-        })
-      }))
+          })
+        }),
+      300_000
+    )
 
     it.effect("keeps the token in memory alone: no cookie, no storage, no URL, and none after a reload", () =>
       Effect.gen(function*() {
