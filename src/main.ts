@@ -9,15 +9,17 @@ import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
 import { type DataDirectoryLost, OnDataDirectoryLost } from "./config/DataDirectory.ts"
 import * as Settings from "./config/Settings.ts"
 import * as Database from "./database/Database.ts"
-import { GracefulShutdown } from "./http/admission/GracefulShutdown.ts"
 import * as ApiServer from "./http/ApiServer.ts"
+import { GracefulShutdown } from "./http/GracefulShutdown.ts"
 import * as ManagementServer from "./http/ManagementServer.ts"
-import * as Drain from "./http/node/Drain.ts"
 import * as Logging from "./observability/Logging.ts"
 import { describe } from "./observability/LogLines.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
 import * as SqlRateLimiter from "./rate-limit/SqlRateLimiter.ts"
+
+/** The maximum time of a shutdown in milliseconds. */
+const maxShutdownMs = 9_500
 
 /** Loads the Redis client only when it is needed. */
 const redisRateLimiter = Layer.unwrap(
@@ -38,8 +40,14 @@ const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLi
 
 const servers = Layer.merge(ApiServer.layer, ManagementServer.layer)
 
+/** Drains the servers at the shutdown. The process then exits in any case, even if the database does not respond. */
+const drain = Layer.effectDiscard(Effect.gen(function*() {
+  yield* GracefulShutdown.drain(yield* Settings.drainSeconds.config)
+  yield* Effect.addFinalizer(() => Effect.sync(() => setTimeout(() => process.exit(1), maxShutdownMs).unref()))
+}))
+
 // The bootstrap key is shown only once, so it is issued last, when both servers listen and no step can fail.
-const service = Layer.merge(Drain.layer, BootstrapKey.layer).pipe(
+const service = Layer.merge(drain, BootstrapKey.layer).pipe(
   Layer.provide(servers),
   Layer.provide(GracefulShutdown.layer),
   Layer.provide(services)

@@ -10,17 +10,15 @@ import {
   HttpClientError,
   type HttpClientRequest,
   HttpRouter,
-  HttpServer,
   HttpServerRequest,
   HttpServerResponse
 } from "effect/http"
 import { ApiKeys } from "./api-keys/ApiKeys.ts"
 import type { Limits, Plan } from "./api/Plans.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
-import { AdmissionControl } from "./http/admission/AdmissionControl.ts"
-import { GracefulShutdown } from "./http/admission/GracefulShutdown.ts"
 import * as ApiRoutes from "./http/ApiRoutes.ts"
-import { routerConfig } from "./http/response/RoutePaths.ts"
+import { GracefulShutdown } from "./http/GracefulShutdown.ts"
+import { routerConfig } from "./http/RoutePaths.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
 import { RateLimiter } from "./rate-limit/RateLimiter.ts"
 import {
@@ -47,7 +45,7 @@ const layerHttpClient = Layer.effect(
   HttpClient.HttpClient,
   Effect.gen(function*() {
     const faults = yield* Faults
-    const handleRequest = yield* HttpRouter.toHttpEffect(ApiRoutes.layerMemory)
+    const handleRequest = yield* HttpRouter.toHttpEffect(ApiRoutes.layer(yield* ApiRoutes.makePort))
     const handle = (request: HttpClientRequest.HttpClientRequest) =>
       handleRequest.pipe(
         Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
@@ -73,8 +71,7 @@ const layerHttpClient = Layer.effect(
   })
 ).pipe(
   Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
-  Layer.provide(HttpServer.layerServices),
-  Layer.provide([AdmissionControl.layer, GracefulShutdown.layer]),
+  Layer.provide(GracefulShutdown.layer),
   Layer.provide(SecureRandom.layerWebCrypto),
   // The service reads no environment variable, so that tests give the same result on every machine.
   Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({}))),

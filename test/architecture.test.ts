@@ -7,11 +7,8 @@ const source = new URL("../src/", import.meta.url).pathname
 
 const files = readdirSync(source, { recursive: true, encoding: "utf8" }).filter((file) => /\.tsx?$/.test(file))
 
-/** Returns the code of a file. The examples in ApiReference.ts are texts, and no code of the service. */
-const codeOf = (file: string): string => {
-  const text = readFileSync(join(source, file), "utf8")
-  return file === "http/handlers/ApiReference.ts" ? text.replaceAll(/`(?:\\[^]|[^`\\])*`/g, "``") : text
-}
+/** Returns the code of a file. */
+const codeOf = (file: string): string => readFileSync(join(source, file), "utf8")
 
 /** The imports of `file`: paths relative to src/ for the project's own modules, names for packages. */
 const importsOf = (file: string): ReadonlyArray<string> =>

@@ -3,6 +3,7 @@ import { OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import { complete, contactAndLicense, derivation } from "./OpenApiCompletion.ts"
 import { PetstoreApi } from "./PetstoreApi.ts"
+import { planLimits } from "./Plans.ts"
 import { headersOf } from "./ResponseHeaders.ts"
 
 const basePath = "/v1"
@@ -23,6 +24,32 @@ const makeServer = (variable: string, description: string): OpenApi.OpenAPISpecS
   }
 })
 
+/** The rows of the plans with fixed limits (SPEC §8). */
+const planRows = Object.entries(planLimits).map(([plan, { perDay, perMinute }]) =>
+  `| ${plan} | ${perMinute.toLocaleString("en")} | ${perDay.toLocaleString("en")} |`
+)
+
+/** The introduction, in CommonMark. */
+const introduction = `The pets of a store, as JSON over HTTP.
+
+Each request carries an API key as a bearer token. The operator of the service issues keys.
+
+Each plan has a limit a minute and a limit a day. Every response has the \`X-RateLimit-…\` headers of the window that
+limits you most. After a 429, wait for the seconds in \`Retry-After\`: a key that keeps sending is banned for a minute,
+and each further ban lasts twice as long, up to an hour.
+
+| plan | a minute | a day |
+|---|---|---|
+${planRows.join("\n")}
+| enterprise | set for each key | set for each key |
+
+Every error has the body \`{"code","message","status"}\`. Branch on \`code\`, because \`message\` can change. Retry 408,
+500 and 503 with a growing pause, and a POST only with an \`Idempotency-Key\`.
+
+A list has one page. Its \`Link\` header with \`rel="next"\` has the URL of the next page; the last page has none.
+
+\`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`
+
 const rex = { id: 1, name: "Rex", categoryId: 3, status: "available" }
 
 /** The OpenAPI 3.1 document of the API under `/v1`. */
@@ -31,7 +58,7 @@ export const openApiDocument: OpenApi.OpenAPISpec = complete(OpenApi.fromApi(Pet
   info: {
     title: "Petstore",
     version: "1.0.0",
-    description: "The pets of a store, as JSON over HTTP.",
+    description: introduction,
     ...contactAndLicense
   },
   servers: [

@@ -5,7 +5,7 @@ import * as Errors from "./Errors.ts"
 import { exactJson, Int64, int64, parseInteger } from "./Int64.ts"
 import { cursor, limit, nextLink } from "./Paging.ts"
 import { PathHeaders } from "./PathHeaders.ts"
-import { isStorable } from "./Text.ts"
+import { hasAtMost, isStorable } from "./Text.ts"
 
 /** The availability of a pet (SPEC §3). */
 export const PetStatus = Schema.Literals(["available", "pending", "sold"]).annotate({
@@ -15,10 +15,16 @@ export const PetStatus = Schema.Literals(["available", "pending", "sold"]).annot
 })
 export type PetStatus = typeof PetStatus.Type
 
-/** The request body that creates a pet (SPEC §2 NewPet). `name` has no U+0000 and no lone surrogates. */
+/** The maximum length of a new pet's name, in Unicode code points. So a page of pets fits in memory. */
+const maxNameLength = 1_000
+
+/** A name as the service stores it. One that was stored by SQL can have any length. */
+const name = Schema.String.annotate({ description: "The pet's name." }).check(isStorable)
+
+/** The request body that creates a pet (SPEC §2 NewPet). */
 export const NewPet = Schema.Struct({
-  /** The name of the pet: any text without U+0000 and without lone surrogates. */
-  name: Schema.String.annotate({ description: "The pet's name." }).check(isStorable),
+  /** The name of the pet: at most 1,000 characters, without U+0000 and without lone surrogates. */
+  name: name.annotate({ maxLength: maxNameLength }).check(hasAtMost(maxNameLength)),
   /** The id of the pet's category: an int64. */
   categoryId: int64("Identifier of the category that the pet belongs to."),
   /** The availability of the pet. Absent if it was created without one. */
@@ -30,7 +36,8 @@ export interface NewPet extends Schema.Schema.Type<typeof NewPet> {}
 export const Pet = Schema.Struct({
   /** The id that the service assigned: an int64. */
   id: int64("Unique identifier assigned by the service on creation."),
-  ...NewPet.fields
+  ...NewPet.fields,
+  name
 }).annotate({ identifier: "Pet" })
 export interface Pet extends Schema.Schema.Type<typeof Pet> {}
 

@@ -5,7 +5,7 @@
  */
 import { Config, Data, Effect, Option } from "effect"
 import * as ConnectionString from "./ConnectionString.ts"
-import { corsOrigins, trustedProxies } from "./HttpSettings.ts"
+import { corsOrigins, keepAliveSeconds, maxConnections, trustedProxies } from "./HttpSettings.ts"
 import * as RedisUrl from "./RedisUrl.ts"
 import {
   any,
@@ -21,7 +21,7 @@ import {
   wholeNumber
 } from "./Setting.ts"
 
-export { corsOrigins, type Setting, trustedProxies }
+export { corsOrigins, keepAliveSeconds, maxConnections, type Setting, trustedProxies }
 
 const isUrl = (form: RegExp) => (value: string): boolean => {
   const href = URL.parse(value)?.href ?? ""
@@ -208,6 +208,8 @@ export const all: ReadonlyArray<Setting<unknown>> = [
   trustedProxies,
   drainSeconds,
   corsOrigins,
+  keepAliveSeconds,
+  maxConnections,
   logLevel,
   logFormat,
   buildRevision,

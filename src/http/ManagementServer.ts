@@ -1,6 +1,6 @@
 /** The management server: health, metrics, the admin API and the console. It shares no route with the API port. */
-import { Effect, Layer } from "effect"
-import { HttpRouter, HttpServerResponse } from "effect/http"
+import { type Config, Effect, Layer } from "effect"
+import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
@@ -11,42 +11,23 @@ import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import * as Settings from "../config/Settings.ts"
 import * as ProcessMetrics from "../observability/ProcessMetrics.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
-import { GracefulShutdown } from "./admission/GracefulShutdown.ts"
-import * as AuditHandlers from "./handlers/AuditHandlers.ts"
-import * as CachedDocument from "./handlers/CachedDocument.ts"
-import * as ConsoleFiles from "./handlers/ConsoleFiles.ts"
-import * as KeyHandlers from "./handlers/KeyHandlers.ts"
-import * as AdminAuthentication from "./middleware/AdminAuthentication.ts"
-import * as RequestValidation from "./middleware/RequestValidation.ts"
-import type { Reject } from "./node/ClientErrors.ts"
-import * as HostHeader from "./node/HostHeader.ts"
-import * as Listener from "./node/Listener.ts"
-import * as NodeServer from "./node/NodeServer.ts"
-import { outageOf } from "./response/DatabaseErrors.ts"
-import * as ErrorResponse from "./response/ErrorResponse.ts"
-import { methodsOf, routerConfig } from "./response/RoutePaths.ts"
+import * as AdminAuthentication from "./AdminAuthentication.ts"
+import * as AdminHandlers from "./AdminHandlers.ts"
+import * as CachedDocument from "./CachedDocument.ts"
+import * as ConsoleFiles from "./ConsoleFiles.ts"
+import { GracefulShutdown } from "./GracefulShutdown.ts"
+import * as Middleware from "./Middleware.ts"
+import { isAllowedAmong } from "./RequestHead.ts"
+import * as Responses from "./Responses.ts"
+import { makeRoutesAt } from "./RoutePaths.ts"
+import * as Server from "./Server.ts"
 import * as StartMessages from "./StartMessages.ts"
 
 const admin = HttpApiBuilder.layer(AdminApi).pipe(
-  Layer.provide([KeyHandlers.layer, AuditHandlers.layer]),
-  Layer.provide([AdminAuthentication.layer, RequestValidation.layer])
+  Layer.provide(AdminHandlers.layer),
+  Layer.provide([AdminAuthentication.layer, Middleware.validation]),
+  Layer.provide(HttpServer.layerServices)
 )
-
-/** Returns 200 while the process responds at all. */
-const health = Layer.unwrap(Effect.map(Settings.buildRevision.config, (revision) =>
-  HttpRouter.add(
-    "GET",
-    "/healthz",
-    HttpServerResponse.jsonUnsafe({ status: "healthy", version: ProcessMetrics.serviceVersion, revision })
-  )))
-
-/** The OpenAPI document of the admin API. It is no secret, so it needs no token. */
-const openApi = CachedDocument.serve(
-  "/admin/openapi.json",
-  Effect.succeed(CachedDocument.json(adminOpenApiDocument))
-)
-
-const ending = new ServiceUnavailable({ message: "The service is shutting down." })
 
 /** Metrics for Prometheus, whose names end in the unit. */
 const metrics = PrometheusMetrics.format({
@@ -54,23 +35,29 @@ const metrics = PrometheusMetrics.format({
   metricNameMapper: (name) => name.endsWith(".duration") ? `${name}_seconds` : name
 })
 
+const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shutting down." }))
+
 /**
- * The routes of readiness and metrics. The process is ready if the database responds within a second, unless a shutdown
- * began. It also works without Redis; the field `limits` names the counts in use.
+ * Reports about this process. It is healthy while it responds at all. It is ready if the database responds within a
+ * second, unless a shutdown began. It also works without Redis; the field `limits` names the counts in use.
  */
 const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter
   const draining = yield* GracefulShutdown
+  const revision = yield* Settings.buildRevision.config
+  const ofProcess = yield* ProcessMetrics.make
   // Concurrent requests share one statement.
   const answers = yield* Effect.cachedWithTTL(Effect.exit(Effect.timeout(sql`SELECT 1`, "1 second")), "100 millis")
-  const ready = Effect.orDie(Effect.andThen(Effect.flatten(answers), limiter.counting))
-  const readiness = Effect.suspend(() => draining.begun ? Effect.die(ending) : ready)
-  const ofProcess = yield* ProcessMetrics.make
+  const ready = Effect.andThen(Effect.flatten(answers), limiter.counting)
+  const health = { status: "healthy", version: ProcessMetrics.serviceVersion, revision }
+  yield* router.add("GET", "/healthz", HttpServerResponse.jsonUnsafe(health))
   yield* router.add(
     "GET",
     "/readyz",
-    Effect.map(readiness, (limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits }))
+    Effect.suspend(() => draining.begun ? Effect.orDie(ending) : Effect.orDie(ready)).pipe(
+      Effect.map((limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits }))
+    )
   )
   yield* router.add(
     "GET",
@@ -82,44 +69,38 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   )
 }))
 
-const pages = ["/healthz", "/readyz", "/metrics", "/admin/openapi.json", ...ConsoleFiles.paths]
+/** The OpenAPI document of the admin API. It is no secret, so it needs no token. */
+const openApi = CachedDocument.serve("/admin/openapi.json", Effect.succeed(CachedDocument.json(adminOpenApiDocument)))
 
-const answering = ErrorResponse.catchErrors(AdminApi, pages, outageOf)
-
-/** The headers of every response of the port. */
-const headers = fixedHeaders
-
-const errors = HttpRouter.middleware(
-  Effect.map(GracefulShutdown, (draining) => (httpEffect) =>
-    answering(Effect.timeout(httpEffect, "8 seconds")).pipe(
-      Effect.map((response) => HttpServerResponse.setHeaders(response, { ...headers, ...response.headers })),
-      Effect.map((response) =>
-        draining.begun ? HttpServerResponse.setHeader(response, "connection", "close") : response
-      )
-    )),
-  { global: true }
+const routesAt = makeRoutesAt(
+  AdminApi,
+  ["/healthz", "/readyz", "/metrics", "/admin/openapi.json", ...ConsoleFiles.paths]
 )
+
+const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port, Config.ConfigError, GracefulShutdown> {
+  const draining = yield* GracefulShutdown
+  const names = [yield* Settings.managementHost.config, ...yield* Settings.managementAllowedHosts.config]
+  return {
+    routesAt,
+    isAllowedHost: isAllowedAmong(names),
+    finish: (_, { requestId }, response) =>
+      Effect.succeed(Responses.withHeaders(response, {
+        ...fixedHeaders,
+        ...response.headers,
+        "x-request-id": requestId,
+        ...draining.begun && { connection: "close" }
+      })),
+    abort: () => Effect.void
+  }
+})
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }
 
-const reject: Reject = ({ error }) => Effect.succeed({ error, headers })
-
-const makeServer = Effect.gen(function*() {
-  const host = yield* Settings.managementHost.config
-  return yield* NodeServer.make({
-    handle: (_request, _response, next) => next(),
-    isAllowedHost: HostHeader.isAllowedAmong([host, ...yield* Settings.managementAllowedHosts.config]),
-    maxStallMs: () => Infinity,
-    allow: methodsOf(AdminApi, [])("*"),
-    reject
-  })
-})
-
 /** Serves the admin API on `MANAGEMENT_HOST` and `MANAGEMENT_PORT`. */
-export const layer = HttpRouter.serve(
-  Layer.mergeAll(admin, health, reports, openApi, ConsoleFiles.layer, errors),
-  { disableLogger: true, disableListenLog: true, routerConfig }
-).pipe(
-  Layer.tap(() => StartMessages.logManagement),
-  Layer.provide(Listener.layer(makeServer, address))
+export const layer = Layer.unwrap(
+  Effect.map(makePort, (port) => {
+    const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer, Responses.layer(port))
+    const server = Server.layer(HttpRouter.toHttpEffect(routes), port, address)
+    return Layer.provide(Layer.effectDiscard(StartMessages.logManagement), server)
+  })
 )

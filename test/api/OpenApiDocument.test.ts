@@ -6,8 +6,7 @@ import { execFile } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { promisify } from "node:util"
 import { adminOpenApiDocument } from "../../src/api/AdminOpenApiDocument.ts"
-import { openApiDocument } from "../../src/api/OpenApiDocument.ts"
-import { apiReference as document } from "../../src/http/handlers/ApiReference.ts"
+import { openApiDocument as document } from "../../src/api/OpenApiDocument.ts"
 
 const spec = readFileSync(new URL("../../src/api/SPEC.md", import.meta.url), "utf8")
 
@@ -217,19 +216,6 @@ describe("The OpenAPI document", () => {
     }
     for (const property of [schemas.Pet.properties.id, schemas.NewPet.properties.categoryId]) {
       assert.match(property.description, /JSON\.parse.* round it beyond 2\^53/)
-    }
-  })
-
-  it("is in the client package without the texts of the API reference", () => {
-    assert.notMatch(JSON.stringify(openApiDocument), /x-codeSamples|process\.env|## /)
-  })
-
-  it("has the examples of docs/api/pets.md for each operation", () => {
-    const page = readFileSync("docs/api/pets.md", "utf8")
-    for (const { operation } of endpoints) {
-      const samples: ReadonlyArray<Json> = operation["x-codeSamples"]
-      assert.deepStrictEqual(samples.map(({ label }) => label), ["curl", "JavaScript", "Python", "Effect client"])
-      for (const { source } of samples) assert.include(page, `\n${source}\n\`\`\`\n`)
     }
   })
 })

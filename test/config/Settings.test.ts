@@ -56,6 +56,8 @@ const examples: Readonly<Record<string, { valid: ReadonlyArray<string>; invalid:
   ADMIN_TOKEN: { valid: ["x", " adm_! ", "x".repeat(4_096)], invalid: ["adm_ secret", "x".repeat(4_097), "ä"] },
   TRUSTED_PROXIES: { valid: ["10.0.0.1, 10.0.0.0/8,2001:db8::/32"], invalid: ["localhost", "1.2.3.4,10.0.0.0/33"] },
   DRAIN_SECONDS: { valid: ["0", "5"], invalid: ["6", "0.5"] },
+  KEEP_ALIVE_SECONDS: { valid: ["1", "3600"], invalid: ["0", "3601", "1.5"] },
+  MAX_CONNECTIONS: { valid: ["1", "10000"], invalid: ["0", "many"] },
   CORS_ORIGINS: {
     valid: ["*", "https://shop.example, http://localhost:3000"],
     invalid: ["shop", "https://shop.example/", "https://a.example,ftp"]

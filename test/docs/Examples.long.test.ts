@@ -127,7 +127,7 @@ interface Example {
   readonly block: CodeBlock
 }
 
-const pageExamples: ReadonlyArray<Example> = [...pagesBelow("docs/api"), "README.md"].flatMap((page) =>
+const examples: ReadonlyArray<Example> = [...pagesBelow("docs/api"), "README.md"].flatMap((page) =>
   codeBlocks(readPage(page))
     // `Commands.long.test.ts` runs the shell commands of the README.
     .filter(({ language }) => language in programs && !(page === "README.md" && language === "sh"))
@@ -138,45 +138,6 @@ const pageExamples: ReadonlyArray<Example> = [...pagesBelow("docs/api"), "README
 const retries = ({ block, page }: Example): boolean =>
   /--retry|50[24]/.test(block.code) ||
   (block.language === "ts" && /docs\/api\/(idempotency|rate-limits)/.test(page))
-
-interface DocumentWithSamples {
-  readonly paths: Readonly<
-    Record<
-      string,
-      Readonly<
-        Record<string, {
-          readonly "x-codeSamples": ReadonlyArray<{ readonly lang: string; readonly source: string }>
-        }>
-      >
-    >
-  >
-}
-
-const { paths }: DocumentWithSamples = JSON.parse(readPage("docs/api/openapi.json"))
-
-const sampleLanguages: Readonly<Record<string, string>> = {
-  Shell: "sh",
-  JavaScript: "js",
-  Python: "python",
-  TypeScript: "ts"
-}
-
-/** The code samples of the OpenAPI document, numbered. `docs/api/pets.md` has the same ones, with their output. */
-const sampleExamples: ReadonlyArray<Example> = Object.values(paths)
-  .flatMap((item) => Object.values(item))
-  .flatMap((operation) => operation["x-codeSamples"])
-  .map(({ lang, source }, index) => ({
-    page: "docs/api/openapi.json",
-    block: {
-      language: sampleLanguages[lang] ?? lang,
-      code: source,
-      line: index + 1,
-      notRun: undefined,
-      output: pageExamples.find(({ block }) => block.code === `${source}\n`)?.block.output
-    }
-  }))
-
-const examples = [...pageExamples, ...sampleExamples]
 
 layer(Service.layer, { excludeTestServices: true, timeout: 60_000 })(
   "The examples of docs/api and the README",
@@ -206,7 +167,7 @@ layer(Service.layer, { excludeTestServices: true, timeout: 60_000 })(
         )
       }), 100_000)
 
-    for (const { block, page } of pageExamples.filter(retries)) {
+    for (const { block, page } of examples.filter(retries)) {
       // curl does not retry a request whose response is lost.
       const losesResponse = block.language !== "sh"
       const faults = losesResponse ? "502, 504 and a lost response" : "502 and 504"

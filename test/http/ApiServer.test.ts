@@ -1,9 +1,8 @@
 /** Responses of the API port over sockets: client errors, headers, shutdown, CORS and pipelining. */
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect, Fiber, Layer, Tracer } from "effect"
+import { Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
-import { AdmissionControl } from "../../src/http/admission/AdmissionControl.ts"
-import { GracefulShutdown } from "../../src/http/admission/GracefulShutdown.ts"
+import { GracefulShutdown } from "../../src/http/GracefulShutdown.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { assertCommonHeaders, assertError } from "../support/Assertions.ts"
 import { memory, parseResponse, Service, service } from "../support/Harness.ts"
@@ -273,7 +272,7 @@ describe("ApiServer", () => {
         }
       }))
 
-    it.effect("responds to a client that half-closes after its request, on the fast path and off it", () =>
+    it.effect("responds to a client that half-closes after its request", () =>
       Effect.gen(function*() {
         const { call, sendAndHalfClose, newUnlimitedKey } = yield* Service
         const key = yield* newUnlimitedKey
@@ -531,7 +530,7 @@ describe("ApiServer", () => {
 
 describe("A draining service", () => {
   const draining = Layer.fresh(service(memory, {}, Layer.succeed(GracefulShutdown, { begun: true })))
-  it.effect("closes each connection after its response: on the fast path, off it, and after a client error", () =>
+  it.effect("closes each connection after its response: after a success, an error and a client error", () =>
     Effect.gen(function*() {
       const { newKey, send } = yield* Service
       const authorization = `Authorization: Bearer ${yield* newKey}\r\n`
@@ -567,50 +566,6 @@ describe("getPet", () => {
         assert.strictEqual((yield* call("/v1/pets", { key })).status, 200)
       }).pipe(Effect.provide(Layer.fresh(service(memory))))
     }))
-})
-
-describe("A connection that pipelines more than 500 requests", () => {
-  it.live(
-    "receives the responses that are ready, complete and in order, before it is closed",
-    () =>
-      Effect.gen(function*() {
-        const { newUnlimitedKey, send } = yield* Service
-        const get =
-          `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${yield* newUnlimitedKey}\r\n\r\n`
-        const { status, text } = yield* send(get.repeat(2_000))
-        assert.strictEqual(status, 200)
-        const responses = text.split("HTTP/1.1 200 OK").length
-        assert.isAtLeast(responses, 10)
-        assert.isBelow(responses, 2_000)
-        assert.isTrue(text.endsWith("[]"))
-      }).pipe(Effect.provide(Layer.fresh(service(memory)))),
-    20_000
-  )
-})
-
-describe("A request whose client disconnects in the middle of its body", () => {
-  // With a tracer, Effect's HTTP server handles the request, because it makes the spans.
-  const tracer = Layer.succeed(Tracer.Tracer, Tracer.make({ span: (options) => new Tracer.NativeSpan(options) }))
-
-  for (
-    const [condition, services] of [["", service(memory)], [
-      " when requests are traced",
-      Layer.provide(service(memory), tracer)
-    ]] as const
-  ) {
-    it.live(`ends${condition}`, () =>
-      Effect.gen(function*() {
-        const { sendAndKeepOpen, newKey } = yield* Service
-        const { all, handled } = yield* AdmissionControl
-        const half =
-          `POST /v1/pets HTTP/1.1\r\n${hostAndClose}${json}Content-Length: 100\r\nAuthorization: Bearer ${yield* newKey}\r\n\r\n{`
-        const holding = yield* Effect.forkChild(sendAndKeepOpen(half))
-        while (handled() === 0) yield* Effect.sleep("10 millis")
-        assert.strictEqual(all.inFlight, 0)
-        yield* Fiber.interrupt(holding)
-        while (handled() > 0) yield* Effect.sleep("10 millis")
-      }).pipe(Effect.provide(Layer.fresh(services))))
-  }
 })
 
 describe("A burst of 500 requests on one connection", () => {

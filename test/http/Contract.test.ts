@@ -53,6 +53,8 @@ const invalidBodies = [
   [`{"name":1,"categoryId":1}`, "body.name: expected string"],
   [`{"name":"\\u0000","categoryId":1}`, "body.name: expected a string without U+0000"],
   [`{"name":"\\ud800","categoryId":1}`, "body.name: expected a string without U+0000"],
+  [`{"name":"${"x".repeat(1_001)}","categoryId":1}`, "body.name: expected a string of at most 1,000 characters"],
+  [`{"name":"${"🐈".repeat(1_001)}","categoryId":1}`, "body.name: expected a string of at most 1,000 characters"],
   [`{"name":"a","categoryId":"1"}`, "body.categoryId: expected an int64 integer"],
   [`{"name":"a","categoryId":1.5}`, "body.categoryId: expected an int64 integer"],
   [`{"name":"a","categoryId":1e-1}`, "body.categoryId: expected an int64 integer"],
@@ -203,43 +205,25 @@ for (const store of [...stores, ...PgBouncer.stores]) {
           }
         }))
 
-      it.effect("stores any name that UTF-8 can encode", () =>
+      it.effect("stores any name of at most 1,000 characters that UTF-8 can encode", () =>
         Effect.gen(function*() {
           const { newKey } = yield* Service
           const key = yield* newKey
           for (
-            const name of ["", " ", "'; DROP TABLE pets; --", "\u0001\u001f\"\\/", "ﷺ🐈‍⬛\u{10ffff}", "x".repeat(60_000)]
+            const name of [
+              "",
+              " ",
+              "'; DROP TABLE pets; --",
+              "\u0001\u001f\"\\/",
+              "ﷺ🐈‍⬛\u{10ffff}",
+              "x".repeat(1_000),
+              "🐈".repeat(1_000)
+            ]
           ) {
             const response = yield* post(key, JSON.stringify({ name, categoryId: 1 }))
             assert.strictEqual(response.status, 201)
             assert.strictEqual(JSON.parse(response.text).name, name)
           }
-        }))
-
-      it.effect("lists all pets with long names, in pages of a bounded size", () =>
-        Effect.gen(function*() {
-          const { call, newKey } = yield* Service
-          const key = yield* newKey
-          const lengths = [5_000, 65_000, 1, 65_000, 65_000, 4_096, 65_000, 65_000, 4_097, 65_000, 65_000, 2]
-          const created: Array<unknown> = []
-          for (const length of lengths) {
-            const response = yield* post(key, JSON.stringify({ name: "x".repeat(length), categoryId: 1 }))
-            created.push(JSON.parse(response.text))
-          }
-          const first = Number(/"id":(\d+)/.exec(JSON.stringify(created))?.[1])
-          const cursor = Buffer.from(String(first - 1)).toString("base64url")
-          const listed: Array<unknown> = []
-          const sizes: Array<number> = []
-          for (let path: string | undefined = `/v1/pets?limit=100&cursor=${cursor}`; path !== undefined;) {
-            const page: Effect.Success<ReturnType<typeof call>> = yield* call(path, { key })
-            assert.isBelow(page.text.length, 262_144 + 10_000)
-            const pets = JSON.parse(page.text)
-            listed.push(...pets)
-            sizes.push(pets.length)
-            path = /<(.*)>; rel="next"/.exec(page.headers.get("link") ?? "")?.[1]
-          }
-          assert.deepStrictEqual(listed, created)
-          assert.isAbove(sizes.length, 1)
         }))
 
       it.effect("returns 400 for a body that is not a NewPet, and names each invalid field and its expected value", () =>
@@ -372,7 +356,7 @@ for (const store of [...stores, ...PgBouncer.stores]) {
         Effect.gen(function*() {
           const { newKey } = yield* Service
           const key = yield* newKey
-          const pet = (length: number) => JSON.stringify({ name: "x".repeat(length - 26), categoryId: 1 })
+          const pet = (length: number) => `{"name":"","categoryId":1}`.padEnd(length)
           assert.strictEqual(pet(65_536).length, 65_536)
           assert.strictEqual((yield* post(key, pet(65_536))).status, 201)
           assertError(yield* post(key, pet(65_537)), 413, "payload_too_large")

@@ -8,7 +8,7 @@ import { TestClock } from "effect/testing"
 import { AdminToken } from "../../src/api-keys/AdminToken.ts"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { AdminClient } from "../../src/client/PetstoreClient.ts"
-import { GracefulShutdown } from "../../src/http/admission/GracefulShutdown.ts"
+import { GracefulShutdown } from "../../src/http/GracefulShutdown.ts"
 import * as ManagementServer from "../../src/http/ManagementServer.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { freePort, random, type ReceivedResponse, sendBytes } from "../support/Harness.ts"
@@ -98,13 +98,12 @@ describe("Admin authentication", () => {
           for (let i = 0; i < 70; i++) yield* list(port, `adm_wrong${i}`)
           yield* TestClock.adjust("1 minute")
         }
-        const line = {
-          level: "Warn",
-          message: ["Admin authentication failed"],
-          address: "127.0.0.1",
-          code: "invalid_admin_token"
+        const failures = lines.filter((line) => JSON.stringify(line).includes("Admin authentication failed"))
+        assert.lengthOf(failures, 2)
+        for (const line of failures) {
+          assert.deepInclude(line, { level: "Warn", address: "127.0.0.1", code: "invalid_admin_token" })
+          assert.notInclude(JSON.stringify(line), "adm_wrong")
         }
-        assert.deepStrictEqual(lines, [line, line])
       }).pipe(Effect.provide(management(port, lines)))
     }))
 

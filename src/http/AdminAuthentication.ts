@@ -1,0 +1,77 @@
+/** Authentication of the operator on the management port. */
+import { Effect, Layer, Metric, Redacted } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { createHash, timingSafeEqual } from "node:crypto"
+import { AdminToken } from "../api-keys/AdminToken.ts"
+import { OperatorAddress } from "../api-keys/AuditLog.ts"
+import { AdminAuth } from "../api/AdminApi.ts"
+import { InvalidAdminToken, MissingAdminToken, TooManyAttempts } from "../api/Errors.ts"
+import type { Limits } from "../api/Plans.ts"
+import { byAttributes, startAtZero } from "../observability/Metrics.ts"
+import type { Decision } from "../rate-limit/Policy.ts"
+import { RateLimiter } from "../rate-limit/RateLimiter.ts"
+import { CurrentCall } from "./Call.ts"
+import { clientAddress, clientNetwork } from "./ClientAddress.ts"
+import * as ErrorResponses from "./ErrorResponses.ts"
+
+/** Hashes a token. Comparing hashes takes a time that depends on neither token, not even on its length. */
+const digest = (token: Redacted.Redacted): Buffer => createHash("sha256").update(Redacted.value(token)).digest()
+
+const failures = byAttributes(
+  Metric.counter("admin_authentication_failures_total", {
+    description: "Requests to the management port without the admin token, by the code of the error.",
+    incremental: true
+  }),
+  (code: string) => ({ code })
+)
+
+/** The failed attempts that an address may make. The limit per minute decides; the limit per day is never reached. */
+const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
+
+/**
+ * Compares the bearer token of each request with the admin token. Fails with 401 for a missing or invalid token, and
+ * responds with 429 after too many failures of one address.
+ */
+export const layer = Layer.effect(
+  AdminAuth,
+  Effect.gen(function*() {
+    yield* startAtZero([MissingAdminToken, InvalidAdminToken].map((Failure) => failures(new Failure().code)))
+    const limiter = yield* RateLimiter
+    const expected = digest(yield* AdminToken)
+
+    /** Counts a failure of the client's address, and logs the first one of a minute. */
+    const countFailure = Effect.fnUntraced(function*(failure: MissingAdminToken | InvalidAdminToken) {
+      yield* Metric.update(failures(failure.code), 1)
+      const address = clientNetwork(yield* HttpServerRequest.HttpServerRequest)
+      const decision = yield* limiter.charge(`address:${address}`, maxFailures)
+      if (decision.windows[0].remaining === maxFailures.perMinute - 1) {
+        yield* Effect.annotateLogs(Effect.logWarning("Admin authentication failed"), { address, code: failure.code })
+      }
+      return decision
+    })
+
+    return AdminAuth.of({
+      adminToken: Effect.fnUntraced(function*(httpEffect, { credential, endpoint }) {
+        const call = yield* CurrentCall
+        call.endpoint = endpoint
+        // The token is compared first, so that no number of failures locks the operator out.
+        if (timingSafeEqual(digest(credential), expected)) {
+          const address = clientAddress(yield* HttpServerRequest.HttpServerRequest)
+          return yield* Effect.provideService(httpEffect, OperatorAddress, address)
+        }
+        const failure = Redacted.value(credential) === "" ? new MissingAdminToken() : new InvalidAdminToken()
+        const decision = yield* countFailure(failure)
+        return decision.allowed ? yield* failure : tooManyAttempts(decision)
+      })
+    })
+  })
+).pipe(
+  // Failures are counted in this process alone: the loopback address of another machine is another client.
+  Layer.provide(RateLimiter.layerMemory)
+)
+
+const tooManyAttempts = ({ decidedAt, windows: [minute] }: Decision) => {
+  const seconds = Math.max(1, Math.ceil((minute.resetAt - decidedAt) / 1000))
+  const message = `Too many requests without the admin token came from this address. Retry in ${seconds} seconds.`
+  return ErrorResponses.make(new TooManyAttempts({ message }), { "retry-after": String(seconds) })
+}

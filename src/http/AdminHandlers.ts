@@ -1,0 +1,80 @@
+/** The handlers of the management port: the operations on keys, and the audit log. */
+import { DateTime, Duration, Effect, Layer } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { ApiKeys } from "../api-keys/ApiKeys.ts"
+import { AdminApi } from "../api/AdminApi.ts"
+import { listLimit } from "../api/Paging.ts"
+import type { Decision, Window } from "../rate-limit/Policy.ts"
+import { RateLimiter } from "../rate-limit/RateLimiter.ts"
+
+/** Encodes a rate-limit window for the operator. `resetAt` becomes a `DateTime`. */
+const usageOf = ({ limit, remaining, resetAt }: Window) => ({ limit, remaining, resetAt: DateTime.makeUnsafe(resetAt) })
+
+/** Returns the ban of a key for the operator. */
+const banOf = ({ bannedUntil }: Decision) =>
+  bannedUntil === undefined ? null : { until: DateTime.makeUnsafe(bannedUntil) }
+
+const keyHandlers = HttpApiBuilder.group(
+  AdminApi,
+  "keys",
+  Effect.fnUntraced(function*(handlers) {
+    const apiKeys = yield* ApiKeys
+    const limiter = yield* RateLimiter
+    return handlers.handleAll({
+      issueKey: ({ payload }) => apiKeys.issue(payload),
+      listKeys: Effect.fnUntraced(function*({ query }) {
+        const { cursor, limit = listLimit.default, ...filter } = query
+        const { keys, next } = yield* apiKeys.list({ ...filter, limit, after: cursor })
+        // The limiter sends the peeks of one turn together.
+        const listed = yield* Effect.forEach(
+          keys,
+          (key) => Effect.map(limiter.peek(`key:${key.id}`, key.limits), (peeked) => ({ ...key, ban: banOf(peeked) })),
+          { concurrency: "unbounded" }
+        )
+        return next === undefined ? { keys: listed } : { keys: listed, next: { ...query, cursor: next } }
+      }),
+      showKey: Effect.fnUntraced(function*({ params: { id } }) {
+        const key = yield* apiKeys.find(id)
+        const peeked = yield* limiter.peek(`key:${id}`, key.limits)
+        const [minute, day] = peeked.windows
+        return {
+          ...key,
+          usage: { minute: usageOf(minute), day: usageOf(day) },
+          ban: banOf(peeked)
+        }
+      }),
+      showUsage: ({ params: { id } }) => Effect.andThen(apiKeys.find(id), apiKeys.usage.read(id)),
+      updateKey: ({ headers, params: { id }, payload }) => apiKeys.update(id, payload, headers["if-match"]),
+      unbanKey: Effect.fnUntraced(function*({ params: { id } }) {
+        const { limits } = yield* apiKeys.find(id)
+        const { bannedUntil } = yield* limiter.peek(`key:${id}`, limits)
+        const before = { bannedUntil: bannedUntil === undefined ? null : new Date(bannedUntil).toISOString() }
+        // The entry is stored first, because lifting a ban cannot fail.
+        yield* apiKeys.audit.record(
+          "unban",
+          (append) => Effect.andThen(append(id, before, { bannedUntil: null }), limiter.unban(`key:${id}`))
+        )
+      }),
+      revokeKey: ({ params: { id } }) => apiKeys.revoke(id),
+      rotateKey: ({ params: { id }, payload }) => apiKeys.rotate(id, Duration.seconds(payload?.gracePeriodSeconds ?? 0))
+    })
+  })
+)
+
+const auditHandlers = HttpApiBuilder.group(
+  AdminApi,
+  "audit",
+  Effect.fnUntraced(function*(handlers) {
+    const apiKeys = yield* ApiKeys
+    return handlers.handleAll({
+      listAudit: ({ query }) =>
+        Effect.map(
+          apiKeys.audit.list({ limit: query.limit ?? listLimit.default, after: query.cursor, keyId: query.key }),
+          ({ entries, next }) => next === undefined ? { entries } : { entries, next: { ...query, cursor: next } }
+        )
+    })
+  })
+)
+
+/** The handlers of `AdminApi`. */
+export const layer = Layer.merge(keyHandlers, auditHandlers)

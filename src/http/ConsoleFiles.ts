@@ -1,0 +1,51 @@
+/** Serves the files of the console, the page of operators, which `npm run build:console` bundles. */
+import { Effect, Layer, Option } from "effect"
+import { readFile } from "node:fs/promises"
+import * as CachedDocument from "./CachedDocument.ts"
+
+/**
+ * The page may load its own files and call the service, and nothing else. No page can embed it (clickjacking), and no
+ * other page has access to its window.
+ */
+const headers = {
+  "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+  "x-frame-options": "DENY",
+  "x-content-type-options": "nosniff",
+  "referrer-policy": "no-referrer",
+  "cross-origin-opener-policy": "same-origin",
+  "cross-origin-resource-policy": "same-origin"
+}
+
+const files = [
+  { path: "/", name: "index.html", contentType: "text/html; charset=utf-8" },
+  { path: "/console.js", name: "console.js", contentType: "text/javascript; charset=utf-8" },
+  { path: "/console.css", name: "console.css", contentType: "text/css; charset=utf-8" }
+] as const
+
+/** The paths of the files. */
+export const paths: ReadonlyArray<string> = files.map(({ path }) => path)
+
+/** The document for a missing file: an installation without development dependencies does not build the console. */
+const notBuilt: CachedDocument.Document = {
+  contentType: "text/plain; charset=utf-8",
+  content: "The console is not built. Run `npm ci` or `npm run build:console`, then restart the service.\n"
+}
+
+const folder = new URL("../../dist/console/", import.meta.url)
+
+const [first, ...others] = files.map(({ contentType, name, path }) =>
+  CachedDocument.serve(
+    path,
+    Effect.map(
+      Effect.option(Effect.tryPromise(() => readFile(new URL(name, folder), "utf8"))),
+      Option.match({
+        onNone: () => notBuilt,
+        onSome: (content) => ({ contentType, content, headers })
+      })
+    )
+  )
+)
+
+/** The routes of the files. Each is read from the disk for its first request. */
+export const layer = first === undefined ? Layer.empty : Layer.mergeAll(first, ...others)

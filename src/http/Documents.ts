@@ -1,0 +1,92 @@
+/** The pages of the API port beside its operations: `/` with links, the API reference and the OpenAPI document. */
+import { Effect, Layer } from "effect"
+import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpApiScalar, OpenApi } from "effect/http-api"
+import { openApiDocument } from "../api/OpenApiDocument.ts"
+import { PetstoreApi } from "../api/PetstoreApi.ts"
+import * as CachedDocument from "./CachedDocument.ts"
+
+const links = { docs: "/docs", openapi: "/openapi.json", pets: "/v1/pets" }
+
+/** Returns links, or sends a browser to the API reference. The router reads the target `*` as this path too. */
+const root = HttpRouter.add(
+  "GET",
+  "/",
+  Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
+    if (request.url === "*") {
+      return Effect.fail(
+        new HttpServerError.HttpServerError({ reason: new HttpServerError.RouteNotFound({ request }) })
+      )
+    }
+    const headers = { vary: "Accept" }
+    return Effect.succeed(
+      request.headers.accept?.includes("text/html") === true
+        ? HttpServerResponse.redirect(links.docs, { headers })
+        : HttpServerResponse.jsonUnsafe({ name: openApiDocument.info.title, links }, { headers })
+    )
+  })
+)
+
+const openApi = CachedDocument.serve("/openapi.json", Effect.succeed(CachedDocument.json(openApiDocument)))
+
+/**
+ * Lets the page show integers beyond 2^53 as they arrived. Scalar formats a response with `JSON.parse` and
+ * `JSON.stringify`, which would round them.
+ */
+const exactIntegers = `<script>
+  const { parse } = JSON
+  const keepDigits = (_, value, { source }) =>
+    typeof value === "number" && !Number.isSafeInteger(value) && /^-?\\d+$/.test(source) ? JSON.rawJSON(source) : value
+  JSON.parse = (text, reviver) => parse(text, reviver ?? (/\\d{16}/.test(text) ? keepDigits : undefined))
+</script>`
+
+/** Hides links to another site and its picture, and wraps long lines of code samples. */
+const customCss = `
+  a[href^="https://www.scalar.com"], .ascii-art { display: none }
+  .code-snippet > .scalar-code-block { min-width: 0; width: 100% }
+  .code-snippet .line, .scalar-app .markdown pre, .scalar-app .markdown pre code {
+    white-space: pre-wrap;
+    overflow-wrap: anywhere;
+  }
+`
+
+/** The configuration of Scalar. Effect's type has only the first three settings. */
+const scalar = {
+  withDefaultFonts: false,
+  defaultOpenAllTags: true,
+  customCss,
+  // The page sends requests to its own deployment.
+  servers: [{ url: "/v1", description: "This deployment" }],
+  // Fields have the order of the document.
+  orderSchemaPropertiesBy: "preserve",
+  orderRequiredPropertiesFirst: false,
+  hideClientButton: true,
+  showDeveloperTools: "never",
+  telemetry: false
+}
+
+const page = HttpApiScalar.layer(PetstoreApi.annotate(OpenApi.Transform, () => openApiDocument), {
+  path: "/docs",
+  scalar
+})
+
+/** The page may run its own scripts and call the service, and nothing else. */
+const contentSecurityPolicy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
+  "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+/** The API reference, with its scripts and styles inside. */
+const docs = CachedDocument.serve(
+  "/docs",
+  Effect.scoped(Effect.gen(function*() {
+    const request = HttpServerRequest.fromWeb(new Request("http://localhost/docs"))
+    const httpEffect = yield* HttpRouter.toHttpEffect(page)
+    const response = yield* Effect.provideService(httpEffect, HttpServerRequest.HttpServerRequest, request)
+    const html = yield* Effect.promise(() => HttpServerResponse.toWeb(response).text())
+    const content = html.replace("<head>", () => `<head>${exactIntegers}`)
+    const headers = { "content-security-policy": contentSecurityPolicy }
+    return { contentType: "text/html; charset=utf-8", content, headers }
+  })).pipe(Effect.orDie)
+)
+
+/** The routes of `/`, `/openapi.json` and `/docs`. */
+export const layer = Layer.mergeAll(root, openApi, docs)

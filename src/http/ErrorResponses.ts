@@ -1,0 +1,124 @@
+/** Maps every failure to the Error body of SPEC §7, without internal details. */
+import { Cause, Context, Effect, Predicate } from "effect"
+import { HttpServerError, type HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpApiError } from "effect/http-api"
+import * as Errors from "../api/Errors.ts"
+import * as Issue from "../api/Issue.ts"
+import { describe } from "../observability/LogLines.ts"
+import type { Call } from "./Call.ts"
+import type { RoutesAt } from "./RoutePaths.ts"
+
+type Response = HttpServerResponse.HttpServerResponse
+
+/** Returns the 503 for a failure that is an outage of what the service depends on, or `undefined` for another one. */
+export const OutageOf = Context.Reference<(failure: unknown) => Errors.ServiceUnavailable | undefined>(
+  "petstore/http/OutageOf",
+  { defaultValue: () => () => undefined }
+)
+
+/** Makes a response with the Error body: exactly `code`, `message` and `status`. */
+export const make = (
+  { code, message, status }: Errors.ApiError,
+  headers: Readonly<Record<string, string>> = {}
+): Response =>
+  HttpServerResponse.text(JSON.stringify({ code, message, status }), {
+    status,
+    contentType: "application/json",
+    headers
+  })
+
+/** Adds the headers that HTTP requires for a status, and replaces HttpApi's own 415. */
+export const addRequiredHeaders = (response: Response): Response => {
+  switch (response.status) {
+    case 401:
+      return HttpServerResponse.setHeader(response, "www-authenticate", "Bearer")
+    case 413:
+      // The rest of the body is not read.
+      return HttpServerResponse.setHeader(response, "connection", "close")
+    case 415:
+      // HttpApi responds in plain text to an empty body of another type.
+      return make(new Errors.UnsupportedMediaType())
+    case 503:
+      return HttpServerResponse.setHeader(response, "retry-after", "1")
+    default:
+      return response
+  }
+}
+
+const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, routesAt: RoutesAt): Response => {
+  const { methods } = url === "*" && method !== "OPTIONS" ? { methods: [] } : routesAt(url)
+  if (methods.length === 0) return make(new Errors.NotFound({ message: "There is nothing at this path." }))
+  const allow = methods.join(", ")
+  if (method === "OPTIONS") return HttpServerResponse.empty({ status: 204, headers: { allow } })
+  return methods.includes(method)
+    // The router knows no path with invalid percent-encoding.
+    ? make(new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
+    : make(new Errors.MethodNotAllowed({ message: `${method} is not allowed here.` }), { allow })
+}
+
+const places = { Params: "path", Headers: "header", Query: "query", Payload: "body" }
+
+/** Returns the 400 that names each invalid field of a request, or `undefined` if a response does not encode. */
+const ofSchemaError = ({ cause, kind }: HttpApiError.HttpApiSchemaError): Response | undefined => {
+  if (kind === "Body" || kind === "ResponseHeaders") return undefined
+  const message = Issue.describe(cause.issue, (path) => [places[kind], ...path].join("."))
+  return make(new Errors.InvalidRequest({ message: `Invalid request: ${message}.` }))
+}
+
+/** Returns the error for a request that Node's parser rejects, by the parser's error code. */
+export const errorOfParser = (fault: unknown): Errors.ApiError => {
+  switch (Predicate.hasProperty(fault, "code") ? fault.code : undefined) {
+    case "HPE_HEADER_OVERFLOW":
+      return new Errors.HeaderFieldsTooLarge()
+    case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
+      return new Errors.PayloadTooLarge({ message: "The chunk extensions of the body are larger than its data." })
+    case "ERR_HTTP_REQUEST_TIMEOUT":
+      return new Errors.RequestTimeout()
+    case "HPE_PAUSED_H2_UPGRADE":
+      return new Errors.HttpVersionNotSupported()
+    case "HPE_INVALID_VERSION":
+      // With any other reason the text is not a version at all.
+      if (Predicate.hasProperty(fault, "reason") && fault.reason === "Invalid HTTP version") {
+        return new Errors.HttpVersionNotSupported()
+      }
+  }
+  return new Errors.InvalidRequest({ message: "Invalid request: expected a complete HTTP/1.1 request." })
+}
+
+/** Returns the response to a client's fault, or `undefined` for a fault of the service. */
+const ofClientFault = (
+  failure: unknown,
+  request: HttpServerRequest.HttpServerRequest,
+  routesAt: RoutesAt
+): Response | undefined => {
+  if (HttpApiError.HttpApiSchemaError.is(failure)) return ofSchemaError(failure)
+  if (!HttpServerError.isHttpServerError(failure)) return undefined
+  const { reason } = failure
+  if (reason._tag === "RouteNotFound") return ofMissingRoute(request, routesAt)
+  if (reason._tag !== "RequestParseError") return undefined
+  return make(reason.reason === "BodyTooLarge" ? new Errors.PayloadTooLarge() : errorOfParser(reason.cause))
+}
+
+/** Returns the response to a failure, and logs a fault of the service. */
+export const responseOf = (
+  cause: Cause.Cause<unknown>,
+  request: HttpServerRequest.HttpServerRequest,
+  call: Call,
+  routesAt: RoutesAt
+): Effect.Effect<Response> => {
+  const failure = Cause.squash(cause)
+  if (failure instanceof Errors.ServiceUnavailable) return Effect.succeed(make(failure))
+  const response = ofClientFault(failure, request, routesAt)
+  if (response !== undefined) return Effect.succeed(response)
+  return Effect.flatMap(OutageOf, (outageOf) => {
+    const outage = outageOf(failure)
+    const log = outage === undefined
+      ? Effect.logError("The request failed", cause)
+      // During an outage every request has the same cause. One line without a stack trace is enough.
+      : Effect.logError(`The request failed: ${describe(cause)}`)
+    return Effect.as(
+      Effect.annotateLogs(log, { method: request.method, route: call.endpoint?.path ?? "none" }),
+      make(outage ?? new Errors.InternalError())
+    )
+  })
+}

@@ -1,0 +1,72 @@
+/**
+ * The middleware around all routes of a port. It makes the call of each request, maps failures to the Error body, and
+ * completes the response. It uses no generators, because every request passes here.
+ */
+import { Cause, Clock, Context, Effect, References } from "effect"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import type { ApiError } from "../api/Errors.ts"
+import { Call, CurrentCall } from "./Call.ts"
+import { makeForwarded } from "./ClientAddress.ts"
+import * as ErrorResponses from "./ErrorResponses.ts"
+import { headerOf, headError, type RequestHead } from "./RequestHead.ts"
+import type { RoutesAt } from "./RoutePaths.ts"
+
+type Response = HttpServerResponse.HttpServerResponse
+
+/** The differences between the API port and the management port. */
+export interface Port {
+  readonly routesAt: RoutesAt
+  /** Whether the port serves the host that a request names. Without it, the port serves all. */
+  readonly isAllowedHost?: (name: string) => boolean
+  /** Adds the port's headers to a response, and logs it. The response may become a 429. */
+  readonly finish: (head: RequestHead, call: Call, response: Response) => Effect.Effect<Response>
+  /** Runs when the client disconnected before the response. */
+  readonly abort: (head: RequestHead, call: Call) => Effect.Effect<void>
+}
+
+/** Returns `response` with exactly `headers`. `HttpServerResponse.setHeaders` copies them twice, which takes longer. */
+export const withHeaders = (response: Response, headers: Readonly<Record<string, string>>): Response =>
+  Object.assign(Object.create(Object.getPrototypeOf(response)), response, { headers })
+
+/** Completes the response to a request that no route gets, because Node's parser or a check of its head rejects it. */
+export const reject = (port: Port, head: RequestHead, call: Call, error: ApiError): Effect.Effect<Response> =>
+  port.finish(
+    head,
+    call,
+    ErrorResponses.addRequiredHeaders(ErrorResponses.make(error, {
+      connection: "close",
+      ...error.status === 405 && { allow: port.routesAt("*").methods.join(", ") }
+    }))
+  )
+
+/** The middleware around all routes of `port`. */
+export const layer = (port: Port) =>
+  HttpRouter.middleware(
+    Effect.gen(function*() {
+      const clock = yield* Clock.Clock
+      const forwarded = yield* makeForwarded
+      return (httpEffect) =>
+        forwarded(Effect.withFiber((fiber) => {
+          const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+          const call = new Call(headerOf(request, "x-request-id"), clock.monotonicTimeNanosUnsafe())
+          const error = headError(request, port.isAllowedHost)
+          if (error !== undefined) return reject(port, request, call, error)
+          // The server restores the context when the request ends.
+          fiber.setContext(fiber.context.pipe(
+            Context.add(CurrentCall, call),
+            Context.add(References.CurrentLogAnnotations, { requestId: call.requestId })
+          ))
+          return Effect.matchCauseEffect(httpEffect, {
+            onSuccess: (response) => port.finish(request, call, ErrorResponses.addRequiredHeaders(response)),
+            onFailure: (cause) =>
+              Cause.hasInterruptsOnly(cause)
+                ? Effect.andThen(port.abort(request, call), Effect.failCause(cause))
+                : Effect.flatMap(
+                  ErrorResponses.responseOf(cause, request, call, port.routesAt),
+                  (response) => port.finish(request, call, ErrorResponses.addRequiredHeaders(response))
+                )
+          })
+        }))
+    }),
+    { global: true }
+  )

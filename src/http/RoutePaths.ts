@@ -1,0 +1,53 @@
+/** The paths of a port: how the router reads a URL, and the methods and headers of a path. */
+import { Context } from "effect"
+import { HttpApi, type HttpApiGroup } from "effect/http-api"
+import { PathHeaders } from "../api/PathHeaders.ts"
+
+/** The router matches paths exactly as the contract writes them. */
+export const routerConfig = {
+  caseSensitive: true,
+  ignoreDuplicateSlashes: false,
+  ignoreTrailingSlash: false,
+  // An id of any length reaches its endpoint, which returns 400. Node limits the size of the head.
+  maxParamLength: 16_384
+}
+
+/** Returns the path of a URL as the router reads it. */
+export const pathOf = (url: string): string => {
+  const [path = ""] = url.split(/[?;#]/, 1)
+  try {
+    return path.includes("%") ? decodeURI(path) : path
+  } catch {
+    return path
+  }
+}
+
+/** The methods of a path, none for an unknown one, and the headers that every response for the path carries. */
+export type RoutesAt = (
+  url: string
+) => { readonly methods: ReadonlyArray<string>; readonly headers?: Readonly<Record<string, string>> | undefined }
+
+/** Returns a function that finds the operations of `api`, and the pages beside it, at a URL. `*` is all of them. */
+export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
+  api: HttpApi.HttpApi<Id, Groups>,
+  pages: ReadonlyArray<string>
+): RoutesAt => {
+  const routes: Array<{ method: string; path: RegExp; headers?: Readonly<Record<string, string>> | undefined }> = []
+  HttpApi.reflect(api, {
+    onGroup() {},
+    onEndpoint({ endpoint: { annotations, method, path } }) {
+      // Any segment stands for a parameter.
+      const pattern = new RegExp(`^${path.replace(/:\w+/g, "[^/]*")}$`)
+      routes.push({ method, path: pattern, headers: Context.getOrUndefined(annotations, PathHeaders) })
+    }
+  })
+  return (url) => {
+    const path = pathOf(url)
+    const found = routes.filter((route) => path === "*" || route.path.test(path))
+    const methods = [...pages.includes(path) ? ["GET"] : [], ...found.map(({ method }) => method)]
+      .flatMap((method) => method === "GET" ? ["GET", "HEAD"] : [method])
+    return methods.length === 0
+      ? { methods }
+      : { methods: [...new Set([...methods, "OPTIONS"])], headers: path === "*" ? undefined : found[0]?.headers }
+  }
+}

@@ -1,0 +1,125 @@
+/** Tests the API reference in headless Chromium. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import type { Page } from "playwright-core"
+import * as Errors from "../../src/api/Errors.ts"
+import { launch } from "../support/Chromium.ts"
+import { temporaryDirectory } from "../support/Harness.ts"
+import { start, until } from "../support/Process.ts"
+import { browser } from "../support/setup.ts"
+
+/** Sends the prepared request of the operation at `index` in the page. Returns the response that the page shows. */
+const tryOut = async (page: Page, index: number): Promise<string> => {
+  await page.getByRole("button", { name: /Test Request/ }).nth(index).click()
+  const responded = page.waitForResponse((response) => response.url().includes("/v1/"))
+  await page.getByRole("button", { name: /^Send/ }).first().click()
+  await responded
+  const body = page.getByRole("dialog").locator(".cm-content").last()
+  await body.getByText("}").first().waitFor()
+  const status = await page.getByRole("dialog").getByText(/^\d{3} [A-Z]/).first().innerText()
+  const shown = `${status} ${(await body.innerText()).replaceAll(/\s+/g, "")}`
+  await page.keyboard.press("Escape")
+  await page.getByRole("dialog").waitFor({ state: "hidden" })
+  return shown
+}
+
+/** Asserts that a text is on the page for a reader, and not only in its source. */
+const assertVisible = async (page: Page, text: string): Promise<void> => {
+  const found = page.getByText(text, { exact: false }).first()
+  await found.scrollIntoViewIfNeeded()
+  assert.isTrue(await found.isVisible(), text)
+}
+
+/** The labels of the code samples, and words of each. The page shows curl first. */
+const samples = {
+  "JavaScript": "await fetch(",
+  "Python": "urllib.request",
+  "Effect client": "PetstoreClient",
+  "curl": "curl "
+}
+const anyLabel = new RegExp(`^(${Object.keys(samples).join("|")})`)
+
+/** Asserts that the page describes each parameter and each error, and has examples of each operation. */
+const assertContent = async (page: Page): Promise<void> => {
+  for (
+    const description of [
+      "Maximum number of pets returned.",
+      "Filters by availability status.",
+      "The position of the page, from the",
+      "Identifies this create, such as a new UUID.",
+      "JavaScript's JSON.parse, jq before 1.7 and generated clients with the type"
+    ]
+  ) {
+    await assertVisible(page, description)
+  }
+  for (const { code, message, status } of Errors.examples) {
+    const row = page.getByRole("row").filter({ hasText: `${status} ${code}` })
+    assert.isTrue(await row.isVisible(), code)
+    assert.include(await row.innerText(), message)
+  }
+  for (const [index, title] of ["List pets", "Create a pet", "Get a pet"].entries()) {
+    await page.getByRole("heading", { name: title }).scrollIntoViewIfNeeded()
+    const card = page.locator(".request-card").nth(index)
+    for (const [label, words] of Object.entries(samples)) {
+      await card.getByRole("button", { name: anyLabel }).click()
+      await page.getByRole("option", { name: label }).click()
+      await card.locator("code").getByText(words).first().waitFor()
+    }
+  }
+  const foreign = await page.locator("a[href^=http]:visible").evaluateAll((links) =>
+    links.map((link) => link.getAttribute("href"))
+  )
+  assert.deepStrictEqual([...new Set(foreign)], ["https://opensource.org/license/mit"])
+  assert.strictEqual(await page.getByText(/Ask AI|MCP|Open API Client|Powered by/i).locator("visible=true").count(), 0)
+}
+
+describe.skipIf(browser === undefined)("/docs", () => {
+  it.live(
+    "loads from no other host, shows the exact text of responses, and sends requests with and without a key",
+    () =>
+      Effect.gen(function*() {
+        const service = yield* start({ DATA_DIR: yield* temporaryDirectory })
+        yield* until(() => service.stdout().includes("curl"))
+        const key = /psk_\w+/.exec(service.stdout())?.[0] ?? ""
+        const running = yield* launch()
+        yield* Effect.promise(async () => {
+          await fetch(`${service.address}/v1/pets`, {
+            method: "POST",
+            body: `{"name":"Rex of the page","categoryId":9223372036854775807,"status":"available"}`,
+            headers: { "authorization": `Bearer ${key}`, "content-type": "application/json" }
+          })
+          const page = await running.newPage()
+          const hosts = new Set<string>()
+          const errors: Array<string> = []
+          page.on("request", (request) => {
+            if (!request.url().startsWith("data:")) hosts.add(new URL(request.url()).origin)
+          })
+          page.on("pageerror", (error) => errors.push(error.message))
+          page.on("console", (message) => {
+            // Chromium logs a 401 as an error. The test provokes one 401 below.
+            if (message.type() === "error" && !message.text().includes("401")) errors.push(message.text())
+          })
+          // The second load revalidates the page, and must work with the headers of a 304.
+          for (const load of [() => page.goto(service.address), () => page.reload()]) {
+            await load()
+            await page.getByRole("heading", { name: "Create a pet" }).waitFor()
+          }
+          assert.strictEqual(await page.title(), "Petstore")
+          for (const heading of ["Authentication", "Rate limits", "Errors", "Idempotency", "64-bit integers"]) {
+            assert.strictEqual(await page.getByRole("heading", { name: heading, exact: true }).count(), 1, heading)
+          }
+          await assertContent(page)
+
+          assert.match(await tryOut(page, 0), /^401 .*"code":"missing_api_key"/)
+          await page.getByPlaceholder("Token").first().fill(key)
+          assert.match(await tryOut(page, 0), /^200 .*"name":"Rexofthepage","categoryId":9223372036854775807,/)
+          assert.match(await tryOut(page, 1), /^201 .*"id":2,"name":"Rex","categoryId":3,/)
+          assert.match(await tryOut(page, 1), /^201 .*"id":3,/)
+
+          assert.deepStrictEqual([...hosts], [service.address])
+          assert.deepStrictEqual(errors, [])
+        })
+      }),
+    180_000
+  )
+})
