@@ -1,105 +1,51 @@
 /**
- * Runs the examples of `docs/api` and the program of the README against the service, and compares their output with the
- * pages. The code samples of the OpenAPI document are examples too.
+ * Runs the blocks of the pages in order, beside a service of their own, and compares what they print with the pages.
+ * A block that no test can run has its reason in a comment before it.
  */
-import { assert, layer } from "@effect/vitest"
-import { Context, Effect, Layer } from "effect"
-import { execFile } from "node:child_process"
-import { readFileSync, symlinkSync, writeFileSync } from "node:fs"
-import { join } from "node:path"
-import { type CodeBlock, codeBlocks, pagesBelow, readPage, root } from "../support/Documents.ts"
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { spawn } from "node:child_process"
+import { chmodSync, readFileSync, symlinkSync, writeFileSync } from "node:fs"
+import { dirname, join } from "node:path"
+import { type CodeBlock, codeBlocks, documents, readPage, root } from "../support/Documents.ts"
 import { temporaryDirectory } from "../support/Harness.ts"
+import * as Postgres from "../support/Postgres.ts"
 import { start } from "../support/Process.ts"
-import * as TemporaryDirectory from "../support/TemporaryDirectory.ts"
 import * as UnreliableProxy from "../support/UnreliableProxy.ts"
 
 type Environment = Readonly<Record<string, string>>
 
-/** The service, with some pets, and the variables that the examples read. */
-class Service extends Context.Service<Service, {
-  readonly directory: string
-  readonly env: Environment
-  /** Issues a key with this limit per minute, and returns its secret. */
-  newKey(perMinute: number): Effect.Effect<string>
-}>()("test/docs/Examples/Service") {
-  static readonly layer = Layer.effect(
-    Service,
-    Effect.gen(function*() {
-      const dataDirectory = yield* temporaryDirectory
-      const { address, management } = yield* start({ DATA_DIR: dataDirectory })
-      const token = readFileSync(join(dataDirectory, "admin-token"), "utf8").trim()
-      const post = (url: string, bearer: string, body: unknown) =>
-        Effect.promise(async (): Promise<{ readonly key: string }> => {
-          const headers = { authorization: `Bearer ${bearer}`, "content-type": "application/json" }
-          const response = await fetch(url, { method: "POST", headers, body: JSON.stringify(body) })
-          assert.strictEqual(response.status, 201)
-          return JSON.parse(await response.text())
-        })
-      const newKey = (perMinute: number): Effect.Effect<string> =>
-        Effect.map(
-          post(`${management}/admin/keys`, token, {
-            name: "docs",
-            plan: "enterprise",
-            limits: { perMinute, perDay: 1e6 }
-          }),
-          ({ key }) => key
-        )
-      const key = yield* newKey(1e6)
-      for (const name of ["Rex", "Tom", "Ada"]) {
-        yield* post(`${address}/v1/pets`, key, { name, categoryId: 3, status: "available" })
-      }
-      const env = { PATH: process.env.PATH ?? "", PETSTORE_URL: address, PETSTORE_API_KEY: key }
-      return { directory: yield* projectDirectory, env, newKey }
-    })
-  )
-}
-
-/** A directory outside of the repository, from which examples import the packages of the repository. */
-const projectDirectory = Effect.tap(TemporaryDirectory.make("petstore-docs-"), (directory) =>
-  Effect.sync(() => {
-    symlinkSync(join(root, "node_modules"), join(directory, "node_modules"))
-    writeFileSync(join(directory, "package.json"), JSON.stringify({ type: "module" }))
-  }))
-
-/** The programs that run the languages of the examples. */
+/** The programs that run the languages of the blocks. */
 const programs: Readonly<Record<string, { readonly command: ReadonlyArray<string>; readonly extension: string }>> = {
-  sh: { command: ["sh", "-e"], extension: "sh" },
+  sh: { command: ["bash", "-eu", "-o", "pipefail"], extension: "sh" },
   js: { command: [process.execPath], extension: "mjs" },
   python: { command: ["python3"], extension: "py" },
   ts: { command: [process.execPath], extension: "ts" }
 }
 
-/** The source files of the entry points of the client package. */
-const entries: Readonly<Record<string, string>> = {
-  "petstore-client/api": "src/api/entry.ts",
-  "petstore-client/client": "src/client/PetstoreClient.ts",
-  "petstore-client/testing": "src/testing.ts"
-}
+const { exports: entries } = JSON.parse(readPage("package/package.json"))
 
-/** The example of CONTRIBUTING.md is a file of `src/database/migrations`. */
+/** Imports the sources of the client package instead of its build. */
 const withSources = (code: string): string =>
-  code
-    .replaceAll(/"(petstore-client\/\w+)"/g, (_, name: string) => JSON.stringify(join(root, entries[name] ?? name)))
-    .replaceAll(/"\.\.\/(\w+\.ts)"/g, (_, name: string) => JSON.stringify(join(root, "src/database", name)))
+  code.replaceAll(/"petstore-client(\/\w+)?"/g, (_, name = "") => {
+    const built: string = entries[`.${name}`].default
+    return JSON.stringify(join(root, built.replace("./dist/", "src/").replace(/js$/, "ts")))
+  })
 
-const run = (command: ReadonlyArray<string>, cwd: string, env: Environment) =>
+const run = (command: ReadonlyArray<string>, cwd: string, env: Environment, input = "") =>
   Effect.promise(() =>
     new Promise<string>((resolve, reject) => {
       const [program = "", ...args] = command
-      execFile(program, args, { cwd, env: { ...env }, timeout: 90_000 }, (error, stdout, stderr) =>
-        error === null ? resolve(stdout) : reject(new Error(`${command.join(" ")}\n${stdout}\n${stderr}`)))
+      const child = spawn(program, args, { cwd, env: { ...env } })
+      let output = ""
+      let errors = ""
+      child.stdout.on("data", (chunk: Buffer) => output += chunk.toString())
+      child.stderr.on("data", (chunk: Buffer) => errors += chunk.toString())
+      // A script can end before it reads all of its input.
+      child.stdin.on("error", () => {}).end(input)
+      child.on("close", (code) => code === 0 ? resolve(output) : reject(new Error(`${command.join(" ")}\n${output}${errors}`)))
     })
   )
-
-/** Runs an example and returns its output. */
-const runExample = Effect.fnUntraced(function*({ code, language, line }: CodeBlock, page: string, env: Environment) {
-  const { directory } = yield* Service
-  const program = programs[language]
-  if (program === undefined) return yield* Effect.die(`${page}:${line} has no program`)
-  const file = join(directory, `${page.replaceAll(/\W/g, "_")}_${line}.${program.extension}`)
-  writeFileSync(file, withSources(code))
-  return yield* run([...program.command, file], directory, env)
-})
 
 /** Replaces values that differ between runs: numbers and opaque texts. Status, code and names of fields stay. */
 const shapeOf = (json: string): unknown =>
@@ -119,104 +65,127 @@ const assertOutput = (actual: string, expected: CodeBlock, place: string) => {
   if (shown.body.trim() !== "") assert.deepStrictEqual(shapeOf(found.body), shapeOf(shown.body), place)
 }
 
-/** The examples that wait until a used up limit resets run with such a key, in a test of their own. */
-const waiting = "docs/api/rate-limits.md"
-
-interface Example {
-  readonly page: string
-  readonly block: CodeBlock
+/** Asserts that curl got the statuses and the bodies that comments like `# 201 {"id":1}` show. */
+const assertComments = (code: string, output: string) => {
+  for (const [, , body = ""] of code.matchAll(/^# (\d{3}) (.*)$/gm)) assert.include(output, body)
 }
 
-const examples: ReadonlyArray<Example> = [...pagesBelow("docs/api"), "README.md"].flatMap((page) =>
-  codeBlocks(readPage(page))
-    // `Commands.long.test.ts` runs the shell commands of the README.
-    .filter(({ language }) => language in programs && !(page === "README.md" && language === "sh"))
-    .map((block) => ({ page, block }))
-)
+const admin = (management: string, token: string, method: string, path: string, body?: unknown) =>
+  Effect.promise(async (): Promise<{ readonly id: string; readonly key: string }> => {
+    const response = await fetch(`${management}/admin/keys${path}`, {
+      method,
+      headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+      body: JSON.stringify(body)
+    })
+    assert.isTrue(response.ok, response.statusText)
+    return JSON.parse(await response.text())
+  })
 
-/** Whether the page says that the example sends a failed request again. */
-const retries = ({ block, page }: Example): boolean =>
-  /--retry|50[24]/.test(block.code) ||
-  (block.language === "ts" && /docs\/api\/(idempotency|rate-limits)/.test(page))
-
-layer(Service.layer, { excludeTestServices: true, timeout: 60_000 })(
-  "The examples of docs/api and the README",
-  (it) => {
-    for (const { block, page } of examples.filter((example) => example.page !== waiting)) {
-      it.effect(`run without an error, and print what the page shows: ${page}:${block.line} (${block.language})`, () =>
-        Effect.gen(function*() {
-          const { env } = yield* Service
-          const output = yield* runExample(block, page, env)
-          if (block.output !== undefined) assertOutput(output, block.output, `${page}:${block.line}`)
-        }))
-    }
-
-    it.effect("wait for a used up limit, and are not banned", () =>
-      Effect.gen(function*() {
-        const { env, newKey } = yield* Service
-        const perMinute = 10
-        const key = yield* newKey(perMinute)
-        const list = () => fetch(`${env.PETSTORE_URL}/v1/pets`, { headers: { authorization: `Bearer ${key}` } })
-        yield* Effect.promise(() => Promise.all(Array.from({ length: perMinute }, list)))
-        const found = examples.filter(({ page }) => page === waiting)
-        assert.isAtLeast(found.length, 4)
-        yield* Effect.forEach(
-          found,
-          ({ block, page }) => runExample(block, page, { ...env, PETSTORE_API_KEY: key }),
-          { concurrency: "unbounded" }
-        )
-      }), 100_000)
-
-    for (const { block, page } of examples.filter(retries)) {
-      // curl does not retry a request whose response is lost.
-      const losesResponse = block.language !== "sh"
-      const faults = losesResponse ? "502, 504 and a lost response" : "502 and 504"
-      it.effect(
-        `retry after ${faults}, and create no second pet: ${page}:${block.line} (${block.language})`,
-        () =>
-          Effect.gen(function*() {
-            const { env } = yield* Service
-            const { forwarded, url } = yield* UnreliableProxy.run(env.PETSTORE_URL ?? "", { losesResponse })
-            const output = yield* runExample(block, page, { ...env, PETSTORE_URL: url })
-            assert.isAtLeast(forwarded.length, losesResponse ? 2 : 1)
-            const [first, ...further] = forwarded
-            for (const { isReplayed, method, status } of further) {
-              assert.strictEqual(status, first?.status)
-              assert.strictEqual(isReplayed, method === "POST")
-            }
-            // Pages that are written to a file have no part of a failed attempt.
-            if (block.code.includes(" -o ")) assert.strictEqual(output, yield* runExample(block, page, env))
-          }),
-        60_000
-      )
-    }
-
-    it.effect("in TypeScript compile in strict mode", () =>
-      Effect.gen(function*() {
-        const { directory, env } = yield* Service
-        const contributing = codeBlocks(readPage("CONTRIBUTING.md")).map((block) => ({
-          page: "CONTRIBUTING.md",
-          block
-        }))
-        const programs = [...examples, ...contributing].filter(({ block }) => block.language === "ts")
-        const files = programs.map(({ block, page }) => {
-          const file = join(directory, `compiled_${page.replaceAll(/\W/g, "_")}_${block.line}.ts`)
-          writeFileSync(file, withSources(block.code))
-          return file
-        })
-        const compilerOptions = {
-          ...JSON.parse(readFileSync(join(root, "tsconfig.json"), "utf8")).compilerOptions,
-          plugins: [],
-          rewriteRelativeImportExtensions: false
-        }
-        writeFileSync(
-          join(directory, "tsconfig.json"),
-          JSON.stringify({
-            compilerOptions,
-            files: [...files, join(root, "src/api/JsonSourceText.d.ts")]
-          })
-        )
-        yield* run([process.execPath, join(root, "node_modules/typescript/bin/tsc"), "-p", directory], directory, env)
-      }), 60_000)
+/** Starts a service for a page, with three pets unless the page is the README, which creates its own. */
+const startService = Effect.fnUntraced(function*(page: string) {
+  const cwd = yield* temporaryDirectory
+  const database = page === "docs/upgrade.md" ? (yield* Postgres.run()).url : undefined
+  const { address, management } = yield* start({
+    DATA_DIR: join(cwd, "data"),
+    ...database !== undefined && { DATABASE_URL: database }
+  })
+  const token = readFileSync(join(cwd, "data/admin-token"), "utf8").trim()
+  const newKey = (perMinute = 1e6) =>
+    admin(management, token, "POST", "", { name: "docs", plan: "enterprise", limits: { perMinute, perDay: 1e6 } })
+  const { key } = yield* newKey()
+  for (const name of page === "README.md" ? [] : ["Rex", "Tom", "Ada"]) {
+    yield* Effect.promise(() =>
+      fetch(`${address}/v1/pets`, {
+        method: "POST",
+        headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
+        body: JSON.stringify({ name, categoryId: 3, status: "available" })
+      })
+    )
   }
-)
+  // Blocks import the packages of the repository, and call the command by its name.
+  for (const name of ["node_modules", "src", "package.json", "deploy"]) symlinkSync(join(root, name), join(cwd, name))
+  const bin = yield* temporaryDirectory
+  writeFileSync(join(bin, "petstore"), `#!/bin/sh\nexec ${process.execPath} ${join(root, "src/cli.ts")} "$@"\n`)
+  chmodSync(join(bin, "petstore"), 0o755)
+  // The pages name the default ports. curl connects to those of this service.
+  const connectTo = (port: number, url: string) => `connect-to = "localhost:${port}:${new URL(url).host}"\n`
+  writeFileSync(join(bin, ".curlrc"), connectTo(8080, address) + connectTo(9090, management))
+  const env: Environment = {
+    PATH: `${bin}:${dirname(process.execPath)}:${process.env.PATH}`,
+    CURL_HOME: bin,
+    PETSTORE_URL: address,
+    PETSTORE_API_KEY: key,
+    PETSTORE_ADMIN_URL: management,
+    ADMIN_TOKEN: token,
+    ...database !== undefined && { DATABASE_URL: database }
+  }
+  const newId = Effect.map(newKey(), ({ id }) => id)
+  return { cwd, env, key, newId, newKey }
+})
+
+/** Puts the values of a reader in place of the placeholders of a page. Each `key_…` is a key of its own. */
+const withValues = Effect.fnUntraced(function*(
+  code: string,
+  { env, key, newId }: Effect.Success<ReturnType<typeof startService>>
+) {
+  let script = code.replaceAll("psk_…", key).replaceAll("http://localhost:8080", (url) => code.includes("export") ? env.PETSTORE_URL ?? "" : url)
+    .replaceAll("postgres://…", env.DATABASE_URL ?? "")
+  while (script.includes("key_…")) script = script.replace("key_…", yield* newId)
+  return script
+})
+
+const runnable = documents.flatMap((page) => {
+  const blocks = codeBlocks(readPage(page)).filter(({ language, notRun }) => language in programs && notRun === undefined)
+  return blocks.length === 0 ? [] : [{ page, blocks }]
+})
+
+/** Runs one block. `variables` are those that the blocks before it set in the same terminal. */
+const runBlock = Effect.fnUntraced(function*(
+  page: string,
+  { code, language, line }: CodeBlock,
+  service: Effect.Success<ReturnType<typeof startService>>,
+  variables = ""
+) {
+  const program = programs[language]
+  if (program === undefined) return yield* Effect.die(`${page}:${line} has no program`)
+  const file = join(service.cwd, `${page.replaceAll(/\W/g, "_")}_${line}.${program.extension}`)
+  const script = yield* withValues(code, service)
+  writeFileSync(file, language === "sh" ? `${variables}\n${script}` : withSources(script))
+  return yield* run([...program.command, file], service.cwd, service.env, service.key)
+})
+
+describe("The blocks of", () => {
+  for (const { blocks, page } of runnable) {
+    const isSkipped = page === "docs/upgrade.md" && Postgres.missing !== undefined
+    it.live.skipIf(isSkipped)(`${page} run without an error, and print what the page shows`, () =>
+      Effect.gen(function*() {
+        const service = yield* startService(page)
+        let variables = ""
+        for (const block of blocks) {
+          // `startService` has run these two commands.
+          if (/^npm ci\nnpm start$/m.test(block.code)) continue
+          const output = yield* runBlock(page, block, service, variables)
+          if (block.output !== undefined) assertOutput(output, block.output, `${page}:${block.line}`)
+          assertComments(block.code, output)
+          const set = block.code.split("\n").filter((line) => /^(?:export )?[A-Z_]+=\S/.test(line)).join("\n")
+          if (block.language === "sh" && set !== "") variables += `${yield* withValues(set, service)}\n`
+        }
+      }), 120_000)
+  }
+})
+
+describe("An example that retries", () => {
+  const page = "docs/errors-and-limits.md"
+  for (const block of codeBlocks(readPage(page)).filter(({ code }) => /--retry|504/.test(code))) {
+    // curl does not retry a request whose response is lost.
+    const losesResponse = block.language !== "sh"
+    it.live(`creates no second pet after 502, 504 and a lost response (${block.language})`, () =>
+      Effect.gen(function*() {
+        const service = yield* startService(page)
+        const { forwarded, url } = yield* UnreliableProxy.run(service.env.PETSTORE_URL ?? "", { losesResponse })
+        yield* runBlock(page, block, { ...service, env: { ...service.env, PETSTORE_URL: url } })
+        assert.lengthOf(forwarded, losesResponse ? 2 : 1)
+        for (const { isReplayed } of forwarded.slice(1)) assert.isTrue(isReplayed)
+      }), 120_000)
+  }
+})
