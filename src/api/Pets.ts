@@ -61,13 +61,6 @@ export const CreatedPet: Schema.Codec<CreatedPet, EncodedCreatedPet> = createdPe
 /** The response body of {@link listPets} (SPEC §2 Pets). */
 export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
 
-/**
- * The maximum number of characters of the names in one page: UTF-16 code units, all names together.
- *
- * A page of long names has fewer pets than its limit, but at least one.
- */
-export const maxPageCharacters = 262_144
-
 const idempotencyKey = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 
 /**

@@ -428,7 +428,9 @@ for (const database of databases) {
           const current = yield* apiKeys.rotate(id, Duration.zero)
           const count = Effect.map(sql`SELECT FROM api_key_secrets WHERE key_id = ${id}`, (rows) => rows.length)
           const age = (days: number) =>
-            sql`UPDATE api_key_secrets SET expires_at = ${new Date(-days * 86_400_000)} WHERE key_id = ${id} AND is_ended`
+            sql`UPDATE api_key_secrets SET expires_at = ${new Date(
+              -days * 86_400_000
+            )} WHERE key_id = ${id} AND is_ended`
           yield* age(399)
           yield* TestClock.adjust("10 minutes")
           assert.strictEqual(yield* count, 2)
