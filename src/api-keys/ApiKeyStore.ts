@@ -51,10 +51,10 @@ export interface ApiKeyStore {
   /** Inserts a key with its first secret. `alongside` runs in the same transaction. */
   insert(key: ApiKey, hash: string, alongside: Effect.Effect<void>): Effect.Effect<void>
   /**
-   * Changes a key to the result of `change`, and returns the key after it with the next version, or `undefined` if there
-   * is no such key. `change` gets the key and the number of its secrets that work at `now`. Nothing changes if it fails,
-   * or returns an equal key without a secret. Concurrent changes of a key run one after another. `change` must not
-   * change the id, the version, the creation and the last use. `alongside` runs in the same transaction.
+   * Changes a key to the result of `change`, and returns the key after it with the next version, or `undefined` if
+   * there is no such key. `change` gets the key and the number of its secrets that work at `now`. Nothing changes if it
+   * fails, or returns an equal key without a secret. Concurrent changes of a key run one after another. `change` must
+   * not change the id, the version, the creation and the last use. `alongside` runs in the same transaction.
    */
   change<E>(
     id: string,

@@ -7,8 +7,8 @@ import * as BackgroundTask from "./BackgroundTask.ts"
 const batch = 5_000
 
 /**
- * Deletes, every 10 minutes until the scope closes, the rows of `table` whose `column` is `keptFor` in the past. Both the
- * process's and the server's clock must agree, because a row that one wrong clock deletes too early is lost.
+ * Deletes, every 10 minutes until the scope closes, the rows of `table` whose `column` is `keptFor` in the past. Both
+ * the process's and the server's clock must agree, because a row that one wrong clock deletes too early is lost.
  */
 export const deleteExpired = Effect.fnUntraced(function*(options: {
   readonly table: string

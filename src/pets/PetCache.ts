@@ -15,8 +15,8 @@ const maxNameLength = 100
 const maxIdsVisited = 1_000
 
 /**
- * Each pet has the slot `id % maxPets`, and pets that share a slot replace each other. In arrays, the pets of a page are
- * adjacent. A map instead took a third of the CPU time of a page.
+ * Each pet has the slot `id % maxPets`, and pets that share a slot replace each other. In arrays, the pets of a page
+ * are adjacent. A map instead took a third of the CPU time of a page.
  *
  * Invariant: a slot holds a pet, its id and the start of the statement that read it, or none. All ids are numbers up to
  * 2^53 - 1, because with bigints it takes four times as long to find a page.
