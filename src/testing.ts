@@ -99,7 +99,7 @@ export const layerTest = (
     const apiKeys = yield* ApiKeys
     const key = apiKey ??
       (yield* withoutInfoLogs(Effect.orDie(apiKeys.issue({ name: "test", plan, ...limits && { limits } })))).key
-    const secret = Redacted.make(Redacted.value(key))
+    const secret = Redacted.make(Redacted.value(Effect.isEffect(key) ? yield* key : key))
     return Layer.merge(
       PetstoreClient.layerHttp({ ...options, baseUrl: "http://petstore.test", apiKey: secret }),
       Layer.effect(TestService, makeTestService(secret))
