@@ -1,6 +1,6 @@
 /**
  * Prints the costs of the parts of a deployment, for `docs/capacity.md`: bytes per pet, key and caller. It also
- * prints the times of a poll for changes and of a decision in Redis.
+ * prints the time of a decision in Redis.
  *
  * It needs wrk, a redis-server and a redis-cli program, and `TEST_DATABASE_URL`, a PostgreSQL server to create a
  * database on.
@@ -9,7 +9,6 @@ import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { PgClient } from "@effect/sql-pg"
 import { Console, Effect, Redacted } from "effect"
 import { execFileSync } from "node:child_process"
-import * as ChangePoller from "../src/database/ChangePoller.ts"
 import { temporaryDirectory } from "../test/support/Harness.ts"
 import * as Redis from "../test/support/Redis.ts"
 import * as Contender from "./Contender.ts"
@@ -18,7 +17,6 @@ import * as Wrk from "./wrk.ts"
 
 const pets = 200_000
 const keys = 10_000
-const polls = 5_000
 
 const row = (name: string, value: string) => Console.log(`${name.padEnd(60)}${value.padStart(16)}`)
 
@@ -30,15 +28,6 @@ const bytesPerRow = Effect.fnUntraced(function*(tables: ReadonlyArray<string>, r
     total += size?.bytes ?? 0
   }
   return `${(total / rows).toFixed(0)} bytes`
-})
-
-/** The time that PostgreSQL takes for one poll without changes, as its statistics count it for many of them. */
-const pollTime = Effect.gen(function*() {
-  const read = yield* ChangePoller.readChanges
-  let snapshot = (yield* read(`${2n ** 63n - 1n}:${2n ** 63n - 1n}:`)).snapshot
-  const startedAt = performance.now()
-  for (let i = 0; i < polls; i++) ({ snapshot } = yield* read(snapshot))
-  return (performance.now() - startedAt) / polls
 })
 
 const redisCli = (port: number, ...args: ReadonlyArray<string>): string =>
@@ -59,7 +48,6 @@ const measure = Effect.fnUntraced(function*({ key, keys: secrets, url }: Databas
 
   yield* row("PostgreSQL, per pet, indexes included", yield* bytesPerRow(["pets"], pets))
   yield* row("PostgreSQL, per key, indexes included", yield* bytesPerRow(["api_keys", "api_key_secrets"], keys))
-  yield* row("PostgreSQL, one poll for changes, the way there included", `${(yield* pollTime).toFixed(2)} ms`)
 
   yield* load(Workload.write(directory, "one key", [key]), 5)
   const before = [own(), ofRedis()] as const

@@ -2,7 +2,7 @@
 /** Starts the Petstore service: the one module that composes the layers of the running service. */
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
-import { Cause, Config, Console, Deferred, Effect, Exit, Layer, Option, Runtime } from "effect"
+import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option, Runtime } from "effect"
 import { AdminToken } from "./api-keys/AdminToken.ts"
 import * as BootstrapKey from "./api-keys/BootstrapKey.ts"
 import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
@@ -10,8 +10,8 @@ import { type DataDirectoryLost, OnDataDirectoryLost } from "./config/DataDirect
 import * as Settings from "./config/Settings.ts"
 import * as Database from "./database/Database.ts"
 import * as ApiServer from "./http/ApiServer.ts"
-import { GracefulShutdown } from "./http/GracefulShutdown.ts"
 import * as ManagementServer from "./http/ManagementServer.ts"
+import { GracefulShutdown } from "./http/Responses.ts"
 import * as Logging from "./observability/Logging.ts"
 import { describe } from "./observability/LogLines.ts"
 import * as Telemetry from "./observability/Telemetry.ts"
@@ -40,10 +40,19 @@ const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLi
 
 const servers = Layer.merge(ApiServer.layer, ManagementServer.layer)
 
-/** Drains the servers at the shutdown. The process then exits in any case, even if the database does not respond. */
+/**
+ * Begins the shutdown: for `DRAIN_SECONDS` the process is not ready and closes each connection after its response, so
+ * that balancers send requests elsewhere. Then it takes no new connections. The process exits in any case, even if the
+ * database does not respond.
+ */
 const drain = Layer.effectDiscard(Effect.gen(function*() {
-  yield* GracefulShutdown.drain(yield* Settings.drainSeconds.config)
-  yield* Effect.addFinalizer(() => Effect.sync(() => setTimeout(() => process.exit(1), maxShutdownMs).unref()))
+  const shutdown = yield* GracefulShutdown
+  const seconds = yield* Settings.drainSeconds.config
+  yield* Effect.addFinalizer(() => {
+    shutdown.begun = true
+    setTimeout(() => process.exit(1), maxShutdownMs).unref()
+    return Effect.sleep(Duration.seconds(seconds))
+  })
 }))
 
 // The bootstrap key is shown only once, so it is issued last, when both servers listen and no step can fail.

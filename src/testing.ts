@@ -17,7 +17,7 @@ import { ApiKeys } from "./api-keys/ApiKeys.ts"
 import type { Limits, Plan } from "./api/Plans.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
 import * as ApiRoutes from "./http/ApiRoutes.ts"
-import { GracefulShutdown } from "./http/GracefulShutdown.ts"
+import { GracefulShutdown } from "./http/Responses.ts"
 import { routerConfig } from "./http/RoutePaths.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
 import { RateLimiter } from "./rate-limit/RateLimiter.ts"
@@ -99,7 +99,7 @@ export const layerTest = (
     const apiKeys = yield* ApiKeys
     const key = apiKey ??
       (yield* withoutInfoLogs(Effect.orDie(apiKeys.issue({ name: "test", plan, ...limits && { limits } })))).key
-    const secret = Redacted.make(Redacted.value(key))
+    const secret = Redacted.make(Redacted.value(Effect.isEffect(key) ? yield* key : key))
     return Layer.merge(
       PetstoreClient.layerHttp({ ...options, baseUrl: "http://petstore.test", apiKey: secret }),
       Layer.effect(TestService, makeTestService(secret))

@@ -31,7 +31,7 @@ const layers = [
   { name: "services", is: (file: string) => /^(api-keys|pets|rate-limit)\//.test(file) },
   { name: "http", is: (file: string) => file.startsWith("http/") },
   { name: "the service in memory", is: (file: string) => file.startsWith("test-service/") },
-  { name: "entry points", is: (file: string) => ["main.ts", "testing.ts"].includes(file) }
+  { name: "entry points", is: (file: string) => ["main.ts", "package.ts", "testing.ts"].includes(file) }
 ]
 
 const layerOf = (file: string): number => layers.findIndex(({ is }) => is(file))
@@ -69,8 +69,9 @@ describe("The source files", () => {
     assert.deepStrictEqual(names.filter((name, index) => names.indexOf(name) < index), [])
   })
 
-  it("lie in folders, except src/main.ts, src/cli.ts and src/testing.ts", () => {
-    assert.deepStrictEqual(files.filter((file) => !file.includes("/")).toSorted(), ["cli.ts", "main.ts", "testing.ts"])
+  it("lie in folders, except the entries", () => {
+    const entries = ["cli.ts", "main.ts", "package.ts", "testing.ts"]
+    assert.deepStrictEqual(files.filter((file) => !file.includes("/")).toSorted(), entries)
   })
 
   it("of the console import the contract, the clients, effect and preact alone, and no other file imports them", () => {

@@ -29,17 +29,18 @@ export interface ListedKeys {
   readonly next?: KeyPosition
 }
 
-/** The secret of a key as a store has it: its hash, and its last four characters. */
-export interface StoredSecret {
-  readonly hash: string
-  readonly hint: string
-}
-
-/** The key of a secret, the end of the secret (`null` for a current one), and whether the secret is deleted. */
+/** The key of a secret, the end of the secret (`null` for a current one), and whether it was ended early. */
 export interface SecretOrigin {
   readonly keyId: string
   readonly endsAt: DateTime.Utc | null
-  readonly isDeleted: boolean
+  readonly isEnded: boolean
+}
+
+/** What a change does to a key: its new fields and, with `secret`, a new current secret. */
+export interface Change {
+  readonly key: ApiKey
+  /** The other secrets of the key stop working at `othersEnd`, or earlier if they end earlier. `null` ends them now. */
+  readonly secret?: { readonly hash: string; readonly othersEnd: DateTime.Utc | null }
 }
 
 /** Runs in the transaction of a change of a key. */
@@ -50,14 +51,15 @@ export interface ApiKeyStore {
   /** Inserts a key with its first secret. `alongside` runs in the same transaction. */
   insert(key: ApiKey, hash: string, alongside: Effect.Effect<void>): Effect.Effect<void>
   /**
-   * Changes a key to the result of `change`, and returns the key after it, or `undefined` if there is no such key.
-   * Nothing changes if `change` fails. Concurrent changes of a key run one after another. `change` must not change the
-   * id, the version, the hint, the creation and the last use. `alongside` runs in the same transaction, unless nothing
-   * changes.
+   * Changes a key to the result of `change`, and returns the key after it with the next version, or `undefined` if
+   * there is no such key. `change` gets the key and the number of its secrets that work at `now`. Nothing changes if it
+   * fails, or returns an equal key without a secret. Concurrent changes of a key run one after another. `change` must
+   * not change the id, the version, the creation and the last use. `alongside` runs in the same transaction.
    */
   change<E>(
     id: string,
-    change: (key: ApiKey) => Result.Result<ApiKey, E>,
+    now: DateTime.Utc,
+    change: (key: ApiKey, workingSecrets: number) => Result.Result<Change, E>,
     alongside: Alongside
   ): Effect.Effect<ApiKey | undefined, E>
   /**
@@ -67,33 +69,17 @@ export interface ApiKeyStore {
   list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ListedKeys>
   /** Returns the key with this id, or `undefined` if there is none. */
   find(id: string): Effect.Effect<ApiKey | undefined>
-  /**
-   * Returns the secret with this SHA-256, or `undefined` if there is none. Also finds secrets that were deleted in the
-   * last 400 days.
-   */
+  /** Returns the secret with this SHA-256, or `undefined` if there is none. Also finds secrets after their end. */
   findSecret(sha256: string): Effect.Effect<SecretOrigin | undefined>
   /** Returns the holders by hash. A hash that belongs to no key is absent. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, Holder>>
-  /**
-   * Adds a secret to a key, and returns the key after it. With an `end`, the other secrets of the key stop working
-   * then, or earlier if they already have an earlier end. Without an `end` the other secrets are deleted.
-   *
-   * Nothing changes if the key is revoked (`"revoked"`), or if `end` is given and more than `maxWorking` secrets would
-   * work (`"too_many"`). Otherwise `alongside` runs in the same transaction.
-   */
-  addSecret(id: string, secret: StoredSecret, options: {
-    readonly now: DateTime.Utc
-    readonly end: DateTime.Utc | undefined
-    readonly maxWorking: number
-    readonly alongside: Alongside
-  }): Effect.Effect<ApiKey | "revoked" | "too_many">
   /** Records the last uses of keys, by id in epoch milliseconds. A use before the recorded one changes nothing. */
   recordUses(uses: ReadonlyMap<string, number>): Effect.Effect<void>
 }
 
 /** Finds the holders of secrets, in a store or in a cache of it. */
 export interface KeyLookup {
-  /** Returns the cached holder of the secret with this hash, at most one second stale. */
+  /** Returns the cached holder of the secret with this hash, read less than a second ago. */
   peek(hash: string): Holder | undefined
   /**
    * Returns the holder from the cache or the database, or `undefined` if the hash belongs to no key. Dies if the
@@ -143,22 +129,37 @@ const isSelected = (
 export const memoryStore = Effect.gen(function*() {
   const digest = yield* Digest.Digest
   const keys = new Map<string, ApiKey>()
-  /** The keys of secrets. `expiresAt` is `null` for a current secret. */
-  const secrets = new Map<string, { readonly keyId: string; readonly expiresAt: DateTime.Utc | null }>()
-
-  /** Stores a changed key with its next version. */
-  const update = (key: ApiKey): ApiKey => {
-    const updated = { ...key, version: key.version + 1 }
-    keys.set(key.id, updated)
-    return updated
-  }
+  const secrets = new Map<string, SecretOrigin>()
 
   const store: ApiKeyStore = {
     insert: (key, hash, alongside) =>
       Effect.suspend(() => {
         keys.set(key.id, key)
-        secrets.set(hash, { keyId: key.id, expiresAt: null })
+        secrets.set(hash, { keyId: key.id, endsAt: null, isEnded: false })
         return alongside
+      }),
+    change: (id, now, change, alongside) =>
+      Effect.gen(function*() {
+        const key = keys.get(id)
+        if (key === undefined) return undefined
+        const own = [...secrets].filter(([, { keyId }]) => keyId === id)
+        const working = own.filter(([, { endsAt, isEnded }]) =>
+          !isEnded && (endsAt === null || DateTime.isGreaterThan(endsAt, now))
+        )
+        const { key: changed, secret } = yield* Effect.fromResult(change(key, working.length))
+        if (secret === undefined && Equal.equals(changed, key)) return key
+        if (secret !== undefined) {
+          for (const [hash, { endsAt, isEnded }] of own) {
+            const end = secret.othersEnd ?? now
+            const isEndedNow = isEnded || secret.othersEnd === null
+            secrets.set(hash, { keyId: id, endsAt: DateTime.min(endsAt ?? end, end), isEnded: isEndedNow })
+          }
+          secrets.set(secret.hash, { keyId: id, endsAt: null, isEnded: false })
+        }
+        const updated = { ...changed, version: key.version + 1 }
+        keys.set(id, updated)
+        yield* alongside(key, updated)
+        return updated
       }),
     list: ({ after, limit, ...filter }, now) =>
       Effect.sync(() => {
@@ -169,10 +170,8 @@ export const memoryStore = Effect.gen(function*() {
       }),
     find: (id) => Effect.sync(() => keys.get(id)),
     findSecret: Effect.fnUntraced(function*(hash) {
-      for (const [secret, { expiresAt, keyId }] of secrets) {
-        if (hash === (yield* digest.digestHex(Digest.sha256, new TextEncoder().encode(secret)))) {
-          return { keyId, endsAt: expiresAt, isDeleted: false }
-        }
+      for (const [secret, origin] of secrets) {
+        if (hash === (yield* digest.digestHex(Digest.sha256, new TextEncoder().encode(secret)))) return origin
       }
       return undefined
     }),
@@ -181,36 +180,11 @@ export const memoryStore = Effect.gen(function*() {
         new Map(hashes.flatMap((hash) => {
           const secret = secrets.get(hash)
           const key = secret && keys.get(secret.keyId)
-          return key === undefined ? [] : [[hash, { key, secretExpiresAt: secret?.expiresAt ?? null }] as const]
+          return key === undefined || secret?.isEnded !== false
+            ? []
+            : [[hash, { key, secretExpiresAt: secret.endsAt }] as const]
         }))
       ),
-    change: (id, change, alongside) =>
-      Effect.gen(function*() {
-        const key = keys.get(id)
-        if (key === undefined) return undefined
-        const changed = yield* Effect.fromResult(change(key))
-        if (Equal.equals(changed, key)) return key
-        const updated = update(changed)
-        yield* alongside(key, updated)
-        return updated
-      }),
-    addSecret: (id, { hash, hint }, { alongside, end, maxWorking, now }) =>
-      Effect.gen(function*() {
-        const otherSecrets = [...secrets].filter(([, { keyId }]) => keyId === id)
-        const isWorking = ([, { expiresAt }]: (typeof otherSecrets)[number]): boolean =>
-          expiresAt === null || DateTime.isGreaterThan(expiresAt, now)
-        const key = keys.get(id)
-        if (key?.revokedAt !== null) return "revoked"
-        if (end !== undefined && otherSecrets.filter(isWorking).length >= maxWorking) return "too_many"
-        const otherEnd = end ?? now
-        for (const [otherHash, { expiresAt }] of otherSecrets) {
-          secrets.set(otherHash, { keyId: id, expiresAt: DateTime.min(expiresAt ?? otherEnd, otherEnd) })
-        }
-        secrets.set(hash, { keyId: id, expiresAt: null })
-        const updated = update({ ...key, hint })
-        yield* alongside(key, updated)
-        return updated
-      }),
     recordUses: (uses) =>
       Effect.sync(() => {
         for (const [id, at] of uses) {

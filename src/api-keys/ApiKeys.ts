@@ -3,12 +3,13 @@ import { Clock, Context, DateTime, Duration, Effect, Layer, Redacted, Result } f
 import { SecureRandom } from "effect/crypto"
 import type { CurrentKey } from "../api/Auth.ts"
 import { type IfMatch, isMatch } from "../api/EntityTag.ts"
-import { Conflict, InvalidApiKey, type InvalidRequest, NotFound, PreconditionFailed } from "../api/Errors.ts"
+import { Conflict, InvalidApiKey, InvalidRequest, NotFound, PreconditionFailed } from "../api/Errors.ts"
 import { type ApiKey, type IssuedKey, type KeyChange, limitsOf, type NewKey } from "../api/Keys.ts"
 import { isWellFormed } from "../api/SecretForm.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 import {
   type ApiKeyStore,
+  type Change,
   type Holder,
   type KeyLookup,
   type KeySelection,
@@ -16,15 +17,6 @@ import {
   memoryStore
 } from "./ApiKeyStore.ts"
 import * as AuditLog from "./AuditLog.ts"
-import {
-  applyChange,
-  applyRevocation,
-  hasEnded,
-  invalidExpiry,
-  invalidLimits,
-  isWorking,
-  revokedConflict
-} from "./KeyChanges.ts"
 import * as KeyUsage from "./KeyUsage.ts"
 import * as Secret from "./Secret.ts"
 
@@ -169,30 +161,33 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
     if (secretHash === undefined) return yield* store.list(selection, now)
     const secret = yield* store.findSecret(secretHash)
     if (secret === undefined) return { keys: [] }
-    const { endsAt, isDeleted, keyId } = secret
+    const { endsAt, isEnded, keyId } = secret
     const { keys } = yield* store.list({ ...selection, id: keyId }, now)
     return {
       keys: keys.map((key) => {
-        // The clock that set the end of a deleted secret may be ahead of this one.
-        const works = !isDeleted && isWorking(key, endsAt, now.epochMilliseconds)
+        // The clock that ended a secret may be ahead of this one.
+        const works = !isEnded && isWorking(key, endsAt, now.epochMilliseconds)
         return { ...key, secret: { works, endsAt } }
       })
     }
   })
 
-  const changeKey = <E>(
-    action: "update" | "revoke",
+  const changeKey = Effect.fnUntraced(function*<E>(
+    action: "update" | "revoke" | "rotate",
     id: string,
-    change: (key: ApiKey) => Result.Result<ApiKey, E>
-  ) =>
-    audit.record(
+    now: DateTime.Utc,
+    change: (key: ApiKey, workingSecrets: number) => Result.Result<Change, E>,
+    describe: typeof AuditLog.differences = AuditLog.differences
+  ) {
+    const changed = yield* audit.record(
       action,
-      (append) => store.change(id, change, (before, after) => append(id, ...AuditLog.differences(before, after)))
+      (append) => store.change(id, now, change, (before, after) => append(id, ...describe(before, after)))
     ).pipe(
       // A change whose commit got no response may have happened.
-      Effect.ensuring(Effect.sync(() => cache.evict(id))),
-      Effect.filterOrFail((changed) => changed !== undefined, () => noSuchKey(id))
+      Effect.ensuring(Effect.sync(() => cache.evict(id)))
     )
+    return changed ?? (yield* noSuchKey(id))
+  })
 
   return ApiKeys.of({
     audit,
@@ -231,43 +226,46 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
     }, Effect.provideService(SecureRandom.SecureRandom, random)),
 
     update: Effect.fn("ApiKeys.update")(function*(id, change, ifMatch) {
-      const now = yield* Clock.currentTimeMillis
+      const now = yield* DateTime.now
       return yield* changeKey(
         "update",
         id,
-        (key): Result.Result<ApiKey, PreconditionFailed | Conflict | InvalidRequest> =>
-          isMatch(ifMatch, key.version) ? applyChange(key, change, now) : Result.fail(versionMismatch(key))
+        now,
+        (key): Result.Result<Change, PreconditionFailed | Conflict | InvalidRequest> =>
+          isMatch(ifMatch, key.version)
+            ? Result.map(applyChange(key, change, now.epochMilliseconds), (changed) => ({ key: changed }))
+            : Result.fail(versionMismatch(key))
       )
     }),
 
     rotate: Effect.fn("ApiKeys.rotate")(function*(id, grace) {
-      const key = yield* find(id)
       const now = yield* DateTime.now
-      if (key.revokedAt !== null) return yield* revokedConflict(id)
-      if (hasEnded(key.expiresAt, now.epochMilliseconds)) {
-        return yield* new Conflict({ message: `Key ${id} has expired.` })
-      }
       const secret = yield* Secret.make
-      const stored = { hash: hashSecret(secret), hint: Secret.hintOf(secret) }
-      const outcome = yield* audit.record("rotate", (append) =>
-        store.addSecret(id, stored, {
-          now,
-          end: Duration.isZero(grace) ? undefined : DateTime.addDuration(now, grace),
-          maxWorking: maxWorkingSecrets,
-          alongside: (before, after) => {
-            const gracePeriodSeconds = Math.round(Duration.toSeconds(grace))
-            return append(id, { hint: before.hint }, { hint: after.hint, gracePeriodSeconds })
-          }
-        }))
-      if (outcome === "revoked") return yield* revokedConflict(id)
-      if (outcome === "too_many") return yield* tooManySecretsConflict(id)
-      cache.evict(id)
-      return { ...outcome, key: Redacted.make(secret) }
+      const hint = Secret.hintOf(secret)
+      const othersEnd = Duration.isZero(grace) ? null : DateTime.addDuration(now, grace)
+      const rotated = yield* changeKey(
+        "rotate",
+        id,
+        now,
+        (key, workingSecrets): Result.Result<Change, Conflict> =>
+          key.revokedAt !== null
+            ? Result.fail(revokedConflict(id))
+            : hasEnded(key.expiresAt, now.epochMilliseconds)
+            ? Result.fail(new Conflict({ message: `Key ${id} has expired.` }))
+            : othersEnd !== null && workingSecrets >= maxWorkingSecrets
+            ? Result.fail(tooManySecretsConflict(id))
+            : Result.succeed({ key: { ...key, hint }, secret: { hash: hashSecret(secret), othersEnd } }),
+        (before) => [{ hint: before.hint }, { hint, gracePeriodSeconds: Math.round(Duration.toSeconds(grace)) }]
+      )
+      return { ...rotated, key: Redacted.make(secret) }
     }, Effect.provideService(SecureRandom.SecureRandom, random)),
 
     revoke: Effect.fn("ApiKeys.revoke")(function*(id) {
-      const at = yield* DateTime.now
-      yield* changeKey("revoke", id, (key) => applyRevocation(key, at))
+      const now = yield* DateTime.now
+      yield* changeKey("revoke", id, now, (key): Result.Result<Change, Conflict> =>
+        key.revokedAt === null
+          ? Result.succeed({ key: { ...key, revokedAt: now } })
+          : Result.fail(new Conflict({ message: `Key ${key.id} is already revoked.` })))
     }),
 
     // Every request runs this function. For speed, it has no generator, and it does not check the form of a cached key.
@@ -284,6 +282,37 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
       })
   })
 })
+
+/** Returns whether the instant `at` has passed at `nowMs`. `null` never passes. */
+const hasEnded = (at: DateTime.Utc | null, nowMs: number): boolean => at !== null && at.epochMilliseconds <= nowMs
+
+/** Returns whether a secret of a key works at `nowMs`. `endsAt` is the end of the secret. */
+const isWorking = ({ expiresAt, revokedAt }: ApiKey, endsAt: DateTime.Utc | null, nowMs: number): boolean =>
+  revokedAt === null && !hasEnded(expiresAt, nowMs) && !hasEnded(endsAt, nowMs)
+
+/** Returns the key after a change at `nowMs`. Fails if the key is revoked, or if the change does not fit the key. */
+const applyChange = (
+  key: ApiKey,
+  { expiresAt = key.expiresAt, limits, name = key.name, plan = key.plan }: KeyChange,
+  nowMs: number
+): Result.Result<ApiKey, Conflict | InvalidRequest> => {
+  if (key.revokedAt !== null) return Result.fail(revokedConflict(key.id))
+  // The unchanged expiry of an expired key is valid.
+  if (expiresAt !== key.expiresAt && hasEnded(expiresAt, nowMs)) return Result.fail(invalidExpiry)
+  const isUnchanged = limits === undefined && plan === key.plan
+  return (isUnchanged ? Result.succeed(key.limits) : limitsOf({ plan, ...limits && { limits } })).pipe(
+    Result.mapError(invalidLimits),
+    Result.map((newLimits) => ({ ...key, name, plan, limits: newLimits, expiresAt }))
+  )
+}
+
+const invalidExpiry = new InvalidRequest({
+  message: "Invalid request: body.expiresAt: expected an instant in the future."
+})
+
+const invalidLimits = (issue: string) => new InvalidRequest({ message: `Invalid request: body.limits: ${issue}.` })
+
+const revokedConflict = (id: string) => new Conflict({ message: `Key ${id} is revoked.` })
 
 const noSuchKey = (id: string) => new NotFound({ message: `There is no key ${id}.` })
 

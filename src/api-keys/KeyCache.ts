@@ -1,82 +1,116 @@
-/** Caches API keys by the hash of their secret, so that a cached key costs no round trip to the database. */
-import { Duration, Effect } from "effect"
+/**
+ * Caches API keys by the hash of their secret, each for less than a second. A key in use is read again in the
+ * background before its lease ends, so that its requests never wait for the database.
+ */
+import { Clock, Duration, Effect, Equal, Latch } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
-import type { ChangePoller } from "../database/ChangePoller.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import type { ApiKeyStore, Holder, KeyLookup } from "./ApiKeyStore.ts"
 
+/** How long a holder is used after the start of its lookup. A request adds some time, so this is less than a second. */
+const lease = Duration.toNanosUnsafe(Duration.millis(900))
+/** A holder that is used at this age or later is read again. */
+const refreshAge = Duration.toNanosUnsafe(Duration.millis(500))
+/** The time in which refreshes are collected. One statement for each key costs a third of the lists of many keys. */
+const refreshInterval = Duration.millis(50)
 /** The timeout of a lookup, including the time in which it waits for the statement before it. */
 const lookupTimeout = Duration.seconds(2)
-const maxHashesPerLookup = 1_000
-
-/** The maximum number of cached holders. Beyond it the oldest is evicted. */
+/** The maximum number of hashes in a statement. */
+const maxHashes = 1_000
+/** The maximum number of cached holders. Beyond it the oldest are evicted. */
 const maxHolders = 100_000
-/** The maximum number of cached hashes that belong to no key. Beyond it all of them are evicted. */
-const maxUnknownHashes = 10_000
 
-/**
- * Makes a cache of the holders in `store`, by the hashes of their secrets. `poller` invalidates the keys that other
- * processes or operators change.
- */
-export const make = Effect.fnUntraced(function*(store: ApiKeyStore, poller: ChangePoller["Service"]) {
-  const holders = new Map<string, Holder>()
-  /** The cached hashes that belong to no key. */
-  const unknownHashes = new Set<string>()
-  /** The number of invalidations. The result of a lookup that began before an invalidation is not cached. */
+interface Entry {
+  holder: Holder
+  /** The start of the lookup that read the holder, by the monotonic clock. */
+  readAt: bigint
+  isRefreshing: boolean
+}
+
+/** Makes a cache of the holders in `store`, by the hashes of their secrets. Hashes of no key are not cached. */
+export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findByHashes">) {
+  const clock = yield* Clock.Clock
+  const entries = new Map<string, Entry>()
+  /** The number of changes by this process. The result of a lookup that began before a change is not cached. */
   let generation = 0
 
-  const evictKeys = (isStale: (id: string) => boolean): void => {
-    generation++
-    for (const [hash, { key }] of holders) if (isStale(key.id)) holders.delete(hash)
-    unknownHashes.clear()
-  }
-  yield* poller.subscribe(({ everything, keys }) => {
-    if (everything || keys.size > 0) evictKeys((id) => everything || keys.has(id))
-  })
-
-  const evictHash = (hash: string): void => {
-    holders.delete(hash)
-    unknownHashes.delete(hash)
-  }
-  const insert = (hash: string, holder: Holder | undefined): void => {
-    if (holder === undefined) {
-      if (unknownHashes.size >= maxUnknownHashes) unknownHashes.clear()
-      unknownHashes.add(hash)
-    } else {
-      holders.set(hash, holder)
-      evictOldest(holders, maxHolders)
+  const read = Effect.fnUntraced(function*(hashes: ReadonlyArray<string>) {
+    const generationAtStart = generation
+    const readAt = clock.monotonicTimeNanosUnsafe()
+    const found = yield* store.findByHashes(hashes)
+    for (const hash of hashes) {
+      const holder = found.get(hash)
+      const entry = entries.get(hash)
+      if (holder === undefined || generation !== generationAtStart) entries.delete(hash)
+      else if (entry === undefined) entries.set(hash, { holder, readAt, isRefreshing: false })
+      else if (entry.readAt < readAt) {
+        // Usage and the last use hang on the object of a key, so an equal key stays the same object.
+        if (!isEqual(entry.holder, holder)) entry.holder = holder
+        entry.readAt = readAt
+      }
     }
-  }
+    evictOldest(entries, maxHolders)
+    return found
+  })
 
   // One statement runs at a time. Clients that send many invented keys cannot occupy the connections of the pool.
   const findHolder = yield* RequestBatcher.make({
+    name: "ApiKeys.lookup",
     concurrency: 1,
-    size: maxHashesPerLookup,
+    size: maxHashes,
     timeout: lookupTimeout,
-    run: Effect.fnUntraced(function*(hashes: ReadonlyArray<string>) {
-      const generationAtStart = generation
-      const found = yield* store.findByHashes(hashes)
-      for (const hash of hashes) {
-        // The lookup is newer than the cached entry. The entry is evicted even if the result may not be cached.
-        evictHash(hash)
-        if (generation === generationAtStart) insert(hash, found.get(hash))
-      }
-      return found
-    })
+    run: read
   })
-  const lookUp = (hash: string) => Effect.orDie(Effect.timeout(findHolder(hash), lookupTimeout))
 
+  /** The hashes of holders in use that are read next. */
+  const aging: Array<string> = []
+  const isAging = yield* Latch.make()
+  const refresh = Effect.gen(function*() {
+    yield* isAging.await
+    yield* Effect.sleep(refreshInterval)
+    isAging.closeUnsafe()
+    const hashes = aging.splice(0)
+    for (let start = 0; start < hashes.length; start += maxHashes) {
+      // A failure is not logged: a lookup after the lease fails too, and is.
+      yield* Effect.ignoreCause(Effect.timeout(read(hashes.slice(start, start + maxHashes)), lookupTimeout))
+    }
+    for (const hash of hashes) {
+      const entry = entries.get(hash)
+      if (entry !== undefined) entry.isRefreshing = false
+    }
+  })
+  yield* Effect.forkScoped(Effect.forever(Effect.withTracerEnabled(refresh, false)))
+
+  const peek: KeyLookup["peek"] = (hash) => {
+    const entry = entries.get(hash)
+    if (entry === undefined) return undefined
+    const age = clock.monotonicTimeNanosUnsafe() - entry.readAt
+    if (age >= lease) return undefined
+    if (age >= refreshAge && !entry.isRefreshing) {
+      entry.isRefreshing = true
+      aging.push(hash)
+      isAging.openUnsafe()
+    }
+    return entry.holder
+  }
   const cache: KeyLookup = {
-    peek: (hash) => poller.isFresh() ? holders.get(hash) : undefined,
+    peek,
     get: (hash) =>
       Effect.suspend(() => {
-        if (poller.isFresh()) {
-          const holder = holders.get(hash)
-          if (holder !== undefined || unknownHashes.has(hash)) return Effect.succeed(holder)
-        }
-        return lookUp(hash)
+        const holder = peek(hash)
+        return holder === undefined
+          ? Effect.orDie(Effect.timeout(findHolder(hash), lookupTimeout))
+          : Effect.succeed(holder)
       }),
-    evict: (id) => evictKeys((other) => other === id)
+    evict: (id) => {
+      generation++
+      for (const [hash, { holder }] of entries) if (holder.key.id === id) entries.delete(hash)
+    }
   }
   return cache
 })
+
+/** Whether nothing but the last use of the key differs. */
+const isEqual = (a: Holder, b: Holder): boolean =>
+  Equal.equals(a.secretExpiresAt, b.secretExpiresAt) &&
+  Equal.equals({ ...a.key, lastUsedAt: null }, { ...b.key, lastUsedAt: null })

@@ -31,8 +31,8 @@ export const resolutions: Readonly<Record<keyof UsageHistory, Resolution>> = {
 export interface UsageStore {
   /** Adds counts to those that are stored. */
   add(counts: ReadonlyArray<MinuteCounts>): Effect.Effect<void>
-  /** Returns the counts of a key that are still kept at `now`, in epoch milliseconds. Oldest first. */
-  read(keyId: string, now: number): Effect.Effect<UsageHistory>
+  /** Returns the counts of a key, oldest first. They can include some that are no longer kept. */
+  read(keyId: string): Effect.Effect<UsageHistory>
 }
 
 export interface KeyUsage {
@@ -122,7 +122,7 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
     },
     read: Effect.fn("KeyUsage.read")(function*(keyId) {
       const now = yield* Clock.currentTimeMillis
-      const stored = yield* store.read(keyId, now)
+      const stored = yield* store.read(keyId)
       const own = new Set(pending.values().filter((tally) => tally.keyId === keyId))
       return addCounts(stored, own, now)
     }, turn.withPermits(1))
@@ -141,10 +141,12 @@ export const addCounts = (
     const sums = new Map(intervals.map((interval) => [interval.from.epochMilliseconds, interval]))
     for (const each of counts) {
       const from = each.minute - each.minute % lengthMs
-      if (from + keptSeconds * 1_000 <= now) continue
       sums.set(from, { from: DateTime.makeUnsafe(from), ...addUsage(sums.get(from) ?? noUsage, each) })
     }
-    return [...sums.values()].toSorted((a, b) => a.from.epochMilliseconds - b.from.epochMilliseconds)
+    return [...sums.values()].filter(({ from }) => from.epochMilliseconds + keptSeconds * 1_000 > now).toSorted((
+      a,
+      b
+    ) => a.from.epochMilliseconds - b.from.epochMilliseconds)
   }
   return { minutes: sum(stored.minutes, resolutions.minutes), hours: sum(stored.hours, resolutions.hours) }
 }
@@ -154,7 +156,7 @@ export const memoryStore = Effect.sync((): UsageStore => {
   const stored: Array<MinuteCounts> = []
   return {
     add: (counts) => Effect.sync(() => void stored.push(...counts)),
-    read: (keyId, now) =>
-      Effect.sync(() => addCounts({ minutes: [], hours: [] }, stored.filter((counts) => counts.keyId === keyId), now))
+    read: (keyId) =>
+      Effect.sync(() => addCounts({ minutes: [], hours: [] }, stored.filter((counts) => counts.keyId === keyId), 0))
   }
 })

@@ -1,5 +1,5 @@
 /** Stores the audit log on PostgreSQL. */
-import { DateTime, Effect } from "effect"
+import { DateTime, Duration, Effect } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import type { AuditEntry } from "../api/Audit.ts"
 import * as Expiry from "../database/Expiry.ts"
@@ -31,7 +31,10 @@ export const pageStatement = (
     ORDER BY at DESC, id DESC LIMIT ${sql.literal(String(limit))}`
 }
 
-/** Makes the store on PostgreSQL. It deletes entries after 400 days, until its scope closes. */
+/** The time for which entries are kept. */
+const keptFor = Duration.days(400)
+
+/** Makes the store on PostgreSQL. It deletes old entries until its scope closes. */
 export const sqlStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const store: AuditStore = {
@@ -59,7 +62,8 @@ export const sqlStore = Effect.gen(function*() {
   }
   yield* Expiry.deleteExpired({
     table: "audit_log",
-    column: "ends_at",
+    column: "at",
+    keptFor,
     warning: "Expired entries of the audit log cannot be deleted"
   })
   return store

@@ -1,5 +1,5 @@
 /** Stores the usage of keys over time on PostgreSQL. */
-import { DateTime, Effect } from "effect"
+import { DateTime, Duration, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import type { UsageInterval } from "../api/Usage.ts"
 import * as Expiry from "../database/Expiry.ts"
@@ -25,27 +25,23 @@ export const sqlStore = Effect.gen(function*() {
     // All processes insert in one order, so that no two statements wait for each other.
     add: (counts) =>
       sql`
-        INSERT INTO key_usage (key_id, seconds, starts_at, ends_at, allowed, rejected, banned)
-        SELECT "keyId", seconds, starts_at, starts_at + make_interval(secs => kept), sum(allowed), sum(rejected),
-          sum(banned)
+        INSERT INTO key_usage (key_id, seconds, starts_at, allowed, rejected, banned)
+        SELECT "keyId", seconds, starts_at, sum(allowed), sum(rejected), sum(banned)
         FROM jsonb_to_recordset(${JSON.stringify(counts)}::text::jsonb)
           AS t ("keyId" text, minute bigint, allowed bigint, rejected bigint, banned bigint)
-        CROSS JOIN (VALUES
-          (${minutes.seconds}::int, ${minutes.keptSeconds}::int),
-          (${hours.seconds}::int, ${hours.keptSeconds}::int)
-        ) AS r (seconds, kept)
+        CROSS JOIN (VALUES (${minutes.seconds}::int), (${hours.seconds}::int)) AS r (seconds)
         CROSS JOIN LATERAL (SELECT to_timestamp(minute / 1000 / seconds * seconds)) AS s (starts_at)
-        GROUP BY "keyId", seconds, starts_at, kept
+        GROUP BY "keyId", seconds, starts_at
         ORDER BY "keyId", seconds, starts_at
         ON CONFLICT (key_id, seconds, starts_at) DO UPDATE SET
           allowed = key_usage.allowed + excluded.allowed,
           rejected = key_usage.rejected + excluded.rejected,
           banned = key_usage.banned + excluded.banned
       `.pipe(Effect.asVoid, Effect.orDie),
-    read: (keyId, now) =>
+    read: (keyId) =>
       sql<Row>`
         SELECT seconds, starts_at AS "from", allowed, rejected, banned FROM key_usage
-        WHERE key_id = ${keyId} AND ends_at > ${new Date(now)} ORDER BY starts_at
+        WHERE key_id = ${keyId} ORDER BY starts_at
       `.pipe(
         Effect.map((rows) => {
           const of = (length: number) => rows.filter(({ seconds }) => seconds === length).map(toInterval)
@@ -54,10 +50,14 @@ export const sqlStore = Effect.gen(function*() {
         Effect.orDie
       )
   }
-  yield* Expiry.deleteExpired({
-    table: "key_usage",
-    column: "ends_at",
-    warning: "The usage of keys in the past cannot be deleted"
-  })
+  for (const { keptSeconds, seconds } of [minutes, hours]) {
+    yield* Expiry.deleteExpired({
+      table: "key_usage",
+      column: "starts_at",
+      where: sql`seconds = ${seconds}`,
+      keptFor: Duration.seconds(keptSeconds),
+      warning: "The usage of keys in the past cannot be deleted"
+    })
+  }
   return store
 })

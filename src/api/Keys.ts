@@ -192,7 +192,7 @@ const ban = Schema.NullOr(Schema.Struct({ until: Instant }))
  *
  * `endsAt` is the instant from which the secret does not work, even if its key does. It is `null` for the current one.
  */
-const FoundSecret = Schema.Struct({
+export const FoundSecret = Schema.Struct({
   works: Schema.Boolean.annotate({ description: "Whether requests with the secret are authenticated." }),
   endsAt: Schema.NullOr(Instant).annotate({ description: "The end of a former secret. `null` for the current one." })
 }).annotate({ identifier: "FoundSecret" })

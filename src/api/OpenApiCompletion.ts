@@ -47,11 +47,10 @@ export const contactAndLicense = {
   license: { name: "MIT", url: "https://opensource.org/license/mit" }
 }
 
-/** Returns the reference to the schema of a body: of the value in a JSON text, or of the first member of a union. */
+/** Returns the schema of a body: the one to which `exactJson` refers, or the first member of a union. */
 const bodySchema = (schema: Schema): Schema => {
-  const { anyOf, contentSchema } = schema
-  if (Predicate.hasProperty(contentSchema, "$ref")) return { $ref: contentSchema.$ref }
-  return Array.isArray(anyOf) ? anyOf[0] : schema
+  const [first] = Array.isArray(schema.allOf) ? schema.allOf : Array.isArray(schema.anyOf) ? schema.anyOf : []
+  return first ?? schema
 }
 
 const operationsOf = (item: OpenApi.OpenAPISpecPathItem): ReadonlyArray<Operation> =>
@@ -90,8 +89,7 @@ export const complete = (derived: OpenApi.OpenAPISpec, completion: Completion): 
   const { basePath, errors, headersOf, info, parameters, requests, responses, securityScheme, servers } = completion
   const schemas: Record<string, Schema> = {}
   for (const [name, { additionalProperties: _, ...schema }] of Object.entries(derived.components.schemas)) {
-    // The schema of a JSON text is left out: the schema of the value in the text describes the body.
-    if (!("contentSchema" in schema)) schemas[name] = schema
+    schemas[name] = schema
   }
 
   /** Returns the description of a schema, or of the schema to which it refers. */
@@ -118,7 +116,7 @@ export const complete = (derived: OpenApi.OpenAPISpec, completion: Completion): 
     for (const [status, response] of Object.entries(operation.responses)) {
       const success = Number(status) < 300 ? responses[operation.operationId] : undefined
       completeContent(response.content, success?.example)
-      response.description = success?.description ?? response.description.replaceAll(". | ", ", or: ")
+      response.description = success?.description ?? response.description.replaceAll(/\.? \| /g, ", or: ")
       response.headers = headersOf(operation, status)
       const errorsOfStatus = errors.filter((error) => String(error.status) === status)
       if (errorsOfStatus.length > 0) {

@@ -23,7 +23,7 @@ export const limit = (description: string) => {
   }
   return Schema.String.annotate(documentation).pipe(
     Schema.decodeTo(
-      Schema.Int,
+      Schema.Int.check(Schema.isBetween(listLimit)),
       SchemaTransformation.transformEffect({
         decode: (text, options) => {
           const parsed = parseLimit(text)

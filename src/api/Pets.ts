@@ -61,13 +61,6 @@ export const CreatedPet: Schema.Codec<CreatedPet, EncodedCreatedPet> = createdPe
 /** The response body of {@link listPets} (SPEC §2 Pets). */
 export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
 
-/**
- * The maximum number of characters of the names in one page: UTF-16 code units, all names together.
- *
- * A page of long names has fewer pets than its limit, but at least one.
- */
-export const maxPageCharacters = 262_144
-
 const idempotencyKey = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 
 /**
@@ -90,7 +83,7 @@ const IdempotencyKey = Schema.String.annotate({
 )
 
 /** The JSON text of a pet. */
-const petText = exactJson("Pet", Pet)
+const petText = exactJson(Pet)
 
 /**
  * The codec between the id of a pet and the cursor of the page after that pet, as a `Link` header has it. The text of a
@@ -126,7 +119,7 @@ export interface PetsPage extends Schema.Schema.Type<typeof PetsPage> {}
 const listPets = HttpApiEndpoint.get("listPets", "/pets", {
   query: ListQuery.fields,
   success: PetsPage.pipe(HttpApiSchema.encodeToWithHeaders({
-    body: exactJson("Pets", Pets),
+    body: exactJson(Pets),
     headers: {
       link: Schema.optionalKey(nextLink("/v1/pets", ListQuery))
     }
@@ -142,7 +135,7 @@ const listPets = HttpApiEndpoint.get("listPets", "/pets", {
 
 const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   headers: { "idempotency-key": Schema.optionalKey(IdempotencyKey) },
-  payload: exactJson("NewPet", NewPet),
+  payload: exactJson(NewPet),
   success: CreatedPet.pipe(HttpApiSchema.encodeToWithHeaders({
     body: petText.pipe(HttpApiSchema.status(201)),
     headers: {

@@ -1,7 +1,7 @@
 /** Declares the API of the Petstore service. The server implements it, and clients and documents derive from it. */
 import { HttpApi } from "effect/http-api"
 import { Auth } from "./Auth.ts"
-import { NewPet, Pet, Pets, PetsGroup, PetStatus } from "./Pets.ts"
+import { PetsGroup } from "./Pets.ts"
 import { RateLimit } from "./RateLimit.ts"
 import { Validation } from "./Validation.ts"
 
@@ -10,5 +10,4 @@ export class PetstoreApi extends HttpApi.make("petstore")
   .add(PetsGroup.middleware(Validation).middleware(RateLimit).middleware(Auth))
   .prefix("/v1")
   .annotate(HttpApi.ParseOptions, { errors: "all" })
-  .annotate(HttpApi.AdditionalSchemas, [NewPet, Pet, Pets, PetStatus])
 {}

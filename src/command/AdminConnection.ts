@@ -1,6 +1,6 @@
 /** Connects the command to the management port: its address, and the admin token. */
 import { Config, Data, Effect, FileSystem, Layer, Option, Redacted, Schema } from "effect"
-import { AdminClient } from "../client/PetstoreClient.ts"
+import { AdminClient } from "../client/AdminClient.ts"
 import { validText } from "../config/Setting.ts"
 import * as Settings from "../config/Settings.ts"
 

@@ -3,7 +3,7 @@ import { Cause, Config, Exit, Predicate, Schema } from "effect"
 import { CliError } from "effect/cli"
 import { ErrorBody } from "../api/Errors.ts"
 import * as Issue from "../api/Issue.ts"
-import { PetstoreClientError } from "../client/PetstoreClient.ts"
+import { PetstoreClientError } from "../client/ClientError.ts"
 import { describeError } from "../config/Setting.ts"
 
 const isApiError = Schema.is(ErrorBody)
@@ -15,7 +15,7 @@ const isPrinted = (failure: unknown): failure is CliError.ShowHelp =>
   CliError.isCliError(failure) && failure._tag === "ShowHelp"
 
 const isInvalidInput = (failure: unknown): failure is PetstoreClientError =>
-  failure instanceof PetstoreClientError && failure.reason === "invalid_input"
+  failure instanceof PetstoreClientError && failure.reason._tag === "InvalidInput"
 
 /** Returns the exit codes of docs/command.md. */
 export const exitCodeOf = (exit: Exit.Exit<unknown, unknown>): number => {
@@ -40,7 +40,7 @@ export const describeFailure = (failure: unknown): string | undefined => {
   }
   const text = (Predicate.hasProperty(failure, "message") ? String(failure.message) : String(failure))
     .replaceAll(/\s+/g, " ")
-  return failure instanceof PetstoreClientError && failure.reason !== "invalid_input"
+  return failure instanceof PetstoreClientError && failure.reason._tag !== "InvalidInput"
     ? `${text.replace(/\.$/, "")}. Start the service, or set PETSTORE_ADMIN_URL to its management port.`
     : text
 }

@@ -5,7 +5,7 @@ import { AuditEntry } from "../api/Audit.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, ListedKey } from "../api/Keys.ts"
 import { listLimit } from "../api/Paging.ts"
 import { isWellFormed } from "../api/SecretForm.ts"
-import { AdminClient, type FoundKey } from "../client/PetstoreClient.ts"
+import { AdminClient, type FoundKey } from "../client/AdminClient.ts"
 import { adminClientLayer, CommandError } from "./AdminConnection.ts"
 import {
   filterFlags,
@@ -74,7 +74,7 @@ const show = Command.make(
   "show",
   { id: idArgument, json: jsonFlag },
   Effect.fnUntraced(function*({ id, json }) {
-    const key = yield* AdminClient.use((client) => client.find(id))
+    const key = yield* AdminClient.use((client) => client.get(id))
     yield* print(ApiKeyDetails, key, { json, text: describeDetails(key, yield* DateTime.now) })
   })
 ).pipe(Command.withDescription("Show a key, what it has left of its limits, and its ban"))
@@ -109,7 +109,7 @@ const rotate = Command.make(
   Effect.fnUntraced(function*({ gracePeriod, id, json, yes }) {
     const client = yield* AdminClient
     if (gracePeriod === 0) yield* confirm(`Rotate ${id}? Its current secret stops working now.`, yes)
-    const issued = yield* client.rotate(id, { gracePeriodSeconds: gracePeriod })
+    const issued = yield* client.rotate(id, { gracePeriod: `${gracePeriod} seconds` })
     yield* print(IssuedKey, issued, { json, text: describeIssued(issued) })
   })
 ).pipe(
@@ -133,7 +133,7 @@ const unban = Command.make(
   { id: idArgument },
   Effect.fnUntraced(function*({ id }) {
     const client = yield* AdminClient
-    const { ban } = yield* client.find(id)
+    const { ban } = yield* client.get(id)
     yield* client.unban(id)
     yield* Console.log(
       ban === null
@@ -149,7 +149,7 @@ const log = Command.make(
   Effect.fnUntraced(function*({ id, json, limit }) {
     const client = yield* AdminClient
     // The log of an unknown key is empty, as that of a key without entries, so the key is looked up first.
-    if (Option.isSome(id)) yield* client.find(id.value)
+    if (Option.isSome(id)) yield* client.get(id.value)
     const entries = client.auditAll({ ...given({ key: id }), pageSize: Math.min(limit, listLimit.maximum) })
     yield* printRows(Stream.take(entries, limit), { columns: auditColumns, json, schema: AuditEntry })
   })

@@ -62,6 +62,12 @@ export const databaseMaxConnections = wholeNumber("DATABASE_MAX_CONNECTIONS", { 
   meaning: "The maximum of connections that a process opens to `DATABASE_URL`."
 })
 
+export const petCacheSeconds = wholeNumber("PET_CACHE_SECONDS", { min: 0, max: 3_600 }, {
+  byDefault: 30,
+  meaning: "The time for which a process serves a pet that it has read. Changes of pets in SQL are seen after it. " +
+    "With 0 each request reads the database."
+})
+
 export const redisUrl = connection(
   "REDIS_URL",
   "redis://host:port, redis+sentinel://host:port/name or redis+cluster://host:port",
@@ -198,6 +204,7 @@ export const all: ReadonlyArray<Setting<unknown>> = [
   port,
   databaseUrl,
   databaseMaxConnections,
+  petCacheSeconds,
   redisUrl,
   reusePort,
   dataDir,

@@ -89,7 +89,7 @@ export const ChangeDialog = ({ apiKey, onChanged, onClose }: {
   const { client } = useSession()
   const [before, setBefore] = useState(apiKey)
   /** Shows the key as it is now in the form. The operator decides what to change in it. */
-  const showCurrent = Effect.flatMap(client.find(before.id), (current): Effect.Effect<never, Failure> => {
+  const showCurrent = Effect.flatMap(client.get(before.id), (current): Effect.Effect<never, Failure> => {
     setBefore(current)
     const message = "Another change came first, so nothing was saved. The form shows the key as it is now."
     return Effect.fail({ _tag: "PreconditionFailed", message })

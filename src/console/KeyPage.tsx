@@ -71,7 +71,7 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
   const unban = useAction()
   const heading = useRef<HTMLHeadingElement>(null)
   const query = useQuery(
-    Effect.all({ apiKey: client.find(id), history: client.usage(id) }, { concurrency: 2 }),
+    Effect.all({ apiKey: client.get(id), history: client.usage(id) }, { concurrency: 2 }),
     id,
     3_000
   )
@@ -162,7 +162,7 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
         <FormDialog
           title="Rotate key"
           action="Rotate key"
-          call={(form) => client.rotate(id, { gracePeriodSeconds: Number(form.get("gracePeriod")) })}
+          call={(form) => client.rotate(id, { gracePeriod: `${Number(form.get("gracePeriod"))} seconds` })}
           onDone={(issued) => onChanged("The key has a new secret.", issued)}
           onClose={onClose}
         >

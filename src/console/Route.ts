@@ -25,11 +25,11 @@ const parseRoute = (fragment: string): Route => {
   const [path = "", text = ""] = fragment.replace(/^#\/?/, "").split("?")
   const parameters = Object.fromEntries(new URLSearchParams(text))
   if (path === "audit") {
-    return { view: "audit", query: Option.getOrElse(Schema.decodeUnknownOption(AuditQuery)(parameters), () => ({})) }
+    return { view: "audit", query: Option.getOrElse(Schema.decodeOption(AuditQuery)(parameters), () => ({})) }
   }
   const [, id] = /^keys\/(.+)$/.exec(path) ?? []
   if (id !== undefined) return { view: "key", id: new URLSearchParams(`id=${id}`).get("id") ?? id }
-  return { view: "keys", query: Option.getOrElse(Schema.decodeUnknownOption(KeysQuery)(parameters), () => ({})) }
+  return { view: "keys", query: Option.getOrElse(Schema.decodeOption(KeysQuery)(parameters), () => ({})) }
 }
 
 const preventDefault = (event: Event): void => event.preventDefault()

@@ -6,7 +6,7 @@
 import { Effect, Redacted, Result } from "effect"
 import { type ComponentChildren, createContext } from "preact"
 import { useCallback, useContext, useEffect, useRef, useState } from "preact/hooks"
-import { AdminClient } from "../client/PetstoreClient.ts"
+import { AdminClient } from "../client/AdminClient.ts"
 import { isPageHeld } from "./Route.ts"
 
 export type Client = AdminClient["Service"]

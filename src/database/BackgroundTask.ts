@@ -1,4 +1,4 @@
-/** Counts the failures of tasks that use the database beside the requests: polls, writes and deletions. */
+/** Counts the failures of tasks that use the database beside the requests: writes and deletions. */
 import { Effect, Metric } from "effect"
 import { byAttributes, startAtZero } from "../observability/Metrics.ts"
 

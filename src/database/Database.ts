@@ -1,7 +1,7 @@
 /** The database of the service: a PostgreSQL server, or one embedded in this process. */
 import { PgClient } from "@effect/sql-pg"
 import { Cause, Config, Data, Duration, Effect, Layer, Option, Redacted, Schedule } from "effect"
-import { SqlClient } from "effect/sql"
+import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import { type ConnectionString, parse } from "../config/ConnectionString.ts"
@@ -9,38 +9,13 @@ import { dataDirectory } from "../config/DataDirectory.ts"
 import * as Settings from "../config/Settings.ts"
 import { describe } from "../observability/LogLines.ts"
 import * as ConnectionMetrics from "./ConnectionMetrics.ts"
-import * as MigrationRunner from "./MigrationRunner.ts"
-import * as pets from "./migrations/0001_pets.ts"
-import * as apiKeys from "./migrations/0002_api_keys.ts"
-import * as rateLimits from "./migrations/0003_rate_limits.ts"
-import * as idempotencyKeys from "./migrations/0004_idempotency_keys.ts"
-import * as petsChanges from "./migrations/0005_pets_changes.ts"
-import * as updatedInPlace from "./migrations/0006_updated_in_place.ts"
-import * as apiKeysChanges from "./migrations/0007_api_keys_changes.ts"
-import * as apiKeysCreated from "./migrations/0008_api_keys_created.ts"
-import * as apiKeysVersion from "./migrations/0009_api_keys_version.ts"
-import * as auditLog from "./migrations/0010_audit_log.ts"
-import * as keyUsage from "./migrations/0011_key_usage.ts"
-import * as formerSecrets from "./migrations/0012_former_secrets.ts"
+import baseline from "./migrations/0001_baseline.ts"
 import * as Outage from "./Outage.ts"
 
 /** The migrations in order. Their numbers are the versions of the schema. */
-export const migrations = {
-  "0001_pets": pets,
-  "0002_api_keys": apiKeys,
-  "0003_rate_limits": rateLimits,
-  "0004_idempotency_keys": idempotencyKeys,
-  "0005_pets_changes": petsChanges,
-  "0006_updated_in_place": updatedInPlace,
-  "0007_api_keys_changes": apiKeysChanges,
-  "0008_api_keys_created": apiKeysCreated,
-  "0009_api_keys_version": apiKeysVersion,
-  "0010_audit_log": auditLog,
-  "0011_key_usage": keyUsage,
-  "0012_former_secrets": formerSecrets
-}
-/** The newest version of the schema. */
-const newest = Math.max(...Object.keys(migrations).map((name) => Number.parseInt(name, 10)))
+const migrations = { "0001_baseline": baseline }
+const newest = Object.keys(migrations).length
+const table = "petstore_migrations"
 
 /** The schema of the database was made by a later version of the service. */
 export class DatabaseIsNewer extends Data.TaggedError("DatabaseIsNewer")<{ readonly version: number }> {
@@ -61,12 +36,17 @@ class PoolerInFront extends Data.TaggedError("PoolerInFront") {
     "Add pgbouncer=true if a pooler is in front of it."
 }
 
-/** Migrates the schema to the newest version. Processes that start together wait for the first. */
+/**
+ * Migrates the schema to the newest version. Processes that start together wait for the first, which locks the table of
+ * the migrations.
+ */
 const bringUpToDate = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const [server] = yield* sql<{ readonly isInRecovery: boolean }>`SELECT pg_is_in_recovery() AS "isInRecovery"`
   if (server?.isInRecovery === true) return yield* new DatabaseInRecovery()
-  const version = yield* MigrationRunner.runMigrations(migrations)
+  yield* Migrator.make({})({ loader: Migrator.fromRecord(migrations), table })
+  const [latest] = yield* sql<{ readonly version: number }>`SELECT max(migration_id) AS version FROM ${sql(table)}`
+  const version = latest?.version ?? 0
   return yield* version > newest ? new DatabaseIsNewer({ version }) : Effect.void
 })
 export const migrate = Layer.effectDiscard(bringUpToDate)
@@ -77,8 +57,8 @@ const timeout = Duration.seconds(30)
 /** Whether the server may be usable soon: it starts, or is in recovery. */
 const mayRecover = (failure: Effect.Error<typeof bringUpToDate>): boolean => {
   if (failure._tag === "DatabaseInRecovery") return true
-  const error = MigrationRunner.sqlErrorOf(failure)
-  return error !== undefined && Outage.isStarting(error)
+  const error = failure._tag === "MigrationError" ? failure.cause : failure
+  return SqlError.isSqlError(error) && Outage.isStarting(error)
 }
 
 /** The server cancels statements that take longer. Behind a pooler, the timeouts of the callers do. */
@@ -116,9 +96,8 @@ const server = (target: ConnectionString, maxConnections: number, countConnectio
     prepare: !isPooled,
     startupParameters: isPooled ? {} : { statement_timeout: String(timeoutMs) }
   })
-  // Migrations run without a timeout. One connection runs the migration. A second one reports the holder of the lock
-  // that it waits for. A third one holds the advisory lock.
-  const attempt = Effect.provide(bringUpToDate, PgClient.layer({ ...options(0), maxConnections: 3 }))
+  // Migrations run without a timeout.
+  const attempt = Effect.provide(bringUpToDate, PgClient.layer({ ...options(0), maxConnections: 1 }))
   const migrated = Effect.catchIf(attempt, mayRecover, (error) =>
     Effect.andThen(
       Effect.logWarning(`Waiting for the database: ${describe(Cause.fail(error))}`),

@@ -12,7 +12,6 @@ import { Duplex } from "node:stream"
 import { callbackify } from "node:util"
 import { DataDirectoryLost, DataDirectoryUnusable, OnDataDirectoryLost } from "../config/DataDirectory.ts"
 import * as DirectoryLock from "./DirectoryLock.ts"
-import { IsShared } from "./MigrationRunner.ts"
 
 /** Opens the database in `directory`. Closing it writes, so the scope closes it only while `isOwned`. */
 const open = (directory: string, isOwned: () => boolean) =>
@@ -190,8 +189,5 @@ export const layer = (directory: string) =>
       Effect.schedule(Schedule.spaced("1 second")),
       Effect.forkScoped
     )
-    return Layer.effectDiscard(upkeep).pipe(
-      Layer.provideMerge(client),
-      Layer.provideMerge(Layer.succeed(IsShared, false))
-    )
+    return Layer.provideMerge(Layer.effectDiscard(upkeep), client)
   }))

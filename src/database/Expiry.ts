@@ -1,18 +1,22 @@
 /** Deletes expired rows in the background, in one process at a time. */
-import { Clock, Effect, Schedule } from "effect"
-import { SqlClient } from "effect/sql"
+import { Clock, Duration, Effect, Schedule } from "effect"
+import { SqlClient, type Statement } from "effect/sql"
 import * as BackgroundTask from "./BackgroundTask.ts"
 
 /** The maximum of rows that one statement deletes, which bounds its time. */
 const batch = 5_000
 
 /**
- * Deletes, every 10 minutes until the scope closes, the rows of `table` whose `column` is in the past. Both the
- * process's and the server's clock must agree, because a row that one wrong clock deletes too early is lost.
+ * Deletes, every 10 minutes until the scope closes, the rows of `table` whose `column` is `keptFor` in the past. Both
+ * the process's and the server's clock must agree, because a row that one wrong clock deletes too early is lost.
  */
 export const deleteExpired = Effect.fnUntraced(function*(options: {
   readonly table: string
   readonly column: string
+  /** By default nothing is kept. */
+  readonly keptFor?: Duration.Duration
+  /** A condition that the rows must also meet. */
+  readonly where?: Statement.Fragment
   /** The warning to log after a failure. */
   readonly warning: string
 }) {
@@ -26,7 +30,9 @@ export const deleteExpired = Effect.fnUntraced(function*(options: {
    */
   const deleteBatch = Effect.gen(function*() {
     const now = new Date(yield* Clock.currentTimeMillis)
-    const isExpired = sql`${column} <= LEAST(${now}::timestamptz, now())`
+    const keptSeconds = Duration.toSeconds(options.keptFor ?? Duration.zero)
+    const isPast = sql`${column} <= LEAST(${now}::timestamptz, now()) - make_interval(secs => ${keptSeconds})`
+    const isExpired = options.where === undefined ? isPast : sql`${isPast} AND ${options.where}`
     const rows = yield* sql`
       WITH turn AS MATERIALIZED (
         SELECT pg_try_advisory_xact_lock(hashtextextended('petstore expiry', ${options.table}::regclass::oid::bigint))

@@ -1,10 +1,12 @@
 /** Batches concurrent calls: calls that arrive while a batch runs wait, and run together in the next batch. */
-import { Cause, Clock, Deferred, Duration, Effect, Exit, Fiber, Scope } from "effect"
+import { Cause, Clock, Context, Deferred, Duration, Effect, Exit, Fiber, Scope, Tracer } from "effect"
 
 interface Call<B> {
   /** The time of the call by the monotonic clock, in nanoseconds. */
   readonly at: bigint
   readonly result: Deferred.Deferred<B | undefined>
+  /** The sampled spans of the requests that wait. */
+  readonly spans: Array<Tracer.AnySpan>
   waiters: number
 }
 
@@ -20,7 +22,9 @@ export const callTimeout = Duration.seconds(4)
  * is dropped. A call dies with a `TimeoutError` if its run takes longer than `timeout`, or if it waited that long for
  * its run.
  */
-export const make = Effect.fnUntraced(function*<A, B>({ concurrency, timeout, run, size }: {
+export const make = Effect.fnUntraced(function*<A, B>({ concurrency, name, run, size, timeout }: {
+  /** The name of the span of a run. It is a child of its first request, and has links to the others. */
+  readonly name: string
   readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>, unknown>
   readonly concurrency: number
   readonly size: number
@@ -35,8 +39,13 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, timeout, ru
   let running = 0
   let closed = false
 
+  const withSpans = <R, E>(effect: Effect.Effect<R, E>, [parent, ...others]: ReadonlyArray<Tracer.AnySpan>) =>
+    parent === undefined
+      ? Effect.withTracerEnabled(effect, false)
+      : Effect.withSpan(effect, name, { parent, links: others.map((span) => ({ span, attributes: {} })) })
+
   const runBatch = (calls: ReadonlyArray<[A, Call<B>]>) =>
-    Effect.suspend(() => run(calls.map(([item]) => item))).pipe(
+    withSpans(Effect.suspend(() => run(calls.map(([item]) => item))), calls.flatMap(([, { spans }]) => spans)).pipe(
       Effect.timeout(timeout),
       Effect.orDie,
       Effect.onExit((exit) =>
@@ -81,17 +90,19 @@ export const make = Effect.fnUntraced(function*<A, B>({ concurrency, timeout, ru
   )
 
   return (item: A): Effect.Effect<B | undefined> =>
-    Effect.uninterruptibleMask((restore) => {
+    Effect.withFiber((fiber) => {
       if (closed) return Effect.interrupt
       const call = waiting.get(item) ??
-        { at: clock.monotonicTimeNanosUnsafe(), result: Deferred.makeUnsafe<B | undefined>(), waiters: 0 }
+        { at: clock.monotonicTimeNanosUnsafe(), result: Deferred.makeUnsafe<B | undefined>(), spans: [], waiters: 0 }
       waiting.set(item, call)
       call.waiters++
+      const span = Context.getOrUndefined(fiber.context, Tracer.ParentSpan)
+      if (span?.sampled === true) call.spans.push(span)
       if (running < concurrency) {
         running++
         Fiber.runIn(start(runBatches), scope)
       }
-      return Effect.onInterrupt(restore(Deferred.await(call.result)), () =>
+      return Effect.onInterrupt(Deferred.await(call.result), () =>
         Effect.sync(() => {
           if (--call.waiters === 0 && waiting.get(item) === call) waiting.delete(item)
         }))

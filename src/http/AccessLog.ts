@@ -1,4 +1,4 @@
-/** The metrics and the log line of each request. */
+/** The metrics and the log line of each request on the API port. */
 import { Clock, Effect, Logger, LogLevel, Metric, References } from "effect"
 import { JsonLines } from "../observability/LogLines.ts"
 import { byAttributes } from "../observability/Metrics.ts"
@@ -18,67 +18,27 @@ const durations = byAttributes(
   })
 )
 
+/** The methods of the metric. Others are one label, so that clients cannot make series without end. */
+const methods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
+
 /** The status in the log of a request whose client disconnected before the response (as nginx logs it). */
 export const clientAborted = 499
 
-/** The fields of the log line of a request. */
-interface Fields {
-  readonly method: string
-  readonly route: string
-  /** The path of a request without a route. */
-  readonly path?: string
-  readonly status: number
-  readonly durationMs: number
-  readonly keyId: string
-  readonly requestId: string
-}
-
-/** Returns `text` as JSON. Usual texts need no escapes. */
-const quote = (text: string): string => /^[\w./:-]*$/.test(text) ? `"${text}"` : JSON.stringify(text)
-
-let lastMs = NaN
-let lastTimestamp = ""
-/** Returns a Unix time in milliseconds in ISO 8601. Requests of one millisecond share the text. */
-const formatTime = (ms: number): string => {
-  if (ms !== lastMs) {
-    lastMs = ms
-    lastTimestamp = new Date(ms).toISOString()
-  }
-  return lastTimestamp
-}
-
-/** Returns the line that `Logger.formatJson` would return, at a tenth of its cost. */
-const formatLine = (
-  { durationMs, keyId, method, path, requestId, route, status }: Fields,
-  now: number,
-  fiberId: number
-) =>
-  `{"message":"request","level":"INFO","timestamp":"${formatTime(now)}","annotations":{"method":${quote(method)}` +
-  `,"route":${quote(route)}${
-    path === undefined ? "" : `,"path":${quote(path)}`
-  },"status":${status},"durationMs":${durationMs},"keyId":${quote(keyId)}` +
-  `,"requestId":${quote(requestId)}},"spans":{},"fiberId":"#${fiberId}"}`
-
-/** The maximum length of a path in the log. */
-const maxPathLength = 200
-
 /**
- * Returns the path of a URL for the log, without the query, which can hold secrets. It hides the secrets of keys and
- * tokens, and has only visible ASCII characters, so that no client writes control characters to a terminal. Returns
- * `undefined` for a target without a path, such as the authority of CONNECT.
+ * Returns the first 200 characters of the path of a URL, without the query, which can hold secrets. It hides the
+ * secrets of keys and tokens, and has only visible ASCII characters, so that no client writes control characters to a
+ * terminal. Returns `undefined` for a target without a path, such as the authority of CONNECT.
  */
-export const redactPath = (url: string): string | undefined => {
+const redactPath = (url: string): string | undefined => {
   // The absolute form of a target has an authority, which can contain a password.
-  const target = url.replace(/^[a-z][a-z\d+.-]*:\/\/[^/?#]*/i, "")
-  if (!target.startsWith("/")) return undefined
-  const path = (target.split(/[?;#]/, 1)[0] ?? "")
-    .replaceAll(/(psk|adm)(_|%5f)[\w%]+/gi, "$1_…")
-    .replaceAll(/[^!-~…]/g, (character) => `%${character.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`)
-  return path.length > maxPathLength ? `${path.slice(0, maxPathLength)}…` : path
+  const [path = ""] = url.replace(/^[a-z][a-z\d+.-]*:\/\/[^/?#]*/i, "").split(/[?;#]/, 1)
+  if (!path.startsWith("/")) return undefined
+  const redacted = path.replaceAll(/(psk|adm)(_|%5f)[\w%]+/gi, "$1_…").replaceAll(
+    /[^!-~…]/g,
+    (character) => `%${character.charCodeAt(0).toString(16).toUpperCase().padStart(2, "0")}`
+  )
+  return redacted.length > 200 ? `${redacted.slice(0, 200)}…` : redacted
 }
-
-/** The methods of the label. Others are one label, so that clients cannot make series without end. */
-const methods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
 
 /**
  * Records the duration of a request and logs the request at level Info. It is one step without a generator, because
@@ -93,18 +53,19 @@ export const recordResponse = (
     const clock = fiber.getRef(Clock.Clock)
     const route = endpoint?.path ?? "none"
     const durationMs = Number(clock.monotonicTimeNanosUnsafe() - startedAt) / 1e6
-    durations(methods.has(method) ? method : "_OTHER", route, String(status)).updateUnsafe(
-      durationMs / 1000,
-      fiber.context
-    )
+    const label = methods.has(method) ? method : "_OTHER"
+    durations(label, route, String(status)).updateUnsafe(durationMs / 1000, fiber.context)
     if (LogLevel.isGreaterThan(fiber.getRef(References.MinimumLogLevel), "Info")) return Effect.void
     const path = endpoint === undefined ? redactPath(url) : undefined
-    const fields = { method, route, ...path !== undefined && { path }, status, durationMs, keyId, requestId }
+    const annotations = { method, route, ...path !== undefined && { path }, status, durationMs, keyId, requestId }
     const loggers = fiber.getRef(Logger.CurrentLoggers)
     const json = fiber.getRef(JsonLines)
     if (json === undefined || loggers.size !== 1 || !loggers.has(json.logger)) {
-      return Effect.annotateLogs(Effect.logInfo("request"), fields)
+      return Effect.annotateLogs(Effect.logInfo("request"), annotations)
     }
-    json.write(formatLine(fields, clock.currentTimeMillisUnsafe(), fiber.id))
+    // The line that `Logger.formatJson` would return, at a fifth of its cost.
+    const timestamp = new Date(clock.currentTimeMillisUnsafe()).toISOString()
+    const line = { message: "request", level: "INFO", timestamp, annotations, spans: {}, fiberId: `#${fiber.id}` }
+    json.write(JSON.stringify(line))
     return Effect.void
   })

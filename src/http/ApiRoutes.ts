@@ -1,16 +1,16 @@
-/** The API port without a server: the contract with its handlers and middleware, and the port's responses. */
+/** The API port without a server: the contract with its handlers and middleware, and what the port's responses carry. */
 import { type Config, Context, Effect, Layer } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PathHeaders } from "../api/PathHeaders.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
+import { exposedHeaders, fixedHeaders } from "../api/ResponseHeaders.ts"
+import { corsOrigins } from "../config/HttpSettings.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { clientAborted, recordResponse } from "./AccessLog.ts"
 import type { Call, ChargedDecision } from "./Call.ts"
 import { clientNetwork } from "./ClientAddress.ts"
-import * as CommonHeaders from "./CommonHeaders.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
-import type { GracefulShutdown } from "./GracefulShutdown.ts"
 import * as Middleware from "./Middleware.ts"
 import * as PetHandlers from "./PetHandlers.ts"
 import * as RateLimiting from "./RateLimiting.ts"
@@ -19,51 +19,70 @@ import * as Responses from "./Responses.ts"
 import { makeRoutesAt, pathOf } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
+type Headers = Readonly<Record<string, string>>
 
 /** The pages beside the operations. */
 const pages = ["/", "/openapi.json", "/docs", "/favicon.ico"]
 
+/** The headers of cross-origin requests that the service accepts. Clients send trace context unasked. */
+const acceptedHeaders = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, b3, traceparent, tracestate"
+
+/** Returns the headers of responses to pages of other origins (Fetch §3.2), which `origins` names, or `*` for all. */
+const makeCorsHeaders = (origins: ReadonlySet<string>) =>
+(method: string, origin: string | undefined, allow = ""): Headers | undefined => {
+  if (origins.size === 0) return undefined
+  if (origin === undefined || !(origins.has("*") || origins.has(origin))) return { vary: "Origin" }
+  const granted = { vary: "Origin", "access-control-allow-origin": origin }
+  return method !== "OPTIONS"
+    ? { ...granted, "access-control-expose-headers": exposedHeaders.join(", ") }
+    : {
+      ...granted,
+      "access-control-allow-methods": allow,
+      "access-control-allow-headers": acceptedHeaders,
+      "access-control-max-age": "86400"
+    }
+}
+
 /** Makes the part of the responses that differs from the management port: charges, headers and the access log. */
-export const makePort = Effect.gen(function*(): Effect.gen.Return<
-  Responses.Port,
-  Config.ConfigError,
-  RateLimiter | GracefulShutdown
-> {
+export const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port, Config.ConfigError, RateLimiter> {
   const limiter = yield* RateLimiter
-  const { headersOf, mayCall } = yield* CommonHeaders.make
+  const corsHeaders = makeCorsHeaders(new Set(yield* corsOrigins.config))
   const routesAt = makeRoutesAt(PetstoreApi, pages)
 
+  /** Adds the headers of the port to the response to a charged request, and writes the access log. */
   const send = (head: RequestHead, call: Call, decision: ChargedDecision, response: Response) => {
-    const { endpoint, requestId } = call
-    const ofPath = endpoint === undefined
-      ? routesAt(head.url).headers
-      : Context.getOrUndefined(endpoint.annotations, PathHeaders)
-    const facts = { requestId, decision, method: head.method, origin: headerOf(head, "origin") }
-    const headers = headersOf(facts, response.headers, ofPath)
+    const { headers: own } = response
+    const headers: Record<string, string> = {
+      ...own,
+      ...RateLimiting.headers(decision),
+      "x-request-id": call.requestId,
+      ...fixedHeaders,
+      // A document has its own caching, and may have its own policy.
+      ...own["cache-control"] !== undefined && own,
+      ...corsHeaders(head.method, headerOf(head, "origin"), own.allow),
+      ...call.endpoint === undefined
+        ? routesAt(head.url).headers
+        : Context.getOrUndefined(call.endpoint.annotations, PathHeaders)
+    }
+    if (own.vary !== undefined && headers.vary !== own.vary) headers.vary = `${own.vary}, ${headers.vary}`
     return Effect.as(recordResponse(head, call, response.status), Responses.withHeaders(response, headers))
   }
 
   /** Charges a request without a valid key to its address. */
   const charge = (head: RequestHead, call: Call, response: Response) => {
-    const isPreflight = response.status === 204 && mayCall(headerOf(head, "origin")) &&
-      headerOf(head, "access-control-request-method") !== undefined
+    const isPreflight = response.status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
+      corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
     const network = `address:${clientNetwork(head)}` as const
     // The pages have a limit of their own, so that a visitor has all requests left for the first calls.
     const caller = pages.includes(pathOf(head.url)) ? `${network} pages` as const : network
-    return Effect.flatMap(
-      // A fault is the service's, and a browser repeats a preflight for each URL: neither is charged.
-      RateLimiting.chargeAddress(limiter, caller, response.status >= 500 || isPreflight),
-      (decision) =>
-        send(
-          head,
-          call,
-          decision,
-          // A rejected client must not hold one of the limited connections.
-          decision.allowed
-            ? response
-            : ErrorResponses.make(RateLimiting.limitExceeded(decision), { connection: "close" })
-        )
-    )
+    // A fault is the service's, and a browser repeats a preflight for each URL: neither is charged.
+    const isFree = response.status >= 500 || isPreflight
+    return Effect.flatMap(RateLimiting.chargeAddress(limiter, caller, isFree), (decision) => {
+      if (decision.allowed) return send(head, call, decision, response)
+      // A rejected client must not hold one of the limited connections.
+      const rejection = ErrorResponses.make(RateLimiting.limitExceeded(decision), { connection: "close" })
+      return send(head, call, decision, rejection)
+    })
   }
 
   return {

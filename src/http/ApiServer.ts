@@ -1,11 +1,11 @@
 /** The server of the API port: the operations and the documents on Node's server. */
 import { Effect, Layer } from "effect"
-import { HttpRouter } from "effect/http"
+import { HttpRouter, HttpServer } from "effect/http"
+import { localUrl } from "../config/LocalUrl.ts"
 import * as Settings from "../config/Settings.ts"
 import * as ApiRoutes from "./ApiRoutes.ts"
 import * as Documents from "./Documents.ts"
 import * as Server from "./Server.ts"
-import * as StartMessages from "./StartMessages.ts"
 
 const server = Layer.unwrap(
   Effect.map(
@@ -14,5 +14,10 @@ const server = Layer.unwrap(
   )
 )
 
+const logStart = Effect.flatMap(HttpServer.HttpServer, (listening) =>
+  Effect.logInfo(
+    `Listening on ${HttpServer.formatAddress(listening.address)}, with documentation at ${localUrl(listening)}/docs`
+  ))
+
 /** Serves the contract on `HOST` and `PORT`. */
-export const layer = Layer.provideMerge(Layer.effectDiscard(StartMessages.logApi), server)
+export const layer = Layer.provideMerge(Layer.effectDiscard(logStart), server)

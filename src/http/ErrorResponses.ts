@@ -85,13 +85,18 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
   return new Errors.InvalidRequest({ message: "Invalid request: expected a complete HTTP/1.1 request." })
 }
 
-/** Returns the response to a client's fault, or `undefined` for a fault of the service. */
+const isApiError = (failure: unknown): failure is Errors.ApiError =>
+  Errors.errorClasses.some((error) => failure instanceof error)
+
+/** Returns the response to a failure that is no fault of the service, or `undefined`. */
 const ofClientFault = (
   failure: unknown,
   request: HttpServerRequest.HttpServerRequest,
   routesAt: RoutesAt
 ): Response | undefined => {
   if (HttpApiError.HttpApiSchemaError.is(failure)) return ofSchemaError(failure)
+  // A check of the head failed, or the service has no room. The rest of the request is not read.
+  if (isApiError(failure)) return make(failure, { connection: "close" })
   if (!HttpServerError.isHttpServerError(failure)) return undefined
   const { reason } = failure
   if (reason._tag === "RouteNotFound") return ofMissingRoute(request, routesAt)
@@ -107,7 +112,6 @@ export const responseOf = (
   routesAt: RoutesAt
 ): Effect.Effect<Response> => {
   const failure = Cause.squash(cause)
-  if (failure instanceof Errors.ServiceUnavailable) return Effect.succeed(make(failure))
   const response = ofClientFault(failure, request, routesAt)
   if (response !== undefined) return Effect.succeed(response)
   return Effect.flatMap(OutageOf, (outageOf) => {

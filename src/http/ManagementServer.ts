@@ -4,6 +4,7 @@ import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
+import { adminTokenPlace } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { adminOpenApiDocument } from "../api/AdminOpenApiDocument.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
@@ -15,13 +16,11 @@ import * as AdminAuthentication from "./AdminAuthentication.ts"
 import * as AdminHandlers from "./AdminHandlers.ts"
 import * as CachedDocument from "./CachedDocument.ts"
 import * as ConsoleFiles from "./ConsoleFiles.ts"
-import { GracefulShutdown } from "./GracefulShutdown.ts"
 import * as Middleware from "./Middleware.ts"
 import { isAllowedAmong } from "./RequestHead.ts"
 import * as Responses from "./Responses.ts"
 import { makeRoutesAt } from "./RoutePaths.ts"
 import * as Server from "./Server.ts"
-import * as StartMessages from "./StartMessages.ts"
 
 const admin = HttpApiBuilder.layer(AdminApi).pipe(
   Layer.provide(AdminHandlers.layer),
@@ -44,7 +43,7 @@ const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shu
 const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter
-  const draining = yield* GracefulShutdown
+  const draining = yield* Responses.GracefulShutdown
   const revision = yield* Settings.buildRevision.config
   const ofProcess = yield* ProcessMetrics.make
   // Concurrent requests share one statement.
@@ -62,9 +61,11 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   yield* router.add(
     "GET",
     "/metrics",
-    Effect.map(
+    Effect.zipWith(
       metrics,
-      (text) => HttpServerResponse.text(text + ofProcess(), { contentType: "text/plain; version=0.0.4; charset=utf-8" })
+      Effect.isSuccess(Effect.flatten(answers)),
+      (text, isReady) =>
+        HttpServerResponse.text(text + ofProcess(isReady), { contentType: "text/plain; version=0.0.4; charset=utf-8" })
     )
   )
 }))
@@ -77,22 +78,29 @@ const routesAt = makeRoutesAt(
   ["/healthz", "/readyz", "/metrics", "/admin/openapi.json", ...ConsoleFiles.paths]
 )
 
-const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port, Config.ConfigError, GracefulShutdown> {
-  const draining = yield* GracefulShutdown
+const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port, Config.ConfigError> {
   const names = [yield* Settings.managementHost.config, ...yield* Settings.managementAllowedHosts.config]
   return {
     routesAt,
     isAllowedHost: isAllowedAmong(names),
     finish: (_, { requestId }, response) =>
-      Effect.succeed(Responses.withHeaders(response, {
-        ...fixedHeaders,
-        ...response.headers,
-        "x-request-id": requestId,
-        ...draining.begun && { connection: "close" }
-      })),
+      Effect.succeed(
+        Responses.withHeaders(response, { ...fixedHeaders, ...response.headers, "x-request-id": requestId })
+      ),
     abort: () => Effect.void
   }
 })
+
+/** Logs the address of the port, the place of the admin token, and the command that issues keys. */
+const logStart = Effect.gen(function*() {
+  const { address } = yield* HttpServer.HttpServer
+  const [url, place] = [HttpServer.formatAddress(address), yield* adminTokenPlace]
+  yield* Effect.logInfo(`Management on ${url}, with a console for browsers; the admin token is in ${place}`)
+  yield* Effect.logInfo(`Issue API keys with: ${command} keys issue --name NAME`)
+})
+
+/** The `petstore` command, as it is called in a checkout and where the package is installed. */
+const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }
 
@@ -101,6 +109,6 @@ export const layer = Layer.unwrap(
   Effect.map(makePort, (port) => {
     const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer, Responses.layer(port))
     const server = Server.layer(HttpRouter.toHttpEffect(routes), port, address)
-    return Layer.provide(Layer.effectDiscard(StartMessages.logManagement), server)
+    return Layer.provide(Layer.effectDiscard(logStart), server)
   })
 )

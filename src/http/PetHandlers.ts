@@ -18,8 +18,8 @@ import * as ConcurrencyLimit from "./ConcurrencyLimit.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
-const petText = Schema.encodeSync(exactJson("Pet", Pet))
-const petsText = Schema.encodeSync(exactJson("Pets", Pets))
+const petText = Schema.encodeSync(exactJson(Pet))
+const petsText = Schema.encodeSync(exactJson(Pets))
 const linkText = Schema.encodeSync(nextLink("/v1/pets", ListQuery))
 
 const contentType = "application/json"

@@ -2,13 +2,13 @@
  * The middleware around all routes of a port. It makes the call of each request, maps failures to the Error body, and
  * completes the response. It uses no generators, because every request passes here.
  */
-import { Cause, Clock, Context, Effect, References } from "effect"
-import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { Cause, Clock, Context, Effect, Layer, Metric, References } from "effect"
+import { HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import type { ApiError } from "../api/Errors.ts"
 import { Call, CurrentCall } from "./Call.ts"
 import { makeForwarded } from "./ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
-import { headerOf, headError, type RequestHead } from "./RequestHead.ts"
+import { headError, headerOf, type RequestHead } from "./RequestHead.ts"
 import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
@@ -24,47 +24,64 @@ export interface Port {
   readonly abort: (head: RequestHead, call: Call) => Effect.Effect<void>
 }
 
+/** Whether the graceful shutdown has begun: each connection then closes after its response. */
+export class GracefulShutdown
+  extends Context.Service<GracefulShutdown, { begun: boolean }>()("petstore/http/GracefulShutdown")
+{
+  static readonly layer = Layer.sync(GracefulShutdown, () => ({ begun: false }))
+}
+
+const inFlight = Metric.gauge("http_server_requests_in_flight", {
+  description: "Requests on both ports that have no response yet."
+})
+
 /** Returns `response` with exactly `headers`. `HttpServerResponse.setHeaders` copies them twice, which takes longer. */
 export const withHeaders = (response: Response, headers: Readonly<Record<string, string>>): Response =>
   Object.assign(Object.create(Object.getPrototypeOf(response)), response, { headers })
 
 /** Completes the response to a request that no route gets, because Node's parser or a check of its head rejects it. */
-export const reject = (port: Port, head: RequestHead, call: Call, error: ApiError): Effect.Effect<Response> =>
-  port.finish(
-    head,
-    call,
-    ErrorResponses.addRequiredHeaders(ErrorResponses.make(error, {
-      connection: "close",
-      ...error.status === 405 && { allow: port.routesAt("*").methods.join(", ") }
-    }))
-  )
+export const reject = (port: Port, head: RequestHead, call: Call, error: ApiError): Effect.Effect<Response> => {
+  const allow = error.status === 405 && { allow: port.routesAt("*").methods.join(", ") }
+  return port.finish(head, call, ErrorResponses.make(error, { connection: "close", ...allow }))
+}
 
 /** The middleware around all routes of `port`. */
 export const layer = (port: Port) =>
   HttpRouter.middleware(
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
+      const shutdown = yield* GracefulShutdown
       const forwarded = yield* makeForwarded
+      const context = yield* Effect.context()
+
+      const finish = (head: RequestHead, call: Call, response: Response) => {
+        inFlight.modifyUnsafe(-1, context)
+        const own = ErrorResponses.addRequiredHeaders(response)
+        const complete = shutdown.begun ? withHeaders(own, { ...own.headers, connection: "close" }) : own
+        return port.finish(head, call, complete)
+      }
+
       return (httpEffect) =>
         forwarded(Effect.withFiber((fiber) => {
+          inFlight.modifyUnsafe(1, context)
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const call = new Call(headerOf(request, "x-request-id"), clock.monotonicTimeNanosUnsafe())
-          const error = headError(request, port.isAllowedHost)
-          if (error !== undefined) return reject(port, request, call, error)
           // The server restores the context when the request ends.
           fiber.setContext(fiber.context.pipe(
             Context.add(CurrentCall, call),
             Context.add(References.CurrentLogAnnotations, { requestId: call.requestId })
           ))
-          return Effect.matchCauseEffect(httpEffect, {
-            onSuccess: (response) => port.finish(request, call, ErrorResponses.addRequiredHeaders(response)),
-            onFailure: (cause) =>
-              Cause.hasInterruptsOnly(cause)
-                ? Effect.andThen(port.abort(request, call), Effect.failCause(cause))
-                : Effect.flatMap(
-                  ErrorResponses.responseOf(cause, request, call, port.routesAt),
-                  (response) => port.finish(request, call, ErrorResponses.addRequiredHeaders(response))
-                )
+          const error = headError(request, port.isAllowedHost)
+          return Effect.matchCauseEffect(error === undefined ? httpEffect : Effect.die(error), {
+            onSuccess: (response) => finish(request, call, response),
+            onFailure: (cause) => {
+              if (!Cause.hasInterruptsOnly(cause)) {
+                const response = ErrorResponses.responseOf(cause, request, call, port.routesAt)
+                return Effect.flatMap(response, (made) => finish(request, call, made))
+              }
+              inFlight.modifyUnsafe(-1, context)
+              return Effect.andThen(port.abort(request, call), Effect.failCause(cause))
+            }
           })
         }))
     }),

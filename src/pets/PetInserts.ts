@@ -7,158 +7,76 @@
  *   statement decides between a create, a replay and a conflict, without a transaction of several statements.
  * - Statements claim their keys in the same order, so that two processes cannot wait for each other.
  */
-import { Clock, Duration, Effect, Semaphore } from "effect"
-import { SqlClient, type SqlError } from "effect/sql"
+import { Clock, Duration, Effect } from "effect"
+import { SqlClient } from "effect/sql"
 import { hash } from "node:crypto"
-import type { NewPet } from "../api/Pets.ts"
+import type { IdempotencyKeyReused } from "../api/Errors.ts"
+import type { CreatedPet, NewPet } from "../api/Pets.ts"
 import * as Outage from "../database/Outage.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
-import { canonicalText, type Idempotency, keyLifetime, keyReused, markReplayed } from "./Idempotency.ts"
-import type { PetStore } from "./PetStore.ts"
-
-/** The maximum number of creates in a statement. */
-const maxCreatesPerStatement = 250
-
-/**
- * The maximum time that a shared statement waits for a lock. Only another transaction that changes one of its keys and
- * stays open makes it wait so long. The keys are then claimed one by one, so that only the locked key waits longer.
- */
-const maxLockWait = Duration.millis(500)
-
-/** The maximum number of keys that are claimed one by one at once. Each holds a connection while it waits. */
-const maxSingleClaims = 4
+import { canonicalText, type Idempotency, keyLifetime, keyReused, markReplayed } from "./PetRepository.ts"
 
 /** One call of `create`. Each is an object of its own, so that a batch does not merge the creates of equal pets. */
 interface Create {
   readonly pet: NewPet
-  readonly idempotency: Idempotency | undefined
+  /** The idempotency key, with the SHA-256 of the pet's fields. */
+  readonly claim: (Idempotency & { readonly request: string }) | undefined
 }
 
-/** The creates with one idempotency key, or one create without a key. The first create is the one to insert. */
-interface Insert {
-  readonly pet: NewPet
-  readonly claim: (Idempotency & { readonly requestHash: string }) | undefined
-  readonly creates: Array<Create>
-}
-
-/** The pet of a create. It is a replay if an earlier create with the same key inserted the pet. */
-interface Stored {
-  readonly id: bigint
-  readonly isReplay: boolean
-}
-
-/**
- * The outcome of a create: its pet, or `"reused"` if its key is in use for another pet. `"locked"` means that nothing
- * was done, because a key of the batch is locked.
- */
-type Outcome = Stored | "reused" | "locked"
-
-/** Returns the SHA-256 of a pet's fields, in hexadecimal. Requests for equal pets have equal fingerprints. */
-const fingerprint = (pet: NewPet): string => hash("sha256", canonicalText(pet))
-
-const hasClaim = ({ claim }: Insert): boolean => claim !== undefined
-
-/** Groups creates by idempotency key. The inserts have the order of the first create of each. */
-const toInserts = (creates: ReadonlyArray<Create>): ReadonlyArray<Insert> => {
-  const inserts: Array<Insert> = []
-  const byKey = new Map<string, Insert>()
-  for (const create of creates) {
-    const { idempotency, pet } = create
-    // PostgreSQL's texts have no U+0000, so it separates the two without ambiguity.
-    const claimId = idempotency && `${idempotency.owner}\0${idempotency.key}`
-    const first = claimId === undefined ? undefined : byKey.get(claimId)
-    if (first !== undefined) {
-      first.creates.push(create)
-      continue
-    }
-    const insert = { pet, claim: idempotency && { ...idempotency, requestHash: fingerprint(pet) }, creates: [create] }
-    inserts.push(insert)
-    if (claimId !== undefined) byKey.set(claimId, insert)
-  }
-  return inserts
-}
-
-/** Encodes inserts as the JSON parameter of the statements. */
-const encodeInserts = (inserts: ReadonlyArray<Insert>): string =>
-  JSON.stringify(inserts.map(({ claim, pet: { categoryId, name, status } }) =>
-    claim === undefined
-      ? [name, String(categoryId), status]
-      : [name, String(categoryId), status, claim.owner, claim.key, claim.requestHash]
-  ))
-
-/** A row of the result of a statement, one for each insert, in the same order. */
-interface InsertedRow {
+/** A row of the result of a statement, one for each of its creates, in the same order. */
+interface CreatedRow {
   /** The id of the new pet, or of the pet that the key was used for. */
   readonly id: bigint
-  /** The fingerprint for which the key is in use, if it is not the one of the insert. */
-  readonly otherHash?: string | null
   /** Whether the key was in use before the statement. It is `null` without a key. */
   readonly isUsed?: boolean | null
+  /** The request for which the key is in use, if it is another one. */
+  readonly otherRequest?: string | null
 }
 
-/** Returns the outcome of each create from the rows of its inserts. */
-const toOutcomes = (inserts: ReadonlyArray<Insert>, rows: ReadonlyArray<InsertedRow>): Map<Create, Outcome> => {
-  const outcomes = new Map<Create, Outcome>()
-  for (const [index, { claim, creates }] of inserts.entries()) {
-    const row = rows[index]
-    if (row === undefined) continue
-    const requestHash = row.otherHash ?? claim?.requestHash
-    for (const [position, create] of creates.entries()) {
-      const ownHash = position === 0 ? claim?.requestHash : fingerprint(create.pet)
-      const isReplay = position > 0 || row.isUsed === true
-      outcomes.set(create, ownHash === requestHash ? { id: row.id, isReplay } : "reused")
-    }
-  }
-  return outcomes
-}
+/** The outcome of a create. It is a replay if an earlier create with the same key inserted the pet. */
+type Outcome = { readonly id: bigint; readonly isReplay: boolean } | "reused"
 
-/** Whether a statement failed because an id is taken. The database reports it as a unique violation. */
-const isIdTaken = (error: SqlError.SqlError): boolean => error.reason._tag === "UniqueViolation"
+/** Encodes creates as the JSON parameter of the statements. */
+const encode = (creates: ReadonlyArray<Create>): string =>
+  JSON.stringify(creates.map(({ claim, pet: { categoryId, name, status } }) =>
+    claim === undefined
+      ? [name, String(categoryId), status]
+      : [name, String(categoryId), status, claim.owner, claim.key, claim.request]
+  ))
 
-/** Whether a statement failed because another transaction holds a lock. Nothing of the statement was done. */
-const isLocked = (error: SqlError.SqlError): boolean =>
-  error.reason._tag === "LockTimeoutError" || error.reason._tag === "DeadlockError"
-
-/** Makes the function that creates a pet. It needs the tables of `migrations/`. */
+/** Makes the function that creates a pet. */
 export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  // The subselect finds the sequence once per statement instead of once per pet. This saves the database a sixth of the
-  // cost of a create.
-  const nextId = sql.literal("nextval((SELECT pg_get_serial_sequence('pets', 'id')::regclass))")
+  // A CTE assigns the ids before the INSERT, because the rows that an INSERT returns have no guaranteed order. The
+  // subselect finds the sequence once per statement, which saves the database a sixth of the cost of a create.
+  const asked = (creates: ReadonlyArray<Create>) =>
+    sql`SELECT nextval((SELECT pg_get_serial_sequence('pets', 'id')::regclass)) AS id, pet, nth
+        FROM jsonb_array_elements(${encode(creates)}::text::jsonb) WITH ORDINALITY AS asked (pet, nth)`
+  const insertInto = sql.literal("INSERT INTO pets (id, name, category_id, status) OVERRIDING SYSTEM VALUE")
 
   /** Inserts pets without keys. */
-  const insertPets = (inserts: ReadonlyArray<Insert>) =>
-    // A subquery assigns the ids before the INSERT, because the rows that an INSERT returns have no guaranteed order.
-    sql<InsertedRow>`
-      WITH added AS MATERIALIZED (
-        SELECT ${nextId} AS id, pet, nth
-        FROM jsonb_array_elements(${encodeInserts(inserts)}::text::jsonb) WITH ORDINALITY AS asked (pet, nth)
-      ), inserted AS (
-        INSERT INTO pets (id, name, category_id, status) SELECT id, pet->>0, (pet->>1)::bigint, pet->>2 FROM added
+  const insertPets = (creates: ReadonlyArray<Create>) =>
+    sql<CreatedRow>`
+      WITH added AS MATERIALIZED (${asked(creates)}), inserted AS (
+        ${insertInto} SELECT id, pet->>0, (pet->>1)::bigint, pet->>2 FROM added
       )
       SELECT id FROM added ORDER BY nth`
 
-  const untilLockTimeout = sql.literal(
-    `(SELECT set_config('lock_timeout', '${Duration.toMillis(maxLockWait)}', true))`
-  )
-  const untilStatementTimeout = sql.literal("(SELECT)")
-
   /**
-   * Inserts pets with and without keys. `limit` is the CTE that limits the wait for locks.
+   * Inserts pets with and without keys. No two of the creates may have the same key.
    *
    * A key in use is updated to its own values, because only changed rows are returned. A plain SELECT would miss a key
    * that another process commits while this statement runs. It would also depend on a cached plan, which can be a scan
    * of the whole table. Each replay therefore takes an id from the sequence and wastes it.
    */
-  const claimAndInsert = (inserts: ReadonlyArray<Insert>, limit: typeof untilLockTimeout) =>
+  const claimAndInsert = (creates: ReadonlyArray<Create>) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {
-      const values = encodeInserts(inserts)
       // The server's clock may differ, so the process that claims a key decides whether it is expired.
       const expired = sql`existing.expires_at <= ${new Date(nowMs)}`
-      return sql<InsertedRow>`
-        WITH lock_wait AS MATERIALIZED ${limit}, added AS MATERIALIZED (
-          SELECT ${nextId} AS id, pet, nth, pet->>3 AS owner, pet->>4 AS key, decode(pet->>5, 'hex') AS request
-          FROM lock_wait, jsonb_array_elements(${values}::text::jsonb) WITH ORDINALITY AS asked (pet, nth)
+      return sql<CreatedRow>`
+        WITH added AS MATERIALIZED (
+          SELECT id, pet, nth, pet->>3 AS owner, pet->>4 AS key, decode(pet->>5, 'hex') AS request
+          FROM (${asked(creates)}) AS asked
         ), claimed AS (
           INSERT INTO idempotency_keys AS existing (owner, key, request, pet_id, expires_at)
           SELECT owner, key, request, id, ${new Date(nowMs + Duration.toMillis(keyLifetime))}::timestamptz
@@ -172,82 +90,51 @@ export const make = Effect.gen(function*() {
           SELECT added.*, claimed.request AS claimed_request, claimed.pet_id
           FROM added LEFT JOIN claimed ON claimed.owner = added.owner AND claimed.key = added.key
         ), inserted AS (
-          INSERT INTO pets (id, name, category_id, status)
-          SELECT id, pet->>0, (pet->>1)::bigint, pet->>2 FROM decided
-          WHERE key IS NULL OR (pet_id = id AND claimed_request = request)
+          ${insertInto} SELECT id, pet->>0, (pet->>1)::bigint, pet->>2 FROM decided WHERE key IS NULL OR pet_id = id
         )
         SELECT COALESCE(pet_id, id) AS id, pet_id <> id AS "isUsed",
-          encode(NULLIF(claimed_request, request), 'hex') AS "otherHash"
+          encode(NULLIF(claimed_request, request), 'hex') AS "otherRequest"
         FROM decided ORDER BY nth`
     })
 
-  /** Moves the sequence past the ids that an operator's INSERT has taken. */
-  const skipTakenIds = Effect.asVoid(sql`
-    SELECT setval(ids, (
-      SELECT id FROM pets AS taken
-      WHERE id >= last AND NOT EXISTS (SELECT FROM pets WHERE id = taken.id + 1)
-      ORDER BY id LIMIT 1
-    ))
-    FROM (SELECT pg_get_serial_sequence('pets', 'id')::regclass AS ids) AS sequence,
-    LATERAL (SELECT pg_sequence_last_value(ids) AS last) AS value
-    WHERE EXISTS (SELECT FROM pets WHERE id = last)`)
-  /** Retries an INSERT up to three times while an id is taken. Before each retry the sequence skips the taken ids. */
-  const retryTakenIds = <A>(insert: Effect.Effect<A, SqlError.SqlError>): Effect.Effect<A, SqlError.SqlError> =>
-    insert.pipe(
-      Effect.tapError((error) => isIdTaken(error) ? skipTakenIds : Effect.void),
-      Effect.retry({ while: isIdTaken, times: 3 })
-    )
-
-  /** Runs a statement for inserts and returns the outcomes of their creates. */
-  const run = (
-    inserts: ReadonlyArray<Insert>,
-    statement: (inserts: ReadonlyArray<Insert>) => Effect.Effect<ReadonlyArray<InsertedRow>, SqlError.SqlError>
-  ) =>
-    Outage.leaveReadOnlyServer(retryTakenIds(statement(inserts)), sql).pipe(
-      Effect.map((rows) => toOutcomes(inserts, rows))
-    )
+  /** Runs one statement for the first create of each key. The others with the key get its pet, or are rejected. */
+  const run = (creates: ReadonlyArray<Create>) => {
+    // PostgreSQL's texts have no U+0000, so it separates the two without ambiguity.
+    const keyOf = (create: Create) => create.claim === undefined ? create : `${create.claim.owner}\0${create.claim.key}`
+    const firsts = new Map<Create | string, Create>()
+    for (const create of creates) if (!firsts.has(keyOf(create))) firsts.set(keyOf(create), create)
+    const inserts = [...firsts.values()]
+    const statement = inserts.some(({ claim }) => claim !== undefined) ? claimAndInsert(inserts) : insertPets(inserts)
+    return Effect.map(Outage.leaveReadOnlyServer(statement, sql), (rows) => {
+      const rowsByFirst = new Map(inserts.map((create, index) => [create, rows[index]]))
+      const outcomes = new Map<Create, Outcome>()
+      for (const create of creates) {
+        const first = firsts.get(keyOf(create)) ?? create
+        const row = rowsByFirst.get(first)
+        if (row === undefined) continue
+        const isReplay = create !== first || row.isUsed === true
+        const isReused = create.claim?.request !== (row.otherRequest ?? first.claim?.request)
+        outcomes.set(create, isReused ? "reused" : { id: row.id, isReplay })
+      }
+      return outcomes
+    })
+  }
 
   const createInBatch = yield* RequestBatcher.make({
+    name: "PetRepository.create",
     concurrency: 1,
-    size: maxCreatesPerStatement,
+    size: 250,
     timeout: RequestBatcher.callTimeout,
-    run: (creates: ReadonlyArray<Create>) => {
-      const inserts = toInserts(creates)
-      if (!inserts.some(hasClaim)) return run(inserts, insertPets)
-      return run(inserts, (all) => claimAndInsert(all, untilLockTimeout)).pipe(
-        Effect.catchIf(isLocked, () => {
-          const withoutKeys = inserts.filter((insert) => !hasClaim(insert))
-          return Effect.map(run(withoutKeys, insertPets), (outcomes) => {
-            for (const create of creates) if (create.idempotency !== undefined) outcomes.set(create, "locked")
-            return outcomes
-          })
-        })
-      )
-    }
+    run
   })
 
-  const singleClaims = yield* Semaphore.make(maxSingleClaims)
-  /** Runs one create with a key by itself. It waits for locks until the statement timeout. */
-  const createAlone = (create: Create) =>
-    run(toInserts([create]), (inserts) => claimAndInsert(inserts, untilStatementTimeout)).pipe(
-      singleClaims.withPermit,
-      Effect.timeout(Duration.subtract(RequestBatcher.callTimeout, maxLockWait)),
-      Effect.orDie,
-      Effect.map((outcomes) => outcomes.get(create))
-    )
-
-  const create: PetStore["create"] = (pet, idempotency) => {
-    const call = { pet, idempotency }
-    const respond = (outcome: Outcome | undefined) =>
-      outcome === "reused"
-        ? Effect.fail(keyReused)
-        : outcome === undefined || outcome === "locked"
-        ? Effect.die(new Error("INSERT returned no id"))
-        : Effect.succeed(outcome.isReplay ? markReplayed({ id: outcome.id, ...pet }) : { id: outcome.id, ...pet })
-    return Effect.flatMap(
-      createInBatch(call),
-      (outcome) => outcome === "locked" ? Effect.flatMap(createAlone(call), respond) : respond(outcome)
-    )
+  return (pet: NewPet, idempotency?: Idempotency): Effect.Effect<CreatedPet, IdempotencyKeyReused> => {
+    const claim = idempotency && { ...idempotency, request: hash("sha256", canonicalText(pet)) }
+    return Effect.flatMap(createInBatch({ pet, claim }), (outcome) => {
+      if (outcome === undefined) return Effect.die(new Error("INSERT returned no id"))
+      if (outcome === "reused") return Effect.fail(keyReused)
+      const created = { id: outcome.id, ...pet }
+      return Effect.succeed(outcome.isReplay ? markReplayed(created) : created)
+    })
   }
-  return create
 })

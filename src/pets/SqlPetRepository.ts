@@ -1,46 +1,47 @@
 /**
- * Implements the pet repository on PostgreSQL.
+ * The pet repository on PostgreSQL.
  *
  * Concurrent calls of one operation share one statement, so that few statements are in flight at any load.
  */
-import { Effect, Layer, Option } from "effect"
+import { Clock, Duration, Effect, Layer, Option } from "effect"
 import { SqlClient } from "effect/sql"
-import { maxPageCharacters, type Pet, type PetStatus } from "../api/Pets.ts"
-import { ChangePoller } from "../database/ChangePoller.ts"
+import type { Pet, PetStatus } from "../api/Pets.ts"
+import * as Settings from "../config/Settings.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
-import * as PetCache from "./PetCache.ts"
+import { PetCache } from "./PetCache.ts"
 import * as PetInserts from "./PetInserts.ts"
-import { PetRepository } from "./PetRepository.ts"
-import type { PetStore } from "./PetStore.ts"
+import { PetRepository, type Selection } from "./PetRepository.ts"
 
 /**
  * The bounds of a batch of reads. Two statements of an operation run at once: the database executes one while this
  * process reads the result of the other.
  */
-const readBatch = { concurrency: 2, size: 100, timeout: RequestBatcher.callTimeout }
+const readBatch = { concurrency: 2, timeout: RequestBatcher.callTimeout }
+
+/** The maximum id, a signed 64-bit integer. The ids of pets start at 1. */
+const maxId = 2n ** 63n - 1n
 
 const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  const cache = yield* PetCache.make
-  const columns = sql.literal(`id, name, category_id AS "categoryId", status`)
+  const clock = yield* Clock.Clock
+  const lifetime = Duration.seconds(yield* Settings.petCacheSeconds.config)
+  const cache = new PetCache(Duration.toMillis(lifetime), () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6)
 
   const findById = yield* RequestBatcher.make({
     ...readBatch,
+    name: "PetRepository.find",
+    size: 100,
     run: Effect.fnUntraced(function*(ids: ReadonlyArray<bigint>) {
       const cachePets = cache.beginLookup()
-      const rows = yield* sql<PetRow>`SELECT ${columns} FROM pets WHERE id = ANY (${`{${ids.join()}}`}::text::bigint[])`
+      const rows = yield* sql<PetRow>`
+        SELECT id, name, category_id AS "categoryId", status FROM pets
+        WHERE id = ANY (${`{${ids.join()}}`}::text::bigint[])`
       const found = new Map(rows.map((row) => [row.id, fromPetRow(row)]))
-      cachePets(found.values(), ids.filter((id) => !found.has(id)))
+      cachePets(found.values())
       return found
     })
   })
-
-  const find: PetStore["find"] = (id) =>
-    Effect.suspend(() => {
-      const cached = cache.get(id)
-      return cached === undefined ? Effect.map(findById(id), Option.fromUndefinedOr) : Effect.succeedSome(cached)
-    })
 
   /**
    * Reads one page of at most `size` pets for each start. A page has the pets of this status with an id of at least the
@@ -60,7 +61,7 @@ const make = Effect.gen(function*() {
       CROSS JOIN LATERAL (
         SELECT
           array_agg(id) AS ids,
-          array_agg(CASE WHEN octet_length(name) <= ${sql.literal(String(maxNameBytesInPage))} THEN name END) AS names,
+          array_agg(name) AS names,
           array_agg(category_id) AS "categoryIds",
           array_agg(status) AS statuses
         FROM (
@@ -72,11 +73,13 @@ const make = Effect.gen(function*() {
 
   const findPage = yield* RequestBatcher.make({
     ...readBatch,
-    size: maxPagesPerStatement,
+    name: "PetRepository.list",
+    // The whole result is in memory at once: 13 MB with 100 names of 1,000 characters on each page.
+    size: 32,
     // A batch item is the text "size status start". Calls for the same page have equal texts and share one item.
     run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {
       const cachePets = cache.beginLookup()
-      const found = new Map<string, ReadonlyArray<Pet | bigint>>()
+      const found = new Map<string, ReadonlyArray<Pet>>()
       yield* Effect.forEach(
         Map.groupBy(pageKeys, (pageKey) => pageKey.slice(0, pageKey.lastIndexOf(" "))),
         Effect.fnUntraced(function*([prefix, group]) {
@@ -86,57 +89,10 @@ const make = Effect.gen(function*() {
         }),
         { concurrency: "unbounded", discard: true }
       )
-      for (const page of found.values()) cachePets(page.filter(isPet))
+      for (const page of found.values()) cachePets(page)
       return found
     })
   })
-
-  const list: PetStore["list"] = (selection, beforeLongNames = Effect.void) =>
-    Effect.suspend(() => {
-      const { after = minId - 1n, limit, status } = selection
-      if (after === maxId) return Effect.succeed([])
-      const cached = cache.page(selection)
-      return cached === undefined
-        ? Effect.flatMap(findPage(`${cache.sizeOf(selection)} ${status ?? ""} ${after + 1n}`), (found = []) => {
-          const page = found.slice(0, limit)
-          if (page.every(isPet)) return Effect.succeed(page)
-          const isLarge = page.filter((pet) => !isPet(pet)).length > maxLongNamesAtOnce
-          const completePage = Effect.andThen(isLarge ? beforeLongNames : Effect.void, readLongNames(page))
-          return Effect.filterOrElse(
-            completePage,
-            (pets) => pets !== undefined,
-            () => list(selection, beforeLongNames)
-          )
-        })
-        : Effect.succeed(cached)
-    })
-
-  /**
-   * Completes a page with the pets whose names are long, `maxLongNamesAtOnce` at a time. The page ends early when its
-   * names exceed `maxPageCharacters`. Returns `undefined` if one of the pets was deleted meanwhile.
-   */
-  const readLongNames = Effect.fnUntraced(function*(
-    page: ReadonlyArray<Pet | bigint>
-  ): Effect.fn.Return<ReadonlyArray<Pet> | undefined> {
-    const pets: Array<Pet> = []
-    let characters = 0
-    for (let start = 0; start < page.length; start += maxLongNamesAtOnce) {
-      const found = yield* Effect.forEach(
-        page.slice(start, start + maxLongNamesAtOnce),
-        (pet) => isPet(pet) ? Effect.succeed(pet) : findById(pet),
-        { concurrency: "unbounded" }
-      )
-      for (const pet of found) {
-        if (pet === undefined) return undefined
-        pets.push(pet)
-        characters += pet.name.length
-        if (characters > maxPageCharacters) return pets
-      }
-    }
-    return pets
-  })
-
-  const create = yield* PetInserts.make
 
   yield* Expiry.deleteExpired({
     table: "idempotency_keys",
@@ -144,36 +100,27 @@ const make = Effect.gen(function*() {
     warning: "Expired idempotency keys cannot be deleted"
   })
 
-  return PetRepository.of({ list, create, find })
+  return PetRepository.of({
+    list: (selection: Selection) =>
+      Effect.suspend(() => {
+        const { after = 0n, limit, status = "" } = selection
+        if (after === maxId) return Effect.succeed([])
+        const cached = cache.page(selection)
+        return cached === undefined
+          ? Effect.map(findPage(`${limit} ${status} ${after + 1n}`), (found = []) => found)
+          : Effect.succeed(cached)
+      }),
+    create: yield* PetInserts.make,
+    find: (id) =>
+      Effect.suspend(() => {
+        const cached = cache.get(id)
+        return cached === undefined ? Effect.map(findById(id), Option.fromUndefinedOr) : Effect.succeedSome(cached)
+      })
+  })
 })
 
-/**
- * Stores pets on PostgreSQL, in the tables of `migrations/`. A database error is a defect, because callers cannot fix
- * it.
- */
-export const layer = Layer.effect(PetRepository, make).pipe(Layer.provide(ChangePoller.layer))
-
-/**
- * The maximum size in bytes of a name that a statement of pages reads. Longer names are read later, so that all pages
- * of one statement always fit into memory.
- */
-const maxNameBytesInPage = 1_024
-
-/**
- * The maximum number of pages in one statement. The whole result is in memory at once: 3 MB with names of
- * `maxNameBytesInPage`.
- */
-const maxPagesPerStatement = 32
-
-/**
- * The maximum number of long names in one read. It is also the maximum that a list reads without `beforeLongNames`,
- * because so few always fit into memory.
- */
-const maxLongNamesAtOnce = 4
-
-// The range of an id, a signed 64-bit integer.
-const minId = -(2n ** 63n)
-const maxId = 2n ** 63n - 1n
+/** Stores pets in PostgreSQL. A database error is a defect, because callers cannot fix it. */
+export const layer = Layer.effect(PetRepository, make)
 
 type PetRow = Omit<Pet, "status"> & { readonly status: PetStatus | null }
 
@@ -181,8 +128,7 @@ type PetRow = Omit<Pet, "status"> & { readonly status: PetStatus | null }
 interface PageRow {
   readonly page: number
   readonly ids: ReadonlyArray<bigint>
-  /** The names. A name of more than `maxNameBytesInPage` is `null`. */
-  readonly names: ReadonlyArray<string | null>
+  readonly names: ReadonlyArray<string>
   readonly categoryIds: ReadonlyArray<bigint>
   readonly statuses: ReadonlyArray<PetStatus | null>
 }
@@ -194,15 +140,10 @@ const internedStatuses = { available: "available", pending: "pending", sold: "so
 const fromPetRow = ({ id, name, categoryId, status }: PetRow): Pet =>
   status === null ? { id, name, categoryId } : { id, name, categoryId, status: internedStatuses[status] }
 
-/** Converts a row to the pets of a page. A pet whose name is too long for the statement is only its id. */
-const fromPageRow = ({ categoryIds, ids, names, statuses }: PageRow): ReadonlyArray<Pet | bigint> => {
-  const pets: Array<Pet | bigint> = []
-  for (const [index, id] of ids.entries()) {
+/** Converts a row to the pets of a page. */
+const fromPageRow = ({ categoryIds, ids, names, statuses }: PageRow): ReadonlyArray<Pet> =>
+  ids.map((id, index) => {
     const name = names[index], categoryId = categoryIds[index], status = statuses[index]
     if (name === undefined || categoryId === undefined || status === undefined) throw new Error("A column is too short")
-    pets.push(name === null ? id : fromPetRow({ id, name, categoryId, status }))
-  }
-  return pets
-}
-
-const isPet = (item: Pet | bigint): item is Pet => typeof item !== "bigint"
+    return fromPetRow({ id, name, categoryId, status })
+  })

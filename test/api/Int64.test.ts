@@ -56,7 +56,7 @@ describe("The JSON of Effect's own codecs", () => {
 })
 
 describe("exactJson", () => {
-  const text = exactJson("Pet", Pet)
+  const text = exactJson(Pet)
   const decode = Schema.decodeUnknownEffect(text)
   const encode = Schema.encodeEffect(text)
   const pet = fc.record({
@@ -80,7 +80,7 @@ describe("exactJson", () => {
       assert.strictEqual(written, `{"id":9223372036854775807,"name":"Rex","categoryId":-9007199254740993}`)
     }))
 
-  const anyJson = exactJson("Any", Schema.Unknown)
+  const anyJson = exactJson(Schema.Unknown)
   const parse = Schema.decodeUnknownSync(anyJson)
   const stringify = Schema.encodeUnknownSync(anyJson)
   const { json } = fc.letrec((tie) => ({

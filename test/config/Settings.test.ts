@@ -29,6 +29,7 @@ const examples: Readonly<Record<string, { valid: ReadonlyArray<string>; invalid:
     invalid: ["secret", "mysql://u:secret@h", "postgres:secret@h", "postgres://u:secret%zz@h", "postgres://["]
   },
   DATABASE_MAX_CONNECTIONS: { valid: ["2", "1000"], invalid: ["1", "1001"] },
+  PET_CACHE_SECONDS: { valid: ["0", "3600"], invalid: ["3601", "-1", "1.5"] },
   REDIS_URL: {
     valid: [
       "redis://h",

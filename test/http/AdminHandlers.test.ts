@@ -8,9 +8,9 @@ import { SqlClient } from "effect/sql"
 import { AdminToken } from "../../src/api-keys/AdminToken.ts"
 import type { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import type { AuditEntry } from "../../src/api/Audit.ts"
-import { AdminClient } from "../../src/client/PetstoreClient.ts"
+import { AdminClient } from "../../src/client/AdminClient.ts"
 import * as ApiServer from "../../src/http/ApiServer.ts"
-import { GracefulShutdown } from "../../src/http/GracefulShutdown.ts"
+import { GracefulShutdown } from "../../src/http/Responses.ts"
 import * as ManagementServer from "../../src/http/ManagementServer.ts"
 import type { PetRepository } from "../../src/pets/PetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
@@ -110,7 +110,7 @@ for (const store of stores) {
           assert.deepStrictEqual(yield* send, [200, "60", "59", policy(60, 1000)])
           yield* admin.update(id, { plan: "pro" })
           assert.deepStrictEqual(yield* send, [200, "300", "298", policy(300, 10_000)])
-          const used = (yield* admin.find(id)).usage
+          const used = (yield* admin.get(id)).usage
           assert.deepInclude(used, { minute: { ...used.minute, limit: 300, remaining: 298 } })
           yield* admin.update(id, { plan: "enterprise", limits: { perMinute: 2, perDay: 9 } })
           assert.deepStrictEqual(yield* send, [429, "2", "0", policy(2, 9)])
@@ -130,7 +130,7 @@ for (const store of stores) {
           // The begin of a ban is stored in the background.
           let entries: ReadonlyArray<AuditEntry> = []
           while (entries.length < 2) ({ entries } = yield* client.audit({ key: id }))
-          const until = (yield* client.find(id)).ban?.until
+          const until = (yield* client.get(id)).ban?.until
           const bannedUntil = until && DateTime.formatIso(until)
           const listed = (yield* Stream.runCollect(client.all())).find((one) => one.id === id)
           assert.deepStrictEqual(listed?.ban, { until })

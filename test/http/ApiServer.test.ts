@@ -2,7 +2,7 @@
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
-import { GracefulShutdown } from "../../src/http/GracefulShutdown.ts"
+import { GracefulShutdown } from "../../src/http/Responses.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { assertCommonHeaders, assertError } from "../support/Assertions.ts"
 import { memory, parseResponse, Service, service } from "../support/Harness.ts"

@@ -7,8 +7,8 @@ import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { AdminToken } from "../../src/api-keys/AdminToken.ts"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
-import { AdminClient } from "../../src/client/PetstoreClient.ts"
-import { GracefulShutdown } from "../../src/http/GracefulShutdown.ts"
+import { AdminClient } from "../../src/client/AdminClient.ts"
+import { GracefulShutdown } from "../../src/http/Responses.ts"
 import * as ManagementServer from "../../src/http/ManagementServer.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { freePort, random, type ReceivedResponse, sendBytes } from "../support/Harness.ts"
@@ -132,7 +132,7 @@ describe("Admin authentication", () => {
     Effect.gen(function*() {
       const port = yield* freePort
       const failure = (bearer: string, baseUrl = `http://127.0.0.1:${port}`) =>
-        Effect.flip(Effect.flatMap(AdminClient, (client) => client.find("key_none"))).pipe(
+        Effect.flip(Effect.flatMap(AdminClient, (client) => client.get("key_none"))).pipe(
           Effect.provide(AdminClient.layer({ baseUrl, token: Redacted.make(bearer), retry: { times: 0 } }))
         )
       yield* Effect.gen(function*() {

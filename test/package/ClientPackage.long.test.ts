@@ -200,7 +200,7 @@ const documented = {
   methods: ["PetstoreClient", "AdminClient"].flatMap((client) =>
     (client === "PetstoreClient"
       ? ["list", "all", "create", "get", "rateLimit"]
-      : ["issue", "list", "all", "find", "update", "rotate", "revoke", "unban", "audit", "auditAll"]).map((name) =>
+      : ["issue", "list", "all", "get", "update", "rotate", "revoke", "unban", "audit", "auditAll"]).map((name) =>
         `${client}.${name}`
       )
   ),

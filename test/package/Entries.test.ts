@@ -32,7 +32,7 @@ const bundleEntry = async (entry: string) => {
 }
 
 describe("The client package", () => {
-  for (const entry of ["api/entry.ts", "client/PetstoreClient.ts", "testing.ts"]) {
+  for (const entry of ["api/entry.ts", "client/Clients.ts", "package.ts", "testing.ts"]) {
     it(`imports only effect from ${entry} on, and nothing of Node or SQL, in a bundle for browsers`, async () => {
       const { chunks, modules, names } = await bundleEntry(entry)
       assert.isAbove(names.size, 2)

@@ -4,7 +4,7 @@ import { Context, Effect, Layer, Redacted } from "effect"
 import { cpSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
-import { AdminClient } from "../../src/client/PetstoreClient.ts"
+import { AdminClient } from "../../src/client/AdminClient.ts"
 import {
   bundleForBrowser,
   compile,

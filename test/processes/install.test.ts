@@ -27,14 +27,15 @@ layer(Programs.layer, { excludeTestServices: true, timeout: "120 seconds" })("np
         const megabytes = Number.parseInt(execFileSync("du", ["-sm", "node_modules"], options))
         assert.isBelow(megabytes, 125)
 
-        const port = yield* freePort
+        const [port, management] = [yield* freePort, yield* freePort]
         const service = yield* Effect.acquireRelease(
-          Effect.map(freePort, (management) =>
+          Effect.sync(() =>
             spawn("npm", ["start"], {
               cwd: directory,
               env: { ...env, PORT: String(port), MANAGEMENT_PORT: String(management) },
               stdio: ["ignore", "pipe", "inherit"]
-            })),
+            })
+          ),
           (child) => Effect.sync(() => child.kill("SIGKILL"))
         )
         let stdout = ""
@@ -47,6 +48,8 @@ layer(Programs.layer, { excludeTestServices: true, timeout: "120 seconds" })("np
           fetch(`http://127.0.0.1:${port}/v1/pets`, { headers: { authorization } })
         )
         assert.strictEqual(response.status, 200)
+        const page = yield* Effect.promise(() => fetch(`http://127.0.0.1:${management}`).then((each) => each.text()))
+        assert.include(page, "The console is not built.")
         service.kill("SIGTERM")
         assert.strictEqual(yield* Effect.promise(() => new Promise((resolve) => service.on("exit", resolve))), 0)
       }),

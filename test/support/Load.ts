@@ -79,30 +79,6 @@ export const run = Effect.fnUntraced(function*(options: {
   }
 })
 
-/** Reads a page of pets again and again while `work` runs. Returns its result and the latencies of the reads. */
-export const readDuring = Effect.fnUntraced(function*<A, E, R>(
-  { address, key, pauseMs }: { readonly address: string; readonly key: string; readonly pauseMs: number },
-  work: Effect.Effect<A, E, R>
-) {
-  const latenciesMs: Array<number> = []
-  const state = { stopped: false }
-  const read = Effect.flatMap(
-    request(address, key, "/v1/pets?limit=5"),
-    ({ status, took }) =>
-      status === 200 ? Effect.succeed(took) : Effect.die(new Error(`A read got the status ${status}`))
-  )
-  const reader = yield* Effect.forkChild(Effect.gen(function*() {
-    while (!state.stopped) {
-      latenciesMs.push(yield* read)
-      yield* Effect.sleep(pauseMs)
-    }
-  }))
-  const result = yield* work
-  state.stopped = true
-  yield* Fiber.join(reader)
-  return { result, latenciesMs }
-})
-
 /** Returns the names of the acknowledged pets. */
 export const acknowledged = (outcomes: ReadonlyArray<Outcome>): ReadonlyArray<string> =>
   outcomes.filter(({ status }) => status === 201).map(({ name }) => name)

@@ -1,0 +1,243 @@
+/** The typed client of the management API, derived from the contract. It runs where `fetch` runs. */
+import { Config, Context, Duration, Effect, Layer, Option, Redacted, Stream } from "effect"
+import { Digest } from "effect/crypto"
+import { FetchHttpClient, HttpClient } from "effect/http"
+import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
+import { AdminApi, AdminAuth } from "../api/AdminApi.ts"
+import type { AuditEntry, AuditPage, AuditQuery } from "../api/Audit.ts"
+import { formatETag } from "../api/EntityTag.ts"
+import type * as Errors from "../api/Errors.ts"
+import type * as Keys from "../api/Keys.ts"
+import type { KeysGroup } from "../api/KeysGroup.ts"
+import { listLimit } from "../api/Paging.ts"
+import type { UsageHistory } from "../api/Usage.ts"
+import {
+  authorize,
+  type CallOptions,
+  type ClientOptions,
+  type ErrorOf,
+  makeCaller,
+  omitUndefined,
+  type Optional,
+  parseBaseUrl,
+  type Secret
+} from "./ClientCalls.ts"
+import type { PetstoreClientError } from "./ClientError.ts"
+import { RateLimits } from "./RateLimits.ts"
+
+/** An error that any call to the management API can fail with. */
+export type AnyAdminError = PetstoreClientError | ErrorOf<typeof AdminApi, "listKeys">
+
+/** A key, and the one of its secrets that `whose` looked for. */
+export interface FoundKey extends Keys.ListedKey {
+  readonly secret: Keys.FoundSecret
+}
+
+/** The options of `AdminClient`. The URL is that of the management port, such as `http://127.0.0.1:9090`. */
+export interface AdminOptions extends ClientOptions {
+  /** The admin token of the service (`ADMIN_TOKEN`). */
+  readonly token: Secret
+}
+
+/**
+ * A client of the management API of a running service. It retries a request that changes something only after a 429,
+ * which says that the service did nothing.
+ */
+export class AdminClient extends Context.Service<AdminClient, {
+  /**
+   * Issues a key. Only this response has its secret.
+   *
+   * Fails with any of `AnyAdminError`: `InvalidRequest` for limits that do not fit the plan, `InvalidAdminToken`,
+   * `TooManyAttempts`, and `PetstoreClientError` without a response.
+   *
+   * @example
+   * const { id, key } = yield* admin.issue({ name: "shop", plan: "pro" })
+   */
+  issue(key: Optional<Keys.NewKey>, options?: CallOptions): Effect.Effect<Keys.IssuedKey, AnyAdminError>
+  /**
+   * Lists one page of the keys, oldest first: all keys, or those that meet the filter. `next` is the query of the next
+   * page; the last page has none. Fails with any of `AnyAdminError`.
+   *
+   * @example
+   * const { keys, next } = yield* admin.list({ limit: 20, plan: "pro" })
+   */
+  list(query?: Optional<Keys.KeysQuery>, options?: CallOptions): Effect.Effect<Keys.KeysPage, AnyAdminError>
+  /**
+   * Streams all keys that meet the filter, oldest first. It requests each page only when the consumer needs it: by
+   * default 100 keys. Fails with any of `AnyAdminError`, after the keys of the pages before.
+   *
+   * @example
+   * yield* Stream.runForEach(admin.all({ state: "active" }), (key) => Console.log(key.name))
+   */
+  all(
+    filter?: Optional<Keys.KeyFilter> & { readonly pageSize?: number | undefined },
+    options?: CallOptions
+  ): Stream.Stream<Keys.ListedKey, AnyAdminError>
+  /**
+   * Returns the key to which a current or former secret belongs, and whether the secret still works. The request
+   * contains only the SHA-256 of the secret. Fails with any of `AnyAdminError`.
+   *
+   * @example
+   * const leaked = yield* admin.whose(secret)
+   * if (Option.isSome(leaked)) yield* admin.rotate(leaked.value.id)
+   */
+  whose(secret: Redacted.Redacted, options?: CallOptions): Effect.Effect<Option.Option<FoundKey>, AnyAdminError>
+  /**
+   * Gets a key, its remaining requests and its ban. Fails with `NotFound` and any of `AnyAdminError`.
+   *
+   * @example
+   * const { usage } = yield* admin.get(id)
+   */
+  get(id: string, options?: CallOptions): Effect.Effect<Keys.ApiKeyDetails, AnyAdminError | Errors.NotFound>
+  /**
+   * Returns the requests of a key in each of the last 60 minutes and 720 hours, oldest first. An interval without
+   * requests is absent. Fails with `NotFound` and any of `AnyAdminError`.
+   *
+   * @example
+   * const { hours, minutes } = yield* admin.usage(id)
+   */
+  usage(id: string, options?: CallOptions): Effect.Effect<UsageHistory, AnyAdminError | Errors.NotFound>
+  /**
+   * Changes the named fields of a key. `null` removes its expiry. With a `version`, the key changes only if it has this
+   * version.
+   *
+   * Fails with `NotFound`, with `Conflict` for a revoked key, and with `PreconditionFailed` for another version. It
+   * fails with `InvalidRequest` for limits that do not fit the plan, and with any other of `AnyAdminError`.
+   *
+   * @example
+   * const key = yield* admin.update(id, { plan: "pro" }, { version: 3 })
+   */
+  update(
+    id: string,
+    change: Optional<Keys.KeyChange>,
+    options?: CallOptions & { readonly version?: number | undefined }
+  ): Effect.Effect<Keys.ApiKey, AnyAdminError | Errors.NotFound | Errors.Conflict | Errors.PreconditionFailed>
+  /**
+   * Replaces the secret of a key. The old secret works for the grace period, in whole seconds: by default not at all.
+   * Fails with `NotFound`, with `Conflict` for a revoked or expired key, and with any of `AnyAdminError`.
+   *
+   * @example
+   * const { key } = yield* admin.rotate(id, { gracePeriod: "1 hour" })
+   */
+  rotate(
+    id: string,
+    options?: CallOptions & { readonly gracePeriod?: Duration.Input | undefined }
+  ): Effect.Effect<Keys.IssuedKey, AnyAdminError | Errors.NotFound | Errors.Conflict>
+  /**
+   * Revokes a key. This cannot be undone. Fails with `NotFound`, with `Conflict` for a key that is revoked already, and
+   * with any of `AnyAdminError`.
+   *
+   * @example
+   * yield* admin.revoke(id)
+   */
+  revoke(id: string, options?: CallOptions): Effect.Effect<void, AnyAdminError | Errors.NotFound | Errors.Conflict>
+  /**
+   * Lifts the ban of a key. Fails with `NotFound` and any of `AnyAdminError`.
+   *
+   * @example
+   * yield* admin.unban(id)
+   */
+  unban(id: string, options?: CallOptions): Effect.Effect<void, AnyAdminError | Errors.NotFound>
+  /**
+   * Lists one page of the audit log, newest entry first. `next` is the query of the next page.
+   * Fails with any of `AnyAdminError`.
+   *
+   * @example
+   * const { entries, next } = yield* admin.audit({ key: id })
+   */
+  audit(query?: Optional<AuditQuery>, options?: CallOptions): Effect.Effect<AuditPage, AnyAdminError>
+  /**
+   * Streams the audit log of a `key` or of all, newest entry first. It requests each page only when it is needed.
+   * Fails with any of `AnyAdminError`, after the entries of the pages before.
+   *
+   * @example
+   * yield* Stream.runForEach(admin.auditAll(), (entry) => Console.log(entry.action))
+   */
+  auditAll(
+    filter?: { readonly key?: string | undefined; readonly pageSize?: number | undefined },
+    options?: CallOptions
+  ): Stream.Stream<AuditEntry, AnyAdminError>
+}>()("petstore/AdminClient") {
+  /** A client that uses `fetch`. */
+  static readonly layer = (options: AdminOptions): Layer.Layer<AdminClient> =>
+    AdminClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
+
+  /** A client that uses `fetch` and reads `config`: by default `PETSTORE_ADMIN_URL` and `ADMIN_TOKEN`. */
+  static readonly layerConfig = (
+    config: Config.Wrap<AdminOptions> = {
+      baseUrl: Config.URL("PETSTORE_ADMIN_URL"),
+      token: Config.Redacted("ADMIN_TOKEN")
+    }
+  ): Layer.Layer<AdminClient, Config.ConfigError> => Layer.unwrap(Effect.map(Config.unwrap(config), AdminClient.layer))
+
+  /** A client that uses the `HttpClient` of the context. */
+  static readonly layerHttp = (options: AdminOptions): Layer.Layer<AdminClient, never, HttpClient.HttpClient> =>
+    Layer.effect(AdminClient, make(options)).pipe(
+      Layer.provide(HttpApiMiddleware.layerClient(AdminAuth, authorize(options.token))),
+      Layer.provide(Digest.layerWebCrypto)
+    )
+}
+
+const decoder = <const Name extends keyof typeof KeysGroup["endpoints"]>(endpoint: Name) =>
+  HttpApiClient.decodeResponse(AdminApi, { group: "keys", endpoint })
+const decode = {
+  audit: HttpApiClient.decodeResponse(AdminApi, { group: "audit", endpoint: "listAudit" }),
+  issue: decoder("issueKey"),
+  list: decoder("listKeys"),
+  get: decoder("showKey"),
+  usage: decoder("showUsage"),
+  update: decoder("updateKey"),
+  rotate: decoder("rotateKey"),
+  revoke: decoder("revokeKey"),
+  unban: decoder("unbanKey")
+}
+const responseMode = "response-only"
+
+const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
+  const digest = yield* Digest.Digest
+  const api = yield* HttpApiClient.make(AdminApi, { baseUrl: parseBaseUrl(clientOptions.baseUrl) })
+  const call = makeCaller("AdminClient", clientOptions, new RateLimits())
+
+  const list: AdminClient["Service"]["list"] = (query = {}, options) =>
+    call("list", api.listKeys({ query: omitUndefined(query), responseMode }), decode.list, true, options)
+
+  const audit: AdminClient["Service"]["audit"] = (query = {}, options) =>
+    call("audit", api.listAudit({ query: omitUndefined(query), responseMode }), decode.audit, true, options)
+
+  return AdminClient.of({
+    audit,
+    auditAll: ({ key, pageSize = listLimit.maximum } = {}, options) =>
+      Stream.paginate<Optional<AuditQuery>, AuditEntry, AnyAdminError>(
+        { limit: pageSize, key },
+        (query) =>
+          Effect.map(audit(query, options), ({ entries, next }) => [entries, Option.fromUndefinedOr(next)] as const)
+      ),
+    issue: (key, options) =>
+      call("issue", api.issueKey({ payload: omitUndefined(key), responseMode }), decode.issue, false, options),
+    list,
+    all: ({ pageSize = listLimit.maximum, ...filter } = {}, options) =>
+      Stream.paginate<Optional<Keys.KeysQuery>, Keys.ListedKey, AnyAdminError>(
+        { ...filter, limit: pageSize },
+        (query) => Effect.map(list(query, options), ({ keys, next }) => [keys, Option.fromUndefinedOr(next)] as const)
+      ),
+    whose: Effect.fnUntraced(function*(secret, options) {
+      const secretHash = yield* digest.digestHex(Digest.sha256, new TextEncoder().encode(Redacted.value(secret)))
+      const [key] = (yield* list({ secretHash }, options)).keys
+      return key?.secret === undefined ? Option.none() : Option.some({ ...key, secret: key.secret })
+    }),
+    get: (id, options) => call("get", api.showKey({ params: { id }, responseMode }), decode.get, true, options),
+    usage: (id, options) => call("usage", api.showUsage({ params: { id }, responseMode }), decode.usage, true, options),
+    update: (id, change, { version, ...options } = {}) => {
+      const headers = version === undefined ? {} : { "if-match": [formatETag(version)] }
+      const request = api.updateKey({ params: { id }, payload: omitUndefined(change), headers, responseMode })
+      return call("update", request, decode.update, false, options)
+    },
+    rotate: (id, { gracePeriod = 0, ...options } = {}) => {
+      const payload = { gracePeriodSeconds: Duration.toSeconds(gracePeriod) }
+      return call("rotate", api.rotateKey({ params: { id }, payload, responseMode }), decode.rotate, false, options)
+    },
+    revoke: (id, options) =>
+      call("revoke", api.revokeKey({ params: { id }, responseMode }), decode.revoke, false, options),
+    unban: (id, options) => call("unban", api.unbanKey({ params: { id }, responseMode }), decode.unban, false, options)
+  })
+})

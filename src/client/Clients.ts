@@ -1,0 +1,22 @@
+/** The entry `petstore-client/client`: both clients, and everything that names a type or a failure of theirs. */
+export { AdminClient, type AdminOptions, type AnyAdminError, type FoundKey } from "./AdminClient.ts"
+export {
+  type CallOptions,
+  type ClientOptions,
+  type Optional,
+  type ResponseMetadata,
+  type Secret,
+  withMetadata
+} from "./ClientCalls.ts"
+export {
+  InvalidInput,
+  isRetryable,
+  PetstoreClientError,
+  type PetstoreClientErrorReason,
+  UndeclaredError,
+  UnexpectedResponse,
+  Unreachable
+} from "./ClientError.ts"
+export { type AllQuery, type AnyError, type CreateOptions, type Options, PetstoreClient } from "./PetstoreClient.ts"
+export type { RateLimitState } from "./RateLimits.ts"
+export type { RetryOptions } from "./Retries.ts"

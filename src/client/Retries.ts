@@ -1,0 +1,84 @@
+/**
+ * Sends a request and retries it (SPEC §8: wait as `Retry-After` says, back off exponentially).
+ *
+ * Every request is retried after a 429, because a 429 says that the service did nothing. After a 408, a 5xx or a
+ * missing response, the service may have done the work (after a 503 too). Then only requests that are safe to repeat
+ * are retried: those with the method GET or with an `Idempotency-Key`.
+ */
+import { Clock, Duration, Effect, Pull, Result, Schedule } from "effect"
+import type { HttpClientResponse } from "effect/http"
+import { isRetryable, isRetryableStatus, type PetstoreClientError, retryAfterOf } from "./ClientError.ts"
+import type { RateLimits } from "./RateLimits.ts"
+
+/** Limits on the retries of one call. */
+export interface RetryOptions {
+  /** The max number of retries, after the first attempt. The default is 5. */
+  readonly times?: number | undefined
+  /**
+   * The delays of the retries. A longer `Retry-After` takes precedence. The default starts at 200 milliseconds and
+   * doubles, with a jitter of 20 percent up or down.
+   */
+  readonly schedule?: Schedule.Schedule<unknown> | undefined
+  /**
+   * A call waits for nothing that ends later than this after its start: neither for a retry nor for the end of a window
+   * that is used up. The default is 2 minutes.
+   */
+  readonly maxWait?: Duration.Input | undefined
+}
+
+const backoff = Schedule.jittered(Schedule.exponential("200 millis"))
+
+/** A request that is sent once. */
+type Attempt = Effect.Effect<HttpClientResponse.HttpClientResponse, PetstoreClientError>
+
+/**
+ * Sends a request until a retry cannot help, or until `options` allow no further one. Returns the last outcome. While
+ * the limits say that the service would reject the request, it sends none.
+ */
+export const sendWithRetries = Effect.fnUntraced(function*(
+  attempt: Attempt,
+  isRepeatable: boolean,
+  { maxWait = "2 minutes", schedule = backoff, times = 5 }: RetryOptions,
+  limits: RateLimits
+) {
+  const nextDelay = yield* Schedule.toStep(Schedule.upTo(schedule, { times }))
+  const deadline = (yield* Clock.currentTimeMillis) + Duration.toMillis(maxWait)
+  const attemptAfterPauses: Attempt = Effect.suspend(() =>
+    Effect.catchTag(
+      limits.attempt(attempt, deadline),
+      "MustWait",
+      ({ waitMs }) => Effect.andThen(wait(waitMs, "the limit is used up"), attemptAfterPauses)
+    )
+  )
+  while (true) {
+    const outcome = yield* Effect.result(attemptAfterPauses)
+    const now = yield* Clock.currentTimeMillis
+    const response = Result.isSuccess(outcome) ? outcome.success : undefined
+    const isRejection = response?.status === 429
+    const mayHelp = Result.isSuccess(outcome) ? isRetryableStatus(outcome.success.status) : isRetryable(outcome.failure)
+    if (!mayHelp || !isRepeatable && !isRejection) return yield* Effect.fromResult(outcome)
+    const delayMs = yield* nextDelay(now, undefined).pipe(
+      Effect.map(([, delay]) => Duration.toMillis(delay)),
+      Pull.catchDone(() => Effect.succeed(Infinity))
+    )
+    const waitMs = Math.max(
+      delayMs,
+      response === undefined ? 0 : Duration.toMillis(retryAfterOf(response.headers, now) ?? 0),
+      isRejection ? limits.pauseEnd(now) - now : 0
+    )
+    if (now + waitMs > deadline) return yield* Effect.fromResult(outcome)
+    yield* wait(waitMs, response === undefined ? "no response" : `status ${response.status}`)
+  }
+})
+
+/** Waits. Shows the wait in the log, at level debug, and as an event of the current span. */
+const wait = Effect.fnUntraced(function*(waitMs: number, cause: string) {
+  const clock = yield* Clock.Clock
+  const attributes = { "petstore.wait.ms": Math.ceil(waitMs), "petstore.wait.cause": cause }
+  yield* Effect.currentSpan.pipe(
+    Effect.tap((span) => Effect.sync(() => span.event("wait", clock.monotonicTimeNanosUnsafe(), attributes))),
+    Effect.ignore
+  )
+  yield* Effect.logDebug(`Waiting ${Math.ceil(waitMs)} ms: ${cause}.`)
+  yield* Effect.sleep(Math.ceil(waitMs))
+})
