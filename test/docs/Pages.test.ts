@@ -16,7 +16,7 @@ const brokenLinks = (document: string, text: string): ReadonlyArray<string> =>
     if (/^https?:/.test(link)) return false
     const [file = "", anchor = ""] = link.split("#")
     const path = file === "" ? document : join(dirname(document), file)
-    if (!existsSync(join(root, path))) return true
+    if (file !== "" && !existsSync(join(root, path))) return true
     return anchor !== "" && !anchorsOf(file === "" ? text : readPage(path)).includes(anchor)
   })
 
