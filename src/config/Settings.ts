@@ -65,7 +65,7 @@ export const databaseMaxConnections = wholeNumber("DATABASE_MAX_CONNECTIONS", { 
 export const redisUrl = connection(
   "REDIS_URL",
   "redis://host:port, redis+sentinel://host:port/name or redis+cluster://host:port",
-  RedisUrl.check,
+  RedisUrl.parse,
   {
     byDefault: "none: each process counts alone",
     meaning: "A Redis 7 or Valkey server, in which all processes count requests together. " +
