@@ -57,7 +57,11 @@ const open = (url: RedisUrl) => {
       defaults: options,
       // A node that is down must not stop the use of the others.
       minimizeConnections: true,
-      topologyRefreshOnReconnectionAttemptStrategy: 250
+      topologyRefreshOnReconnectionAttemptStrategy: false
+    })
+    // The library's own strategy begins only after a node was connected once. A master can be down before that.
+    client.on("node-reconnecting", ({ host, port }) => {
+      client._slots.rediscover(undefined, new Set([`${host}:${port}`])).catch(() => {})
     })
     const serverOf = (caller: Caller) => client.slots[slotOf(keyOf(caller))]?.master.address ?? unnamedServer
     return { client, errors: ["error", "node-error"], serverOf }
@@ -94,7 +98,7 @@ export const make = Effect.fnUntraced(function*(url: RedisUrl, onError: (error: 
 })
 
 /** Returns the slot of a key in a cluster: CRC16, as in XMODEM. The keys have no hash tags. */
-const slotOf = (key: string): number => {
+export const slotOf = (key: string): number => {
   let crc = 0
   for (const byte of Buffer.from(key)) {
     crc ^= byte << 8

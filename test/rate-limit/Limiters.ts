@@ -57,19 +57,19 @@ export const countLocalDecisions = (limiters: ReadonlyArray<Limiter>) =>
 
 /**
  * Charges each caller through all limiters in turn until `during` ends. Returns the number of allowed requests of each.
- * A request that fails fails the load.
+ * It fails if a request fails. No load lasts for a day, which its limits are for.
  */
 export const load = Effect.fnUntraced(function*<E>(options: {
   readonly limiters: ReadonlyArray<Limiter>
   readonly callers: ReadonlyArray<Caller>
-  readonly perMinute: number
+  readonly perDay: number
   readonly during: Effect.Effect<unknown, E>
 }) {
-  const limits = { perMinute: options.perMinute, perDay: 1_000_000 }
+  const limits = { perMinute: 1_000_000, perDay: options.perDay }
   const allowed = new Map(options.callers.map((caller) => [caller, 0]))
   const charge = Effect.fnUntraced(function*(limiter: Limiter, caller: Caller) {
-    const decision = yield* limiter.charge(caller, limits)
-    if (decision.allowed) allowed.set(caller, (allowed.get(caller) ?? 0) + 1)
+    const { allowed: isAllowed } = yield* limiter.charge(caller, limits)
+    if (isAllowed) allowed.set(caller, (allowed.get(caller) ?? 0) + 1)
     yield* Effect.sleep("20 millis")
   })
   const charges = Effect.all(
