@@ -52,7 +52,7 @@ export const parse = (text: string): Result.Result<RedisUrl, string> =>
     const known = [...isTls ? tlsNames : [], ...kind === "sentinel" ? sentinelNames : []]
     const unknown = [...parameters.keys()].find((name) => /^(?:ssl|sentinel)_/.test(name) && !known.includes(name))
     if (unknown !== undefined) {
-      return yield* Result.fail(known.length === 0 ? `no parameter ${unknown}` : `${known.join(", ")}, not ${unknown}`)
+      return yield* Result.fail(known.length > 0 ? `${known.join(", ")}, not ${unknown}` : `no parameter ${unknown}`)
     }
     const [sentinelUsername = "", sentinelPassword = ""] = sentinelNames.map((name) => parameters.get(name) ?? "")
     return {
@@ -106,7 +106,9 @@ const readTls = (parameters: URLSearchParams): Result.Result<RedisUrl["tls"], st
   Result.gen(function*() {
     const file = (name: string) => ({ name, path: parameters.get(name) ?? "" })
     const [ca, cert, key] = [file("ssl_ca_certs"), file("ssl_certfile"), file("ssl_keyfile")]
-    if ((cert.path === "") !== (key.path === "")) return yield* Result.fail("both ssl_certfile and ssl_keyfile, or none")
+    if ((cert.path === "") !== (key.path === "")) {
+      return yield* Result.fail("both ssl_certfile and ssl_keyfile, or none")
+    }
     const password = parameters.get("ssl_password") ?? undefined
     return {
       ...ca.path !== "" && { ca: [...yield* PemFiles.readAuthorities(ca)] },

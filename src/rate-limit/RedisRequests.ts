@@ -6,7 +6,7 @@ import { Cause, Clock, Effect, Fiber, FiberSet, Latch, Metric, Schedule } from "
 import { ErrorReply } from "redis"
 import type { Limits } from "../api/Plans.ts"
 import type { RedisUrl } from "../config/RedisUrl.ts"
-import { describe } from "../observability/Failure.ts"
+import { describe } from "../observability/LogLines.ts"
 import type { Caller } from "./CallerStates.ts"
 import * as RedisClient from "./RedisClient.ts"
 import { probe, type Reply } from "./RedisScript.ts"
@@ -84,14 +84,24 @@ export const make = Effect.fnUntraced(function*(url: RedisUrl) {
       return Effect.logInfo("Limits are counted in Redis")
     })
 
+  // A mutable set and one timer for all requests: a fiber and a timeout for each would halve the decisions per second.
+  const inFlight = new Set<Request>()
+  /** Open while requests or probes are in flight. An idle process has no timer. */
+  const isBusy = Latch.makeUnsafe(false)
+  let checks = 0
+  let probes = 0
+
   /** Waits for a reply for longer than a request does: the client cuts a connection on which nothing else is sent. */
   const probeServer = (caller: Caller) =>
     Effect.suspend(() => {
-      const sentAt = now()
+      const late = checks + maxChecks
+      probes++
+      isBusy.openUnsafe()
       return Effect.tryPromise({ try: () => client.charge(caller, noLimits, probe), catch: (error) => error }).pipe(
         Effect.tapError((error) => reportDown(RedisClient.unnamedServer, error)),
         Effect.timeout("5 seconds"),
-        Effect.filterOrFail(() => now() - sentAt <= maxChecks * checkIntervalMs)
+        Effect.filterOrFail(() => checks <= late),
+        Effect.ensuring(Effect.sync(() => probes--))
       )
     })
   const recover = (server: string, caller: Caller) =>
@@ -103,10 +113,6 @@ export const make = Effect.fnUntraced(function*(url: RedisUrl) {
     fork(Effect.andThen(reportDown(server, cause), Effect.delay(recover(server, caller), probeInterval)))
   }
 
-  // A mutable set and one timer for all requests: a fiber and a timeout for each would halve the decisions per second.
-  const inFlight = new Set<Request>()
-  const isBusy = Latch.makeUnsafe(false)
-  let checks = 0
   /** Returns whether the request had no outcome yet. */
   const settle = (request: Request): boolean => {
     if (!inFlight.delete(request)) return false
@@ -125,7 +131,7 @@ export const make = Effect.fnUntraced(function*(url: RedisUrl) {
       if (request.lateAt > checks) break
       fail(request, new Error("The reply of Redis is late"))
     }
-    if (inFlight.size === 0) isBusy.closeUnsafe()
+    if (inFlight.size + probes === 0) isBusy.closeUnsafe()
   })
   yield* Effect.forkScoped(
     Effect.forever(Effect.andThen(isBusy.await, Effect.delay(check, checkIntervalMs)))
@@ -144,7 +150,13 @@ export const make = Effect.fnUntraced(function*(url: RedisUrl) {
   return {
     isUp: (): boolean => down.size === 0,
     /** Runs the script. Calls `onFailure` if it does not run in time, also if it may still run. */
-    send(caller: Caller, limits: Limits, charges: number, onReply: (reply: Reply) => void, onFailure: () => void): void {
+    send(
+      caller: Caller,
+      limits: Limits,
+      charges: number,
+      onReply: (reply: Reply) => void,
+      onFailure: () => void
+    ): void {
       const server = client.serverOf(caller)
       if (down.has(server)) {
         onFailure()

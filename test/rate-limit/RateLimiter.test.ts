@@ -93,7 +93,7 @@ for (const subject of subjects) {
             pause: fc.oneof(
               { weight: 4, arbitrary: fc.constant(0) },
               { weight: 4, arbitrary: fc.integer({ min: 1, max: 70_000 }) },
-              { weight: 1, arbitrary: fc.constantFrom(59_999, 60_000, 3_600_000, 3_660_000) }
+              { weight: 1, arbitrary: fc.constantFrom(59_999, 60_000, 3_600_000, 3_660_000, 86_399_999) }
             ),
             caller: fc.constantFrom("key:a", "key:b", "address:a"),
             concurrency: fc.integer({ min: 1, max: 10 }),

@@ -144,7 +144,11 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
         yield* Redis.command(port, "ACL", "SETUSER", "scriptless", "on", ">secret", ...permissions)
         const right = yield* Limiters.make(`redis://petstore:secret@127.0.0.1:${port}`)
         yield* Limiters.untilAll("shared", [right])
-        const reasons = { "petstore:wrong": "WRONGPASS", "reader:secret": "permission|can't run", "scriptless:secret": "NOPERM" }
+        const reasons = {
+          "petstore:wrong": "WRONGPASS",
+          "reader:secret": "permission|can't run",
+          "scriptless:secret": "NOPERM"
+        }
         for (const [user, reason] of Object.entries(reasons)) {
           const limiter = yield* Limiters.make(`redis://${user}@127.0.0.1:${port}`)
           assert.isTrue((yield* limiter.charge("key:wrong", few)).allowed)

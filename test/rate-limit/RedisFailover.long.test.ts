@@ -112,7 +112,9 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis cluster", (
       Effect.gen(function*() {
         const { masters: [{ port }] } = yield* Cluster
         const limiter = yield* Limiters.make(`redis://petstore:secret@127.0.0.1:${port}`)
-        for (const caller of callersOfMasters("plain", 1).flat()) yield* limiter.charge(caller, { perMinute: 5, perDay })
+        for (const caller of callersOfMasters("plain", 1).flat()) {
+          yield* limiter.charge(caller, { perMinute: 5, perDay })
+        }
         assert.strictEqual(yield* limiter.counting, "fallback")
       }))
 
@@ -145,8 +147,10 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis cluster", (
       }))
 
     const failovers = {
-      "an operator promotes": { index: 2, begin: (_: RedisCluster.Node, replica: number) =>
-        Redis.command(replica, "CLUSTER", "FAILOVER") },
+      "an operator promotes": {
+        index: 2,
+        begin: (_: RedisCluster.Node, replica: number) => Redis.command(replica, "CLUSTER", "FAILOVER")
+      },
       "takes over from a killed master": { index: 1, begin: ({ kill }: RedisCluster.Node, _: number) => kill }
     }
     for (const [name, { begin, index }] of Object.entries(failovers)) {
