@@ -53,12 +53,12 @@ interface Ban {
  * of earlier versions, so they cannot change.
  */
 export interface State {
-  readonly minute?: Count
-  readonly day?: Count
+  readonly minute?: Count | undefined
+  readonly day?: Count | undefined
   /** Rejections within a minute of the first one. */
-  readonly refusals?: Count
+  readonly refusals?: Count | undefined
   /** The last ban. */
-  readonly ban?: Ban
+  readonly ban?: Ban | undefined
 }
 
 export const minuteWindow = { name: "minute", seconds: 60 } as const
@@ -110,34 +110,27 @@ export const peek = (state: State, limits: Limits, now: number): Decision =>
   decisionOf(clamp(state, now), limits, now, charge(state, limits, now, false).outcome)
 
 /** Returns the state of a caller whose ban is lifted at `now`. Its rejections count no more. */
-export const unban = ({ day, minute }: State, now: number): State => ({
-  ...minute && { minute },
-  ...day && { day },
-  ban: { seconds: 0, until: now }
-})
+export const unban = ({ day, minute }: State, now: number): State => ({ minute, day, ban: { seconds: 0, until: now } })
 
 /**
  * Limits the ends of counts and bans to their length after `now`. So a step back of a clock, or another clock that is
  * ahead, holds a caller for one window or ban at most. Every decision begins with it.
  */
 export const clamp = (state: State, now: number): State => {
-  const { ban, day, minute, refusals } = state
-  const isTooLate = (end: number | undefined, seconds: number): boolean =>
-    end !== undefined && end > now + seconds * 1000
-  if (
-    !isTooLate(minute?.resetAt, minuteWindow.seconds) && !isTooLate(day?.resetAt, dayWindow.seconds) &&
-    !isTooLate(refusals?.resetAt, minuteWindow.seconds) && !isTooLate(ban?.until, ban?.seconds ?? 0)
-  ) return state
-  const atMost = ({ resetAt, used }: Count, seconds: number): Count => ({
-    used,
-    resetAt: Math.min(resetAt, now + seconds * 1000)
-  })
-  return {
-    ...minute && { minute: atMost(minute, minuteWindow.seconds) },
-    ...day && { day: atMost(day, dayWindow.seconds) },
-    ...refusals && { refusals: atMost(refusals, minuteWindow.seconds) },
-    ...ban && { ban: { ...ban, until: Math.min(ban.until, now + ban.seconds * 1000) } }
+  const atMost = (count: Count | undefined, seconds: number): Count | undefined => {
+    const latest = now + seconds * 1000
+    return count === undefined || count.resetAt <= latest ? count : { used: count.used, resetAt: latest }
   }
+  const minute = atMost(state.minute, minuteWindow.seconds)
+  const day = atMost(state.day, dayWindow.seconds)
+  const refusals = atMost(state.refusals, minuteWindow.seconds)
+  const until = Math.min(state.ban?.until ?? 0, now + (state.ban?.seconds ?? 0) * 1000)
+  if (
+    minute === state.minute && day === state.day && refusals === state.refusals && until === (state.ban?.until ?? 0)
+  ) {
+    return state
+  }
+  return { minute, day, refusals, ban: state.ban && { seconds: state.ban.seconds, until } }
 }
 
 /** Returns the time after which the state is empty, in milliseconds since the Unix epoch. */

@@ -1,5 +1,5 @@
 /** The client library's client for each form of `REDIS_URL`. It connects, reconnects, and finds masters by itself. */
-import { Effect, Redacted } from "effect"
+import { type Cause, Effect, Redacted } from "effect"
 import { isIP } from "node:net"
 import { createClient, createCluster, createSentinel } from "redis"
 import type { Limits } from "../api/Plans.ts"
@@ -12,7 +12,7 @@ export const unnamedServer = "Redis"
 
 export interface RedisClient {
   /** Tries to connect, for as long as the library does. */
-  readonly connect: Effect.Effect<void, unknown>
+  readonly connect: Effect.Effect<void, Cause.UnknownError>
   readonly charge: (caller: Caller, limits: Limits, charges: number) => Promise<Reply>
   /** Returns the name of the server that has the key of a caller. */
   readonly serverOf: (caller: Caller) => string
@@ -90,7 +90,7 @@ export const make = Effect.fnUntraced(function*(url: RedisUrl, onError: (error: 
     })
   )
   const made: RedisClient = {
-    connect: Effect.asVoid(Effect.tryPromise({ try: connect, catch: (error) => error })),
+    connect: Effect.asVoid(Effect.tryPromise(connect)),
     charge: (caller, limits, charges) => client.charge(caller, limits, charges),
     serverOf
   }

@@ -97,8 +97,8 @@ export const make = Effect.fnUntraced(function*(url: RedisUrl) {
       const late = checks + maxChecks
       probes++
       isBusy.openUnsafe()
-      return Effect.tryPromise({ try: () => client.charge(caller, noLimits, probe), catch: (error) => error }).pipe(
-        Effect.tapError((error) => reportDown(RedisClient.unnamedServer, error)),
+      return Effect.tryPromise(() => client.charge(caller, noLimits, probe)).pipe(
+        Effect.tapError(({ cause }) => reportDown(RedisClient.unnamedServer, cause)),
         Effect.timeout("5 seconds"),
         Effect.filterOrFail(() => checks <= late),
         Effect.ensuring(Effect.sync(() => probes--))
@@ -138,7 +138,7 @@ export const make = Effect.fnUntraced(function*(url: RedisUrl) {
   )
 
   const connected = client.connect.pipe(
-    Effect.tapError((error) => reportDown(RedisClient.unnamedServer, error)),
+    Effect.tapError(({ cause }) => reportDown(RedisClient.unnamedServer, cause)),
     Effect.retry(Schedule.spaced(probeInterval)),
     Effect.andThen(recover(RedisClient.unnamedServer, nobody))
   )

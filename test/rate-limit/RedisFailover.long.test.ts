@@ -151,7 +151,7 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis cluster", (
         index: 2,
         begin: (_: RedisCluster.Node, replica: number) => Redis.command(replica, "CLUSTER", "FAILOVER")
       },
-      "takes over from a killed master": { index: 1, begin: ({ kill }: RedisCluster.Node, _: number) => kill }
+      "takes over from a killed master": { index: 1, begin: ({ kill }: RedisCluster.Node) => kill }
     }
     for (const [name, { begin, index }] of Object.entries(failovers)) {
       it.effect(`counts in the replica that ${name}, and always in Redis for the callers of the other masters`, () =>

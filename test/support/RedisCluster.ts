@@ -17,7 +17,8 @@ const until = (condition: Effect.Effect<boolean>) =>
 /** The password of all servers. */
 const password = "secret"
 /** The user of the service, with the permissions that docs/redis.md names. */
-const permissions = "~petstore:limits:* -@all +ping +hello +select +set +get +time +eval +evalsha +cluster|slots +asking"
+const permissions =
+  "~petstore:limits:* -@all +ping +hello +select +set +get +time +eval +evalsha +cluster|slots +asking"
 const sentinelPermissions = "&* -@all +ping +hello +sentinel|master +sentinel|replicas +sentinel|sentinels +psubscribe"
 const user = ["--user", "petstore", "on", `>${password}`, ...permissions.split(" ")]
 
