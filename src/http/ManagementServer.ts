@@ -62,9 +62,11 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   yield* router.add(
     "GET",
     "/metrics",
-    Effect.map(
+    Effect.zipWith(
       metrics,
-      (text) => HttpServerResponse.text(text + ofProcess(), { contentType: "text/plain; version=0.0.4; charset=utf-8" })
+      Effect.isSuccess(Effect.flatten(answers)),
+      (text, isReady) =>
+        HttpServerResponse.text(text + ofProcess(isReady), { contentType: "text/plain; version=0.0.4; charset=utf-8" })
     )
   )
 }))

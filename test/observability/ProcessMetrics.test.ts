@@ -10,7 +10,7 @@ describe("The metrics of the process", () => {
       const metrics = yield* ProcessMetrics.make
       yield* Effect.sleep("50 millis")
       const samples = new Map(
-        metrics().split("\n").filter((line) => !line.startsWith("#")).map((line) => {
+        metrics(true).split("\n").filter((line) => !line.startsWith("#")).map((line) => {
           const space = line.lastIndexOf(" ")
           return [line.slice(0, space), Number(line.slice(space))]
         })
@@ -22,6 +22,7 @@ describe("The metrics of the process", () => {
       )
       for (
         const name of [
+          "petstore_ready",
           "process_cpu_seconds_total",
           "process_resident_memory_bytes",
           "process_start_time_seconds",
@@ -31,7 +32,7 @@ describe("The metrics of the process", () => {
       ) {
         assert.isAbove(samples.get(name) ?? 0, 0, name)
       }
-      assert.isAtLeast(samples.get(`nodejs_eventloop_lag_seconds{quantile="0.99"}`) ?? -1, 0)
+      assert.isAtLeast(samples.get("nodejs_eventloop_lag_p99_seconds") ?? -1, 0)
       assert.isAtLeast(samples.get("nodejs_gc_duration_seconds_total") ?? -1, 0)
     }))
 })
