@@ -18,8 +18,8 @@ const send = (url: string, token: string, body?: unknown) =>
     return response.text()
   })
 
-/** Sends requests with several outcomes to a process. Returns its metrics. */
-const metricsOf = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>) {
+/** Sends requests with several outcomes to a process. Returns its metrics, once the counts of the limits are stored. */
+const metricsOf = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>, stored: string) {
   const { address, management } = yield* start({ ...env, DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })
   const { key }: { readonly key: string } = JSON.parse(
     yield* send(`${management}/admin/keys`, ADMIN_TOKEN, unlimitedKeyOptions)
@@ -27,7 +27,7 @@ const metricsOf = Effect.fnUntraced(function*(env: Readonly<Record<string, strin
   yield* send(`${address}/v1/pets`, key)
   yield* send(`${address}/v1/pets`, "none")
   yield* send(`${management}/admin/keys`, "none")
-  return yield* send(`${management}/metrics`, "")
+  return yield* Effect.repeat(send(`${management}/metrics`, ""), { until: (text) => text.includes(stored) })
 })
 
 const skip = Prometheus.missing !== undefined || Redis.missing !== undefined ||
@@ -41,8 +41,8 @@ describe.skipIf(skip)("The metrics of a process", () => {
         const redis = yield* Redis.run
         yield* redis.start
         const texts = yield* Effect.all([
-          metricsOf({ DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL: redis.url }),
-          metricsOf({})
+          metricsOf({ DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL: redis.url }, "redis_duration_seconds"),
+          metricsOf({}, "write_duration_seconds")
         ], { concurrency: 2 })
         for (const text of texts) Prometheus.runPromtool(["check", "metrics"], text)
 
