@@ -23,7 +23,7 @@ const maxShutdownMs = 9_500
 
 /** Loads the Redis client only when it is needed. */
 const redisRateLimiter = Layer.unwrap(
-  Effect.map(Effect.promise(() => import("./rate-limit/redis/RedisRateLimiter.ts")), ({ layer }) => layer)
+  Effect.map(Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts")), ({ layer }) => layer)
 )
 
 const rateLimiter = Layer.unwrap(Effect.map(

@@ -71,7 +71,7 @@ export const petCacheSeconds = wholeNumber("PET_CACHE_SECONDS", { min: 0, max: 3
 export const redisUrl = connection(
   "REDIS_URL",
   "redis://host:port, redis+sentinel://host:port/name or redis+cluster://host:port",
-  RedisUrl.check,
+  RedisUrl.parse,
   {
     byDefault: "none: each process counts alone",
     meaning: "A Redis 7 or Valkey server, in which all processes count requests together. " +

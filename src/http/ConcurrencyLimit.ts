@@ -15,7 +15,7 @@ const overloaded = Effect.fail(new ServiceUnavailable({ message: "The service is
  * Returns a function that runs an operation within the bound. It is for operations whose request is complete: a slow
  * body occupies a connection, and no slot. It fails with `ServiceUnavailable` after a second without a free slot.
  */
-export const make = Effect.map(Semaphore.make(maxRunning), (semaphore) => {
+export const make = Effect.map(Effect.andThen(Metric.update(queued, 0), Semaphore.make(maxRunning)), (semaphore) => {
   const whenFree = <A, E, R>(operation: Effect.Effect<A, E, R>) =>
     Effect.suspend(() => {
       let isWaiting = true

@@ -1,6 +1,7 @@
 /** The states of callers in this process's memory. */
-import { Effect, Schedule } from "effect"
+import { Clock, Effect, Schedule } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
+import * as Policy from "./Policy.ts"
 
 /** The party that a request is charged to: an API key, or a client's address. Only keys are banned. */
 export type Caller = `key:${string}` | `address:${string}`
@@ -13,24 +14,23 @@ const maxAddresses = 100_000
 /** The number of callers that are checked before other work gets a turn. */
 const maxCheckedPerTurn = 10_000
 
+const none: Policy.State = {}
+
 /**
  * A map of callers for as long as the scope lasts. When there are too many addresses, it evicts those with the oldest
- * last request. Once a minute it deletes callers whose state has ended, by `endOf` and the clock of `time`.
+ * last request. Once a minute it deletes callers whose state has ended.
  */
-export const make = Effect.fnUntraced(function*<A>(
-  endOf: (value: A, caller: Caller) => number,
-  time: () => number
-) {
-  const keys = new Map<Caller, A>()
-  const addresses = new Map<Caller, A>()
-  const mapOf = (caller: Caller) => isKey(caller) ? keys : addresses
+export const make = Effect.gen(function*() {
+  const clock = yield* Clock.Clock
+  const keys = new Map<Caller, Policy.State>()
+  const addresses = new Map<Caller, Policy.State>()
 
   const deleteEnded = Effect.gen(function*() {
-    const now = time()
+    const now = clock.currentTimeMillisUnsafe()
     for (const map of [keys, addresses]) {
       let checked = 0
-      for (const [caller, value] of map) {
-        if (endOf(value, caller) <= now) map.delete(caller)
+      for (const [caller, state] of map) {
+        if (Policy.endOf(state) <= now) map.delete(caller)
         if (++checked % maxCheckedPerTurn === 0) yield* Effect.yieldNow
       }
     }
@@ -38,29 +38,18 @@ export const make = Effect.fnUntraced(function*<A>(
   yield* Effect.forkScoped(Effect.repeat(deleteEnded, Schedule.spaced("1 minute")))
 
   return {
-    /** All callers, keys first. */
-    *all(): Generator<readonly [Caller, A]> {
-      yield* keys
-      yield* addresses
-    },
-    /** Changes the state of every caller. */
-    update(change: (value: A, caller: Caller) => A): void {
-      for (const map of [keys, addresses]) {
-        for (const [caller, value] of map) map.set(caller, change(value, caller))
-      }
-    },
-    get: (caller: Caller): A | undefined => mapOf(caller).get(caller),
-    set(caller: Caller, value: A): void {
+    get: (caller: Caller): Policy.State => (isKey(caller) ? keys : addresses).get(caller) ?? none,
+    set(caller: Caller, state: Policy.State): void {
       if (isKey(caller)) {
-        keys.set(caller, value)
+        keys.set(caller, state)
         return
       }
       // The insertion order of the map is the order of last requests.
       addresses.delete(caller)
-      addresses.set(caller, value)
+      addresses.set(caller, state)
       evictOldest(addresses, maxAddresses)
     }
   }
 })
 
-export type CallerStates<A> = Effect.Success<ReturnType<typeof make<A>>>
+export type CallerStates = Effect.Success<typeof make>

@@ -53,12 +53,12 @@ interface Ban {
  * of earlier versions, so they cannot change.
  */
 export interface State {
-  readonly minute?: Count
-  readonly day?: Count
+  readonly minute?: Count | undefined
+  readonly day?: Count | undefined
   /** Rejections within a minute of the first one. */
-  readonly refusals?: Count
+  readonly refusals?: Count | undefined
   /** The last ban. */
-  readonly ban?: Ban
+  readonly ban?: Ban | undefined
 }
 
 export const minuteWindow = { name: "minute", seconds: 60 } as const
@@ -75,8 +75,7 @@ export const bans = {
   memory: 3_600
 } as const
 
-/** The outcome of `decide`. */
-export type Outcome = "allowed" | "rejected" | "banned"
+type Outcome = "allowed" | "rejected" | "banned"
 
 /** Decides on a request at `now`, and returns the state to store. A caller that is not `bannable` is never banned. */
 export const decide = (
@@ -89,13 +88,13 @@ export const decide = (
   return { decision: decisionOf(next, limits, now, outcome), next }
 }
 
-/** Charges a request at `now`. `decide` does the same and adds the decision for the response. */
-export const charge = (
-  state: State,
+const charge = (
+  stored: State,
   limits: Limits,
   now: number,
   bannable: boolean
 ): { readonly outcome: Outcome; readonly next: State } => {
+  const state = clamp(stored, now)
   if (isBanned(state, now)) return { outcome: "rejected", next: state }
   const minute = current(state.minute, minuteWindow.seconds, now)
   const day = current(state.day, dayWindow.seconds, now)
@@ -108,55 +107,30 @@ export const charge = (
 
 /** Returns what a caller has left at `now`, without a request. */
 export const peek = (state: State, limits: Limits, now: number): Decision =>
-  decisionOf(state, limits, now, charge(state, limits, now, false).outcome)
+  decisionOf(clamp(state, now), limits, now, charge(state, limits, now, false).outcome)
 
 /** Returns the state of a caller whose ban is lifted at `now`. Its rejections count no more. */
-export const unban = ({ day, minute }: State, now: number): State => ({
-  ...minute && { minute },
-  ...day && { day },
-  ban: { seconds: 0, until: now }
-})
-
-/** Converts the times of a state to a clock that is `ahead` milliseconds ahead. */
-export const shift = ({ ban, day, minute, refusals }: State, ahead: number): State => {
-  const later = ({ resetAt, used }: Count): Count => ({ used, resetAt: resetAt + ahead })
-  return {
-    ...minute && { minute: later(minute) },
-    ...day && { day: later(day) },
-    ...refusals && { refusals: later(refusals) },
-    ...ban && { ban: { ...ban, until: ban.until + ahead } }
-  }
-}
+export const unban = ({ day, minute }: State, now: number): State => ({ minute, day, ban: { seconds: 0, until: now } })
 
 /**
- * Limits the ends of counts and bans to their length after `now`. A store may return times of a clock that was ahead.
+ * Limits the ends of counts and bans to their length after `now`. So a step back of a clock, or another clock that is
+ * ahead, holds a caller for one window or ban at most. Every decision begins with it.
  */
-export const clamp = ({ ban, day, minute, refusals }: State, now: number): State => {
-  const atMost = ({ resetAt, used }: Count, seconds: number): Count => ({
-    used,
-    resetAt: Math.min(resetAt, now + seconds * 1000)
-  })
-  return {
-    ...minute && { minute: atMost(minute, minuteWindow.seconds) },
-    ...day && { day: atMost(day, dayWindow.seconds) },
-    ...refusals && { refusals: atMost(refusals, minuteWindow.seconds) },
-    ...ban && { ban: { ...ban, until: Math.min(ban.until, now + ban.seconds * 1000) } }
+export const clamp = (state: State, now: number): State => {
+  const atMost = (count: Count | undefined, seconds: number): Count | undefined => {
+    const latest = now + seconds * 1000
+    return count === undefined || count.resetAt <= latest ? count : { used: count.used, resetAt: latest }
   }
-}
-
-/** Converts the times of a decision to a clock that is `ahead` milliseconds ahead. */
-export const shiftDecision = (decision: Decision, ahead: number): Decision => {
-  if (ahead === 0) return decision
-  const [minute, day] = decision.windows
-  return {
-    ...decision,
-    bannedUntil: decision.bannedUntil === undefined ? undefined : decision.bannedUntil + ahead,
-    decidedAt: decision.decidedAt + ahead,
-    windows: [
-      { ...minute, resetAt: minute.resetAt + ahead },
-      { ...day, resetAt: day.resetAt + ahead }
-    ]
+  const minute = atMost(state.minute, minuteWindow.seconds)
+  const day = atMost(state.day, dayWindow.seconds)
+  const refusals = atMost(state.refusals, minuteWindow.seconds)
+  const until = Math.min(state.ban?.until ?? 0, now + (state.ban?.seconds ?? 0) * 1000)
+  if (
+    minute === state.minute && day === state.day && refusals === state.refusals && until === (state.ban?.until ?? 0)
+  ) {
+    return state
   }
+  return { minute, day, refusals, ban: state.ban && { seconds: state.ban.seconds, until } }
 }
 
 /** Returns the time after which the state is empty, in milliseconds since the Unix epoch. */
@@ -200,7 +174,7 @@ const current = (count: Count | undefined, seconds: number, now: number): Count 
 const add = ({ resetAt, used }: Count): Count => ({ used: used + 1, resetAt })
 
 /** Returns the decision on a request at `now` that left its caller in `state`. */
-export const decisionOf = (state: State, limits: Limits, now: number, outcome: Outcome): Decision => {
+const decisionOf = (state: State, limits: Limits, now: number, outcome: Outcome): Decision => {
   const left = (count: Count | undefined, seconds: number, limit: number) => {
     const { resetAt, used } = current(count, seconds, now)
     return { remaining: Math.max(0, limit - used), resetAt }

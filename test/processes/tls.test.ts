@@ -1,8 +1,7 @@
 /** Tests a service whose PostgreSQL and Redis take only connections with TLS and a client certificate. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Redacted } from "effect"
-import { rmSync } from "node:fs"
-import * as Shards from "../../src/rate-limit/redis/Shards.ts"
+import { Effect } from "effect"
+import * as Limiters from "../rate-limit/Limiters.ts"
 import * as Certificates from "../support/Certificates.ts"
 import { freePort, temporaryDirectory } from "../support/Harness.ts"
 import * as Postgres from "../support/Postgres.ts"
@@ -29,8 +28,8 @@ describe.skipIf(missing !== undefined)("A service with TLS", () => {
         DATA_DIR: yield* temporaryDirectory,
         LOG_LEVEL: "info"
       })
-      const ready = yield* Effect.promise(async () => (await fetch(`${service.management}/readyz`)).text())
-      assert.include(ready, `"limits":"shared"`)
+      const ready = Effect.promise(async () => (await fetch(`${service.management}/readyz`)).text())
+      yield* Limiters.until(Effect.map(ready, (text) => text.includes(`"limits":"shared"`)))
       const rows = yield* postgres.admin((sql) =>
         sql<{ ssl: boolean }>`SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
           WHERE application_name = 'petstore'`
@@ -59,10 +58,15 @@ describe.skipIf(missing !== undefined)("A service with TLS", () => {
 })
 
 describe.skipIf(missing !== undefined)("A connection to Redis with TLS", () => {
-  const isUp = (url: string) =>
+  const untilUp = (url: string) =>
+    Effect.scoped(Effect.flatMap(Limiters.make(url), (limiter) => Limiters.untilAll("shared", [limiter])))
+  /** Asserts that a limiter does not connect, and logs the reason. */
+  const assertDown = (url: string, reason: RegExp) =>
     Effect.scoped(Effect.gen(function*() {
-      const hooks = { onFirst: () => {}, onUp: () => Effect.void }
-      return (yield* Shards.make(Redacted.make(url), hooks)).areUp()
+      const limiter = yield* Limiters.make(url)
+      yield* Limiters.until(Effect.sync(() => limiter.log.length > 0))
+      assert.strictEqual(yield* limiter.counting, "fallback")
+      assert.match(limiter.log[0] ?? "", reason)
     }))
 
   it.live(
@@ -82,16 +86,14 @@ describe.skipIf(missing !== undefined)("A connection to Redis with TLS", () => {
         const { cert, key } = authority.issue("client", { password: "a b" })
         const own = `ssl_certfile=${cert}&ssl_keyfile=${key}&ssl_password=a%20b`
         const { url } = yield* serve("IP:127.0.0.1")
-        assert.isTrue(yield* isUp(`${url}?ssl_ca_certs=${authority.cert}&${own}`))
-        assert.isFalse(yield* isUp(`${url}?ssl_ca_certs=${authority.cert}`), "no client certificate")
-        assert.isFalse(yield* isUp(`${url}?${own}`), "an authority that Node does not trust")
-        assert.isFalse(yield* isUp(`${url}?ssl_ca_certs=${other.cert}&${own}`), "another authority")
+        yield* untilUp(`${url}?ssl_ca_certs=${authority.cert}&${own}`)
+        yield* assertDown(`${url}?ssl_ca_certs=${authority.cert}`, /REDIS_URL: Redis cannot be used/)
+        yield* assertDown(`${url}?${own}`, /unable to verify|self-signed/)
+        yield* assertDown(`${url}?ssl_ca_certs=${other.cert}&${own}`, /unable to verify|self-signed/)
         const misnamed = yield* serve("DNS:elsewhere.example")
-        assert.isFalse(yield* isUp(`${misnamed.url}?ssl_ca_certs=${authority.cert}&${own}`), "another name")
+        yield* assertDown(`${misnamed.url}?ssl_ca_certs=${authority.cert}&${own}`, /does not match/)
         const expired = yield* serve("IP:127.0.0.1", true)
-        assert.isFalse(yield* isUp(`${expired.url}?ssl_ca_certs=${authority.cert}&${own}`), "an expired certificate")
-        rmSync(key)
-        assert.isFalse(yield* isUp(`${url}?ssl_ca_certs=${authority.cert}&${own}`), "a file that is gone")
+        yield* assertDown(`${expired.url}?ssl_ca_certs=${authority.cert}&${own}`, /expired/)
       }),
     60_000
   )
@@ -117,10 +119,8 @@ describe.skipIf(missing !== undefined)("A connection to Redis with TLS", () => {
         arguments: ["--cluster-enabled", "yes", "--cluster-port", String(busPort), "--tls-cluster", "yes"]
       })
       yield* node.start
-      // A master serves nothing in the two seconds after its start.
-      yield* Effect.sleep("3 seconds")
-      assert.isTrue(yield* isUp(`rediss+cluster://127.0.0.1:${port}?${query}`))
-      assert.isFalse(yield* isUp(`redis+cluster://127.0.0.1:${port}`))
+      yield* untilUp(`rediss+cluster://127.0.0.1:${port}?${query}`)
+      yield* assertDown(`redis+cluster://127.0.0.1:${port}`, /REDIS_URL: Redis cannot be used/)
     }), 60_000)
 
   it.live("is used for sentinels and for the master that they name", () =>
@@ -140,8 +140,8 @@ describe.skipIf(missing !== undefined)("A connection to Redis with TLS", () => {
         arguments: ["sentinel.conf", "--sentinel"]
       })
       yield* sentinel.start
-      assert.isTrue(yield* isUp(`rediss+sentinel://127.0.0.1:${port}/pets?${query}`))
-      assert.isFalse(yield* isUp(`rediss+sentinel://127.0.0.1:${port}/dogs?${query}`))
-      assert.isFalse(yield* isUp(`redis+sentinel://127.0.0.1:${port}/pets`))
+      yield* untilUp(`rediss+sentinel://127.0.0.1:${port}/pets?${query}`)
+      yield* assertDown(`rediss+sentinel://127.0.0.1:${port}/dogs?${query}`, /REDIS_URL: Redis cannot be used/)
+      yield* assertDown(`redis+sentinel://127.0.0.1:${port}/pets`, /REDIS_URL: Redis cannot be used/)
     }), 60_000)
 })

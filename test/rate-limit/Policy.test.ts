@@ -1,45 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { decide, mostRestrictive, type State, unban } from "../../src/rate-limit/Policy.ts"
-import { asExpected, model } from "./Model.ts"
+import { clamp, decide, endOf, mostRestrictive, type State } from "../../src/rate-limit/Policy.ts"
 
 const limitsOf = fc.record({ perMinute: fc.integer({ min: 1, max: 5 }), perDay: fc.integer({ min: 1, max: 12 }) })
-const pause = fc.oneof(
-  fc.constant(0),
-  fc.integer({ min: 1, max: 59_999 }),
-  fc.constantFrom(59_999, 60_000, 60_001, 120_000, 3_600_000, 86_399_999, 86_400_000)
-)
 
 describe("Policy: limits", () => {
-  it("decides as the reference model, for any limits, their changes and times, with and without bans", () => {
-    const changed = fc.option(limitsOf, { freq: 4, nil: undefined })
-    const steps = fc.array(
-      fc.record({ pause, changed, requests: fc.integer({ min: 0, max: 12 }), lift: fc.boolean() }),
-      { maxLength: 40 }
-    )
-    const start = fc.integer({ min: 0, max: 2_000_000_000_000 })
-    fc.assert(fc.property(limitsOf, fc.boolean(), steps, start, (initialLimits, bannable, steps, start) => {
-      const expected = model(initialLimits, bannable)
-      let limits = initialLimits
-      let state: State = {}
-      let now = start
-      for (const { changed = limits, lift, pause, requests } of steps) {
-        now += pause
-        limits = changed
-        expected.change(changed)
-        for (let i = 0; i < requests; i++) {
-          const { decision, next } = decide(state, limits, now, bannable)
-          state = next
-          assert.deepStrictEqual(asExpected(decision), expected.request(now))
-        }
-        if (lift && requests % 5 === 0) {
-          state = unban(state, now)
-          expected.lift(now)
-        }
-      }
-    }))
-  })
-
   it("allows exactly as many further requests before the reset as the most restrictive window has remaining", () => {
     fc.assert(fc.property(limitsOf, fc.integer({ min: 1, max: 20 }), (limits, before) => {
       let state: State = {}
@@ -58,20 +23,6 @@ describe("Policy: limits", () => {
       }
       assert.strictEqual(allowed, window.remaining)
     }))
-  })
-
-  it("keeps the used requests of open windows when the limits change, in both directions", () => {
-    const [low, high] = [{ perMinute: 2, perDay: 20 }, { perMinute: 5, perDay: 50 }]
-    let state: State = {}
-    /** Sends a request, and returns whether it is allowed and what remains of each window. */
-    const send = (limits: typeof low) => {
-      const { decision, next } = decide(state, limits, 0, true)
-      state = next
-      return [decision.allowed, ...decision.windows.map(({ remaining }) => remaining)]
-    }
-    assert.deepStrictEqual([send(low), send(low), send(low)], [[true, 1, 19], [true, 0, 18], [false, 0, 18]])
-    assert.deepStrictEqual([send(high), send(high)], [[true, 2, 47], [true, 1, 46]])
-    assert.deepStrictEqual([send(low), send(high), send(high)], [[false, 0, 16], [true, 0, 45], [false, 0, 45]])
   })
 
   it("shows the exhausted window with the later reset, else the window with fewer requests remaining", () => {
@@ -149,6 +100,32 @@ describe("Policy: bans", () => {
         assert.isUndefined(decision.bannedUntil)
         now = decision.allowed ? now + (pauses[i] ?? 0) : mostRestrictive(decision.windows).resetAt
       }
+    }))
+  })
+})
+
+describe("Policy: clocks", () => {
+  it("ends every count and ban within its length from now, whatever is stored, and changes nothing else", () => {
+    const end = fc.integer({ min: 0, max: 4_000_000_000_000 })
+    const count = fc.record({ used: fc.integer({ min: 0, max: 10 }), resetAt: end })
+    const ban = fc.record({ seconds: fc.integer({ min: 0, max: 3_600 }), until: end })
+    const states = fc.record({ minute: count, day: count, refusals: count, ban }, { requiredKeys: [] })
+    fc.assert(fc.property(states, end, (state, now) => {
+      const clamped = clamp(state, now)
+      const expected = structuredClone(state)
+      if (expected.minute) expected.minute.resetAt = Math.min(expected.minute.resetAt, now + 60_000)
+      if (expected.day) expected.day.resetAt = Math.min(expected.day.resetAt, now + 86_400_000)
+      if (expected.refusals) expected.refusals.resetAt = Math.min(expected.refusals.resetAt, now + 60_000)
+      if (expected.ban) expected.ban.until = Math.min(expected.ban.until, now + expected.ban.seconds * 1000)
+      assert.strictEqual(
+        JSON.stringify(clamped),
+        JSON.stringify(expected, ["minute", "day", "refusals", "ban", "used", "resetAt", "seconds", "until"])
+      )
+      assert.isAtMost(endOf(clamped), now + 86_400_000)
+      assert.deepStrictEqual(
+        decide(state, { perMinute: 5, perDay: 5 }, now, true),
+        decide(clamped, { perMinute: 5, perDay: 5 }, now, true)
+      )
     }))
   })
 })

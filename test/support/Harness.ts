@@ -16,7 +16,7 @@ import { GracefulShutdown } from "../../src/http/Responses.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
-import * as RedisRateLimiter from "../../src/rate-limit/redis/RedisRateLimiter.ts"
+import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
 import * as EmbeddedTemplate from "./EmbeddedTemplate.ts"
 import * as TemporaryDirectory from "./TemporaryDirectory.ts"
 

@@ -17,8 +17,9 @@ const until = (condition: Effect.Effect<boolean>) =>
 /** The password of all servers. */
 const password = "secret"
 /** The user of the service, with the permissions that docs/redis.md names. */
-const permissions = "~petstore:limits:* -@all +ping +hello +select +set +get +time +eval +evalsha +script|load +role " +
-  "+cluster|slots +asking"
+const permissions =
+  "~petstore:limits:* -@all +ping +hello +select +set +get +time +eval +evalsha +cluster|slots +asking"
+const sentinelPermissions = "&* -@all +ping +hello +sentinel|master +sentinel|replicas +sentinel|sentinels +psubscribe"
 const user = ["--user", "petstore", "on", `>${password}`, ...permissions.split(" ")]
 
 const slots = ["0-5460", "5461-10922", "10923-16383"]
@@ -109,7 +110,7 @@ export const runWithSentinels = Effect.gen(function*() {
           "sentinel.conf": [
             `port ${port}`,
             `requirepass ${password}`,
-            `user petstore on >${password} -@all +ping +hello +sentinel|master +sentinel|get-master-addr-by-name`,
+            `user petstore on >${password} ${sentinelPermissions}`,
             `sentinel sentinel-pass ${password}`,
             `sentinel monitor pets 127.0.0.1 ${master.port} 2`,
             `sentinel auth-pass pets ${password}`,

@@ -1,0 +1,120 @@
+/**
+ * The rate limiter that counts in Redis, for any number of processes. While Redis does not reply, this process decides
+ * from its own memory, which continues from the last counts that Redis returned. Nothing is merged afterwards.
+ */
+import { Clock, Effect, Layer, Metric, Redacted, Result } from "effect"
+import type { Limits } from "../api/Plans.ts"
+import * as RedisUrl from "../config/RedisUrl.ts"
+import * as Settings from "../config/Settings.ts"
+import { startAtZero } from "../observability/Metrics.ts"
+import * as CallerStates from "./CallerStates.ts"
+import { type Caller, isKey } from "./CallerStates.ts"
+import * as Policy from "./Policy.ts"
+import { type Counting, RateLimiter } from "./RateLimiter.ts"
+import * as RedisRequests from "./RedisRequests.ts"
+import { unban } from "./RedisScript.ts"
+
+/** Redis runs nothing else while a script charges the calls of a batch, for some microseconds. */
+const maxCallsPerBatch = 128
+
+const localDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
+  description: "Decisions made without Redis.",
+  incremental: true
+})
+
+/** A charge, or a peek, which changes nothing. `resume` gets its decision. */
+interface Call {
+  readonly isCharge: boolean
+  readonly resume: (decision: Policy.Decision) => void
+}
+
+/** Calls of one turn of the event loop for one caller, under the same limits. */
+interface Batch {
+  readonly caller: Caller
+  readonly limits: Limits
+  readonly calls: Array<Call>
+}
+
+const countCharges = ({ calls }: Batch): number =>
+  calls.reduce((charges, { isCharge }) => isCharge ? charges + 1 : charges, 0)
+
+const make = Effect.gen(function*() {
+  const url = Result.getOrThrow(RedisUrl.parse(Redacted.value(yield* Settings.redisUrl.config)))
+  /** For metrics that are recorded within a decision. */
+  const context = yield* Effect.context()
+  const clock = yield* Clock.Clock
+  const callers = yield* CallerStates.make
+  yield* startAtZero([localDecisions])
+  const requests = yield* RedisRequests.make(url)
+
+  /** Decides on the calls of a batch in turn, from the state before it. */
+  const decide = ({ caller, calls, limits }: Batch, state: Policy.State, now: number): void => {
+    let next = state
+    const decisions = calls.map(({ isCharge }) => {
+      if (!isCharge) return Policy.peek(next, limits, now)
+      const charged = Policy.decide(next, limits, now, isKey(caller))
+      next = charged.next
+      return charged.decision
+    })
+    callers.set(caller, next)
+    // All state is set before the calls resume: they may charge again.
+    for (const [index, decision] of decisions.entries()) calls[index]?.resume(decision)
+  }
+  const decideLocally = (batch: Batch): void => {
+    localDecisions.updateUnsafe(countCharges(batch), context)
+    decide(batch, callers.get(batch.caller), clock.currentTimeMillisUnsafe())
+  }
+  const send = (batch: Batch): void =>
+    requests.send(
+      batch.caller,
+      batch.limits,
+      countCharges(batch),
+      ({ now, state }) => decide(batch, state, now),
+      () => decideLocally(batch)
+    )
+
+  // The batches of this turn. The client library writes the commands of a turn to the socket at once.
+  let batches = new Map<Caller, Batch>()
+  const flush = (): void => {
+    const sent = batches
+    batches = new Map()
+    for (const batch of sent.values()) send(batch)
+  }
+  const add = (caller: Caller, limits: Limits, call: Call): void => {
+    const open = batches.get(caller)
+    if (open !== undefined) {
+      const { perDay, perMinute } = open.limits
+      if (perDay === limits.perDay && perMinute === limits.perMinute && open.calls.length < maxCallsPerBatch) {
+        open.calls.push(call)
+        return
+      }
+      flush()
+    }
+    if (batches.size === 0) setImmediate(flush)
+    batches.set(caller, { caller, limits, calls: [call] })
+  }
+  const request = (caller: Caller, limits: Limits, isCharge: boolean) =>
+    // An interruption does not take a call out of its batch: the request was made.
+    Effect.callback<Policy.Decision>((resume) =>
+      add(caller, limits, { isCharge, resume: (decision) => resume(Effect.succeed(decision)) })
+    )
+
+  return RateLimiter.of({
+    charge: (caller, limits) => request(caller, limits, true),
+    peek: (caller, limits) => request(caller, limits, false),
+    unban: (caller) =>
+      Effect.callback<Counting>((resume) => {
+        // The calls so far come first.
+        flush()
+        const lift = (counting: Counting): void => {
+          callers.set(caller, Policy.unban(callers.get(caller), clock.currentTimeMillisUnsafe()))
+          resume(Effect.succeed(counting))
+        }
+        requests.send(caller, { perMinute: 0, perDay: 0 }, unban, () => lift("shared"), () => lift("fallback"))
+      }),
+    counting: Effect.sync(() => requests.isUp() ? "shared" : "fallback")
+  })
+})
+
+/** Counts in the Redis at `REDIS_URL`, together with all other processes. */
+export const layer = Layer.effect(RateLimiter, make)

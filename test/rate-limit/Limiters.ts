@@ -1,0 +1,83 @@
+/** Limiters on Redis, each as a process of its own has it, and load on them. */
+import { Clock, ConfigProvider, Context, Effect, Fiber, Layer, Logger, Metric } from "effect"
+import type { Caller } from "../../src/rate-limit/CallerStates.ts"
+import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
+import { withoutLateReplies } from "../support/SteppedClock.ts"
+
+/** A limiter with its own metrics and log. */
+export const make = Effect.fnUntraced(function*(REDIS_URL: string) {
+  const registry = new Map()
+  const log: Array<string> = []
+  const logger = Logger.make(({ message }) => void log.push(String(message)))
+  const limiter = yield* Layer.build(Layer.fresh(RedisRateLimiter.layer)).pipe(
+    Effect.provideService(Metric.MetricRegistry, registry),
+    Effect.provide(Layer.merge(
+      ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_URL })),
+      Logger.layer([logger])
+    )),
+    Effect.map(Context.get(RateLimiter)),
+    Effect.orDie
+  )
+  return {
+    ...limiter,
+    log,
+    /** The number of decisions that this limiter made without Redis. */
+    localDecisions: Effect.map(
+      Effect.provideService(Metric.snapshot, Metric.MetricRegistry, registry),
+      (metrics) => {
+        const state = metrics.find(({ id }) => id === "rate_limit_fallback_decisions_total")?.state
+        return state !== undefined && "count" in state ? Number(state.count) : 0
+      }
+    )
+  }
+})
+
+export type Limiter = Effect.Success<ReturnType<typeof make>>
+
+/** As `make`, with a limiter that waits for late replies too. */
+export const makePatient = (url: string) =>
+  Effect.flatMap(Clock.Clock, (clock) => Effect.provideService(make(url), Clock.Clock, withoutLateReplies(clock)))
+
+/** Waits until `condition` holds. */
+export const until = (condition: Effect.Effect<boolean>) =>
+  Effect.gen(function*() {
+    while (!(yield* condition)) yield* Effect.sleep("10 millis")
+  })
+
+/** Waits until all limiters count in Redis, or none of them does. */
+export const untilAll = (expected: "shared" | "fallback", limiters: ReadonlyArray<Limiter>) =>
+  Effect.forEach(limiters, ({ counting }) => until(Effect.map(counting, (now) => now === expected)))
+
+export const countLocalDecisions = (limiters: ReadonlyArray<Limiter>) =>
+  Effect.map(
+    Effect.forEach(limiters, ({ localDecisions }) => localDecisions),
+    (counts) => counts.reduce((sum, count) => sum + count, 0)
+  )
+
+/**
+ * Charges each caller through all limiters in turn until `during` ends. Returns the number of allowed requests of each.
+ * It fails if a request fails. No load lasts for a day, which its limits are for.
+ */
+export const load = Effect.fnUntraced(function*<E>(options: {
+  readonly limiters: ReadonlyArray<Limiter>
+  readonly callers: ReadonlyArray<Caller>
+  readonly perDay: number
+  readonly during: Effect.Effect<unknown, E>
+}) {
+  const limits = { perMinute: 1_000_000, perDay: options.perDay }
+  const allowed = new Map(options.callers.map((caller) => [caller, 0]))
+  const charge = Effect.fnUntraced(function*(limiter: Limiter, caller: Caller) {
+    const { allowed: isAllowed } = yield* limiter.charge(caller, limits)
+    if (isAllowed) allowed.set(caller, (allowed.get(caller) ?? 0) + 1)
+    yield* Effect.sleep("20 millis")
+  })
+  const charges = Effect.all(
+    options.limiters.flatMap((limiter) => options.callers.map((caller) => Effect.forever(charge(limiter, caller)))),
+    { concurrency: "unbounded" }
+  )
+  const fiber = yield* Effect.forkChild(charges)
+  yield* Effect.raceFirst(options.during, Fiber.join(fiber))
+  yield* Fiber.interrupt(fiber)
+  return allowed
+})
