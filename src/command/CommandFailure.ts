@@ -17,7 +17,7 @@ const isPrinted = (failure: unknown): failure is CliError.ShowHelp =>
 const isInvalidInput = (failure: unknown): failure is PetstoreClientError =>
   failure instanceof PetstoreClientError && failure.reason._tag === "InvalidInput"
 
-/** Returns the exit codes of docs/command.md. */
+/** Returns the exit codes of docs/keys.md. */
 export const exitCodeOf = (exit: Exit.Exit<unknown, unknown>): number => {
   if (Exit.isSuccess(exit)) return 0
   if (Cause.hasInterruptsOnly(exit.cause)) return 130

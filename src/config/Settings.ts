@@ -52,7 +52,7 @@ export const databaseUrl = connection(
     meaning: "One PostgreSQL endpoint, version 15 or later: a server, a balancer, a pooler or a managed address. " +
       "Without a database name, the name of the user is used. " +
       "A pooler such as PgBouncer needs the parameter `pgbouncer=true`. " +
-      "Parameters like `?sslmode=verify-full&sslrootcert=/etc/ca.crt` are those of libpq (see TLS). " +
+      "Parameters like `?sslmode=verify-full&sslrootcert=/etc/ca.crt` are those of libpq (docs/database.md). " +
       "`PGSSLMODE` and libpq's other variables are not read."
   }
 )
@@ -78,7 +78,7 @@ export const redisUrl = connection(
       "With sentinels or a cluster, several hosts have commas between them (docs/redis.md). " +
       "Installations that share a server need databases of their own, as in `redis://host:6379/1`. " +
       "`rediss://`, `rediss+sentinel://` and `rediss+cluster://` use TLS, and take `ssl_ca_certs`, `ssl_certfile`, " +
-      "`ssl_keyfile` and `ssl_password` (see TLS)."
+      "`ssl_keyfile` and `ssl_password` (docs/redis.md)."
   }
 )
 

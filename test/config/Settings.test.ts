@@ -157,7 +157,7 @@ const comment = (text: string): ReadonlyArray<string> =>
 const example = [
   "# The settings of the service. Copy this file to .env, remove the # before the settings that you change, and start",
   "# the service with `node --env-file=.env src/main.ts`, or a container with `docker run --env-file .env`.",
-  "# docs/configuration.md names OpenTelemetry's other variables. docs/tls-and-proxies.md describes TLS.",
+  "# docs/configuration.md names OpenTelemetry's other variables. docs/database.md and docs/redis.md describe TLS.",
   ...Settings.all.flatMap(({ byDefault, form, meaning, name }) => [
     "",
     ...comment(meaning),
