@@ -1,4 +1,4 @@
-/** The API port without a server: the contract with its handlers and middleware, and what the port's responses carry. */
+/** The API port without a server: the contract with its handlers and middleware, and the parts of each response. */
 import { type Config, Context, Effect, Layer } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"

@@ -19,8 +19,8 @@ export class RateLimiter extends Context.Service<RateLimiter, {
   peek(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
 
   /**
-   * Lifts the ban of `caller`, if there is one, in the counts that it returns. With `fallback` the ban is lifted in this
-   * process alone, and Redis still has it.
+   * Lifts the ban of `caller`, if there is one, in the counts that it returns. With `fallback` the ban is lifted in
+   * this process alone, and Redis still has it.
    */
   unban(caller: Caller): Effect.Effect<Counting>
 

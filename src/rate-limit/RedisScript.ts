@@ -39,8 +39,8 @@ const readReply = (reply: unknown): Reply => {
 
 /**
  * Charges requests that arrive together, one after another as the policy does. Zero charges are a peek. No count or ban
- * ends later than its length from now (`Policy.clamp`). Redis keeps a caller for a day longer than its counts, so that a
- * step of its clock deletes no count that counts.
+ * ends later than its length from now (`Policy.clamp`). Redis keeps a caller for a day longer than its counts, so that
+ * a step of its clock deletes no count that counts.
  */
 export const charge = defineScript({
   NUMBER_OF_KEYS: 1,
