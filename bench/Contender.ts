@@ -35,11 +35,9 @@ const goLibraries = "/usr/share/gocode"
 
 /** The Go peer, compiled with the libraries of Debian. */
 const go = Effect.gen(function*() {
-  const libraries = existsSync(join(goLibraries, "src/github.com/jackc/pgx/v4")) ? run("go", ["version"]) : Effect.fail(0)
-  yield* Effect.mapError(
-    libraries,
-    () => new Unavailable({ message: "Debian's packages golang-go and golang-github-jackc-pgx-v4-dev are missing." })
-  )
+  const message = "Debian's packages golang-go and golang-github-jackc-pgx-v4-dev are missing."
+  if (!existsSync(join(goLibraries, "src/github.com/jackc/pgx/v4"))) return yield* new Unavailable({ message })
+  yield* Effect.mapError(run("go", ["version"]), () => new Unavailable({ message }))
   const program = join(cache, "go-peer")
   yield* run("go", ["build", "-o", program, contender("server.go")], { GO111MODULE: "off", GOPATH: goLibraries })
   return [program]

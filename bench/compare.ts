@@ -40,13 +40,15 @@ const startCase = Effect.fnUntraced(function*(name: string, main: string, env: R
   return started
 })
 
-const [, , revision, ...assignments] = process.argv
-Effect.scoped(Effect.gen(function*() {
-  if (revision === undefined) return yield* new MissingRevision()
+const comparison = Effect.gen(function*() {
+  const [, , given, ...assignments] = process.argv
+  const revision = yield* Effect.fromNullishOr(given).pipe(Effect.mapError(() => new MissingRevision()))
   const main = join(repository, "src/main.ts")
   const env = Object.fromEntries(assignments.map((assignment) => assignment.split(/=(.*)/, 2)))
   yield* compare(`This tree beside ${revision}`, pets, [
     yield* startCase(revision, revision === "." ? main : yield* mainAt(revision)),
     yield* startCase(`this tree ${assignments.join(" ")}`, main, env)
   ])
-})).pipe(NodeRuntime.runMain)
+})
+
+Effect.scoped(comparison).pipe(NodeRuntime.runMain)

@@ -44,7 +44,10 @@ const peers = Effect.gen(function*() {
   const cases: Array<Case> = [{ name: "Petstore", contender: service, keys }]
   for (const name of Contender.peers) {
     const contender = yield* Contender.start(name, env).pipe(
-      Effect.catchTag("Unavailable", ({ message }) => Effect.as(Console.log(`${name} is skipped. ${message}`), undefined))
+      Effect.catchTag(
+        "Unavailable",
+        ({ message }) => Effect.as(Console.log(`${name} is skipped. ${message}`), undefined)
+      )
     )
     if (contender !== undefined) cases.push({ name, contender, keys })
   }

@@ -35,7 +35,9 @@ const openClients = (address: string, clients: ReadonlyArray<SilentClient>) =>
   )
 
 const head = (request: string, key?: string, headers = "") =>
-  `${request} HTTP/1.1\r\nHost: localhost\r\n${key === undefined ? "" : `Authorization: Bearer ${key}\r\n`}${headers}\r\n`
+  `${request} HTTP/1.1\r\nHost: localhost\r\n${
+    key === undefined ? "" : `Authorization: Bearer ${key}\r\n`
+  }${headers}\r\n`
 
 /** Starts the service with 400 pets whose names have 1,000 characters, and with keys on the plan Business. */
 const startService = Effect.fnUntraced(function*(keyCount: number) {
@@ -81,27 +83,43 @@ const trial = (
     const others = responses.filter(({ status }) => status !== 200).length
     yield* Console.log(
       `${title}\n  ${(highest - rest).toFixed(0)} MB above ${rest.toFixed(0)} MB at rest; another key: ` +
-        `${responses.length - others} of ${responses.length} lists were served, in ${median(latencies).toFixed(1)} ms, ` +
+        `${responses.length - others} of ${responses.length} lists were served, in ${
+          median(latencies).toFixed(1)
+        } ms, ` +
         `at most ${Math.max(...latencies).toFixed(0)} ms (goal: ${goal})`
     )
   }))
 
 const served = "all are served"
 Effect.all([
-  trial("180 clients of 30 addresses request /docs ten times and never read", `150 MB, ${served}`, 0, () =>
-    Array.from({ length: 180 }, (_, index) => ({ bytes: head("GET /docs").repeat(10), host: 2 + index % 30 }))),
-  trial("10 keys request 600 pages of 100 KB and never read", `150 MB, ${served}`, 10, (keys) =>
-    keys.flatMap((key, index) =>
-      Array.from({ length: 6 }, (_, client) => {
-        const page = (start: number) =>
-          head(`GET /v1/pets?limit=100&cursor=${Buffer.from(String(start)).toString("base64url")}`, key)
-        const bytes = Array.from({ length: 10 }, (_, request) => page(1 + client * 10 + request)).join("")
-        return { bytes, host: 2 + index }
-      })
-    )),
-  trial("2,600 creates of one key send one byte of their body", `${served} at once`, 1, ([key]) =>
-    Array.from({ length: 2_600 }, (_, index) => ({
-      bytes: head("POST /v1/pets", key, "Content-Type: application/json\r\nContent-Length: 40\r\n") + "{",
-      host: 2 + index % 200
-    })))
+  trial(
+    "180 clients of 30 addresses request /docs ten times and never read",
+    `150 MB, ${served}`,
+    0,
+    () => Array.from({ length: 180 }, (_, index) => ({ bytes: head("GET /docs").repeat(10), host: 2 + index % 30 }))
+  ),
+  trial(
+    "10 keys request 600 pages of 100 KB and never read",
+    `150 MB, ${served}`,
+    10,
+    (keys) =>
+      keys.flatMap((key, index) =>
+        Array.from({ length: 6 }, (_, client) => {
+          const page = (start: number) =>
+            head(`GET /v1/pets?limit=100&cursor=${Buffer.from(String(start)).toString("base64url")}`, key)
+          const bytes = Array.from({ length: 10 }, (_, request) => page(1 + client * 10 + request)).join("")
+          return { bytes, host: 2 + index }
+        })
+      )
+  ),
+  trial(
+    "2,600 creates of one key send one byte of their body",
+    `${served} at once`,
+    1,
+    ([key]) =>
+      Array.from({ length: 2_600 }, (_, index) => ({
+        bytes: head("POST /v1/pets", key, "Content-Type: application/json\r\nContent-Length: 40\r\n") + "{",
+        host: 2 + index % 200
+      }))
+  )
 ], { discard: true }).pipe(NodeRuntime.runMain)

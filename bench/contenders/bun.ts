@@ -2,8 +2,9 @@
 import { randomUUID } from "node:crypto"
 import * as Shared from "./shared.ts"
 
-interface BunRequest extends Request {
+interface BunRequest extends Omit<Request, "json"> {
   readonly params: Readonly<Record<string, string>>
+  json(): Promise<Partial<Shared.NewPet> | null>
 }
 type Handler = (request: BunRequest) => Promise<Response>
 
@@ -27,28 +28,28 @@ const authenticate = Shared.makeAuthenticate(database.findKey)
 const fail = (body: Shared.ErrorBody): Response => Response.json(body, { status: body.status })
 
 /** Returns a handler with authentication, limits and the log line. */
-const route = (path: string, handle: (request: BunRequest, key: Shared.Key) => Promise<Response>): Handler =>
-async (request) => {
-  const startedAt = performance.now()
-  const requestId = randomUUID()
-  const key = await authenticate(request.headers.get("authorization"))
-  let response: Response
-  if (key === undefined) {
-    response = fail(Shared.errors.unauthorized)
-    response.headers.set("www-authenticate", "Bearer")
-  } else {
-    const { headers, isAllowed } = Shared.charge(key)
-    response = isAllowed
-      ? await handle(request, key).catch(() => fail(Shared.errors.internal))
-      : fail(Shared.errors.limited)
-    for (const name in headers) response.headers.set(name, headers[name] ?? "")
+const route =
+  (path: string, handle: (request: BunRequest, key: Shared.Key) => Promise<Response>): Handler => async (request) => {
+    const startedAt = performance.now()
+    const requestId = randomUUID()
+    const key = await authenticate(request.headers.get("authorization"))
+    let response: Response
+    if (key === undefined) {
+      response = fail(Shared.errors.unauthorized)
+      response.headers.set("www-authenticate", "Bearer")
+    } else {
+      const { headers, isAllowed } = Shared.charge(key)
+      response = isAllowed
+        ? await handle(request, key).catch(() => fail(Shared.errors.internal))
+        : fail(Shared.errors.limited)
+      for (const name in headers) response.headers.set(name, headers[name] ?? "")
+    }
+    response.headers.set("x-request-id", requestId)
+    const { method } = request
+    const durationMs = performance.now() - startedAt
+    Shared.log({ method, route: path, status: response.status, durationMs, keyId: key?.id ?? "none", requestId })
+    return response
   }
-  response.headers.set("x-request-id", requestId)
-  const { method } = request
-  const durationMs = performance.now() - startedAt
-  Shared.log({ method, route: path, status: response.status, durationMs, keyId: key?.id ?? "none", requestId })
-  return response
-}
 
 const statuses = new Set<unknown>([undefined, "available", "pending", "sold"])
 
@@ -64,8 +65,7 @@ const list = async (request: BunRequest): Promise<Response> => {
 }
 
 const create = async (request: BunRequest, key: Shared.Key): Promise<Response> => {
-  const body: Partial<Shared.NewPet> | null = await request.json().catch(() => null)
-  const { categoryId, name, status } = body ?? {}
+  const { categoryId, name, status } = await request.json().catch(() => null) ?? {}
   if (typeof name !== "string" || !Number.isSafeInteger(categoryId) || !statuses.has(status)) {
     return fail(Shared.errors.invalid)
   }

@@ -85,7 +85,9 @@ export const makeDatabase = (query: Query) => ({
       const [row] = await query<{ readonly id: number | string }>("create once", once, values)
       return { id: Number(row?.id), isReplay: false }
     } catch (error) {
-      if (!(error instanceof Error && "constraint" in error && error.constraint === "idempotency_keys_pkey")) throw error
+      if (!(error instanceof Error && "constraint" in error && error.constraint === "idempotency_keys_pkey")) {
+        throw error
+      }
     }
     const [used] = await query<{ readonly id: number | string; readonly request: Buffer }>(
       "used",
