@@ -49,15 +49,12 @@ type State struct {
 	minute, day Window
 }
 
+// A key that was found until at most a second ago.
 type Key struct {
 	id                string
 	perMinute, perDay int64
 	state             *State
-}
-
-type CachedKey struct {
-	Key
-	until time.Time
+	until             time.Time
 }
 
 // Buffers log lines. They are written when the buffer is full, and every 50 milliseconds.
@@ -74,7 +71,7 @@ func (w *LogWriter) Write(line []byte) (int, error) {
 
 var (
 	pool   *pgxpool.Pool
-	cache  sync.Map // from a hash to a CachedKey
+	cache  sync.Map // from a hash to a Key
 	states sync.Map // from a key's id to a *State
 	output = &LogWriter{buffer: bufio.NewWriterSize(os.Stdout, 1<<16)}
 	logger = zerolog.New(output).With().Timestamp().Logger()
@@ -82,17 +79,17 @@ var (
 
 var statuses = map[string]bool{"available": true, "pending": true, "sold": true}
 
-// Finds the key of an Authorization header, and caches a valid key for one second.
+// Finds the key of an Authorization header.
 func authenticate(ctx context.Context, authorization string) (Key, error) {
 	if !strings.HasPrefix(authorization, "Bearer ") {
 		return Key{}, pgx.ErrNoRows
 	}
 	hash := sha256.Sum256([]byte(authorization[len("Bearer "):]))
 	now := time.Now()
-	if cached, ok := cache.Load(hash); ok && cached.(CachedKey).until.After(now) {
-		return cached.(CachedKey).Key, nil
+	if cached, ok := cache.Load(hash); ok && cached.(Key).until.After(now) {
+		return cached.(Key), nil
 	}
-	key := Key{}
+	key := Key{until: now.Add(time.Second)}
 	err := pool.QueryRow(ctx, `SELECT k.id, k.per_minute, k.per_day
 		FROM api_key_secrets s JOIN api_keys k ON k.id = s.key_id
 		WHERE s.hash = $1 AND k.revoked_at IS NULL
@@ -104,7 +101,7 @@ func authenticate(ctx context.Context, authorization string) (Key, error) {
 	}
 	state, _ := states.LoadOrStore(key.id, &State{})
 	key.state = state.(*State)
-	cache.Store(hash, CachedKey{key, now.Add(time.Second)})
+	cache.Store(hash, key)
 	return key, nil
 }
 
