@@ -1,128 +1,124 @@
-/** The measured processes: the service, comparable services on other frameworks, and floors, which do less than any service. */
+/** The measured processes: the service, the peers that a team would write instead of it, and the floor. */
 import { Data, Effect } from "effect"
-import { type ChildProcess, spawn } from "node:child_process"
-import { readFileSync } from "node:fs"
+import { type ChildProcess, execFile, spawn } from "node:child_process"
+import { existsSync, mkdirSync, readFileSync } from "node:fs"
+import { join } from "node:path"
 import { fileURLToPath } from "node:url"
+import { promisify } from "node:util"
 import { freePort } from "../test/support/Harness.ts"
 
-const programs = {
-  "Petstore": "../src/main.ts",
-  "Petstore, embedded": "../src/main.ts",
-  "Petstore, default": "../src/main.ts",
-  "Fastify + pg": "contenders/fastify-pg.ts",
-  "Fastify + postgres.js": "contenders/fastify-postgresjs.ts",
-  "Express + pg": "contenders/express-pg.ts",
-  "Hono + postgres.js": "contenders/hono-postgresjs.ts",
-  "floor (node:http)": "contenders/floor-memory.ts",
-  "floor, committing": "contenders/floor-pg.ts"
-}
-export type Name = keyof typeof programs
+const pathOf = (file: string): string => fileURLToPath(new URL(file, import.meta.url))
+const contender = (file: string): string => pathOf(`contenders/${file}`)
 
-export const peers = ["Fastify + pg", "Fastify + postgres.js", "Express + pg", "Hono + postgres.js"] as const
+/** Programs that are not in the repository: Bun, and the binary of the Go peer. */
+const cache = pathOf("../node_modules/.cache/bench")
 
-/** How a contender is run besides its environment. */
-export interface Deployment {
-  /** Whether its spans are exported. The service only needs its setting, the others an SDK. */
-  readonly isTraced?: boolean
+const run = (program: string, args: ReadonlyArray<string>, env: Readonly<Record<string, string>> = {}) =>
+  Effect.tryPromise(() => promisify(execFile)(program, [...args], { env: { ...process.env, ...env } }))
+
+/** A peer whose program or libraries cannot be installed here. */
+export class Unavailable extends Data.TaggedError("Unavailable")<{ readonly message: string }> {}
+
+/** Bun from the npm registry, as the package of this platform, which needs no scripts. */
+const bun = Effect.gen(function*() {
+  const name = `@oven/bun-linux-${process.arch === "arm64" ? "aarch64" : process.arch}`
+  const program = join(cache, "node_modules", name, "bin/bun")
+  if (!existsSync(program)) {
+    yield* run("npm", ["install", "--no-save", "--ignore-scripts", "--prefix", cache, `${name}@1.4.5`]).pipe(
+      Effect.mapError(() => new Unavailable({ message: `The npm registry has no ${name}, or is out of reach.` }))
+    )
+  }
+  return [program, contender("bun.ts")]
+})
+
+const goLibraries = "/usr/share/gocode"
+
+/** The Go peer, compiled with the libraries of Debian. */
+const go = Effect.gen(function*() {
+  const message = "Debian's packages golang-go and golang-github-jackc-pgx-v4-dev are missing."
+  if (!existsSync(join(goLibraries, "src/github.com/jackc/pgx/v4"))) return yield* new Unavailable({ message })
+  yield* Effect.mapError(run("go", ["version"]), () => new Unavailable({ message }))
+  const program = join(cache, "go-peer")
+  yield* run("go", ["build", "-o", program, contender("server.go")], { GO111MODULE: "off", GOPATH: goLibraries })
+  return [program]
+})
+
+const node = (program: string) => Effect.succeed([process.execPath, program])
+
+const commands = {
+  "Petstore": node(pathOf("../src/main.ts")),
+  "Bun": bun,
+  "Go": go,
+  "Fastify + pg": node(contender("fastify.ts")),
+  "node:http": node(contender("floor.ts"))
 }
+export type Program = keyof typeof commands
+
+export const peers = ["Bun", "Go", "Fastify + pg"] as const
+
+/** The admin token of each started service. */
+export const adminToken = "adm_0123456789abcdef"
 
 export interface Contender {
-  readonly name: Name
-  readonly key: string
   readonly address: string
-  readonly port: number
   readonly pid: number
-  /** Milliseconds from the start of the process to its first 200. */
+  /** Milliseconds from the start of the process to its first response. */
   readonly startedIn: number
+  /** Returns the last part of its output. */
+  readonly latestOutput: () => string
 }
 
 export class NotStarted extends Data.TaggedError("NotStarted")<{ readonly name: string; readonly output: string }> {}
 
-const pathOf = (program: string): string => fileURLToPath(new URL(program, import.meta.url))
-
-/**
- * Starts a process and waits for a 200 to `key`, or for any response if there is no key yet. The scope ends it.
- * `program` overrides the path of the program.
- */
+/** Starts a process and waits for its first response. The scope ends it. `main` is another main file of the service. */
 export const start = Effect.fnUntraced(function*(
-  name: Name,
-  { env, isTraced = false, key = "", program = pathOf(programs[name]) }: Deployment & {
-    readonly env: Readonly<Record<string, string>>
-    readonly key?: string
-    readonly program?: string
-  }
+  name: Program,
+  env: Readonly<Record<string, string>>,
+  main?: string
 ) {
-  const preload = isTraced && !name.startsWith("Petstore") ? ["--import", pathOf("contenders/tracing.ts")] : []
+  mkdirSync(cache, { recursive: true })
+  const [program = "", ...args] = yield* main === undefined ? commands[name] : node(main)
   const port = yield* freePort
   const address = `http://127.0.0.1:${port}`
   let output = ""
+  let isStarted = false
   const startedAt = performance.now()
   const child = yield* Effect.acquireRelease(
-    Effect.sync((): ChildProcess =>
-      spawn(process.execPath, [...preload, program], {
-        env: {
-          PATH: process.env.PATH,
-          NODE_ENV: "production",
-          HOST: "127.0.0.1",
-          PORT: String(port),
-          MANAGEMENT_PORT: "0",
-          ...env
-        },
-        stdio: ["ignore", "pipe", "pipe"]
-      })
-    ),
+    Effect.sync((): ChildProcess => {
+      const own = { PATH: process.env.PATH, NODE_ENV: "production", HOST: "127.0.0.1", PORT: String(port) }
+      const ownAdmin = { MANAGEMENT_PORT: "0", ADMIN_TOKEN: adminToken }
+      return spawn(program, args, { env: { ...own, ...ownAdmin, ...env }, stdio: ["ignore", "pipe", "pipe"] })
+    }),
     (process) =>
       Effect.promise(() =>
         new Promise<void>((resolve) => {
           if (process.exitCode !== null) return resolve()
           process.on("close", () => resolve())
-          process.kill(name.startsWith("Petstore") ? "SIGTERM" : "SIGKILL")
+          process.kill(name === "Petstore" ? "SIGTERM" : "SIGKILL")
         })
       )
   )
-  let isStarted = false
+  // The log is read and dropped, as fast as a collector of logs would read it.
   for (const stream of [child.stdout, child.stderr]) {
     stream?.on("data", (chunk: Buffer) => {
-      if (!isStarted) output += chunk.toString()
+      output = isStarted ? chunk.toString() : output + chunk.toString()
     })
   }
   while (child.exitCode === null && performance.now() - startedAt < 30_000) {
-    const status = yield* Effect.promise(() =>
-      fetch(`${address}/v1/pets`, { headers: { authorization: `Bearer ${key}` } }).then(
-        (response) => response.status,
-        () => 0
-      )
-    )
-    if (status === 200 || (key === "" && status !== 0)) {
-      isStarted = true
-      const contender: Contender = {
-        name,
-        key,
-        address,
-        port,
-        pid: child.pid ?? 0,
-        startedIn: performance.now() - startedAt
-      }
-      return contender
+    isStarted = yield* Effect.promise(() => fetch(`${address}/v1/pets`).then(() => true, () => false))
+    if (isStarted) {
+      const startedIn = performance.now() - startedAt
+      const started: Contender = { address, pid: child.pid ?? 0, startedIn, latestOutput: () => output }
+      return started
     }
     yield* Effect.sleep("5 millis")
   }
   return yield* new NotStarted({ name, output })
 })
 
-interface Usage {
-  readonly cpu: number
-  readonly megabytes: number
-}
-
-/** Returns the resources of the process and its children: seconds of CPU so far, and resident megabytes. */
-export const usage = ({ pid }: Pick<Contender, "pid">): Usage => {
+/** Returns the resources of the process: seconds of CPU so far, and resident megabytes. */
+export const usage = ({ pid }: Pick<Contender, "pid">) => {
   const fields = readFileSync(`/proc/${pid}/stat`, "utf8").replace(/^.*\) /, "").split(" ")
-  const ticks = Number(fields[11]) + Number(fields[12])
   const resident = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]
-  const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ").filter(Boolean)
-  return children.map((child) => usage({ pid: Number(child) })).reduce(
-    (sum, child) => ({ cpu: sum.cpu + child.cpu, megabytes: sum.megabytes + child.megabytes }),
-    { cpu: ticks / 100, megabytes: Number(resident) / 1024 }
-  )
+  return { cpu: (Number(fields[11]) + Number(fields[12])) / 100, megabytes: Number(resident) / 1024 }
 }

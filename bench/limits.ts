@@ -1,11 +1,10 @@
 /**
- * Prints the cost of the rate limits, and checks that they are exact. It needs wrk, a redis-server program, and
- * `TEST_DATABASE_URL`, a PostgreSQL server to create a database on. `--throughput` measures only the service's speed.
+ * Prints the cost of a decision of each rate limiter, and checks that the limits are exact. It needs a redis-server program,
+ * and `TEST_DATABASE_URL`, a PostgreSQL server to create a database on.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { PgClient } from "@effect/sql-pg"
 import { Console, Effect, Layer, Redacted } from "effect"
-import { fileURLToPath } from "node:url"
 import { ApiKeys } from "../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../src/api-keys/SqlApiKeys.ts"
 import type { Limits } from "../src/api/Plans.ts"
@@ -21,15 +20,10 @@ import {
 } from "../test/support/Harness.ts"
 import { type Running, start } from "../test/support/Process.ts"
 import * as Redis from "../test/support/Redis.ts"
-import * as Contender from "./Contender.ts"
 import { load } from "./load.ts"
-import { median } from "./median.ts"
-import * as Workload from "./Workload.ts"
-import * as Wrk from "./wrk.ts"
+import { median } from "./measure.ts"
 
 const rounds = 10
-const pets = 200_000
-const seconds = 2
 
 const port = (service: Running) => Number(new URL(service.address).port)
 
@@ -62,60 +56,6 @@ const decisions = (name: string) =>
     )
   })
 
-const limiters = ["nothing", "database", "redis"] as const
-
-/**
- * Measures the service with each limiter in turn: requests per second, and microseconds of CPU per request of the
- * service's process and of Redis. The ratios compare with the limiter that does nothing.
- */
-const throughput = (DATABASE_URL: string, redis: Effect.Success<typeof Redis.run>, key: string) =>
-  Effect.gen(function*() {
-    const directory = yield* temporaryDirectory
-    const files = Workload.requests(directory, pets)
-    const keys = Workload.write(directory, "key", [key])
-    const services = yield* Effect.forEach(limiters, (LIMITER) =>
-      Contender.start("Petstore", {
-        program: fileURLToPath(new URL("service.ts", import.meta.url)),
-        env: { DATABASE_URL, REDIS_URL: redis.url, LIMITER },
-        key
-      }))
-    for (const operation of ["list of 20", "get", "create"] as const) {
-      const measure = (service: Contender.Contender) =>
-        Effect.gen(function*() {
-          const cpu = () => [service.pid, redis.pid()].map((pid) => Contender.usage({ pid }).cpu)
-          const before = cpu()
-          const measured = yield* Wrk.load({
-            address: service.address,
-            requests: files[operation],
-            keys,
-            connections: 32,
-            seconds
-          })
-          const [own = 0, ofRedis = 0] = cpu().map((after, index) =>
-            (after - (before[index] ?? 0)) / measured.requests * 1e6
-          )
-          return { ...measured, own, ofRedis }
-        })
-      yield* Effect.forEach(services, measure)
-      const rounds = yield* Effect.replicateEffect(Effect.forEach(services, measure), 7)
-      for (const [index, limiter] of limiters.entries()) {
-        const of = (field: "requestsPerSecond" | "own" | "ofRedis" | "p99") =>
-          median(rounds.map((round) => round[index]?.[field] ?? NaN))
-        const ratio = median(
-          rounds.map((round) => (round[index]?.requestsPerSecond ?? NaN) / (round[0]?.requestsPerSecond ?? NaN))
-        )
-        yield* Console.log(
-          `  ${operation.padEnd(12)}${limiter.padEnd(10)}${
-            of("requestsPerSecond").toFixed(0).padStart(7)
-          } requests/s   ` +
-            `${ratio.toFixed(2)}   p99 ${of("p99").toFixed(1)} ms   CPU ${of("own").toFixed(1)} µs, Redis ${
-              of("ofRedis").toFixed(1)
-            } µs`
-        )
-      }
-    }
-  })
-
 /** Sends 14,000 requests of a key with a limit of 10,000 a minute, in several rounds, each with a new key. */
 const exactness = (services: ReadonlyArray<Running>) =>
   Effect.gen(function*() {
@@ -140,14 +80,6 @@ Effect.scoped(Effect.gen(function*() {
     yield* Effect.scoped(Effect.provide(decisions("memory"), RateLimiter.layerMemory))
     yield* Effect.scoped(Effect.provide(decisions("database"), SqlRateLimiter.layer))
     yield* Effect.scoped(Effect.provide(decisions("redis"), limiterOn(redis.url)))
-
-    const sql = yield* PgClient.PgClient
-    yield* sql`INSERT INTO pets (name, category_id) SELECT 'pet ' || n, n % 100 FROM generate_series(1, ${pets}) AS n`
-    yield* sql`VACUUM ANALYZE pets`
-    const key = yield* issue(unlimitedKeyOptions.limits)
-    yield* Console.log("The service with each limiter: PostgreSQL, 32 connections, medians of 7 rounds in turn")
-    yield* Effect.scoped(throughput(DATABASE_URL, redis, key))
-    if (process.argv.includes("--throughput")) return
 
     const onRedis = start({ DATABASE_URL, REDIS_URL: redis.url, DATA_DIR: yield* temporaryDirectory })
     yield* Console.log(`Allowed of 14,000 requests at a limit of 10,000, 64 connections, ${rounds} rounds`)

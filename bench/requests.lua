@@ -15,15 +15,8 @@ local startedAt, keysMade = os.time() * 1000, 0
 local function newKey()
   keysMade = keysMade + 1
   local time = startedAt + math.floor(keysMade / 10)
-  return string.format(
-    "%08x-%04x-7%03x-%04x-%06x%06x",
-    math.floor(time / 2 ^ 16),
-    time % 2 ^ 16,
-    math.random(0, 0xfff),
-    math.random(0x8000, 0xbfff),
-    math.random(0, 0xffffff),
-    math.random(0, 0xffffff)
-  )
+  local first, second, third = math.random(0, 0xfff), math.random(0x8000, 0xbfff), math.random(0, 2 ^ 31 - 1)
+  return string.format("%08x-%04x-7%03x-%04x-%012x", math.floor(time / 2 ^ 16), time % 2 ^ 16, first, second, third)
 end
 
 -- All requests are formatted before the load starts. Garbage of requests that are formatted during it would stop Lua for

@@ -1,79 +1,134 @@
 /** Tests that the servers that the bench compares do the same work and send the same responses. */
-import { PgClient } from "@effect/sql-pg"
-import { assert, describe, it } from "@effect/vitest"
-import { Effect, Redacted } from "effect"
+import { assert, describe, layer } from "@effect/vitest"
+import { Context, Effect, Layer } from "effect"
 import * as Contender from "../../bench/Contender.ts"
 import * as Workload from "../../bench/Workload.ts"
-import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
-import { keysOn } from "../support/Harness.ts"
+import { freePort } from "../support/Harness.ts"
+import { until } from "../support/Process.ts"
+
+/** The service on a database of 100 pets, and a key without limits. */
+class Petstore extends Context.Service<Petstore, {
+  readonly contender: Contender.Contender
+  readonly databaseUrl: string
+  readonly management: string
+  readonly key: string
+}>()("test/processes/bench/Petstore") {
+  static readonly layer = Layer.effect(
+    Petstore,
+    Effect.gen(function*() {
+      const { key, url } = yield* Workload.database(100)
+      const port = String(yield* freePort)
+      const contender = yield* Contender.start("Petstore", { DATABASE_URL: url, MANAGEMENT_PORT: port })
+      return { contender, databaseUrl: url, management: `http://127.0.0.1:${port}`, key }
+    })
+  )
+}
+
+const send = (
+  { address }: Contender.Contender,
+  key: string,
+  path: string,
+  { headers, ...init }: RequestInit & { readonly headers?: Readonly<Record<string, string>> } = {}
+) =>
+  Effect.promise(async () => {
+    const authorization = { "authorization": `Bearer ${key}`, "content-type": "application/json" }
+    const response = await fetch(`${address}${path}`, { ...init, headers: { ...authorization, ...headers } })
+    const header = (name: string) => response.headers.get(name)
+    return {
+      status: response.status,
+      body: await response.text(),
+      type: header("content-type")?.replace(/; ?charset=utf-8$/i, ""),
+      location: header("location"),
+      // The service repeats fewer parameters in the link, so only the cursor is compared.
+      next: new URL(/<(.*)>/.exec(header("link") ?? "")?.[1] ?? "", address).searchParams.get("cursor"),
+      isReplay: header("idempotent-replayed"),
+      limit: header("x-ratelimit-limit"),
+      retryAfter: header("retry-after") !== null,
+      requestId: header("x-request-id")
+    }
+  })
+
+/** Waits for the log line of a request, and returns the fields that each server logs. */
+const logLine = Effect.fnUntraced(function*({ latestOutput }: Contender.Contender, requestId: string | null) {
+  const line = () => latestOutput().split("\n").find((text) => text.includes(`"requestId":"${requestId}"`))
+  yield* until(() => line() !== undefined)
+  const text = line() ?? ""
+  return ["message", "method", "route", "status", "keyId"].map((name) =>
+    new RegExp(`"${name}":("[^"]*"|\\d+)`).exec(text)?.[1]
+  )
+})
+
+/** Returns the code and status of an error, because each server has its own messages. */
+const errorOf = ({ body, status }: { readonly body: string; readonly status: number }) => [
+  status,
+  /"code":"(\w+)"/.exec(body)?.[1]
+]
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The contenders of the bench", () => {
-  it.live(
-    "send the same responses, commit each pet, count both windows and reject an unknown key",
-    () =>
-      Effect.gen(function*() {
-        const { key, url } = yield* Workload.database(100)
-        const env = { DATABASE_URL: url }
-        const service = yield* Contender.start("Petstore", { env, key })
-        const peers = yield* Effect.forEach(Contender.peers, (name) => Contender.start(name, { env, key }))
-        const floors = yield* Effect.forEach(
-          ["floor (node:http)", "floor, committing"] as const,
-          (name) => Contender.start(name, { env: { ...env, SERVICE: service.address, KEY: key }, key })
-        )
-        const send = ({ address }: Contender.Contender, path: string, init: RequestInit = {}, bearer = key) =>
-          Effect.promise(async () => {
-            const response = await fetch(`${address}${path}`, {
-              ...init,
-              headers: { authorization: `Bearer ${bearer}`, "content-type": "application/json" }
-            })
-            const link = /<(.*)>/.exec(response.headers.get("link") ?? "")?.[1] ?? ""
-            return {
-              status: response.status,
-              type: response.headers.get("content-type")?.replace(/; charset=utf-8$/i, ""),
-              location: response.headers.get("location"),
-              // Some servers repeat the limit in the link, so only the cursor is compared.
-              next: new URL(link, address).searchParams.get("cursor"),
-              body: await response.text()
+  layer(Petstore.layer, { excludeTestServices: true, timeout: 60_000 })((it) => {
+    for (const peer of Contender.peers) {
+      it.effect(
+        `${peer} sends the responses of the service, commits pets, counts both windows and logs requests`,
+        (context) =>
+          Effect.gen(function*() {
+            const { contender: service, databaseUrl, key, management } = yield* Petstore
+            const other = yield* Contender.start(peer, { DATABASE_URL: databaseUrl }).pipe(
+              Effect.catchTag("Unavailable", ({ message }) => Effect.sync((): never => context.skip(message)))
+            )
+            const cursor = Buffer.from("50").toString("base64url")
+            for (const path of ["/v1/pets", "/v1/pets/1", `/v1/pets?limit=7&cursor=${cursor}`, "/v1/pets?limit=100"]) {
+              const { requestId: expectedId, ...expected } = yield* send(service, key, path)
+              const { requestId, ...response } = yield* send(other, key, path)
+              assert.deepStrictEqual(response, expected, path)
+              assert.deepStrictEqual(yield* logLine(other, requestId), yield* logLine(service, expectedId))
             }
-          })
-        const create = { method: "POST", body: Workload.newPet }
 
-        const cursor = Buffer.from("50").toString("base64url")
-        for (const path of ["/v1/pets", "/v1/pets/1", `/v1/pets?limit=7&cursor=${cursor}`]) {
-          const expected = yield* send(service, path)
-          assert.strictEqual(expected.status, 200)
-          // The floors serve only the first page.
-          for (const other of path.includes("?") ? peers : [...peers, ...floors]) {
-            assert.deepStrictEqual(yield* send(other, path), expected, `${other.name} ${path}`)
-          }
-        }
+            const post = (body: string, headers = {}) => send(other, key, "/v1/pets", { method: "POST", body, headers })
+            const once = { "idempotency-key": `key of ${peer}` }
+            for (const headers of [{}, once]) {
+              const created = yield* post(Workload.newPet, headers)
+              assert.strictEqual(created.status, 201)
+              const id = /"id":(\d+)/.exec(created.body)?.[1]
+              assert.strictEqual(created.location, `/v1/pets/${id}`)
+              assert.strictEqual(created.body, Workload.newPet.replace("{", `{"id":${id},`))
+              assert.strictEqual((yield* send(service, key, `/v1/pets/${id}`)).body, created.body)
+              if (headers !== once) continue
+              const replayed = yield* post(Workload.newPet, once)
+              assert.deepStrictEqual([replayed.status, replayed.body, replayed.isReplay], [201, created.body, "true"])
+            }
+            const rejections = [
+              [yield* post(Workload.newPet.replace("Rex", "Max"), once), [422, "idempotency_key_reused"]],
+              [yield* post(`{"name":"Rex"}`), [400, "invalid_request"]],
+              [yield* post(`{"name":"Rex","categoryId":1,"status":"lost"}`), [400, "invalid_request"]],
+              [yield* send(other, key, "/v1/pets?limit=101"), [400, "invalid_request"]],
+              [yield* send(other, key, "/v1/pets/999999999"), [404, "not_found"]],
+              [yield* send(other, "psk_unknown", "/v1/pets/1"), [401, "invalid_api_key"]]
+            ] as const
+            for (const [response, expected] of rejections) assert.deepStrictEqual(errorOf(response), [...expected])
 
-        for (const contender of [service, ...peers, ...floors]) {
-          const { body, ...created } = yield* send(contender, "/v1/pets", create)
-          const id = /"id":(\d+)/.exec(body)?.[1]
-          assert.deepStrictEqual(
-            created,
-            { status: 201, type: "application/json", location: `/v1/pets/${id}`, next: null },
-            contender.name
-          )
-          assert.strictEqual(body, Workload.newPet.replace("{", `{"id":${id},`), contender.name)
-          assert.strictEqual((yield* send(service, `/v1/pets/${id}`)).body, body, contender.name)
-        }
+            for (const limits of [{ perMinute: 2, perDay: 1_000 }, { perMinute: 1_000, perDay: 2 }]) {
+              const limited = yield* Workload.issueKey(management, { name: "a", plan: "enterprise", limits })
+              const responses = yield* Effect.replicateEffect(send(other, limited, "/v1/pets/1"), 3)
+              assert.deepStrictEqual(responses.map(({ status }) => status), [200, 200, 429])
+              assert.deepStrictEqual(responses.map(({ limit }) => limit), ["2", "2", "2"])
+              assert.deepStrictEqual(responses.map(({ retryAfter }) => retryAfter), [false, false, true])
+            }
+          }),
+        // The Go server is compiled first.
+        180_000
+      )
+    }
 
-        const database = keysOn(PgClient.layer({ url: Redacted.make(url) }))
-        for (const limits of [{ perMinute: 2, perDay: 1_000 }, { perMinute: 1_000, perDay: 2 }]) {
-          const issued = yield* Effect.flatMap(ApiKeys, (keys) => keys.issue({ name: "a", plan: "enterprise", limits }))
-            .pipe(Effect.provide(database))
-          for (const contender of [service, ...peers]) {
-            const get = send(contender, "/v1/pets/1", {}, Redacted.value(issued.key))
-            const statuses = (yield* Effect.replicateEffect(get, 3)).map(({ status }) => status)
-            assert.deepStrictEqual(statuses, [200, 200, 429], contender.name)
-          }
+    it.effect("the floor repeats responses of the service byte for byte", () =>
+      Effect.gen(function*() {
+        const { contender: service, key } = yield* Petstore
+        const floor = yield* Contender.start("node:http", { SERVICE: service.address, KEY: key })
+        for (const path of ["/v1/pets", "/v1/pets/1"]) {
+          const { requestId: _, ...expected } = yield* send(service, key, path)
+          const { requestId: __, ...response } = yield* send(floor, key, path)
+          assert.deepStrictEqual(response, expected)
         }
-        for (const peer of peers) {
-          assert.strictEqual((yield* send(peer, "/v1/pets/1", {}, "psk_unknown")).status, 401, peer.name)
-        }
-      }),
-    120_000
-  )
+        assert.strictEqual((yield* send(floor, key, "/v1/pets", { method: "POST", body: Workload.newPet })).status, 201)
+      }))
+  })
 })
