@@ -1,7 +1,14 @@
 /** Declares what stores API keys, and stores them in memory. The rules for keys are in `ApiKeys.ts`. */
 import { DateTime, Effect, Equal, Result } from "effect"
 import { Digest } from "effect/crypto"
-import { type ApiKey, type FoundSecret, type KeyFilter, type KeyPosition, keyStateOf } from "../api/Keys.ts"
+import {
+  type ApiKey,
+  type FoundSecret,
+  type KeyPosition,
+  type KeysQuery,
+  type KeyState,
+  keyStateOf
+} from "../api/Keys.ts"
 
 /** The holder of a secret: its key, and the instant at which the secret stops working (`null` for a current secret). */
 export interface Holder {
@@ -10,14 +17,15 @@ export interface Holder {
 }
 
 /** Selects one page of the keys that meet the filter: at most `limit` keys, after the position `after`. */
-export interface KeySelection extends KeyFilter {
+export interface KeySelection extends Omit<KeysQuery, "cursor"> {
   readonly limit: number
   readonly after?: KeyPosition | undefined
 }
 
-/** A selection by a store, which selects by the id of a key instead of a secret. */
-export interface StoreSelection extends Omit<KeySelection, "secretHash"> {
-  readonly id?: string
+/** A selection by a store, which selects by the ids of keys instead of a secret and of bans. */
+export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
+  readonly ids?: ReadonlyArray<string>
+  readonly state?: Exclude<KeyState, "banned"> | undefined
 }
 
 /**
@@ -36,11 +44,13 @@ export interface SecretOrigin {
   readonly isEnded: boolean
 }
 
-/** What a change does to a key: its new fields and, with `secret`, a new current secret. */
+/** What a change does to a key: its new fields, a new current secret, and the end of its former secrets. */
 export interface Change {
   readonly key: ApiKey
-  /** The other secrets of the key stop working at `othersEnd`, or earlier if they end earlier. `null` ends them now. */
-  readonly secret?: { readonly hash: string; readonly othersEnd: DateTime.Utc | null }
+  /** The hash of a new current secret. The one before it becomes a former one. */
+  readonly secretHash?: string
+  /** The former secrets of the key stop working then, or earlier if they end earlier. `null` ends them now. */
+  readonly formerEnd?: DateTime.Utc | null
 }
 
 /** Runs in the transaction of a change of a key. */
@@ -48,13 +58,21 @@ export type Alongside = (before: ApiKey, after: ApiKey) => Effect.Effect<void>
 
 /** Stores keys and the hashes of their secrets. A database error is a defect. */
 export interface ApiKeyStore {
-  /** Inserts a key with its first secret. `alongside` runs in the same transaction. */
-  insert(key: ApiKey, hash: string, alongside: Effect.Effect<void>): Effect.Effect<void>
   /**
-   * Changes a key to the result of `change`, and returns the key after it with the next version, or `undefined` if
-   * there is no such key. `change` gets the key and the number of its secrets that work at `now`. Nothing changes if it
-   * fails, or returns an equal key without a secret. Concurrent changes of a key run one after another. `change` must
-   * not change the id, the version, the creation and the last use. `alongside` runs in the same transaction.
+   * Inserts a key with its first secret. `alongside` runs in the same transaction. Inserts nothing if a key has this
+   * idempotency key already, and returns the id of that key.
+   */
+  insert(
+    key: ApiKey,
+    hash: string,
+    alongside: Effect.Effect<void>,
+    idempotencyKey?: string
+  ): Effect.Effect<string | undefined>
+  /**
+   * Changes a key to the result of `change`. Returns the key after it with the next version, or `undefined` if there is
+   * no such key. `change` gets the key and the number of its secrets that work at `now`. Nothing changes if it fails, or
+   * returns an equal key alone. Concurrent changes of a key run one after another. `change` must not change the id, the
+   * version, the creation and the last use. `alongside` runs in the same transaction.
    */
   change<E>(
     id: string,
@@ -69,6 +87,8 @@ export interface ApiKeyStore {
   list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ListedKeys>
   /** Returns the key with this id, or `undefined` if there is none. */
   find(id: string): Effect.Effect<ApiKey | undefined>
+  /** Returns the ends of the former secrets of a key that work at `now`. */
+  formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<DateTime.Utc>>
   /** Returns the secret with this SHA-256, or `undefined` if there is none. Also finds secrets after their end. */
   findSecret(sha256: string): Effect.Effect<SecretOrigin | undefined>
   /** Returns the holders by hash. A hash that belongs to no key is absent. */
@@ -118,10 +138,11 @@ const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
 /** Returns whether a key meets a filter at `now`. */
 const isSelected = (
   key: ApiKey,
-  { id = key.id, plan = key.plan, search, state }: Omit<StoreSelection, "limit">,
+  { ids, plan = key.plan, search, state }: Omit<StoreSelection, "limit">,
   now: DateTime.Utc
 ): boolean =>
-  key.id === id && key.plan === plan && (state === undefined || keyStateOf(key, now) === state) &&
+  (ids === undefined || ids.includes(key.id)) && key.plan === plan &&
+  (state === undefined || keyStateOf(key, now) === state) &&
   (search === undefined || key.hint === search || key.id.includes(search) ||
     key.name.toLowerCase().includes(search.toLowerCase()))
 
@@ -130,45 +151,58 @@ export const memoryStore = Effect.gen(function*() {
   const digest = yield* Digest.Digest
   const keys = new Map<string, ApiKey>()
   const secrets = new Map<string, SecretOrigin>()
+  const idempotencyKeys = new Map<string, string>()
+  const workingSecrets = (id: string, now: DateTime.Utc) =>
+    [...secrets.values()].filter(({ endsAt, isEnded, keyId }) =>
+      keyId === id && !isEnded && (endsAt === null || DateTime.isGreaterThan(endsAt, now))
+    )
 
   const store: ApiKeyStore = {
-    insert: (key, hash, alongside) =>
+    insert: (key, hash, alongside, idempotencyKey) =>
       Effect.suspend(() => {
+        const existing = idempotencyKey && idempotencyKeys.get(idempotencyKey)
+        if (existing !== undefined) return Effect.succeed(existing)
+        if (idempotencyKey !== undefined) idempotencyKeys.set(idempotencyKey, key.id)
         keys.set(key.id, key)
         secrets.set(hash, { keyId: key.id, endsAt: null, isEnded: false })
-        return alongside
+        return Effect.as(alongside, undefined)
       }),
     change: (id, now, change, alongside) =>
       Effect.gen(function*() {
         const key = keys.get(id)
         if (key === undefined) return undefined
-        const own = [...secrets].filter(([, { keyId }]) => keyId === id)
-        const working = own.filter(([, { endsAt, isEnded }]) =>
-          !isEnded && (endsAt === null || DateTime.isGreaterThan(endsAt, now))
+        const { formerEnd, key: changed, secretHash } = yield* Effect.fromResult(
+          change(key, workingSecrets(id, now).length)
         )
-        const { key: changed, secret } = yield* Effect.fromResult(change(key, working.length))
-        if (secret === undefined && Equal.equals(changed, key)) return key
-        if (secret !== undefined) {
-          for (const [hash, { endsAt, isEnded }] of own) {
-            const end = secret.othersEnd ?? now
-            const isEndedNow = isEnded || secret.othersEnd === null
-            secrets.set(hash, { keyId: id, endsAt: DateTime.min(endsAt ?? end, end), isEnded: isEndedNow })
+        if (formerEnd === undefined && Equal.equals(changed, key)) return key
+        if (formerEnd !== undefined) {
+          const end = formerEnd ?? now
+          for (const [hash, { endsAt, isEnded, keyId }] of secrets) {
+            if (keyId !== id || endsAt === null && secretHash === undefined) continue
+            secrets.set(hash, {
+              keyId,
+              endsAt: DateTime.min(endsAt ?? end, end),
+              isEnded: isEnded || formerEnd === null
+            })
           }
-          secrets.set(secret.hash, { keyId: id, endsAt: null, isEnded: false })
         }
+        if (secretHash !== undefined) secrets.set(secretHash, { keyId: id, endsAt: null, isEnded: false })
         const updated = { ...changed, version: key.version + 1 }
         keys.set(id, updated)
         yield* alongside(key, updated)
         return updated
       }),
-    list: ({ after, limit, ...filter }, now) =>
+    list: ({ after, limit, order, ...filter }, now) =>
       Effect.sync(() => {
-        const selected = [...keys.values()].toSorted((a, b) => comparePositions(positionOf(a), positionOf(b)))
+        const sign = order === "newest" ? -1 : 1
+        const selected = [...keys.values()].toSorted((a, b) => sign * comparePositions(positionOf(a), positionOf(b)))
           .filter((key) => isSelected(key, filter, now))
-          .filter((key) => after === undefined || comparePositions(positionOf(key), after) > 0)
+          .filter((key) => after === undefined || sign * comparePositions(positionOf(key), after) > 0)
         return toPage(selected, limit, (key) => key, positionOf)
       }),
     find: (id) => Effect.sync(() => keys.get(id)),
+    formerSecrets: (id, now) =>
+      Effect.sync(() => workingSecrets(id, now).flatMap(({ endsAt }) => endsAt === null ? [] : [endsAt])),
     findSecret: Effect.fnUntraced(function*(hash) {
       for (const [secret, origin] of secrets) {
         if (hash === (yield* digest.digestHex(Digest.sha256, new TextEncoder().encode(secret)))) return origin

@@ -14,7 +14,8 @@ import {
   type KeyLookup,
   type KeySelection,
   type ListedKeys,
-  memoryStore
+  memoryStore,
+  type StoreSelection
 } from "./ApiKeyStore.ts"
 import * as AuditLog from "./AuditLog.ts"
 import * as KeyUsage from "./KeyUsage.ts"
@@ -22,18 +23,25 @@ import * as Secret from "./Secret.ts"
 
 /** The service for API keys (SPEC §5). A database error is a defect in each operation. */
 export class ApiKeys extends Context.Service<ApiKeys, {
-  /** Issues a key. Fails if its expiry is not in the future, or if its limits do not fit its plan. */
-  issue(key: NewKey): Effect.Effect<IssuedKey, InvalidRequest>
+  /**
+   * Issues a key. Fails with `InvalidRequest` if its expiry is not in the future, or if its limits do not fit its plan.
+   * Fails with `Conflict` if a key was issued with this idempotency key, because nothing knows its secret any more.
+   */
+  issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict>
 
   /**
-   * Returns a page of the keys that meet the filter, oldest first. Without a filter these are all keys, also expired
-   * and revoked ones. The cost of a page does not grow with their number. A page with a filter can have fewer keys than
-   * the limit, or none, before the last page. A filter by `secretHash` uses an index.
+   * Returns a page of the keys that meet the filter. Without a filter these are all keys, also expired and revoked
+   * ones. The cost of a page does not grow with their number. A page with a filter can have fewer keys than the limit,
+   * or none, before the last page. A filter by `secretHash` uses an index. With `banned` the page has keys that were
+   * banned in the last hour: the limiter knows which ones still are.
    */
   list(selection: KeySelection): Effect.Effect<ListedKeys>
 
   /** Returns the key with this id. Fails if there is none. */
   find(id: string): Effect.Effect<ApiKey, NotFound>
+
+  /** Returns the ends of the former secrets of a key that still work. */
+  formerSecrets(id: string): Effect.Effect<ReadonlyArray<DateTime.Utc>>
 
   /**
    * Changes the named fields of a key. Concurrent changes run one after another, and none loses a field of another. The
@@ -53,16 +61,23 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   /**
    * Issues another secret for a key. The former secrets work for at most `grace`. A zero `grace` ends them at once.
    *
-   * Fails with `NotFound` if there is no such key. Fails with `Conflict` if the key is revoked or expired, or if more
-   * than five secrets would work. A zero `grace` never exceeds this number.
+   * Fails as `update` without a valid version. Fails with `Conflict` if the key is revoked or expired, or if more than
+   * five secrets would work. A zero `grace` never exceeds this number.
    */
-  rotate(id: string, grace: Duration.Duration): Effect.Effect<IssuedKey, NotFound | Conflict>
+  rotate(
+    id: string,
+    grace: Duration.Duration,
+    ifMatch?: IfMatch
+  ): Effect.Effect<IssuedKey, NotFound | PreconditionFailed | Conflict>
+
+  /** Ends all former secrets of a key now. Fails as `update` without a valid version, and if the key is revoked. */
+  endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, NotFound | PreconditionFailed | Conflict>
 
   /**
    * Revokes a key permanently. The revocation takes effect at once in this process, and within one second in others.
-   * Fails with `Conflict` if the key is revoked already.
+   * Fails as `update` without a valid version, and with `Conflict` if the key is revoked already.
    */
-  revoke(id: string): Effect.Effect<void, NotFound | Conflict>
+  revoke(id: string, ifMatch?: IfMatch): Effect.Effect<void, NotFound | PreconditionFailed | Conflict>
 
   /**
    * Returns the API key to which the secret `key` belongs, and records its use once a minute. Fails if the key is
@@ -101,6 +116,9 @@ export class ApiKeys extends Context.Service<ApiKeys, {
 }
 
 const minuteMs = 60_000
+
+/** The longest ban of a key (`Policy.ts`). A ban that began earlier has ended. */
+const maxBan = Duration.hours(1)
 
 /** The maximum number of working secrets of one key: the current secret, and those in their grace period. */
 const maxWorkingSecrets = 5
@@ -156,13 +174,16 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
     return (yield* store.find(id)) ?? (yield* noSuchKey(id))
   })
 
-  const list = Effect.fnUntraced(function*({ secretHash, ...selection }: KeySelection) {
+  const list = Effect.fnUntraced(function*({ secretHash, state, ...filter }: KeySelection) {
     const now = yield* DateTime.now
+    const selection: StoreSelection = state === "banned"
+      ? { ...filter, state: "active", ids: yield* audit.bannedSince(DateTime.subtractDuration(now, maxBan)) }
+      : { ...filter, state }
     if (secretHash === undefined) return yield* store.list(selection, now)
     const secret = yield* store.findSecret(secretHash)
     if (secret === undefined) return { keys: [] }
     const { endsAt, isEnded, keyId } = secret
-    const { keys } = yield* store.list({ ...selection, id: keyId }, now)
+    const { keys } = yield* store.list({ ...selection, ids: [keyId] }, now)
     return {
       keys: keys.map((key) => {
         // The clock that ended a secret may be ahead of this one.
@@ -173,15 +194,16 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
   })
 
   const changeKey = Effect.fnUntraced(function*<E>(
-    action: "update" | "revoke" | "rotate",
-    id: string,
-    now: DateTime.Utc,
+    action: "update" | "revoke" | "rotate" | "end-former",
+    { id, ifMatch, now }: { readonly id: string; readonly ifMatch: IfMatch | undefined; readonly now: DateTime.Utc },
     change: (key: ApiKey, workingSecrets: number) => Result.Result<Change, E>,
     describe: typeof AuditLog.differences = AuditLog.differences
   ) {
+    const checked = (key: ApiKey, workingSecrets: number): Result.Result<Change, PreconditionFailed | E> =>
+      isMatch(ifMatch, key.version) ? change(key, workingSecrets) : Result.fail(versionMismatch(key))
     const changed = yield* audit.record(
       action,
-      (append) => store.change(id, now, change, (before, after) => append(id, ...describe(before, after)))
+      (append) => store.change(id, now, checked, (before, after) => append(id, ...describe(before, after)))
     ).pipe(
       // A change whose commit got no response may have happened.
       Effect.ensuring(Effect.sync(() => cache.evict(id)))
@@ -194,8 +216,9 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
     usage,
     list,
     find,
+    formerSecrets: (id) => Effect.flatMap(DateTime.now, (now) => store.formerSecrets(id, now)),
 
-    issue: Effect.fn("ApiKeys.issue")(function*({ expiresAt = null, limits, name, plan }) {
+    issue: Effect.fn("ApiKeys.issue")(function*({ expiresAt = null, limits, name, plan }, idempotencyKey) {
       const createdAt = yield* DateTime.now
       if (hasEnded(expiresAt, createdAt.epochMilliseconds)) {
         return yield* invalidExpiry
@@ -217,10 +240,11 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
         revokedAt: null,
         lastUsedAt: null
       }
-      yield* audit.record(
+      const existing = yield* audit.record(
         "issue",
-        (append) => store.insert(key, hashSecret(secret), append(key.id, null, AuditLog.valuesOf(key)))
+        (append) => store.insert(key, hashSecret(secret), append(key.id, null, AuditLog.valuesOf(key)), idempotencyKey)
       )
+      if (existing !== undefined) return yield* issuedConflict(existing)
       cache.evict(key.id)
       return { ...key, key: Redacted.make(secret) }
     }, Effect.provideService(SecureRandom.SecureRandom, random)),
@@ -229,40 +253,48 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
       const now = yield* DateTime.now
       return yield* changeKey(
         "update",
-        id,
-        now,
-        (key): Result.Result<Change, PreconditionFailed | Conflict | InvalidRequest> =>
-          isMatch(ifMatch, key.version)
-            ? Result.map(applyChange(key, change, now.epochMilliseconds), (changed) => ({ key: changed }))
-            : Result.fail(versionMismatch(key))
+        { id, ifMatch, now },
+        (key) => Result.map(applyChange(key, change, now.epochMilliseconds), (changed): Change => ({ key: changed }))
       )
     }),
 
-    rotate: Effect.fn("ApiKeys.rotate")(function*(id, grace) {
+    rotate: Effect.fn("ApiKeys.rotate")(function*(id, grace, ifMatch) {
       const now = yield* DateTime.now
       const secret = yield* Secret.make
       const hint = Secret.hintOf(secret)
-      const othersEnd = Duration.isZero(grace) ? null : DateTime.addDuration(now, grace)
+      const formerEnd = Duration.isZero(grace) ? null : DateTime.addDuration(now, grace)
       const rotated = yield* changeKey(
         "rotate",
-        id,
-        now,
+        { id, ifMatch, now },
         (key, workingSecrets): Result.Result<Change, Conflict> =>
           key.revokedAt !== null
             ? Result.fail(revokedConflict(id))
             : hasEnded(key.expiresAt, now.epochMilliseconds)
             ? Result.fail(new Conflict({ message: `Key ${id} has expired.` }))
-            : othersEnd !== null && workingSecrets >= maxWorkingSecrets
+            : formerEnd !== null && workingSecrets >= maxWorkingSecrets
             ? Result.fail(tooManySecretsConflict(id))
-            : Result.succeed({ key: { ...key, hint }, secret: { hash: hashSecret(secret), othersEnd } }),
+            : Result.succeed({ key: { ...key, hint }, secretHash: hashSecret(secret), formerEnd }),
         (before) => [{ hint: before.hint }, { hint, gracePeriodSeconds: Math.round(Duration.toSeconds(grace)) }]
       )
       return { ...rotated, key: Redacted.make(secret) }
     }, Effect.provideService(SecureRandom.SecureRandom, random)),
 
-    revoke: Effect.fn("ApiKeys.revoke")(function*(id) {
+    endFormerSecrets: Effect.fn("ApiKeys.endFormerSecrets")(function*(id, ifMatch) {
       const now = yield* DateTime.now
-      yield* changeKey("revoke", id, now, (key): Result.Result<Change, Conflict> =>
+      yield* changeKey(
+        "end-former",
+        { id, ifMatch, now },
+        (key, workingSecrets): Result.Result<Change, Conflict> =>
+          key.revokedAt === null
+            ? Result.succeed({ key, ...workingSecrets > 1 && { formerEnd: null } })
+            : Result.fail(revokedConflict(id)),
+        () => [{}, {}]
+      )
+    }),
+
+    revoke: Effect.fn("ApiKeys.revoke")(function*(id, ifMatch) {
+      const now = yield* DateTime.now
+      yield* changeKey("revoke", { id, ifMatch, now }, (key): Result.Result<Change, Conflict> =>
         key.revokedAt === null
           ? Result.succeed({ key: { ...key, revokedAt: now } })
           : Result.fail(new Conflict({ message: `Key ${key.id} is already revoked.` })))
@@ -313,6 +345,12 @@ const invalidExpiry = new InvalidRequest({
 const invalidLimits = (issue: string) => new InvalidRequest({ message: `Invalid request: body.limits: ${issue}.` })
 
 const revokedConflict = (id: string) => new Conflict({ message: `Key ${id} is revoked.` })
+
+const issuedConflict = (id: string) =>
+  new Conflict({
+    message:
+      `Key ${id} was issued with this Idempotency-Key. Its secret is not shown again: rotate the key for a new one.`
+  })
 
 const noSuchKey = (id: string) => new NotFound({ message: `There is no key ${id}.` })
 

@@ -4,10 +4,11 @@ import type { AuditAction, AuditEntry, AuditPosition, AuditValues } from "../api
 import type { ApiKey } from "../api/Keys.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 
-/** The address of the operator whose request runs, or `null` outside of a request. */
-export const OperatorAddress = Context.Reference<string | null>("petstore/api-keys/OperatorAddress", {
-  defaultValue: () => null
-})
+/** The operator whose request runs: the name of its admin token, and its address. `null` outside of a request. */
+export const CurrentOperator = Context.Reference<Pick<AuditEntry, "operator" | "address">>(
+  "petstore/api-keys/CurrentOperator",
+  { defaultValue: () => ({ operator: null, address: null }) }
+)
 
 /** An entry before it is stored. */
 export type NewEntry = Omit<AuditEntry, "id">
@@ -29,6 +30,8 @@ export interface ListedEntries {
 export interface AuditStore {
   /** Appends entries. In a transaction, they commit together with it. */
   append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void>
+  /** Returns the ids of the keys of which a ban began after `since`. */
+  bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>>
   /** Returns at most `limit` entries, newest first: by time, then by id. */
   list(selection: AuditSelection): Effect.Effect<ReadonlyArray<AuditEntry>>
 }
@@ -49,14 +52,17 @@ export interface AuditLog {
     readonly at: number
     readonly until: number
   }): Effect.Effect<void>
+  /** Returns the ids of the keys of which a ban began after `since`. */
+  bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>>
   /** Returns a page of the log, newest entry first. The cost of a page does not grow with the log. */
   list(selection: AuditSelection): Effect.Effect<ListedEntries>
 }
 
-const log = ({ action, address, after, before, keyId }: NewEntry) =>
+const log = ({ action, address, after, before, keyId, operator }: NewEntry) =>
   Effect.annotateLogs(Effect.logInfo(action === "ban" ? "Ban began" : "Admin action"), {
     action,
     keyId,
+    operator: operator ?? "none",
     address: address ?? "none",
     before,
     after
@@ -73,12 +79,14 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
   const auditLog: AuditLog = {
     record: (action, run) =>
       Effect.gen(function*() {
-        const [at, address] = [yield* DateTime.now, yield* OperatorAddress]
+        const [at, { address, operator }] = [yield* DateTime.now, yield* CurrentOperator]
         let appended: NewEntry | undefined
         const result = yield* run((keyId, before, after) => {
-          const entry = { at, action, keyId, address, before, after }
-          appended = entry
-          return store.append([entry])
+          const entry = { at, action, keyId, operator, address, before, after }
+          return Effect.suspend(() => {
+            appended = entry
+            return store.append([entry])
+          })
         })
         if (appended !== undefined) yield* log(appended)
         return result
@@ -89,6 +97,7 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
           at: DateTime.makeUnsafe(at),
           action: "ban" as const,
           keyId,
+          operator: null,
           address,
           before: { bannedUntil: null },
           after: { bannedUntil: new Date(until).toISOString() }
@@ -96,6 +105,11 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
         pendingBans.set(keyId, entry)
         return log(entry)
       }),
+    bannedSince: (since) =>
+      Effect.map(
+        store.bannedSince(since),
+        (stored) => [...new Set([...stored, ...pendingBans.values().map(({ keyId }) => keyId)])]
+      ),
     list: Effect.fn("AuditLog.list")(function*({ limit, ...selection }) {
       // One entry more than the limit shows whether there is another page.
       const found = yield* store.list({ ...selection, limit: limit + 1 })
@@ -139,6 +153,10 @@ export const memoryStore = Effect.sync((): AuditStore => {
       Effect.sync(() => {
         for (const entry of added) entries.push({ ...entry, id: entries.length + 1 })
       }),
+    bannedSince: (since) =>
+      Effect.sync(() =>
+        entries.flatMap(({ action, at, keyId }) => action === "ban" && DateTime.isGreaterThan(at, since) ? [keyId] : [])
+      ),
     list: ({ after, keyId, limit }) =>
       Effect.sync(() =>
         entries

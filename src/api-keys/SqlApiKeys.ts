@@ -2,7 +2,7 @@
 import { DateTime, Duration, Effect, Layer, Result } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { hash as digest } from "node:crypto"
-import type { ApiKey, KeyFilter, KeyPosition } from "../api/Keys.ts"
+import type { ApiKey, KeyPosition } from "../api/Keys.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as ApiKeys from "./ApiKeys.ts"
 import { type Alongside, type ApiKeyStore, type Change, type StoreSelection, toPage } from "./ApiKeyStore.ts"
@@ -27,7 +27,8 @@ const columns = `k.id, k.version, k.name, k.hint, k.plan, k.per_minute AS "perMi
 
 const microsColumn = `(extract(epoch FROM k.created_at) * 1000000)::bigint AS "createdAtMicros"`
 
-const order = `ORDER BY k.created_at, k.id COLLATE "C"`
+const orderBy = ({ order }: StoreSelection): string =>
+  order === "newest" ? `ORDER BY k.created_at DESC, k.id COLLATE "C" DESC` : `ORDER BY k.created_at, k.id COLLATE "C"`
 
 /**
  * The maximum of keys that one page with a filter reads. A rare match in a large table would otherwise take longer than
@@ -44,25 +45,30 @@ interface BoundedSelection extends StoreSelection {
 const whereAll = (sql: SqlClient.SqlClient, conditions: ReadonlyArray<Statement.Fragment>): Statement.Fragment =>
   conditions.length === 0 ? sql.literal("") : sql`WHERE ${sql.and(conditions)}`
 
-/** Returns the clause that selects keys by their id and their position, from an index. */
+/** Returns the clause that selects keys by their ids and their position, from an index. */
 const whereInRange = (
   sql: SqlClient.SqlClient,
-  { after, id, upTo }: Pick<BoundedSelection, "after" | "id" | "upTo">
+  { after, ids, order, upTo }: BoundedSelection
 ): Statement.Fragment => {
+  const [beyond, until] = order === "newest"
+    ? [sql.literal("<"), sql.literal(">=")]
+    : [sql.literal(">"), sql.literal("<=")]
   const position = sql.literal(`(k.created_at, k.id COLLATE "C")`)
   const toRow = ({ createdAtMicros, id: last }: KeyPosition): Statement.Fragment =>
     sql`('epoch'::timestamptz + ${`${createdAtMicros} microseconds`}::text::interval, ${last}::text)`
   const conditions: Array<Statement.Fragment> = []
-  if (id !== undefined) conditions.push(sql`k.id = ${id}`)
-  if (after !== undefined) conditions.push(sql`${position} > ${toRow(after)}`)
-  if (upTo !== undefined) conditions.push(sql`${position} <= ${toRow(upTo)}`)
+  if (ids !== undefined) {
+    conditions.push(sql`k.id IN (SELECT jsonb_array_elements_text(${JSON.stringify(ids)}::text::jsonb))`)
+  }
+  if (after !== undefined) conditions.push(sql`${position} ${beyond} ${toRow(after)}`)
+  if (upTo !== undefined) conditions.push(sql`${position} ${until} ${toRow(upTo)}`)
   return whereAll(sql, conditions)
 }
 
 /** Returns the conditions of a filter, which has no index. */
 const conditionsOf = (
   sql: SqlClient.SqlClient,
-  { plan, search, state }: KeyFilter,
+  { plan, search, state }: StoreSelection,
   now: DateTime.Utc
 ): ReadonlyArray<Statement.Fragment> => {
   const at = DateTime.toDateUtc(now)
@@ -87,9 +93,10 @@ const conditionsOf = (
  */
 export const pageStatement = (
   sql: SqlClient.SqlClient,
-  { limit, ...selection }: BoundedSelection,
+  selection: BoundedSelection,
   now: DateTime.Utc
 ): Statement.Statement<ListedKeyRow> => {
+  const order = orderBy(selection)
   const range = whereInRange(sql, selection)
   const conditions = conditionsOf(sql, selection, now)
   const keys = conditions.length === 0
@@ -97,36 +104,45 @@ export const pageStatement = (
     : sql`(SELECT * FROM api_keys k ${range} ${sql.literal(`${order} LIMIT ${maxKeysRead}`)}) k
       ${whereAll(sql, conditions)}`
   return sql`SELECT ${sql.literal(`${columns}, ${microsColumn}`)} FROM ${keys} ${
-    sql.literal(`${order} LIMIT ${limit}`)
+    sql.literal(`${order} LIMIT ${selection.limit}`)
   }`
 }
 
 /** Returns the statement that reads the position of the last key that a page with a filter reads, from an index. */
 export const boundStatement = (
   sql: SqlClient.SqlClient,
-  after: KeyPosition | undefined
+  selection: StoreSelection
 ): Statement.Statement<KeyPosition> =>
-  sql`SELECT k.id, ${sql.literal(microsColumn)} FROM api_keys k ${whereInRange(sql, { after })}
-    ${sql.literal(`${order} LIMIT 1 OFFSET ${maxKeysRead - 1}`)}`
+  sql`SELECT k.id, ${sql.literal(microsColumn)} FROM api_keys k ${whereInRange(sql, selection)}
+    ${sql.literal(`${orderBy(selection)} LIMIT 1 OFFSET ${maxKeysRead - 1}`)}`
 
 /** Makes the store on PostgreSQL, and deletes secrets some time after their end, until its scope closes. */
 export const sqlStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const keyColumns = sql.literal(columns)
   const store: ApiKeyStore = {
-    insert: (key, hash, alongside) =>
+    insert: (key, hash, alongside, idempotencyKey) =>
       sql.withTransaction(Effect.gen(function*() {
-        yield* sql`INSERT INTO api_keys (id, name, hint, plan, per_minute, per_day, created_at, expires_at)
+        const inserted = yield* sql`
+          INSERT INTO api_keys (id, name, hint, plan, per_minute, per_day, created_at, expires_at, idempotency_key)
           VALUES (${key.id}, ${key.name}, ${key.hint}, ${key.plan}, ${key.limits.perMinute}, ${key.limits.perDay},
-            ${DateTime.toDateUtc(key.createdAt)}, ${key.expiresAt && DateTime.toDateUtc(key.expiresAt)})`
+            ${DateTime.toDateUtc(key.createdAt)}, ${key.expiresAt && DateTime.toDateUtc(key.expiresAt)},
+            ${idempotencyKey ?? null})
+          ON CONFLICT (idempotency_key) DO NOTHING RETURNING 1`
+        if (inserted.length === 0) {
+          const [existing] = yield* sql<{ readonly id: string }>`
+            SELECT id FROM api_keys WHERE idempotency_key = ${idempotencyKey ?? null}`
+          return existing?.id
+        }
         yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${toBytes(hash)}, ${key.id})`
         yield* alongside
+        return undefined
       })).pipe(Effect.orDie),
 
     list: ({ limit, ...filter }, now) =>
       Effect.gen(function*() {
         const isFiltered = [filter.plan, filter.state, filter.search].some((value) => value !== undefined)
-        const [upTo] = isFiltered && filter.id === undefined ? yield* boundStatement(sql, filter.after) : []
+        const [upTo] = isFiltered && filter.ids === undefined ? yield* boundStatement(sql, { ...filter, limit }) : []
         // The statement reads one key more than the limit, which shows whether there is another page.
         const rows = yield* pageStatement(sql, { ...filter, upTo, limit: limit + 1 }, now)
         const page = toPage(rows, limit, fromKeyRow, ({ createdAtMicros, id }) => ({ createdAtMicros, id }))
@@ -136,6 +152,14 @@ export const sqlStore = Effect.gen(function*() {
     find: (id) =>
       sql<KeyRow>`SELECT ${keyColumns} FROM api_keys k WHERE k.id = ${id}`.pipe(
         Effect.map(([row]) => row && fromKeyRow(row)),
+        Effect.orDie
+      ),
+
+    formerSecrets: (id, now) =>
+      sql<{ readonly endsAt: Date }>`
+        SELECT expires_at AS "endsAt" FROM api_key_secrets
+        WHERE key_id = ${id} AND NOT is_ended AND expires_at > ${DateTime.toDateUtc(now)} ORDER BY expires_at`.pipe(
+        Effect.map((rows) => rows.map(({ endsAt }) => DateTime.fromDateUnsafe(endsAt))),
         Effect.orDie
       ),
 
@@ -182,16 +206,18 @@ export const sqlStore = Effect.gen(function*() {
         const before = fromKeyRow(row)
         const result = change(before, row.workingSecrets)
         if (Result.isFailure(result)) return Result.fail(result.failure)
-        const { key, secret } = result.success
+        const { formerEnd, key, secretHash } = result.success
         const changes = changedColumns(before, key)
-        if (secret === undefined && Object.keys(changes).length === 0) return Result.succeed(before)
-        if (secret !== undefined) {
+        if (formerEnd === undefined && Object.keys(changes).length === 0) return Result.succeed(before)
+        if (formerEnd !== undefined) {
           yield* sql`
             UPDATE api_key_secrets SET
-              expires_at = LEAST(expires_at, ${DateTime.toDateUtc(secret.othersEnd ?? now)}),
-              is_ended = is_ended OR ${secret.othersEnd === null}
-            WHERE key_id = ${id}`
-          yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${toBytes(secret.hash)}, ${id})`
+              expires_at = LEAST(expires_at, ${DateTime.toDateUtc(formerEnd ?? now)}),
+              is_ended = is_ended OR ${formerEnd === null}
+            WHERE key_id = ${id} AND (expires_at IS NOT NULL OR ${secretHash !== undefined})`
+        }
+        if (secretHash !== undefined) {
+          yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${toBytes(secretHash)}, ${id})`
         }
         yield* sql`UPDATE api_keys SET ${sql.update({ ...changes, version: before.version + 1 })} WHERE id = ${id}`
         const after = { ...key, version: before.version + 1 }

@@ -2,6 +2,7 @@
 import { DateTime, Duration, Effect } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import type { AuditEntry } from "../api/Audit.ts"
+import * as Settings from "../config/Settings.ts"
 import * as Expiry from "../database/Expiry.ts"
 import type { AuditSelection, AuditStore } from "./AuditLog.ts"
 
@@ -26,17 +27,15 @@ export const pageStatement = (
       : [sql`(at, id) < (to_timestamp(${after.at}::float8 / 1000)::timestamptz(3), ${after.id}::bigint)`]
   ]
   return sql<Row>`
-    SELECT id, at, action, key_id AS "keyId", address, before, after FROM audit_log
+    SELECT id, at, action, key_id AS "keyId", operator, address, before, after FROM audit_log
     ${conditions.length === 0 ? sql.literal("") : sql`WHERE ${sql.and(conditions)}`}
     ORDER BY at DESC, id DESC LIMIT ${sql.literal(String(limit))}`
 }
 
-/** The time for which entries are kept. */
-const keptFor = Duration.days(400)
-
 /** Makes the store on PostgreSQL. It deletes old entries until its scope closes. */
 export const sqlStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
+  const keptFor = Duration.days(yield* Settings.auditRetentionDays.config)
   const store: AuditStore = {
     append: (entries) => {
       const rows = entries.map(({ keyId, ...entry }) => ({
@@ -45,13 +44,20 @@ export const sqlStore = Effect.gen(function*() {
         key_id: keyId
       }))
       return sql`
-        INSERT INTO audit_log (at, action, key_id, address, before, after)
-        SELECT at, action, key_id, address, before, after FROM jsonb_to_recordset(${
+        INSERT INTO audit_log (at, action, key_id, operator, address, before, after)
+        SELECT at, action, key_id, operator, address, before, after FROM jsonb_to_recordset(${
         JSON.stringify(rows)
       }::text::jsonb) AS t (
-          at timestamptz, action text, key_id text, address text, before jsonb, after jsonb
+          at timestamptz, action text, key_id text, operator text, address text, before jsonb, after jsonb
         )`.pipe(Effect.asVoid, Effect.orDie)
     },
+    bannedSince: (since) =>
+      sql<{ readonly keyId: string }>`
+        SELECT DISTINCT key_id AS "keyId" FROM audit_log
+        WHERE action = 'ban' AND at > ${DateTime.toDateUtc(since)}`.pipe(
+        Effect.map((rows) => rows.map(({ keyId }) => keyId)),
+        Effect.orDie
+      ),
     list: (selection) =>
       pageStatement(sql, selection).pipe(
         Effect.map((rows) =>

@@ -2,6 +2,7 @@
 import { DateTime, Duration, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import type { UsageInterval } from "../api/Usage.ts"
+import * as Settings from "../config/Settings.ts"
 import * as Expiry from "../database/Expiry.ts"
 import { resolutions, type UsageStore } from "./KeyUsage.ts"
 
@@ -21,6 +22,7 @@ const toInterval = ({ allowed, banned, from, rejected }: Row): UsageInterval => 
 export const sqlStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const { hours, minutes } = resolutions
+  const hoursKeptFor = Duration.days(yield* Settings.usageRetentionDays.config)
   const store: UsageStore = {
     // All processes insert in one order, so that no two statements wait for each other.
     add: (counts) =>
@@ -50,12 +52,13 @@ export const sqlStore = Effect.gen(function*() {
         Effect.orDie
       )
   }
-  for (const { keptSeconds, seconds } of [minutes, hours]) {
+  const minutesKeptFor = Duration.seconds(minutes.keptSeconds)
+  for (const [seconds, keptFor] of [[minutes.seconds, minutesKeptFor], [hours.seconds, hoursKeptFor]] as const) {
     yield* Expiry.deleteExpired({
       table: "key_usage",
       column: "starts_at",
       where: sql`seconds = ${seconds}`,
-      keptFor: Duration.seconds(keptSeconds),
+      keptFor,
       warning: "The usage of keys in the past cannot be deleted"
     })
   }

@@ -6,9 +6,10 @@ import { KeysGroup } from "./KeysGroup.ts"
 import { Validation } from "./Validation.ts"
 
 /**
- * The middleware that allows only requests with the operator's token (`ADMIN_TOKEN`) as a bearer token.
+ * The middleware that allows only requests with an operator's token (`ADMIN_TOKEN`, `ADMIN_TOKENS`) as a bearer token.
  *
- * It returns 401 for other requests, and 429 after too many of them from one address.
+ * It returns 401 for other requests, and 429 after too many of them from one address. A token that can only read gets
+ * 403 for a change.
  */
 export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
   requiredForClient: true,
@@ -16,6 +17,7 @@ export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/
   error: [
     Errors.errorResponse(Errors.MissingAdminToken),
     Errors.errorResponse(Errors.InvalidAdminToken),
+    Errors.errorResponse(Errors.Forbidden),
     Errors.errorResponse(Errors.MisdirectedRequest),
     Errors.errorResponse(Errors.TooManyAttempts),
     ...Errors.commonErrors
@@ -28,6 +30,7 @@ export class AdminApi extends HttpApi.make("petstore-admin")
   .add(KeysGroup.middleware(Validation).middleware(AdminAuth))
   .prefix("/admin")
   .annotate(HttpApi.ParseOptions, { errors: "all" })
-  // Unknown fields are rejected: with a misspelled `expiresAt`, a key would never expire.
+  // Unknown fields and parameters are rejected: with a misspelled `expiresAt`, a key would never expire.
   .annotate(HttpApi.PayloadParseOptions, { errors: "all", onExcessProperty: "error" })
+  .annotate(HttpApi.QueryParseOptions, { errors: "all", onExcessProperty: "error" })
 {}

@@ -10,6 +10,7 @@ const errors: ReadonlyArray<Errors.ErrorBody> = [
   new Errors.InvalidRequest({ message: "Invalid request: body.limits: required on plan enterprise." }),
   new Errors.MissingAdminToken(),
   new Errors.InvalidAdminToken(),
+  new Errors.Forbidden(),
   new Errors.NotFound({ message: "There is no key key_4fTq9XbLw2ZkPn7R." }),
   new Errors.RequestTimeout(),
   new Errors.Conflict({ message: "Key key_4fTq9XbLw2ZkPn7R is revoked." }),
@@ -46,9 +47,10 @@ const secret = "psk_0123456789abcdefghijklmnopqrstuvwx77xM"
 
 const introduction = `The API of operators, on the management port. Clients of \`/v1\` have no access to it.
 
-Each request carries the admin token as a bearer token: \`ADMIN_TOKEN\`, or the file \`admin-token\` of \`DATA_DIR\`.
+Each request carries an admin token as a bearer token: \`ADMIN_TOKEN\`, or else the file \`admin-token\` of \`DATA_DIR\`,
+or one of \`ADMIN_TOKENS\`.
 
-Every error has the body \`{"code","message","status"}\`. An unknown field of a body is an error.`
+Every error has the body \`{"code","message","status"}\`. An unknown field or query parameter is an error.`
 
 /** The OpenAPI 3.1 document of the API under `/admin`. */
 export const adminOpenApiDocument: OpenApi.OpenAPISpec = complete(OpenApi.fromApi(AdminApi, derivation), {
@@ -77,7 +79,8 @@ export const adminOpenApiDocument: OpenApi.OpenAPISpec = complete(OpenApi.fromAp
     key: { example: key.id },
     search: { example: "acme" },
     secretHash: { example: "0f2e4c1d5b6a79880f2e4c1d5b6a79880f2e4c1d5b6a79880f2e4c1d5b6a7988" },
-    "If-Match": { example: "*" }
+    "If-Match": { example: "*" },
+    "Idempotency-Key": { example: "issue-acme-1" }
   },
   requests: {
     issueKey: { name: "acme", plan: "pro" },
@@ -86,16 +89,18 @@ export const adminOpenApiDocument: OpenApi.OpenAPISpec = complete(OpenApi.fromAp
   },
   responses: {
     issueKey: { description: "The key, with its secret.", example: { ...key, key: secret } },
-    listKeys: { description: "The keys of the page, oldest first.", example: [{ ...key, ban: null }] },
+    listKeys: { description: "The keys of the page.", example: [{ ...key, ban: null }] },
     showKey: {
-      description: "The key, with its usage and its ban.",
+      description: "The key, with its usage, its ban and its former secrets.",
       example: {
         ...key,
         usage: {
           minute: { limit: 300, remaining: 240, resetAt: "2026-11-23T11:00:07.201Z" },
           day: { limit: 10_000, remaining: 9_460, resetAt: "2026-11-24T08:12:44.018Z" }
         },
-        ban: null
+        ban: null,
+        counting: "shared",
+        formerSecrets: [{ endsAt: "2026-11-23T12:00:00.000Z" }]
       }
     },
     showUsage: {
@@ -111,6 +116,7 @@ export const adminOpenApiDocument: OpenApi.OpenAPISpec = complete(OpenApi.fromAp
     },
     revokeKey: { description: "The key is revoked." },
     rotateKey: { description: "The key, with its new secret.", example: { ...key, version: 2, key: secret } },
+    endFormerSecrets: { description: "Only the current secret works." },
     unbanKey: { description: "The key is not banned." },
     listAudit: {
       description: "The entries of the page, newest first.",
@@ -119,6 +125,7 @@ export const adminOpenApiDocument: OpenApi.OpenAPISpec = complete(OpenApi.fromAp
         at: "2026-11-23T10:59:12.000Z",
         action: "update",
         keyId: key.id,
+        operator: "alice",
         address: "192.0.2.7",
         before: { plan: "pro" },
         after: { plan: "business" }

@@ -5,7 +5,7 @@ import { Instant, KeyId } from "./Keys.ts"
 import { cursor, limit, nextLink } from "./Paging.ts"
 
 /** An action of an operator, or the begin of a ban. */
-export const AuditAction = Schema.Literals(["issue", "update", "rotate", "revoke", "unban", "ban"])
+export const AuditAction = Schema.Literals(["issue", "update", "rotate", "end-former", "revoke", "unban", "ban"])
 export type AuditAction = typeof AuditAction.Type
 
 /** The values of the fields that an action changed. Instants are ISO 8601 texts. No value is a secret. */
@@ -13,14 +13,16 @@ export const AuditValues = Schema.Record(Schema.String, Schema.NullOr(Schema.Uni
 export type AuditValues = typeof AuditValues.Type
 
 /**
- * One entry of the audit log. `address` is the address from which the request came, or `null` for an action of the
- * service itself. `before` and `after` have the changed fields; `before` is `null` for a new key.
+ * One entry of the audit log. `operator` is the name of the admin token that the request had, and `address` is the
+ * address from which it came. Both are `null` for an action of the service itself; a ban has the address of the client.
+ * `before` and `after` have the changed fields; `before` is `null` for a new key.
  */
 export const AuditEntry = Schema.Struct({
   id: Schema.Int,
   at: Instant,
   action: AuditAction,
   keyId: KeyId,
+  operator: Schema.NullOr(Schema.String),
   address: Schema.NullOr(Schema.String),
   before: Schema.NullOr(AuditValues),
   after: Schema.NullOr(AuditValues)

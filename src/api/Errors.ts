@@ -71,6 +71,11 @@ export class InvalidAdminToken extends declareError("InvalidAdminToken", 401, "i
   "The admin token is wrong."
 ) {}
 
+/** 403: the admin token can only read (`ADMIN_TOKENS`). */
+export class Forbidden extends declareError("Forbidden", 403, "forbidden")<Forbidden>(
+  "This admin token can read, and not change anything."
+) {}
+
 /** 404: the path, or the pet or API key that it names, does not exist (SPEC §7). */
 export class NotFound extends declareError("NotFound", 404, "not_found")<NotFound>(
   "The requested resource could not be found."
@@ -191,6 +196,7 @@ export const errorClasses = [
   InvalidApiKey,
   MissingAdminToken,
   InvalidAdminToken,
+  Forbidden,
   NotFound,
   MethodNotAllowed,
   RequestTimeout,

@@ -11,13 +11,16 @@ export const KeyId = Schema.String.annotate({ description: "Identifier of the ke
 /** An instant that a response contains: in JSON an ISO 8601 text in UTC. */
 export const Instant = Schema.DateTimeUtcFromString
 
+/** A character that a reader sees: no space, no control, and none that Unicode lets a font leave out. */
+const visible = /[^\p{White_Space}\p{C}\p{Default_Ignorable_Code_Point}\u2800]/u
+
 const name = Schema.String.annotate({ description: "The name that an operator gives the key: 1 to 255 characters." })
   .check(
     Schema.isMinLength(1),
     Schema.isMaxLength(255),
     isStorable,
-    Schema.makeFilter((text: string) => text.trim() !== "" && !/\p{Cc}/u.test(text), {
-      expected: "a name that can be read, without control characters"
+    Schema.makeFilter((text: string) => visible.test(text) && !/\p{Cc}/u.test(text), {
+      expected: "a name with a visible character and without control characters"
     })
   )
 
@@ -54,12 +57,15 @@ export const limitsOf = ({ limits, plan }: {
   return Result.fromNullishOr(limits, () => "required on plan enterprise")
 }
 
-/** The request body that issues a key. `limits` is required on plan enterprise and forbidden on the other plans. */
+/**
+ * The request body that issues a key. `limits` is required on plan enterprise and forbidden on the other plans. Without
+ * an expiry, or with `null`, the key does not expire.
+ */
 export const NewKey = Schema.Struct({
   name,
   plan: Plan,
   limits: Schema.optionalKey(Limits),
-  expiresAt: Schema.optionalKey(NewInstant)
+  expiresAt: Schema.optionalKey(Schema.NullOr(NewInstant))
 }).check(
   Schema.makeFilter((key) =>
     Result.match(limitsOf(key), { onFailure: (issue) => ({ path: ["limits"], issue }), onSuccess: () => undefined })
@@ -137,20 +143,21 @@ const parsePosition = (text: string): KeyPosition | undefined => {
   return createdAtMicros >= minMicros && createdAtMicros <= maxMicros ? { createdAtMicros, id } : undefined
 }
 
-/** The state of a key, apart from bans, which end by themselves. A revoked key is not expired. */
-export const KeyState = Schema.Literals(["active", "expired", "revoked"]).annotate({
-  description: "The state of the keys. A revoked key is not expired.",
-  message: "Expected active, expired or revoked"
+/** The state of a key. A banned key would be active without its ban. A revoked key is not expired. */
+export const KeyState = Schema.Literals(["active", "banned", "expired", "revoked"]).annotate({
+  description: "The state of the keys. `active` includes banned keys. A revoked key is not expired.",
+  message: "Expected active, banned, expired or revoked"
 })
 export type KeyState = typeof KeyState.Type
 
-/** Returns the state of a key at `now`. */
+/** Returns the state of a key at `now`. A key without a known ban counts as not banned. */
 export const keyStateOf = (
-  { expiresAt, revokedAt }: Pick<ApiKey, "expiresAt" | "revokedAt">,
+  { ban = null, expiresAt, revokedAt }: Pick<ApiKey, "expiresAt" | "revokedAt"> & Partial<Pick<ListedKey, "ban">>,
   now: DateTime.Utc
 ): KeyState => {
   if (revokedAt !== null) return "revoked"
-  return expiresAt !== null && DateTime.isLessThanOrEqualTo(expiresAt, now) ? "expired" : "active"
+  if (expiresAt !== null && DateTime.isLessThanOrEqualTo(expiresAt, now)) return "expired"
+  return ban !== null && DateTime.isGreaterThan(ban.until, now) ? "banned" : "active"
 }
 
 /**
@@ -171,9 +178,16 @@ const keyFilter = {
 }
 export interface KeyFilter extends Schema.Schema.Type<Schema.Struct<typeof keyFilter>> {}
 
-/** The query of `listKeys`: the maximum number of keys, the cursor of the page, and the filter. */
+/** The order of listed keys, by their creation. */
+export const KeyOrder = Schema.Literals(["oldest", "newest"]).annotate({
+  description: "Which keys come first. By default the oldest.",
+  message: "Expected oldest or newest"
+})
+
+/** The query of `listKeys`: the order, the maximum number of keys, the cursor of the page, and the filter. */
 export const KeysQuery = Schema.Struct({
   ...keyFilter,
+  order: Schema.optionalKey(KeyOrder),
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
   cursor: Schema.optionalKey(
     cursor(KeyPosition, {
@@ -219,11 +233,21 @@ export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 /** The state of one rate limit window: its limit, the remaining requests, and the instant at which it resets. */
 const Window = Schema.Struct({ limit: Schema.Int, remaining: Schema.Int, resetAt: Instant })
 
-/** A key with the state of its rate limit windows (`usage`), and its ban, or `null` if it is not banned. */
+/**
+ * A key with the state of its rate limit windows (`usage`), its ban, or `null` if it is not banned, and its former
+ * secrets that still work.
+ */
 export const ApiKeyDetails = Schema.Struct({
   ...ApiKey.fields,
   usage: Schema.Struct({ minute: Window, day: Window }),
-  ban
+  ban,
+  counting: Schema.Literals(["own", "shared", "fallback"]).annotate({
+    description: "The counts behind `usage` and `ban`: those in Redis (`shared`), or those of the process that " +
+      "responds, because it has no Redis (`own`) or Redis does not respond (`fallback`)."
+  }),
+  formerSecrets: Schema.Array(Schema.Struct({ endsAt: Instant })).annotate({
+    description: "The former secrets that still work, with their ends."
+  })
 }).annotate({ identifier: "ApiKeyDetails" })
 export interface ApiKeyDetails extends Schema.Schema.Type<typeof ApiKeyDetails> {}
 

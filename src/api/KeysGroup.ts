@@ -16,6 +16,7 @@ import {
   Rotation
 } from "./Keys.ts"
 import { nextLink } from "./Paging.ts"
+import { idempotencyKey } from "./Text.ts"
 import { UsageHistory } from "./Usage.ts"
 
 const etag = { etag: Schema.optionalKey(Schema.String) }
@@ -29,18 +30,23 @@ const withETag = <Key extends { readonly version: number }>() => ({
 const params = { id: KeyId }
 const notFound = Errors.errorResponse(Errors.NotFound)
 const conflict = Errors.errorResponse(Errors.Conflict)
+const headers = { "if-match": Schema.optionalKey(IfMatch) }
+const changeErrors = [notFound, conflict, Errors.errorResponse(Errors.PreconditionFailed)] as const
 
 /** The endpoints with which an operator lists, issues, shows, changes, rotates, revokes and unbans keys. */
 export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add(
   HttpApiEndpoint.post("issueKey", "/keys", {
+    headers: { "idempotency-key": Schema.optionalKey(idempotencyKey("Identifies this key for a retry.")) },
     payload: NewKey,
     success: IssuedKey.pipe(
       HttpApiSchema.encodeToWithHeaders({ body: IssuedKey.pipe(HttpApiSchema.status(201)), headers: etag }, withETag())
-    )
+    ),
+    error: conflict
   }).annotateMerge(
     OpenApi.annotations({
       summary: "Issue a key",
-      description: "Returns the key with its secret. No other response has the secret."
+      description: "Returns the key with its secret. No other response has the secret. A second request with the " +
+        "same `Idempotency-Key` issues no key and gets 409, which names the key of the first."
     })
   ),
   HttpApiEndpoint.get("listKeys", "/keys", {
@@ -55,7 +61,7 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
   }).annotateMerge(
     OpenApi.annotations({
       summary: "List keys",
-      description: "Returns a page of the keys, oldest first, without secrets. With a filter, a page reads at most " +
+      description: "Returns a page of the keys, without secrets. With a filter, a page reads at most " +
         "10,000 keys. It can have fewer keys than `limit`, or none, and still have a `Link` to the next page."
     })
   ),
@@ -66,7 +72,7 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
   }).annotateMerge(
     OpenApi.annotations({
       summary: "Show a key",
-      description: "Returns the key, the state of its rate limit windows, and its ban."
+      description: "Returns the key, its rate limit windows, its ban, and its former secrets that still work."
     })
   ),
   HttpApiEndpoint.get("showUsage", "/keys/:id/usage", { params, success: UsageHistory, error: notFound }).annotateMerge(
@@ -77,17 +83,17 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
   ),
   HttpApiEndpoint.patch("updateKey", "/keys/:id", {
     params,
-    headers: { "if-match": Schema.optionalKey(IfMatch) },
+    headers,
     payload: KeyChange,
     success: ApiKey.pipe(HttpApiSchema.encodeToWithHeaders({ body: ApiKey, headers: etag }, withETag())),
-    error: [notFound, conflict, Errors.errorResponse(Errors.PreconditionFailed)]
+    error: changeErrors
   }).annotateMerge(
     OpenApi.annotations({
       summary: "Change a key",
       description: "Changes the named fields. The change takes effect within one second. `null` removes the expiry."
     })
   ),
-  HttpApiEndpoint.delete("revokeKey", "/keys/:id", { params, error: [notFound, conflict] }).annotateMerge(
+  HttpApiEndpoint.delete("revokeKey", "/keys/:id", { params, headers, error: changeErrors }).annotateMerge(
     OpenApi.annotations({
       summary: "Revoke a key",
       description: "Ends the key for good, within one second. This cannot be undone."
@@ -95,15 +101,21 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
   ),
   HttpApiEndpoint.post("rotateKey", "/keys/:id/rotate", {
     params,
+    headers,
     payload: [Rotation, Schema.Null],
     success: IssuedKey.pipe(HttpApiSchema.encodeToWithHeaders({ body: IssuedKey, headers: etag }, withETag())),
-    error: [notFound, conflict]
+    error: changeErrors
   }).annotateMerge(
     OpenApi.annotations({
       summary: "Rotate the secret of a key",
       description: "Returns the key with a new secret. Former secrets work until the grace period ends."
     })
   ),
+  HttpApiEndpoint.delete("endFormerSecrets", "/keys/:id/former-secrets", { params, headers, error: changeErrors })
+    .annotateMerge(OpenApi.annotations({
+      summary: "End the former secrets of a key",
+      description: "Ends the grace periods of all former secrets now. The current secret still works."
+    })),
   HttpApiEndpoint.delete("unbanKey", "/keys/:id/ban", { params, error: notFound }).annotateMerge(OpenApi.annotations({
     summary: "Lift the ban of a key",
     description: "Ends the ban now. Requests that are counted stay counted."

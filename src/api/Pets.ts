@@ -1,11 +1,11 @@
 /** Declares the pets of the store: their schemas (SPEC §2) and their endpoints (SPEC §4). */
-import { Schema, SchemaGetter } from "effect"
+import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import { exactJson, Int64, int64, parseInteger } from "./Int64.ts"
 import { cursor, limit, nextLink } from "./Paging.ts"
 import { PathHeaders } from "./PathHeaders.ts"
-import { hasAtMost, isStorable } from "./Text.ts"
+import { hasAtMost, idempotencyKey, isStorable } from "./Text.ts"
 
 /** The availability of a pet (SPEC §3). */
 export const PetStatus = Schema.Literals(["available", "pending", "sold"]).annotate({
@@ -61,25 +61,8 @@ export const CreatedPet: Schema.Codec<CreatedPet, EncodedCreatedPet> = createdPe
 /** The response body of {@link listPets} (SPEC §2 Pets). */
 export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
 
-const idempotencyKey = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
-
-/**
- * The idempotency key of a creation, with which a client can retry the request without creating a second pet.
- *
- * Decoding removes surrounding quotation marks, so `"a"` and `a` are the same key.
- */
-const IdempotencyKey = Schema.String.annotate({
-  description: "Identifies this create: a retry with the same key and body within 24 hours returns the first response.",
-  pattern: idempotencyKey.source
-}).check(
-  Schema.isPattern(idempotencyKey, {
-    expected: "1 to 255 visible ASCII characters but quotation marks, in quotation marks or not"
-  })
-).pipe(
-  Schema.decodeTo(Schema.String, {
-    decode: SchemaGetter.transform((text: string) => text.replaceAll(`"`, "")),
-    encode: SchemaGetter.passthrough()
-  })
+const IdempotencyKey = idempotencyKey(
+  "Identifies this create: a retry with the same key and body within 24 hours returns the first response."
 )
 
 /** The JSON text of a pet. */

@@ -1,5 +1,5 @@
-/** Checks of texts that the service stores. */
-import { Schema } from "effect"
+/** Texts that the service stores: checks, and idempotency keys. */
+import { Schema, SchemaGetter } from "effect"
 
 /**
  * Checks that a text has no U+0000 and no lone surrogates.
@@ -15,3 +15,22 @@ export const hasAtMost = (max: number) =>
   Schema.makeFilter((text: string) => text.length <= max || Array.from(text.slice(0, 2 * max + 1)).length <= max, {
     expected: `a string of at most ${max.toLocaleString("en")} characters`
   })
+
+const idempotencyKeyForm = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
+
+/**
+ * Makes the schema of an `Idempotency-Key` header, with which a client can retry a create without a second effect.
+ *
+ * Decoding removes surrounding quotation marks, so `"a"` and `a` are the same key.
+ */
+export const idempotencyKey = (description: string) =>
+  Schema.String.annotate({ description, pattern: idempotencyKeyForm.source }).check(
+    Schema.isPattern(idempotencyKeyForm, {
+      expected: "1 to 255 visible ASCII characters but quotation marks, in quotation marks or not"
+    })
+  ).pipe(
+    Schema.decodeTo(Schema.String, {
+      decode: SchemaGetter.transform((text: string) => text.replaceAll(`"`, "")),
+      encode: SchemaGetter.passthrough()
+    })
+  )

@@ -33,6 +33,16 @@ export interface FoundKey extends Keys.ListedKey {
   readonly secret: Keys.FoundSecret
 }
 
+/** An error of a change of a key. */
+type ChangeError = AnyAdminError | Errors.NotFound | Errors.Conflict | Errors.PreconditionFailed
+
+/** The options of a change. With a `version`, the key changes only if it has this version. */
+interface VersionOptions extends CallOptions {
+  readonly version?: number | undefined
+}
+
+const ifMatch = (version: number | undefined) => version === undefined ? {} : { "if-match": [formatETag(version)] }
+
 /** The options of `AdminClient`. The URL is that of the management port, such as `http://127.0.0.1:9090`. */
 export interface AdminOptions extends ClientOptions {
   /** The admin token of the service (`ADMIN_TOKEN`). */
@@ -45,17 +55,21 @@ export interface AdminOptions extends ClientOptions {
  */
 export class AdminClient extends Context.Service<AdminClient, {
   /**
-   * Issues a key. Only this response has its secret.
+   * Issues a key. Only this response has its secret. With an `idempotencyKey`, a second call issues no second key.
    *
    * Fails with any of `AnyAdminError`: `InvalidRequest` for limits that do not fit the plan, `InvalidAdminToken`,
-   * `TooManyAttempts`, and `PetstoreClientError` without a response.
+   * `TooManyAttempts`, and `PetstoreClientError` without a response. Fails with `Conflict`, which names the issued key,
+   * if the idempotency key was used before.
    *
    * @example
-   * const { id, key } = yield* admin.issue({ name: "shop", plan: "pro" })
+   * const { id, key } = yield* admin.issue({ name: "shop", plan: "pro" }, { idempotencyKey: "order-7" })
    */
-  issue(key: Optional<Keys.NewKey>, options?: CallOptions): Effect.Effect<Keys.IssuedKey, AnyAdminError>
+  issue(
+    key: Optional<Keys.NewKey>,
+    options?: CallOptions & { readonly idempotencyKey?: string | undefined }
+  ): Effect.Effect<Keys.IssuedKey, AnyAdminError | Errors.Conflict>
   /**
-   * Lists one page of the keys, oldest first: all keys, or those that meet the filter. `next` is the query of the next
+   * Lists one page of the keys: all keys, or those that meet the filter. `next` is the query of the next
    * page; the last page has none. Fails with any of `AnyAdminError`.
    *
    * @example
@@ -63,14 +77,14 @@ export class AdminClient extends Context.Service<AdminClient, {
    */
   list(query?: Optional<Keys.KeysQuery>, options?: CallOptions): Effect.Effect<Keys.KeysPage, AnyAdminError>
   /**
-   * Streams all keys that meet the filter, oldest first. It requests each page only when the consumer needs it: by
+   * Streams all keys that meet the filter. It requests each page only when the consumer needs it: by
    * default 100 keys. Fails with any of `AnyAdminError`, after the keys of the pages before.
    *
    * @example
    * yield* Stream.runForEach(admin.all({ state: "active" }), (key) => Console.log(key.name))
    */
   all(
-    filter?: Optional<Keys.KeyFilter> & { readonly pageSize?: number | undefined },
+    filter?: Optional<Omit<Keys.KeysQuery, "cursor" | "limit">> & { readonly pageSize?: number | undefined },
     options?: CallOptions
   ): Stream.Stream<Keys.ListedKey, AnyAdminError>
   /**
@@ -110,27 +124,35 @@ export class AdminClient extends Context.Service<AdminClient, {
   update(
     id: string,
     change: Optional<Keys.KeyChange>,
-    options?: CallOptions & { readonly version?: number | undefined }
-  ): Effect.Effect<Keys.ApiKey, AnyAdminError | Errors.NotFound | Errors.Conflict | Errors.PreconditionFailed>
+    options?: VersionOptions
+  ): Effect.Effect<Keys.ApiKey, ChangeError>
   /**
    * Replaces the secret of a key. The old secret works for the grace period, in whole seconds: by default not at all.
-   * Fails with `NotFound`, with `Conflict` for a revoked or expired key, and with any of `AnyAdminError`.
+   * Fails with `NotFound`, with `Conflict` for a revoked or expired key, with `PreconditionFailed` for another
+   * `version`, and with any of `AnyAdminError`.
    *
    * @example
    * const { key } = yield* admin.rotate(id, { gracePeriod: "1 hour" })
    */
   rotate(
     id: string,
-    options?: CallOptions & { readonly gracePeriod?: Duration.Input | undefined }
-  ): Effect.Effect<Keys.IssuedKey, AnyAdminError | Errors.NotFound | Errors.Conflict>
+    options?: VersionOptions & { readonly gracePeriod?: Duration.Input | undefined }
+  ): Effect.Effect<Keys.IssuedKey, ChangeError>
   /**
-   * Revokes a key. This cannot be undone. Fails with `NotFound`, with `Conflict` for a key that is revoked already, and
-   * with any of `AnyAdminError`.
+   * Ends the former secrets of a key, whose grace period has not ended. Fails as `revoke`.
+   *
+   * @example
+   * yield* admin.endFormerSecrets(id)
+   */
+  endFormerSecrets(id: string, options?: VersionOptions): Effect.Effect<void, ChangeError>
+  /**
+   * Revokes a key. This cannot be undone. Fails with `NotFound`, with `Conflict` for a key that is revoked already,
+   * with `PreconditionFailed` for another `version`, and with any of `AnyAdminError`.
    *
    * @example
    * yield* admin.revoke(id)
    */
-  revoke(id: string, options?: CallOptions): Effect.Effect<void, AnyAdminError | Errors.NotFound | Errors.Conflict>
+  revoke(id: string, options?: VersionOptions): Effect.Effect<void, ChangeError>
   /**
    * Lifts the ban of a key. Fails with `NotFound` and any of `AnyAdminError`.
    *
@@ -189,6 +211,7 @@ const decode = {
   update: decoder("updateKey"),
   rotate: decoder("rotateKey"),
   revoke: decoder("revokeKey"),
+  endFormerSecrets: decoder("endFormerSecrets"),
   unban: decoder("unbanKey")
 }
 const responseMode = "response-only"
@@ -212,8 +235,11 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
         (query) =>
           Effect.map(audit(query, options), ({ entries, next }) => [entries, Option.fromUndefinedOr(next)] as const)
       ),
-    issue: (key, options) =>
-      call("issue", api.issueKey({ payload: omitUndefined(key), responseMode }), decode.issue, false, options),
+    issue: (key, { idempotencyKey, ...options } = {}) => {
+      const headers = idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }
+      const request = api.issueKey({ payload: omitUndefined(key), headers, responseMode })
+      return call("issue", request, decode.issue, false, options)
+    },
     list,
     all: ({ pageSize = listLimit.maximum, ...filter } = {}, options) =>
       Stream.paginate<Optional<Keys.KeysQuery>, Keys.ListedKey, AnyAdminError>(
@@ -228,16 +254,23 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     get: (id, options) => call("get", api.showKey({ params: { id }, responseMode }), decode.get, true, options),
     usage: (id, options) => call("usage", api.showUsage({ params: { id }, responseMode }), decode.usage, true, options),
     update: (id, change, { version, ...options } = {}) => {
-      const headers = version === undefined ? {} : { "if-match": [formatETag(version)] }
-      const request = api.updateKey({ params: { id }, payload: omitUndefined(change), headers, responseMode })
+      const payload = omitUndefined(change)
+      const request = api.updateKey({ params: { id }, payload, headers: ifMatch(version), responseMode })
       return call("update", request, decode.update, false, options)
     },
-    rotate: (id, { gracePeriod = 0, ...options } = {}) => {
+    rotate: (id, { gracePeriod = 0, version, ...options } = {}) => {
       const payload = { gracePeriodSeconds: Duration.toSeconds(gracePeriod) }
-      return call("rotate", api.rotateKey({ params: { id }, payload, responseMode }), decode.rotate, false, options)
+      const request = api.rotateKey({ params: { id }, payload, headers: ifMatch(version), responseMode })
+      return call("rotate", request, decode.rotate, false, options)
     },
-    revoke: (id, options) =>
-      call("revoke", api.revokeKey({ params: { id }, responseMode }), decode.revoke, false, options),
+    revoke: (id, { version, ...options } = {}) => {
+      const request = api.revokeKey({ params: { id }, headers: ifMatch(version), responseMode })
+      return call("revoke", request, decode.revoke, false, options)
+    },
+    endFormerSecrets: (id, { version, ...options } = {}) => {
+      const request = api.endFormerSecrets({ params: { id }, headers: ifMatch(version), responseMode })
+      return call("endFormerSecrets", request, decode.endFormerSecrets, false, options)
+    },
     unban: (id, options) => call("unban", api.unbanKey({ params: { id }, responseMode }), decode.unban, false, options)
   })
 })

@@ -1,7 +1,7 @@
 /** The flags and arguments of the subcommands of `petstore keys`. The contract declares which values are valid. */
 import { Effect, Option, type Schema } from "effect"
 import { Argument, CliError, Flag } from "effect/cli"
-import { KeyChange, KeysQuery, KeyState, NewKey, Rotation } from "../api/Keys.ts"
+import { KeyChange, KeyOrder, KeysQuery, KeyState, NewKey, Rotation } from "../api/Keys.ts"
 import { Limits, Plan } from "../api/Plans.ts"
 
 const optional = <A>(flag: Flag.Flag<A>, description: string) =>
@@ -79,10 +79,11 @@ export const gracePeriodFlag = Flag.Int("grace-period").pipe(
   Flag.withDefault(0)
 )
 
-/** The filter of `keys list`. A secret must not be in `search`, because it would be in the URL of the request. */
+/** The filter and the order of `keys list`. A secret must not be in `search`, which is in the URL of the request. */
 export const filterFlags = {
   plan: optional(Flag.Literals("plan", Plan.literals), "Print only keys on this plan"),
   state: optional(Flag.Literals("state", KeyState.literals), "Print only keys in this state"),
+  order: optional(Flag.Literals("order", KeyOrder.literals), "Print these keys first: by default the oldest"),
   search: optional(
     Flag.String("search").pipe(
       Flag.withMetavar("text"),

@@ -24,7 +24,7 @@ const formatRow = <Row>(columns: ReadonlyArray<Column<Row>>, cell: (column: Colu
 /** The columns of `keys list`. `now` decides which keys have expired. */
 export const keyColumns = (now: DateTime.Utc): ReadonlyArray<Column<ListedKey>> => [
   { heading: "ID", width: 20, cell: ({ id }) => id },
-  { heading: "STATE", width: 7, cell: (key) => stateOf(key, now) },
+  { heading: "STATE", width: 7, cell: (key) => keyStateOf(key, now) },
   { heading: "PLAN", width: 10, cell: ({ plan }) => plan },
   { heading: "MINUTE", width: 6, cell: ({ limits }) => String(limits.perMinute) },
   { heading: "DAY", width: 7, cell: ({ limits }) => String(limits.perDay) },
@@ -43,8 +43,9 @@ const describeChanges = ({ after, before }: AuditEntry): string =>
 /** The columns of `keys log`. */
 export const auditColumns: ReadonlyArray<Column<AuditEntry>> = [
   { heading: "TIME", width: 24, cell: ({ at }) => DateTime.formatIso(at) },
-  { heading: "ACTION", width: 6, cell: ({ action }) => action },
+  { heading: "ACTION", width: 10, cell: ({ action }) => action },
   { heading: "KEY", width: 20, cell: ({ keyId }) => keyId },
+  { heading: "OPERATOR", width: 8, cell: ({ operator }) => operator ?? "-" },
   { heading: "ADDRESS", width: 15, cell: ({ address }) => address ?? "-" },
   { heading: "CHANGES", width: 0, cell: describeChanges }
 ]
@@ -92,12 +93,6 @@ export const print = <S extends Schema.ConstraintEncoder<unknown>>(
     )
     : Console.log(options.text)
 
-/** Returns the state of a key at `now`. A ban of a revoked or expired key does not matter. */
-const stateOf = (key: Pick<ListedKey, "ban" | "expiresAt" | "revokedAt">, now: DateTime.Utc): string => {
-  const state = keyStateOf(key, now)
-  return state === "active" && key.ban !== null ? "banned" : state
-}
-
 export const describeKey = (key: ApiKey): string =>
   [
     `id         ${key.id}`,
@@ -120,7 +115,8 @@ const describeWindow = ({ limit, remaining, resetAt }: ApiKeyDetails["usage"]["m
 export const describeDetails = (key: ApiKeyDetails, now: DateTime.Utc): string =>
   [
     describeKey(key),
-    `state      ${stateOf(key, now)}`,
+    `state      ${keyStateOf(key, now)}`,
+    ...key.formerSecrets.map(({ endsAt }) => `former     secret works until ${formatTime(endsAt)}`),
     `banned     ${key.ban === null ? "no" : `until ${formatTime(key.ban.until)}`}`,
     `minute     ${describeWindow(key.usage.minute)}`,
     `day        ${describeWindow(key.usage.day)}`

@@ -1,5 +1,5 @@
 /** The subcommands of `petstore keys`. */
-import { Console, DateTime, Effect, Option, Redacted, Stdio, Stream } from "effect"
+import { Console, DateTime, Duration, Effect, Option, Redacted, Stdio, Stream } from "effect"
 import { Argument, CliError, Command, Flag, Prompt, TerminalCapabilities } from "effect/cli"
 import { AuditEntry } from "../api/Audit.ts"
 import { ApiKey, ApiKeyDetails, IssuedKey, ListedKey } from "../api/Keys.ts"
@@ -66,7 +66,7 @@ const list = Command.make(
     yield* printRows(Stream.take(keys, count), { columns, json, schema: ListedKey })
   })
 ).pipe(
-  Command.withDescription("List the keys, the oldest first"),
+  Command.withDescription("List the keys"),
   Command.withExamples([{ command: "petstore keys list --state active --plan pro --search acme" }])
 )
 
@@ -105,11 +105,14 @@ const update = Command.make(
 
 const rotate = Command.make(
   "rotate",
-  { id: idArgument, gracePeriod: gracePeriodFlag, yes: yesFlag, json: jsonFlag },
-  Effect.fnUntraced(function*({ gracePeriod, id, json, yes }) {
+  { id: idArgument, gracePeriod: gracePeriodFlag, ifVersion: ifVersionFlag, yes: yesFlag, json: jsonFlag },
+  Effect.fnUntraced(function*({ gracePeriod, id, ifVersion, json, yes }) {
     const client = yield* AdminClient
     if (gracePeriod === 0) yield* confirm(`Rotate ${id}? Its current secret stops working now.`, yes)
-    const issued = yield* client.rotate(id, { gracePeriod: `${gracePeriod} seconds` })
+    const issued = yield* client.rotate(id, {
+      gracePeriod: Duration.seconds(gracePeriod),
+      ...given({ version: ifVersion })
+    })
     yield* print(IssuedKey, issued, { json, text: describeIssued(issued) })
   })
 ).pipe(
@@ -119,27 +122,37 @@ const rotate = Command.make(
 
 const revoke = Command.make(
   "revoke",
-  { id: idArgument, yes: yesFlag },
-  Effect.fnUntraced(function*({ id, yes }) {
+  { id: idArgument, ifVersion: ifVersionFlag, yes: yesFlag },
+  Effect.fnUntraced(function*({ id, ifVersion, yes }) {
     const client = yield* AdminClient
     yield* confirm(`Revoke ${id}? This cannot be undone.`, yes)
-    yield* client.revoke(id)
+    yield* client.revoke(id, given({ version: ifVersion }))
     yield* Console.log(`${id} is revoked.`)
   })
 ).pipe(Command.withDescription("End a key for good"))
+
+const endFormer = Command.make(
+  "end-former",
+  { id: idArgument, ifVersion: ifVersionFlag },
+  Effect.fnUntraced(function*({ id, ifVersion }) {
+    yield* AdminClient.use((client) => client.endFormerSecrets(id, given({ version: ifVersion })))
+    yield* Console.log(`Only the current secret of ${id} works.`)
+  })
+).pipe(Command.withDescription("End the former secrets of a key, which work after a rotation"))
 
 const unban = Command.make(
   "unban",
   { id: idArgument },
   Effect.fnUntraced(function*({ id }) {
     const client = yield* AdminClient
-    const { ban } = yield* client.get(id)
+    const { ban, counting } = yield* client.get(id)
     yield* client.unban(id)
-    yield* Console.log(
-      ban === null
-        ? `${id} was not banned.`
-        : `The ban of ${id}, which would have lasted until ${DateTime.formatIso(ban.until)}, is lifted.`
-    )
+    const text = ban === null
+      ? `${id} was not banned.`
+      : `The ban of ${id}, which would have lasted until ${DateTime.formatIso(ban.until)}, is lifted.`
+    // Without Redis, the other processes count for themselves.
+    const place = counting === "shared" ? "" : " This is true of the process that responded: it counts alone."
+    yield* Console.log(text + place)
   })
 ).pipe(Command.withDescription("Lift the ban of a key"))
 
@@ -202,7 +215,7 @@ const whose = Command.make(
 
 const keys = Command.make("keys").pipe(
   Command.withDescription("Manage API keys"),
-  Command.withSubcommands([issue, list, show, update, rotate, revoke, unban, log, whose]),
+  Command.withSubcommands([issue, list, show, update, rotate, endFormer, revoke, unban, log, whose]),
   Command.provide(adminClientLayer)
 )
 

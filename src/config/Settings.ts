@@ -3,7 +3,7 @@
  *
  * The check at the start of the process reads all declarations, and the table in docs/configuration.md equals them.
  */
-import { Config, Data, Effect, Option } from "effect"
+import { Config, Data, Effect, Option, Redacted } from "effect"
 import * as ConnectionString from "./ConnectionString.ts"
 import { corsOrigins, keepAliveSeconds, maxConnections, trustedProxies } from "./HttpSettings.ts"
 import * as RedisUrl from "./RedisUrl.ts"
@@ -131,6 +131,49 @@ export const adminToken = secret("ADMIN_TOKEN", {
   meaning: "The bearer token of `/admin`."
 })
 
+/** An admin token beside `ADMIN_TOKEN`, with the name that its actions have in the audit log. */
+export interface NamedAdminToken {
+  readonly name: string
+  readonly mayChange: boolean
+  readonly token: Redacted.Redacted
+}
+
+const namedAdminToken = /^([\w.-]{1,40}):(read:)?([!-+\--~]{16,4096})$/
+
+const namedAdminTokens = secret("ADMIN_TOKENS", {
+  form: "entries like alice:token or dashboard:read:token, separated by commas, with 16 to 4096 visible ASCII " +
+    "characters in each token",
+  isValid: (value) => value.split(",").every((entry) => namedAdminToken.test(entry.trim()))
+}, {
+  byDefault: "none",
+  meaning: "More bearer tokens of `/admin`, each with a name for the audit log: `alice:token`. " +
+    "A token after `read:` can read and not change anything. `ADMIN_TOKEN` has the name `admin`."
+})
+
+export const adminTokens: Setting<ReadonlyArray<NamedAdminToken>> = {
+  ...namedAdminTokens,
+  config: Config.map(
+    Config.option(namedAdminTokens.config),
+    (value) =>
+      Option.toArray(value).flatMap((text) => Redacted.value(text).split(",")).flatMap((entry) => {
+        const [, name, read, token] = namedAdminToken.exec(entry.trim()) ?? []
+        return name === undefined || token === undefined
+          ? []
+          : [{ name, mayChange: read === undefined, token: Redacted.make(token) }]
+      })
+  )
+}
+
+export const auditRetentionDays = wholeNumber("AUDIT_RETENTION_DAYS", { min: 1, max: 3_650 }, {
+  byDefault: 400,
+  meaning: "The days for which entries of the audit log are kept."
+})
+
+export const usageRetentionDays = wholeNumber("USAGE_RETENTION_DAYS", { min: 1, max: 30 }, {
+  byDefault: 30,
+  meaning: "The days for which the requests of each key are kept by hour."
+})
+
 export const drainSeconds = wholeNumber("DRAIN_SECONDS", { min: 0, max: 5 }, {
   byDefault: 0,
   meaning: "The time between SIGTERM and the end of listening, in seconds. " +
@@ -212,6 +255,9 @@ export const all: ReadonlyArray<Setting<unknown>> = [
   managementPort,
   managementAllowedHosts,
   adminToken,
+  adminTokens,
+  auditRetentionDays,
+  usageRetentionDays,
   trustedProxies,
   drainSeconds,
   corsOrigins,

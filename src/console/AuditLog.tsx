@@ -42,7 +42,7 @@ export const AuditTable = ({ query, revision = 0 }: { readonly query: AuditQuery
   return (
     <ListPage
       name="audit"
-      columns={["When", "Action", "Changes", "Address"]}
+      columns={["When", "Action", "Changes", "Operator"]}
       page={page}
       status={`${entries.length} entries, newest first`}
       first={cursor === undefined ? undefined : hrefOf({ view: "audit", query: first })}
@@ -62,7 +62,9 @@ export const AuditTable = ({ query, revision = 0 }: { readonly query: AuditQuery
           <td>
             <Changes before={entry.before} after={entry.after} />
           </td>
-          <td class="mono">{entry.address ?? "the service"}</td>
+          <td>
+            {entry.operator ?? "the service"} <span class="mono">{entry.address}</span>
+          </td>
         </tr>
       ))}
     </ListPage>
@@ -71,13 +73,7 @@ export const AuditTable = ({ query, revision = 0 }: { readonly query: AuditQuery
 
 export const AuditLog = ({ query }: { readonly query: AuditQuery }) => (
   <>
-    <h1>
-      Audit log{query.key !== undefined && (
-        <>
-          of <a href={hrefOf({ view: "key", id: query.key })}>{query.key}</a>
-        </>
-      )}
-    </h1>
+    <h1>{query.key === undefined ? "Audit log" : `Audit log of ${query.key}`}</h1>
     <AuditTable query={query} />
   </>
 )

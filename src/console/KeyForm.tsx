@@ -72,7 +72,10 @@ const KeyFields = ({ apiKey }: { readonly apiKey?: ApiKey }) => {
 
 export const IssueDialog = ({ onClose, onIssued }: { onIssued(issued: IssuedKey): void; onClose(): void }) => {
   const { client } = useSession()
-  const issue = (form: FormData) => Effect.flatMap(Schema.decodeUnknownEffect(NewKey)(bodyOf(form)), client.issue)
+  // After a lost response, a second request with the same idempotency key names the key that the first has issued.
+  const [idempotencyKey] = useState(() => crypto.getRandomValues(new Uint32Array(4)).join("-"))
+  const issue = (form: FormData) =>
+    Effect.flatMap(Schema.decodeUnknownEffect(NewKey)(bodyOf(form)), (key) => client.issue(key, { idempotencyKey }))
   return (
     <FormDialog title="Issue key" action="Issue key" call={issue} onDone={onIssued} onClose={onClose}>
       <KeyFields />

@@ -1,8 +1,8 @@
 /** The list of keys: search, filters and pages. */
-import { Effect, Option, Redacted } from "effect"
+import { DateTime, Effect, Option, Redacted } from "effect"
 import type { TargetedSubmitEvent } from "preact"
 import { useEffect, useState } from "preact/hooks"
-import { type IssuedKey, type KeysPage, type KeysQuery, KeyState, type ListedKey } from "../api/Keys.ts"
+import { type IssuedKey, type KeysPage, type KeysQuery, KeyState, keyStateOf, type ListedKey } from "../api/Keys.ts"
 import { listLimit } from "../api/Paging.ts"
 import { Plan } from "../api/Plans.ts"
 import { isWellFormed } from "../api/SecretForm.ts"
@@ -53,7 +53,7 @@ const KeyRow = ({ of: key }: { readonly of: ListedKey }) => (
       <code>{key.id}</code>
     </td>
     <td>
-      <StateBadge of={key} />
+      <StateBadge state={keyStateOf(key, DateTime.nowUnsafe())} />
       {key.secret !== undefined && <p>{key.secret.works ? "the secret works" : "the secret does not work"}</p>}
     </td>
     <td>{key.plan}</td>
@@ -63,8 +63,12 @@ const KeyRow = ({ of: key }: { readonly of: ListedKey }) => (
   </tr>
 )
 
-/** The filters that are lists of choices. */
-const choices = [["state", KeyState.literals], ["plan", Plan.literals]] as const
+/** The parameters that are lists of choices, each with the text of no choice. */
+const choices = [
+  ["state", "any state", KeyState.literals],
+  ["plan", "any plan", Plan.literals],
+  ["order", "oldest first", ["newest"]]
+] as const
 
 export const KeyList = ({ query }: { readonly query: KeysQuery }) => {
   const { client } = useSession()
@@ -103,7 +107,7 @@ export const KeyList = ({ query }: { readonly query: KeysQuery }) => {
           autocomplete="off"
           onInput={({ currentTarget }) => setSearch(currentTarget.value)}
         />
-        {choices.map(([name, literals]) => (
+        {choices.map(([name, none, literals]) => (
           <select
             key={name}
             name={name}
@@ -111,8 +115,8 @@ export const KeyList = ({ query }: { readonly query: KeysQuery }) => {
             value={query[name] ?? ""}
             onChange={({ currentTarget }) => currentTarget.form?.requestSubmit()}
           >
-            <option value="">{`any ${name}`}</option>
-            {literals.map((each) => <option value={each}>{each}</option>)}
+            <option value="">{none}</option>
+            {literals.map((each) => <option value={each}>{name === "order" ? `${each} first` : each}</option>)}
           </select>
         ))}
         <button type="submit">Search</button>
@@ -121,7 +125,7 @@ export const KeyList = ({ query }: { readonly query: KeysQuery }) => {
         name="keys"
         columns={["Key", "State", "Plan", "Limits per minute, day", "Secret", "Last used"]}
         page={page}
-        status={keys.length === 0 ? "No key was found." : `${keys.length} keys, oldest first`}
+        status={keys.length === 0 ? "No key was found." : `${keys.length} keys, ${query.order ?? "oldest"} first`}
         first={cursor === undefined ? undefined : hrefOf({ view: "keys", query: first })}
         next={next === undefined ? undefined : hrefOf({ view: "keys", query: next })}
       >

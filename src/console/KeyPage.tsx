@@ -1,12 +1,12 @@
 /** One key: its properties, its usage, its audit log, and the actions on it. */
-import { Effect } from "effect"
+import { DateTime, Effect } from "effect"
 import type { ComponentChildren } from "preact"
 import { useLayoutEffect, useRef, useState } from "preact/hooks"
-import type { ApiKeyDetails, IssuedKey } from "../api/Keys.ts"
+import { type ApiKeyDetails, type IssuedKey, keyStateOf } from "../api/Keys.ts"
 import { AuditTable } from "./AuditLog.tsx"
 import { FormDialog, SecretDialog } from "./Dialog.tsx"
 import { ChangeDialog } from "./KeyForm.tsx"
-import { Alert, formatNumber, Name, StateBadge, stateOf, When } from "./Parts.tsx"
+import { Alert, formatNumber, Name, StateBadge, When } from "./Parts.tsx"
 import { useAction, useQuery, useSession } from "./Session.ts"
 import { UsageChart } from "./UsageChart.tsx"
 
@@ -19,7 +19,8 @@ const Properties = ({ apiKey }: { readonly apiKey: ApiKeyDetails }) => {
     ["Created", <When at={apiKey.createdAt} />],
     apiKey.revokedAt === null
       ? ["Expires", apiKey.expiresAt === null ? "never" : <When at={apiKey.expiresAt} />]
-      : ["Revoked", <When at={apiKey.revokedAt} />]
+      : ["Revoked", <When at={apiKey.revokedAt} />],
+    ...apiKey.formerSecrets.map(({ endsAt }) => ["Former secret", ["stops working ", <When at={endsAt} />]] as const)
   ]
   return (
     <dl class="card properties">
@@ -45,13 +46,7 @@ const Window = ({ name, window: { limit, remaining, resetAt } }: {
         {name} <span>{formatNumber(used)} of {formatNumber(limit)}</span>
       </p>
       <meter aria-label={`Used of the ${name.toLowerCase()}`} max={limit} high={0.8 * limit} optimum={0} value={used} />
-      <p class="muted">
-        {used === 0 ? "not used" : (
-          <>
-            resets <When at={resetAt} />
-          </>
-        )}
-      </p>
+      <p class="muted">{used === 0 ? "not used" : ["resets ", <When at={resetAt} />]}</p>
     </div>
   )
 }
@@ -64,9 +59,31 @@ const gracePeriods: ReadonlyArray<readonly [text: string, seconds: number]> = [
   ["ends now", 0]
 ]
 
+/** The actions that end something within a second. */
+const endings = {
+  revoke: {
+    title: "Revoke key",
+    text: "the key stops working within a second. This cannot be undone.",
+    call: "revoke",
+    message: "The key was revoked."
+  },
+  end: {
+    title: "End former secrets",
+    text: "the former secrets stop working within a second. The current one works on.",
+    call: "endFormerSecrets",
+    message: "The former secrets were ended."
+  }
+} as const
+
+/** Without Redis, each process has its own bans. */
+const describeLift = ({ counting }: ApiKeyDetails): string =>
+  counting === "shared"
+    ? "The ban was lifted."
+    : "The ban was lifted in the process that responded. Other processes count by themselves."
+
 export const KeyPage = ({ id }: { readonly id: string }) => {
   const { announce, client } = useSession()
-  const [dialog, setDialog] = useState<"change" | "revoke" | "rotate" | IssuedKey>()
+  const [dialog, setDialog] = useState<"change" | "end" | "revoke" | "rotate" | IssuedKey>()
   const [revision, setRevision] = useState(0)
   const unban = useAction()
   const heading = useRef<HTMLHeadingElement>(null)
@@ -75,12 +92,12 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
     id,
     3_000
   )
-  const state = query.value && stateOf(query.value.apiKey)
+  const state = query.value && keyStateOf(query.value.apiKey, DateTime.nowUnsafe())
   // An action can remove its own button. The keyboard then continues at the heading.
   useLayoutEffect(() => {
     if (document.activeElement === document.body) heading.current?.focus()
   }, [state])
-  if (query.value === undefined) {
+  if (query.value === undefined || state === undefined) {
     return (
       <>
         <h1>
@@ -103,7 +120,7 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
       <div class="heading">
         <div>
           <h1 ref={heading} tabIndex={-1}>
-            <bdi>{apiKey.name}</bdi> <StateBadge of={apiKey} />
+            <bdi>{apiKey.name}</bdi> <StateBadge state={state} />
           </h1>
           <code>{apiKey.id}</code>
         </div>
@@ -111,6 +128,9 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
           <div class="actions">
             <button type="button" onClick={() => setDialog("change")}>Change</button>
             <button type="button" onClick={() => setDialog("rotate")} disabled={state === "expired"}>Rotate</button>
+            {apiKey.formerSecrets.length > 0 && (
+              <button type="button" onClick={() => setDialog("end")}>End former secrets</button>
+            )}
             <button type="button" class="danger" onClick={() => setDialog("revoke")}>Revoke</button>
           </div>
         )}
@@ -123,7 +143,7 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
             <strong>Banned.</strong> The key kept sending requests after 429. The ban ends{" "}
             <When at={apiKey.ban.until} />.
           </p>
-          <button type="button" onClick={() => unban.run(client.unban(id), () => onChanged("The ban was lifted."))}>
+          <button type="button" onClick={() => unban.run(client.unban(id), () => onChanged(describeLift(apiKey)))}>
             Lift ban
           </button>
         </div>
@@ -162,7 +182,8 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
         <FormDialog
           title="Rotate key"
           action="Rotate key"
-          call={(form) => client.rotate(id, { gracePeriod: `${Number(form.get("gracePeriod"))} seconds` })}
+          call={(form) =>
+            client.rotate(id, { gracePeriod: `${Number(form.get("gracePeriod"))} seconds`, version: apiKey.version })}
           onDone={(issued) => onChanged("The key has a new secret.", issued)}
           onClose={onClose}
         >
@@ -177,17 +198,17 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
           </label>
         </FormDialog>
       )}
-      {dialog === "revoke" && (
+      {(dialog === "revoke" || dialog === "end") && (
         <FormDialog
-          title="Revoke key"
-          action="Revoke key"
+          title={endings[dialog].title}
+          action={endings[dialog].title}
           isDanger
-          call={() => client.revoke(id)}
-          onDone={() => onChanged("The key was revoked.")}
+          call={() => client[endings[dialog].call](id, { version: apiKey.version })}
+          onDone={() => onChanged(endings[dialog].message)}
           onClose={onClose}
         >
           <p>
-            <Name of={apiKey} /> stops working within a second. This cannot be undone.
+            <Name of={apiKey} />: {endings[dialog].text}
           </p>
         </FormDialog>
       )}

@@ -2,7 +2,7 @@
 import { DateTime } from "effect"
 import type { ComponentChildren } from "preact"
 import { useState } from "preact/hooks"
-import { keyStateOf, type ListedKey } from "../api/Keys.ts"
+import type { KeyState } from "../api/Keys.ts"
 import type { Query } from "./Session.ts"
 
 const numbers = new Intl.NumberFormat("en")
@@ -40,18 +40,8 @@ export const Name = ({ of: { name } }: { readonly of: { readonly name: string } 
   </strong>
 )
 
-/** Returns whether a key is banned. A ban of a revoked or expired key does not matter. */
-export const stateOf = (key: Pick<ListedKey, "ban" | "expiresAt" | "revokedAt">) => {
-  const now = DateTime.nowUnsafe()
-  const state = keyStateOf(key, now)
-  return state === "active" && key.ban !== null && DateTime.isGreaterThan(key.ban.until, now) ? "banned" : state
-}
-
 /** The state of a key, as a coloured word. */
-export const StateBadge = ({ of }: { readonly of: Parameters<typeof stateOf>[0] }) => {
-  const state = stateOf(of)
-  return <span class={`badge ${state}`}>{state}</span>
-}
+export const StateBadge = ({ state }: { readonly state: KeyState }) => <span class={`badge ${state}`}>{state}</span>
 
 /** A failure. Screen readers say it at once. */
 export const Alert = ({ children }: { readonly children: ComponentChildren }) => (

@@ -3,10 +3,11 @@ import { Effect, Layer, Metric, Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { createHash, timingSafeEqual } from "node:crypto"
 import { AdminToken } from "../api-keys/AdminToken.ts"
-import { OperatorAddress } from "../api-keys/AuditLog.ts"
+import { CurrentOperator } from "../api-keys/AuditLog.ts"
 import { AdminAuth } from "../api/AdminApi.ts"
-import { InvalidAdminToken, MissingAdminToken, TooManyAttempts } from "../api/Errors.ts"
+import { Forbidden, InvalidAdminToken, MissingAdminToken, TooManyAttempts } from "../api/Errors.ts"
 import type { Limits } from "../api/Plans.ts"
+import * as Settings from "../config/Settings.ts"
 import { byAttributes, startAtZero } from "../observability/Metrics.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
@@ -29,15 +30,19 @@ const failures = byAttributes(
 const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
 
 /**
- * Compares the bearer token of each request with the admin token. Fails with 401 for a missing or invalid token, and
- * responds with 429 after too many failures of one address.
+ * Compares the bearer token of each request with the admin tokens. Fails with 401 for a missing or invalid token, with
+ * 403 for a change with a token that can only read, and responds with 429 after too many failures of one address.
  */
 export const layer = Layer.effect(
   AdminAuth,
   Effect.gen(function*() {
     yield* startAtZero([MissingAdminToken, InvalidAdminToken].map((Failure) => failures(new Failure().code)))
     const limiter = yield* RateLimiter
-    const expected = digest(yield* AdminToken)
+    const admin: Settings.NamedAdminToken = { name: "admin", mayChange: true, token: yield* AdminToken }
+    const operators = [admin, ...yield* Settings.adminTokens.config].map(({ token, ...operator }) => ({
+      ...operator,
+      hash: digest(token)
+    }))
 
     /** Counts a failure of the client's address, and logs the first one of a minute. */
     const countFailure = Effect.fnUntraced(function*(failure: MissingAdminToken | InvalidAdminToken) {
@@ -55,9 +60,12 @@ export const layer = Layer.effect(
         const call = yield* CurrentCall
         call.endpoint = endpoint
         // The token is compared first, so that no number of failures locks the operator out.
-        if (timingSafeEqual(digest(credential), expected)) {
+        const hash = digest(credential)
+        const operator = operators.find((each) => timingSafeEqual(each.hash, hash))
+        if (operator !== undefined) {
+          if (!operator.mayChange && endpoint.method !== "GET") return yield* new Forbidden()
           const address = clientAddress(yield* HttpServerRequest.HttpServerRequest)
-          return yield* Effect.provideService(httpEffect, OperatorAddress, address)
+          return yield* Effect.provideService(httpEffect, CurrentOperator, { operator: operator.name, address })
         }
         const failure = Redacted.value(credential) === "" ? new MissingAdminToken() : new InvalidAdminToken()
         const decision = yield* countFailure(failure)

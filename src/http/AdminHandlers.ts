@@ -21,16 +21,17 @@ const keyHandlers = HttpApiBuilder.group(
     const apiKeys = yield* ApiKeys
     const limiter = yield* RateLimiter
     return handlers.handleAll({
-      issueKey: ({ payload }) => apiKeys.issue(payload),
+      issueKey: ({ headers, payload }) => apiKeys.issue(payload, headers["idempotency-key"]),
       listKeys: Effect.fnUntraced(function*({ query }) {
         const { cursor, limit = listLimit.default, ...filter } = query
         const { keys, next } = yield* apiKeys.list({ ...filter, limit, after: cursor })
         // The limiter sends the peeks of one turn together.
-        const listed = yield* Effect.forEach(
+        const peeked = yield* Effect.forEach(
           keys,
-          (key) => Effect.map(limiter.peek(`key:${key.id}`, key.limits), (peeked) => ({ ...key, ban: banOf(peeked) })),
+          (key) => Effect.map(limiter.peek(`key:${key.id}`, key.limits), (state) => ({ ...key, ban: banOf(state) })),
           { concurrency: "unbounded" }
         )
+        const listed = filter.state === "banned" ? peeked.filter(({ ban }) => ban !== null) : peeked
         return next === undefined ? { keys: listed } : { keys: listed, next: { ...query, cursor: next } }
       }),
       showKey: Effect.fnUntraced(function*({ params: { id } }) {
@@ -40,7 +41,9 @@ const keyHandlers = HttpApiBuilder.group(
         return {
           ...key,
           usage: { minute: usageOf(minute), day: usageOf(day) },
-          ban: banOf(peeked)
+          ban: banOf(peeked),
+          counting: yield* limiter.counting,
+          formerSecrets: (yield* apiKeys.formerSecrets(id)).map((endsAt) => ({ endsAt }))
         }
       }),
       showUsage: ({ params: { id } }) => Effect.andThen(apiKeys.find(id), apiKeys.usage.read(id)),
@@ -55,8 +58,10 @@ const keyHandlers = HttpApiBuilder.group(
           (append) => Effect.andThen(append(id, before, { bannedUntil: null }), limiter.unban(`key:${id}`))
         )
       }),
-      revokeKey: ({ params: { id } }) => apiKeys.revoke(id),
-      rotateKey: ({ params: { id }, payload }) => apiKeys.rotate(id, Duration.seconds(payload?.gracePeriodSeconds ?? 0))
+      revokeKey: ({ headers, params: { id } }) => apiKeys.revoke(id, headers["if-match"]),
+      rotateKey: ({ headers, params: { id }, payload }) =>
+        apiKeys.rotate(id, Duration.seconds(payload?.gracePeriodSeconds ?? 0), headers["if-match"]),
+      endFormerSecrets: ({ headers, params: { id } }) => apiKeys.endFormerSecrets(id, headers["if-match"])
     })
   })
 )

@@ -447,12 +447,13 @@ for (const database of databases) {
           yield* sql`ANALYZE api_keys`
           const now = DateTime.makeUnsafe(0)
           const after = { createdAtMicros: 50_000_000n, id: "key_8" }
-          const [upTo] = yield* boundStatement(sql, after)
+          const [upTo] = yield* boundStatement(sql, { after, limit: 101 })
           assert.isDefined(upTo)
           for (
             const statement of [
               pageStatement(sql, { limit: 101 }, now),
               pageStatement(sql, { limit: 101, after }, now),
+              pageStatement(sql, { limit: 101, after, order: "newest" }, now),
               pageStatement(sql, { limit: 21, search: "nowhere", after, upTo }, now)
             ]
           ) {

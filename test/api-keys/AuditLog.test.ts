@@ -1,16 +1,17 @@
 /** Tests the audit log of keys, in memory and on each database. */
 import { assert, describe, layer } from "@effect/vitest"
-import { DateTime, Duration, Effect, Layer, Redacted, Struct } from "effect"
+import { ConfigProvider, DateTime, Duration, Effect, Layer, Redacted, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
-import { type ListedEntries, OperatorAddress } from "../../src/api-keys/AuditLog.ts"
+import { CurrentOperator, type ListedEntries } from "../../src/api-keys/AuditLog.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import { pageStatement } from "../../src/api-keys/SqlAuditStore.ts"
 import type { AuditEntry, AuditPosition } from "../../src/api/Audit.ts"
+import { codeBlocks, readPage } from "../support/Documents.ts"
 import { databases, random, stores } from "../support/Harness.ts"
 
-const fromAddress = Effect.provideService(OperatorAddress, "192.0.2.7")
+const asAlice = Effect.provideService(CurrentOperator, { operator: "alice", address: "192.0.2.7" })
 
 /** Returns all entries of a key, or of all keys, newest first, page by page. */
 const walk = (limit: number, keyId?: string) =>
@@ -30,7 +31,7 @@ const walk = (limit: number, keyId?: string) =>
 for (const store of stores) {
   describe.skipIf(store.skip)(`The audit log on ${store.name}`, () => {
     layer(store.layer)((it) => {
-      it.effect("has one entry for each action, with the address and the changed fields, and no secret", () =>
+      it.effect("has one entry for each action, with the operator and the changed fields, and no secret", () =>
         Effect.gen(function*() {
           const start = (yield* DateTime.now).epochMilliseconds
           const apiKeys = yield* ApiKeys
@@ -38,11 +39,11 @@ for (const store of stores) {
           const { id } = issued
           yield* TestClock.adjust("1 second")
           const expiresAt = DateTime.add(yield* DateTime.now, { hours: 1 })
-          yield* fromAddress(apiKeys.update(id, { name: "second", plan: "pro", expiresAt }))
+          yield* asAlice(apiKeys.update(id, { name: "second", plan: "pro", expiresAt }))
           yield* TestClock.adjust("1 second")
-          const rotated = yield* fromAddress(apiKeys.rotate(id, Duration.minutes(1)))
+          const rotated = yield* asAlice(apiKeys.rotate(id, Duration.minutes(1)))
           yield* TestClock.adjust("1 second")
-          yield* fromAddress(apiKeys.revoke(id))
+          yield* asAlice(apiKeys.revoke(id))
           // Actions that fail or change nothing have no entry.
           yield* Effect.flip(apiKeys.revoke(id))
           yield* Effect.flip(apiKeys.rotate(id, Duration.zero))
@@ -55,6 +56,7 @@ for (const store of stores) {
               at: at(3),
               action: "revoke",
               keyId: id,
+              operator: "alice",
               address: "192.0.2.7",
               before: { revokedAt: null },
               after: { revokedAt: DateTime.formatIso(at(3)) }
@@ -63,6 +65,7 @@ for (const store of stores) {
               at: at(2),
               action: "rotate",
               keyId: id,
+              operator: "alice",
               address: "192.0.2.7",
               before: { hint: issued.hint },
               after: { hint: rotated.hint, gracePeriodSeconds: 60 }
@@ -71,6 +74,7 @@ for (const store of stores) {
               at: at(1),
               action: "update",
               keyId: id,
+              operator: "alice",
               address: "192.0.2.7",
               before: { name: "first", plan: "free", perMinute: 60, perDay: 1_000, expiresAt: null },
               after: {
@@ -85,6 +89,7 @@ for (const store of stores) {
               at: at(0),
               action: "issue",
               keyId: id,
+              operator: null,
               address: null,
               before: null,
               after: {
@@ -137,6 +142,7 @@ for (const store of stores) {
           const [entry] = yield* walk(100, "key_banned")
           assert.deepInclude(entry, {
             action: "ban",
+            operator: null,
             address: "2001:db8::1",
             at: DateTime.makeUnsafe(at),
             before: { bannedUntil: null },
@@ -149,7 +155,8 @@ for (const store of stores) {
 
 for (const database of databases) {
   describe.skipIf(database.skip)(`The audit log on ${database.name}`, () => {
-    layer(SqlApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(database.layer)))((it) => {
+    const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ AUDIT_RETENTION_DAYS: "30" }))
+    layer(SqlApiKeys.layer.pipe(Layer.provide([random, config]), Layer.provideMerge(database.layer)))((it) => {
       it.effect("commits together with its action: without the entry, the key does not change", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
@@ -172,18 +179,40 @@ for (const database of databases) {
           assert.lengthOf(yield* sql`SELECT FROM api_keys WHERE name = 'lost'`, 0)
         }))
 
-      it.effect("keeps entries for 400 days", () =>
+      it.effect("keeps entries for AUDIT_RETENTION_DAYS", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const apiKeys = yield* ApiKeys
           const { id } = yield* apiKeys.issue({ name: "old", plan: "free" })
           yield* apiKeys.update(id, { name: "new" })
-          yield* sql`UPDATE audit_log SET at = at - interval '399 days' WHERE key_id = ${id}`
+          yield* sql`UPDATE audit_log SET at = at - interval '29 days' WHERE key_id = ${id}`
           yield* TestClock.adjust("10 minutes")
           const actions = Effect.map(walk(100, id), (entries) => entries.map(({ action }) => action).join())
           assert.strictEqual(yield* actions, "update,issue")
           yield* sql`UPDATE audit_log SET at = at - interval '1 day' WHERE key_id = ${id} AND action = 'issue'`
           while ((yield* actions) !== "update") yield* TestClock.adjust("1 minute")
+        }))
+
+      it.effect("has no personal data any more after the statements of docs/security.md", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const apiKeys = yield* ApiKeys
+          const { id } = yield* asAlice(apiKeys.issue({ name: "Ada Lovelace", plan: "free" }))
+          yield* asAlice(apiKeys.update(id, { name: "Ada King", plan: "pro" }))
+          const other = yield* asAlice(apiKeys.issue({ name: "other", plan: "free" }))
+          const personal = Effect.gen(function*() {
+            const rows = [yield* sql`SELECT * FROM api_keys`, yield* sql`SELECT * FROM audit_log`]
+            return JSON.stringify(rows, (_, value: unknown) => typeof value === "bigint" ? String(value) : value)
+              .match(/Ada \w+|alice|192\.0\.2\.7/g) ?? []
+          })
+          assert.isNotEmpty(yield* personal)
+          const [statements] = codeBlocks(readPage("docs/security.md")).filter(({ language }) => language === "sql")
+          for (const statement of (statements?.code ?? "").replaceAll("key_…", id).split(";\n")) {
+            if (statement.trim() !== "") yield* sql.unsafe(statement)
+          }
+          assert.deepStrictEqual(yield* personal, [])
+          assert.deepStrictEqual((yield* walk(100, id)).map(({ after }) => after?.plan), ["pro", "free"])
+          assert.strictEqual((yield* apiKeys.find(other.id)).name, "other")
         }))
 
       it.effect("finds each page by an index, of one key or of all, without a sequential scan", () =>

@@ -55,6 +55,12 @@ const examples: Readonly<Record<string, { valid: ReadonlyArray<string>; invalid:
   MANAGEMENT_PORT: { valid: ["9090"], invalid: ["1.5"] },
   MANAGEMENT_ALLOWED_HOSTS: { valid: ["a, b.internal", ","], invalid: ["a,http://petstore", "a:1", "-"] },
   ADMIN_TOKEN: { valid: ["x", " adm_! ", "x".repeat(4_096)], invalid: ["adm_ secret", "x".repeat(4_097), "ä"] },
+  ADMIN_TOKENS: {
+    valid: ["alice:0123456789abcdef", "a.b-c:read:0123456789:abcdef, d:0123456789abcdef"],
+    invalid: ["secret-0123456789", "alice:short", ":0123456789abcdef", "a:0123456789abcdef,", "a b:0123456789abcdef"]
+  },
+  AUDIT_RETENTION_DAYS: { valid: ["1", "3650"], invalid: ["0", "3651"] },
+  USAGE_RETENTION_DAYS: { valid: ["1", "30"], invalid: ["0", "31"] },
   TRUSTED_PROXIES: { valid: ["10.0.0.1, 10.0.0.0/8,2001:db8::/32"], invalid: ["localhost", "1.2.3.4,10.0.0.0/33"] },
   DRAIN_SECONDS: { valid: ["0", "5"], invalid: ["6", "0.5"] },
   KEEP_ALIVE_SECONDS: { valid: ["1", "3600"], invalid: ["0", "3601", "1.5"] },

@@ -118,7 +118,7 @@ for (const store of stores) {
           assert.deepStrictEqual(yield* send, [200, "3", "0", policy(3, 9)])
         }))
 
-      it.effect("are in the log and in the audit log, with the address and without secrets, and so is a ban", () =>
+      it.effect("are in the log and in the audit log, with the operator and without secrets, and so is a ban", () =>
         Effect.gen(function*() {
           const { call } = yield* Service
           const { admin, lines } = yield* Management
@@ -139,14 +139,15 @@ for (const store of stores) {
           yield* client.update(id, { name: "b" })
           entries = yield* Stream.runCollect(client.auditAll({ key: id, pageSize: 2 }))
           assert.deepStrictEqual(
-            entries.map(({ action, address, before, after }) => [action, address, before, after]).slice(0, 4),
+            entries.map(({ action, operator, before, after }) => [action, operator, before, after]).slice(0, 4),
             [
-              ["update", "127.0.0.1", { name: "a" }, { name: "b" }],
-              ["unban", "127.0.0.1", { bannedUntil: null }, { bannedUntil: null }],
-              ["unban", "127.0.0.1", { bannedUntil: bannedUntil ?? "" }, { bannedUntil: null }],
-              ["ban", "127.0.0.1", { bannedUntil: null }, { bannedUntil: bannedUntil ?? "" }]
+              ["update", "admin", { name: "a" }, { name: "b" }],
+              ["unban", "admin", { bannedUntil: null }, { bannedUntil: null }],
+              ["unban", "admin", { bannedUntil: bannedUntil ?? "" }, { bannedUntil: null }],
+              ["ban", null, { bannedUntil: null }, { bannedUntil: bannedUntil ?? "" }]
             ]
           )
+          for (const { address } of entries) assert.strictEqual(address, "127.0.0.1")
           const logged = lines.filter(({ keyId, message }) => keyId === id && message !== "request")
           assert.deepStrictEqual(logged.map(({ action, message }) => [message, action]), [
             ["Admin action", "issue"],
@@ -155,7 +156,12 @@ for (const store of stores) {
             ["Admin action", "unban"],
             ["Admin action", "update"]
           ])
-          assert.deepInclude(logged.at(-1), { address: "127.0.0.1", before: { name: "a" }, after: { name: "b" } })
+          assert.deepInclude(logged.at(-1), {
+            operator: "admin",
+            address: "127.0.0.1",
+            before: { name: "a" },
+            after: { name: "b" }
+          })
           const page = yield* admin(`/audit?key=${id}&limit=2`)
           assert.strictEqual(page.status, 200)
           assert.match(
@@ -226,6 +232,129 @@ for (const store of stores) {
           assert.strictEqual((yield* update(id, { name: "d" }, { version: 4 })).version, 5)
         }))
 
+      it.effect("get 412 for a revocation, a rotation and an end of secrets whose If-Match does not name the version", () =>
+        Effect.gen(function*() {
+          const { admin } = yield* Management
+          const client = yield* AdminClient
+          const { id } = yield* client.issue({ name: "a", plan: "free" })
+          const requests = [["DELETE", ""], ["POST", "/rotate"], ["DELETE", "/former-secrets"]] as const
+          for (const [method, path] of requests) {
+            const rejected = yield* admin(`/keys/${id}${path}`, { method, headers: { "if-match": `"7"` } })
+            assertError(rejected, 412, "precondition_failed", "has version 1")
+          }
+          assert.strictEqual((yield* client.get(id)).version, 1)
+          assert.strictEqual((yield* Effect.flip(client.rotate(id, { version: 2 })))._tag, "PreconditionFailed")
+          assert.strictEqual((yield* client.rotate(id, { version: 1 })).version, 2)
+          yield* client.revoke(id, { version: 2 })
+        }))
+
+      it.effect("issue no second key for a retry with the same Idempotency-Key: 409 names the first one", () =>
+        Effect.gen(function*() {
+          const { admin } = yield* Management
+          const issue = (name: string, key: string) =>
+            admin("/keys", {
+              method: "POST",
+              body: JSON.stringify({ name, plan: "free", expiresAt: null }),
+              headers: { "idempotency-key": key }
+            })
+          const responses = yield* Effect.all([issue("once", "job-1"), issue("once", "job-1")], { concurrency: 2 })
+          const [first, second] = responses.toSorted((a, b) => a.status - b.status)
+          assert.strictEqual(first?.status, 201)
+          const { id } = JSON.parse(first?.text ?? "")
+          for (const retry of [second, yield* issue("another", `"job-1"`)]) {
+            if (retry !== undefined) assertError(retry, 409, "conflict", `Key ${id} was issued with this`)
+          }
+          assert.strictEqual((yield* issue("once", "job-2")).status, 201)
+          const listed = yield* Stream.runCollect(
+            Effect.map(AdminClient, (client) => client.all({ search: "once" })).pipe(
+              Stream.unwrap
+            )
+          )
+          assert.lengthOf(listed, 2)
+          const entries = JSON.parse((yield* admin("/audit?limit=100")).text)
+          assert.lengthOf(entries.filter(({ after }: AuditEntry) => after?.name === "once"), 2)
+          assertError(yield* issue("bad", "a b"), 400, "invalid_request", "header.idempotency-key")
+        }))
+
+      it.effect("show the former secrets of a key that still work, and end them at once", () =>
+        Effect.gen(function*() {
+          const { call } = yield* Service
+          const client = yield* AdminClient
+          const first = yield* client.issue({ name: "a", plan: "free" })
+          const { id } = first
+          const second = yield* client.rotate(id, { gracePeriod: "1 hour" })
+          const { formerSecrets: [former], version } = yield* client.get(id)
+          assert.isAbove(former?.endsAt.epochMilliseconds ?? 0, Date.now() + 3_500_000)
+          const statuses = Effect.forEach([first, second], ({ key }) =>
+            Effect.map(call("/v1/pets", { key: Redacted.value(key) }), ({ status }) => status))
+          assert.deepStrictEqual(yield* statuses, [200, 200])
+          yield* client.endFormerSecrets(id)
+          assert.deepStrictEqual(yield* statuses, [401, 200])
+          assert.deepInclude(yield* client.get(id), { formerSecrets: [], version: version + 1 })
+          // There is nothing left to end, so this changes nothing.
+          yield* client.endFormerSecrets(id)
+          const { entries } = yield* client.audit({ key: id })
+          assert.deepStrictEqual(
+            entries.map(({ action }) =>
+              action
+            ),
+            ["end-former", "rotate", "issue"]
+          )
+          assert.strictEqual((yield* client.get(id)).version, version + 1)
+          yield* client.revoke(id)
+          assert.strictEqual((yield* Effect.flip(client.endFormerSecrets(id)))._tag, "Conflict")
+        }))
+
+      it.effect("list the newest keys first, and the banned keys alone", () =>
+        Effect.gen(function*() {
+          const { call } = yield* Service
+          const { admin } = yield* Management
+          const client = yield* AdminClient
+          const limits = { perMinute: 1, perDay: 100 }
+          const issued = yield* Effect.forEach(["ordered 1", "ordered 2", "ordered 3"], (name) =>
+            client.issue({ name, plan: "enterprise", limits }))
+          const names = (filter: Parameters<typeof client.all>[0]) =>
+            Effect.map(Stream.runCollect(client.all({ search: "ordered", pageSize: 2, ...filter })), (keys) =>
+              keys.map(({ name }) =>
+                name
+              ))
+          assert.deepStrictEqual(yield* names({ order: "newest" }), ["ordered 3", "ordered 2", "ordered 1"])
+          assert.deepStrictEqual(yield* names({ order: "oldest" }), ["ordered 1", "ordered 2", "ordered 3"])
+          const newest = yield* admin("/keys?order=newest&limit=1")
+          assert.deepInclude(JSON.parse(newest.text)[0], { name: "ordered 3" })
+          assert.match(newest.headers.get("link") ?? "", /order=newest/)
+
+          assert.deepStrictEqual(yield* names({ state: "banned" }), [])
+          for (const { key } of issued.slice(1)) {
+            for (let i = 0; i < 5; i++) {
+              yield* call("/v1/pets", { key: Redacted.value(key) })
+            }
+          }
+          assert.deepStrictEqual(yield* names({ state: "banned" }), ["ordered 2", "ordered 3"])
+          yield* client.unban(issued[1]?.id ?? "")
+          assert.deepStrictEqual(yield* names({ state: "banned", order: "newest" }), ["ordered 3"])
+          assert.strictEqual((yield* client.get(issued[2]?.id ?? "")).counting, "own")
+        }))
+
+      it.effect("reject a name without a visible character, and an unknown query parameter", () =>
+        Effect.gen(function*() {
+          const { admin } = yield* Management
+          const issue = (name: string) =>
+            admin("/keys", { method: "POST", body: JSON.stringify({ name, plan: "free" }) })
+          for (const name of [" ", "\u200B\u200D", "\u2800", "\u3164", "\u202E\u2069", "\uFE0F"]) {
+            assertError(
+              yield* issue(name),
+              400,
+              "invalid_request",
+              "body.name: expected a name with a visible character"
+            )
+          }
+          for (const name of ["\u200Fשלום", "👨‍👩‍👧", "!"]) assert.strictEqual((yield* issue(name)).status, 201)
+          for (const path of ["/keys?statee=active", "/audit?keys=key_a"]) {
+            assertError(yield* admin(path), 400, "invalid_request", "query.")
+          }
+        }))
+
       it.effect("list the keys that meet a filter, and keep the filter in the link to the next page", () =>
         Effect.gen(function*() {
           const { admin } = yield* Management
@@ -239,7 +368,10 @@ for (const store of stores) {
           assert.isTrue(found.every(({ ban }) => ban === null))
           const page = yield* admin("/keys?limit=2&plan=business&search=listed%20%26")
           assert.match(page.headers.get("link") ?? "", /plan=business.*search=listed%20%26/)
-          const invalid = [["plan=gold", "query.plan"], ["state=banned", "query.state"], ["search=", "query.search"]]
+          const invalid = [["plan=gold", "query.plan"], ["state=gone", "query.state"], ["order=best", "query.order"], [
+            "search=",
+            "query.search"
+          ]]
           for (const [query, message] of [...invalid, ["search=%00", "query.search"]]) {
             assertError(yield* admin(`/keys?${query}`), 400, "invalid_request", message)
           }

@@ -88,6 +88,26 @@ describe("Admin authentication", () => {
       }).pipe(Effect.provide(management(port, lines)))
     }))
 
+  it.effect("knows each operator by the name of a token, and a token after read: changes nothing", () =>
+    Effect.gen(function*() {
+      const port = yield* freePort
+      const [alice, board] = ["alice-0123456789", "board-0123456789"]
+      const config = { ADMIN_TOKENS: `alice:${alice}, board:read:${board}` }
+      const client = (bearer: string) =>
+        AdminClient.layer({ baseUrl: `http://127.0.0.1:${port}`, token: Redacted.make(bearer) })
+      yield* Effect.gen(function*() {
+        const as = (bearer: string) => Effect.provide(AdminClient, client(bearer))
+        for (const bearer of [token, alice]) yield* (yield* as(bearer)).issue({ name: "a", plan: "free" })
+        const reader = yield* as(board)
+        const { entries } = yield* reader.audit()
+        assert.deepStrictEqual(entries.map(({ operator }) => operator), ["alice", "admin"])
+        const rejected = yield* Effect.flip(reader.issue({ name: "b", plan: "free" }))
+        assert.deepInclude(rejected, { _tag: "Forbidden", code: "forbidden", status: 403 })
+        assert.lengthOf((yield* reader.list()).keys, 2)
+        assertError(yield* list(port, "alice"), 401, "invalid_admin_token")
+      }).pipe(Effect.provide(management(port, [], config)))
+    }))
+
   it.effect("logs at most one failure of an address a minute, as a warning without the token", () =>
     Effect.gen(function*() {
       const [port, lines] = [yield* freePort, new Array<unknown>()]

@@ -93,28 +93,28 @@ layer(Service.layer, { excludeTestServices: true, timeout: "2 minutes" })("The p
         })
         assert.match(yield* petstore("update", id, "--name", "big", "--if-version", "2"), /^name {7}big$/m)
         const rotated = yield* json("rotate", id, "--grace-period", "60")
-        assert.deepStrictEqual([yield* listPets(service, issued.key), yield* listPets(service, rotated.key)], [
-          200,
-          200
-        ])
-        assert.strictEqual(yield* petstore("unban", id), `${id} was not banned.\n`)
-        assert.strictEqual(yield* petstore("revoke", id), `${id} is revoked.\n`)
-        assert.deepStrictEqual([yield* listPets(service, issued.key), yield* listPets(service, rotated.key)], [
-          401,
-          401
-        ])
+        const statuses = Effect.forEach([issued.key, rotated.key], (key) => listPets(service, key))
+        assert.deepStrictEqual(yield* statuses, [200, 200])
+        assert.match(yield* petstore("show", id), /^former {5}secret works until 20/m)
+        assert.strictEqual(yield* petstore("end-former", id), `Only the current secret of ${id} works.\n`)
+        assert.deepStrictEqual(yield* statuses, [401, 200])
+        const alone = "This is true of the process that responded: it counts alone."
+        assert.strictEqual(yield* petstore("unban", id), `${id} was not banned. ${alone}\n`)
+        assert.include((yield* run(env, ["revoke", id, "--if-version", "1"])).stderr, "has version 5")
+        assert.strictEqual(yield* petstore("revoke", id, "--if-version", "5"), `${id} is revoked.\n`)
+        assert.deepStrictEqual(yield* statuses, [401, 401])
 
         for (let i = 0; i < 120; i++) yield* listPets(service, hammered)
-        const [banned] = (yield* petstore("list", "--search", "words")).match(/key_\w+ {2}banned/)?.[0].split(" ") ?? []
-        assert.include(yield* petstore("unban", banned ?? ""), `The ban of ${banned}, which would have lasted until 20`)
+        const [{ id: banned }] = yield* json("list", "--state", "banned")
+        assert.include(yield* petstore("unban", banned), `The ban of ${banned}, which would have lasted until 20`)
 
         assert.deepStrictEqual(
           (yield* json("log", id)).map(({ action }: { readonly action: string }) => action),
-          ["revoke", "unban", "rotate", "update", "update", "issue"]
+          ["revoke", "unban", "end-former", "rotate", "update", "update", "issue"]
         )
-        const log = yield* petstore("log", id, "--limit", "4")
-        assert.lengthOf(log.trim().split("\n"), 5)
-        assert.match(log, /^\S+Z {2}update {2}key_\w+ {2}127\.0\.0\.1 +name: bigger → big$/m)
+        const log = yield* petstore("log", id, "--limit", "5")
+        assert.lengthOf(log.trim().split("\n"), 6)
+        assert.match(log, /^\S+Z {2}update {6}key_\w+ {2}admin {5}127\.0\.0\.1 +name: bigger → big$/m)
         assert.notInclude(log, "psk_")
       }),
     240_000

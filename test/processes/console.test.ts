@@ -1,9 +1,7 @@
 /** Tests the console in Chromium, as an operator uses it. */
-import { assert, describe, layer } from "@effect/vitest"
-import { Effect } from "effect"
+import { assert } from "@effect/vitest"
 import type { Page } from "playwright-core"
-import { callAdmin, callApi, ConsoleService, openConsole, openSignedIn, signIn } from "../support/ConsolePage.ts"
-import { browser } from "../support/setup.ts"
+import { callAdmin, callApi, describeConsole, openConsole, openSignedIn, signIn } from "../support/ConsolePage.ts"
 
 const waitForText = (page: Page, text: string | RegExp) => page.getByText(text).first().waitFor()
 
@@ -13,219 +11,245 @@ const untilUsed = (page: Page, used: number) =>
 /** Returns the text of the element that has the focus. */
 const focused = (page: Page) => page.evaluate<string>("document.activeElement?.innerText ?? ''")
 
-describe.skipIf(browser === undefined)("The console", () => {
-  layer(ConsoleService.layer, { excludeTestServices: true })((it) => {
-    const test = (title: string, run: (service: ConsoleService["Service"]) => Promise<void>) =>
-      it.effect(title, () => Effect.flatMap(ConsoleService, (service) => Effect.promise(() => run(service))))
+describeConsole((test) => {
+  test("issues a key, shows its usage and its ban, and changes, unbans, rotates and revokes it", async (service) => {
+    const { address, management } = service
+    const { errors, origins, page } = await openConsole(service)
+    await signIn(page, "adm_wrong")
+    assert.match(await page.getByRole("alert").innerText(), /admin token/)
+    await page.getByLabel("Admin token").fill("")
+    await signIn(page)
 
-    test("issues a key, shows its usage and its ban, and changes, unbans, rotates and revokes it", async (service) => {
-      const { address, management } = service
-      const { errors, origins, page } = await openConsole(service)
-      await signIn(page, "adm_wrong")
-      assert.match(await page.getByRole("alert").innerText(), /admin token/)
-      await page.getByLabel("Admin token").fill("")
-      await signIn(page)
+    // A name with markup is text.
+    const name = `<img src=x onerror="document.title='owned'">`
+    await page.getByRole("button", { name: "Issue key" }).click()
+    const dialog = page.getByRole("dialog")
+    await dialog.getByLabel("Name").fill(name)
+    await dialog.getByLabel("Plan").selectOption("enterprise")
+    await dialog.getByLabel("Limit per minute").fill("5")
+    await dialog.getByLabel("Limit per day").fill("100")
+    await dialog.getByRole("button", { name: "Issue key" }).click()
+    await page.getByRole("dialog", { name: "New secret" }).waitFor()
+    const secret = await dialog.getByLabel("Secret", { exact: true }).inputValue()
+    assert.match(secret, /^psk_\w{38}$/)
+    await dialog.getByRole("button", { name: "Done" }).click()
+    await page.getByRole("link", { name }).click()
+    await page.getByRole("heading", { name: `${name} active` }).waitFor()
+    assert.strictEqual(await page.title(), "Keys · Petstore console")
+    assert.notInclude(await page.content(), secret)
 
-      // A name with markup is text.
-      const name = `<img src=x onerror="document.title='owned'">`
-      await page.getByRole("button", { name: "Issue key" }).click()
-      const dialog = page.getByRole("dialog")
-      await dialog.getByLabel("Name").fill(name)
-      await dialog.getByLabel("Plan").selectOption("enterprise")
-      await dialog.getByLabel("Limit per minute").fill("5")
-      await dialog.getByLabel("Limit per day").fill("100")
-      await dialog.getByRole("button", { name: "Issue key" }).click()
-      await page.getByRole("dialog", { name: "New secret" }).waitFor()
-      const secret = await dialog.getByLabel("Secret", { exact: true }).inputValue()
-      assert.match(secret, /^psk_\w{38}$/)
-      await dialog.getByRole("button", { name: "Done" }).click()
-      await page.getByRole("link", { name }).click()
-      await page.getByRole("heading", { name: `${name} active` }).waitFor()
-      assert.strictEqual(await page.title(), "Keys · Petstore console")
-      assert.notInclude(await page.content(), secret)
+    assert.deepStrictEqual(await callApi(address, secret, 3), [200, 200, 200])
+    await untilUsed(page, 3)
+    const chart = page.getByRole("figure").filter({ hasText: "Last hour" })
+    assert.deepStrictEqual(await chart.locator(".mark").allTextContents(), ["0", "1", "2", "3"], "whole numbers")
+    assert.include(await chart.locator("title").allTextContents().then(String), "3 allowed, 0 rejected, 0 banned")
 
-      assert.deepStrictEqual(await callApi(address, secret, 3), [200, 200, 200])
-      await untilUsed(page, 3)
-      const chart = page.getByRole("figure").filter({ hasText: "Last hour" })
-      assert.deepStrictEqual(await chart.locator(".mark").allTextContents(), ["0", "1", "2", "3"], "whole numbers")
-      assert.include(await chart.locator("title").allTextContents().then(String), "3 allowed, 0 rejected, 0 banned")
+    assert.deepStrictEqual((await callApi(address, secret, 9)).slice(0, 3), [200, 200, 429])
+    await waitForText(page, "Banned.")
+    await page.getByRole("link", { name: "Keys" }).click()
+    await page.getByLabel("state").selectOption("banned")
+    await page.getByText("1 keys").waitFor()
+    await page.getByRole("link", { name }).click()
+    await page.getByRole("button", { name: "Lift ban" }).click()
+    await page.getByText("Banned.").waitFor({ state: "hidden" })
+    // This service has no Redis.
+    await page.getByRole("status").getByText("was lifted in the process that responded").waitFor()
+    assert.include(await focused(page), name, "the button has gone")
 
-      assert.deepStrictEqual((await callApi(address, secret, 9)).slice(0, 3), [200, 200, 429])
-      await waitForText(page, "Banned.")
-      await page.getByRole("button", { name: "Lift ban" }).click()
-      await page.getByText("Banned.").waitFor({ state: "hidden" })
-      await page.getByRole("status").getByText("was lifted").waitFor()
-      assert.include(await focused(page), name, "the button has gone")
+    // The used requests stay used after the change.
+    await page.getByRole("button", { name: "Change" }).click()
+    await dialog.getByLabel("Name").fill("acme")
+    await dialog.getByLabel("Plan").selectOption("pro")
+    await dialog.getByRole("button", { name: "Save" }).click()
+    await waitForText(page, "300 a minute, 10,000 a day")
+    await untilUsed(page, 5)
+    assert.deepStrictEqual(await callApi(address, secret, 1), [200])
 
-      // The used requests stay used after the change.
-      await page.getByRole("button", { name: "Change" }).click()
-      await dialog.getByLabel("Name").fill("acme")
-      await dialog.getByLabel("Plan").selectOption("pro")
-      await dialog.getByRole("button", { name: "Save" }).click()
-      await waitForText(page, "300 a minute, 10,000 a day")
-      await untilUsed(page, 5)
-      assert.deepStrictEqual(await callApi(address, secret, 1), [200])
+    await page.getByRole("button", { name: "Rotate" }).click()
+    await dialog.getByLabel("The current secret").selectOption("ends now")
+    await dialog.getByRole("button", { name: "Rotate key" }).click()
+    const rotated = await dialog.getByLabel("Secret", { exact: true }).inputValue()
+    await dialog.getByRole("button", { name: "Done" }).click()
+    assert.deepStrictEqual(await callApi(address, secret, 1), [401])
+    assert.deepStrictEqual(await callApi(address, rotated, 1), [200])
 
-      await page.getByRole("button", { name: "Rotate" }).click()
-      await dialog.getByLabel("The current secret").selectOption("ends now")
-      await dialog.getByRole("button", { name: "Rotate key" }).click()
-      const rotated = await dialog.getByLabel("Secret", { exact: true }).inputValue()
-      await dialog.getByRole("button", { name: "Done" }).click()
-      assert.deepStrictEqual(await callApi(address, secret, 1), [401])
-      assert.deepStrictEqual(await callApi(address, rotated, 1), [200])
+    // The former secret finds its key. Neither the URL nor a request contains the secret.
+    await page.getByRole("link", { name: "Keys" }).click()
+    const urls: Array<string> = []
+    page.on("request", (request) => urls.push(request.url()))
+    await page.getByLabel("Search keys").fill(`Bearer ${secret}`)
+    await page.keyboard.press("Enter")
+    await waitForText(page, "the secret does not work")
+    assert.notInclude([page.url(), ...urls].join(" "), secret)
+    await page.getByRole("link", { name: "acme" }).click()
 
-      // The former secret finds its key. Neither the URL nor a request contains the secret.
-      await page.getByRole("link", { name: "Keys" }).click()
-      const urls: Array<string> = []
-      page.on("request", (request) => urls.push(request.url()))
-      await page.getByLabel("Search keys").fill(`Bearer ${secret}`)
-      await page.keyboard.press("Enter")
-      await waitForText(page, "the secret does not work")
-      assert.notInclude([page.url(), ...urls].join(" "), secret)
-      await page.getByRole("link", { name: "acme" }).click()
+    await page.getByRole("button", { name: "Revoke" }).click()
+    await dialog.getByRole("button", { name: "Revoke key" }).click()
+    await page.getByRole("heading", { name: "acme revoked" }).waitFor()
+    assert.include(await focused(page), "acme", "the button has gone")
+    assert.deepStrictEqual(await callApi(address, rotated, 1), [401])
 
-      await page.getByRole("button", { name: "Revoke" }).click()
-      await dialog.getByRole("button", { name: "Revoke key" }).click()
-      await page.getByRole("heading", { name: "acme revoked" }).waitFor()
-      assert.include(await focused(page), "acme", "the button has gone")
-      assert.deepStrictEqual(await callApi(address, rotated, 1), [401])
+    await page.getByRole("link", { name: "Audit log" }).click()
+    await waitForText(page, "enterprise → pro")
+    const actions = await page.locator(".action").allInnerTexts()
+    assert.deepStrictEqual(actions.slice(0, 6), ["revoke", "rotate", "update", "unban", "ban", "issue"])
+    assert.strictEqual(await page.locator("time:visible").count(), await page.getByRole("row").count() - 1)
 
-      await page.getByRole("link", { name: "Audit log" }).click()
-      await waitForText(page, "enterprise → pro")
-      const actions = await page.locator(".action").allInnerTexts()
-      assert.deepStrictEqual(actions.slice(0, 6), ["revoke", "rotate", "update", "unban", "ban", "issue"])
-      assert.strictEqual(await page.locator("time:visible").count(), await page.getByRole("row").count() - 1)
+    await page.getByRole("button", { name: "Sign out" }).click()
+    await page.getByLabel("Admin token").waitFor()
+    await page.goBack()
+    await page.getByLabel("Admin token").waitFor()
+    assert.deepStrictEqual([...origins], [management])
+    assert.deepStrictEqual(errors, [])
+  })
 
-      await page.getByRole("button", { name: "Sign out" }).click()
-      await page.getByLabel("Admin token").waitFor()
-      await page.goBack()
-      await page.getByLabel("Admin token").waitFor()
-      assert.deepStrictEqual([...origins], [management])
-      assert.deepStrictEqual(errors, [])
-    })
-
-    test("keeps the only view of a secret: neither Escape nor Back nor a reload leaves it", async (service) => {
-      const { address, management } = service
-      const { id, key: former } = await callAdmin(management, "POST", "/keys", { name: "held", plan: "free" })
-      const page = await openSignedIn(service)
-      // Within the page, only the fragment changes.
-      await page.goto(`${management}/#/keys/${id}`)
-      const tryToLeave = async (title: string): Promise<void> => {
-        await page.keyboard.press("Escape")
-        await page.keyboard.press("Escape")
-        await page.evaluate("new Promise((resolve) => { addEventListener('hashchange', resolve); history.back() })")
-        assert.include(page.url(), id)
-        // The reload waits for the response to the question.
-        const [question] = await Promise.all([
-          page.waitForEvent("dialog"),
-          page.evaluate("setTimeout(() => location.reload())")
-        ])
-        assert.strictEqual(question.type(), "beforeunload")
-        await question.dismiss()
-        await page.getByRole("dialog", { name: title }).waitFor()
-      }
-      await page.getByRole("button", { name: "Rotate" }).click()
-      const response = Promise.withResolvers<void>()
-      await page.route("**/rotate", (route) => response.promise.then(() => route.continue()))
-      await page.getByRole("button", { name: "Rotate key" }).click()
-      await tryToLeave("Rotate key")
-      response.resolve()
-      const secret = await page.getByLabel("Secret", { exact: true }).inputValue()
-      await tryToLeave("New secret")
-      // By default the former secret works for an hour.
-      for (const each of [secret, former]) assert.deepStrictEqual(await callApi(address, each, 1), [200])
-      await page.getByRole("button", { name: "Done" }).click()
-      await page.goBack()
-      await page.getByRole("heading", { name: "Keys", exact: true }).waitFor()
-    })
-
-    test("has the filter and the position of a list in its URL", async (service) => {
-      for (let i = 0; i < 25; i++) {
-        await callAdmin(service.management, "POST", "/keys", { name: `page ${i}`, plan: "business" })
-      }
-      const page = await openSignedIn(service)
-      await page.getByLabel("Search keys").fill("page")
-      await page.getByLabel("plan").selectOption("business")
-      await page.getByRole("link", { name: "page 0", exact: true }).waitFor()
-      await page.getByRole("link", { name: "Next page" }).click()
-      const last = page.getByRole("link", { name: "page 24" })
-      await last.waitFor()
-      await page.reload()
-      await signIn(page)
-      await last.waitFor()
-      assert.strictEqual(await page.getByLabel("Search keys").inputValue(), "page")
-      await last.click()
-      await page.getByRole("heading", { name: "page 24 active" }).waitFor()
-      await page.goBack()
-      await last.waitFor()
-      await page.getByRole("link", { name: "First page" }).click()
-      await page.getByRole("link", { name: "page 0", exact: true }).waitFor()
-    })
-
-    test("isolates the direction of a name from the text around it", async (service) => {
-      const name = "\u202egnissim\u05d0"
-      const { id } = await callAdmin(service.management, "POST", "/keys", { name, plan: "free" })
-      const page = await openSignedIn(service, "#/keys?search=gnissim")
-      const assertIsolated = async (count: number): Promise<void> => {
-        const elements = page.locator(`:text("${name}"):not(:has(*))`)
-        await elements.nth(count - 1).waitFor()
-        const tags = await elements.evaluateAll((all) => all.map(({ tagName }) => tagName))
-        assert.deepStrictEqual(tags, Array.from({ length: count }, () => "BDI"))
-      }
-      await assertIsolated(1)
-      await page.goto(`${service.management}/#/keys/${id}`)
-      await page.getByRole("button", { name: "Revoke" }).click()
-      // The heading, the audit log and the dialog have it.
-      await assertIsolated(3)
-    })
-
-    test("does not overwrite the change of another operator, and shows it", async (service) => {
-      const { management } = service
-      const { id } = await callAdmin(management, "POST", "/keys", { name: "shared", plan: "free" })
-      const page = await openSignedIn(service, `#/keys/${id}`)
-      await page.getByRole("button", { name: "Change" }).click()
-      const dialog = page.getByRole("dialog")
-      await callAdmin(management, "PATCH", `/keys/${id}`, { name: "name of another operator" })
-      await dialog.getByLabel("Plan").selectOption("business")
-      await dialog.getByRole("button", { name: "Save" }).click()
-      await dialog.getByRole("alert").getByText("nothing was saved").waitFor()
-      assert.containsSubset(await callAdmin(management, "GET", `/keys/${id}`), { plan: "free", version: 2 })
-      assert.strictEqual(await dialog.getByLabel("Name").inputValue(), "name of another operator")
-      await dialog.getByLabel("Plan").selectOption("business")
-      await dialog.getByRole("button", { name: "Save" }).click()
-      await dialog.waitFor({ state: "hidden" })
-      const changed = { name: "name of another operator", plan: "business", version: 3 }
-      assert.containsSubset(await callAdmin(management, "GET", `/keys/${id}`), changed)
-    })
-
-    test("works with the keyboard alone, and returns the focus to the button that opened a dialog", async (service) => {
-      const page = await openSignedIn(service)
-      /** Presses Tab until an element with this text has the focus, and then Enter. */
-      const choose = async (text: string): Promise<void> => {
-        for (let i = 0; i < 60 && await focused(page) !== text; i++) await page.keyboard.press("Tab")
-        assert.strictEqual(await focused(page), text)
-        await page.keyboard.press("Enter")
-      }
-      await choose("Issue key")
-      await page.getByRole("dialog").waitFor()
+  test("keeps the only view of a secret: neither Escape nor Back nor a reload leaves it", async (service) => {
+    const { address, management } = service
+    const { id, key: former } = await callAdmin(management, "POST", "/keys", { name: "held", plan: "free" })
+    const page = await openSignedIn(service)
+    // Within the page, only the fragment changes.
+    await page.goto(`${management}/#/keys/${id}`)
+    const tryToLeave = async (title: string): Promise<void> => {
       await page.keyboard.press("Escape")
-      await page.getByRole("dialog").waitFor({ state: "hidden" })
-      await choose("Issue key")
-      await page.keyboard.type("keyboard")
+      await page.keyboard.press("Escape")
+      await page.evaluate("new Promise((resolve) => { addEventListener('hashchange', resolve); history.back() })")
+      assert.include(page.url(), id)
+      // The reload waits for the response to the question.
+      const [question] = await Promise.all([
+        page.waitForEvent("dialog"),
+        page.evaluate("setTimeout(() => location.reload())")
+      ])
+      assert.strictEqual(question.type(), "beforeunload")
+      await question.dismiss()
+      await page.getByRole("dialog", { name: title }).waitFor()
+    }
+    await page.getByRole("button", { name: "Rotate" }).click()
+    const response = Promise.withResolvers<void>()
+    await page.route("**/rotate", (route) => response.promise.then(() => route.continue()))
+    await page.getByRole("button", { name: "Rotate key" }).click()
+    await tryToLeave("Rotate key")
+    response.resolve()
+    const secret = await page.getByLabel("Secret", { exact: true }).inputValue()
+    await tryToLeave("New secret")
+    // By default the former secret works for an hour.
+    for (const each of [secret, former]) assert.deepStrictEqual(await callApi(address, each, 1), [200])
+    await page.getByRole("button", { name: "Done" }).click()
+    await page.getByText("stops working in 59 min").waitFor()
+    await page.getByRole("button", { name: "End former secrets" }).click()
+    await page.getByRole("dialog").getByRole("button", { name: "End former secrets" }).click()
+    await page.getByText("stops working in").waitFor({ state: "hidden" })
+    assert.deepStrictEqual(await callApi(address, former, 1), [401])
+    assert.deepStrictEqual(await callApi(address, secret, 1), [200])
+    await page.goBack()
+    await page.getByRole("heading", { name: "Keys", exact: true }).waitFor()
+  })
+
+  test("has the filter and the position of a list in its URL", async (service) => {
+    for (let i = 0; i < 25; i++) {
+      await callAdmin(service.management, "POST", "/keys", { name: `page ${i}`, plan: "business" })
+    }
+    const page = await openSignedIn(service)
+    await page.getByLabel("Search keys").fill("page")
+    await page.getByLabel("plan").selectOption("business")
+    await page.getByRole("link", { name: "page 0", exact: true }).waitFor()
+    await page.getByRole("link", { name: "Next page" }).click()
+    const last = page.getByRole("link", { name: "page 24" })
+    await last.waitFor()
+    await page.reload()
+    await signIn(page)
+    await last.waitFor()
+    assert.strictEqual(await page.getByLabel("Search keys").inputValue(), "page")
+    await last.click()
+    await page.getByRole("heading", { name: "page 24 active" }).waitFor()
+    await page.goBack()
+    await last.waitFor()
+    await page.getByRole("link", { name: "First page" }).click()
+    await page.getByRole("link", { name: "page 0", exact: true }).waitFor()
+    await page.getByLabel("order").selectOption("newest")
+    await page.getByRole("row").nth(1).filter({ hasText: "page 24" }).waitFor()
+  })
+
+  test("issues one key if the response is lost and the operator tries again", async (service) => {
+    const page = await openSignedIn(service)
+    await page.getByRole("button", { name: "Issue key" }).click()
+    const dialog = page.getByRole("dialog")
+    await dialog.getByLabel("Name").fill("once")
+    await page.route("**/admin/keys", async (route) => {
+      await route.fetch()
+      await route.abort()
+    }, { times: 1 })
+    await dialog.getByRole("button", { name: "Issue key" }).click()
+    await dialog.getByRole("alert").waitFor()
+    await dialog.getByRole("button", { name: "Issue key" }).click()
+    const message = await dialog.getByRole("alert").filter({ hasText: "key_" }).innerText()
+    const issued = await callAdmin(service.management, "GET", "/keys?search=once")
+    assert.strictEqual(issued.length, 1)
+    assert.include(message, issued[0].id)
+  })
+
+  test("isolates the direction of a name from the text around it", async (service) => {
+    const name = "\u202egnissim\u05d0"
+    const { id } = await callAdmin(service.management, "POST", "/keys", { name, plan: "free" })
+    const page = await openSignedIn(service, "#/keys?search=gnissim")
+    const assertIsolated = async (count: number): Promise<void> => {
+      const elements = page.locator(`:text("${name}"):not(:has(*))`)
+      await elements.nth(count - 1).waitFor()
+      const tags = await elements.evaluateAll((all) => all.map(({ tagName }) => tagName))
+      assert.deepStrictEqual(tags, Array.from({ length: count }, () => "BDI"))
+    }
+    await assertIsolated(1)
+    await page.goto(`${service.management}/#/keys/${id}`)
+    await page.getByRole("button", { name: "Revoke" }).click()
+    // The heading, the audit log and the dialog have it.
+    await assertIsolated(3)
+  })
+
+  test("does not overwrite the change of another operator, and shows it", async (service) => {
+    const { management } = service
+    const { id } = await callAdmin(management, "POST", "/keys", { name: "shared", plan: "free" })
+    const page = await openSignedIn(service, `#/keys/${id}`)
+    await page.getByRole("button", { name: "Change" }).click()
+    const dialog = page.getByRole("dialog")
+    await callAdmin(management, "PATCH", `/keys/${id}`, { name: "name of another operator" })
+    await dialog.getByLabel("Plan").selectOption("business")
+    await dialog.getByRole("button", { name: "Save" }).click()
+    await dialog.getByRole("alert").getByText("nothing was saved").waitFor()
+    assert.containsSubset(await callAdmin(management, "GET", `/keys/${id}`), { plan: "free", version: 2 })
+    assert.strictEqual(await dialog.getByLabel("Name").inputValue(), "name of another operator")
+    await dialog.getByLabel("Plan").selectOption("business")
+    await dialog.getByRole("button", { name: "Save" }).click()
+    await dialog.waitFor({ state: "hidden" })
+    const changed = { name: "name of another operator", plan: "business", version: 3 }
+    assert.containsSubset(await callAdmin(management, "GET", `/keys/${id}`), changed)
+  })
+
+  test("works with the keyboard alone, and returns the focus to the button that opened a dialog", async (service) => {
+    const page = await openSignedIn(service)
+    /** Presses Tab until an element with this text has the focus, and then Enter. */
+    const choose = async (text: string): Promise<void> => {
+      for (let i = 0; i < 60 && await focused(page) !== text; i++) await page.keyboard.press("Tab")
+      assert.strictEqual(await focused(page), text)
       await page.keyboard.press("Enter")
-      await page.getByRole("dialog", { name: "New secret" }).waitFor()
-      await choose("Done")
-      assert.strictEqual(await focused(page), "Issue key")
-      await page.keyboard.press("Tab")
-      await page.keyboard.type("keyboard")
-      await page.keyboard.press("Enter")
-      await page.getByText("1 keys").waitFor()
-      await choose("keyboard")
-      await page.getByRole("heading", { name: "keyboard active" }).waitFor()
-      await choose("Revoke")
-      assert.strictEqual(await focused(page), "Cancel")
-      await choose("Revoke key")
-      await page.getByRole("heading", { name: "keyboard revoked" }).waitFor()
-    })
+    }
+    await choose("Issue key")
+    await page.getByRole("dialog").waitFor()
+    await page.keyboard.press("Escape")
+    await page.getByRole("dialog").waitFor({ state: "hidden" })
+    await choose("Issue key")
+    await page.keyboard.type("keyboard")
+    await page.keyboard.press("Enter")
+    await page.getByRole("dialog", { name: "New secret" }).waitFor()
+    await choose("Done")
+    assert.strictEqual(await focused(page), "Issue key")
+    await page.keyboard.press("Tab")
+    await page.keyboard.type("keyboard")
+    await page.keyboard.press("Enter")
+    await page.getByText("1 keys").waitFor()
+    await choose("keyboard")
+    await page.getByRole("heading", { name: "keyboard active" }).waitFor()
+    await choose("Revoke")
+    assert.strictEqual(await focused(page), "Cancel")
+    await choose("Revoke key")
+    await page.getByRole("heading", { name: "keyboard revoked" }).waitFor()
   })
 })

@@ -1,14 +1,16 @@
 /** A running service, and its console in Chromium. */
+import { describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import type { Browser, BrowserContextOptions, Page } from "playwright-core"
 import { launch } from "./Chromium.ts"
 import { dataDirectory } from "./Harness.ts"
 import { type Running, start } from "./Process.ts"
+import { browser } from "./setup.ts"
 
 export const adminToken = "adm_0123456789abcdefghijklmnopqrstuvwxyz"
 
 /** One service and one browser for the tests of a file. */
-export class ConsoleService extends Context.Service<ConsoleService, Running & { readonly browser: Browser }>()(
+class ConsoleService extends Context.Service<ConsoleService, Running & { readonly browser: Browser }>()(
   "test/support/ConsoleService"
 ) {
   static readonly layer = Layer.effect(
@@ -20,6 +22,24 @@ export class ConsoleService extends Context.Service<ConsoleService, Running & { 
     })
   )
 }
+
+/** Defines the tests of a file, with one service and one browser for all. */
+export const describeConsole = (
+  define: (test: (title: string, run: (service: ConsoleService["Service"]) => Promise<void>) => void) => void
+) =>
+  describe.skipIf(browser === undefined)(
+    "The console",
+    () =>
+      layer(ConsoleService.layer, { excludeTestServices: true, timeout: "5 minutes" })((it) =>
+        define((title, run) =>
+          it.effect(
+            title,
+            () => Effect.flatMap(ConsoleService, (service) => Effect.promise(() => run(service))),
+            300_000
+          )
+        )
+      )
+  )
 
 /** Sends a request to the management API with the admin token. Returns the parsed body. */
 export const callAdmin = async (management: string, method: string, path: string, body?: unknown) => {
@@ -45,21 +65,18 @@ export const callApi = async (address: string, secret: string, count: number): P
 
 /** Opens the sign-in page in front of a view. `errors` has those of the page, except responses of 4xx. */
 export const openConsole = async (
-  { browser, management }: Pick<ConsoleService["Service"], "browser" | "management">,
-  options: BrowserContextOptions = {},
-  view = ""
+  { browser: running, management }: ConsoleService["Service"],
+  view = "",
+  options: BrowserContextOptions = {}
 ) => {
-  const page = await (await browser.newContext(options)).newPage()
+  const page = await (await running.newContext(options)).newPage()
   const origins = new Set<string>()
   const errors: Array<string> = []
-  page.on("request", (request) => {
-    if (!request.url().startsWith("data:")) origins.add(new URL(request.url()).origin)
-  })
+  page.on("request", (request) => origins.add(new URL(request.url()).origin))
   page.on("pageerror", (error) => errors.push(error.message))
   page.on("console", (message) => {
-    if (["error", "warning"].includes(message.type()) && !/status of 4\d\d/.test(message.text())) {
-      errors.push(message.text())
-    }
+    const isFailure = ["error", "warning"].includes(message.type())
+    if (isFailure && !/status of 4\d\d/.test(message.text())) errors.push(message.text())
   })
   await page.goto(`${management}/${view}`)
   await page.getByLabel("Admin token").waitFor()
@@ -73,8 +90,8 @@ export const signIn = async (page: Page, token = adminToken): Promise<void> => {
 }
 
 /** Opens a view and signs in. */
-export const openSignedIn = async (service: ConsoleService["Service"], view = "#/keys") => {
-  const { page } = await openConsole(service, {}, view)
+export const openSignedIn = async (service: ConsoleService["Service"], view?: string) => {
+  const { page } = await openConsole(service, view)
   await signIn(page)
   await page.getByRole("navigation", { name: "Views" }).waitFor()
   return page

@@ -33,7 +33,8 @@ const statements = [
     created_at timestamptz NOT NULL,
     expires_at timestamptz,
     revoked_at timestamptz,
-    last_used_at timestamptz
+    last_used_at timestamptz,
+    idempotency_key text UNIQUE
   ) WITH (fillfactor = 50)`,
   // Serves a page of keys, oldest first, without a sort. The order of ids is that of their bytes, whatever the locale.
   `CREATE INDEX api_keys_created ON api_keys (created_at, id COLLATE "C")`,
