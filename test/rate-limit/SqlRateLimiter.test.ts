@@ -79,27 +79,6 @@ for (const database of databases) {
           const ahead = yield* limiter.peek("key:ahead", limits)
           assert.deepStrictEqual([ahead.allowed, ahead.windows[0].resetAt], [false, now + 60_000])
         }))
-
-      it.effect("writes nothing to the database while a banned key sends requests", () =>
-        Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          const limiter = yield* newProcess
-          for (let i = 0; i < 6; i++) yield* limiter.charge("key:banned often", limits)
-          yield* TestClock.adjust("1 second")
-          yield* untilSaved("key:banned often")
-          const row = sql`SELECT xmin::text, ctid::text FROM rate_limits WHERE caller = 'key:banned often'`
-          const before = yield* row
-          assert.lengthOf(before, 1)
-          for (let i = 0; i < 20; i++) {
-            assert.isDefined((yield* limiter.charge("key:banned often", limits)).bannedUntil)
-            yield* TestClock.adjust("500 millis")
-          }
-          // The limiter writes in the order of its changes.
-          yield* limiter.charge("key:after", limits)
-          yield* TestClock.adjust("1 second")
-          yield* untilSaved("key:after")
-          assert.deepStrictEqual(yield* row, before)
-        }))
     })
   })
 }
