@@ -274,6 +274,7 @@ describe("The OpenAPI document of the management port", () => {
       "updateKey",
       "revokeKey",
       "rotateKey",
+      "endFormerSecrets",
       "unbanKey",
       "listAudit"
     ])
