@@ -43,7 +43,8 @@ const run = (command: ReadonlyArray<string>, cwd: string, env: Environment, inpu
       child.stderr.on("data", (chunk: Buffer) => errors += chunk.toString())
       // A script can end before it reads all of its input.
       child.stdin.on("error", () => {}).end(input)
-      child.on("close", (code) => code === 0 ? resolve(output) : reject(new Error(`${command.join(" ")}\n${output}${errors}`)))
+      child.on("close", (code) =>
+        code === 0 ? resolve(output) : reject(new Error(`${command.join(" ")}\n${output}${errors}`)))
     })
   )
 
@@ -128,14 +129,19 @@ const withValues = Effect.fnUntraced(function*(
   code: string,
   { env, key, newId }: Effect.Success<ReturnType<typeof startService>>
 ) {
-  let script = code.replaceAll("psk_…", key).replaceAll("http://localhost:8080", (url) => code.includes("export") ? env.PETSTORE_URL ?? "" : url)
+  let script = code.replaceAll("psk_…", key).replaceAll(
+    "http://localhost:8080",
+    (url) => code.includes("export") ? env.PETSTORE_URL ?? "" : url
+  )
     .replaceAll("postgres://…", env.DATABASE_URL ?? "")
   while (script.includes("key_…")) script = script.replace("key_…", yield* newId)
   return script
 })
 
 const runnable = documents.flatMap((page) => {
-  const blocks = codeBlocks(readPage(page)).filter(({ language, notRun }) => language in programs && notRun === undefined)
+  const blocks = codeBlocks(readPage(page)).filter(({ language, notRun }) =>
+    language in programs && notRun === undefined
+  )
   return blocks.length === 0 ? [] : [{ page, blocks }]
 })
 
@@ -157,20 +163,24 @@ const runBlock = Effect.fnUntraced(function*(
 describe("The blocks of", () => {
   for (const { blocks, page } of runnable) {
     const isSkipped = page === "docs/upgrade.md" && Postgres.missing !== undefined
-    it.live.skipIf(isSkipped)(`${page} run without an error, and print what the page shows`, () =>
-      Effect.gen(function*() {
-        const service = yield* startService(page)
-        let variables = ""
-        for (const block of blocks) {
-          // `startService` has run these two commands.
-          if (/^npm ci\nnpm start$/m.test(block.code)) continue
-          const output = yield* runBlock(page, block, service, variables)
-          if (block.output !== undefined) assertOutput(output, block.output, `${page}:${block.line}`)
-          assertComments(block.code, output)
-          const set = block.code.split("\n").filter((line) => /^(?:export )?[A-Z_]+=\S/.test(line)).join("\n")
-          if (block.language === "sh" && set !== "") variables += `${yield* withValues(set, service)}\n`
-        }
-      }), 120_000)
+    it.live.skipIf(isSkipped)(
+      `${page} run without an error, and print what the page shows`,
+      () =>
+        Effect.gen(function*() {
+          const service = yield* startService(page)
+          let variables = ""
+          for (const block of blocks) {
+            // `startService` has run these two commands.
+            if (/^npm ci\nnpm start$/m.test(block.code)) continue
+            const output = yield* runBlock(page, block, service, variables)
+            if (block.output !== undefined) assertOutput(output, block.output, `${page}:${block.line}`)
+            assertComments(block.code, output)
+            const set = block.code.split("\n").filter((line) => /^(?:export )?[A-Z_]+=\S/.test(line)).join("\n")
+            if (block.language === "sh" && set !== "") variables += `${yield* withValues(set, service)}\n`
+          }
+        }),
+      120_000
+    )
   }
 })
 
@@ -179,13 +189,17 @@ describe("An example that retries", () => {
   for (const block of codeBlocks(readPage(page)).filter(({ code }) => /--retry|504/.test(code))) {
     // curl does not retry a request whose response is lost.
     const losesResponse = block.language !== "sh"
-    it.live(`creates no second pet after 502, 504 and a lost response (${block.language})`, () =>
-      Effect.gen(function*() {
-        const service = yield* startService(page)
-        const { forwarded, url } = yield* UnreliableProxy.run(service.env.PETSTORE_URL ?? "", { losesResponse })
-        yield* runBlock(page, block, { ...service, env: { ...service.env, PETSTORE_URL: url } })
-        assert.lengthOf(forwarded, losesResponse ? 2 : 1)
-        for (const { isReplayed } of forwarded.slice(1)) assert.isTrue(isReplayed)
-      }), 120_000)
+    it.live(
+      `creates no second pet after 502, 504 and a lost response (${block.language})`,
+      () =>
+        Effect.gen(function*() {
+          const service = yield* startService(page)
+          const { forwarded, url } = yield* UnreliableProxy.run(service.env.PETSTORE_URL ?? "", { losesResponse })
+          yield* runBlock(page, block, { ...service, env: { ...service.env, PETSTORE_URL: url } })
+          assert.lengthOf(forwarded, losesResponse ? 2 : 1)
+          for (const { isReplayed } of forwarded.slice(1)) assert.isTrue(isReplayed)
+        }),
+      120_000
+    )
   }
 })

@@ -56,7 +56,8 @@ for (const document of documents) {
 
 describe("A link", () => {
   it("is broken if its file or its heading does not exist", () => {
-    const text = "# One\n[a](#one) [b](#two) [c](../README.md) [d](none.md) [e](../README.md#start) [f](../README.md#none)"
+    const text =
+      "# One\n[a](#one) [b](#two) [c](../README.md) [d](none.md) [e](../README.md#start) [f](../README.md#none)"
     assert.deepStrictEqual(brokenLinks("docs/new.md", text), ["#two", "none.md", "../README.md#none"])
   })
 })

@@ -32,44 +32,48 @@ const messages = (service: Running): ReadonlyArray<string> =>
   service.stderr().trim().split("\n").map((line) => JSON.parse(line).message)
 
 describe("The service on the embedded database", () => {
-  it.live("issues one key at the first start, and keeps acknowledged pets and counts after kill -9", () =>
-    Effect.gen(function*() {
-      const DATA_DIR = yield* temporaryDirectory
-      const first = yield* start({ DATA_DIR, HOST: "0.0.0.0" })
-      yield* until(() => first.stdout().includes("curl"))
-      const [key = ""] = /psk_[0-9A-Za-z]{38}/.exec(first.stdout()) ?? []
-      const [, command = ""] = /^ {2}(curl .*)$/m.exec(first.stdout()) ?? []
-      const pasted = yield* Effect.promise(() => promisify(execFile)("sh", ["-c", `${command} -si`]))
-      assert.include(pasted.stdout, "HTTP/1.1 200 OK")
-      assert.isTrue(pasted.stdout.endsWith("\r\n\r\n[]"))
-      assert.strictEqual(statSync(join(DATA_DIR, "pgdata")).mode & 0o777, 0o700, "no other user may read it")
-      yield* until(() => first.stderr().includes("Issue API keys"))
-      const documented = codeBlocks(readPage("docs/install.md")).find(({ code }) => code.startsWith("Listening on"))
-      const expected = documented?.code.replaceAll("8080", new URL(first.address).port)
-        .replace("http://127.0.0.1:9090", first.management)
-        .replace("/srv/petstore/data/admin-token", join(DATA_DIR, "admin-token"))
-      assert.includeMembers([...messages(first)], expected?.trim().split("\n") ?? ["documented lines"])
+  it.live(
+    "issues one key at the first start, and keeps acknowledged pets and counts after kill -9",
+    () =>
+      Effect.gen(function*() {
+        const DATA_DIR = yield* temporaryDirectory
+        const first = yield* start({ DATA_DIR, HOST: "0.0.0.0" })
+        yield* until(() => first.stdout().includes("curl"))
+        const [key = ""] = /psk_[0-9A-Za-z]{38}/.exec(first.stdout()) ?? []
+        const [, command = ""] = /^ {2}(curl .*)$/m.exec(first.stdout()) ?? []
+        const pasted = yield* Effect.promise(() => promisify(execFile)("sh", ["-c", `${command} -si`]))
+        assert.include(pasted.stdout, "HTTP/1.1 200 OK")
+        assert.isTrue(pasted.stdout.endsWith("\r\n\r\n[]"))
+        assert.strictEqual(statSync(join(DATA_DIR, "pgdata")).mode & 0o777, 0o700, "no other user may read it")
+        yield* until(() => first.stderr().includes("Issue API keys"))
+        const documented = codeBlocks(readPage("docs/install.md")).find(({ code }) => code.startsWith("Listening on"))
+        const expected = documented?.code.replaceAll("8080", new URL(first.address).port)
+          .replace("http://127.0.0.1:9090", first.management)
+          .replace("/srv/petstore/data/admin-token", join(DATA_DIR, "admin-token"))
+        assert.includeMembers([...messages(first)], expected?.trim().split("\n") ?? ["documented lines"])
 
-      const other = yield* Effect.flip(start({ DATA_DIR }))
-      assert.strictEqual(other.code, 1)
-      assert.include(other.stderr, `Another process uses the data directory \\"${DATA_DIR}\\"`)
-      assert.lengthOf(other.stderr.trim().split("\n"), 1)
+        const other = yield* Effect.flip(start({ DATA_DIR }))
+        assert.strictEqual(other.code, 1)
+        assert.include(other.stderr, `Another process uses the data directory \\"${DATA_DIR}\\"`)
+        assert.lengthOf(other.stderr.trim().split("\n"), 1)
 
-      // The counts of the last second can be lost.
-      yield* Effect.sleep("1 second")
-      const acknowledged: Array<string> = []
-      const write = Effect.map(create(first, key, "kept"), ({ text }) => acknowledged.push(text))
-      yield* Effect.all([
-        Effect.all(Array.from({ length: 8 }, () => Effect.exit(write)), { concurrency: "unbounded" }),
-        Effect.andThen(until(() => acknowledged.length > 0), stop(first, "SIGKILL"))
-      ], { concurrency: "unbounded" })
-      const second = yield* start({ DATA_DIR, ADMIN_TOKEN: "adm_test" })
-      const { headers, text } = yield* call(second, key, "/v1/pets?limit=100")
-      for (const pet of acknowledged) assert.lengthOf(text.split(pet), 2)
-      assert.isAtMost(Number(headers.get("x-ratelimit-remaining")), 58)
-      assert.strictEqual(second.stdout(), "")
-      assert.strictEqual(yield* stop(second, "SIGINT"), 0)
-    }), 180_000)
+        // The counts of the last second can be lost.
+        yield* Effect.sleep("1 second")
+        const acknowledged: Array<string> = []
+        const write = Effect.map(create(first, key, "kept"), ({ text }) => acknowledged.push(text))
+        yield* Effect.all([
+          Effect.all(Array.from({ length: 8 }, () => Effect.exit(write)), { concurrency: "unbounded" }),
+          Effect.andThen(until(() => acknowledged.length > 0), stop(first, "SIGKILL"))
+        ], { concurrency: "unbounded" })
+        const second = yield* start({ DATA_DIR, ADMIN_TOKEN: "adm_test" })
+        const { headers, text } = yield* call(second, key, "/v1/pets?limit=100")
+        for (const pet of acknowledged) assert.lengthOf(text.split(pet), 2)
+        assert.isAtMost(Number(headers.get("x-ratelimit-remaining")), 58)
+        assert.strictEqual(second.stdout(), "")
+        assert.strictEqual(yield* stop(second, "SIGINT"), 0)
+      }),
+    180_000
+  )
 
   it.live("logs one line for each request, without the key", () =>
     Effect.gen(function*() {
