@@ -71,8 +71,8 @@ export interface ApiKeyStore {
   /**
    * Changes a key to the result of `change`. Returns the key after it with the next version, or `undefined` if there is
    * no such key. `change` gets the key and the number of its secrets that work at `now`. Nothing changes if it fails,
-   * or returns an equal key alone. Concurrent changes of a key run one after another. `change` must not change the id,
-   * the version, the creation and the last use. `alongside` runs in the same transaction.
+   * or returns an equal key alone. Concurrent changes of a key run one after another. `change` must keep the id, the
+   * version, the creation and the last use. `alongside` runs in the same transaction.
    */
   change<E>(
     id: string,

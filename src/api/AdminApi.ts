@@ -17,7 +17,7 @@ export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/
   error: [
     Errors.errorResponse(Errors.MissingAdminToken),
     Errors.errorResponse(Errors.InvalidAdminToken),
-    Errors.errorResponse(Errors.Forbidden),
+    Errors.errorResponse(Errors.ReadOnlyToken),
     Errors.errorResponse(Errors.MisdirectedRequest),
     Errors.errorResponse(Errors.TooManyAttempts),
     ...Errors.commonErrors

@@ -10,7 +10,7 @@ const errors: ReadonlyArray<Errors.ErrorBody> = [
   new Errors.InvalidRequest({ message: "Invalid request: body.limits: required on plan enterprise." }),
   new Errors.MissingAdminToken(),
   new Errors.InvalidAdminToken(),
-  new Errors.Forbidden(),
+  new Errors.ReadOnlyToken(),
   new Errors.NotFound({ message: "There is no key key_4fTq9XbLw2ZkPn7R." }),
   new Errors.RequestTimeout(),
   new Errors.Conflict({ message: "Key key_4fTq9XbLw2ZkPn7R is revoked." }),
@@ -47,8 +47,8 @@ const secret = "psk_0123456789abcdefghijklmnopqrstuvwx77xM"
 
 const introduction = `The API of operators, on the management port. Clients of \`/v1\` have no access to it.
 
-Each request carries an admin token as a bearer token: \`ADMIN_TOKEN\`, or else the file \`admin-token\` of
-\`DATA_DIR\`, or one of \`ADMIN_TOKENS\`.
+Each request carries an admin token as a bearer token: \`ADMIN_TOKEN\` (or the file \`admin-token\` of \`DATA_DIR\`), or
+one of \`ADMIN_TOKENS\`.
 
 Every error has the body \`{"code","message","status"}\`. An unknown field or query parameter is an error.`
 

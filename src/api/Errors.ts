@@ -72,7 +72,7 @@ export class InvalidAdminToken extends declareError("InvalidAdminToken", 401, "i
 ) {}
 
 /** 403: the admin token can only read (`ADMIN_TOKENS`). */
-export class Forbidden extends declareError("Forbidden", 403, "forbidden")<Forbidden>(
+export class ReadOnlyToken extends declareError("ReadOnlyToken", 403, "read_only_token")<ReadOnlyToken>(
   "This admin token can read, and not change anything."
 ) {}
 
@@ -196,7 +196,7 @@ export const errorClasses = [
   InvalidApiKey,
   MissingAdminToken,
   InvalidAdminToken,
-  Forbidden,
+  ReadOnlyToken,
   NotFound,
   MethodNotAllowed,
   RequestTimeout,

@@ -155,7 +155,7 @@ export const adminTokens: Setting<ReadonlyArray<NamedAdminToken>> = {
   config: Config.map(
     Config.option(namedAdminTokens.config),
     (value) =>
-      Option.toArray(value).flatMap((text) => Redacted.value(text).split(",")).flatMap((entry) => {
+      Option.toArray(value).flatMap((tokens) => Redacted.value(tokens).split(",")).flatMap((entry) => {
         const [, name, read, token] = namedAdminToken.exec(entry.trim()) ?? []
         return name === undefined || token === undefined
           ? []

@@ -5,7 +5,7 @@ import { createHash, timingSafeEqual } from "node:crypto"
 import { AdminToken } from "../api-keys/AdminToken.ts"
 import { CurrentOperator } from "../api-keys/AuditLog.ts"
 import { AdminAuth } from "../api/AdminApi.ts"
-import { Forbidden, InvalidAdminToken, MissingAdminToken, TooManyAttempts } from "../api/Errors.ts"
+import { InvalidAdminToken, MissingAdminToken, ReadOnlyToken, TooManyAttempts } from "../api/Errors.ts"
 import type { Limits } from "../api/Plans.ts"
 import * as Settings from "../config/Settings.ts"
 import { byAttributes, startAtZero } from "../observability/Metrics.ts"
@@ -63,7 +63,7 @@ export const layer = Layer.effect(
         const hash = digest(credential)
         const operator = operators.find((each) => timingSafeEqual(each.hash, hash))
         if (operator !== undefined) {
-          if (!operator.mayChange && endpoint.method !== "GET") return yield* new Forbidden()
+          if (!operator.mayChange && endpoint.method !== "GET") return yield* new ReadOnlyToken()
           const address = clientAddress(yield* HttpServerRequest.HttpServerRequest)
           return yield* Effect.provideService(httpEffect, CurrentOperator, { operator: operator.name, address })
         }

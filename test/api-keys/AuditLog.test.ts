@@ -193,7 +193,7 @@ for (const database of databases) {
           while ((yield* actions) !== "update") yield* TestClock.adjust("1 minute")
         }))
 
-      it.effect("has no personal data any more after the statements of docs/security.md", () =>
+      it.effect("has no personal data any more after the statements of docs/keys.md", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const apiKeys = yield* ApiKeys
@@ -206,7 +206,7 @@ for (const database of databases) {
               .match(/Ada \w+|alice|192\.0\.2\.7/g) ?? []
           })
           assert.isNotEmpty(yield* personal)
-          const [statements] = codeBlocks(readPage("docs/security.md")).filter(({ language }) => language === "sql")
+          const statements = codeBlocks(readPage("docs/keys.md")).find(({ language }) => language === "sql")
           for (const statement of (statements?.code ?? "").replaceAll("key_…", id).split(";\n")) {
             if (statement.trim() !== "") yield* sql.unsafe(statement)
           }

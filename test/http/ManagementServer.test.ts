@@ -102,7 +102,7 @@ describe("Admin authentication", () => {
         const { entries } = yield* reader.audit()
         assert.deepStrictEqual(entries.map(({ operator }) => operator), ["alice", "admin"])
         const rejected = yield* Effect.flip(reader.issue({ name: "b", plan: "free" }))
-        assert.deepInclude(rejected, { _tag: "Forbidden", code: "forbidden", status: 403 })
+        assert.deepInclude(rejected, { _tag: "ReadOnlyToken", code: "read_only_token", status: 403 })
         assert.lengthOf((yield* reader.list()).keys, 2)
         assertError(yield* list(port, "alice"), 401, "invalid_admin_token")
       }).pipe(Effect.provide(management(port, [], config)))

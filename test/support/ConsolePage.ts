@@ -29,7 +29,7 @@ export const describeConsole = (
 ) =>
   describe.skipIf(browser === undefined)(
     "The console",
-    () =>
+    () => {
       layer(ConsoleService.layer, { excludeTestServices: true, timeout: "5 minutes" })((it) =>
         define((title, run) =>
           it.effect(
@@ -39,6 +39,7 @@ export const describeConsole = (
           )
         )
       )
+    }
   )
 
 /** Sends a request to the management API with the admin token. Returns the parsed body. */
