@@ -44,7 +44,7 @@ export const AuditTable = ({ query, revision = 0 }: { readonly query: AuditQuery
       name="audit"
       columns={["When", "Action", "Changes", "Operator"]}
       page={page}
-      status={`${entries.length} entries, newest first`}
+      status={`${entries.length} on this page, newest first`}
       first={cursor === undefined ? undefined : hrefOf({ view: "audit", query: first })}
       next={next === undefined ? undefined : hrefOf({ view: "audit", query: next })}
     >

@@ -125,7 +125,9 @@ export const KeyList = ({ query }: { readonly query: KeysQuery }) => {
         name="keys"
         columns={["Key", "State", "Plan", "Limits per minute, day", "Secret", "Last used"]}
         page={page}
-        status={keys.length === 0 ? "No key was found." : `${keys.length} keys, ${query.order ?? "oldest"} first`}
+        status={keys.length === 0
+          ? "No key was found."
+          : `${keys.length} on this page, ${query.order ?? "oldest"} first`}
         first={cursor === undefined ? undefined : hrefOf({ view: "keys", query: first })}
         next={next === undefined ? undefined : hrefOf({ view: "keys", query: next })}
       >

@@ -61,6 +61,8 @@ describeConsole((test) => {
       await callApi(address, banned.key, 8)
       await page.getByRole("link", { name: "banned", exact: true }).click()
       await page.getByText("Banned.").waitFor()
+      await callAdmin(management, "POST", `/keys/${banned.id}/rotate`, { gracePeriodSeconds: 60 })
+      await page.getByRole("button", { name: "End former secrets" }).waitFor()
       await check("key")
       for (const action of ["Change", "Rotate", "Revoke"]) {
         await page.getByRole("button", { name: action, exact: true }).click()
