@@ -6,7 +6,7 @@ import { PgClient } from "@effect/sql-pg"
 import { PGlite } from "@electric-sql/pglite"
 import { Duration, Effect, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import { chmodSync, existsSync, realpathSync } from "node:fs"
+import { chmodSync, realpathSync } from "node:fs"
 import { join } from "node:path"
 import { Duplex } from "node:stream"
 import { callbackify } from "node:util"
@@ -115,34 +115,6 @@ const upkeep = Effect.gen(function*() {
   yield* every("10 minutes", sql`VACUUM`)
 })
 
-/** Longer than the longest statement that another process may still run when its lock file is removed. */
-const takeoverDelay = Duration.seconds(2)
-
-/**
- * Locks `directory`. If the database's lock file is missing or replaced, another process may still run. It notices the
- * loss before its next statement, so this process waits for `takeoverDelay`.
- */
-const lock = Effect.fnUntraced(function*(directory: string) {
-  const acquired = yield* DirectoryLock.acquire(directory)
-  if (acquired.isReplaced && existsSync(join(directory, "pgdata"))) {
-    yield* Effect.logWarning(
-      `The lock file of the data directory "${directory}" was removed or replaced. Waiting ` +
-        `${Duration.format(takeoverDelay)} for a process that may still use it. Never delete the file "lock": the ` +
-        "lock of a process that ended is already free."
-    )
-    yield* Effect.sleep(takeoverDelay)
-    // The file may have been removed again meanwhile.
-    if (!acquired.isHeld()) return yield* new DirectoryLock.DataDirectoryInUse({ directory })
-  }
-  if (acquired.isReplaced) {
-    yield* Effect.try({
-      try: acquired.record,
-      catch: (cause) => new DataDirectoryUnusable({ directory, cause })
-    })
-  }
-  return acquired
-})
-
 /** The embedded database in `directory`, which must exist. */
 export const layer = (directory: string) =>
   Layer.unwrap(Effect.gen(function*() {
@@ -152,7 +124,7 @@ export const layer = (directory: string) =>
       catch: (cause) => new DataDirectoryUnusable({ directory, cause })
     })
     const onLost = yield* OnDataDirectoryLost
-    const { isHeld } = yield* lock(path)
+    const isHeld = yield* DirectoryLock.acquire(path)
     // A lost directory stays lost, even if the file comes back: another process may have written meanwhile.
     let lost: DataDirectoryLost | undefined
     const check = (isUnchanged: () => boolean, file: string): void => {

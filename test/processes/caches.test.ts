@@ -71,8 +71,7 @@ describe.skipIf(Postgres.missing !== undefined)("A running process", () => {
           [[200], [401], [401]]
         )
         yield* Fiber.interrupt(requesting)
-      }),
-    90_000
+      })
   )
 
   it.live(
@@ -93,7 +92,6 @@ describe.skipIf(Postgres.missing !== undefined)("A running process", () => {
           }))
         )
         assert.deepStrictEqual([...new Set(outcomes.map(({ status }) => status))], [200])
-      }),
-    60_000
+      })
   )
 })

@@ -274,8 +274,7 @@ describe.skipIf(!mayMount)("While the disk of the embedded database", () => {
         const names = new Set(stored.map(({ name }) => name))
         assert.strictEqual(names.size, stored.length)
         assert.deepStrictEqual(Load.acknowledged(outcomes).filter((name) => !names.has(name)), [])
-      }),
-    60_000
+      })
   )
 
   it.live(
@@ -291,7 +290,6 @@ describe.skipIf(!mayMount)("While the disk of the embedded database", () => {
         assert.strictEqual(outcomes[0]?.status, 503)
         assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), maxResponseMs)
         assert.strictEqual(yield* Effect.promise(() => service.exit), 1)
-      }),
-    60_000
+      })
   )
 })

@@ -228,7 +228,6 @@ describe.skipIf(missing !== undefined)("With the files in deploy/ha", () => {
             `promotion, and ${Math.round(afterProcess)} ms after the loss of a process. Limits were shared again ` +
             `${Math.round(afterRedis)} ms after the loss of Redis's master was noticed.`
         )
-      }),
-    120_000
+      })
   )
 })

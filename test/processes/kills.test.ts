@@ -4,12 +4,12 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
 import { randomInt } from "node:crypto"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
-import { issueKey, temporaryDirectory } from "../support/Harness.ts"
+import { dataDirectory, issueKey } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
 import * as Postgres from "../support/Postgres.ts"
 import { type Running, start } from "../support/Process.ts"
 
-const kills = Number(process.env.KILLS ?? 5)
+const kills = Number(process.env.KILLS ?? 2)
 
 const kill = (service: Running) =>
   Effect.promise(() => {
@@ -50,13 +50,13 @@ const loadAndKill = Effect.fnUntraced(function*(
 describe(`After ${kills} kills every acknowledged pet is stored once`, () => {
   it.live("on the embedded database", () =>
     Effect.gen(function*() {
-      const DATA_DIR = yield* temporaryDirectory
+      const DATA_DIR = yield* dataDirectory
       const database = EmbeddedDatabase.layer(DATA_DIR)
       const key = yield* issueKey(Layer.fresh(database))
       const acknowledged: Array<string> = []
       for (let i = 0; i < kills; i++) acknowledged.push(...yield* loadAndKill({ DATA_DIR }, key))
       assertStored(acknowledged, yield* Effect.provide(names, Layer.fresh(database)))
-    }), 30_000 + kills * 10_000)
+    }), 60_000 + kills * 20_000)
 
   it.live.skipIf(Postgres.missing !== undefined)("on PostgreSQL, which is killed too", () =>
     Effect.gen(function*() {
@@ -75,5 +75,5 @@ describe(`After ${kills} kills every acknowledged pet is stored once`, () => {
         )
       }
       assertStored(acknowledged, yield* Effect.provide(names, Layer.fresh(database)))
-    }), 30_000 + kills * 10_000)
+    }), 60_000 + kills * 20_000)
 })

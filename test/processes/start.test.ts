@@ -6,7 +6,8 @@ import * as Database from "../../src/database/Database.ts"
 import { issueKey, temporaryDatabaseUrl } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
 import * as Postgres from "../support/Postgres.ts"
-import { start } from "../support/Process.ts"
+import { start, until } from "../support/Process.ts"
+import * as Proxy from "../support/Proxy.ts"
 
 const client = (url: string) => PgClient.layer({ url: Redacted.make(url) })
 
@@ -25,8 +26,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
           client(DATABASE_URL)
         )
         assert.deepStrictEqual(applied.map(({ id }) => id), [1])
-      }),
-    30_000
+      })
   )
 
   it.live("reject a database of a later version", () =>
@@ -40,35 +40,40 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
       assert.strictEqual(code, 1)
       assert.include(stderr, `The database has schema version 2`)
       assert.lengthOf(stderr.trim().split("\n"), 1)
-    }), 30_000)
+    }))
 })
 
 describe.skipIf(Postgres.missing !== undefined)("A process whose database is not available yet", () => {
   it.live("waits for it, and then serves requests", () =>
     Effect.gen(function*() {
       const postgres = yield* Postgres.run()
-      yield* postgres.stop
-      const starting = yield* Effect.forkChild(start({ DATABASE_URL: postgres.url }))
-      yield* Effect.sleep("3 seconds")
-      yield* postgres.start
-      const startedAt = performance.now()
+      const proxy = yield* Proxy.run(postgres.port)
+      proxy.setFault("refusing")
+      const starting = yield* Effect.forkChild(
+        start({ DATABASE_URL: postgres.url.replace(/\d+(?=\/)/, `${proxy.port}`) })
+      )
+      yield* until(() => proxy.refused() > 0)
+      proxy.setFault(undefined)
       const service = yield* Fiber.join(starting)
-      assert.isBelow(performance.now() - startedAt, 5_000)
       assert.include(service.stderr(), "Waiting for the database")
       assert.strictEqual((yield* Load.request(service.address, "none", "/v1/pets")).status, 401)
-    }), 60_000)
+    }))
 
   it.live("waits for a standby until it is promoted, and logs one line", () =>
     Effect.gen(function*() {
       const primary = yield* Postgres.run()
       const standby = yield* Postgres.run({}, primary.port)
       const starting = yield* Effect.forkChild(start({ DATABASE_URL: standby.url }))
-      yield* Effect.sleep("5 seconds")
-      assert.isUndefined(starting.pollUnsafe())
+      yield* standby.admin((sql) =>
+        Effect.repeat(sql`SELECT FROM pg_stat_activity WHERE application_name = 'petstore'`, {
+          until: (sessions) => sessions.length > 0
+        })
+      )
+      yield* Effect.sleep("100 millis")
       yield* standby.promote
       const service = yield* Fiber.join(starting)
       assert.deepStrictEqual(service.stderr().match(/Waiting for the database[^"]*recovery/g)?.length, 1)
-    }), 60_000)
+    }))
 
   it.live("exits with 1 if it is not available within half a minute", () =>
     Effect.gen(function*() {
@@ -82,8 +87,7 @@ describe.skipIf(Postgres.missing !== undefined)("A process whose database is not
       ])
       assert.notInclude(stderr, "secret")
       assert.isAbove(performance.now() - startedAt, 25_000)
-      assert.isBelow(performance.now() - startedAt, 60_000)
-    }), 90_000)
+    }))
 })
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A process with DATABASE_MAX_CONNECTIONS", () => {
@@ -105,5 +109,5 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A process with DAT
       )
       yield* load.stop
       assert.strictEqual(Math.max(...counts), 3)
-    }), 60_000)
+    }))
 })

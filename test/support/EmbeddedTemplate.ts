@@ -4,7 +4,6 @@ import { randomUUID } from "node:crypto"
 import { cpSync, existsSync, mkdirSync, renameSync } from "node:fs"
 import { join } from "node:path"
 import * as Database from "../../src/database/Database.ts"
-import * as DirectoryLock from "../../src/database/DirectoryLock.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 
 /** The directory for the template of all workers. The setup of the run creates and removes it. */
@@ -27,6 +26,4 @@ export const copyTo = Effect.fnUntraced(function*(directory: string) {
   const template = join(templatesDirectory, "template")
   if (!existsSync(template)) yield* makeTemplate(template)
   cpSync(join(template, "pgdata"), join(directory, "pgdata"), { recursive: true })
-  // The lock file is another one than that of the template. Without a record the database would wait for its owner.
-  yield* Effect.scoped(Effect.map(DirectoryLock.acquire(directory), ({ record }) => record()))
 })

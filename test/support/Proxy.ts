@@ -23,6 +23,8 @@ export const run = (target: number) =>
         silence(): void
         /** Forwards new connections to another port. */
         retarget(port: number): void
+        /** The number of connections that were refused. */
+        refused(): number
         close(): void
       }>((resolve) => {
         let currentTarget = target
@@ -31,8 +33,10 @@ export const run = (target: number) =>
         /** The number of connections so far, and the number of those that are silent. */
         let connections = 0
         let silent = 0
+        let refused = 0
         const server = createServer((client) => {
           if (fault === "refusing") {
+            refused++
             client.destroy()
             return
           }
@@ -89,6 +93,7 @@ export const run = (target: number) =>
             retarget(port) {
               currentTarget = port
             },
+            refused: () => refused,
             close() {
               for (const socket of sockets) socket.destroy()
               server.close()
