@@ -81,12 +81,9 @@ export class ApiKeys extends Context.Service<ApiKeys, {
 
   /**
    * Returns the API key to which the secret `key` belongs, and records its use once a minute. Fails if the key is
-   * unknown, expired or revoked. `beforeLookup` runs before a lookup in the store, and not for a cached key.
+   * unknown, expired or revoked.
    */
-  verify(
-    key: Redacted.Redacted,
-    beforeLookup?: Effect.Effect<void>
-  ): Effect.Effect<CurrentKey["Service"], InvalidApiKey>
+  verify(key: Redacted.Redacted): Effect.Effect<CurrentKey["Service"], InvalidApiKey>
 
   /** The audit log, which has an entry for each operation above that changes a key. */
   readonly audit: AuditLog.AuditLog
@@ -135,17 +132,6 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
   const usage = yield* KeyUsage.make(stores.usage)
   const random = yield* SecureRandom.SecureRandom
   const clock = yield* Clock.Clock
-
-  /** The hashes of secrets. The HTTP server passes the same object for each request of a connection with one secret. */
-  const hashes = new WeakMap<Redacted.Redacted, string>()
-  const hashOf = (key: Redacted.Redacted): string => {
-    let hash = hashes.get(key)
-    if (hash === undefined) {
-      hash = hashSecret(Redacted.value(key))
-      hashes.set(key, hash)
-    }
-    return hash
-  }
 
   // The last use of each key, rounded down to the minute, by key id.
   const pendingUses = yield* WriteBehind.make({
@@ -301,15 +287,15 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
     }),
 
     // Every request runs this function. For speed, it has no generator, and it does not check the form of a cached key.
-    verify: (key, beforeLookup = Effect.void) =>
+    verify: (key) =>
       Effect.suspend(() => {
-        const hash = hashOf(key)
+        const hash = hashSecret(Redacted.value(key))
         const cached = cache.peek(hash)
         if (cached !== undefined) return allowHolder(cached)
         if (!isWellFormed(Redacted.value(key))) return rejectKey
-        return beforeLookup.pipe(
-          Effect.andThen(cache.get(hash)),
-          Effect.flatMap((holder) => holder === undefined ? rejectKey : allowHolder(holder))
+        return Effect.flatMap(
+          cache.get(hash),
+          (holder) => holder === undefined ? rejectKey : allowHolder(holder)
         )
       })
   })
