@@ -28,20 +28,20 @@ const pages = ["/", "/openapi.json", "/docs", "/favicon.ico"]
 const acceptedHeaders = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, b3, traceparent, tracestate"
 
 /** Returns the headers of responses to pages of other origins (Fetch §3.2), which `origins` names, or `*` for all. */
-const makeCorsHeaders = (origins: ReadonlySet<string>) =>
-(method: string, origin: string | undefined, allow = ""): Headers | undefined => {
-  if (origins.size === 0) return undefined
-  if (origin === undefined || !(origins.has("*") || origins.has(origin))) return { vary: "Origin" }
-  const granted = { vary: "Origin", "access-control-allow-origin": origin }
-  return method !== "OPTIONS"
-    ? { ...granted, "access-control-expose-headers": exposedHeaders.join(", ") }
-    : {
-      ...granted,
-      "access-control-allow-methods": allow,
-      "access-control-allow-headers": acceptedHeaders,
-      "access-control-max-age": "86400"
-    }
-}
+const makeCorsHeaders =
+  (origins: ReadonlySet<string>) => (method: string, origin: string | undefined, allow = ""): Headers | undefined => {
+    if (origins.size === 0) return undefined
+    if (origin === undefined || !(origins.has("*") || origins.has(origin))) return { vary: "Origin" }
+    const granted = { vary: "Origin", "access-control-allow-origin": origin }
+    return method !== "OPTIONS"
+      ? { ...granted, "access-control-expose-headers": exposedHeaders.join(", ") }
+      : {
+        ...granted,
+        "access-control-allow-methods": allow,
+        "access-control-allow-headers": acceptedHeaders,
+        "access-control-max-age": "86400"
+      }
+  }
 
 /** Makes the part of the responses that differs from the management port: charges, headers and the access log. */
 export const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port, Config.ConfigError, RateLimiter> {

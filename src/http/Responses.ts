@@ -8,7 +8,7 @@ import type { ApiError } from "../api/Errors.ts"
 import { Call, CurrentCall } from "./Call.ts"
 import { makeForwarded } from "./ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
-import { headError, headerOf, type RequestHead } from "./RequestHead.ts"
+import { headerOf, headError, type RequestHead } from "./RequestHead.ts"
 import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
