@@ -5,14 +5,7 @@
  */
 import { ConfigProvider, Effect, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
-import {
-  HttpClient,
-  HttpClientError,
-  type HttpClientRequest,
-  HttpRouter,
-  HttpServerRequest,
-  HttpServerResponse
-} from "effect/http"
+import { HttpClient, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { ApiKeys } from "./api-keys/ApiKeys.ts"
 import type { Limits, Plan } from "./api/Plans.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
@@ -22,9 +15,9 @@ import { routerConfig } from "./http/RoutePaths.ts"
 import { PetRepository } from "./pets/PetRepository.ts"
 import { RateLimiter } from "./rate-limit/RateLimiter.ts"
 import {
-  describeRequest,
   Faults,
-  layerPets,
+  layerFaultyClient,
+  layerFaultyPets,
   makeTestService,
   type SentRequest,
   TestService,
@@ -40,75 +33,77 @@ export const layerMemory: Layer.Layer<PetRepository | ApiKeys | RateLimiter> = L
   RateLimiter.layerMemory
 ).pipe(Layer.provide(SecureRandom.layerWebCrypto))
 
-/** An `HttpClient` that passes each request to the service in this process. */
-const layerHttpClient = Layer.effect(
-  HttpClient.HttpClient,
-  Effect.gen(function*() {
-    const faults = yield* Faults
-    const handleRequest = yield* HttpRouter.toHttpEffect(ApiRoutes.layer(yield* ApiRoutes.makePort))
-    const handle = (request: HttpClientRequest.HttpClientRequest) =>
-      handleRequest.pipe(
-        Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
-        Effect.scoped,
-        withoutInfoLogs,
-        Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
-        Effect.orDie
+/**
+ * An `HttpClient` whose requests the real handlers and middleware serve in this process, over any pets, API keys and
+ * rate limits. It reads no environment variable, so that tests give the same result on every machine.
+ */
+export const layerService: Layer.Layer<HttpClient.HttpClient, never, PetRepository | ApiKeys | RateLimiter> = Layer
+  .effect(
+    HttpClient.HttpClient,
+    Effect.gen(function*() {
+      const handleRequest = yield* HttpRouter.toHttpEffect(ApiRoutes.layer(yield* ApiRoutes.makePort))
+      return HttpClient.make((request) =>
+        handleRequest.pipe(
+          Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),
+          Effect.scoped,
+          withoutInfoLogs,
+          Effect.map((response) => HttpServerResponse.toClientResponse(response, { request })),
+          Effect.orDie
+        )
       )
-    return HttpClient.make(Effect.fnUntraced(function*(request, url) {
-      const sent = describeRequest(request, url)
-      faults.sent.push(sent)
-      yield* Effect.sleep(faults.delay)
-      const response = yield* handle(request)
-      if (faults.lostResponses > 0) {
-        faults.lostResponses--
-        return yield* new HttpClientError.HttpClientError({
-          reason: new HttpClientError.TransportError({ request, description: "The response was lost" })
-        })
-      }
-      sent.status = response.status
-      return response
-    }))
-  })
-).pipe(
-  Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
-  Layer.provide(GracefulShutdown.layer),
-  Layer.provide(SecureRandom.layerWebCrypto),
-  // The service reads no environment variable, so that tests give the same result on every machine.
-  Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({}))),
-  Layer.orDie
-)
+    })
+  ).pipe(
+    Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
+    Layer.provide(GracefulShutdown.layer),
+    Layer.provide(SecureRandom.layerWebCrypto),
+    Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({}))),
+    Layer.orDie
+  )
 
 /** The plan of the test key, or its own limits, which put the key on plan Enterprise. */
 type PlanOrLimits =
   | { readonly plan?: Exclude<Plan, "enterprise">; readonly limits?: never }
   | { readonly plan?: "enterprise"; readonly limits: Limits }
 
+/** The services of `layerTest` that are not in memory, or whose memory a test wraps. */
+interface Services {
+  readonly pets?: Layer.Layer<PetRepository>
+  readonly apiKeys?: Layer.Layer<ApiKeys>
+  readonly rateLimiter?: Layer.Layer<RateLimiter>
+}
+
+const apiKeysMemory = Layer.provide(ApiKeys.layerMemory, SecureRandom.layerWebCrypto)
+
 /**
  * A client, and a new service in memory for it alone.
  *
  * The client uses `apiKey`. Without one it uses a new key on plan Free, or with the `plan` or `limits` of the options.
  * The layer also provides `TestService`, which provokes faults and reports requests, and the service's pets, keys and
- * limits, to insert and inspect data.
+ * limits, to insert and inspect data. `pets`, `apiKeys` and `rateLimiter` replace those in memory.
  */
 export const layerTest = (
-  { apiKey, limits, plan = limits === undefined ? "free" : "enterprise", ...options }:
-    & Partial<Omit<Options, "baseUrl">>
-    & PlanOrLimits = {}
+  {
+    apiKey,
+    apiKeys = apiKeysMemory,
+    limits,
+    pets = PetRepository.layerMemory,
+    plan = limits === undefined ? "free" : "enterprise",
+    rateLimiter = RateLimiter.layerMemory,
+    ...options
+  }: Partial<Omit<Options, "baseUrl">> & PlanOrLimits & Services = {}
 ): Layer.Layer<PetstoreClient | TestService | PetRepository | ApiKeys | RateLimiter> =>
   Layer.unwrap(Effect.gen(function*() {
-    const apiKeys = yield* ApiKeys
-    const key = apiKey ??
-      (yield* withoutInfoLogs(Effect.orDie(apiKeys.issue({ name: "test", plan, ...limits && { limits } })))).key
+    const issue = Effect.orDie((yield* ApiKeys).issue({ name: "test", plan, ...limits && { limits } }))
+    const key = apiKey ?? (yield* withoutInfoLogs(issue)).key
     const secret = Redacted.make(Redacted.value(Effect.isEffect(key) ? yield* key : key))
     return Layer.merge(
       PetstoreClient.layerHttp({ ...options, baseUrl: "http://petstore.test", apiKey: secret }),
       Layer.effect(TestService, makeTestService(secret))
     )
   })).pipe(
-    Layer.provide(layerHttpClient),
-    Layer.provideMerge(layerPets),
+    Layer.provide(Layer.provide(layerFaultyClient, layerService)),
+    Layer.provideMerge(Layer.provide(layerFaultyPets, pets)),
     Layer.provide(Faults.layer),
-    Layer.provideMerge(Layer.merge(ApiKeys.layerMemory, RateLimiter.layerMemory)),
-    Layer.provide(SecureRandom.layerWebCrypto),
+    Layer.provideMerge(Layer.merge(apiKeys, rateLimiter)),
     Layer.fresh
   )

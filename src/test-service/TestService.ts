@@ -1,6 +1,6 @@
 /** The controls of the service in memory: they provoke faults, and report the requests that its client has sent. */
 import { Context, Duration, Effect, Layer, type Redacted, References } from "effect"
-import { Headers, type HttpClientRequest } from "effect/http"
+import { Headers, HttpClient, HttpClientError } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import type { NewPet, Pet } from "../api/Pets.ts"
@@ -70,8 +70,8 @@ export class Faults extends Context.Service<Faults, {
 export const withoutInfoLogs = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.provideService(effect, References.MinimumLogLevel, "Warn")
 
-/** The pets in memory, which fail as a database that cannot be reached while the service is unavailable. */
-export const layerPets = Layer.effect(
+/** The pets of the context, which fail as a database that cannot be reached while the service is unavailable. */
+export const layerFaultyPets = Layer.effect(
   PetRepository,
   Effect.gen(function*() {
     const faults = yield* Faults
@@ -84,19 +84,37 @@ export const layerPets = Layer.effect(
       find: (id) => ifAvailable(pets.find(id))
     })
   })
-).pipe(Layer.provide(PetRepository.layerMemory))
+)
 
-/** Describes a request to `url` before its response. */
-export const describeRequest = (
-  { body, headers, method }: HttpClientRequest.HttpClientRequest,
-  { pathname, search }: URL
-): SentRequest => ({
-  method,
-  path: pathname + search,
-  headers: Headers.remove(headers, "authorization"),
-  body: body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "",
-  status: undefined
-})
+/** The client of the context, which delays requests, loses responses, and reports the requests. */
+export const layerFaultyClient = Layer.effect(
+  HttpClient.HttpClient,
+  Effect.gen(function*() {
+    const faults = yield* Faults
+    const client = yield* HttpClient.HttpClient
+    return HttpClient.make(Effect.fnUntraced(function*(request, { pathname, search }) {
+      const { body, headers, method } = request
+      const sent: SentRequest = {
+        method,
+        path: pathname + search,
+        headers: Headers.remove(headers, "authorization"),
+        body: body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "",
+        status: undefined
+      }
+      faults.sent.push(sent)
+      yield* Effect.sleep(faults.delay)
+      const response = yield* client.execute(request)
+      if (faults.lostResponses > 0) {
+        faults.lostResponses--
+        return yield* new HttpClientError.HttpClientError({
+          reason: new HttpClientError.TransportError({ request, description: "The response was lost" })
+        })
+      }
+      sent.status = response.status
+      return response
+    }))
+  })
+)
 
 /** Makes the `TestService` of the client that uses `secret`. */
 export const makeTestService = Effect.fnUntraced(function*(secret: Redacted.Redacted) {

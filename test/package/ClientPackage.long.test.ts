@@ -80,7 +80,7 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
           Effect.gen(function*() {
             const { installed, project } = yield* Installed
             const examples = readmeExamples(installed)
-            assert.lengthOf(examples, 5)
+            assert.lengthOf(examples, 8)
             for (const [index, code] of examples.entries()) writeFileSync(join(project, `readme${index}.ts`), code)
             writeFileSync(join(project, "stranger.ts"), stranger)
             const compilerOptions = {
@@ -126,7 +126,7 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
         const [, name] = /^export const (\w+) = Effect/m.exec(code) ?? []
         return name === undefined ? [] : [`${code}\nawait Effect.runPromise(${name})\n`]
       })
-      assert.lengthOf(tests, 2)
+      assert.lengthOf(tests, 4)
       for (const [index, code] of tests.entries()) {
         writeFileSync(join(project, `tests${index}.ts`), code)
         yield* runNode(project, [`tests${index}.ts`])
@@ -179,11 +179,11 @@ const stranger = `
 import { Console, Effect } from "effect"
 import * as Api from "petstore-client/api"
 import { AdminClient, type AnyError, PetstoreClient } from "petstore-client/client"
-import { ApiKeys, layerMemory, layerTest, PetRepository, RateLimiter } from "petstore-client/testing"
+import { ApiKeys, layerMemory, layerService, layerTest, PetRepository, RateLimiter } from "petstore-client/testing"
 
 const program: Effect.Effect<string, unknown, PetstoreClient> = ${program}
 export const all = [Api.PetstoreApi, Api.AdminApi, Api.openApiDocument, Api.Pet, Api.exactJson, AdminClient]
-export const services = [ApiKeys, layerMemory, PetRepository, RateLimiter]
+export const services = [ApiKeys, layerMemory, layerService, PetRepository, RateLimiter]
 export const describe = (error: AnyError): string => error.message
 export const rejectsInput = Effect.flatMap(PetstoreClient, (petstore) =>
   // @ts-expect-error

@@ -1,9 +1,10 @@
 /** Tests the controls of the service in memory, and the client's reactions to the faults that they provoke. */
 import { assert, describe, it } from "@effect/vitest"
-import { Duration, Effect, Fiber, Schedule, Stream } from "effect"
+import { Duration, Effect, Fiber, Layer, Schedule, Stream } from "effect"
+import { HttpClient } from "effect/http"
 import { TestClock } from "effect/testing"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
-import { layerTest, PetRepository, TestService } from "../../src/testing.ts"
+import { layerMemory, layerService, layerTest, PetRepository, TestService } from "../../src/testing.ts"
 
 const rex = { name: "Rex", categoryId: 1n, status: "available" } as const
 const never = { retry: { times: 0, maxWait: 0 } }
@@ -132,4 +133,25 @@ describe("TestService", () => {
       assert.deepStrictEqual([...streamed], pets)
       assert.include((yield* service.sentRequests).map(({ status }) => status), undefined)
     }).pipe(Effect.provide(layerTest())))
+
+  it.effect("serves the pets, keys and limits of any layers", () =>
+    Effect.gen(function*() {
+      const client = yield* PetstoreClient
+      assert.deepStrictEqual((yield* client.list()).pets, [{ id: 7n, ...rex }])
+      assert.strictEqual((yield* Effect.flip(client.create(rex)))._tag, "InternalError")
+    }).pipe(Effect.provide(layerTest({
+      ...never,
+      pets: Layer.succeed(PetRepository, {
+        list: () => Effect.succeed([{ id: 7n, ...rex }]),
+        create: () => Effect.die("The disk is full."),
+        find: () => Effect.succeedNone
+      })
+    }))))
+
+  it.effect("is an HttpClient over any three of these layers, for another client than PetstoreClient", () =>
+    Effect.gen(function*() {
+      const response = yield* HttpClient.get("http://petstore.test/v1/pets")
+      assert.strictEqual(response.status, 401)
+      assert.strictEqual(response.headers["x-ratelimit-scope"], "address")
+    }).pipe(Effect.provide(Layer.provide(layerService, layerMemory))))
 })

@@ -1,0 +1,114 @@
+/** Tests the contract without this service and its client: a mock server, and another API with its schemas and errors. */
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer, Redacted } from "effect"
+import { HttpClientRequest, HttpServer } from "effect/http"
+import {
+  HttpApi,
+  HttpApiBuilder,
+  HttpApiEndpoint,
+  HttpApiGroup,
+  HttpApiMiddleware,
+  HttpApiTest,
+  OpenApi
+} from "effect/http-api"
+import {
+  Auth,
+  CurrentKey,
+  exactJson,
+  InvalidApiKey,
+  NotFound,
+  Pet,
+  Pets,
+  PetstoreApi,
+  planLimits,
+  RateLimit,
+  Sunset,
+  Validation
+} from "../../src/api/entry.ts"
+
+const rex = { id: 9223372036854775807n, name: "Rex", categoryId: 1n, status: "available" } as const
+
+const Middleware = Layer.mergeAll(
+  Layer.succeed(Auth, {
+    bearerAuth: (effect, { credential }) =>
+      Redacted.value(credential) === "psk_mock"
+        ? Effect.provideService(effect, CurrentKey, { id: "key_mock", plan: "free", limits: planLimits.free })
+        : Effect.fail(new InvalidApiKey())
+  }),
+  Layer.succeed(RateLimit, (effect) => effect),
+  Layer.succeed(Sunset, (effect) => effect),
+  Layer.succeed(Validation, (effect) => effect),
+  HttpServer.layerServices
+)
+
+/** A mock of the Petstore service, from nothing but the exports of `petstore-client/api`. */
+const Mock = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
+  handlers
+    .handle("listPets", () => Effect.succeed({ pets: [rex], next: { cursor: rex.id } }))
+    .handle("createPet", ({ payload }) => Effect.succeed({ id: 1n, ...payload }))
+    .handle("getPet", () => Effect.fail(new NotFound()))).pipe(Layer.provideMerge(Middleware))
+
+const authorized = (key: string) =>
+  HttpApiMiddleware.layerClient(Auth, ({ next, request }) => next(HttpClientRequest.bearerToken(request, key)))
+
+describe("A mock server from PetstoreApi", () => {
+  it.effect("serves a derived client, with exact integers", () =>
+    Effect.gen(function*() {
+      const client = yield* HttpApiTest.groups(PetstoreApi, ["pets"])
+      assert.deepStrictEqual(yield* client.listPets({ query: {} }), { pets: [rex], next: { cursor: rex.id } })
+      const created = yield* client.createPet({ payload: { name: "Tom", categoryId: rex.id }, headers: {} })
+      assert.deepStrictEqual(created, { id: 1n, name: "Tom", categoryId: rex.id })
+      const missing = yield* Effect.flip(client.getPet({ params: { petId: 1n } }))
+      assert.deepInclude(missing, { _tag: "NotFound", message: "The requested resource could not be found." })
+    }).pipe(Effect.provide(Layer.merge(Mock, authorized("psk_mock")))))
+
+  it.effect("rejects a wrong key as it is told to", () =>
+    Effect.gen(function*() {
+      const client = yield* HttpApiTest.groups(PetstoreApi, ["pets"])
+      assert.strictEqual((yield* Effect.flip(client.listPets({ query: {} })))._tag, "InvalidApiKey")
+    }).pipe(Effect.provide(Layer.merge(Mock, authorized("psk_other")))))
+})
+
+class ShelterApi extends HttpApi.make("shelter").add(
+  HttpApiGroup.make("shelter", { topLevel: true }).add(
+    HttpApiEndpoint.get("exact", "/exact", { success: exactJson(Pets) }),
+    HttpApiEndpoint.get("plain", "/plain", { success: Pet, error: NotFound })
+  )
+) {}
+
+const Shelter = Layer.merge(
+  HttpApiBuilder.group(ShelterApi, "shelter", (handlers) =>
+    handlers
+      .handle("exact", () => Effect.succeed([rex]))
+      .handle("plain", () => Effect.fail(new NotFound()))),
+  HttpServer.layerServices
+)
+
+describe("The schemas and errors in another HttpApi", () => {
+  it.effect("keep the status of the error, and the digits of the integers", () =>
+    Effect.gen(function*() {
+      const client = yield* HttpApiTest.groups(ShelterApi, ["shelter"])
+      const response = yield* client.plain({ responseMode: "response-only" })
+      assert.strictEqual(response.status, 404)
+      const body = { code: "not_found", message: "The requested resource could not be found.", status: 404 }
+      assert.deepStrictEqual(yield* response.json, body)
+      const exact = yield* client.exact({ responseMode: "response-only" })
+      assert.strictEqual(
+        yield* exact.text,
+        `[{"id":9223372036854775807,"name":"Rex","categoryId":1,"status":"available"}]`
+      )
+    }).pipe(Effect.provide(Shelter)))
+
+  it("are described in its OpenAPI document as they are on the wire", () => {
+    const { components, paths } = OpenApi.fromApi(ShelterApi)
+    const { schemas } = JSON.parse(JSON.stringify(components))
+    const exact = JSON.parse(JSON.stringify(paths["/exact"]?.get?.responses["200"]?.content?.["application/json"]))
+    assert.deepStrictEqual(exact.schema, { type: "array", allOf: [{ $ref: "#/components/schemas/Pets" }] })
+    const item = schemas[schemas.Pets.items.$ref.split("/").at(-1)]
+    assert.deepInclude(item.properties.id, { type: "integer", format: "int64" })
+    assert.hasAllKeys(paths["/plain"]?.get?.responses ?? {}, ["200", "404"])
+    // Effect's own codecs write digits in a string.
+    const plain = JSON.parse(JSON.stringify(paths["/plain"]?.get?.responses["200"]?.content?.["application/json"]))
+    assert.deepInclude(schemas[plain.schema.$ref.split("/").at(-1)].properties.id, { type: "string", format: "int64" })
+  })
+})
