@@ -6,7 +6,14 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
 import { Clock, Context, Data, Effect, Layer, Logger, Option, Predicate, References, Scope, Tracer } from "effect"
-import { HttpIncomingMessage, HttpRouter, HttpServer, HttpServerRequest, type HttpServerResponse } from "effect/http"
+import {
+  HttpIncomingMessage,
+  HttpRouter,
+  HttpServer,
+  HttpServerRequest,
+  type HttpServerResponse,
+  UrlParams
+} from "effect/http"
 import { createServer, IncomingMessage, type Server, ServerResponse } from "node:http"
 import { Socket } from "node:net"
 import type { Duplex } from "node:stream"
@@ -281,8 +288,12 @@ const pickForRequests = Context.pick(
   References.MinimumLogLevel,
   JsonLines,
   OutageOf,
-  HttpIncomingMessage.MaxBodySize
+  HttpIncomingMessage.MaxBodySize,
+  UrlParams.CurrentRedactedNames
 )
+
+/** The query parameters whose values spans hide: all but those of the contract. A client can send a secret in them. */
+const redactedNames = [/^(?!(?:limit|status|cursor)$)/]
 
 /** Returns the 503 for an outage of the database. */
 const outageOf = (failure: unknown): ServiceUnavailable | undefined =>
@@ -327,5 +338,6 @@ export const layer = <E, R>(
   ).pipe(
     Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
     Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, JsonBody.maxSize)),
-    Layer.provide(Layer.succeed(OutageOf, outageOf))
+    Layer.provide(Layer.succeed(OutageOf, outageOf)),
+    Layer.provide(Layer.succeed(UrlParams.CurrentRedactedNames, redactedNames))
   )

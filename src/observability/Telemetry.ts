@@ -19,18 +19,9 @@ const defaults = {
 
 type SpanOptions = Parameters<Tracer.Tracer["span"]>[0]
 
-/**
- * Whether to export a span: like its parent. Without a parent, it is exported if one of the spans is that it links to,
- * for example the requests that wait for a statement. Otherwise chance decides.
- */
-const isSampled = ({ links, parent, sampled }: SpanOptions, ratio: number): boolean =>
-  sampled && (
-    Option.isSome(parent)
-      ? parent.value.sampled
-      : links.length > 0
-      ? links.some(({ span }) => span.sampled)
-      : Math.random() < ratio
-  )
+/** Whether to export a span: like its parent. Without a parent, chance decides. */
+const isSampled = ({ parent, sampled }: SpanOptions, ratio: number): boolean =>
+  sampled && (Option.isSome(parent) ? parent.value.sampled : Math.random() < ratio)
 
 /** Returns a tracer that samples the spans of `tracer`. `ratio` is the share of traces, from 0 to 1. */
 export const sample = (tracer: Tracer.Tracer, ratio: number): Tracer.Tracer =>

@@ -2,7 +2,7 @@
  * The rate limiter that counts in Redis, for any number of processes. While Redis does not reply, this process decides
  * from its own memory, which continues from the last counts that Redis returned. Nothing is merged afterwards.
  */
-import { Clock, Effect, Layer, Metric, Redacted, Result } from "effect"
+import { Clock, Context, Effect, Layer, Metric, Redacted, Result, Tracer } from "effect"
 import type { Limits } from "../api/Plans.ts"
 import * as RedisUrl from "../config/RedisUrl.ts"
 import * as Settings from "../config/Settings.ts"
@@ -93,11 +93,17 @@ const make = Effect.gen(function*() {
     if (batches.size === 0) setImmediate(flush)
     batches.set(caller, { caller, limits, calls: [call] })
   }
-  const request = (caller: Caller, limits: Limits, isCharge: boolean) =>
+  const request = (caller: Caller, limits: Limits, isCharge: boolean) => {
     // An interruption does not take a call out of its batch: the request was made.
-    Effect.callback<Policy.Decision>((resume) =>
-      add(caller, limits, { isCharge, resume: (decision) => resume(Effect.succeed(decision)) })
+    const decision = Effect.callback<Policy.Decision>((resume) =>
+      add(caller, limits, { isCharge, resume: (decided) => resume(Effect.succeed(decided)) })
     )
+    return Effect.withFiber((fiber) =>
+      Context.getOrUndefined(fiber.context, Tracer.ParentSpan) === undefined
+        ? decision
+        : Effect.withSpan(decision, "RateLimiter.charge")
+    )
+  }
 
   return RateLimiter.of({
     charge: (caller, limits) => request(caller, limits, true),
