@@ -1,5 +1,5 @@
 /** The management server: health, metrics, the admin API and the console. It shares no route with the API port. */
-import { type Config, Effect, Layer } from "effect"
+import { type Config, Effect, Exit, Layer } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
@@ -63,7 +63,7 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
     "/metrics",
     Effect.zipWith(
       metrics,
-      Effect.isSuccess(Effect.flatten(answers)),
+      Effect.map(answers, Exit.isSuccess),
       (text, isReady) =>
         HttpServerResponse.text(text + ofProcess(isReady), { contentType: "text/plain; version=0.0.4; charset=utf-8" })
     )
