@@ -83,7 +83,17 @@ export const requestsOf = (document: Json) => {
       }
       case "string":
         return fc.oneof(
-          fc.constantFrom("", " ", "\u{10ffff}", "\ufeff", "null", "0", "\\", `"`, "x".repeat(2000)),
+          fc.constantFrom(
+            "",
+            " ",
+            "\u{10ffff}",
+            "\ufeff",
+            "null",
+            "0",
+            "\\",
+            `"`,
+            "\u{10ffff}".repeat(schema.maxLength ?? 2000)
+          ),
           fc.string({ unit: "binary", maxLength: 40 })
         ).map((value) => value.replaceAll("\u0000", ""))
       case "object": {
@@ -134,7 +144,13 @@ export const requestsOf = (document: Json) => {
     if (schema.type === "string") {
       return inUrl
         ? []
-        : [...others, ["number", 1], ["U+0000", "a\u0000b"], ["lone surrogate", new Digits(`"\\ud800"`)]]
+        : [
+          ...others,
+          ["number", 1],
+          ["U+0000", "a\u0000b"],
+          ["lone surrogate", new Digits(`"\\ud800"`)],
+          ...schema.maxLength === undefined ? [] : [["too long", "x".repeat(schema.maxLength + 1)] as const]
+        ]
     }
     return [...others.filter(([wrong]) => wrong !== "object"), ["text", "x"], ["number", 1]]
   }
