@@ -36,7 +36,7 @@ interface ParameterFacts {
  *
  * They describe a value in JSON or in a URL where it differs from the value in TypeScript (see Int64.ts).
  */
-const documentedAnnotations = new Set(["type", "minimum", "maximum", "maxLength", "pattern"])
+const documentedAnnotations = new Set(["type", "minimum", "maximum", "pattern"])
 
 /** The options with which a contract's document is derived. */
 export const derivation = { includeAnnotationKey: (key: string) => documentedAnnotations.has(key) }

@@ -24,7 +24,7 @@ const name = Schema.String.annotate({ description: "The pet's name." }).check(is
 /** The request body that creates a pet (SPEC §2 NewPet). */
 export const NewPet = Schema.Struct({
   /** The name of the pet: at most 1,000 characters, without U+0000 and without lone surrogates. */
-  name: name.annotate({ maxLength: maxNameLength }).check(hasAtMost(maxNameLength)),
+  name: name.check(hasAtMost(maxNameLength)),
   /** The id of the pet's category: an int64. */
   categoryId: int64("Identifier of the category that the pet belongs to."),
   /** The availability of the pet. Absent if it was created without one. */

@@ -13,7 +13,8 @@ export const isStorable = Schema.makeFilter((text: string) => text.isWellFormed(
 /** Checks that a text has at most `max` characters: Unicode code points, as in `maxLength` of JSON Schema. */
 export const hasAtMost = (max: number) =>
   Schema.makeFilter((text: string) => text.length <= max || Array.from(text.slice(0, 2 * max + 1)).length <= max, {
-    expected: `a string of at most ${max.toLocaleString("en")} characters`
+    expected: `a string of at most ${max.toLocaleString("en")} characters`,
+    toJsonSchema: () => ({ maxLength: max })
   })
 
 const idempotencyKeyForm = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/

@@ -73,6 +73,7 @@ describe("The OpenAPI document", () => {
     assert.strictEqual(schemas.Pets.type, "array")
     assert.deepStrictEqual(schemas.Pets.items, ref("Pet"))
     assert.sameMembers(Object.keys(schemas), ["Pet", "NewPet", "PetStatus", "Pets", "Error"])
+    assert.strictEqual(schemas.NewPet.properties.name.maxLength, 1_000)
   })
 
   const endpoints = ["4.1 List animals", "4.2 Add an animal", "4.3 Get an animal (deprecated)"].map((title) => {
