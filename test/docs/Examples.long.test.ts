@@ -5,9 +5,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { spawn } from "node:child_process"
-import { chmodSync, readFileSync, symlinkSync, writeFileSync } from "node:fs"
+import { chmodSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { type CodeBlock, codeBlocks, documents, readPage, root } from "../support/Documents.ts"
+import * as EmbeddedTemplate from "../support/EmbeddedTemplate.ts"
 import { temporaryDirectory } from "../support/Harness.ts"
 import * as Postgres from "../support/Postgres.ts"
 import { start } from "../support/Process.ts"
@@ -86,6 +87,8 @@ const admin = (management: string, token: string, method: string, path: string, 
 const startService = Effect.fnUntraced(function*(page: string) {
   const cwd = yield* temporaryDirectory
   const database = page === "docs/upgrade.md" ? (yield* Postgres.run()).url : undefined
+  mkdirSync(join(cwd, "data"))
+  if (database === undefined) yield* EmbeddedTemplate.copyTo(join(cwd, "data"))
   const { address, management } = yield* start({
     DATA_DIR: join(cwd, "data"),
     ...database !== undefined && { DATABASE_URL: database }
@@ -105,6 +108,8 @@ const startService = Effect.fnUntraced(function*(page: string) {
   }
   // Blocks import the packages of the repository, and call the command by its name.
   for (const name of ["node_modules", "src", "package.json", "deploy"]) symlinkSync(join(root, name), join(cwd, name))
+  // `keys whose` reads a secret from a file.
+  writeFileSync(join(cwd, "secret.txt"), key)
   const bin = yield* temporaryDirectory
   writeFileSync(join(bin, "petstore"), `#!/bin/sh\nexec ${process.execPath} ${join(root, "src/cli.ts")} "$@"\n`)
   chmodSync(join(bin, "petstore"), 0o755)
