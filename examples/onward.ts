@@ -16,7 +16,7 @@ import { PetstoreClient } from "petstore-client/client"
 class ShelterApi extends HttpApi.make("shelter").add(
   HttpApiGroup.make("shelter", { topLevel: true }).add(
     HttpApiEndpoint.get("available", "/available", { success: Pets }),
-    HttpApiEndpoint.get("exact", "/exact", { success: exactJson("Pets", Pets) })
+    HttpApiEndpoint.get("exact", "/exact", { success: exactJson(Pets) })
   )
 ) {}
 

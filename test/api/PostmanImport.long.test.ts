@@ -141,7 +141,7 @@ layer(Running.layer, { excludeTestServices: true, timeout: 120_000 })("Postman's
         assert.strictEqual(issued.status, 201, issued.text)
         const others = requestsOf(collection.item).map(({ name }) => name)
           .filter((name) => !["Issue a key", "Revoke a key"].includes(name))
-        assert.lengthOf(others, 7)
+        assert.lengthOf(others, 8)
         for (const name of [...others, "Revoke a key"]) {
           const { status, text } = yield* send(name, { id: issued.body.id })
           assert.include([200, 204], status, `${name}: ${text}`)

@@ -2,7 +2,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Page } from "playwright-core"
-import * as Errors from "../../src/api/Errors.ts"
 import { launch } from "../support/Chromium.ts"
 import { temporaryDirectory } from "../support/Harness.ts"
 import { start, until } from "../support/Process.ts"
@@ -30,41 +29,21 @@ const assertVisible = async (page: Page, text: string): Promise<void> => {
   assert.isTrue(await found.isVisible(), text)
 }
 
-/** The labels of the code samples, and words of each. The page shows curl first. */
-const samples = {
-  "JavaScript": "await fetch(",
-  "Python": "urllib.request",
-  "Effect client": "PetstoreClient",
-  "curl": "curl "
-}
-const anyLabel = new RegExp(`^(${Object.keys(samples).join("|")})`)
-
-/** Asserts that the page describes each parameter and each error, and has examples of each operation. */
+/** Asserts that the page introduces the API, describes each parameter, and has code samples of each operation. */
 const assertContent = async (page: Page): Promise<void> => {
   for (
-    const description of [
+    const text of [
+      "Each request carries an API key as a bearer token.",
       "Maximum number of pets returned.",
       "Filters by availability status.",
-      "The position of the page, from the",
-      "Identifies this create, such as a new UUID.",
       "JavaScript's JSON.parse, jq before 1.7 and generated clients with the type"
     ]
   ) {
-    await assertVisible(page, description)
-  }
-  for (const { code, message, status } of Errors.examples) {
-    const row = page.getByRole("row").filter({ hasText: `${status} ${code}` })
-    assert.isTrue(await row.isVisible(), code)
-    assert.include(await row.innerText(), message)
+    await assertVisible(page, text)
   }
   for (const [index, title] of ["List pets", "Create a pet", "Get a pet"].entries()) {
     await page.getByRole("heading", { name: title }).scrollIntoViewIfNeeded()
-    const card = page.locator(".request-card").nth(index)
-    for (const [label, words] of Object.entries(samples)) {
-      await card.getByRole("button", { name: anyLabel }).click()
-      await page.getByRole("option", { name: label }).click()
-      await card.locator("code").getByText(words).first().waitFor()
-    }
+    await page.locator(".request-card").nth(index).locator("code").getByText("curl").first().waitFor()
   }
   const foreign = await page.locator("a[href^=http]:visible").evaluateAll((links) =>
     links.map((link) => link.getAttribute("href"))
@@ -105,9 +84,6 @@ describe.skipIf(browser === undefined)("/docs", () => {
             await page.getByRole("heading", { name: "Create a pet" }).waitFor()
           }
           assert.strictEqual(await page.title(), "Petstore")
-          for (const heading of ["Authentication", "Rate limits", "Errors", "Idempotency", "64-bit integers"]) {
-            assert.strictEqual(await page.getByRole("heading", { name: heading, exact: true }).count(), 1, heading)
-          }
           await assertContent(page)
 
           assert.match(await tryOut(page, 0), /^401 .*"code":"missing_api_key"/)
