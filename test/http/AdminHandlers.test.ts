@@ -91,7 +91,7 @@ const assertError = ({ status, text }: ReceivedResponse, expected: number, code:
 
 for (const store of stores) {
   describe.skipIf(store.skip)(`Key operations on ${store.name}`, () => {
-    layer(serversOn(store.layer), { excludeTestServices: true, timeout: 30_000 })((it) => {
+    layer(serversOn(store.layer), { excludeTestServices: true, timeout: 120_000 })((it) => {
       it.effect("show the limits of a new plan from the next response on, with the used requests of open windows", () =>
         Effect.gen(function*() {
           const { call } = yield* Service

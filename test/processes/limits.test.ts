@@ -34,12 +34,12 @@ const get = (key: string) => `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthor
 const countAllowed = (services: readonly [Running, ...ReadonlyArray<Running>], perDay: number) =>
   Effect.gen(function*() {
     const { key } = yield* issue(services[0], { perMinute: 1_000_000, perDay })
-    const requests = Math.round(1.3 * perDay)
+    const requests = Math.round(1.1 * perDay)
     const { statuses } = yield* Effect.promise(() =>
       load({ ports: services.map(port), request: get(key), connections: 64, requests })
     )
-    const allowed = statuses.get(200) ?? 0
-    assert.deepStrictEqual(Object.fromEntries(statuses), { 200: allowed, 429: requests - allowed })
+    const [allowed = 0, rejected = 0] = [statuses.get(200), statuses.get(429)]
+    assert.strictEqual(allowed + rejected, requests)
     return allowed
   })
 
@@ -121,7 +121,7 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
           fetch(`${others[0].management}/admin/keys/${id}/ban`, { method: "DELETE", headers: { authorization } })
         )
         assert.strictEqual(yield* code(others[1]), "rate_limit_exceeded")
-      }))
+      }), 300_000)
 
     it.live("respond to every request while Redis is slow, down, hanging or empty, and report it in log, metrics and readiness", () =>
       Effect.gen(function*() {
