@@ -84,7 +84,7 @@ export const make = Effect.fnUntraced(function*(url: RedisUrl) {
       return Effect.logInfo("Limits are counted in Redis")
     })
 
-  // A mutable set and one timer for all requests: a fiber and a timeout for each would halve the decisions per second.
+  // A mutable set and one timer for all requests: a fiber and a timeout for each would cost more.
   const inFlight = new Set<Request>()
   /** Open while requests or probes are in flight. An idle process has no timer. */
   const isBusy = Latch.makeUnsafe(false)

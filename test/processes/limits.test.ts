@@ -87,41 +87,50 @@ describe("One process on the embedded database", () => {
 describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL === undefined)(
   "Processes on one Redis",
   () => {
-    it.live("allow exactly as many requests as the limit, as four processes together, and share bans", () =>
-      Effect.gen(function*() {
-        const redis = yield* Redis.run
-        yield* redis.start
-        const DATABASE_URL = yield* temporaryDatabaseUrl
-        const process = start({ DATABASE_URL, ADMIN_TOKEN, DATA_DIR: yield* temporaryDirectory, REDIS_URL: redis.url })
-        const first = yield* process
-        const others = yield* Effect.all([process, process, process], { concurrency: "unbounded" })
-        const services = [first, ...others] as const
-        const countLocal = Effect.map(
-          Effect.forEach(services, localDecisions),
-          (counts) => counts.reduce((sum, count) => sum + count, 0)
-        )
-        for (let round = 0; round < 10; round++) {
-          for (const limit of [500, 1_000, 2_000, 777]) {
-            const before = yield* countLocal
-            const allowed = yield* countAllowed(services, limit)
-            // A machine that stands still for 35 ms makes a process decide without Redis.
-            assert.closeTo(allowed, limit, (yield* countLocal) - before)
+    it.live(
+      "allow exactly as many requests as the limit, as four processes together, and share bans",
+      () =>
+        Effect.gen(function*() {
+          const redis = yield* Redis.run
+          yield* redis.start
+          const DATABASE_URL = yield* temporaryDatabaseUrl
+          const process = start({
+            DATABASE_URL,
+            ADMIN_TOKEN,
+            DATA_DIR: yield* temporaryDirectory,
+            REDIS_URL: redis.url
+          })
+          const first = yield* process
+          const others = yield* Effect.all([process, process, process], { concurrency: "unbounded" })
+          const services = [first, ...others] as const
+          const countLocal = Effect.map(
+            Effect.forEach(services, localDecisions),
+            (counts) => counts.reduce((sum, count) => sum + count, 0)
+          )
+          for (let round = 0; round < 10; round++) {
+            for (const limit of [500, 1_000, 2_000, 777]) {
+              const before = yield* countLocal
+              const allowed = yield* countAllowed(services, limit)
+              // A machine that stands still for 35 ms makes a process decide without Redis.
+              assert.closeTo(allowed, limit, (yield* countLocal) - before)
+            }
           }
-        }
 
-        const { id, key } = yield* issue(first, { perMinute: 3, perDay: 100 })
-        const code = (service: Running) =>
-          Effect.promise(() =>
-            fetch(`${service.address}/v1/pets`, { headers: { authorization: `Bearer ${key}` } })
-              .then((response) => response.json())
-          ).pipe(Effect.flatMap(Schema.decodeUnknownEffect(ErrorBody)), Effect.map((body) => body.code))
-        yield* Effect.promise(() => load({ ports: [port(first)], request: get(key), connections: 1, requests: 10 }))
-        for (const service of others) assert.strictEqual(yield* code(service), "api_key_banned")
-        yield* Effect.promise(() =>
-          fetch(`${others[0].management}/admin/keys/${id}/ban`, { method: "DELETE", headers: { authorization } })
-        )
-        assert.strictEqual(yield* code(others[1]), "rate_limit_exceeded")
-      }), 300_000)
+          const { id, key } = yield* issue(first, { perMinute: 3, perDay: 100 })
+          const code = (service: Running) =>
+            Effect.promise(() =>
+              fetch(`${service.address}/v1/pets`, { headers: { authorization: `Bearer ${key}` } })
+                .then((response) => response.json())
+            ).pipe(Effect.flatMap(Schema.decodeUnknownEffect(ErrorBody)), Effect.map((body) => body.code))
+          yield* Effect.promise(() => load({ ports: [port(first)], request: get(key), connections: 1, requests: 10 }))
+          for (const service of others) assert.strictEqual(yield* code(service), "api_key_banned")
+          yield* Effect.promise(() =>
+            fetch(`${others[0].management}/admin/keys/${id}/ban`, { method: "DELETE", headers: { authorization } })
+          )
+          assert.strictEqual(yield* code(others[1]), "rate_limit_exceeded")
+        }),
+      300_000
+    )
 
     it.live("respond to every request while Redis is slow, down, hanging or empty, and report it in log, metrics and readiness", () =>
       Effect.gen(function*() {
