@@ -1,21 +1,31 @@
-/** Tests the tarball of the client package: what it has, and projects that install it. They need the npm registry. */
+/**
+ * Tests the tarball of the client package: what it has, projects that install it, the runtimes that its README names,
+ * and the examples. It is packed once. Needs the npm registry, and Python for one example.
+ */
 import { assert, layer } from "@effect/vitest"
-import { Effect } from "effect"
-import { readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
+import { Context, Effect, Layer, Redacted } from "effect"
+import { cpSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
+import { fileURLToPath } from "node:url"
 import ts from "typescript-5.9"
+import { AdminClient } from "../../src/client/AdminClient.ts"
 import {
   bin,
   bundleForBrowser,
+  compile,
   compilers,
   Installed,
   launchBrowser,
+  makeProject,
+  manifest,
   root,
   run,
   runNode,
   serveFiles,
   startService
 } from "../support/ClientPackage.ts"
+import { freePort } from "../support/Harness.ts"
+import { Programs, startWorker } from "../support/Runtimes.ts"
 import { browser } from "../support/setup.ts"
 
 const filesOf = (folder: string): ReadonlyArray<string> =>
@@ -24,6 +34,121 @@ const filesOf = (folder: string): ReadonlyArray<string> =>
 /** The examples of the package's README, which a stranger copies. */
 const readmeExamples = (installed: string): ReadonlyArray<string> =>
   [...readFileSync(join(installed, "README.md"), "utf8").matchAll(/```ts\n(.*?)```/gs)].map(([, code = ""]) => code)
+
+const suite = fileURLToPath(new URL("runtimes/ClientSuite.ts", import.meta.url))
+
+/** A project with the tarball and the suite, and the arguments of the suite for a live service. */
+class Suite extends Context.Service<Suite, {
+  readonly project: string
+  /** The origin of the page in Chromium. */
+  readonly pageUrl: string
+  /** Makes the arguments of one run. Each run has keys of its own. */
+  readonly settings: (name: string) => Effect.Effect<string>
+}>()("test/package/Suite") {
+  static readonly layer = Layer.effect(
+    Suite,
+    Effect.gen(function*() {
+      const { project } = yield* Installed
+      cpSync(suite, join(project, "ClientSuite.ts"))
+      // Every runtime of a server has `process.argv`.
+      writeFileSync(
+        join(project, "main.ts"),
+        `import { runSuite } from "./ClientSuite.ts"
+declare const process: { readonly argv: ReadonlyArray<string> }
+console.log(JSON.stringify(await runSuite(JSON.parse(process.argv[2] ?? ""))))`
+      )
+      yield* compile(project, ["main.ts"], { noEmit: true, allowImportingTsExtensions: true })
+
+      const page = yield* serveFiles({ "/": ["text/html", "<title>test</title>"] })
+      const ADMIN_TOKEN = "adm_of_the_runtimes_of_the_client_package"
+      const { service } = yield* startService({ ADMIN_TOKEN, CORS_ORIGINS: page })
+      const admin = yield* Effect.provide(
+        AdminClient,
+        AdminClient.layer({ baseUrl: service.management, token: Redacted.make(ADMIN_TOKEN) })
+      )
+      const closedUrl = `http://127.0.0.1:${yield* freePort}`
+      return {
+        project,
+        pageUrl: page,
+        settings: (name) =>
+          Effect.gen(function*() {
+            const key = yield* admin.issue({ name, plan: "business" })
+            const limited = yield* admin.issue({ name, plan: "enterprise", limits: { perMinute: 3, perDay: 100 } })
+            return JSON.stringify({
+              baseUrl: service.address,
+              closedUrl,
+              apiKey: Redacted.value(key.key),
+              limitedKey: Redacted.value(limited.key),
+              name
+            })
+          }).pipe(Effect.orDie)
+      }
+    })
+  )
+}
+
+/** Fails if the report of a run has a test that did not pass. */
+const assertPassed = (report: string, name: string): void => {
+  const outcomes: Record<string, string> = JSON.parse(report)
+  const passed = Object.entries(outcomes).filter(([, outcome]) => outcome === "passed")
+  console.info(`${name}: ${passed.length} of ${Object.keys(outcomes).length} tests passed`)
+  assert.lengthOf(passed, 6, report)
+  assert.lengthOf(Object.keys(outcomes), 6)
+}
+
+const runtimes = [
+  { name: "Node 22", program: "node", version: /^v22\.(?:19|20)\.0$/, args: [] },
+  { name: "Bun", program: "bun", version: /^1\.4\.5$/, args: ["run"] },
+  { name: "Deno", program: "deno", version: /^deno 2\.9\.5 /, args: ["run", "--allow-net"] }
+] as const
+
+const exampleOptions = {
+  lib: ["ES2024", "DOM", "DOM.Iterable"],
+  types: ["node"],
+  exactOptionalPropertyTypes: true,
+  noUncheckedIndexedAccess: true,
+  skipLibCheck: true
+}
+
+/** A project with the examples, compiled, and what the generators make of the OpenAPI document. */
+class Project extends Context.Service<Project, { readonly path: string }>()("test/package/Project") {
+  static readonly layer = Layer.effect(
+    Project,
+    Effect.gen(function*() {
+      const { tarball } = yield* Installed
+      const path = yield* makeProject({
+        effect: manifest.dependencies.effect,
+        "@hey-api/openapi-ts": "0.99.0",
+        "openapi-fetch": "0.17.0",
+        "openapi-typescript": "7.13.0",
+        "petstore-client": `file:${tarball}`,
+        // The generators need the API of this older compiler.
+        "typescript": manifest.devDependencies["typescript-5.9"].replace("npm:typescript@", ""),
+        "@types/node": manifest.devDependencies["@types/node"]
+      }, ["--ignore-scripts"])
+      cpSync(join(root, "examples"), path, { recursive: true })
+      const { env } = yield* startService()
+      const document = `${env.PETSTORE_URL}/openapi.json`
+      const bin = join(path, "node_modules/.bin")
+      yield* run(path, join(bin, "openapi-typescript"), [document, "-o", "schema.d.ts"])
+      // The generator reads tsconfig.json to learn that imports have extensions.
+      writeFileSync(join(path, "tsconfig.json"), JSON.stringify({ compilerOptions: { moduleResolution: "NodeNext" } }))
+      yield* run(path, join(bin, "openapi-ts"), ["-i", document, "-o", "generated"])
+      return { path }
+    })
+  )
+}
+
+const createPets = (env: { readonly PETSTORE_URL: string; readonly PETSTORE_API_KEY: string }) =>
+  Effect.promise(async () => {
+    for (const name of ["Rex", "Ada"]) {
+      await fetch(`${env.PETSTORE_URL}/v1/pets`, {
+        method: "POST",
+        headers: { "authorization": `Bearer ${env.PETSTORE_API_KEY}`, "content-type": "application/json" },
+        body: JSON.stringify({ name, categoryId: 1, status: "available" })
+      })
+    }
+  })
 
 layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The client package", (it) => {
   it.effect("is clean under publint and arethetypeswrong", () =>
@@ -164,6 +289,185 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
         assert.strictEqual(await tab.evaluate(`(() => { ${code}; return tested.result })()`), "1 NotFound true")
       })
     }), 120_000)
+
+  // The tests are concurrent because each waits for the end of a minute.
+  it.layer(Layer.merge(Programs.layer, Suite.layer), { timeout: 240_000, concurrent: true })(
+    "in a runtime",
+    (it) => {
+      it.effect("calls the service from Node 24", () =>
+        Effect.gen(function*() {
+          const { project, settings } = yield* Suite
+          assert.match(process.version, /^v24\./)
+          assertPassed(yield* run(project, process.execPath, ["main.ts", yield* settings("node24")]), "Node 24")
+        }), 180_000)
+
+      for (const { args, name, program, version } of runtimes) {
+        it.effect(`calls the service from ${name}`, () =>
+          Effect.gen(function*() {
+            const { project, settings } = yield* Suite
+            const file = (yield* Programs)[program]
+            assert.match((yield* run(project, file, ["--version"])).trimEnd(), version)
+            assertPassed(yield* run(project, file, [...args, "main.ts", yield* settings(program)]), name)
+          }), 180_000)
+      }
+
+      it.effect.skipIf(browser === undefined)(
+        "calls the service from a page of another origin in Chromium",
+        () =>
+          Effect.gen(function*() {
+            const { pageUrl, project, settings } = yield* Suite
+            const code = yield* bundleForBrowser(join(project, "ClientSuite.ts"), { format: "iife", name: "suite" })
+            const running = yield* launchBrowser
+            const argument = yield* settings("chromium")
+            const report = yield* Effect.promise(async () => {
+              const tab = await running.newPage()
+              await tab.goto(pageUrl)
+              return tab.evaluate(
+                `(async () => { ${code}; return JSON.stringify(await suite.runSuite(${argument})) })()`
+              )
+            })
+            assertPassed(String(report), "Chromium")
+          }),
+        180_000
+      )
+    }
+  )
+
+  it.layer(Layer.merge(Project.layer, Programs.layer), { timeout: 300_000 })(
+    "with its examples",
+    (it) => {
+      it.effect("compile with each supported compiler", () =>
+        Effect.gen(function*() {
+          const { path } = yield* Project
+          yield* compile(path, [
+            "derived.ts",
+            "generated.ts",
+            "onward.ts",
+            "inventory/*.ts",
+            "browser/*.ts",
+            "worker.ts"
+          ], {
+            ...exampleOptions,
+            noEmit: true,
+            allowImportingTsExtensions: true
+          })
+        }), 120_000)
+
+      it.effect("run in Node", () =>
+        Effect.gen(function*() {
+          const { path } = yield* Project
+          const { env } = yield* startService()
+          assert.strictEqual(yield* runNode(path, ["generated.ts"], env), "Rex 1\n")
+          assert.strictEqual(yield* runNode(path, ["derived.ts"], env), "1\n")
+          assert.strictEqual(yield* runNode(path, ["inventory/main.ts"], env), "category 1: 1\n")
+          assert.match(
+            yield* runNode(path, ["onward.ts"], env),
+            /^\[\{"id":"1",.*\n\[\{"id":1,.*\n(\d) over RPC, \1 stored, the next page begins at the cursor \w+\n$/
+          )
+          const tested = yield* runNode(path, ["--test", "inventory/Inventory.test.ts"])
+          assert.match(tested, /pass 2\n/)
+          assert.match(tested, /fail 0\n/)
+        }), 120_000)
+
+      it.effect("keep all digits without a client, in JavaScript and in Python", () =>
+        Effect.gen(function*() {
+          const { path } = yield* Project
+          const { env } = yield* startService()
+          assert.strictEqual(yield* runNode(path, ["fetch.js"], env), "1n Tom 9223372036854775807n\n")
+          assert.strictEqual(
+            yield* run(path, "python3", ["pets.py"], env),
+            "1 Tom 9223372036854775807\n2 Kit 9223372036854775807\n"
+          )
+        }), 120_000)
+
+      it.effect(
+        "call the service with a client of @hey-api/openapi-ts, which rounds integers beyond 2^53",
+        () =>
+          Effect.gen(function*() {
+            const { path } = yield* Project
+            yield* compile(path, ["hey-api.ts", "generated/**/*.ts"], {
+              ...exampleOptions,
+              // The generated code does not compile with it.
+              exactOptionalPropertyTypes: false,
+              outDir: "out"
+            })
+            const { env } = yield* startService()
+            assert.strictEqual(yield* runNode(path, ["out/hey-api.js"], env), "Rex 1\ntrue 9007199254740992\n")
+          }),
+        120_000
+      )
+
+      it.effect("serve pets from Deno", () =>
+        Effect.gen(function*() {
+          const { path } = yield* Project
+          const { deno } = yield* Programs
+          const { env } = yield* startService()
+          yield* createPets(env)
+          yield* run(path, deno, ["check", "deno.ts"])
+          const port = String(yield* freePort)
+          const args = ["run", "--allow-net", "--allow-env", "deno.ts"]
+          yield* Effect.forkScoped(run(path, deno, args, { ...env, PORT: port }))
+          const text = yield* Effect.promise(async () => {
+            while (true) {
+              const response = await fetch(`http://127.0.0.1:${port}`).catch(() => undefined)
+              if (response !== undefined) return response.text()
+              await new Promise((resolve) => setTimeout(resolve, 50))
+            }
+          })
+          assert.strictEqual(text, "Rex\nAda\n")
+        }), 120_000)
+
+      it.effect(
+        "serve pets from workerd, to ten requests at once that meet a cold isolate",
+        () =>
+          Effect.gen(function*() {
+            const { path } = yield* Project
+            const { env } = yield* startService()
+            yield* createPets(env)
+            const code = yield* bundleForBrowser(join(path, "worker.ts"), { format: "esm" })
+            const { workerd } = yield* Programs
+            const get = (url: string) =>
+              Effect.promise(async () => {
+                const response = await fetch(url)
+                return [response.status, await response.json()]
+              })
+            const pets = { status: 200, body: [{ id: "1", name: "Rex" }, { id: "2", name: "Ada" }] }
+            const url = yield* startWorker(workerd, code, env)
+            const responses = yield* Effect.replicateEffect(get(url), 10, { concurrency: "unbounded" })
+            for (const response of responses) assert.deepStrictEqual(response, pets)
+            const unauthorized = yield* startWorker(workerd, code, { ...env, PETSTORE_API_KEY: "psk_unknown" })
+            const [status, { error }] = yield* get(unauthorized)
+            assert.deepStrictEqual([status, error], [502, "InvalidApiKey"])
+          }),
+        120_000
+      )
+
+      it.effect.skipIf(browser === undefined)("show pets in a page of another origin", () =>
+        Effect.gen(function*() {
+          const { path } = yield* Project
+          const origin = yield* serveFiles({
+            "/": ["text/html", readFileSync(join(path, "browser/index.html"), "utf8")],
+            "/page.js": ["text/javascript", yield* bundleForBrowser(join(path, "browser/page.ts"), { format: "esm" })]
+          })
+          const { env } = yield* startService({ CORS_ORIGINS: origin })
+          yield* createPets(env)
+          const running = yield* launchBrowser
+          yield* Effect.promise(async () => {
+            const tab = await running.newPage()
+            await tab.goto(origin)
+            const show = async (key: string, outcome: string) => {
+              await tab.getByLabel("Service").fill(env.PETSTORE_URL)
+              await tab.getByLabel("API key").fill(key)
+              await tab.getByRole("button").click()
+              await tab.getByText(outcome).waitFor()
+              return tab.locator("li").allInnerTexts()
+            }
+            assert.deepStrictEqual(await show(env.PETSTORE_API_KEY, "Complete"), ["Rex (1)", "Ada (2)"])
+            assert.isEmpty(await show("psk_unknown", "unknown, expired or revoked"))
+          })
+        }), 120_000)
+    }
+  )
 })
 
 /** Creates a pet and fails to find another. The last word says whether the largest id is exact. */

