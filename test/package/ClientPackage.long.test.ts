@@ -431,7 +431,7 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
                 const response = await fetch(url)
                 return [response.status, await response.json()]
               })
-            const pets = { status: 200, body: [{ id: "1", name: "Rex" }, { id: "2", name: "Ada" }] }
+            const pets = [200, [{ id: "1", name: "Rex" }, { id: "2", name: "Ada" }]]
             const url = yield* startWorker(workerd, code, env)
             const responses = yield* Effect.replicateEffect(get(url), 10, { concurrency: "unbounded" })
             for (const response of responses) assert.deepStrictEqual(response, pets)
