@@ -110,23 +110,17 @@ export interface KeyLookup {
   evict(id: string): void
 }
 
-/** Makes a page of the first `limit` items. A further item shows that there is another page. */
-export const toPage = <A>(
-  items: ReadonlyArray<A>,
-  limit: number,
-  toKey: (item: A) => ApiKey,
-  toPosition: (item: A) => KeyPosition
-): ListedKeys => {
-  const page = items.slice(0, limit)
-  const last = page.at(-1)
-  const keys = page.map(toKey)
-  return last === undefined || items.length <= limit ? { keys } : { keys, next: toPosition(last) }
-}
-
 const positionOf = ({ createdAt, id }: ApiKey): KeyPosition => ({
   createdAtMicros: BigInt(createdAt.epochMilliseconds) * 1_000n,
   id
 })
+
+/** Makes a page of the first `limit` keys. A further key shows that there is another page. */
+export const toPage = (found: ReadonlyArray<ApiKey>, limit: number): ListedKeys => {
+  const keys = found.slice(0, limit)
+  const last = keys.at(-1)
+  return last === undefined || found.length <= limit ? { keys } : { keys, next: positionOf(last) }
+}
 
 const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
   a.createdAtMicros === b.createdAtMicros
@@ -198,7 +192,7 @@ export const memoryStore = Effect.gen(function*() {
         const selected = [...keys.values()].toSorted((a, b) => sign * comparePositions(positionOf(a), positionOf(b)))
           .filter((key) => isSelected(key, filter, now))
           .filter((key) => after === undefined || sign * comparePositions(positionOf(key), after) > 0)
-        return toPage(selected, limit, (key) => key, positionOf)
+        return toPage(selected, limit)
       }),
     find: (id) => Effect.sync(() => keys.get(id)),
     formerSecrets: (id, now) =>

@@ -31,9 +31,8 @@ export class ApiKeys extends Context.Service<ApiKeys, {
 
   /**
    * Returns a page of the keys that meet the filter. Without a filter these are all keys, also expired and revoked
-   * ones. The cost of a page does not grow with their number. A page with a filter can have fewer keys than the limit,
-   * or none, before the last page. A filter by `secretHash` uses an index. With `banned` the page has keys that were
-   * banned in the last hour: the limiter knows which ones still are.
+   * ones. The cost of a page without a filter, or with `secretHash`, does not grow with their number. With `banned` the
+   * page has keys that were banned in the last hour: the limiter knows which ones still are.
    */
   list(selection: KeySelection): Effect.Effect<ListedKeys>
 

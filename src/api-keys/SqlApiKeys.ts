@@ -1,8 +1,8 @@
 /** Stores API keys on PostgreSQL. The rules for keys are in `ApiKeys.ts`. */
-import { DateTime, Duration, Effect, Layer, Result } from "effect"
+import { DateTime, Duration, Effect, Equal, Layer, Result } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { hash as digest } from "node:crypto"
-import type { ApiKey, KeyPosition } from "../api/Keys.ts"
+import type { ApiKey } from "../api/Keys.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as ApiKeys from "./ApiKeys.ts"
 import { type Alongside, type ApiKeyStore, type Change, type StoreSelection, toPage } from "./ApiKeyStore.ts"
@@ -25,54 +25,25 @@ const columns = `k.id, k.version, k.name, k.hint, k.plan, k.per_minute AS "perMi
   k.created_at AS "createdAt", k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt",
   k.last_used_at AS "lastUsedAt"`
 
-const microsColumn = `(extract(epoch FROM k.created_at) * 1000000)::bigint AS "createdAtMicros"`
-
-const orderBy = ({ order }: StoreSelection): string =>
-  order === "newest" ? `ORDER BY k.created_at DESC, k.id COLLATE "C" DESC` : `ORDER BY k.created_at, k.id COLLATE "C"`
-
 /**
- * The maximum of keys that one page with a filter reads. A rare match in a large table would otherwise take longer than
- * the timeout of a statement. The embedded database reads them on the event loop, in about 30 ms. Other requests wait
- * meanwhile.
+ * Returns the statement that reads a page. Without a filter, its order and its condition match the index
+ * `api_keys_created`. The limit is part of the text, so that the planner of PostgreSQL knows how few rows it must read.
  */
-const maxKeysRead = 10_000
-
-/** A selection of the keys up to a position. */
-interface BoundedSelection extends StoreSelection {
-  readonly upTo?: KeyPosition | undefined
-}
-
-const whereAll = (sql: SqlClient.SqlClient, conditions: ReadonlyArray<Statement.Fragment>): Statement.Fragment =>
-  conditions.length === 0 ? sql.literal("") : sql`WHERE ${sql.and(conditions)}`
-
-/** Returns the clause that selects keys by their ids and their position, from an index. */
-const whereInRange = (
+export const pageStatement = (
   sql: SqlClient.SqlClient,
-  { after, ids, order, upTo }: BoundedSelection
-): Statement.Fragment => {
-  const [beyond, until] = order === "newest"
-    ? [sql.literal("<"), sql.literal(">=")]
-    : [sql.literal(">"), sql.literal("<=")]
-  const position = sql.literal(`(k.created_at, k.id COLLATE "C")`)
-  const toRow = ({ createdAtMicros, id: last }: KeyPosition): Statement.Fragment =>
-    sql`('epoch'::timestamptz + ${`${createdAtMicros} microseconds`}::text::interval, ${last}::text)`
+  { after, ids, limit, order, plan, search, state }: StoreSelection,
+  now: DateTime.Utc
+): Statement.Statement<KeyRow> => {
+  const at = DateTime.toDateUtc(now)
+  const [comparison, direction] = order === "newest" ? [sql.literal("<"), "DESC"] : [sql.literal(">"), "ASC"]
   const conditions: Array<Statement.Fragment> = []
   if (ids !== undefined) {
     conditions.push(sql`k.id IN (SELECT jsonb_array_elements_text(${JSON.stringify(ids)}::text::jsonb))`)
   }
-  if (after !== undefined) conditions.push(sql`${position} ${beyond} ${toRow(after)}`)
-  if (upTo !== undefined) conditions.push(sql`${position} ${until} ${toRow(upTo)}`)
-  return whereAll(sql, conditions)
-}
-
-/** Returns the conditions of a filter, which has no index. */
-const conditionsOf = (
-  sql: SqlClient.SqlClient,
-  { plan, search, state }: StoreSelection,
-  now: DateTime.Utc
-): ReadonlyArray<Statement.Fragment> => {
-  const at = DateTime.toDateUtc(now)
-  const conditions: Array<Statement.Fragment> = []
+  if (after !== undefined) {
+    const createdAt = new Date(Number(after.createdAtMicros / 1_000n))
+    conditions.push(sql`(k.created_at, k.id COLLATE "C") ${comparison} (${createdAt}, ${after.id}::text)`)
+  }
   if (plan !== undefined) conditions.push(sql`k.plan = ${plan}`)
   if (state === "revoked") conditions.push(sql`k.revoked_at IS NOT NULL`)
   if (state === "expired") conditions.push(sql`k.revoked_at IS NULL AND k.expires_at <= ${at}`)
@@ -83,38 +54,11 @@ const conditionsOf = (
     conditions.push(sql`(k.hint = ${search} OR strpos(k.id, ${search}) > 0
       OR strpos(lower(k.name), lower(${search}::text)) > 0)`)
   }
-  return conditions
+  return sql<KeyRow>`
+    SELECT ${sql.literal(columns)} FROM api_keys k
+    ${conditions.length === 0 ? sql.literal("") : sql`WHERE ${sql.and(conditions)}`}
+    ${sql.literal(`ORDER BY k.created_at ${direction}, k.id COLLATE "C" ${direction} LIMIT ${limit}`)}`
 }
-
-/**
- * Returns the statement that reads a page. Without a filter, its order and its condition match the index
- * `api_keys_created`. The limits are part of the text, not parameters, so that the planner of PostgreSQL knows how few
- * rows it must read. The planner moves no condition of a filter into the subquery, because it has a limit.
- */
-export const pageStatement = (
-  sql: SqlClient.SqlClient,
-  selection: BoundedSelection,
-  now: DateTime.Utc
-): Statement.Statement<ListedKeyRow> => {
-  const order = orderBy(selection)
-  const range = whereInRange(sql, selection)
-  const conditions = conditionsOf(sql, selection, now)
-  const keys = conditions.length === 0
-    ? sql`api_keys k ${range}`
-    : sql`(SELECT * FROM api_keys k ${range} ${sql.literal(`${order} LIMIT ${maxKeysRead}`)}) k
-      ${whereAll(sql, conditions)}`
-  return sql`SELECT ${sql.literal(`${columns}, ${microsColumn}`)} FROM ${keys} ${
-    sql.literal(`${order} LIMIT ${selection.limit}`)
-  }`
-}
-
-/** Returns the statement that reads the position of the last key that a page with a filter reads, from an index. */
-export const boundStatement = (
-  sql: SqlClient.SqlClient,
-  selection: StoreSelection
-): Statement.Statement<KeyPosition> =>
-  sql`SELECT k.id, ${sql.literal(microsColumn)} FROM api_keys k ${whereInRange(sql, selection)}
-    ${sql.literal(`${orderBy(selection)} LIMIT 1 OFFSET ${maxKeysRead - 1}`)}`
 
 /** Makes the store on PostgreSQL, and deletes secrets some time after their end, until its scope closes. */
 export const sqlStore = Effect.gen(function*() {
@@ -139,15 +83,12 @@ export const sqlStore = Effect.gen(function*() {
         return undefined
       })).pipe(Effect.orDie),
 
-    list: ({ limit, ...filter }, now) =>
-      Effect.gen(function*() {
-        const isFiltered = [filter.plan, filter.state, filter.search].some((value) => value !== undefined)
-        const [upTo] = isFiltered && filter.ids === undefined ? yield* boundStatement(sql, { ...filter, limit }) : []
-        // The statement reads one key more than the limit, which shows whether there is another page.
-        const rows = yield* pageStatement(sql, { ...filter, upTo, limit: limit + 1 }, now)
-        const page = toPage(rows, limit, fromKeyRow, ({ createdAtMicros, id }) => ({ createdAtMicros, id }))
-        return page.next === undefined && upTo !== undefined ? { ...page, next: upTo } : page
-      }).pipe(Effect.orDie),
+    list: (selection, now) =>
+      // One key more than the limit shows whether there is another page.
+      pageStatement(sql, { ...selection, limit: selection.limit + 1 }, now).pipe(
+        Effect.map((rows) => toPage(rows.map(fromKeyRow), selection.limit)),
+        Effect.orDie
+      ),
 
     find: (id) =>
       sql<KeyRow>`SELECT ${keyColumns} FROM api_keys k WHERE k.id = ${id}`.pipe(
@@ -207,8 +148,7 @@ export const sqlStore = Effect.gen(function*() {
         const result = change(before, row.workingSecrets)
         if (Result.isFailure(result)) return Result.fail(result.failure)
         const { formerEnd, key, secretHash } = result.success
-        const changes = changedColumns(before, key)
-        if (formerEnd === undefined && Object.keys(changes).length === 0) return Result.succeed(before)
+        if (formerEnd === undefined && Equal.equals(before, key)) return Result.succeed(before)
         if (formerEnd !== undefined) {
           yield* sql`
             UPDATE api_key_secrets SET
@@ -219,8 +159,8 @@ export const sqlStore = Effect.gen(function*() {
         if (secretHash !== undefined) {
           yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${toBytes(secretHash)}, ${id})`
         }
-        yield* sql`UPDATE api_keys SET ${sql.update({ ...changes, version: before.version + 1 })} WHERE id = ${id}`
         const after = { ...key, version: before.version + 1 }
+        yield* sql`UPDATE api_keys SET ${sql.update(toColumns(after))} WHERE id = ${id}`
         yield* alongside(before, after)
         return Result.succeed(after)
       })).pipe(
@@ -270,21 +210,9 @@ interface KeyRow extends Pick<ApiKey, "id" | "version" | "name" | "hint" | "plan
   readonly lastUsedAt: Date | null
 }
 
-interface ListedKeyRow extends KeyRow {
-  /** The time of creation in epoch microseconds, the precision of PostgreSQL. */
-  readonly createdAtMicros: bigint
-}
-
-/** Returns the columns that differ between two states of a key. The others keep their microseconds. */
-const changedColumns = (before: ApiKey, after: ApiKey): Record<string, unknown> => {
-  const [old, changed] = [toColumns(before), toColumns(after)]
-  return Object.fromEntries(
-    Object.entries(changed).filter(([name, value]) => String(value) !== String(old[name]))
-  )
-}
-
 /** Returns the columns that a change can set. */
-const toColumns = ({ expiresAt, hint, limits, name, plan, revokedAt }: ApiKey): Record<string, unknown> => ({
+const toColumns = ({ expiresAt, hint, limits, name, plan, revokedAt, version }: ApiKey): Record<string, unknown> => ({
+  version,
   name,
   hint,
   plan,

@@ -61,8 +61,8 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
   }).annotateMerge(
     OpenApi.annotations({
       summary: "List keys",
-      description: "Returns a page of the keys, without secrets. With a filter, a page reads at most " +
-        "10,000 keys. It can have fewer keys than `limit`, or none, and still have a `Link` to the next page."
+      description: "Returns a page of the keys, without secrets. A page of banned keys can have " +
+        "fewer keys than `limit`, or none, and still have a `Link` to the next page."
     })
   ),
   HttpApiEndpoint.get("showKey", "/keys/:id", {

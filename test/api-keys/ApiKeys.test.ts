@@ -7,7 +7,7 @@ import { hash } from "node:crypto"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import type { ListedKeys } from "../../src/api-keys/ApiKeyStore.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
-import { boundStatement, pageStatement } from "../../src/api-keys/SqlApiKeys.ts"
+import { pageStatement } from "../../src/api-keys/SqlApiKeys.ts"
 import type { ApiKey, KeyChange, KeyFilter, KeyPosition } from "../../src/api/Keys.ts"
 import { planLimits } from "../../src/api/Plans.ts"
 import { databases, random, stores } from "../support/Harness.ts"
@@ -390,36 +390,6 @@ for (const database of databases) {
           assert.isFalse(rows.some(({ text }) => text.includes(plain.slice(4)) || text.includes(hex)))
         }))
 
-      it.effect("lists each key once when creation times differ by a microsecond, in any century", () =>
-        Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          const instants = [
-            "0001-02-03T04:05:06.000007Z",
-            "1969-12-31T23:59:59.999998Z",
-            "1969-12-31T23:59:59.999999Z",
-            "1970-01-01T00:00:00.000001Z",
-            "2026-05-06T07:08:09.123456Z",
-            "2026-05-06T07:08:09.123457Z",
-            "2026-05-06T07:08:09.123457Z",
-            "9999-12-31T23:59:59.999998Z",
-            "9999-12-31T23:59:59.999999Z"
-          ]
-          // The ids descend, so that only the creation time gives this order.
-          const ids = instants.map((_, index) => `key_micros${index === 5 ? "1a" : index === 6 ? "1b" : 9 - index}`)
-          yield* Effect.forEach(
-            ids,
-            (id, index) =>
-              sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
-              VALUES (${id}, 'a', 'free', 60, 1000, ${instants[index] ?? ""}::text::timestamptz)`
-          )
-          for (const limit of [1, 2, 3]) {
-            const walked = (yield* walkPages(limit)).flat().map(({ id }) => id)
-            assert.lengthOf(new Set(walked), walked.length)
-            assert.deepStrictEqual(walked.filter((id) => id.startsWith("key_micros")), ids)
-          }
-          yield* sql`DELETE FROM api_keys WHERE id LIKE 'key_micros%'`
-        }))
-
       it.effect("deletes a former secret 400 days after its end, and no working one", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
@@ -439,7 +409,7 @@ for (const database of databases) {
           assert.isTrue(yield* isAllowed(current.key))
         }))
 
-      it.effect("reads each page of many keys from an index, and at most 10,000 keys for a page with a filter", () =>
+      it.effect("reads each page of many keys from an index", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           yield* sql`INSERT INTO api_keys (id, name, plan, per_minute, per_day, created_at)
@@ -447,16 +417,10 @@ for (const database of databases) {
           yield* sql`ANALYZE api_keys`
           const now = DateTime.makeUnsafe(0)
           const after = { createdAtMicros: 50_000_000n, id: "key_8" }
-          const [upTo] = yield* boundStatement(sql, { after, limit: 101 })
-          assert.isDefined(upTo)
           for (
-            const statement of [
-              pageStatement(sql, { limit: 101 }, now),
-              pageStatement(sql, { limit: 101, after }, now),
-              pageStatement(sql, { limit: 101, after, order: "newest" }, now),
-              pageStatement(sql, { limit: 21, search: "nowhere", after, upTo }, now)
-            ]
+            const selection of [{ limit: 101 }, { limit: 101, after }, { limit: 101, after, order: "newest" }] as const
           ) {
+            const statement = pageStatement(sql, selection, now)
             const [text, parameters] = statement.compile()
             const plan = JSON.stringify(yield* sql.unsafe(`EXPLAIN ${text}`, parameters))
             assert.match(plan, /Index Scan (Backward )?using api_keys_created/)
@@ -499,18 +463,6 @@ for (const database of databases) {
           yield* other.update(id, { plan: "pro" })
           yield* TestClock.adjust("1 second")
           assert.deepInclude(yield* apiKeys.verify(key), { plan: "pro", limits: planLimits.pro })
-        }))
-
-      it.effect("keeps the microseconds of an expiry that a change does not name", () =>
-        Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          const apiKeys = yield* ApiKeys
-          const { id } = yield* issue()
-          yield* sql`UPDATE api_keys SET expires_at = '2100-01-01T00:00:00.000007Z' WHERE id = ${id}`
-          yield* apiKeys.update(id, { name: "other", plan: "pro" })
-          const rows = yield* sql<{ readonly micros: number }>`
-            SELECT extract(microseconds FROM expires_at)::int AS micros FROM api_keys WHERE id = ${id}`
-          assert.deepStrictEqual(rows, [{ micros: 7 }])
         }))
 
       it.effect("rejects within a second a secret that another process revoked or rotated", () =>

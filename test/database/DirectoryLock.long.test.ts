@@ -66,8 +66,7 @@ describe("A process on the embedded database", () => {
 
         yield* kill(second)
         yield* assertStored(DATA_DIR, [...load.outcomes, ...later])
-      }),
-    90_000
+      })
   )
 
   it.live("keeps its data directory when the symbolic link to it changes", () =>
@@ -92,7 +91,7 @@ describe("A process on the embedded database", () => {
       yield* load.stop
       yield* assertStored(directory, [...load.outcomes, last])
       yield* assertStored(other, later)
-    }), 90_000)
+    }))
 
   it.live("exits with 1 when its pgdata directory is removed, even without requests", () =>
     Effect.gen(function*() {
@@ -101,7 +100,7 @@ describe("A process on the embedded database", () => {
       rmSync(join(DATA_DIR, "pgdata"), { recursive: true })
       assert.strictEqual(yield* Effect.promise(() => service.exit), 1)
       assert.include(service.stderr(), "pgdata/global/pg_control")
-    }), 90_000)
+    }))
 
   it.live("is the only one on its directory, and the lock of a killed process is free", () =>
     Effect.gen(function*() {
@@ -112,5 +111,5 @@ describe("A process on the embedded database", () => {
       assert.include(stderr, "Another process uses the data directory")
       yield* kill(first)
       yield* start({ DATA_DIR })
-    }), 90_000)
+    }))
 })

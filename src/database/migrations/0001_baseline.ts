@@ -21,7 +21,8 @@ const statements = [
   )`,
   `CREATE INDEX idempotency_keys_expires_at ON idempotency_keys (expires_at)`,
 
-  // Half of each page is free, so that the next version of a row fits into its page, and no index changes.
+  // Half of each page is free, so that the next version of a row fits into its page, and no index changes. Times have
+  // milliseconds, as in the API.
   `CREATE TABLE api_keys (
     id text PRIMARY KEY,
     version integer NOT NULL DEFAULT 1,
@@ -30,10 +31,10 @@ const statements = [
     plan text NOT NULL CHECK (plan IN ('free', 'pro', 'business', 'enterprise')),
     per_minute integer NOT NULL CHECK (per_minute > 0),
     per_day integer NOT NULL CHECK (per_day > 0),
-    created_at timestamptz NOT NULL,
-    expires_at timestamptz,
-    revoked_at timestamptz,
-    last_used_at timestamptz,
+    created_at timestamptz(3) NOT NULL,
+    expires_at timestamptz(3),
+    revoked_at timestamptz(3),
+    last_used_at timestamptz(3),
     idempotency_key text UNIQUE
   ) WITH (fillfactor = 50)`,
   // Serves a page of keys, oldest first, without a sort. The order of ids is that of their bytes, whatever the locale.
