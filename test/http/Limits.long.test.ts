@@ -41,7 +41,7 @@ describe("A service whose reads of a pet never end", () => {
     ).pipe(Layer.provideMerge(memory))
 
   it.live(
-    "returns 503 to a request that waits one second for one of the 2,500 slots, and 200 when one is free",
+    "returns 503 to a request that waits one second for one of the 2,500 slots",
     () => {
       const reads = { count: 0 }
       return Effect.gen(function*() {
@@ -54,10 +54,7 @@ describe("A service whose reads of a pet never end", () => {
         assertError(rejected, 503, "service_unavailable")
         assert.strictEqual(rejected.headers.get("retry-after"), "1")
         assert.isAtLeast(Duration.toMillis(waited), 990)
-        // A client that disconnects ends its operation, and frees its slot.
-        for (const socket of sockets.slice(0, 10)) socket.destroy()
-        while (reads.count === 2_500) yield* Effect.sleep("10 millis")
-        assert.strictEqual((yield* call("/v1/pets", { key })).status, 200)
+        for (const socket of sockets) socket.destroy()
       }).pipe(Effect.provide(Layer.fresh(service(neverReads(reads)))))
     },
     60_000
