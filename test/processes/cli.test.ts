@@ -139,7 +139,7 @@ layer(Service.layer, { excludeTestServices: true, timeout: "2 minutes" })("The p
           ["list", "--json"],
           "There is nothing at this path. Start the service, or set PETSTORE_ADMIN_URL to its management port."
         ],
-        [{ ...env, PETSTORE_ADMIN_URL: other }, ["revoke", "key_a"], "is not a response of the Petstore service"],
+        [{ ...env, PETSTORE_ADMIN_URL: other }, ["revoke", "key_a"], "set PETSTORE_ADMIN_URL to its management port."],
         [{ ...env, PETSTORE_ADMIN_URL: unavailable }, ["list"], "The service cannot respond at the moment."],
         [{ DATA_DIR: `${env.DATA_DIR}/none` }, ["list"], "There is no admin token"]
       ] as const
