@@ -2,7 +2,7 @@
  * The middleware around all routes of a port. It makes the call of each request, maps failures to the Error body, and
  * completes the response. It uses no generators, because every request passes here.
  */
-import { Cause, Clock, Context, Effect, Layer, Metric, References } from "effect"
+import { Cause, Clock, Context, Effect, Layer, References } from "effect"
 import { HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import type { ApiError } from "../api/Errors.ts"
 import { Call, CurrentCall } from "./Call.ts"
@@ -31,10 +31,6 @@ export class GracefulShutdown
   static readonly layer = Layer.sync(GracefulShutdown, () => ({ begun: false }))
 }
 
-const inFlight = Metric.gauge("http_server_requests_in_flight", {
-  description: "Requests on both ports that have no response yet."
-})
-
 /** Returns `response` with exactly `headers`. `HttpServerResponse.setHeaders` copies them twice, which takes longer. */
 export const withHeaders = (response: Response, headers: Readonly<Record<string, string>>): Response =>
   Object.assign(Object.create(Object.getPrototypeOf(response)), response, { headers })
@@ -52,10 +48,8 @@ export const layer = (port: Port) =>
       const clock = yield* Clock.Clock
       const shutdown = yield* GracefulShutdown
       const forwarded = yield* makeForwarded
-      const context = yield* Effect.context()
 
       const finish = (head: RequestHead, call: Call, response: Response) => {
-        inFlight.modifyUnsafe(-1, context)
         const own = ErrorResponses.addRequiredHeaders(response)
         const complete = shutdown.begun ? withHeaders(own, { ...own.headers, connection: "close" }) : own
         return port.finish(head, call, complete)
@@ -63,7 +57,6 @@ export const layer = (port: Port) =>
 
       return (httpEffect) =>
         forwarded(Effect.withFiber((fiber) => {
-          inFlight.modifyUnsafe(1, context)
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const call = new Call(headerOf(request, "x-request-id"), clock.monotonicTimeNanosUnsafe())
           // The server restores the context when the request ends.
@@ -79,7 +72,6 @@ export const layer = (port: Port) =>
                 const response = ErrorResponses.responseOf(cause, request, call, port.routesAt)
                 return Effect.flatMap(response, (made) => finish(request, call, made))
               }
-              inFlight.modifyUnsafe(-1, context)
               return Effect.andThen(port.abort(request, call), Effect.failCause(cause))
             }
           })
