@@ -40,6 +40,14 @@ const redactPath = (url: string): string | undefined => {
   return redacted.length > 200 ? `${redacted.slice(0, 200)}…` : redacted
 }
 
+let lastMs = NaN
+let lastTimestamp = ""
+/** Returns a time as ISO 8601. Requests of the same millisecond share the text. */
+const timestampOf = (ms: number): string => {
+  if (ms !== lastMs) [lastMs, lastTimestamp] = [ms, new Date(ms).toISOString()]
+  return lastTimestamp
+}
+
 /**
  * Records the duration of a request and logs the request at level Info. It is one step without a generator, because
  * every request passes here. A request without a route is logged with its path.
@@ -57,15 +65,18 @@ export const recordResponse = (
     durations(label, route, String(status)).updateUnsafe(durationMs / 1000, fiber.context)
     if (LogLevel.isGreaterThan(fiber.getRef(References.MinimumLogLevel), "Info")) return Effect.void
     const path = endpoint === undefined ? redactPath(url) : undefined
-    const annotations = { method, route, ...path !== undefined && { path }, status, durationMs, keyId, requestId }
     const loggers = fiber.getRef(Logger.CurrentLoggers)
     const json = fiber.getRef(JsonLines)
     if (json === undefined || loggers.size !== 1 || !loggers.has(json.logger)) {
+      const annotations = { method, route, ...path !== undefined && { path }, status, durationMs, keyId, requestId }
       return Effect.annotateLogs(Effect.logInfo("request"), annotations)
     }
-    // The line that `Logger.formatJson` would return, at a fifth of its cost.
-    const timestamp = new Date(clock.currentTimeMillisUnsafe()).toISOString()
-    const line = { message: "request", level: "INFO", timestamp, annotations, spans: {}, fiberId: `#${fiber.id}` }
-    json.write(JSON.stringify(line))
+    // The line that `Logger.formatJson` would return, at a tenth of its cost. Only a method and a path are not plain.
+    json.write(
+      `{"message":"request","level":"INFO","timestamp":"${timestampOf(clock.currentTimeMillisUnsafe())}",` +
+        `"annotations":{"method":${JSON.stringify(method)},"route":"${route}",` +
+        `${path === undefined ? "" : `"path":${JSON.stringify(path)},`}"status":${status},"durationMs":${durationMs},` +
+        `"keyId":"${keyId}","requestId":"${requestId}"},"spans":{},"fiberId":"#${fiber.id}"}`
+    )
     return Effect.void
   })

@@ -9,7 +9,7 @@ import { Auth, CurrentKey } from "../api/Auth.ts"
 import { NotFound } from "../api/Errors.ts"
 import { exactJson } from "../api/Int64.ts"
 import { listLimit, nextLink } from "../api/Paging.ts"
-import { type CreatedPet, ListQuery, Pet, Pets, replayed, Sunset } from "../api/Pets.ts"
+import { type CreatedPet, ListQuery, Pet, replayed, Sunset } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { RateLimit } from "../api/RateLimit.ts"
 import { Validation } from "../api/Validation.ts"
@@ -18,8 +18,16 @@ import * as ConcurrencyLimit from "./ConcurrencyLimit.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
-const petText = Schema.encodeSync(exactJson(Pet))
-const petsText = Schema.encodeSync(exactJson(Pets))
+const encodePet = Schema.encodeSync(exactJson(Pet))
+/** The JSON texts of pets. A cached pet is one object, which the codec encodes once. */
+const petTexts = new WeakMap<Pet, string>()
+const petText = (pet: Pet): string => {
+  const known = petTexts.get(pet)
+  if (known !== undefined) return known
+  const text = encodePet(pet)
+  petTexts.set(pet, text)
+  return text
+}
 const linkText = Schema.encodeSync(nextLink("/v1/pets", ListQuery))
 
 const contentType = "application/json"
@@ -28,7 +36,7 @@ const contentType = "application/json"
 const renderPage = (query: ListQuery, limit: number, found: ReadonlyArray<Pet>): Response => {
   const pets = found.length > limit ? found.slice(0, limit) : found
   const last = pets.at(-1)
-  return HttpServerResponse.text(petsText(pets), {
+  return HttpServerResponse.text(`[${pets.map(petText).join()}]`, {
     contentType,
     ...last !== undefined && found.length > limit && { headers: { link: linkText({ ...query, cursor: last.id }) } }
   })
@@ -47,7 +55,7 @@ const makeRenderFirstPage = (): typeof renderPage => {
 }
 
 const renderCreated = ({ [replayed]: isReplay, ...pet }: CreatedPet): Response =>
-  HttpServerResponse.text(petText(pet), {
+  HttpServerResponse.text(encodePet(pet), {
     status: 201,
     contentType,
     headers: { location: `/v1/pets/${pet.id}`, ...isReplay && { "idempotent-replayed": "true" } }

@@ -10,14 +10,18 @@ export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>
   metric: Metric.Metric<Input, State>,
   attributes: (...values: Values) => Metric.Metric.AttributeSet
 ) => {
-  const cache = new Map<string, Metric.Metric<Input, State>>()
+  interface Node extends Map<string, Node> {
+    series?: Metric.Metric<Input, State>
+  }
+  const root: Node = new Map()
   return (...values: Values): Metric.Metric<Input, State> => {
-    const key = values.join("\n")
-    const cached = cache.get(key)
-    if (cached !== undefined) return cached
-    const series = Metric.withAttributes(metric, attributes(...values))
-    cache.set(key, series)
-    return series
+    let node = root
+    for (const value of values) {
+      let next = node.get(value)
+      if (next === undefined) node.set(value, next = new Map())
+      node = next
+    }
+    return node.series ??= Metric.withAttributes(metric, attributes(...values))
   }
 }
 
