@@ -24,7 +24,7 @@ const dropped = Metric.counter("log_lines_dropped_total", {
 const makeWrite = Effect.gen(function*() {
   yield* startAtZero([dropped])
   const context = yield* Effect.context()
-  const destination = new sonicBoom.SonicBoom({ fd: stderr, maxLength: maxPendingBytes })
+  const destination = new sonicBoom.SonicBoom({ fd: stderr, maxLength: maxPendingBytes, minLength: 8192, periodicFlush: 50 })
   destination.on("drop", () => dropped.updateUnsafe(1, context))
   // The service continues without logs when the reader has gone.
   destination.on("error", () => {})
