@@ -1,16 +1,12 @@
 /** Writes logs to standard error, one line per event, as JSON or as text for people. */
 import { Config, Effect, Layer, Logger, type LogLevel, Metric, Option, References } from "effect"
-import { isatty } from "node:tty"
 import { styleText } from "node:util"
-import sonicBoom from "sonic-boom"
 import * as Settings from "../config/Settings.ts"
 import { JsonLines } from "./LogLines.ts"
 import { startAtZero } from "./Metrics.ts"
 
-const stderr = 2
-
-/** The maximum of bytes that wait for the reader of standard error. Lines beyond it are dropped. */
-const maxPendingBytes = 4 * 1024 * 1024
+/** The maximum of characters that wait for the reader of standard error. Lines beyond it are dropped. */
+const maxPending = 4 * 1024 * 1024
 
 /** The maximum time of the last write, when the process ends. */
 const maxFlushTime = "1 second"
@@ -20,17 +16,40 @@ const dropped = Metric.counter("log_lines_dropped_total", {
   incremental: true
 })
 
-/** Returns a function that writes a line. It never blocks the event loop for a reader that is slow or has stopped. */
+/**
+ * Returns a function that writes a line. Node's stream never waits for a reader that is slow or has stopped. The lines
+ * of one turn of the event loop are one write. With a write for each line, or with a library that writes in Node's
+ * thread pool (sonic-boom), a line costs 4 to 7 µs more, a tenth of a request.
+ */
 const makeWrite = Effect.gen(function*() {
   yield* startAtZero([dropped])
   const context = yield* Effect.context()
-  const destination = new sonicBoom.SonicBoom({ fd: stderr, maxLength: maxPendingBytes, minLength: 8192, periodicFlush: 50 })
-  destination.on("drop", () => dropped.updateUnsafe(1, context))
+  const { stderr } = process
   // The service continues without logs when the reader has gone.
-  destination.on("error", () => {})
-  const flush = Effect.callback<void>((resume) => destination.flush(() => resume(Effect.void)))
-  yield* Effect.addFinalizer(() => Effect.timeoutOption(flush, maxFlushTime))
-  return (line: string): void => void destination.write(`${line}\n`)
+  stderr.on("error", () => {})
+  let lines = ""
+  const flush = () => {
+    stderr.write(lines)
+    lines = ""
+  }
+  process.on("exit", flush)
+  yield* Effect.addFinalizer(() =>
+    Effect.timeoutOption(
+      Effect.callback<void>((resume) => {
+        flush()
+        stderr.write("", () => resume(Effect.void))
+      }),
+      maxFlushTime
+    )
+  )
+  return (line: string): void => {
+    if (lines.length + stderr.writableLength > maxPending) {
+      dropped.updateUnsafe(1, context)
+      return
+    }
+    if (lines === "") setImmediate(flush)
+    lines += `${line}\n`
+  }
 })
 
 /** An entry of the log, as `Logger.formatStructured` returns it. */
@@ -78,7 +97,7 @@ const levels = {
 /** The logger that `LOG_LEVEL` and `LOG_FORMAT` configure. Fails with a `ConfigError`. */
 export const layer = Layer.unwrap(Effect.gen(function*() {
   const format = yield* Config.option(Settings.logFormat.config)
-  const isJson = Option.getOrElse(format, () => isatty(stderr) ? "pretty" : "json") === "json"
+  const isJson = Option.getOrElse(format, () => process.stderr.isTTY ? "pretty" : "json") === "json"
   const write = yield* makeWrite
   const logger = isJson
     ? Logger.map(Logger.formatJson, write)
