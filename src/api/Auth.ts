@@ -18,6 +18,11 @@ export class CurrentKey extends Context.Service<CurrentKey, {
  */
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,
-  security: { bearerAuth: HttpApiSecurity.bearer },
   error: [Errors.errorResponse(Errors.MissingApiKey), Errors.errorResponse(Errors.InvalidApiKey)]
-}) {}
+}) {
+  /**
+   * The scheme of the credential. It is no `security` option, with which Effect runs a generator, copies the headers and
+   * makes a new `Redacted` for each request.
+   */
+  static readonly scheme = HttpApiSecurity.bearer
+}

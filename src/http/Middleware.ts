@@ -2,7 +2,7 @@
  * The middleware that the contract declares for its operations. It uses no generators, because every request passes
  * here: a generator for each of the three would take a tenth of the time of a request.
  */
-import { Clock, Context, Effect, Layer, Redacted } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import { HttpMethod, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { Auth, CurrentKey } from "../api/Auth.ts"
@@ -19,25 +19,29 @@ import { headerOf } from "./RequestHead.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
+/** Matches the credential of the bearer scheme, whose name is case-insensitive (RFC 9110 §11.1). */
+const bearer = /^bearer +(\S.*)$/i
+
 /** Verifies the API key of each request (SPEC §5). Fails with 401 for a missing or invalid key. */
 const auth = Layer.effect(
   Auth,
   Effect.gen(function*() {
     const { verify } = yield* ApiKeys
-    return Auth.of({
-      bearerAuth: (httpEffect, { credential, endpoint }) =>
-        Effect.withFiber((
-          fiber
-        ): Effect.Effect<Response, Errors.MissingApiKey | Errors.InvalidApiKey | Effect.Error<typeof httpEffect>> => {
-          const call = fiber.getRef(CurrentCall)
-          call.endpoint = endpoint
-          if (Redacted.value(credential) === "") return Effect.fail(new Errors.MissingApiKey())
-          return Effect.flatMap(verify(credential), (key) => {
-            call.keyId = key.id
-            return Effect.provideService(httpEffect, CurrentKey, key)
-          })
+    return Auth.of((httpEffect, { endpoint }) =>
+      Effect.withFiber((
+        fiber
+      ): Effect.Effect<Response, Errors.MissingApiKey | Errors.InvalidApiKey | Effect.Error<typeof httpEffect>> => {
+        const call = fiber.getRef(CurrentCall)
+        call.endpoint = endpoint
+        const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+        const [, credential] = bearer.exec(headerOf(request, "authorization") ?? "") ?? []
+        if (credential === undefined) return Effect.fail(new Errors.MissingApiKey())
+        return Effect.flatMap(verify(credential), (key) => {
+          call.keyId = key.id
+          return Effect.provideService(httpEffect, CurrentKey, key)
         })
-    })
+      })
+    )
   })
 )
 

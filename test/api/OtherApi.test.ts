@@ -1,7 +1,7 @@
 /** Tests the contract without this service and its client: a mock server, and another API with its schemas and errors. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Redacted } from "effect"
-import { HttpClientRequest, HttpServer } from "effect/http"
+import { Effect, Layer } from "effect"
+import { HttpClientRequest, HttpServer, HttpServerRequest } from "effect/http"
 import {
   HttpApi,
   HttpApiBuilder,
@@ -29,12 +29,13 @@ import {
 const rex = { id: 9223372036854775807n, name: "Rex", categoryId: 1n, status: "available" } as const
 
 const Middleware = Layer.mergeAll(
-  Layer.succeed(Auth, {
-    bearerAuth: (effect, { credential }) =>
-      Redacted.value(credential) === "psk_mock"
-        ? Effect.provideService(effect, CurrentKey, { id: "key_mock", plan: "free", limits: planLimits.free })
-        : Effect.fail(new InvalidApiKey())
-  }),
+  Layer.succeed(Auth, (effect) =>
+    Effect.gen(function*() {
+      const { headers } = yield* HttpServerRequest.HttpServerRequest
+      if (headers.authorization !== "Bearer psk_mock") return yield* new InvalidApiKey()
+      const key = { id: "key_mock", plan: "free", limits: planLimits.free } as const
+      return yield* Effect.provideService(effect, CurrentKey, key)
+    })),
   Layer.succeed(RateLimit, (effect) => effect),
   Layer.succeed(Sunset, (effect) => effect),
   Layer.succeed(Validation, (effect) => effect),
