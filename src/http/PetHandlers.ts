@@ -7,9 +7,8 @@ import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { Auth, CurrentKey } from "../api/Auth.ts"
 import { NotFound } from "../api/Errors.ts"
-import { exactJson } from "../api/Int64.ts"
 import { listLimit, nextLink } from "../api/Paging.ts"
-import { type CreatedPet, ListQuery, Pet, replayed, Sunset } from "../api/Pets.ts"
+import { type CreatedPet, ListQuery, type Pet, petText, replayed, Sunset } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { RateLimit } from "../api/RateLimit.ts"
 import { Validation } from "../api/Validation.ts"
@@ -18,16 +17,6 @@ import * as ConcurrencyLimit from "./ConcurrencyLimit.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
-const encodePet = Schema.encodeSync(exactJson(Pet))
-/** The JSON texts of pets. A cached pet is one object, which the codec encodes once. */
-const petTexts = new WeakMap<Pet, string>()
-const petText = (pet: Pet): string => {
-  const known = petTexts.get(pet)
-  if (known !== undefined) return known
-  const text = encodePet(pet)
-  petTexts.set(pet, text)
-  return text
-}
 const linkText = Schema.encodeSync(nextLink("/v1/pets", ListQuery))
 
 const contentType = "application/json"
@@ -55,7 +44,7 @@ const makeRenderFirstPage = (): typeof renderPage => {
 }
 
 const renderCreated = ({ [replayed]: isReplay, ...pet }: CreatedPet): Response =>
-  HttpServerResponse.text(encodePet(pet), {
+  HttpServerResponse.text(petText(pet), {
     status: 201,
     contentType,
     headers: { location: `/v1/pets/${pet.id}`, ...isReplay && { "idempotent-replayed": "true" } }
