@@ -1,5 +1,5 @@
 /** Rate limits over HTTP (SPEC §8): charges to keys and addresses, and the rate-limit headers of every response. */
-import { Effect, Metric } from "effect"
+import { type Context, Effect, Metric } from "effect"
 import type { KeyUsage } from "../api-keys/KeyUsage.ts"
 import type { CurrentKey } from "../api/Auth.ts"
 import { ApiKeyBanned, RateLimitExceeded } from "../api/Errors.ts"
@@ -34,28 +34,33 @@ const charge = (
     readonly plan: Plan | "none"
     readonly limits: Limits
     readonly count?: (kind: UsageKind, at: number) => void
-  }
+  },
+  context: Context.Context<never>
 ) =>
-  Effect.flatMap(limiter.charge(caller, limits), (decision) =>
-    Effect.withFiber(({ context }) => {
-      const outcome = decision.allowed ? "allowed" : decision.bannedUntil === undefined ? "rejected" : "banned"
-      decisions(outcome, plan).updateUnsafe(1, context)
-      if (decision.banBegan) bans(plan).updateUnsafe(1, context)
-      count?.(outcome, decision.decidedAt)
-      return Effect.succeed(decision)
-    }))
+  Effect.map(limiter.charge(caller, limits), (decision) => {
+    const outcome = decision.allowed ? "allowed" : decision.bannedUntil === undefined ? "rejected" : "banned"
+    decisions(outcome, plan).updateUnsafe(1, context)
+    if (decision.banBegan) bans(plan).updateUnsafe(1, context)
+    count?.(outcome, decision.decidedAt)
+    return decision
+  })
 
 /** Shows the bans of each plan with the value 0 before the first one. */
 export const startCounters = startAtZero(Plan.literals.map((plan) => bans(plan)))
 
 /** Charges a request to a key, and counts it in the usage of the key. */
-export const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key: CurrentKey["Service"]) =>
+export const chargeKey = (
+  limiter: RateLimiter["Service"],
+  usage: KeyUsage,
+  key: CurrentKey["Service"],
+  context: Context.Context<never>
+) =>
   charge(limiter, {
     caller: `key:${key.id}`,
     plan: key.plan,
     limits: key.limits,
     count: (kind, at) => usage.count(key, kind, at)
-  })
+  }, context)
 
 /**
  * Charges a request without a valid key to the network of its client. This also limits guesses of keys. A free request
@@ -69,7 +74,10 @@ export const chargeAddress = (
   isFree
     ? Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, allowed: true, scope: "address" }))
     : Effect.map(
-      charge(limiter, { caller, plan: "none", limits: planLimits.free }),
+      Effect.flatMap(
+        Effect.context<never>(),
+        (context) => charge(limiter, { caller, plan: "none", limits: planLimits.free }, context)
+      ),
       (decision) => ({ ...decision, scope: "address" })
     )
 
