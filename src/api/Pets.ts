@@ -68,9 +68,19 @@ const IdempotencyKey = idempotencyKey(
 
 /** Returns the JSON text of a pet: that of `exactJson(Pet)`, in a twentieth of the time of Effect's encoder. */
 export const petText = ({ categoryId, id, name, status }: Pet): string =>
-  `{"id":${digits(id)},"name":${JSON.stringify(name)},"categoryId":${digits(categoryId)}${
-    status === undefined ? "" : `,"status":"${status}"`
-  }}`
+  `{"id":${digits(id)},"name":${(mayNeedEscapes.test(name) ? JSON.stringify(name) : `"${name}"`)},"categoryId":${
+    digits(categoryId)
+  }${status === undefined ? "" : `,"status":"${status}"`}}`
+
+/** Returns the JSON text of pets: that of `exactJson(Pets)`. */
+export const petsText = (pets: ReadonlyArray<Pet>): string => {
+  let text = ""
+  for (const pet of pets) text += text === "" ? petText(pet) : `,${petText(pet)}`
+  return `[${text}]`
+}
+
+// oxlint-disable-next-line no-control-regex
+const mayNeedEscapes = /["\\\u0000-\u001f\ud800-\udfff]/
 
 /** Formats as a number if it is exact, in a third of the time. */
 const digits = (integer: bigint): number | bigint => {

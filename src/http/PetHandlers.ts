@@ -8,7 +8,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { Auth, CurrentKey } from "../api/Auth.ts"
 import { NotFound } from "../api/Errors.ts"
 import { listLimit, nextLink } from "../api/Paging.ts"
-import { type CreatedPet, ListQuery, type Pet, petText, replayed, Sunset } from "../api/Pets.ts"
+import { type CreatedPet, ListQuery, type Pet, petsText, petText, replayed, Sunset } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { RateLimit } from "../api/RateLimit.ts"
 import { Validation } from "../api/Validation.ts"
@@ -25,7 +25,7 @@ const contentType = "application/json"
 const renderPage = (query: ListQuery, limit: number, found: ReadonlyArray<Pet>): Response => {
   const pets = found.length > limit ? found.slice(0, limit) : found
   const last = pets.at(-1)
-  return HttpServerResponse.text(`[${pets.map(petText).join()}]`, {
+  return HttpServerResponse.text(petsText(pets), {
     contentType,
     ...last !== undefined && found.length > limit && { headers: { link: linkText({ ...query, cursor: last.id }) } }
   })
