@@ -2,6 +2,7 @@
 import { ByteSize, Effect } from "effect"
 import type { Headers, HttpServerRequest } from "effect/http"
 import { InvalidRequest, PayloadTooLarge, UnsupportedMediaType } from "../api/Errors.ts"
+import { errorOfParser } from "./ErrorResponses.ts"
 
 /** The maximum size of a body in bytes. */
 const maxBodyBytes = 65_536
@@ -19,22 +20,83 @@ const json = /^application\/json\s*(?:;\s*(?:charset="?utf-8"?\s*)?)*$/i
 
 type BodyError = InvalidRequest | PayloadTooLarge | UnsupportedMediaType
 
-/** Reads the body of a request, and fails if it is not one that the service accepts. */
-export const check = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, BodyError> =>
+/**
+ * Reads the body of a request, so that `text` returns it. Fails if it is not one that the service accepts, and dies if it
+ * does not arrive.
+ */
+export const read = (
+  request: HttpServerRequest.HttpServerRequest
+): Effect.Effect<void, BodyError> => {
+  const { headers, source } = request
   // A body that declares more than the maximum is rejected before it arrives.
-  Number(request.headers["content-length"]) > maxBodyBytes
-    ? Effect.fail(new PayloadTooLarge())
-    : Effect.flatMap(Effect.orDie(request.arrayBuffer), (bytes) => {
-      const error = errorOf(bytes, request.headers)
-      return error === undefined ? Effect.void : Effect.fail(error)
-    })
+  if (Number(headers["content-length"]) > maxBodyBytes) return Effect.fail(new PayloadTooLarge())
+  const bytes = isReadable(source) && headers.expect === undefined
+    ? readNode(source)
+    : Effect.orDie(Effect.map(request.arrayBuffer, (buffer) => new Uint8Array(buffer)))
+  return Effect.flatMap(bytes, (body) => {
+    const text = textOf(body, headers)
+    return typeof text !== "string"
+      ? Effect.fail(text)
+      : Effect.sync(() => void Object.defineProperty(request, "text", { value: Effect.succeed(text) }))
+  })
+}
+
+/** The events of Node's request that bring its body. */
+interface BodySource {
+  on(event: string, listener: (value: never) => void): void
+  off(event: string, listener: (value: never) => void): void
+}
+
+const isReadable = (source: object): source is BodySource => "rawHeaders" in source
+
+/**
+ * Reads a body from Node's request. Effect's own reader makes a fiber, a cache and the observers of a stream for each
+ * request, which takes a sixth of a create (measured).
+ */
+const readNode = (source: BodySource): Effect.Effect<Uint8Array, PayloadTooLarge> =>
+  Effect.callback((resume) => {
+    const chunks: Array<Uint8Array> = []
+    let size = 0
+    const end = (result: Effect.Effect<Uint8Array, PayloadTooLarge>) => {
+      stop()
+      resume(result)
+    }
+    const onData = (chunk: Uint8Array) => {
+      size += chunk.length
+      if (size > maxBodyBytes) end(Effect.fail(new PayloadTooLarge()))
+      else chunks.push(chunk)
+    }
+    const onEnd = () =>
+      end(Effect.sync(() => chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : join(chunks, size)))
+    const onError = (fault: unknown) => end(Effect.die(errorOfParser(fault)))
+    const stop = () => {
+      source.off("data", onData)
+      source.off("end", onEnd)
+      source.off("error", onError)
+    }
+    source.on("end", onEnd)
+    source.on("error", onError)
+    source.on("data", onData)
+    return Effect.sync(stop)
+  })
+
+const join = (chunks: ReadonlyArray<Uint8Array>, size: number): Uint8Array => {
+  const joined = new Uint8Array(size)
+  let offset = 0
+  for (const chunk of chunks) {
+    joined.set(chunk, offset)
+    offset += chunk.length
+  }
+  return joined
+}
 
 // A decoder that replaces invalid bytes would store other text than the client sent.
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
-const errorOf = (bytes: ArrayBuffer, headers: Headers.Headers): BodyError | undefined => {
+/** Returns the text of a body, or the error for one that the service does not accept. */
+const textOf = (bytes: Uint8Array, headers: Headers.Headers): string | BodyError => {
   if (bytes.byteLength > maxBodyBytes) return new PayloadTooLarge()
-  if (bytes.byteLength === 0) return undefined
+  if (bytes.byteLength === 0) return ""
   const {
     "content-encoding": encoding = "identity",
     "content-type": type = "",
@@ -44,20 +106,20 @@ const errorOf = (bytes: ArrayBuffer, headers: Headers.Headers): BodyError | unde
   if (!json.test(type) || encoding.toLowerCase() !== "identity" || transfer.toLowerCase() !== "chunked") {
     return new UnsupportedMediaType()
   }
-  const expected = expectedOf(bytes)
-  return expected === undefined
-    ? undefined
-    : new InvalidRequest({ message: `Invalid request: body: expected ${expected}.` })
-}
-
-/** Returns what was expected of a text that not all parsers understand alike, or `undefined` for a valid one. */
-const expectedOf = (bytes: ArrayBuffer): string | undefined => {
   let text: string
   try {
     text = utf8.decode(bytes)
   } catch {
-    return "valid UTF-8"
+    return invalid("valid UTF-8")
   }
+  const expected = expectedOf(text)
+  return expected === undefined ? text : invalid(expected)
+}
+
+const invalid = (expected: string) => new InvalidRequest({ message: `Invalid request: body: expected ${expected}.` })
+
+/** Returns what was expected of a text that not all parsers understand alike, or `undefined` for a valid one. */
+const expectedOf = (text: string): string | undefined => {
   // No JSON text begins with one (RFC 8259 §8.1).
   if (text.startsWith("\ufeff")) return "no byte order mark"
   try {

@@ -103,7 +103,7 @@ export const validation = Layer.succeed(Validation, (httpEffect, { endpoint }) =
     if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
       return Effect.fail(new Errors.ExpectationFailed())
     }
-    return hasBody ? Effect.andThen(JsonBody.check(request), httpEffect) : httpEffect
+    return hasBody ? Effect.andThen(JsonBody.read(request), httpEffect) : httpEffect
   })
 })
 

@@ -196,7 +196,10 @@ for (const store of stores) {
             expected = { ...expected, ...fields, version: expected.version + 1 }
             assert.deepStrictEqual(yield* apiKeys.update(key.id, change), expected)
             assert.deepStrictEqual(yield* apiKeys.find(key.id), expected)
-            assert.deepInclude(yield* apiKeys.verify(Redacted.value(secret)), { plan: expected.plan, limits: expected.limits })
+            assert.deepInclude(yield* apiKeys.verify(Redacted.value(secret)), {
+              plan: expected.plan,
+              limits: expected.limits
+            })
           }
           for (const change of [{}, { name: "after" }, { plan: "business" }] as const) {
             assert.deepStrictEqual(yield* apiKeys.update(key.id, change), expected)
