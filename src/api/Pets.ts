@@ -66,26 +66,27 @@ const IdempotencyKey = idempotencyKey(
   "Identifies this create: a retry with the same key and body within 24 hours returns the first response."
 )
 
-/** Returns the JSON text of a pet: that of `exactJson(Pet)`, in a twentieth of the time of Effect's encoder. */
-export const petText = ({ categoryId, id, name, status }: Pet): string =>
-  `{"id":${digits(id)},"name":${(mayNeedEscapes.test(name) ? JSON.stringify(name) : `"${name}"`)},"categoryId":${
-    digits(categoryId)
-  }${status === undefined ? "" : `,"status":"${status}"`}}`
+/** Formats an integer as a number if that is exact, in a third of the time. */
+const digits = (integer: bigint): number | bigint => {
+  const number = Number(integer)
+  return Number.isSafeInteger(number) ? number : integer
+}
 
-/** Returns the JSON text of pets: that of `exactJson(Pets)`. */
+// oxlint-disable-next-line no-control-regex -- these are characters to escape
+const mayNeedEscapes = /["\\\u0000-\u001f\ud800-\udfff]/
+
+const quote = (text: string): string => mayNeedEscapes.test(text) ? JSON.stringify(text) : `"${text}"`
+
+/** Returns the text that `exactJson(Pet)` encodes a pet as. The encoder takes 1.7 µs, and this a tenth of it. */
+export const petText = (pet: Pet): string =>
+  `{"id":${digits(pet.id)},"name":${quote(pet.name)},"categoryId":${digits(pet.categoryId)}` +
+  (pet.status === undefined ? "}" : `,"status":"${pet.status}"}`)
+
+/** Returns the text that `exactJson(Pets)` encodes pets as. */
 export const petsText = (pets: ReadonlyArray<Pet>): string => {
   let text = ""
   for (const pet of pets) text += text === "" ? petText(pet) : `,${petText(pet)}`
   return `[${text}]`
-}
-
-// oxlint-disable-next-line no-control-regex
-const mayNeedEscapes = /["\\\u0000-\u001f\ud800-\udfff]/
-
-/** Formats as a number if it is exact, in a third of the time. */
-const digits = (integer: bigint): number | bigint => {
-  const number = Number(integer)
-  return Number.isSafeInteger(number) ? number : integer
 }
 
 /** The codec of the JSON text of a pet. */

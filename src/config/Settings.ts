@@ -63,7 +63,7 @@ export const databaseMaxConnections = wholeNumber("DATABASE_MAX_CONNECTIONS", { 
 })
 
 export const petCacheSeconds = wholeNumber("PET_CACHE_SECONDS", { min: 0, max: 3_600 }, {
-  byDefault: 30,
+  byDefault: 300,
   meaning: "The time for which a process serves a pet that it has read. Changes of pets in SQL are seen after it. " +
     "With 0 each request reads the database."
 })
@@ -170,7 +170,7 @@ export const auditRetentionDays = wholeNumber("AUDIT_RETENTION_DAYS", { min: 1, 
 })
 
 export const usageRetentionDays = wholeNumber("USAGE_RETENTION_DAYS", { min: 1, max: 30 }, {
-  byDefault: 30,
+  byDefault: 60,
   meaning: "The days for which the requests of each key are kept by hour."
 })
 

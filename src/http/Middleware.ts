@@ -27,15 +27,10 @@ const auth = Layer.effect(
   Auth,
   Effect.gen(function*() {
     const { verify } = yield* ApiKeys
-    return Auth.of((httpEffect, { endpoint }) => {
-      type Served = Effect.Effect<
-        Response,
-        Errors.MissingApiKey | Errors.InvalidApiKey | Effect.Error<typeof httpEffect>,
-        Exclude<Effect.Services<typeof httpEffect>, CurrentKey>
-      >
-      // The context below provides the key, which the type cannot say.
-      const served = httpEffect as Served
-      return Effect.withFiber((fiber): Served => {
+    return Auth.of((httpEffect, { endpoint }) =>
+      Effect.withFiber((
+        fiber
+      ): Effect.Effect<Response, Errors.MissingApiKey | Errors.InvalidApiKey | Effect.Error<typeof httpEffect>> => {
         const call = fiber.getRef(CurrentCall)
         call.endpoint = endpoint
         const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
@@ -43,12 +38,10 @@ const auth = Layer.effect(
         if (credential === undefined) return Effect.fail(new Errors.MissingApiKey())
         return Effect.flatMap(verify(credential), (key) => {
           call.keyId = key.id
-          // HttpApi restores the context after the operation, so no second restoration is needed.
-          fiber.setContext(Context.add(fiber.context, CurrentKey, key))
-          return served
+          return Effect.provideService(httpEffect, CurrentKey, key)
         })
       })
-    })
+    )
   })
 )
 

@@ -75,7 +75,7 @@ export const chargeAddress = (
     ? Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, allowed: true, scope: "address" }))
     : Effect.map(
       Effect.flatMap(
-        Effect.context<never>(),
+        Effect.context(),
         (context) => charge(limiter, { caller, plan: "none", limits: planLimits.free }, context)
       ),
       (decision) => ({ ...decision, scope: "address" })
