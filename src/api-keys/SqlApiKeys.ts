@@ -3,8 +3,6 @@ import { DateTime, Duration, Effect, Equal, Layer, Result } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import { hash as digest } from "node:crypto"
 import type { ApiKey } from "../api/Keys.ts"
-import { isWellFormed } from "../api/SecretForm.ts"
-import { evictOldest } from "../collections/evictOldest.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as ApiKeys from "./ApiKeys.ts"
 import { type Alongside, type ApiKeyStore, type Change, type StoreSelection, toPage } from "./ApiKeyStore.ts"
@@ -16,19 +14,7 @@ import * as SqlUsageStore from "./SqlUsageStore.ts"
  * Returns the SHA-256 of a secret, in hexadecimal: the database stores nothing else of it. A slow hash would cost time
  * and add no protection, because 190 random bits cannot be guessed.
  */
-const hashSecret = (secret: string): string => {
-  const known = knownHashes.get(secret)
-  if (known !== undefined) return known
-  const hash = digest("sha256", secret)
-  // Only texts that can be a secret are kept, so that the memory is bounded.
-  if (isWellFormed(secret)) knownHashes.set(secret, hash)
-  evictOldest(knownHashes, maxKnownHashes)
-  return hash
-}
-
-/** The hashes of the last secrets, because a hash takes a twentieth of the time of a list. */
-const knownHashes = new Map<string, string>()
-const maxKnownHashes = 100_000
+const hashSecret = (secret: string): string => digest("sha256", secret)
 
 /** The time for which an operator can find the key of a secret that has ended. */
 const endedSecretsKeptFor = Duration.days(400)

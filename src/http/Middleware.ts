@@ -2,7 +2,7 @@
  * The middleware that the contract declares for its operations. It uses no generators, because every request passes
  * here: a generator for each of the three would take a tenth of the time of a request.
  */
-import { Clock, Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer, Redacted } from "effect"
 import { HttpMethod, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { Auth, CurrentKey } from "../api/Auth.ts"
@@ -15,26 +15,45 @@ import { CurrentCall } from "./Call.ts"
 import { clientAddress } from "./ClientAddress.ts"
 import * as JsonBody from "./JsonBody.ts"
 import * as RateLimiting from "./RateLimiting.ts"
-import { headerOf } from "./RequestHead.ts"
+import { connectionOf, headerOf } from "./RequestHead.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
 /** Matches the credential of the bearer scheme, whose name is case-insensitive (RFC 9110 §11.1). */
 const bearer = /^bearer +(\S.*)$/i
 
+/**
+ * Returns a function that reads the credential of a request. A connection that repeats its `Authorization` gets the same
+ * object, with which the hash of the secret is remembered. The text of a secret stays in memory no longer than that.
+ */
+const makeCredentialOf = () => {
+  const last = new WeakMap<object, { readonly authorization: string; readonly credential: Redacted.Redacted }>()
+  return (request: HttpServerRequest.HttpServerRequest): Redacted.Redacted | undefined => {
+    const authorization = headerOf(request, "authorization") ?? ""
+    const connection = connectionOf(request)
+    const known = last.get(connection)
+    if (known?.authorization === authorization) return known.credential
+    const [, secret] = bearer.exec(authorization) ?? []
+    if (secret === undefined) return undefined
+    const credential = Redacted.make(secret)
+    last.set(connection, { authorization, credential })
+    return credential
+  }
+}
+
 /** Verifies the API key of each request (SPEC §5). Fails with 401 for a missing or invalid key. */
 const auth = Layer.effect(
   Auth,
   Effect.gen(function*() {
     const { verify } = yield* ApiKeys
+    const credentialOf = makeCredentialOf()
     return Auth.of((httpEffect, { endpoint }) =>
       Effect.withFiber((
         fiber
       ): Effect.Effect<Response, Errors.MissingApiKey | Errors.InvalidApiKey | Effect.Error<typeof httpEffect>> => {
         const call = fiber.getRef(CurrentCall)
         call.endpoint = endpoint
-        const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-        const [, credential] = bearer.exec(headerOf(request, "authorization") ?? "") ?? []
+        const credential = credentialOf(Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest))
         if (credential === undefined) return Effect.fail(new Errors.MissingApiKey())
         return Effect.flatMap(verify(credential), (key) => {
           call.keyId = key.id

@@ -21,6 +21,7 @@ interface NodeRequest {
   readonly rawHeaders: ReadonlyArray<string>
   readonly httpVersion: string
   readonly url: string
+  readonly socket: object
 }
 
 const isNodeRequest = (source: unknown): source is NodeRequest => Predicate.hasProperty(source, "rawHeaders")
@@ -30,6 +31,10 @@ export const headerOf = (head: RequestHead, name: string): string | undefined =>
   const value = (isNodeRequest(head.source) ? head.source.headers : head.headers)[name]
   return typeof value === "string" ? value : undefined
 }
+
+/** Returns the object that all requests of a connection share. */
+export const connectionOf = ({ source }: HttpServerRequest.HttpServerRequest): object =>
+  isNodeRequest(source) ? source.socket : source
 
 const unsupportedVersion = new Errors.HttpVersionNotSupported()
 const faultyFraming = new Errors.InvalidRequest({

@@ -1,5 +1,5 @@
 /** The controls of the service in memory: they provoke faults, and report the requests that its client has sent. */
-import { Context, Duration, Effect, Layer, Redacted, References } from "effect"
+import { Context, Duration, Effect, Layer, type Redacted, References } from "effect"
 import { Headers, HttpClient, HttpClientError } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
@@ -120,7 +120,7 @@ export const layerFaultyClient = Layer.effect(
 export const makeTestService = Effect.fnUntraced(function*(secret: Redacted.Redacted) {
   const faults = yield* Faults
   const [apiKeys, limiter, pets] = [yield* ApiKeys, yield* RateLimiter, yield* PetRepository]
-  const key = Effect.orDie(apiKeys.verify(Redacted.value(secret)))
+  const key = Effect.orDie(apiKeys.verify(secret))
   const charge = Effect.flatMap(key, ({ id, limits }) => limiter.charge(`key:${id}`, limits))
   return TestService.of({
     insertPets: (...each) => Effect.orDie(Effect.forEach(each, (pet) => pets.create(pet))),
