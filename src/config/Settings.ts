@@ -170,7 +170,7 @@ export const auditRetentionDays = wholeNumber("AUDIT_RETENTION_DAYS", { min: 1, 
 })
 
 export const usageRetentionDays = wholeNumber("USAGE_RETENTION_DAYS", { min: 1, max: 30 }, {
-  byDefault: 60,
+  byDefault: 30,
   meaning: "The days for which the requests of each key are kept by hour."
 })
 
