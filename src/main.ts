@@ -6,9 +6,9 @@ import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option
 import { AdminToken } from "./api-keys/AdminToken.ts"
 import * as BootstrapKey from "./api-keys/BootstrapKey.ts"
 import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
-import { type DataDirectoryLost, OnDataDirectoryLost } from "./config/DataDirectory.ts"
-import * as Settings from "./config/Settings.ts"
+import { checkSettings, Settings } from "./config/Settings.ts"
 import * as Database from "./database/Database.ts"
+import { type DataDirectoryLost, OnDataDirectoryLost } from "./database/DataDirectory.ts"
 import * as ApiServer from "./http/ApiServer.ts"
 import * as ManagementServer from "./http/ManagementServer.ts"
 import { GracefulShutdown } from "./http/Responses.ts"
@@ -63,7 +63,7 @@ const service = Layer.merge(drain, BootstrapKey.layer).pipe(
 )
 
 /** Reports all invalid settings before any file or table is created. */
-const validSettings = Layer.effectDiscard(Effect.tapError(Settings.check, ({ message }) => Console.error(message)))
+const validSettings = Layer.effectDiscard(Effect.tapError(checkSettings, ({ message }) => Console.error(message)))
 
 const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(describe(cause)))
 

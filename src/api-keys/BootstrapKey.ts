@@ -1,7 +1,7 @@
 /** Issues an API key at the first start on an embedded database, and prints it with a `curl` command that uses it. */
 import { Console, Effect, Layer, Redacted } from "effect"
 import { HttpServer } from "effect/http"
-import { localUrl } from "../config/LocalUrl.ts"
+import { localUrl } from "../config/Settings.ts"
 import * as Database from "../database/Database.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 
