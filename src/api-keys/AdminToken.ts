@@ -4,7 +4,7 @@ import { chmodSync, existsSync, linkSync, readFileSync, statSync, unlinkSync, wr
 import { join, resolve } from "node:path"
 import { adminTokenForm, Settings } from "../config/Settings.ts"
 import { dataDirectory, DataDirectoryUnusable } from "../database/DataDirectory.ts"
-import * as Secret from "./Secret.ts"
+import { randomText } from "./ApiKeys.ts"
 
 /** The token in `file` cannot be sent in an `Authorization` header. */
 export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{ readonly file: string }> {
@@ -45,8 +45,8 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
       }
       const directory = yield* dataDirectory
       const file = join(directory, fileName)
-      const newToken = `adm_${yield* Secret.randomText(32)}`
-      const temporarySuffix = yield* Secret.randomText(8)
+      const newToken = `adm_${yield* randomText(32)}`
+      const temporarySuffix = yield* randomText(8)
       const { mode, text } = yield* Effect.try({
         try: () => {
           createFile(file, newToken, temporarySuffix)
