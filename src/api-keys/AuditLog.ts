@@ -44,12 +44,7 @@ export interface AuditLog {
    * Logs the begin of a ban, and stores it in the background within a second. While the database is down, the newest
    * ban of each key waits in memory. `at` and `until` are in epoch milliseconds.
    */
-  recordBan(ban: {
-    readonly keyId: string
-    readonly address: string
-    readonly at: number
-    readonly until: number
-  }): Effect.Effect<void>
+  recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
   /** Returns the ids of the keys of which a ban began after `since`. */
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>>
   /** Returns a page of the log, newest entry first. The cost of a page does not grow with the log. */

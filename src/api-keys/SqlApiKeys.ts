@@ -9,8 +9,7 @@ import * as Database from "../database/Database.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as ApiKeys from "./ApiKeys.ts"
 import type { ApiKeyStore, Change, StoreSelection } from "./ApiKeyStore.ts"
-import * as SqlAuditStore from "./SqlAuditStore.ts"
-import * as SqlUsageStore from "./SqlUsageStore.ts"
+import { auditStore, usageStore } from "./SqlKeyHistory.ts"
 
 /**
  * Returns the SHA-256 of a secret, in hexadecimal: the database stores nothing else of it. A slow hash would cost time
@@ -63,7 +62,7 @@ export const pageStatement = (
 }
 
 /** Makes the store on PostgreSQL, and deletes secrets some time after their end, until its scope closes. */
-export const sqlStore = Effect.gen(function*() {
+const keyStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const keyColumns = sql.literal(columns)
   const store: ApiKeyStore = {
@@ -187,7 +186,7 @@ export const sqlStore = Effect.gen(function*() {
 export const layer = Layer.effect(
   ApiKeys.ApiKeys,
   Effect.gen(function*() {
-    const [store, audit, usage] = yield* Effect.all([sqlStore, SqlAuditStore.sqlStore, SqlUsageStore.sqlStore])
+    const [store, audit, usage] = yield* Effect.all([keyStore, auditStore, usageStore])
     return yield* ApiKeys.make({ store, audit, usage, hash: hashSecret })
   })
 )
