@@ -69,10 +69,7 @@ const readFile = Effect.gen(function*() {
   return { source: file, token: yield* Effect.fromResult(parsed) }
 })
 
-/**
- * Restricts access to `file` to its owner (mode 0600). Returns the former mode in octal if it allowed other users any
- * access, else `undefined`.
- */
+/** Restricts access to `file` to its owner. Returns its former mode in octal if that gave other users any access. */
 const restrictMode = (file: string): string | undefined => {
   const mode = statSync(file).mode & 0o777
   if ((mode & 0o077) === 0) return undefined
@@ -80,10 +77,7 @@ const restrictMode = (file: string): string | undefined => {
   return mode.toString(8).padStart(4, "0")
 }
 
-/**
- * Writes `token` to `file`, unless the file exists. If two processes start at once, both use the token of the first.
- * `temporarySuffix` must be unique to the process.
- */
+/** Writes `token` to `file`, unless the file exists. Two processes that start at once use the token of the first. */
 const createFile = (file: string, token: string, temporarySuffix: string): void => {
   if (existsSync(file)) return
   // The token is written to a temporary file, which becomes `file` when it is complete. No process reads half a token.

@@ -37,12 +37,8 @@ export interface RedisUrl {
   /** The name that the sentinels give to the master. */
   readonly masterName: string
   readonly sentinelCredentials: Credentials
-  readonly tls: TlsFiles | undefined
-}
-
-/** Options of `tls.connect`: certificates of authorities, and a client certificate with its key. */
-interface TlsFiles extends Partial<Readonly<Record<"cert" | "key" | "passphrase", string>>> {
-  readonly ca?: string | Array<string>
+  /** `undefined` without TLS. The certificate and the host of a server are always verified. */
+  readonly tls: ConnectionOptions | undefined
 }
 
 /** The parameters with a few valid values. */
@@ -88,7 +84,7 @@ const systemAuthorities = (): Array<string> => {
 const readTls = (
   parameters: URLSearchParams,
   [caName, certName, keyName, passwordName]: typeof postgresTls | typeof redisTls
-): Result.Result<TlsFiles, string> =>
+): Result.Result<ConnectionOptions, string> =>
   Result.gen(function*() {
     const [ca, cert, key] = [parameters.get(caName), parameters.get(certName), parameters.get(keyName)]
     const passphrase = parameters.get(passwordName)
@@ -196,14 +192,14 @@ export const parseRedisUrl = (text: string): Result.Result<RedisUrl, string> =>
     const kind = mode.toLowerCase() === "sentinel" ? "sentinel" : mode === "server" ? mode : "cluster"
     const parameters = new URLSearchParams(query)
     yield* checkParameters(parameters, [...isTls ? redisTls : [], ...kind === "sentinel" ? sentinelNames : []])
-    const [first, ...others] = hosts.split(",").map((host) => addressOf(host, kinds[kind].port))
+    const addresses = hosts.split(",").map((host) => addressOf(host, kinds[kind].port))
+    const [first, ...others] = addresses
     if (first === undefined || hosts === "" && kind !== "server") return yield* Result.fail("a host")
     if (others.length > 0 && kind === "server") {
       return yield* Result.fail("one host, or redis+sentinel:// or redis+cluster:// for several")
     }
-    if ([first, ...others].some(({ port }) => port < 1 || port > 65_535)) {
-      return yield* Result.fail("ports from 1 to 65535")
-    }
+    const areValid = addresses.every(({ port }) => 1 <= port && port <= 65_535)
+    if (!areValid) return yield* Result.fail("ports from 1 to 65535")
     const [, masterName = "", database = ""] = kinds[kind].path.exec(path) ?? (yield* Result.fail(kinds[kind].expected))
     const [sentinelUsername = "", sentinelPassword = ""] = sentinelNames.map((name) => parameters.get(name) ?? "")
     return {
@@ -213,7 +209,6 @@ export const parseRedisUrl = (text: string): Result.Result<RedisUrl, string> =>
       database: Number(database),
       masterName: decodeURIComponent(masterName),
       sentinelCredentials: credentialsOf(sentinelUsername, sentinelPassword),
-      // The certificate and the host of a server are always verified.
       tls: isTls ? yield* readTls(parameters, redisTls) : undefined
     }
   })

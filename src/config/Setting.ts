@@ -19,9 +19,8 @@ export interface Setting<A> {
   readonly config: Config.Config<A>
   /** The form of a valid value, in words. */
   readonly form: string
-  /** The default, in Markdown. */
+  /** The default and the meaning, in Markdown. */
   readonly byDefault: string
-  /** The meaning, in Markdown. */
   readonly meaning: string
 }
 

@@ -23,17 +23,14 @@ const hostNames = list(
 )
 const boolean = makeForm("true or false", (text) => text === "true" || (text === "false" ? false : undefined))
 
-/** The maximum length of an admin token. A longer one may not fit into a request head, which is limited to 16 KiB. */
-const maxAdminTokenLength = 4_096
-
-/** A token that a client can send in an `Authorization` header. White space around it is ignored. */
-export const adminTokenForm = makeForm(
-  `1 to ${maxAdminTokenLength} visible ASCII characters without spaces`,
-  (text) => {
-    const token = text.trim()
-    return /^[!-~]+$/.test(token) && token.length <= maxAdminTokenLength ? Redacted.make(token) : undefined
-  }
-)
+/**
+ * A token that a client can send in an `Authorization` header. White space around it is ignored. A longer one may not
+ * fit into a request head, which is limited to 16 KiB.
+ */
+export const adminTokenForm = makeForm("1 to 4096 visible ASCII characters without spaces", (text) => {
+  const [, token] = /^\s*([!-~]{1,4096})\s*$/.exec(text) ?? []
+  return token === undefined ? undefined : Redacted.make(token)
+})
 
 /** An admin token beside `ADMIN_TOKEN`, with the name that its actions have in the audit log. */
 export interface NamedAdminToken {
@@ -184,9 +181,6 @@ export const checkSettings = Effect.gen(function*() {
   return yield* message === "" ? Effect.void : new InvalidSettings({ message })
 })
 
-/**
- * Returns the URL by which this machine reaches a server of this process. A server that listens on all addresses,
- * 0.0.0.0 or [::], is reachable as localhost.
- */
+/** Returns the URL by which this machine reaches a server. All addresses, 0.0.0.0 or [::], become localhost. */
 export const localUrl = ({ address }: HttpServer.HttpServer["Service"]): string =>
   HttpServer.formatAddress(address).replace(/\/\/(0\.0\.0\.0|\[::\]):/, "//localhost:")
