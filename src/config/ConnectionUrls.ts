@@ -2,7 +2,7 @@
  * Parses `DATABASE_URL` and `REDIS_URL`, and reads the files for TLS that they name.
  *
  * A failure completes "Expected a URL with", or is empty. It repeats no part of the URL but the path of a file, because
- * an unencoded password can make any part. A parameter without an effect is an error.
+ * each part can contain an unencoded password. A parameter without an effect is an error.
  */
 import { Predicate, Redacted, Result } from "effect"
 import { X509Certificate } from "node:crypto"

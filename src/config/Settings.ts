@@ -46,7 +46,7 @@ const parseNamedToken = (entry: string): NamedAdminToken | undefined => {
     : { name, mayChange: read === undefined, token: Redacted.make(token) }
 }
 
-/** No `list`, whose error would contain a token. */
+/** Not a `list`, because its error would contain a token. */
 const namedAdminTokens = makeForm<ReadonlyArray<NamedAdminToken>>(
   "entries like alice:token or dashboard:read:token, separated by commas, with 16 to 4096 visible ASCII characters " +
     "in each token",

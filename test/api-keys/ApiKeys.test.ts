@@ -268,7 +268,7 @@ for (const store of stores) {
           for (const other of [...others, ...others]) assert.isFalse(yield* isAllowed(Redacted.make(other)))
         }))
 
-      it.effect("allows a key until exactly its expiry, and again after a change of it; a new key must not have expired", () =>
+      it.effect("allows a key until exactly its expiry, and again once the expiry is removed", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
           const expiresAt = DateTime.add(yield* DateTime.now, { seconds: 90 })
