@@ -21,8 +21,8 @@ export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey
   error: [Errors.errorResponse(Errors.MissingApiKey), Errors.errorResponse(Errors.InvalidApiKey)]
 }) {
   /**
-   * The scheme of the credential. It is no `security` option, with which Effect runs a generator, copies the headers and
-   * makes a new `Redacted` for each request.
+   * The scheme of the credential. It is no `security` option, with which Effect would run a generator, copy the headers
+   * and make a new `Redacted` for each request: 3 µs of the 16 of a list without its socket.
    */
   static readonly scheme = HttpApiSecurity.bearer
 }

@@ -8,15 +8,14 @@ import { exposedHeaders, fixedHeaders } from "../api/ResponseHeaders.ts"
 import { corsOrigins } from "../config/HttpSettings.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { clientAborted, recordResponse } from "./AccessLog.ts"
-import type { Call, ChargedDecision } from "./Call.ts"
+import { type Call, type ChargedDecision, headerOf, type RequestHead } from "./Call.ts"
 import { clientNetwork } from "./ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
 import * as Middleware from "./Middleware.ts"
 import * as PetHandlers from "./PetHandlers.ts"
 import * as RateLimiting from "./RateLimiting.ts"
-import { headerOf, type RequestHead } from "./RequestHead.ts"
 import * as Responses from "./Responses.ts"
-import { makeRoutesAt, pathOf } from "./RoutePaths.ts"
+import { makeRoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 type Headers = Readonly<Record<string, string>>
@@ -72,12 +71,9 @@ export const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port
   const charge = (head: RequestHead, call: Call, response: Response) => {
     const isPreflight = response.status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
       corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
-    const network = `address:${clientNetwork(head)}` as const
-    // The pages have a limit of their own, so that a visitor has all requests left for the first calls.
-    const caller = pages.includes(pathOf(head.url)) ? `${network} pages` as const : network
     // A fault is the service's, and a browser repeats a preflight for each URL: neither is charged.
     const isFree = response.status >= 500 || isPreflight
-    return Effect.flatMap(RateLimiting.chargeAddress(limiter, caller, isFree), (decision) => {
+    return Effect.flatMap(RateLimiting.chargeAddress(limiter, `address:${clientNetwork(head)}`, isFree), (decision) => {
       if (decision.allowed) return send(head, call, decision, response)
       // A rejected client must not hold one of the limited connections.
       const rejection = ErrorResponses.make(RateLimiting.limitExceeded(decision), { connection: "close" })

@@ -21,8 +21,8 @@ const json = /^application\/json\s*(?:;\s*(?:charset="?utf-8"?\s*)?)*$/i
 type BodyError = InvalidRequest | PayloadTooLarge | UnsupportedMediaType
 
 /**
- * Reads the body of a request, so that `text` returns it. Fails if it is not one that the service accepts, and dies if it
- * does not arrive.
+ * Reads the body of a request, which `request.text` then returns. Fails if it is not one that the service accepts, and
+ * dies if it does not arrive.
  */
 export const read = (
   request: HttpServerRequest.HttpServerRequest
@@ -43,6 +43,7 @@ export const read = (
 
 /** The events of Node's request that bring its body. */
 interface BodySource {
+  readonly errored: Error | null
   on(event: string, listener: (value: never) => void): void
   off(event: string, listener: (value: never) => void): void
 }
@@ -73,6 +74,11 @@ const readNode = (source: BodySource): Effect.Effect<Uint8Array, PayloadTooLarge
       source.off("data", onData)
       source.off("end", onEnd)
       source.off("error", onError)
+    }
+    // The parser may have rejected the body already.
+    if (source.errored !== null) {
+      onError(source.errored)
+      return
     }
     source.on("end", onEnd)
     source.on("error", onError)

@@ -5,10 +5,9 @@
 import { Cause, Clock, Context, Effect, Layer, References } from "effect"
 import { HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import type { ApiError } from "../api/Errors.ts"
-import { Call, CurrentCall } from "./Call.ts"
+import { Call, CurrentCall, headerOf, headError, type RequestHead } from "./Call.ts"
 import { makeForwarded } from "./ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
-import { headerOf, headError, type RequestHead } from "./RequestHead.ts"
 import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse

@@ -13,7 +13,7 @@ export const routerConfig = {
 }
 
 /** Returns the path of a URL as the router reads it. */
-export const pathOf = (url: string): string => {
+const pathOf = (url: string): string => {
   const [path = ""] = url.split(/[?;#]/, 1)
   try {
     return path.includes("%") ? decodeURI(path) : path

@@ -21,11 +21,10 @@ import { type ApiError, MethodNotAllowed, ServiceUnavailable } from "../api/Erro
 import * as Settings from "../config/Settings.ts"
 import { isOutage, isReadOnly } from "../database/Outage.ts"
 import { JsonLines } from "../observability/LogLines.ts"
-import { Call } from "./Call.ts"
+import { Call, type RequestHead } from "./Call.ts"
 import { makePeerNetwork } from "./ClientAddress.ts"
 import { errorOfParser, OutageOf } from "./ErrorResponses.ts"
 import * as JsonBody from "./JsonBody.ts"
-import type { RequestHead } from "./RequestHead.ts"
 import { type Port, reject } from "./Responses.ts"
 import { routerConfig } from "./RoutePaths.ts"
 
@@ -90,7 +89,8 @@ class GroupedResponse<R extends IncomingMessage = IncomingMessage> extends Serve
 const closeGently = (socket: Duplex): void => {
   socket.end()
   socket.resume()
-  setTimeout(() => socket.destroy(), maxCloseMs).unref()
+  const timer = setTimeout(() => socket.destroy(), maxCloseMs).unref()
+  socket.once("close", () => clearTimeout(timer))
 }
 
 /** Returns the response that Node sends on a connection now. Node has no public accessor of it. */
