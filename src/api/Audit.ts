@@ -57,7 +57,7 @@ export interface AuditQuery extends Schema.Schema.Type<typeof AuditQuery> {}
 export const AuditPage = Schema.Struct({
   entries: Schema.Array(AuditEntry),
   next: Schema.optionalKey(AuditQuery)
-})
+}).annotate({ description: "The entries of the page, newest first." })
 export interface AuditPage extends Schema.Schema.Type<typeof AuditPage> {}
 
 /** The endpoint of the audit log, newest entries first. */
@@ -71,8 +71,7 @@ export class AuditGroup extends HttpApiGroup.make("audit", { topLevel: true }).a
       decode: ({ body, headers: { link } }) => ({ entries: body, ...link && { next: link } }),
       encode: ({ entries, next }) => ({ body: entries, headers: { ...next && { link: next } } })
     }))
-  }).annotateMerge(OpenApi.annotations({
-    summary: "List the entries of the audit log",
-    description: "Returns a page of entries, newest first: of all keys, or of one."
-  }))
-).annotateMerge(OpenApi.annotations({ description: "The audit log." })) {}
+  })
+    .annotate(OpenApi.Summary, "List the entries of the audit log")
+    .annotate(OpenApi.Description, "Returns a page of entries, newest first: of all keys, or of one.")
+).annotate(OpenApi.Description, "The audit log.") {}

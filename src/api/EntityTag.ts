@@ -16,7 +16,8 @@ const validIfMatch = new RegExp(`^(?:\\*|${entityTag}(?:\\s*,\\s*${entityTag})*)
  * A weak tag, such as `W/"3"`, is valid and equals no version.
  */
 export const IfMatch = Schema.String.annotate({
-  description: "The versions of the key that the request may change, or `*` for any. Without it, any version."
+  description: "The versions of the key that the request may change, or `*` for any. Without it, any version.",
+  examples: ["*"]
 }).pipe(
   Schema.decodeTo(
     Schema.Array(Schema.String),

@@ -32,16 +32,17 @@ const roundingWarning =
   "`number` round it beyond 2^53."
 
 /**
- * Makes the schema of an integer from -2^63 to 2^63-1 (SPEC §2: integer, int64), with its description.
+ * Makes the schema of an integer from -2^63 to 2^63-1 (SPEC §2: integer, int64), with its description and an example.
  *
  * In a path or a query it is decimal digits. In the JSON of this service it is a number, and the body must be an
  * {@link exactJson}. In the JSON of Effect's own codecs (`Schema.toCodecJson`) it is a string of digits, because
  * `JSON.parse` rounds large numbers. Bodies of another HttpApi, Effect RPC and queues use these codecs.
  */
-export const int64 = (description?: string) => {
-  const annotations = {
+export const int64 = (description?: string, example?: number) => {
+  const annotations: Readonly<Record<string, unknown>> = {
     format: "int64",
-    ...description !== undefined && { description: `${description} ${roundingWarning}` }
+    ...description !== undefined && { description: `${description} ${roundingWarning}` },
+    ...example !== undefined && { examples: [example] }
   }
   return Schema.declare(isInt64, {
     ...annotations,

@@ -4,9 +4,10 @@ import { cursor, limit } from "./Paging.ts"
 import { Limits, Plan, planLimits } from "./Plans.ts"
 import { isStorable } from "./Text.ts"
 
-export const KeyId = Schema.String.annotate({ description: "Identifier of the key. It is no secret." }).check(
-  isStorable
-)
+export const KeyId = Schema.String.annotate({
+  description: "Identifier of the key. It is no secret.",
+  examples: ["key_4fTq9XbLw2ZkPn7R"]
+}).check(isStorable)
 
 /** An instant that a response contains: in JSON an ISO 8601 text in UTC. */
 export const Instant = Schema.DateTimeUtcFromString
@@ -14,15 +15,17 @@ export const Instant = Schema.DateTimeUtcFromString
 /** A character that a reader sees: no space, no control, and none that Unicode lets a font leave out. */
 const visible = /[^\p{White_Space}\p{C}\p{Default_Ignorable_Code_Point}\u2800]/u
 
-const name = Schema.String.annotate({ description: "The name that an operator gives the key: 1 to 255 characters." })
-  .check(
-    Schema.isMinLength(1),
-    Schema.isMaxLength(255),
-    isStorable,
-    Schema.makeFilter((text: string) => visible.test(text) && !/\p{Cc}/u.test(text), {
-      expected: "a name with a visible character and without control characters"
-    })
-  )
+const name = Schema.String.annotate({
+  description: "The name that an operator gives the key: 1 to 255 characters.",
+  examples: ["acme"]
+}).check(
+  Schema.isMinLength(1),
+  Schema.isMaxLength(255),
+  isStorable,
+  Schema.makeFilter((text: string) => visible.test(text) && !/\p{Cc}/u.test(text), {
+    expected: "a name with a visible character and without control characters"
+  })
+)
 
 /**
  * An instant that an operator sends: an ISO 8601 date, which is in UTC, or a date and time with `Z` or an offset.
@@ -97,7 +100,7 @@ export const KeyChange = Schema.Struct({
 export interface KeyChange extends Schema.Schema.Type<typeof KeyChange> {}
 
 /**
- * A stored key, without its secret. Expiry, revocation and last use are `null` while there is none.
+ * A stored key. Expiry, revocation and last use are `null` while there is none.
  *
  * `hint` is the last four characters of the current secret, or `null` for a secret of an earlier version of the
  * service. `version` grows with each change of the key, except of its last use, and is the ETag.
@@ -113,14 +116,16 @@ export const ApiKey = Schema.Struct({
   expiresAt: Schema.NullOr(Instant),
   revokedAt: Schema.NullOr(Instant),
   lastUsedAt: Schema.NullOr(Instant)
-}).annotate({ identifier: "ApiKey" })
+}).annotate({ identifier: "ApiKey", description: "The key, without its secret." })
 export interface ApiKey extends Schema.Schema.Type<typeof ApiKey> {}
 
-/** A key with its secret. Only the response that issues or rotates the key contains the secret. */
 export const IssuedKey = Schema.Struct({
   ...ApiKey.fields,
   key: Schema.RedactedFromValue(Schema.String)
-}).annotate({ identifier: "IssuedKey" })
+}).annotate({
+  identifier: "IssuedKey",
+  description: "The key, with its secret. Only the response that issues or rotates the key contains the secret."
+})
 export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
 /** The earliest instant of PostgreSQL and the latest of `Date`, in microseconds since the Unix epoch. */
@@ -168,12 +173,16 @@ const keyFilter = {
   plan: Schema.optionalKey(Plan),
   state: Schema.optionalKey(KeyState),
   search: Schema.optionalKey(
-    Schema.String.annotate({ description: "A part of the name or the id, or the last four characters of the secret." })
-      .check(Schema.isMinLength(1), Schema.isMaxLength(255), isStorable)
+    Schema.String.annotate({
+      description: "A part of the name or the id, or the last four characters of the secret.",
+      examples: ["acme"]
+    }).check(Schema.isMinLength(1), Schema.isMaxLength(255), isStorable)
   ),
   secretHash: Schema.optionalKey(
-    Schema.String.annotate({ description: "The SHA-256 of a current or former secret of the key, in hexadecimal." })
-      .check(Schema.isPattern(/^[0-9a-f]{64}$/, { expected: "64 lowercase hexadecimal digits" }))
+    Schema.String.annotate({
+      description: "The SHA-256 of a current or former secret of the key, in hexadecimal.",
+      examples: ["0f2e4c1d5b6a7988".repeat(4)]
+    }).check(Schema.isPattern(/^[0-9a-f]{64}$/, { expected: "64 lowercase hexadecimal digits" }))
   )
 }
 export interface KeyFilter extends Schema.Schema.Type<Schema.Struct<typeof keyFilter>> {}
@@ -227,7 +236,7 @@ export interface ListedKey extends Schema.Schema.Type<typeof ListedKey> {}
 export const KeysPage = Schema.Struct({
   keys: Schema.Array(ListedKey),
   next: Schema.optionalKey(KeysQuery)
-})
+}).annotate({ description: "The keys of the page." })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
 /** The state of one rate limit window: its limit, the remaining requests, and the instant at which it resets. */
@@ -248,10 +257,12 @@ export const ApiKeyDetails = Schema.Struct({
   formerSecrets: Schema.Array(Schema.Struct({ endsAt: Instant })).annotate({
     description: "The former secrets that still work, with their ends."
   })
-}).annotate({ identifier: "ApiKeyDetails" })
+}).annotate({ identifier: "ApiKeyDetails", description: "The key, with its usage, its ban and its former secrets." })
 export interface ApiKeyDetails extends Schema.Schema.Type<typeof ApiKeyDetails> {}
 
 /** The request body that rotates a key: for how long its earlier secrets stay valid, at most 30 days. */
 export const Rotation = Schema.Struct({
-  gracePeriodSeconds: Schema.optionalKey(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 })))
+  gracePeriodSeconds: Schema.optionalKey(
+    Schema.Int.annotate({ examples: [3600] }).check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 }))
+  )
 }).annotate({ identifier: "Rotation" })

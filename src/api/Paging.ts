@@ -115,7 +115,10 @@ export const cursor = <P>(position: Schema.Schema<P>, codec: {
  * Decoding fails if the header has no link with `rel="next"`.
  */
 export const nextLink = <S extends Schema.Codec<unknown, { readonly [key: string]: string }>>(path: string, query: S) =>
-  Schema.String.pipe(
+  Schema.String.annotate({
+    description: "The next page, if there is one (RFC 8288).",
+    examples: [`<${path}?limit=20&cursor=Nw>; rel="next"`]
+  }).pipe(
     Schema.decodeTo(
       query,
       SchemaTransformation.transformEffect<S["Encoded"], string>({

@@ -19,14 +19,14 @@ export type PetStatus = typeof PetStatus.Type
 const maxNameLength = 1_000
 
 /** A name as the service stores it. One that was stored by SQL can have any length. */
-const name = Schema.String.annotate({ description: "The pet's name." }).check(isStorable)
+const name = Schema.String.annotate({ description: "The pet's name.", examples: ["Rex"] }).check(isStorable)
 
 /** The request body that creates a pet (SPEC §2 NewPet). */
 export const NewPet = Schema.Struct({
   /** The name of the pet: at most 1,000 characters, without U+0000 and without lone surrogates. */
   name: name.check(hasAtMost(maxNameLength)),
   /** The id of the pet's category: an int64. */
-  categoryId: int64("Identifier of the category that the pet belongs to."),
+  categoryId: int64("Identifier of the category that the pet belongs to.", 3),
   /** The availability of the pet. Absent if it was created without one. */
   status: Schema.optionalKey(PetStatus)
 }).annotate({ identifier: "NewPet", message: "Expected an object" })
@@ -35,7 +35,7 @@ export interface NewPet extends Schema.Schema.Type<typeof NewPet> {}
 /** A pet as the service returns it: the fields of `NewPet`, and the `id` that the service assigned (SPEC §2 Pet). */
 export const Pet = Schema.Struct({
   /** The id that the service assigned: an int64. */
-  id: int64("Unique identifier assigned by the service on creation."),
+  id: int64("Unique identifier assigned by the service on creation.", 1),
   ...NewPet.fields,
   /** The name of the pet. */
   name
@@ -63,7 +63,9 @@ export const CreatedPet: Schema.Codec<CreatedPet, EncodedCreatedPet> = createdPe
 export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
 
 const IdempotencyKey = idempotencyKey(
-  "Identifies this create: a retry with the same key and body within 24 hours returns the first response."
+  "Identifies this create, such as a new UUID. A retry with the same key and body within 24 hours returns the first " +
+    "response. Postman replaces `{{$guid}}` by a new UUID in each request.",
+  "{{$guid}}"
 )
 
 /** Formats an integer as a number if that is exact, in a third of the time. */
@@ -103,7 +105,9 @@ export const ListQuery = Schema.Struct({
   /** The maximum number of pets in the page: 1 to 100, by default 20. */
   limit: Schema.optionalKey(limit("Maximum number of pets returned.")),
   /** The status of all pets in the page. */
-  status: Schema.optionalKey(PetStatus),
+  status: Schema.optionalKey(PetStatus).annotateKey({
+    description: "Filters by availability status. Without it, the page has pets of each status."
+  }),
   /** The id of the pet after which the page begins. */
   cursor: Schema.optionalKey(PetsCursor)
 })
@@ -120,7 +124,7 @@ export const PetsPage = Schema.Struct({
   pets: Pets,
   /** The query of the next page. The last page has none. */
   next: Schema.optionalKey(ListQuery)
-})
+}).annotate({ description: "The pets of the page, by ascending id." })
 export interface PetsPage extends Schema.Schema.Type<typeof PetsPage> {}
 
 const listPets = HttpApiEndpoint.get("listPets", "/pets", {
@@ -135,10 +139,9 @@ const listPets = HttpApiEndpoint.get("listPets", "/pets", {
     encode: ({ next, pets }) => ({ body: pets, headers: { ...next && { link: next } } })
   })),
   error: [...Errors.commonErrors]
-}).annotateMerge(OpenApi.annotations({
-  summary: "List pets",
-  description: "Returns a page of the pets, by ascending id."
-}))
+})
+  .annotate(OpenApi.Summary, "List pets")
+  .annotate(OpenApi.Description, "Returns a page of the pets, by ascending id.")
 
 const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   headers: { "idempotency-key": Schema.optionalKey(IdempotencyKey) },
@@ -146,8 +149,12 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   success: CreatedPet.pipe(HttpApiSchema.encodeToWithHeaders({
     body: petJson.pipe(HttpApiSchema.status(201)),
     headers: {
-      location: Schema.String,
-      "idempotent-replayed": Schema.optionalKey(Schema.Literal("true"))
+      location: Schema.String.annotate({ description: "The path of the new pet.", examples: ["/v1/pets/7"] }),
+      "idempotent-replayed": Schema.optionalKey(
+        Schema.Literal("true").annotate({
+          description: "Present if an earlier request with the same idempotency key created the pet."
+        })
+      )
     }
   }, {
     decode: ({ body }) => body,
@@ -160,10 +167,9 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
     Errors.errorResponse(Errors.IdempotencyKeyReused),
     ...Errors.commonErrors
   ]
-}).annotateMerge(OpenApi.annotations({
-  summary: "Create a pet",
-  description: "Creates a pet and returns it with its id."
-}))
+})
+  .annotate(OpenApi.Summary, "Create a pet")
+  .annotate(OpenApi.Description, "Creates a pet and returns it with its id.")
 
 /** The instant at which `getPet` is removed: 5 December 2030, 00:00 UTC (SPEC §4.3). */
 export const getPetSunset = new Date("2030-12-05T00:00:00Z")
@@ -185,17 +191,21 @@ export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Su
 }) {}
 
 const getPet = HttpApiEndpoint.get("getPet", "/pets/:petId", {
-  params: { petId: int64("Identifier of the pet.") },
-  success: petJson,
+  params: { petId: int64("Identifier of the pet.", 1) },
+  success: petJson.annotate({ description: "The pet." }),
   error: [Errors.errorResponse(Errors.NotFound), ...Errors.commonErrors]
-}).middleware(Sunset).annotate(PathHeaders, getPetHeaders).annotateMerge(OpenApi.annotations({
-  summary: "Get a pet",
-  description: "Will be removed on 5 December 2030. Use `GET /pets` with the `status` filter instead.",
-  deprecated: true
-}))
+})
+  .middleware(Sunset)
+  .annotate(PathHeaders, getPetHeaders)
+  .annotate(OpenApi.Summary, "Get a pet")
+  .annotate(
+    OpenApi.Description,
+    "Will be removed on 5 December 2030. Use `GET /pets` with the `status` filter instead."
+  )
+  .annotate(OpenApi.Deprecated, true)
 
 /** The endpoints of pets (SPEC §4). */
 export class PetsGroup extends HttpApiGroup.make("pets", { topLevel: true })
   .add(listPets, createPet, getPet)
-  .annotateMerge(OpenApi.annotations({ description: "The pets held in the store." }))
+  .annotate(OpenApi.Description, "The pets held in the store.")
 {}

@@ -24,8 +24,8 @@ const idempotencyKeyForm = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
  *
  * Decoding removes surrounding quotation marks, so `"a"` and `a` are the same key.
  */
-export const idempotencyKey = (description: string) =>
-  Schema.String.annotate({ description, pattern: idempotencyKeyForm.source }).check(
+export const idempotencyKey = (description: string, example: string) =>
+  Schema.String.annotate({ description, pattern: idempotencyKeyForm.source, examples: [example] }).check(
     Schema.isPattern(idempotencyKeyForm, {
       expected: "1 to 255 visible ASCII characters but quotation marks, in quotation marks or not"
     })

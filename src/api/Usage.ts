@@ -18,7 +18,7 @@ export interface UsageInterval extends Schema.Schema.Type<typeof UsageInterval> 
 export const UsageHistory = Schema.Struct({
   minutes: Schema.Array(UsageInterval),
   hours: Schema.Array(UsageInterval)
-}).annotate({ identifier: "UsageHistory" })
+}).annotate({ identifier: "UsageHistory", description: "The requests of the key, by minute and by hour." })
 export interface UsageHistory extends Schema.Schema.Type<typeof UsageHistory> {}
 
 /** The kinds of requests that usage counts: allowed, rejected by a limit, or rejected by a ban. */
