@@ -1,10 +1,9 @@
 /** Declares entity tags: a client changes a resource only in the version that it has read (RFC 9110 §8.8.3). */
-import { Effect, Schema, SchemaIssue, SchemaTransformation } from "effect"
+import { Schema } from "effect"
+import { transformText } from "./Text.ts"
 
 /** Returns the entity tag of a version, as `"3"` with its quotes. */
 export const formatETag = (version: number): string => `"${version}"`
-
-const expected = `* or entity tags in quotes, like "3"`
 
 const entityTag = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
 const validIfMatch = new RegExp(`^(?:\\*|${entityTag}(?:\\s*,\\s*${entityTag})*)$`)
@@ -21,13 +20,11 @@ export const IfMatch = Schema.String.annotate({
 }).pipe(
   Schema.decodeTo(
     Schema.Array(Schema.String),
-    SchemaTransformation.transformEffect<ReadonlyArray<string>, string>({
-      decode: (text, options) =>
-        validIfMatch.test(text.trim())
-          ? Effect.succeed(text.split(",").map((tag) => tag.trim()))
-          : Effect.fail(new SchemaIssue.InvalidValue({ expected }, text, options)),
-      encode: (tags) => Effect.succeed(tags.join(", "))
-    })
+    transformText<ReadonlyArray<string>>(
+      `* or entity tags in quotes, like "3"`,
+      (text) => validIfMatch.test(text.trim()) ? text.split(",").map((tag) => tag.trim()) : undefined,
+      (tags) => tags.join(", ")
+    )
   )
 )
 export type IfMatch = typeof IfMatch.Type

@@ -6,6 +6,7 @@
  */
 import { Effect, Schema, SchemaAST, SchemaGetter, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
+import { transformText } from "./Text.ts"
 
 const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" && BigInt.asIntN(64, value) === value
 
@@ -15,15 +16,7 @@ const expected = "an int64 integer"
 const toDigits = (annotations: Readonly<Record<string, unknown>>) =>
   Schema.link<bigint>()(
     Schema.String.annotate(annotations),
-    SchemaTransformation.transformEffect({
-      decode: (text, options) => {
-        const value = /^-?\d+$/.test(text) ? parseInteger(text) : undefined
-        return value === undefined
-          ? Effect.fail(new SchemaIssue.InvalidValue({ expected }, text, options))
-          : Effect.succeed(value)
-      },
-      encode: (value) => Effect.succeed(String(value))
-    })
+    transformText(expected, (text) => /^-?\d+$/.test(text) ? parseInteger(text) : undefined, String)
   )
 
 /** Warns readers of the OpenAPI document: most JSON parsers represent a number as a double. */

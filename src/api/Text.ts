@@ -1,5 +1,21 @@
-/** Texts that the service stores: checks, and idempotency keys. */
-import { Schema, SchemaGetter } from "effect"
+/** Texts: checks of those that the service stores, idempotency keys, and values that are texts in a URL or a header. */
+import { Effect, Schema, SchemaGetter, SchemaIssue, SchemaTransformation } from "effect"
+
+/** Makes the transformation between a text and a value. `parse` returns `undefined` for an invalid text. */
+export const transformText = <A>(
+  expected: string,
+  parse: (text: string) => A | undefined,
+  format: (value: A) => string
+): SchemaTransformation.Transformation<A, string> =>
+  SchemaTransformation.transformEffect<A, string>({
+    decode: (text, options) => {
+      const value = parse(text)
+      return value === undefined
+        ? Effect.fail(new SchemaIssue.InvalidValue({ expected }, text, options))
+        : Effect.succeed(value)
+    },
+    encode: (value) => Effect.succeed(format(value))
+  })
 
 /**
  * Checks that a text has no U+0000 and no lone surrogates.
