@@ -3,7 +3,7 @@ import { HttpApi, HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
 import { AuditGroup } from "./Audit.ts"
 import * as Errors from "./Errors.ts"
 import { KeysGroup } from "./KeysGroup.ts"
-import { Validation } from "./Validation.ts"
+import { Validation } from "./OperationMiddleware.ts"
 
 /**
  * The middleware that allows only requests with an operator's token (`ADMIN_TOKEN`, `ADMIN_TOKENS`) as a bearer token.

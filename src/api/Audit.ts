@@ -71,7 +71,8 @@ export class AuditGroup extends HttpApiGroup.make("audit", { topLevel: true }).a
       decode: ({ body, headers: { link } }) => ({ entries: body, ...link && { next: link } }),
       encode: ({ entries, next }) => ({ body: entries, headers: { ...next && { link: next } } })
     }))
-  })
-    .annotate(OpenApi.Summary, "List the entries of the audit log")
-    .annotate(OpenApi.Description, "Returns a page of entries, newest first: of all keys, or of one.")
+  }).annotateMerge(OpenApi.annotations({
+    summary: "List the entries of the audit log",
+    description: "Returns a page of entries, newest first: of all keys, or of one."
+  }))
 ).annotate(OpenApi.Description, "The audit log.") {}

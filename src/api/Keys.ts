@@ -60,6 +60,10 @@ export const limitsOf = ({ limits, plan }: {
   return Result.fromNullishOr(limits, () => "required on plan enterprise")
 }
 
+/** Checks that a key has limits of its own on plan enterprise alone. */
+const haveFittingLimits = (key: { readonly plan: Plan; readonly limits?: Limits }) =>
+  Result.match(limitsOf(key), { onFailure: (issue) => ({ path: ["limits"], issue }), onSuccess: () => undefined })
+
 /**
  * The request body that issues a key. `limits` is required on plan enterprise and forbidden on the other plans. Without
  * an expiry, or with `null`, the key does not expire.
@@ -69,11 +73,7 @@ export const NewKey = Schema.Struct({
   plan: Plan,
   limits: Schema.optionalKey(Limits),
   expiresAt: Schema.optionalKey(Schema.NullOr(NewInstant))
-}).check(
-  Schema.makeFilter((key) =>
-    Result.match(limitsOf(key), { onFailure: (issue) => ({ path: ["limits"], issue }), onSuccess: () => undefined })
-  )
-).annotate({ identifier: "NewKey" })
+}).check(Schema.makeFilter(haveFittingLimits)).annotate({ identifier: "NewKey" })
 export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
 
 /**
@@ -89,12 +89,7 @@ export const KeyChange = Schema.Struct({
 }).check(
   // Without a plan, the limits must fit the current plan of the key, which only the service knows.
   Schema.makeFilter(({ limits, plan }) =>
-    plan === undefined || plan === "enterprise" || limits === undefined
-      ? undefined
-      : Result.match(limitsOf({ limits, plan }), {
-        onFailure: (issue) => ({ path: ["limits"], issue }),
-        onSuccess: () => undefined
-      })
+    plan === undefined || limits === undefined ? undefined : haveFittingLimits({ limits, plan })
   )
 ).annotate({ identifier: "KeyChange" })
 export interface KeyChange extends Schema.Schema.Type<typeof KeyChange> {}

@@ -1,10 +1,10 @@
 /** Declares the pets of the store: their schemas (SPEC §2) and their endpoints (SPEC §4). */
 import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSchema, OpenApi } from "effect/http-api"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import { exactJson, Int64, int64, parseInteger } from "./Int64.ts"
+import { PathHeaders, Sunset } from "./OperationMiddleware.ts"
 import { cursor, limit, nextLink } from "./Paging.ts"
-import { PathHeaders } from "./PathHeaders.ts"
 import { hasAtMost, idempotencyKey, isStorable } from "./Text.ts"
 
 /** The availability of a pet (SPEC §3). */
@@ -139,9 +139,10 @@ const listPets = HttpApiEndpoint.get("listPets", "/pets", {
     encode: ({ next, pets }) => ({ body: pets, headers: { ...next && { link: next } } })
   })),
   error: [...Errors.commonErrors]
-})
-  .annotate(OpenApi.Summary, "List pets")
-  .annotate(OpenApi.Description, "Returns a page of the pets, by ascending id.")
+}).annotateMerge(OpenApi.annotations({
+  summary: "List pets",
+  description: "Returns a page of the pets, by ascending id."
+}))
 
 const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   headers: { "idempotency-key": Schema.optionalKey(IdempotencyKey) },
@@ -167,9 +168,10 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
     Errors.errorResponse(Errors.IdempotencyKeyReused),
     ...Errors.commonErrors
   ]
-})
-  .annotate(OpenApi.Summary, "Create a pet")
-  .annotate(OpenApi.Description, "Creates a pet and returns it with its id.")
+}).annotateMerge(OpenApi.annotations({
+  summary: "Create a pet",
+  description: "Creates a pet and returns it with its id."
+}))
 
 /** The instant at which `getPet` is removed: 5 December 2030, 00:00 UTC (SPEC §4.3). */
 export const getPetSunset = new Date("2030-12-05T00:00:00Z")
@@ -185,24 +187,17 @@ export const getPetHeaders = {
   link: `</v1/pets>; rel="successor-version"`
 }
 
-/** The middleware that returns 410 from {@link getPetSunset} on. */
-export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {
-  error: Errors.errorResponse(Errors.Gone)
-}) {}
-
 const getPet = HttpApiEndpoint.get("getPet", "/pets/:petId", {
   params: { petId: int64("Identifier of the pet.", 1) },
   success: petJson.annotate({ description: "The pet." }),
   error: [Errors.errorResponse(Errors.NotFound), ...Errors.commonErrors]
 })
   .middleware(Sunset)
-  .annotate(PathHeaders, getPetHeaders)
-  .annotate(OpenApi.Summary, "Get a pet")
-  .annotate(
-    OpenApi.Description,
-    "Will be removed on 5 December 2030. Use `GET /pets` with the `status` filter instead."
-  )
-  .annotate(OpenApi.Deprecated, true)
+  .annotate(PathHeaders, getPetHeaders).annotateMerge(OpenApi.annotations({
+    summary: "Get a pet",
+    description: "Will be removed on 5 December 2030. Use `GET /pets` with the `status` filter instead.",
+    deprecated: true
+  }))
 
 /** The endpoints of pets (SPEC §4). */
 export class PetsGroup extends HttpApiGroup.make("pets", { topLevel: true })

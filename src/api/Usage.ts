@@ -1,5 +1,5 @@
-/** Declares the usage of an API key over time, and groups it for charts. `KeysGroup.ts` has its endpoint. */
-import { DateTime, Schema } from "effect"
+/** Declares the usage of an API key over time. `KeysGroup.ts` has its endpoint. */
+import { Schema } from "effect"
 import { Instant } from "./Keys.ts"
 
 /** The requests of one key in one minute or hour. `from` is its begin. */
@@ -33,24 +33,3 @@ export const addUsage = (a: UsageCounts, b: UsageCounts): UsageCounts => ({
   rejected: a.rejected + b.rejected,
   banned: a.banned + b.banned
 })
-
-/**
- * Returns the counts of the last `steps` steps of `stepMs` milliseconds, oldest first, each with its begin in epoch
- * milliseconds. The step of `nowMs` is the last one. An absent interval has no requests.
- */
-export const usageByStep = (
-  intervals: ReadonlyArray<UsageInterval>,
-  { nowMs, stepMs, steps }: { readonly nowMs: number; readonly stepMs: number; readonly steps: number }
-): ReadonlyArray<UsageCounts & { readonly beginMs: number }> => {
-  const byStep = new Map<number, UsageCounts>()
-  for (const interval of intervals) {
-    const step = Math.floor(DateTime.toEpochMillis(interval.from) / stepMs)
-    byStep.set(step, addUsage(byStep.get(step) ?? noUsage, interval))
-  }
-  const current = Math.floor(nowMs / stepMs)
-  return Array.from({ length: steps }, (_, index) => {
-    const step = current - (steps - 1 - index)
-    const { allowed, banned, rejected } = byStep.get(step) ?? noUsage
-    return { beginMs: step * stepMs, allowed, rejected, banned }
-  })
-}
