@@ -44,24 +44,20 @@ const NewInstant = Schema.String.check(
   }, { expected: "a day that the calendar has" })
 ).pipe(Schema.decodeTo(Instant))
 
-/**
- * Returns the limits of a key: its own on plan enterprise, else those of its plan. Fails with the reason why `limits`
- * is invalid.
- */
-export const limitsOf = ({ limits, plan }: {
+interface PlanAndLimits {
   readonly plan: Plan
   readonly limits?: Limits
-}): Result.Result<Limits, string> => {
-  if (plan !== "enterprise") {
-    return limits === undefined
-      ? Result.succeed(planLimits[plan])
-      : Result.fail(`fixed on plan ${plan}: only enterprise has its own`)
-  }
-  return Result.fromNullishOr(limits, () => "required on plan enterprise")
 }
 
-/** Checks that a key has limits of its own on plan enterprise alone. */
-const haveFittingLimits = (key: { readonly plan: Plan; readonly limits?: Limits }) =>
+/** Returns the limits of a key: on plan enterprise its own, else those of its plan. Fails if `limits` does not fit. */
+export const limitsOf = ({ limits, plan }: PlanAndLimits): Result.Result<Limits, string> => {
+  if (plan === "enterprise") return Result.fromNullishOr(limits, () => "required on plan enterprise")
+  return limits === undefined
+    ? Result.succeed(planLimits[plan])
+    : Result.fail(`fixed on plan ${plan}: only enterprise has its own`)
+}
+
+const checkLimits = (key: PlanAndLimits) =>
   Result.match(limitsOf(key), { onFailure: (issue) => ({ path: ["limits"], issue }), onSuccess: () => undefined })
 
 /**
@@ -73,7 +69,7 @@ export const NewKey = Schema.Struct({
   plan: Plan,
   limits: Schema.optionalKey(Limits),
   expiresAt: Schema.optionalKey(Schema.NullOr(NewInstant))
-}).check(Schema.makeFilter(haveFittingLimits)).annotate({ identifier: "NewKey" })
+}).check(Schema.makeFilter(checkLimits)).annotate({ identifier: "NewKey" })
 export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
 
 /**
@@ -82,14 +78,13 @@ export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
  * A key that moves to plan enterprise needs `limits`. On another plan `limits` is invalid.
  */
 export const KeyChange = Schema.Struct({
+  ...NewKey.fields,
   name: Schema.optionalKey(name),
-  plan: Schema.optionalKey(Plan),
-  limits: Schema.optionalKey(Limits),
-  expiresAt: Schema.optionalKey(Schema.NullOr(NewInstant))
+  plan: Schema.optionalKey(Plan)
 }).check(
   // Without a plan, the limits must fit the current plan of the key, which only the service knows.
   Schema.makeFilter(({ limits, plan }) =>
-    plan === undefined || limits === undefined ? undefined : haveFittingLimits({ limits, plan })
+    plan === undefined || limits === undefined ? undefined : checkLimits({ limits, plan })
   )
 ).annotate({ identifier: "KeyChange" })
 export interface KeyChange extends Schema.Schema.Type<typeof KeyChange> {}
@@ -127,11 +122,7 @@ export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 const minMicros = -210_866_803_200_000_000n
 const maxMicros = 8_640_000_000_000_000_000n
 
-/**
- * The position of a key in the list of all keys, which the cursor of a page contains.
- *
- * The creation time is in microseconds since the Unix epoch, as in PostgreSQL: a `DateTime` has only milliseconds.
- */
+/** The position of a key in the list of all keys. A `DateTime` has only milliseconds, and PostgreSQL microseconds. */
 export const KeyPosition = Schema.Struct({ createdAtMicros: Schema.BigInt, id: KeyId })
 export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
 
@@ -160,10 +151,7 @@ export const keyStateOf = (
   return ban !== null && DateTime.isGreaterThan(ban.until, now) ? "banned" : "active"
 }
 
-/**
- * The conditions that listed keys meet. `search` is a part of the name or the id, or the whole hint. `secretHash` is
- * the SHA-256 of a current or former secret of the key.
- */
+/** The conditions that listed keys meet. */
 const keyFilter = {
   plan: Schema.optionalKey(Plan),
   state: Schema.optionalKey(KeyState),
@@ -182,7 +170,6 @@ const keyFilter = {
 }
 export interface KeyFilter extends Schema.Schema.Type<Schema.Struct<typeof keyFilter>> {}
 
-/** The order of listed keys, by their creation. */
 export const KeyOrder = Schema.Literals(["oldest", "newest"]).annotate({
   description: "Which keys come first. By default the oldest.",
   message: "Expected oldest or newest"
@@ -205,21 +192,14 @@ export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
 
 const ban = Schema.NullOr(Schema.Struct({ until: Instant }))
 
-/**
- * A current or former secret of a key. A secret that works is the secret of a key that is neither expired nor revoked.
- *
- * `endsAt` is the instant from which the secret does not work, even if its key does. It is `null` for the current one.
- */
+/** A current or former secret of a key. It works while its key is neither expired nor revoked, up to `endsAt`. */
 export const FoundSecret = Schema.Struct({
   works: Schema.Boolean.annotate({ description: "Whether requests with the secret are authenticated." }),
   endsAt: Schema.NullOr(Instant).annotate({ description: "The end of a former secret. `null` for the current one." })
 }).annotate({ identifier: "FoundSecret" })
 export interface FoundSecret extends Schema.Schema.Type<typeof FoundSecret> {}
 
-/**
- * A key in a list, with its ban, or `null` if it is not banned. Only the response to a request with `secretHash`
- * contains `secret`.
- */
+/** A key in a list, with its ban if it is banned. Only a request with `secretHash` gets `secret`. */
 export const ListedKey = Schema.Struct({
   ...ApiKey.fields,
   ban,
@@ -237,10 +217,7 @@ export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 /** The state of one rate limit window: its limit, the remaining requests, and the instant at which it resets. */
 const Window = Schema.Struct({ limit: Schema.Int, remaining: Schema.Int, resetAt: Instant })
 
-/**
- * A key with the state of its rate limit windows (`usage`), its ban, or `null` if it is not banned, and its former
- * secrets that still work.
- */
+/** A key with the state of its rate limit windows, and its ban, or `null` if it is not banned. */
 export const ApiKeyDetails = Schema.Struct({
   ...ApiKey.fields,
   usage: Schema.Struct({ minute: Window, day: Window }),

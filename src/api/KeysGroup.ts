@@ -29,9 +29,6 @@ const conflict = Errors.errorResponse(Errors.Conflict)
 const headers = { "if-match": Schema.optionalKey(IfMatch) }
 const changeErrors = [notFound, conflict, Errors.errorResponse(Errors.PreconditionFailed)] as const
 
-/** Makes the success of an endpoint without a response body. */
-const done = (description: string) => HttpApiSchema.NoContent.annotate({ description })
-
 /** The endpoints with which an operator lists, issues, shows, changes, rotates, revokes and unbans keys. */
 export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add(
   HttpApiEndpoint.post("issueKey", "/keys", {
@@ -92,15 +89,12 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     summary: "Change a key",
     description: "Changes the named fields. The change takes effect within one second. `null` removes the expiry."
   })),
-  HttpApiEndpoint.delete("revokeKey", "/keys/:id", {
-    params,
-    headers,
-    success: done("The key is revoked."),
-    error: changeErrors
-  }).annotateMerge(OpenApi.annotations({
-    summary: "Revoke a key",
-    description: "Ends the key for good, within one second. This cannot be undone."
-  })),
+  HttpApiEndpoint.delete("revokeKey", "/keys/:id", { params, headers, error: changeErrors }).annotateMerge(
+    OpenApi.annotations({
+      summary: "Revoke a key",
+      description: "Ends the key for good, within one second. This cannot be undone."
+    })
+  ),
   HttpApiEndpoint.post("rotateKey", "/keys/:id/rotate", {
     params,
     headers,
@@ -113,20 +107,12 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     summary: "Rotate the secret of a key",
     description: "Returns the key with a new secret. Former secrets work until the grace period ends."
   })),
-  HttpApiEndpoint.delete("endFormerSecrets", "/keys/:id/former-secrets", {
-    params,
-    headers,
-    success: done("Only the current secret works."),
-    error: changeErrors
-  }).annotateMerge(OpenApi.annotations({
-    summary: "End the former secrets of a key",
-    description: "Ends the grace periods of all former secrets now. The current secret still works."
-  })),
-  HttpApiEndpoint.delete("unbanKey", "/keys/:id/ban", {
-    params,
-    success: done("The key is not banned."),
-    error: notFound
-  }).annotateMerge(OpenApi.annotations({
+  HttpApiEndpoint.delete("endFormerSecrets", "/keys/:id/former-secrets", { params, headers, error: changeErrors })
+    .annotateMerge(OpenApi.annotations({
+      summary: "End the former secrets of a key",
+      description: "Ends the grace periods of all former secrets now. The current secret still works."
+    })),
+  HttpApiEndpoint.delete("unbanKey", "/keys/:id/ban", { params, error: notFound }).annotateMerge(OpenApi.annotations({
     summary: "Lift the ban of a key",
     description: "Ends the ban now. Requests that are counted stay counted."
   }))

@@ -27,13 +27,8 @@ interface JsonSchema {
   readonly required?: ReadonlyArray<string>
 }
 
-/**
- * Effect copies these schema annotations into the document too.
- *
- * They describe a value in JSON or in a URL where it differs from the value in TypeScript (see Int64.ts).
- */
-const documentedAnnotations = new Set(["type", "minimum", "maximum", "pattern"])
-const derivation = { includeAnnotationKey: (key: string) => documentedAnnotations.has(key) }
+/** Annotations of values that in JSON or in a URL differ from those in TypeScript (see Int64.ts). */
+const derivation = { includeAnnotationKey: (key: string) => ["type", "minimum", "maximum", "pattern"].includes(key) }
 
 /** Returns the usual form of a header's name: `idempotency-key` becomes `Idempotency-Key`. */
 const toFieldName = (name: string): string =>
@@ -107,7 +102,9 @@ export const makeDocument = <Id extends string, Groups extends HttpApiGroup.Cons
       const messages = response.description.split(" | ")
       const errors = errorExamples.filter(({ defaultMessage }) => messages.includes(defaultMessage))
       completeContent(response.content, errors.map(({ body }) => body))
-      response.description = messages.join(" | ").replaceAll(/\.? \| /g, ", or: ")
+      response.description = status === "204"
+        ? "Done. The response has no body."
+        : response.description.replaceAll(/\.? \| /g, ", or: ")
       const declared = Object.entries(response.headers ?? {}).map(([name, { required, schema: described }]) => {
         const { description, ...schema }: JsonSchema = described
         return [toFieldName(name), { description, required, schema }] as const

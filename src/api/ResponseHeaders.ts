@@ -1,4 +1,5 @@
-/** Declares the headers that no endpoint declares itself. The server, the OpenAPI document and CORS have them from here. */
+/** Declares the headers that no endpoint declares itself, for the server, the OpenAPI documents and CORS. */
+import type { OpenApi } from "effect/http-api"
 import type { Headers } from "./OpenApiCompletion.ts"
 import { getPetHeaders } from "./Pets.ts"
 
@@ -10,59 +11,55 @@ export const fixedHeaders = {
   "content-security-policy": "default-src 'none'; frame-ancestors 'none'"
 }
 
-const integer = (description: string, example: number) => ({
+const header = (description: string, schema: object): OpenApi.OpenAPISpecHeader => ({
   description,
   required: true,
-  schema: { type: "integer", examples: [example] }
-})
-
-const text = (description: string, example: string) => ({
-  description,
-  required: true,
-  schema: { type: "string", examples: [example] }
+  schema
 })
 
 /** Describes a text that is the same in every response. */
-const fixed = (description: string, value: string) => ({
-  description,
-  required: true,
-  schema: { type: "string", const: value }
-})
+const fixed = (description: string, value: string) => header(description, { type: "string", const: value })
 
 const cacheControl = { "Cache-Control": fixed("Caches must not store the response.", fixedHeaders["cache-control"]) }
 
 /** The headers of every response. */
 const commonHeaders: Headers = {
-  "X-RateLimit-Limit": integer("The limit that applies to the caller.", 60),
-  "X-RateLimit-Remaining": integer("Requests remaining.", 59),
-  "X-RateLimit-Reset": integer("Unix timestamp at which the limit resets.", 1_795_240_800),
-  "X-RateLimit-Scope": {
-    description: "Whose limits these are: those of the API key or, without a valid one, of the client's address.",
-    required: true,
-    schema: { type: "string", enum: ["key", "address"] }
-  },
-  "RateLimit-Policy": text("All limits of the caller.", `"minute";q=60;w=60, "day";q=1000;w=86400`),
-  "RateLimit": text(
-    "The remaining requests of each limit, and the seconds until it resets.",
-    `"minute";r=59;t=60, "day";r=999;t=86400`
+  "X-RateLimit-Limit": header("The limit that applies to the caller.", { type: "integer", examples: [60] }),
+  "X-RateLimit-Remaining": header("Requests remaining.", { type: "integer", examples: [59] }),
+  "X-RateLimit-Reset": header("Unix timestamp at which the limit resets.", {
+    type: "integer",
+    examples: [1_795_240_800]
+  }),
+  "X-RateLimit-Scope": header(
+    "Whose limits these are: those of the API key or, without a valid one, of the client's address.",
+    { type: "string", enum: ["key", "address"] }
   ),
-  "X-Request-Id": text(
+  "RateLimit-Policy": header("All limits of the caller.", {
+    type: "string",
+    examples: [`"minute";q=60;w=60, "day";q=1000;w=86400`]
+  }),
+  "RateLimit": header("The remaining requests of each limit, and the seconds until it resets.", {
+    type: "string",
+    examples: [`"minute";r=59;t=60, "day";r=999;t=86400`]
+  }),
+  "X-Request-Id": header(
     "The id of the request: that of its own X-Request-Id if it has 1 to 64 plain characters, else a new one.",
-    "01a1fd7a-b6a8-77a5-8e19-8b5b27105fa0"
+    { type: "string", examples: ["01a1fd7a-b6a8-77a5-8e19-8b5b27105fa0"] }
   ),
   ...cacheControl,
   "X-Content-Type-Options": fixed("The media type is that of Content-Type.", fixedHeaders["x-content-type-options"]),
-  "Content-Security-Policy": fixed(
-    "A browser runs nothing of the response.",
-    fixedHeaders["content-security-policy"]
-  )
+  "Content-Security-Policy": fixed("A browser runs nothing of the response.", fixedHeaders["content-security-policy"])
+}
+
+const retryAfter = {
+  "Retry-After": header("Seconds to wait before the next request.", { type: "integer", examples: [12] })
 }
 
 /** The additional headers of responses with certain statuses. */
 const statusHeaders: Readonly<Record<string, Headers>> = {
   "401": { "WWW-Authenticate": fixed("How to authenticate.", "Bearer") },
-  "429": { "Retry-After": integer("Seconds to wait before the next request.", 12) },
-  "503": { "Retry-After": integer("Seconds to wait before the next request.", 12) }
+  "429": retryAfter,
+  "503": retryAfter
 }
 
 /** The additional headers of responses of deprecated operations. */
