@@ -13,9 +13,7 @@ Every error has the body \`{"code","message","status"}\`. An unknown field or qu
 
 const api = AdminApi.annotateMerge(OpenApi.annotations({
   title: "Petstore management",
-  version: "1.0.0",
   description: introduction,
-  license: { name: "MIT", url: "https://opensource.org/license/mit" },
   servers: [{
     url: "{management_url}",
     description: "The management port",

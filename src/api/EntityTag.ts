@@ -8,12 +8,7 @@ export const formatETag = (version: number): string => `"${version}"`
 const entityTag = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
 const validIfMatch = new RegExp(`^(?:\\*|${entityTag}(?:\\s*,\\s*${entityTag})*)$`)
 
-/**
- * The `If-Match` header: the entity tags of the versions that a request may change, with their quotes, or `*` for any
- * (RFC 9110 §13.1.1).
- *
- * A weak tag, such as `W/"3"`, is valid and equals no version.
- */
+/** The `If-Match` header (RFC 9110 §13.1.1). A weak tag, such as `W/"3"`, is valid and equals no version. */
 export const IfMatch = Schema.String.annotate({
   description: "The versions of the key that the request may change, or `*` for any. Without it, any version.",
   examples: ["*"]

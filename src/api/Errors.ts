@@ -225,17 +225,3 @@ export const commonErrors = [
 
 /** Returns the body of an error. */
 export const bodyOf = ({ code, message, status }: ApiError): ErrorBody => ({ code, message, status })
-
-/** Examples of messages that name the fault of one request. */
-const exampleMessages: Readonly<Record<string, string>> = {
-  invalid_request: "Invalid request: body.name: expected string; body.categoryId: required.",
-  conflict: "Key key_4fTq9XbLw2ZkPn7R is revoked.",
-  rate_limit_exceeded: "The limit of 60 requests a minute is used up. Retry in 12 seconds.",
-  api_key_banned: "The API key is banned for requests after a 429. Retry in 60 seconds."
-}
-
-/** One example of the body of each error, with the default message of the error. */
-export const errorExamples = errorClasses.map((error) => {
-  const body = bodyOf(new error())
-  return { defaultMessage: body.message, body: { ...body, message: exampleMessages[body.code] ?? body.message } }
-})

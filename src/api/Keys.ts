@@ -27,11 +27,7 @@ const name = Schema.String.annotate({
   })
 )
 
-/**
- * An instant that an operator sends: an ISO 8601 date, which is in UTC, or a date and time with `Z` or an offset.
- *
- * A time without an offset is rejected because it is ambiguous.
- */
+/** An instant that an operator sends: a date, which is in UTC, or a date and time with `Z` or an offset. */
 const NewInstant = Schema.String.check(
   Schema.isPattern(/^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/, {
     expected: "an instant like 2030-12-31T00:00:00Z"
@@ -60,10 +56,7 @@ export const limitsOf = ({ limits, plan }: PlanAndLimits): Result.Result<Limits,
 const checkLimits = (key: PlanAndLimits) =>
   Result.match(limitsOf(key), { onFailure: (issue) => ({ path: ["limits"], issue }), onSuccess: () => undefined })
 
-/**
- * The request body that issues a key. `limits` is required on plan enterprise and forbidden on the other plans. Without
- * an expiry, or with `null`, the key does not expire.
- */
+/** The request body that issues a key. Only plan enterprise has, and needs, `limits`. `null` means no expiry. */
 export const NewKey = Schema.Struct({
   name,
   plan: Plan,
@@ -72,11 +65,7 @@ export const NewKey = Schema.Struct({
 }).check(Schema.makeFilter(checkLimits)).annotate({ identifier: "NewKey" })
 export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
 
-/**
- * The request body that changes a key. Absent fields stay as they are. `null` removes the expiry.
- *
- * A key that moves to plan enterprise needs `limits`. On another plan `limits` is invalid.
- */
+/** The request body that changes a key. Absent fields stay as they are. `null` removes the expiry. */
 export const KeyChange = Schema.Struct({
   ...NewKey.fields,
   name: Schema.optionalKey(name),
@@ -175,18 +164,15 @@ export const KeyOrder = Schema.Literals(["oldest", "newest"]).annotate({
   message: "Expected oldest or newest"
 })
 
-/** The query of `listKeys`: the order, the maximum number of keys, the cursor of the page, and the filter. */
 export const KeysQuery = Schema.Struct({
   ...keyFilter,
   order: Schema.optionalKey(KeyOrder),
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
-  cursor: Schema.optionalKey(
-    cursor(KeyPosition, {
-      first: { createdAtMicros: 0n, id: "" },
-      format: ({ createdAtMicros, id }) => `${createdAtMicros} ${id}`,
-      parse: parsePosition
-    })
-  )
+  cursor: Schema.optionalKey(cursor(KeyPosition, {
+    first: { createdAtMicros: 0n, id: "" },
+    format: ({ createdAtMicros, id }) => `${createdAtMicros} ${id}`,
+    parse: parsePosition
+  }))
 })
 export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
 

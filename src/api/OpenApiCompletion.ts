@@ -1,6 +1,6 @@
 /** Completes the OpenAPI document that Effect derives from a contract: whole examples, shared headers and the token. */
 import { type HttpApi, type HttpApiGroup, OpenApi } from "effect/http-api"
-import { type ErrorBody, errorExamples } from "./Errors.ts"
+import { bodyOf, type ErrorBody, errorClasses } from "./Errors.ts"
 
 export type Headers = Readonly<Record<string, OpenApi.OpenAPISpecHeader>>
 
@@ -29,6 +29,20 @@ interface JsonSchema {
 
 /** Annotations of values that in JSON or in a URL differ from those in TypeScript (see Int64.ts). */
 const derivation = { includeAnnotationKey: (key: string) => ["type", "minimum", "maximum", "pattern"].includes(key) }
+
+/** Examples of messages that name the fault of one request. */
+const exampleMessages: Readonly<Record<string, string>> = {
+  invalid_request: "Invalid request: body.name: expected string; body.categoryId: required.",
+  conflict: "Key key_4fTq9XbLw2ZkPn7R is revoked.",
+  rate_limit_exceeded: "The limit of 60 requests a minute is used up. Retry in 12 seconds.",
+  api_key_banned: "The API key is banned for requests after a 429. Retry in 60 seconds."
+}
+
+/** One example of the body of each error, with the default message of the error. */
+const errorExamples = errorClasses.map((error) => {
+  const body = bodyOf(new error())
+  return { defaultMessage: body.message, body: { ...body, message: exampleMessages[body.code] ?? body.message } }
+})
 
 /** Returns the usual form of a header's name: `idempotency-key` becomes `Idempotency-Key`. */
 const toFieldName = (name: string): string =>
@@ -125,8 +139,13 @@ export const makeDocument = <Id extends string, Groups extends HttpApiGroup.Cons
     }
   }
   const securitySchemes = { [schemeName]: { type: "http", scheme: "bearer", description } as const }
-  // Effect's type of `info` has no contact.
-  const info = { ...derived.info, contact: { name: "The operator of the service" } }
+  const info = {
+    ...derived.info,
+    version: "1.0.0",
+    // Effect's type of `info` has no contact.
+    contact: { name: "The operator of the service" },
+    license: { name: "MIT", url: "https://opensource.org/license/mit" }
+  }
   const components = { schemas, headers, securitySchemes }
   return { ...derived, info, security, paths, components }
 }

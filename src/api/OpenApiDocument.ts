@@ -7,11 +7,7 @@ import { headersOf } from "./ResponseHeaders.ts"
 
 const basePath = "/v1"
 
-/**
- * Makes the description of a deployment, whose address is a variable because SPEC §1 does not state it.
- *
- * The default is absolute: Postman sends requests to it, and linters reject a relative one.
- */
+/** Describes a deployment. SPEC §1 does not state its address. Postman and linters need an absolute default. */
 const makeServer = (variable: string, description: string): OpenApi.OpenAPISpecServer => ({
   url: `{${variable}}`,
   description,
@@ -51,9 +47,7 @@ A list has one page. Its \`Link\` header with \`rel="next"\` has the URL of the 
 
 const api = PetstoreApi.annotateMerge(OpenApi.annotations({
   title: "Petstore",
-  version: "1.0.0",
   description: introduction,
-  license: { name: "MIT", url: "https://opensource.org/license/mit" },
   servers: [
     makeServer("base_url", "Production"),
     makeServer("staging_base_url", "Staging"),

@@ -12,10 +12,8 @@ export class CurrentKey extends Context.Service<CurrentKey, {
 }>()("petstore/api/CurrentKey") {}
 
 /**
- * Returns 401 for a request without a valid API key, sent as a bearer token (SPEC §5, RFC 6750).
- *
- * It runs before the rate limit and the validation, so the service examines nothing else of such a request. It has no
- * `security` option, with which Effect runs a generator and copies the headers for each request.
+ * Returns 401 for a request without a valid API key, sent as a bearer token (SPEC §5, RFC 6750). It has no `security`
+ * option, with which Effect runs a generator and copies the headers for each request.
  */
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,
@@ -28,11 +26,7 @@ export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: 
   { error: [Errors.errorResponse(Errors.RateLimitExceeded), Errors.errorResponse(Errors.ApiKeyBanned)] }
 ) {}
 
-/**
- * Returns 400 for a request that does not decode, and 413 for a body of more than 64 KiB.
- *
- * It returns 415 for a body that is not JSON, and 417 for an `Expect` header other than `100-continue`.
- */
+/** Returns 400, 413, 415 or 417 for a request that is invalid, as its errors describe. */
 export class Validation extends HttpApiMiddleware.Service<Validation>()("petstore/api/Validation", {
   error: [
     Errors.errorResponse(Errors.InvalidRequest),

@@ -28,17 +28,11 @@ export const limit = (description: string) => {
 
 const ascii = /^[ -~]*$/
 
-/**
- * Encodes a text in Base64url without padding (RFC 4648 §5).
- *
- * Most positions are ASCII. For these, `btoa` encodes the text without first converting it to bytes.
- */
+/** Encodes a text in Base64url without padding (RFC 4648 §5). Most positions are ASCII, which needs no bytes. */
 const encodeText = (text: string): string => {
   if (!ascii.test(text)) return Base64Url.encode(text)
   const encoded = btoa(text).slice(0, Math.ceil(text.length * 4 / 3))
-  return encoded.includes("+") || encoded.includes("/")
-    ? encoded.replaceAll("+", "-").replaceAll("/", "_")
-    : encoded
+  return /[+/]/.test(encoded) ? encoded.replaceAll("+", "-").replaceAll("/", "_") : encoded
 }
 
 /** Decodes a text of `encodeText`. Returns `undefined` for a text that is not Base64url. */
@@ -75,11 +69,7 @@ export const cursor = <P>(position: Schema.Schema<P>, codec: {
   }).pipe(Schema.decodeTo(Schema.toType(position), transformText(expectedCursor, decode, encode)))
 }
 
-/**
- * Makes the schema of a `Link` header that contains the URL of the next page: `path` with its `query` (RFC 8288).
- *
- * Decoding fails if the header has no link with `rel="next"`.
- */
+/** Makes the schema of a `Link` header with the URL of the next page: `path` with its `query` (RFC 8288). */
 export const nextLink = <S extends Schema.Codec<unknown, { readonly [key: string]: string }>>(path: string, query: S) =>
   Schema.String.annotate({
     description: "The next page, if there is one (RFC 8288).",

@@ -17,11 +17,7 @@ export const transformText = <A>(
     encode: (value) => Effect.succeed(format(value))
   })
 
-/**
- * Checks that a text has no U+0000 and no lone surrogates.
- *
- * PostgreSQL cannot store U+0000, and UTF-8 cannot encode lone surrogates.
- */
+/** Checks that PostgreSQL can store a text: it has no U+0000, and no lone surrogates, which UTF-8 cannot encode. */
 export const isStorable = Schema.makeFilter((text: string) => text.isWellFormed() && !text.includes("\0"), {
   expected: "a string without U+0000 and lone surrogates"
 })
@@ -35,11 +31,7 @@ export const hasAtMost = (max: number) =>
 
 const idempotencyKeyForm = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 
-/**
- * Makes the schema of an `Idempotency-Key` header, with which a client can retry a create without a second effect.
- *
- * Decoding removes surrounding quotation marks, so `"a"` and `a` are the same key.
- */
+/** Makes the schema of an `Idempotency-Key` header. Quotation marks are optional: `"a"` and `a` are the same key. */
 export const idempotencyKey = (description: string, example: string) =>
   Schema.String.annotate({ description, pattern: idempotencyKeyForm.source, examples: [example] }).check(
     Schema.isPattern(idempotencyKeyForm, {

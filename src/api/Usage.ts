@@ -11,10 +11,7 @@ const UsageInterval = Schema.Struct({
 }).annotate({ identifier: "UsageInterval" })
 export interface UsageInterval extends Schema.Schema.Type<typeof UsageInterval> {}
 
-/**
- * The requests of one key in each of the last 60 minutes and the last 720 hours, which are 30 days. The current minute
- * and hour are the last ones. Hours are those of UTC. Oldest first. An interval without requests is absent.
- */
+/** The requests of one key in each of the last 60 minutes and 720 hours, oldest first. Empty intervals are absent. */
 export const UsageHistory = Schema.Struct({
   minutes: Schema.Array(UsageInterval),
   hours: Schema.Array(UsageInterval)
