@@ -1,10 +1,10 @@
 /** Issues, changes, rotates, revokes and lists API keys, and verifies the key of each request (SPEC §5). */
 import { Clock, Context, DateTime, Duration, Effect, Layer, Redacted, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
-import type { CurrentKey } from "../api/Auth.ts"
 import { type IfMatch, isMatch } from "../api/EntityTag.ts"
 import { Conflict, InvalidApiKey, InvalidRequest, NotFound, PreconditionFailed } from "../api/Errors.ts"
 import { type ApiKey, type IssuedKey, type KeyChange, limitsOf, type NewKey } from "../api/Keys.ts"
+import type { CurrentKey } from "../api/OperationMiddleware.ts"
 import { isWellFormed } from "../api/SecretForm.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 import {

@@ -2,7 +2,7 @@
 import { type Config, Context, Effect, Layer } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import { PathHeaders } from "../api/PathHeaders.ts"
+import { PathHeaders } from "../api/OperationMiddleware.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { exposedHeaders, fixedHeaders } from "../api/ResponseHeaders.ts"
 import { corsOrigins } from "../config/HttpSettings.ts"

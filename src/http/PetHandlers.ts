@@ -5,13 +5,11 @@
 import { Context, Effect, Layer, Option, Schema, Scope } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import { Auth, CurrentKey } from "../api/Auth.ts"
 import { NotFound } from "../api/Errors.ts"
+import { Auth, CurrentKey, RateLimit, Sunset, Validation } from "../api/OperationMiddleware.ts"
 import { listLimit, nextLink } from "../api/Paging.ts"
-import { type CreatedPet, ListQuery, type Pet, petsText, petText, replayed, Sunset } from "../api/Pets.ts"
+import { type CreatedPet, ListQuery, type Pet, petsText, petText, replayed } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
-import { RateLimit } from "../api/RateLimit.ts"
-import { Validation } from "../api/Validation.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
 
 type Response = HttpServerResponse.HttpServerResponse

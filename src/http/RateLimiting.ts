@@ -1,8 +1,8 @@
 /** Rate limits over HTTP (SPEC §8): charges to keys and addresses, and the rate-limit headers of every response. */
 import { type Context, Effect, Metric } from "effect"
 import type { KeyUsage } from "../api-keys/KeyUsage.ts"
-import type { CurrentKey } from "../api/Auth.ts"
 import { ApiKeyBanned, RateLimitExceeded } from "../api/Errors.ts"
+import type { CurrentKey } from "../api/OperationMiddleware.ts"
 import { type Limits, Plan, planLimits } from "../api/Plans.ts"
 import type { UsageKind } from "../api/Usage.ts"
 import { byAttributes, startAtZero } from "../observability/Metrics.ts"
