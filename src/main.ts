@@ -4,11 +4,10 @@ import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option, Runtime } from "effect"
 import { AdminToken } from "./api-keys/AdminToken.ts"
-import * as BootstrapKey from "./api-keys/BootstrapKey.ts"
 import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
-import { type DataDirectoryLost, OnDataDirectoryLost } from "./config/DataDirectory.ts"
-import * as Settings from "./config/Settings.ts"
+import { checkSettings, Settings } from "./config/Settings.ts"
 import * as Database from "./database/Database.ts"
+import { type DataDirectoryLost, OnDataDirectoryLost } from "./database/DataDirectory.ts"
 import * as ApiServer from "./http/ApiServer.ts"
 import * as ManagementServer from "./http/ManagementServer.ts"
 import { GracefulShutdown } from "./http/Responses.ts"
@@ -56,14 +55,14 @@ const drain = Layer.effectDiscard(Effect.gen(function*() {
 }))
 
 // The bootstrap key is shown only once, so it is issued last, when both servers listen and no step can fail.
-const service = Layer.merge(drain, BootstrapKey.layer).pipe(
+const service = Layer.merge(drain, SqlApiKeys.bootstrapKey).pipe(
   Layer.provide(servers),
   Layer.provide(GracefulShutdown.layer),
   Layer.provide(services)
 )
 
 /** Reports all invalid settings before any file or table is created. */
-const validSettings = Layer.effectDiscard(Effect.tapError(Settings.check, ({ message }) => Console.error(message)))
+const validSettings = Layer.effectDiscard(Effect.tapError(checkSettings, ({ message }) => Console.error(message)))
 
 const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(describe(cause)))
 

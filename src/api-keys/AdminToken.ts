@@ -2,9 +2,9 @@
 import { Config, Context, Data, Effect, Layer, Option, Redacted } from "effect"
 import { chmodSync, existsSync, linkSync, readFileSync, statSync, unlinkSync, writeFileSync } from "node:fs"
 import { join, resolve } from "node:path"
-import { dataDirectory, DataDirectoryUnusable } from "../config/DataDirectory.ts"
-import * as Settings from "../config/Settings.ts"
-import * as Secret from "./Secret.ts"
+import { adminTokenForm, Settings } from "../config/Settings.ts"
+import { dataDirectory, DataDirectoryUnusable } from "../database/DataDirectory.ts"
+import { randomText } from "./ApiKeys.ts"
 
 /** The token in `file` cannot be sent in an `Authorization` header. */
 export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{ readonly file: string }> {
@@ -14,16 +14,10 @@ export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{
 
 /** The recommended minimum length in characters. A shorter token works, with a warning. */
 const minLength = 16
-/** Parses the token in `text`, which comes from `source`. Logs a warning about a short token. */
-const parseToken = Effect.fnUntraced(function*(text: string, source: string) {
-  const token = text.trim()
-  if (token.length < minLength) {
-    yield* Effect.logWarning(
-      `${source} is short: use at least ${minLength} characters, or a client of the management port may guess it`
-    )
-  }
-  return Redacted.make(token)
-})
+const warnAboutShort = (token: Redacted.Redacted, source: string) =>
+  Redacted.value(token).length >= minLength ? Effect.void : Effect.logWarning(
+    `${source} is short: use at least ${minLength} characters, or a client of the management port may guess it`
+  )
 
 /** The name of the token's file in `DATA_DIR`. */
 const fileName = "admin-token"
@@ -46,12 +40,13 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
     Effect.gen(function*() {
       const configured = yield* Config.option(Settings.adminToken.config)
       if (Option.isSome(configured)) {
-        return yield* parseToken(Redacted.value(configured.value), Settings.adminToken.name)
+        yield* warnAboutShort(configured.value, Settings.adminToken.name)
+        return configured.value
       }
       const directory = yield* dataDirectory
       const file = join(directory, fileName)
-      const newToken = `adm_${yield* Secret.randomText(32)}`
-      const temporarySuffix = yield* Secret.randomText(8)
+      const newToken = `adm_${yield* randomText(32)}`
+      const temporarySuffix = yield* randomText(8)
       const { mode, text } = yield* Effect.try({
         try: () => {
           createFile(file, newToken, temporarySuffix)
@@ -64,7 +59,12 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
           `${file} had mode ${mode}, now 0600: if other users of this machine may have read it, replace the token`
         )
       }
-      return Settings.isAdminToken(text) ? yield* parseToken(text, file) : yield* new UnusableAdminToken({ file })
+      const token = yield* Effect.mapError(
+        Effect.fromResult(adminTokenForm.parse(text)),
+        () => new UnusableAdminToken({ file })
+      )
+      yield* warnAboutShort(token, file)
+      return token
     })
   )
 }

@@ -1,14 +1,7 @@
 /** Declares what stores API keys, and stores them in memory. The rules for keys are in `ApiKeys.ts`. */
-import { DateTime, Effect, Equal, Result } from "effect"
+import { DateTime, Effect, type Result } from "effect"
 import { Digest } from "effect/crypto"
-import {
-  type ApiKey,
-  type FoundSecret,
-  type KeyPosition,
-  type KeysQuery,
-  type KeyState,
-  keyStateOf
-} from "../api/Keys.ts"
+import { type ApiKey, type KeyPosition, type KeysQuery, type KeyState, keyStateOf } from "../api/Keys.ts"
 
 /** The holder of a secret: its key, and the instant at which the secret stops working (`null` for a current secret). */
 export interface Holder {
@@ -16,7 +9,7 @@ export interface Holder {
   readonly secretExpiresAt: DateTime.Utc | null
 }
 
-/** Selects one page of the keys that meet the filter: at most `limit` keys, after the position `after`. */
+/** Selects at most `limit` keys that meet the filter, after the position `after`. */
 export interface KeySelection extends Omit<KeysQuery, "cursor"> {
   readonly limit: number
   readonly after?: KeyPosition | undefined
@@ -28,15 +21,6 @@ export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state
   readonly state?: Exclude<KeyState, "banned"> | undefined
 }
 
-/**
- * A page of keys in list order. `next` is the position of its last key, and is absent on the last page. `secret` is the
- * one that the selection named.
- */
-export interface ListedKeys {
-  readonly keys: ReadonlyArray<ApiKey & { readonly secret?: FoundSecret }>
-  readonly next?: KeyPosition
-}
-
 /** The key of a secret, the end of the secret (`null` for a current one), and whether it was ended early. */
 export interface SecretOrigin {
   readonly keyId: string
@@ -44,17 +28,16 @@ export interface SecretOrigin {
   readonly isEnded: boolean
 }
 
-/** What a change does to a key: its new fields, a new current secret, and the end of its former secrets. */
+/** What a change does to a key. `alongside` runs in the same transaction. */
 export interface Change {
+  /** The key after the change, with its next version. The id, the creation and the last use must stay the same. */
   readonly key: ApiKey
   /** The hash of a new current secret. The one before it becomes a former one. */
   readonly secretHash?: string
   /** The former secrets of the key stop working then, or earlier if they end earlier. `null` ends them now. */
   readonly formerEnd?: DateTime.Utc | null
+  readonly alongside: Effect.Effect<void>
 }
-
-/** Runs in the transaction of a change of a key. */
-export type Alongside = (before: ApiKey, after: ApiKey) => Effect.Effect<void>
 
 /** Stores keys and the hashes of their secrets. A database error is a defect. */
 export interface ApiKeyStore {
@@ -69,23 +52,17 @@ export interface ApiKeyStore {
     idempotencyKey?: string
   ): Effect.Effect<string | undefined>
   /**
-   * Changes a key to the result of `change`. Returns the key after it with the next version, or `undefined` if there is
-   * no such key. `change` gets the key and the number of its secrets that work at `now`. Nothing changes if it fails,
-   * or returns an equal key alone. Concurrent changes of a key run one after another. `change` must keep the id, the
-   * version, the creation and the last use. `alongside` runs in the same transaction.
+   * Changes a key, and returns it, or `undefined` if there is no such key. `change` gets the key and the number of its
+   * secrets that work at `now`, and returns `undefined` to change nothing. Concurrent changes of a key run one after
+   * another.
    */
   change<E>(
     id: string,
     now: DateTime.Utc,
-    change: (key: ApiKey, workingSecrets: number) => Result.Result<Change, E>,
-    alongside: Alongside
+    change: (key: ApiKey, workingSecrets: number) => Result.Result<Change | undefined, E>
   ): Effect.Effect<ApiKey | undefined, E>
-  /**
-   * Returns a page of the keys that meet the filter at `now`. The list is in order of creation time, then of the bytes
-   * of the id.
-   */
-  list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ListedKeys>
-  /** Returns the key with this id, or `undefined` if there is none. */
+  /** Returns keys that meet the filter at `now`, in order of creation time, then of the bytes of the id. */
+  list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ReadonlyArray<ApiKey>>
   find(id: string): Effect.Effect<ApiKey | undefined>
   /** Returns the ends of the former secrets of a key that work at `now`. */
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<DateTime.Utc>>
@@ -97,48 +74,13 @@ export interface ApiKeyStore {
   recordUses(uses: ReadonlyMap<string, number>): Effect.Effect<void>
 }
 
-/** Finds the holders of secrets, in a store or in a cache of it. */
-export interface KeyLookup {
-  /** Returns the cached holder of the secret with this hash, read less than a second ago. */
-  peek(hash: string): Holder | undefined
-  /**
-   * Returns the holder from the cache or the database, or `undefined` if the hash belongs to no key. Dies if the
-   * database does not respond within two seconds.
-   */
-  get(hash: string): Effect.Effect<Holder | undefined>
-  /** Evicts all secrets of the key with this id. A process calls it for each key that it changes. */
-  evict(id: string): void
-}
-
-const positionOf = ({ createdAt, id }: ApiKey): KeyPosition => ({
+export const positionOf = ({ createdAt, id }: ApiKey): KeyPosition => ({
   createdAtMicros: BigInt(createdAt.epochMilliseconds) * 1_000n,
   id
 })
 
-/** Makes a page of the first `limit` keys. A further key shows that there is another page. */
-export const toPage = (found: ReadonlyArray<ApiKey>, limit: number): ListedKeys => {
-  const keys = found.slice(0, limit)
-  const last = keys.at(-1)
-  return last === undefined || found.length <= limit ? { keys } : { keys, next: positionOf(last) }
-}
-
 const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
-  a.createdAtMicros === b.createdAtMicros
-    ? a.id < b.id ? -1 : a.id > b.id ? 1 : 0
-    : a.createdAtMicros < b.createdAtMicros
-    ? -1
-    : 1
-
-/** Returns whether a key meets a filter at `now`. */
-const isSelected = (
-  key: ApiKey,
-  { ids, plan = key.plan, search, state }: Omit<StoreSelection, "limit">,
-  now: DateTime.Utc
-): boolean =>
-  (ids === undefined || ids.includes(key.id)) && key.plan === plan &&
-  (state === undefined || keyStateOf(key, now) === state) &&
-  (search === undefined || key.hint === search || key.id.includes(search) ||
-    key.name.toLowerCase().includes(search.toLowerCase()))
+  Number(a.createdAtMicros - b.createdAtMicros) || (a.id < b.id ? -1 : Number(a.id > b.id))
 
 /** Makes a store in the memory of this process, for tests. It has secrets as they are, instead of hashes. */
 export const memoryStore = Effect.gen(function*() {
@@ -147,52 +89,51 @@ export const memoryStore = Effect.gen(function*() {
   const secrets = new Map<string, SecretOrigin>()
   const idempotencyKeys = new Map<string, string>()
   const workingSecrets = (id: string, now: DateTime.Utc) =>
-    [...secrets.values()].filter(({ endsAt, isEnded, keyId }) =>
-      keyId === id && !isEnded && (endsAt === null || DateTime.isGreaterThan(endsAt, now))
+    [...secrets.values()].filter(({ endsAt, keyId }) =>
+      keyId === id && (endsAt === null || DateTime.isGreaterThan(endsAt, now))
     )
+  // The clock of this process ends each secret, so none needs the mark of an early end.
+  const setSecret = (secret: string, keyId: string, endsAt: DateTime.Utc | null) =>
+    secrets.set(secret, { keyId, endsAt, isEnded: false })
 
   const store: ApiKeyStore = {
-    insert: (key, hash, alongside, idempotencyKey) =>
+    insert: (key, secret, alongside, idempotencyKey) =>
       Effect.suspend(() => {
         const existing = idempotencyKey && idempotencyKeys.get(idempotencyKey)
         if (existing !== undefined) return Effect.succeed(existing)
         if (idempotencyKey !== undefined) idempotencyKeys.set(idempotencyKey, key.id)
         keys.set(key.id, key)
-        secrets.set(hash, { keyId: key.id, endsAt: null, isEnded: false })
+        setSecret(secret, key.id, null)
         return Effect.as(alongside, undefined)
       }),
-    change: (id, now, change, alongside) =>
-      Effect.gen(function*() {
-        const key = keys.get(id)
-        if (key === undefined) return undefined
-        const { formerEnd, key: changed, secretHash } = yield* Effect.fromResult(
-          change(key, workingSecrets(id, now).length)
-        )
-        if (formerEnd === undefined && Equal.equals(changed, key)) return key
-        if (formerEnd !== undefined) {
-          const end = formerEnd ?? now
-          for (const [hash, { endsAt, isEnded, keyId }] of secrets) {
-            if (keyId !== id || endsAt === null && secretHash === undefined) continue
-            secrets.set(hash, {
-              keyId,
-              endsAt: DateTime.min(endsAt ?? end, end),
-              isEnded: isEnded || formerEnd === null
-            })
-          }
-        }
-        if (secretHash !== undefined) secrets.set(secretHash, { keyId: id, endsAt: null, isEnded: false })
-        const updated = { ...changed, version: key.version + 1 }
-        keys.set(id, updated)
-        yield* alongside(key, updated)
-        return updated
-      }),
-    list: ({ after, limit, order, ...filter }, now) =>
+    change: Effect.fnUntraced(function*(id, now, change) {
+      const before = keys.get(id)
+      if (before === undefined) return undefined
+      const changed = yield* Effect.fromResult(change(before, workingSecrets(id, now).length))
+      if (changed === undefined) return before
+      const { alongside, formerEnd, key, secretHash } = changed
+      for (const [secret, { endsAt, keyId }] of formerEnd === undefined ? [] : secrets) {
+        if (keyId !== id || (endsAt === null && secretHash === undefined)) continue
+        setSecret(secret, id, DateTime.min(endsAt ?? formerEnd ?? now, formerEnd ?? now))
+      }
+      if (secretHash !== undefined) setSecret(secretHash, id, null)
+      keys.set(id, key)
+      yield* alongside
+      return key
+    }),
+    list: ({ after, ids, limit, order, plan, search, state }, now) =>
       Effect.sync(() => {
         const sign = order === "newest" ? -1 : 1
-        const selected = [...keys.values()].toSorted((a, b) => sign * comparePositions(positionOf(a), positionOf(b)))
-          .filter((key) => isSelected(key, filter, now))
-          .filter((key) => after === undefined || sign * comparePositions(positionOf(key), after) > 0)
-        return toPage(selected, limit)
+        return [...keys.values()]
+          .filter((key) =>
+            (ids === undefined || ids.includes(key.id)) && (plan === undefined || key.plan === plan) &&
+            (state === undefined || keyStateOf(key, now) === state) &&
+            (search === undefined || key.hint === search || key.id.includes(search) ||
+              key.name.toLowerCase().includes(search.toLowerCase())) &&
+            (after === undefined || sign * comparePositions(positionOf(key), after) > 0)
+          )
+          .toSorted((a, b) => sign * comparePositions(positionOf(a), positionOf(b)))
+          .slice(0, limit)
       }),
     find: (id) => Effect.sync(() => keys.get(id)),
     formerSecrets: (id, now) =>
@@ -203,14 +144,12 @@ export const memoryStore = Effect.gen(function*() {
       }
       return undefined
     }),
-    findByHashes: (hashes) =>
+    findByHashes: (found) =>
       Effect.sync(() =>
-        new Map(hashes.flatMap((hash) => {
-          const secret = secrets.get(hash)
-          const key = secret && keys.get(secret.keyId)
-          return key === undefined || secret?.isEnded !== false
-            ? []
-            : [[hash, { key, secretExpiresAt: secret.endsAt }] as const]
+        new Map(found.flatMap((secret): Array<[string, Holder]> => {
+          const origin = secrets.get(secret)
+          const key = origin && keys.get(origin.keyId)
+          return key === undefined ? [] : [[secret, { key, secretExpiresAt: origin?.endsAt ?? null }]]
         }))
       ),
     recordUses: (uses) =>

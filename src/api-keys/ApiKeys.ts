@@ -1,25 +1,42 @@
 /** Issues, changes, rotates, revokes and lists API keys, and verifies the key of each request (SPEC §5). */
-import { Clock, Context, DateTime, Duration, Effect, Layer, Redacted, Result } from "effect"
+import { Clock, Context, DateTime, Duration, Effect, Equal, Layer, Redacted, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
+import type { AuditValues } from "../api/Audit.ts"
 import { type IfMatch, isMatch } from "../api/EntityTag.ts"
 import { Conflict, InvalidApiKey, InvalidRequest, NotFound, PreconditionFailed } from "../api/Errors.ts"
-import { type ApiKey, type IssuedKey, type KeyChange, limitsOf, type NewKey } from "../api/Keys.ts"
+import {
+  type ApiKey,
+  type FoundSecret,
+  type IssuedKey,
+  type KeyChange,
+  type KeyPosition,
+  limitsOf,
+  type NewKey
+} from "../api/Keys.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
-import { isWellFormed } from "../api/SecretForm.ts"
+import type { Limits, Plan } from "../api/Plans.ts"
+import { base62, isWellFormed, randomLength, withChecksum } from "../api/SecretForm.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 import {
   type ApiKeyStore,
   type Change,
   type Holder,
-  type KeyLookup,
   type KeySelection,
-  type ListedKeys,
   memoryStore,
-  type StoreSelection
+  positionOf
 } from "./ApiKeyStore.ts"
 import * as AuditLog from "./AuditLog.ts"
+import * as KeyCache from "./KeyCache.ts"
 import * as KeyUsage from "./KeyUsage.ts"
-import * as Secret from "./Secret.ts"
+
+/**
+ * A page of keys in list order. `next` is the position of its last key, and is absent on the last page. `secret` is the
+ * one that the selection named.
+ */
+export interface ListedKeys {
+  readonly keys: ReadonlyArray<ApiKey & { readonly secret?: FoundSecret }>
+  readonly next?: KeyPosition
+}
 
 /** The service for API keys (SPEC §5). A database error is a defect in each operation. */
 export class ApiKeys extends Context.Service<ApiKeys, {
@@ -90,23 +107,12 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   /** The usage of each key over time, which the rate limiting counts. */
   readonly usage: KeyUsage.KeyUsage
 }>()("petstore/ApiKeys") {
-  /** Stores keys in the memory of this process, for tests. The lookup is by the secrets, without a hash. */
+  /** Stores keys in the memory of this process, for tests, under the same rules. It keeps secrets without a hash. */
   static readonly layerMemory = Layer.effect(
     ApiKeys,
     Effect.gen(function*() {
-      const store = yield* memoryStore
-      const lookup: KeyLookup = {
-        peek: () => undefined,
-        get: (secret) => Effect.map(store.findByHashes([secret]), (holders) => holders.get(secret)),
-        evict: () => {}
-      }
-      return yield* make({
-        store,
-        lookup,
-        audit: yield* AuditLog.memoryStore,
-        usage: yield* KeyUsage.memoryStore,
-        hash: (secret) => secret
-      })
+      const [store, audit, usage] = yield* Effect.all([memoryStore, AuditLog.memoryStore, KeyUsage.memoryStore])
+      return yield* make({ store, audit, usage, hash: (secret) => secret })
     })
   )
 }
@@ -119,14 +125,14 @@ const maxBan = Duration.hours(1)
 /** The maximum number of working secrets of one key: the current secret, and those in their grace period. */
 const maxWorkingSecrets = 5
 
-/** Makes the service. `store` and `lookup` have the secrets of keys only as the results of `hash`. */
-export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cache, store, ...stores }: {
+/** Makes the service. The store has the secrets of keys only as the results of `hash`. */
+export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...stores }: {
   readonly store: ApiKeyStore
-  readonly lookup: KeyLookup
   readonly audit: AuditLog.AuditStore
   readonly usage: KeyUsage.UsageStore
   readonly hash: (secret: string) => string
 }) {
+  const cache = yield* KeyCache.make(store)
   const audit = yield* AuditLog.make(stores.audit)
   const usage = yield* KeyUsage.make(stores.usage)
   const random = yield* SecureRandom.SecureRandom
@@ -162,36 +168,55 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
     return (yield* store.find(id)) ?? (yield* noSuchKey(id))
   })
 
-  const list = Effect.fnUntraced(function*({ secretHash, state, ...filter }: KeySelection) {
+  const list = Effect.fnUntraced(function*({ limit, secretHash, state, ...filter }: KeySelection) {
     const now = yield* DateTime.now
-    const selection: StoreSelection = state === "banned"
-      ? { ...filter, state: "active", ids: yield* audit.bannedSince(DateTime.subtractDuration(now, maxBan)) }
-      : { ...filter, state }
-    if (secretHash === undefined) return yield* store.list(selection, now)
-    const secret = yield* store.findSecret(secretHash)
-    if (secret === undefined) return { keys: [] }
-    const { endsAt, isEnded, keyId } = secret
-    const { keys } = yield* store.list({ ...selection, ids: [keyId] }, now)
-    return {
-      keys: keys.map((key) => {
-        // The clock that ended a secret may be ahead of this one.
-        const works = !isEnded && isWorking(key, endsAt, now.epochMilliseconds)
-        return { ...key, secret: { works, endsAt } }
-      })
+    const secret = secretHash === undefined ? undefined : yield* store.findSecret(secretHash)
+    if (secretHash !== undefined && secret === undefined) return { keys: [] }
+    const bannedIds = state === "banned" ? yield* audit.bannedSince(DateTime.subtractDuration(now, maxBan)) : undefined
+    const ids = secret === undefined ? bannedIds : [secret.keyId]
+    const found = yield* store.list({
+      ...filter,
+      ...ids && { ids },
+      state: state === "banned" ? "active" : state,
+      // One key more than the limit shows whether there is another page.
+      limit: limit + 1
+    }, now)
+    if (secret !== undefined) {
+      // The clock that ended a secret may be ahead of this one.
+      const works = (key: ApiKey) => !secret.isEnded && isWorking(key, secret.endsAt, now.epochMilliseconds)
+      return { keys: found.map((key) => ({ ...key, secret: { works: works(key), endsAt: secret.endsAt } })) }
     }
+    const keys = found.slice(0, limit)
+    const last = keys.at(-1)
+    return last === undefined || found.length <= limit ? { keys } : { keys, next: positionOf(last) }
   })
 
+  /** Changes a key that is not revoked to the result of `change`, and adds the difference to the audit log. */
   const changeKey = Effect.fnUntraced(function*<E>(
     action: "update" | "revoke" | "rotate" | "end-former",
-    { id, ifMatch, now }: { readonly id: string; readonly ifMatch: IfMatch | undefined; readonly now: DateTime.Utc },
-    change: (key: ApiKey, workingSecrets: number) => Result.Result<Change, E>,
-    describe: typeof AuditLog.differences = AuditLog.differences
+    id: string,
+    ifMatch: IfMatch | undefined,
+    change: (key: ApiKey, now: DateTime.Utc, workingSecrets: number) => Result.Result<Omit<Change, "alongside">, E>,
+    details?: AuditValues
   ) {
-    const checked = (key: ApiKey, workingSecrets: number): Result.Result<Change, PreconditionFailed | E> =>
-      isMatch(ifMatch, key.version) ? change(key, workingSecrets) : Result.fail(versionMismatch(key))
+    const now = yield* DateTime.now
     const changed = yield* audit.record(
       action,
-      (append) => store.change(id, now, checked, (before, after) => append(id, ...describe(before, after)))
+      (append) =>
+        store.change(
+          id,
+          now,
+          (before, workingSecrets): Result.Result<Change | undefined, E | Conflict | PreconditionFailed> => {
+            if (!isMatch(ifMatch, before.version)) return Result.fail(versionMismatch(before))
+            if (before.revokedAt !== null) return conflict(`Key ${id} is revoked.`)
+            return Result.map(change(before, now, workingSecrets), (result) => {
+              if (result.formerEnd === undefined && Equal.equals(result.key, before)) return undefined
+              const [old, values] = AuditLog.differences(before, result.key)
+              const key = { ...result.key, version: before.version + 1 }
+              return { ...result, key, alongside: append(id, old, { ...values, ...details }) }
+            })
+          }
+        )
     ).pipe(
       // A change whose commit got no response may have happened.
       Effect.ensuring(Effect.sync(() => cache.evict(id)))
@@ -208,19 +233,14 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
 
     issue: Effect.fn("ApiKeys.issue")(function*({ expiresAt = null, limits, name, plan }, idempotencyKey) {
       const createdAt = yield* DateTime.now
-      if (hasEnded(expiresAt, createdAt.epochMilliseconds)) {
-        return yield* invalidExpiry
-      }
-      const keyLimits = yield* Effect.mapError(
-        Effect.fromResult(limitsOf({ plan, ...limits && { limits } })),
-        invalidLimits
-      )
-      const secret = yield* Secret.make
+      if (hasEnded(expiresAt, createdAt.epochMilliseconds)) return yield* invalidExpiry
+      const keyLimits = yield* Effect.fromResult(checkedLimits(plan, limits))
+      const secret = withChecksum(yield* randomText(randomLength))
       const key: ApiKey = {
-        id: `key_${yield* Secret.randomText(16)}`,
+        id: `key_${yield* randomText(16)}`,
         version: 1,
         name,
-        hint: Secret.hintOf(secret),
+        hint: hintOf(secret),
         plan,
         limits: keyLimits,
         createdAt,
@@ -232,61 +252,56 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
         "issue",
         (append) => store.insert(key, hashSecret(secret), append(key.id, null, AuditLog.valuesOf(key)), idempotencyKey)
       )
-      if (existing !== undefined) return yield* issuedConflict(existing)
-      cache.evict(key.id)
+      if (existing !== undefined) {
+        return yield* new Conflict({
+          message: `Key ${existing} was issued with this Idempotency-Key. ` +
+            "Its secret is not shown again: rotate the key for a new one."
+        })
+      }
       return { ...key, key: Redacted.make(secret) }
     }, Effect.provideService(SecureRandom.SecureRandom, random)),
 
-    update: Effect.fn("ApiKeys.update")(function*(id, change, ifMatch) {
-      const now = yield* DateTime.now
-      return yield* changeKey(
-        "update",
-        { id, ifMatch, now },
-        (key) => Result.map(applyChange(key, change, now.epochMilliseconds), (changed): Change => ({ key: changed }))
-      )
-    }),
+    update: Effect.fn("ApiKeys.update")((id, change, ifMatch) =>
+      changeKey("update", id, ifMatch, (key, now): Result.Result<Pick<Change, "key">, InvalidRequest> => {
+        const { expiresAt = key.expiresAt, limits, name = key.name, plan = key.plan } = change
+        // The unchanged expiry of an expired key is valid.
+        if (expiresAt !== key.expiresAt && hasEnded(expiresAt, now.epochMilliseconds)) return Result.fail(invalidExpiry)
+        const isUnchanged = limits === undefined && plan === key.plan
+        return Result.map(
+          isUnchanged ? Result.succeed(key.limits) : checkedLimits(plan, limits),
+          (newLimits) => ({ key: { ...key, name, plan, limits: newLimits, expiresAt } })
+        )
+      })
+    ),
 
     rotate: Effect.fn("ApiKeys.rotate")(function*(id, grace, ifMatch) {
-      const now = yield* DateTime.now
-      const secret = yield* Secret.make
-      const hint = Secret.hintOf(secret)
-      const formerEnd = Duration.isZero(grace) ? null : DateTime.addDuration(now, grace)
-      const rotated = yield* changeKey(
-        "rotate",
-        { id, ifMatch, now },
-        (key, workingSecrets): Result.Result<Change, Conflict> =>
-          key.revokedAt !== null
-            ? Result.fail(revokedConflict(id))
-            : hasEnded(key.expiresAt, now.epochMilliseconds)
-            ? Result.fail(new Conflict({ message: `Key ${id} has expired.` }))
-            : formerEnd !== null && workingSecrets >= maxWorkingSecrets
-            ? Result.fail(tooManySecretsConflict(id))
-            : Result.succeed({ key: { ...key, hint }, secretHash: hashSecret(secret), formerEnd }),
-        (before) => [{ hint: before.hint }, { hint, gracePeriodSeconds: Math.round(Duration.toSeconds(grace)) }]
-      )
+      const secret = withChecksum(yield* randomText(randomLength))
+      const rotated = yield* changeKey("rotate", id, ifMatch, (key, now, workingSecrets) => {
+        const formerEnd = Duration.isZero(grace) ? null : DateTime.addDuration(now, grace)
+        if (hasEnded(key.expiresAt, now.epochMilliseconds)) return conflict(`Key ${id} has expired.`)
+        if (formerEnd !== null && workingSecrets >= maxWorkingSecrets) {
+          return conflict(
+            `Key ${id} already has ${maxWorkingSecrets} secrets that work. Wait until a grace period ends, or rotate ` +
+              "the key without one, which ends them all at once."
+          )
+        }
+        return Result.succeed({ key: { ...key, hint: hintOf(secret) }, secretHash: hashSecret(secret), formerEnd })
+      }, { gracePeriodSeconds: Math.round(Duration.toSeconds(grace)) })
       return { ...rotated, key: Redacted.make(secret) }
     }, Effect.provideService(SecureRandom.SecureRandom, random)),
 
-    endFormerSecrets: Effect.fn("ApiKeys.endFormerSecrets")(function*(id, ifMatch) {
-      const now = yield* DateTime.now
-      yield* changeKey(
-        "end-former",
-        { id, ifMatch, now },
-        (key, workingSecrets): Result.Result<Change, Conflict> =>
-          key.revokedAt === null
-            ? Result.succeed({ key, ...workingSecrets > 1 && { formerEnd: null } })
-            : Result.fail(revokedConflict(id)),
-        () => [{}, {}]
+    endFormerSecrets: Effect.fn("ApiKeys.endFormerSecrets")((id, ifMatch) =>
+      Effect.asVoid(
+        changeKey("end-former", id, ifMatch, (key, _, workingSecrets) =>
+          Result.succeed({ key, ...workingSecrets > 1 && { formerEnd: null } }))
       )
-    }),
+    ),
 
-    revoke: Effect.fn("ApiKeys.revoke")(function*(id, ifMatch) {
-      const now = yield* DateTime.now
-      yield* changeKey("revoke", { id, ifMatch, now }, (key): Result.Result<Change, Conflict> =>
-        key.revokedAt === null
-          ? Result.succeed({ key: { ...key, revokedAt: now } })
-          : Result.fail(new Conflict({ message: `Key ${key.id} is already revoked.` })))
-    }),
+    revoke: Effect.fn("ApiKeys.revoke")((id, ifMatch) =>
+      Effect.asVoid(
+        changeKey("revoke", id, ifMatch, (key, revokedAt) => Result.succeed({ key: { ...key, revokedAt } }))
+      )
+    ),
 
     // Every request runs this function. For speed, it has no generator, and it does not check the form of a cached key.
     verify: (key) =>
@@ -304,6 +319,16 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, lookup: cach
   })
 })
 
+/** Returns `length` random base62 characters. Each has 5.95 bits. */
+export const randomText = Effect.fnUntraced(function*(length: number) {
+  const random = yield* SecureRandom.SecureRandom
+  const indices = yield* Effect.replicateEffect(random.intBetween(0, base62.length - 1), length)
+  return indices.map((index) => base62.charAt(index)).join("")
+})
+
+/** Returns the last four characters of a secret, which are of its checksum. They tell an operator which key it is. */
+const hintOf = (secret: string): string => secret.slice(-4)
+
 /** Returns whether the instant `at` has passed at `nowMs`. `null` never passes. */
 const hasEnded = (at: DateTime.Utc | null, nowMs: number): boolean => at !== null && at.epochMilliseconds <= nowMs
 
@@ -311,48 +336,23 @@ const hasEnded = (at: DateTime.Utc | null, nowMs: number): boolean => at !== nul
 const isWorking = ({ expiresAt, revokedAt }: ApiKey, endsAt: DateTime.Utc | null, nowMs: number): boolean =>
   revokedAt === null && !hasEnded(expiresAt, nowMs) && !hasEnded(endsAt, nowMs)
 
-/** Returns the key after a change at `nowMs`. Fails if the key is revoked, or if the change does not fit the key. */
-const applyChange = (
-  key: ApiKey,
-  { expiresAt = key.expiresAt, limits, name = key.name, plan = key.plan }: KeyChange,
-  nowMs: number
-): Result.Result<ApiKey, Conflict | InvalidRequest> => {
-  if (key.revokedAt !== null) return Result.fail(revokedConflict(key.id))
-  // The unchanged expiry of an expired key is valid.
-  if (expiresAt !== key.expiresAt && hasEnded(expiresAt, nowMs)) return Result.fail(invalidExpiry)
-  const isUnchanged = limits === undefined && plan === key.plan
-  return (isUnchanged ? Result.succeed(key.limits) : limitsOf({ plan, ...limits && { limits } })).pipe(
-    Result.mapError(invalidLimits),
-    Result.map((newLimits) => ({ ...key, name, plan, limits: newLimits, expiresAt }))
+const checkedLimits = (plan: Plan, limits: Limits | undefined): Result.Result<Limits, InvalidRequest> =>
+  Result.mapError(
+    limitsOf({ plan, ...limits && { limits } }),
+    (issue) => new InvalidRequest({ message: `Invalid request: body.limits: ${issue}.` })
   )
-}
 
 const invalidExpiry = new InvalidRequest({
   message: "Invalid request: body.expiresAt: expected an instant in the future."
 })
 
-const invalidLimits = (issue: string) => new InvalidRequest({ message: `Invalid request: body.limits: ${issue}.` })
-
-const revokedConflict = (id: string) => new Conflict({ message: `Key ${id} is revoked.` })
-
-const issuedConflict = (id: string) =>
-  new Conflict({
-    message:
-      `Key ${id} was issued with this Idempotency-Key. Its secret is not shown again: rotate the key for a new one.`
-  })
+const conflict = (message: string) => Result.fail(new Conflict({ message }))
 
 const noSuchKey = (id: string) => new NotFound({ message: `There is no key ${id}.` })
 
 const versionMismatch = ({ id, version }: ApiKey) =>
   new PreconditionFailed({
     message: `Key ${id} has version ${version}, which If-Match does not name. Read the key again before the change.`
-  })
-
-const tooManySecretsConflict = (id: string) =>
-  new Conflict({
-    message:
-      `Key ${id} already has ${maxWorkingSecrets} secrets that work. Wait until a grace period ends, or rotate ` +
-      "the key without one, which ends them all at once."
   })
 
 /** Fails with `InvalidApiKey` (401, SPEC §5.3). All requests share this instance. */

@@ -5,7 +5,7 @@
 import { Clock, Duration, Effect, Equal, Latch } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
-import type { ApiKeyStore, Holder, KeyLookup } from "./ApiKeyStore.ts"
+import type { ApiKeyStore, Holder } from "./ApiKeyStore.ts"
 
 /** How long a holder is used after the start of its lookup. A request adds some time, so this is less than a second. */
 const lease = Duration.toNanosUnsafe(Duration.millis(900))
@@ -81,7 +81,8 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
   })
   yield* Effect.forkScoped(Effect.forever(Effect.withTracerEnabled(refresh, false)))
 
-  const peek: KeyLookup["peek"] = (hash) => {
+  /** Returns the cached holder of the secret with this hash, read less than a second ago. */
+  const peek = (hash: string): Holder | undefined => {
     const entry = entries.get(hash)
     if (entry === undefined) return undefined
     const age = clock.monotonicTimeNanosUnsafe() - entry.readAt
@@ -93,21 +94,17 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     }
     return entry.holder
   }
-  const cache: KeyLookup = {
+  return {
     peek,
-    get: (hash) =>
-      Effect.suspend(() => {
-        const holder = peek(hash)
-        return holder === undefined
-          ? Effect.orDie(Effect.timeout(findHolder(hash), lookupTimeout))
-          : Effect.succeed(holder)
-      }),
-    evict: (id) => {
+    /** Reads the holder, or `undefined` if the hash belongs to no key. Dies if the store is silent for two seconds. */
+    get: (hash: string): Effect.Effect<Holder | undefined> =>
+      Effect.orDie(Effect.timeout(findHolder(hash), lookupTimeout)),
+    /** Evicts all secrets of the key with this id. A process calls it for each key that it changes. */
+    evict: (id: string): void => {
       generation++
       for (const [hash, { holder }] of entries) if (holder.key.id === id) entries.delete(hash)
     }
   }
-  return cache
 })
 
 /** Whether nothing but the last use of the key differs. */

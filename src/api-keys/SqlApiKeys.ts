@@ -1,12 +1,14 @@
 /** Stores API keys on PostgreSQL. The rules for keys are in `ApiKeys.ts`. */
-import { DateTime, Duration, Effect, Equal, Layer, Result } from "effect"
+import { Console, DateTime, Duration, Effect, Layer, Redacted, Result } from "effect"
+import { HttpServer } from "effect/http"
 import { SqlClient, type Statement } from "effect/sql"
 import { hash as digest } from "node:crypto"
 import type { ApiKey } from "../api/Keys.ts"
+import { localUrl } from "../config/Settings.ts"
+import * as Database from "../database/Database.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as ApiKeys from "./ApiKeys.ts"
-import { type Alongside, type ApiKeyStore, type Change, type StoreSelection, toPage } from "./ApiKeyStore.ts"
-import * as KeyCache from "./KeyCache.ts"
+import type { ApiKeyStore, Change, StoreSelection } from "./ApiKeyStore.ts"
 import * as SqlAuditStore from "./SqlAuditStore.ts"
 import * as SqlUsageStore from "./SqlUsageStore.ts"
 
@@ -84,11 +86,7 @@ export const sqlStore = Effect.gen(function*() {
       })).pipe(Effect.orDie),
 
     list: (selection, now) =>
-      // One key more than the limit shows whether there is another page.
-      pageStatement(sql, { ...selection, limit: selection.limit + 1 }, now).pipe(
-        Effect.map((rows) => toPage(rows.map(fromKeyRow), selection.limit)),
-        Effect.orDie
-      ),
+      pageStatement(sql, selection, now).pipe(Effect.map((rows) => rows.map(fromKeyRow)), Effect.orDie),
 
     find: (id) =>
       sql<KeyRow>`SELECT ${keyColumns} FROM api_keys k WHERE k.id = ${id}`.pipe(
@@ -132,8 +130,7 @@ export const sqlStore = Effect.gen(function*() {
     change: <E>(
       id: string,
       now: DateTime.Utc,
-      change: (key: ApiKey, workingSecrets: number) => Result.Result<Change, E>,
-      alongside: Alongside
+      change: (key: ApiKey, workingSecrets: number) => Result.Result<Change | undefined, E>
     ) =>
       sql.withTransaction(Effect.gen(function*() {
         // The lock serializes concurrent changes of a key, so that each starts from the result of the one before.
@@ -143,12 +140,11 @@ export const sqlStore = Effect.gen(function*() {
             WHERE key_id = k.id AND NOT is_ended AND (expires_at IS NULL OR expires_at > ${DateTime.toDateUtc(now)})
           ) AS "workingSecrets"
           FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
-        if (row === undefined) return undefined
+        if (row === undefined) return Result.succeed(undefined)
         const before = fromKeyRow(row)
         const result = change(before, row.workingSecrets)
-        if (Result.isFailure(result)) return Result.fail(result.failure)
-        const { formerEnd, key, secretHash } = result.success
-        if (formerEnd === undefined && Equal.equals(before, key)) return Result.succeed(before)
+        if (Result.isFailure(result) || result.success === undefined) return Result.map(result, () => before)
+        const { alongside, formerEnd, key, secretHash } = result.success
         if (formerEnd !== undefined) {
           yield* sql`
             UPDATE api_key_secrets SET
@@ -159,14 +155,10 @@ export const sqlStore = Effect.gen(function*() {
         if (secretHash !== undefined) {
           yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${toBytes(secretHash)}, ${id})`
         }
-        const after = { ...key, version: before.version + 1 }
-        yield* sql`UPDATE api_keys SET ${sql.update(toColumns(after))} WHERE id = ${id}`
-        yield* alongside(before, after)
-        return Result.succeed(after)
-      })).pipe(
-        Effect.orDie,
-        Effect.flatMap((result) => result === undefined ? Effect.undefined : Effect.fromResult(result))
-      ),
+        yield* sql`UPDATE api_keys SET ${sql.update(toColumns(key))} WHERE id = ${id}`
+        yield* alongside
+        return Result.succeed(key)
+      })).pipe(Effect.orDie, Effect.flatMap(Effect.fromResult)),
 
     recordUses: (uses) =>
       sql`
@@ -186,20 +178,29 @@ export const sqlStore = Effect.gen(function*() {
   return store
 })
 
-/** Stores keys on PostgreSQL, and caches them in this process. */
+/** The API keys on PostgreSQL. */
 export const layer = Layer.effect(
   ApiKeys.ApiKeys,
   Effect.gen(function*() {
-    const store = yield* sqlStore
-    return yield* ApiKeys.make({
-      store,
-      lookup: yield* KeyCache.make(store),
-      audit: yield* SqlAuditStore.sqlStore,
-      usage: yield* SqlUsageStore.sqlStore,
-      hash: hashSecret
-    })
+    const [store, audit, usage] = yield* Effect.all([sqlStore, SqlAuditStore.sqlStore, SqlUsageStore.sqlStore])
+    return yield* ApiKeys.make({ store, audit, usage, hash: hashSecret })
   })
 )
+
+/**
+ * Issues a key at the first start on an embedded database without keys, and prints it with a `curl` command. It needs a
+ * listening HTTP server, whose address the command contains.
+ */
+export const bootstrapKey = Layer.effectDiscard(Effect.gen(function*() {
+  const apiKeys = yield* ApiKeys.ApiKeys
+  if (!(yield* Database.isEmbedded) || (yield* apiKeys.list({ limit: 1 })).keys.length > 0) return
+  const baseUrl = localUrl(yield* HttpServer.HttpServer)
+  const key = Redacted.value((yield* apiKeys.issue({ name: "first key", plan: "free" })).key)
+  // The key goes to standard output, because logs go to standard error and must never contain a key.
+  yield* Console.log(
+    `Your API key, shown only now: ${key}\n\n  curl -H "Authorization: Bearer ${key}" ${baseUrl}/v1/pets\n`
+  )
+}))
 
 interface KeyRow extends Pick<ApiKey, "id" | "version" | "name" | "hint" | "plan"> {
   readonly perMinute: number
@@ -224,13 +225,13 @@ const toColumns = ({ expiresAt, hint, limits, name, plan, revokedAt, version }: 
 
 const toDateTime = (date: Date | null): DateTime.Utc | null => date && DateTime.fromDateUnsafe(date)
 
-const fromKeyRow = (row: KeyRow): ApiKey => ({
-  id: row.id,
-  version: row.version,
-  name: row.name,
-  hint: row.hint,
-  plan: row.plan,
-  limits: { perMinute: row.perMinute, perDay: row.perDay },
+const fromKeyRow = ({ hint, id, name, perDay, perMinute, plan, version, ...row }: KeyRow): ApiKey => ({
+  id,
+  version,
+  name,
+  hint,
+  plan,
+  limits: { perMinute, perDay },
   createdAt: DateTime.fromDateUnsafe(row.createdAt),
   expiresAt: toDateTime(row.expiresAt),
   revokedAt: toDateTime(row.revokedAt),

@@ -2,7 +2,7 @@
 import { DateTime, Duration, Effect } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import type { AuditEntry } from "../api/Audit.ts"
-import * as Settings from "../config/Settings.ts"
+import { Settings } from "../config/Settings.ts"
 import * as Expiry from "../database/Expiry.ts"
 import type { AuditSelection, AuditStore } from "./AuditLog.ts"
 

@@ -2,7 +2,7 @@
 import { DateTime, Duration, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import type { UsageInterval } from "../api/Usage.ts"
-import * as Settings from "../config/Settings.ts"
+import { Settings } from "../config/Settings.ts"
 import * as Expiry from "../database/Expiry.ts"
 import { resolutions, type UsageStore } from "./KeyUsage.ts"
 

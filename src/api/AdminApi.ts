@@ -1,5 +1,5 @@
 /** Declares the API of the management port, which is for operators and never for clients of `/v1`. */
-import { HttpApi, HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
+import { HttpApi, HttpApiMiddleware, HttpApiSecurity, OpenApi } from "effect/http-api"
 import { AuditGroup } from "./Audit.ts"
 import * as Errors from "./Errors.ts"
 import { KeysGroup } from "./KeysGroup.ts"
@@ -8,7 +8,7 @@ import { Validation } from "./OperationMiddleware.ts"
 /** Returns 401 for a request without an operator's token (`ADMIN_TOKEN`, `ADMIN_TOKENS`) as a bearer token. */
 export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
   requiredForClient: true,
-  security: { adminToken: HttpApiSecurity.bearer },
+  security: { adminToken: HttpApiSecurity.annotate(HttpApiSecurity.bearer, OpenApi.Description, "The admin token.") },
   error: [
     Errors.errorResponse(Errors.MissingAdminToken),
     Errors.errorResponse(Errors.InvalidAdminToken),

@@ -1,6 +1,6 @@
 /** Makes the OpenAPI 3.1 document of {@link AdminApi}, which the management port returns at `/admin/openapi.json`. */
 import { OpenApi } from "effect/http-api"
-import { AdminApi } from "./AdminApi.ts"
+import { AdminApi, AdminAuth } from "./AdminApi.ts"
 import { makeDocument } from "./OpenApiCompletion.ts"
 import { adminHeadersOf } from "./ResponseHeaders.ts"
 
@@ -29,6 +29,6 @@ const api = AdminApi.annotateMerge(OpenApi.annotations({
 /** The OpenAPI 3.1 document of the API under `/admin`. */
 export const adminOpenApiDocument: OpenApi.OpenAPISpec = makeDocument(api, {
   basePath: "",
-  securityScheme: { name: "adminToken", description: "The admin token." },
+  securityScheme: { name: "adminToken", scheme: AdminAuth.security.adminToken },
   headersOf: adminHeadersOf
 })

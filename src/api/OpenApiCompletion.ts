@@ -1,5 +1,6 @@
 /** Completes the OpenAPI document that Effect derives from a contract: whole examples, shared headers and the token. */
-import { type HttpApi, type HttpApiGroup, OpenApi } from "effect/http-api"
+import { Context } from "effect"
+import { type HttpApi, type HttpApiGroup, type HttpApiSecurity, OpenApi } from "effect/http-api"
 import { bodyOf, type ErrorBody, errorClasses } from "./Errors.ts"
 
 export type Headers = Readonly<Record<string, OpenApi.OpenAPISpecHeader>>
@@ -8,7 +9,7 @@ export type Headers = Readonly<Record<string, OpenApi.OpenAPISpecHeader>>
 export interface Completion {
   /** The prefix that the paths of the document leave out. */
   readonly basePath: string
-  readonly securityScheme: { readonly name: string; readonly description: string }
+  readonly securityScheme: { readonly name: string; readonly scheme: HttpApiSecurity.Http }
   /** Returns the headers that all responses with a status have, beside those that the endpoint declares. */
   readonly headersOf: (status: string, operation: OpenApi.OpenAPISpecOperation) => Headers
 }
@@ -54,7 +55,7 @@ const unwrap = (schema: JsonSchema): JsonSchema => schema.allOf?.[0] ?? schema.a
 /** Derives the OpenAPI document of a contract, and completes it. */
 export const makeDocument = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
-  { basePath, headersOf, securityScheme: { description, name: schemeName } }: Completion
+  { basePath, headersOf, securityScheme: { name: schemeName, scheme } }: Completion
 ): OpenApi.OpenAPISpec => {
   const derived = OpenApi.fromApi(api, derivation)
   const security = [{ [schemeName]: [] }]
@@ -138,7 +139,10 @@ export const makeDocument = <Id extends string, Groups extends HttpApiGroup.Cons
       if (operation !== undefined) completeOperation(operation)
     }
   }
-  const securitySchemes = { [schemeName]: { type: "http", scheme: "bearer", description } as const }
+  const description = Context.getOrUndefined(scheme.annotations, OpenApi.Description)
+  const securitySchemes = {
+    [schemeName]: { type: "http", scheme: scheme.scheme.toLowerCase(), ...description !== undefined && { description } } as const
+  }
   const info = {
     ...derived.info,
     version: "1.0.0",

@@ -1,6 +1,7 @@
 /** Makes the OpenAPI 3.1 document of {@link PetstoreApi}, which the service returns at `/openapi.json`. */
 import { OpenApi } from "effect/http-api"
 import { makeDocument } from "./OpenApiCompletion.ts"
+import { Auth } from "./OperationMiddleware.ts"
 import { PetstoreApi } from "./PetstoreApi.ts"
 import { planLimits } from "./Plans.ts"
 import { headersOf } from "./ResponseHeaders.ts"
@@ -58,6 +59,6 @@ const api = PetstoreApi.annotateMerge(OpenApi.annotations({
 /** The OpenAPI 3.1 document of the API under `/v1`. */
 export const openApiDocument: OpenApi.OpenAPISpec = makeDocument(api, {
   basePath,
-  securityScheme: { name: "bearerAuth", description: "An API key: `psk_` and 38 letters and digits." },
+  securityScheme: { name: "bearerAuth", scheme: Auth.scheme },
   headersOf
 })

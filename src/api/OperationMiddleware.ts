@@ -1,6 +1,6 @@
 /** Declares the middleware of the operations under `/v1`. The service runs it, and a mock server replaces it. */
 import { Context } from "effect"
-import { HttpApiMiddleware } from "effect/http-api"
+import { HttpApiMiddleware, HttpApiSecurity, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
 import type { Limits, Plan } from "./Plans.ts"
 
@@ -12,13 +12,18 @@ export class CurrentKey extends Context.Service<CurrentKey, {
 }>()("petstore/api/CurrentKey") {}
 
 /**
- * Returns 401 for a request without a valid API key, sent as a bearer token (SPEC §5, RFC 6750). It has no `security`
- * option, with which Effect runs a generator and copies the headers for each request.
+ * Returns 401 for a request without a valid API key, sent as a bearer token (SPEC §5, RFC 6750). The scheme is no
+ * `security` option, with which Effect runs a generator, copies the headers and makes a new `Redacted` for each
+ * request: 3 of the 16 µs of a list without its socket.
  */
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,
   error: [Errors.errorResponse(Errors.MissingApiKey), Errors.errorResponse(Errors.InvalidApiKey)]
-}) {}
+}) {
+  static readonly scheme = HttpApiSecurity.bearer.pipe(
+    HttpApiSecurity.annotate(OpenApi.Description, "An API key: `psk_` and 38 letters and digits.")
+  )
+}
 
 /** Returns 429 when the API key of the request exceeded one of its limits or is banned (SPEC §5.4, §8). */
 export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: CurrentKey }>()(

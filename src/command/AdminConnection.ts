@@ -1,8 +1,8 @@
 /** Connects the command to the management port: its address, and the admin token. */
-import { Config, Data, Effect, FileSystem, Layer, Option, Redacted, Schema } from "effect"
+import { Config, Data, Effect, FileSystem, Layer, Option, Redacted } from "effect"
 import { AdminClient } from "../client/AdminClient.ts"
-import { validText } from "../config/Setting.ts"
-import * as Settings from "../config/Settings.ts"
+import { read, textForm } from "../config/Setting.ts"
+import { Settings } from "../config/Settings.ts"
 
 /** The command cannot do its work, although its command line is valid. */
 export class CommandError extends Data.TaggedError("CommandError")<{ readonly message: string }> {}
@@ -18,19 +18,15 @@ const isAddress = (text: string): boolean => {
 /** The address of the management port: `PETSTORE_ADMIN_URL`, else `MANAGEMENT_PORT` on this machine. */
 const baseUrl = Effect.gen(function*() {
   const port = yield* Settings.managementPort.config
-  const address = validText({ form: "an address like http://127.0.0.1:9090, without a path", isValid: isAddress })
-  // An invalid address can contain a password, so the error must not repeat it.
-  const configured = yield* Config.option(Config.schema(Schema.RedactedFromValue(address), "PETSTORE_ADMIN_URL"))
-  return Option.match(configured, {
-    onNone: () => `http://127.0.0.1:${port}`,
-    onSome: (text) => withScheme(Redacted.value(text))
-  })
+  const address = textForm("an address like http://127.0.0.1:9090, without a path", isAddress)
+  const configured = yield* Config.option(read("PETSTORE_ADMIN_URL", address))
+  return Option.match(configured, { onNone: () => `http://127.0.0.1:${port}`, onSome: withScheme })
 })
 
 /** The admin token: `ADMIN_TOKEN`, else the file `admin-token` that the service keeps in its `DATA_DIR`. */
 const adminToken = Effect.gen(function*() {
   const configured = yield* Config.option(Settings.adminToken.config)
-  if (Option.isSome(configured)) return Redacted.make(Redacted.value(configured.value).trim())
+  if (Option.isSome(configured)) return configured.value
   const file = `${yield* Settings.dataDir.config}/admin-token`
   const files = yield* FileSystem.FileSystem
   return yield* files.readFileString(file).pipe(

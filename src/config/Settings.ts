@@ -3,133 +3,37 @@
  *
  * The check at the start of the process reads all declarations, and the table in docs/configuration.md equals them.
  */
-import { Config, Data, Effect, Option, Redacted } from "effect"
-import * as ConnectionString from "./ConnectionString.ts"
-import { corsOrigins, keepAliveSeconds, maxConnections, trustedProxies } from "./HttpSettings.ts"
-import * as RedisUrl from "./RedisUrl.ts"
-import {
-  any,
-  connection,
-  describeError,
-  type Form,
-  list,
-  oneOf,
-  secret,
-  type Setting,
-  text,
-  validText,
-  wholeNumber
-} from "./Setting.ts"
+import { Config, Data, Effect, Redacted, Result } from "effect"
+import { HttpServer } from "effect/http"
+import { parseDatabaseUrl, parseRedisUrl } from "./ConnectionUrls.ts"
+import * as Setting from "./Setting.ts"
+import { list, makeForm, oneOf, optional, textForm, wholeNumber, withDefault } from "./Setting.ts"
 
-export { corsOrigins, keepAliveSeconds, maxConnections, type Setting, trustedProxies }
-
-const isUrl = (form: RegExp) => (value: string): boolean => {
-  const href = URL.parse(value)?.href ?? ""
-  try {
-    decodeURIComponent(value)
-    return form.test(href)
-  } catch {
-    return false
-  }
-}
-
-const hostForm: Form = { form: "an IP address or a host name", isValid: (value) => /^[\w.:%-]+$/.test(value) }
-const portRange = { min: 0, max: 65_535 }
-
-export const host = text("HOST", hostForm, { byDefault: "0.0.0.0", meaning: "The address of the API." })
-
-export const port = wholeNumber("PORT", portRange, {
-  byDefault: 8080,
-  meaning: "The port of the API. With 0 the system chooses a free port."
+/** A URL with parameters. A failure of `parse` says what the URL must have. */
+const urlForm = <A>(form: string, parse: (text: string) => Result.Result<A, string>): Setting.Form<A> => ({
+  form,
+  parse: (text) => Result.mapError(parse(text), (problem) => problem === "" ? "" : ` with ${problem}`)
 })
 
-export const databaseUrl = connection(
-  "DATABASE_URL",
-  "postgres://user:password@host/database",
-  ConnectionString.parse,
-  {
-    byDefault: "none: an embedded database in `DATA_DIR`",
-    meaning: "One PostgreSQL endpoint, version 15 or later: a server, a balancer, a pooler or a managed address. " +
-      "Without a database name, the name of the user is used. " +
-      "A pooler such as PgBouncer needs the parameter `pgbouncer=true`. " +
-      "Parameters like `?sslmode=verify-full&sslrootcert=/etc/ca.crt` are those of libpq (docs/database.md). " +
-      "`PGSSLMODE` and libpq's other variables are not read."
-  }
-)
-
-export const databaseMaxConnections = wholeNumber("DATABASE_MAX_CONNECTIONS", { min: 2, max: 1_000 }, {
-  byDefault: 10,
-  meaning: "The maximum of connections that a process opens to `DATABASE_URL`."
-})
-
-export const petCacheSeconds = wholeNumber("PET_CACHE_SECONDS", { min: 0, max: 3_600 }, {
-  byDefault: 300,
-  meaning: "The time for which a process serves a pet that it has read. Changes of pets in SQL are seen after it. " +
-    "With 0 each request reads the database."
-})
-
-export const redisUrl = connection(
-  "REDIS_URL",
-  "redis://host:port, redis+sentinel://host:port/name or redis+cluster://host:port",
-  RedisUrl.parse,
-  {
-    byDefault: "none: each process counts alone",
-    meaning: "A Redis 7 or Valkey server, in which all processes count requests together. " +
-      "With sentinels or a cluster, several hosts have commas between them (docs/redis.md). " +
-      "Installations that share a server need databases of their own, as in `redis://host:6379/1`. " +
-      "`rediss://`, `rediss+sentinel://` and `rediss+cluster://` use TLS, and take `ssl_ca_certs`, `ssl_certfile`, " +
-      "`ssl_keyfile` and `ssl_password` (docs/redis.md)."
-  }
-)
-
-const booleans = oneOf("REUSE_PORT", ["true", "false"])
-
-export const reusePort: Setting<boolean> = {
-  ...booleans,
-  config: Config.map(Config.withDefault(booleans.config, "false"), (word) => word === "true"),
-  byDefault: "`false`",
-  meaning: "Whether several processes on this machine may listen on `PORT` together. " +
-    "Linux gives each connection to one of them (docs/install.md)."
-}
-
-export const dataDir = text("DATA_DIR", { ...any, form: "a path" }, {
-  byDefault: "./data",
-  meaning: "The directory of the embedded database and of the admin token. " +
-    "The service creates it if its parent exists. A symbolic link is resolved at the start."
-})
-
-export const managementHost = text("MANAGEMENT_HOST", hostForm, {
-  byDefault: "127.0.0.1",
-  meaning: "The address of the management port: `/healthz`, `/readyz`, `/metrics` and `/admin`."
-})
-
-export const managementPort = wholeNumber("MANAGEMENT_PORT", portRange, {
-  byDefault: 9090,
-  meaning: "The management port."
-})
-
-export const managementAllowedHosts = list(
-  "MANAGEMENT_ALLOWED_HOSTS",
+const host = textForm("an IP address or a host name", (text) => /^[\w.:%-]+$/.test(text))
+const port = wholeNumber(0, 65_535)
+const hostNames = list(
   "host names like petstore.internal, separated by commas",
-  Option.liftPredicate((entry: string) => /^\w(?:[\w.-]*\w)?\.?$/.test(entry)),
-  "Host names that requests to the management port may be for, for example the name of a Kubernetes service. " +
-    "IP addresses, `localhost` and `MANAGEMENT_HOST` are always allowed."
+  (entry) => /^\w(?:[\w.-]*\w)?\.?$/.test(entry) ? entry : undefined
 )
+const boolean = makeForm("true or false", (text) => text === "true" || (text === "false" ? false : undefined))
 
 /** The maximum length of an admin token. A longer one may not fit into a request head, which is limited to 16 KiB. */
 const maxAdminTokenLength = 4_096
 
-/** Whether a client can send the token in an `Authorization` header. White space around it is ignored. */
-export const isAdminToken = (token: string): boolean =>
-  /^[!-~]+$/.test(token.trim()) && token.trim().length <= maxAdminTokenLength
-
-export const adminToken = secret("ADMIN_TOKEN", {
-  form: `1 to ${maxAdminTokenLength} visible ASCII characters without spaces`,
-  isValid: isAdminToken
-}, {
-  byDefault: "created at the first start, in `DATA_DIR/admin-token` (mode 0600)",
-  meaning: "The bearer token of `/admin`."
-})
+/** A token that a client can send in an `Authorization` header. White space around it is ignored. */
+export const adminTokenForm = makeForm(
+  `1 to ${maxAdminTokenLength} visible ASCII characters without spaces`,
+  (text) => {
+    const token = text.trim()
+    return /^[!-~]+$/.test(token) && token.length <= maxAdminTokenLength ? Redacted.make(token) : undefined
+  }
+)
 
 /** An admin token beside `ADMIN_TOKEN`, with the name that its actions have in the audit log. */
 export interface NamedAdminToken {
@@ -138,146 +42,152 @@ export interface NamedAdminToken {
   readonly token: Redacted.Redacted
 }
 
-const namedAdminToken = /^([\w.-]{1,40}):(read:)?([!-+\--~]{16,4096})$/
-
-const namedAdminTokens = secret("ADMIN_TOKENS", {
-  form: "entries like alice:token or dashboard:read:token, separated by commas, with 16 to 4096 visible ASCII " +
-    "characters in each token",
-  isValid: (value) => value.split(",").every((entry) => namedAdminToken.test(entry.trim()))
-}, {
-  byDefault: "none",
-  meaning: "More bearer tokens of `/admin`, each with a name for the audit log: `alice:token`. " +
-    "A token after `read:` can read and not change anything. `ADMIN_TOKEN` has the name `admin`."
-})
-
-export const adminTokens: Setting<ReadonlyArray<NamedAdminToken>> = {
-  ...namedAdminTokens,
-  config: Config.map(
-    Config.option(namedAdminTokens.config),
-    (value) =>
-      Option.toArray(value).flatMap((tokens) => Redacted.value(tokens).split(",")).flatMap((entry) => {
-        const [, name, read, token] = namedAdminToken.exec(entry.trim()) ?? []
-        return name === undefined || token === undefined
-          ? []
-          : [{ name, mayChange: read === undefined, token: Redacted.make(token) }]
-      })
-  )
+const parseNamedToken = (entry: string): NamedAdminToken | undefined => {
+  const [, name, read, token] = /^([\w.-]{1,40}):(read:)?([!-+\--~]{16,4096})$/.exec(entry.trim()) ?? []
+  return name === undefined || token === undefined
+    ? undefined
+    : { name, mayChange: read === undefined, token: Redacted.make(token) }
 }
 
-export const auditRetentionDays = wholeNumber("AUDIT_RETENTION_DAYS", { min: 1, max: 3_650 }, {
-  byDefault: 400,
-  meaning: "The days for which entries of the audit log are kept."
-})
-
-export const usageRetentionDays = wholeNumber("USAGE_RETENTION_DAYS", { min: 1, max: 30 }, {
-  byDefault: 60,
-  meaning: "The days for which the requests of each key are kept by hour."
-})
-
-export const drainSeconds = wholeNumber("DRAIN_SECONDS", { min: 0, max: 5 }, {
-  byDefault: 0,
-  meaning: "The time between SIGTERM and the end of listening, in seconds. " +
-    "Meanwhile the process is not ready and closes each connection after its response."
-})
-
-export const otlpEndpoint = secret("OTEL_EXPORTER_OTLP_ENDPOINT", {
-  form: "a URL like http://host:4318",
-  isValid: isUrl(/^https?:\/\//)
-}, {
-  byDefault: "none: no export",
-  meaning: "A collector for traces, metrics and logs. OpenTelemetry's other variables, such as " +
-    "`OTEL_EXPORTER_OTLP_HEADERS`, configure the export."
-})
-
-const levels = oneOf("LOG_LEVEL", ["trace", "debug", "info", "warn", "error", "fatal", "none"])
-
-export const logLevel = {
-  ...levels,
-  config: Config.withDefault(levels.config, "info"),
-  byDefault: "`info`",
-  meaning: "The lowest level of log lines that are written."
-}
-
-export const logFormat = {
-  ...oneOf("LOG_FORMAT", ["json", "pretty"]),
-  byDefault: "`pretty` on a terminal, else `json`",
-  meaning: "The form of log lines, which go to standard error."
-}
-
-export const buildRevision = text("BUILD_REVISION", {
-  form: "1 to 64 letters, digits, dots, hyphens and underscores",
-  isValid: (value) => /^[\w.-]{1,64}$/.test(value)
-}, {
-  byDefault: "unknown",
-  meaning: "The commit or the number of the build, which `/healthz` and `/metrics` show. The image has it."
-})
-
-const samplers = oneOf("OTEL_TRACES_SAMPLER", ["parentbased_always_on", "parentbased_traceidratio"])
-
-export const otelTracesSampler = {
-  ...samplers,
-  config: Config.withDefault(samplers.config, "parentbased_always_on"),
-  byDefault: "`parentbased_always_on`",
-  meaning: "The traces that are exported: all, or a share of them. The caller's decision in `traceparent` comes first."
-}
-
-export const otelTracesSamplerRatio: Setting<number> = {
-  name: "OTEL_TRACES_SAMPLER_ARG",
-  config: Config.withDefault(
-    Config.map(
-      Config.schema(
-        validText({
-          form: "a number from 0 to 1",
-          isValid: (value) => /^\s*(?:0|1|[01]?\.\d+)\s*$/.test(value) && Number(value) <= 1
-        }),
-        "OTEL_TRACES_SAMPLER_ARG"
-      ),
-      Number
-    ),
-    1
-  ),
-  form: "a number from 0 to 1",
-  byDefault: "`1`",
-  meaning: "The share of traces that `parentbased_traceidratio` exports."
-}
+/** No `list`, whose error would contain a token. */
+const namedAdminTokens = makeForm<ReadonlyArray<NamedAdminToken>>(
+  "entries like alice:token or dashboard:read:token, separated by commas, with 16 to 4096 visible ASCII characters " +
+    "in each token",
+  (text) => {
+    const tokens = text.split(",").map(parseNamedToken)
+    return tokens.every((token) => token !== undefined) ? tokens : undefined
+  }
+)
 
 /** All settings, in the order of the table in docs/configuration.md. */
-export const all: ReadonlyArray<Setting<unknown>> = [
-  host,
-  port,
-  databaseUrl,
-  databaseMaxConnections,
-  petCacheSeconds,
-  redisUrl,
-  reusePort,
-  dataDir,
-  managementHost,
-  managementPort,
-  managementAllowedHosts,
-  adminToken,
-  adminTokens,
-  auditRetentionDays,
-  usageRetentionDays,
-  trustedProxies,
-  drainSeconds,
-  corsOrigins,
-  keepAliveSeconds,
-  maxConnections,
-  logLevel,
-  logFormat,
-  buildRevision,
-  otlpEndpoint,
-  otelTracesSampler,
-  otelTracesSamplerRatio
-]
+export const Settings = {
+  host: withDefault("HOST", host, "0.0.0.0")("The address of the API."),
+  port: withDefault("PORT", port, 8080)("The port of the API. With 0 the system chooses a free port."),
+  databaseUrl: optional(
+    "DATABASE_URL",
+    urlForm("postgres://user:password@host/database", parseDatabaseUrl),
+    "none: an embedded database in `DATA_DIR`"
+  )(
+    "One PostgreSQL endpoint, version 15 or later: a server, a balancer, a pooler or a managed address. " +
+      "Without a database name, the name of the user is used. " +
+      "A pooler such as PgBouncer needs the parameter `pgbouncer=true`. " +
+      "Parameters like `?sslmode=verify-full&sslrootcert=/etc/ca.crt` are those of libpq (docs/database.md). " +
+      "`PGSSLMODE` and libpq's other variables are not read."
+  ),
+  databaseMaxConnections: withDefault("DATABASE_MAX_CONNECTIONS", wholeNumber(2, 1_000), 10)(
+    "The maximum of connections that a process opens to `DATABASE_URL`."
+  ),
+  petCacheSeconds: withDefault("PET_CACHE_SECONDS", wholeNumber(0, 3_600), 300)(
+    "The time for which a process serves a pet that it has read. Changes of pets in SQL are seen after it. " +
+      "With 0 each request reads the database."
+  ),
+  redisUrl: optional(
+    "REDIS_URL",
+    urlForm("redis://host:port, redis+sentinel://host:port/name or redis+cluster://host:port", parseRedisUrl),
+    "none: each process counts alone"
+  )(
+    "A Redis 7 or Valkey server, in which all processes count requests together. " +
+      "With sentinels or a cluster, several hosts have commas between them (docs/redis.md). " +
+      "Installations that share a server need databases of their own, as in `redis://host:6379/1`. " +
+      "`rediss://`, `rediss+sentinel://` and `rediss+cluster://` use TLS, and take `ssl_ca_certs`, `ssl_certfile`, " +
+      "`ssl_keyfile` and `ssl_password` (docs/redis.md)."
+  ),
+  reusePort: withDefault("REUSE_PORT", boolean, false)(
+    "Whether several processes on this machine may listen on `PORT` together. " +
+      "Linux gives each connection to one of them (docs/install.md)."
+  ),
+  dataDir: withDefault("DATA_DIR", textForm("a path", () => true), "./data")(
+    "The directory of the embedded database and of the admin token. " +
+      "The service creates it if its parent exists. A symbolic link is resolved at the start."
+  ),
+  managementHost: withDefault("MANAGEMENT_HOST", host, "127.0.0.1")(
+    "The address of the management port: `/healthz`, `/readyz`, `/metrics` and `/admin`."
+  ),
+  managementPort: withDefault("MANAGEMENT_PORT", port, 9090)("The management port."),
+  managementAllowedHosts: withDefault("MANAGEMENT_ALLOWED_HOSTS", hostNames, [], "none")(
+    "Host names that requests to the management port may be for, for example the name of a Kubernetes service. " +
+      "IP addresses, `localhost` and `MANAGEMENT_HOST` are always allowed."
+  ),
+  adminToken: optional(
+    "ADMIN_TOKEN",
+    adminTokenForm,
+    "created at the first start, in `DATA_DIR/admin-token` (mode 0600)"
+  )(
+    "The bearer token of `/admin`."
+  ),
+  adminTokens: withDefault("ADMIN_TOKENS", namedAdminTokens, [], "none")(
+    "More bearer tokens of `/admin`, each with a name for the audit log: `alice:token`. " +
+      "A token after `read:` can read and not change anything. `ADMIN_TOKEN` has the name `admin`."
+  ),
+  auditRetentionDays: withDefault("AUDIT_RETENTION_DAYS", wholeNumber(1, 3_650), 400)(
+    "The days for which entries of the audit log are kept."
+  ),
+  usageRetentionDays: withDefault("USAGE_RETENTION_DAYS", wholeNumber(1, 30), 30)(
+    "The days for which the requests of each key are kept by hour."
+  ),
+  trustedProxies: Setting.trustedProxies,
+  drainSeconds: withDefault("DRAIN_SECONDS", wholeNumber(0, 5), 0)(
+    "The time between SIGTERM and the end of listening, in seconds. " +
+      "Meanwhile the process is not ready and closes each connection after its response."
+  ),
+  corsOrigins: Setting.corsOrigins,
+  keepAliveSeconds: withDefault("KEEP_ALIVE_SECONDS", wholeNumber(1, 3_600), 65)(
+    "The time for which an idle connection stays open, in seconds. " +
+      "It must be longer than a balancer in front keeps its idle connections."
+  ),
+  maxConnections: withDefault("MAX_CONNECTIONS", wholeNumber(1, 1_000_000), 10_000)(
+    "The maximum of open connections of each port. More connections are closed at once."
+  ),
+  logLevel: withDefault("LOG_LEVEL", oneOf("trace", "debug", "info", "warn", "error", "fatal", "none"), "info")(
+    "The lowest level of log lines that are written."
+  ),
+  logFormat: optional("LOG_FORMAT", oneOf("json", "pretty"), "`pretty` on a terminal, else `json`")(
+    "The form of log lines, which go to standard error."
+  ),
+  buildRevision: withDefault(
+    "BUILD_REVISION",
+    textForm("1 to 64 letters, digits, dots, hyphens and underscores", (text) => /^[\w.-]{1,64}$/.test(text)),
+    "unknown"
+  )("The commit or the number of the build, which `/healthz` and `/metrics` show. The image has it."),
+  otlpEndpoint: optional(
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    textForm("a URL like http://host:4318", (text) => /^https?:\/\//.test(URL.parse(text)?.href ?? "")),
+    "none: no export"
+  )(
+    "A collector for traces, metrics and logs. OpenTelemetry's other variables, such as " +
+      "`OTEL_EXPORTER_OTLP_HEADERS`, configure the export."
+  ),
+  otelTracesSampler: withDefault(
+    "OTEL_TRACES_SAMPLER",
+    oneOf("parentbased_always_on", "parentbased_traceidratio"),
+    "parentbased_always_on"
+  )("The traces that are exported: all, or a share of them. The caller's decision in `traceparent` comes first."),
+  otelTracesSamplerRatio: withDefault(
+    "OTEL_TRACES_SAMPLER_ARG",
+    makeForm(
+      "a number from 0 to 1",
+      (text) => /^\s*(?:0|1|[01]?\.\d+)\s*$/.test(text) && Number(text) <= 1 ? Number(text) : undefined
+    ),
+    1
+  )("The share of traces that `parentbased_traceidratio` exports.")
+}
+
+export const allSettings: ReadonlyArray<Setting.Setting<unknown>> = Object.values(Settings)
 
 /** Settings have invalid values. The message has one line per setting. */
 export class InvalidSettings extends Data.TaggedError("InvalidSettings")<{ readonly message: string }> {}
 
 /** Reads all settings. Fails with `InvalidSettings`, which describes all errors, if any value is invalid. */
-export const check = Effect.gen(function*() {
-  const [, errors] = yield* Effect.partition(all, ({ config }) => Config.option(config))
-  return yield* errors.length === 0
-    ? Effect.void
-    : new InvalidSettings({ message: errors.map(describeError).join("\n") })
+export const checkSettings = Effect.gen(function*() {
+  const [, errors] = yield* Effect.partition(allSettings, ({ config }) => Config.option(config))
+  if (errors.length > 0) {
+    return yield* new InvalidSettings({ message: errors.map(Setting.describeError).join("\n") })
+  }
 })
+
+/**
+ * Returns the URL by which this machine reaches a server of this process. A server that listens on all addresses,
+ * 0.0.0.0 or [::], is reachable as localhost.
+ */
+export const localUrl = ({ address }: HttpServer.HttpServer["Service"]): string =>
+  HttpServer.formatAddress(address).replace(/\/\/(0\.0\.0\.0|\[::\]):/, "//localhost:")

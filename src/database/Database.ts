@@ -1,14 +1,14 @@
 /** The database of the service: a PostgreSQL server, or one embedded in this process. */
 import { PgClient } from "@effect/sql-pg"
-import { Cause, Config, Data, Duration, Effect, Layer, Option, Redacted, Schedule } from "effect"
+import { Cause, Config, Data, Duration, Effect, Layer, Option, Schedule } from "effect"
 import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
 import type { Duplex } from "node:stream"
-import { type ConnectionString, parse } from "../config/ConnectionString.ts"
-import { dataDirectory } from "../config/DataDirectory.ts"
-import * as Settings from "../config/Settings.ts"
+import type { DatabaseUrl } from "../config/ConnectionUrls.ts"
+import { Settings } from "../config/Settings.ts"
 import { describe } from "../observability/LogLines.ts"
 import * as ConnectionMetrics from "./ConnectionMetrics.ts"
+import { dataDirectory } from "./DataDirectory.ts"
 import baseline from "./migrations/0001_baseline.ts"
 import * as Outage from "./Outage.ts"
 
@@ -71,7 +71,7 @@ const statementTimeoutMs = 3_500
 const maxSilenceMs = 4_500
 
 /** Opens a connection for the driver, which adds TLS. The driver alone would wait 10 s for a silent server. */
-const open = ({ host, port }: ConnectionString): Socket => {
+const open = ({ host, port }: DatabaseUrl): Socket => {
   const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
   return socket.setTimeout(maxSilenceMs, () => socket.destroy())
 }
@@ -81,12 +81,7 @@ const databaseUrl = Config.option(Settings.databaseUrl.config)
 /** Whether the database is embedded in this process. */
 export const isEmbedded = Config.map(databaseUrl, Option.isNone)
 
-/** `DATABASE_URL` was valid when the settings were checked, but a file that it names cannot be read any more. */
-class InvalidDatabaseUrl extends Data.TaggedError("InvalidDatabaseUrl")<{ readonly problem: string }> {
-  override readonly message = `DATABASE_URL: expected ${Settings.databaseUrl.form} with ${this.problem}`
-}
-
-const server = (target: ConnectionString, maxConnections: number, countConnection: (connection: Duplex) => Duplex) => {
+const server = (target: DatabaseUrl, maxConnections: number, countConnection: (connection: Duplex) => Duplex) => {
   const { applicationName, isPooled, ssl, url } = target
   const options = (timeoutMs: number) => ({
     url,
@@ -128,15 +123,10 @@ type Opened = ReturnType<typeof server> | typeof embedded
 /** Connects to a server in `DATABASE_URL` (PostgreSQL 15 or later), or opens the database in `DATA_DIR`. */
 export const layer = Layer.unwrap(Effect.gen(function*(): Effect.fn.Return<
   Layer.Layer<Layer.Success<Opened>, Layer.Error<Opened>>,
-  Config.ConfigError | InvalidDatabaseUrl
+  Config.ConfigError
 > {
   const url = yield* databaseUrl
   if (Option.isNone(url)) return embedded
-  const target = parse(Redacted.value(url.value))
   const maxConnections = yield* Settings.databaseMaxConnections.config
-  return server(
-    yield* Effect.mapError(Effect.fromResult(target), (problem) => new InvalidDatabaseUrl({ problem })),
-    maxConnections,
-    yield* ConnectionMetrics.makeCountConnection(maxConnections)
-  )
+  return server(url.value, maxConnections, yield* ConnectionMetrics.makeCountConnection(maxConnections))
 }))

@@ -3,7 +3,7 @@ import { Data, Effect, Predicate, type Scope } from "effect"
 import { closeSync, openSync, statSync } from "node:fs"
 import { join } from "node:path"
 import { DatabaseSync } from "node:sqlite"
-import { DataDirectoryUnusable } from "../config/DataDirectory.ts"
+import { DataDirectoryUnusable } from "./DataDirectory.ts"
 
 export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{ readonly directory: string }> {
   override readonly message =

@@ -10,7 +10,7 @@ import { chmodSync, realpathSync } from "node:fs"
 import { join } from "node:path"
 import { Duplex } from "node:stream"
 import { callbackify } from "node:util"
-import { DataDirectoryLost, DataDirectoryUnusable, OnDataDirectoryLost } from "../config/DataDirectory.ts"
+import { DataDirectoryLost, DataDirectoryUnusable, OnDataDirectoryLost } from "./DataDirectory.ts"
 import * as DirectoryLock from "./DirectoryLock.ts"
 
 /** Opens the database in `directory`. Closing it writes, so the scope closes it only while `isOwned`. */

@@ -7,7 +7,7 @@ import { CurrentOperator } from "../api-keys/AuditLog.ts"
 import { AdminAuth } from "../api/AdminApi.ts"
 import { InvalidAdminToken, MissingAdminToken, ReadOnlyToken, TooManyAttempts } from "../api/Errors.ts"
 import type { Limits } from "../api/Plans.ts"
-import * as Settings from "../config/Settings.ts"
+import { type NamedAdminToken, Settings } from "../config/Settings.ts"
 import { byAttributes, startAtZero } from "../observability/Metrics.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
@@ -38,7 +38,7 @@ export const layer = Layer.effect(
   Effect.gen(function*() {
     yield* startAtZero([MissingAdminToken, InvalidAdminToken].map((Failure) => failures(new Failure().code)))
     const limiter = yield* RateLimiter
-    const admin: Settings.NamedAdminToken = { name: "admin", mayChange: true, token: yield* AdminToken }
+    const admin: NamedAdminToken = { name: "admin", mayChange: true, token: yield* AdminToken }
     const operators = [admin, ...yield* Settings.adminTokens.config].map(({ token, ...operator }) => ({
       ...operator,
       hash: digest(token)

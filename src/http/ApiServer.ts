@@ -1,8 +1,7 @@
 /** The server of the API port: the operations and the documents on Node's server. */
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServer } from "effect/http"
-import { localUrl } from "../config/LocalUrl.ts"
-import * as Settings from "../config/Settings.ts"
+import { localUrl, Settings } from "../config/Settings.ts"
 import * as ApiRoutes from "./ApiRoutes.ts"
 import * as Documents from "./Documents.ts"
 import * as Server from "./Server.ts"

@@ -18,7 +18,8 @@ import { createServer, IncomingMessage, type Server, ServerResponse } from "node
 import { Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import { type ApiError, MethodNotAllowed, ServiceUnavailable } from "../api/Errors.ts"
-import * as Settings from "../config/Settings.ts"
+import type { Setting } from "../config/Setting.ts"
+import { Settings } from "../config/Settings.ts"
 import { isOutage, isReadOnly } from "../database/Outage.ts"
 import { JsonLines } from "../observability/LogLines.ts"
 import { Call, type RequestHead } from "./Call.ts"
@@ -242,10 +243,10 @@ const make = Effect.fnUntraced(function*(port: Port) {
 
 /** The settings of an address. */
 interface Address {
-  readonly host: Settings.Setting<string>
-  readonly port: Settings.Setting<number>
+  readonly host: Setting<string>
+  readonly port: Setting<number>
   /** Whether other processes may listen on the same port. */
-  readonly reusePort?: Settings.Setting<boolean>
+  readonly reusePort?: Setting<boolean>
 }
 
 /** The server cannot listen. The message names the setting that an operator can change. */

@@ -1,6 +1,6 @@
 /** The content of log lines: descriptions of failures, and the logger that writes JSON lines. */
 import { Cause, Config, Context, type Logger, Predicate, Schema } from "effect"
-import * as Setting from "../config/Setting.ts"
+import { describeError } from "../config/Setting.ts"
 
 /**
  * The logger that writes JSON lines, and its writer. While it is the only logger, the access log writes straight to
@@ -25,9 +25,7 @@ export const describe = (cause: Cause.Cause<unknown>): string => {
   let error = Cause.squash(cause)
   while (Predicate.hasProperty(error, "message") && !seen.has(error)) {
     seen.add(error)
-    const message = isSettingError(error)
-      ? Setting.describeError(error)
-      : String(error.message)
+    const message = isSettingError(error) ? describeError(error) : String(error.message)
     if (!messages.some((outer) => outer.includes(message))) messages.push(message)
     error = causeOf(error)
   }

@@ -1,7 +1,7 @@
 /** Writes logs to standard error, one line per event, as JSON or as text for people. */
 import { Config, Effect, Layer, Logger, type LogLevel, Metric, Option, References } from "effect"
 import { styleText } from "node:util"
-import * as Settings from "../config/Settings.ts"
+import { Settings } from "../config/Settings.ts"
 import { JsonLines } from "./LogLines.ts"
 import { startAtZero } from "./Metrics.ts"
 

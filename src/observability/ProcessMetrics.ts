@@ -2,7 +2,7 @@
 import { Effect } from "effect"
 import { readFileSync } from "node:fs"
 import { monitorEventLoopDelay, PerformanceObserver } from "node:perf_hooks"
-import * as Settings from "../config/Settings.ts"
+import { Settings } from "../config/Settings.ts"
 
 const { version }: { readonly version: string } = JSON.parse(
   readFileSync(new URL("../../package.json", import.meta.url), "utf8")

@@ -7,7 +7,7 @@
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { ConfigProvider, Effect, Layer, Option, Tracer } from "effect"
 import { Otlp, OtlpSerialization } from "effect/observability"
-import * as Settings from "../config/Settings.ts"
+import { Settings } from "../config/Settings.ts"
 
 /** The defaults of OpenTelemetry and of this service. Effect's own are to export nothing. */
 const defaults = {

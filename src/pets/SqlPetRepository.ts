@@ -6,7 +6,7 @@
 import { Clock, Duration, Effect, Layer, Option } from "effect"
 import { SqlClient } from "effect/sql"
 import type { Pet, PetStatus } from "../api/Pets.ts"
-import * as Settings from "../config/Settings.ts"
+import { Settings } from "../config/Settings.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import { PetCache } from "./PetCache.ts"

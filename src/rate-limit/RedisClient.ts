@@ -3,7 +3,7 @@ import { type Cause, Effect, Redacted } from "effect"
 import { isIP } from "node:net"
 import { createClient, createCluster, createSentinel } from "redis"
 import type { Limits } from "../api/Plans.ts"
-import type { Credentials, RedisUrl } from "../config/RedisUrl.ts"
+import type { Credentials, RedisUrl } from "../config/ConnectionUrls.ts"
 import type { Caller } from "./CallerStates.ts"
 import { charge, keyOf, type Reply } from "./RedisScript.ts"
 

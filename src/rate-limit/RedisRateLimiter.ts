@@ -2,10 +2,9 @@
  * The rate limiter that counts in Redis, for any number of processes. While Redis does not reply, this process decides
  * from its own memory, which continues from the last counts that Redis returned. Nothing is merged afterwards.
  */
-import { Clock, Context, Effect, Layer, Metric, Redacted, Result, Tracer } from "effect"
+import { Clock, Context, Effect, Layer, Metric, Tracer } from "effect"
 import type { Limits } from "../api/Plans.ts"
-import * as RedisUrl from "../config/RedisUrl.ts"
-import * as Settings from "../config/Settings.ts"
+import { Settings } from "../config/Settings.ts"
 import { startAtZero } from "../observability/Metrics.ts"
 import * as CallerStates from "./CallerStates.ts"
 import { type Caller, isKey } from "./CallerStates.ts"
@@ -39,7 +38,7 @@ const countCharges = ({ calls }: Batch): number =>
   calls.reduce((charges, { isCharge }) => isCharge ? charges + 1 : charges, 0)
 
 const make = Effect.gen(function*() {
-  const url = Result.getOrThrow(RedisUrl.parse(Redacted.value(yield* Settings.redisUrl.config)))
+  const url = yield* Settings.redisUrl.config
   /** For metrics that are recorded within a decision. */
   const context = yield* Effect.context()
   const clock = yield* Clock.Clock

@@ -5,7 +5,7 @@
 import { Cause, Clock, Effect, Fiber, FiberSet, Latch, Metric, Schedule } from "effect"
 import { ErrorReply } from "redis"
 import type { Limits } from "../api/Plans.ts"
-import type { RedisUrl } from "../config/RedisUrl.ts"
+import type { RedisUrl } from "../config/ConnectionUrls.ts"
 import { describe } from "../observability/LogLines.ts"
 import type { Caller } from "./CallerStates.ts"
 import * as RedisClient from "./RedisClient.ts"

@@ -4,15 +4,15 @@ import { Cause, Config, ConfigProvider, Effect, Exit, Redacted } from "effect"
 import { IpNetwork } from "effect/net"
 import { readFileSync } from "node:fs"
 import { parseEnv } from "node:util"
-import * as Settings from "../../src/config/Settings.ts"
+import { allSettings, checkSettings, Settings } from "../../src/config/Settings.ts"
 import * as LogLines from "../../src/observability/LogLines.ts"
 
 /** Reads `config` from `env` as the service reads it from its environment. */
 const read = <A>(config: Config.Config<A>, env: Readonly<Record<string, string>>) =>
   config.parse(ConfigProvider.fromEnv({ env }))
 
-const checkSettings = (env: Readonly<Record<string, string>>) =>
-  Effect.provideService(Settings.check, ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env }))
+const check = (env: Readonly<Record<string, string>>) =>
+  Effect.provideService(checkSettings, ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env }))
 
 /** Valid and invalid texts of each setting. */
 const examples: Readonly<Record<string, { valid: ReadonlyArray<string>; invalid: ReadonlyArray<string> }>> = {
@@ -35,7 +35,6 @@ const examples: Readonly<Record<string, { valid: ReadonlyArray<string>; invalid:
       "redis://h",
       "rediss://u:p@h:1",
       "redis://h/15",
-      "redis://h/?a=b",
       "redis+sentinel://u:p@h,[::1]:1/pets/2?sentinel_username=a&sentinel_password=b",
       "rediss+cluster://h:1,h_2/"
     ],
@@ -43,6 +42,7 @@ const examples: Readonly<Record<string, { valid: ReadonlyArray<string>; invalid:
       "http://secret@h",
       "redis:secret",
       "redis://h/secret",
+      "redis://h?a=secret",
       "redis://u:secret%zz@h",
       "redis://:secret@h,i",
       "redis+sentinel://:secret@h",
@@ -78,13 +78,11 @@ const examples: Readonly<Record<string, { valid: ReadonlyArray<string>; invalid:
 }
 
 describe("Settings", () => {
-  it("have examples here, and each declaration is in the list of all", () => {
-    const declared = Object.values(Settings).filter((value) => typeof value === "object" && "meaning" in value)
-    assert.sameMembers([...Settings.all], declared)
-    assert.deepStrictEqual(Settings.all.map(({ name }) => name).toSorted(), Object.keys(examples).toSorted())
+  it("have examples here", () => {
+    assert.deepStrictEqual(allSettings.map(({ name }) => name).toSorted(), Object.keys(examples).toSorted())
   })
 
-  for (const { config, form, name } of Settings.all) {
+  for (const { config, form, name } of allSettings) {
     const { invalid = [], valid = [] } = examples[name] ?? {}
 
     it.effect.each(valid)(`accept ${name}=%j`, (text) => read(config, { [name]: text }))
@@ -112,10 +110,7 @@ describe("Settings", () => {
   it.effect("have values of their types", () =>
     Effect.gen(function*() {
       assert.strictEqual(yield* read(Settings.port.config, { PORT: " 80 " }), 80)
-      assert.strictEqual(
-        Redacted.value(yield* read(Settings.databaseUrl.config, { DATABASE_URL: "postgres://h\n" })),
-        "postgres://h\n"
-      )
+      assert.strictEqual(Redacted.value(yield* read(Settings.adminToken.config, { ADMIN_TOKEN: " adm_! " })), "adm_!")
       assert.deepStrictEqual(
         yield* read(Settings.managementAllowedHosts.config, { MANAGEMENT_ALLOWED_HOSTS: "a, b," }),
         ["a", "b"]
@@ -135,17 +130,17 @@ describe("Settings", () => {
 
   it.effect("are all checked at once, and the error has one line per invalid setting", () =>
     Effect.gen(function*() {
-      const { message } = yield* Effect.flip(checkSettings({ PORT: "http", LOG_LEVEL: "loud", REDIS_URL: "redis://h" }))
+      const { message } = yield* Effect.flip(check({ PORT: "http", LOG_LEVEL: "loud", REDIS_URL: "redis://h" }))
       assert.deepStrictEqual(message.split("\n"), [
         "PORT: expected a whole number from 0 to 65535",
         "LOG_LEVEL: expected trace, debug, info, warn, error, fatal or none"
       ])
-      assert.isTrue(Exit.isSuccess(yield* Effect.exit(checkSettings({}))))
+      assert.isTrue(Exit.isSuccess(yield* Effect.exit(check({}))))
     }))
 
   it("are the table of docs/configuration.md", () => {
     const page = readFileSync(new URL("../../docs/configuration.md", import.meta.url), "utf8")
-    const rows = Settings.all.map(({ byDefault, form, meaning, name }) =>
+    const rows = allSettings.map(({ byDefault, form, meaning, name }) =>
       `| \`${name}\` | ${form} | ${byDefault} | ${meaning} |`
     )
     assert.include(page, ["| variable | form | default | meaning |", "|---|---|---|---|", ...rows, ""].join("\n"))
@@ -164,7 +159,7 @@ const example = [
   "# The settings of the service. Copy this file to .env, remove the # before the settings that you change, and start",
   "# the service with `node --env-file=.env src/main.ts`, or a container with `docker run --env-file .env`.",
   "# docs/configuration.md names OpenTelemetry's other variables. docs/database.md and docs/redis.md describe TLS.",
-  ...Settings.all.flatMap(({ byDefault, form, meaning, name }) => [
+  ...allSettings.flatMap(({ byDefault, form, meaning, name }) => [
     "",
     ...comment(meaning),
     ...comment(`Form: ${form}. Default: ${byDefault}.`),
@@ -180,8 +175,8 @@ describe(".env.example", () => {
 
   it.effect("has valid defaults, which Node reads from the file", () => {
     const env = parseEnv(example.replaceAll(/^#(?=[A-Z])/gm, ""))
-    assert.sameMembers(Object.keys(env), Settings.all.map(({ name }) => name))
+    assert.sameMembers(Object.keys(env), allSettings.map(({ name }) => name))
     assert.include(env, { PORT: "8080", DATABASE_URL: "" })
-    return checkSettings(Object.fromEntries(Object.entries(env).map(([name, text = ""]) => [name, text])))
+    return check(Object.fromEntries(Object.entries(env).map(([name, text = ""]) => [name, text])))
   })
 })

@@ -1,7 +1,7 @@
 /** Reads `DATA_DIR`, the directory of this installation's embedded database and admin token, and creates it. */
-import { Context, Data, Effect, Predicate } from "effect"
-import { mkdirSync } from "node:fs"
-import * as Settings from "./Settings.ts"
+import { Context, Data, Effect } from "effect"
+import { existsSync, mkdirSync } from "node:fs"
+import { Settings } from "../config/Settings.ts"
 
 /** The data directory does not exist and cannot be created, or the process cannot use it. `cause` says why. */
 export class DataDirectoryUnusable extends Data.TaggedError("DataDirectoryUnusable")<{
@@ -38,11 +38,6 @@ export const dataDirectory = Effect.gen(function*() {
     // Only the user of this process can read and write the directory: it holds the admin token and all data.
     try: () => mkdirSync(directory, { mode: 0o700 }),
     catch: (cause) => new DataDirectoryUnusable({ directory, cause })
-  }).pipe(
-    Effect.catchIf(
-      ({ cause }) => Predicate.hasProperty(cause, "code") && cause.code === "EEXIST",
-      () => Effect.void
-    )
-  )
+  }).pipe(Effect.catchIf(() => existsSync(directory), () => Effect.void))
   return directory
 })

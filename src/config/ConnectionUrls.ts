@@ -1,0 +1,219 @@
+/**
+ * Parses `DATABASE_URL` and `REDIS_URL`, and reads the files for TLS that they name.
+ *
+ * A failure completes "Expected a URL with", or is empty. It repeats no part of the URL but the path of a file, because
+ * an unencoded password can make any part. A parameter without an effect is an error.
+ */
+import { Predicate, Redacted, Result } from "effect"
+import { X509Certificate } from "node:crypto"
+import { readFileSync } from "node:fs"
+import { type ConnectionOptions, createSecureContext, getCACertificates } from "node:tls"
+
+/** One PostgreSQL endpoint and the way to connect to it. The driver reads all other parts of `url` itself. */
+export interface DatabaseUrl {
+  readonly url: Redacted.Redacted
+  /** A host name, an IP address, or the directory of a Unix socket. */
+  readonly host: string
+  readonly port: number
+  readonly ssl: false | ConnectionOptions
+  readonly applicationName: string
+  /** Whether a pooler such as PgBouncer is in front, which gives each transaction another session. */
+  readonly isPooled: boolean
+}
+
+type Address = Pick<DatabaseUrl, "host" | "port">
+
+export interface Credentials {
+  readonly username?: string
+  readonly password?: Redacted.Redacted
+}
+
+export interface RedisUrl {
+  readonly kind: "server" | "sentinel" | "cluster"
+  /** The server, or the sentinels, or some nodes of the cluster. */
+  readonly addresses: readonly [Address, ...ReadonlyArray<Address>]
+  readonly credentials: Credentials
+  readonly database: number
+  /** The name that the sentinels give to the master. */
+  readonly masterName: string
+  readonly sentinelCredentials: Credentials
+  readonly tls: TlsFiles | undefined
+}
+
+/** Options of `tls.connect`: certificates of authorities, and a client certificate with its key. */
+interface TlsFiles extends Partial<Readonly<Record<"cert" | "key" | "passphrase", string>>> {
+  readonly ca?: string | Array<string>
+}
+
+/** The parameters with a few valid values. */
+const words: Readonly<Record<string, ReadonlyArray<string> | undefined>> = {
+  sslmode: ["disable", "require", "verify-ca", "verify-full"],
+  pgbouncer: ["true", "false"]
+}
+
+const checkParameters = (found: URLSearchParams, names: ReadonlyArray<string>): Result.Result<void, string> => {
+  for (const [name, value] of found) {
+    if (!names.includes(name)) {
+      const others = names.length === 0 ? " (those for TLS need rediss://)" : ` but ${names.join(", ")}`
+      return Result.fail(`no parameters${others}`)
+    }
+    if (words[name]?.includes(value) === false) return Result.fail(`${name} ${words[name].join(", ")}`)
+  }
+  return Result.void
+}
+
+const isDecodable = (text: string): boolean => Result.isSuccess(Result.try(() => decodeURIComponent(text)))
+
+/** Reads a file in PEM format. `check` throws an error if the service cannot use it. */
+const readPem = (name: string, path: string, check: (text: string) => unknown): Result.Result<string, string> =>
+  Result.try({
+    try: () => {
+      const text = readFileSync(path, "utf8")
+      check(text)
+      return text
+    },
+    catch: (error) => {
+      const [reason] = String(Predicate.hasProperty(error, "message") ? error.message : error).split("\n")
+      return `a usable file in ${name}, not ${path} (${reason})`
+    }
+  })
+
+/** The authorities that the system trusts, or Mozilla's list, which Node has, on a system without any. */
+const systemAuthorities = (): Array<string> => {
+  const system = getCACertificates("system")
+  return system.length > 0 ? system : getCACertificates("bundled")
+}
+
+/** Reads the files whose paths are in the parameters `names`: authorities, certificate, key, and its password. */
+const readTls = (
+  parameters: URLSearchParams,
+  [caName, certName, keyName, passwordName]: typeof postgresTls | typeof redisTls
+): Result.Result<TlsFiles, string> =>
+  Result.gen(function*() {
+    const [ca, cert, key] = [parameters.get(caName), parameters.get(certName), parameters.get(keyName)]
+    const passphrase = parameters.get(passwordName)
+    const authorities = ca === null ? {} : {
+      ca: ca === "system" ? systemAuthorities() : yield* readPem(caName, ca, (text) => new X509Certificate(text))
+    }
+    if (cert === null && key === null) return authorities
+    if (cert === null || key === null) return yield* Result.fail(`both ${certName} and ${keyName}, or none`)
+    const certificate = {
+      cert: yield* readPem(certName, cert, (text) => new X509Certificate(text)),
+      ...passphrase !== null && { passphrase }
+    }
+    const keyText = yield* readPem(keyName, key, (text) => createSecureContext({ ...certificate, key: text }))
+    return { ...authorities, ...certificate, key: keyText }
+  })
+
+const postgresTls = ["sslrootcert", "sslcert", "sslkey", "sslpassword"] as const
+// `pgbouncer` is not of libpq. Prisma gives it this meaning.
+const postgresNames = "host port user password dbname application_name options connect_timeout pgbouncer sslmode"
+  .split(" ").concat(postgresTls)
+
+/** The rules of `sslmode` and its files. libpq describes them in "Protection Provided in Different Modes". */
+const readSsl = (parameters: URLSearchParams): Result.Result<DatabaseUrl["ssl"], string> => {
+  const mode = parameters.get("sslmode") ?? "disable"
+  if (mode === "disable") {
+    return postgresTls.some((name) => parameters.has(name))
+      ? Result.fail("sslmode require, verify-ca or verify-full, because it names files for TLS")
+      : Result.succeed(false)
+  }
+  if (mode !== "require" && !parameters.has("sslrootcert")) {
+    return Result.fail(`sslrootcert (a file, or system) with sslmode ${mode}`)
+  }
+  return Result.map(readTls(parameters, postgresTls), (files) => ({
+    ...files,
+    // With an authority each mode verifies the chain. Only verify-full compares the host with the certificate.
+    rejectUnauthorized: files.ca !== undefined,
+    ...mode !== "verify-full" && { checkServerIdentity: () => undefined }
+  }))
+}
+
+export const parseDatabaseUrl = (text: string): Result.Result<DatabaseUrl, string> =>
+  Result.gen(function*() {
+    const href = text.trim()
+    const [, hosts] = /^postgres(?:ql)?:\/\/(?:[^@/?]*@)?([^/?]*)/i.exec(href) ?? []
+    if (hosts === undefined) return yield* Result.fail("")
+    const url = URL.parse(href)
+    if (hosts.includes(",") || url?.searchParams.has("target_session_attrs") === true) {
+      return yield* Result.fail(
+        "one host, without target_session_attrs: a server, or an address that follows the primary, such as haproxy's"
+      )
+    }
+    if (url === null || !isDecodable(href)) return yield* Result.fail("an encoded user and password: %40 for @")
+    const { searchParams: parameters } = url
+    yield* checkParameters(parameters, postgresNames)
+    const host = parameters.get("host") ?? decodeURIComponent(url.hostname.replace(/^\[(.*)\]$/, "$1"))
+    return {
+      url: Redacted.make(href),
+      host: host === "" ? "localhost" : host,
+      port: Number(parameters.get("port") ?? (url.port === "" ? 5432 : url.port)),
+      ssl: host.startsWith("/") ? false : yield* readSsl(parameters),
+      applicationName: parameters.get("application_name") ?? "petstore",
+      isPooled: parameters.get("pgbouncer") === "true"
+    }
+  })
+
+const hostForm = "(?:\\[[\\da-f:.]+\\]|[\\w.-]+)(?::\\d+)?"
+/** `scheme://[user[:password]@]host[:port],…[/path][?parameters]`, with several hosts as in Celery and Spring. */
+const redisForm = new RegExp(
+  "^(rediss?)(?:\\+(sentinel|cluster))?://(?:([^:@/?#]*)(?::([^/?#]*))?@)?" +
+    `((?:${hostForm}(?:,${hostForm})*)?)(?:/([^?#]*))?(?:\\?([^#]*))?$`,
+  "i"
+)
+
+// The names are those of redis-py.
+const redisTls = ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password"] as const
+const sentinelNames = ["sentinel_username", "sentinel_password"] as const
+
+/** The default port and the path of each kind: the name of the master, and the database. */
+const kinds = {
+  server: { port: 6379, path: /^()(\d*)$/, expected: "a database number, as in redis://host:6379/1" },
+  sentinel: {
+    port: 26_379,
+    path: /^([^/]+)\/?(\d*)$/,
+    expected: "the name of the master, and at most a database number, as in redis+sentinel://host:26379/name/1"
+  },
+  cluster: { port: 6379, path: /^()0?$/, expected: "no database, because a cluster has only one" }
+}
+
+const credentialsOf = (username: string, password: string): Credentials => ({
+  ...username !== "" && { username },
+  ...password !== "" && { password: Redacted.make(password) }
+})
+
+const addressOf = (text: string, defaultPort: number): Address => {
+  const [, host = "", port = defaultPort] = /^(.*?)(?::(\d+))?$/.exec(text) ?? []
+  return { host: host.replace(/^\[|\]$/g, "") || "localhost", port: Number(port) }
+}
+
+export const parseRedisUrl = (text: string): Result.Result<RedisUrl, string> =>
+  Result.gen(function*() {
+    const match = redisForm.exec(text.trim())
+    if (match === null || !isDecodable(text)) return yield* Result.fail("")
+    const [, scheme = "", mode = "server", username = "", password = "", hosts = "", path = "", query = ""] = match
+    const isTls = scheme.toLowerCase() === "rediss"
+    const kind = mode.toLowerCase() === "sentinel" ? "sentinel" : mode === "server" ? mode : "cluster"
+    const parameters = new URLSearchParams(query)
+    yield* checkParameters(parameters, [...isTls ? redisTls : [], ...kind === "sentinel" ? sentinelNames : []])
+    const [first, ...others] = hosts.split(",").map((host) => addressOf(host, kinds[kind].port))
+    if (first === undefined || hosts === "" && kind !== "server") return yield* Result.fail("a host")
+    if (others.length > 0 && kind === "server") {
+      return yield* Result.fail("one host, or redis+sentinel:// or redis+cluster:// for several")
+    }
+    if ([first, ...others].some(({ port }) => port < 1 || port > 65_535)) {
+      return yield* Result.fail("ports from 1 to 65535")
+    }
+    const [, masterName = "", database = ""] = kinds[kind].path.exec(path) ?? (yield* Result.fail(kinds[kind].expected))
+    const [sentinelUsername = "", sentinelPassword = ""] = sentinelNames.map((name) => parameters.get(name) ?? "")
+    return {
+      kind,
+      addresses: [first, ...others],
+      credentials: credentialsOf(decodeURIComponent(username), decodeURIComponent(password)),
+      database: Number(database),
+      masterName: decodeURIComponent(masterName),
+      sentinelCredentials: credentialsOf(sentinelUsername, sentinelPassword),
+      // The certificate and the host of a server are always verified.
+      tls: isTls ? yield* readTls(parameters, redisTls) : undefined
+    }
+  })
