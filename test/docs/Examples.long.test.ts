@@ -11,7 +11,7 @@ import { type CodeBlock, codeBlocks, documents, readPage, root } from "../suppor
 import * as EmbeddedTemplate from "../support/EmbeddedTemplate.ts"
 import { temporaryDirectory } from "../support/Harness.ts"
 import * as Postgres from "../support/Postgres.ts"
-import { start } from "../support/Process.ts"
+import { compileCache, start } from "../support/Process.ts"
 import * as UnreliableProxy from "../support/UnreliableProxy.ts"
 
 type Environment = Readonly<Record<string, string>>
@@ -119,6 +119,7 @@ const startService = Effect.fnUntraced(function*(page: string) {
   const env: Environment = {
     PATH: `${bin}:${dirname(process.execPath)}:${process.env.PATH}`,
     CURL_HOME: bin,
+    ...compileCache,
     PETSTORE_URL: address,
     PETSTORE_API_KEY: key,
     PETSTORE_ADMIN_URL: management,

@@ -25,7 +25,7 @@ import {
   startService
 } from "../support/ClientPackage.ts"
 import { freePort } from "../support/Harness.ts"
-import { Programs, startWorker } from "../support/Runtimes.ts"
+import { install, startWorker } from "../support/Runtimes.ts"
 import { browser } from "../support/setup.ts"
 
 const filesOf = (folder: string): ReadonlyArray<string> =>
@@ -96,6 +96,11 @@ const assertPassed = (report: string, name: string): void => {
   assert.lengthOf(Object.keys(outcomes), 6)
 }
 
+/** The paths of the runtimes that this process does not run in. */
+class Programs extends Context.Service<Programs, Effect.Success<ReturnType<typeof install>>>()("test/package/Programs") {
+  static readonly layer = Layer.effect(Programs, install("node", "bun", "deno", "workerd"))
+}
+
 const runtimes = [
   { name: "Node 22", program: "node", version: /^v22\.(?:19|20)\.0$/, args: [] },
   { name: "Bun", program: "bun", version: /^1\.4\.5$/, args: ["run"] },
@@ -150,7 +155,7 @@ const createPets = (env: { readonly PETSTORE_URL: string; readonly PETSTORE_API_
     }
   })
 
-layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The client package", (it) => {
+layer(Layer.merge(Installed.layer, Programs.layer), { timeout: 240_000, excludeTestServices: true })("The client package", (it) => {
   it.effect("is clean under publint and arethetypeswrong", () =>
     Effect.gen(function*() {
       const { project, tarball } = yield* Installed
@@ -197,31 +202,27 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
       }
     }))
 
-  for (const { file, version } of compilers) {
-    for (const [module, moduleResolution] of [["NodeNext", "NodeNext"], ["ESNext", "Bundler"]] as const) {
-      it.effect(
-        `compiles with TypeScript ${version} and ${moduleResolution}, with the checks of libraries`,
-        () =>
-          Effect.gen(function*() {
-            const { installed, project } = yield* Installed
-            const examples = readmeExamples(installed)
-            assert.lengthOf(examples, 8)
-            for (const [index, code] of examples.entries()) writeFileSync(join(project, `readme${index}.ts`), code)
-            writeFileSync(join(project, "stranger.ts"), stranger)
-            const compilerOptions = {
-              target: "ES2024",
-              module,
-              moduleResolution,
-              strict: true,
-              skipLibCheck: false,
-              outDir: "out"
-            }
-            writeFileSync(join(project, "tsconfig.json"), JSON.stringify({ compilerOptions, include: ["*.ts"] }))
-            yield* runNode(project, [file, "-p", "."])
-          }),
-        120_000
-      )
-    }
+  for (const [index, { file, version }] of compilers.entries()) {
+    // The examples and the suite of the runtimes compile with NodeNext and both compilers.
+    const [module, moduleResolution] = index === 0 ? ["NodeNext", "NodeNext"] : ["ESNext", "Bundler"]
+    it.effect(`compiles with TypeScript ${version} and ${moduleResolution}, with the checks of libraries`, () =>
+      Effect.gen(function*() {
+        const { installed, project } = yield* Installed
+        const examples = readmeExamples(installed)
+        assert.lengthOf(examples, 8)
+        for (const [number, code] of examples.entries()) writeFileSync(join(project, `readme${number}.ts`), code)
+        writeFileSync(join(project, "stranger.ts"), stranger)
+        const compilerOptions = {
+          target: "ES2024",
+          module,
+          moduleResolution,
+          strict: true,
+          skipLibCheck: false,
+          outDir: "out"
+        }
+        writeFileSync(join(project, "tsconfig.json"), JSON.stringify({ compilerOptions, include: ["*.ts"] }))
+        yield* runNode(project, [file, "-p", "."])
+      }), 120_000)
   }
 
   it.effect(
@@ -290,8 +291,7 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
       })
     }), 120_000)
 
-  // The tests are concurrent because each waits for the end of a minute.
-  it.layer(Layer.merge(Programs.layer, Suite.layer), { timeout: 240_000, concurrent: true })(
+  it.layer(Suite.layer, { timeout: 240_000 })(
     "in a runtime",
     (it) => {
       it.effect("calls the service from Node 24", () =>
@@ -305,7 +305,7 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
         it.effect(`calls the service from ${name}`, () =>
           Effect.gen(function*() {
             const { project, settings } = yield* Suite
-            const file = (yield* Programs)[program]
+            const file = (yield* Programs)(program)
             assert.match((yield* run(project, file, ["--version"])).trimEnd(), version)
             assertPassed(yield* run(project, file, [...args, "main.ts", yield* settings(program)]), name)
           }), 180_000)
@@ -333,7 +333,7 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
     }
   )
 
-  it.layer(Layer.merge(Project.layer, Programs.layer), { timeout: 300_000 })(
+  it.layer(Project.layer, { timeout: 300_000 })(
     "with its examples",
     (it) => {
       it.effect("compile with each supported compiler", () =>
@@ -400,7 +400,7 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
       it.effect("serve pets from Deno", () =>
         Effect.gen(function*() {
           const { path } = yield* Project
-          const { deno } = yield* Programs
+          const deno = (yield* Programs)("deno")
           const { env } = yield* startService()
           yield* createPets(env)
           yield* run(path, deno, ["check", "deno.ts"])
@@ -425,7 +425,7 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
             const { env } = yield* startService()
             yield* createPets(env)
             const code = yield* bundleForBrowser(join(path, "worker.ts"), { format: "esm" })
-            const { workerd } = yield* Programs
+            const workerd = (yield* Programs)("workerd")
             const get = (url: string) =>
               Effect.promise(async () => {
                 const response = await fetch(url)
