@@ -5,10 +5,12 @@ import * as Errors from "./Errors.ts"
 import { KeysGroup } from "./KeysGroup.ts"
 import { Validation } from "./OperationMiddleware.ts"
 
+const adminToken = HttpApiSecurity.annotate(HttpApiSecurity.bearer, OpenApi.Description, "The admin token.")
+
 /** Returns 401 for a request without an operator's token (`ADMIN_TOKEN`, `ADMIN_TOKENS`) as a bearer token. */
 export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
   requiredForClient: true,
-  security: { adminToken: HttpApiSecurity.annotate(HttpApiSecurity.bearer, OpenApi.Description, "The admin token.") },
+  security: { adminToken },
   error: [
     Errors.errorResponse(Errors.MissingAdminToken),
     Errors.errorResponse(Errors.InvalidAdminToken),

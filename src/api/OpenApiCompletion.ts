@@ -141,7 +141,11 @@ export const makeDocument = <Id extends string, Groups extends HttpApiGroup.Cons
   }
   const description = Context.getOrUndefined(scheme.annotations, OpenApi.Description)
   const securitySchemes = {
-    [schemeName]: { type: "http", scheme: scheme.scheme.toLowerCase(), ...description !== undefined && { description } } as const
+    [schemeName]: {
+      type: "http",
+      scheme: scheme.scheme.toLowerCase(),
+      ...description !== undefined && { description }
+    } as const
   }
   const info = {
     ...derived.info,

@@ -21,7 +21,11 @@ const assert = (condition: boolean, actual: unknown): void => {
   if (!condition) throw new Error(`Unexpected: ${String(actual)}`)
 }
 
-const client = (baseUrl: string, apiKey: string, options: { readonly times?: number; readonly maxWait?: number } = {}) =>
+const client = (
+  baseUrl: string,
+  apiKey: string,
+  options: { readonly times?: number; readonly maxWait?: number } = {}
+) =>
   Effect.provide(
     PetstoreClient.layer({ baseUrl, apiKey: Redacted.make(apiKey), retry: options })
   )
