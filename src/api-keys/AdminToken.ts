@@ -1,5 +1,5 @@
 /** Provides the admin token, which clients of the management port send as a bearer token. */
-import { Config, Context, Data, Effect, Layer, Option, Redacted } from "effect"
+import { Config, Context, Data, Effect, Layer, Option, Redacted, Result } from "effect"
 import { chmodSync, existsSync, linkSync, readFileSync, statSync, unlinkSync, writeFileSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { adminTokenForm, Settings } from "../config/Settings.ts"
@@ -12,13 +12,6 @@ export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{
     `${this.file}: expected ${Settings.adminToken.form}; remove the file, and the service makes a new token`
 }
 
-/** The recommended minimum length in characters. A shorter token works, with a warning. */
-const minLength = 16
-const warnAboutShort = (token: Redacted.Redacted, source: string) =>
-  Redacted.value(token).length >= minLength ? Effect.void : Effect.logWarning(
-    `${source} is short: use at least ${minLength} characters, or a client of the management port may guess it`
-  )
-
 /** The name of the token's file in `DATA_DIR`. */
 const fileName = "admin-token"
 
@@ -27,6 +20,9 @@ export const adminTokenPlace = Effect.gen(function*() {
   if (Option.isSome(yield* Config.option(Settings.adminToken.config))) return Settings.adminToken.name
   return resolve(yield* Settings.dataDir.config, fileName)
 })
+
+/** The recommended minimum length in characters. A shorter token works, with a warning. */
+const minLength = 16
 
 /** The service that holds the admin token. */
 export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()("petstore/AdminToken") {
@@ -39,35 +35,39 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
     AdminToken,
     Effect.gen(function*() {
       const configured = yield* Config.option(Settings.adminToken.config)
-      if (Option.isSome(configured)) {
-        yield* warnAboutShort(configured.value, Settings.adminToken.name)
-        return configured.value
-      }
-      const directory = yield* dataDirectory
-      const file = join(directory, fileName)
-      const newToken = `adm_${yield* randomText(32)}`
-      const temporarySuffix = yield* randomText(8)
-      const { mode, text } = yield* Effect.try({
-        try: () => {
-          createFile(file, newToken, temporarySuffix)
-          return { mode: restrictMode(file), text: readFileSync(file, "utf8") }
-        },
-        catch: (cause) => new DataDirectoryUnusable({ directory, cause })
-      })
-      if (mode !== undefined) {
+      const { source, token } = Option.isSome(configured)
+        ? { source: Settings.adminToken.name, token: configured.value }
+        : yield* readFile
+      if (Redacted.value(token).length < minLength) {
         yield* Effect.logWarning(
-          `${file} had mode ${mode}, now 0600: if other users of this machine may have read it, replace the token`
+          `${source} is short: use at least ${minLength} characters, or a client of the management port may guess it`
         )
       }
-      const token = yield* Effect.mapError(
-        Effect.fromResult(adminTokenForm.parse(text)),
-        () => new UnusableAdminToken({ file })
-      )
-      yield* warnAboutShort(token, file)
       return token
     })
   )
 }
+
+const readFile = Effect.gen(function*() {
+  const directory = yield* dataDirectory
+  const file = join(directory, fileName)
+  const newToken = `adm_${yield* randomText(32)}`
+  const temporarySuffix = yield* randomText(8)
+  const { mode, text } = yield* Effect.try({
+    try: () => {
+      createFile(file, newToken, temporarySuffix)
+      return { mode: restrictMode(file), text: readFileSync(file, "utf8") }
+    },
+    catch: (cause) => new DataDirectoryUnusable({ directory, cause })
+  })
+  if (mode !== undefined) {
+    yield* Effect.logWarning(
+      `${file} had mode ${mode}, now 0600: if other users of this machine may have read it, replace the token`
+    )
+  }
+  const parsed = Result.mapError(adminTokenForm.parse(text), () => new UnusableAdminToken({ file }))
+  return { source: file, token: yield* Effect.fromResult(parsed) }
+})
 
 /**
  * Restricts access to `file` to its owner (mode 0600). Returns the former mode in octal if it allowed other users any

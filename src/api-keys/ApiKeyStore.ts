@@ -21,11 +21,10 @@ export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state
   readonly state?: Exclude<KeyState, "banned"> | undefined
 }
 
-/** The key of a secret, the end of the secret (`null` for a current one), and whether it was ended early. */
+/** The key of a secret, and the end of the secret (`null` for a current one). */
 export interface SecretOrigin {
   readonly keyId: string
   readonly endsAt: DateTime.Utc | null
-  readonly isEnded: boolean
 }
 
 /** What a change does to a key. `alongside` runs in the same transaction. */
@@ -66,8 +65,8 @@ export interface ApiKeyStore {
   find(id: string): Effect.Effect<ApiKey | undefined>
   /** Returns the ends of the former secrets of a key that work at `now`. */
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<DateTime.Utc>>
-  /** Returns the secret with this SHA-256, or `undefined` if there is none. Also finds secrets after their end. */
-  findSecret(sha256: string): Effect.Effect<SecretOrigin | undefined>
+  /** Returns the secret with this SHA-256, or `undefined` if there is none. Also finds secrets that ended by `now`. */
+  findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<SecretOrigin | undefined>
   /** Returns the holders by hash. A hash that belongs to no key is absent. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, Holder>>
   /** Records the last uses of keys, by id in epoch milliseconds. A use before the recorded one changes nothing. */
@@ -92,9 +91,6 @@ export const memoryStore = Effect.gen(function*() {
     [...secrets.values()].filter(({ endsAt, keyId }) =>
       keyId === id && (endsAt === null || DateTime.isGreaterThan(endsAt, now))
     )
-  // The clock of this process ends each secret, so none needs the mark of an early end.
-  const setSecret = (secret: string, keyId: string, endsAt: DateTime.Utc | null) =>
-    secrets.set(secret, { keyId, endsAt, isEnded: false })
 
   const store: ApiKeyStore = {
     insert: (key, secret, alongside, idempotencyKey) =>
@@ -103,7 +99,7 @@ export const memoryStore = Effect.gen(function*() {
         if (existing !== undefined) return Effect.succeed(existing)
         if (idempotencyKey !== undefined) idempotencyKeys.set(idempotencyKey, key.id)
         keys.set(key.id, key)
-        setSecret(secret, key.id, null)
+        secrets.set(secret, { keyId: key.id, endsAt: null })
         return Effect.as(alongside, undefined)
       }),
     change: Effect.fnUntraced(function*(id, now, change) {
@@ -112,11 +108,12 @@ export const memoryStore = Effect.gen(function*() {
       const changed = yield* Effect.fromResult(change(before, workingSecrets(id, now).length))
       if (changed === undefined) return before
       const { alongside, formerEnd, key, secretHash } = changed
+      const end = formerEnd ?? now
       for (const [secret, { endsAt, keyId }] of formerEnd === undefined ? [] : secrets) {
         if (keyId !== id || (endsAt === null && secretHash === undefined)) continue
-        setSecret(secret, id, DateTime.min(endsAt ?? formerEnd ?? now, formerEnd ?? now))
+        secrets.set(secret, { keyId, endsAt: DateTime.min(endsAt ?? end, end) })
       }
-      if (secretHash !== undefined) setSecret(secretHash, id, null)
+      if (secretHash !== undefined) secrets.set(secretHash, { keyId: id, endsAt: null })
       keys.set(id, key)
       yield* alongside
       return key

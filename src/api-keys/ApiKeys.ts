@@ -23,7 +23,8 @@ import {
   type Holder,
   type KeySelection,
   memoryStore,
-  positionOf
+  positionOf,
+  type StoreSelection
 } from "./ApiKeyStore.ts"
 import * as AuditLog from "./AuditLog.ts"
 import * as KeyCache from "./KeyCache.ts"
@@ -38,6 +39,9 @@ export interface ListedKeys {
   readonly next?: KeyPosition
 }
 
+/** There is no such key, it is revoked (`Conflict`), or `ifMatch` does not name its version. */
+type ChangeError = NotFound | Conflict | PreconditionFailed
+
 /** The service for API keys (SPEC §5). A database error is a defect in each operation. */
 export class ApiKeys extends Context.Service<ApiKeys, {
   /**
@@ -47,13 +51,12 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict>
 
   /**
-   * Returns a page of the keys that meet the filter. Without a filter these are all keys, also expired and revoked
-   * ones. The cost of a page without a filter, or with `secretHash`, does not grow with their number. With `banned` the
-   * page has keys that were banned in the last hour: the limiter knows which ones still are.
+   * Returns a page of the keys that meet the filter, also expired and revoked ones. The cost of a page without a filter,
+   * or with `secretHash`, does not grow with their number. With `banned` the page has keys that were banned in the last
+   * hour: the limiter knows which ones still are.
    */
   list(selection: KeySelection): Effect.Effect<ListedKeys>
 
-  /** Returns the key with this id. Fails if there is none. */
   find(id: string): Effect.Effect<ApiKey, NotFound>
 
   /** Returns the ends of the former secrets of a key that still work. */
@@ -62,38 +65,22 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   /**
    * Changes the named fields of a key. Concurrent changes run one after another, and none loses a field of another. The
    * change takes effect at once in this process, and within one second in others. Requests that are already counted in
-   * open windows stay counted.
-   *
-   * Fails with `NotFound` if there is no such key. Fails with `PreconditionFailed` if `ifMatch` does not name the
-   * version of the key. Fails with `Conflict` if the key is revoked, and with `InvalidRequest` if the change does not
-   * fit the key.
+   * open windows stay counted. Fails with `InvalidRequest` if the change does not fit the key.
    */
-  update(
-    id: string,
-    change: KeyChange,
-    ifMatch?: IfMatch
-  ): Effect.Effect<ApiKey, NotFound | PreconditionFailed | Conflict | InvalidRequest>
+  update(id: string, change: KeyChange, ifMatch?: IfMatch): Effect.Effect<ApiKey, ChangeError | InvalidRequest>
 
   /**
    * Issues another secret for a key. The former secrets work for at most `grace`. A zero `grace` ends them at once.
-   *
-   * Fails as `update` without a valid version. Fails with `Conflict` if the key is revoked or expired, or if more than
-   * five secrets would work. A zero `grace` never exceeds this number.
+   * Fails with `Conflict` also if the key is expired, or if more than five secrets would work. A zero `grace` never
+   * exceeds this number.
    */
-  rotate(
-    id: string,
-    grace: Duration.Duration,
-    ifMatch?: IfMatch
-  ): Effect.Effect<IssuedKey, NotFound | PreconditionFailed | Conflict>
+  rotate(id: string, grace: Duration.Duration, ifMatch?: IfMatch): Effect.Effect<IssuedKey, ChangeError>
 
-  /** Ends all former secrets of a key now. Fails as `update` without a valid version, and if the key is revoked. */
-  endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, NotFound | PreconditionFailed | Conflict>
+  /** Ends all former secrets of a key now. */
+  endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
 
-  /**
-   * Revokes a key permanently. The revocation takes effect at once in this process, and within one second in others.
-   * Fails as `update` without a valid version, and with `Conflict` if the key is revoked already.
-   */
-  revoke(id: string, ifMatch?: IfMatch): Effect.Effect<void, NotFound | PreconditionFailed | Conflict>
+  /** Revokes a key permanently, at once in this process, and within one second in others. */
+  revoke(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
 
   /**
    * Returns the API key to which the secret `key` belongs, and records its use once a minute. Fails if the key is
@@ -164,28 +151,26 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
     return Effect.succeed(key)
   }
 
-  const find = Effect.fnUntraced(function*(id: string) {
-    return (yield* store.find(id)) ?? (yield* noSuchKey(id))
-  })
-
   const list = Effect.fnUntraced(function*({ limit, secretHash, state, ...filter }: KeySelection) {
     const now = yield* DateTime.now
-    const secret = secretHash === undefined ? undefined : yield* store.findSecret(secretHash)
-    if (secretHash !== undefined && secret === undefined) return { keys: [] }
-    const bannedIds = state === "banned" ? yield* audit.bannedSince(DateTime.subtractDuration(now, maxBan)) : undefined
-    const ids = secret === undefined ? bannedIds : [secret.keyId]
-    const found = yield* store.list({
-      ...filter,
-      ...ids && { ids },
-      state: state === "banned" ? "active" : state,
-      // One key more than the limit shows whether there is another page.
-      limit: limit + 1
-    }, now)
-    if (secret !== undefined) {
-      // The clock that ended a secret may be ahead of this one.
-      const works = (key: ApiKey) => !secret.isEnded && isWorking(key, secret.endsAt, now.epochMilliseconds)
-      return { keys: found.map((key) => ({ ...key, secret: { works: works(key), endsAt: secret.endsAt } })) }
+    const stateFilter: Pick<StoreSelection, "ids" | "state"> = state === "banned"
+      ? { state: "active", ids: yield* audit.bannedSince(DateTime.subtractDuration(now, maxBan)) }
+      : { state }
+    // One key more than the limit shows whether there is another page.
+    const selection = { ...filter, ...stateFilter, limit: limit + 1 }
+    if (secretHash !== undefined) {
+      const secret = yield* store.findSecret(secretHash, now)
+      if (secret === undefined) return { keys: [] }
+      const { endsAt, keyId } = secret
+      const found = yield* store.list({ ...selection, ids: [keyId] }, now)
+      return {
+        keys: found.map((key) => ({
+          ...key,
+          secret: { works: isWorking(key, endsAt, now.epochMilliseconds), endsAt }
+        }))
+      }
     }
+    const found = yield* store.list(selection, now)
     const keys = found.slice(0, limit)
     const last = keys.at(-1)
     return last === undefined || found.length <= limit ? { keys } : { keys, next: positionOf(last) }
@@ -203,37 +188,33 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
     const changed = yield* audit.record(
       action,
       (append) =>
-        store.change(
-          id,
-          now,
-          (before, workingSecrets): Result.Result<Change | undefined, E | Conflict | PreconditionFailed> => {
-            if (!isMatch(ifMatch, before.version)) return Result.fail(versionMismatch(before))
-            if (before.revokedAt !== null) return conflict(`Key ${id} is revoked.`)
-            return Result.map(change(before, now, workingSecrets), (result) => {
-              if (result.formerEnd === undefined && Equal.equals(result.key, before)) return undefined
-              const [old, values] = AuditLog.differences(before, result.key)
-              const key = { ...result.key, version: before.version + 1 }
-              return { ...result, key, alongside: append(id, old, { ...values, ...details }) }
-            })
-          }
-        )
+        store.change(id, now, (before, workingSecrets) =>
+          Result.gen(function*() {
+            if (!isMatch(ifMatch, before.version)) return yield* versionMismatch(before)
+            if (before.revokedAt !== null) return yield* conflict(`Key ${id} is revoked.`)
+            const result = yield* change(before, now, workingSecrets)
+            if (result.formerEnd === undefined && Equal.equals(result.key, before)) return undefined
+            const key = { ...result.key, version: before.version + 1 }
+            const after = { ...AuditLog.differences(key, before), ...details }
+            return { ...result, key, alongside: append(id, AuditLog.differences(before, key), after) }
+          }))
     ).pipe(
       // A change whose commit got no response may have happened.
       Effect.ensuring(Effect.sync(() => cache.evict(id)))
     )
-    return changed ?? (yield* noSuchKey(id))
+    return yield* orNotFound(id, changed)
   })
 
   return ApiKeys.of({
     audit,
     usage,
     list,
-    find,
+    find: (id) => Effect.flatMap(store.find(id), (key) => orNotFound(id, key)),
     formerSecrets: (id) => Effect.flatMap(DateTime.now, (now) => store.formerSecrets(id, now)),
 
     issue: Effect.fn("ApiKeys.issue")(function*({ expiresAt = null, limits, name, plan }, idempotencyKey) {
       const createdAt = yield* DateTime.now
-      if (hasEnded(expiresAt, createdAt.epochMilliseconds)) return yield* invalidExpiry
+      if (hasEnded(expiresAt, createdAt.epochMilliseconds)) return yield* Effect.fromResult(invalidExpiry)
       const keyLimits = yield* Effect.fromResult(checkedLimits(plan, limits))
       const secret = withChecksum(yield* randomText(randomLength))
       const key: ApiKey = {
@@ -265,7 +246,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
       changeKey("update", id, ifMatch, (key, now): Result.Result<Pick<Change, "key">, InvalidRequest> => {
         const { expiresAt = key.expiresAt, limits, name = key.name, plan = key.plan } = change
         // The unchanged expiry of an expired key is valid.
-        if (expiresAt !== key.expiresAt && hasEnded(expiresAt, now.epochMilliseconds)) return Result.fail(invalidExpiry)
+        if (expiresAt !== key.expiresAt && hasEnded(expiresAt, now.epochMilliseconds)) return invalidExpiry
         const isUnchanged = limits === undefined && plan === key.plan
         return Result.map(
           isUnchanged ? Result.succeed(key.limits) : checkedLimits(plan, limits),
@@ -311,10 +292,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
         const cached = cache.peek(hash)
         if (cached !== undefined) return allowHolder(cached)
         if (!isWellFormed(Redacted.value(key))) return rejectKey
-        return Effect.flatMap(
-          cache.get(hash),
-          (holder) => holder === undefined ? rejectKey : allowHolder(holder)
-        )
+        return Effect.flatMap(cache.get(hash), (holder) => holder === undefined ? rejectKey : allowHolder(holder))
       })
   })
 })
@@ -342,18 +320,21 @@ const checkedLimits = (plan: Plan, limits: Limits | undefined): Result.Result<Li
     (issue) => new InvalidRequest({ message: `Invalid request: body.limits: ${issue}.` })
   )
 
-const invalidExpiry = new InvalidRequest({
-  message: "Invalid request: body.expiresAt: expected an instant in the future."
-})
+const invalidExpiry = Result.fail(
+  new InvalidRequest({ message: "Invalid request: body.expiresAt: expected an instant in the future." })
+)
 
 const conflict = (message: string) => Result.fail(new Conflict({ message }))
 
-const noSuchKey = (id: string) => new NotFound({ message: `There is no key ${id}.` })
-
 const versionMismatch = ({ id, version }: ApiKey) =>
-  new PreconditionFailed({
-    message: `Key ${id} has version ${version}, which If-Match does not name. Read the key again before the change.`
-  })
+  Result.fail(
+    new PreconditionFailed({
+      message: `Key ${id} has version ${version}, which If-Match does not name. Read the key again before the change.`
+    })
+  )
+
+const orNotFound = (id: string, key: ApiKey | undefined): Effect.Effect<ApiKey, NotFound> =>
+  key === undefined ? Effect.fail(new NotFound({ message: `There is no key ${id}.` })) : Effect.succeed(key)
 
 /** Fails with `InvalidApiKey` (401, SPEC §5.3). All requests share this instance. */
 const rejectKey = Effect.fail(new InvalidApiKey())

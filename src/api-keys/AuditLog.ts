@@ -1,5 +1,5 @@
 /** Records the actions of operators and the bans of keys, in the log and in a store. */
-import { Context, DateTime, Effect } from "effect"
+import { Context, DateTime, Effect, Record } from "effect"
 import type { AuditAction, AuditEntry, AuditPosition, AuditValues } from "../api/Audit.ts"
 import type { ApiKey } from "../api/Keys.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
@@ -27,11 +27,9 @@ export interface ListedEntries {
 }
 
 /** Stores entries. A database error is a defect. */
-export interface AuditStore {
+export interface AuditStore extends Pick<AuditLog, "bannedSince"> {
   /** Appends entries. In a transaction, they commit together with it. */
   append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void>
-  /** Returns the ids of the keys of which a ban began after `since`. */
-  bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>>
   /** Returns at most `limit` entries, newest first: by time, then by id. */
   list(selection: AuditSelection): Effect.Effect<ReadonlyArray<AuditEntry>>
 }
@@ -44,14 +42,9 @@ export interface AuditLog {
   record<A, E>(action: AuditAction, run: (append: Append) => Effect.Effect<A, E>): Effect.Effect<A, E>
   /**
    * Logs the begin of a ban, and stores it in the background within a second. While the database is down, the newest
-   * ban of each key waits in memory. `address` is that of the client, `at` and `until` are in epoch milliseconds.
+   * ban of each key waits in memory. `at` and `until` are in epoch milliseconds.
    */
-  recordBan(ban: {
-    readonly keyId: string
-    readonly address: string
-    readonly at: number
-    readonly until: number
-  }): Effect.Effect<void>
+  recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
   /** Returns the ids of the keys of which a ban began after `since`. */
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>>
   /** Returns a page of the log, newest entry first. The cost of a page does not grow with the log. */
@@ -77,30 +70,29 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
     warning: "Bans cannot be recorded in the audit log"
   })
   const auditLog: AuditLog = {
-    record: (action, run) =>
-      Effect.gen(function*() {
-        const [at, { address, operator }] = [yield* DateTime.now, yield* CurrentOperator]
-        let appended: NewEntry | undefined
-        const result = yield* run((keyId, before, after) => {
-          const entry = { at, action, keyId, operator, address, before, after }
-          return Effect.suspend(() => {
-            appended = entry
-            return store.append([entry])
-          })
+    record: Effect.fnUntraced(function*(action, run) {
+      const [at, { address, operator }] = [yield* DateTime.now, yield* CurrentOperator]
+      let appended: NewEntry | undefined
+      const result = yield* run((keyId, before, after) =>
+        Effect.suspend(() => {
+          appended = { at, action, keyId, operator, address, before, after }
+          return store.append([appended])
         })
-        if (appended !== undefined) yield* log(appended)
-        return result
-      }),
+      )
+      if (appended !== undefined) yield* log(appended)
+      return result
+    }),
     recordBan: ({ address, at, keyId, until }) =>
       Effect.suspend(() => {
-        const entry = {
+        const [before, after] = [{ bannedUntil: null }, { bannedUntil: new Date(until).toISOString() }]
+        const entry: NewEntry = {
           at: DateTime.makeUnsafe(at),
-          action: "ban" as const,
+          action: "ban",
           keyId,
           operator: null,
           address,
-          before: { bannedUntil: null },
-          after: { bannedUntil: new Date(until).toISOString() }
+          before,
+          after
         }
         pendingBans.set(keyId, entry)
         return log(entry)
@@ -123,26 +115,21 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
   return auditLog
 })
 
-const toText = (at: DateTime.Utc | null): string | null => at && DateTime.formatIso(at)
-
 /** Returns the fields of a key that actions change. */
 export const valuesOf = ({ expiresAt, hint, limits, name, plan, revokedAt }: ApiKey): AuditValues => ({
   name,
   plan,
   perMinute: limits.perMinute,
   perDay: limits.perDay,
-  expiresAt: toText(expiresAt),
-  revokedAt: toText(revokedAt),
+  expiresAt: expiresAt && DateTime.formatIso(expiresAt),
+  revokedAt: revokedAt && DateTime.formatIso(revokedAt),
   hint
 })
 
-/** Returns the fields that differ between two states of a key, with their values in each. */
-export const differences = (before: ApiKey, after: ApiKey): readonly [before: AuditValues, after: AuditValues] => {
-  const [old, changed] = [valuesOf(before), valuesOf(after)]
-  const names = Object.keys(old).filter((name) => old[name] !== changed[name])
-  const pick = (values: AuditValues): AuditValues =>
-    Object.fromEntries(names.map((name) => [name, values[name] ?? null]))
-  return [pick(old), pick(changed)]
+/** Returns the values of a key that are different in `other`. */
+export const differences = (key: ApiKey, other: ApiKey): AuditValues => {
+  const others = valuesOf(other)
+  return Record.filter(valuesOf(key), (value, name) => value !== others[name])
 }
 
 /** Makes a store in the memory of this process, for tests. */
@@ -160,11 +147,11 @@ export const memoryStore = Effect.sync((): AuditStore => {
     list: ({ after, keyId, limit }) =>
       Effect.sync(() =>
         entries
-          .filter((entry) => keyId === undefined || entry.keyId === keyId)
-          .toSorted((a, b) => b.at.epochMilliseconds - a.at.epochMilliseconds || b.id - a.id)
-          .filter(({ at: { epochMilliseconds }, id }) =>
-            after === undefined || epochMilliseconds < after.at || (epochMilliseconds === after.at && id < after.id)
+          .filter(({ at: { epochMilliseconds: at }, ...entry }) =>
+            (keyId === undefined || entry.keyId === keyId) &&
+            (after === undefined || at < after.at || (at === after.at && entry.id < after.id))
           )
+          .toSorted((a, b) => b.at.epochMilliseconds - a.at.epochMilliseconds || b.id - a.id)
           .slice(0, limit)
       )
   }

@@ -17,12 +17,7 @@ export interface MinuteCounts extends UsageCounts {
 }
 
 /** The length of an interval, and for how long its counts are kept from its begin. */
-interface Resolution {
-  readonly seconds: number
-  readonly keptSeconds: number
-}
-
-export const resolutions: Readonly<Record<keyof UsageHistory, Resolution>> = {
+export const resolutions = {
   minutes: { seconds: 60, keptSeconds: 60 * 60 },
   hours: { seconds: 60 * 60, keptSeconds: 30 * 24 * 60 * 60 }
 }
@@ -36,15 +31,9 @@ export interface UsageStore {
 }
 
 export interface KeyUsage {
-  /**
-   * Counts a request of a key, decided `at` in epoch milliseconds. The counts of one key object are found without its
-   * id. It is one step, because every request passes here.
-   */
+  /** Counts a request of a key, decided `at` in epoch milliseconds. The counts hang on the key object, for speed. */
   count(key: { readonly id: string }, kind: UsageKind, at: number): void
-  /**
-   * Returns the usage of a key: all counts of this process, and those that other processes have written. They write
-   * every two seconds. Dies if the database does not respond.
-   */
+  /** Returns all counts of this process, and those that others wrote. Dies if the database does not respond. */
   read(keyId: string): Effect.Effect<UsageHistory>
 }
 
@@ -52,38 +41,17 @@ const minuteMs = 60_000
 
 /**
  * The maximum of counts that wait for a write. Beyond it the oldest are lost, and the log says so. One key has one
- * entry for each minute. So this is the usage of 1,000 keys in an outage of 100 minutes, or of 50,000 keys in two
- * minutes.
+ * entry for each minute, so these are 1,000 keys in an outage of 100 minutes.
  */
 const maxPending = 100_000
 
 /** The maximum of counts in one flush, which bounds the load on the database to 2,000 counts a second. */
 const maxPerFlush = 4_000
 
-class Tally implements MinuteCounts {
-  allowed = 0
-  rejected = 0
-  banned = 0
+/** The counts of a minute that are not written yet. */
+interface Tally extends Record<UsageKind, number> {
   readonly keyId: string
   readonly minute: number
-
-  constructor(keyId: string, minute: number) {
-    this.keyId = keyId
-    this.minute = minute
-  }
-
-  /** Returns the counts, and sets them to zero. */
-  take(): MinuteCounts {
-    const { allowed, banned, keyId, minute, rejected } = this
-    this.add({ allowed: -allowed, rejected: -rejected, banned: -banned })
-    return { keyId, minute, allowed, rejected, banned }
-  }
-
-  add({ allowed, banned, rejected }: UsageCounts): void {
-    this.allowed += allowed
-    this.rejected += rejected
-    this.banned += banned
-  }
 }
 
 /** Makes the counter on a store. It writes pending counts every two seconds, and once more when its scope closes. */
@@ -99,10 +67,11 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
     maxPerFlush,
     write: (written: ReadonlyMap<Tally, Tally>) =>
       Effect.suspend(() => {
-        const taken = [...written.values()].map((tally) => [tally, tally.take()] as const)
-        return Effect.onError(store.add(taken.map(([, counts]) => counts)), () =>
+        const taken = [...written.keys()].map((tally) => ({ tally, counts: { ...tally } }))
+        for (const { tally } of taken) Object.assign(tally, noUsage)
+        return Effect.onError(store.add(taken.map(({ counts }) => counts)), () =>
           Effect.sync(() => {
-            for (const [tally, counts] of taken) tally.add(counts)
+            for (const { counts, tally } of taken) Object.assign(tally, addUsage(tally, counts))
           }))
       }).pipe(turn.withPermits(1)),
     // The next flush writes the counts again. It counts them twice if the failed write has committed.
@@ -114,7 +83,7 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
       const minute = at - at % minuteMs
       let tally = tallies.get(key)
       if (tally?.minute !== minute) {
-        tally = new Tally(key.id, minute)
+        tally = { keyId: key.id, minute, ...noUsage }
         tallies.set(key, tally)
       }
       tally[kind]++
@@ -131,24 +100,19 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
 })
 
 /** Returns the sum of stored intervals and of counts, without those that are no longer kept at `now`. */
-export const addCounts = (
-  stored: UsageHistory,
-  counts: Iterable<MinuteCounts>,
-  now: number
-): UsageHistory => {
-  const sum = (intervals: ReadonlyArray<UsageInterval>, { keptSeconds, seconds }: Resolution) => {
-    const lengthMs = seconds * 1_000
-    const sums = new Map(intervals.map((interval) => [interval.from.epochMilliseconds, interval]))
+const addCounts = (stored: UsageHistory, counts: Iterable<MinuteCounts>, now: number): UsageHistory => {
+  const sum = (name: keyof UsageHistory): ReadonlyArray<UsageInterval> => {
+    const { keptSeconds, seconds } = resolutions[name]
+    const sums = new Map(stored[name].map((interval) => [interval.from.epochMilliseconds, interval]))
     for (const each of counts) {
-      const from = each.minute - each.minute % lengthMs
+      const from = each.minute - each.minute % (seconds * 1_000)
       sums.set(from, { from: DateTime.makeUnsafe(from), ...addUsage(sums.get(from) ?? noUsage, each) })
     }
-    return [...sums.values()].filter(({ from }) => from.epochMilliseconds + keptSeconds * 1_000 > now).toSorted((
-      a,
-      b
-    ) => a.from.epochMilliseconds - b.from.epochMilliseconds)
+    return [...sums.values()]
+      .filter(({ from }) => from.epochMilliseconds + keptSeconds * 1_000 > now)
+      .toSorted((a, b) => a.from.epochMilliseconds - b.from.epochMilliseconds)
   }
-  return { minutes: sum(stored.minutes, resolutions.minutes), hours: sum(stored.hours, resolutions.hours) }
+  return { minutes: sum("minutes"), hours: sum("hours") }
 }
 
 /** Makes a store in the memory of this process, for tests. */

@@ -9,8 +9,7 @@ import * as Database from "../database/Database.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as ApiKeys from "./ApiKeys.ts"
 import type { ApiKeyStore, Change, StoreSelection } from "./ApiKeyStore.ts"
-import * as SqlAuditStore from "./SqlAuditStore.ts"
-import * as SqlUsageStore from "./SqlUsageStore.ts"
+import { auditStore, usageStore } from "./SqlKeyHistory.ts"
 
 /**
  * Returns the SHA-256 of a secret, in hexadecimal: the database stores nothing else of it. A slow hash would cost time
@@ -63,7 +62,7 @@ export const pageStatement = (
 }
 
 /** Makes the store on PostgreSQL, and deletes secrets some time after their end, until its scope closes. */
-export const sqlStore = Effect.gen(function*() {
+const keyStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const keyColumns = sql.literal(columns)
   const store: ApiKeyStore = {
@@ -72,8 +71,7 @@ export const sqlStore = Effect.gen(function*() {
         const inserted = yield* sql`
           INSERT INTO api_keys (id, name, hint, plan, per_minute, per_day, created_at, expires_at, idempotency_key)
           VALUES (${key.id}, ${key.name}, ${key.hint}, ${key.plan}, ${key.limits.perMinute}, ${key.limits.perDay},
-            ${DateTime.toDateUtc(key.createdAt)}, ${key.expiresAt && DateTime.toDateUtc(key.expiresAt)},
-            ${idempotencyKey ?? null})
+            ${toDate(key.createdAt)}, ${toDate(key.expiresAt)}, ${idempotencyKey ?? null})
           ON CONFLICT (idempotency_key) DO NOTHING RETURNING 1`
         if (inserted.length === 0) {
           const [existing] = yield* sql<{ readonly id: string }>`
@@ -102,9 +100,11 @@ export const sqlStore = Effect.gen(function*() {
         Effect.orDie
       ),
 
-    findSecret: (sha256) =>
-      sql<{ readonly keyId: string; readonly endsAt: Date | null; readonly isEnded: boolean }>`
-        SELECT key_id AS "keyId", expires_at AS "endsAt", is_ended AS "isEnded"
+    findSecret: (sha256, now) =>
+      // The clock that ended a secret early may be ahead of this one.
+      sql<{ readonly keyId: string; readonly endsAt: Date | null }>`
+        SELECT key_id AS "keyId",
+          CASE WHEN is_ended THEN LEAST(expires_at, ${DateTime.toDateUtc(now)}) ELSE expires_at END AS "endsAt"
         FROM api_key_secrets WHERE hash = ${toBytes(sha256)}`.pipe(
         Effect.map(([row]) => row && { ...row, endsAt: toDateTime(row.endsAt) }),
         Effect.orDie
@@ -155,7 +155,11 @@ export const sqlStore = Effect.gen(function*() {
         if (secretHash !== undefined) {
           yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${toBytes(secretHash)}, ${id})`
         }
-        yield* sql`UPDATE api_keys SET ${sql.update(toColumns(key))} WHERE id = ${id}`
+        yield* sql`
+          UPDATE api_keys SET version = ${key.version}, name = ${key.name}, hint = ${key.hint}, plan = ${key.plan},
+            per_minute = ${key.limits.perMinute}, per_day = ${key.limits.perDay},
+            expires_at = ${toDate(key.expiresAt)}, revoked_at = ${toDate(key.revokedAt)}
+          WHERE id = ${id}`
         yield* alongside
         return Result.succeed(key)
       })).pipe(Effect.orDie, Effect.flatMap(Effect.fromResult)),
@@ -182,7 +186,7 @@ export const sqlStore = Effect.gen(function*() {
 export const layer = Layer.effect(
   ApiKeys.ApiKeys,
   Effect.gen(function*() {
-    const [store, audit, usage] = yield* Effect.all([sqlStore, SqlAuditStore.sqlStore, SqlUsageStore.sqlStore])
+    const [store, audit, usage] = yield* Effect.all([keyStore, auditStore, usageStore])
     return yield* ApiKeys.make({ store, audit, usage, hash: hashSecret })
   })
 )
@@ -211,18 +215,7 @@ interface KeyRow extends Pick<ApiKey, "id" | "version" | "name" | "hint" | "plan
   readonly lastUsedAt: Date | null
 }
 
-/** Returns the columns that a change can set. */
-const toColumns = ({ expiresAt, hint, limits, name, plan, revokedAt, version }: ApiKey): Record<string, unknown> => ({
-  version,
-  name,
-  hint,
-  plan,
-  per_minute: limits.perMinute,
-  per_day: limits.perDay,
-  expires_at: expiresAt && DateTime.toDateUtc(expiresAt),
-  revoked_at: revokedAt && DateTime.toDateUtc(revokedAt)
-})
-
+const toDate = (at: DateTime.Utc | null): Date | null => at && DateTime.toDateUtc(at)
 const toDateTime = (date: Date | null): DateTime.Utc | null => date && DateTime.fromDateUnsafe(date)
 
 const fromKeyRow = ({ hint, id, name, perDay, perMinute, plan, version, ...row }: KeyRow): ApiKey => ({

@@ -6,7 +6,7 @@ import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { CurrentOperator, type ListedEntries } from "../../src/api-keys/AuditLog.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
-import { pageStatement } from "../../src/api-keys/SqlAuditStore.ts"
+import { auditPageStatement } from "../../src/api-keys/SqlKeyHistory.ts"
 import type { AuditEntry, AuditPosition } from "../../src/api/Audit.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
 import { databases, random, stores } from "../support/Harness.ts"
@@ -223,7 +223,7 @@ for (const database of databases) {
           yield* sql`ANALYZE audit_log`
           for (const after of [undefined, { at: 1_000_000, id: 10_000 }]) {
             for (const keyId of [undefined, "key_7"]) {
-              const [statement, parameters] = pageStatement(sql, { limit: 101, after, keyId }).compile()
+              const [statement, parameters] = auditPageStatement(sql, { limit: 101, after, keyId }).compile()
               const plan = JSON.stringify(yield* sql.unsafe(`EXPLAIN ${statement}`, parameters))
               assert.include(plan, keyId === undefined ? "audit_log_at" : "audit_log_key", plan)
               assert.notMatch(plan, /Seq Scan|Filter/, plan)

@@ -6,7 +6,7 @@ import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { make, memoryStore, type MinuteCounts, type UsageStore } from "../../src/api-keys/KeyUsage.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
-import { sqlStore } from "../../src/api-keys/SqlUsageStore.ts"
+import { usageStore } from "../../src/api-keys/SqlKeyHistory.ts"
 import type { UsageInterval, UsageKind } from "../../src/api/Usage.ts"
 import { databases, random, stores } from "../support/Harness.ts"
 
@@ -111,7 +111,7 @@ for (const database of databases) {
     layer(storedOn(database.layer))((it) => {
       it.effect("is the sum of all processes that use the database", () =>
         Effect.gen(function*() {
-          const store = yield* sqlStore
+          const store = yield* usageStore
           const processes = [yield* make(store), yield* make(store), yield* make(store), yield* make(store)] as const
           for (let round = 0; round < 5; round++) {
             for (const usage of processes) {

@@ -1,0 +1,137 @@
+/** Stores the audit log and the usage of keys on PostgreSQL. */
+import { DateTime, Duration, Effect } from "effect"
+import { SqlClient, type Statement } from "effect/sql"
+import type { AuditEntry } from "../api/Audit.ts"
+import type { UsageInterval, UsageKind } from "../api/Usage.ts"
+import { Settings } from "../config/Settings.ts"
+import * as Expiry from "../database/Expiry.ts"
+import type { AuditSelection, AuditStore } from "./AuditLog.ts"
+import { resolutions, type UsageStore } from "./KeyUsage.ts"
+
+interface AuditRow extends Omit<AuditEntry, "id" | "at"> {
+  readonly id: bigint
+  readonly at: Date
+}
+
+/**
+ * Returns the statement that reads a page, newest entry first. Its order and its conditions match the indexes
+ * `audit_log_at` and `audit_log_key`. The limit is part of the text, so that the planner knows how few rows it must
+ * read.
+ */
+export const auditPageStatement = (
+  sql: SqlClient.SqlClient,
+  { after, keyId, limit }: AuditSelection
+): Statement.Statement<AuditRow> => {
+  const conditions = [
+    ...keyId === undefined ? [] : [sql`key_id = ${keyId}`],
+    ...after === undefined
+      ? []
+      : [sql`(at, id) < (to_timestamp(${after.at}::float8 / 1000)::timestamptz(3), ${after.id}::bigint)`]
+  ]
+  return sql<AuditRow>`
+    SELECT id, at, action, key_id AS "keyId", operator, address, before, after FROM audit_log
+    ${conditions.length === 0 ? sql.literal("") : sql`WHERE ${sql.and(conditions)}`}
+    ORDER BY at DESC, id DESC LIMIT ${sql.literal(String(limit))}`
+}
+
+/** Makes the store of the audit log. It deletes old entries until its scope closes. */
+export const auditStore = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  const keptFor = Duration.days(yield* Settings.auditRetentionDays.config)
+  const store: AuditStore = {
+    append: (entries) => {
+      const rows = entries.map(({ keyId, ...entry }) => ({
+        ...entry,
+        at: DateTime.formatIso(entry.at),
+        key_id: keyId
+      }))
+      return sql`
+        INSERT INTO audit_log (at, action, key_id, operator, address, before, after)
+        SELECT at, action, key_id, operator, address, before, after FROM jsonb_to_recordset(${
+        JSON.stringify(rows)
+      }::text::jsonb) AS t (
+          at timestamptz, action text, key_id text, operator text, address text, before jsonb, after jsonb
+        )`.pipe(Effect.asVoid, Effect.orDie)
+    },
+    bannedSince: (since) =>
+      sql<{ readonly keyId: string }>`
+        SELECT DISTINCT key_id AS "keyId" FROM audit_log
+        WHERE action = 'ban' AND at > ${DateTime.toDateUtc(since)}`.pipe(
+        Effect.map((rows) => rows.map(({ keyId }) => keyId)),
+        Effect.orDie
+      ),
+    list: (selection) =>
+      auditPageStatement(sql, selection).pipe(
+        Effect.map((rows) =>
+          rows.map(({ at, id, ...row }) => ({ ...row, id: Number(id), at: DateTime.fromDateUnsafe(at) }))
+        ),
+        Effect.orDie
+      )
+  }
+  yield* Expiry.deleteExpired({
+    table: "audit_log",
+    column: "at",
+    keptFor,
+    warning: "Expired entries of the audit log cannot be deleted"
+  })
+  return store
+})
+
+interface UsageRow extends Readonly<Record<UsageKind, bigint>> {
+  readonly seconds: number
+  readonly from: Date
+}
+
+const toInterval = ({ allowed, banned, from, rejected }: UsageRow): UsageInterval => ({
+  from: DateTime.fromDateUnsafe(from),
+  allowed: Number(allowed),
+  rejected: Number(rejected),
+  banned: Number(banned)
+})
+
+/** Makes the store of usage. It deletes the counts of old minutes and hours until its scope closes. */
+export const usageStore = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  const { hours, minutes } = resolutions
+  const hoursKeptFor = Duration.days(yield* Settings.usageRetentionDays.config)
+  const store: UsageStore = {
+    // All processes insert in one order, so that no two statements wait for each other.
+    add: (counts) =>
+      sql`
+        INSERT INTO key_usage (key_id, seconds, starts_at, allowed, rejected, banned)
+        SELECT "keyId", seconds, starts_at, sum(allowed), sum(rejected), sum(banned)
+        FROM jsonb_to_recordset(${JSON.stringify(counts)}::text::jsonb)
+          AS t ("keyId" text, minute bigint, allowed bigint, rejected bigint, banned bigint)
+        CROSS JOIN (VALUES (${minutes.seconds}::int), (${hours.seconds}::int)) AS r (seconds)
+        CROSS JOIN LATERAL (SELECT to_timestamp(minute / 1000 / seconds * seconds)) AS s (starts_at)
+        GROUP BY "keyId", seconds, starts_at
+        ORDER BY "keyId", seconds, starts_at
+        ON CONFLICT (key_id, seconds, starts_at) DO UPDATE SET
+          allowed = key_usage.allowed + excluded.allowed,
+          rejected = key_usage.rejected + excluded.rejected,
+          banned = key_usage.banned + excluded.banned
+      `.pipe(Effect.asVoid, Effect.orDie),
+    read: (keyId) =>
+      sql<UsageRow>`
+        SELECT seconds, starts_at AS "from", allowed, rejected, banned FROM key_usage
+        WHERE key_id = ${keyId} ORDER BY starts_at
+      `.pipe(
+        Effect.map((rows) => {
+          const of = (length: number) => rows.filter(({ seconds }) => seconds === length).map(toInterval)
+          return { minutes: of(minutes.seconds), hours: of(hours.seconds) }
+        }),
+        Effect.orDie
+      )
+  }
+  const minutesKeptFor = Duration.seconds(minutes.keptSeconds)
+  for (const [seconds, keptFor] of [[minutes.seconds, minutesKeptFor], [hours.seconds, hoursKeptFor]] as const) {
+    yield* Expiry.deleteExpired({
+      table: "key_usage",
+      column: "starts_at",
+      where: sql`seconds = ${seconds}`,
+      keptFor,
+      warning: "The usage of keys in the past cannot be deleted"
+    })
+  }
+  return store
+})
