@@ -134,15 +134,14 @@ const keyStore = Effect.gen(function*() {
     ) =>
       sql.withTransaction(Effect.gen(function*() {
         // The lock serializes concurrent changes of a key, so that each starts from the result of the one before.
-        const [row] = yield* sql<KeyRow & { readonly workingSecrets: number }>`
-          SELECT ${keyColumns}, (
-            SELECT count(*)::int FROM api_key_secrets
-            WHERE key_id = k.id AND NOT is_ended AND (expires_at IS NULL OR expires_at > ${DateTime.toDateUtc(now)})
-          ) AS "workingSecrets"
-          FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
+        const [row] = yield* sql<KeyRow>`SELECT ${keyColumns} FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
         if (row === undefined) return Result.succeed(undefined)
         const before = fromKeyRow(row)
-        const result = change(before, row.workingSecrets)
+        // A statement of its own sees the secrets of the change before. The locking one may have begun before it.
+        const [secrets] = yield* sql<{ readonly working: number }>`
+          SELECT count(*)::int AS working FROM api_key_secrets
+          WHERE key_id = ${id} AND NOT is_ended AND (expires_at IS NULL OR expires_at > ${DateTime.toDateUtc(now)})`
+        const result = change(before, secrets?.working ?? 0)
         if (Result.isFailure(result) || result.success === undefined) return Result.map(result, () => before)
         const { alongside, formerEnd, key, secretHash } = result.success
         if (formerEnd !== undefined) {
