@@ -1,6 +1,6 @@
 /** The API port without a server: the contract with its handlers and middleware, and the parts of each response. */
 import { type Config, Context, Effect, Layer } from "effect"
-import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
+import { HttpServer, type HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PathHeaders } from "../api/OperationMiddleware.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
@@ -21,7 +21,7 @@ type Response = HttpServerResponse.HttpServerResponse
 type Headers = Readonly<Record<string, string>>
 
 /** The pages beside the operations. */
-const pages = ["/", "/openapi.json", "/docs", "/favicon.ico"]
+const pages = ["/", "/openapi.json", "/docs"]
 
 /** The headers of cross-origin requests that the service accepts. Clients send trace context unasked. */
 const acceptedHeaders = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, b3, traceparent, tracestate"
@@ -52,12 +52,11 @@ export const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port
   const send = (head: RequestHead, call: Call, decision: ChargedDecision, response: Response) => {
     const { headers: own } = response
     const headers: Record<string, string> = {
+      // A document has its own caching, and may have its own policy.
+      ...fixedHeaders,
       ...own,
       ...RateLimiting.headers(decision),
       "x-request-id": call.requestId,
-      ...fixedHeaders,
-      // A document has its own caching, and may have its own policy.
-      ...own["cache-control"] !== undefined && own,
       ...corsHeaders(head.method, headerOf(head, "origin"), own.allow),
       ...call.endpoint === undefined
         ? routesAt(head.url).headers
@@ -89,9 +88,6 @@ export const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port
   }
 })
 
-/** The icon of the site, which browsers request with every page. There is none. */
-const noIcon = HttpRouter.add("GET", "/favicon.ico", HttpServerResponse.empty({ status: 204 }))
-
 const operations = HttpApiBuilder.layer(PetstoreApi).pipe(
   Layer.provide(PetHandlers.layer),
   Layer.provide(Middleware.layer),
@@ -99,4 +95,4 @@ const operations = HttpApiBuilder.layer(PetstoreApi).pipe(
 )
 
 /** The routes of the operations, with the middleware of the port around them and around all other routes. */
-export const layer = (port: Responses.Port) => Layer.mergeAll(operations, noIcon, Responses.layer(port))
+export const layer = (port: Responses.Port) => Layer.merge(operations, Responses.layer(port))

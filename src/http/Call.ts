@@ -19,7 +19,7 @@ export class Call {
   readonly requestId: string
   /** The time of arrival by the monotonic clock, in nanoseconds. */
   readonly startedAt: bigint
-  /** The endpoint, once the router found it. */
+  /** The endpoint, once its middleware runs. Documents have none. */
   endpoint: HttpApiEndpoint.Top | undefined = undefined
   /** The id of the caller's API key, once it is verified. */
   keyId: string | undefined = undefined
@@ -50,16 +50,19 @@ export interface RequestHead {
   readonly source?: object
 }
 
-/** The request of Node's server, as far as this file reads it. */
-interface NodeRequest {
+/** The request of Node's server, as far as the service reads it. Requests in memory are none. */
+export interface NodeRequest {
   readonly headers: RawHeaders
   readonly rawHeaders: ReadonlyArray<string>
   readonly httpVersion: string
   readonly url: string
   readonly socket: object
+  readonly errored: Error | null
+  on(event: string, listener: (value: never) => void): void
+  off(event: string, listener: (value: never) => void): void
 }
 
-const isNodeRequest = (source: unknown): source is NodeRequest => Predicate.hasProperty(source, "rawHeaders")
+export const isNodeRequest = (source: unknown): source is NodeRequest => Predicate.hasProperty(source, "rawHeaders")
 
 /** Returns a header of a request. Effect copies Node's headers when they are first read, which takes a microsecond. */
 export const headerOf = (head: RequestHead, name: string): string | undefined => {
@@ -77,6 +80,7 @@ const faultyFraming = new Errors.InvalidRequest({
 })
 const badHost = new Errors.InvalidRequest({ message: "Invalid request: expected one valid Host header." })
 const badPath = new Errors.InvalidRequest({ message: "Invalid request: path: expected no ; and no #." })
+export const noSuchPath = new Errors.NotFound({ message: "There is nothing at this path." })
 const misdirected = new Errors.MisdirectedRequest()
 
 /**
@@ -84,10 +88,12 @@ const misdirected = new Errors.MisdirectedRequest()
  * and `#`, so these are errors too.
  */
 export const headError = (
-  { source, url }: HttpServerRequest.HttpServerRequest,
+  { method, source, url }: HttpServerRequest.HttpServerRequest,
   isAllowedHost?: (name: string) => boolean
 ): Errors.ApiError | undefined => {
   if (/^[^?]*[;#]/.test(url)) return badPath
+  // The router reads this target of OPTIONS as the path `/`.
+  if (url === "*" && method !== "OPTIONS") return noSuchPath
   if (!isNodeRequest(source)) return undefined
   const { headers, httpVersion, rawHeaders } = source
   // Node's parser also accepts 0.9 and 2.0.

@@ -72,7 +72,7 @@ const rateLimit = Layer.effect(
       Effect.withFiber((fiber) => {
         const key = Context.getUnsafe(fiber.context, CurrentKey)
         const call = fiber.getRef(CurrentCall)
-        return Effect.flatMap(RateLimiting.chargeKey(limiter, usage, key, fiber.context), (
+        return Effect.flatMap(RateLimiting.chargeKey(limiter, usage, key), (
           decision
         ): Effect.Effect<
           Response,
@@ -103,25 +103,16 @@ const overloaded = Effect.die(new Errors.ServiceUnavailable({ message: "The serv
 
 /** Returns a function that runs an operation in a slot. It dies with a 503 after a second without a free one. */
 const makeSlots = Effect.map(Effect.andThen(Metric.update(queued, 0), Semaphore.make(maxRunning)), (semaphore) => {
-  const whenFree = <A, E, R>(operation: Effect.Effect<A, E, R>) =>
-    Effect.suspend(() => {
-      let isWaiting = true
-      const endWait = Effect.suspend(() => {
-        if (!isWaiting) return Effect.void
-        isWaiting = false
-        return Metric.modify(queued, -1)
-      })
-      const timeout = Effect.suspend(() => isWaiting ? overloaded : Effect.never)
-      const waited = semaphore.withPermit(Effect.andThen(endWait, operation))
-      return Effect.andThen(
-        Metric.modify(queued, 1),
-        Effect.ensuring(Effect.raceFirst(waited, Effect.delay(timeout, maxWait)), endWait)
-      )
-    })
+  const takeSlot = Effect.acquireUseRelease(
+    Metric.modify(queued, 1),
+    () => Effect.timeoutOrElse(semaphore.takeScoped(1), { duration: maxWait, orElse: () => overloaded }),
+    () => Metric.modify(queued, -1)
+  )
   return <A, E, R>(operation: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
     Effect.flatMap(
       semaphore.withPermitsIfAvailable(1)(operation),
-      (result) => Option.isSome(result) ? Effect.succeed(result.value) : whenFree(operation)
+      (result) =>
+        Option.isSome(result) ? Effect.succeed(result.value) : Effect.scoped(Effect.andThen(takeSlot, operation))
     )
 })
 

@@ -1,6 +1,6 @@
 /**
- * The handlers of the pet operations: list, create and get (SPEC §4). They return responses that the contract's codecs
- * encoded, which HttpApi passes on as they are. So the service encodes each first page once.
+ * The handlers of the pet operations: list, create and get (SPEC §4). They return responses with ready texts, which
+ * HttpApi passes on as they are. So the service renders each first page once.
  */
 import { Context, Effect, Layer, Option, Schema, Scope } from "effect"
 import { HttpServerResponse } from "effect/http"
