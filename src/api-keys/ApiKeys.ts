@@ -4,28 +4,14 @@ import { SecureRandom } from "effect/crypto"
 import type { AuditValues } from "../api/Audit.ts"
 import { type IfMatch, isMatch } from "../api/EntityTag.ts"
 import { Conflict, InvalidApiKey, InvalidRequest, NotFound, PreconditionFailed } from "../api/Errors.ts"
-import {
-  type ApiKey,
-  type FoundSecret,
-  type IssuedKey,
-  type KeyChange,
-  type KeyPosition,
-  limitsOf,
-  type NewKey
-} from "../api/Keys.ts"
+import type { ApiKey, FoundSecret, IssuedKey, KeyChange, KeyPosition, NewKey } from "../api/Keys.ts"
+import { limitsOf } from "../api/Keys.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 import type { Limits, Plan } from "../api/Plans.ts"
 import { base62, isWellFormed, randomLength, withChecksum } from "../api/SecretForm.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
-import {
-  type ApiKeyStore,
-  type Change,
-  type Holder,
-  type KeySelection,
-  memoryStore,
-  positionOf,
-  type StoreSelection
-} from "./ApiKeyStore.ts"
+import type { ApiKeyStore, Change, Holder, KeySelection, StoreSelection } from "./ApiKeyStore.ts"
+import { memoryStore, positionOf } from "./ApiKeyStore.ts"
 import * as AuditLog from "./AuditLog.ts"
 import * as KeyCache from "./KeyCache.ts"
 import * as KeyUsage from "./KeyUsage.ts"
@@ -163,12 +149,8 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
       if (secret === undefined) return { keys: [] }
       const { endsAt, keyId } = secret
       const found = yield* store.list({ ...selection, ids: [keyId] }, now)
-      return {
-        keys: found.map((key) => ({
-          ...key,
-          secret: { works: isWorking(key, endsAt, now.epochMilliseconds), endsAt }
-        }))
-      }
+      const works = (key: ApiKey) => isWorking(key, endsAt, now.epochMilliseconds)
+      return { keys: found.map((key) => ({ ...key, secret: { works: works(key), endsAt } })) }
     }
     const found = yield* store.list(selection, now)
     const keys = found.slice(0, limit)

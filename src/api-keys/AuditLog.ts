@@ -10,8 +10,7 @@ export const CurrentOperator = Context.Reference<Pick<AuditEntry, "operator" | "
   { defaultValue: () => ({ operator: null, address: null }) }
 )
 
-/** An entry before it is stored. */
-export type NewEntry = Omit<AuditEntry, "id">
+type NewEntry = Omit<AuditEntry, "id">
 
 /** Selects one page of the audit log: at most `limit` entries, after the position `after`, of one key or of all. */
 export interface AuditSelection {
@@ -84,24 +83,20 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
     }),
     recordBan: ({ address, at, keyId, until }) =>
       Effect.suspend(() => {
-        const [before, after] = [{ bannedUntil: null }, { bannedUntil: new Date(until).toISOString() }]
+        const change = { before: { bannedUntil: null }, after: { bannedUntil: new Date(until).toISOString() } }
         const entry: NewEntry = {
+          ...change,
           at: DateTime.makeUnsafe(at),
           action: "ban",
           keyId,
           operator: null,
-          address,
-          before,
-          after
+          address
         }
         pendingBans.set(keyId, entry)
         return log(entry)
       }),
     bannedSince: (since) =>
-      Effect.map(
-        store.bannedSince(since),
-        (stored) => [...new Set([...stored, ...pendingBans.values().map(({ keyId }) => keyId)])]
-      ),
+      Effect.map(store.bannedSince(since), (stored) => [...stored, ...pendingBans.values().map(({ keyId }) => keyId)]),
     list: Effect.fn("AuditLog.list")(function*({ limit, ...selection }) {
       // One entry more than the limit shows whether there is another page.
       const found = yield* store.list({ ...selection, limit: limit + 1 })

@@ -1,13 +1,7 @@
 /** Counts the requests of each API key over time, in memory, and adds the counts to a store in the background. */
 import { Clock, DateTime, Effect, Semaphore } from "effect"
-import {
-  addUsage,
-  noUsage,
-  type UsageCounts,
-  type UsageHistory,
-  type UsageInterval,
-  type UsageKind
-} from "../api/Usage.ts"
+import type { UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
+import { addUsage, noUsage } from "../api/Usage.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 
 /** The requests of a key in one minute. `minute` is its begin in epoch milliseconds. */
@@ -49,10 +43,7 @@ const maxPending = 100_000
 const maxPerFlush = 4_000
 
 /** The counts of a minute that are not written yet. */
-interface Tally extends Record<UsageKind, number> {
-  readonly keyId: string
-  readonly minute: number
-}
+type Tally = MinuteCounts & Record<UsageKind, number>
 
 /** Makes the counter on a store. It writes pending counts every two seconds, and once more when its scope closes. */
 export const make = Effect.fnUntraced(function*(store: UsageStore) {

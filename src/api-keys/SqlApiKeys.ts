@@ -4,11 +4,12 @@ import { HttpServer } from "effect/http"
 import { SqlClient, type Statement } from "effect/sql"
 import { hash as digest } from "node:crypto"
 import type { ApiKey } from "../api/Keys.ts"
+import type { Limits } from "../api/Plans.ts"
 import { localUrl } from "../config/Settings.ts"
 import * as Database from "../database/Database.ts"
 import * as Expiry from "../database/Expiry.ts"
 import * as ApiKeys from "./ApiKeys.ts"
-import type { ApiKeyStore, Change, StoreSelection } from "./ApiKeyStore.ts"
+import type { ApiKeyStore, StoreSelection } from "./ApiKeyStore.ts"
 import { auditStore, usageStore } from "./SqlKeyHistory.ts"
 
 /**
@@ -16,9 +17,6 @@ import { auditStore, usageStore } from "./SqlKeyHistory.ts"
  * and add no protection, because 190 random bits cannot be guessed.
  */
 const hashSecret = (secret: string): string => digest("sha256", secret)
-
-/** The time for which an operator can find the key of a secret that has ended. */
-const endedSecretsKeptFor = Duration.days(400)
 
 const toBytes = (hash: string) => Buffer.from(hash, "hex")
 
@@ -87,61 +85,49 @@ const keyStore = Effect.gen(function*() {
       pageStatement(sql, selection, now).pipe(Effect.map((rows) => rows.map(fromKeyRow)), Effect.orDie),
 
     find: (id) =>
-      sql<KeyRow>`SELECT ${keyColumns} FROM api_keys k WHERE k.id = ${id}`.pipe(
-        Effect.map(([row]) => row && fromKeyRow(row)),
-        Effect.orDie
-      ),
+      sql<KeyRow>`SELECT ${keyColumns} FROM api_keys k WHERE k.id = ${id}`
+        .pipe(Effect.map(([row]) => row && fromKeyRow(row)), Effect.orDie),
 
     formerSecrets: (id, now) =>
       sql<{ readonly endsAt: Date }>`
         SELECT expires_at AS "endsAt" FROM api_key_secrets
-        WHERE key_id = ${id} AND NOT is_ended AND expires_at > ${DateTime.toDateUtc(now)} ORDER BY expires_at`.pipe(
-        Effect.map((rows) => rows.map(({ endsAt }) => DateTime.fromDateUnsafe(endsAt))),
-        Effect.orDie
-      ),
+        WHERE key_id = ${id} AND NOT is_ended AND expires_at > ${DateTime.toDateUtc(now)} ORDER BY expires_at`
+        .pipe(Effect.map((rows) => rows.map(({ endsAt }) => DateTime.fromDateUnsafe(endsAt))), Effect.orDie),
 
     findSecret: (sha256, now) =>
       // The clock that ended a secret early may be ahead of this one.
       sql<{ readonly keyId: string; readonly endsAt: Date | null }>`
         SELECT key_id AS "keyId",
           CASE WHEN is_ended THEN LEAST(expires_at, ${DateTime.toDateUtc(now)}) ELSE expires_at END AS "endsAt"
-        FROM api_key_secrets WHERE hash = ${toBytes(sha256)}`.pipe(
-        Effect.map(([row]) => row && { ...row, endsAt: toDateTime(row.endsAt) }),
-        Effect.orDie
-      ),
+        FROM api_key_secrets WHERE hash = ${toBytes(sha256)}`
+        .pipe(Effect.map(([row]) => row && { ...row, endsAt: toDateTime(row.endsAt) }), Effect.orDie),
 
     findByHashes: (hashes) =>
       sql<KeyRow & { readonly hash: string; readonly secretExpiresAt: Date | null }>`
         SELECT ${keyColumns}, encode(s.hash, 'hex') AS hash, s.expires_at AS "secretExpiresAt"
         FROM api_key_secrets s JOIN api_keys k ON k.id = s.key_id
-        WHERE NOT s.is_ended AND s.hash IN (SELECT decode(h, 'hex') FROM jsonb_array_elements_text(${
-        JSON.stringify(hashes)
-      }::text::jsonb) h)
-      `.pipe(
+        WHERE NOT s.is_ended AND s.hash IN (
+          SELECT decode(h, 'hex') FROM jsonb_array_elements_text(${JSON.stringify(hashes)}::text::jsonb) h
+        )`.pipe(
         Effect.map((rows) =>
-          new Map(rows.map((row) => [
-            row.hash,
-            { key: fromKeyRow(row), secretExpiresAt: toDateTime(row.secretExpiresAt) }
-          ]))
+          new Map(rows.map(({ hash, secretExpiresAt, ...row }) => {
+            return [hash, { key: fromKeyRow(row), secretExpiresAt: toDateTime(secretExpiresAt) }]
+          }))
         ),
         Effect.orDie
       ),
 
-    change: <E>(
-      id: string,
-      now: DateTime.Utc,
-      change: (key: ApiKey, workingSecrets: number) => Result.Result<Change | undefined, E>
-    ) =>
+    change: (id, now, change) =>
       sql.withTransaction(Effect.gen(function*() {
         // The lock serializes concurrent changes of a key, so that each starts from the result of the one before.
         const [row] = yield* sql<KeyRow>`SELECT ${keyColumns} FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
         if (row === undefined) return Result.succeed(undefined)
-        const before = fromKeyRow(row)
-        // A statement of its own sees the secrets of the change before. The locking one may have begun before it.
-        const [secrets] = yield* sql<{ readonly working: number }>`
-          SELECT count(*)::int AS working FROM api_key_secrets
+        // A statement of its own, because the one above sees the secrets as they were before it waited for the lock.
+        const working = yield* sql`
+          SELECT FROM api_key_secrets
           WHERE key_id = ${id} AND NOT is_ended AND (expires_at IS NULL OR expires_at > ${DateTime.toDateUtc(now)})`
-        const result = change(before, secrets?.working ?? 0)
+        const before = fromKeyRow(row)
+        const result = change(before, working.length)
         if (Result.isFailure(result) || result.success === undefined) return Result.map(result, () => before)
         const { alongside, formerEnd, key, secretHash } = result.success
         if (formerEnd !== undefined) {
@@ -163,19 +149,20 @@ const keyStore = Effect.gen(function*() {
         return Result.succeed(key)
       })).pipe(Effect.orDie, Effect.flatMap(Effect.fromResult)),
 
-    recordUses: (uses) =>
-      sql`
+    recordUses: (uses) => {
+      const rows = JSON.stringify([...uses].map(([id, at]) => ({ id, at: new Date(at) })))
+      return sql`
         UPDATE api_keys k SET last_used_at = u.at
-        FROM jsonb_to_recordset(${
-        JSON.stringify([...uses].map(([id, at]) => ({ id, at: new Date(at) })))
-      }::text::jsonb) AS u (id text, at timestamptz)
-        WHERE k.id = u.id AND (k.last_used_at IS NULL OR k.last_used_at < u.at)
-      `.pipe(Effect.asVoid, Effect.orDie)
+        FROM jsonb_to_recordset(${rows}::text::jsonb) AS u (id text, at timestamptz)
+        WHERE k.id = u.id AND (k.last_used_at IS NULL OR k.last_used_at < u.at)`
+        .pipe(Effect.asVoid, Effect.orDie)
+    }
   }
   yield* Expiry.deleteExpired({
     table: "api_key_secrets",
     column: "expires_at",
-    keptFor: endedSecretsKeptFor,
+    // An operator can find the key of a secret that has ended.
+    keptFor: Duration.days(400),
     warning: "Former secrets of keys cannot be deleted"
   })
   return store
@@ -205,13 +192,9 @@ export const bootstrapKey = Layer.effectDiscard(Effect.gen(function*() {
   )
 }))
 
-interface KeyRow extends Pick<ApiKey, "id" | "version" | "name" | "hint" | "plan"> {
-  readonly perMinute: number
-  readonly perDay: number
+type Instants = Readonly<Record<"expiresAt" | "revokedAt" | "lastUsedAt", Date | null>>
+interface KeyRow extends Pick<ApiKey, "id" | "version" | "name" | "hint" | "plan">, Limits, Instants {
   readonly createdAt: Date
-  readonly expiresAt: Date | null
-  readonly revokedAt: Date | null
-  readonly lastUsedAt: Date | null
 }
 
 const toDate = (at: DateTime.Utc | null): Date | null => at && DateTime.toDateUtc(at)

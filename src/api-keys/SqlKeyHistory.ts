@@ -2,7 +2,7 @@
 import { DateTime, Duration, Effect } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import type { AuditEntry } from "../api/Audit.ts"
-import type { UsageInterval, UsageKind } from "../api/Usage.ts"
+import type { UsageCounts } from "../api/Usage.ts"
 import { Settings } from "../config/Settings.ts"
 import * as Expiry from "../database/Expiry.ts"
 import type { AuditSelection, AuditStore } from "./AuditLog.ts"
@@ -39,27 +39,18 @@ export const auditStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const keptFor = Duration.days(yield* Settings.auditRetentionDays.config)
   const store: AuditStore = {
-    append: (entries) => {
-      const rows = entries.map(({ keyId, ...entry }) => ({
-        ...entry,
-        at: DateTime.formatIso(entry.at),
-        key_id: keyId
-      }))
-      return sql`
+    append: (entries) =>
+      sql`
         INSERT INTO audit_log (at, action, key_id, operator, address, before, after)
-        SELECT at, action, key_id, operator, address, before, after FROM jsonb_to_recordset(${
-        JSON.stringify(rows)
-      }::text::jsonb) AS t (
-          at timestamptz, action text, key_id text, operator text, address text, before jsonb, after jsonb
-        )`.pipe(Effect.asVoid, Effect.orDie)
-    },
+        SELECT at, action, "keyId", operator, address, before, after
+        FROM jsonb_to_recordset(${JSON.stringify(entries)}::text::jsonb) AS t (
+          at timestamptz, action text, "keyId" text, operator text, address text, before jsonb, after jsonb
+        )`.pipe(Effect.asVoid, Effect.orDie),
     bannedSince: (since) =>
       sql<{ readonly keyId: string }>`
         SELECT DISTINCT key_id AS "keyId" FROM audit_log
-        WHERE action = 'ban' AND at > ${DateTime.toDateUtc(since)}`.pipe(
-        Effect.map((rows) => rows.map(({ keyId }) => keyId)),
-        Effect.orDie
-      ),
+        WHERE action = 'ban' AND at > ${DateTime.toDateUtc(since)}`
+        .pipe(Effect.map((rows) => rows.map(({ keyId }) => keyId)), Effect.orDie),
     list: (selection) =>
       auditPageStatement(sql, selection).pipe(
         Effect.map((rows) =>
@@ -77,17 +68,10 @@ export const auditStore = Effect.gen(function*() {
   return store
 })
 
-interface UsageRow extends Readonly<Record<UsageKind, bigint>> {
+interface UsageRow extends UsageCounts {
   readonly seconds: number
   readonly from: Date
 }
-
-const toInterval = ({ allowed, banned, from, rejected }: UsageRow): UsageInterval => ({
-  from: DateTime.fromDateUnsafe(from),
-  allowed: Number(allowed),
-  rejected: Number(rejected),
-  banned: Number(banned)
-})
 
 /** Makes the store of usage. It deletes the counts of old minutes and hours until its scope closes. */
 export const usageStore = Effect.gen(function*() {
@@ -113,11 +97,13 @@ export const usageStore = Effect.gen(function*() {
       `.pipe(Effect.asVoid, Effect.orDie),
     read: (keyId) =>
       sql<UsageRow>`
-        SELECT seconds, starts_at AS "from", allowed, rejected, banned FROM key_usage
+        SELECT seconds, starts_at AS "from", allowed::float8, rejected::float8, banned::float8 FROM key_usage
         WHERE key_id = ${keyId} ORDER BY starts_at
       `.pipe(
         Effect.map((rows) => {
-          const of = (length: number) => rows.filter(({ seconds }) => seconds === length).map(toInterval)
+          const of = (length: number) =>
+            rows.filter(({ seconds }) => seconds === length)
+              .map(({ seconds: _seconds, from, ...counts }) => ({ from: DateTime.fromDateUnsafe(from), ...counts }))
           return { minutes: of(minutes.seconds), hours: of(hours.seconds) }
         }),
         Effect.orDie

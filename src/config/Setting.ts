@@ -56,10 +56,11 @@ export const wholeNumber = (min: number, max: number): Form<number> =>
 export const oneOf = <const Word extends string>(...words: ReadonlyArray<Word>): Form<Word> =>
   makeForm(`${words.slice(0, -1).join(", ")} or ${words.at(-1)}`, (text) => words.find((word) => word === text))
 
+const entriesOf = (text: string) => text.split(",").map((entry) => entry.trim()).filter((entry) => entry !== "")
+
 /** Entries separated by commas. The error names the first entry that `parse` rejects. */
 export const list = <A>(form: string, parse: (entry: string) => A | undefined): Form<ReadonlyArray<A>> => {
   const parseEntry = (entry: string) => Result.fromNullishOr(parse(entry), () => `, not "${entry}"`)
-  const entriesOf = (text: string) => text.split(",").map((entry) => entry.trim()).filter((entry) => entry !== "")
   return { form, parse: (text) => Result.all(entriesOf(text).map(parseEntry)) }
 }
 

@@ -180,9 +180,8 @@ export class InvalidSettings extends Data.TaggedError("InvalidSettings")<{ reado
 /** Reads all settings. Fails with `InvalidSettings`, which describes all errors, if any value is invalid. */
 export const checkSettings = Effect.gen(function*() {
   const [, errors] = yield* Effect.partition(allSettings, ({ config }) => Config.option(config))
-  if (errors.length > 0) {
-    return yield* new InvalidSettings({ message: errors.map(Setting.describeError).join("\n") })
-  }
+  const message = errors.map(Setting.describeError).join("\n")
+  return yield* message === "" ? Effect.void : new InvalidSettings({ message })
 })
 
 /**
