@@ -2,7 +2,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
-import { exactJson, Int64, int64, parseInteger } from "./Int64.ts"
+import { exactJson, Int64, int64 } from "./Int64.ts"
 import { PathHeaders, Sunset } from "./OperationMiddleware.ts"
 import { cursor, limit, nextLink } from "./Paging.ts"
 import { hasAtMost, idempotencyKey, isStorable } from "./Text.ts"
@@ -79,7 +79,11 @@ export const petsText = (pets: ReadonlyArray<Pet>): string => {
 }
 
 /** The codec between the id of a pet and the cursor of the page after it. A later version may change the text. */
-export const PetsCursor = cursor(Int64, { first: 0n, format: String, parse: parseInteger })
+export const PetsCursor = cursor(Int64, {
+  first: 0n,
+  format: String,
+  parse: (text) => /^-?\d{1,19}$/.test(text) ? BigInt(text) : undefined
+})
 
 /** The query of {@link listPets} (SPEC §4.1). */
 export const ListQuery = Schema.Struct({

@@ -94,10 +94,7 @@ const innermostMessage = (error: unknown): string => {
 
 const readErrorBody = Schema.decodeUnknownOption(Schema.fromJsonString(ErrorBody))
 
-/**
- * Returns the error for a response that is no success. `error` is the declared error in its body, or the reason why it
- * has none.
- */
+/** Fails for a response that is no success. `error` is the declared error in its body, or why it has none. */
 export const fromResponse = <E extends ApiError>(
   error: E | HttpClientError.HttpClientError | Schema.SchemaError,
   response: HttpClientResponse.HttpClientResponse
