@@ -37,8 +37,8 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict>
 
   /**
-   * Returns a page of the keys that meet the filter, also expired and revoked ones. The cost of a page without a filter,
-   * or with `secretHash`, does not grow with their number. With `banned` the page has keys that were banned in the last
+   * Returns a page of the keys that meet the filter, also expired and revoked ones. The cost of a page without a
+   * filter, or with `secretHash`, does not grow with their number. With `banned` the page has keys that were banned in the last
    * hour: the limiter knows which ones still are.
    */
   list(selection: KeySelection): Effect.Effect<ListedKeys>
