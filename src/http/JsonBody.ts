@@ -71,7 +71,7 @@ const readNode = (source: NodeRequest): Effect.Effect<Uint8Array, PayloadTooLarg
     // The parser may have rejected the body already.
     if (source.errored !== null) {
       onError(source.errored)
-      return
+      return Effect.void
     }
     source.on("end", onEnd)
     source.on("error", onError)
