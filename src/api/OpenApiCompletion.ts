@@ -54,10 +54,10 @@ const unwrap = (schema: JsonSchema): JsonSchema => schema.allOf?.[0] ?? schema.a
 /** Derives the OpenAPI document of a contract, and completes it. */
 export const makeDocument = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
-  { basePath, headersOf, securityScheme: { description, name: schemeName } }: Completion
+  { basePath, headersOf, securityScheme }: Completion
 ): OpenApi.OpenAPISpec => {
   const derived = OpenApi.fromApi(api, derivation)
-  const security = [{ [schemeName]: [] }]
+  const security = [{ [securityScheme.name]: [] }]
   const schemas: OpenApi.OpenAPISpec["components"]["schemas"] = {}
   for (const [name, { additionalProperties: _, ...schema }] of Object.entries(derived.components.schemas)) {
     schemas[name] = schema
@@ -138,7 +138,8 @@ export const makeDocument = <Id extends string, Groups extends HttpApiGroup.Cons
       if (operation !== undefined) completeOperation(operation)
     }
   }
-  const securitySchemes = { [schemeName]: { type: "http", scheme: "bearer", description } as const }
+  const { description, name } = securityScheme
+  const securitySchemes = { [name]: { type: "http", scheme: "bearer", description } as const }
   const info = {
     ...derived.info,
     version: "1.0.0",
