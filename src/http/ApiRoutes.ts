@@ -71,7 +71,7 @@ export const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port
     const isPreflight = response.status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
       corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
     // A fault is the service's, and a browser repeats a preflight for each URL: neither is charged.
-    const isFree = response.status >= 500 || isPreflight
+    const isFree = (response.status >= 500 && response.status !== 505) || isPreflight
     return Effect.flatMap(RateLimiting.chargeAddress(limiter, `address:${clientNetwork(head)}`, isFree), (decision) => {
       if (decision.allowed) return send(head, call, decision, response)
       // A rejected client must not hold one of the limited connections.
