@@ -40,6 +40,7 @@ for (const store of stores) {
           yield* TestClock.adjust("1 second")
           const expiresAt = DateTime.add(yield* DateTime.now, { hours: 1 })
           yield* asAlice(apiKeys.update(id, { name: "second", plan: "pro", expiresAt }))
+          yield* asAlice(apiKeys.update(id, { name: "second", plan: "pro", expiresAt }))
           yield* TestClock.adjust("1 second")
           const rotated = yield* asAlice(apiKeys.rotate(id, Duration.minutes(1)))
           yield* TestClock.adjust("1 second")
@@ -51,39 +52,30 @@ for (const store of stores) {
 
           const entries = yield* walk(100, id)
           const at = (seconds: number) => DateTime.makeUnsafe(start + seconds * 1_000)
+          const byAlice = { keyId: id, operator: "alice", address: "192.0.2.7" }
+          const values = { name: "first", plan: "free", perMinute: 60, perDay: 1_000, expiresAt: null }
+          const newValues = { name: "second", plan: "pro", perMinute: 300, perDay: 10_000 }
           assert.deepStrictEqual(entries.map((entry) => Struct.omit(entry, ["id"])), [
             {
+              ...byAlice,
               at: at(3),
               action: "revoke",
-              keyId: id,
-              operator: "alice",
-              address: "192.0.2.7",
               before: { revokedAt: null },
               after: { revokedAt: DateTime.formatIso(at(3)) }
             },
             {
+              ...byAlice,
               at: at(2),
               action: "rotate",
-              keyId: id,
-              operator: "alice",
-              address: "192.0.2.7",
               before: { hint: issued.hint },
               after: { hint: rotated.hint, gracePeriodSeconds: 60 }
             },
             {
+              ...byAlice,
               at: at(1),
               action: "update",
-              keyId: id,
-              operator: "alice",
-              address: "192.0.2.7",
-              before: { name: "first", plan: "free", perMinute: 60, perDay: 1_000, expiresAt: null },
-              after: {
-                name: "second",
-                plan: "pro",
-                perMinute: 300,
-                perDay: 10_000,
-                expiresAt: DateTime.formatIso(expiresAt)
-              }
+              before: values,
+              after: { ...newValues, expiresAt: DateTime.formatIso(expiresAt) }
             },
             {
               at: at(0),
@@ -92,27 +84,11 @@ for (const store of stores) {
               operator: null,
               address: null,
               before: null,
-              after: {
-                name: "first",
-                plan: "free",
-                perMinute: 60,
-                perDay: 1_000,
-                expiresAt: null,
-                revokedAt: null,
-                hint: issued.hint
-              }
+              after: { ...values, revokedAt: null, hint: issued.hint }
             }
           ])
           const text = JSON.stringify(entries)
           for (const { key } of [issued, rotated]) assert.notInclude(text, Redacted.value(key).slice(4, -4))
-        }))
-
-      it.effect("does not have an entry for a change to the same values", () =>
-        Effect.gen(function*() {
-          const apiKeys = yield* ApiKeys
-          const { id } = yield* apiKeys.issue({ name: "same", plan: "free" })
-          yield* apiKeys.update(id, { name: "same", plan: "free", expiresAt: null })
-          assert.deepStrictEqual((yield* walk(100, id)).map(({ action }) => action), ["issue"])
         }))
 
       it.effect("returns each entry on exactly one page, newest first, also of the same millisecond", () =>

@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { DateTime, Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
-import { type ApiKeyStore, type Holder, memoryStore } from "../../src/api-keys/ApiKeyStore.ts"
+import type { Holder } from "../../src/api-keys/ApiKeyStore.ts"
 import * as KeyCache from "../../src/api-keys/KeyCache.ts"
 
 const holderOf = (id: string): Holder => ({
@@ -25,22 +25,16 @@ const holderOf = (id: string): Holder => ({
 const setUp = (holders: Map<string, Holder>, latencyMs: number) =>
   Effect.gen(function*() {
     const seen = { queries: 0, inFlight: 0, maxInFlight: 0 }
-    const store: ApiKeyStore = {
-      ...yield* memoryStore,
-      findByHashes: (hashes) =>
-        Effect.gen(function*() {
-          seen.queries++
-          seen.maxInFlight = Math.max(seen.maxInFlight, ++seen.inFlight)
-          const found = new Map(hashes.flatMap((hash) => {
-            const holder = holders.get(hash)
-            return holder === undefined ? [] : [[hash, holder] as const]
-          }))
-          yield* Effect.sleep(latencyMs)
-          seen.inFlight--
-          return found
-        })
-    }
-    return { seen, cache: yield* KeyCache.make(store) }
+    const findByHashes = (hashes: ReadonlyArray<string>) =>
+      Effect.gen(function*() {
+        seen.queries++
+        seen.maxInFlight = Math.max(seen.maxInFlight, ++seen.inFlight)
+        const found = new Map([...holders].filter(([hash]) => hashes.includes(hash)))
+        yield* Effect.sleep(latencyMs)
+        seen.inFlight--
+        return found
+      })
+    return { seen, cache: yield* KeyCache.make({ findByHashes }) }
   })
 
 const whileTimePasses = <A, E, R>(effect: Effect.Effect<A, E, R>, stepMs: number) =>

@@ -48,6 +48,7 @@ for (const store of stores) {
       it.effect("has allowed, rejected and banned requests by minute and by hour", () =>
         Effect.gen(function*() {
           const { usage } = yield* ApiKeys
+          assert.deepStrictEqual(yield* usage.read("key_none"), { minutes: [], hours: [] })
           const key = { id: "key_counted" }
           yield* TestClock.setTime(start + 59 * minuteMs)
           yield* count(usage, key, { allowed: 3, rejected: 2 }, start + 30_000)
@@ -92,12 +93,6 @@ for (const store of stores) {
           assert.deepStrictEqual(yield* hours, [-719, -1, 0])
           yield* TestClock.adjust("1 hour")
           assert.deepStrictEqual(yield* hours, [-1, 0])
-        }))
-
-      it.effect("is empty for a key without requests", () =>
-        Effect.gen(function*() {
-          const { usage } = yield* ApiKeys
-          assert.deepStrictEqual(yield* usage.read("key_none"), { minutes: [], hours: [] })
         }))
     })
   })
