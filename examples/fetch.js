@@ -15,26 +15,32 @@ const parse = (text) =>
 const stringify = (pet) =>
   JSON.stringify(pet, (_name, value) => typeof value === "bigint" ? JSON.rawJSON(String(value)) : value)
 
-/** Sends a request, and waits as a 429 demands. The service bans a client that does not wait. */
+/** The statuses that a retry can help, as docs/errors-and-limits.md lists them. */
+const temporary = new Set([408, 429, 500, 502, 503, 504])
+
+/** Sends a request, and retries it up to five times. A POST needs an `Idempotency-Key`, as below. */
 const send = async (path, { headers, ...init } = {}) => {
-  for (let attempt = 0; attempt < 5; attempt++) {
+  for (let attempt = 0;; attempt++) {
     const response = await fetch(new URL(path, PETSTORE_URL), {
       ...init,
-      headers: { ...headers, authorization: `Bearer ${PETSTORE_API_KEY}` }
+      headers: { ...headers, authorization: `Bearer ${PETSTORE_API_KEY}` },
+      signal: AbortSignal.timeout(30_000)
+    }).catch((error) => {
+      if (attempt === 5) throw error
     })
-    if (response.status !== 429) {
-      if (!response.ok) throw new Error(`${response.status} ${await response.text()}`)
-      return response
-    }
-    const seconds = Number(response.headers.get("retry-after")) || 60
-    await new Promise((resolve) => setTimeout(resolve, seconds * 1000))
+    if (response?.ok) return response
+    const seconds = Number(response?.headers.get("retry-after") ?? 0)
+    const mayHelp = response === undefined || temporary.has(response.status)
+    // At the limit of the day, Retry-After can be 24 hours.
+    if (!mayHelp || attempt === 5 || seconds > 300) throw new Error(`${response.status} ${await response.text()}`)
+    const backoff = 200 * 2 ** attempt * (1 + Math.random() / 4)
+    await new Promise((resolve) => setTimeout(resolve, Math.max(seconds * 1000, backoff)))
   }
-  throw new Error("The limit is used up.")
 }
 
 await send("/v1/pets", {
   method: "POST",
-  // With the same key, a second request creates no second pet.
+  // With the same idempotency key, a second request creates no second pet.
   headers: { "content-type": "application/json", "idempotency-key": randomUUID() },
   body: stringify({ name: "Tom", categoryId: 9223372036854775807n, status: "sold" })
 })

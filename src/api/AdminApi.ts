@@ -1,19 +1,16 @@
 /** Declares the API of the management port, which is for operators and never for clients of `/v1`. */
-import { HttpApi, HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
+import { HttpApi, HttpApiMiddleware, HttpApiSecurity, OpenApi } from "effect/http-api"
 import { AuditGroup } from "./Audit.ts"
 import * as Errors from "./Errors.ts"
 import { KeysGroup } from "./KeysGroup.ts"
-import { Validation } from "./Validation.ts"
+import { Validation } from "./OperationMiddleware.ts"
 
-/**
- * The middleware that allows only requests with an operator's token (`ADMIN_TOKEN`, `ADMIN_TOKENS`) as a bearer token.
- *
- * It returns 401 for other requests, and 429 after too many of them from one address. A token that can only read gets
- * 403 for a change.
- */
+const adminToken = HttpApiSecurity.annotate(HttpApiSecurity.bearer, OpenApi.Description, "The admin token.")
+
+/** Returns 401 for a request without an operator's token (`ADMIN_TOKEN`, `ADMIN_TOKENS`) as a bearer token. */
 export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
   requiredForClient: true,
-  security: { adminToken: HttpApiSecurity.bearer },
+  security: { adminToken },
   error: [
     Errors.errorResponse(Errors.MissingAdminToken),
     Errors.errorResponse(Errors.InvalidAdminToken),

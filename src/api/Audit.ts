@@ -13,9 +13,8 @@ export const AuditValues = Schema.Record(Schema.String, Schema.NullOr(Schema.Uni
 export type AuditValues = typeof AuditValues.Type
 
 /**
- * One entry of the audit log. `operator` is the name of the admin token that the request had, and `address` is the
- * address from which it came. Both are `null` for an action of the service itself; a ban has the address of the client.
- * `before` and `after` have the changed fields; `before` is `null` for a new key.
+ * One entry of the audit log. `operator` is the name of the admin token. It is `null` for an action of the service
+ * itself, as is `address`, unless it is a ban. `before` and `after` have the changed fields.
  */
 export const AuditEntry = Schema.Struct({
   id: Schema.Int,
@@ -42,13 +41,11 @@ const parsePosition = (text: string): AuditPosition | undefined => {
 /** The query of `listAudit`: the maximum number of entries, the cursor of the page, and the key of all entries. */
 export const AuditQuery = Schema.Struct({
   limit: Schema.optionalKey(limit("Maximum number of entries returned.")),
-  cursor: Schema.optionalKey(
-    cursor(AuditPosition, {
-      first: { at: 8_640_000_000_000_000, id: 0 },
-      format: ({ at, id }) => `${at} ${id}`,
-      parse: parsePosition
-    })
-  ),
+  cursor: Schema.optionalKey(cursor(AuditPosition, {
+    first: { at: 8_640_000_000_000_000, id: 0 },
+    format: ({ at, id }) => `${at} ${id}`,
+    parse: parsePosition
+  })),
   key: Schema.optionalKey(KeyId)
 })
 export interface AuditQuery extends Schema.Schema.Type<typeof AuditQuery> {}
@@ -57,7 +54,7 @@ export interface AuditQuery extends Schema.Schema.Type<typeof AuditQuery> {}
 export const AuditPage = Schema.Struct({
   entries: Schema.Array(AuditEntry),
   next: Schema.optionalKey(AuditQuery)
-})
+}).annotate({ description: "The entries of the page, newest first." })
 export interface AuditPage extends Schema.Schema.Type<typeof AuditPage> {}
 
 /** The endpoint of the audit log, newest entries first. */
@@ -75,4 +72,4 @@ export class AuditGroup extends HttpApiGroup.make("audit", { topLevel: true }).a
     summary: "List the entries of the audit log",
     description: "Returns a page of entries, newest first: of all keys, or of one."
   }))
-).annotateMerge(OpenApi.annotations({ description: "The audit log." })) {}
+).annotate(OpenApi.Description, "The audit log.") {}

@@ -1,32 +1,25 @@
 /** Declares entity tags: a client changes a resource only in the version that it has read (RFC 9110 §8.8.3). */
-import { Effect, Schema, SchemaIssue, SchemaTransformation } from "effect"
+import { Schema } from "effect"
+import { transformText } from "./Text.ts"
 
 /** Returns the entity tag of a version, as `"3"` with its quotes. */
 export const formatETag = (version: number): string => `"${version}"`
 
-const expected = `* or entity tags in quotes, like "3"`
-
 const entityTag = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
 const validIfMatch = new RegExp(`^(?:\\*|${entityTag}(?:\\s*,\\s*${entityTag})*)$`)
 
-/**
- * The `If-Match` header: the entity tags of the versions that a request may change, with their quotes, or `*` for any
- * (RFC 9110 §13.1.1).
- *
- * A weak tag, such as `W/"3"`, is valid and equals no version.
- */
+/** The `If-Match` header (RFC 9110 §13.1.1). A weak tag, such as `W/"3"`, is valid and equals no version. */
 export const IfMatch = Schema.String.annotate({
-  description: "The versions of the key that the request may change, or `*` for any. Without it, any version."
+  description: "The versions of the key that the request may change, or `*` for any. Without it, any version.",
+  examples: ["*"]
 }).pipe(
   Schema.decodeTo(
     Schema.Array(Schema.String),
-    SchemaTransformation.transformEffect<ReadonlyArray<string>, string>({
-      decode: (text, options) =>
-        validIfMatch.test(text.trim())
-          ? Effect.succeed(text.split(",").map((tag) => tag.trim()))
-          : Effect.fail(new SchemaIssue.InvalidValue({ expected }, text, options)),
-      encode: (tags) => Effect.succeed(tags.join(", "))
-    })
+    transformText<ReadonlyArray<string>>(
+      `* or entity tags in quotes, like "3"`,
+      (text) => validIfMatch.test(text.trim()) ? text.split(",").map((tag) => tag.trim()) : undefined,
+      (tags) => tags.join(", ")
+    )
   )
 )
 export type IfMatch = typeof IfMatch.Type

@@ -43,10 +43,7 @@ const declareError = <const Tag extends string, const Code extends string, const
   return base
 }
 
-/**
- * 400: the body, the path, the query or a header does not decode (SPEC §7). The message names each invalid field and
- * the value that the schema expects there.
- */
+/** 400: the body, path, query or a header does not decode (SPEC §7). The message names each invalid field. */
 export class InvalidRequest extends declareError("InvalidRequest", 400, "invalid_request")<InvalidRequest>(
   "A required field is missing, or a value is invalid."
 ) {}
@@ -144,18 +141,12 @@ export class RateLimitExceeded extends declareError("RateLimitExceeded", 429, "r
   "The rate limit is exceeded."
 ) {}
 
-/**
- * 429: the caller is banned, since it sent too many requests after a 429 (SPEC §5.4, §8). `Retry-After` has the seconds
- * until the ban ends.
- */
+/** 429: the caller is banned for requests after a 429 (SPEC §5.4, §8). `Retry-After` has the seconds until the end. */
 export class ApiKeyBanned extends declareError("ApiKeyBanned", 429, "api_key_banned")<ApiKeyBanned>(
   "The API key is banned for a while."
 ) {}
 
-/**
- * 429: one address sent too many requests without the admin token to the management port. `Retry-After` has the seconds
- * until a retry can succeed.
- */
+/** 429: one address sent too many requests without the admin token. `Retry-After` has the seconds to wait. */
 export class TooManyAttempts extends declareError("TooManyAttempts", 429, "too_many_attempts")<TooManyAttempts>(
   "Too many requests without the admin token came from this address."
 ) {}
@@ -172,10 +163,7 @@ export class InternalError extends declareError("InternalError", 500, "internal_
   "The service failed to respond. The fault is not in the request."
 ) {}
 
-/**
- * 503: a dependency of the service does not respond, or the service is overloaded or shutting down. `Retry-After` has
- * the seconds that the client should wait before it retries.
- */
+/** 503: a dependency fails, or the service is overloaded or shutting down. `Retry-After` has the seconds to wait. */
 export class ServiceUnavailable
   extends declareError("ServiceUnavailable", 503, "service_unavailable")<ServiceUnavailable>(
     "The service cannot respond at the moment. Retry shortly."
@@ -237,24 +225,3 @@ export const commonErrors = [
 
 /** Returns the body of an error. */
 export const bodyOf = ({ code, message, status }: ApiError): ErrorBody => ({ code, message, status })
-
-/** One example of each error of the API port, for the OpenAPI document and the API reference. */
-export const examples: ReadonlyArray<ErrorBody> = [
-  new InvalidRequest({ message: "Invalid request: body.name: expected string; body.categoryId: required." }),
-  new MissingApiKey(),
-  new InvalidApiKey(),
-  new NotFound({ message: "There is no pet 7." }),
-  new MethodNotAllowed({ message: "PUT is not allowed here." }),
-  new RequestTimeout(),
-  new Gone(),
-  new PayloadTooLarge(),
-  new UnsupportedMediaType(),
-  new ExpectationFailed(),
-  new IdempotencyKeyReused(),
-  new RateLimitExceeded({ message: "The limit of 60 requests a minute is used up. Retry in 12 seconds." }),
-  new ApiKeyBanned({ message: "The API key is banned for requests after a 429. Retry in 60 seconds." }),
-  new HeaderFieldsTooLarge(),
-  new InternalError(),
-  new ServiceUnavailable(),
-  new HttpVersionNotSupported()
-].map(bodyOf)

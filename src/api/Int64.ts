@@ -1,11 +1,11 @@
 /**
  * Declares exact 64-bit integers, which are `bigint` in TypeScript, decimal digits in URLs and numbers in JSON.
  *
- * JSON numbers can have any number of digits (RFC 8259 §6), but `JSON.parse` rounds integers beyond 2^53. A body that
- * contains an `int64` is therefore declared as text, with {@link exactJson} as its codec.
+ * `JSON.parse` rounds integers beyond 2^53. So a body with an `int64` is a text with the codec {@link exactJson}.
  */
 import { Effect, Schema, SchemaAST, SchemaGetter, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
+import { transformText } from "./Text.ts"
 
 const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" && BigInt.asIntN(64, value) === value
 
@@ -15,33 +15,24 @@ const expected = "an int64 integer"
 const toDigits = (annotations: Readonly<Record<string, unknown>>) =>
   Schema.link<bigint>()(
     Schema.String.annotate(annotations),
-    SchemaTransformation.transformEffect({
-      decode: (text, options) => {
-        const value = /^-?\d+$/.test(text) ? parseInteger(text) : undefined
-        return value === undefined
-          ? Effect.fail(new SchemaIssue.InvalidValue({ expected }, text, options))
-          : Effect.succeed(value)
-      },
-      encode: (value) => Effect.succeed(String(value))
-    })
+    transformText(expected, (text) => /^-?\d+$/.test(text) ? parseInteger(text) : undefined, String)
   )
 
-/** Warns readers of the OpenAPI document: most JSON parsers represent a number as a double. */
 const roundingWarning =
   "As a JSON number, JavaScript's JSON.parse, jq before 1.7 and generated clients with the type " +
   "`number` round it beyond 2^53."
 
 /**
- * Makes the schema of an integer from -2^63 to 2^63-1 (SPEC §2: integer, int64), with its description.
+ * Makes the schema of an integer from -2^63 to 2^63-1 (SPEC §2: integer, int64), with its description and an example.
  *
- * In a path or a query it is decimal digits. In the JSON of this service it is a number, and the body must be an
- * {@link exactJson}. In the JSON of Effect's own codecs (`Schema.toCodecJson`) it is a string of digits, because
- * `JSON.parse` rounds large numbers. Bodies of another HttpApi, Effect RPC and queues use these codecs.
+ * In a path or a query it is decimal digits, and in an {@link exactJson} a number. In the JSON of Effect's own codecs
+ * (`Schema.toCodecJson`), which another HttpApi, Effect RPC and queues use, it is a string of digits.
  */
-export const int64 = (description?: string) => {
-  const annotations = {
+export const int64 = (description?: string, example?: number) => {
+  const annotations: Readonly<Record<string, unknown>> = {
     format: "int64",
-    ...description !== undefined && { description: `${description} ${roundingWarning}` }
+    ...description !== undefined && { description: `${description} ${roundingWarning}` },
+    ...example !== undefined && { examples: [example] }
   }
   return Schema.declare(isInt64, {
     ...annotations,
@@ -61,8 +52,8 @@ const jsonNumber = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/
 /**
  * Parses the integer that a JSON number denotes in any notation: `1e3` and `10.0` are integers.
  *
- * It returns `undefined` for a text that denotes no integer, and for more than 19 digits, the maximum of an int64. The
- * result can still be out of the range of an int64. The time is linear in the length of the text, for any exponent.
+ * Returns `undefined` for other texts, and for more than 19 digits. The result can still be out of the range of an
+ * int64. The time is linear in the length of the text, for any exponent.
  */
 export const parseInteger = (text: string): bigint | undefined => {
   const match = jsonNumber.exec(text)

@@ -4,9 +4,10 @@ import { cursor, limit } from "./Paging.ts"
 import { Limits, Plan, planLimits } from "./Plans.ts"
 import { isStorable } from "./Text.ts"
 
-export const KeyId = Schema.String.annotate({ description: "Identifier of the key. It is no secret." }).check(
-  isStorable
-)
+export const KeyId = Schema.String.annotate({
+  description: "Identifier of the key. It is no secret.",
+  examples: ["key_4fTq9XbLw2ZkPn7R"]
+}).check(isStorable)
 
 /** An instant that a response contains: in JSON an ISO 8601 text in UTC. */
 export const Instant = Schema.DateTimeUtcFromString
@@ -14,21 +15,19 @@ export const Instant = Schema.DateTimeUtcFromString
 /** A character that a reader sees: no space, no control, and none that Unicode lets a font leave out. */
 const visible = /[^\p{White_Space}\p{C}\p{Default_Ignorable_Code_Point}\u2800]/u
 
-const name = Schema.String.annotate({ description: "The name that an operator gives the key: 1 to 255 characters." })
-  .check(
-    Schema.isMinLength(1),
-    Schema.isMaxLength(255),
-    isStorable,
-    Schema.makeFilter((text: string) => visible.test(text) && !/\p{Cc}/u.test(text), {
-      expected: "a name with a visible character and without control characters"
-    })
-  )
+const name = Schema.String.annotate({
+  description: "The name that an operator gives the key: 1 to 255 characters.",
+  examples: ["acme"]
+}).check(
+  Schema.isMinLength(1),
+  Schema.isMaxLength(255),
+  isStorable,
+  Schema.makeFilter((text: string) => visible.test(text) && !/\p{Cc}/u.test(text), {
+    expected: "a name with a visible character and without control characters"
+  })
+)
 
-/**
- * An instant that an operator sends: an ISO 8601 date, which is in UTC, or a date and time with `Z` or an offset.
- *
- * A time without an offset is rejected because it is ambiguous.
- */
+/** An instant that an operator sends: a date, which is in UTC, or a date and time with `Z` or an offset. */
 const NewInstant = Schema.String.check(
   Schema.isPattern(/^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/, {
     expected: "an instant like 2030-12-31T00:00:00Z"
@@ -41,63 +40,46 @@ const NewInstant = Schema.String.check(
   }, { expected: "a day that the calendar has" })
 ).pipe(Schema.decodeTo(Instant))
 
-/**
- * Returns the limits of a key: its own on plan enterprise, else those of its plan. Fails with the reason why `limits`
- * is invalid.
- */
-export const limitsOf = ({ limits, plan }: {
+interface PlanAndLimits {
   readonly plan: Plan
   readonly limits?: Limits
-}): Result.Result<Limits, string> => {
-  if (plan !== "enterprise") {
-    return limits === undefined
-      ? Result.succeed(planLimits[plan])
-      : Result.fail(`fixed on plan ${plan}: only enterprise has its own`)
-  }
-  return Result.fromNullishOr(limits, () => "required on plan enterprise")
 }
 
-/**
- * The request body that issues a key. `limits` is required on plan enterprise and forbidden on the other plans. Without
- * an expiry, or with `null`, the key does not expire.
- */
+/** Returns the limits of a key: on plan enterprise its own, else those of its plan. Fails if `limits` does not fit. */
+export const limitsOf = ({ limits, plan }: PlanAndLimits): Result.Result<Limits, string> => {
+  if (plan === "enterprise") return Result.fromNullishOr(limits, () => "required on plan enterprise")
+  return limits === undefined
+    ? Result.succeed(planLimits[plan])
+    : Result.fail(`fixed on plan ${plan}: only enterprise has its own`)
+}
+
+const checkLimits = (key: PlanAndLimits) =>
+  Result.match(limitsOf(key), { onFailure: (issue) => ({ path: ["limits"], issue }), onSuccess: () => undefined })
+
+/** The request body that issues a key. Only plan enterprise has, and needs, `limits`. `null` means no expiry. */
 export const NewKey = Schema.Struct({
   name,
   plan: Plan,
   limits: Schema.optionalKey(Limits),
   expiresAt: Schema.optionalKey(Schema.NullOr(NewInstant))
-}).check(
-  Schema.makeFilter((key) =>
-    Result.match(limitsOf(key), { onFailure: (issue) => ({ path: ["limits"], issue }), onSuccess: () => undefined })
-  )
-).annotate({ identifier: "NewKey" })
+}).check(Schema.makeFilter(checkLimits)).annotate({ identifier: "NewKey" })
 export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
 
-/**
- * The request body that changes a key. Absent fields stay as they are. `null` removes the expiry.
- *
- * A key that moves to plan enterprise needs `limits`. On another plan `limits` is invalid.
- */
+/** The request body that changes a key. Absent fields stay as they are. `null` removes the expiry. */
 export const KeyChange = Schema.Struct({
+  ...NewKey.fields,
   name: Schema.optionalKey(name),
-  plan: Schema.optionalKey(Plan),
-  limits: Schema.optionalKey(Limits),
-  expiresAt: Schema.optionalKey(Schema.NullOr(NewInstant))
+  plan: Schema.optionalKey(Plan)
 }).check(
   // Without a plan, the limits must fit the current plan of the key, which only the service knows.
   Schema.makeFilter(({ limits, plan }) =>
-    plan === undefined || plan === "enterprise" || limits === undefined
-      ? undefined
-      : Result.match(limitsOf({ limits, plan }), {
-        onFailure: (issue) => ({ path: ["limits"], issue }),
-        onSuccess: () => undefined
-      })
+    plan === undefined || limits === undefined ? undefined : checkLimits({ limits, plan })
   )
 ).annotate({ identifier: "KeyChange" })
 export interface KeyChange extends Schema.Schema.Type<typeof KeyChange> {}
 
 /**
- * A stored key, without its secret. Expiry, revocation and last use are `null` while there is none.
+ * A stored key. Expiry, revocation and last use are `null` while there is none.
  *
  * `hint` is the last four characters of the current secret, or `null` for a secret of an earlier version of the
  * service. `version` grows with each change of the key, except of its last use, and is the ETag.
@@ -113,25 +95,23 @@ export const ApiKey = Schema.Struct({
   expiresAt: Schema.NullOr(Instant),
   revokedAt: Schema.NullOr(Instant),
   lastUsedAt: Schema.NullOr(Instant)
-}).annotate({ identifier: "ApiKey" })
+}).annotate({ identifier: "ApiKey", description: "The key, without its secret." })
 export interface ApiKey extends Schema.Schema.Type<typeof ApiKey> {}
 
-/** A key with its secret. Only the response that issues or rotates the key contains the secret. */
 export const IssuedKey = Schema.Struct({
   ...ApiKey.fields,
   key: Schema.RedactedFromValue(Schema.String)
-}).annotate({ identifier: "IssuedKey" })
+}).annotate({
+  identifier: "IssuedKey",
+  description: "The key, with its secret. Only the response that issues or rotates the key contains the secret."
+})
 export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
 /** The earliest instant of PostgreSQL and the latest of `Date`, in microseconds since the Unix epoch. */
 const minMicros = -210_866_803_200_000_000n
 const maxMicros = 8_640_000_000_000_000_000n
 
-/**
- * The position of a key in the list of all keys, which the cursor of a page contains.
- *
- * The creation time is in microseconds since the Unix epoch, as in PostgreSQL: a `DateTime` has only milliseconds.
- */
+/** The position of a key in the list of all keys. A `DateTime` has only milliseconds, and PostgreSQL microseconds. */
 export const KeyPosition = Schema.Struct({ createdAtMicros: Schema.BigInt, id: KeyId })
 export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
 
@@ -160,62 +140,52 @@ export const keyStateOf = (
   return ban !== null && DateTime.isGreaterThan(ban.until, now) ? "banned" : "active"
 }
 
-/**
- * The conditions that listed keys meet. `search` is a part of the name or the id, or the whole hint. `secretHash` is
- * the SHA-256 of a current or former secret of the key.
- */
+/** The conditions that listed keys meet. */
 const keyFilter = {
   plan: Schema.optionalKey(Plan),
   state: Schema.optionalKey(KeyState),
   search: Schema.optionalKey(
-    Schema.String.annotate({ description: "A part of the name or the id, or the last four characters of the secret." })
-      .check(Schema.isMinLength(1), Schema.isMaxLength(255), isStorable)
+    Schema.String.annotate({
+      description: "A part of the name or the id, or the last four characters of the secret.",
+      examples: ["acme"]
+    }).check(Schema.isMinLength(1), Schema.isMaxLength(255), isStorable)
   ),
   secretHash: Schema.optionalKey(
-    Schema.String.annotate({ description: "The SHA-256 of a current or former secret of the key, in hexadecimal." })
-      .check(Schema.isPattern(/^[0-9a-f]{64}$/, { expected: "64 lowercase hexadecimal digits" }))
+    Schema.String.annotate({
+      description: "The SHA-256 of a current or former secret of the key, in hexadecimal.",
+      examples: ["0f2e4c1d5b6a7988".repeat(4)]
+    }).check(Schema.isPattern(/^[0-9a-f]{64}$/, { expected: "64 lowercase hexadecimal digits" }))
   )
 }
 export interface KeyFilter extends Schema.Schema.Type<Schema.Struct<typeof keyFilter>> {}
 
-/** The order of listed keys, by their creation. */
 export const KeyOrder = Schema.Literals(["oldest", "newest"]).annotate({
   description: "Which keys come first. By default the oldest.",
   message: "Expected oldest or newest"
 })
 
-/** The query of `listKeys`: the order, the maximum number of keys, the cursor of the page, and the filter. */
 export const KeysQuery = Schema.Struct({
   ...keyFilter,
   order: Schema.optionalKey(KeyOrder),
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
-  cursor: Schema.optionalKey(
-    cursor(KeyPosition, {
-      first: { createdAtMicros: 0n, id: "" },
-      format: ({ createdAtMicros, id }) => `${createdAtMicros} ${id}`,
-      parse: parsePosition
-    })
-  )
+  cursor: Schema.optionalKey(cursor(KeyPosition, {
+    first: { createdAtMicros: 0n, id: "" },
+    format: ({ createdAtMicros, id }) => `${createdAtMicros} ${id}`,
+    parse: parsePosition
+  }))
 })
 export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
 
 const ban = Schema.NullOr(Schema.Struct({ until: Instant }))
 
-/**
- * A current or former secret of a key. A secret that works is the secret of a key that is neither expired nor revoked.
- *
- * `endsAt` is the instant from which the secret does not work, even if its key does. It is `null` for the current one.
- */
+/** A current or former secret of a key. It works while its key is neither expired nor revoked, up to `endsAt`. */
 export const FoundSecret = Schema.Struct({
   works: Schema.Boolean.annotate({ description: "Whether requests with the secret are authenticated." }),
   endsAt: Schema.NullOr(Instant).annotate({ description: "The end of a former secret. `null` for the current one." })
 }).annotate({ identifier: "FoundSecret" })
 export interface FoundSecret extends Schema.Schema.Type<typeof FoundSecret> {}
 
-/**
- * A key in a list, with its ban, or `null` if it is not banned. Only the response to a request with `secretHash`
- * contains `secret`.
- */
+/** A key in a list, with its ban if it is banned. Only a request with `secretHash` gets `secret`. */
 export const ListedKey = Schema.Struct({
   ...ApiKey.fields,
   ban,
@@ -227,16 +197,13 @@ export interface ListedKey extends Schema.Schema.Type<typeof ListedKey> {}
 export const KeysPage = Schema.Struct({
   keys: Schema.Array(ListedKey),
   next: Schema.optionalKey(KeysQuery)
-})
+}).annotate({ description: "The keys of the page." })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
 /** The state of one rate limit window: its limit, the remaining requests, and the instant at which it resets. */
 const Window = Schema.Struct({ limit: Schema.Int, remaining: Schema.Int, resetAt: Instant })
 
-/**
- * A key with the state of its rate limit windows (`usage`), its ban, or `null` if it is not banned, and its former
- * secrets that still work.
- */
+/** A key with the state of its rate limit windows, and its ban, or `null` if it is not banned. */
 export const ApiKeyDetails = Schema.Struct({
   ...ApiKey.fields,
   usage: Schema.Struct({ minute: Window, day: Window }),
@@ -248,10 +215,12 @@ export const ApiKeyDetails = Schema.Struct({
   formerSecrets: Schema.Array(Schema.Struct({ endsAt: Instant })).annotate({
     description: "The former secrets that still work, with their ends."
   })
-}).annotate({ identifier: "ApiKeyDetails" })
+}).annotate({ identifier: "ApiKeyDetails", description: "The key, with its usage, its ban and its former secrets." })
 export interface ApiKeyDetails extends Schema.Schema.Type<typeof ApiKeyDetails> {}
 
 /** The request body that rotates a key: for how long its earlier secrets stay valid, at most 30 days. */
 export const Rotation = Schema.Struct({
-  gracePeriodSeconds: Schema.optionalKey(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 })))
+  gracePeriodSeconds: Schema.optionalKey(
+    Schema.Int.annotate({ examples: [3600] }).check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 }))
+  )
 }).annotate({ identifier: "Rotation" })

@@ -3,23 +3,19 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { formatETag, IfMatch } from "./EntityTag.ts"
 import * as Errors from "./Errors.ts"
-import {
-  ApiKey,
-  ApiKeyDetails,
-  IssuedKey,
-  KeyChange,
-  KeyId,
-  KeysPage,
-  KeysQuery,
-  ListedKey,
-  NewKey,
-  Rotation
-} from "./Keys.ts"
+import * as Keys from "./Keys.ts"
 import { nextLink } from "./Paging.ts"
 import { idempotencyKey } from "./Text.ts"
 import { UsageHistory } from "./Usage.ts"
 
-const etag = { etag: Schema.optionalKey(Schema.String) }
+const etag = {
+  etag: Schema.optionalKey(
+    Schema.String.annotate({
+      description: "The version of the key, for If-Match (RFC 9110 §8.8.3).",
+      examples: [`"3"`]
+    })
+  )
+}
 
 /** Maps a key to a response whose `ETag` header has the version of the key (RFC 9110 §8.8.3). */
 const withETag = <Key extends { readonly version: number }>() => ({
@@ -27,7 +23,7 @@ const withETag = <Key extends { readonly version: number }>() => ({
   encode: (key: Key) => ({ body: key, headers: { etag: formatETag(key.version) } })
 })
 
-const params = { id: KeyId }
+const params = { id: Keys.KeyId }
 const notFound = Errors.errorResponse(Errors.NotFound)
 const conflict = Errors.errorResponse(Errors.Conflict)
 const headers = { "if-match": Schema.optionalKey(IfMatch) }
@@ -36,45 +32,47 @@ const changeErrors = [notFound, conflict, Errors.errorResponse(Errors.Preconditi
 /** The endpoints with which an operator lists, issues, shows, changes, rotates, revokes and unbans keys. */
 export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add(
   HttpApiEndpoint.post("issueKey", "/keys", {
-    headers: { "idempotency-key": Schema.optionalKey(idempotencyKey("Identifies this key for a retry.")) },
-    payload: NewKey,
-    success: IssuedKey.pipe(
-      HttpApiSchema.encodeToWithHeaders({ body: IssuedKey.pipe(HttpApiSchema.status(201)), headers: etag }, withETag())
+    headers: {
+      "idempotency-key": Schema.optionalKey(idempotencyKey("Identifies this key for a retry.", "issue-acme-1"))
+    },
+    payload: Keys.NewKey,
+    success: Keys.IssuedKey.pipe(
+      HttpApiSchema.encodeToWithHeaders(
+        { body: Keys.IssuedKey.pipe(HttpApiSchema.status(201)), headers: etag },
+        withETag()
+      )
     ),
     error: conflict
-  }).annotateMerge(
-    OpenApi.annotations({
-      summary: "Issue a key",
-      description: "Returns the key with its secret. No other response has the secret. A second request with the " +
-        "same `Idempotency-Key` issues no key and gets 409, which names the key of the first."
-    })
-  ),
+  }).annotateMerge(OpenApi.annotations({
+    summary: "Issue a key",
+    description: "Returns the key with its secret. No other response has the secret. A second request with the same " +
+      "`Idempotency-Key` issues no key and gets 409, which names the key of the first."
+  })),
   HttpApiEndpoint.get("listKeys", "/keys", {
-    query: KeysQuery.fields,
-    success: KeysPage.pipe(HttpApiSchema.encodeToWithHeaders({
-      body: Schema.Array(ListedKey),
-      headers: { link: Schema.optionalKey(nextLink("/admin/keys", KeysQuery)) }
+    query: Keys.KeysQuery.fields,
+    success: Keys.KeysPage.pipe(HttpApiSchema.encodeToWithHeaders({
+      body: Schema.Array(Keys.ListedKey),
+      headers: { link: Schema.optionalKey(nextLink("/admin/keys", Keys.KeysQuery)) }
     }, {
       decode: ({ body, headers: { link } }) => ({ keys: body, ...link && { next: link } }),
       encode: ({ keys, next }) => ({ body: keys, headers: { ...next && { link: next } } })
     }))
-  }).annotateMerge(
-    OpenApi.annotations({
-      summary: "List keys",
-      description: "Returns a page of the keys, without secrets. A page of banned keys can have " +
-        "fewer keys than `limit`, or none, and still have a `Link` to the next page."
-    })
-  ),
+  }).annotateMerge(OpenApi.annotations({
+    summary: "List keys",
+    description:
+      "Returns a page of the keys, without secrets. A page of banned keys can have fewer keys than `limit`, or none, " +
+      "and still have a `Link` to the next page."
+  })),
   HttpApiEndpoint.get("showKey", "/keys/:id", {
     params,
-    success: ApiKeyDetails.pipe(HttpApiSchema.encodeToWithHeaders({ body: ApiKeyDetails, headers: etag }, withETag())),
+    success: Keys.ApiKeyDetails.pipe(
+      HttpApiSchema.encodeToWithHeaders({ body: Keys.ApiKeyDetails, headers: etag }, withETag())
+    ),
     error: notFound
-  }).annotateMerge(
-    OpenApi.annotations({
-      summary: "Show a key",
-      description: "Returns the key, its rate limit windows, its ban, and its former secrets that still work."
-    })
-  ),
+  }).annotateMerge(OpenApi.annotations({
+    summary: "Show a key",
+    description: "Returns the key, its rate limit windows, its ban, and its former secrets that still work."
+  })),
   HttpApiEndpoint.get("showUsage", "/keys/:id/usage", { params, success: UsageHistory, error: notFound }).annotateMerge(
     OpenApi.annotations({
       summary: "Show the usage of a key over time",
@@ -84,15 +82,13 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
   HttpApiEndpoint.patch("updateKey", "/keys/:id", {
     params,
     headers,
-    payload: KeyChange,
-    success: ApiKey.pipe(HttpApiSchema.encodeToWithHeaders({ body: ApiKey, headers: etag }, withETag())),
+    payload: Keys.KeyChange,
+    success: Keys.ApiKey.pipe(HttpApiSchema.encodeToWithHeaders({ body: Keys.ApiKey, headers: etag }, withETag())),
     error: changeErrors
-  }).annotateMerge(
-    OpenApi.annotations({
-      summary: "Change a key",
-      description: "Changes the named fields. The change takes effect within one second. `null` removes the expiry."
-    })
-  ),
+  }).annotateMerge(OpenApi.annotations({
+    summary: "Change a key",
+    description: "Changes the named fields. The change takes effect within one second. `null` removes the expiry."
+  })),
   HttpApiEndpoint.delete("revokeKey", "/keys/:id", { params, headers, error: changeErrors }).annotateMerge(
     OpenApi.annotations({
       summary: "Revoke a key",
@@ -102,15 +98,15 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
   HttpApiEndpoint.post("rotateKey", "/keys/:id/rotate", {
     params,
     headers,
-    payload: [Rotation, Schema.Null],
-    success: IssuedKey.pipe(HttpApiSchema.encodeToWithHeaders({ body: IssuedKey, headers: etag }, withETag())),
+    payload: [Keys.Rotation, Schema.Null],
+    success: Keys.IssuedKey.pipe(
+      HttpApiSchema.encodeToWithHeaders({ body: Keys.IssuedKey, headers: etag }, withETag())
+    ),
     error: changeErrors
-  }).annotateMerge(
-    OpenApi.annotations({
-      summary: "Rotate the secret of a key",
-      description: "Returns the key with a new secret. Former secrets work until the grace period ends."
-    })
-  ),
+  }).annotateMerge(OpenApi.annotations({
+    summary: "Rotate the secret of a key",
+    description: "Returns the key with a new secret. Former secrets work until the grace period ends."
+  })),
   HttpApiEndpoint.delete("endFormerSecrets", "/keys/:id/former-secrets", { params, headers, error: changeErrors })
     .annotateMerge(OpenApi.annotations({
       summary: "End the former secrets of a key",
@@ -120,4 +116,4 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     summary: "Lift the ban of a key",
     description: "Ends the ban now. Requests that are counted stay counted."
   }))
-).annotateMerge(OpenApi.annotations({ description: "API keys." })) {}
+).annotate(OpenApi.Description, "API keys.") {}

@@ -1,152 +1,159 @@
-/** Completes an OpenAPI document that Effect derives from a contract: bodies, parameters, headers and examples. */
-import { Predicate } from "effect"
-import type { OpenApi } from "effect/http-api"
-import type { ErrorBody } from "./Errors.ts"
+/** Completes the OpenAPI document that Effect derives from a contract: whole examples, shared headers and the token. */
+import { Context } from "effect"
+import { type HttpApi, type HttpApiGroup, type HttpApiSecurity, OpenApi } from "effect/http-api"
+import { bodyOf, type ErrorBody, errorClasses } from "./Errors.ts"
 
-type Schema = OpenApi.OpenApiSpecMediaType["schema"]
-type Headers = Readonly<Record<string, OpenApi.OpenAPISpecHeader>>
-type Operation = OpenApi.OpenAPISpecOperation
+export type Headers = Readonly<Record<string, OpenApi.OpenAPISpecHeader>>
 
-/** The facts that the contract lacks, and the prefix `basePath` that the paths of the document leave out. */
+/** The facts that a contract lacks. */
 export interface Completion {
-  readonly info: OpenApi.OpenAPISpecInfo
-  readonly servers: Array<OpenApi.OpenAPISpecServer>
+  /** The prefix that the paths of the document leave out. */
   readonly basePath: string
-  readonly securityScheme: { readonly name: string; readonly description: string }
-  /** Returns the headers of the responses of an operation with a status. */
-  readonly headersOf: (operation: Operation, status: string) => Headers
-  /** One example of each error, which the responses with its status have. */
-  readonly errors: ReadonlyArray<ErrorBody>
-  /** Parameters by name. A parameter without an example has its default as the example. */
-  readonly parameters: Readonly<Record<string, ParameterFacts>>
-  /** Real examples of request bodies, by operation. */
-  readonly requests: Readonly<Record<string, object>>
-  /** The responses of success, by operation, with an example of the body if there is one. */
-  readonly responses: Readonly<Record<string, { readonly description: string; readonly example?: object }>>
+  readonly securityScheme: { readonly name: string; readonly scheme: HttpApiSecurity.Http }
+  /** Returns the headers that all responses with a status have, beside those that the endpoint declares. */
+  readonly headersOf: (status: string, operation: OpenApi.OpenAPISpecOperation) => Headers
 }
 
-/** A real example of a parameter, and a description that replaces that of its schema. */
-interface ParameterFacts {
-  readonly example?: string | number
+/** The fields of a JSON Schema that this file reads. */
+interface JsonSchema {
+  readonly $ref?: string
+  readonly allOf?: ReadonlyArray<JsonSchema>
+  readonly anyOf?: ReadonlyArray<JsonSchema>
+  readonly default?: unknown
   readonly description?: string
+  readonly enum?: ReadonlyArray<unknown>
+  readonly examples?: ReadonlyArray<unknown>
+  readonly items?: JsonSchema
+  readonly properties?: Readonly<Record<string, JsonSchema>>
+  readonly required?: ReadonlyArray<string>
 }
 
-/**
- * The schema annotations that Effect copies into a document.
- *
- * They describe a value in JSON or in a URL where it differs from the value in TypeScript (see Int64.ts).
- */
-const documentedAnnotations = new Set(["type", "minimum", "maximum", "pattern"])
+/** Annotations of values that in JSON or in a URL differ from those in TypeScript (see Int64.ts). */
+const derivation = { includeAnnotationKey: (key: string) => ["type", "minimum", "maximum", "pattern"].includes(key) }
 
-/** The options with which a contract's document is derived. */
-export const derivation = { includeAnnotationKey: (key: string) => documentedAnnotations.has(key) }
-
-/** Further fields of `info`. Effect's type of `info` has no contact. */
-export const contactAndLicense = {
-  contact: { name: "The operator of the service" },
-  license: { name: "MIT", url: "https://opensource.org/license/mit" }
+/** Examples of messages that name the fault of one request. */
+const exampleMessages: Readonly<Record<string, string>> = {
+  invalid_request: "Invalid request: body.name: expected string; body.categoryId: required.",
+  conflict: "Key key_4fTq9XbLw2ZkPn7R is revoked.",
+  rate_limit_exceeded: "The limit of 60 requests a minute is used up. Retry in 12 seconds.",
+  api_key_banned: "The API key is banned for requests after a 429. Retry in 60 seconds."
 }
 
-/** Returns the schema of a body: the one to which `exactJson` refers, or the first member of a union. */
-const bodySchema = (schema: Schema): Schema => {
-  const [first] = Array.isArray(schema.allOf) ? schema.allOf : Array.isArray(schema.anyOf) ? schema.anyOf : []
-  return first ?? schema
-}
+/** One example of the body of each error, with the default message of the error. */
+const errorExamples = errorClasses.map((error) => {
+  const body = bodyOf(new error())
+  return { defaultMessage: body.message, body: { ...body, message: exampleMessages[body.code] ?? body.message } }
+})
 
-const operationsOf = (item: OpenApi.OpenAPISpecPathItem): ReadonlyArray<Operation> =>
-  [item.get, item.post, item.patch, item.delete].filter((operation) => operation !== undefined)
+/** Returns the usual form of a header's name: `idempotency-key` becomes `Idempotency-Key`. */
+const toFieldName = (name: string): string =>
+  name === "etag" ? "ETag" : name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())
 
-/** Moves the headers that several responses share to the components, and returns these. */
-const shareHeaders = (operations: ReadonlyArray<Operation>): Headers => {
-  const responses = operations.flatMap((operation) => Object.values(operation.responses))
-  const uses = new Map<OpenApi.OpenAPISpecHeader, number>()
-  for (const { headers } of responses) {
-    for (const header of Object.values(headers ?? {})) uses.set(header, (uses.get(header) ?? 0) + 1)
-  }
-  const shared: Record<string, OpenApi.OpenAPISpecHeader> = {}
-  for (const response of responses) {
-    const headers = Object.entries(response.headers ?? {}).map(([name, header]) => {
-      if (uses.get(header) === 1) return [name, header]
-      shared[name] ??= header
-      return [name, shared[name] === header ? { $ref: `#/components/headers/${name}` } : header]
-    })
-    // Effect's type of a header has no references.
-    Object.assign(response, { headers: Object.fromEntries(headers) })
-  }
-  return shared
-}
+/** Returns the schema that `exactJson` or an annotated field refers to, or the first member of a union. */
+const unwrap = (schema: JsonSchema): JsonSchema => schema.allOf?.[0] ?? schema.anyOf?.[0] ?? schema
 
-/** Names the schema of a body, and adds an example. */
-const completeContent = (content: OpenApi.OpenApiSpecContent | undefined, example: object | undefined): void => {
-  for (const body of Object.values(content ?? {})) {
-    body.schema = bodySchema(body.schema)
-    if (example !== undefined) Object.assign(body, { examples: { example: { value: example } } })
-  }
-}
-
-/** Completes the document that `OpenApi.fromApi` returns with the options of `derivation`. It changes `derived`. */
-export const complete = (derived: OpenApi.OpenAPISpec, completion: Completion): OpenApi.OpenAPISpec => {
-  const { basePath, errors, headersOf, info, parameters, requests, responses, securityScheme, servers } = completion
-  const schemas: Record<string, Schema> = {}
+/** Derives the OpenAPI document of a contract, and completes it. */
+export const makeDocument = <Id extends string, Groups extends HttpApiGroup.Constraint>(
+  api: HttpApi.HttpApi<Id, Groups>,
+  { basePath, headersOf, securityScheme: { name: schemeName, scheme } }: Completion
+): OpenApi.OpenAPISpec => {
+  const derived = OpenApi.fromApi(api, derivation)
+  const security = [{ [schemeName]: [] }]
+  const schemas: OpenApi.OpenAPISpec["components"]["schemas"] = {}
   for (const [name, { additionalProperties: _, ...schema }] of Object.entries(derived.components.schemas)) {
     schemas[name] = schema
   }
 
-  /** Returns the description of a schema, or of the schema to which it refers. */
-  const describe = (schema: object): string | undefined => {
-    const name = Predicate.hasProperty(schema, "$ref") ? String(schema.$ref).split("/").at(-1) : undefined
-    const described = name === undefined ? schema : schemas[name]
-    return Predicate.hasProperty(described, "description") ? String(described.description) : undefined
+  const resolve = (schema: object): JsonSchema => {
+    const { $ref }: JsonSchema = schema
+    return $ref === undefined ? schema : schemas[$ref.split("/").at(-1) ?? ""] ?? schema
   }
 
-  const completeOperation = (operation: Operation): void => {
-    for (const parameter of operation.parameters) {
-      if (parameter.in === "header") parameter.name = toFieldName(parameter.name)
-      // Tools show the description of a parameter, and not always that of its schema.
-      const facts = parameters[parameter.name]
-      const description = facts?.description ?? describe(parameter.schema)
-      if (description !== undefined) parameter.description = description
-      const { description: _, ...schema }: { readonly description?: unknown } = parameter.schema
-      parameter.schema = schema
-      const byDefault = Predicate.hasProperty(schema, "default") ? schema.default : undefined
-      const example = facts?.example ?? byDefault
-      if (example !== undefined) Object.assign(parameter, { example })
+  /** Returns the example of a schema, made of those of its fields. `undefined` if a required field has none. */
+  const exampleOf = (schema: JsonSchema): unknown => {
+    const { enum: values, examples = values, items, properties, required = [] } = resolve(schema)
+    if (properties === undefined) {
+      const item = items && exampleOf(items)
+      return item === undefined ? examples?.[0] : [item]
     }
-    completeContent(operation.requestBody?.content, requests[operation.operationId])
+    const fields = Object.entries(properties).map(([name, field]) => [name, exampleOf(field)] as const)
+      .filter(([, example]) => example !== undefined)
+    return required.every((name) => fields.some(([field]) => field === name)) ? Object.fromEntries(fields) : undefined
+  }
+
+  const completeContent = (content: OpenApi.OpenApiSpecContent = {}, errors: ReadonlyArray<ErrorBody> = []): void => {
+    for (const body of Object.values(content)) {
+      const schema = unwrap(body.schema)
+      const example = exampleOf(schema)
+      const examples = errors.length > 0
+        ? Object.fromEntries(errors.map((error) => [error.code, { value: error }]))
+        : example !== undefined && { example: { value: example } }
+      Object.assign(body, { schema, ...examples && { examples } })
+    }
+  }
+
+  /** Moves the description and the example of a schema to its parameter, where more tools show them. */
+  const completeParameter = (parameter: OpenApi.OpenAPISpecParameter): OpenApi.OpenAPISpecParameter => {
+    const described: JsonSchema = parameter.schema
+    const { description, examples, ...schema } = unwrap(described)
+    const example = examples?.[0] ?? schema.default
+    return {
+      ...parameter,
+      name: parameter.in === "header" ? toFieldName(parameter.name) : parameter.name,
+      schema,
+      // The description of an annotated field follows the schema to which it refers.
+      description: described.allOf?.[1]?.description ?? description ?? resolve(schema).description ?? "",
+      ...example !== undefined && { example }
+    }
+  }
+
+  const headers: Record<string, OpenApi.OpenAPISpecHeader> = {}
+  const completeOperation = (operation: OpenApi.OpenAPISpecOperation): void => {
+    operation.security = security
+    operation.parameters = operation.parameters.map(completeParameter)
+    completeContent(operation.requestBody?.content)
     for (const [status, response] of Object.entries(operation.responses)) {
-      const success = Number(status) < 300 ? responses[operation.operationId] : undefined
-      completeContent(response.content, success?.example)
-      response.description = success?.description ?? response.description.replaceAll(/\.? \| /g, ", or: ")
-      response.headers = headersOf(operation, status)
-      const errorsOfStatus = errors.filter((error) => String(error.status) === status)
-      if (errorsOfStatus.length > 0) {
-        const body = {
-          schema: { $ref: "#/components/schemas/Error" },
-          examples: Object.fromEntries(errorsOfStatus.map((value) => [value.code, { value }]))
-        }
-        response.content = { "application/json": body }
-      }
+      // The derived description of an error response has the default messages of its errors.
+      const messages = response.description.split(" | ")
+      const errors = errorExamples.filter(({ defaultMessage }) => messages.includes(defaultMessage))
+      completeContent(response.content, errors.map(({ body }) => body))
+      response.description = status === "204"
+        ? "Done. The response has no body."
+        : response.description.replaceAll(/\.? \| /g, ", or: ")
+      const declared = Object.entries(response.headers ?? {}).map(([name, { required, schema: described }]) => {
+        const { description, ...schema }: JsonSchema = described
+        return [toFieldName(name), { description, required, schema }] as const
+      })
+      const shared = headersOf(status, operation)
+      Object.assign(headers, shared)
+      const references = Object.keys(shared).map((name) => [name, { $ref: `#/components/headers/${name}` }] as const)
+      // Effect's type of a header has no references.
+      Object.assign(response, { headers: Object.fromEntries([...references, ...declared]) })
     }
-    operation.security = [{ [securityScheme.name]: [] }]
   }
 
   const paths: OpenApi.OpenAPISpecPaths = {}
-  const operations: Array<Operation> = []
   for (const [path, item] of Object.entries(derived.paths)) {
     paths[path.slice(basePath.length)] = item
-    operations.push(...operationsOf(item))
-  }
-  for (const operation of operations) completeOperation(operation)
-  const headers = shareHeaders(operations)
-  const components = {
-    schemas,
-    headers,
-    securitySchemes: {
-      [securityScheme.name]: { type: "http", scheme: "bearer", description: securityScheme.description } as const
+    for (const operation of [item.get, item.post, item.patch, item.delete]) {
+      if (operation !== undefined) completeOperation(operation)
     }
   }
-  return { ...derived, info, servers, security: [{ [securityScheme.name]: [] }], paths, components }
+  const description = Context.getOrUndefined(scheme.annotations, OpenApi.Description)
+  const securitySchemes = {
+    [schemeName]: {
+      type: "http",
+      scheme: scheme.scheme.toLowerCase(),
+      ...description !== undefined && { description }
+    } as const
+  }
+  const info = {
+    ...derived.info,
+    version: "1.0.0",
+    // Effect's type of `info` has no contact.
+    contact: { name: "The operator of the service" },
+    license: { name: "MIT", url: "https://opensource.org/license/mit" }
+  }
+  const components = { schemas, headers, securitySchemes }
+  return { ...derived, info, security, paths, components }
 }
-
-/** Returns the usual form of a header's name: `idempotency-key` becomes `Idempotency-Key`. */
-const toFieldName = (name: string): string => name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())

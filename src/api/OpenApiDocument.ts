@@ -1,18 +1,14 @@
 /** Makes the OpenAPI 3.1 document of {@link PetstoreApi}, which the service returns at `/openapi.json`. */
 import { OpenApi } from "effect/http-api"
-import * as Errors from "./Errors.ts"
-import { complete, contactAndLicense, derivation } from "./OpenApiCompletion.ts"
+import { makeDocument } from "./OpenApiCompletion.ts"
+import { Auth } from "./OperationMiddleware.ts"
 import { PetstoreApi } from "./PetstoreApi.ts"
 import { planLimits } from "./Plans.ts"
 import { headersOf } from "./ResponseHeaders.ts"
 
 const basePath = "/v1"
 
-/**
- * Makes the description of a deployment, whose address is a variable because SPEC §1 does not state it.
- *
- * The default is absolute: Postman sends requests to it, and linters reject a relative one.
- */
+/** Describes a deployment. SPEC §1 does not state its address. Postman and linters need an absolute default. */
 const makeServer = (variable: string, description: string): OpenApi.OpenAPISpecServer => ({
   url: `{${variable}}`,
   description,
@@ -50,38 +46,19 @@ A list has one page. Its \`Link\` header with \`rel="next"\` has the URL of the 
 
 \`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`
 
-const rex = { id: 1, name: "Rex", categoryId: 3, status: "available" }
-
-/** The OpenAPI 3.1 document of the API under `/v1`. */
-export const openApiDocument: OpenApi.OpenAPISpec = complete(OpenApi.fromApi(PetstoreApi, derivation), {
-  basePath,
-  info: {
-    title: "Petstore",
-    version: "1.0.0",
-    description: introduction,
-    ...contactAndLicense
-  },
+const api = PetstoreApi.annotateMerge(OpenApi.annotations({
+  title: "Petstore",
+  description: introduction,
   servers: [
     makeServer("base_url", "Production"),
     makeServer("staging_base_url", "Staging"),
     { url: basePath, description: "The deployment that returned this document" }
-  ],
-  securityScheme: { name: "bearerAuth", description: "An API key: `psk_` and 38 letters and digits." },
-  headersOf: ({ deprecated, operationId }, status) => headersOf(operationId, status, deprecated === true),
-  errors: Errors.examples,
-  parameters: {
-    petId: { example: 1 },
-    status: { description: "Filters by availability status. Without it, the page has pets of each status." },
-    "Idempotency-Key": {
-      description: "Identifies this create, such as a new UUID. A retry with the same key and body within 24 hours " +
-        "returns the first response. Postman replaces `{{$guid}}` by a new UUID in each request.",
-      example: "{{$guid}}"
-    }
-  },
-  requests: { createPet: { name: "Rex", categoryId: 3, status: "available" } },
-  responses: {
-    listPets: { description: "The pets of the page, by ascending id.", example: [rex] },
-    createPet: { description: "The created pet, with its id.", example: rex },
-    getPet: { description: "The pet.", example: rex }
-  }
+  ]
+}))
+
+/** The OpenAPI 3.1 document of the API under `/v1`. */
+export const openApiDocument: OpenApi.OpenAPISpec = makeDocument(api, {
+  basePath,
+  securityScheme: { name: "bearerAuth", scheme: Auth.scheme },
+  headersOf
 })

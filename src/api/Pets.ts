@@ -1,10 +1,10 @@
 /** Declares the pets of the store: their schemas (SPEC §2) and their endpoints (SPEC §4). */
 import { Schema } from "effect"
-import { HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSchema, OpenApi } from "effect/http-api"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
-import { exactJson, Int64, int64, parseInteger } from "./Int64.ts"
+import { exactJson, Int64, int64 } from "./Int64.ts"
+import { PathHeaders, Sunset } from "./OperationMiddleware.ts"
 import { cursor, limit, nextLink } from "./Paging.ts"
-import { PathHeaders } from "./PathHeaders.ts"
 import { hasAtMost, idempotencyKey, isStorable } from "./Text.ts"
 
 /** The availability of a pet (SPEC §3). */
@@ -15,18 +15,15 @@ export const PetStatus = Schema.Literals(["available", "pending", "sold"]).annot
 })
 export type PetStatus = typeof PetStatus.Type
 
-/** The maximum length of a new pet's name, in Unicode code points. So a page of pets fits in memory. */
-const maxNameLength = 1_000
-
 /** A name as the service stores it. One that was stored by SQL can have any length. */
-const name = Schema.String.annotate({ description: "The pet's name." }).check(isStorable)
+const name = Schema.String.annotate({ description: "The pet's name.", examples: ["Rex"] }).check(isStorable)
 
 /** The request body that creates a pet (SPEC §2 NewPet). */
 export const NewPet = Schema.Struct({
-  /** The name of the pet: at most 1,000 characters, without U+0000 and without lone surrogates. */
-  name: name.check(hasAtMost(maxNameLength)),
+  /** At most 1,000 characters, without U+0000 and lone surrogates. So a page of pets fits in memory. */
+  name: name.check(hasAtMost(1_000)),
   /** The id of the pet's category: an int64. */
-  categoryId: int64("Identifier of the category that the pet belongs to."),
+  categoryId: int64("Identifier of the category that the pet belongs to.", 3),
   /** The availability of the pet. Absent if it was created without one. */
   status: Schema.optionalKey(PetStatus)
 }).annotate({ identifier: "NewPet", message: "Expected an object" })
@@ -35,9 +32,8 @@ export interface NewPet extends Schema.Schema.Type<typeof NewPet> {}
 /** A pet as the service returns it: the fields of `NewPet`, and the `id` that the service assigned (SPEC §2 Pet). */
 export const Pet = Schema.Struct({
   /** The id that the service assigned: an int64. */
-  id: int64("Unique identifier assigned by the service on creation."),
+  id: int64("Unique identifier assigned by the service on creation.", 1),
   ...NewPet.fields,
-  /** The name of the pet. */
   name
 }).annotate({ identifier: "Pet" })
 export interface Pet extends Schema.Schema.Type<typeof Pet> {}
@@ -52,19 +48,12 @@ const createdPet = Schema.Struct({
 export interface CreatedPet extends Schema.Schema.Type<typeof createdPet> {}
 export interface EncodedCreatedPet extends Schema.Codec.Encoded<typeof createdPet> {}
 
-/**
- * The pet that a create returns. Only the service sets the mark, which becomes the header `Idempotent-Replayed`: a
- * client decodes equal pets from the first response and from its replay.
- */
+/** The pet that a create returns. The mark becomes the header `Idempotent-Replayed`, and a client decodes none. */
 // The type has a name, because a declaration of another file cannot name the symbol.
 export const CreatedPet: Schema.Codec<CreatedPet, EncodedCreatedPet> = createdPet
 
 /** The response body of {@link listPets} (SPEC §2 Pets). */
 export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
-
-const IdempotencyKey = idempotencyKey(
-  "Identifies this create: a retry with the same key and body within 24 hours returns the first response."
-)
 
 /** Formats an integer as a number if that is exact, in a third of the time. */
 const digits = (integer: bigint): number | bigint => {
@@ -89,47 +78,40 @@ export const petsText = (pets: ReadonlyArray<Pet>): string => {
   return `[${text}]`
 }
 
-/** The codec of the JSON text of a pet. */
-const petJson = exactJson(Pet)
+/** The codec between the id of a pet and the cursor of the page after it. A later version may change the text. */
+export const PetsCursor = cursor(Int64, {
+  first: 0n,
+  format: String,
+  parse: (text) => /^-?\d{1,19}$/.test(text) ? BigInt(text) : undefined
+})
 
-/**
- * The codec between the id of a pet and the cursor of the page after that pet, as a `Link` header has it. The text of a
- * cursor may change in a later version.
- */
-export const PetsCursor = cursor(Int64, { first: 0n, format: String, parse: parseInteger })
-
-/** The query of {@link listPets}: the maximum number of pets, the status of all pets, and the cursor (SPEC §4.1). */
+/** The query of {@link listPets} (SPEC §4.1). */
 export const ListQuery = Schema.Struct({
   /** The maximum number of pets in the page: 1 to 100, by default 20. */
   limit: Schema.optionalKey(limit("Maximum number of pets returned.")),
   /** The status of all pets in the page. */
-  status: Schema.optionalKey(PetStatus),
+  status: Schema.optionalKey(PetStatus).annotateKey({
+    description: "Filters by availability status. Without it, the page has pets of each status."
+  }),
   /** The id of the pet after which the page begins. */
   cursor: Schema.optionalKey(PetsCursor)
 })
 export interface ListQuery extends Schema.Schema.Type<typeof ListQuery> {}
 
-/**
- * A page of the list of pets.
- *
- * `pets` is the response body. `next` is the query of the next page, which the `Link` header contains; the last page
- * has none.
- */
+/** A page of the list of pets: `pets` is the response body, and the `Link` header contains `next`. */
 export const PetsPage = Schema.Struct({
   /** The pets of the page, by ascending id. */
   pets: Pets,
   /** The query of the next page. The last page has none. */
   next: Schema.optionalKey(ListQuery)
-})
+}).annotate({ description: "The pets of the page, by ascending id." })
 export interface PetsPage extends Schema.Schema.Type<typeof PetsPage> {}
 
 const listPets = HttpApiEndpoint.get("listPets", "/pets", {
   query: ListQuery.fields,
   success: PetsPage.pipe(HttpApiSchema.encodeToWithHeaders({
     body: exactJson(Pets),
-    headers: {
-      link: Schema.optionalKey(nextLink("/v1/pets", ListQuery))
-    }
+    headers: { link: Schema.optionalKey(nextLink("/v1/pets", ListQuery)) }
   }, {
     decode: ({ body, headers: { link } }) => ({ pets: body, ...link && { next: link } }),
     encode: ({ next, pets }) => ({ body: pets, headers: { ...next && { link: next } } })
@@ -141,13 +123,23 @@ const listPets = HttpApiEndpoint.get("listPets", "/pets", {
 }))
 
 const createPet = HttpApiEndpoint.post("createPet", "/pets", {
-  headers: { "idempotency-key": Schema.optionalKey(IdempotencyKey) },
+  headers: {
+    "idempotency-key": Schema.optionalKey(idempotencyKey(
+      "Identifies this create, such as a new UUID. A retry with the same key and body within 24 hours returns the " +
+        "first response. Postman replaces `{{$guid}}` by a new UUID in each request.",
+      "{{$guid}}"
+    ))
+  },
   payload: exactJson(NewPet),
   success: CreatedPet.pipe(HttpApiSchema.encodeToWithHeaders({
-    body: petJson.pipe(HttpApiSchema.status(201)),
+    body: exactJson(Pet).pipe(HttpApiSchema.status(201)),
     headers: {
-      location: Schema.String,
-      "idempotent-replayed": Schema.optionalKey(Schema.Literal("true"))
+      location: Schema.String.annotate({ description: "The path of the new pet.", examples: ["/v1/pets/7"] }),
+      "idempotent-replayed": Schema.optionalKey(
+        Schema.Literal("true").annotate({
+          description: "Present if an earlier request with the same idempotency key created the pet."
+        })
+      )
     }
   }, {
     decode: ({ body }) => body,
@@ -156,10 +148,7 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
       headers: { location: `/v1/pets/${pet.id}`, ...isReplay && { "idempotent-replayed": "true" as const } }
     })
   })),
-  error: [
-    Errors.errorResponse(Errors.IdempotencyKeyReused),
-    ...Errors.commonErrors
-  ]
+  error: [Errors.errorResponse(Errors.IdempotencyKeyReused), ...Errors.commonErrors]
 }).annotateMerge(OpenApi.annotations({
   summary: "Create a pet",
   description: "Creates a pet and returns it with its id."
@@ -168,34 +157,27 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
 /** The instant at which `getPet` is removed: 5 December 2030, 00:00 UTC (SPEC §4.3). */
 export const getPetSunset = new Date("2030-12-05T00:00:00Z")
 
-/**
- * The headers of every response for the path of `getPet` (SPEC §4.3, §9.3).
- *
- * They contain the date of its deprecation (RFC 9745), the date of its removal (RFC 8594) and a link to its successor.
- */
+/** The headers of every response for the path of `getPet` (SPEC §4.3, §9.3, RFC 9745, RFC 8594). */
 export const getPetHeaders = {
   deprecation: `@${new Date("2026-11-21T00:00:00Z").getTime() / 1000}`,
   sunset: getPetSunset.toUTCString(),
   link: `</v1/pets>; rel="successor-version"`
 }
 
-/** The middleware that returns 410 from {@link getPetSunset} on. */
-export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {
-  error: Errors.errorResponse(Errors.Gone)
-}) {}
-
 const getPet = HttpApiEndpoint.get("getPet", "/pets/:petId", {
-  params: { petId: int64("Identifier of the pet.") },
-  success: petJson,
+  params: { petId: int64("Identifier of the pet.", 1) },
+  success: exactJson(Pet).annotate({ description: "The pet." }),
   error: [Errors.errorResponse(Errors.NotFound), ...Errors.commonErrors]
-}).middleware(Sunset).annotate(PathHeaders, getPetHeaders).annotateMerge(OpenApi.annotations({
-  summary: "Get a pet",
-  description: "Will be removed on 5 December 2030. Use `GET /pets` with the `status` filter instead.",
-  deprecated: true
-}))
+})
+  .middleware(Sunset)
+  .annotate(PathHeaders, getPetHeaders).annotateMerge(OpenApi.annotations({
+    summary: "Get a pet",
+    description: "Will be removed on 5 December 2030. Use `GET /pets` with the `status` filter instead.",
+    deprecated: true
+  }))
 
 /** The endpoints of pets (SPEC §4). */
 export class PetsGroup extends HttpApiGroup.make("pets", { topLevel: true })
   .add(listPets, createPet, getPet)
-  .annotateMerge(OpenApi.annotations({ description: "The pets held in the store." }))
+  .annotate(OpenApi.Description, "The pets held in the store.")
 {}

@@ -1,11 +1,7 @@
 /** Declares the plans and their limits (SPEC §8, Rate limits by plan). */
 import { Schema } from "effect"
 
-/**
- * The maximum numbers of requests of a caller in a window of 60 seconds and in one of 86,400 seconds.
- *
- * A window opens with the first request that is charged to it.
- */
+/** The maximum numbers of requests in a window of 60 seconds and in one of 86,400 seconds. */
 export const Limits = Schema.Struct({
   perMinute: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 2_147_483_647 })),
   perDay: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 2_147_483_647 }))

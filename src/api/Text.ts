@@ -1,11 +1,23 @@
-/** Texts that the service stores: checks, and idempotency keys. */
-import { Schema, SchemaGetter } from "effect"
+/** Texts: checks of those that the service stores, idempotency keys, and values that are texts in a URL or a header. */
+import { Effect, Schema, SchemaGetter, SchemaIssue, SchemaTransformation } from "effect"
 
-/**
- * Checks that a text has no U+0000 and no lone surrogates.
- *
- * PostgreSQL cannot store U+0000, and UTF-8 cannot encode lone surrogates.
- */
+/** Makes the transformation between a text and a value. `parse` returns `undefined` for an invalid text. */
+export const transformText = <A>(
+  expected: string,
+  parse: (text: string) => A | undefined,
+  format: (value: A) => string
+): SchemaTransformation.Transformation<A, string> =>
+  SchemaTransformation.transformEffect<A, string>({
+    decode: (text, options) => {
+      const value = parse(text)
+      return value === undefined
+        ? Effect.fail(new SchemaIssue.InvalidValue({ expected }, text, options))
+        : Effect.succeed(value)
+    },
+    encode: (value) => Effect.succeed(format(value))
+  })
+
+/** Checks that PostgreSQL can store a text: it has no U+0000, and no lone surrogates, which UTF-8 cannot encode. */
 export const isStorable = Schema.makeFilter((text: string) => text.isWellFormed() && !text.includes("\0"), {
   expected: "a string without U+0000 and lone surrogates"
 })
@@ -19,13 +31,9 @@ export const hasAtMost = (max: number) =>
 
 const idempotencyKeyForm = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 
-/**
- * Makes the schema of an `Idempotency-Key` header, with which a client can retry a create without a second effect.
- *
- * Decoding removes surrounding quotation marks, so `"a"` and `a` are the same key.
- */
-export const idempotencyKey = (description: string) =>
-  Schema.String.annotate({ description, pattern: idempotencyKeyForm.source }).check(
+/** Makes the schema of an `Idempotency-Key` header. Quotation marks are optional: `"a"` and `a` are the same key. */
+export const idempotencyKey = (description: string, example: string) =>
+  Schema.String.annotate({ description, pattern: idempotencyKeyForm.source, examples: [example] }).check(
     Schema.isPattern(idempotencyKeyForm, {
       expected: "1 to 255 visible ASCII characters but quotation marks, in quotation marks or not"
     })

@@ -1,7 +1,6 @@
 /** The entry `petstore-client/api`: the contract, to derive clients, mock servers and documents from it. */
 export { AdminApi, AdminAuth } from "./AdminApi.ts"
 export { AuditEntry, AuditPage, AuditQuery } from "./Audit.ts"
-export { Auth, CurrentKey } from "./Auth.ts"
 export * as Errors from "./Errors.ts"
 export * from "./Errors.ts"
 export { exactJson, Int64, int64 } from "./Int64.ts"
@@ -18,10 +17,9 @@ export {
   ListedKey,
   NewKey
 } from "./Keys.ts"
+export { Auth, CurrentKey, RateLimit, Sunset, Validation } from "./OperationMiddleware.ts"
 export { openApiDocument } from "./OpenApiDocument.ts"
-export { CreatedPet, ListQuery, NewPet, Pet, Pets, PetsCursor, PetsPage, PetStatus, replayed, Sunset } from "./Pets.ts"
+export { CreatedPet, ListQuery, NewPet, Pet, Pets, PetsCursor, PetsPage, PetStatus, replayed } from "./Pets.ts"
 export { PetstoreApi } from "./PetstoreApi.ts"
 export { Limits, Plan, planLimits } from "./Plans.ts"
-export { RateLimit } from "./RateLimit.ts"
 export { UsageHistory, type UsageInterval } from "./Usage.ts"
-export { Validation } from "./Validation.ts"

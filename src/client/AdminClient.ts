@@ -51,15 +51,13 @@ export interface AdminOptions extends ClientOptions {
 
 /**
  * A client of the management API of a running service. It retries a request that changes something only after a 429,
- * which says that the service did nothing.
+ * which says that the service did nothing. Each call can fail with any of `AnyAdminError`, a call with an id also with
+ * `NotFound`, and a stream after the items of the pages before.
  */
 export class AdminClient extends Context.Service<AdminClient, {
   /**
-   * Issues a key. Only this response has its secret. With an `idempotencyKey`, a second call issues no second key.
-   *
-   * Fails with any of `AnyAdminError`: `InvalidRequest` for limits that do not fit the plan, `InvalidAdminToken`,
-   * `TooManyAttempts`, and `PetstoreClientError` without a response. Fails with `Conflict`, which names the issued key,
-   * if the idempotency key was used before.
+   * Issues a key. Only this response has its secret. With an `idempotencyKey`, a second call issues no second key, and
+   * fails with `Conflict`, which names the issued key. Fails with `InvalidRequest` for limits that do not fit the plan.
    *
    * @example
    * const { id, key } = yield* admin.issue({ name: "shop", plan: "pro" }, { idempotencyKey: "order-7" })
@@ -69,16 +67,14 @@ export class AdminClient extends Context.Service<AdminClient, {
     options?: CallOptions & { readonly idempotencyKey?: string | undefined }
   ): Effect.Effect<Keys.IssuedKey, AnyAdminError | Errors.Conflict>
   /**
-   * Lists one page of the keys: all keys, or those that meet the filter. `next` is the query of the next
-   * page; the last page has none. Fails with any of `AnyAdminError`.
+   * Lists one page of the keys: all keys, or those that meet the filter. The last page has no `next`.
    *
    * @example
    * const { keys, next } = yield* admin.list({ limit: 20, plan: "pro" })
    */
   list(query?: Optional<Keys.KeysQuery>, options?: CallOptions): Effect.Effect<Keys.KeysPage, AnyAdminError>
   /**
-   * Streams all keys that meet the filter. It requests each page only when the consumer needs it: by
-   * default 100 keys. Fails with any of `AnyAdminError`, after the keys of the pages before.
+   * Streams all keys that meet the filter. It requests each page, by default of 100 keys, when the consumer needs it.
    *
    * @example
    * yield* Stream.runForEach(admin.all({ state: "active" }), (key) => Console.log(key.name))
@@ -89,7 +85,7 @@ export class AdminClient extends Context.Service<AdminClient, {
   ): Stream.Stream<Keys.ListedKey, AnyAdminError>
   /**
    * Returns the key to which a current or former secret belongs, and whether the secret still works. The request
-   * contains only the SHA-256 of the secret. Fails with any of `AnyAdminError`.
+   * contains only the SHA-256 of the secret.
    *
    * @example
    * const leaked = yield* admin.whose(secret)
@@ -97,7 +93,7 @@ export class AdminClient extends Context.Service<AdminClient, {
    */
   whose(secret: Redacted.Redacted, options?: CallOptions): Effect.Effect<Option.Option<FoundKey>, AnyAdminError>
   /**
-   * Gets a key, its remaining requests and its ban. Fails with `NotFound` and any of `AnyAdminError`.
+   * Gets a key, its remaining requests and its ban.
    *
    * @example
    * const { usage } = yield* admin.get(id)
@@ -105,18 +101,15 @@ export class AdminClient extends Context.Service<AdminClient, {
   get(id: string, options?: CallOptions): Effect.Effect<Keys.ApiKeyDetails, AnyAdminError | Errors.NotFound>
   /**
    * Returns the requests of a key in each of the last 60 minutes and 720 hours, oldest first. An interval without
-   * requests is absent. Fails with `NotFound` and any of `AnyAdminError`.
+   * requests is absent.
    *
    * @example
    * const { hours, minutes } = yield* admin.usage(id)
    */
   usage(id: string, options?: CallOptions): Effect.Effect<UsageHistory, AnyAdminError | Errors.NotFound>
   /**
-   * Changes the named fields of a key. `null` removes its expiry. With a `version`, the key changes only if it has this
-   * version.
-   *
-   * Fails with `NotFound`, with `Conflict` for a revoked key, and with `PreconditionFailed` for another version. It
-   * fails with `InvalidRequest` for limits that do not fit the plan, and with any other of `AnyAdminError`.
+   * Changes the named fields of a key. `null` removes its expiry. Fails with `Conflict` for a revoked key, with
+   * `PreconditionFailed` for another `version`, and with `InvalidRequest` for limits that do not fit the plan.
    *
    * @example
    * const key = yield* admin.update(id, { plan: "pro" }, { version: 3 })
@@ -128,8 +121,7 @@ export class AdminClient extends Context.Service<AdminClient, {
   ): Effect.Effect<Keys.ApiKey, ChangeError>
   /**
    * Replaces the secret of a key. The old secret works for the grace period, in whole seconds: by default not at all.
-   * Fails with `NotFound`, with `Conflict` for a revoked or expired key, with `PreconditionFailed` for another
-   * `version`, and with any of `AnyAdminError`.
+   * Fails with `Conflict` for a revoked or expired key, and with `PreconditionFailed` for another `version`.
    *
    * @example
    * const { key } = yield* admin.rotate(id, { gracePeriod: "1 hour" })
@@ -138,31 +130,17 @@ export class AdminClient extends Context.Service<AdminClient, {
     id: string,
     options?: VersionOptions & { readonly gracePeriod?: Duration.Input | undefined }
   ): Effect.Effect<Keys.IssuedKey, ChangeError>
-  /**
-   * Ends the former secrets of a key, whose grace period has not ended. Fails as `revoke`.
-   *
-   * @example
-   * yield* admin.endFormerSecrets(id)
-   */
+  /** Ends the former secrets of a key, whose grace period has not ended. Fails as `revoke`. */
   endFormerSecrets(id: string, options?: VersionOptions): Effect.Effect<void, ChangeError>
   /**
-   * Revokes a key. This cannot be undone. Fails with `NotFound`, with `Conflict` for a key that is revoked already,
-   * with `PreconditionFailed` for another `version`, and with any of `AnyAdminError`.
-   *
-   * @example
-   * yield* admin.revoke(id)
+   * Revokes a key. This cannot be undone. Fails with `Conflict` for a key that is revoked already, and with
+   * `PreconditionFailed` for another `version`.
    */
   revoke(id: string, options?: VersionOptions): Effect.Effect<void, ChangeError>
-  /**
-   * Lifts the ban of a key. Fails with `NotFound` and any of `AnyAdminError`.
-   *
-   * @example
-   * yield* admin.unban(id)
-   */
+  /** Lifts the ban of a key. */
   unban(id: string, options?: CallOptions): Effect.Effect<void, AnyAdminError | Errors.NotFound>
   /**
-   * Lists one page of the audit log, newest entry first. `next` is the query of the next page.
-   * Fails with any of `AnyAdminError`.
+   * Lists one page of the audit log, newest entry first. The last page has no `next`.
    *
    * @example
    * const { entries, next } = yield* admin.audit({ key: id })
@@ -170,7 +148,6 @@ export class AdminClient extends Context.Service<AdminClient, {
   audit(query?: Optional<AuditQuery>, options?: CallOptions): Effect.Effect<AuditPage, AnyAdminError>
   /**
    * Streams the audit log of a `key` or of all, newest entry first. It requests each page only when it is needed.
-   * Fails with any of `AnyAdminError`, after the entries of the pages before.
    *
    * @example
    * yield* Stream.runForEach(admin.auditAll(), (entry) => Console.log(entry.action))

@@ -49,7 +49,7 @@ export class PetstoreClientError extends Data.TaggedError("PetstoreClientError")
 }
 
 /** Whether a response with this status leaves open if a later request succeeds: 408, 429 and every 5xx. */
-export const isRetryableStatus = (status: number): boolean => status === 408 || status === 429 || status >= 500
+export const isRetryableStatus = (status: number): boolean => [408, 429, 500, 502, 503, 504].includes(status)
 
 /** Whether the same call can succeed later: after 408, 429 and every 5xx, and without a response. */
 export const isRetryable = (error: ApiError | PetstoreClientError): boolean => {
@@ -94,10 +94,7 @@ const innermostMessage = (error: unknown): string => {
 
 const readErrorBody = Schema.decodeUnknownOption(Schema.fromJsonString(ErrorBody))
 
-/**
- * Returns the error for a response that is no success. `error` is the declared error in its body, or the reason why it
- * has none.
- */
+/** Fails for a response that is no success. `error` is the declared error in its body, or why it has none. */
 export const fromResponse = <E extends ApiError>(
   error: E | HttpClientError.HttpClientError | Schema.SchemaError,
   response: HttpClientResponse.HttpClientResponse

@@ -3,8 +3,8 @@ import { Config, Context, Effect, Layer, Option, Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { FetchHttpClient, HttpClient } from "effect/http"
 import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
-import { Auth } from "../api/Auth.ts"
 import type * as Errors from "../api/Errors.ts"
+import { Auth } from "../api/OperationMiddleware.ts"
 import { listLimit } from "../api/Paging.ts"
 import type { ListQuery, NewPet, Pet, PetsGroup, PetsPage, PetStatus } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
@@ -52,9 +52,8 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   /**
    * Lists one page of pets (SPEC §4.1). `next` is the query of the next page; the last page has none.
    *
-   * Fails with any of `AnyError`, for example `InvalidApiKey`. It
-   * fails with `RateLimitExceeded` or `ServiceUnavailable` after all retries, and with `PetstoreClientError` without a
-   * response. A `limit` outside 1 to 100 fails without a request.
+   * Fails with any of `AnyError`, for example `InvalidApiKey`: with `RateLimitExceeded` or `ServiceUnavailable` after
+   * all retries, and with `PetstoreClientError` without a response, or for a `limit` outside 1 to 100.
    *
    * @example
    * const { next, pets } = yield* petstore.list({ limit: 20, status: "available" })
@@ -63,9 +62,8 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   list(query?: Optional<ListQuery>, options?: CallOptions): Effect.Effect<PetsPage, AnyError>
 
   /**
-   * Streams all pets by ascending id. It requests each page only when the consumer needs it.
-   *
-   * Fails with any error of `list`, after the pets of the pages before. A page has 100 pets unless `pageSize` is given.
+   * Streams all pets by ascending id. It requests each page only when the consumer needs it: by default 100 pets. Fails
+   * with any error of `list`, after the pets of the pages before.
    *
    * @example
    * yield* Stream.runForEach(petstore.all({ status: "sold" }), (pet) => Console.log(pet.name))
@@ -76,8 +74,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    * Creates a pet (SPEC §4.2) once, however often the client retries the request. A second run of the effect creates
    * a second pet, because each run has a new key. To prevent this, the caller passes its own `idempotencyKey`.
    *
-   * Fails with `IdempotencyKeyReused` if the key belongs to another pet, and with `InvalidRequest` for a name that the
-   * service cannot store. It can also fail with any other of `AnyError`.
+   * Fails with `IdempotencyKeyReused` if the key belongs to another pet, and with any of `AnyError`.
    *
    * @example
    * const rex = yield* petstore.create(
@@ -88,9 +85,8 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   create(pet: Optional<NewPet>, options?: CreateOptions): Effect.Effect<Pet, AnyError | Errors.IdempotencyKeyReused>
 
   /**
-   * Gets the pet with this id.
-   *
-   * Fails with `NotFound` if there is none, with `Gone` after the removal, and with any of `AnyError`.
+   * Gets the pet with this id. Fails with `NotFound` if there is none, with `Gone` after the removal, and with any of
+   * `AnyError`.
    *
    * @example
    * const pet = yield* petstore.get(1n).pipe(Effect.catchTag("NotFound", () => Effect.undefined))

@@ -115,10 +115,7 @@ export class RateLimits {
   }
 }
 
-/**
- * The milliseconds until the window ends that a response shows as used up. The `RateLimit` field counts from the
- * response on, so it does not depend on this machine's clock.
- */
+/** The milliseconds until the used up window ends. `RateLimit` does not depend on this machine's clock. */
 const resetMs = (headers: Headers.Headers, { resetAt }: RateLimitState, now: number): number => {
   const seconds = [...(headers["ratelimit"] ?? "").matchAll(/;r=0;t=(\d+)/g)].map(([, t]) => Number(t))
   return seconds.length > 0 ? Math.max(...seconds) * 1000 : Math.max(0, DateTime.toEpochMillis(resetAt) - now)

@@ -1,6 +1,6 @@
 /** A chart of the requests of a key as stacked bars. The title of a bar has its numbers. */
 import { DateTime } from "effect"
-import { usageByStep, type UsageCounts, type UsageInterval, usageKinds } from "../api/Usage.ts"
+import { addUsage, noUsage, type UsageCounts, type UsageInterval, usageKinds } from "../api/Usage.ts"
 import { formatInstant, formatNumber } from "./Parts.tsx"
 
 /**
@@ -31,7 +31,13 @@ export const UsageChart = ({ intervals, stepMs, steps, title, unit }: {
   readonly steps: number
   readonly stepMs: number
 }) => {
-  const bars = usageByStep(intervals, { nowMs: Date.now(), stepMs, steps })
+  const byStep = Map.groupBy(intervals, ({ from }) => Math.floor(DateTime.toEpochMillis(from) / stepMs))
+  const firstStep = Math.floor(Date.now() / stepMs) - steps + 1
+  const bars = Array.from({ length: steps }, (_, index) => {
+    const step = firstStep + index
+    const { allowed, banned, rejected } = (byStep.get(step) ?? []).reduce(addUsage, noUsage)
+    return { beginMs: step * stepMs, allowed, banned, rejected }
+  })
   const times = bars.map(({ beginMs }) => formatInstant(DateTime.makeUnsafe(beginMs)).slice("2030-12-31 ".length))
   const marks = axisMarks(Math.max(...bars.map(totalOf)))
   const max = marks.at(-1) ?? 1

@@ -1,28 +1,27 @@
 /** The API port without a server: the contract with its handlers and middleware, and the parts of each response. */
 import { type Config, Context, Effect, Layer } from "effect"
-import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
+import { HttpServer, type HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import { PathHeaders } from "../api/PathHeaders.ts"
+import { PathHeaders } from "../api/OperationMiddleware.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { exposedHeaders, fixedHeaders } from "../api/ResponseHeaders.ts"
 import { corsOrigins } from "../config/Setting.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { clientAborted, recordResponse } from "./AccessLog.ts"
-import type { Call, ChargedDecision } from "./Call.ts"
+import { type Call, type ChargedDecision, headerOf, type RequestHead } from "./Call.ts"
 import { clientNetwork } from "./ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
 import * as Middleware from "./Middleware.ts"
 import * as PetHandlers from "./PetHandlers.ts"
 import * as RateLimiting from "./RateLimiting.ts"
-import { headerOf, type RequestHead } from "./RequestHead.ts"
 import * as Responses from "./Responses.ts"
-import { makeRoutesAt, pathOf } from "./RoutePaths.ts"
+import { makeRoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 type Headers = Readonly<Record<string, string>>
 
 /** The pages beside the operations. */
-const pages = ["/", "/openapi.json", "/docs", "/favicon.ico"]
+const pages = ["/", "/openapi.json", "/docs"]
 
 /** The headers of cross-origin requests that the service accepts. Clients send trace context unasked. */
 const acceptedHeaders = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, b3, traceparent, tracestate"
@@ -53,12 +52,11 @@ export const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port
   const send = (head: RequestHead, call: Call, decision: ChargedDecision, response: Response) => {
     const { headers: own } = response
     const headers: Record<string, string> = {
+      // A document has its own caching, and may have its own policy.
+      ...fixedHeaders,
       ...own,
       ...RateLimiting.headers(decision),
       "x-request-id": call.requestId,
-      ...fixedHeaders,
-      // A document has its own caching, and may have its own policy.
-      ...own["cache-control"] !== undefined && own,
       ...corsHeaders(head.method, headerOf(head, "origin"), own.allow),
       ...call.endpoint === undefined
         ? routesAt(head.url).headers
@@ -72,12 +70,9 @@ export const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port
   const charge = (head: RequestHead, call: Call, response: Response) => {
     const isPreflight = response.status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
       corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
-    const network = `address:${clientNetwork(head)}` as const
-    // The pages have a limit of their own, so that a visitor has all requests left for the first calls.
-    const caller = pages.includes(pathOf(head.url)) ? `${network} pages` as const : network
     // A fault is the service's, and a browser repeats a preflight for each URL: neither is charged.
-    const isFree = response.status >= 500 || isPreflight
-    return Effect.flatMap(RateLimiting.chargeAddress(limiter, caller, isFree), (decision) => {
+    const isFree = (response.status >= 500 && response.status !== 505) || isPreflight
+    return Effect.flatMap(RateLimiting.chargeAddress(limiter, `address:${clientNetwork(head)}`, isFree), (decision) => {
       if (decision.allowed) return send(head, call, decision, response)
       // A rejected client must not hold one of the limited connections.
       const rejection = ErrorResponses.make(RateLimiting.limitExceeded(decision), { connection: "close" })
@@ -93,9 +88,6 @@ export const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port
   }
 })
 
-/** The icon of the site, which browsers request with every page. There is none. */
-const noIcon = HttpRouter.add("GET", "/favicon.ico", HttpServerResponse.empty({ status: 204 }))
-
 const operations = HttpApiBuilder.layer(PetstoreApi).pipe(
   Layer.provide(PetHandlers.layer),
   Layer.provide(Middleware.layer),
@@ -103,4 +95,4 @@ const operations = HttpApiBuilder.layer(PetstoreApi).pipe(
 )
 
 /** The routes of the operations, with the middleware of the port around them and around all other routes. */
-export const layer = (port: Responses.Port) => Layer.mergeAll(operations, noIcon, Responses.layer(port))
+export const layer = (port: Responses.Port) => Layer.merge(operations, Responses.layer(port))

@@ -1,6 +1,6 @@
 /** The pages of the API port beside its operations: `/` with links, the API reference and the OpenAPI document. */
 import { Effect, Layer } from "effect"
-import { HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiScalar, OpenApi } from "effect/http-api"
 import { openApiDocument } from "../api/OpenApiDocument.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
@@ -8,22 +8,15 @@ import * as CachedDocument from "./CachedDocument.ts"
 
 const links = { docs: "/docs", openapi: "/openapi.json", pets: "/v1/pets" }
 
-/** Returns links, or sends a browser to the API reference. The router reads the target `*` as this path too. */
+/** Returns links, or sends a browser to the API reference. */
 const root = HttpRouter.add(
   "GET",
   "/",
-  Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) => {
-    if (request.url === "*") {
-      return Effect.fail(
-        new HttpServerError.HttpServerError({ reason: new HttpServerError.RouteNotFound({ request }) })
-      )
-    }
+  Effect.map(HttpServerRequest.HttpServerRequest, (request) => {
     const headers = { vary: "Accept" }
-    return Effect.succeed(
-      request.headers.accept?.includes("text/html") === true
-        ? HttpServerResponse.redirect(links.docs, { headers })
-        : HttpServerResponse.jsonUnsafe({ name: openApiDocument.info.title, links }, { headers })
-    )
+    return request.headers.accept?.includes("text/html") === true
+      ? HttpServerResponse.redirect(links.docs, { headers })
+      : HttpServerResponse.jsonUnsafe({ name: openApiDocument.info.title, links }, { headers })
   })
 )
 

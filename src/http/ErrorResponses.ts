@@ -5,7 +5,7 @@ import { HttpApiError } from "effect/http-api"
 import * as Errors from "../api/Errors.ts"
 import * as Issue from "../api/Issue.ts"
 import { describe } from "../observability/LogLines.ts"
-import type { Call } from "./Call.ts"
+import { type Call, noSuchPath } from "./Call.ts"
 import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
@@ -46,8 +46,8 @@ export const addRequiredHeaders = (response: Response): Response => {
 }
 
 const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, routesAt: RoutesAt): Response => {
-  const { methods } = url === "*" && method !== "OPTIONS" ? { methods: [] } : routesAt(url)
-  if (methods.length === 0) return make(new Errors.NotFound({ message: "There is nothing at this path." }))
+  const { methods } = routesAt(url)
+  if (methods.length === 0) return make(noSuchPath)
   const allow = methods.join(", ")
   if (method === "OPTIONS") return HttpServerResponse.empty({ status: 204, headers: { allow } })
   return methods.includes(method)
@@ -95,7 +95,7 @@ const ofClientFault = (
   routesAt: RoutesAt
 ): Response | undefined => {
   if (HttpApiError.HttpApiSchemaError.is(failure)) return ofSchemaError(failure)
-  // A check of the head failed, or the service has no room. The rest of the request is not read.
+  // A check of the head or of the body failed, or the service has no room. The connection ends.
   if (isApiError(failure)) return make(failure, { connection: "close" })
   if (!HttpServerError.isHttpServerError(failure)) return undefined
   const { reason } = failure

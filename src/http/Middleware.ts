@@ -2,20 +2,17 @@
  * The middleware that the contract declares for its operations. It uses no generators, because every request passes
  * here: a generator for each of the three would take a tenth of the time of a request.
  */
-import { Clock, Context, Effect, Layer, Redacted } from "effect"
+import { Clock, Context, Effect, Layer, Metric, Option, Redacted, Semaphore } from "effect"
 import { HttpMethod, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
-import { Auth, CurrentKey } from "../api/Auth.ts"
 import * as Errors from "../api/Errors.ts"
-import { getPetSunset, Sunset } from "../api/Pets.ts"
-import { RateLimit } from "../api/RateLimit.ts"
-import { Validation } from "../api/Validation.ts"
+import { Auth, CurrentKey, RateLimit, Sunset, Validation } from "../api/OperationMiddleware.ts"
+import { getPetSunset } from "../api/Pets.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
-import { CurrentCall } from "./Call.ts"
+import { connectionOf, CurrentCall, headerOf } from "./Call.ts"
 import { clientAddress } from "./ClientAddress.ts"
 import * as JsonBody from "./JsonBody.ts"
 import * as RateLimiting from "./RateLimiting.ts"
-import { connectionOf, headerOf } from "./RequestHead.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
@@ -23,8 +20,8 @@ type Response = HttpServerResponse.HttpServerResponse
 const bearer = /^bearer +(\S.*)$/i
 
 /**
- * Returns a function that reads the credential of a request. A connection that repeats its `Authorization` gets the same
- * object, with which the hash of the secret is remembered. The text of a secret stays in memory no longer than that.
+ * Returns a function that reads the credential of a request. A connection that repeats its `Authorization` gets the
+ * same object, with which the hash of the secret is remembered. No text of a secret outlives its connection.
  */
 const makeCredentialOf = () => {
   const last = new WeakMap<object, { readonly authorization: string; readonly credential: Redacted.Redacted }>()
@@ -75,7 +72,7 @@ const rateLimit = Layer.effect(
       Effect.withFiber((fiber) => {
         const key = Context.getUnsafe(fiber.context, CurrentKey)
         const call = fiber.getRef(CurrentCall)
-        return Effect.flatMap(RateLimiting.chargeKey(limiter, usage, key, fiber.context), (
+        return Effect.flatMap(RateLimiting.chargeKey(limiter, usage, key), (
           decision
         ): Effect.Effect<
           Response,
@@ -94,30 +91,61 @@ const rateLimit = Layer.effect(
   })
 )
 
-/**
- * Fails with 417 for an unknown `Expect`, and with 400, 413 or 415 for a body that the service does not accept. The
- * 400 for a request that does not decode is made in `Errors.ts`.
- */
-export const validation = Layer.succeed(Validation, (httpEffect, { endpoint }) => {
-  const hasBody = HttpMethod.hasBody(endpoint.method)
-  return Effect.withFiber((
-    fiber
-  ): Effect.Effect<
-    Response,
-    | Errors.InvalidRequest
-    | Errors.PayloadTooLarge
-    | Errors.UnsupportedMediaType
-    | Errors.ExpectationFailed
-    | Effect.Error<typeof httpEffect>
-  > => {
-    const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-    const expect = headerOf(request, "expect")
-    if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
-      return Effect.fail(new Errors.ExpectationFailed())
-    }
-    return hasBody ? Effect.andThen(JsonBody.read(request), httpEffect) : httpEffect
-  })
+/** The maximum of operations that run at once. More of them would take longer, and each holds memory. */
+const maxRunning = 2_500
+
+/** The time for which an operation beyond the maximum waits. */
+const maxWait = "1 second"
+
+const queued = Metric.gauge("http_server_requests_queued", { description: "Requests that wait for a slot." })
+
+const overloaded = Effect.die(new Errors.ServiceUnavailable({ message: "The service is overloaded. Retry shortly." }))
+
+/** Returns a function that runs an operation in a slot. It dies with a 503 after a second without a free one. */
+const makeSlots = Effect.map(Effect.andThen(Metric.update(queued, 0), Semaphore.make(maxRunning)), (semaphore) => {
+  const takeSlot = Effect.acquireUseRelease(
+    Metric.modify(queued, 1),
+    () => Effect.timeoutOrElse(semaphore.takeScoped(1), { duration: maxWait, orElse: () => overloaded }),
+    () => Metric.modify(queued, -1)
+  )
+  return <A, E, R>(operation: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.flatMap(
+      semaphore.withPermitsIfAvailable(1)(operation),
+      (result) =>
+        Option.isSome(result) ? Effect.succeed(result.value) : Effect.scoped(Effect.andThen(takeSlot, operation))
+    )
 })
+
+/**
+ * Fails with 417 for an unknown `Expect`, and with 400, 413 or 415 for a body that the service does not accept. Then
+ * the request is complete and takes a slot: a slow body occupies a connection, and no slot. The 400 for a request that
+ * does not decode is made in `ErrorResponses.ts`.
+ */
+export const validation = Layer.effect(
+  Validation,
+  Effect.map(makeSlots, (inSlot) =>
+    Validation.of((httpEffect, { endpoint }) => {
+      const hasBody = HttpMethod.hasBody(endpoint.method)
+      const operation = inSlot(httpEffect)
+      return Effect.withFiber((
+        fiber
+      ): Effect.Effect<
+        Response,
+        | Errors.InvalidRequest
+        | Errors.PayloadTooLarge
+        | Errors.UnsupportedMediaType
+        | Errors.ExpectationFailed
+        | Effect.Error<typeof httpEffect>
+      > => {
+        const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+        const expect = headerOf(request, "expect")
+        if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
+          return Effect.fail(new Errors.ExpectationFailed())
+        }
+        return hasBody ? Effect.andThen(JsonBody.read(request), operation) : operation
+      })
+    }))
+)
 
 /** Fails with 410 from the sunset of the deprecated operation on (RFC 8594). */
 const sunset = Layer.succeed(Sunset, (httpEffect) =>

@@ -1,19 +1,16 @@
 /**
- * The handlers of the pet operations: list, create and get (SPEC §4). They return responses that the contract's codecs
- * encoded, which HttpApi passes on as they are. So the service encodes each first page once.
+ * The handlers of the pet operations: list, create and get (SPEC §4). They return responses with ready texts, which
+ * HttpApi passes on as they are. So the service renders each first page once.
  */
 import { Context, Effect, Layer, Option, Schema, Scope } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import { Auth, CurrentKey } from "../api/Auth.ts"
 import { NotFound } from "../api/Errors.ts"
+import { Auth, CurrentKey, RateLimit, Sunset, Validation } from "../api/OperationMiddleware.ts"
 import { listLimit, nextLink } from "../api/Paging.ts"
-import { type CreatedPet, ListQuery, type Pet, petsText, petText, replayed, Sunset } from "../api/Pets.ts"
+import { type CreatedPet, ListQuery, type Pet, petsText, petText, replayed } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
-import { RateLimit } from "../api/RateLimit.ts"
-import { Validation } from "../api/Validation.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
-import * as ConcurrencyLimit from "./ConcurrencyLimit.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
@@ -55,26 +52,22 @@ const group = HttpApiBuilder.group(
   "pets",
   Effect.fnUntraced(function*(handlers) {
     const repository = yield* PetRepository
-    const whenFree = yield* ConcurrencyLimit.make
     const renderFirstPage = makeRenderFirstPage()
     return handlers.handleAll({
       listPets: ({ query }) => {
         const { cursor: after, limit = listLimit.default, status } = query
         const render = after === undefined ? renderFirstPage : renderPage
-        return Effect.map(
-          whenFree(repository.list({ limit: limit + 1, status, after })),
-          (found) => render(query, limit, found)
-        )
+        return Effect.map(repository.list({ limit: limit + 1, status, after }), (found) => render(query, limit, found))
       },
       createPet: ({ headers, payload }) => {
         const key = headers["idempotency-key"]
         const created = key === undefined
           ? Effect.orDie(repository.create(payload))
           : Effect.flatMap(CurrentKey, ({ id: owner }) => repository.create(payload, { owner, key }))
-        return Effect.map(whenFree(created), renderCreated)
+        return Effect.map(created, renderCreated)
       },
       getPet: ({ params: { petId } }) =>
-        Effect.flatMap(whenFree(repository.find(petId)), (pet) =>
+        Effect.flatMap(repository.find(petId), (pet) =>
           Option.isSome(pet)
             ? Effect.succeed(HttpServerResponse.text(petText(pet.value), { contentType }))
             : Effect.fail(new NotFound({ message: `There is no pet ${petId}.` })))

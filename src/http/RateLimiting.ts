@@ -1,8 +1,8 @@
 /** Rate limits over HTTP (SPEC §8): charges to keys and addresses, and the rate-limit headers of every response. */
-import { type Context, Effect, Metric } from "effect"
+import { Effect, Metric } from "effect"
 import type { KeyUsage } from "../api-keys/KeyUsage.ts"
-import type { CurrentKey } from "../api/Auth.ts"
 import { ApiKeyBanned, RateLimitExceeded } from "../api/Errors.ts"
+import type { CurrentKey } from "../api/OperationMiddleware.ts"
 import { type Limits, Plan, planLimits } from "../api/Plans.ts"
 import type { UsageKind } from "../api/Usage.ts"
 import { byAttributes, startAtZero } from "../observability/Metrics.ts"
@@ -34,33 +34,29 @@ const charge = (
     readonly plan: Plan | "none"
     readonly limits: Limits
     readonly count?: (kind: UsageKind, at: number) => void
-  },
-  context: Context.Context<never>
+  }
 ) =>
-  Effect.map(limiter.charge(caller, limits), (decision) => {
-    const outcome = decision.allowed ? "allowed" : decision.bannedUntil === undefined ? "rejected" : "banned"
-    decisions(outcome, plan).updateUnsafe(1, context)
-    if (decision.banBegan) bans(plan).updateUnsafe(1, context)
-    count?.(outcome, decision.decidedAt)
-    return decision
-  })
+  Effect.withFiber(({ context }) =>
+    Effect.map(limiter.charge(caller, limits), (decision) => {
+      const outcome = decision.allowed ? "allowed" : decision.bannedUntil === undefined ? "rejected" : "banned"
+      decisions(outcome, plan).updateUnsafe(1, context)
+      if (decision.banBegan) bans(plan).updateUnsafe(1, context)
+      count?.(outcome, decision.decidedAt)
+      return decision
+    })
+  )
 
 /** Shows the bans of each plan with the value 0 before the first one. */
 export const startCounters = startAtZero(Plan.literals.map((plan) => bans(plan)))
 
 /** Charges a request to a key, and counts it in the usage of the key. */
-export const chargeKey = (
-  limiter: RateLimiter["Service"],
-  usage: KeyUsage,
-  key: CurrentKey["Service"],
-  context: Context.Context<never>
-) =>
+export const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key: CurrentKey["Service"]) =>
   charge(limiter, {
     caller: `key:${key.id}`,
     plan: key.plan,
     limits: key.limits,
     count: (kind, at) => usage.count(key, kind, at)
-  }, context)
+  })
 
 /**
  * Charges a request without a valid key to the network of its client. This also limits guesses of keys. A free request
@@ -74,10 +70,7 @@ export const chargeAddress = (
   isFree
     ? Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, allowed: true, scope: "address" }))
     : Effect.map(
-      Effect.flatMap(
-        Effect.context(),
-        (context) => charge(limiter, { caller, plan: "none", limits: planLimits.free }, context)
-      ),
+      charge(limiter, { caller, plan: "none", limits: planLimits.free }),
       (decision) => ({ ...decision, scope: "address" })
     )
 

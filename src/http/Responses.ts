@@ -5,10 +5,9 @@
 import { Cause, Clock, Context, Effect, Layer, References } from "effect"
 import { HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import type { ApiError } from "../api/Errors.ts"
-import { Call, CurrentCall } from "./Call.ts"
+import { Call, CurrentCall, headerOf, headError, type RequestHead } from "./Call.ts"
 import { makeForwarded } from "./ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
-import { headerOf, headError, type RequestHead } from "./RequestHead.ts"
 import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
@@ -18,9 +17,9 @@ export interface Port {
   readonly routesAt: RoutesAt
   /** Whether the port serves the host that a request names. Without it, the port serves all. */
   readonly isAllowedHost?: (name: string) => boolean
-  /** Adds the port's headers to a response, and logs it. The response may become a 429. */
+  /** Adds the port's headers to a response. The API port also logs it, and may make it a 429. */
   readonly finish: (head: RequestHead, call: Call, response: Response) => Effect.Effect<Response>
-  /** Runs when the client disconnected before the response. */
+  /** Runs when the request ended before its response: the client disconnected, or the process stops. */
   readonly abort: (head: RequestHead, call: Call) => Effect.Effect<void>
 }
 

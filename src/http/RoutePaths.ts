@@ -1,7 +1,7 @@
 /** The paths of a port: how the router reads a URL, and the methods and headers of a path. */
 import { Context } from "effect"
 import { HttpApi, type HttpApiGroup } from "effect/http-api"
-import { PathHeaders } from "../api/PathHeaders.ts"
+import { PathHeaders } from "../api/OperationMiddleware.ts"
 
 /** The router matches paths exactly as the contract writes them. */
 export const routerConfig = {
@@ -13,7 +13,7 @@ export const routerConfig = {
 }
 
 /** Returns the path of a URL as the router reads it. */
-export const pathOf = (url: string): string => {
+const pathOf = (url: string): string => {
   const [path = ""] = url.split(/[?;#]/, 1)
   try {
     return path.includes("%") ? decodeURI(path) : path

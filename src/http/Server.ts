@@ -22,11 +22,10 @@ import type { Setting } from "../config/Setting.ts"
 import { Settings } from "../config/Settings.ts"
 import { isOutage, isReadOnly } from "../database/Outage.ts"
 import { JsonLines } from "../observability/LogLines.ts"
-import { Call } from "./Call.ts"
+import { Call, type RequestHead } from "./Call.ts"
 import { makePeerNetwork } from "./ClientAddress.ts"
 import { errorOfParser, OutageOf } from "./ErrorResponses.ts"
 import * as JsonBody from "./JsonBody.ts"
-import type { RequestHead } from "./RequestHead.ts"
 import { type Port, reject } from "./Responses.ts"
 import { routerConfig } from "./RoutePaths.ts"
 
@@ -91,7 +90,8 @@ class GroupedResponse<R extends IncomingMessage = IncomingMessage> extends Serve
 const closeGently = (socket: Duplex): void => {
   socket.end()
   socket.resume()
-  setTimeout(() => socket.destroy(), maxCloseMs).unref()
+  const timer = setTimeout(() => socket.destroy(), maxCloseMs).unref()
+  socket.once("close", () => clearTimeout(timer))
 }
 
 /** Returns the response that Node sends on a connection now. Node has no public accessor of it. */

@@ -264,7 +264,7 @@ for (
 }
 
 describe("The OpenAPI document of the management port", () => {
-  it("has each operation of AdminApi with summary, description, token, example and the errors of its statuses", () => {
+  it("has each operation of AdminApi with summary, description, token, an example request and its errors", () => {
     const operationsOfAdmin: ReadonlyArray<Json> = Object.values<Json>(adminOpenApiDocument.paths)
       .flatMap((item) => Object.values<Json>(item))
     assert.sameMembers(operationsOfAdmin.map(({ operationId }) => operationId), [
@@ -279,15 +279,21 @@ describe("The OpenAPI document of the management port", () => {
       "unbanKey",
       "listAudit"
     ])
-    for (const { description, operationId, responses, security, summary } of operationsOfAdmin) {
+    for (
+      const { description, operationId, parameters, requestBody, responses, security, summary } of operationsOfAdmin
+    ) {
       assert.isAbove(summary.length, 5, operationId)
       assert.isAbove(description.length, 9, operationId)
       assert.deepStrictEqual(security, [{ adminToken: [] }])
-      for (const [status, { content }] of Object.entries<Json>(responses)) {
-        if (status === "204") continue
-        const { examples } = content["application/json"]
-        if (status < "400") assert.isDefined(examples.example.value, `${operationId} ${status}`)
-        else for (const error of Object.values<Json>(examples)) assert.strictEqual(String(error.value.status), status)
+      for (const { description: ofParameter, name } of parameters) assert.isAbove(ofParameter.length, 9, name)
+      const body = requestBody?.content["application/json"]
+      if (body !== undefined) assert.isDefined(body.examples.example.value, operationId)
+      for (const [status, { content, description: ofResponse }] of Object.entries<Json>(responses)) {
+        assert.match(ofResponse, /^\w.* /, `${operationId} ${status}`)
+        if (status < "400") continue
+        const errors = Object.values<Json>(content["application/json"].examples)
+        assert.isNotEmpty(errors, `${operationId} ${status}`)
+        for (const error of errors) assert.strictEqual(String(error.value.status), status)
       }
     }
   })

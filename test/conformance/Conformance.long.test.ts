@@ -10,7 +10,7 @@ import * as fc from "fast-check"
 import { type ChildProcess, spawn } from "node:child_process"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
-import { temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
+import { dataDirectory, temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
 import * as PgBouncer from "../support/PgBouncer.ts"
 import { start } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
@@ -28,7 +28,7 @@ const deployments = [
   {
     name: "the embedded database",
     skip: false,
-    env: Effect.map(temporaryDirectory, (DATA_DIR) => ({ DATA_DIR }))
+    env: Effect.map(dataDirectory, (DATA_DIR) => ({ DATA_DIR }))
   },
   {
     name: "PostgreSQL and Redis",
@@ -182,7 +182,7 @@ describe("Prism, a validating proxy between a client and the service,", () => {
     "reports no violation in any response, nor in any request that the tests consider valid",
     () =>
       Effect.gen(function*() {
-        const DATA_DIR = yield* temporaryDirectory
+        const DATA_DIR = yield* dataDirectory
         const { address, boundaries, document, key, valid } = yield* setup({ DATA_DIR })
         const proxy = yield* startPrism(document, `${address}/v1`)
         yield* Effect.promise(async () => {

@@ -101,15 +101,4 @@ describe("A process on the embedded database", () => {
       assert.strictEqual(yield* Effect.promise(() => service.exit), 1)
       assert.include(service.stderr(), "pgdata/global/pg_control")
     }))
-
-  it.live("is the only one on its directory, and the lock of a killed process is free", () =>
-    Effect.gen(function*() {
-      const DATA_DIR = yield* dataDirectory
-      const first = yield* start({ DATA_DIR })
-      const { code, stderr } = yield* Effect.flip(start({ DATA_DIR }))
-      assert.strictEqual(code, 1)
-      assert.include(stderr, "Another process uses the data directory")
-      yield* kill(first)
-      yield* start({ DATA_DIR })
-    }))
 })

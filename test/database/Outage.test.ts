@@ -1,7 +1,9 @@
-/** Tests which errors of the database are outages, at the start and later. */
+/** Tests which errors of the database are outages, at the start and later, and how long a start waits. */
 import { assert, describe, it } from "@effect/vitest"
-import { Cause } from "effect"
+import { Cause, Clock, ConfigProvider, Effect, Layer, Logger } from "effect"
 import { SqlError } from "effect/sql"
+import { TestClock } from "effect/testing"
+import * as Database from "../../src/database/Database.ts"
 import * as Outage from "../../src/database/Outage.ts"
 
 const withCode = (code: string) => new SqlError.SqlError({ reason: new SqlError.UnknownError({ cause: { code } }) })
@@ -47,4 +49,29 @@ describe("An outage", () => {
     assert.isTrue(Outage.isOutage(new Cause.TimeoutError("")))
     assert.isFalse(Outage.isOutage(new Error("")))
   })
+})
+
+describe("A start", () => {
+  it.effect("fails if the server is not available within half a minute, and logs one line without the password", () =>
+    Effect.gen(function*() {
+      const lines: Array<string> = []
+      const begin = yield* Clock.currentTimeMillis
+      const start = Effect.flip(Effect.scoped(Layer.build(Database.layer))).pipe(
+        Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))])),
+        Effect.provideService(
+          ConfigProvider.ConfigProvider,
+          ConfigProvider.fromUnknown({ DATABASE_URL: "postgres://nobody:secret@127.0.0.1:1/none" })
+        )
+      )
+      // Each attempt takes real time. The clock advances by a second once the attempt may have failed.
+      const seconds = Effect.forever(Effect.andThen(
+        TestClock.withLive(Effect.sleep("20 millis")),
+        TestClock.adjust("1 second")
+      ))
+      yield* Effect.raceFirst(start, seconds)
+      assert.isAtLeast((yield* Clock.currentTimeMillis) - begin, 29_000)
+      assert.lengthOf(lines, 1)
+      assert.match(lines[0] ?? "", /Waiting for the database: .*ECONNREFUSED/)
+      assert.notInclude(lines[0], "secret")
+    }))
 })

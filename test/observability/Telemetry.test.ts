@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Option, Tracer } from "effect"
 import { describe as describeCause } from "../../src/observability/LogLines.ts"
 import * as Telemetry from "../../src/observability/Telemetry.ts"
-import { temporaryDirectory } from "../support/Harness.ts"
+import { dataDirectory } from "../support/Harness.ts"
 import * as HttpServer from "../support/HttpServer.ts"
 import { start, until } from "../support/Process.ts"
 
@@ -50,7 +50,7 @@ const call = (address: string, key: string, path: string, init: RequestInit = {}
   )
 
 const startWithKey = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>) {
-  const service = yield* start({ ...env, DATA_DIR: yield* temporaryDirectory })
+  const service = yield* start({ ...env, DATA_DIR: yield* dataDirectory })
   yield* until(() => service.stdout().includes("psk_"))
   return { service, key: /psk_\w+/.exec(service.stdout())?.[0] ?? "" }
 })

@@ -8,17 +8,14 @@ import { fileURLToPath } from "node:url"
 import { promisify } from "node:util"
 import { withChecksum } from "../../src/api/SecretForm.ts"
 import { type Environment, runCommand } from "../support/CommandRun.ts"
-import { temporaryDirectory } from "../support/Harness.ts"
+import { dataDirectory, temporaryDirectory } from "../support/Harness.ts"
 import { serve } from "../support/HttpServer.ts"
-import { type Running, start } from "../support/Process.ts"
+import { compileCache, type Running, start } from "../support/Process.ts"
 import { open } from "../support/PseudoTerminal.ts"
 
 const root = fileURLToPath(new URL("../..", import.meta.url))
 
 const cli = join(root, "src/cli.ts")
-
-/** The compiled code of the command, as `npm run petstore` keeps it. */
-const NODE_COMPILE_CACHE = join(root, "node_modules/.cache/petstore")
 
 /** Runs `petstore keys` with `input` on standard input. */
 const run = (env: Environment, args: ReadonlyArray<string>, input = "") => runCommand(env, ["keys", ...args], input)
@@ -37,7 +34,7 @@ class Service extends Context.Service<Service, { readonly service: Running; read
   static readonly layer = Layer.effect(
     Service,
     Effect.gen(function*() {
-      const DATA_DIR = yield* temporaryDirectory
+      const DATA_DIR = yield* dataDirectory
       const service = yield* start({ DATA_DIR, LOG_LEVEL: "trace" })
       return { service, env: { DATA_DIR, PETSTORE_ADMIN_URL: service.management } }
     })
@@ -195,7 +192,7 @@ layer(Service.layer, { excludeTestServices: true, timeout: "2 minutes" })("The p
       Effect.gen(function*() {
         const { env } = yield* Service
         const petstore = (args: string) =>
-          open(`exec ${process.execPath} ${cli} keys ${args}`, { ...env, NODE_COMPILE_CACHE })
+          open(`exec ${process.execPath} ${cli} keys ${args}`, { ...env, ...compileCache })
         const { id } = JSON.parse(yield* output(env, "issue", "--name", "a\u202Eb", "--json"))
         for (const [typed, code] of [["n\r", 1], ["\x03", 130]] as const) {
           const terminal = yield* petstore(`revoke ${id}`)

@@ -1,5 +1,5 @@
 /** Tests the installation with npm: without development dependencies, on the oldest Node that the service supports. */
-import { assert, layer } from "@effect/vitest"
+import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFileSync, spawn } from "node:child_process"
 import { cpSync } from "node:fs"
@@ -7,14 +7,14 @@ import { dirname, join } from "node:path"
 import { root } from "../support/Documents.ts"
 import { freePort, temporaryDirectory } from "../support/Harness.ts"
 import { until } from "../support/Process.ts"
-import { Programs } from "../support/Runtimes.ts"
+import { install } from "../support/Runtimes.ts"
 
-layer(Programs.layer, { excludeTestServices: true, timeout: "120 seconds" })("npm ci --omit=dev", (it) => {
-  it.effect(
+describe("npm ci --omit=dev", () => {
+  it.live(
     "installs at most 125 MB without a warning, and npm start serves requests on the machine's own Node 22",
     () =>
       Effect.gen(function*() {
-        const { node } = yield* Programs
+        const node = (yield* install("node"))("node")
         const directory = yield* temporaryDirectory
         for (const name of ["package.json", "package-lock.json", "src"]) {
           cpSync(join(root, name), join(directory, name), { recursive: true })

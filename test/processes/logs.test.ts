@@ -2,13 +2,13 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { load } from "../../bench/load.ts"
-import { temporaryDirectory, unlimitedKeyOptions } from "../support/Harness.ts"
+import { dataDirectory, unlimitedKeyOptions } from "../support/Harness.ts"
 import { start } from "../support/Process.ts"
 
 const ADMIN_TOKEN = "adm_0123456789abcdef"
 
 const startWithKey = Effect.gen(function*() {
-  const service = yield* start({ DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN, LOG_FORMAT: "json" })
+  const service = yield* start({ DATA_DIR: yield* dataDirectory, ADMIN_TOKEN, LOG_FORMAT: "json" })
   const response = yield* Effect.promise(() =>
     fetch(`${service.management}/admin/keys`, {
       method: "POST",

@@ -8,7 +8,7 @@ import { connect, createServer } from "node:net"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import { codeBlocks, readPage } from "../support/Documents.ts"
-import { temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
+import { dataDirectory, temporaryDirectory } from "../support/Harness.ts"
 import { type Running, start, until } from "../support/Process.ts"
 
 const call = (service: Running, key: string, path: string, options: RequestInit = {}) =>
@@ -77,7 +77,7 @@ describe("The service on the embedded database", () => {
 
   it.live("logs one line for each request, without the key", () =>
     Effect.gen(function*() {
-      const service = yield* start({ DATA_DIR: yield* temporaryDirectory })
+      const service = yield* start({ DATA_DIR: yield* dataDirectory })
       yield* until(() => service.stdout().includes("curl"))
       const [key = ""] = /psk_[0-9A-Za-z]{38}/.exec(service.stdout()) ?? []
       yield* create(service, key, "logged")
@@ -119,6 +119,7 @@ describe("The service on the embedded database", () => {
         DATA_DIR,
         PORT: "65536",
         DATABASE_URL: "mysql://none:secret@127.0.0.1:1/none",
+        REDIS_URL: "http://secret@nowhere",
         ADMIN_TOKEN: "adm_ secret",
         LOG_LEVEL: "loud"
       }
@@ -127,6 +128,7 @@ describe("The service on the embedded database", () => {
       assert.sameMembers(stderr.trim().split("\n").map((line) => line.split(":")[0]), [
         "PORT",
         "DATABASE_URL",
+        "REDIS_URL",
         "ADMIN_TOKEN",
         "LOG_LEVEL"
       ])
@@ -136,7 +138,7 @@ describe("The service on the embedded database", () => {
 
   it.live("logs one line if it cannot start, and exits with 1", () =>
     Effect.gen(function*() {
-      const DATA_DIR = yield* temporaryDirectory
+      const DATA_DIR = yield* dataDirectory
       const server = yield* Effect.acquireRelease(
         Effect.promise(async () => {
           const listening = createServer().listen(0, "127.0.0.1")
@@ -163,19 +165,4 @@ describe("The service on the embedded database", () => {
         assert.include(lines[0], names)
       }
     }), 180_000)
-})
-
-describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Three processes on an empty PostgreSQL", () => {
-  it.live("start at once, and print no key", () =>
-    Effect.gen(function*() {
-      const DATABASE_URL = yield* temporaryDatabaseUrl
-      const services = yield* Effect.all([start({ DATABASE_URL }), start({ DATABASE_URL }), start({ DATABASE_URL })], {
-        concurrency: "unbounded"
-      })
-      for (const service of services) {
-        assert.strictEqual((yield* call(service, "none", "/v1/pets")).status, 401)
-        assert.strictEqual(service.stdout(), "")
-        assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
-      }
-    }), 120_000)
 })

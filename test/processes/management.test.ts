@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { readFileSync, statSync } from "node:fs"
 import { join } from "node:path"
-import { temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
+import { dataDirectory, temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
 import { start } from "../support/Process.ts"
 
 const ADMIN_TOKEN = "adm_test"
@@ -21,7 +21,7 @@ describe("The management port", () => {
     "requires its token, serves no path of the API port, and counts requests by route and status",
     () =>
       Effect.gen(function*() {
-        const DATA_DIR = yield* temporaryDirectory
+        const DATA_DIR = yield* dataDirectory
         const { address, management } = yield* start({ DATA_DIR, BUILD_REVISION: "79d1fb3" })
         const file = join(DATA_DIR, "admin-token")
         assert.strictEqual(statSync(file).mode & 0o777, 0o600)

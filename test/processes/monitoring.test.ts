@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { readPage } from "../support/Documents.ts"
-import { temporaryDatabaseUrl, temporaryDirectory, unlimitedKeyOptions } from "../support/Harness.ts"
+import { dataDirectory, temporaryDatabaseUrl, unlimitedKeyOptions } from "../support/Harness.ts"
 import { start } from "../support/Process.ts"
 import * as Prometheus from "../support/Prometheus.ts"
 import * as Redis from "../support/Redis.ts"
@@ -20,7 +20,7 @@ const send = (url: string, token: string, body?: unknown) =>
 
 /** Sends requests with several outcomes to a process. Returns its metrics, once the counts of the limits are stored. */
 const metricsOf = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>, stored: string) {
-  const { address, management } = yield* start({ ...env, DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN })
+  const { address, management } = yield* start({ ...env, DATA_DIR: yield* dataDirectory, ADMIN_TOKEN })
   const { key }: { readonly key: string } = JSON.parse(
     yield* send(`${management}/admin/keys`, ADMIN_TOKEN, unlimitedKeyOptions)
   )

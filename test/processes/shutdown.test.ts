@@ -6,7 +6,7 @@ import { writeFileSync } from "node:fs"
 import { connect } from "node:net"
 import { join } from "node:path"
 import * as Workload from "../../bench/Workload.ts"
-import { freePort, temporaryDirectory } from "../support/Harness.ts"
+import { dataDirectory, freePort, temporaryDirectory } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
 import { start, until } from "../support/Process.ts"
 import { haproxy } from "../support/setup.ts"
@@ -101,7 +101,7 @@ describe("A process that receives SIGTERM", () => {
     "closes idle connections, and exits within ten seconds while clients send nothing",
     () =>
       Effect.gen(function*() {
-        const DATA_DIR = yield* temporaryDirectory
+        const DATA_DIR = yield* dataDirectory
         const service = yield* start({ DATA_DIR })
         const open = (sent: string) => {
           const socket = connect(Number(new URL(service.address).port), "127.0.0.1")

@@ -13,11 +13,17 @@ const client = (url: string) => PgClient.layer({ url: Redacted.make(url) })
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on PostgreSQL", () => {
   it.live(
-    "start concurrently on an empty database, and run the migration once",
+    "start concurrently on an empty database, run the migration once, and print no key",
     () =>
       Effect.gen(function*() {
         const DATABASE_URL = yield* temporaryDatabaseUrl
-        yield* Effect.all(Array.from({ length: 4 }, () => start({ DATABASE_URL })), { concurrency: "unbounded" })
+        const services = yield* Effect.replicateEffect(start({ DATABASE_URL }), 3, { concurrency: "unbounded" })
+        for (const { address, process, stdout, exit } of services) {
+          assert.strictEqual((yield* Load.request(address, "none", "/v1/pets")).status, 401)
+          process.kill("SIGTERM")
+          assert.strictEqual(yield* Effect.promise(() => exit), 0)
+          assert.strictEqual(stdout(), "")
+        }
         const applied = yield* Effect.provide(
           Effect.flatMap(
             PgClient.PgClient,
@@ -74,20 +80,6 @@ describe.skipIf(Postgres.missing !== undefined)("A process whose database is not
       const service = yield* Fiber.join(starting)
       assert.deepStrictEqual(service.stderr().match(/Waiting for the database[^"]*recovery/g)?.length, 1)
     }))
-
-  it.live("exits with 1 if it is not available within half a minute", () =>
-    Effect.gen(function*() {
-      const startedAt = performance.now()
-      const { code, stderr } = yield* Effect.flip(start({ DATABASE_URL: "postgres://nobody:secret@127.0.0.1:1/none" }))
-      assert.strictEqual(code, 1)
-      assert.deepStrictEqual(stderr.match(/Waiting for the database|ECONNREFUSED/g), [
-        "Waiting for the database",
-        "ECONNREFUSED",
-        "ECONNREFUSED"
-      ])
-      assert.notInclude(stderr, "secret")
-      assert.isAbove(performance.now() - startedAt, 25_000)
-    }))
 })
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A process with DATABASE_MAX_CONNECTIONS", () => {
@@ -104,9 +96,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("A process with DAT
           WHERE datname = current_database() AND pid <> pg_backend_pid()`
         return row?.connections ?? 0
       })
-      const counts = yield* Effect.replicateEffect(Effect.andThen(Effect.sleep("100 millis"), count), 20).pipe(
-        Effect.provide(client(url))
-      )
+      const counts = yield* Effect.replicateEffect(count, 100).pipe(Effect.provide(client(url)))
       yield* load.stop
       assert.strictEqual(Math.max(...counts), 3)
     }))

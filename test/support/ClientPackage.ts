@@ -9,7 +9,7 @@ import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { chromium } from "playwright-core"
 import { rolldown } from "rolldown"
-import { temporaryDirectory } from "./Harness.ts"
+import { dataDirectory, temporaryDirectory } from "./Harness.ts"
 import { start, until } from "./Process.ts"
 import { browser } from "./setup.ts"
 
@@ -72,7 +72,7 @@ export class Installed extends Context.Service<Installed, {
 
 /** Starts the service with `env`. Returns the variables that the clients read, and the service. */
 export const startService = Effect.fnUntraced(function*(env: Readonly<Record<string, string>> = {}) {
-  const service = yield* start({ DATA_DIR: yield* temporaryDirectory, ...env })
+  const service = yield* start({ DATA_DIR: yield* dataDirectory, ...env })
   yield* until(() => service.stdout().includes("curl"))
   const PETSTORE_API_KEY = /psk_\w+/.exec(service.stdout())?.[0] ?? ""
   return { env: { PETSTORE_URL: service.address, PETSTORE_API_KEY }, service }

