@@ -9,13 +9,13 @@ import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import ts from "typescript-5.9"
 import { AdminClient } from "../../src/client/AdminClient.ts"
+import { launch } from "../support/Chromium.ts"
 import {
   bin,
   bundleForBrowser,
   compile,
   compilers,
   Installed,
-  launchBrowser,
   makeProject,
   manifest,
   root,
@@ -97,7 +97,9 @@ const assertPassed = (report: string, name: string): void => {
 }
 
 /** The paths of the runtimes that this process does not run in. */
-class Programs extends Context.Service<Programs, Effect.Success<ReturnType<typeof install>>>()("test/package/Programs") {
+class Programs
+  extends Context.Service<Programs, Effect.Success<ReturnType<typeof install>>>()("test/package/Programs")
+{
   static readonly layer = Layer.effect(Programs, install("node", "bun", "deno", "workerd"))
 }
 
@@ -155,7 +157,9 @@ const createPets = (env: { readonly PETSTORE_URL: string; readonly PETSTORE_API_
     }
   })
 
-layer(Layer.merge(Installed.layer, Programs.layer), { timeout: 240_000, excludeTestServices: true })("The client package", (it) => {
+const packageAndPrograms = Layer.merge(Installed.layer, Programs.layer)
+
+layer(packageAndPrograms, { timeout: 240_000, excludeTestServices: true })("The client package", (it) => {
   it.effect("is clean under publint and arethetypeswrong", () =>
     Effect.gen(function*() {
       const { project, tarball } = yield* Installed
@@ -170,15 +174,21 @@ layer(Layer.merge(Installed.layer, Programs.layer), { timeout: 240_000, excludeT
       yield* run(join(root, "package"), "npm", ["publish", "--dry-run"])
     }), 120_000)
 
-  it.effect("has its build and its documents, of less than 1 MB", () =>
+  it.effect("has its build and its documents, of less than 1 MB, the version of the service, and no dependency", () =>
     Effect.gen(function*() {
       const { installed } = yield* Installed
       const files = filesOf(installed)
       const others = files.filter((file) => !/^dist\/.+(\.js|\.d\.ts)$/.test(file))
       assert.sameMembers(others, ["CHANGELOG.md", "LICENSE", "README.md", "package.json"])
       const bytes = files.reduce((total, file) => total + statSync(join(installed, file)).size, 0)
-      console.info(`petstore-client: ${files.length} files, ${(bytes / 1e3).toFixed(0)} kB unpacked`)
       assert.isBelow(bytes, 1_000_000)
+      const { dependencies, peerDependencies, version } = JSON.parse(
+        readFileSync(join(installed, "package.json"), "utf8")
+      )
+      assert.strictEqual(version, manifest.version)
+      assert.isUndefined(dependencies)
+      assert.deepStrictEqual(peerDependencies, { effect: `^${manifest.dependencies.effect}` })
+      assert.include(readFileSync(join(installed, "CHANGELOG.md"), "utf8"), `## ${version}\n`)
     }))
 
   it.effect("imports its own files and effect, names nothing of Node, and declares nothing global", () =>
@@ -205,24 +215,30 @@ layer(Layer.merge(Installed.layer, Programs.layer), { timeout: 240_000, excludeT
   for (const [index, { file, version }] of compilers.entries()) {
     // The examples and the suite of the runtimes compile with NodeNext and both compilers.
     const [module, moduleResolution] = index === 0 ? ["NodeNext", "NodeNext"] : ["ESNext", "Bundler"]
-    it.effect(`compiles with TypeScript ${version} and ${moduleResolution}, with the checks of libraries`, () =>
-      Effect.gen(function*() {
-        const { installed, project } = yield* Installed
-        const examples = readmeExamples(installed)
-        assert.lengthOf(examples, 8)
-        for (const [number, code] of examples.entries()) writeFileSync(join(project, `readme${number}.ts`), code)
-        writeFileSync(join(project, "stranger.ts"), stranger)
-        const compilerOptions = {
-          target: "ES2024",
-          module,
-          moduleResolution,
-          strict: true,
-          skipLibCheck: false,
-          outDir: "out"
-        }
-        writeFileSync(join(project, "tsconfig.json"), JSON.stringify({ compilerOptions, include: ["*.ts"] }))
-        yield* runNode(project, [file, "-p", "."])
-      }), 120_000)
+    it.effect(
+      `compiles with TypeScript ${version} and ${moduleResolution}, with the checks of libraries`,
+      () =>
+        Effect.gen(function*() {
+          const { installed, project } = yield* Installed
+          const examples = readmeExamples(installed)
+          assert.lengthOf(examples, 8)
+          for (const [number, code] of examples.entries()) {
+            writeFileSync(join(project, `readme${number}.ts`), code)
+          }
+          writeFileSync(join(project, "stranger.ts"), stranger)
+          const compilerOptions = {
+            target: "ES2024",
+            module,
+            moduleResolution,
+            strict: true,
+            skipLibCheck: false,
+            outDir: "out"
+          }
+          writeFileSync(join(project, "tsconfig.json"), JSON.stringify({ compilerOptions, include: ["*.ts"] }))
+          yield* runNode(project, [file, "-p", "."])
+        }),
+      120_000
+    )
   }
 
   it.effect(
@@ -271,7 +287,9 @@ layer(Layer.merge(Installed.layer, Programs.layer), { timeout: 240_000, excludeT
           assert.match(text, /Fails with|cannot fail/, name)
           assert.include(tags, "example", name)
         }
-        for (const name of documented.fields) assert.isNotEmpty(documentation(name).text, name)
+        for (const name of documented.fields) {
+          assert.isNotEmpty(documentation(name).text, name)
+        }
       }),
     60_000
   )
@@ -281,7 +299,7 @@ layer(Layer.merge(Installed.layer, Programs.layer), { timeout: 240_000, excludeT
       const { project } = yield* Installed
       writeFileSync(join(project, "page.js"), page)
       const code = yield* bundleForBrowser(join(project, "page.js"), { format: "iife", name: "tested" })
-      const running = yield* launchBrowser
+      const running = yield* launch()
       // Browsers offer `crypto.randomUUID` only to pages of a secure origin, such as 127.0.0.1.
       const origin = yield* serveFiles({ "/": ["text/html", "<title>test</title>"] })
       yield* Effect.promise(async () => {
@@ -317,7 +335,7 @@ layer(Layer.merge(Installed.layer, Programs.layer), { timeout: 240_000, excludeT
           Effect.gen(function*() {
             const { pageUrl, project, settings } = yield* Suite
             const code = yield* bundleForBrowser(join(project, "ClientSuite.ts"), { format: "iife", name: "suite" })
-            const running = yield* launchBrowser
+            const running = yield* launch()
             const argument = yield* settings("chromium")
             const report = yield* Effect.promise(async () => {
               const tab = await running.newPage()
@@ -452,7 +470,7 @@ layer(Layer.merge(Installed.layer, Programs.layer), { timeout: 240_000, excludeT
           })
           const { env } = yield* startService({ CORS_ORIGINS: origin })
           yield* createPets(env)
-          const running = yield* launchBrowser
+          const running = yield* launch()
           yield* Effect.promise(async () => {
             const tab = await running.newPage()
             await tab.goto(origin)

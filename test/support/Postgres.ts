@@ -73,26 +73,12 @@ const copyOf = (port: number): Initialize => (data) =>
 export const run = (settings: Readonly<Record<string, string>> = {}, primaryPort?: number) =>
   serve(settings, primaryPort === undefined ? initializeEmpty : copyOf(primaryPort))
 
-/** A primary and two standbys, one of which must confirm each commit. */
-export const runCluster = Effect.gen(function*() {
-  const settings = (name: string) => ({
-    cluster_name: name,
-    synchronous_standby_names: "ANY 1 (one, two, three)",
-    // A standby leaves a frozen primary after this time, and tries to connect again this often.
-    wal_receiver_timeout: "2s",
-    wal_retrieve_retry_interval: "500ms"
-  })
-  const primary = yield* run(settings("one"))
-  const standbys = [yield* run(settings("two"), primary.port), yield* run(settings("three"), primary.port)] as const
-  return { primary, standbys }
-})
-
 /**
  * Promotes the standby that has received more of the primary's log, and makes the other follow it. A commit that the
  * primary confirmed is on that standby. Returns the new primary.
  */
 export const failOver = Effect.fnUntraced(function*(
-  [one, two]: Effect.Success<typeof runCluster>["standbys"]
+  [one, two]: readonly [Server, Server]
 ) {
   const received = (server: typeof one) =>
     Effect.map(
@@ -106,6 +92,8 @@ export const failOver = Effect.fnUntraced(function*(
   yield* standby.follow(primary.port)
   return primary
 })
+
+type Server = Effect.Success<ReturnType<typeof run>>
 
 /** The certificate of a server, the authority of its clients, and lines of `pg_hba.conf` that come first. */
 export interface Tls {

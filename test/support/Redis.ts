@@ -141,9 +141,7 @@ export const runWith = Effect.fnUntraced(function*(options: Options) {
       child = spawn(server ?? "", isSentinel ? options.arguments ?? [] : all, {
         cwd: directory,
         stdio: "ignore",
-        env: withClock
-          ? fakeTimeEnv(clock)
-          : {}
+        env: withClock ? fakeTimeEnv(clock) : {}
       })
       return untilListening(port)
     })
@@ -160,11 +158,9 @@ export const runWith = Effect.fnUntraced(function*(options: Options) {
     pid: () => child?.pid ?? 0,
     url: `${tls === undefined ? "redis" : "rediss"}://127.0.0.1:${port}`,
     start: start(false),
-    /** Starts the server. Its clock stands at the last `setTime`, or runs with the last `setAhead`. */
+    /** Starts the server. Its clock stands at the last `setTime`. */
     startWithClock: start(true),
     setTime,
-    /** Sets the server's clock so many seconds ahead of the real one. It runs at the same rate. */
-    setAhead: (seconds: number) => setFakeTimeAhead(clock, seconds),
     /** Kills the server. Its data is lost. */
     kill,
     /** Sends inline commands without waiting for replies. */
