@@ -2,8 +2,9 @@
 import { PgClient } from "@effect/sql-pg"
 import { Effect, Redacted } from "effect"
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process"
+import { randomUUID } from "node:crypto"
 import { once } from "node:events"
-import { chownSync, existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
+import { chownSync, existsSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
@@ -57,14 +58,28 @@ export const restore = (url: string, file: string) =>
 /** Creates the files of a server in a directory. */
 type Initialize = (data: string) => Effect.Effect<unknown>
 
-const initializeEmpty: Initialize = (data) =>
-  command("initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8"])
+/** The files of an empty server, for all suites of a run: `initdb` takes seconds. */
+const template = join(process.env.TEST_TEMPLATE_DIRECTORY ?? tmpdir(), "postgres")
+
+const copy = (from: string, to: string) => Effect.promise(() => execute("cp", ["-a", from, to]))
+
+const initializeEmpty: Initialize = Effect.fnUntraced(function*(data) {
+  if (existsSync(template)) {
+    yield* copy(template, data)
+  } else {
+    yield* command("initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"])
+    const own = `${template}-${randomUUID()}`
+    yield* copy(data, own)
+    // Another server may have made the template meanwhile.
+    if (!existsSync(template)) renameSync(own, template)
+  }
+})
 
 /** How a standby connects to its primary. Without the timeout it would wait for a frozen primary for minutes. */
 const connectionTo = (port: number) => `host=127.0.0.1 port=${port} user=postgres connect_timeout=2`
 
 const copyOf = (port: number): Initialize => (data) =>
-  command("pg_basebackup", ["-d", connectionTo(port), "-D", data, "-R", "-c", "fast"])
+  command("pg_basebackup", ["-d", connectionTo(port), "-D", data, "-R", "-c", "fast", "--no-sync"])
 
 /**
  * Starts a server with `settings`. The scope stops it and removes its files. With `primaryPort` it is an asynchronous
