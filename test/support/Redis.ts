@@ -34,7 +34,7 @@ export const missing: string | undefined = server === undefined
 const memoryDirectory = existsSync("/dev/shm") ? "/dev/shm" : tmpdir()
 
 /** The environment of a process that reads its wall-clock time from the file `clock`. */
-export const fakeTimeEnv = (clock: string) => ({
+const fakeTimeEnv = (clock: string) => ({
   LD_PRELOAD: fakeTime.join(" "),
   FAKETIME_TIMESTAMP_FILE: clock,
   FAKETIME_NO_CACHE: "1",
@@ -46,10 +46,6 @@ const writeFakeTime = (clock: string, time: string): void => {
   writeFileSync(`${clock}.new`, `${time}\n`)
   renameSync(`${clock}.new`, clock)
 }
-
-/** Sets a fake clock so many seconds ahead of the real one. It runs at the same rate. */
-export const setFakeTimeAhead = (clock: string, seconds: number): void =>
-  writeFakeTime(clock, `${seconds < 0 ? "" : "+"}${seconds}`)
 
 /** Waits until `port` accepts connections. */
 const untilListening = (port: number) =>
