@@ -103,7 +103,7 @@ describe("The source files", () => {
   })
 
   it("import only effect in the entries of the client package and in all files that these need, types included", () => {
-    for (const entry of ["api/entry.ts", "client/PetstoreClient.ts", "testing.ts"]) {
+    for (const entry of ["api/entry.ts", "client/Clients.ts", "package.ts", "testing.ts"]) {
       for (const file of [entry, ...reachable(entry)]) {
         const packages = importsOf(file).filter((name) => !files.includes(name))
         for (const name of packages) {

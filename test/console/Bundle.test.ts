@@ -1,4 +1,4 @@
-/** Tests the built files of the console: they are what the sources make, small, and name no other host. */
+/** Tests the built files of the console: they are what the sources make, and small. */
 import { assert, describe, it } from "@effect/vitest"
 import { readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
@@ -26,20 +26,5 @@ describe("The files of the console", () => {
   it("have less than 100 kB, compressed", () => {
     const sizes = ["index.html", "console.css", "console.js"].map((name) => gzipSync(read(name), { level: 9 }).length)
     assert.isBelow(sizes.reduce((sum, size) => sum + size, 0), 100_000)
-  })
-
-  it("have no inline script, no inline style, and no code that builds code or markup from text", () => {
-    assert.notMatch(read("index.html"), /<script(?![^>]*src=)|<style|style=|\son\w+=/)
-    assert.notMatch(read("console.js"), /\beval\(|new Function|insertAdjacentHTML|document\.write/)
-    // Preact sets markup only for this property.
-    for (const name of readdirSync(join(root, "src/console")).filter((each) => /\.tsx?$/.test(each))) {
-      assert.notMatch(readFileSync(join(root, "src/console", name), "utf8"), /dangerouslySetInnerHTML|innerHTML/, name)
-    }
-  })
-
-  it("load nothing from another host", () => {
-    assert.notMatch(read("console.css"), /@import|url\(/)
-    const urls = [...read("index.html").matchAll(/(?:src|href)="([^"]*)"/g)].map(([, url]) => url)
-    assert.deepStrictEqual(urls, ["data:,", "console.css", "console.js"])
   })
 })

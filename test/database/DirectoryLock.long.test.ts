@@ -93,11 +93,17 @@ describe("A process on the embedded database", () => {
       yield* assertStored(other, later)
     }))
 
-  it.live("exits with 1 when its pgdata directory is removed, even without requests", () =>
+  it.live("exits with 1 when its pgdata directory is removed, and no create succeeds meanwhile", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* dataDirectory
+      const key = yield* issueUnlimitedKey(DATA_DIR)
       const service = yield* start({ DATA_DIR })
+      assert.strictEqual((yield* Load.request(service.address, key)).status, 201)
       rmSync(join(DATA_DIR, "pgdata"), { recursive: true })
+      const outcomes = yield* Effect.replicateEffect(Load.request(service.address, key), 40, { concurrency: 8 })
+      // The status is 0 for requests after the process has ended.
+      assert.deepStrictEqual(outcomes.filter(({ status }) => status !== 503 && status !== 0), [])
+      assert.strictEqual(outcomes[0]?.status, 503)
       assert.strictEqual(yield* Effect.promise(() => service.exit), 1)
       assert.include(service.stderr(), "pgdata/global/pg_control")
     }))

@@ -3,14 +3,14 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
-import { temporaryDirectory } from "../support/Harness.ts"
+import { dataDirectory } from "../support/Harness.ts"
 
 /** Runs `test` on an embedded database. `waitFor` waits until the SQL condition holds. */
 const onEmbedded = <E, R>(
   test: (sql: SqlClient.SqlClient, waitFor: (condition: string) => Effect.Effect<void>) => Effect.Effect<void, E, R>
 ) =>
   Effect.gen(function*() {
-    const directory = yield* temporaryDirectory
+    const directory = yield* dataDirectory
     yield* Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       const holds = (condition: string) =>

@@ -4,7 +4,7 @@ import { Clock, Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 import * as Expiry from "../../src/database/Expiry.ts"
-import { temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
+import { dataDirectory, temporaryDatabaseUrl } from "../support/Harness.ts"
 import * as SteppedClock from "../support/SteppedClock.ts"
 
 const client = (url: string) => Layer.fresh(PgClient.layer({ url: Redacted.make(url), multiplex: true }))
@@ -92,7 +92,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)(
 describe("Expired rows on the embedded database", () => {
   it.live("are deleted, and the other rows stay", () =>
     Effect.gen(function*() {
-      const directory = yield* temporaryDirectory
+      const directory = yield* dataDirectory
       yield* Effect.gen(function*() {
         yield* fill
         yield* deleteExpired

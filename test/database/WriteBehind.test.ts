@@ -1,8 +1,17 @@
 /** Tests values that are written in the background. */
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Exit, Fiber, Logger, Scope } from "effect"
+import { Deferred, Effect, Exit, Fiber, Logger, Metric, Scope } from "effect"
 import { TestClock } from "effect/testing"
 import * as WriteBehind from "../../src/database/WriteBehind.ts"
+
+/** The failures of `task`, or `undefined` if the metric does not show it. */
+const failuresOf = (task: string) =>
+  Effect.map(Metric.snapshot, (metrics) => {
+    const metric = metrics.find(({ attributes, id }) =>
+      id === "background_failures_total" && attributes?.["task"] === task
+    )
+    return metric?.type === "Counter" ? Number(metric.state.count) : undefined
+  })
 
 describe("Values that are written in the background", () => {
   it.effect("are written once, also if the end comes during a write", () =>
@@ -54,4 +63,24 @@ describe("Values that are written in the background", () => {
       assert.deepStrictEqual(written, [2, 3, 4, 5, 6, 7, 8, 9, 10, 11])
       assert.deepStrictEqual(warnings, [["The example cannot be written: 2 values were lost, because too many wait"]])
     }))
+
+  it.effect("count each failed write in the metric of their table, which begins with 0", () =>
+    Effect.gen(function*() {
+      let isDown = true
+      const pending = yield* WriteBehind.make({
+        table: "counted",
+        interval: "1 second",
+        write: () => isDown ? Effect.die("The database is down") : Effect.void,
+        warning: "The example cannot be written"
+      })
+      assert.strictEqual(yield* failuresOf("write_counted"), 0)
+      // The first interval has nothing to write.
+      yield* TestClock.adjust("1 second")
+      pending.set("key", 1)
+      yield* TestClock.adjust("2 seconds")
+      assert.strictEqual(yield* failuresOf("write_counted"), 2)
+      isDown = false
+      yield* TestClock.adjust("2 seconds")
+      assert.strictEqual(yield* failuresOf("write_counted"), 2)
+    }).pipe(Effect.provide(Logger.layer([]))))
 })

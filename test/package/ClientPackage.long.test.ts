@@ -9,13 +9,13 @@ import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import ts from "typescript-5.9"
 import { AdminClient } from "../../src/client/AdminClient.ts"
+import { launch } from "../support/Chromium.ts"
 import {
   bin,
   bundleForBrowser,
   compile,
   compilers,
   Installed,
-  launchBrowser,
   makeProject,
   manifest,
   root,
@@ -157,332 +157,337 @@ const createPets = (env: { readonly PETSTORE_URL: string; readonly PETSTORE_API_
     }
   })
 
-layer(Layer.merge(Installed.layer, Programs.layer), { timeout: 240_000, excludeTestServices: true })(
-  "The client package",
-  (it) => {
-    it.effect("is clean under publint and arethetypeswrong", () =>
-      Effect.gen(function*() {
-        const { project, tarball } = yield* Installed
-        yield* run(project, bin("publint"), [tarball, "--strict"])
-        yield* run(project, bin("attw"), [tarball, "--profile", "esm-only"])
-      }), 120_000)
+const packageAndPrograms = Layer.merge(Installed.layer, Programs.layer)
 
-    it.effect("can be published", () =>
-      Effect.gen(function*() {
-        const { project, tarball } = yield* Installed
-        assert.include(yield* run(project, "npm", ["publish", tarball, "--dry-run"]), "+ petstore-client@")
-        yield* run(join(root, "package"), "npm", ["publish", "--dry-run"])
-      }), 120_000)
+layer(packageAndPrograms, { timeout: 240_000, excludeTestServices: true })("The client package", (it) => {
+  it.effect("is clean under publint and arethetypeswrong", () =>
+    Effect.gen(function*() {
+      const { project, tarball } = yield* Installed
+      yield* run(project, bin("publint"), [tarball, "--strict"])
+      yield* run(project, bin("attw"), [tarball, "--profile", "esm-only"])
+    }), 120_000)
 
-    it.effect("has its build and its documents, of less than 1 MB", () =>
-      Effect.gen(function*() {
-        const { installed } = yield* Installed
-        const files = filesOf(installed)
-        const others = files.filter((file) => !/^dist\/.+(\.js|\.d\.ts)$/.test(file))
-        assert.sameMembers(others, ["CHANGELOG.md", "LICENSE", "README.md", "package.json"])
-        const bytes = files.reduce((total, file) => total + statSync(join(installed, file)).size, 0)
-        console.info(`petstore-client: ${files.length} files, ${(bytes / 1e3).toFixed(0)} kB unpacked`)
-        assert.isBelow(bytes, 1_000_000)
-      }))
+  it.effect("can be published", () =>
+    Effect.gen(function*() {
+      const { project, tarball } = yield* Installed
+      assert.include(yield* run(project, "npm", ["publish", tarball, "--dry-run"]), "+ petstore-client@")
+      yield* run(join(root, "package"), "npm", ["publish", "--dry-run"])
+    }), 120_000)
 
-    it.effect("imports its own files and effect, names nothing of Node, and declares nothing global", () =>
-      Effect.gen(function*() {
-        const { installed } = yield* Installed
-        const dist = join(installed, "dist")
-        const files = filesOf(dist)
-        for (const file of files) {
-          // Declarations import `.ts`, which TypeScript resolves to `.d.ts`, as the declarations of effect do.
-          const text = readFileSync(join(dist, file), "utf8").replaceAll(/\/\*.*?\*\/|^\s*\/\/.*$/gms, "")
-          for (const [, name = ""] of text.matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*)["']([^"']+)["']/g)) {
-            assert.match(
-              name,
-              /^\.{1,2}\/.+\.[jt]s$|^effect(\/(?!sql|persistence|cluster)\w[\w-]*)*$/,
-              `${file}: ${name}`
-            )
-            if (name.startsWith(".")) assert.include(files, join(dirname(file), name.replace(/\.ts$/, ".d.ts")))
-          }
-          assert.notMatch(text, /\b(NodeJS|Buffer|setImmediate|process\.\w+)\b|node:/, file)
-          assert.notMatch(text, /declare global|interface JSON\b|<reference/, file)
-        }
-      }))
-
-    for (const [index, { file, version }] of compilers.entries()) {
-      // The examples and the suite of the runtimes compile with NodeNext and both compilers.
-      const [module, moduleResolution] = index === 0 ? ["NodeNext", "NodeNext"] : ["ESNext", "Bundler"]
-      it.effect(
-        `compiles with TypeScript ${version} and ${moduleResolution}, with the checks of libraries`,
-        () =>
-          Effect.gen(function*() {
-            const { installed, project } = yield* Installed
-            const examples = readmeExamples(installed)
-            assert.lengthOf(examples, 8)
-            for (const [number, code] of examples.entries()) {
-              writeFileSync(join(project, `readme${number}.ts`), code)
-            }
-            writeFileSync(join(project, "stranger.ts"), stranger)
-            const compilerOptions = {
-              target: "ES2024",
-              module,
-              moduleResolution,
-              strict: true,
-              skipLibCheck: false,
-              outDir: "out"
-            }
-            writeFileSync(join(project, "tsconfig.json"), JSON.stringify({ compilerOptions, include: ["*.ts"] }))
-            yield* runNode(project, [file, "-p", "."])
-          }),
-        120_000
+  it.effect("has its build and its documents, of less than 1 MB, the version of the service, and no dependency", () =>
+    Effect.gen(function*() {
+      const { installed } = yield* Installed
+      const files = filesOf(installed)
+      const others = files.filter((file) => !/^dist\/.+(\.js|\.d\.ts)$/.test(file))
+      assert.sameMembers(others, ["CHANGELOG.md", "LICENSE", "README.md", "package.json"])
+      const bytes = files.reduce((total, file) => total + statSync(join(installed, file)).size, 0)
+      assert.isBelow(bytes, 1_000_000)
+      const { dependencies, peerDependencies, version } = JSON.parse(
+        readFileSync(join(installed, "package.json"), "utf8")
       )
-    }
+      assert.strictEqual(version, manifest.version)
+      assert.isUndefined(dependencies)
+      assert.deepStrictEqual(peerDependencies, { effect: `^${manifest.dependencies.effect}` })
+      assert.include(readFileSync(join(installed, "CHANGELOG.md"), "utf8"), `## ${version}\n`)
+    }))
 
+  it.effect("imports its own files and effect, names nothing of Node, and declares nothing global", () =>
+    Effect.gen(function*() {
+      const { installed } = yield* Installed
+      const dist = join(installed, "dist")
+      const files = filesOf(dist)
+      for (const file of files) {
+        // Declarations import `.ts`, which TypeScript resolves to `.d.ts`, as the declarations of effect do.
+        const text = readFileSync(join(dist, file), "utf8").replaceAll(/\/\*.*?\*\/|^\s*\/\/.*$/gms, "")
+        for (const [, name = ""] of text.matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*)["']([^"']+)["']/g)) {
+          assert.match(
+            name,
+            /^\.{1,2}\/.+\.[jt]s$|^effect(\/(?!sql|persistence|cluster)\w[\w-]*)*$/,
+            `${file}: ${name}`
+          )
+          if (name.startsWith(".")) assert.include(files, join(dirname(file), name.replace(/\.ts$/, ".d.ts")))
+        }
+        assert.notMatch(text, /\b(NodeJS|Buffer|setImmediate|process\.\w+)\b|node:/, file)
+        assert.notMatch(text, /declare global|interface JSON\b|<reference/, file)
+      }
+    }))
+
+  for (const [index, { file, version }] of compilers.entries()) {
+    // The examples and the suite of the runtimes compile with NodeNext and both compilers.
+    const [module, moduleResolution] = index === 0 ? ["NodeNext", "NodeNext"] : ["ESNext", "Bundler"]
     it.effect(
-      "serves a project of a stranger, which calls the service and the service in memory",
+      `compiles with TypeScript ${version} and ${moduleResolution}, with the checks of libraries`,
       () =>
         Effect.gen(function*() {
-          const { project } = yield* Installed
-          const { env } = yield* startService()
+          const { installed, project } = yield* Installed
+          const examples = readmeExamples(installed)
+          assert.lengthOf(examples, 8)
+          for (const [number, code] of examples.entries()) {
+            writeFileSync(join(project, `readme${number}.ts`), code)
+          }
           writeFileSync(join(project, "stranger.ts"), stranger)
-          assert.strictEqual(yield* runNode(project, ["stranger.ts"], env), "1 NotFound true\n1 NotFound true\n")
+          const compilerOptions = {
+            target: "ES2024",
+            module,
+            moduleResolution,
+            strict: true,
+            skipLibCheck: false,
+            outDir: "out"
+          }
+          writeFileSync(join(project, "tsconfig.json"), JSON.stringify({ compilerOptions, include: ["*.ts"] }))
+          yield* runNode(project, [file, "-p", "."])
         }),
       120_000
     )
+  }
 
-    it.effect("runs the examples of its README", () =>
-      Effect.gen(function*() {
-        const { installed, project } = yield* Installed
-        const ADMIN_TOKEN = "adm_of_the_examples_of_the_client_package"
-        const { env, service } = yield* startService({ ADMIN_TOKEN })
-        const [calls = "", keys = "", ...others] = readmeExamples(installed)
-        writeFileSync(join(project, "calls.ts"), calls)
-        assert.match(yield* runNode(project, ["calls.ts"], env), /^1n\n\{ id: 1n,|^1n\n\{\n/)
-        writeFileSync(join(project, "keys.ts"), keys)
-        const adminEnv = { PETSTORE_ADMIN_URL: service.management, ADMIN_TOKEN }
-        assert.match(yield* runNode(project, ["keys.ts"], adminEnv), /^shop pro\n0\nshop true\n$/m)
-        const tests = others.flatMap((code) => {
-          const [, name] = /^export const (\w+) = Effect/m.exec(code) ?? []
-          return name === undefined ? [] : [`${code}\nawait Effect.runPromise(${name})\n`]
-        })
-        assert.lengthOf(tests, 4)
-        for (const [index, code] of tests.entries()) {
-          writeFileSync(join(project, `tests${index}.ts`), code)
-          yield* runNode(project, [`tests${index}.ts`])
-        }
-      }), 120_000)
-
-    it.effect(
-      "shows in an editor what each method does, its errors and an example, and what each field is",
-      () =>
-        Effect.gen(function*() {
-          const { project } = yield* Installed
-          writeFileSync(join(project, "hovered.ts"), hovered)
-          const documentation = hover(project)
-          for (const name of documented.methods) {
-            const { tags, text } = documentation(name)
-            assert.match(text, /Fails with|cannot fail/, name)
-            assert.include(tags, "example", name)
-          }
-          for (const name of documented.fields) {
-            assert.isNotEmpty(documentation(name).text, name)
-          }
-        }),
-      60_000
-    )
-
-    it.effect.skipIf(browser === undefined)("calls the service in memory in Chromium", () =>
+  it.effect(
+    "serves a project of a stranger, which calls the service and the service in memory",
+    () =>
       Effect.gen(function*() {
         const { project } = yield* Installed
-        writeFileSync(join(project, "page.js"), page)
-        const code = yield* bundleForBrowser(join(project, "page.js"), { format: "iife", name: "tested" })
-        const running = yield* launchBrowser
-        // Browsers offer `crypto.randomUUID` only to pages of a secure origin, such as 127.0.0.1.
-        const origin = yield* serveFiles({ "/": ["text/html", "<title>test</title>"] })
-        yield* Effect.promise(async () => {
-          const tab = await running.newPage()
-          await tab.goto(origin)
-          assert.strictEqual(await tab.evaluate(`(() => { ${code}; return tested.result })()`), "1 NotFound true")
-        })
-      }), 120_000)
+        const { env } = yield* startService()
+        writeFileSync(join(project, "stranger.ts"), stranger)
+        assert.strictEqual(yield* runNode(project, ["stranger.ts"], env), "1 NotFound true\n1 NotFound true\n")
+      }),
+    120_000
+  )
 
-    it.layer(Suite.layer, { timeout: 240_000 })(
-      "in a runtime",
-      (it) => {
-        it.effect("calls the service from Node 24", () =>
+  it.effect("runs the examples of its README", () =>
+    Effect.gen(function*() {
+      const { installed, project } = yield* Installed
+      const ADMIN_TOKEN = "adm_of_the_examples_of_the_client_package"
+      const { env, service } = yield* startService({ ADMIN_TOKEN })
+      const [calls = "", keys = "", ...others] = readmeExamples(installed)
+      writeFileSync(join(project, "calls.ts"), calls)
+      assert.match(yield* runNode(project, ["calls.ts"], env), /^1n\n\{ id: 1n,|^1n\n\{\n/)
+      writeFileSync(join(project, "keys.ts"), keys)
+      const adminEnv = { PETSTORE_ADMIN_URL: service.management, ADMIN_TOKEN }
+      assert.match(yield* runNode(project, ["keys.ts"], adminEnv), /^shop pro\n0\nshop true\n$/m)
+      const tests = others.flatMap((code) => {
+        const [, name] = /^export const (\w+) = Effect/m.exec(code) ?? []
+        return name === undefined ? [] : [`${code}\nawait Effect.runPromise(${name})\n`]
+      })
+      assert.lengthOf(tests, 4)
+      for (const [index, code] of tests.entries()) {
+        writeFileSync(join(project, `tests${index}.ts`), code)
+        yield* runNode(project, [`tests${index}.ts`])
+      }
+    }), 120_000)
+
+  it.effect(
+    "shows in an editor what each method does, its errors and an example, and what each field is",
+    () =>
+      Effect.gen(function*() {
+        const { project } = yield* Installed
+        writeFileSync(join(project, "hovered.ts"), hovered)
+        const documentation = hover(project)
+        for (const name of documented.methods) {
+          const { tags, text } = documentation(name)
+          assert.match(text, /Fails with|cannot fail/, name)
+          assert.include(tags, "example", name)
+        }
+        for (const name of documented.fields) {
+          assert.isNotEmpty(documentation(name).text, name)
+        }
+      }),
+    60_000
+  )
+
+  it.effect.skipIf(browser === undefined)("calls the service in memory in Chromium", () =>
+    Effect.gen(function*() {
+      const { project } = yield* Installed
+      writeFileSync(join(project, "page.js"), page)
+      const code = yield* bundleForBrowser(join(project, "page.js"), { format: "iife", name: "tested" })
+      const running = yield* launch()
+      // Browsers offer `crypto.randomUUID` only to pages of a secure origin, such as 127.0.0.1.
+      const origin = yield* serveFiles({ "/": ["text/html", "<title>test</title>"] })
+      yield* Effect.promise(async () => {
+        const tab = await running.newPage()
+        await tab.goto(origin)
+        assert.strictEqual(await tab.evaluate(`(() => { ${code}; return tested.result })()`), "1 NotFound true")
+      })
+    }), 120_000)
+
+  it.layer(Suite.layer, { timeout: 240_000 })(
+    "in a runtime",
+    (it) => {
+      it.effect("calls the service from Node 24", () =>
+        Effect.gen(function*() {
+          const { project, settings } = yield* Suite
+          assert.match(process.version, /^v24\./)
+          assertPassed(yield* run(project, process.execPath, ["main.ts", yield* settings("node24")]), "Node 24")
+        }), 180_000)
+
+      for (const { args, name, program, version } of runtimes) {
+        it.effect(`calls the service from ${name}`, () =>
           Effect.gen(function*() {
             const { project, settings } = yield* Suite
-            assert.match(process.version, /^v24\./)
-            assertPassed(yield* run(project, process.execPath, ["main.ts", yield* settings("node24")]), "Node 24")
+            const file = (yield* Programs)(program)
+            assert.match((yield* run(project, file, ["--version"])).trimEnd(), version)
+            assertPassed(yield* run(project, file, [...args, "main.ts", yield* settings(program)]), name)
           }), 180_000)
-
-        for (const { args, name, program, version } of runtimes) {
-          it.effect(`calls the service from ${name}`, () =>
-            Effect.gen(function*() {
-              const { project, settings } = yield* Suite
-              const file = (yield* Programs)(program)
-              assert.match((yield* run(project, file, ["--version"])).trimEnd(), version)
-              assertPassed(yield* run(project, file, [...args, "main.ts", yield* settings(program)]), name)
-            }), 180_000)
-        }
-
-        it.effect.skipIf(browser === undefined)(
-          "calls the service from a page of another origin in Chromium",
-          () =>
-            Effect.gen(function*() {
-              const { pageUrl, project, settings } = yield* Suite
-              const code = yield* bundleForBrowser(join(project, "ClientSuite.ts"), { format: "iife", name: "suite" })
-              const running = yield* launchBrowser
-              const argument = yield* settings("chromium")
-              const report = yield* Effect.promise(async () => {
-                const tab = await running.newPage()
-                await tab.goto(pageUrl)
-                return tab.evaluate(
-                  `(async () => { ${code}; return JSON.stringify(await suite.runSuite(${argument})) })()`
-                )
-              })
-              assertPassed(String(report), "Chromium")
-            }),
-          180_000
-        )
       }
-    )
 
-    it.layer(Project.layer, { timeout: 300_000 })(
-      "with its examples",
-      (it) => {
-        it.effect("compile with each supported compiler", () =>
+      it.effect.skipIf(browser === undefined)(
+        "calls the service from a page of another origin in Chromium",
+        () =>
           Effect.gen(function*() {
-            const { path } = yield* Project
-            yield* compile(path, [
-              "derived.ts",
-              "generated.ts",
-              "onward.ts",
-              "inventory/*.ts",
-              "browser/*.ts",
-              "worker.ts"
-            ], {
-              ...exampleOptions,
-              noEmit: true,
-              allowImportingTsExtensions: true
-            })
-          }), 120_000)
-
-        it.effect("run in Node", () =>
-          Effect.gen(function*() {
-            const { path } = yield* Project
-            const { env } = yield* startService()
-            assert.strictEqual(yield* runNode(path, ["generated.ts"], env), "Rex 1\n")
-            assert.strictEqual(yield* runNode(path, ["derived.ts"], env), "1\n")
-            assert.strictEqual(yield* runNode(path, ["inventory/main.ts"], env), "category 1: 1\n")
-            assert.match(
-              yield* runNode(path, ["onward.ts"], env),
-              /^\[\{"id":"1",.*\n\[\{"id":1,.*\n(\d) over RPC, \1 stored, the next page begins at the cursor \w+\n$/
-            )
-            const tested = yield* runNode(path, ["--test", "inventory/Inventory.test.ts"])
-            assert.match(tested, /pass 2\n/)
-            assert.match(tested, /fail 0\n/)
-          }), 120_000)
-
-        it.effect("keep all digits without a client, in JavaScript and in Python", () =>
-          Effect.gen(function*() {
-            const { path } = yield* Project
-            const { env } = yield* startService()
-            assert.strictEqual(yield* runNode(path, ["fetch.js"], env), "1n Tom 9223372036854775807n\n")
-            assert.strictEqual(
-              yield* run(path, "python3", ["pets.py"], env),
-              "1 Tom 9223372036854775807\n2 Kit 9223372036854775807\n"
-            )
-          }), 120_000)
-
-        it.effect(
-          "call the service with a client of @hey-api/openapi-ts, which rounds integers beyond 2^53",
-          () =>
-            Effect.gen(function*() {
-              const { path } = yield* Project
-              yield* compile(path, ["hey-api.ts", "generated/**/*.ts"], {
-                ...exampleOptions,
-                // The generated code does not compile with it.
-                exactOptionalPropertyTypes: false,
-                outDir: "out"
-              })
-              const { env } = yield* startService()
-              assert.strictEqual(yield* runNode(path, ["out/hey-api.js"], env), "Rex 1\ntrue 9007199254740992\n")
-            }),
-          120_000
-        )
-
-        it.effect("serve pets from Deno", () =>
-          Effect.gen(function*() {
-            const { path } = yield* Project
-            const deno = (yield* Programs)("deno")
-            const { env } = yield* startService()
-            yield* createPets(env)
-            yield* run(path, deno, ["check", "deno.ts"])
-            const port = String(yield* freePort)
-            const args = ["run", "--allow-net", "--allow-env", "deno.ts"]
-            yield* Effect.forkScoped(run(path, deno, args, { ...env, PORT: port }))
-            const text = yield* Effect.promise(async () => {
-              while (true) {
-                const response = await fetch(`http://127.0.0.1:${port}`).catch(() => undefined)
-                if (response !== undefined) return response.text()
-                await new Promise((resolve) => setTimeout(resolve, 50))
-              }
-            })
-            assert.strictEqual(text, "Rex\nAda\n")
-          }), 120_000)
-
-        it.effect(
-          "serve pets from workerd, to ten requests at once that meet a cold isolate",
-          () =>
-            Effect.gen(function*() {
-              const { path } = yield* Project
-              const { env } = yield* startService()
-              yield* createPets(env)
-              const code = yield* bundleForBrowser(join(path, "worker.ts"), { format: "esm" })
-              const workerd = (yield* Programs)("workerd")
-              const get = (url: string) =>
-                Effect.promise(async () => {
-                  const response = await fetch(url)
-                  return { status: response.status, body: await response.json() }
-                })
-              const pets = { status: 200, body: [{ id: "1", name: "Rex" }, { id: "2", name: "Ada" }] }
-              const url = yield* startWorker(workerd, code, env)
-              const responses = yield* Effect.replicateEffect(get(url), 10, { concurrency: "unbounded" })
-              for (const response of responses) assert.deepStrictEqual(response, pets)
-              const unauthorized = yield* startWorker(workerd, code, { ...env, PETSTORE_API_KEY: "psk_unknown" })
-              const rejected = yield* get(unauthorized)
-              assert.strictEqual(rejected.status, 502)
-              assert.deepInclude(rejected.body, { error: "InvalidApiKey" })
-            }),
-          120_000
-        )
-
-        it.effect.skipIf(browser === undefined)("show pets in a page of another origin", () =>
-          Effect.gen(function*() {
-            const { path } = yield* Project
-            const origin = yield* serveFiles({
-              "/": ["text/html", readFileSync(join(path, "browser/index.html"), "utf8")],
-              "/page.js": ["text/javascript", yield* bundleForBrowser(join(path, "browser/page.ts"), { format: "esm" })]
-            })
-            const { env } = yield* startService({ CORS_ORIGINS: origin })
-            yield* createPets(env)
-            const running = yield* launchBrowser
-            yield* Effect.promise(async () => {
+            const { pageUrl, project, settings } = yield* Suite
+            const code = yield* bundleForBrowser(join(project, "ClientSuite.ts"), { format: "iife", name: "suite" })
+            const running = yield* launch()
+            const argument = yield* settings("chromium")
+            const report = yield* Effect.promise(async () => {
               const tab = await running.newPage()
-              await tab.goto(origin)
-              const show = async (key: string, outcome: string) => {
-                await tab.getByLabel("Service").fill(env.PETSTORE_URL)
-                await tab.getByLabel("API key").fill(key)
-                await tab.getByRole("button").click()
-                await tab.getByText(outcome).waitFor()
-                return tab.locator("li").allInnerTexts()
-              }
-              assert.deepStrictEqual(await show(env.PETSTORE_API_KEY, "Complete"), ["Rex (1)", "Ada (2)"])
-              assert.isEmpty(await show("psk_unknown", "unknown, expired or revoked"))
+              await tab.goto(pageUrl)
+              return tab.evaluate(
+                `(async () => { ${code}; return JSON.stringify(await suite.runSuite(${argument})) })()`
+              )
             })
-          }), 120_000)
-      }
-    )
-  }
-)
+            assertPassed(String(report), "Chromium")
+          }),
+        180_000
+      )
+    }
+  )
+
+  it.layer(Project.layer, { timeout: 300_000 })(
+    "with its examples",
+    (it) => {
+      it.effect("compile with each supported compiler", () =>
+        Effect.gen(function*() {
+          const { path } = yield* Project
+          yield* compile(path, [
+            "derived.ts",
+            "generated.ts",
+            "onward.ts",
+            "inventory/*.ts",
+            "browser/*.ts",
+            "worker.ts"
+          ], {
+            ...exampleOptions,
+            noEmit: true,
+            allowImportingTsExtensions: true
+          })
+        }), 120_000)
+
+      it.effect("run in Node", () =>
+        Effect.gen(function*() {
+          const { path } = yield* Project
+          const { env } = yield* startService()
+          assert.strictEqual(yield* runNode(path, ["generated.ts"], env), "Rex 1\n")
+          assert.strictEqual(yield* runNode(path, ["derived.ts"], env), "1\n")
+          assert.strictEqual(yield* runNode(path, ["inventory/main.ts"], env), "category 1: 1\n")
+          assert.match(
+            yield* runNode(path, ["onward.ts"], env),
+            /^\[\{"id":"1",.*\n\[\{"id":1,.*\n(\d) over RPC, \1 stored, the next page begins at the cursor \w+\n$/
+          )
+          const tested = yield* runNode(path, ["--test", "inventory/Inventory.test.ts"])
+          assert.match(tested, /pass 2\n/)
+          assert.match(tested, /fail 0\n/)
+        }), 120_000)
+
+      it.effect("keep all digits without a client, in JavaScript and in Python", () =>
+        Effect.gen(function*() {
+          const { path } = yield* Project
+          const { env } = yield* startService()
+          assert.strictEqual(yield* runNode(path, ["fetch.js"], env), "1n Tom 9223372036854775807n\n")
+          assert.strictEqual(
+            yield* run(path, "python3", ["pets.py"], env),
+            "1 Tom 9223372036854775807\n2 Kit 9223372036854775807\n"
+          )
+        }), 120_000)
+
+      it.effect(
+        "call the service with a client of @hey-api/openapi-ts, which rounds integers beyond 2^53",
+        () =>
+          Effect.gen(function*() {
+            const { path } = yield* Project
+            yield* compile(path, ["hey-api.ts", "generated/**/*.ts"], {
+              ...exampleOptions,
+              // The generated code does not compile with it.
+              exactOptionalPropertyTypes: false,
+              outDir: "out"
+            })
+            const { env } = yield* startService()
+            assert.strictEqual(yield* runNode(path, ["out/hey-api.js"], env), "Rex 1\ntrue 9007199254740992\n")
+          }),
+        120_000
+      )
+
+      it.effect("serve pets from Deno", () =>
+        Effect.gen(function*() {
+          const { path } = yield* Project
+          const deno = (yield* Programs)("deno")
+          const { env } = yield* startService()
+          yield* createPets(env)
+          yield* run(path, deno, ["check", "deno.ts"])
+          const port = String(yield* freePort)
+          const args = ["run", "--allow-net", "--allow-env", "deno.ts"]
+          yield* Effect.forkScoped(run(path, deno, args, { ...env, PORT: port }))
+          const text = yield* Effect.promise(async () => {
+            while (true) {
+              const response = await fetch(`http://127.0.0.1:${port}`).catch(() => undefined)
+              if (response !== undefined) return response.text()
+              await new Promise((resolve) => setTimeout(resolve, 50))
+            }
+          })
+          assert.strictEqual(text, "Rex\nAda\n")
+        }), 120_000)
+
+      it.effect(
+        "serve pets from workerd, to ten requests at once that meet a cold isolate",
+        () =>
+          Effect.gen(function*() {
+            const { path } = yield* Project
+            const { env } = yield* startService()
+            yield* createPets(env)
+            const code = yield* bundleForBrowser(join(path, "worker.ts"), { format: "esm" })
+            const workerd = (yield* Programs)("workerd")
+            const get = (url: string) =>
+              Effect.promise(async () => {
+                const response = await fetch(url)
+                return { status: response.status, body: await response.json() }
+              })
+            const pets = { status: 200, body: [{ id: "1", name: "Rex" }, { id: "2", name: "Ada" }] }
+            const url = yield* startWorker(workerd, code, env)
+            const responses = yield* Effect.replicateEffect(get(url), 10, { concurrency: "unbounded" })
+            for (const response of responses) assert.deepStrictEqual(response, pets)
+            const unauthorized = yield* startWorker(workerd, code, { ...env, PETSTORE_API_KEY: "psk_unknown" })
+            const rejected = yield* get(unauthorized)
+            assert.strictEqual(rejected.status, 502)
+            assert.deepInclude(rejected.body, { error: "InvalidApiKey" })
+          }),
+        120_000
+      )
+
+      it.effect.skipIf(browser === undefined)("show pets in a page of another origin", () =>
+        Effect.gen(function*() {
+          const { path } = yield* Project
+          const origin = yield* serveFiles({
+            "/": ["text/html", readFileSync(join(path, "browser/index.html"), "utf8")],
+            "/page.js": ["text/javascript", yield* bundleForBrowser(join(path, "browser/page.ts"), { format: "esm" })]
+          })
+          const { env } = yield* startService({ CORS_ORIGINS: origin })
+          yield* createPets(env)
+          const running = yield* launch()
+          yield* Effect.promise(async () => {
+            const tab = await running.newPage()
+            await tab.goto(origin)
+            const show = async (key: string, outcome: string) => {
+              await tab.getByLabel("Service").fill(env.PETSTORE_URL)
+              await tab.getByLabel("API key").fill(key)
+              await tab.getByRole("button").click()
+              await tab.getByText(outcome).waitFor()
+              return tab.locator("li").allInnerTexts()
+            }
+            assert.deepStrictEqual(await show(env.PETSTORE_API_KEY, "Complete"), ["Rex (1)", "Ada (2)"])
+            assert.isEmpty(await show("psk_unknown", "unknown, expired or revoked"))
+          })
+        }), 120_000)
+    }
+  )
+})
 
 /** Creates a pet and fails to find another. The last word says whether the largest id is exact. */
 const program = `Effect.gen(function*() {

@@ -38,7 +38,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Creates of two pro
     () =>
       onDatabase(Effect.fnUntraced(function*(url) {
         const sql = yield* SqlClient.SqlClient
-        const keys = Array.from({ length: 3_000 }, (_, index) => `key ${index}`)
+        const keys = Array.from({ length: 600 }, (_, index) => `key ${index}`)
         const createAll = (order: ReadonlyArray<string>) =>
           Effect.scoped(Effect.gen(function*() {
             const pets = yield* repository(url)

@@ -1,4 +1,4 @@
-/** Tests the leases of keys and pets in a running process: through a failover, a restore, and a locked table. */
+/** Tests the lease of keys in a running process, through a failover and a restore. */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Redacted } from "effect"
@@ -71,27 +71,6 @@ describe.skipIf(Postgres.missing !== undefined)("A running process", () => {
           [[200], [401], [401]]
         )
         yield* Fiber.interrupt(requesting)
-      })
-  )
-
-  it.live(
-    "serves cached pets and the cached first page while another session locks the table",
-    () =>
-      Effect.gen(function*() {
-        const postgres = yield* Postgres.run()
-        const { address } = yield* start({ DATABASE_URL: postgres.url })
-        const { secret } = yield* issue(postgres.url)
-        yield* Effect.replicateEffect(Load.request(address, secret), 5)
-        const paths = ["/v1/pets?limit=4", "/v1/pets/1", "/v1/pets?limit=3&cursor=MQ"]
-        const readAll = Effect.forEach(paths, (path) => Load.request(address, secret, path))
-        yield* readAll
-        const outcomes = yield* postgres.admin((sql) =>
-          sql.withTransaction(Effect.gen(function*() {
-            yield* sql`LOCK TABLE pets IN ACCESS EXCLUSIVE MODE`
-            return [...yield* readAll, ...yield* readAll]
-          }))
-        )
-        assert.deepStrictEqual([...new Set(outcomes.map(({ status }) => status))], [200])
       })
   )
 })

@@ -1,21 +1,15 @@
 /** The `petstore` command beside a running service on the embedded database. */
 import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
-import { execFile } from "node:child_process"
-import { cp, readFile, symlink } from "node:fs/promises"
-import { join } from "node:path"
 import { fileURLToPath } from "node:url"
-import { promisify } from "node:util"
 import { withChecksum } from "../../src/api/SecretForm.ts"
 import { type Environment, runCommand } from "../support/CommandRun.ts"
-import { dataDirectory, temporaryDirectory } from "../support/Harness.ts"
+import { dataDirectory } from "../support/Harness.ts"
 import { serve } from "../support/HttpServer.ts"
 import { compileCache, type Running, start } from "../support/Process.ts"
 import { open } from "../support/PseudoTerminal.ts"
 
-const root = fileURLToPath(new URL("../..", import.meta.url))
-
-const cli = join(root, "src/cli.ts")
+const cli = fileURLToPath(new URL("../../src/cli.ts", import.meta.url))
 
 /** Runs `petstore keys` with `input` on standard input. */
 const run = (env: Environment, args: ReadonlyArray<string>, input = "") => runCommand(env, ["keys", ...args], input)
@@ -206,19 +200,4 @@ layer(Service.layer, { excludeTestServices: true, timeout: "2 minutes" })("The p
       }),
     240_000
   )
-
-  it.effect("runs from the build", () =>
-    Effect.gen(function*() {
-      const directory = yield* temporaryDirectory
-      const { bin } = JSON.parse(yield* Effect.promise(() => readFile(join(root, "package.json"), "utf8")))
-      const help = yield* Effect.promise(async () => {
-        const tsc = join(root, "node_modules/typescript/bin/tsc")
-        const build = ["-p", join(root, "tsconfig.build.json"), "--outDir", join(directory, "dist")]
-        await promisify(execFile)(process.execPath, [tsc, ...build])
-        await cp(join(root, "package.json"), join(directory, "package.json"))
-        await symlink(join(root, "node_modules"), join(directory, "node_modules"))
-        return promisify(execFile)(process.execPath, [join(directory, bin.petstore), "keys", "--help"])
-      })
-      assert.include(help.stdout, "petstore keys <subcommand>")
-    }), 240_000)
 })

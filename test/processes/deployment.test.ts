@@ -2,10 +2,11 @@
 import { assert, describe, expect, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFileSync, spawn } from "node:child_process"
-import { chmodSync, chownSync, cpSync, existsSync, mkdirSync, symlinkSync } from "node:fs"
+import { chmodSync, cpSync, existsSync, mkdirSync, symlinkSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { parse, parseAllDocuments } from "yaml"
 import { codeBlocks, readPage, root } from "../support/Documents.ts"
+import * as EmbeddedTemplate from "../support/EmbeddedTemplate.ts"
 import { freePort, temporaryDirectory } from "../support/Harness.ts"
 import { until } from "../support/Process.ts"
 
@@ -31,7 +32,7 @@ const readOnly =
 
 describe("The image", () => {
   it.live.skipIf(!isRoot)(
-    "runs as an unprivileged user on a read-only file system, and reports its health",
+    "has the command, runs as an unprivileged user on a read-only file system, and reports its health",
     () =>
       Effect.gen(function*() {
         const app = yield* temporaryDirectory
@@ -42,9 +43,13 @@ describe("The image", () => {
         symlinkSync(join(root, "node_modules"), join(app, "node_modules"))
         const env = { PATH: `${dirname(process.execPath)}:${process.env.PATH}`, HOME: app }
         execFileSync("npm", ["run", "build"], { cwd: app, env, stdio: "pipe" })
+        const { bin } = JSON.parse(readPage("package.json"))
+        const help = execFileSync(process.execPath, [join(app, bin.petstore), "keys", "--help"], { encoding: "utf8" })
+        assert.include(help, "petstore keys <subcommand>")
         const data = join(app, "data")
         mkdirSync(data)
-        chownSync(data, 65_534, 65_534)
+        yield* EmbeddedTemplate.copyTo(data)
+        execFileSync("chown", ["-R", "65534:65534", data])
 
         const [port, management] = [yield* freePort, yield* freePort]
         const image = instructions.filter(({ instruction }) => instruction === "ENV").flatMap(({ rest }) =>

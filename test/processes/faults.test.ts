@@ -266,20 +266,4 @@ describe.skipIf(!mayMount)("While the disk of the embedded database", () => {
         assert.deepStrictEqual(Load.acknowledged(outcomes).filter((name) => !names.has(name)), [])
       })
   )
-
-  it.live(
-    "loses the data directory, no more creates succeed and the process exits with 1",
-    () =>
-      Effect.gen(function*() {
-        const { DATA_DIR, key, service } = yield* onDisk
-        assert.isTrue((yield* create(service.address, key, 20)).every(({ status }) => status === 201))
-        rmSync(DATA_DIR, { recursive: true })
-        const outcomes = yield* create(service.address, key, 200)
-        // `status` is 0 for requests after the process has ended, which get no response.
-        assert.deepStrictEqual(outcomes.filter(({ status }) => status !== 503 && status !== 0), [])
-        assert.strictEqual(outcomes[0]?.status, 503)
-        assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), maxResponseMs)
-        assert.strictEqual(yield* Effect.promise(() => service.exit), 1)
-      })
-  )
 })

@@ -1,9 +1,8 @@
-/** Tests the limits of running processes, with and without Redis. */
+/** Tests the limits of running processes on one Redis, and without it. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Schema } from "effect"
-import { join } from "node:path"
 import { load } from "../../bench/load.ts"
-import { dataDirectory, temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
+import { temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
 import { type Running, start } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import * as Redis from "../support/Redis.ts"
@@ -49,40 +48,6 @@ const localDecisions = (service: Running) =>
     text(`${service.management}/metrics`),
     (metrics) => Number(/^petstore_rate_limit_fallback_decisions_total (\d+)/m.exec(metrics)?.[1] ?? NaN)
   )
-
-describe("One process on the embedded database", () => {
-  it.live("allows exactly as many requests as the limit over 64 connections", () =>
-    Effect.gen(function*() {
-      const service = yield* start({ DATA_DIR: yield* dataDirectory, ADMIN_TOKEN })
-      assert.strictEqual(yield* countAllowed([service], 3_000), 3_000)
-    }))
-
-  it.live.skipIf(Redis.missing !== undefined)(
-    "rejects a key for no longer than its window when the wall clock steps back",
-    () =>
-      Effect.gen(function*() {
-        const directory = yield* dataDirectory
-        const clock = join(directory, "clock")
-        Redis.setFakeTimeAhead(clock, 0)
-        const service = yield* start({ DATA_DIR: directory, ADMIN_TOKEN, ...Redis.fakeTimeEnv(clock) })
-        const { key } = yield* issue(service, { perMinute: 100, perDay: 2 })
-        const call = Effect.promise(async () => {
-          const { headers, status } = await fetch(`${service.address}/v1/pets`, {
-            headers: { authorization: `Bearer ${key}` }
-          })
-          return { status, retryAfter: Number(headers.get("retry-after")) }
-        })
-        for (const expected of [200, 200, 429]) assert.strictEqual((yield* call).status, expected)
-        const day = 86_400
-        Redis.setFakeTimeAhead(clock, -3 * day)
-        const { retryAfter, status } = yield* call
-        assert.strictEqual(status, 429)
-        assert.isAtMost(retryAfter, day)
-        Redis.setFakeTimeAhead(clock, -2 * day)
-        assert.strictEqual((yield* call).status, 200)
-      })
-  )
-})
 
 describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL === undefined)(
   "Processes on one Redis",

@@ -119,7 +119,7 @@ describe("The service on the embedded database", () => {
         DATA_DIR,
         PORT: "65536",
         DATABASE_URL: "mysql://none:secret@127.0.0.1:1/none",
-        REDIS_URL: "http://secret@nowhere",
+        REDIS_URL: "rediss://:secret@localhost?ssl_ca_certs=/none/redis.crt",
         ADMIN_TOKEN: "adm_ secret",
         LOG_LEVEL: "loud"
       }
@@ -132,6 +132,10 @@ describe("The service on the embedded database", () => {
         "ADMIN_TOKEN",
         "LOG_LEVEL"
       ])
+      assert.include(
+        stderr,
+        "with a usable file in ssl_ca_certs, not /none/redis.crt (ENOENT: no such file or directory"
+      )
       assert.notInclude(stderr, "secret")
       assert.isFalse(existsSync(DATA_DIR))
     }), 60_000)

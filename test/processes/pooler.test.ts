@@ -6,7 +6,7 @@ import { issueKey } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
 import * as PgBouncer from "../support/PgBouncer.ts"
 import * as Postgres from "../support/Postgres.ts"
-import { start } from "../support/Process.ts"
+import { start, until } from "../support/Process.ts"
 
 const ADMIN_TOKEN = "adm_0123456789abcdef"
 
@@ -77,14 +77,12 @@ describe.skipIf(PgBouncer.missing !== undefined || Postgres.missing !== undefine
       Effect.gen(function*() {
         const { key, postgres, service } = yield* Deployment
         const load = yield* Load.run({ address: () => service.address, key, callers: 8 })
-        yield* Effect.sleep("500 millis")
+        yield* until(() => Load.acknowledged(load.outcomes).length > 20)
         yield* postgres.kill
-        yield* Effect.sleep("1 second")
+        yield* until(() => load.outcomes.some(({ status }) => status === 503))
         yield* postgres.start
         const startedAt = performance.now()
-        while (!load.outcomes.some(({ sentAt, status }) => sentAt > startedAt && status === 201)) {
-          yield* Effect.sleep("20 millis")
-        }
+        yield* until(() => load.outcomes.some(({ sentAt, status }) => sentAt > startedAt && status === 201))
         yield* load.stop
         assert.deepStrictEqual(load.outcomes.filter(({ status }) => ![200, 201, 404, 503].includes(status)), [])
         const stored = yield* postgres.admin((sql) => sql<{ readonly name: string }>`SELECT name FROM pets`)

@@ -33,7 +33,7 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
         const before = yield* Effect.all([start(env), start(env)])
         const load = yield* Load.run({ address: () => before[0].address, key, callers: 16 })
         const served = (count: number) => until(() => load.outcomes.length > count)
-        yield* served(500)
+        yield* served(200)
         // Linux spreads the connections of the callers over both processes.
         for (const { management } of before) {
           const metrics = yield* Effect.promise(() =>
@@ -46,7 +46,7 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
           assert.strictEqual(yield* Effect.promise(() => service.exit), 0)
           yield* start(env)
         }
-        yield* served(load.outcomes.length + 500)
+        yield* served(load.outcomes.length + 200)
         yield* load.stop
 
         // Status 0 stands for a reset connection.

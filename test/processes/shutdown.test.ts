@@ -11,10 +11,13 @@ import * as Load from "../support/Load.ts"
 import { start, until } from "../support/Process.ts"
 import { haproxy } from "../support/setup.ts"
 
-/** Starts a balancer in front of two processes. It checks the readiness of each on its management port. */
+/**
+ * Starts a balancer in front of two processes. It checks the readiness of each on its management port. `bothUp` waits
+ * until it sends requests to both.
+ */
 const balancer = Effect.fnUntraced(
   function*(servers: ReadonlyArray<{ readonly port: number; readonly management: number }>) {
-    const port = yield* freePort
+    const [port, statsPort] = [yield* freePort, yield* freePort]
     const file = join(yield* temporaryDirectory, "haproxy.cfg")
     writeFileSync(
       file,
@@ -23,9 +26,14 @@ const balancer = Effect.fnUntraced(
   timeout connect 2s
   timeout client 30s
   timeout server 30s
+  timeout check 2s
   option httpchk GET /readyz
   option redispatch
   retries 3
+listen stats
+  bind 127.0.0.1:${statsPort}
+  stats enable
+  stats uri /
 frontend petstore
   bind 127.0.0.1:${port}
   default_backend petstore
@@ -41,7 +49,13 @@ ${
       Effect.sync(() => spawn(haproxy ?? "", ["-db", "-f", file], { stdio: "ignore" })),
       (child) => Effect.sync(() => child.kill("SIGKILL"))
     )
-    return `http://127.0.0.1:${port}`
+    const states = Effect.promise(() =>
+      fetch(`http://127.0.0.1:${statsPort}/;csv`).then((response) => response.text(), () => "")
+    )
+    return {
+      address: `http://127.0.0.1:${port}`,
+      bothUp: Effect.repeat(states, { until: (csv) => csv.match(/^petstore,petstore\d,.*,UP,/gm)?.length === 2 })
+    }
   }
 )
 
@@ -66,31 +80,28 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined || haproxy === undef
             LOG_LEVEL: "info"
           })
         const first = yield* Effect.forEach(ports, run)
-        const address = yield* balancer(ports)
-        yield* Effect.promise(async () => {
-          while (await fetch(`${address}/openapi.json`).then(({ status }) => status !== 200, () => true)) {
-            await new Promise((resolve) => setTimeout(resolve, 50))
-          }
-        })
+        const { address, bothUp } = yield* balancer(ports)
+        yield* bothUp
         const load = yield* Load.run({ address: () => address, key, callers: 16 })
         for (const [index, service] of first.entries()) {
-          yield* Effect.sleep("1 second")
+          const count = load.outcomes.length
+          yield* until(() => load.outcomes.length > count + 200)
           service.process.kill("SIGTERM")
           const stoppedAt = performance.now()
           // Readiness fails first, while the process still serves requests.
           const own = ports[index] ?? { port: 0, management: 0 }
-          yield* Effect.sleep("100 millis")
-          assert.strictEqual(yield* status(`http://127.0.0.1:${own.management}/readyz`), 503)
+          yield* Effect.repeat(status(`http://127.0.0.1:${own.management}/readyz`), { until: (code) => code === 503 })
           assert.strictEqual(yield* status(`http://127.0.0.1:${own.port}/v1/pets`), 401)
           assert.strictEqual(yield* Effect.promise(() => service.exit), 0)
           assert.isBelow(performance.now() - stoppedAt, 10_000)
           yield* run(own)
+          yield* bothUp
         }
-        yield* Effect.sleep("1 second")
+        const count = load.outcomes.length
+        yield* until(() => load.outcomes.length > count + 200)
         yield* load.stop
         const failed = load.outcomes.filter(({ status }) => status !== 200 && status !== 201)
         assert.deepStrictEqual(failed, [])
-        assert.isAbove(load.outcomes.length, 500)
       }),
     60_000
   )

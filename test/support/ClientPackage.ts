@@ -3,15 +3,13 @@ import { assert } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { execFile, type ExecFileException } from "node:child_process"
 import { readFileSync, writeFileSync } from "node:fs"
-import { createServer } from "node:http"
 import { createRequire } from "node:module"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
-import { chromium } from "playwright-core"
 import { rolldown } from "rolldown"
 import { dataDirectory, temporaryDirectory } from "./Harness.ts"
+import { serve } from "./HttpServer.ts"
 import { start, until } from "./Process.ts"
-import { browser } from "./setup.ts"
 
 export const root = fileURLToPath(new URL("../..", import.meta.url))
 
@@ -112,32 +110,7 @@ export const bundleForBrowser = (input: string, output: { readonly format: "esm"
 
 /** Serves `files` by path, with their content types. Returns the origin. The scope closes the server. */
 export const serveFiles = (files: Readonly<Record<string, readonly [contentType: string, body: string]>>) =>
-  Effect.acquireRelease(
-    Effect.callback<{ readonly origin: string; readonly close: () => void }>((resume) => {
-      const server = createServer(({ url = "/" }, response) => {
-        const [type, body] = files[url] ?? ["text/plain", ""]
-        response.writeHead(files[url] === undefined ? 404 : 200, { "content-type": type }).end(body)
-      })
-      server.listen(0, "127.0.0.1", () => {
-        const address = server.address()
-        const port = typeof address === "object" && address !== null ? address.port : 0
-        const close = () => {
-          server.close()
-          server.closeAllConnections()
-        }
-        resume(Effect.succeed({ origin: `http://127.0.0.1:${port}`, close }))
-      })
-    }),
-    ({ close }) => Effect.sync(close)
-  ).pipe(Effect.map(({ origin }) => origin))
-
-/** Starts Chromium. The scope closes it. */
-export const launchBrowser = Effect.acquireRelease(
-  Effect.promise(() =>
-    chromium.launch({
-      executablePath: browser ?? "",
-      args: ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-    })
-  ),
-  (running) => Effect.promise(() => running.close())
-)
+  serve(({ url = "/" }, response) => {
+    const [type, body] = files[url] ?? ["text/plain", ""]
+    response.writeHead(files[url] === undefined ? 404 : 200, { "content-type": type }).end(body)
+  })

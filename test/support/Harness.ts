@@ -139,8 +139,6 @@ export class Service extends Context.Service<Service, {
   sendAndHalfClose(bytes: string): Effect.Effect<ReceivedResponse>
   /** As `send`, and sends `drip` every half second after the bytes. `KEY` in `bytes` becomes an API key's header. */
   sendWithDrip(bytes: string, drip: string): Effect.Effect<ReceivedResponse>
-  /** Sends bytes and keeps the connection open. An interruption resets the connection. */
-  sendAndKeepOpen(bytes: string): Effect.Effect<never>
   /** Issues a key on the Free plan, and returns its secret. */
   readonly newKey: Effect.Effect<string>
   /** Issues a key whose limits are never reached, and returns its secret. */
@@ -168,12 +166,6 @@ export class Service extends Context.Service<Service, {
         send: (bytes) => send(bytes),
         sendHalfOpen: (bytes) => send(bytes, { drip: " ", allowHalfOpen: true }),
         sendAndHalfClose: (bytes) => send(bytes, { halfCloses: true }),
-        sendAndKeepOpen: (bytes) =>
-          Effect.callback(() => {
-            const port = Number(new URL(base).port)
-            const socket = connect(port, "127.0.0.1", () => socket.write(bytes, "latin1"))
-            return Effect.sync(() => socket.resetAndDestroy())
-          }),
         sendWithDrip: (bytes, drip) =>
           Effect.flatMap(newKey, (key) => send(bytes.replace("KEY", `Authorization: Bearer ${key}\r\n`), { drip })),
         newKey,

@@ -2,8 +2,9 @@
 import { PgClient } from "@effect/sql-pg"
 import { Effect, Redacted } from "effect"
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process"
+import { randomUUID } from "node:crypto"
 import { once } from "node:events"
-import { chownSync, existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
+import { chownSync, existsSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
@@ -57,14 +58,28 @@ export const restore = (url: string, file: string) =>
 /** Creates the files of a server in a directory. */
 type Initialize = (data: string) => Effect.Effect<unknown>
 
-const initializeEmpty: Initialize = (data) =>
-  command("initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8"])
+/** The files of an empty server, for all suites of a run: `initdb` takes seconds. */
+const template = join(process.env.TEST_TEMPLATE_DIRECTORY ?? tmpdir(), "postgres")
+
+const copy = (from: string, to: string) => Effect.promise(() => execute("cp", ["-a", from, to]))
+
+const initializeEmpty: Initialize = Effect.fnUntraced(function*(data) {
+  if (existsSync(template)) {
+    yield* copy(template, data)
+  } else {
+    yield* command("initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"])
+    const own = `${template}-${randomUUID()}`
+    yield* copy(data, own)
+    // Another server may have made the template meanwhile.
+    if (!existsSync(template)) renameSync(own, template)
+  }
+})
 
 /** How a standby connects to its primary. Without the timeout it would wait for a frozen primary for minutes. */
 const connectionTo = (port: number) => `host=127.0.0.1 port=${port} user=postgres connect_timeout=2`
 
 const copyOf = (port: number): Initialize => (data) =>
-  command("pg_basebackup", ["-d", connectionTo(port), "-D", data, "-R", "-c", "fast"])
+  command("pg_basebackup", ["-d", connectionTo(port), "-D", data, "-R", "-c", "fast", "--no-sync"])
 
 /**
  * Starts a server with `settings`. The scope stops it and removes its files. With `primaryPort` it is an asynchronous
@@ -73,26 +88,12 @@ const copyOf = (port: number): Initialize => (data) =>
 export const run = (settings: Readonly<Record<string, string>> = {}, primaryPort?: number) =>
   serve(settings, primaryPort === undefined ? initializeEmpty : copyOf(primaryPort))
 
-/** A primary and two standbys, one of which must confirm each commit. */
-export const runCluster = Effect.gen(function*() {
-  const settings = (name: string) => ({
-    cluster_name: name,
-    synchronous_standby_names: "ANY 1 (one, two, three)",
-    // A standby leaves a frozen primary after this time, and tries to connect again this often.
-    wal_receiver_timeout: "2s",
-    wal_retrieve_retry_interval: "500ms"
-  })
-  const primary = yield* run(settings("one"))
-  const standbys = [yield* run(settings("two"), primary.port), yield* run(settings("three"), primary.port)] as const
-  return { primary, standbys }
-})
-
 /**
  * Promotes the standby that has received more of the primary's log, and makes the other follow it. A commit that the
  * primary confirmed is on that standby. Returns the new primary.
  */
 export const failOver = Effect.fnUntraced(function*(
-  [one, two]: Effect.Success<typeof runCluster>["standbys"]
+  [one, two]: readonly [Server, Server]
 ) {
   const received = (server: typeof one) =>
     Effect.map(
@@ -106,6 +107,8 @@ export const failOver = Effect.fnUntraced(function*(
   yield* standby.follow(primary.port)
   return primary
 })
+
+type Server = Effect.Success<ReturnType<typeof run>>
 
 /** The certificate of a server, the authority of its clients, and lines of `pg_hba.conf` that come first. */
 export interface Tls {

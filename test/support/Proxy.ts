@@ -5,8 +5,6 @@ import { connect, createServer, type Socket } from "node:net"
 export type Fault =
   /** Replies take half a second. */
   | "slow"
-  /** Each reply takes two milliseconds longer than the one before, up to 60. */
-  | "lagging"
   /** Open connections are cut, and new connections are cut at once. */
   | "refusing"
   /** Replies stop after their first byte. Connections stay open. */
@@ -43,7 +41,6 @@ export const run = (target: number) =>
           const upstream = connect(currentTarget, "127.0.0.1")
           const number = ++connections
           let hung = false
-          let lag = 0
           /** Replies in transit, with their arrival times. */
           const late: Array<{ readonly chunk: Buffer; readonly at: number }> = []
           const deliver = () => {
@@ -65,11 +62,9 @@ export const run = (target: number) =>
           client.on("data", (chunk: Buffer) => number > silent && upstream.write(chunk))
           upstream.on("data", (chunk: Buffer) => {
             if (hung || number <= silent) return
-            lag = fault === "lagging" ? Math.min(lag + 2, 60) : 0
-            const delay = fault === "slow" ? 500 : lag
-            if (delay > 0 || late.length > 0) {
+            if (fault === "slow" || late.length > 0) {
               // No reply overtakes another.
-              late.push({ chunk, at: Math.max(performance.now() + delay, late.at(-1)?.at ?? 0) })
+              late.push({ chunk, at: Math.max(performance.now() + (fault === "slow" ? 500 : 0), late.at(-1)?.at ?? 0) })
               if (late.length === 1) deliver()
             } else if (fault === "hanging") {
               hung = true

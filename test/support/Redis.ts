@@ -34,7 +34,7 @@ export const missing: string | undefined = server === undefined
 const memoryDirectory = existsSync("/dev/shm") ? "/dev/shm" : tmpdir()
 
 /** The environment of a process that reads its wall-clock time from the file `clock`. */
-export const fakeTimeEnv = (clock: string) => ({
+const fakeTimeEnv = (clock: string) => ({
   LD_PRELOAD: fakeTime.join(" "),
   FAKETIME_TIMESTAMP_FILE: clock,
   FAKETIME_NO_CACHE: "1",
@@ -46,10 +46,6 @@ const writeFakeTime = (clock: string, time: string): void => {
   writeFileSync(`${clock}.new`, `${time}\n`)
   renameSync(`${clock}.new`, clock)
 }
-
-/** Sets a fake clock so many seconds ahead of the real one. It runs at the same rate. */
-export const setFakeTimeAhead = (clock: string, seconds: number): void =>
-  writeFakeTime(clock, `${seconds < 0 ? "" : "+"}${seconds}`)
 
 /** Waits until `port` accepts connections. */
 const untilListening = (port: number) =>
@@ -141,9 +137,7 @@ export const runWith = Effect.fnUntraced(function*(options: Options) {
       child = spawn(server ?? "", isSentinel ? options.arguments ?? [] : all, {
         cwd: directory,
         stdio: "ignore",
-        env: withClock
-          ? fakeTimeEnv(clock)
-          : {}
+        env: withClock ? fakeTimeEnv(clock) : {}
       })
       return untilListening(port)
     })
@@ -160,11 +154,9 @@ export const runWith = Effect.fnUntraced(function*(options: Options) {
     pid: () => child?.pid ?? 0,
     url: `${tls === undefined ? "redis" : "rediss"}://127.0.0.1:${port}`,
     start: start(false),
-    /** Starts the server. Its clock stands at the last `setTime`, or runs with the last `setAhead`. */
+    /** Starts the server. Its clock stands at the last `setTime`. */
     startWithClock: start(true),
     setTime,
-    /** Sets the server's clock so many seconds ahead of the real one. It runs at the same rate. */
-    setAhead: (seconds: number) => setFakeTimeAhead(clock, seconds),
     /** Kills the server. Its data is lost. */
     kill,
     /** Sends inline commands without waiting for replies. */

@@ -1,5 +1,5 @@
 /** A Redis cluster, and a Redis with sentinels, on this machine. */
-import { Effect, type Scope } from "effect"
+import { Effect } from "effect"
 import { freePort } from "./Harness.ts"
 import * as Redis from "./Redis.ts"
 
@@ -28,22 +28,13 @@ export interface Node extends Redis.RedisServer {
   readonly id: string
 }
 
-const startAll = (nodes: ReadonlyArray<Node>) =>
-  Effect.forEach(nodes, ({ start }) => start, { concurrency: "unbounded", discard: true })
-
 /**
  * Runs a cluster of three masters and three replicas. Their files describe the whole cluster, so that it is complete
  * from the start. The first three nodes are the masters.
  */
-export const run = Effect.fnUntraced(function*(
-  { replicaCount = 3, start = startAll, timeoutMs = failureTimeoutMs }: {
-    readonly replicaCount?: 0 | 3
-    readonly start?: (nodes: ReadonlyArray<Node>) => Effect.Effect<void, never, Scope.Scope>
-    readonly timeoutMs?: number
-  } = {}
-) {
+export const run = Effect.gen(function*() {
   const plans = yield* Effect.forEach(
-    Array.from({ length: 3 + replicaCount }, (_, index) => index),
+    [0, 1, 2, 3, 4, 5],
     (index) =>
       Effect.gen(function*() {
         return { index, id: String(index).repeat(40), port: yield* freePort, busPort: yield* freePort }
@@ -65,14 +56,14 @@ export const run = Effect.fnUntraced(function*(
           "--cluster-enabled": "yes",
           "--cluster-config-file": "nodes.conf",
           "--cluster-port": String(plan.busPort),
-          "--cluster-node-timeout": String(timeoutMs),
+          "--cluster-node-timeout": String(failureTimeoutMs),
           "--cluster-require-full-coverage": "no",
           "--repl-diskless-sync-delay": "0"
         }).flat().concat(user)
       }),
       (server): Node => ({ ...server, id: plan.id })
     ))
-  yield* start(nodes)
+  yield* Effect.forEach(nodes, ({ start }) => start, { concurrency: "unbounded" })
   for (const [index, { port }] of nodes.entries()) {
     yield* until(Effect.map(Redis.command(port, "CLUSTER", "INFO"), (text) => text.includes("cluster_state:ok")))
     if (index < 3) continue
@@ -81,7 +72,6 @@ export const run = Effect.fnUntraced(function*(
   const [first, second, third] = nodes
   if (first === undefined || second === undefined || third === undefined) return yield* Effect.die("no master")
   return {
-    nodes,
     masters: [first, second, third] as const,
     /** Replicas of the masters, in the same order. */
     replicas: nodes.slice(3),

@@ -1,61 +1,13 @@
-/** Tests a service whose PostgreSQL and Redis take only connections with TLS and a client certificate. */
+/** Tests TLS to Redis: to one server, a cluster and sentinels, which take only connections with a client certificate. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import * as Limiters from "../rate-limit/Limiters.ts"
 import * as Certificates from "../support/Certificates.ts"
-import { freePort, temporaryDirectory } from "../support/Harness.ts"
-import * as Postgres from "../support/Postgres.ts"
-import { start } from "../support/Process.ts"
+import { freePort } from "../support/Harness.ts"
 import * as RedisServer from "../support/Redis.ts"
+import * as Limiters from "./Limiters.ts"
 
-const missing = Postgres.missing ?? RedisServer.missing ?? Certificates.missing ??
+const missing = RedisServer.missing ?? Certificates.missing ??
   (RedisServer.hasTls ? undefined : "the redis-server has no TLS")
-
-describe.skipIf(missing !== undefined)("A service with TLS", () => {
-  it.live("connects to PostgreSQL and Redis with a client certificate for each", () =>
-    Effect.gen(function*() {
-      const authority = yield* Certificates.makeAuthority
-      const certificate = authority.issue("localhost", { altNames: "DNS:localhost,IP:127.0.0.1" })
-      const client = authority.issue("postgres")
-      const postgres = yield* Postgres.runWithTls({ certificate, clientAuthority: authority })
-      const redis = yield* RedisServer.runWithTls({ certificate, clientAuthority: authority })
-      yield* redis.start
-      const service = yield* start({
-        DATABASE_URL: `postgres://postgres@localhost:${postgres.port}/postgres?sslmode=verify-full` +
-          `&sslrootcert=${authority.cert}&sslcert=${client.cert}&sslkey=${client.key}`,
-        REDIS_URL: `rediss://localhost:${redis.port}?ssl_ca_certs=${authority.cert}` +
-          `&ssl_certfile=${client.cert}&ssl_keyfile=${client.key}`,
-        DATA_DIR: yield* temporaryDirectory,
-        LOG_LEVEL: "info"
-      })
-      const ready = Effect.promise(async () => (await fetch(`${service.management}/readyz`)).text())
-      yield* Limiters.until(Effect.map(ready, (text) => text.includes(`"limits":"shared"`)))
-      const rows = yield* postgres.admin((sql) =>
-        sql<{ ssl: boolean }>`SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
-          WHERE application_name = 'petstore'`
-      )
-      assert.deepStrictEqual(rows, [{ ssl: true }])
-    }), 60_000)
-
-  it.live(
-    "does not start with a file that is missing, and reports each setting in one line",
-    () =>
-      Effect.gen(function*() {
-        const exited = yield* Effect.flip(start({
-          DATABASE_URL: "postgres://u:hush@localhost/d?sslmode=verify-full&sslrootcert=/none/ca.crt",
-          REDIS_URL: "rediss://:hush@localhost?ssl_ca_certs=/none/redis.crt"
-        }))
-        assert.strictEqual(exited.code, 1)
-        assert.deepStrictEqual(exited.stderr.trim().split("\n"), [
-          "DATABASE_URL: expected postgres://user:password@host/database with a usable file in sslrootcert, " +
-          "not /none/ca.crt (ENOENT: no such file or directory, open '/none/ca.crt')",
-          "REDIS_URL: expected redis://host:port, redis+sentinel://host:port/name or redis+cluster://host:port " +
-          "with a usable file in ssl_ca_certs, not /none/redis.crt (ENOENT: no such file or directory, open '/none/redis.crt')"
-        ])
-      }),
-    60_000
-  )
-})
 
 describe.skipIf(missing !== undefined)("A connection to Redis with TLS", () => {
   const untilUp = (url: string) =>
