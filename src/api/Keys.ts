@@ -200,7 +200,6 @@ export const KeysPage = Schema.Struct({
 }).annotate({ description: "The keys of the page." })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
-/** The state of one rate limit window: its limit, the remaining requests, and the instant at which it resets. */
 const Window = Schema.Struct({ limit: Schema.Int, remaining: Schema.Int, resetAt: Instant })
 
 /** A key with the state of its rate limit windows, and its ban, or `null` if it is not banned. */

@@ -34,6 +34,7 @@ export const Pet = Schema.Struct({
   /** The id that the service assigned: an int64. */
   id: int64("Unique identifier assigned by the service on creation.", 1),
   ...NewPet.fields,
+  /** The name of the pet. */
   name
 }).annotate({ identifier: "Pet" })
 export interface Pet extends Schema.Schema.Type<typeof Pet> {}

@@ -11,17 +11,8 @@ import type * as Keys from "../api/Keys.ts"
 import type { KeysGroup } from "../api/KeysGroup.ts"
 import { listLimit } from "../api/Paging.ts"
 import type { UsageHistory } from "../api/Usage.ts"
-import {
-  authorize,
-  type CallOptions,
-  type ClientOptions,
-  type ErrorOf,
-  makeCaller,
-  omitUndefined,
-  type Optional,
-  parseBaseUrl,
-  type Secret
-} from "./ClientCalls.ts"
+import { authorize, makeCaller, omitUndefined, parseBaseUrl } from "./ClientCalls.ts"
+import type { CallOptions, ClientOptions, ErrorOf, Optional, Secret } from "./ClientCalls.ts"
 import type { PetstoreClientError } from "./ClientError.ts"
 import { RateLimits } from "./RateLimits.ts"
 
@@ -41,8 +32,6 @@ interface VersionOptions extends CallOptions {
   readonly version?: number | undefined
 }
 
-const ifMatch = (version: number | undefined) => version === undefined ? {} : { "if-match": [formatETag(version)] }
-
 /** The options of `AdminClient`. The URL is that of the management port, such as `http://127.0.0.1:9090`. */
 export interface AdminOptions extends ClientOptions {
   /** The admin token of the service (`ADMIN_TOKEN`). */
@@ -51,13 +40,14 @@ export interface AdminOptions extends ClientOptions {
 
 /**
  * A client of the management API of a running service. It retries a request that changes something only after a 429,
- * which says that the service did nothing. Each call can fail with any of `AnyAdminError`, a call with an id also with
- * `NotFound`, and a stream after the items of the pages before.
+ * which says that the service did nothing.
  */
 export class AdminClient extends Context.Service<AdminClient, {
   /**
-   * Issues a key. Only this response has its secret. With an `idempotencyKey`, a second call issues no second key, and
-   * fails with `Conflict`, which names the issued key. Fails with `InvalidRequest` for limits that do not fit the plan.
+   * Issues a key. Only this response has its secret. With an `idempotencyKey`, a second call issues no second key.
+   *
+   * Fails with any of `AnyAdminError`, such as `InvalidRequest` for limits that do not fit the plan, and with
+   * `Conflict`, which names the issued key, if the idempotency key was used before.
    *
    * @example
    * const { id, key } = yield* admin.issue({ name: "shop", plan: "pro" }, { idempotencyKey: "order-7" })
@@ -67,14 +57,15 @@ export class AdminClient extends Context.Service<AdminClient, {
     options?: CallOptions & { readonly idempotencyKey?: string | undefined }
   ): Effect.Effect<Keys.IssuedKey, AnyAdminError | Errors.Conflict>
   /**
-   * Lists one page of the keys: all keys, or those that meet the filter. The last page has no `next`.
+   * Lists one page of the keys that meet the filter. The last page has no `next`. Fails with any of `AnyAdminError`.
    *
    * @example
    * const { keys, next } = yield* admin.list({ limit: 20, plan: "pro" })
    */
   list(query?: Optional<Keys.KeysQuery>, options?: CallOptions): Effect.Effect<Keys.KeysPage, AnyAdminError>
   /**
-   * Streams all keys that meet the filter. It requests each page, by default of 100 keys, when the consumer needs it.
+   * Streams all keys that meet the filter. It requests each page only when the consumer needs it: by
+   * default 100 keys. Fails with any of `AnyAdminError`, after the keys of the pages before.
    *
    * @example
    * yield* Stream.runForEach(admin.all({ state: "active" }), (key) => Console.log(key.name))
@@ -85,7 +76,7 @@ export class AdminClient extends Context.Service<AdminClient, {
   ): Stream.Stream<Keys.ListedKey, AnyAdminError>
   /**
    * Returns the key to which a current or former secret belongs, and whether the secret still works. The request
-   * contains only the SHA-256 of the secret.
+   * contains only the SHA-256 of the secret. Fails with any of `AnyAdminError`.
    *
    * @example
    * const leaked = yield* admin.whose(secret)
@@ -93,7 +84,7 @@ export class AdminClient extends Context.Service<AdminClient, {
    */
   whose(secret: Redacted.Redacted, options?: CallOptions): Effect.Effect<Option.Option<FoundKey>, AnyAdminError>
   /**
-   * Gets a key, its remaining requests and its ban.
+   * Gets a key, its remaining requests and its ban. Fails with `NotFound` and any of `AnyAdminError`.
    *
    * @example
    * const { usage } = yield* admin.get(id)
@@ -101,15 +92,17 @@ export class AdminClient extends Context.Service<AdminClient, {
   get(id: string, options?: CallOptions): Effect.Effect<Keys.ApiKeyDetails, AnyAdminError | Errors.NotFound>
   /**
    * Returns the requests of a key in each of the last 60 minutes and 720 hours, oldest first. An interval without
-   * requests is absent.
+   * requests is absent. Fails with `NotFound` and any of `AnyAdminError`.
    *
    * @example
    * const { hours, minutes } = yield* admin.usage(id)
    */
   usage(id: string, options?: CallOptions): Effect.Effect<UsageHistory, AnyAdminError | Errors.NotFound>
   /**
-   * Changes the named fields of a key. `null` removes its expiry. Fails with `Conflict` for a revoked key, with
-   * `PreconditionFailed` for another `version`, and with `InvalidRequest` for limits that do not fit the plan.
+   * Changes the named fields of a key. `null` removes its expiry.
+   *
+   * Fails with `NotFound`, with `Conflict` for a revoked key, with `PreconditionFailed` for another `version`, with
+   * `InvalidRequest` for limits that do not fit the plan, and with any other of `AnyAdminError`.
    *
    * @example
    * const key = yield* admin.update(id, { plan: "pro" }, { version: 3 })
@@ -121,7 +114,8 @@ export class AdminClient extends Context.Service<AdminClient, {
   ): Effect.Effect<Keys.ApiKey, ChangeError>
   /**
    * Replaces the secret of a key. The old secret works for the grace period, in whole seconds: by default not at all.
-   * Fails with `Conflict` for a revoked or expired key, and with `PreconditionFailed` for another `version`.
+   * Fails with `NotFound`, with `Conflict` for a revoked or expired key, with `PreconditionFailed` for another
+   * `version`, and with any of `AnyAdminError`.
    *
    * @example
    * const { key } = yield* admin.rotate(id, { gracePeriod: "1 hour" })
@@ -130,17 +124,30 @@ export class AdminClient extends Context.Service<AdminClient, {
     id: string,
     options?: VersionOptions & { readonly gracePeriod?: Duration.Input | undefined }
   ): Effect.Effect<Keys.IssuedKey, ChangeError>
-  /** Ends the former secrets of a key, whose grace period has not ended. Fails as `revoke`. */
+  /**
+   * Ends the former secrets of a key, whose grace period has not ended. Fails as `revoke`.
+   *
+   * @example
+   * yield* admin.endFormerSecrets(id)
+   */
   endFormerSecrets(id: string, options?: VersionOptions): Effect.Effect<void, ChangeError>
   /**
-   * Revokes a key. This cannot be undone. Fails with `Conflict` for a key that is revoked already, and with
-   * `PreconditionFailed` for another `version`.
+   * Revokes a key. This cannot be undone. Fails with `NotFound`, with `Conflict` for a key that is revoked already,
+   * with `PreconditionFailed` for another `version`, and with any of `AnyAdminError`.
+   *
+   * @example
+   * yield* admin.revoke(id)
    */
   revoke(id: string, options?: VersionOptions): Effect.Effect<void, ChangeError>
-  /** Lifts the ban of a key. */
+  /**
+   * Lifts the ban of a key. Fails with `NotFound` and any of `AnyAdminError`.
+   *
+   * @example
+   * yield* admin.unban(id)
+   */
   unban(id: string, options?: CallOptions): Effect.Effect<void, AnyAdminError | Errors.NotFound>
   /**
-   * Lists one page of the audit log, newest entry first. The last page has no `next`.
+   * Lists one page of the audit log, newest first. The last page has no `next`. Fails with any of `AnyAdminError`.
    *
    * @example
    * const { entries, next } = yield* admin.audit({ key: id })
@@ -148,6 +155,7 @@ export class AdminClient extends Context.Service<AdminClient, {
   audit(query?: Optional<AuditQuery>, options?: CallOptions): Effect.Effect<AuditPage, AnyAdminError>
   /**
    * Streams the audit log of a `key` or of all, newest entry first. It requests each page only when it is needed.
+   * Fails with any of `AnyAdminError`, after the entries of the pages before.
    *
    * @example
    * yield* Stream.runForEach(admin.auditAll(), (entry) => Console.log(entry.action))
@@ -191,7 +199,13 @@ const decode = {
   endFormerSecrets: decoder("endFormerSecrets"),
   unban: decoder("unbanKey")
 }
-const responseMode = "response-only"
+const responseMode = "response-only" as const
+
+const changeOf = (id: string, version: number | undefined) => ({
+  params: { id },
+  headers: version === undefined ? {} : { "if-match": [formatETag(version)] },
+  responseMode
+})
 
 const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
   const digest = yield* Digest.Digest
@@ -231,21 +245,18 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     get: (id, options) => call("get", api.showKey({ params: { id }, responseMode }), decode.get, true, options),
     usage: (id, options) => call("usage", api.showUsage({ params: { id }, responseMode }), decode.usage, true, options),
     update: (id, change, { version, ...options } = {}) => {
-      const payload = omitUndefined(change)
-      const request = api.updateKey({ params: { id }, payload, headers: ifMatch(version), responseMode })
+      const request = api.updateKey({ ...changeOf(id, version), payload: omitUndefined(change) })
       return call("update", request, decode.update, false, options)
     },
     rotate: (id, { gracePeriod = 0, version, ...options } = {}) => {
       const payload = { gracePeriodSeconds: Duration.toSeconds(gracePeriod) }
-      const request = api.rotateKey({ params: { id }, payload, headers: ifMatch(version), responseMode })
+      const request = api.rotateKey({ ...changeOf(id, version), payload })
       return call("rotate", request, decode.rotate, false, options)
     },
-    revoke: (id, { version, ...options } = {}) => {
-      const request = api.revokeKey({ params: { id }, headers: ifMatch(version), responseMode })
-      return call("revoke", request, decode.revoke, false, options)
-    },
+    revoke: (id, { version, ...options } = {}) =>
+      call("revoke", api.revokeKey(changeOf(id, version)), decode.revoke, false, options),
     endFormerSecrets: (id, { version, ...options } = {}) => {
-      const request = api.endFormerSecrets({ params: { id }, headers: ifMatch(version), responseMode })
+      const request = api.endFormerSecrets(changeOf(id, version))
       return call("endFormerSecrets", request, decode.endFormerSecrets, false, options)
     },
     unban: (id, options) => call("unban", api.unbanKey({ params: { id }, responseMode }), decode.unban, false, options)

@@ -8,17 +8,8 @@ import { Auth } from "../api/OperationMiddleware.ts"
 import { listLimit } from "../api/Paging.ts"
 import type { ListQuery, NewPet, Pet, PetsGroup, PetsPage, PetStatus } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
-import {
-  authorize,
-  type CallOptions,
-  type ClientOptions,
-  type ErrorOf,
-  makeCaller,
-  omitUndefined,
-  type Optional,
-  parseBaseUrl,
-  type Secret
-} from "./ClientCalls.ts"
+import { authorize, makeCaller, omitUndefined, parseBaseUrl } from "./ClientCalls.ts"
+import type { CallOptions, ClientOptions, ErrorOf, Optional, Secret } from "./ClientCalls.ts"
 import type { PetstoreClientError } from "./ClientError.ts"
 import { RateLimits, type RateLimitState } from "./RateLimits.ts"
 
@@ -60,16 +51,14 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    * const nextPage = next === undefined ? [] : (yield* petstore.list(next)).pets
    */
   list(query?: Optional<ListQuery>, options?: CallOptions): Effect.Effect<PetsPage, AnyError>
-
   /**
-   * Streams all pets by ascending id. It requests each page only when the consumer needs it: by default 100 pets. Fails
-   * with any error of `list`, after the pets of the pages before.
+   * Streams all pets by ascending id. It requests each page, by default of 100 pets, when the consumer needs it.
+   * Fails with any error of `list`, after the pets of the pages before.
    *
    * @example
    * yield* Stream.runForEach(petstore.all({ status: "sold" }), (pet) => Console.log(pet.name))
    */
   all(query?: AllQuery, options?: CallOptions): Stream.Stream<Pet, AnyError>
-
   /**
    * Creates a pet (SPEC §4.2) once, however often the client retries the request. A second run of the effect creates
    * a second pet, because each run has a new key. To prevent this, the caller passes its own `idempotencyKey`.
@@ -83,7 +72,6 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    * )
    */
   create(pet: Optional<NewPet>, options?: CreateOptions): Effect.Effect<Pet, AnyError | Errors.IdempotencyKeyReused>
-
   /**
    * Gets the pet with this id. Fails with `NotFound` if there is none, with `Gone` after the removal, and with any of
    * `AnyError`.
@@ -94,7 +82,6 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    * @deprecated The operation will be removed on 5 December 2030 (SPEC §4.3). Use `list` or `all` with a status.
    */
   get(id: bigint, options?: CallOptions): Effect.Effect<Pet, AnyError | Errors.NotFound | Errors.Gone>
-
   /**
    * The limits of the API key from the most recent response to this client. `None` before the first. Responses that
    * show the limits of the client's address do not change it. It sends nothing and cannot fail.
