@@ -43,7 +43,7 @@ const declareError = <const Tag extends string, const Code extends string, const
   return base
 }
 
-/** 400: the body, path, query or a header does not decode (SPEC §7). The message names each invalid field. */
+/** 400: the body, path, query or a header does not decode (SPEC §7). The message names the invalid fields of one. */
 export class InvalidRequest extends declareError("InvalidRequest", 400, "invalid_request")<InvalidRequest>(
   "A required field is missing, or a value is invalid."
 ) {}

@@ -25,6 +25,7 @@ import {
   Sunset,
   Validation
 } from "../../src/api/entry.ts"
+import * as entry from "../../src/api/entry.ts"
 
 const rex = { id: 9223372036854775807n, name: "Rex", categoryId: 1n, status: "available" } as const
 
@@ -84,6 +85,13 @@ const Shelter = Layer.merge(
       .handle("plain", () => Effect.fail(new NotFound()))),
   HttpServer.layerServices
 )
+
+describe("The entry of the contract", () => {
+  it("exports each schema that the OpenAPI document names", () => {
+    const names = Object.keys(entry.openApiDocument.components.schemas).filter((name) => name !== "Error")
+    assert.includeMembers(Object.keys(entry), names)
+  })
+})
 
 describe("The schemas and errors in another HttpApi", () => {
   it.effect("keep the status of the error, and the digits of the integers", () =>

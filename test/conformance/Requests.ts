@@ -227,7 +227,7 @@ export const requestsOf = (document: Json) => {
       }
     }
     if (operation.body === undefined) return list
-    const { properties, required } = resolve(operation.body)
+    const { properties, required = [] } = resolve(operation.body)
     for (const name of required) {
       list.push(({ body, parameters }) => {
         const { [name]: _, ...rest } = body as Json
