@@ -3,7 +3,7 @@
  */
 import { PgClient } from "@effect/sql-pg"
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Context, Effect, Layer, Redacted } from "effect"
+import { Context, Deferred, Effect, Layer, Redacted } from "effect"
 import { execFileSync } from "node:child_process"
 import { mkdirSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
@@ -44,6 +44,26 @@ const network = (fault: Proxy.Fault): { readonly begin: Step; readonly end: Step
   begin: ({ proxy }) => Effect.sync(() => proxy.setFault(fault)),
   end: ({ proxy }) => Effect.sync(() => proxy.setFault(undefined))
 })
+
+/** Another session that locks the table of pets, for longer than the statement timeout. */
+const tableLock = (mode: string): { readonly begin: Step; readonly end: Step } => {
+  const [locked, released] = [Deferred.makeUnsafe<void, unknown>(), Deferred.makeUnsafe<void>()]
+  return {
+    begin: ({ postgres }) =>
+      postgres.admin((sql) =>
+        sql.withTransaction(Effect.gen(function*() {
+          yield* sql.unsafe(`LOCK TABLE pets IN ${mode} MODE`)
+          yield* Deferred.succeed(locked, undefined)
+          yield* Deferred.await(released)
+        }))
+      ).pipe(
+        Effect.catchCause((cause) => Deferred.failCause(locked, cause)),
+        Effect.forkDetach,
+        Effect.andThen(Deferred.await(locked))
+      ),
+    end: () => Deferred.succeed(released, undefined)
+  }
+}
 
 /** The faults. Each lasts `seconds`, in which the requests that it affects are rejected. */
 const faults: ReadonlyArray<{
@@ -115,26 +135,11 @@ const faults: ReadonlyArray<{
   { name: "is slow", seconds: 3, ...network("slow"), stopsCreates: false },
   { name: "is cut off", seconds: 2, ...network("refusing"), stopsCreates: true },
   { name: "is behind a half-open connection", seconds: 6, ...network("hanging"), stopsCreates: true },
-  {
-    name: "has a locked table",
-    seconds: 5,
-    begin: ({ postgres }) =>
-      Effect.forkDetach(
-        postgres.admin((sql) => sql.withTransaction(Effect.andThen(sql`LOCK TABLE pets`, sql`SELECT pg_sleep(5)`)))
-      ),
-    end: () => Effect.void,
-    stopsCreates: true
-  },
+  { name: "has a locked table", seconds: 4, ...tableLock("ACCESS EXCLUSIVE"), stopsCreates: true },
   {
     name: "has a table that is locked for writes",
-    seconds: 5,
-    begin: ({ postgres }) =>
-      Effect.forkDetach(
-        postgres.admin((sql) =>
-          sql.withTransaction(Effect.andThen(sql`LOCK TABLE pets IN SHARE MODE`, sql`SELECT pg_sleep(5)`))
-        )
-      ),
-    end: () => Effect.void,
+    seconds: 4,
+    ...tableLock("SHARE"),
     stopsCreates: true,
     readsSucceed: true
   }
@@ -179,7 +184,7 @@ describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
             assert.isTrue(outcomes.every(({ retryAfter, status }) => status !== 503 || Number(retryAfter) > 0))
             assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), maxResponseMs, "the longest response")
             // The fault had an effect.
-            const within = outcomes.filter(({ sentAt }) => sentAt > faultStart && sentAt < faultEnd)
+            const within = outcomes.filter(({ sentAt, took }) => sentAt + took > faultStart && sentAt < faultEnd)
             const creates = within.filter(({ method }) => method === "POST")
             if (fault.stopsCreates) assert.isTrue(creates.some(({ status }) => status === 503))
             else {assert.isAbove(
