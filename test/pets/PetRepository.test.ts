@@ -283,101 +283,100 @@ for (const database of databases) {
 for (const database of databases) {
   describe.skipIf(database.skip)(`The pet cache on ${database.name}`, () => {
     const settings = ConfigProvider.layer(ConfigProvider.fromUnknown({ PET_CACHE_SECONDS: "30" }))
-    layer(SqlPetRepository.layer.pipe(Layer.provide(settings), Layer.provideMerge(database.layer), Layer.orDie))(
-      (it) => {
-        const ids = (selection: Selection) =>
-          Effect.flatMap(PetRepository, (pets) => Effect.map(pets.list(selection), (page) => page.map(({ id }) => id)))
-        const insert = (from: number, to: number) =>
-          Effect.flatMap(
-            SqlClient.SqlClient,
-            (sql) =>
-              sql`INSERT INTO pets (id, name, category_id, status) OVERRIDING SYSTEM VALUE
-            SELECT id, 'Rex', 1, 'sold' FROM generate_series(${BigInt(from)}, ${BigInt(to)}) AS id`
-          )
-        const empty = Effect.flatMap(
+    const repository = SqlPetRepository.layer.pipe(Layer.provide(settings), Layer.provideMerge(database.layer))
+    layer(Layer.orDie(repository))((it) => {
+      const ids = (selection: Selection) =>
+        Effect.flatMap(PetRepository, (pets) => Effect.map(pets.list(selection), (page) => page.map(({ id }) => id)))
+      const insert = (from: number, to: number) =>
+        Effect.flatMap(
           SqlClient.SqlClient,
-          (sql) => Effect.andThen(sql`DELETE FROM pets`, TestClock.adjust("31 seconds"))
+          (sql) =>
+            sql`INSERT INTO pets (id, name, category_id, status) OVERRIDING SYSTEM VALUE
+            SELECT id, 'Rex', 1, 'sold' FROM generate_series(${BigInt(from)}, ${BigInt(to)}) AS id`
         )
+      const empty = Effect.flatMap(
+        SqlClient.SqlClient,
+        (sql) => Effect.andThen(sql`DELETE FROM pets`, TestClock.adjust("31 seconds"))
+      )
 
-        it.effect("serves a pet for PET_CACHE_SECONDS, and then reads it again", () =>
-          Effect.gen(function*() {
-            const sql = yield* SqlClient.SqlClient
-            const pets = yield* PetRepository
-            yield* insert(1, 2)
-            const names = Effect.map(
-              Effect.forEach([1n, 2n], pets.find),
-              (found) => found.map((pet) => Option.getOrUndefined(pet)?.name)
-            )
-            assert.deepStrictEqual(yield* names, ["Rex", "Rex"])
-            yield* sql`UPDATE pets SET name = 'Tom' WHERE id = 1`
-            yield* sql`DELETE FROM pets WHERE id = 2`
-            yield* TestClock.adjust("29999 millis")
-            assert.deepStrictEqual(yield* names, ["Rex", "Rex"])
-            yield* TestClock.adjust("2 millis")
-            assert.deepStrictEqual(yield* names, ["Tom", undefined])
-            yield* empty
-          }))
+      it.effect("serves a pet for PET_CACHE_SECONDS, and then reads it again", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const pets = yield* PetRepository
+          yield* insert(1, 2)
+          const names = Effect.map(
+            Effect.forEach([1n, 2n], pets.find),
+            (found) => found.map((pet) => Option.getOrUndefined(pet)?.name)
+          )
+          assert.deepStrictEqual(yield* names, ["Rex", "Rex"])
+          yield* sql`UPDATE pets SET name = 'Tom' WHERE id = 1`
+          yield* sql`DELETE FROM pets WHERE id = 2`
+          yield* TestClock.adjust("29999 millis")
+          assert.deepStrictEqual(yield* names, ["Rex", "Rex"])
+          yield* TestClock.adjust("2 millis")
+          assert.deepStrictEqual(yield* names, ["Tom", undefined])
+          yield* empty
+        }))
 
-        it.effect("always reads pets that are not there, and pages that are not full or have a gap", () =>
-          Effect.gen(function*() {
-            const pets = yield* PetRepository
-            assert.deepStrictEqual(yield* pets.find(4n), Option.none())
-            yield* insert(1, 3)
-            assert.deepStrictEqual(yield* ids({ limit: 4 }), [1n, 2n, 3n])
-            yield* insert(4, 4)
-            assert.isTrue(Option.isSome(yield* pets.find(4n)))
-            assert.deepStrictEqual(yield* ids({ limit: 4 }), [1n, 2n, 3n, 4n])
-            // A create in flight has the id 5. Pets with greater ids are committed before it.
-            yield* insert(6, 8)
-            assert.deepStrictEqual(yield* ids({ limit: 3, after: 3n }), [4n, 6n, 7n])
-            yield* insert(5, 5)
-            assert.deepStrictEqual(yield* ids({ limit: 3, after: 3n }), [4n, 5n, 6n])
-            assert.deepStrictEqual(yield* ids({ limit: 2, status: "pending" }), [])
-            yield* empty
-          }))
+      it.effect("always reads pets that are not there, and pages that are not full or have a gap", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          assert.deepStrictEqual(yield* pets.find(4n), Option.none())
+          yield* insert(1, 3)
+          assert.deepStrictEqual(yield* ids({ limit: 4 }), [1n, 2n, 3n])
+          yield* insert(4, 4)
+          assert.isTrue(Option.isSome(yield* pets.find(4n)))
+          assert.deepStrictEqual(yield* ids({ limit: 4 }), [1n, 2n, 3n, 4n])
+          // A create in flight has the id 5. Pets with greater ids are committed before it.
+          yield* insert(6, 8)
+          assert.deepStrictEqual(yield* ids({ limit: 3, after: 3n }), [4n, 6n, 7n])
+          yield* insert(5, 5)
+          assert.deepStrictEqual(yield* ids({ limit: 3, after: 3n }), [4n, 5n, 6n])
+          assert.deepStrictEqual(yield* ids({ limit: 2, status: "pending" }), [])
+          yield* empty
+        }))
 
-        it.effect("serves full pages without a gap for their lifetime, and each first page as the same frozen array", () =>
-          Effect.gen(function*() {
-            const sql = yield* SqlClient.SqlClient
-            const pets = yield* PetRepository
-            yield* insert(1, 6)
-            yield* ids({ limit: 6 })
-            yield* sql`UPDATE pets SET status = 'pending'`
-            const pages = [{ limit: 4 }, { limit: 3, after: 2n }, { limit: 2, after: 1n, status: "sold" }] as const
-            assert.deepStrictEqual(yield* Effect.forEach(pages, ids), [[1n, 2n, 3n, 4n], [3n, 4n, 5n], [2n, 3n]])
-            const first = yield* pets.list({ limit: 4 })
-            assert.isTrue(Object.isFrozen(first))
-            assert.strictEqual(yield* pets.list({ limit: 4 }), first)
-            yield* TestClock.adjust("30001 millis")
-            assert.deepStrictEqual(yield* ids({ limit: 2, after: 1n, status: "sold" }), [])
-            yield* empty
-          }))
+      it.effect("serves full pages without a gap for their lifetime, and each first page as the same frozen array", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const pets = yield* PetRepository
+          yield* insert(1, 6)
+          yield* ids({ limit: 6 })
+          yield* sql`UPDATE pets SET status = 'pending'`
+          const pages = [{ limit: 4 }, { limit: 3, after: 2n }, { limit: 2, after: 1n, status: "sold" }] as const
+          assert.deepStrictEqual(yield* Effect.forEach(pages, ids), [[1n, 2n, 3n, 4n], [3n, 4n, 5n], [2n, 3n]])
+          const first = yield* pets.list({ limit: 4 })
+          assert.isTrue(Object.isFrozen(first))
+          assert.strictEqual(yield* pets.list({ limit: 4 }), first)
+          yield* TestClock.adjust("30001 millis")
+          assert.deepStrictEqual(yield* ids({ limit: 2, after: 1n, status: "sold" }), [])
+          yield* empty
+        }))
 
-        it.effect("serves a walk completely across gaps, ids that share a slot, and ids above 2^53", () =>
-          Effect.gen(function*() {
-            const sql = yield* SqlClient.SqlClient
-            const all = yield* sql<{ readonly id: bigint }>`
+      it.effect("serves a walk completely across gaps, ids that share a slot, and ids above 2^53", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          const all = yield* sql<{ readonly id: bigint }>`
             INSERT INTO pets (id, name, category_id) OVERRIDING SYSTEM VALUE
             SELECT id, 'near', 1 FROM generate_series(1::bigint, 150) AS id WHERE id % 97 <> 0
             UNION ALL SELECT id + ${BigInt(maxPets)}, 'far', 1 FROM generate_series(1::bigint, 50) AS id
             UNION ALL SELECT 9007199254740990 + id, 'exact', 1 FROM generate_series(0::bigint, 5) AS id
             UNION ALL SELECT 9223372036854775807, 'last', 1
             RETURNING id`
-            const expected = all.map(({ id }) => id).toSorted((a, b) => a < b ? -1 : 1)
-            for (const limit of [2, 21, 100, 21, 2]) {
-              const walked: Array<bigint> = []
-              for (let after: bigint | undefined = 0n; after !== undefined;) {
-                const page: ReadonlyArray<bigint> = yield* ids({ limit, after })
-                walked.push(...page)
-                after = page.length < limit ? undefined : page.at(-1)
-              }
-              assert.deepStrictEqual(walked, expected)
+          const expected = all.map(({ id }) => id).toSorted((a, b) => a < b ? -1 : 1)
+          for (const limit of [2, 21, 100, 21, 2]) {
+            const walked: Array<bigint> = []
+            for (let after: bigint | undefined = 0n; after !== undefined;) {
+              const page: ReadonlyArray<bigint> = yield* ids({ limit, after })
+              walked.push(...page)
+              after = page.length < limit ? undefined : page.at(-1)
             }
-            assert.deepStrictEqual(yield* ids({ limit: 1, after: 9223372036854775807n }), [])
-            assert.deepStrictEqual(yield* ids({ limit: 1, after: -5n }), [1n])
-            yield* empty
-          }))
-      }
-    )
+            assert.deepStrictEqual(walked, expected)
+          }
+          assert.deepStrictEqual(yield* ids({ limit: 1, after: 9223372036854775807n }), [])
+          assert.deepStrictEqual(yield* ids({ limit: 1, after: -5n }), [1n])
+          yield* empty
+        }))
+    })
   })
 }
