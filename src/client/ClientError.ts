@@ -49,7 +49,8 @@ export class PetstoreClientError extends Data.TaggedError("PetstoreClientError")
 }
 
 /** Whether a response with this status leaves open if a later request succeeds: 408, 429 and every 5xx. */
-export const isRetryableStatus = (status: number): boolean => [408, 429, 500, 502, 503, 504].includes(status)
+export const isRetryableStatus = (status: number): boolean =>
+  status === 408 || status === 429 || (status >= 500 && status !== 505)
 
 /** Whether the same call can succeed later: after 408, 429 and every 5xx, and without a response. */
 export const isRetryable = (error: ApiError | PetstoreClientError): boolean => {

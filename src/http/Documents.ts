@@ -75,7 +75,8 @@ const docs = CachedDocument.serve(
     const httpEffect = yield* HttpRouter.toHttpEffect(page)
     const response = yield* Effect.provideService(httpEffect, HttpServerRequest.HttpServerRequest, request)
     const html = yield* Effect.promise(() => HttpServerResponse.toWeb(response).text())
-    const content = html.replace("<head>", () => `<head>${exactIntegers}`)
+    // Without an icon, browsers request /favicon.ico.
+    const content = html.replace("<head>", () => `<head><link rel="icon" href="data:,">${exactIntegers}`)
     const headers = { "content-security-policy": contentSecurityPolicy }
     return { contentType: "text/html; charset=utf-8", content, headers }
   })).pipe(Effect.orDie)
