@@ -1,7 +1,7 @@
 /** The list of keys: search, filters and pages. */
 import { DateTime, Effect, Option, Redacted } from "effect"
 import type { TargetedSubmitEvent } from "preact"
-import { useEffect, useState } from "preact/hooks"
+import { useState } from "preact/hooks"
 import { type IssuedKey, type KeysPage, type KeysQuery, KeyState, keyStateOf, type ListedKey } from "../api/Keys.ts"
 import { listLimit } from "../api/Paging.ts"
 import { Plan } from "../api/Plans.ts"
@@ -73,10 +73,15 @@ const choices = [
 export const KeyList = ({ query }: { readonly query: KeysQuery }) => {
   const { client } = useSession()
   const [search, setSearch] = useState(query.search ?? "")
+  /** The search of the URL that the field shows. An effect after the rendering would undo what is typed meanwhile. */
+  const [shown, setShown] = useState(query.search)
   /** The secret that the operator searches for. It is never part of the URL. */
   const [secret, setSecret] = useState<string>()
   const [dialog, setDialog] = useState<"issue" | IssuedKey>()
-  useEffect(() => setSearch(query.search ?? ""), [query.search])
+  if (shown !== query.search) {
+    setShown(query.search)
+    setSearch(query.search ?? "")
+  }
   const page = useQuery<KeysPage>(
     secret === undefined ? readPage(client, query) : findBySecret(client, secret),
     `${hrefOf({ view: "keys", query })} ${secret}`
@@ -85,9 +90,11 @@ export const KeyList = ({ query }: { readonly query: KeysQuery }) => {
   const { cursor, ...first } = query
   const applyFilter = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault()
-    const found = findSecret(search)
+    // The form has what was typed, also before it is rendered again.
+    const texts = textsOf(new FormData(event.currentTarget))
+    const found = findSecret(texts.search ?? "")
     setSecret(found)
-    if (found === undefined) location.hash = `#/keys?${new URLSearchParams(textsOf(new FormData(event.currentTarget)))}`
+    if (found === undefined) location.hash = `#/keys?${new URLSearchParams(texts)}`
   }
   return (
     <>

@@ -90,6 +90,8 @@ describeConsole((test) => {
     assert.deepStrictEqual(await callApi(address, rotated, 1), [401])
 
     await page.getByRole("link", { name: "Audit log" }).click()
+    // The page of the key has its own changes too.
+    await page.locator(".action").first().waitFor()
     await waitForText(page, "enterprise → pro")
     const actions = await page.locator(".action").allInnerTexts()
     assert.deepStrictEqual(actions.slice(0, 6), ["revoke", "rotate", "update", "unban", "ban", "issue"])
