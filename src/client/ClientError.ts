@@ -48,11 +48,11 @@ export class PetstoreClientError extends Data.TaggedError("PetstoreClientError")
   }
 }
 
-/** Whether a response with this status leaves open if a later request succeeds: 408, 429 and every 5xx. */
+/** Whether a response with this status leaves open if a later request succeeds: 408, 429, and 5xx but 505. */
 export const isRetryableStatus = (status: number): boolean =>
   status === 408 || status === 429 || (status >= 500 && status !== 505)
 
-/** Whether the same call can succeed later: after 408, 429 and every 5xx, and without a response. */
+/** Whether the same call can succeed later: after 408, 429 and 5xx but 505, and without a response. */
 export const isRetryable = (error: ApiError | PetstoreClientError): boolean => {
   const cause = error._tag === "PetstoreClientError" ? error.reason : error
   return "status" in cause ? isRetryableStatus(cause.status) : cause._tag === "Unreachable"

@@ -1,6 +1,6 @@
 /**
- * The middleware that the contract declares for its operations. It uses no generators, because every request passes
- * here: a generator for each of the three would take a tenth of the time of a request.
+ * The middleware that the contract declares for its operations. It runs no generator for a request, because every
+ * request passes here: a generator for each of the three would take a tenth of the time of a request.
  */
 import { Clock, Context, Effect, Layer, Metric, Option, Redacted, Semaphore } from "effect"
 import { HttpMethod, HttpServerRequest, type HttpServerResponse } from "effect/http"

@@ -1,6 +1,6 @@
 /**
  * The middleware around all routes of a port. It makes the call of each request, maps failures to the Error body, and
- * completes the response. It uses no generators, because every request passes here.
+ * completes the response. It runs no generator for a request, because every one passes here.
  */
 import { Cause, Clock, Context, Effect, Layer, References } from "effect"
 import { HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"

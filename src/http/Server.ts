@@ -212,7 +212,8 @@ const make = Effect.fnUntraced(function*(port: Port) {
     requireHostHeader: false
   })
   server.maxConnections = yield* Settings.maxConnections.config
-  // Closes a connection without traffic after this time, in milliseconds.
+  // Closes a connection without traffic during a request after this time, in milliseconds. Between requests,
+  // Node waits for `keepAliveTimeout`.
   server.setTimeout(60_000)
   // A client that half-closes after its request still gets the response.
   Object.assign(server, { httpAllowHalfOpen: true })
