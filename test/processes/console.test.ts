@@ -13,7 +13,6 @@ const focused = (page: Page) => page.evaluate<string>("document.activeElement?.i
 
 describeConsole((test) => {
   test("issues a key, shows its usage and its ban, and changes, unbans, rotates and revokes it", async (service) => {
-    const { address, management } = service
     const { errors, origins, page } = await openConsole(service)
     await signIn(page, "adm_wrong")
     assert.match(await page.getByRole("alert").innerText(), /admin token/)
@@ -38,13 +37,13 @@ describeConsole((test) => {
     assert.strictEqual(await page.title(), "Keys · Petstore console")
     assert.notInclude(await page.content(), secret)
 
-    assert.deepStrictEqual(await callApi(address, secret, 3), [200, 200, 200])
+    assert.deepStrictEqual(await callApi(service, secret, 3), [200, 200, 200])
     await untilUsed(page, 3)
     const chart = page.getByRole("figure").filter({ hasText: "Last hour" })
     assert.deepStrictEqual(await chart.locator(".mark").allTextContents(), ["0", "1", "2", "3"], "whole numbers")
     assert.include(await chart.locator("title").allTextContents().then(String), "3 allowed, 0 rejected, 0 banned")
 
-    assert.deepStrictEqual((await callApi(address, secret, 9)).slice(0, 3), [200, 200, 429])
+    assert.deepStrictEqual((await callApi(service, secret, 9)).slice(0, 3), [200, 200, 429])
     await waitForText(page, "Banned.")
     await page.getByRole("link", { name: "Keys" }).click()
     await page.getByLabel("state").selectOption("banned")
@@ -63,15 +62,15 @@ describeConsole((test) => {
     await dialog.getByRole("button", { name: "Save" }).click()
     await waitForText(page, "300 a minute, 10,000 a day")
     await untilUsed(page, 5)
-    assert.deepStrictEqual(await callApi(address, secret, 1), [200])
+    assert.deepStrictEqual(await callApi(service, secret, 1), [200])
 
     await page.getByRole("button", { name: "Rotate" }).click()
     await dialog.getByLabel("The current secret").selectOption("ends now")
     await dialog.getByRole("button", { name: "Rotate key" }).click()
     const rotated = await dialog.getByLabel("Secret", { exact: true }).inputValue()
     await dialog.getByRole("button", { name: "Done" }).click()
-    assert.deepStrictEqual(await callApi(address, secret, 1), [401])
-    assert.deepStrictEqual(await callApi(address, rotated, 1), [200])
+    assert.deepStrictEqual(await callApi(service, secret, 1), [401])
+    assert.deepStrictEqual(await callApi(service, rotated, 1), [200])
 
     // The former secret finds its key. Neither the URL nor a request contains the secret.
     await page.getByRole("link", { name: "Keys" }).click()
@@ -87,7 +86,7 @@ describeConsole((test) => {
     await dialog.getByRole("button", { name: "Revoke key" }).click()
     await page.getByRole("heading", { name: "acme revoked" }).waitFor()
     assert.include(await focused(page), "acme", "the button has gone")
-    assert.deepStrictEqual(await callApi(address, rotated, 1), [401])
+    assert.deepStrictEqual(await callApi(service, rotated, 1), [401])
 
     await page.getByRole("link", { name: "Audit log" }).click()
     // The page of the key has its own changes too.
@@ -101,16 +100,15 @@ describeConsole((test) => {
     await page.getByLabel("Admin token").waitFor()
     await page.goBack()
     await page.getByLabel("Admin token").waitFor()
-    assert.deepStrictEqual([...origins], [management])
+    assert.deepStrictEqual([...origins], [service.management])
     assert.deepStrictEqual(errors, [])
   })
 
   test("keeps the only view of a secret: neither Escape nor Back nor a reload leaves it", async (service) => {
-    const { address, management } = service
-    const { id, key: former } = await callAdmin(management, "POST", "/keys", { name: "held", plan: "free" })
+    const { id, key: former } = await callAdmin(service, "POST", "/keys", { name: "held", plan: "free" })
     const page = await openSignedIn(service)
     // Within the page, only the fragment changes.
-    await page.goto(`${management}/#/keys/${id}`)
+    await page.goto(`${service.management}/#/keys/${id}`)
     const tryToLeave = async (title: string): Promise<void> => {
       await page.keyboard.press("Escape")
       await page.keyboard.press("Escape")
@@ -134,21 +132,21 @@ describeConsole((test) => {
     const secret = await page.getByLabel("Secret", { exact: true }).inputValue()
     await tryToLeave("New secret")
     // By default the former secret works for an hour.
-    for (const each of [secret, former]) assert.deepStrictEqual(await callApi(address, each, 1), [200])
+    for (const each of [secret, former]) assert.deepStrictEqual(await callApi(service, each, 1), [200])
     await page.getByRole("button", { name: "Done" }).click()
     await page.getByText("stops working in 59 min").waitFor()
     await page.getByRole("button", { name: "End former secrets" }).click()
     await page.getByRole("dialog").getByRole("button", { name: "End former secrets" }).click()
     await page.getByText("stops working in").waitFor({ state: "hidden" })
-    assert.deepStrictEqual(await callApi(address, former, 1), [401])
-    assert.deepStrictEqual(await callApi(address, secret, 1), [200])
+    assert.deepStrictEqual(await callApi(service, former, 1), [401])
+    assert.deepStrictEqual(await callApi(service, secret, 1), [200])
     await page.goBack()
     await page.getByRole("heading", { name: "Keys", exact: true }).waitFor()
   })
 
   test("has the filter and the position of a list in its URL", async (service) => {
     for (let i = 0; i < 25; i++) {
-      await callAdmin(service.management, "POST", "/keys", { name: `page ${i}`, plan: "business" })
+      await callAdmin(service, "POST", "/keys", { name: `page ${i}`, plan: "business" })
     }
     const page = await openSignedIn(service)
     await page.getByLabel("Search keys").fill("page")
@@ -184,45 +182,27 @@ describeConsole((test) => {
     await dialog.getByRole("alert").waitFor()
     await dialog.getByRole("button", { name: "Issue key" }).click()
     const message = await dialog.getByRole("alert").filter({ hasText: "key_" }).innerText()
-    const issued = await callAdmin(service.management, "GET", "/keys?search=once")
+    const issued = await callAdmin(service, "GET", "/keys?search=once")
     assert.strictEqual(issued.length, 1)
     assert.include(message, issued[0].id)
   })
 
-  test("isolates the direction of a name from the text around it", async (service) => {
-    const name = "\u202egnissim\u05d0"
-    const { id } = await callAdmin(service.management, "POST", "/keys", { name, plan: "free" })
-    const page = await openSignedIn(service, "#/keys?search=gnissim")
-    const assertIsolated = async (count: number): Promise<void> => {
-      const elements = page.locator(`:text("${name}"):not(:has(*))`)
-      await elements.nth(count - 1).waitFor()
-      const tags = await elements.evaluateAll((all) => all.map(({ tagName }) => tagName))
-      assert.deepStrictEqual(tags, Array.from({ length: count }, () => "BDI"))
-    }
-    await assertIsolated(1)
-    await page.goto(`${service.management}/#/keys/${id}`)
-    await page.getByRole("button", { name: "Revoke" }).click()
-    // The heading, the audit log and the dialog have it.
-    await assertIsolated(3)
-  })
-
   test("does not overwrite the change of another operator, and shows it", async (service) => {
-    const { management } = service
-    const { id } = await callAdmin(management, "POST", "/keys", { name: "shared", plan: "free" })
+    const { id } = await callAdmin(service, "POST", "/keys", { name: "shared", plan: "free" })
     const page = await openSignedIn(service, `#/keys/${id}`)
     await page.getByRole("button", { name: "Change" }).click()
     const dialog = page.getByRole("dialog")
-    await callAdmin(management, "PATCH", `/keys/${id}`, { name: "name of another operator" })
+    await callAdmin(service, "PATCH", `/keys/${id}`, { name: "name of another operator" })
     await dialog.getByLabel("Plan").selectOption("business")
     await dialog.getByRole("button", { name: "Save" }).click()
     await dialog.getByRole("alert").getByText("nothing was saved").waitFor()
-    assert.containsSubset(await callAdmin(management, "GET", `/keys/${id}`), { plan: "free", version: 2 })
+    assert.containsSubset(await callAdmin(service, "GET", `/keys/${id}`), { plan: "free", version: 2 })
     assert.strictEqual(await dialog.getByLabel("Name").inputValue(), "name of another operator")
     await dialog.getByLabel("Plan").selectOption("business")
     await dialog.getByRole("button", { name: "Save" }).click()
     await dialog.waitFor({ state: "hidden" })
     const changed = { name: "name of another operator", plan: "business", version: 3 }
-    assert.containsSubset(await callAdmin(management, "GET", `/keys/${id}`), changed)
+    assert.containsSubset(await callAdmin(service, "GET", `/keys/${id}`), changed)
   })
 
   test("works with the keyboard alone, and returns the focus to the button that opened a dialog", async (service) => {

@@ -5,19 +5,17 @@ import { execFile, type ExecFileException } from "node:child_process"
 import { readFileSync, writeFileSync } from "node:fs"
 import { createRequire } from "node:module"
 import { join } from "node:path"
-import { fileURLToPath } from "node:url"
 import { rolldown } from "rolldown"
+import { readPage, root } from "./Documents.ts"
 import { dataDirectory, temporaryDirectory } from "./Harness.ts"
 import { serve } from "./HttpServer.ts"
-import { start, until } from "./Process.ts"
-
-export const root = fileURLToPath(new URL("../..", import.meta.url))
+import { firstKey, start } from "./Process.ts"
 
 /** The path of a program that the root's devDependencies bring. */
 export const bin = (name: string) => join(root, "node_modules/.bin", name)
 
 /** The root's package.json. */
-export const manifest = JSON.parse(readFileSync(join(root, "package.json"), "utf8"))
+export const manifest = JSON.parse(readPage("package.json"))
 
 /** Runs a program and returns its output. */
 export const run = (
@@ -59,10 +57,8 @@ export class Installed extends Context.Service<Installed, {
     Effect.gen(function*() {
       const output = yield* run(root, "npm", ["run", "pack:client", "--", yield* temporaryDirectory])
       const tarball = output.trimEnd().split("\n").at(-1) ?? ""
-      const project = yield* makeProject({
-        effect: manifest.dependencies.effect,
-        "petstore-client": `file:${tarball}`
-      })
+      const { effect } = manifest.dependencies
+      const project = yield* makeProject({ effect, "petstore-client": `file:${tarball}` })
       return { tarball, project, installed: join(project, "node_modules/petstore-client") }
     })
   )
@@ -71,9 +67,7 @@ export class Installed extends Context.Service<Installed, {
 /** Starts the service with `env`. Returns the variables that the clients read, and the service. */
 export const startService = Effect.fnUntraced(function*(env: Readonly<Record<string, string>> = {}) {
   const service = yield* start({ DATA_DIR: yield* dataDirectory, ...env })
-  yield* until(() => service.stdout().includes("curl"))
-  const PETSTORE_API_KEY = /psk_\w+/.exec(service.stdout())?.[0] ?? ""
-  return { env: { PETSTORE_URL: service.address, PETSTORE_API_KEY }, service }
+  return { env: { PETSTORE_URL: service.address, PETSTORE_API_KEY: yield* firstKey(service) }, service }
 })
 
 /** Each compiler that the package supports. */
@@ -82,27 +76,24 @@ export const compilers = ["typescript", "typescript-5.9"].map((name) => {
   return { version: JSON.parse(readFileSync(file, "utf8")).version, file: join(file, "../bin/tsc") }
 })
 
-/** Compiles the files of a project with the compiler options of a strict user. */
+/** Compiles the files of a project with each compiler and the options of a strict user. */
 export const compile = Effect.fnUntraced(function*(
   project: string,
   include: ReadonlyArray<string>,
-  compilerOptions: Readonly<Record<string, unknown>>
+  compilerOptions: Readonly<Record<string, unknown>>,
+  withCompilers = compilers
 ) {
   const options = { target: "ES2024", module: "NodeNext", moduleResolution: "NodeNext", strict: true }
   const tsconfig = { compilerOptions: { ...options, ...compilerOptions }, include }
   writeFileSync(join(project, "tsconfig.json"), JSON.stringify(tsconfig))
-  for (const { file } of compilers) yield* runNode(project, [file, "-p", "."])
+  for (const { file } of withCompilers) yield* runNode(project, [file, "-p", "."])
 })
 
 /** Bundles a module for browsers into one file that imports nothing. */
 export const bundleForBrowser = (input: string, output: { readonly format: "esm" | "iife"; readonly name?: string }) =>
   Effect.promise(async () => {
-    const bundle = await rolldown({
-      input,
-      platform: "browser",
-      external: [],
-      transform: output.format === "iife" ? { define: { "import.meta": "{}" } } : {}
-    })
+    const transform = output.format === "iife" ? { define: { "import.meta": "{}" } } : {}
+    const bundle = await rolldown({ input, platform: "browser", external: [], transform })
     const { output: [{ code, dynamicImports, imports }] } = await bundle.generate({ ...output, minify: true })
     assert.isEmpty([...imports, ...dynamicImports])
     return code

@@ -9,21 +9,16 @@ import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 /** The directory for the template of all workers. The setup of the run creates and removes it. */
 const templatesDirectory = process.env.TEST_TEMPLATE_DIRECTORY
 
-/** Makes a data directory with the schema, as an ended service leaves it. */
-const makeTemplate = Effect.fnUntraced(function*(template: string) {
-  const ownDirectory = `${template}-${randomUUID()}`
-  mkdirSync(ownDirectory)
-  yield* Effect.scoped(Layer.build(Layer.fresh(Layer.provide(Database.migrate, EmbeddedDatabase.layer(ownDirectory)))))
-  yield* Effect.try(() => renameSync(ownDirectory, template)).pipe(
-    // Another worker may have made the template meanwhile. The end of the run removes this one.
-    Effect.catch((error) => existsSync(template) ? Effect.void : Effect.die(error))
-  )
-})
-
-/** Puts a database with the schema into an empty directory. Outside of a test run it does nothing. */
+/** Puts a database with the schema, as an ended service leaves it, into a directory. Outside of a test run it does nothing. */
 export const copyTo = Effect.fnUntraced(function*(directory: string) {
   if (templatesDirectory === undefined) return
   const template = join(templatesDirectory, "template")
-  if (!existsSync(template)) yield* makeTemplate(template)
+  if (!existsSync(template)) {
+    const own = `${template}-${randomUUID()}`
+    mkdirSync(own)
+    yield* Effect.scoped(Layer.build(Layer.fresh(Layer.provide(Database.migrate, EmbeddedDatabase.layer(own)))))
+    // Another worker may have made the template meanwhile.
+    if (!existsSync(template)) renameSync(own, template)
+  }
   cpSync(join(template, "pgdata"), join(directory, "pgdata"), { recursive: true })
 })

