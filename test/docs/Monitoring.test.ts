@@ -6,7 +6,7 @@ import { join } from "node:path"
 import { stringify } from "yaml"
 import { anchorsOf, readPage } from "../support/Documents.ts"
 import { temporaryDirectory } from "../support/Harness.ts"
-import { alerts, alertsFile, metricsIn, missing, panels, runPromtool } from "../support/Prometheus.ts"
+import { alerts, alertsFile, metricsIn, missing, panels, queries, runPromtool } from "../support/Prometheus.ts"
 
 const page = readPage("docs/monitoring.md")
 
@@ -15,7 +15,7 @@ type Series = Readonly<Record<string, string>>
 
 interface Case {
   readonly fires: ReadonlyArray<Series>
-  readonly isSilent?: ReadonlyArray<Series>
+  readonly isSilent: ReadonlyArray<Series>
   /** The time of the evaluation. */
   readonly at: string
 }
@@ -27,12 +27,19 @@ const of = (name: string, labels = "", instance = "a"): string =>
 const durations = "petstore_http_server_request_duration_seconds"
 const requests = (status: number): string => of(`${durations}_count`, `, http_response_status_code="${status}"`)
 
-/** A histogram in which all requests take between two bounds. */
-const histogram = (name: string, lower: string, upper: string): Series => ({
-  [of(`${name}_bucket`, `, le="${lower}"`)]: "0x30",
-  [of(`${name}_bucket`, `, le="${upper}"`)]: "0+60x30",
-  [of(`${name}_bucket`, `, le="+Inf"`)]: "0+60x30"
-})
+/** A histogram in which all requests take between two bounds, which are those of `fires` or of `isSilent`. */
+const takes = (
+  name: string,
+  ...cases: readonly [fires: readonly [string, string], isSilent: readonly [string, string]]
+) => {
+  const [fires, isSilent] = cases.map(([lower, upper]): Series => ({
+    [of(`${name}_bucket`, `, le="${lower}"`)]: "0x30",
+    [of(`${name}_bucket`, `, le="${upper}"`)]: "0+60x30",
+    [of(`${name}_bucket`, `, le="+Inf"`)]: "0+60x30"
+  }))
+  return { fires: [fires ?? {}], isSilent: [isSilent ?? {}], at: "20m" }
+}
+
 /** A metric that has the values of `fires` or of `isSilent`. */
 const values = (series: string, at: string, fires: string, isSilent: string): Case => ({
   fires: [{ [series]: fires }],
@@ -67,110 +74,81 @@ const cases: Readonly<Record<string, Case>> = {
     isSilent: [{ [requests(200)]: "0+995x20", [requests(503)]: "0+5x20" }],
     at: "15m"
   },
-  PetstoreSlow: {
-    fires: [histogram(durations, "0.5", "1")],
-    isSilent: [histogram(durations, "0.1", "0.25")],
-    at: "20m"
-  },
+  PetstoreSlow: takes(durations, ["0.5", "1"], ["0.1", "0.25"]),
   PetstoreQueues: values(of("petstore_http_server_requests_queued"), "5m", "0 3x9", "0 3 0x8"),
-  PetstoreEventLoopBlocked: values(
-    of("nodejs_eventloop_lag_p99_seconds"),
-    "10m",
-    "0.2x10",
-    "0.2 0.01x9"
-  ),
+  PetstoreEventLoopBlocked: values(of("nodejs_eventloop_lag_p99_seconds"), "10m", "0.2x10", "0.2 0.01x9"),
   PetstoreMemoryHigh: values(of("process_resident_memory_bytes"), "15m", "700000000x20", "500000000x20"),
   PetstoreRestarts: values(of("process_start_time_seconds"), "6m", "0 120 240 360x7", "0 120 240x8"),
   PetstoreVersionsDiffer: { fires: [versions("1.1.0")], isSilent: [versions("1.0.0")], at: "35m" },
   // The second task failed only once.
   PetstoreBackgroundFails: values(failedTask, "25m", "0+1x30", "0x10 1x20"),
   PetstoreCountsWithoutRedis: values(of("petstore_rate_limit_fallback"), "5m", "0 1x9", "0x10"),
-  PetstoreRedisSlow: {
-    fires: [histogram("petstore_rate_limit_redis_duration_seconds", "0.025", "0.05")],
-    isSilent: [histogram("petstore_rate_limit_redis_duration_seconds", "0.001", "0.0025")],
-    at: "20m"
-  },
+  PetstoreRedisSlow: takes("petstore_rate_limit_redis_duration_seconds", ["0.025", "0.05"], ["0.001", "0.0025"]),
   // A restart of the process resets the counter.
   PetstoreBans: values(of("petstore_rate_limit_bans_total", `, plan="free"`), "17m", "0x5 8x5 0 8x9", "0x5 8x15"),
   PetstoreAdminAuthenticationFails: values(failedLogins, "10m", "0 30x20", "0 15x20"),
   PetstoreLogLinesDropped: values(of("petstore_log_lines_dropped_total"), "10m", "0 5x20", "0x20")
 }
 
-/** The text of the section of the runbook. */
-const runbook = (alert: string): string => page.split(`\n### ${alert}\n`)[1]?.split(/^##/m)[0] ?? ""
+const described = metricsIn([...page.matchAll(/^\| (`.*?) \|/gm)].map(([, names]) => names).join())
+
+/** Writes a file of promtool and runs a command on it. */
+const promtool = Effect.fnUntraced(function*(command: ReadonlyArray<string>, content: object) {
+  const file = join(yield* temporaryDirectory, "file.yaml")
+  writeFileSync(file, stringify(content))
+  assert.include(runPromtool([...command, file]), "SUCCESS")
+})
 
 describe("The alert rules", () => {
   it("select the job, wait before they fire, and lead to a runbook with at least three steps", () => {
     const { homepage }: { readonly homepage: string } = JSON.parse(readPage("package/package.json"))
-    const anchors = anchorsOf(page)
-    for (const { alert, annotations, expr, for: wait, labels } of alerts) {
+    for (const { alert, annotations, expr, for: wait, labels: { severity } } of alerts) {
       for (const [selector] of expr.matchAll(/\{[^}]*\}/g)) assert.include(selector, `{job="petstore"`, alert)
       assert.match(wait, /^\d+m$/, alert)
-      assert.include(["critical", "warning", "info"], labels.severity)
+      assert.include(["critical", "warning", "info"], severity)
       assert.isNotEmpty(annotations.summary)
       const anchor = alert.toLowerCase()
       const url = `${homepage.replace("#readme", "")}/blob/main/docs/monitoring.md#${anchor}`
       assert.strictEqual(annotations.runbook_url, url)
-      assert.include(anchors, anchor)
-      assert.match(runbook(alert), /^\n\*.+\.\* Severity: \w+\./)
-      assert.include(runbook(alert), `Severity: ${labels.severity}.`)
-      assert.match(runbook(alert), /^3\. /m, alert)
+      assert.include(anchorsOf(page), anchor)
+      const runbook = page.split(`\n### ${alert}\n`)[1]?.split(/^##/m)[0] ?? ""
+      assert.match(runbook, new RegExp(`^\n\\*.+\\.\\* Severity: ${severity}\\.[^]*^3\\. `, "m"), alert)
     }
     const runbooks = [...page.matchAll(/^### (Petstore\w+)$/gm)].map(([, name]) => name)
     assert.sameMembers(runbooks, alerts.map(({ alert }) => alert))
   })
 
-  it.effect.skipIf(missing !== undefined)("fire in their case, and are silent otherwise", () =>
-    Effect.gen(function*() {
-      assert.sameMembers(Object.keys(cases), alerts.map(({ alert }) => alert))
-      const test = (alert: string, series: Series, at: string, firing: boolean) => ({
-        interval: "1m",
-        name: alert,
-        input_series: Object.entries(series).map(([name, samples]) => ({ series: name, values: samples })),
-        promql_expr_test: [{
-          expr: `count(ALERTS{alertname="${alert}", alertstate="firing"})`,
-          eval_time: at,
-          exp_samples: firing ? [{ labels: "{}", value: 1 }] : []
-        }]
-      })
-      const tests = Object.entries(cases).flatMap(([alert, { at, fires, isSilent = [] }]) => [
-        ...fires.map((series) => test(alert, series, at, true)),
-        ...isSilent.map((series) => test(alert, series, at, false))
-      ])
-      const file = join(yield* temporaryDirectory, "tests.yaml")
-      writeFileSync(file, stringify({ rule_files: [alertsFile], evaluation_interval: "1m", tests }))
-      assert.include(runPromtool(["test", "rules", file]), "SUCCESS")
-    }))
+  it.effect.skipIf(missing !== undefined)("fire in their case, and are silent otherwise", () => {
+    assert.sameMembers(Object.keys(cases), alerts.map(({ alert }) => alert))
+    const test = (alert: string, series: Series, at: string, isFiring: boolean) => ({
+      interval: "1m",
+      name: alert,
+      input_series: Object.entries(series).map(([name, samples]) => ({ series: name, values: samples })),
+      promql_expr_test: [{
+        expr: `count(ALERTS{alertname="${alert}", alertstate="firing"})`,
+        eval_time: at,
+        exp_samples: isFiring ? [{ labels: "{}", value: 1 }] : []
+      }]
+    })
+    const tests = Object.entries(cases).flatMap(([alert, { at, fires, isSilent }]) => [
+      ...fires.map((series) => test(alert, series, at, true)),
+      ...isSilent.map((series) => test(alert, series, at, false))
+    ])
+    return promtool(["test", "rules"], { rule_files: [alertsFile], evaluation_interval: "1m", tests })
+  })
+
+  it("name only metrics that docs/monitoring.md describes, like the dashboard", () => {
+    for (const query of queries) assert.includeMembers([...described], [...metricsIn(query)])
+  })
 })
 
 describe("The dashboard", () => {
-  it("has panels with different ids that do not overlap and each say in a sentence what they show", () => {
+  it.effect.skipIf(missing !== undefined)("has panels with a description, and queries that Prometheus can read", () => {
     for (const { description, title } of panels) assert.match(description, /^.{30,}\.$/, title)
-    assert.strictEqual(new Set(panels.map(({ id }) => id)).size, panels.length)
-    const cells = panels.flatMap(({ gridPos: { h, w, x, y } }) =>
-      Array.from({ length: w * h }, (_, index) => `${x + index % w} ${y + Math.floor(index / w)}`)
-    )
-    assert.strictEqual(new Set(cells).size, cells.length)
-  })
-
-  it.effect.skipIf(missing !== undefined)("has queries that Prometheus can read", () =>
-    Effect.gen(function*() {
-      const rules = panels.flatMap(({ id, targets }) =>
-        targets.map(({ expr }, index) => ({
-          record: `panel_${id}_${index}`,
-          expr: expr.replaceAll("$__rate_interval", "1m")
-        }))
-      )
-      const file = join(yield* temporaryDirectory, "panels.yaml")
-      writeFileSync(file, stringify({ groups: [{ name: "panels", rules }] }))
-      assert.include(runPromtool(["check", "rules", file]), "SUCCESS")
-    }))
-})
-
-describe("The alert rules and the dashboard", () => {
-  it("name only metrics that docs/monitoring.md describes", () => {
-    const described = new Set([...page.matchAll(/^\| (`.*?) \|/gm)].flatMap(([, names = ""]) => [...metricsIn(names)]))
-    const queries = [...alerts, ...panels.flatMap(({ targets }) => targets)].map(({ expr }) => expr)
-    for (const name of queries.flatMap((query) => [...metricsIn(query)])) assert.include([...described], name)
+    const expressions = panels.flatMap(({ targets }) => targets.map(({ expr }) => expr))
+    const rules = expressions.map((expr, index) => {
+      return { record: `query_${index}`, expr: expr.replaceAll("$__rate_interval", "1m") }
+    })
+    return promtool(["check", "rules"], { groups: [{ name: "panels", rules }] })
   })
 })
