@@ -14,18 +14,14 @@ const cli = fileURLToPath(new URL("../../src/cli.ts", import.meta.url))
 /** Runs `petstore keys` with `input` on standard input. */
 const run = (env: Environment, args: ReadonlyArray<string>, input = "") => runCommand(env, ["keys", ...args], input)
 
-/** Returns functions that run `petstore keys`, which must succeed, and return its output as text or as JSON. */
-const commands = (env: Environment) => {
-  const text = (...args: ReadonlyArray<string>) =>
-    Effect.map(run(env, args), ({ code, stderr, stdout }) => {
-      assert.deepStrictEqual({ code, stderr }, { code: 0, stderr: "" })
-      return stdout
-    })
-  return {
-    text,
-    json: (...args: ReadonlyArray<string>) => Effect.map(text(...args, "--json"), (output) => JSON.parse(output))
-  }
-}
+/** Runs `petstore keys`, which must succeed, and returns its output: a text, or the value of its JSON. */
+const runText = (env: Environment, line: string) =>
+  Effect.map(run(env, line.split(" ")), ({ code, stderr, stdout }) => {
+    assert.deepStrictEqual({ code, stderr }, { code: 0, stderr: "" })
+    return stdout
+  })
+const runJson = (env: Environment, line: string) =>
+  Effect.map(runText(env, `${line} --json`), (output) => JSON.parse(output))
 
 /** Runs `petstore keys` on a terminal, which `script` of util-linux opens. */
 const openTerminal = (args: string, env: Environment) =>
@@ -74,57 +70,44 @@ layer(Service.layer, { excludeTestServices: true })("The petstore command", (it)
   it.effect("issues, lists, shows, updates, rotates, revokes and unbans keys, and prints their log", () =>
     Effect.gen(function*() {
       const { env, service } = yield* Service
-      const { json, text } = commands(env)
-      const limits = ["--plan", "enterprise", "--per-minute", "5", "--per-day", "7"]
-      const issued = yield* json("issue", "--name", "big", ...limits, "--expires-at", "2100-01-01")
-      const { id } = issued
-      assert.containsSubset(issued, {
-        name: "big",
-        plan: "enterprise",
-        limits: { perMinute: 5, perDay: 7 },
-        expiresAt: "2100-01-01T00:00:00.000Z"
-      })
-      assert.strictEqual(yield* listPets(service, issued.key), 200)
-      const inWords = yield* text("issue", "--name", "in words")
-      const hammered = /^key {8}(psk_\w{38})$/m.exec(inWords)?.[1] ?? ""
+      const text = (line: string) => runText(env, line)
+      const json = (line: string) => runJson(env, line)
+      const limits = "--plan enterprise --per-minute 5 --per-day 7"
+      const { id, key, ...issued } = yield* json(`issue --name big ${limits} --expires-at 2100-01-01`)
+      assert.containsSubset(issued, { limits: { perMinute: 5, perDay: 7 }, expiresAt: "2100-01-01T00:00:00.000Z" })
+      assert.strictEqual(yield* listPets(service, key), 200)
+      const hammered = /^key {8}(psk_\w{38})$/m.exec(yield* text("issue --name hammered"))?.[1] ?? ""
 
-      const names = (yield* json("list")).map(({ name }: { readonly name: string }) => name)
-      assert.deepStrictEqual(names, ["first key", "big", "in words"])
-      const [head, row, ...rows] = (yield* text("list", "--plan", "enterprise", "--search", "BIG")).trim().split("\n")
-      assert.match(head ?? "", /^ID +STATE +PLAN +MINUTE +DAY +HINT +LAST USED +NAME$/)
-      assert.match(row ?? "", new RegExp(`^${id}  active   enterprise  5 +7 +\\w{4}  \\S+ +big$`))
-      assert.isEmpty(rows)
-      assert.deepStrictEqual(yield* json("list", "--state", "revoked"), [])
-      assert.match(yield* text("show", id), /^minute {5}4 of 5 left until /m)
-      assert.containsSubset(yield* json("show", id), { id, usage: { minute: { remaining: 4 } }, ban: null })
+      const table =
+        `^ID +STATE +PLAN +MINUTE +DAY +HINT +LAST USED +NAME\n${id}  active   enterprise  5 +7 +\\w{4}  \\S+ +big\n$`
+      assert.match(yield* text("list --plan enterprise --search BIG"), new RegExp(table))
+      assert.deepStrictEqual(yield* json("list --state revoked"), [])
+      assert.match(yield* text(`show ${id}`), /^minute {5}4 of 5 left until /m)
+      assert.containsSubset(yield* json(`show ${id}`), { id, usage: { minute: { remaining: 4 } }, ban: null })
 
-      const changes = ["--name", "bigger", "--per-minute", "9", "--per-day", "90", "--expires-at", "never"]
-      assert.containsSubset(yield* json("update", id, ...changes), {
-        name: "bigger",
-        limits: { perMinute: 9, perDay: 90 },
-        expiresAt: null,
-        version: 2
-      })
-      assert.match(yield* text("update", id, "--name", "big", "--if-version", "2"), /^name {7}big$/m)
-      const rotated = yield* json("rotate", id, "--grace-period", "60")
-      const statuses = Effect.forEach([issued.key, rotated.key], (key) => listPets(service, key))
+      const changed = { name: "bigger", limits: { perMinute: 9, perDay: 90 }, expiresAt: null, version: 2 }
+      const changes = "--name bigger --per-minute 9 --per-day 90 --expires-at never"
+      assert.containsSubset(yield* json(`update ${id} ${changes}`), changed)
+      assert.match(yield* text(`update ${id} --name big --if-version 2`), /^name {7}big$/m)
+      const rotated = yield* json(`rotate ${id} --grace-period 60`)
+      const statuses = Effect.forEach([key, rotated.key], (secret) => listPets(service, secret))
       assert.deepStrictEqual(yield* statuses, [200, 200])
-      assert.match(yield* text("show", id), /^former {5}secret works until 20/m)
-      assert.strictEqual(yield* text("end-former", id), `Only the current secret of ${id} works.\n`)
+      assert.match(yield* text(`show ${id}`), /^former {5}secret works until 20/m)
+      assert.strictEqual(yield* text(`end-former ${id}`), `Only the current secret of ${id} works.\n`)
       assert.deepStrictEqual(yield* statuses, [401, 200])
       const alone = "This is true of the process that responded: it counts alone."
-      assert.strictEqual(yield* text("unban", id), `${id} was not banned. ${alone}\n`)
+      assert.strictEqual(yield* text(`unban ${id}`), `${id} was not banned. ${alone}\n`)
       assert.include((yield* run(env, ["revoke", id, "--if-version", "1"])).stderr, "has version 5")
-      assert.strictEqual(yield* text("revoke", id, "--if-version", "5"), `${id} is revoked.\n`)
+      assert.strictEqual(yield* text(`revoke ${id} --if-version 5`), `${id} is revoked.\n`)
       assert.deepStrictEqual(yield* statuses, [401, 401])
 
       yield* Effect.replicateEffect(listPets(service, hammered), 120)
-      const [{ id: banned }] = yield* json("list", "--state", "banned")
-      assert.include(yield* text("unban", banned), `The ban of ${banned}, which would have lasted until 20`)
+      const [{ id: banned }] = yield* json("list --state banned")
+      assert.include(yield* text(`unban ${banned}`), `The ban of ${banned}, which would have lasted until 20`)
 
-      const actions = (yield* json("log", id)).map(({ action }: { readonly action: string }) => action)
+      const actions = (yield* json(`log ${id}`)).map(({ action }: { readonly action: string }) => action)
       assert.deepStrictEqual(actions, ["revoke", "unban", "end-former", "rotate", "update", "update", "issue"])
-      const log = yield* text("log", id, "--limit", "5")
+      const log = yield* text(`log ${id} --limit 5`)
       assert.lengthOf(log.trim().split("\n"), 6)
       assert.match(log, /^\S+Z {2}update {6}key_\w+ {2}admin {5}127\.0\.0\.1 +name: bigger → big$/m)
       assert.notInclude(log, "psk_")
@@ -133,27 +116,29 @@ layer(Service.layer, { excludeTestServices: true })("The petstore command", (it)
   it.effect("prints one line about a failure, and exits with 1", () =>
     Effect.gen(function*() {
       const { env, service } = yield* Service
-      const other = yield* serve((_request, response) => response.writeHead(200, { "content-type": "text/html" }).end())
-      const error = { code: "service_unavailable", message: "The service cannot respond at the moment.", status: 503 }
+      const other = yield* serve((_request, response) => response.end("another server"))
+      const message = "The service cannot respond at the moment."
       const unavailable = yield* serve((_request, response) =>
-        response.writeHead(503, { "content-type": "application/json" }).end(JSON.stringify(error))
+        response.writeHead(503, { "content-type": "application/json" }).end(
+          JSON.stringify({ code: "service_unavailable", message, status: 503 })
+        )
       )
       const at = (PETSTORE_ADMIN_URL: string) => ({ ...env, PETSTORE_ADMIN_URL })
       const setUrl = "set PETSTORE_ADMIN_URL to its management port."
       const failures = [
-        [env, ["issue", "--name", "a", "--expires-at", "2020-01-01"], "expected an instant in the future"],
-        [env, ["revoke", "key_none"], "There is no key key_none."],
-        [env, ["log", "key_none"], "There is no key key_none."],
-        [{ ...env, ADMIN_TOKEN: "adm_wrong" }, ["list"], "The admin token is wrong. The command takes it from"],
-        [at(service.address), ["list"], `There is nothing at this path. Start the service, or ${setUrl}`],
-        [at(other), ["revoke", "key_a"], setUrl],
-        [at(unavailable), ["list"], error.message],
-        [{ DATA_DIR: `${env.DATA_DIR}/none` }, ["list"], "There is no admin token"]
+        [env, "issue --name a --expires-at 2020-01-01", "expected an instant in the future"],
+        [env, "revoke key_none", "There is no key key_none."],
+        [env, "log key_none", "There is no key key_none."],
+        [{ ...env, ADMIN_TOKEN: "adm_wrong" }, "list", "The admin token is wrong. The command takes it from"],
+        [at(service.address), "list", `There is nothing at this path. Start the service, or ${setUrl}`],
+        [at(other), "revoke key_a", setUrl],
+        [at(unavailable), "list", message],
+        [{ DATA_DIR: `${env.DATA_DIR}/none` }, "list", "There is no admin token"]
       ] as const
-      for (const [environment, args, message] of failures) {
-        const { code, stderr, stdout } = yield* run(environment, args)
+      for (const [environment, line, expected] of failures) {
+        const { code, stderr, stdout } = yield* run(environment, line.split(" "))
         assert.deepStrictEqual({ code, stdout }, { code: 1, stdout: "" })
-        assert.include(stderr, message)
+        assert.include(stderr, expected)
         assert.lengthOf(stderr.trim().split("\n"), 1)
       }
     }))
@@ -161,18 +146,18 @@ layer(Service.layer, { excludeTestServices: true })("The petstore command", (it)
   it.effect("finds the key of a secret, which does not leave the command, and says whether the secret works", () =>
     Effect.gen(function*() {
       const { env, service } = yield* Service
-      const { json, text } = commands(env)
+      const json = (line: string) => runJson(env, line)
       const whose = (input: string, ...args: ReadonlyArray<string>) => run(env, ["whose", ...args], input)
-      const first = yield* json("issue", "--name", "leaky")
+      const first = yield* json("issue --name leaky")
       const { id } = first
       const works = `The secret works: it is the current secret of ${id}.\n\nid         ${id}\n`
       assert.include((yield* whose(`${first.key}\n`)).stdout, works)
 
-      const second = yield* json("rotate", id, "--grace-period", "3600")
+      const second = yield* json(`rotate ${id} --grace-period 3600`)
       assert.match((yield* whose(first.key)).stdout, /^The secret works until 20\S+Z: it is a former secret of key_/)
-      const third = yield* json("rotate", id)
+      const third = yield* json(`rotate ${id}`)
       assert.include((yield* whose(second.key)).stdout, `The secret does not work: it is a former secret of ${id}.`)
-      yield* text("revoke", id)
+      yield* runText(env, `revoke ${id}`)
       assert.include((yield* whose(third.key)).stdout, `The secret does not work: ${id} is revoked.`)
       const found = JSON.parse((yield* whose(third.key, "--json")).stdout)
       assert.containsSubset(found, { id, secret: { works: false, endsAt: null } })
@@ -194,15 +179,14 @@ layer(Service.layer, { excludeTestServices: true })("The petstore command", (it)
   it.effect("asks on a terminal before it revokes, and replaces characters of a name that reorder a line", () =>
     Effect.gen(function*() {
       const { env } = yield* Service
-      const { json, text } = commands(env)
-      const { id } = yield* json("issue", "--name", "a\u202Eb")
+      const { id } = yield* runJson(env, "issue --name a\u202Eb")
       for (const [typed, code] of [["n\r", 1], ["\x03", 130]] as const) {
         const terminal = yield* openTerminal(`revoke ${id}`, env)
         yield* terminal.waitFor(/Revoke .*cannot be undone/)
         terminal.type(typed)
         assert.strictEqual(yield* terminal.exitCode, code)
       }
-      assert.match(yield* text("show", id), /^name {7}a\uFFFDb\n[^]*^state {6}active$/m)
+      assert.match(yield* runText(env, `show ${id}`), /^name {7}a\uFFFDb\n[^]*^state {6}active$/m)
       const confirmed = yield* openTerminal(`revoke ${id} --yes`, env)
       assert.strictEqual(yield* confirmed.exitCode, 0)
     }))

@@ -1,6 +1,6 @@
 /** Tests running processes under load while the database fails: no 500, no slow response, no lost pet. */
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Context, Deferred, Effect, Layer } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { execFileSync } from "node:child_process"
 import { mkdirSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
@@ -48,25 +48,14 @@ const network = (fault: Proxy.Fault): Fault => ({
   end: ({ proxy }) => Effect.sync(() => proxy.setFault(undefined))
 })
 
-/** Another session that locks the table of pets, for longer than the statement timeout. */
-const tableLock = (mode: string): Fault => {
-  const [locked, released] = [Deferred.makeUnsafe<void, unknown>(), Deferred.makeUnsafe<void>()]
-  return {
-    begin: ({ postgres }) =>
-      postgres.admin((sql) =>
-        sql.withTransaction(Effect.gen(function*() {
-          yield* sql.unsafe(`LOCK TABLE pets IN ${mode} MODE`)
-          yield* Deferred.succeed(locked, undefined)
-          yield* Deferred.await(released)
-        }))
-      ).pipe(
-        Effect.catchCause((cause) => Deferred.failCause(locked, cause)),
-        Effect.forkDetach,
-        Effect.andThen(Deferred.await(locked))
-      ),
-    end: () => Deferred.succeed(released, undefined)
-  }
-}
+/** Another session that locks the table of pets for four seconds, which is longer than the statement timeout. */
+const tableLock = (mode: string): Fault => ({
+  begin: ({ postgres }) =>
+    postgres.admin((sql) =>
+      sql.withTransaction(Effect.andThen(sql.unsafe(`LOCK TABLE pets IN ${mode} MODE`), sql`SELECT pg_sleep(4)`))
+    ).pipe(Effect.forkDetach),
+  end: () => Effect.void
+})
 
 const killed: Fault = { begin: ({ postgres }) => postgres.kill, end: ({ postgres }) => postgres.start }
 const frozen: Fault = { begin: ({ postgres }) => postgres.freeze, end: ({ postgres }) => postgres.thaw }
@@ -82,11 +71,8 @@ const readOnly = statements(
   ["ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_reload_conf()"]
 )
 
-/** What a fault does to requests: it stops creates, stops them alone while reads succeed, or slows requests down. */
-type Effects = "stops creates" | "reads succeed" | "slows"
-
-/** The faults, and their seconds. Those that are silent last longer than every timeout of a statement or a connection. */
-const faults: ReadonlyArray<readonly [name: string, Fault, seconds: number, effects: Effects, callers?: number]> = [
+/** The faults. A silent one lasts longer than every timeout of a statement or a connection. */
+const faults: ReadonlyArray<readonly [name: string, Fault, seconds: number, effects: string, callers?: number]> = [
   ["is killed", killed, 2, "stops creates"],
   ["hangs", frozen, 6, "stops creates", 700],
   ["accepts no more connections", withoutConnections, 2, "stops creates"],
@@ -150,24 +136,19 @@ describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
   })
 })
 
-/** Starts a service on a disk of a few megabytes. */
-const onDisk = Effect.gen(function*() {
-  const disk = yield* temporaryDirectory
-  yield* Effect.acquireRelease(
-    Effect.sync(() => execFileSync("mount", ["-t", "tmpfs", "-o", "size=80m", "tmpfs", disk])),
-    () => Effect.sync(() => execFileSync("umount", ["--lazy", disk]))
-  )
-  const DATA_DIR = join(disk, "data")
-  mkdirSync(DATA_DIR)
-  yield* EmbeddedTemplate.copyTo(DATA_DIR)
-  const service = yield* start({ DATA_DIR })
-  return { disk, DATA_DIR, service, key: (yield* issue(service)).key }
-})
-
 describe.skipIf(!mayMount)("While the disk of the embedded database", () => {
   it.live("is full, creates get 503 until there is space again, and no acknowledged pet is lost", () =>
     Effect.gen(function*() {
-      const { DATA_DIR, disk, key, service } = yield* onDisk
+      const disk = yield* temporaryDirectory
+      yield* Effect.acquireRelease(
+        Effect.sync(() => execFileSync("mount", ["-t", "tmpfs", "-o", "size=80m", "tmpfs", disk])),
+        () => Effect.sync(() => execFileSync("umount", ["--lazy", disk]))
+      )
+      const DATA_DIR = join(disk, "data")
+      mkdirSync(DATA_DIR)
+      yield* EmbeddedTemplate.copyTo(DATA_DIR)
+      const service = yield* start({ DATA_DIR })
+      const { key } = yield* issue(service)
       const create = (count: number) =>
         Effect.replicateEffect(Load.request(service.address, key), count, { concurrency: 8 })
       const before = yield* create(100)

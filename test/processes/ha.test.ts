@@ -69,26 +69,19 @@ const deploy = Effect.gen(function*() {
   const { master, sentinels } = yield* startRedis
   const [apiPort, primaryPort] = [yield* freePort, yield* freePort]
   const processes = yield* Effect.replicateEffect(Effect.all({ port: freePort, management: freePort }), 2)
-  /** Puts the addresses on this machine in place of those in a file. */
-  const place = (text: string): string => {
-    const ports: ReadonlyArray<readonly [host: string, ports: ReadonlyArray<number | string>]> = [
-      ["postgres-N:5432", [primary, ...standbys].map(({ port }) => port)],
-      ["sentinel-N:26379", sentinels],
-      ["petstore-N:8080 check port 9090", processes.map(({ management, port }) => `${port} check port ${management}`)]
-    ]
-    const placed = ports.reduce(
-      (before, [host, each]) =>
-        each.reduce<string>(
-          (all, port, index) => all.replaceAll(host.replace("N", `${index + 1}`), `127.0.0.1:${port}`),
-          before
-        ),
-      text.replace("balancer:5432", `127.0.0.1:${primaryPort}`)
-    )
-    return placed.replace("bind :8080", `bind 127.0.0.1:${apiPort}`).replace(
-      "bind :5432",
-      `bind 127.0.0.1:${primaryPort}`
-    )
+  const ports = {
+    postgres: [primary, ...standbys].map(({ port }) => `${port}`),
+    sentinel: sentinels.map(String),
+    petstore: processes.map(({ management, port }) => `${port} check port ${management}`)
   }
+  /** Puts the addresses on this machine in place of those in a file. */
+  const place = (text: string): string =>
+    text.replaceAll(
+      /(postgres|sentinel|petstore)-(\d):\d+( check port 9090)?/g,
+      (_, name: keyof typeof ports, number: string) => `127.0.0.1:${ports[name][Number(number) - 1]}`
+    ).replace("balancer:5432", `127.0.0.1:${primaryPort}`)
+      .replace("bind :8080", `bind 127.0.0.1:${apiPort}`)
+      .replace("bind :5432", `bind 127.0.0.1:${primaryPort}`)
   const file = join(yield* temporaryDirectory, "haproxy.cfg")
   writeFileSync(file, place(read("haproxy.cfg")))
   yield* runProgram(haproxy ?? "", ["-db", "-f", file])

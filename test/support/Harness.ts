@@ -105,10 +105,9 @@ export const unlimitedKeyOptions = {
 export const keysOn = <E>(database: Layer.Layer<SqlClient.SqlClient, E>) =>
   SqlApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(Database.migrate), Layer.provideMerge(database))
 
-/** Issues a key whose limits are never reached, and returns its secret. */
-export const newUnlimitedKey = Effect.map(
-  Effect.flatMap(ApiKeys, (keys) => keys.issue(unlimitedKeyOptions)),
-  ({ key }) => Redacted.value(key)
+const newUnlimitedKey = Effect.flatMap(
+  ApiKeys,
+  (keys) => Effect.map(keys.issue(unlimitedKeyOptions), ({ key }) => Redacted.value(key))
 )
 
 /** Issues a key whose limits are never reached on a database, and returns its secret. */
@@ -137,79 +136,67 @@ export interface ReceivedResponse {
   readonly text: string
 }
 
-/** The running service, called over sockets. */
-export class Service extends Context.Service<Service, {
-  /** Calls `path` of the service, with `key` as the bearer token. */
-  call(path: string, options?: RequestInit & { readonly key?: string }): Effect.Effect<ReceivedResponse>
-  /** Sends bytes and returns the response once the service closes the connection. */
-  send(bytes: string): Effect.Effect<ReceivedResponse>
-  /** As `send`, from a client that never closes its side and keeps sending. */
-  sendHalfOpen(bytes: string): Effect.Effect<ReceivedResponse>
-  /** As `send`, from a client that half-closes after the bytes. */
-  sendAndHalfClose(bytes: string): Effect.Effect<ReceivedResponse>
-  /** As `send`, and sends `drip` every half second after the bytes. `KEY` in `bytes` becomes an API key's header. */
-  sendWithDrip(bytes: string, drip: string): Effect.Effect<ReceivedResponse>
-  /** Issues a key on the Free plan, and returns its secret. */
-  readonly newKey: Effect.Effect<string>
-  /** Issues a key whose limits are never reached, and returns its secret. */
-  readonly newUnlimitedKey: Effect.Effect<string>
-}>()("test/Harness/Service") {
-  static readonly layer = Layer.effect(
-    Service,
-    Effect.gen(function*() {
-      const apiKeys = yield* ApiKeys
-      const { address } = yield* HttpServer.HttpServer
-      const base = `http://127.0.0.1:${address._tag === "UnixPathAddress" ? 0 : address.port}`
-      const newKey = apiKeys.issue({ name: "test", plan: "free" }).pipe(
-        Effect.map(({ key }) => Redacted.value(key)),
-        Effect.orDie
-      )
-      const send = (bytes: string, options?: SendOptions) => sendBytes(Number(new URL(base).port), bytes, options)
-      return Service.of({
-        call: (path, { key, ...options } = {}) =>
-          Effect.promise(async () => {
-            const headers = new Headers(options.headers)
-            if (key !== undefined) headers.set("authorization", `Bearer ${key}`)
-            const response = await fetch(base + path, { ...options, headers })
-            return { status: response.status, headers: response.headers, text: await response.text() }
-          }),
-        send: (bytes) => send(bytes),
-        sendHalfOpen: (bytes) => send(bytes, { drip: " ", allowHalfOpen: true }),
-        sendAndHalfClose: (bytes) => send(bytes, { halfCloses: true }),
-        sendWithDrip: (bytes, drip) =>
-          Effect.flatMap(newKey, (key) => send(bytes.replace("KEY", `Authorization: Bearer ${key}\r\n`), { drip })),
-        newKey,
-        newUnlimitedKey: Effect.orDie(Effect.provideService(newUnlimitedKey, ApiKeys, apiKeys))
-      })
-    })
+const makeService = Effect.gen(function*() {
+  const apiKeys = yield* ApiKeys
+  const { address } = yield* HttpServer.HttpServer
+  const port = address._tag === "UnixPathAddress" ? 0 : address.port
+  const newKey = Effect.orDie(
+    Effect.map(apiKeys.issue({ name: "test", plan: "free" }), ({ key }) => Redacted.value(key))
   )
-}
+  return {
+    /** Calls `path` of the service, with `key` as the bearer token. */
+    call: (path: string, { key, ...options }: RequestInit & { readonly key?: string } = {}) =>
+      Effect.promise(async (): Promise<ReceivedResponse> => {
+        const headers = new Headers(options.headers)
+        if (key !== undefined) headers.set("authorization", `Bearer ${key}`)
+        const response = await fetch(`http://127.0.0.1:${port}${path}`, { ...options, headers })
+        return { status: response.status, headers: response.headers, text: await response.text() }
+      }),
+    /** Sends bytes and returns the response once the service closes the connection. */
+    send: (bytes: string) => sendBytes(port, bytes),
+    /** As `send`, from a client that never closes its side and keeps sending. */
+    sendHalfOpen: (bytes: string) => sendBytes(port, bytes, { drip: " ", allowHalfOpen: true }),
+    /** As `send`, from a client that half-closes after the bytes. */
+    sendAndHalfClose: (bytes: string) => sendBytes(port, bytes, { halfCloses: true }),
+    /** As `send`, and sends `drip` every half second after the bytes. `KEY` in `bytes` becomes an API key's header. */
+    sendWithDrip: (bytes: string, drip: string) =>
+      Effect.flatMap(
+        newKey,
+        (key) => sendBytes(port, bytes.replace("KEY", `Authorization: Bearer ${key}\r\n`), { drip })
+      ),
+    /** Issues a key on the Free plan, and returns its secret. */
+    newKey,
+    /** Issues a key whose limits are never reached, and returns its secret. */
+    newUnlimitedKey: Effect.orDie(Effect.provideService(newUnlimitedKey, ApiKeys, apiKeys))
+  }
+})
 
-interface SendOptions {
-  /** Bytes to send every half second. */
-  readonly drip?: string
-  /** Whether the client keeps its side open after the service closes. */
-  readonly allowHalfOpen?: boolean
-  /** Whether the client half-closes after the bytes. */
-  readonly halfCloses?: boolean
+/** The running service, called over sockets. */
+export class Service extends Context.Service<Service, Effect.Success<typeof makeService>>()("test/Harness/Service") {
+  static readonly layer = Layer.effect(Service, makeService)
 }
 
 /** Sends bytes to a port and returns the response once the server closes the connection. */
 export const sendBytes = (
   port: number,
   bytes: string,
-  { allowHalfOpen = false, drip, halfCloses = false }: SendOptions = {}
+  { allowHalfOpen = false, drip, halfCloses = false }: {
+    /** Bytes to send every half second. */
+    readonly drip?: string
+    /** Whether the client keeps its side open after the service closes. */
+    readonly allowHalfOpen?: boolean
+    /** Whether the client half-closes after the bytes. */
+    readonly halfCloses?: boolean
+  } = {}
 ) =>
   Effect.promise(() =>
     new Promise<ReceivedResponse>((resolve, reject) => {
-      const socket = connect({ port, host: "127.0.0.1", allowHalfOpen }, () => {
-        if (halfCloses) socket.end(bytes, "latin1")
-        else socket.write(bytes, "latin1")
-      })
+      const socket = connect({ port, host: "127.0.0.1", allowHalfOpen })
+      if (halfCloses) socket.end(bytes, "latin1")
+      else socket.write(bytes, "latin1")
       const dripTimer = drip === undefined ? undefined : setInterval(() => socket.write(drip), 500)
       let received = ""
-      socket.setEncoding("utf8")
-      socket.on("data", (chunk: string) => {
+      socket.setEncoding("utf8").on("data", (chunk: string) => {
         received += chunk
       })
       // A server that closes with unread data resets the connection after its response.
