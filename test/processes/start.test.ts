@@ -53,7 +53,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
 })
 
 describe.skipIf(Postgres.missing !== undefined)("A process whose database is not available yet", () => {
-  it.live("waits until it is reachable and promoted, with one line of the log for each, and then serves requests", () =>
+  it.live("waits until it is reachable and promoted, logs one line, and then serves requests", () =>
     Effect.gen(function*() {
       const primary = yield* Postgres.run()
       const standby = yield* Postgres.run({}, primary.port)

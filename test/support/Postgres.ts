@@ -25,15 +25,6 @@ const idOf = (option: string) => Number(execFileSync("id", [option, "postgres"])
 /** The user that the server runs as: PostgreSQL does not start as root. */
 const user = process.getuid?.() === 0 ? { uid: idOf("-u"), gid: idOf("-g") } : {}
 
-const childrenOf = (parent: number): ReadonlyArray<number> =>
-  readdirSync("/proc").filter((name) => /^\d+$/.test(name)).map(Number).filter((pid) => {
-    try {
-      return Number(readFileSync(`/proc/${pid}/stat`, "utf8").replace(/^.*\) /s, "").split(" ")[1]) === parent
-    } catch {
-      return false
-    }
-  })
-
 const execute = promisify(execFile)
 
 /** Runs one of PostgreSQL's commands, by default as the user of the tests. */
@@ -124,20 +115,18 @@ export const run = Effect.fnUntraced(function*(
     server = spawn(join(bin ?? "", "postgres"), args, { ...user, cwd: directory, stdio: "ignore" })
     yield* Effect.eventually(Effect.andThen(Effect.sleep("20 millis"), admin((sql) => sql`SELECT 1`)))
   })
+  const isRunning = () => server?.exitCode === null && server.signalCode === null
   const signal = (name: NodeJS.Signals) =>
     Effect.sync(() => {
       const pid = server?.pid
-      if (pid === undefined) return
-      for (const each of [pid, ...childrenOf(pid)]) {
-        try {
-          process.kill(each, name)
-        } catch {
-          // The process has exited meanwhile.
-        }
-      }
+      if (pid === undefined || !isRunning()) return
+      // Once it is stopped, its children stay the same.
+      process.kill(pid, "SIGSTOP")
+      const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").match(/\d+/g) ?? []
+      for (const each of [...children.map(Number), pid]) process.kill(each, name)
     })
   const ended = Effect.promise(async () => {
-    if (server !== undefined && server.exitCode === null && server.signalCode === null) await once(server, "exit")
+    if (server !== undefined && isRunning()) await once(server, "exit")
   })
   const kill = Effect.andThen(signal("SIGKILL"), ended)
   yield* Effect.addFinalizer(() => kill)
