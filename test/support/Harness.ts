@@ -20,7 +20,6 @@ import { GracefulShutdown } from "../../src/http/Responses.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
-import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
 import * as EmbeddedTemplate from "./EmbeddedTemplate.ts"
 
 /** Creates a directory. The scope removes it. It retries for a second, because a killed program can still write to it. */
@@ -60,10 +59,7 @@ export const temporaryDatabaseUrl = Effect.gen(function*() {
   const url = new URL(server)
   url.pathname = `/${name}`
   const run = (statement: string) =>
-    Effect.flatMap(PgClient.PgClient, (sql) => sql.unsafe(statement)).pipe(
-      Effect.provide(clientOn(server)),
-      Effect.orDie
-    )
+    Effect.orDie(Effect.provide(Effect.flatMap(PgClient.PgClient, (sql) => sql.unsafe(statement)), clientOn(server)))
   yield* Effect.acquireRelease(run(`CREATE DATABASE ${name}`), () => run(`DROP DATABASE ${name} WITH (FORCE)`))
   return url.href
 })
@@ -85,21 +81,10 @@ export const databases = [
   }
 ]
 
-/** A rate limiter that counts in the Redis at `url`. */
-export const limiterOn = (url: string) =>
-  RedisRateLimiter.layer.pipe(
-    Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_URL: url }))),
-    Layer.provide(Logger.layer([]))
-  )
-
 export const random = NodeCrypto.layerSecureRandom
 
 /** Options of a key whose limits are never reached, so that counting costs time and rejects nothing. */
-export const unlimitedKeyOptions = {
-  name: "unlimited",
-  plan: "enterprise",
-  limits: { perMinute: 2e9, perDay: 2e9 }
-} as const
+export const unlimitedKeyOptions = { name: "a", plan: "enterprise", limits: { perMinute: 2e9, perDay: 2e9 } } as const
 
 /** The API keys on a database, and the database. The layer migrates the database. */
 export const keysOn = <E>(database: Layer.Layer<SqlClient.SqlClient, E>) =>
