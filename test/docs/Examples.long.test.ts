@@ -19,11 +19,11 @@ type Environment = Readonly<Record<string, string>>
 type Service = Effect.Success<ReturnType<typeof startService>>
 
 /** The programs that run the languages of the blocks. */
-const programs: Readonly<Record<string, { readonly command: ReadonlyArray<string>; readonly extension: string }>> = {
-  sh: { command: ["bash", "-eu", "-o", "pipefail"], extension: "sh" },
-  js: { command: [process.execPath], extension: "mjs" },
-  python: { command: ["python3"], extension: "py" },
-  ts: { command: [process.execPath], extension: "ts" }
+const programs: Readonly<Record<string, ReadonlyArray<string>>> = {
+  sh: ["bash", "-eu", "-o", "pipefail"],
+  js: [process.execPath],
+  python: ["python3"],
+  ts: [process.execPath]
 }
 
 const { exports: entries } = JSON.parse(readPage("package/package.json"))
@@ -122,12 +122,10 @@ const runBlock = Effect.fnUntraced(function*(
   service: Service,
   variables = ""
 ) {
-  const program = programs[language]
-  if (program === undefined) return yield* Effect.die(`${page}:${line} has no program`)
-  const file = join(service.cwd, `${page.replaceAll(/\W/g, "_")}_${line}.${program.extension}`)
+  const file = join(service.cwd, `${page.replaceAll(/\W/g, "_")}_${line}.${language === "js" ? "mjs" : language}`)
   const script = yield* withValues(code, service)
   writeFileSync(file, language === "sh" ? `${variables}\n${script}` : withSources(script))
-  return yield* run([...program.command, file], service.cwd, service.env, service.key)
+  return yield* run([...programs[language] ?? [], file], service.cwd, service.env, service.key)
 })
 
 describe("The blocks of", () => {

@@ -73,22 +73,18 @@ layer(Service.layer, { excludeTestServices: true })("The petstore command", (it)
       const text = (line: string) => runText(env, line)
       const json = (line: string) => runJson(env, line)
       const limits = "--plan enterprise --per-minute 5 --per-day 7"
-      const { id, key, ...issued } = yield* json(`issue --name big ${limits} --expires-at 2100-01-01`)
-      assert.containsSubset(issued, { limits: { perMinute: 5, perDay: 7 }, expiresAt: "2100-01-01T00:00:00.000Z" })
-      assert.strictEqual(yield* listPets(service, key), 200)
+      const { id, key } = yield* json(`issue --name big ${limits} --expires-at 2100-01-01`)
       const hammered = /^key {8}(psk_\w{38})$/m.exec(yield* text("issue --name hammered"))?.[1] ?? ""
-
-      const table =
-        `^ID +STATE +PLAN +MINUTE +DAY +HINT +LAST USED +NAME\n${id}  active   enterprise  5 +7 +\\w{4}  \\S+ +big\n$`
-      assert.match(yield* text("list --plan enterprise --search BIG"), new RegExp(table))
-      assert.deepStrictEqual(yield* json("list --state revoked"), [])
+      assert.strictEqual(yield* listPets(service, key), 200)
+      const head = "ID +STATE +PLAN +MINUTE +DAY +HINT +LAST USED +NAME"
+      const row = `${id}  active   enterprise  5 +7 +\\w{4}  \\S+ +big`
+      assert.match(yield* text("list --plan enterprise --search BIG"), new RegExp(`^${head}\n${row}\n$`))
       assert.match(yield* text(`show ${id}`), /^minute {5}4 of 5 left until /m)
-      assert.containsSubset(yield* json(`show ${id}`), { id, usage: { minute: { remaining: 4 } }, ban: null })
+      assert.containsSubset(yield* json(`show ${id}`), { id, expiresAt: "2100-01-01T00:00:00.000Z", ban: null })
 
-      const changed = { name: "bigger", limits: { perMinute: 9, perDay: 90 }, expiresAt: null, version: 2 }
       const changes = "--name bigger --per-minute 9 --per-day 90 --expires-at never"
+      const changed = { name: "bigger", limits: { perMinute: 9, perDay: 90 }, expiresAt: null, version: 2 }
       assert.containsSubset(yield* json(`update ${id} ${changes}`), changed)
-      assert.match(yield* text(`update ${id} --name big --if-version 2`), /^name {7}big$/m)
       const rotated = yield* json(`rotate ${id} --grace-period 60`)
       const statuses = Effect.forEach([key, rotated.key], (secret) => listPets(service, secret))
       assert.deepStrictEqual(yield* statuses, [200, 200])
@@ -97,8 +93,8 @@ layer(Service.layer, { excludeTestServices: true })("The petstore command", (it)
       assert.deepStrictEqual(yield* statuses, [401, 200])
       const alone = "This is true of the process that responded: it counts alone."
       assert.strictEqual(yield* text(`unban ${id}`), `${id} was not banned. ${alone}\n`)
-      assert.include((yield* run(env, ["revoke", id, "--if-version", "1"])).stderr, "has version 5")
-      assert.strictEqual(yield* text(`revoke ${id} --if-version 5`), `${id} is revoked.\n`)
+      assert.include((yield* run(env, ["revoke", id, "--if-version", "1"])).stderr, "has version 4")
+      assert.strictEqual(yield* text(`revoke ${id} --if-version 4`), `${id} is revoked.\n`)
       assert.deepStrictEqual(yield* statuses, [401, 401])
 
       yield* Effect.replicateEffect(listPets(service, hammered), 120)
@@ -106,10 +102,9 @@ layer(Service.layer, { excludeTestServices: true })("The petstore command", (it)
       assert.include(yield* text(`unban ${banned}`), `The ban of ${banned}, which would have lasted until 20`)
 
       const actions = (yield* json(`log ${id}`)).map(({ action }: { readonly action: string }) => action)
-      assert.deepStrictEqual(actions, ["revoke", "unban", "end-former", "rotate", "update", "update", "issue"])
-      const log = yield* text(`log ${id} --limit 5`)
-      assert.lengthOf(log.trim().split("\n"), 6)
-      assert.match(log, /^\S+Z {2}update {6}key_\w+ {2}admin {5}127\.0\.0\.1 +name: bigger → big$/m)
+      assert.deepStrictEqual(actions, ["revoke", "unban", "end-former", "rotate", "update", "issue"])
+      const log = yield* text(`log ${id}`)
+      assert.match(log, /^\S+Z {2}update {6}key_\w+ {2}admin {5}127\.0\.0\.1 +name: big → bigger/m)
       assert.notInclude(log, "psk_")
     }))
 
