@@ -71,7 +71,7 @@ describe("The source files", () => {
     assert.deepStrictEqual(files.filter((file) => /^.{121}/m.test(codeOf(file))), [])
   })
 
-  it("import only effect in the contract, the clients and all that the client package has, and no SQL in the command", () => {
+  it("import only effect in the contract, the clients and the client package, and no SQL in the command", () => {
     const entries = ["api/entry.ts", "client/Clients.ts", "package.ts", "testing.ts"]
     const ofConsole = files.filter((file) => file.startsWith("console/"))
     assert.isEmpty([

@@ -1,4 +1,4 @@
-/** Tests that the pages name files, scripts and headings that exist, and that the callers' pages have the whole contract. */
+/** Tests that the pages name files, scripts and headings that exist, and that they have the whole contract. */
 import { assert, describe, it } from "@effect/vitest"
 import { spawnSync } from "node:child_process"
 import { existsSync, readdirSync } from "node:fs"

@@ -72,15 +72,16 @@ const readOnly = statements(
 )
 
 /** The faults. A silent one lasts longer than every timeout of a statement or a connection. */
-const faults: ReadonlyArray<readonly [name: string, Fault, seconds: number, effects: string, callers?: number]> = [
-  ["is killed", killed, 2, "stops creates"],
-  ["hangs", frozen, 6, "stops creates", 700],
-  ["accepts no more connections", withoutConnections, 2, "stops creates"],
-  ["is read-only", readOnly, 2, "stops creates"],
-  ["is slow", network("slow"), 3, "slows"],
-  ["is cut off", network("refusing"), 2, "stops creates"],
-  ["is behind a half-open connection", network("hanging"), 6, "stops creates"],
-  ["has a locked table", tableLock("ACCESS EXCLUSIVE"), 4, "stops creates"],
+const faults: ReadonlyArray<
+  readonly [name: string, Fault, seconds: number, reads: "reads may fail" | "reads succeed", callers?: number]
+> = [
+  ["is killed", killed, 2, "reads may fail"],
+  ["hangs", frozen, 6, "reads may fail", 700],
+  ["accepts no more connections", withoutConnections, 2, "reads may fail"],
+  ["is read-only", readOnly, 2, "reads may fail"],
+  ["is cut off", network("refusing"), 2, "reads may fail"],
+  ["is behind a half-open connection", network("hanging"), 6, "reads may fail"],
+  ["has a locked table", tableLock("ACCESS EXCLUSIVE"), 4, "reads may fail"],
   ["has a table that is locked for writes", tableLock("SHARE"), 4, "reads succeed"]
 ]
 
@@ -98,7 +99,7 @@ describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
   layer(Deployment.layer, { excludeTestServices: true })((it) => {
     it.effect.each(faults)(
       "%s, requests succeed or get 503 with Retry-After, and no acknowledged pet is lost",
-      ([, { begin, end }, seconds, effects, callers = 16]) =>
+      ([, { begin, end }, seconds, reads, callers = 16]) =>
         Effect.gen(function*() {
           const deployment = yield* Deployment
           const { key, postgres, service } = deployment
@@ -122,13 +123,11 @@ describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
           assert.isTrue(after().every(isSuccess))
 
           const within = load.outcomes.filter(({ sentAt, took }) => sentAt + took > beganAt && sentAt < endedAt)
-          const creates = within.filter(({ method }) => method === "POST")
-          if (effects === "slows") assert.isTrue(creates.some(({ took }) => took > 400))
-          else assert.isTrue(creates.some(({ status }) => status === 503))
-          if (effects === "reads succeed") {
-            const reads = within.filter(({ method }) => method === "GET")
-            assert.isAbove(reads.length, 10)
-            assert.isTrue(reads.every(isSuccess))
+          assert.isTrue(within.some(({ method, status }) => method === "POST" && status === 503))
+          if (reads === "reads succeed") {
+            const found = within.filter(({ method }) => method === "GET")
+            assert.isAbove(found.length, 10)
+            assert.isTrue(found.every(isSuccess))
           }
           yield* Load.assertStored(load.outcomes, clientOn(postgres.url))
         })

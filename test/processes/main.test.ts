@@ -87,7 +87,7 @@ describe("The service on the embedded database", () => {
       assert.notInclude(service.stderr(), key.slice(4, 36))
     }))
 
-  it.live("holds up neither requests nor its end while the reader of its log has stopped, and counts dropped lines", () =>
+  it.live("serves requests and ends while the reader of its log has stopped, and counts dropped lines", () =>
     Effect.gen(function*() {
       const service = yield* start({ DATA_DIR: yield* dataDirectory })
       const { key } = yield* issue(service)

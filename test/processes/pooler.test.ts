@@ -42,7 +42,7 @@ describe.skipIf(PgBouncer.missing !== undefined || Postgres.missing !== undefine
         assert.strictEqual((yield* Load.request(service.address, key)).status, 201)
       }))
 
-    it.effect("every request and every change of a key succeeds under load, and no pet is lost when the server is killed", () =>
+    it.effect("every request and change of a key succeeds under load, and a killed server loses no pet", () =>
       Effect.gen(function*() {
         const { key, postgres, service } = yield* Deployment
         const load = yield* Load.run({ address: () => service.address, key, callers: 16 })

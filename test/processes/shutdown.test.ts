@@ -72,7 +72,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined || haproxy === undef
 })
 
 describe("A process that receives SIGTERM", () => {
-  it.live("closes idle connections first, and exits although clients send nothing, whose requests it logs with 499", () =>
+  it.live("closes idle connections first, and exits although clients send nothing, with 499 in its log", () =>
     Effect.gen(function*() {
       const service = yield* start({ DATA_DIR: yield* dataDirectory })
       const closed: Array<string> = []

@@ -9,7 +9,7 @@ import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
 /** The directory for the template of all workers. The setup of the run creates and removes it. */
 const templatesDirectory = process.env.TEST_TEMPLATE_DIRECTORY
 
-/** Puts a database with the schema, as an ended service leaves it, into a directory. Outside of a test run it does nothing. */
+/** Puts a database with the schema into a directory. Outside of a test run it does nothing. */
 export const copyTo = Effect.fnUntraced(function*(directory: string) {
   if (templatesDirectory === undefined) return
   const template = join(templatesDirectory, "template")

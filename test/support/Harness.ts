@@ -22,7 +22,7 @@ import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as EmbeddedTemplate from "./EmbeddedTemplate.ts"
 
-/** Creates a directory. The scope removes it. It retries for a second, because a killed program can still write to it. */
+/** Creates a directory. The scope removes it, with retries, because a killed program can still write to it. */
 export const temporaryDirectoryIn = (parent: string) =>
   Effect.acquireRelease(
     Effect.sync(() => mkdtempSync(join(parent, "petstore-test-"))),
@@ -64,7 +64,7 @@ export const temporaryDatabaseUrl = Effect.gen(function*() {
   return url.href
 })
 
-/** A database on PostgreSQL. Its commits do not wait for the disk, because these suites stop no server of PostgreSQL. */
+/** A database on PostgreSQL. Its commits do not wait for the disk, because these suites stop no server. */
 const postgres = Layer.unwrap(Effect.map(
   temporaryDatabaseUrl,
   (url) =>

@@ -33,7 +33,7 @@ export class Exited extends Data.TaggedError("Exited")<{
   readonly stderr: string
 }> {}
 
-/** Starts the service with the settings `env` alone. `command` is another one than `node src/main.ts`. The scope kills it. */
+/** Starts the service with the settings `env` alone, by default as `node src/main.ts`. The scope kills it. */
 export const start = (
   env: Readonly<Record<string, string>>,
   command: ReadonlyArray<string> = [process.execPath, "--disable-warning=ExperimentalWarning", main],

