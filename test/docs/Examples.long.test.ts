@@ -5,12 +5,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFile } from "node:child_process"
-import { chmodSync, mkdirSync, symlinkSync, writeFileSync } from "node:fs"
+import { chmodSync, symlinkSync, writeFileSync } from "node:fs"
 import { type IncomingMessage, request } from "node:http"
 import { dirname, join } from "node:path"
 import { type CodeBlock, codeBlocks, documents, readPage, root } from "../support/Documents.ts"
-import * as EmbeddedTemplate from "../support/EmbeddedTemplate.ts"
-import { temporaryDirectory } from "../support/Harness.ts"
+import { dataDirectory, temporaryDirectory } from "../support/Harness.ts"
 import { serve } from "../support/HttpServer.ts"
 import * as Postgres from "../support/Postgres.ts"
 import { adminToken, compileCache, issue, send, start } from "../support/Process.ts"
@@ -67,9 +66,8 @@ const assertOutput = (actual: string, expected: CodeBlock, place: string) => {
 /** Starts a service for a page, with three pets unless the page is the README, which creates its own. */
 const startService = Effect.fnUntraced(function*(page: string) {
   const cwd = yield* temporaryDirectory
-  const DATA_DIR = join(cwd, "data")
-  mkdirSync(DATA_DIR)
-  yield* EmbeddedTemplate.copyTo(DATA_DIR)
+  const DATA_DIR = yield* dataDirectory
+  symlinkSync(DATA_DIR, join(cwd, "data"))
   const database = page === "docs/upgrade.md" ? { DATABASE_URL: (yield* Postgres.run()).url } : {}
   const service = yield* start({ DATA_DIR, ...database })
   const { address, management } = service

@@ -12,18 +12,19 @@ import {
   bundleForBrowser,
   compile,
   compilers,
+  install,
   Installed,
   makeProject,
   manifest,
   run,
   runNode,
   serveFiles,
-  startService
+  startService,
+  startWorker
 } from "../support/ClientPackage.ts"
 import { codeBlocks, readPage, root } from "../support/Documents.ts"
 import { freePort } from "../support/Harness.ts"
 import { adminToken, send, untilListening } from "../support/Process.ts"
-import { install, startWorker } from "../support/Runtimes.ts"
 import { browser } from "../support/setup.ts"
 
 const filesOf = (folder: string): ReadonlyArray<string> =>

@@ -27,7 +27,7 @@ const assertAccessible = async (page: Page): Promise<void> => {
 const focused = (page: Page) => page.evaluate<string>("document.activeElement?.innerText ?? ''")
 
 describeConsole((test) => {
-  test("issues a key, shows its usage and ban, changes, unbans, rotates and revokes it, accessibly", async (service) => {
+  test("issues a key, shows its usage and ban, changes, rotates and revokes it, accessibly", async (service) => {
     const { errors, origins, page } = await openConsole(service)
     await signIn(page, "adm_wrong")
     assert.match(await page.getByRole("alert").innerText(), /admin token/)

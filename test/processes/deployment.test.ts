@@ -2,14 +2,13 @@
 import { assert, describe, expect, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFileSync } from "node:child_process"
-import { chmodSync, cpSync, existsSync, mkdirSync, symlinkSync } from "node:fs"
+import { chmodSync, cpSync, existsSync, symlinkSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { parse, parseAllDocuments } from "yaml"
+import { install } from "../support/ClientPackage.ts"
 import { codeBlocks, readPage, root } from "../support/Documents.ts"
-import * as EmbeddedTemplate from "../support/EmbeddedTemplate.ts"
-import { freePort, temporaryDirectory } from "../support/Harness.ts"
+import { dataDirectory, freePort, temporaryDirectory } from "../support/Harness.ts"
 import { firstKey, send, start, stop } from "../support/Process.ts"
-import { install } from "../support/Runtimes.ts"
 
 const which = (program: string): boolean =>
   ["/usr/bin", "/usr/sbin", "/bin", "/usr/local/bin"].some((bin) => existsSync(join(bin, program)))
@@ -44,9 +43,7 @@ describe("The image", () => {
         const { bin } = JSON.parse(readPage("package.json"))
         const help = execFileSync(process.execPath, [join(app, bin.petstore), "keys", "--help"], { encoding: "utf8" })
         assert.include(help, "petstore keys <subcommand>")
-        const data = join(app, "data")
-        mkdirSync(data)
-        yield* EmbeddedTemplate.copyTo(data)
+        const data = yield* dataDirectory
         execFileSync("chown", ["-R", "65534:65534", data])
 
         const settings = instructions.filter(([name]) => name === "ENV").flatMap(([, rest]) => rest.split(" "))

@@ -2,11 +2,10 @@
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { execFileSync } from "node:child_process"
-import { mkdirSync, rmSync, writeFileSync } from "node:fs"
+import { cpSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
-import * as EmbeddedTemplate from "../support/EmbeddedTemplate.ts"
-import { clientOn, temporaryDirectory } from "../support/Harness.ts"
+import { clientOn, dataDirectory, temporaryDirectory } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
 import * as Postgres from "../support/Postgres.ts"
 import { issue, start, stop, until, untilTrue } from "../support/Process.ts"
@@ -144,8 +143,7 @@ describe.skipIf(!mayMount)("While the disk of the embedded database", () => {
         () => Effect.sync(() => execFileSync("umount", ["--lazy", disk]))
       )
       const DATA_DIR = join(disk, "data")
-      mkdirSync(DATA_DIR)
-      yield* EmbeddedTemplate.copyTo(DATA_DIR)
+      cpSync(yield* dataDirectory, DATA_DIR, { recursive: true })
       const service = yield* start({ DATA_DIR })
       const { key } = yield* issue(service)
       const create = (count: number) =>

@@ -18,11 +18,7 @@ const read = (file: string): string => readPage(`deploy/ha/${file}`)
 
 /** The settings of a file, without its comments. */
 const settingsOf = (file: string): Readonly<Record<string, string>> =>
-  Object.fromEntries(
-    [...read(file).matchAll(/^(\w+)\s*=\s*(.*)$/gm)].map((
-      [, name, value = ""]
-    ) => [name, value.replaceAll(/^'|'$/g, "")])
-  )
+  Object.fromEntries([...read(file).matchAll(/^(\w+)\s*=\s*'?(.*?)'?$/gm)].map(([, name, value]) => [name, value]))
 
 /** A primary and two standbys with the settings of `postgresql.conf`. */
 const startPostgres = Effect.gen(function*() {

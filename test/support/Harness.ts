@@ -6,7 +6,7 @@ import type { SecureRandom } from "effect/crypto"
 import { HttpServer } from "effect/http"
 import type { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
-import { mkdtempSync } from "node:fs"
+import { cpSync, existsSync, mkdirSync, mkdtempSync, renameSync } from "node:fs"
 import { rm } from "node:fs/promises"
 import { type AddressInfo, connect, createServer } from "node:net"
 import { tmpdir } from "node:os"
@@ -20,7 +20,6 @@ import { GracefulShutdown } from "../../src/http/Responses.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
-import * as EmbeddedTemplate from "./EmbeddedTemplate.ts"
 
 /** Creates a directory. The scope removes it, with retries, because a killed program can still write to it. */
 export const temporaryDirectoryIn = (parent: string) =>
@@ -44,8 +43,23 @@ export const freePort = Effect.promise(() =>
 /** A client of a database, with one connection. */
 export const clientOn = (url: string) => PgClient.layer({ url: Redacted.make(url), maxConnections: 1 })
 
-/** Creates a data directory whose database has the schema. The scope removes it. */
-export const dataDirectory = Effect.tap(temporaryDirectory, EmbeddedTemplate.copyTo)
+/**
+ * Creates a data directory. The scope removes it. In a test run its database has the schema, as an ended service leaves
+ * it. It is a copy of a template for all workers, because making the files takes seconds.
+ */
+export const dataDirectory = Effect.tap(temporaryDirectory, (directory) =>
+  Effect.gen(function*() {
+    if (process.env.TEST_TEMPLATE_DIRECTORY === undefined) return
+    const template = join(process.env.TEST_TEMPLATE_DIRECTORY, "template")
+    if (!existsSync(template)) {
+      const own = `${template}-${randomUUID()}`
+      mkdirSync(own)
+      yield* Effect.scoped(Layer.build(Layer.fresh(Layer.provide(Database.migrate, EmbeddedDatabase.layer(own)))))
+      // Another worker may have made the template meanwhile.
+      if (!existsSync(template)) renameSync(own, template)
+    }
+    cpSync(join(template, "pgdata"), join(directory, "pgdata"), { recursive: true })
+  }))
 
 /** The embedded database. It is on the live clock, so that a step of `TestClock` does not run its maintenance. */
 const pglite = Layer.unwrap(Effect.map(dataDirectory, EmbeddedDatabase.layer)).pipe(
