@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { load } from "../../bench/load.ts"
 import { temporaryDatabaseUrl } from "../support/Harness.ts"
-import { issue, type Running, send, sendAdmin, start, untilTrue } from "../support/Process.ts"
+import { issue, metricsOf, type Running, send, sendAdmin, start, untilTrue } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import * as Redis from "../support/Redis.ts"
 
@@ -27,8 +27,6 @@ const countAllowed = Effect.fnUntraced(
     return allowed
   }
 )
-
-const metricsOf = ({ management }: Running) => Effect.map(send(`${management}/metrics`, ""), ({ text }) => text)
 
 /** The number of decisions that processes made without Redis. */
 const localDecisions = (services: ReadonlyArray<Running>) =>

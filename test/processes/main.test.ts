@@ -8,14 +8,12 @@ import { load } from "../../bench/load.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
 import { dataDirectory, sendBytes, temporaryDirectory } from "../support/Harness.ts"
 import { serve } from "../support/HttpServer.ts"
-import { firstKey, issue, type Running, send, start, stop, until, untilTrue } from "../support/Process.ts"
+import { firstKey, issue, metricsOf, type Running, send, start, stop, until, untilTrue } from "../support/Process.ts"
 
 /** Returns the lines in the log of a service. */
 const linesOf = ({ stderr }: Running) => stderr().trim().split("\n").map((line) => JSON.parse(line))
 
 const portOf = ({ address }: Running) => Number(new URL(address).port)
-
-const metricsOf = ({ management }: Running) => Effect.map(send(`${management}/metrics`, ""), ({ text }) => text)
 
 describe("The service on the embedded database", () => {
   it.live("issues one key at the first start, and keeps pets and counts after kill -9", () =>

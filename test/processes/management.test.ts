@@ -5,7 +5,7 @@ import { readFileSync, statSync } from "node:fs"
 import { join } from "node:path"
 import { readPage } from "../support/Documents.ts"
 import { dataDirectory, temporaryDatabaseUrl } from "../support/Harness.ts"
-import { issue, send, sendAdmin, start } from "../support/Process.ts"
+import { issue, metricsOf, send, sendAdmin, start } from "../support/Process.ts"
 import * as Prometheus from "../support/Prometheus.ts"
 import * as Redis from "../support/Redis.ts"
 
@@ -71,13 +71,12 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Two processes on o
 })
 
 /** Sends requests with several outcomes to a process. Returns its metrics, once the counts of the limits are stored. */
-const metricsOf = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>, stored: string) {
+const metricsAfterRequests = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>, stored: string) {
   const service = yield* start(env)
   yield* send(`${service.address}/v1/pets`, (yield* issue(service)).key)
   yield* send(`${service.address}/v1/pets`, "none")
   yield* send(`${service.management}/admin/keys`, "none")
-  const metrics = Effect.map(send(`${service.management}/metrics`, ""), ({ text }) => text)
-  return yield* Effect.repeat(metrics, { until: (text) => text.includes(stored) })
+  return yield* Effect.repeat(metricsOf(service), { until: (text) => text.includes(stored) })
 })
 
 const skip = Prometheus.missing !== undefined || Redis.missing !== undefined ||
@@ -90,8 +89,8 @@ describe.skipIf(skip)("The metrics of a process", () => {
       yield* redis.start
       const shared = { DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL: redis.url }
       const texts = [
-        yield* metricsOf(shared, "redis_duration_seconds"),
-        yield* metricsOf({ DATA_DIR: yield* dataDirectory }, "write_duration_seconds")
+        yield* metricsAfterRequests(shared, "redis_duration_seconds"),
+        yield* metricsAfterRequests({ DATA_DIR: yield* dataDirectory }, "write_duration_seconds")
       ]
       for (const text of texts) Prometheus.runPromtool(["check", "metrics"], text)
 

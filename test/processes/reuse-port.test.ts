@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { clientOn, freePort, temporaryDatabaseUrl } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
-import { issue, send, start, stop, until } from "../support/Process.ts"
+import { issue, metricsOf, start, stop, until } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 
 describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL === undefined)(
@@ -22,9 +22,11 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
         const served = (count: number) => until(() => load.outcomes.length > count)
         yield* served(200)
         // Linux spreads the connections of the callers over both processes.
-        for (const { management } of before) {
-          const { text } = yield* send(`${management}/metrics`, "")
-          assert.match(text, /^petstore_http_server_request_duration_seconds_count\{.*"200".*\} [1-9]/m)
+        for (const service of before) {
+          assert.match(
+            yield* metricsOf(service),
+            /^petstore_http_server_request_duration_seconds_count\{.*"200".*\} [1-9]/m
+          )
         }
         for (const service of before) {
           assert.strictEqual(yield* stop(service, "SIGTERM"), 0)

@@ -132,25 +132,20 @@ export const run = Effect.fnUntraced(function*(
   yield* Effect.addFinalizer(() => kill)
   yield* start
 
-  /** Makes a standby receive from another server. */
-  const receiveFrom = (connection: string) =>
-    Effect.andThen(
-      admin((sql) => sql.unsafe(`ALTER SYSTEM SET primary_conninfo = '${connection}'`)),
-      admin((sql) => sql`SELECT pg_reload_conf()`)
-    )
   return {
     port,
     url,
     socketDirectory: directory,
     admin,
     start,
-    /** Cuts a standby off from its primary: it receives no more transactions. The primary keeps running. */
-    stopReceiving: Effect.gen(function*() {
-      yield* receiveFrom("")
-      while ((yield* admin((sql) => sql`SELECT FROM pg_stat_wal_receiver`)).length > 0) yield* Effect.sleep("20 millis")
-    }),
     /** Makes a standby follow the server on another port. */
-    follow: (primaryPort: number) => receiveFrom(connectionTo(primaryPort)),
+    follow: (newPrimaryPort: number) =>
+      admin((sql) =>
+        Effect.andThen(
+          sql.unsafe(`ALTER SYSTEM SET primary_conninfo = '${connectionTo(newPrimaryPort)}'`),
+          sql`SELECT pg_reload_conf()`
+        )
+      ),
     /** Promotes a standby. */
     promote: command("pg_ctl", ["promote", "-w", "-D", data], user),
     kill,

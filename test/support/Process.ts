@@ -112,6 +112,9 @@ export const send = (url: string, token: string, method = "GET", body?: unknown,
 export const sendAdmin = ({ management }: Running, method: string, path: string, body?: unknown) =>
   send(`${management}/admin${path}`, adminToken, method, body)
 
+/** Returns the metrics of a service. */
+export const metricsOf = ({ management }: Running) => Effect.map(send(`${management}/metrics`, ""), ({ text }) => text)
+
 /** Issues a key, by default one whose limits are never reached. */
 export const issue = (service: Running, options: object = unlimitedKeyOptions) =>
   Effect.map(

@@ -17,7 +17,7 @@ export type Fault =
 export const run = Effect.fnUntraced(function*(target: number) {
   const port = yield* freePort
   const sockets = new Set<Socket>()
-  const state = { target, fault: undefined as Fault | undefined, connections: 0, silent: 0, refused: 0 }
+  const state = { fault: undefined as Fault | undefined, connections: 0, silent: 0, refused: 0 }
   const closeAll = () => {
     for (const socket of sockets) socket.destroy()
   }
@@ -27,7 +27,7 @@ export const run = Effect.fnUntraced(function*(target: number) {
       client.destroy()
       return
     }
-    const upstream = connect(state.target, "127.0.0.1")
+    const upstream = connect(target, "127.0.0.1")
     const number = ++state.connections
     let isHung = false
     /** The replies so far, one after another: none overtakes another. */
@@ -72,10 +72,6 @@ export const run = Effect.fnUntraced(function*(target: number) {
     /** Drops all data on the connections that are open now. They stay open, and new connections work. */
     silence: (): void => {
       state.silent = state.connections
-    },
-    /** Forwards new connections to another port. */
-    retarget: (next: number): void => {
-      state.target = next
     },
     /** The number of connections that were refused. */
     refused: (): number => state.refused
