@@ -34,6 +34,18 @@ const filesOf = (folder: string): ReadonlyArray<string> =>
 const readmeExamples = codeBlocks(readPage("package/README.md")).filter(({ language }) => language === "ts")
   .map(({ code }) => code)
 
+/** Names what the README says that the entries export and no example names, and an input that the types reject. */
+const names =
+  `import { AdminApi, type AnyError, exactJson, isRetryable, openApiDocument, Pet, withMetadata } from "petstore-client"
+import type { PetstoreClient } from "petstore-client/client"
+import { ApiKeys, layerMemory, layerService, RateLimiter } from "petstore-client/testing"
+export const all = [AdminApi, exactJson, isRetryable, openApiDocument, Pet, withMetadata]
+export const services = [ApiKeys, layerMemory, layerService, RateLimiter]
+export const describe = (error: AnyError): string => error.message
+// @ts-expect-error: the name is a string
+export const create = ({ create }: PetstoreClient["Service"]) => create({ name: 1, categoryId: 1n })
+`
+
 /** The examples that are a test: the name of each, and a program that runs it. */
 const readmeTests = readmeExamples.flatMap((code) => {
   const [, name] = /^export const (\w+) = Effect/m.exec(code) ?? []
@@ -155,8 +167,9 @@ layer(packageAndPrograms, { timeout: 240_000, excludeTestServices: true })("The 
         const { project } = yield* Installed
         assert.lengthOf(readmeExamples, 8)
         for (const [number, code] of readmeExamples.entries()) writeFileSync(join(project, `readme${number}.ts`), code)
+        writeFileSync(join(project, "names.ts"), names)
         const options = { module, moduleResolution, skipLibCheck: false, outDir: "out" }
-        yield* compile(project, ["readme*.ts"], options, [compiler])
+        yield* compile(project, ["readme*.ts", "names.ts"], options, [compiler])
       }))
   }
 

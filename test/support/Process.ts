@@ -1,8 +1,9 @@
 /** Runs the service and other programs as processes, and sends requests to them. */
-import { Data, Effect, Schedule } from "effect"
+import { Data, Effect } from "effect"
 import { type ChildProcess, spawn, type SpawnOptions } from "node:child_process"
 import { once } from "node:events"
 import { connect } from "node:net"
+import { setTimeout } from "node:timers/promises"
 import { fileURLToPath } from "node:url"
 import { unlimitedKeyOptions } from "./Harness.ts"
 
@@ -131,9 +132,11 @@ export const firstKey = Effect.fnUntraced(function*({ stdout }: Running) {
 /** Waits until `condition` holds. */
 export const until = (condition: () => boolean) => untilTrue(Effect.sync(condition))
 
-/** Waits until `condition` returns true. */
+/** Waits until `condition` returns true. It waits in real time, also under `TestClock`. */
 export const untilTrue = <E>(condition: Effect.Effect<boolean, E>) =>
-  Effect.repeat(condition, { until: (holds) => holds, schedule: Schedule.spaced("10 millis") })
+  Effect.gen(function*() {
+    while (!(yield* condition)) yield* Effect.promise(() => setTimeout(10))
+  })
 
 /** Waits until a port accepts connections. */
 export const untilListening = (port: number) =>
