@@ -123,6 +123,12 @@ const listPets = HttpApiEndpoint.get("listPets", "/pets", {
   description: "Returns a page of the pets, by ascending id."
 }))
 
+/** Returns the headers of the response to a create. */
+export const createdHeaders = ({ id, [replayed]: isReplay }: CreatedPet) => ({
+  location: `/v1/pets/${id}`,
+  ...isReplay && { "idempotent-replayed": "true" as const }
+})
+
 const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   headers: {
     "idempotency-key": Schema.optionalKey(idempotencyKey(
@@ -144,10 +150,7 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
     }
   }, {
     decode: ({ body }) => body,
-    encode: ({ [replayed]: isReplay, ...pet }) => ({
-      body: pet,
-      headers: { location: `/v1/pets/${pet.id}`, ...isReplay && { "idempotent-replayed": "true" as const } }
-    })
+    encode: (created) => ({ body: created, headers: createdHeaders(created) })
   })),
   error: [Errors.errorResponse(Errors.IdempotencyKeyReused), ...Errors.commonErrors]
 }).annotateMerge(OpenApi.annotations({
