@@ -4,26 +4,28 @@
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { PgClient } from "@effect/sql-pg"
-import { Console, Effect, Layer, Redacted } from "effect"
+import { ConfigProvider, Console, Effect, Layer, Logger, Redacted } from "effect"
 import { ApiKeys } from "../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../src/api-keys/SqlApiKeys.ts"
 import type { Limits } from "../src/api/Plans.ts"
 import * as Database from "../src/database/Database.ts"
 import { RateLimiter } from "../src/rate-limit/RateLimiter.ts"
+import * as RedisRateLimiter from "../src/rate-limit/RedisRateLimiter.ts"
 import * as SqlRateLimiter from "../src/rate-limit/SqlRateLimiter.ts"
-import {
-  limiterOn,
-  random,
-  temporaryDatabaseUrl,
-  temporaryDirectory,
-  unlimitedKeyOptions
-} from "../test/support/Harness.ts"
+import { random, temporaryDatabaseUrl, temporaryDirectory, unlimitedKeyOptions } from "../test/support/Harness.ts"
 import { type Running, start } from "../test/support/Process.ts"
 import * as Redis from "../test/support/Redis.ts"
 import { load } from "./load.ts"
 import { median } from "./measure.ts"
 
 const rounds = 10
+
+/** A rate limiter that counts in the Redis at `url`. */
+const limiterOn = (url: string) =>
+  RedisRateLimiter.layer.pipe(
+    Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_URL: url }))),
+    Layer.provide(Logger.layer([]))
+  )
 
 const port = (service: Running) => Number(new URL(service.address).port)
 

@@ -7,55 +7,57 @@ const source = new URL("../src/", import.meta.url).pathname
 
 const files = readdirSync(source, { recursive: true, encoding: "utf8" }).filter((file) => /\.tsx?$/.test(file))
 
-/** Returns the code of a file. */
 const codeOf = (file: string): string => readFileSync(join(source, file), "utf8")
 
 /** The imports of `file`: paths relative to src/ for the project's own modules, names for packages. */
 const importsOf = (file: string): ReadonlyArray<string> =>
-  [...codeOf(file).matchAll(/^(?:import|export) .*?from "(.+?)"|^} from "(.+?)"/gm)].map(
-    ([, whole, last]) => {
-      const specifier = whole ?? last ?? ""
-      return specifier.startsWith(".") ? normalize(join(dirname(file), specifier)) : specifier
-    }
+  [...codeOf(file).matchAll(/^(?:(?:import|export) .*?|} )from "(.+?)"/gm)].map(([, name = ""]) =>
+    name.startsWith(".") ? normalize(join(dirname(file), name)) : name
   )
 
-/** The layers in order. A layer may import from itself and from the layers before it. */
+/** The files of each layer, in order. A layer may import from itself and from the layers before it. */
 const layers = [
-  { name: "collections", is: (file: string) => file.startsWith("collections/") },
-  { name: "the contract", is: (file: string) => file.startsWith("api/") },
-  { name: "clients", is: (file: string) => file.startsWith("client/") },
-  { name: "the console", is: (file: string) => file.startsWith("console/") },
-  { name: "settings, logs and metrics", is: (file: string) => /^(config|observability)\//.test(file) },
-  { name: "the command", is: (file: string) => file === "cli.ts" || file.startsWith("command/") },
-  { name: "the database", is: (file: string) => file.startsWith("database/") },
-  { name: "services", is: (file: string) => /^(api-keys|pets|rate-limit)\//.test(file) },
-  { name: "http", is: (file: string) => file.startsWith("http/") },
-  { name: "the service in memory", is: (file: string) => file.startsWith("test-service/") },
-  { name: "entry points", is: (file: string) => ["main.ts", "package.ts", "testing.ts"].includes(file) }
+  /^collections\//,
+  /^api\//,
+  /^client\//,
+  /^console\//,
+  /^(config|observability)\//,
+  /^(cli\.ts|command\/)/,
+  /^database\//,
+  /^(api-keys|pets|rate-limit)\//,
+  /^http\//,
+  /^test-service\//,
+  /^(main|package|testing)\.ts$/
 ]
 
-const layerOf = (file: string): number => layers.findIndex(({ is }) => is(file))
+const layerOf = (file: string): number => layers.findIndex((layer) => layer.test(file))
 
 /** The files that `file` imports, directly or through other files. */
-const reachable = (file: string): ReadonlySet<string> => {
-  const found = new Set<string>()
-  const visit = (from: string): void => {
-    for (const imported of importsOf(from).filter((name) => files.includes(name) && !found.has(name))) {
-      found.add(imported)
-      visit(imported)
-    }
+const reachable = (file: string, found = new Set<string>()): ReadonlySet<string> => {
+  for (const imported of importsOf(file).filter((name) => files.includes(name) && !found.has(name))) {
+    reachable(imported, found.add(imported))
   }
-  visit(file)
   return found
 }
 
+/** Returns the imports of packages that do not match `allowed`. */
+const otherPackages = (each: Iterable<string>, allowed: RegExp) =>
+  [...each].flatMap((file) =>
+    importsOf(file).filter((name) => !files.includes(name) && !allowed.test(name)).map((name) => `${file}: ${name}`)
+  )
+
 describe("The source files", () => {
-  it("belong to a layer, and import from no later layer", () => {
+  it("belong to a layer, and import from no later layer, and only the console imports the console", () => {
     assert.isAbove(files.length, 30)
     for (const file of files) {
       assert.isAtLeast(layerOf(file), 0, file)
       for (const imported of importsOf(file).filter((name) => files.includes(name))) {
         assert.isAtMost(layerOf(imported), layerOf(file), `${file} imports ${imported}`)
+        const isConsole = file.startsWith("console/")
+        assert.isTrue(
+          isConsole ? layerOf(imported) > 0 : !imported.startsWith("console/"),
+          `${file} imports ${imported}`
+        )
       }
     }
   })
@@ -64,69 +66,28 @@ describe("The source files", () => {
     for (const file of files) assert.isFalse(reachable(file).has(file), file)
   })
 
-  it("have unique file names across all folders", () => {
-    const names = files.map((file) => basename(file))
-    assert.deepStrictEqual(names.filter((name, index) => names.indexOf(name) < index), [])
+  it("have unique names in all folders, and no line of more than 120 characters, comments included", () => {
+    assert.strictEqual(new Set(files.map((file) => basename(file))).size, files.length)
+    assert.deepStrictEqual(files.filter((file) => /^.{121}/m.test(codeOf(file))), [])
   })
 
-  it("lie in folders, except the entries", () => {
-    const entries = ["cli.ts", "main.ts", "package.ts", "testing.ts"]
-    assert.deepStrictEqual(files.filter((file) => !file.includes("/")).toSorted(), entries)
-  })
-
-  it("of the console import the contract, the clients, effect and preact alone, and no other file imports them", () => {
-    for (const file of files.filter((name) => name.startsWith("console/"))) {
-      for (const name of importsOf(file)) {
-        assert.match(
-          name,
-          /^(console|api|client)\/|^(effect(\/\w[\w-]*)?|preact(\/hooks)?)$/,
-          `${file} imports ${name}`
-        )
-      }
-    }
-    for (const file of files.filter((name) => !name.startsWith("console/"))) {
-      assert.isFalse(importsOf(file).some((name) => name.startsWith("console/")), file)
-    }
-  })
-
-  it("do not import Node or SQL in the contract and the clients, nor SQL or services in the command", () => {
-    for (const file of files.filter((name) => layerOf(name) <= 2)) {
-      const packages = importsOf(file).filter((name) => !files.includes(name))
-      for (const name of packages) {
-        assert.match(name, /^effect(\/crypto|\/encoding|\/http|\/http-api)?$/, `${file} imports ${name}`)
-      }
-    }
-    for (const imported of importsOf("cli.ts")) {
-      assert.isFalse(files.includes(imported) && layerOf(imported) > layerOf("cli.ts"), `cli.ts imports ${imported}`)
-      assert.notMatch(imported, /sql/)
-    }
-  })
-
-  it("import only effect in the entries of the client package and in all files that these need, types included", () => {
-    for (const entry of ["api/entry.ts", "client/Clients.ts", "package.ts", "testing.ts"]) {
-      for (const file of [entry, ...reachable(entry)]) {
-        const packages = importsOf(file).filter((name) => !files.includes(name))
-        for (const name of packages) {
-          assert.match(name, /^effect(\/crypto|\/encoding|\/http|\/http-api|\/net)?$/, `${file} imports ${name}`)
-        }
-      }
-    }
-  })
-
-  it("have no line of more than 120 characters, comments included", () => {
-    for (const file of files) {
-      const wide = readFileSync(join(source, file), "utf8").split("\n").filter((line) => line.length > 120)
-      assert.deepStrictEqual(wide, [], file)
-    }
+  it("import only effect in the contract, the clients and the client package, and no SQL in the command", () => {
+    const entries = ["api/entry.ts", "client/Clients.ts", "package.ts", "testing.ts"]
+    const ofConsole = files.filter((file) => file.startsWith("console/"))
+    assert.isEmpty([
+      ...otherPackages(
+        entries.flatMap((entry) => [entry, ...reachable(entry)]),
+        /^effect(\/crypto|\/encoding|\/http|\/http-api|\/net)?$/
+      ),
+      ...otherPackages(files.filter((file) => layerOf(file) <= 2), /^effect(\/crypto|\/encoding|\/http|\/http-api)?$/),
+      ...otherPackages(ofConsole, /^(effect(\/[\w-]+)?|preact(\/hooks)?)$/),
+      ...otherPackages(["cli.ts", ...reachable("cli.ts")], /^(?!.*sql)/)
+    ])
   })
 
   it("send no request to an address that a caller names: only the service's telemetry uses an HTTP client", () => {
     const clients = files.filter((file) => /HttpClient|\bfetch\(/.test(codeOf(file)))
-    assert.deepStrictEqual(
-      clients.filter((file) => !/^(client\/|console\/|test-service\/|cli\.ts|testing\.ts)/.test(file)),
-      [
-        "observability/Telemetry.ts"
-      ]
-    )
+    const others = clients.filter((file) => !/^(client|console|test-service)\/|^(cli|testing)\.ts/.test(file))
+    assert.deepStrictEqual(others, ["observability/Telemetry.ts"])
   })
 })

@@ -4,24 +4,25 @@
  */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { spawn } from "node:child_process"
-import { chmodSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs"
+import { execFile } from "node:child_process"
+import { chmodSync, symlinkSync, writeFileSync } from "node:fs"
+import { type IncomingMessage, request } from "node:http"
 import { dirname, join } from "node:path"
 import { type CodeBlock, codeBlocks, documents, readPage, root } from "../support/Documents.ts"
-import * as EmbeddedTemplate from "../support/EmbeddedTemplate.ts"
-import { temporaryDirectory } from "../support/Harness.ts"
+import { dataDirectory, temporaryDirectory } from "../support/Harness.ts"
+import { serve } from "../support/HttpServer.ts"
 import * as Postgres from "../support/Postgres.ts"
-import { compileCache, start } from "../support/Process.ts"
-import * as UnreliableProxy from "../support/UnreliableProxy.ts"
+import { adminToken, compileCache, issue, send, start } from "../support/Process.ts"
 
 type Environment = Readonly<Record<string, string>>
+type Service = Effect.Success<ReturnType<typeof startService>>
 
 /** The programs that run the languages of the blocks. */
-const programs: Readonly<Record<string, { readonly command: ReadonlyArray<string>; readonly extension: string }>> = {
-  sh: { command: ["bash", "-eu", "-o", "pipefail"], extension: "sh" },
-  js: { command: [process.execPath], extension: "mjs" },
-  python: { command: ["python3"], extension: "py" },
-  ts: { command: [process.execPath], extension: "ts" }
+const programs: Readonly<Record<string, ReadonlyArray<string>>> = {
+  sh: ["bash", "-eu", "-o", "pipefail"],
+  js: [process.execPath],
+  python: ["python3"],
+  ts: [process.execPath]
 }
 
 const { exports: entries } = JSON.parse(readPage("package/package.json"))
@@ -33,19 +34,14 @@ const withSources = (code: string): string =>
     return JSON.stringify(join(root, built.replace("./dist/", "src/").replace(/js$/, "ts")))
   })
 
-const run = (command: ReadonlyArray<string>, cwd: string, env: Environment, input = "") =>
+/** Runs a program with `input`, and returns its output. */
+const run = ([program = "", ...args]: ReadonlyArray<string>, cwd: string, env: Environment, input: string) =>
   Effect.promise(() =>
     new Promise<string>((resolve, reject) => {
-      const [program = "", ...args] = command
-      const child = spawn(program, args, { cwd, env: { ...env } })
-      let output = ""
-      let errors = ""
-      child.stdout.on("data", (chunk: Buffer) => output += chunk.toString())
-      child.stderr.on("data", (chunk: Buffer) => errors += chunk.toString())
+      const child = execFile(program, args, { cwd, env }, (error, stdout, stderr) =>
+        error === null ? resolve(stdout) : reject(new Error(`${error.message}\n${stdout}${stderr}`)))
       // A script can end before it reads all of its input.
-      child.stdin.on("error", () => {}).end(input)
-      child.on("close", (code) =>
-        code === 0 ? resolve(output) : reject(new Error(`${command.join(" ")}\n${output}${errors}`)))
+      child.stdin?.on("error", () => {}).end(input)
     })
   )
 
@@ -67,44 +63,18 @@ const assertOutput = (actual: string, expected: CodeBlock, place: string) => {
   if (shown.body.trim() !== "") assert.deepStrictEqual(shapeOf(found.body), shapeOf(shown.body), place)
 }
 
-/** Asserts that curl got the statuses and the bodies that comments like `# 201 {"id":1}` show. */
-const assertComments = (code: string, output: string) => {
-  for (const [, , body = ""] of code.matchAll(/^# (\d{3}) (.*)$/gm)) assert.include(output, body)
-}
-
-const admin = (management: string, token: string, method: string, path: string, body?: unknown) =>
-  Effect.promise(async (): Promise<{ readonly id: string; readonly key: string }> => {
-    const response = await fetch(`${management}/admin/keys${path}`, {
-      method,
-      headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
-      body: JSON.stringify(body)
-    })
-    assert.isTrue(response.ok, response.statusText)
-    return JSON.parse(await response.text())
-  })
-
 /** Starts a service for a page, with three pets unless the page is the README, which creates its own. */
 const startService = Effect.fnUntraced(function*(page: string) {
   const cwd = yield* temporaryDirectory
-  const database = page === "docs/upgrade.md" ? (yield* Postgres.run()).url : undefined
-  mkdirSync(join(cwd, "data"))
-  if (database === undefined) yield* EmbeddedTemplate.copyTo(join(cwd, "data"))
-  const { address, management } = yield* start({
-    DATA_DIR: join(cwd, "data"),
-    ...database !== undefined && { DATABASE_URL: database }
-  })
-  const token = readFileSync(join(cwd, "data/admin-token"), "utf8").trim()
-  const newKey = (perMinute = 1e6) =>
-    admin(management, token, "POST", "", { name: "docs", plan: "enterprise", limits: { perMinute, perDay: 1e6 } })
-  const { key } = yield* newKey()
+  const DATA_DIR = yield* dataDirectory
+  symlinkSync(DATA_DIR, join(cwd, "data"))
+  const database = page === "docs/upgrade.md" ? { DATABASE_URL: (yield* Postgres.run()).url } : {}
+  const service = yield* start({ DATA_DIR, ...database })
+  const { address, management } = service
+  writeFileSync(join(DATA_DIR, "admin-token"), adminToken)
+  const { key } = yield* issue(service)
   for (const name of page === "README.md" ? [] : ["Rex", "Tom", "Ada"]) {
-    yield* Effect.promise(() =>
-      fetch(`${address}/v1/pets`, {
-        method: "POST",
-        headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
-        body: JSON.stringify({ name, categoryId: 3, status: "available" })
-      })
-    )
+    yield* send(`${address}/v1/pets`, key, "POST", { name, categoryId: 3, status: "available" })
   }
   // Blocks import the packages of the repository, and call the command by its name.
   for (const name of ["node_modules", "src", "package.json", "deploy"]) symlinkSync(join(root, name), join(cwd, name))
@@ -123,53 +93,42 @@ const startService = Effect.fnUntraced(function*(page: string) {
     PETSTORE_URL: address,
     PETSTORE_API_KEY: key,
     PETSTORE_ADMIN_URL: management,
-    ADMIN_TOKEN: token,
-    ...database !== undefined && { DATABASE_URL: database }
+    ADMIN_TOKEN: adminToken,
+    ...database
   }
-  const newId = Effect.map(newKey(), ({ id }) => id)
-  return { cwd, env, key, newId, newKey }
+  return { cwd, env, key, newId: Effect.map(issue(service), ({ id }) => id) }
 })
 
 /** Puts the values of a reader in place of the placeholders of a page. Each `key_…` is a key of its own. */
-const withValues = Effect.fnUntraced(function*(
-  code: string,
-  { env, key, newId }: Effect.Success<ReturnType<typeof startService>>
-) {
-  let script = code.replaceAll("psk_…", key).replaceAll(
-    "http://localhost:8080",
-    (url) => code.includes("export") ? env.PETSTORE_URL ?? "" : url
-  )
+const withValues = Effect.fnUntraced(function*(code: string, { env, key, newId }: Service) {
+  const url = code.includes("export") ? env.PETSTORE_URL ?? "" : "http://localhost:8080"
+  let script = code.replaceAll("psk_…", key).replaceAll("http://localhost:8080", url)
     .replaceAll("postgres://…", env.DATABASE_URL ?? "")
   while (script.includes("key_…")) script = script.replace("key_…", yield* newId)
   return script
 })
 
-const runnable = documents.flatMap((page) => {
-  const blocks = codeBlocks(readPage(page)).filter(({ language, notRun }) =>
-    language in programs && notRun === undefined
-  )
-  return blocks.length === 0 ? [] : [{ page, blocks }]
-})
+const pages = documents.map((page) => {
+  const blocks = codeBlocks(readPage(page))
+  return { page, blocks: blocks.filter(({ language, notRun }) => language in programs && notRun === undefined) }
+}).filter(({ blocks }) => blocks.length > 0)
 
 /** Runs one block. `variables` are those that the blocks before it set in the same terminal. */
 const runBlock = Effect.fnUntraced(function*(
   page: string,
   { code, language, line }: CodeBlock,
-  service: Effect.Success<ReturnType<typeof startService>>,
+  service: Service,
   variables = ""
 ) {
-  const program = programs[language]
-  if (program === undefined) return yield* Effect.die(`${page}:${line} has no program`)
-  const file = join(service.cwd, `${page.replaceAll(/\W/g, "_")}_${line}.${program.extension}`)
+  const file = join(service.cwd, `${page.replaceAll(/\W/g, "_")}_${line}.${language === "js" ? "mjs" : language}`)
   const script = yield* withValues(code, service)
   writeFileSync(file, language === "sh" ? `${variables}\n${script}` : withSources(script))
-  return yield* run([...program.command, file], service.cwd, service.env, service.key)
+  return yield* run([...programs[language] ?? [], file], service.cwd, service.env, service.key)
 })
 
 describe("The blocks of", () => {
-  for (const { blocks, page } of runnable) {
-    const isSkipped = page === "docs/upgrade.md" && Postgres.missing !== undefined
-    it.live.skipIf(isSkipped)(
+  for (const { blocks, page } of pages) {
+    it.live.skipIf(page === "docs/upgrade.md" && Postgres.missing !== undefined)(
       `${page} run without an error, and print what the page shows`,
       () =>
         Effect.gen(function*() {
@@ -180,31 +139,50 @@ describe("The blocks of", () => {
             if (/^npm ci\nnpm start$/m.test(block.code)) continue
             const output = yield* runBlock(page, block, service, variables)
             if (block.output !== undefined) assertOutput(output, block.output, `${page}:${block.line}`)
-            assertComments(block.code, output)
+            // Comments like `# 201 {"id":1}` show a body too.
+            for (const [, body = ""] of block.code.matchAll(/^# \d{3} (.*)$/gm)) assert.include(output, body)
             const set = block.code.split("\n").filter((line) => /^(?:export )?[A-Z_]+=\S/.test(line)).join("\n")
             if (block.language === "sh" && set !== "") variables += `${yield* withValues(set, service)}\n`
           }
-        }),
-      120_000
+        })
     )
   }
 })
 
+/** A proxy that responds with 502 and 504 to the first two requests, and drops the response to the third. */
+const runUnreliableProxy = Effect.fnUntraced(function*(address: string) {
+  let received = 0
+  const responses: Array<IncomingMessage> = []
+  const url = yield* serve((incoming, outgoing) => {
+    const attempt = ++received
+    if (attempt <= 2) {
+      outgoing.writeHead(attempt === 1 ? 502 : 504, { "content-type": "text/html" }).end("<h1>Not now</h1>")
+      return
+    }
+    const { headers, method = "GET", url: path = "/" } = incoming
+    incoming.pipe(
+      request(new URL(path, address), { headers, method }).on("response", (response) => {
+        responses.push(response)
+        if (attempt === 3) incoming.socket.destroy()
+        response.pipe(attempt === 3 ? outgoing : outgoing.writeHead(response.statusCode ?? 500, response.headers))
+      })
+    )
+  })
+  return { url, responses }
+})
+
 describe("The examples that retry", () => {
   const page = "docs/errors-and-limits.md"
-  it.live(
-    "create no second pet after 502, 504 and a lost response, in each language",
-    () =>
-      Effect.gen(function*() {
-        const service = yield* startService(page)
-        const blocks = codeBlocks(readPage(page)).filter(({ code }) => /--retry|504/.test(code))
-        assert.sameMembers(blocks.map(({ language }) => language), ["sh", "js", "python"])
-        for (const block of blocks) {
-          const { forwarded, url } = yield* UnreliableProxy.run(service.env.PETSTORE_URL ?? "")
-          yield* runBlock(page, block, { ...service, env: { ...service.env, PETSTORE_URL: url } })
-          assert.deepStrictEqual(forwarded.map(({ isReplayed }) => isReplayed), [false, true], block.language)
-        }
-      }),
-    120_000
-  )
+  it.live("create no second pet after 502, 504 and a lost response, in each language", () =>
+    Effect.gen(function*() {
+      const service = yield* startService(page)
+      const blocks = codeBlocks(readPage(page)).filter(({ code }) => /--retry|504/.test(code))
+      assert.sameMembers(blocks.map(({ language }) => language), ["sh", "js", "python"])
+      for (const block of blocks) {
+        const { responses, url } = yield* runUnreliableProxy(service.env.PETSTORE_URL ?? "")
+        yield* runBlock(page, block, { ...service, env: { ...service.env, PETSTORE_URL: url } })
+        const replayed = responses.map(({ headers }) => headers["idempotent-replayed"])
+        assert.deepStrictEqual(replayed, [undefined, "true"], block.language)
+      }
+    }))
 })

@@ -4,131 +4,117 @@ import { Context, Effect, Layer } from "effect"
 import * as Contender from "../../bench/Contender.ts"
 import * as Workload from "../../bench/Workload.ts"
 import { freePort } from "../support/Harness.ts"
-import { until } from "../support/Process.ts"
+import { send, until } from "../support/Process.ts"
 
 /** The service on a database of 100 pets, and a key without limits. */
-class Petstore extends Context.Service<Petstore, {
-  readonly contender: Contender.Contender
-  readonly databaseUrl: string
-  readonly management: string
-  readonly key: string
-}>()("test/processes/bench/Petstore") {
-  static readonly layer = Layer.effect(
-    Petstore,
-    Effect.gen(function*() {
-      const { key, url } = yield* Workload.database(100)
-      const port = String(yield* freePort)
-      const contender = yield* Contender.start("Petstore", { DATABASE_URL: url, MANAGEMENT_PORT: port })
-      return { contender, databaseUrl: url, management: `http://127.0.0.1:${port}`, key }
-    })
-  )
-}
-
-const send = (
-  { address }: Contender.Contender,
-  key: string,
-  path: string,
-  { headers, ...init }: RequestInit & { readonly headers?: Readonly<Record<string, string>> } = {}
-) =>
-  Effect.promise(async () => {
-    const authorization = { "authorization": `Bearer ${key}`, "content-type": "application/json" }
-    const response = await fetch(`${address}${path}`, { ...init, headers: { ...authorization, ...headers } })
-    const header = (name: string) => response.headers.get(name)
-    return {
-      status: response.status,
-      body: await response.text(),
-      type: header("content-type")?.replace(/; ?charset=utf-8$/i, ""),
-      location: header("location"),
-      // The service repeats fewer parameters in the link, so only the cursor is compared.
-      next: new URL(/<(.*)>/.exec(header("link") ?? "")?.[1] ?? "", address).searchParams.get("cursor"),
-      isReplay: header("idempotent-replayed"),
-      limit: header("x-ratelimit-limit"),
-      retryAfter: header("retry-after") !== null,
-      requestId: header("x-request-id")
-    }
-  })
-
-/** Waits for the log line of a request, and returns the fields that each server logs. */
-const logLine = Effect.fnUntraced(function*({ latestOutput }: Contender.Contender, requestId: string | null) {
-  const line = () => latestOutput().split("\n").find((text) => text.includes(`"requestId":"${requestId}"`))
-  yield* until(() => line() !== undefined)
-  const text = line() ?? ""
-  return ["message", "method", "route", "status", "keyId"].map((name) =>
-    new RegExp(`"${name}":("[^"]*"|\\d+)`).exec(text)?.[1]
-  )
+const startPetstore = Effect.gen(function*() {
+  const { key, url } = yield* Workload.database(100)
+  const port = String(yield* freePort)
+  const service = yield* Contender.start("Petstore", { DATABASE_URL: url, MANAGEMENT_PORT: port })
+  return { service, databaseUrl: url, management: `http://127.0.0.1:${port}`, key }
 })
 
-/** Returns the code and status of an error, because each server has its own messages. */
-const errorOf = ({ body, status }: { readonly body: string; readonly status: number }) => [
-  status,
-  /"code":"(\w+)"/.exec(body)?.[1]
+class Petstore extends Context.Service<Petstore, Effect.Success<typeof startPetstore>>()("test/processes/Petstore") {
+  static readonly layer = Layer.effect(Petstore, startPetstore)
+}
+
+const reads = ["/v1/pets", "/v1/pets/1"].map((path) => ["GET", path] as const)
+const pet = JSON.parse(Workload.newPet)
+
+/** Requests, in order, that the service and each peer must treat alike. `once` is sent with an idempotency key. */
+const requests: ReadonlyArray<readonly [method: string, path: string, body?: object, once?: "once"]> = [
+  ...reads,
+  ["GET", `/v1/pets?limit=7&cursor=${Buffer.from("50").toString("base64url")}`],
+  ["GET", "/v1/pets?limit=100"],
+  ["GET", "/v1/pets?limit=101"],
+  ["GET", "/v1/pets/999999999"],
+  ["POST", "/v1/pets", pet],
+  ["POST", "/v1/pets", pet, "once"],
+  ["POST", "/v1/pets", pet, "once"],
+  ["POST", "/v1/pets", { ...pet, name: "Max" }, "once"],
+  ["POST", "/v1/pets", { name: "Rex" }],
+  ["POST", "/v1/pets", { ...pet, status: "lost" }]
 ]
 
+/** Sends a request. Returns what all contenders have in common in the response, and in the line of the log. */
+const exchange = Effect.fnUntraced(function*(
+  { address, latestOutput }: Contender.Contender,
+  key: string,
+  [method, path, body, once]: typeof requests[number],
+  idempotencyKey = ""
+) {
+  const own = once === undefined ? {} : { "idempotency-key": idempotencyKey }
+  const { body: value, headers, status, text } = yield* send(address + path, key, method, body, own)
+  const requestId = headers.get("x-request-id")
+  const line = () => latestOutput().split("\n").find((each) => each.includes(`"requestId":"${requestId}"`)) ?? ""
+  return {
+    status,
+    // Each server has its own messages, and each create its own id.
+    text: status < 400 ? text.replace(method === "POST" ? /"id":\d+,/ : "", "") : value.code,
+    type: headers.get("content-type")?.replace(/; ?charset=utf-8$/i, ""),
+    hasLocation: headers.get("location") === `/v1/pets/${value.id}`,
+    isReplay: headers.get("idempotent-replayed"),
+    // The service repeats fewer parameters in the link, so only the cursor is compared.
+    next: new URL(/<(.*)>/.exec(headers.get("link") ?? "")?.[1] ?? "", address).searchParams.get("cursor"),
+    // The peers do not limit addresses.
+    limit: status === 401 ? undefined : headers.get("x-ratelimit-limit"),
+    hasRetryAfter: headers.has("retry-after"),
+    logged: Effect.map(
+      until(() => line() !== ""),
+      () =>
+        ["message", "method", "route", "status", "keyId"].map((name) =>
+          new RegExp(`"${name}":("[^"]*"|\\d+)`).exec(line())?.[1]
+        )
+    )
+  }
+})
+
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The contenders of the bench", () => {
-  layer(Petstore.layer, { excludeTestServices: true, timeout: 60_000 })((it) => {
+  layer(Petstore.layer, { excludeTestServices: true })((it) => {
     for (const peer of Contender.peers) {
       it.effect(
-        `${peer} sends the responses of the service, commits pets, counts both windows and logs requests`,
+        `${peer} sends the responses of the service, counts both windows and logs requests`,
         (context) =>
           Effect.gen(function*() {
-            const { contender: service, databaseUrl, key, management } = yield* Petstore
+            const { databaseUrl, key, management, service } = yield* Petstore
             const other = yield* Contender.start(peer, { DATABASE_URL: databaseUrl }).pipe(
               Effect.catchTag("Unavailable", ({ message }) => Effect.sync((): never => context.skip(message)))
             )
-            const cursor = Buffer.from("50").toString("base64url")
-            for (const path of ["/v1/pets", "/v1/pets/1", `/v1/pets?limit=7&cursor=${cursor}`, "/v1/pets?limit=100"]) {
-              const { requestId: expectedId, ...expected } = yield* send(service, key, path)
-              const { requestId, ...response } = yield* send(other, key, path)
-              assert.deepStrictEqual(response, expected, path)
-              assert.deepStrictEqual(yield* logLine(other, requestId), yield* logLine(service, expectedId))
-            }
-
-            const post = (body: string, headers = {}) => send(other, key, "/v1/pets", { method: "POST", body, headers })
-            const once = { "idempotency-key": `key of ${peer}` }
-            for (const headers of [{}, once]) {
-              const created = yield* post(Workload.newPet, headers)
-              assert.strictEqual(created.status, 201)
-              const id = /"id":(\d+)/.exec(created.body)?.[1]
-              assert.strictEqual(created.location, `/v1/pets/${id}`)
-              assert.strictEqual(created.body, Workload.newPet.replace("{", `{"id":${id},`))
-              assert.strictEqual((yield* send(service, key, `/v1/pets/${id}`)).body, created.body)
-              if (headers !== once) continue
-              const replayed = yield* post(Workload.newPet, once)
-              assert.deepStrictEqual([replayed.status, replayed.body, replayed.isReplay], [201, created.body, "true"])
-            }
-            const rejections = [
-              [yield* post(Workload.newPet.replace("Rex", "Max"), once), [422, "idempotency_key_reused"]],
-              [yield* post(`{"name":"Rex"}`), [400, "invalid_request"]],
-              [yield* post(`{"name":"Rex","categoryId":1,"status":"lost"}`), [400, "invalid_request"]],
-              [yield* send(other, key, "/v1/pets?limit=101"), [400, "invalid_request"]],
-              [yield* send(other, key, "/v1/pets/999999999"), [404, "not_found"]],
-              [yield* send(other, "psk_unknown", "/v1/pets/1"), [401, "invalid_api_key"]]
-            ] as const
-            for (const [response, expected] of rejections) assert.deepStrictEqual(errorOf(response), [...expected])
-
+            const compare = Effect.fnUntraced(function*(key: string, request: typeof requests[number]) {
+              const { logged: expectedLine, ...expected } = yield* exchange(
+                service,
+                key,
+                request,
+                `like-${other.address}`
+              )
+              const { logged, ...response } = yield* exchange(other, key, request, other.address)
+              assert.deepStrictEqual(response, expected, request[1])
+              // The Go peer logs a request that its key does not allow before it knows the route.
+              if (![401, 429].includes(response.status)) assert.deepStrictEqual(yield* logged, yield* expectedLine)
+              return response.status
+            })
+            for (const request of requests) yield* compare(key, request)
+            assert.strictEqual(yield* compare("psk_unknown", ["GET", "/v1/pets/1"]), 401)
             for (const limits of [{ perMinute: 2, perDay: 1_000 }, { perMinute: 1_000, perDay: 2 }]) {
               const limited = yield* Workload.issueKey(management, { name: "a", plan: "enterprise", limits })
-              const responses = yield* Effect.replicateEffect(send(other, limited, "/v1/pets/1"), 3)
-              assert.deepStrictEqual(responses.map(({ status }) => status), [200, 200, 429])
-              assert.deepStrictEqual(responses.map(({ limit }) => limit), ["2", "2", "2"])
-              assert.deepStrictEqual(responses.map(({ retryAfter }) => retryAfter), [false, false, true])
+              const statuses = yield* Effect.replicateEffect(compare(limited, ["GET", "/v1/pets/1"]), 3)
+              assert.deepStrictEqual(statuses, [200, 200, 429])
             }
           }),
-        // The Go server is compiled first.
         180_000
       )
     }
 
     it.effect("the floor repeats responses of the service byte for byte", () =>
       Effect.gen(function*() {
-        const { contender: service, key } = yield* Petstore
+        const { key, service } = yield* Petstore
         const floor = yield* Contender.start("node:http", { SERVICE: service.address, KEY: key })
-        for (const path of ["/v1/pets", "/v1/pets/1"]) {
-          const { requestId: _, ...expected } = yield* send(service, key, path)
-          const { requestId: __, ...response } = yield* send(floor, key, path)
+        for (const request of reads) {
+          const { logged: _, ...expected } = yield* exchange(service, key, request)
+          const { logged: __, ...response } = yield* exchange(floor, key, request)
           assert.deepStrictEqual(response, expected)
         }
-        assert.strictEqual((yield* send(floor, key, "/v1/pets", { method: "POST", body: Workload.newPet })).status, 201)
+        assert.strictEqual((yield* send(`${floor.address}/v1/pets`, key, "POST", {})).status, 201)
       }))
   })
 })

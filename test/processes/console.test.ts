@@ -1,5 +1,6 @@
 /** Tests the console in Chromium, as an operator uses it. */
 import { assert } from "@effect/vitest"
+import axe from "axe-core"
 import type { Page } from "playwright-core"
 import { callAdmin, callApi, describeConsole, openConsole, openSignedIn, signIn } from "../support/ConsolePage.ts"
 
@@ -8,19 +9,32 @@ const waitForText = (page: Page, text: string | RegExp) => page.getByText(text).
 const untilUsed = (page: Page, used: number) =>
   page.locator(`meter[aria-label="Used of the minute"][value="${used}"]`).waitFor()
 
+/** Asserts that the page breaks no rule of axe and is not wider than its window: light and wide, dark and narrow. */
+const assertAccessible = async (page: Page): Promise<void> => {
+  await page.evaluate(axe.source)
+  for (const [colorScheme, width] of [["dark", 360], ["light", 1280]] as const) {
+    await page.emulateMedia({ colorScheme })
+    await page.setViewportSize({ width, height: 800 })
+    const violations = await page.evaluate<ReadonlyArray<string>>(
+      `axe.run().then(({ violations }) => violations.map(({ id, nodes }) => id + ": " + nodes.map(({ html }) => html)))`
+    )
+    assert.deepStrictEqual(violations, [], colorScheme)
+    assert.isAtMost(await page.evaluate<number>("document.documentElement.scrollWidth"), width)
+  }
+}
+
 /** Returns the text of the element that has the focus. */
 const focused = (page: Page) => page.evaluate<string>("document.activeElement?.innerText ?? ''")
 
 describeConsole((test) => {
-  test("issues a key, shows its usage and its ban, and changes, unbans, rotates and revokes it", async (service) => {
-    const { address, management } = service
+  test("issues a key, shows its usage and ban, changes, rotates and revokes it, accessibly", async (service) => {
     const { errors, origins, page } = await openConsole(service)
     await signIn(page, "adm_wrong")
     assert.match(await page.getByRole("alert").innerText(), /admin token/)
+    await assertAccessible(page)
     await page.getByLabel("Admin token").fill("")
     await signIn(page)
 
-    // A name with markup is text.
     const name = `<img src=x onerror="document.title='owned'">`
     await page.getByRole("button", { name: "Issue key" }).click()
     const dialog = page.getByRole("dialog")
@@ -28,23 +42,25 @@ describeConsole((test) => {
     await dialog.getByLabel("Plan").selectOption("enterprise")
     await dialog.getByLabel("Limit per minute").fill("5")
     await dialog.getByLabel("Limit per day").fill("100")
+    await assertAccessible(page)
     await dialog.getByRole("button", { name: "Issue key" }).click()
     await page.getByRole("dialog", { name: "New secret" }).waitFor()
     const secret = await dialog.getByLabel("Secret", { exact: true }).inputValue()
     assert.match(secret, /^psk_\w{38}$/)
     await dialog.getByRole("button", { name: "Done" }).click()
+    await page.getByRole("link", { name }).waitFor()
+    await assertAccessible(page)
     await page.getByRole("link", { name }).click()
     await page.getByRole("heading", { name: `${name} active` }).waitFor()
-    assert.strictEqual(await page.title(), "Keys · Petstore console")
+    assert.strictEqual(await page.title(), "Keys · Petstore console", "the markup is text")
     assert.notInclude(await page.content(), secret)
 
-    assert.deepStrictEqual(await callApi(address, secret, 3), [200, 200, 200])
+    assert.deepStrictEqual(await callApi(service, secret, 3), [200, 200, 200])
     await untilUsed(page, 3)
-    const chart = page.getByRole("figure").filter({ hasText: "Last hour" })
-    assert.deepStrictEqual(await chart.locator(".mark").allTextContents(), ["0", "1", "2", "3"], "whole numbers")
-    assert.include(await chart.locator("title").allTextContents().then(String), "3 allowed, 0 rejected, 0 banned")
+    const bars = page.getByRole("figure").filter({ hasText: "Last hour" }).locator("title")
+    assert.include(String(await bars.allTextContents()), "3 allowed, 0 rejected, 0 banned")
 
-    assert.deepStrictEqual((await callApi(address, secret, 9)).slice(0, 3), [200, 200, 429])
+    assert.deepStrictEqual((await callApi(service, secret, 9)).slice(0, 3), [200, 200, 429])
     await waitForText(page, "Banned.")
     await page.getByRole("link", { name: "Keys" }).click()
     await page.getByLabel("state").selectOption("banned")
@@ -54,7 +70,6 @@ describeConsole((test) => {
     await page.getByText("Banned.").waitFor({ state: "hidden" })
     // This service has no Redis.
     await page.getByRole("status").getByText("was lifted in the process that responded").waitFor()
-    assert.include(await focused(page), name, "the button has gone")
 
     // The used requests stay used after the change.
     await page.getByRole("button", { name: "Change" }).click()
@@ -63,15 +78,16 @@ describeConsole((test) => {
     await dialog.getByRole("button", { name: "Save" }).click()
     await waitForText(page, "300 a minute, 10,000 a day")
     await untilUsed(page, 5)
-    assert.deepStrictEqual(await callApi(address, secret, 1), [200])
+    assert.deepStrictEqual(await callApi(service, secret, 1), [200])
 
     await page.getByRole("button", { name: "Rotate" }).click()
+    await assertAccessible(page)
     await dialog.getByLabel("The current secret").selectOption("ends now")
     await dialog.getByRole("button", { name: "Rotate key" }).click()
     const rotated = await dialog.getByLabel("Secret", { exact: true }).inputValue()
     await dialog.getByRole("button", { name: "Done" }).click()
-    assert.deepStrictEqual(await callApi(address, secret, 1), [401])
-    assert.deepStrictEqual(await callApi(address, rotated, 1), [200])
+    assert.deepStrictEqual(await callApi(service, secret, 1), [401])
+    assert.deepStrictEqual(await callApi(service, rotated, 1), [200])
 
     // The former secret finds its key. Neither the URL nor a request contains the secret.
     await page.getByRole("link", { name: "Keys" }).click()
@@ -86,8 +102,8 @@ describeConsole((test) => {
     await page.getByRole("button", { name: "Revoke" }).click()
     await dialog.getByRole("button", { name: "Revoke key" }).click()
     await page.getByRole("heading", { name: "acme revoked" }).waitFor()
-    assert.include(await focused(page), "acme", "the button has gone")
-    assert.deepStrictEqual(await callApi(address, rotated, 1), [401])
+    await assertAccessible(page)
+    assert.deepStrictEqual(await callApi(service, rotated, 1), [401])
 
     await page.getByRole("link", { name: "Audit log" }).click()
     // The page of the key has its own changes too.
@@ -95,22 +111,21 @@ describeConsole((test) => {
     await waitForText(page, "enterprise → pro")
     const actions = await page.locator(".action").allInnerTexts()
     assert.deepStrictEqual(actions.slice(0, 6), ["revoke", "rotate", "update", "unban", "ban", "issue"])
-    assert.strictEqual(await page.locator("time:visible").count(), await page.getByRole("row").count() - 1)
+    await assertAccessible(page)
 
     await page.getByRole("button", { name: "Sign out" }).click()
     await page.getByLabel("Admin token").waitFor()
     await page.goBack()
     await page.getByLabel("Admin token").waitFor()
-    assert.deepStrictEqual([...origins], [management])
+    assert.deepStrictEqual([...origins], [service.management])
     assert.deepStrictEqual(errors, [])
   })
 
   test("keeps the only view of a secret: neither Escape nor Back nor a reload leaves it", async (service) => {
-    const { address, management } = service
-    const { id, key: former } = await callAdmin(management, "POST", "/keys", { name: "held", plan: "free" })
+    const { id, key: former } = await callAdmin(service, "POST", "/keys", { name: "held", plan: "free" })
     const page = await openSignedIn(service)
     // Within the page, only the fragment changes.
-    await page.goto(`${management}/#/keys/${id}`)
+    await page.goto(`${service.management}/#/keys/${id}`)
     const tryToLeave = async (title: string): Promise<void> => {
       await page.keyboard.press("Escape")
       await page.keyboard.press("Escape")
@@ -134,21 +149,21 @@ describeConsole((test) => {
     const secret = await page.getByLabel("Secret", { exact: true }).inputValue()
     await tryToLeave("New secret")
     // By default the former secret works for an hour.
-    for (const each of [secret, former]) assert.deepStrictEqual(await callApi(address, each, 1), [200])
+    for (const each of [secret, former]) assert.deepStrictEqual(await callApi(service, each, 1), [200])
     await page.getByRole("button", { name: "Done" }).click()
-    await page.getByText("stops working in 59 min").waitFor()
+    await page.getByText(/stops working in \d+ min/).waitFor()
     await page.getByRole("button", { name: "End former secrets" }).click()
     await page.getByRole("dialog").getByRole("button", { name: "End former secrets" }).click()
     await page.getByText("stops working in").waitFor({ state: "hidden" })
-    assert.deepStrictEqual(await callApi(address, former, 1), [401])
-    assert.deepStrictEqual(await callApi(address, secret, 1), [200])
+    assert.deepStrictEqual(await callApi(service, former, 1), [401])
+    assert.deepStrictEqual(await callApi(service, secret, 1), [200])
     await page.goBack()
     await page.getByRole("heading", { name: "Keys", exact: true }).waitFor()
   })
 
   test("has the filter and the position of a list in its URL", async (service) => {
     for (let i = 0; i < 25; i++) {
-      await callAdmin(service.management, "POST", "/keys", { name: `page ${i}`, plan: "business" })
+      await callAdmin(service, "POST", "/keys", { name: `page ${i}`, plan: "business" })
     }
     const page = await openSignedIn(service)
     await page.getByLabel("Search keys").fill("page")
@@ -184,45 +199,9 @@ describeConsole((test) => {
     await dialog.getByRole("alert").waitFor()
     await dialog.getByRole("button", { name: "Issue key" }).click()
     const message = await dialog.getByRole("alert").filter({ hasText: "key_" }).innerText()
-    const issued = await callAdmin(service.management, "GET", "/keys?search=once")
+    const issued = await callAdmin(service, "GET", "/keys?search=once")
     assert.strictEqual(issued.length, 1)
     assert.include(message, issued[0].id)
-  })
-
-  test("isolates the direction of a name from the text around it", async (service) => {
-    const name = "\u202egnissim\u05d0"
-    const { id } = await callAdmin(service.management, "POST", "/keys", { name, plan: "free" })
-    const page = await openSignedIn(service, "#/keys?search=gnissim")
-    const assertIsolated = async (count: number): Promise<void> => {
-      const elements = page.locator(`:text("${name}"):not(:has(*))`)
-      await elements.nth(count - 1).waitFor()
-      const tags = await elements.evaluateAll((all) => all.map(({ tagName }) => tagName))
-      assert.deepStrictEqual(tags, Array.from({ length: count }, () => "BDI"))
-    }
-    await assertIsolated(1)
-    await page.goto(`${service.management}/#/keys/${id}`)
-    await page.getByRole("button", { name: "Revoke" }).click()
-    // The heading, the audit log and the dialog have it.
-    await assertIsolated(3)
-  })
-
-  test("does not overwrite the change of another operator, and shows it", async (service) => {
-    const { management } = service
-    const { id } = await callAdmin(management, "POST", "/keys", { name: "shared", plan: "free" })
-    const page = await openSignedIn(service, `#/keys/${id}`)
-    await page.getByRole("button", { name: "Change" }).click()
-    const dialog = page.getByRole("dialog")
-    await callAdmin(management, "PATCH", `/keys/${id}`, { name: "name of another operator" })
-    await dialog.getByLabel("Plan").selectOption("business")
-    await dialog.getByRole("button", { name: "Save" }).click()
-    await dialog.getByRole("alert").getByText("nothing was saved").waitFor()
-    assert.containsSubset(await callAdmin(management, "GET", `/keys/${id}`), { plan: "free", version: 2 })
-    assert.strictEqual(await dialog.getByLabel("Name").inputValue(), "name of another operator")
-    await dialog.getByLabel("Plan").selectOption("business")
-    await dialog.getByRole("button", { name: "Save" }).click()
-    await dialog.waitFor({ state: "hidden" })
-    const changed = { name: "name of another operator", plan: "business", version: 3 }
-    assert.containsSubset(await callAdmin(management, "GET", `/keys/${id}`), changed)
   })
 
   test("works with the keyboard alone, and returns the focus to the button that opened a dialog", async (service) => {

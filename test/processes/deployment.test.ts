@@ -1,29 +1,26 @@
-/** Tests the deployment files: the image, the manifests, the systemd unit and the balancer's settings. */
+/** Tests the installation with npm, and the deployment files: the image, the manifests and the systemd unit. */
 import { assert, describe, expect, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { execFileSync, spawn } from "node:child_process"
-import { chmodSync, cpSync, existsSync, mkdirSync, symlinkSync } from "node:fs"
+import { execFileSync } from "node:child_process"
+import { chmodSync, cpSync, existsSync, symlinkSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { parse, parseAllDocuments } from "yaml"
+import { install } from "../support/ClientPackage.ts"
 import { codeBlocks, readPage, root } from "../support/Documents.ts"
-import * as EmbeddedTemplate from "../support/EmbeddedTemplate.ts"
-import { freePort, temporaryDirectory } from "../support/Harness.ts"
-import { until } from "../support/Process.ts"
+import { dataDirectory, freePort, temporaryDirectory } from "../support/Harness.ts"
+import { firstKey, send, start, stop } from "../support/Process.ts"
 
 const which = (program: string): boolean =>
   ["/usr/bin", "/usr/sbin", "/bin", "/usr/local/bin"].some((bin) => existsSync(join(bin, program)))
 
-const isRoot = process.getuid?.() === 0
+/** The instructions of the last stage of the Dockerfile: their names, and what follows. */
+const instructions = (readPage("Dockerfile").replaceAll(/\\\n\s*/g, "").split(/^FROM /m).at(-1) ?? "").split("\n")
+  .map((line) => [line.slice(0, line.indexOf(" ")), line.slice(line.indexOf(" ") + 1)] as const)
 
-/** The instructions of the last stage of the Dockerfile. */
-const instructions = readPage("Dockerfile").replaceAll(/\\\n\s*/g, "").split(/^FROM /m).at(-1)?.split("\n")
-  .flatMap((line) => {
-    const [, instruction, rest = ""] = /^([A-Z]+) (.*)$/.exec(line) ?? []
-    return instruction === undefined ? [] : [{ instruction, rest }]
-  }) ?? []
-
-const commandOf = (name: string): ReadonlyArray<string> =>
-  JSON.parse(/\[.*\]$/.exec(instructions.find(({ instruction }) => instruction === name)?.rest ?? "")?.[0] ?? "[]")
+const commandOf = (instruction: string): ReadonlyArray<string> => {
+  const [, rest = ""] = instructions.find(([name]) => name === instruction) ?? []
+  return JSON.parse(/\[.*\]$/.exec(rest)?.[0] ?? "[]")
+}
 
 /** Mounts everything read-only except for the data directory, and runs a command as an unprivileged user. */
 const readOnly =
@@ -31,7 +28,7 @@ const readOnly =
   "exec setpriv --reuid 65534 --regid 65534 --clear-groups -- \"$@\""
 
 describe("The image", () => {
-  it.live.skipIf(!isRoot)(
+  it.live.skipIf(process.getuid?.() !== 0)(
     "has the command, runs as an unprivileged user on a read-only file system, and reports its health",
     () =>
       Effect.gen(function*() {
@@ -41,55 +38,60 @@ describe("The image", () => {
           cpSync(join(root, name), join(app, name), { recursive: true })
         }
         symlinkSync(join(root, "node_modules"), join(app, "node_modules"))
-        const env = { PATH: `${dirname(process.execPath)}:${process.env.PATH}`, HOME: app }
-        execFileSync("npm", ["run", "build"], { cwd: app, env, stdio: "pipe" })
+        const PATH = `${dirname(process.execPath)}:${process.env.PATH}`
+        execFileSync("npm", ["run", "build"], { cwd: app, env: { PATH, HOME: app }, stdio: "pipe" })
         const { bin } = JSON.parse(readPage("package.json"))
         const help = execFileSync(process.execPath, [join(app, bin.petstore), "keys", "--help"], { encoding: "utf8" })
         assert.include(help, "petstore keys <subcommand>")
-        const data = join(app, "data")
-        mkdirSync(data)
-        yield* EmbeddedTemplate.copyTo(data)
+        const data = yield* dataDirectory
         execFileSync("chown", ["-R", "65534:65534", data])
 
-        const [port, management] = [yield* freePort, yield* freePort]
-        const image = instructions.filter(({ instruction }) => instruction === "ENV").flatMap(({ rest }) =>
-          rest.split(" ")
-        )
-        const settings = {
-          ...env,
+        const settings = instructions.filter(([name]) => name === "ENV").flatMap(([, rest]) => rest.split(" "))
+        const env = {
+          PATH,
           // `docker build --build-arg REVISION=0123abc` sets the argument.
-          ...Object.fromEntries(image.map((pair) => pair.replace("$REVISION", "0123abc").split("="))),
+          ...Object.fromEntries(settings.map((pair) => pair.replace("$REVISION", "0123abc").split("="))),
           DATA_DIR: data,
-          PORT: String(port),
-          MANAGEMENT_PORT: String(management)
+          PORT: "0",
+          MANAGEMENT_PORT: String(yield* freePort)
         }
-        const service = yield* Effect.acquireRelease(
-          Effect.sync(() =>
-            spawn("unshare", ["-m", "sh", "-c", readOnly, "sh", ...commandOf("CMD")], {
-              cwd: app,
-              env: settings,
-              stdio: ["ignore", "pipe", "inherit"]
-            })
-          ),
-          (child) => Effect.sync(() => child.kill("SIGKILL"))
-        )
-        let output = ""
-        service.stdout.on("data", (chunk: Buffer) => {
-          output += chunk.toString()
-        })
-        // The first key is shown last.
-        yield* until(() => /psk_\w+/.test(output) || service.exitCode !== null)
-        const get = (url: string) => Effect.promise(() => fetch(url).then((response) => response.text()))
-        assert.include(yield* get(`http://127.0.0.1:${management}/healthz`), `"revision":"0123abc"`)
-        assert.include(yield* get(`http://127.0.0.1:${management}/`), "<html")
+        const command = ["unshare", "-m", "sh", "-c", readOnly, "sh", ...commandOf("CMD")]
+        const service = yield* start(env, command, app)
+        assert.match(yield* firstKey(service), /^psk_\w{38}$/)
+        assert.containsSubset((yield* send(`${service.management}/healthz`, "")).body, { revision: "0123abc" })
+        assert.include((yield* send(service.management, "")).text, "<html")
         const [node = "", ...check] = commandOf("HEALTHCHECK")
-        execFileSync(node, check, { env: settings })
-        const exited = new Promise((resolve) => service.on("exit", resolve))
-        service.kill("SIGTERM")
-        assert.strictEqual(yield* Effect.promise(() => exited), 0)
-        assert.throws(() => execFileSync(node, check, { env: settings, stdio: "ignore" }))
+        execFileSync(node, check, { env })
+        assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
+        assert.throws(() => execFileSync(node, check, { env, stdio: "ignore" }))
       }),
     180_000
+  )
+})
+
+describe("npm ci --omit=dev", () => {
+  it.live(
+    "installs at most 125 MB without a warning, and npm start serves requests on the machine's own Node 22",
+    () =>
+      Effect.gen(function*() {
+        const node = (yield* install("node"))("node")
+        const cwd = yield* temporaryDirectory
+        for (const name of ["package.json", "package-lock.json", "src"]) {
+          cpSync(join(root, name), join(cwd, name), { recursive: true })
+        }
+        const env = { ...process.env, PATH: `${dirname(node)}:/usr/local/bin:/usr/bin:/bin` }
+        const run = (command: string) => execFileSync("sh", ["-c", command], { cwd, env, encoding: "utf8" })
+        const output = run("node --version; npm ci --omit=dev 2>&1")
+        assert.match(output, /^v22\./)
+        assert.notMatch(output, /warn/i)
+        assert.isBelow(Number.parseInt(run("du -sm node_modules")), 125)
+
+        const service = yield* start({ PATH: env.PATH, HOME: cwd }, ["npm", "start"], cwd)
+        assert.strictEqual((yield* send(`${service.address}/v1/pets`, yield* firstKey(service))).status, 200)
+        assert.include((yield* send(service.management, "")).text, "The console is not built.")
+        assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
+      }),
+    360_000
   )
 })
 
@@ -99,35 +101,25 @@ interface Manifest {
 }
 
 /** Throws if the schemas of Kubernetes or of the Prometheus operator reject a manifest. */
-const validate = async ({ apiVersion, kind, ...rest }: Manifest): Promise<void> => {
-  const models = await import(
-    apiVersion.startsWith("monitoring.coreos.com/")
-      ? `@kubernetes-models/prometheus-operator/${apiVersion}`
-      : `kubernetes-models/${apiVersion}`
-  )
-  new models[kind]({ apiVersion, kind, ...rest }).validate()
+const validate = async (manifest: Manifest): Promise<void> => {
+  const isMonitoring = manifest.apiVersion.startsWith("monitoring.coreos.com/")
+  const models = isMonitoring ? "@kubernetes-models/prometheus-operator" : "kubernetes-models"
+  const { [manifest.kind]: Model } = await import(`${models}/${manifest.apiVersion}`)
+  new Model(manifest).validate()
 }
 
 describe("Files for operators", () => {
-  const overlays = ["staging", "production"]
-  it.skipIf(!which("kubectl")).each(overlays)(
+  it.skipIf(!which("kubectl")).each(["staging", "production"])(
     "hold an overlay that Kubernetes' schemas accept: %s",
     async (overlay) => {
-      const output = execFileSync("kubectl", ["kustomize", join(root, "deploy/kubernetes/overlays", overlay)])
-        .toString()
+      const folder = join(root, "deploy/kubernetes/overlays", overlay)
+      const output = execFileSync("kubectl", ["kustomize", folder]).toString()
       const manifests = parseAllDocuments(output).map((document): Manifest => document.toJS())
       for (const manifest of manifests) await validate(manifest)
-      assert.sameMembers(manifests.map(({ kind }) => kind), [
-        "ConfigMap",
-        "Service",
-        "Service",
-        "Deployment",
-        "PodDisruptionBudget",
-        "HorizontalPodAutoscaler",
-        "NetworkPolicy",
-        "ServiceMonitor",
-        "PrometheusRule"
-      ])
+      const monitoring = ["ServiceMonitor", "PrometheusRule"]
+      const availability = ["PodDisruptionBudget", "HorizontalPodAutoscaler"]
+      const others = ["ConfigMap", "Service", "Service", "Deployment", "NetworkPolicy"]
+      assert.sameMembers(manifests.map(({ kind }) => kind), [...others, ...availability, ...monitoring])
       assert.match(output, /image: \S+@sha256:[0-9a-f]{64}\n/)
       assert.include(output, `TRUSTED_PROXIES: ""`)
     }
@@ -148,27 +140,17 @@ describe("Files for operators", () => {
 
   it("document an Ingress that Kubernetes' schemas accept, and a secret with what the pods need", async () => {
     const page = readPage("docs/install.md")
-    const ingress = codeBlocks(page).find(({ code }) => code.includes("kind: Ingress"))
-    await validate(parse(ingress?.code ?? ""))
-    const keys = [...readPage("deploy/kubernetes/base/petstore.yaml").matchAll(/name: petstore, key: (\w+)/g)]
+    await validate(parse(codeBlocks(page).find(({ code }) => code.includes("kind: Ingress"))?.code ?? ""))
+    const namesIn = (text: string, pattern: RegExp) => [...text.matchAll(pattern)].map(([, name]) => name)
     assert.deepStrictEqual(
-      [...page.matchAll(/--from-literal=(\w+)=/g)].map(([, name]) => name),
-      keys.map(([, name]) => name)
+      namesIn(page, /--from-literal=(\w+)=/g),
+      namesIn(readPage("deploy/kubernetes/base/petstore.yaml"), /name: petstore, key: (\w+)/g)
     )
   })
 
   it.skipIf(!which("systemd-analyze"))("hold a systemd unit that systemd accepts, and that needs its settings", () => {
-    const output = execFileSync("systemd-analyze", ["verify", join(root, "deploy/petstore@.service")], {
-      stdio: "pipe"
-    })
-    assert.strictEqual(output.toString(), "")
-    assert.match(readPage("deploy/petstore@.service"), /^EnvironmentFile=\//m)
-  })
-
-  it.skipIf(!which("haproxy"))("hold a balancer's settings that haproxy accepts", () => {
-    // The program exits with a code other than 0 if it rejects the file.
-    assert.doesNotThrow(() =>
-      execFileSync("haproxy", ["-c", "-f", join(root, "deploy/haproxy.cfg")], { stdio: "pipe" })
-    )
+    const unit = "deploy/petstore@.service"
+    assert.strictEqual(execFileSync("systemd-analyze", ["verify", join(root, unit)], { stdio: "pipe" }).toString(), "")
+    assert.match(readPage(unit), /^EnvironmentFile=\//m)
   })
 })

@@ -1,23 +1,16 @@
-/**
- * Tests running processes under load while the database fails: no 500, no slow response, no lost pet.
- */
-import { PgClient } from "@effect/sql-pg"
+/** Tests running processes under load while the database fails: no 500, no slow response, no lost pet. */
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Context, Deferred, Effect, Layer, Redacted } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { execFileSync } from "node:child_process"
-import { mkdirSync, rmSync, writeFileSync } from "node:fs"
+import { cpSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
-import * as EmbeddedTemplate from "../support/EmbeddedTemplate.ts"
-import { issueKey, temporaryDirectory } from "../support/Harness.ts"
+import { clientOn, dataDirectory, temporaryDirectory } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
 import * as Postgres from "../support/Postgres.ts"
-import { start, until } from "../support/Process.ts"
+import { issue, start, stop, until, untilTrue } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import { mayMount } from "../support/setup.ts"
-
-/** The maximum response time during a fault. */
-const maxResponseMs = 10_000
 
 const makeDeployment = Effect.gen(function*() {
   const postgres = yield* Postgres.run()
@@ -25,250 +18,153 @@ const makeDeployment = Effect.gen(function*() {
     Effect.andThen(sql`CREATE ROLE petstore LOGIN`, sql`ALTER DATABASE postgres OWNER TO petstore`)
   )
   const proxy = yield* Proxy.run(postgres.port)
-  const url = (port: number) => `postgres://petstore@127.0.0.1:${port}/postgres`
-  const sql = PgClient.layer({ url: Redacted.make(url(postgres.port)) })
-  const key = yield* issueKey(sql)
-  const service = yield* start({ DATABASE_URL: url(proxy.port), LOG_LEVEL: "info" })
+  const service = yield* start({ DATABASE_URL: `postgres://petstore@127.0.0.1:${proxy.port}/postgres` })
+  const { key } = yield* issue(service)
   yield* Load.request(service.address, key)
-  return { postgres, proxy, service, sql, key }
+  return { postgres, proxy, service, key }
 })
 
 class Deployment extends Context.Service<Deployment, Effect.Success<typeof makeDeployment>>()("test/Deployment") {
   static readonly layer = Layer.effect(Deployment, makeDeployment)
 }
 
-type Step = (deployment: Deployment["Service"]) => Effect.Effect<unknown, unknown>
+/** How a fault begins and ends. */
+interface Fault {
+  readonly begin: (deployment: Deployment["Service"]) => Effect.Effect<unknown, unknown>
+  readonly end: (deployment: Deployment["Service"]) => Effect.Effect<unknown, unknown>
+}
+
+/** A fault that the server begins and ends with statements. */
+const statements = (begin: ReadonlyArray<string>, end: ReadonlyArray<string>): Fault => {
+  const run = (each: ReadonlyArray<string>) => ({ postgres }: Deployment["Service"]) =>
+    postgres.admin((sql) => Effect.forEach(each, (statement) => sql.unsafe(statement)))
+  return { begin: run(begin), end: run(end) }
+}
 
 /** A fault of the network between the service and the database. */
-const network = (fault: Proxy.Fault): { readonly begin: Step; readonly end: Step } => ({
+const network = (fault: Proxy.Fault): Fault => ({
   begin: ({ proxy }) => Effect.sync(() => proxy.setFault(fault)),
   end: ({ proxy }) => Effect.sync(() => proxy.setFault(undefined))
 })
 
-/** Another session that locks the table of pets, for longer than the statement timeout. */
-const tableLock = (mode: string): { readonly begin: Step; readonly end: Step } => {
-  const [locked, released] = [Deferred.makeUnsafe<void, unknown>(), Deferred.makeUnsafe<void>()]
-  return {
-    begin: ({ postgres }) =>
-      postgres.admin((sql) =>
-        sql.withTransaction(Effect.gen(function*() {
-          yield* sql.unsafe(`LOCK TABLE pets IN ${mode} MODE`)
-          yield* Deferred.succeed(locked, undefined)
-          yield* Deferred.await(released)
-        }))
-      ).pipe(
-        Effect.catchCause((cause) => Deferred.failCause(locked, cause)),
-        Effect.forkDetach,
-        Effect.andThen(Deferred.await(locked))
-      ),
-    end: () => Deferred.succeed(released, undefined)
-  }
-}
+/** Another session that locks the table of pets for four seconds, which is longer than the statement timeout. */
+const tableLock = (mode: string): Fault => ({
+  begin: ({ postgres }) =>
+    postgres.admin((sql) =>
+      sql.withTransaction(Effect.andThen(sql.unsafe(`LOCK TABLE pets IN ${mode} MODE`), sql`SELECT pg_sleep(4)`))
+    ).pipe(Effect.forkDetach),
+  end: () => Effect.void
+})
 
-/** The faults. Each lasts `seconds`, in which the requests that it affects are rejected. */
-const faults: ReadonlyArray<{
-  readonly name: string
-  readonly seconds: number
-  readonly begin: Step
-  readonly end: Step
-  /** Whether creates fail during the fault. */
-  readonly stopsCreates: boolean
-  /** Whether reads succeed during the fault. */
-  readonly readsSucceed?: boolean
-  readonly callers?: number
-}> = [
-  {
-    name: "is restarted",
-    seconds: 1,
-    begin: ({ postgres }) => postgres.stop,
-    end: ({ postgres }) => postgres.start,
-    stopsCreates: true
-  },
-  {
-    name: "is killed",
-    seconds: 2,
-    begin: ({ postgres }) => postgres.kill,
-    end: ({ postgres }) => postgres.start,
-    stopsCreates: true
-  },
-  {
-    name: "hangs",
-    // Longer than every timeout of a statement, a call or a silent connection.
-    seconds: 6,
-    begin: ({ postgres }) => postgres.freeze,
-    end: ({ postgres }) => postgres.thaw,
-    callers: 700,
-    stopsCreates: true
-  },
-  {
-    name: "accepts no more connections",
-    seconds: 2,
-    begin: ({ postgres }) =>
-      postgres.admin((sql) =>
-        Effect.andThen(
-          sql`ALTER ROLE petstore CONNECTION LIMIT 0`,
-          sql`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'petstore'`
-        )
-      ),
-    end: ({ postgres }) => postgres.admin((sql) => sql`ALTER ROLE petstore CONNECTION LIMIT -1`),
-    stopsCreates: true
-  },
-  {
-    name: "is read-only",
-    seconds: 2,
-    begin: ({ postgres }) =>
-      postgres.admin((sql) =>
-        Effect.andThen(
-          sql`ALTER SYSTEM SET default_transaction_read_only = on`,
-          sql`SELECT pg_reload_conf()`
-        )
-      ),
-    end: ({ postgres }) =>
-      postgres.admin((sql) =>
-        Effect.andThen(
-          sql`ALTER SYSTEM RESET default_transaction_read_only`,
-          sql`SELECT pg_reload_conf()`
-        )
-      ),
-    stopsCreates: true
-  },
-  { name: "is slow", seconds: 3, ...network("slow"), stopsCreates: false },
-  { name: "is cut off", seconds: 2, ...network("refusing"), stopsCreates: true },
-  { name: "is behind a half-open connection", seconds: 6, ...network("hanging"), stopsCreates: true },
-  { name: "has a locked table", seconds: 4, ...tableLock("ACCESS EXCLUSIVE"), stopsCreates: true },
-  {
-    name: "has a table that is locked for writes",
-    seconds: 4,
-    ...tableLock("SHARE"),
-    stopsCreates: true,
-    readsSucceed: true
-  }
+const killed: Fault = { begin: ({ postgres }) => postgres.kill, end: ({ postgres }) => postgres.start }
+const frozen: Fault = { begin: ({ postgres }) => postgres.freeze, end: ({ postgres }) => postgres.thaw }
+const withoutConnections = statements(
+  [
+    "ALTER ROLE petstore CONNECTION LIMIT 0",
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'petstore'"
+  ],
+  ["ALTER ROLE petstore CONNECTION LIMIT -1"]
+)
+const readOnly = statements(
+  ["ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"],
+  ["ALTER SYSTEM RESET default_transaction_read_only", "SELECT pg_reload_conf()"]
+)
+
+/** The faults. A silent one lasts longer than every timeout of a statement or a connection. */
+const faults: ReadonlyArray<
+  readonly [name: string, Fault, seconds: number, reads: "reads may fail" | "reads succeed", callers?: number]
+> = [
+  ["is killed", killed, 2, "reads may fail"],
+  ["hangs", frozen, 6, "reads may fail", 700],
+  ["accepts no more connections", withoutConnections, 2, "reads may fail"],
+  ["is read-only", readOnly, 2, "reads may fail"],
+  ["is cut off", network("refusing"), 2, "reads may fail"],
+  ["is behind a half-open connection", network("hanging"), 6, "reads may fail"],
+  ["has a locked table", tableLock("ACCESS EXCLUSIVE"), 4, "reads may fail"],
+  ["has a table that is locked for writes", tableLock("SHARE"), 4, "reads succeed"]
 ]
 
+/** Each response is a success or a 503 with Retry-After, within the ten seconds that docs/database.md promises. */
+const assertBounded = (outcomes: ReadonlyArray<Load.Outcome>, stderr: string) => {
+  const isExpected = ({ retryAfter, status }: Load.Outcome): boolean =>
+    status === 503 ? Number(retryAfter) > 0 : status === 200 || status === 201
+  assert.deepStrictEqual(outcomes.filter((outcome) => !isExpected(outcome)), [], stderr)
+  assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), 10_000, "the longest response")
+}
+
+const isSuccess = ({ status }: Load.Outcome): boolean => status === 200 || status === 201
+
 describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
-  layer(Deployment.layer, { excludeTestServices: true, timeout: 60_000 })((it) => {
-    for (const fault of faults) {
-      it.effect(
-        `${fault.name}, requests succeed or get 503 with Retry-After, and no acknowledged pet is lost`,
-        () =>
-          Effect.gen(function*() {
-            const deployment = yield* Deployment
-            const { key, service, sql } = deployment
-            const send = (path?: string) => Load.request(service.address, key, path)
-            const load = yield* Load.run({ address: () => service.address, key, callers: fault.callers ?? 16 })
-            yield* until(() => Load.acknowledged(load.outcomes).length > 50)
+  layer(Deployment.layer, { excludeTestServices: true })((it) => {
+    it.effect.each(faults)(
+      "%s, requests succeed or get 503 with Retry-After, and no acknowledged pet is lost",
+      ([, { begin, end }, seconds, reads, callers = 16]) =>
+        Effect.gen(function*() {
+          const deployment = yield* Deployment
+          const { key, postgres, service } = deployment
+          const load = yield* Load.run({ address: () => service.address, key, callers })
+          yield* until(() => Load.acknowledged(load.outcomes).length > 50)
+          yield* begin(deployment)
+          const beganAt = performance.now()
+          yield* Effect.sleep(`${seconds} seconds`)
+          yield* end(deployment)
+          const endedAt = performance.now()
 
-            yield* fault.begin(deployment)
-            const faultStart = performance.now()
-            yield* Effect.sleep(`${fault.seconds} seconds`)
-            yield* fault.end(deployment)
-            const faultEnd = performance.now()
+          // The service has recovered when a create, a get and a list succeed in a row.
+          const paths = [undefined, "/v1/pets/1", "/v1/pets?limit=2"]
+          const requests = Effect.forEach(paths, (path) => Load.request(service.address, key, path))
+          yield* untilTrue(Effect.map(requests, (responses) => responses.every(isSuccess)))
+          const recoveredAt = performance.now()
+          const after = () => load.outcomes.filter(({ sentAt }) => sentAt > recoveredAt)
+          yield* until(() => after().length > 20)
+          yield* load.stop
+          assertBounded(load.outcomes, service.stderr())
+          assert.isTrue(after().every(isSuccess))
 
-            // The service has recovered when a create, a get and a list succeed in a row.
-            let isRecovered = false
-            while (!isRecovered) {
-              const outcomes = [yield* send(), yield* send("/v1/pets/1"), yield* send("/v1/pets?limit=2")]
-              isRecovered = outcomes.every(({ status }) => status === 200 || status === 201)
-            }
-            const recoveredAt = performance.now()
-            const after = () => load.outcomes.filter(({ sentAt }) => sentAt > recoveredAt)
-            yield* until(() => after().length > 20)
-            yield* load.stop
-
-            const { outcomes } = load
-            if (outcomes.some(({ status }) => status === 500)) assert.fail(service.stderr())
-            assert.deepStrictEqual(
-              [...new Set(outcomes.map(({ status }) => status))].filter((status) => ![200, 201, 503].includes(status)),
-              []
-            )
-            assert.isTrue(outcomes.every(({ retryAfter, status }) => status !== 503 || Number(retryAfter) > 0))
-            assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), maxResponseMs, "the longest response")
-            // The fault had an effect.
-            const within = outcomes.filter(({ sentAt, took }) => sentAt + took > faultStart && sentAt < faultEnd)
-            const creates = within.filter(({ method }) => method === "POST")
-            if (fault.stopsCreates) assert.isTrue(creates.some(({ status }) => status === 503))
-            else {assert.isAbove(
-                creates.map(({ took }) => took).toSorted((a, b) => a - b)[creates.length >> 1] ?? 0,
-                400
-              )}
-            if (fault.readsSucceed === true) {
-              const reads = within.filter(({ method }) => method === "GET")
-              assert.isAbove(reads.length, 10)
-              assert.deepStrictEqual([...new Set(reads.map(({ status }) => status))], [200])
-            }
-            // After the recovery every request succeeds.
-            assert.isTrue(after().every(({ status }) => status === 200 || status === 201))
-
-            // Each acknowledged pet exists once. No other pet exists twice.
-            const names = Load.acknowledged(outcomes)
-            const stored = yield* Effect.provide(
-              Effect.flatMap(
-                PgClient.PgClient,
-                (client) =>
-                  client<{ name: string; count: bigint }>`SELECT name, count(*) AS count FROM pets GROUP BY name`
-              ),
-              sql
-            )
-            const counts = new Map(stored.map(({ count, name }) => [name, Number(count)]))
-            assert.deepStrictEqual(names.filter((name) => counts.get(name) !== 1), [])
-            assert.deepStrictEqual([...counts].filter(([, count]) => count !== 1), [])
-          }),
-        60_000
-      )
-    }
+          const within = load.outcomes.filter(({ sentAt, took }) => sentAt + took > beganAt && sentAt < endedAt)
+          assert.isTrue(within.some(({ method, status }) => method === "POST" && status === 503))
+          if (reads === "reads succeed") {
+            const found = within.filter(({ method }) => method === "GET")
+            assert.isAbove(found.length, 10)
+            assert.isTrue(found.every(isSuccess))
+          }
+          yield* Load.assertStored(load.outcomes, clientOn(postgres.url))
+        })
+    )
   })
 })
 
-/** Starts a service on a disk of a few megabytes. */
-const onDisk = Effect.gen(function*() {
-  const disk = yield* temporaryDirectory
-  yield* Effect.acquireRelease(
-    Effect.sync(() => execFileSync("mount", ["-t", "tmpfs", "-o", "size=80m", "tmpfs", disk])),
-    () => Effect.sync(() => execFileSync("umount", ["--lazy", disk]))
-  )
-  const DATA_DIR = join(disk, "data")
-  mkdirSync(DATA_DIR)
-  yield* EmbeddedTemplate.copyTo(DATA_DIR)
-  const key = yield* issueKey(EmbeddedDatabase.layer(DATA_DIR))
-  return { disk, DATA_DIR, key, service: yield* start({ DATA_DIR }) }
-})
-
-const create = (address: string, key: string, count: number) =>
-  Effect.replicateEffect(Load.request(address, key), count, { concurrency: 8 })
-
 describe.skipIf(!mayMount)("While the disk of the embedded database", () => {
-  it.live(
-    "is full, creates get 503 until there is space again, and no acknowledged pet is lost",
-    () =>
-      Effect.gen(function*() {
-        const { DATA_DIR, disk, key, service } = yield* onDisk
-        const outcomes = [...yield* create(service.address, key, 100)]
-        const files: Array<string> = []
-        const fill = () => {
-          const file = join(disk, `file ${files.length}`)
-          files.push(file)
-          writeFileSync(file, Buffer.alloc(100_000))
-        }
-        yield* Effect.ignore(Effect.forever(Effect.try({ try: fill, catch: () => "full" })))
-        const meanwhile = yield* create(service.address, key, 1_000)
-        assert.isTrue(meanwhile.some(({ status }) => status === 503))
-        for (const file of files) rmSync(file)
-        yield* Effect.repeat(Load.request(service.address, key), { until: ({ status }) => status === 201 })
-        const after = yield* create(service.address, key, 100)
-        assert.isTrue(after.every(({ status }) => status === 201))
-        outcomes.push(...meanwhile, ...after)
-        assert.deepStrictEqual(outcomes.filter(({ status }) => status !== 201 && status !== 503), [])
-        assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), maxResponseMs)
+  it.live("is full, creates get 503 until there is space again, and no acknowledged pet is lost", () =>
+    Effect.gen(function*() {
+      const disk = yield* temporaryDirectory
+      yield* Effect.acquireRelease(
+        Effect.sync(() => execFileSync("mount", ["-t", "tmpfs", "-o", "size=80m", "tmpfs", disk])),
+        () => Effect.sync(() => execFileSync("umount", ["--lazy", disk]))
+      )
+      const DATA_DIR = join(disk, "data")
+      cpSync(yield* dataDirectory, DATA_DIR, { recursive: true })
+      const service = yield* start({ DATA_DIR })
+      const { key } = yield* issue(service)
+      const create = (count: number) =>
+        Effect.replicateEffect(Load.request(service.address, key), count, { concurrency: 8 })
+      const before = yield* create(100)
+      const files: Array<string> = []
+      const fill = () => {
+        const file = join(disk, `file ${files.length}`)
+        files.push(file)
+        writeFileSync(file, Buffer.alloc(100_000))
+      }
+      yield* Effect.ignore(Effect.forever(Effect.try({ try: fill, catch: () => "full" })))
+      const meanwhile = yield* create(1_000)
+      assert.isTrue(meanwhile.some(({ status }) => status === 503))
+      for (const file of files) rmSync(file)
+      yield* Effect.repeat(Load.request(service.address, key), { until: isSuccess })
+      const after = yield* create(100)
+      assert.isTrue(after.every(isSuccess))
+      assertBounded([...before, ...meanwhile], service.stderr())
 
-        service.process.kill("SIGKILL")
-        yield* Effect.promise(() => service.exit)
-        const stored = yield* Effect.provide(
-          Effect.flatMap(PgClient.PgClient, (sql) => sql<{ name: string }>`SELECT name FROM pets`),
-          Layer.fresh(EmbeddedDatabase.layer(DATA_DIR))
-        )
-        const names = new Set(stored.map(({ name }) => name))
-        assert.strictEqual(names.size, stored.length)
-        assert.deepStrictEqual(Load.acknowledged(outcomes).filter((name) => !names.has(name)), [])
-      })
-  )
+      yield* stop(service, "SIGKILL")
+      yield* Load.assertStored([...before, ...meanwhile, ...after], EmbeddedDatabase.layer(DATA_DIR))
+    }))
 })

@@ -1,124 +1,85 @@
 /** Tests the limits of running processes on one Redis, and without it. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Schema } from "effect"
+import { Effect } from "effect"
 import { load } from "../../bench/load.ts"
-import { temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
-import { type Running, start } from "../support/Process.ts"
+import { temporaryDatabaseUrl } from "../support/Harness.ts"
+import { issue, metricsOf, type Running, send, sendAdmin, start, untilTrue } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import * as Redis from "../support/Redis.ts"
 
-const ADMIN_TOKEN = "adm_test"
-const authorization = `Bearer ${ADMIN_TOKEN}`
-
-const Issued = Schema.Struct({ id: Schema.String, key: Schema.String })
-const ErrorBody = Schema.Struct({ code: Schema.String })
-
-const issue = (service: Running, limits: { readonly perMinute: number; readonly perDay: number }) =>
-  Effect.promise(async () => {
-    const response = await fetch(`${service.management}/admin/keys`, {
-      method: "POST",
-      headers: { authorization, "content-type": "application/json" },
-      body: JSON.stringify({ name: "load", plan: "enterprise", limits })
-    })
-    return response.json()
-  }).pipe(Effect.flatMap(Schema.decodeUnknownEffect(Issued)))
-
-const text = (url: string) => Effect.promise(() => fetch(url).then((response) => response.text()))
-
-const port = (service: Running) => Number(new URL(service.address).port)
+const portOf = ({ address }: Running) => Number(new URL(address).port)
 
 const get = (key: string) => `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n\r\n`
 
+const issueWith = (service: Running, perMinute: number, perDay: number) =>
+  issue(service, { name: "limited", plan: "enterprise", limits: { perMinute, perDay } })
+
 /** Sends more requests of a new key than its limit a day, over 64 connections. Returns the number of allowed ones. */
-const countAllowed = (services: readonly [Running, ...ReadonlyArray<Running>], perDay: number) =>
-  Effect.gen(function*() {
-    const { key } = yield* issue(services[0], { perMinute: 1_000_000, perDay })
+const countAllowed = Effect.fnUntraced(
+  function*(services: readonly [Running, ...ReadonlyArray<Running>], perDay: number) {
+    const { key } = yield* issueWith(services[0], 1_000_000, perDay)
     const requests = Math.round(1.1 * perDay)
     const { statuses } = yield* Effect.promise(() =>
-      load({ ports: services.map(port), request: get(key), connections: 64, requests })
+      load({ ports: services.map(portOf), request: get(key), connections: 64, requests })
     )
     const [allowed = 0, rejected = 0] = [statuses.get(200), statuses.get(429)]
     assert.strictEqual(allowed + rejected, requests)
     return allowed
-  })
+  }
+)
 
-/** The number of decisions that a process made without Redis. */
-const localDecisions = (service: Running) =>
+/** The number of decisions that processes made without Redis. */
+const localDecisions = (services: ReadonlyArray<Running>) =>
   Effect.map(
-    text(`${service.management}/metrics`),
-    (metrics) => Number(/^petstore_rate_limit_fallback_decisions_total (\d+)/m.exec(metrics)?.[1] ?? NaN)
+    Effect.forEach(services, metricsOf),
+    (texts) =>
+      texts.map((text) => Number(/^petstore_rate_limit_fallback_decisions_total (\d+)/m.exec(text)?.[1]))
+        .reduce((sum, count) => sum + count, 0)
   )
 
 describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL === undefined)(
   "Processes on one Redis",
   () => {
-    it.live(
-      "allow exactly as many requests as the limit, as four processes together, and share bans",
-      () =>
-        Effect.gen(function*() {
-          const redis = yield* Redis.run
-          yield* redis.start
-          const DATABASE_URL = yield* temporaryDatabaseUrl
-          const process = start({
-            DATABASE_URL,
-            ADMIN_TOKEN,
-            DATA_DIR: yield* temporaryDirectory,
-            REDIS_URL: redis.url
-          })
-          const first = yield* process
-          const others = yield* Effect.all([process, process, process], { concurrency: "unbounded" })
-          const services = [first, ...others] as const
-          const countLocal = Effect.map(
-            Effect.forEach(services, localDecisions),
-            (counts) => counts.reduce((sum, count) => sum + count, 0)
-          )
-          for (const limit of [500, 2_000, 777]) {
-            const before = yield* countLocal
-            const allowed = yield* countAllowed(services, limit)
-            // A machine that stands still for 35 ms makes a process decide without Redis.
-            assert.closeTo(allowed, limit, (yield* countLocal) - before)
-          }
+    it.live("allow exactly as many requests as the limit, as four processes together, and share bans", () =>
+      Effect.gen(function*() {
+        const redis = yield* Redis.run
+        yield* redis.start
+        const process = start({ DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL: redis.url })
+        const first = yield* process
+        const others = yield* Effect.all([process, process, process], { concurrency: "unbounded" })
+        const services = [first, ...others] as const
+        for (const limit of [500, 2_000, 777]) {
+          const before = yield* localDecisions(services)
+          const allowed = yield* countAllowed(services, limit)
+          // A machine that stands still for 35 ms makes a process decide without Redis.
+          assert.closeTo(allowed, limit, (yield* localDecisions(services)) - before)
+        }
 
-          const { id, key } = yield* issue(first, { perMinute: 3, perDay: 100 })
-          const code = (service: Running) =>
-            Effect.promise(() =>
-              fetch(`${service.address}/v1/pets`, { headers: { authorization: `Bearer ${key}` } })
-                .then((response) => response.json())
-            ).pipe(Effect.flatMap(Schema.decodeUnknownEffect(ErrorBody)), Effect.map((body) => body.code))
-          yield* Effect.promise(() => load({ ports: [port(first)], request: get(key), connections: 1, requests: 10 }))
-          for (const service of others) assert.strictEqual(yield* code(service), "api_key_banned")
-          yield* Effect.promise(() =>
-            fetch(`${others[0].management}/admin/keys/${id}/ban`, { method: "DELETE", headers: { authorization } })
-          )
-          assert.strictEqual(yield* code(others[1]), "rate_limit_exceeded")
-        }),
-      300_000
-    )
+        const { id, key } = yield* issueWith(first, 3, 100)
+        const codeOf = (service: Running) =>
+          Effect.map(send(`${service.address}/v1/pets`, key), ({ body }): string => body.code)
+        yield* Effect.promise(() => load({ ports: [portOf(first)], request: get(key), connections: 1, requests: 10 }))
+        for (const service of others) assert.strictEqual(yield* codeOf(service), "api_key_banned")
+        yield* sendAdmin(others[0], "DELETE", `/keys/${id}/ban`)
+        assert.strictEqual(yield* codeOf(others[1]), "rate_limit_exceeded")
+      }))
 
-    it.live("respond to every request while Redis is slow, down, hanging or empty, and report it in log, metrics and readiness", () =>
+    it.live("respond while Redis is slow, down, hanging or empty, and report it in log, metrics and readiness", () =>
       Effect.gen(function*() {
         const redis = yield* Redis.run
         yield* redis.start
         const proxy = yield* Proxy.run(redis.port)
-        const service = yield* start({
-          DATABASE_URL: yield* temporaryDatabaseUrl,
-          ADMIN_TOKEN,
-          DATA_DIR: yield* temporaryDirectory,
-          REDIS_URL: `redis://127.0.0.1:${proxy.port}`
-        })
-        const { key } = yield* issue(service, { perMinute: 1_000_000, perDay: 1_000_000 })
-        const metrics = text(`${service.management}/metrics`)
+        const REDIS_URL = `redis://127.0.0.1:${proxy.port}`
+        const service = yield* start({ DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL })
+        const { key } = yield* issue(service)
         const untilCounting = (limits: string) =>
-          Effect.gen(function*() {
-            const ready = text(`${service.management}/readyz`)
-            while ((yield* ready) !== JSON.stringify({ status: "ready", limits })) yield* Effect.sleep("10 millis")
-          })
+          untilTrue(Effect.map(send(`${service.management}/readyz`, ""), ({ body }) => body.limits === limits))
         const faults = Effect.gen(function*() {
           yield* untilCounting("shared")
           for (const fault of ["slow", "refusing", "hanging"] as const) {
             proxy.setFault(fault)
             yield* untilCounting("fallback")
-            assert.include(yield* metrics, "petstore_rate_limit_fallback 1")
+            assert.include(yield* metricsOf(service), "petstore_rate_limit_fallback 1")
             proxy.setFault(undefined)
             yield* untilCounting("shared")
           }
@@ -129,19 +90,17 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
         })
         const statuses = new Set<number>()
         const round = Effect.promise(async () => {
-          const measured = await load({ ports: [port(service)], request: get(key), connections: 16, seconds: 0.3 })
+          const measured = await load({ ports: [portOf(service)], request: get(key), connections: 16, requests: 200 })
           for (const status of measured.statuses.keys()) statuses.add(status)
         })
         yield* Effect.raceFirst(faults, Effect.forever(round))
         assert.deepStrictEqual([...statuses], [200])
         assert.match(service.stderr(), /REDIS_URL: Redis cannot be used. This process counts requests by itself: \w/)
         assert.isAtLeast(service.stderr().match(/Limits are counted in Redis/g)?.length ?? 0, 5)
-        assert.match(
-          yield* metrics,
-          /petstore_rate_limit_decisions_total\{outcome="allowed",plan="enterprise"\} \d+/
-        )
-        assert.match(yield* metrics, /petstore_rate_limit_fallback_decisions_total [1-9]/)
-        assert.match(yield* metrics, /petstore_rate_limit_redis_duration_seconds_count [1-9]/)
+        const metrics = yield* metricsOf(service)
+        assert.match(metrics, /petstore_rate_limit_decisions_total\{outcome="allowed",plan="enterprise"\} \d+/)
+        assert.match(metrics, /petstore_rate_limit_fallback_decisions_total [1-9]/)
+        assert.match(metrics, /petstore_rate_limit_redis_duration_seconds_count [1-9]/)
       }))
   }
 )

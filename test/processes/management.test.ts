@@ -1,91 +1,110 @@
-/** Tests the management port of a process, and revocation in another process. */
+/** Tests the management port of a process, its metrics, and revocation in another process. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { readFileSync, statSync } from "node:fs"
 import { join } from "node:path"
-import { dataDirectory, temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
-import { start } from "../support/Process.ts"
-
-const ADMIN_TOKEN = "adm_test"
-
-const send = (url: string, token: string, options: RequestInit = {}) =>
-  Effect.promise(async () => {
-    const headers = { authorization: `Bearer ${token}`, "content-type": "application/json" }
-    const response = await fetch(url, { ...options, headers })
-    const text = await response.text()
-    return { status: response.status, text, body: text.startsWith("{") ? JSON.parse(text) : undefined }
-  })
+import { readPage } from "../support/Documents.ts"
+import { dataDirectory, temporaryDatabaseUrl } from "../support/Harness.ts"
+import { issue, metricsOf, send, sendAdmin, start } from "../support/Process.ts"
+import * as Prometheus from "../support/Prometheus.ts"
+import * as Redis from "../support/Redis.ts"
 
 describe("The management port", () => {
-  it.live(
-    "requires its token, serves no path of the API port, and counts requests by route and status",
-    () =>
-      Effect.gen(function*() {
-        const DATA_DIR = yield* dataDirectory
-        const { address, management } = yield* start({ DATA_DIR, BUILD_REVISION: "79d1fb3" })
-        const file = join(DATA_DIR, "admin-token")
-        assert.strictEqual(statSync(file).mode & 0o777, 0o600)
-        const token = readFileSync(file, "utf8").trim()
-        assert.match(management, /^http:\/\/127\.0\.0\.1:/)
-        assert.strictEqual((yield* send(`${management}/admin/keys`, token)).status, 200)
-        for (const path of ["/admin/keys", "/healthz", "/readyz", "/metrics"]) {
-          assert.strictEqual((yield* send(address + path, token)).body.code, "not_found")
-        }
-        assert.strictEqual((yield* send(`${management}/v1/pets`, token)).body.code, "not_found")
-        assert.include((yield* send(`${management}/healthz`, "")).body, { revision: "79d1fb3" })
-        assert.strictEqual((yield* send(`${management}/readyz`, "")).body.status, "ready")
-        assert.strictEqual((yield* send(`${management}/admin/keys`, "")).body.code, "missing_admin_token")
-        assert.strictEqual((yield* send(`${management}/admin/keys`, "adm_x")).body.code, "invalid_admin_token")
-
-        for (let i = 0; i < 3; i++) yield* send(`${address}/v1/pets/${i}`, "none")
-        const { text } = yield* send(`${management}/metrics`, "")
-        assert.include(
-          text,
-          `petstore_http_server_request_duration_seconds_count{http_request_method="GET",http_route="/v1/pets/:petId",http_response_status_code="401"} 3`
+  it.live("requires its token, serves no path of the API port, and counts requests by route and status", () =>
+    Effect.gen(function*() {
+      const DATA_DIR = yield* dataDirectory
+      const { address, management } = yield* start({ DATA_DIR, ADMIN_TOKEN: "", BUILD_REVISION: "79d1fb3" })
+      const file = join(DATA_DIR, "admin-token")
+      assert.strictEqual(statSync(file).mode & 0o777, 0o600)
+      const token = readFileSync(file, "utf8").trim()
+      assert.match(management, /^http:\/\/127\.0\.0\.1:/)
+      const responses = [
+        [`${management}/admin/keys`, token, [{ name: "first key" }]],
+        [`${management}/admin/keys`, "", { code: "missing_admin_token" }],
+        [`${management}/admin/keys`, "adm_x", { code: "invalid_admin_token" }],
+        [`${management}/healthz`, "", { revision: "79d1fb3" }],
+        [`${management}/readyz`, "", { status: "ready" }],
+        [`${management}/v1/pets`, token, { code: "not_found" }],
+        ...["/admin/keys", "/healthz", "/readyz", "/metrics"].map((path) =>
+          [address + path, token, { code: "not_found" }] as const
         )
-      }),
-    60_000
-  )
+      ] as const
+      for (const [url, credential, body] of responses) {
+        assert.containsSubset((yield* send(url, credential)).body, body, url)
+      }
+
+      for (let id = 0; id < 3; id++) yield* send(`${address}/v1/pets/${id}`, "none")
+      const labels = `http_request_method="GET",http_route="/v1/pets/:petId",http_response_status_code="401"`
+      const { text } = yield* send(`${management}/metrics`, "")
+      assert.include(text, `petstore_http_server_request_duration_seconds_count{${labels}} 3`)
+    }))
 })
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Two processes on one PostgreSQL", () => {
-  it.live(
-    "reject a key within a second after the other revoked it, under load, and fail no other request",
-    () =>
-      Effect.gen(function*() {
-        const env = { DATABASE_URL: yield* temporaryDatabaseUrl, DATA_DIR: yield* temporaryDirectory, ADMIN_TOKEN }
-        const [one, two] = yield* Effect.all([start(env), start(env)])
-        const limits = { perMinute: 1_000_000, perDay: 1_000_000 }
-        const body = JSON.stringify({ name: "a", plan: "enterprise", limits })
-        const issue = send(`${one.management}/admin/keys`, ADMIN_TOKEN, { method: "POST", body })
-        const { body: valid } = yield* issue
+  it.live("reject a key within a second after the other revoked it, under load, and fail no other request", () =>
+    Effect.gen(function*() {
+      const env = { DATABASE_URL: yield* temporaryDatabaseUrl }
+      const [one, two] = [yield* start(env), yield* start(env)]
+      const valid = yield* issue(one)
+      const statusOf = (key: string) => Effect.map(send(`${two.address}/v1/pets`, key), ({ status }) => status)
+      const statuses = new Set<number>()
+      const load = Effect.forever(Effect.map(statusOf(valid.key), (status) => statuses.add(status)))
+      const revocation = Effect.gen(function*() {
+        const revoked = yield* issue(one)
+        assert.strictEqual(yield* statusOf(revoked.key), 200)
+        yield* sendAdmin(one, "DELETE", `/keys/${revoked.id}`)
+        const revokedAt = performance.now()
+        let status = 200
+        while (status === 200) {
+          const sentAt = performance.now()
+          status = yield* statusOf(revoked.key)
+          if (status === 200) assert.isBelow(sentAt - revokedAt, 1000)
+        }
+        assert.strictEqual(status, 401)
+      })
+      yield* Effect.raceFirst(
+        Effect.replicateEffect(revocation, 2),
+        Effect.replicateEffect(load, 8, { concurrency: "unbounded" })
+      )
+      assert.deepStrictEqual([...statuses], [200])
+    }))
+})
 
-        const statuses = new Set<number>()
-        const load = send(`${two.address}/v1/pets`, valid.key).pipe(
-          Effect.map(({ status }) => statuses.add(status)),
-          Effect.forever
-        )
-        const revocations = Effect.gen(function*() {
-          for (let round = 0; round < 2; round++) {
-            const { body: revoked } = yield* issue
-            assert.strictEqual((yield* send(`${two.address}/v1/pets`, revoked.key)).status, 200)
-            yield* send(`${one.management}/admin/keys/${revoked.id}`, ADMIN_TOKEN, { method: "DELETE" })
-            const revokedAt = performance.now()
-            let status = 200
-            while (status === 200) {
-              const askedAt = performance.now()
-              status = (yield* send(`${two.address}/v1/pets`, revoked.key)).status
-              if (status === 200) assert.isBelow(askedAt - revokedAt, 1000)
-            }
-            assert.strictEqual(status, 401)
-          }
-        })
-        yield* Effect.raceFirst(
-          revocations,
-          Effect.all(Array.from({ length: 8 }, () => load), { concurrency: "unbounded" })
-        )
-        assert.deepStrictEqual([...statuses], [200])
-      }),
-    120_000
-  )
+/** Sends requests with several outcomes to a process. Returns its metrics, once the counts of the limits are stored. */
+const metricsAfterRequests = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>, stored: string) {
+  const service = yield* start(env)
+  yield* send(`${service.address}/v1/pets`, (yield* issue(service)).key)
+  yield* send(`${service.address}/v1/pets`, "none")
+  yield* send(`${service.management}/admin/keys`, "none")
+  return yield* Effect.repeat(metricsOf(service), { until: (text) => text.includes(stored) })
+})
+
+const skip = Prometheus.missing !== undefined || Redis.missing !== undefined ||
+  process.env.TEST_DATABASE_URL === undefined
+
+describe.skipIf(skip)("The metrics of a process", () => {
+  it.live("are those of docs/monitoring.md, with the labels of the alerts and the dashboard", () =>
+    Effect.gen(function*() {
+      const redis = yield* Redis.run
+      yield* redis.start
+      const shared = { DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL: redis.url }
+      const texts = [
+        yield* metricsAfterRequests(shared, "redis_duration_seconds"),
+        yield* metricsAfterRequests({ DATA_DIR: yield* dataDirectory }, "write_duration_seconds")
+      ]
+      for (const text of texts) Prometheus.runPromtool(["check", "metrics"], text)
+
+      const exposed = texts.flatMap((text) => [...text.matchAll(/^# TYPE (\S+)/gm)].map(([, name]) => name))
+      const rows = [...readPage("docs/monitoring.md").matchAll(/^\| (`.*?) \|/gm)].map(([, names]) => names)
+      const described = Prometheus.metricsIn(rows.join())
+      assert.sameMembers([...new Set(exposed)], [...described])
+
+      const labelsIn = (text: string) => [...text.matchAll(/(\w+)=~?"/g)].map(([, label = ""]) => label)
+      // Prometheus adds the first two.
+      const labels = ["job", "instance", ...texts.flatMap(labelsIn)]
+      for (const query of Prometheus.queries) {
+        assert.includeMembers([...described], [...Prometheus.metricsIn(query)])
+        assert.includeMembers(labels, labelsIn(query), query)
+      }
+    }))
 })

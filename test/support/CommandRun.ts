@@ -12,25 +12,18 @@ export type Environment = Readonly<Record<string, string>>
 export const runCommand = (env: Environment, args: ReadonlyArray<string>, input = "") =>
   Effect.gen(function*() {
     let [stdout, stderr] = ["", ""]
-    const write = (text: string | Uint8Array) =>
-      Effect.sync(() => {
-        stdout += typeof text === "string" ? text : Buffer.from(text).toString()
-      })
-    const lines = {
-      ...console,
-      log: (text: string) => {
-        stdout += `${text}\n`
-      },
-      error: (text: string) => {
-        stderr += `${text}\n`
-      }
+    const write = (text: string) => {
+      stdout += text
+    }
+    const writeError = (text: string) => {
+      stderr += `${text}\n`
     }
     const stdio = Stdio.layerTest({
       stdin: Stream.make(new TextEncoder().encode(input)),
-      stdout: () => Sink.forEach(write)
+      stdout: () => Sink.forEach((text) => Effect.sync(() => write(String(text))))
     })
     const exit = yield* Command.runWith(petstore, { version: "1.0.0" })(args).pipe(
-      Effect.provideService(Console.Console, lines),
+      Effect.provideService(Console.Console, { ...console, log: (text) => write(`${text}\n`), error: writeError }),
       Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env })),
       Effect.provideService(TerminalCapabilities.TerminalCapabilities, {
         canColor: false,
@@ -41,5 +34,6 @@ export const runCommand = (env: Environment, args: ReadonlyArray<string>, input 
       Effect.exit
     )
     const message = exit._tag === "Failure" ? describeFailure(Cause.squash(exit.cause)) : undefined
-    return { code: exitCodeOf(exit), stdout, stderr: message === undefined ? stderr : `${stderr}${message}\n` }
+    if (message !== undefined) writeError(message)
+    return { code: exitCodeOf(exit), stdout, stderr }
   })

@@ -4,10 +4,8 @@ import { Context, Effect, Layer } from "effect"
 import type { Browser, BrowserContextOptions, Page } from "playwright-core"
 import { launch } from "./Chromium.ts"
 import { dataDirectory } from "./Harness.ts"
-import { type Running, start } from "./Process.ts"
+import { adminToken, type Running, send, sendAdmin, start } from "./Process.ts"
 import { browser } from "./setup.ts"
-
-export const adminToken = "adm_0123456789abcdefghijklmnopqrstuvwxyz"
 
 /** One service and one browser for the tests of a file. */
 class ConsoleService extends Context.Service<ConsoleService, Running & { readonly browser: Browser }>()(
@@ -16,7 +14,7 @@ class ConsoleService extends Context.Service<ConsoleService, Running & { readonl
   static readonly layer = Layer.effect(
     ConsoleService,
     Effect.gen(function*() {
-      const service = yield* start({ DATA_DIR: yield* dataDirectory, ADMIN_TOKEN: adminToken })
+      const service = yield* start({ DATA_DIR: yield* dataDirectory })
       // In this browser, another name leads to the service as well.
       return { ...service, browser: yield* launch("--host-resolver-rules=MAP rebound.example 127.0.0.1") }
     })
@@ -27,42 +25,23 @@ class ConsoleService extends Context.Service<ConsoleService, Running & { readonl
 export const describeConsole = (
   define: (test: (title: string, run: (service: ConsoleService["Service"]) => Promise<void>) => void) => void
 ) =>
-  describe.skipIf(browser === undefined)(
-    "The console",
-    () => {
-      layer(ConsoleService.layer, { excludeTestServices: true, timeout: "5 minutes" })((it) =>
-        define((title, run) =>
-          it.effect(
-            title,
-            () => Effect.flatMap(ConsoleService, (service) => Effect.promise(() => run(service))),
-            300_000
-          )
-        )
+  describe.skipIf(browser === undefined)("The console", () => {
+    layer(ConsoleService.layer, { excludeTestServices: true })((it) =>
+      define((title, run) =>
+        it.effect(title, () => Effect.flatMap(ConsoleService, (service) => Effect.promise(() => run(service))), 300_000)
       )
-    }
-  )
-
-/** Sends a request to the management API with the admin token. Returns the parsed body. */
-export const callAdmin = async (management: string, method: string, path: string, body?: unknown) => {
-  const response = await fetch(`${management}/admin${path}`, {
-    method,
-    headers: { "authorization": `Bearer ${adminToken}`, "content-type": "application/json" },
-    ...body !== undefined && { body: JSON.stringify(body) }
+    )
   })
-  const text = await response.text()
-  return text === "" ? undefined : JSON.parse(text)
-}
+
+/** Sends a request to the management API. Returns the parsed body. */
+export const callAdmin = async (service: Running, method: string, path: string, body?: unknown) =>
+  (await Effect.runPromise(sendAdmin(service, method, path, body))).body
 
 /** Sends `count` requests with a key, one after the other. Returns the statuses. */
-export const callApi = async (address: string, secret: string, count: number): Promise<ReadonlyArray<number>> => {
-  const statuses: Array<number> = []
-  for (let i = 0; i < count; i++) {
-    const response = await fetch(`${address}/v1/pets`, { headers: { authorization: `Bearer ${secret}` } })
-    await response.text()
-    statuses.push(response.status)
-  }
-  return statuses
-}
+export const callApi = ({ address }: Running, secret: string, count: number): Promise<ReadonlyArray<number>> =>
+  Effect.runPromise(
+    Effect.replicateEffect(Effect.map(send(`${address}/v1/pets`, secret), ({ status }) => status), count)
+  )
 
 /** Opens the sign-in page in front of a view. `errors` has those of the page, except responses of 4xx. */
 export const openConsole = async (

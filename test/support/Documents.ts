@@ -5,18 +5,14 @@ import { fileURLToPath } from "node:url"
 
 export const root = fileURLToPath(new URL("../..", import.meta.url))
 
-/** Returns the paths of all pages in a folder and below, relative to the root. */
-export const pagesBelow = (folder: string): ReadonlyArray<string> =>
-  readdirSync(join(root, folder), { recursive: true, encoding: "utf8" })
-    .filter((name) => name.endsWith(".md"))
-    .map((name) => `${folder}/${name}`)
-    .toSorted()
+const pagesBelow = (folder: string): ReadonlyArray<string> =>
+  readdirSync(join(root, folder), { recursive: true, encoding: "utf8" }).map((name) => join(folder, name)).toSorted()
 
 /** All documents for readers. SPEC.md is the text that the contract follows. */
 export const documents: ReadonlyArray<string> = [
-  ...readdirSync(root).filter((name) => name.endsWith(".md")),
+  ...readdirSync(root),
   ...["docs", "package", "examples", "deploy"].flatMap(pagesBelow)
-]
+].filter((name) => name.endsWith(".md"))
 
 export const readPage = (page: string): string => readFileSync(join(root, page), "utf8")
 
@@ -35,15 +31,15 @@ export interface CodeBlock {
 /** Returns the code blocks of a text, in order. */
 export const codeBlocks = (text: string): ReadonlyArray<CodeBlock> => {
   const fence = /^(?: *<!-- not run: ([^>]*?) -->\n\n?)?( *)```(\w*)\n(.*?)^\2```$/gms
-  const matches = [...text.matchAll(fence)]
   const blocks: Array<CodeBlock> = []
   let next: { readonly start: number; readonly block: CodeBlock } | undefined
-  for (const { 0: whole, 1: notRun, 2: indent = "", 3: language = "", 4: lines = "", index } of matches.toReversed()) {
+  for (const match of [...text.matchAll(fence)].toReversed()) {
+    const { 0: whole, 1: notRun, 2: indent = "", 3: language = "", 4: lines = "", index } = match
     const isAdjacent = next !== undefined && text.slice(index + whole.length, next.start).trim() === ""
-    const isOutput = isAdjacent && (next?.block.language === "json" || next?.block.language === "http")
+    const output = isAdjacent && /^(json|http)$/.test(next?.block.language ?? "") ? next?.block : undefined
     const code = lines.replaceAll(new RegExp(`^${indent}`, "gm"), "")
     const line = text.slice(0, index + whole.indexOf("```")).split("\n").length + 1
-    const block = { language, code, line, output: isOutput ? next?.block : undefined, notRun }
+    const block = { language, code, line, output, notRun }
     blocks.unshift(block)
     next = { start: index, block }
   }

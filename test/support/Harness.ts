@@ -4,9 +4,13 @@ import { PgClient } from "@effect/sql-pg"
 import { Clock, ConfigProvider, Context, Effect, Layer, Logger, Redacted } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import { HttpServer } from "effect/http"
-import { SqlClient } from "effect/sql"
+import type { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
-import { connect, createServer } from "node:net"
+import { cpSync, existsSync, mkdirSync, mkdtempSync, renameSync } from "node:fs"
+import { rm } from "node:fs/promises"
+import { type AddressInfo, connect, createServer } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Database from "../../src/database/Database.ts"
@@ -16,26 +20,46 @@ import { GracefulShutdown } from "../../src/http/Responses.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
-import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
-import * as EmbeddedTemplate from "./EmbeddedTemplate.ts"
-import * as TemporaryDirectory from "./TemporaryDirectory.ts"
 
-/** Creates a directory. The scope removes it. */
-export const temporaryDirectory = TemporaryDirectory.make("petstore-test-")
+/** Creates a directory. The scope removes it, with retries, because a killed program can still write to it. */
+export const temporaryDirectoryIn = (parent: string) =>
+  Effect.acquireRelease(
+    Effect.sync(() => mkdtempSync(join(parent, "petstore-test-"))),
+    (path) => Effect.promise(() => rm(path, { recursive: true, force: true, maxRetries: 10, retryDelay: 20 }))
+  )
+
+export const temporaryDirectory = temporaryDirectoryIn(tmpdir())
 
 /** Returns a free port. */
 export const freePort = Effect.promise(() =>
   new Promise<number>((resolve) => {
-    const server = createServer()
-    server.listen(0, "127.0.0.1", () => {
-      const address = server.address()
-      server.close(() => resolve(typeof address === "object" && address !== null ? address.port : 0))
+    const server = createServer().listen(0, "127.0.0.1", () => {
+      const { port } = server.address() as AddressInfo
+      server.close(() => resolve(port))
     })
   })
 )
 
-/** Creates a data directory whose database has the schema. The scope removes it. */
-export const dataDirectory = Effect.tap(temporaryDirectory, EmbeddedTemplate.copyTo)
+/** A client of a database, with one connection. */
+export const clientOn = (url: string) => PgClient.layer({ url: Redacted.make(url), maxConnections: 1 })
+
+/**
+ * Creates a data directory. The scope removes it. In a test run its database has the schema, as an ended service leaves
+ * it. It is a copy of a template for all workers, because making the files takes seconds.
+ */
+export const dataDirectory = Effect.tap(temporaryDirectory, (directory) =>
+  Effect.gen(function*() {
+    if (process.env.TEST_TEMPLATE_DIRECTORY === undefined) return
+    const template = join(process.env.TEST_TEMPLATE_DIRECTORY, "template")
+    if (!existsSync(template)) {
+      const own = `${template}-${randomUUID()}`
+      mkdirSync(own)
+      yield* Effect.scoped(Layer.build(Layer.fresh(Layer.provide(Database.migrate, EmbeddedDatabase.layer(own)))))
+      // Another worker may have made the template meanwhile.
+      if (!existsSync(template)) renameSync(own, template)
+    }
+    cpSync(join(template, "pgdata"), join(directory, "pgdata"), { recursive: true })
+  }))
 
 /** The embedded database. It is on the live clock, so that a step of `TestClock` does not run its maintenance. */
 const pglite = Layer.unwrap(Effect.map(dataDirectory, EmbeddedDatabase.layer)).pipe(
@@ -48,17 +72,13 @@ export const temporaryDatabaseUrl = Effect.gen(function*() {
   const name = `petstore_test_${randomUUID().replaceAll("-", "")}`
   const url = new URL(server)
   url.pathname = `/${name}`
-  const admin = PgClient.layer({ url: Redacted.make(server), maxConnections: 1 })
   const run = (statement: string) =>
-    Effect.gen(function*() {
-      const sql = yield* SqlClient.SqlClient
-      yield* sql.unsafe(statement)
-    }).pipe(Effect.provide(admin), Effect.orDie)
+    Effect.orDie(Effect.provide(Effect.flatMap(PgClient.PgClient, (sql) => sql.unsafe(statement)), clientOn(server)))
   yield* Effect.acquireRelease(run(`CREATE DATABASE ${name}`), () => run(`DROP DATABASE ${name} WITH (FORCE)`))
   return url.href
 })
 
-/** A database on PostgreSQL. Its commits do not wait for the disk, because these suites stop no server of PostgreSQL. */
+/** A database on PostgreSQL. Its commits do not wait for the disk, because these suites stop no server. */
 const postgres = Layer.unwrap(Effect.map(
   temporaryDatabaseUrl,
   (url) =>
@@ -75,30 +95,18 @@ export const databases = [
   }
 ]
 
-/** A rate limiter that counts in the Redis at `url`. */
-export const limiterOn = (url: string) =>
-  RedisRateLimiter.layer.pipe(
-    Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_URL: url }))),
-    Layer.provide(Logger.layer([]))
-  )
-
 export const random = NodeCrypto.layerSecureRandom
 
 /** Options of a key whose limits are never reached, so that counting costs time and rejects nothing. */
-export const unlimitedKeyOptions = {
-  name: "unlimited",
-  plan: "enterprise",
-  limits: { perMinute: 2e9, perDay: 2e9 }
-} as const
+export const unlimitedKeyOptions = { name: "a", plan: "enterprise", limits: { perMinute: 2e9, perDay: 2e9 } } as const
 
 /** The API keys on a database, and the database. The layer migrates the database. */
 export const keysOn = <E>(database: Layer.Layer<SqlClient.SqlClient, E>) =>
   SqlApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(Database.migrate), Layer.provideMerge(database))
 
-/** Issues a key whose limits are never reached, and returns its secret. */
-export const newUnlimitedKey = Effect.map(
-  Effect.flatMap(ApiKeys, (keys) => keys.issue(unlimitedKeyOptions)),
-  ({ key }) => Redacted.value(key)
+const newUnlimitedKey = Effect.flatMap(
+  ApiKeys,
+  (keys) => Effect.map(keys.issue(unlimitedKeyOptions), ({ key }) => Redacted.value(key))
 )
 
 /** Issues a key whose limits are never reached on a database, and returns its secret. */
@@ -127,79 +135,67 @@ export interface ReceivedResponse {
   readonly text: string
 }
 
-/** The running service, called over sockets. */
-export class Service extends Context.Service<Service, {
-  /** Calls `path` of the service, with `key` as the bearer token. */
-  call(path: string, options?: RequestInit & { readonly key?: string }): Effect.Effect<ReceivedResponse>
-  /** Sends bytes and returns the response once the service closes the connection. */
-  send(bytes: string): Effect.Effect<ReceivedResponse>
-  /** As `send`, from a client that never closes its side and keeps sending. */
-  sendHalfOpen(bytes: string): Effect.Effect<ReceivedResponse>
-  /** As `send`, from a client that half-closes after the bytes. */
-  sendAndHalfClose(bytes: string): Effect.Effect<ReceivedResponse>
-  /** As `send`, and sends `drip` every half second after the bytes. `KEY` in `bytes` becomes an API key's header. */
-  sendWithDrip(bytes: string, drip: string): Effect.Effect<ReceivedResponse>
-  /** Issues a key on the Free plan, and returns its secret. */
-  readonly newKey: Effect.Effect<string>
-  /** Issues a key whose limits are never reached, and returns its secret. */
-  readonly newUnlimitedKey: Effect.Effect<string>
-}>()("test/Harness/Service") {
-  static readonly layer = Layer.effect(
-    Service,
-    Effect.gen(function*() {
-      const apiKeys = yield* ApiKeys
-      const { address } = yield* HttpServer.HttpServer
-      const base = `http://127.0.0.1:${address._tag === "UnixPathAddress" ? 0 : address.port}`
-      const newKey = apiKeys.issue({ name: "test", plan: "free" }).pipe(
-        Effect.map(({ key }) => Redacted.value(key)),
-        Effect.orDie
-      )
-      const send = (bytes: string, options?: SendOptions) => sendBytes(Number(new URL(base).port), bytes, options)
-      return Service.of({
-        call: (path, { key, ...options } = {}) =>
-          Effect.promise(async () => {
-            const headers = new Headers(options.headers)
-            if (key !== undefined) headers.set("authorization", `Bearer ${key}`)
-            const response = await fetch(base + path, { ...options, headers })
-            return { status: response.status, headers: response.headers, text: await response.text() }
-          }),
-        send: (bytes) => send(bytes),
-        sendHalfOpen: (bytes) => send(bytes, { drip: " ", allowHalfOpen: true }),
-        sendAndHalfClose: (bytes) => send(bytes, { halfCloses: true }),
-        sendWithDrip: (bytes, drip) =>
-          Effect.flatMap(newKey, (key) => send(bytes.replace("KEY", `Authorization: Bearer ${key}\r\n`), { drip })),
-        newKey,
-        newUnlimitedKey: Effect.orDie(Effect.provideService(newUnlimitedKey, ApiKeys, apiKeys))
-      })
-    })
+const makeService = Effect.gen(function*() {
+  const apiKeys = yield* ApiKeys
+  const { address } = yield* HttpServer.HttpServer
+  const port = address._tag === "UnixPathAddress" ? 0 : address.port
+  const newKey = Effect.orDie(
+    Effect.map(apiKeys.issue({ name: "test", plan: "free" }), ({ key }) => Redacted.value(key))
   )
-}
+  return {
+    /** Calls `path` of the service, with `key` as the bearer token. */
+    call: (path: string, { key, ...options }: RequestInit & { readonly key?: string } = {}) =>
+      Effect.promise(async (): Promise<ReceivedResponse> => {
+        const headers = new Headers(options.headers)
+        if (key !== undefined) headers.set("authorization", `Bearer ${key}`)
+        const response = await fetch(`http://127.0.0.1:${port}${path}`, { ...options, headers })
+        return { status: response.status, headers: response.headers, text: await response.text() }
+      }),
+    /** Sends bytes and returns the response once the service closes the connection. */
+    send: (bytes: string) => sendBytes(port, bytes),
+    /** As `send`, from a client that never closes its side and keeps sending. */
+    sendHalfOpen: (bytes: string) => sendBytes(port, bytes, { drip: " ", allowHalfOpen: true }),
+    /** As `send`, from a client that half-closes after the bytes. */
+    sendAndHalfClose: (bytes: string) => sendBytes(port, bytes, { halfCloses: true }),
+    /** As `send`, and sends `drip` every half second after the bytes. `KEY` in `bytes` becomes an API key's header. */
+    sendWithDrip: (bytes: string, drip: string) =>
+      Effect.flatMap(
+        newKey,
+        (key) => sendBytes(port, bytes.replace("KEY", `Authorization: Bearer ${key}\r\n`), { drip })
+      ),
+    /** Issues a key on the Free plan, and returns its secret. */
+    newKey,
+    /** Issues a key whose limits are never reached, and returns its secret. */
+    newUnlimitedKey: Effect.orDie(Effect.provideService(newUnlimitedKey, ApiKeys, apiKeys))
+  }
+})
 
-interface SendOptions {
-  /** Bytes to send every half second. */
-  readonly drip?: string
-  /** Whether the client keeps its side open after the service closes. */
-  readonly allowHalfOpen?: boolean
-  /** Whether the client half-closes after the bytes. */
-  readonly halfCloses?: boolean
+/** The running service, called over sockets. */
+export class Service extends Context.Service<Service, Effect.Success<typeof makeService>>()("test/Harness/Service") {
+  static readonly layer = Layer.effect(Service, makeService)
 }
 
 /** Sends bytes to a port and returns the response once the server closes the connection. */
 export const sendBytes = (
   port: number,
   bytes: string,
-  { allowHalfOpen = false, drip, halfCloses = false }: SendOptions = {}
+  { allowHalfOpen = false, drip, halfCloses = false }: {
+    /** Bytes to send every half second. */
+    readonly drip?: string
+    /** Whether the client keeps its side open after the service closes. */
+    readonly allowHalfOpen?: boolean
+    /** Whether the client half-closes after the bytes. */
+    readonly halfCloses?: boolean
+  } = {}
 ) =>
   Effect.promise(() =>
     new Promise<ReceivedResponse>((resolve, reject) => {
-      const socket = connect({ port, host: "127.0.0.1", allowHalfOpen }, () => {
-        if (halfCloses) socket.end(bytes, "latin1")
-        else socket.write(bytes, "latin1")
-      })
+      const socket = connect({ port, host: "127.0.0.1", allowHalfOpen })
+      if (halfCloses) socket.end(bytes, "latin1")
+      else socket.write(bytes, "latin1")
       const dripTimer = drip === undefined ? undefined : setInterval(() => socket.write(drip), 500)
       let received = ""
-      socket.setEncoding("utf8")
-      socket.on("data", (chunk: string) => {
+      socket.setEncoding("utf8").on("data", (chunk: string) => {
         received += chunk
       })
       // A server that closes with unread data resets the connection after its response.

@@ -1,5 +1,7 @@
 /** Sends reads and creates to the service, and records the outcome of each request. */
-import { Effect, Fiber } from "effect"
+import { PgClient } from "@effect/sql-pg"
+import { assert } from "@effect/vitest"
+import { Effect, Fiber, Layer } from "effect"
 
 export interface Outcome {
   readonly method: "GET" | "POST"
@@ -22,15 +24,9 @@ export const request = (address: string, key: string, path?: string): Effect.Eff
     const method = path === undefined ? "POST" : "GET"
     const name = `pet ${process.pid} ${++count}`
     const sentAt = performance.now()
-    const outcome = (status: number, body: string, retryAfter: string | null): Outcome => ({
-      method,
-      status,
-      sentAt,
-      took: performance.now() - sentAt,
-      retryAfter,
-      body,
-      name
-    })
+    const outcome = (status: number, body: string, retryAfter: string | null): Outcome => {
+      return { method, status, sentAt, took: performance.now() - sentAt, retryAfter, body, name }
+    }
     try {
       const response = await fetch(`${address}${path ?? "/v1/pets"}`, {
         method,
@@ -44,9 +40,7 @@ export const request = (address: string, key: string, path?: string): Effect.Eff
     }
   })
 
-/**
- * Keeps `callers` requests in flight, half of them creates, until `stop` is called. `outcomes` has all that have ended.
- */
+/** Keeps `callers` requests in flight, half of them creates, until `stop`. `outcomes` has all that have ended. */
 export const run = Effect.fnUntraced(function*(options: {
   readonly address: () => string
   readonly key: string
@@ -54,27 +48,25 @@ export const run = Effect.fnUntraced(function*(options: {
 }) {
   const outcomes: Array<Outcome> = []
   const state = { stopped: false }
+  const reads = ["/v1/pets/1", "/v1/pets?limit=5", "/v1/pets?limit=3&cursor=MQ"]
   const caller = Effect.fnUntraced(function*(index: number) {
     for (let i = index; !state.stopped; i++) {
-      const path =
-        [undefined, "/v1/pets/1", undefined, "/v1/pets?limit=5", undefined, `/v1/pets?limit=3&cursor=MQ`][i % 6]
+      const path = i % 2 === 0 ? undefined : reads[(i >> 1) % reads.length]
       const outcome = yield* request(options.address(), options.key, path)
       outcomes.push(outcome)
       // After a rejection or without a connection, the caller waits before the next request.
       if (outcome.status === 0 || outcome.status >= 500) yield* Effect.sleep("50 millis")
     }
   })
+  const indexes = Array.from({ length: options.callers }, (_, index) => index)
   const fiber = yield* Effect.forkChild(
-    Effect.forEach(Array.from({ length: options.callers }, (_, index) => index), caller, {
-      concurrency: "unbounded",
-      discard: true
-    })
+    Effect.forEach(indexes, caller, { concurrency: "unbounded", discard: true })
   )
   return {
     outcomes,
-    stop: Effect.gen(function*() {
+    stop: Effect.suspend(() => {
       state.stopped = true
-      yield* Fiber.join(fiber)
+      return Fiber.join(fiber)
     })
   }
 })
@@ -82,3 +74,14 @@ export const run = Effect.fnUntraced(function*(options: {
 /** Returns the names of the acknowledged pets. */
 export const acknowledged = (outcomes: ReadonlyArray<Outcome>): ReadonlyArray<string> =>
   outcomes.filter(({ status }) => status === 201).map(({ name }) => name)
+
+/** Asserts that a database has each acknowledged pet, and no pet twice. */
+export const assertStored = <E>(outcomes: ReadonlyArray<Outcome>, database: Layer.Layer<PgClient.PgClient, E>) =>
+  Effect.gen(function*() {
+    const sql = yield* PgClient.PgClient
+    const names = (yield* sql<{ readonly name: string }>`SELECT name FROM pets`).map(({ name }) => name)
+    const stored = new Set(names)
+    assert.strictEqual(stored.size, names.length)
+    assert.isNotEmpty(acknowledged(outcomes))
+    assert.deepStrictEqual(acknowledged(outcomes).filter((name) => !stored.has(name)), [])
+  }).pipe(Effect.provide(Layer.fresh(database)))

@@ -1,15 +1,13 @@
 /** A PgBouncer in front of the PostgreSQL server of `TEST_DATABASE_URL`, or of another one. */
 import { ConfigProvider, Effect, Layer } from "effect"
-import { type ChildProcess, execFileSync, spawn } from "node:child_process"
-import { once } from "node:events"
+import { execFileSync } from "node:child_process"
 import { chmodSync, existsSync, writeFileSync } from "node:fs"
-import { connect } from "node:net"
 import { join } from "node:path"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Database from "../../src/database/Database.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
-import { freePort, random, temporaryDatabaseUrl } from "./Harness.ts"
-import * as TemporaryDirectory from "./TemporaryDirectory.ts"
+import { freePort, random, temporaryDatabaseUrl, temporaryDirectory } from "./Harness.ts"
+import { runProgram, untilListening } from "./Process.ts"
 
 const program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].find(existsSync)
 
@@ -21,24 +19,18 @@ export const modes = ["session", "transaction"] as const
 /** PgBouncer does not run as root. */
 const user = process.getuid?.() === 0 ? { uid: Number(execFileSync("id", ["-u", "nobody"]).toString()) } : {}
 
-const isListening = (port: number): Promise<boolean> =>
-  new Promise((resolve) => {
-    const socket = connect(port, "127.0.0.1")
-    socket.on("connect", () => resolve(true)).on("error", () => resolve(false)).on("connect", () => socket.destroy())
-  })
-
-/** Starts a PgBouncer in front of the server of `serverUrl`. The scope kills it. */
+/** Runs a PgBouncer in front of the server of `serverUrl`. The scope kills it. */
 export const run = Effect.fnUntraced(function*(
   serverUrl: string,
   mode: typeof modes[number],
   settings: Readonly<Record<string, string>> = {}
 ) {
-  const server = new URL(serverUrl)
+  const url = new URL(serverUrl)
   const port = yield* freePort
-  const directory = yield* TemporaryDirectory.make("petstore-pgbouncer-")
+  const directory = yield* temporaryDirectory
   chmodSync(directory, 0o755)
   const users = join(directory, "users")
-  writeFileSync(users, `"${server.username}" "${server.password}"\n`)
+  writeFileSync(users, `"${url.username}" "${url.password}"\n`)
   const lines = Object.entries({
     listen_addr: "127.0.0.1",
     listen_port: port,
@@ -48,25 +40,13 @@ export const run = Effect.fnUntraced(function*(
     pool_mode: mode,
     ...settings
   }).map(([name, value]) => `${name} = ${value}`)
-  const target = `host=${server.hostname} port=${server.port === "" ? 5432 : server.port}`
+  const target = `* = host=${url.hostname} port=${url.port === "" ? 5432 : url.port}`
   const file = join(directory, "pgbouncer.ini")
-  writeFileSync(file, ["[databases]", `* = ${target}`, "[pgbouncer]", ...lines, ""].join("\n"))
-  let child: ChildProcess | undefined
-  const start = Effect.promise(async () => {
-    child = spawn(program ?? "", ["-q", file], { ...user, cwd: directory, stdio: "ignore" })
-    while (!await isListening(port)) await new Promise((resolve) => setTimeout(resolve, 10))
-  })
-  const kill = Effect.promise(async () => {
-    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return
-    child.kill("SIGKILL")
-    await once(child, "exit")
-  })
-  yield* Effect.addFinalizer(() => kill)
-  yield* start
-  const url = new URL(serverUrl)
-  url.hostname = "127.0.0.1"
-  url.port = String(port)
-  return { port, urlWithoutParameter: url.href, url: `${url.href}?pgbouncer=true`, start, kill }
+  writeFileSync(file, ["[databases]", target, "[pgbouncer]", ...lines, ""].join("\n"))
+  yield* runProgram(program ?? "", ["-q", file], { ...user, cwd: directory, stdio: "ignore" })
+  yield* untilListening(port)
+  url.host = `127.0.0.1:${port}`
+  return { urlWithoutParameter: url.href, url: `${url.href}?pgbouncer=true` }
 })
 
 /** The service's stores on a new database behind PgBouncer, as `DATABASE_URL` opens them. */
@@ -75,10 +55,9 @@ export const stores = modes.map((mode) => ({
   skip: process.env.TEST_DATABASE_URL === undefined || missing !== undefined,
   layer: Layer.unwrap(Effect.gen(function*() {
     const { url } = yield* run(yield* temporaryDatabaseUrl, mode)
-    const environment = ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL: url }))
     return Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer).pipe(
       Layer.provide(Database.layer),
-      Layer.provide(environment),
+      Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL: url }))),
       Layer.provideMerge(random)
     )
   }))

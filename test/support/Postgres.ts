@@ -1,6 +1,6 @@
 /** A PostgreSQL server for one test. The test can configure, stop, kill and freeze it. */
 import { PgClient } from "@effect/sql-pg"
-import { Effect, Redacted } from "effect"
+import { Effect } from "effect"
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process"
 import { randomUUID } from "node:crypto"
 import { once } from "node:events"
@@ -9,145 +9,93 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import type { Certificate } from "./Certificates.ts"
-import { freePort } from "./Harness.ts"
-import * as TemporaryDirectory from "./TemporaryDirectory.ts"
+import { clientOn, freePort, temporaryDirectory } from "./Harness.ts"
 
 const versions = "/usr/lib/postgresql"
-const binaries = existsSync(versions)
-  ? readdirSync(versions).map((version) => join(versions, version, "bin")).filter((bin) =>
-    existsSync(join(bin, "initdb"))
-  )
-  : []
-const bin = binaries.at(-1)
+const bin = existsSync(versions)
+  ? readdirSync(versions).map((version) => join(versions, version, "bin"))
+    .findLast((folder) => existsSync(join(folder, "initdb")))
+  : undefined
 
 /** Names the programs that are missing on this machine for suites that start PostgreSQL. */
 export const missing: string | undefined = bin === undefined ? "there is no PostgreSQL server to start" : undefined
 
-/** The user that the server runs as: PostgreSQL does not start as root. */
-const user = process.getuid?.() === 0
-  ? {
-    uid: Number(execFileSync("id", ["-u", "postgres"]).toString()),
-    gid: Number(execFileSync("id", ["-g", "postgres"]).toString())
-  }
-  : {}
+const idOf = (option: string) => Number(execFileSync("id", [option, "postgres"]).toString())
 
-const childrenOf = (parent: number): ReadonlyArray<number> =>
-  readdirSync("/proc").filter((name) => /^\d+$/.test(name)).map(Number).filter((pid) => {
-    try {
-      return Number(readFileSync(`/proc/${pid}/stat`, "utf8").replace(/^.*\) /s, "").split(" ")[1]) === parent
-    } catch {
-      return false
-    }
-  })
+/** The user that the server runs as: PostgreSQL does not start as root. */
+const user = process.getuid?.() === 0 ? { uid: idOf("-u"), gid: idOf("-g") } : {}
 
 const execute = promisify(execFile)
 
-/** Runs one of PostgreSQL's commands as the user that owns the files of servers. */
-const command = (name: string, args: ReadonlyArray<string>) =>
-  Effect.promise(() => execute(join(bin ?? "", name), args, { ...user, cwd: tmpdir() }))
-
-/** Runs one of PostgreSQL's commands as the user of the tests. */
-const asTester = (name: string, args: ReadonlyArray<string>) =>
-  Effect.promise(() => execute(join(bin ?? "", name), args))
-
-/** The README's commands for a backup, and for a restore while the service runs. */
-export const dump = (url: string, file: string) => asTester("pg_dump", ["-Fc", "-f", file, url])
-export const restore = (url: string, file: string) =>
-  asTester("pg_restore", ["--clean", "--if-exists", "--single-transaction", "-d", url, file])
-
-/** Creates the files of a server in a directory. */
-type Initialize = (data: string) => Effect.Effect<unknown>
+/** Runs one of PostgreSQL's commands, by default as the user of the tests. */
+export const command = (name: string, args: ReadonlyArray<string>, as = {}) =>
+  Effect.promise(() => execute(join(bin ?? "", name), args, { ...as, cwd: tmpdir() }))
 
 /** The files of an empty server, for all suites of a run: `initdb` takes seconds. */
 const template = join(process.env.TEST_TEMPLATE_DIRECTORY ?? tmpdir(), "postgres")
 
 const copy = (from: string, to: string) => Effect.promise(() => execute("cp", ["-a", from, to]))
 
-const initializeEmpty: Initialize = Effect.fnUntraced(function*(data) {
+const initialize = Effect.fnUntraced(function*(data: string) {
   if (existsSync(template)) {
     yield* copy(template, data)
-  } else {
-    yield* command("initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"])
-    const own = `${template}-${randomUUID()}`
-    yield* copy(data, own)
-    // Another server may have made the template meanwhile.
-    if (!existsSync(template)) renameSync(own, template)
+    return
   }
+  yield* command("initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"], user)
+  const own = `${template}-${randomUUID()}`
+  yield* copy(data, own)
+  // Another server may have made the template meanwhile.
+  if (!existsSync(template)) renameSync(own, template)
 })
 
 /** How a standby connects to its primary. Without the timeout it would wait for a frozen primary for minutes. */
 const connectionTo = (port: number) => `host=127.0.0.1 port=${port} user=postgres connect_timeout=2`
 
-const copyOf = (port: number): Initialize => (data) =>
-  command("pg_basebackup", ["-d", connectionTo(port), "-D", data, "-R", "-c", "fast", "--no-sync"])
-
-/**
- * Starts a server with `settings`. The scope stops it and removes its files. With `primaryPort` it is an asynchronous
- * standby of the server on that port.
- */
-export const run = (settings: Readonly<Record<string, string>> = {}, primaryPort?: number) =>
-  serve(settings, primaryPort === undefined ? initializeEmpty : copyOf(primaryPort))
-
-/**
- * Promotes the standby that has received more of the primary's log, and makes the other follow it. A commit that the
- * primary confirmed is on that standby. Returns the new primary.
- */
-export const failOver = Effect.fnUntraced(function*(
-  [one, two]: readonly [Server, Server]
-) {
-  const received = (server: typeof one) =>
-    Effect.map(
-      server.admin((sql) =>
-        sql<{ readonly bytes: number }>`SELECT pg_wal_lsn_diff(pg_last_wal_receive_lsn(), '0/0')::float8 AS bytes`
-      ),
-      ([row]) => row?.bytes ?? 0
-    )
-  const [primary, standby] = (yield* received(one)) >= (yield* received(two)) ? [one, two] : [two, one]
-  yield* primary.promote
-  yield* standby.follow(primary.port)
-  return primary
-})
-
-type Server = Effect.Success<ReturnType<typeof run>>
-
 /** The certificate of a server, the authority of its clients, and lines of `pg_hba.conf` that come first. */
-export interface Tls {
+interface Tls {
   readonly certificate: Certificate
   readonly clientAuthority?: Certificate
   readonly access?: ReadonlyArray<string>
 }
 
-/** Starts a server with TLS. Its Unix socket is in `socketDirectory`. Its own connections use no TLS. */
-export const runWithTls = (tls: Tls) => serve({}, initializeEmpty, tls)
-
-/** Copies a file to `target`. The server requires to own its private key. */
-const give = (source: string, target: string): string => {
-  writeFileSync(target, readFileSync(source), { mode: 0o600 })
-  if (user.uid !== undefined) chownSync(target, user.uid, user.gid)
-  return target
-}
-
 const tlsSettings = (directory: string, { access = [], certificate, clientAuthority }: Tls) => {
+  // The server requires to own its private key.
+  const give = (source: string, name: string): string => {
+    const target = join(directory, name)
+    writeFileSync(target, readFileSync(source), { mode: 0o600 })
+    if (user.uid !== undefined) chownSync(target, user.uid, user.gid)
+    return target
+  }
   const accessFile = join(directory, "data", "pg_hba.conf")
   writeFileSync(accessFile, [...access, readFileSync(accessFile, "utf8")].join("\n"))
   return {
     ssl: "on",
-    ssl_cert_file: give(certificate.cert, join(directory, "server.crt")),
-    ssl_key_file: give(certificate.key, join(directory, "server.key")),
-    ssl_ca_file: clientAuthority === undefined ? "" : give(clientAuthority.cert, join(directory, "clients.crt")),
+    ssl_cert_file: give(certificate.cert, "server.crt"),
+    ssl_key_file: give(certificate.key, "server.key"),
+    ssl_ca_file: clientAuthority === undefined ? "" : give(clientAuthority.cert, "clients.crt"),
     unix_socket_directories: directory
   }
 }
 
-const serve = Effect.fnUntraced(function*(
-  settings: Readonly<Record<string, string>>,
-  initialize: Initialize,
+/** Starts a server with TLS. Its Unix socket is in `socketDirectory`. Its own connections use no TLS. */
+export const runWithTls = (tls: Tls) => run({}, undefined, tls)
+
+/**
+ * Starts a server with `settings`. The scope stops it and removes its files. With `primaryPort` it is an asynchronous
+ * standby of the server on that port.
+ */
+export const run = Effect.fnUntraced(function*(
+  settings: Readonly<Record<string, string>> = {},
+  primaryPort?: number,
   tls?: Tls
 ) {
   const port = yield* freePort
-  const directory = yield* TemporaryDirectory.make("petstore-postgres-")
+  const directory = yield* temporaryDirectory
+  const data = join(directory, "data")
   if (user.uid !== undefined) chownSync(directory, user.uid, user.gid)
-  yield* initialize(join(directory, "data"))
+  yield* primaryPort === undefined
+    ? initialize(data)
+    : command("pg_basebackup", ["-d", connectionTo(primaryPort), "-D", data, "-R", "-c", "fast", "--no-sync"], user)
   const options = Object.entries({
     port: String(port),
     listen_addresses: "127.0.0.1",
@@ -160,34 +108,28 @@ const serve = Effect.fnUntraced(function*(
   const url = `postgres://postgres@127.0.0.1:${port}/postgres`
   /** Runs statements on a separate connection. */
   const admin = <A, E>(use: (sql: PgClient.PgClient) => Effect.Effect<A, E>) =>
-    Effect.gen(function*() {
-      return yield* use(yield* PgClient.PgClient)
-    }).pipe(Effect.provide(PgClient.layer({ url: Redacted.make(url), maxConnections: 1 })), Effect.scoped)
+    Effect.scoped(Effect.provide(Effect.flatMap(PgClient.PgClient, use), clientOn(url)))
 
   const start = Effect.gen(function*() {
-    server = spawn(join(bin ?? "", "postgres"), ["-D", join(directory, "data"), ...options], {
-      ...user,
-      cwd: directory,
-      stdio: "ignore"
-    })
+    const args = ["-D", data, ...options]
+    server = spawn(join(bin ?? "", "postgres"), args, { ...user, cwd: directory, stdio: "ignore" })
     yield* Effect.eventually(Effect.andThen(Effect.sleep("20 millis"), admin((sql) => sql`SELECT 1`)))
   })
+  const isRunning = () => server?.exitCode === null && server.signalCode === null
   const signal = (name: NodeJS.Signals) =>
     Effect.sync(() => {
       const pid = server?.pid
-      if (pid === undefined) return
-      for (const each of [pid, ...childrenOf(pid)]) {
-        try {
-          process.kill(each, name)
-        } catch {
-          // The process has exited meanwhile.
-        }
-      }
+      if (pid === undefined || !isRunning()) return
+      // Once it is stopped, its children stay the same.
+      process.kill(pid, "SIGSTOP")
+      const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").match(/\d+/g) ?? []
+      for (const each of [...children.map(Number), pid]) process.kill(each, name)
     })
   const ended = Effect.promise(async () => {
-    if (server !== undefined && server.exitCode === null && server.signalCode === null) await once(server, "exit")
+    if (server !== undefined && isRunning()) await once(server, "exit")
   })
-  yield* Effect.addFinalizer(() => Effect.andThen(signal("SIGKILL"), ended))
+  const kill = Effect.andThen(signal("SIGKILL"), ended)
+  yield* Effect.addFinalizer(() => kill)
   yield* start
 
   return {
@@ -196,26 +138,35 @@ const serve = Effect.fnUntraced(function*(
     socketDirectory: directory,
     admin,
     start,
-    /** Cuts a standby off from its primary: it receives no more transactions. The primary keeps running. */
-    stopReceiving: Effect.gen(function*() {
-      yield* admin((sql) => sql`ALTER SYSTEM SET primary_conninfo = ''`)
-      yield* admin((sql) => sql`SELECT pg_reload_conf()`)
-      while ((yield* admin((sql) => sql`SELECT FROM pg_stat_wal_receiver`)).length > 0) yield* Effect.sleep("20 millis")
-    }),
-    /** Makes a standby follow the server on `primaryPort`. */
-    follow: (primaryPort: number) =>
+    /** Makes a standby follow the server on another port. */
+    follow: (newPrimaryPort: number) =>
       admin((sql) =>
         Effect.andThen(
-          sql.unsafe(`ALTER SYSTEM SET primary_conninfo = '${connectionTo(primaryPort)}'`),
+          sql.unsafe(`ALTER SYSTEM SET primary_conninfo = '${connectionTo(newPrimaryPort)}'`),
           sql`SELECT pg_reload_conf()`
         )
       ),
     /** Promotes a standby. */
-    promote: command("pg_ctl", ["promote", "-w", "-D", join(directory, "data")]),
-    /** Shuts the server down in PostgreSQL's fast mode, which does not wait for clients to disconnect. */
-    stop: Effect.andThen(Effect.sync(() => server?.kill("SIGINT")), ended),
-    kill: Effect.andThen(signal("SIGKILL"), ended),
+    promote: command("pg_ctl", ["promote", "-w", "-D", data], user),
+    kill,
     freeze: signal("SIGSTOP"),
     thaw: signal("SIGCONT")
   }
+})
+
+type Server = Effect.Success<ReturnType<typeof run>>
+
+/**
+ * Promotes the standby that has received more of the primary's log, and makes the other follow it. A commit that the
+ * primary confirmed is on that standby. Returns the new primary.
+ */
+export const failOver = Effect.fnUntraced(function*([one, two]: readonly [Server, Server]) {
+  const received = ({ admin }: Server) =>
+    admin((sql) =>
+      sql<{ readonly bytes: number }>`SELECT pg_wal_lsn_diff(pg_last_wal_receive_lsn(), '0/0')::float8 AS bytes`
+    ).pipe(Effect.map(([row]) => row?.bytes ?? 0))
+  const [primary, standby] = (yield* received(one)) >= (yield* received(two)) ? [one, two] : [two, one]
+  yield* primary.promote
+  yield* standby.follow(primary.port)
+  return primary
 })

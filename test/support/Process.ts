@@ -1,14 +1,20 @@
-/** Runs the service as a process. */
-import { Data, Effect } from "effect"
-import { type ChildProcess, spawn } from "node:child_process"
+/** Runs the service and other programs as processes, and sends requests to them. */
+import { Data, Effect, Schedule } from "effect"
+import { type ChildProcess, spawn, type SpawnOptions } from "node:child_process"
+import { once } from "node:events"
+import { connect } from "node:net"
 import { fileURLToPath } from "node:url"
+import { unlimitedKeyOptions } from "./Harness.ts"
 
 const main = fileURLToPath(new URL("../../src/main.ts", import.meta.url))
 
-/** The setting with which `npm start` and `npm run petstore` keep compiled code. A start with it takes a third of the time. */
+/** The setting with which `npm start` keeps compiled code. A start with it takes a third of the time. */
 export const compileCache = {
   NODE_COMPILE_CACHE: fileURLToPath(new URL("../../node_modules/.cache/petstore", import.meta.url))
 }
+
+/** The admin token of services, unless their settings have another one. */
+export const adminToken = "adm_0123456789abcdefghijklmnopqrstuvwxyz"
 
 export interface Running {
   readonly process: ChildProcess
@@ -27,49 +33,113 @@ export class Exited extends Data.TaggedError("Exited")<{
   readonly stderr: string
 }> {}
 
-/** Starts the service. Its settings are `env` alone. The scope kills it. */
-export const start = (env: Readonly<Record<string, string>>, program = main) =>
+/** Starts the service with the settings `env` alone, by default as `node src/main.ts`. The scope kills it. */
+export const start = (
+  env: Readonly<Record<string, string>>,
+  command: ReadonlyArray<string> = [process.execPath, "--disable-warning=ExperimentalWarning", main],
+  cwd?: string
+) =>
   Effect.acquireRelease(
     Effect.callback<Running, Exited>((resume) => {
-      const child = spawn(process.execPath, ["--disable-warning=ExperimentalWarning", program], {
-        env: { PATH: process.env.PATH, HOST: "127.0.0.1", PORT: "0", MANAGEMENT_PORT: "0", ...compileCache, ...env },
+      const own = {
+        PATH: process.env.PATH,
+        HOST: "127.0.0.1",
+        PORT: "0",
+        MANAGEMENT_PORT: "0",
+        ADMIN_TOKEN: adminToken
+      }
+      const [program = "", ...args] = command
+      const child = spawn(program, args, {
+        cwd,
+        env: { ...own, ...compileCache, ...env },
         stdio: ["ignore", "pipe", "pipe"]
       })
-      let stdout = ""
-      let stderr = ""
+      let [stdout, stderr] = ["", ""]
       const exit = new Promise<number | NodeJS.Signals | null>((resolve) => {
         child.on("close", (code, signal) => resolve(code ?? signal))
       })
       child.stdout.on("data", (chunk: Buffer) => {
         stdout += chunk.toString()
       })
-      let listening = false
+      let isListening = false
       child.stderr.on("data", (chunk: Buffer) => {
         stderr += chunk.toString()
-        if (listening) return
+        if (isListening) return
         const [, address] = /Listening on (http:\/\/[\w.:]+)/.exec(stderr) ?? []
         const [, management] = /Management on (http:\/\/[\w.:]+)/.exec(stderr) ?? []
-        if (address === undefined || (program === main && management === undefined)) return
-        listening = true
-        resume(Effect.succeed({
-          process: child,
-          address,
-          management: management ?? "",
-          stdout: () => stdout,
-          stderr: () => stderr,
-          exit
-        }))
+        if (address === undefined || management === undefined) return
+        isListening = true
+        const output = { stdout: () => stdout, stderr: () => stderr }
+        resume(Effect.succeed({ process: child, address, management, ...output, exit }))
       })
       void exit.then((code) => resume(Effect.fail(new Exited({ code, stderr }))))
     }),
-    ({ exit, process }) => {
-      process.kill("SIGKILL")
-      return Effect.promise(() => exit)
-    }
+    (service) => stop(service, "SIGKILL")
   )
 
-/** Waits until `condition` holds. */
-export const until = (condition: () => boolean) =>
-  Effect.promise(async () => {
-    while (!condition()) await new Promise((resolve) => setTimeout(resolve, 10))
+/** Sends a signal, and returns the exit code or the signal that ended the process. */
+export const stop = ({ exit, process }: Running, signal: NodeJS.Signals) =>
+  Effect.promise(() => {
+    process.kill(signal)
+    return exit
   })
+
+/** Runs a program. The scope kills it. */
+export const runProgram = (program: string, args: ReadonlyArray<string>, options: SpawnOptions = { stdio: "ignore" }) =>
+  Effect.acquireRelease(
+    Effect.sync(() => spawn(program, args, options)),
+    (child) =>
+      Effect.promise(async () => {
+        child.kill("SIGKILL")
+        if (child.exitCode === null && child.signalCode === null) await once(child, "exit")
+      })
+  )
+
+/** Sends a request with a bearer token and a JSON body. Returns the response, with its own JSON body as a value. */
+export const send = (url: string, token: string, method = "GET", body?: unknown, headers: object = {}) =>
+  Effect.promise(async () => {
+    const response = await fetch(url, {
+      method,
+      headers: { "authorization": `Bearer ${token}`, "content-type": "application/json", ...headers },
+      ...body !== undefined && { body: JSON.stringify(body) }
+    })
+    const text = await response.text()
+    const isJson = text !== "" && response.headers.get("content-type")?.startsWith("application/json") === true
+    return { status: response.status, headers: response.headers, text, body: isJson ? JSON.parse(text) : undefined }
+  })
+
+/** Sends a request to the management API. */
+export const sendAdmin = ({ management }: Running, method: string, path: string, body?: unknown) =>
+  send(`${management}/admin${path}`, adminToken, method, body)
+
+/** Returns the metrics of a service. */
+export const metricsOf = ({ management }: Running) => Effect.map(send(`${management}/metrics`, ""), ({ text }) => text)
+
+/** Issues a key, by default one whose limits are never reached. */
+export const issue = (service: Running, options: object = unlimitedKeyOptions) =>
+  Effect.map(
+    sendAdmin(service, "POST", "/keys", options),
+    ({ body }): { readonly id: string; readonly key: string } => body
+  )
+
+/** Waits for the key that a first start prints, and returns its secret. */
+export const firstKey = Effect.fnUntraced(function*({ stdout }: Running) {
+  yield* until(() => stdout().includes("curl"))
+  return /psk_\w+/.exec(stdout())?.[0] ?? ""
+})
+
+/** Waits until `condition` holds. */
+export const until = (condition: () => boolean) => untilTrue(Effect.sync(condition))
+
+/** Waits until `condition` returns true. */
+export const untilTrue = <E>(condition: Effect.Effect<boolean, E>) =>
+  Effect.repeat(condition, { until: (holds) => holds, schedule: Schedule.spaced("10 millis") })
+
+/** Waits until a port accepts connections. */
+export const untilListening = (port: number) =>
+  untilTrue(Effect.promise(() =>
+    new Promise<boolean>((resolve) => {
+      const socket = connect(port, "127.0.0.1")
+      socket.on("connect", () => resolve(true)).on("error", () => resolve(false)).on("connect", () => socket.destroy())
+    })
+  ))

@@ -5,7 +5,7 @@ import { join } from "node:path"
 import { parse } from "yaml"
 import { readPage, root } from "./Documents.ts"
 
-const promtool = ["/usr/bin/promtool", "/usr/local/bin/promtool"].find((path) => existsSync(path))
+const promtool = ["/usr/bin/promtool", "/usr/local/bin/promtool"].find(existsSync)
 
 /** Names the program that is missing on this machine. */
 export const missing: string | undefined = promtool === undefined ? "there is no promtool" : undefined
@@ -16,7 +16,7 @@ export const runPromtool = (args: ReadonlyArray<string>, input = ""): string =>
 
 export const alertsFile = join(root, "deploy/alerts.yaml")
 
-export interface Alert {
+interface Alert {
   readonly alert: string
   readonly expr: string
   readonly for: string
@@ -24,16 +24,16 @@ export interface Alert {
   readonly annotations: { readonly summary: string; readonly runbook_url: string }
 }
 
-export const alerts: ReadonlyArray<Alert> = parse(readPage("deploy/alerts.yaml")).groups.flatMap(
-  ({ rules }: { readonly rules: ReadonlyArray<Alert> }) => rules
+const { groups }: { readonly groups: ReadonlyArray<{ readonly rules: ReadonlyArray<Alert> }> } = parse(
+  readPage("deploy/alerts.yaml")
 )
+export const alerts = groups.flatMap(({ rules }) => rules)
 
-export interface Panel {
+interface Panel {
   readonly id: number
   readonly type: string
   readonly title: string
   readonly description: string
-  readonly gridPos: Readonly<Record<"x" | "y" | "w" | "h", number>>
   readonly targets: ReadonlyArray<{ readonly expr: string }>
 }
 
@@ -41,6 +41,9 @@ export interface Panel {
 export const panels: ReadonlyArray<Panel> = JSON.parse(readPage("deploy/grafana-dashboard.json")).panels.filter(
   ({ type }: Panel) => type !== "row"
 )
+
+/** All queries of the alerts and the panels. */
+export const queries = [...alerts, ...panels.flatMap(({ targets }) => targets)].map(({ expr }) => expr)
 
 /** Returns the metrics that a query or a page names, without the suffixes of histograms. */
 export const metricsIn = (text: string): ReadonlySet<string> =>

@@ -1,18 +1,11 @@
 /** A Redis cluster, and a Redis with sentinels, on this machine. */
 import { Effect } from "effect"
 import { freePort } from "./Harness.ts"
+import { untilTrue } from "./Process.ts"
 import * as Redis from "./Redis.ts"
 
 /** The time without a reply after which a node or a sentinel takes a server for failed. */
 const failureTimeoutMs = 1000
-
-const sleep = (milliseconds: number) =>
-  Effect.promise(() => new Promise((resolve) => setTimeout(resolve, milliseconds)))
-
-const until = (condition: Effect.Effect<boolean>) =>
-  Effect.gen(function*() {
-    while (!(yield* condition)) yield* sleep(20)
-  })
 
 /** The password of all servers. */
 const password = "secret"
@@ -28,6 +21,10 @@ export interface Node extends Redis.RedisServer {
   readonly id: string
 }
 
+/** Waits until a reply of a server contains `text`. */
+const untilReply = (reply: Effect.Effect<string>, text: string) =>
+  untilTrue(Effect.map(reply, (found) => found.includes(text)))
+
 /**
  * Runs a cluster of three masters and three replicas. Their files describe the whole cluster, so that it is complete
  * from the start. The first three nodes are the masters.
@@ -35,15 +32,14 @@ export interface Node extends Redis.RedisServer {
 export const run = Effect.gen(function*() {
   const plans = yield* Effect.forEach(
     [0, 1, 2, 3, 4, 5],
-    (index) =>
-      Effect.gen(function*() {
-        return { index, id: String(index).repeat(40), port: yield* freePort, busPort: yield* freePort }
-      })
+    (index) => Effect.all({ index: Effect.succeed(index), port: freePort, busPort: freePort })
   )
-  const line = (plan: typeof plans[number], self: typeof plans[number]): string => {
-    const role = plan.index < 3 ? "master -" : `slave ${String(plan.index - 3).repeat(40)}`
-    return `${plan.id} 127.0.0.1:${plan.port}@${plan.busPort} ${plan === self ? "myself," : ""}${role} 0 0 ` +
-      `${plan.index % 3 + 1} connected ${slots[plan.index] ?? ""}`.trim()
+  const idOf = (index: number): string => String(index).repeat(40)
+  const line = ({ busPort, index, port }: typeof plans[number], self: typeof plans[number]): string => {
+    const role = index < 3 ? "master -" : `slave ${idOf(index - 3)}`
+    const flags = index === self.index ? `myself,${role}` : role
+    const connected = `connected ${slots[index] ?? ""}`.trim()
+    return `${idOf(index)} 127.0.0.1:${port}@${busPort} ${flags} 0 0 ${index % 3 + 1} ${connected}`
   }
   const nodes = yield* Effect.forEach(plans, (plan) =>
     Effect.map(
@@ -61,13 +57,12 @@ export const run = Effect.gen(function*() {
           "--repl-diskless-sync-delay": "0"
         }).flat().concat(user)
       }),
-      (server): Node => ({ ...server, id: plan.id })
+      (server): Node => ({ ...server, id: idOf(plan.index) })
     ))
   yield* Effect.forEach(nodes, ({ start }) => start, { concurrency: "unbounded" })
-  for (const [index, { port }] of nodes.entries()) {
-    yield* until(Effect.map(Redis.command(port, "CLUSTER", "INFO"), (text) => text.includes("cluster_state:ok")))
-    if (index < 3) continue
-    yield* until(Effect.map(Redis.command(port, "INFO", "replication"), (text) => text.includes("link_status:up")))
+  for (const { port } of nodes) yield* untilReply(Redis.command(port, "CLUSTER", "INFO"), "cluster_state:ok")
+  for (const { port } of nodes.slice(3)) {
+    yield* untilReply(Redis.command(port, "INFO", "replication"), "link_status:up")
   }
   const [first, second, third] = nodes
   if (first === undefined || second === undefined || third === undefined) return yield* Effect.die("no master")
@@ -87,44 +82,34 @@ export const runWithSentinels = Effect.gen(function*() {
   yield* master.start
   yield* replica.start
   const ask = (port: number, ...line: ReadonlyArray<string>) =>
-    Redis.commandDuringFailover(port, "--no-auth-warning", "-a", password, ...line)
-  yield* until(Effect.map(ask(replica.port, "INFO", "replication"), (text) => text.includes("link_status:up")))
+    Redis.command(port, "--no-auth-warning", "-a", password, ...line)
+  yield* untilReply(ask(replica.port, "INFO", "replication"), "link_status:up")
 
-  const sentinels = yield* Effect.forEach([0, 1, 2], () =>
-    Effect.gen(function*() {
-      const port = yield* freePort
-      const sentinel = yield* Redis.runWith({
-        port,
-        isSentinel: true,
-        files: {
-          "sentinel.conf": [
-            `port ${port}`,
-            `requirepass ${password}`,
-            `user petstore on >${password} ${sentinelPermissions}`,
-            `sentinel sentinel-pass ${password}`,
-            `sentinel monitor pets 127.0.0.1 ${master.port} 2`,
-            `sentinel auth-pass pets ${password}`,
-            `sentinel down-after-milliseconds pets ${failureTimeoutMs}`,
-            "sentinel failover-timeout pets 5000"
-          ].join("\n")
-        },
-        arguments: ["sentinel.conf", "--sentinel"]
-      })
-      yield* sentinel.start
-      return sentinel
-    }))
-  for (const { port } of sentinels) {
-    yield* until(Effect.map(
-      ask(port, "SENTINEL", "MASTER", "pets"),
-      (text) => /num-other-sentinels\n2/.test(text) && /num-slaves\n1/.test(text)
-    ))
+  const startSentinel = Effect.gen(function*() {
+    const port = yield* freePort
+    const lines = [
+      `port ${port}`,
+      `requirepass ${password}`,
+      `user petstore on >${password} ${sentinelPermissions}`,
+      `sentinel sentinel-pass ${password}`,
+      `sentinel monitor pets 127.0.0.1 ${master.port} 2`,
+      `sentinel auth-pass pets ${password}`,
+      `sentinel down-after-milliseconds pets ${failureTimeoutMs}`,
+      "sentinel failover-timeout pets 5000"
+    ]
+    const files = { "sentinel.conf": lines.join("\n") }
+    const own = ["sentinel.conf", "--sentinel"]
+    const sentinel = yield* Redis.runWith({ port, isSentinel: true, files, arguments: own })
+    yield* sentinel.start
+    return port
+  })
+  const ports = yield* Effect.replicateEffect(startSentinel, 3)
+  for (const port of ports) {
+    const state = ask(port, "SENTINEL", "MASTER", "pets")
+    yield* untilReply(state, "num-other-sentinels\n2")
+    yield* untilReply(state, "num-slaves\n1")
   }
-  const hosts = sentinels.map(({ port }) => `127.0.0.1:${port}`).join(",")
-  return {
-    master,
-    replica,
-    sentinels,
-    ask,
-    url: `redis+sentinel://petstore:${password}@${hosts}/pets?sentinel_username=petstore&sentinel_password=${password}`
-  }
+  const hosts = ports.map((port) => `127.0.0.1:${port}`).join(",")
+  const parameters = `sentinel_username=petstore&sentinel_password=${password}`
+  return { master, replica, ask, url: `redis+sentinel://petstore:${password}@${hosts}/pets?${parameters}` }
 })
