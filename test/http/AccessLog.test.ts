@@ -7,15 +7,16 @@ import { Call } from "../../src/http/Call.ts"
 import { JsonLines } from "../../src/observability/LogLines.ts"
 
 interface Options {
-  readonly keyId?: string
+  readonly keyId?: string | undefined
+  /** The target of a request without a route. */
+  readonly url?: string | undefined
+  readonly isDirect?: boolean
   readonly loggers?: number
   readonly level?: "Info" | "Warn"
-  /** The target of a request without a route. */
-  readonly url?: string
 }
 
 /** Records a response, and returns the lines of the general logger and the lines that were written directly. */
-const record = (isDirect: boolean, { keyId, level = "Info", loggers = 1, url }: Options = {}) =>
+const record = ({ isDirect = true, keyId, level = "Info", loggers = 1, url }: Options) =>
   Effect.gen(function*() {
     const general: Array<string> = []
     const direct: Array<string> = []
@@ -33,55 +34,40 @@ const record = (isDirect: boolean, { keyId, level = "Info", loggers = 1, url }: 
     return { general, direct }
   })
 
+/** The id of the key and the target of a request without a route, and fields of its line. */
+const requests: ReadonlyArray<readonly [keyId: string | undefined, url: string | undefined, fields: object]> = [
+  ["key_0123456789abcdef", undefined, { keyId: "key_0123456789abcdef", route: "/v1/pets/:petId" }],
+  ["a \"key\" of an operator\n", undefined, { keyId: "a \"key\" of an operator\n", route: "/v1/pets/:petId" }],
+  [undefined, undefined, { keyId: "none", route: "/v1/pets/:petId" }],
+  [undefined, "/v1/pet", { keyId: "none", route: "none", path: "/v1/pet" }],
+  [undefined, "/login?password=secret", { path: "/login" }],
+  [undefined, `/psk_${"a".repeat(38)}/adm_${"b".repeat(32)}`, { path: "/psk_…/adm_…" }],
+  [undefined, "http://user:password@host/x", { path: "/x" }],
+  [undefined, "/\u001b[2J\u0085\"\u00e4", { path: `/%1B[2J%85"%E4` }],
+  [undefined, "/%0a%22", { path: "/%0a%22" }],
+  [undefined, `/${"x".repeat(10_000)}`, { path: `/${"x".repeat(199)}…` }]
+]
+
 describe("The access log", () => {
-  for (const keyId of ["key_0123456789abcdef", "a \"key\" of an operator\n", undefined]) {
-    it.effect(`writes the line of the general logger directly, for the key ${JSON.stringify(keyId)}`, () =>
-      Effect.gen(function*() {
-        const { general } = yield* record(false, { ...keyId !== undefined && { keyId } })
-        const { direct } = yield* record(true, { ...keyId !== undefined && { keyId } })
+  it.effect("has the facts of a request, and the path of a request without a route, without secrets", () =>
+    Effect.gen(function*() {
+      for (const [keyId, url, fields] of requests) {
+        const { general } = yield* record({ keyId, url, isDirect: false })
+        const { direct } = yield* record({ keyId, url })
         assert.lengthOf(general, 1)
         assert.deepStrictEqual(direct, general)
         const { annotations }: { readonly annotations: Record<string, unknown> } = JSON.parse(direct[0] ?? "")
-        assert.deepStrictEqual(annotations, {
-          method: "GET",
-          route: "/v1/pets/:petId",
-          status: 200,
-          durationMs: 0,
-          keyId: keyId ?? "none",
-          requestId: "id:1.2-3_4"
-        })
-      }))
-  }
-
-  const paths: ReadonlyArray<readonly [string, string]> = [
-    ["/v1/pet", "/v1/pet"],
-    ["/login?password=secret", "/login"],
-    [`/psk_${"a".repeat(38)}/adm_${"b".repeat(32)}`, "/psk_…/adm_…"],
-    ["http://user:password@host/x", "/x"],
-    ["/\u001b[2J\u0085\"\u00e4", `/%1B[2J%85"%E4`],
-    ["/%0a%22", "/%0a%22"],
-    [`/${"x".repeat(10_000)}`, `/${"x".repeat(199)}…`]
-  ]
-  for (const [url, path] of paths) {
-    it.effect(`has the path of a request without a route, without secrets: ${JSON.stringify(url.slice(0, 40))}`, () =>
-      Effect.gen(function*() {
-        const { general } = yield* record(false, { url })
-        const { direct } = yield* record(true, { url })
-        assert.deepStrictEqual(direct, general)
-        const { annotations }: { readonly annotations: Record<string, unknown> } = JSON.parse(direct[0] ?? "")
-        assert.deepInclude(annotations, { route: "none", path })
-      }))
-  }
-
-  it.effect("uses the general logger when there is another logger", () =>
-    Effect.gen(function*() {
-      const { direct, general } = yield* record(true, { loggers: 2 })
-      assert.lengthOf(direct, 0)
-      assert.lengthOf(general, 1)
+        const names = ["method", "route", ...url === undefined ? [] : ["path"], "status", "durationMs", "keyId"]
+        assert.deepStrictEqual(Object.keys(annotations), [...names, "requestId"])
+        const constant = { method: "GET", status: 200, durationMs: 0, requestId: "id:1.2-3_4" }
+        assert.deepInclude(annotations, { ...constant, ...fields })
+      }
     }))
 
-  it.effect("has no line above level Info", () =>
+  it.effect("uses the general logger when there is another logger, and has no line above level Info", () =>
     Effect.gen(function*() {
-      assert.deepStrictEqual(yield* record(true, { level: "Warn" }), { direct: [], general: [] })
+      const { direct, general } = yield* record({ loggers: 2 })
+      assert.deepStrictEqual([direct.length, general.length], [0, 1])
+      assert.deepStrictEqual(yield* record({ level: "Warn" }), { direct: [], general: [] })
     }))
 })
