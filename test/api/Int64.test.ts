@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import * as fc from "fast-check"
-import { exactJson, Int64, parseInteger } from "../../src/api/Int64.ts"
+import { exactJson, parseInteger } from "../../src/api/Int64.ts"
 import { Pet, Pets, petsText, petText } from "../../src/api/Pets.ts"
 
 const int64 = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n })
@@ -35,20 +35,6 @@ describe("parseInteger", () => {
     assert.strictEqual(parseInteger(`1${"0".repeat(100_000)}e-100000`), 1n)
     // With time quadratic in the number of zeros, this would take half an hour.
     assert.isUndefined(parseInteger(`1${"0".repeat(3_000_000)}1`))
-  })
-})
-
-describe("The JSON of Effect's own codecs", () => {
-  it("has an int64 as a string of digits, and returns the same integer", () => {
-    const codec = Schema.toCodecJson(Int64)
-    fc.assert(fc.property(int64, (n) => {
-      const json = JSON.stringify(Schema.encodeSync(codec)(n))
-      assert.strictEqual(json, `"${n}"`)
-      assert.strictEqual(Schema.decodeSync(codec)(JSON.parse(json)), n)
-    }))
-    for (const invalid of ["9223372036854775808", "1.5", "", 1] as ReadonlyArray<unknown>) {
-      assert.throws(() => Schema.decodeUnknownSync(codec)(invalid))
-    }
   })
 })
 
@@ -106,13 +92,5 @@ describe("exactJson", () => {
       parse(`[1e3,10.0,-0,1.5,9007199254740993,"1.5e3 12345678901234567890",{"a":[-1,{"b":0}]}]`),
       [1000n, 10n, 0n, 1.5, 9007199254740993n, "1.5e3 12345678901234567890", { a: [-1n, { b: 0n }] }]
     )
-  })
-})
-
-describe("Int64", () => {
-  it("accepts exactly the bigints from -2^63 to 2^63-1", () => {
-    const is = Schema.is(Int64)
-    fc.assert(fc.property(int64, is))
-    for (const other of [2n ** 63n, -(2n ** 63n) - 1n, 1, "1", null]) assert.isFalse(is(other))
   })
 })

@@ -8,7 +8,6 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as fc from "fast-check"
 import { dataDirectory, temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
-import * as PgBouncer from "../support/PgBouncer.ts"
 import { start } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import { checksOf } from "./Checks.ts"
@@ -35,15 +34,7 @@ const deployments = [
       yield* redis.start
       return { DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL: redis.url, DATA_DIR: yield* temporaryDirectory }
     })
-  },
-  ...PgBouncer.modes.map((mode) => ({
-    name: `PostgreSQL behind PgBouncer in ${mode} mode`,
-    skip: process.env.TEST_DATABASE_URL === undefined || PgBouncer.missing !== undefined,
-    env: Effect.gen(function*() {
-      const { url } = yield* PgBouncer.run(yield* temporaryDatabaseUrl, mode)
-      return { DATABASE_URL: url, DATA_DIR: yield* temporaryDirectory }
-    })
-  }))
+  }
 ]
 
 /** Starts the service, issues a key with very large limits, and reads the OpenAPI document of the service. */
@@ -63,14 +54,13 @@ const setup = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>)
     let sent = 0
     const send = async (request: Request) => {
       sent++
-      const sentAt = Date.now()
       const { status, ...response } = await fetch(address + request.target, {
         method: request.method,
         headers: { ...request.headers, authorization: `Bearer ${key}` },
         ...request.body !== undefined && { body: request.body }
       }).then(async (response) => ({ status: response.status, headers: response.headers, text: await response.text() }))
       try {
-        check(request, { status, ...response }, sentAt)
+        check(request, { status, ...response })
       } catch (cause) {
         const details = JSON.stringify({ request, status, text: response.text, CONFORMANCE_SEED: seed })
         throw new Error(`${String(cause)}\n${details}`, { cause })
