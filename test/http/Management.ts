@@ -1,5 +1,6 @@
 /** The management port for suites, without a database. */
 import { makeCompiler } from "@effect/sql-pg/PgClient"
+import { assert } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Logger, Redacted, References } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import { Reactivity } from "effect/reactivity"
@@ -79,3 +80,16 @@ export const serversOn = <E>(
       Layer.provide(Logger.layer([logger]))
     )
   }))
+
+/** Checks the Error body, of which the message includes `message`, and the headers of the management port. */
+export const assertError = (response: ReceivedResponse, status: number, code: string, message = ""): void => {
+  assert.strictEqual(response.status, status, response.text)
+  const body = JSON.parse(response.text)
+  assert.deepStrictEqual(Object.keys(body), ["code", "message", "status"])
+  assert.deepStrictEqual([body.code, body.status], [code, status])
+  assert.include(body.message, message)
+  assert.strictEqual(response.headers.get("content-type"), "application/json")
+  assert.strictEqual(response.headers.get("cache-control"), "no-store")
+  assert.isNotNull(response.headers.get("date"))
+  for (const name of response.headers.keys()) assert.notMatch(name, /ratelimit/)
+}

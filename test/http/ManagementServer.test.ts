@@ -3,8 +3,8 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { AdminClient } from "../../src/client/AdminClient.ts"
-import { memory, type ReceivedResponse } from "../support/Harness.ts"
-import { Management, serversOn, token } from "./Management.ts"
+import { memory } from "../support/Harness.ts"
+import { assertError, Management, serversOn, token } from "./Management.ts"
 
 /** A new management port for each test, so that no failure has been counted. */
 const fresh = Effect.provide(Layer.fresh(serversOn(memory)))
@@ -15,17 +15,6 @@ const get = (target: string, fields: string) =>
 /** Lists the keys with an admin token, or without one. */
 const list = (bearer?: string) =>
   get("/admin/keys", `Host: localhost\r\n${bearer === undefined ? "" : `Authorization: Bearer ${bearer}\r\n`}`)
-
-const assertError = (response: ReceivedResponse, status: number, code: string): void => {
-  assert.strictEqual(response.status, status, response.text)
-  const body = JSON.parse(response.text)
-  assert.deepStrictEqual(Object.keys(body), ["code", "message", "status"])
-  assert.deepStrictEqual([body.code, body.status], [code, status])
-  assert.strictEqual(response.headers.get("content-type"), "application/json")
-  assert.strictEqual(response.headers.get("cache-control"), "no-store")
-  assert.isNotNull(response.headers.get("date"))
-  for (const name of response.headers.keys()) assert.notMatch(name, /ratelimit/)
-}
 
 describe("Admin authentication", () => {
   it.effect("allows the right token after any number of failures from the same address", () =>
