@@ -1,7 +1,5 @@
-/** Tests the OpenAPI documents: against the tables of SPEC.md, as files, and with the linters Redocly and Spectral. */
+/** Tests the OpenAPI documents: against the tables of SPEC.md, as files, and with the linter of Redocly. */
 import { assert, describe, expect, it } from "@effect/vitest"
-import { type RulesetDefinition, Spectral } from "@stoplight/spectral-core"
-import { oas } from "@stoplight/spectral-rulesets"
 import { execFile } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { promisify } from "node:util"
@@ -204,17 +202,5 @@ describe.each(files)("docs/api/$file", ({ file, value }) => {
       { env: { ...process.env, REDOCLY_TELEMETRY: "off", REDOCLY_SUPPRESS_UPDATE_NOTICE: "true" } }
     )
     assert.deepStrictEqual(JSON.parse(linted.stdout).totals, { errors: 0, warnings: 0, ignored: 0 })
-  })
-
-  it("passes all rules of Spectral, but that the operator has an address", async () => {
-    const spectral = new Spectral()
-    // The types of the rules do not allow for `exactOptionalPropertyTypes`.
-    const all: [RulesetDefinition, "all"] = [oas as unknown as RulesetDefinition, "all"]
-    // The addresses of the operator are not known here.
-    spectral.setRuleset({ extends: [all], rules: { "contact-properties": "off" } })
-    assert.deepStrictEqual(await spectral.run(readFileSync(`docs/api/${file}`, "utf8")), [])
-    // The linter finds faults in a document that has them.
-    const { info: _, ...broken }: Json = value
-    assert.isAbove((await spectral.run(JSON.stringify(broken))).length, 0)
   })
 })

@@ -1,6 +1,5 @@
 /**
- * Tests the running service against its OpenAPI document, in the phases of Schemathesis: examples, boundaries, random
- * and stateful.
+ * Tests the running service against its OpenAPI document, with boundary and random requests.
  *
  * `CONFORMANCE_REQUESTS` sets the minimum number of requests, `CONFORMANCE_SEED` the seed of their random values.
  */
@@ -51,37 +50,30 @@ const setup = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>)
     const document = await (await fetch(`${address}/openapi.json`)).json() as Json
     const generated = requestsOf(document)
     const check = checksOf(document, generated.operations)
-    let sent = 0
-    const send = async (request: Request) => {
-      sent++
-      const { status, ...response } = await fetch(address + request.target, {
+    const send = async (request: Request): Promise<void> => {
+      const response = await fetch(address + request.target, {
         method: request.method,
         headers: { ...request.headers, authorization: `Bearer ${key}` },
         ...request.body !== undefined && { body: request.body }
-      }).then(async (response) => ({ status: response.status, headers: response.headers, text: await response.text() }))
+      })
+      const { headers, status } = response
+      const text = await response.text()
       try {
-        check(request, { status, ...response })
+        check(request, { status, headers, text })
       } catch (cause) {
-        const details = JSON.stringify({ request, status, text: response.text, CONFORMANCE_SEED: seed })
+        const details = JSON.stringify({ request, status, text, CONFORMANCE_SEED: seed })
         throw new Error(`${String(cause)}\n${details}`, { cause })
       }
-      return response
     }
-    return { ...generated, send, sent: () => sent }
+    return { ...generated, send }
   })
 })
 
 describe.each(deployments)("The service on $name", ({ env, skip }) => {
   it.live.skipIf(skip)(`conforms to its OpenAPI document in ${requests} requests`, () =>
     Effect.gen(function*() {
-      const { boundaries, invalid, operations, send, sent, valid } = yield* setup(yield* env)
+      const { boundaries, invalid, operations, send, valid } = yield* setup(yield* env)
       yield* Effect.promise(async () => {
-        // Examples: the simplest request of each operation that needs no body.
-        const get = { method: "GET", headers: {}, body: undefined, wrong: undefined }
-        const list = (target: string) => send({ ...get, operationId: "listPets", target })
-        const find = (target: string) => send({ ...get, operationId: "getPet", target })
-        await list("/v1/pets")
-        await find("/v1/pets/1")
         assert.sameMembers(operations.map(({ operationId }) => operationId), ["listPets", "createPet", "getPet"])
 
         // Boundaries: one request for each possible error.
@@ -93,32 +85,12 @@ describe.each(deployments)("The service on $name", ({ env, skip }) => {
         const random = fc.asyncProperty(batches, async (batch) => {
           await Promise.all(batch.map(send))
         })
-        await fc.assert(random, { seed, numRuns: Math.ceil(requests * 0.7 / concurrency) })
+        await fc.assert(random, { seed, numRuns: Math.ceil((requests - boundaries.length) / concurrency) })
 
-        // Stateful: a created pet is at its Location, and exactly once in the pages of the list that Link connects.
-        const creation = valid.filter(({ operationId, headers }) =>
-          operationId === "createPet" && headers["Idempotency-Key"] === undefined
-        )
-        const stateful = fc.asyncProperty(fc.array(creation, { minLength: 1, maxLength: 5 }), async (creations) => {
-          const created = []
-          for (const request of creations) {
-            const { headers, text } = await send(request)
-            const { id } = /"id":(?<id>\d+)/.exec(text)?.groups ?? {}
-            assert.strictEqual(headers.get("location"), `/v1/pets/${id}`)
-            assert.strictEqual((await find(`/v1/pets/${id}`)).text, text)
-            created.push({ id: Number(id), text })
-          }
-          const before = String(Math.min(...created.map(({ id }) => id)) - 1)
-          let target: string | undefined = `/v1/pets?limit=3&cursor=${Buffer.from(before).toString("base64url")}`
-          let listed = ""
-          while (target !== undefined) {
-            const page = await list(target)
-            listed += page.text.slice(1, -1) + ","
-            target = /<(.+)>; rel="next"/.exec(page.headers.get("link") ?? "")?.[1]
-          }
-          for (const { text } of created) assert.lengthOf(listed.split(text), 2)
-        })
-        for (let index = 0; sent() < requests; index++) await fc.assert(stateful, { seed: seed + index, numRuns: 5 })
+        // Examples: a page that has a next one, and a pet, which random requests do not find.
+        const get = { method: "GET", headers: {}, body: undefined, wrong: undefined }
+        await send({ ...get, operationId: "listPets", target: "/v1/pets?limit=1" })
+        await send({ ...get, operationId: "getPet", target: "/v1/pets/1" })
       })
     }), 900_000)
 })

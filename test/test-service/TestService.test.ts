@@ -1,6 +1,6 @@
 /** Tests the controls of the service in memory, and the client's reactions to the faults that they provoke. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Layer, Schedule, Stream } from "effect"
+import { Effect, Fiber, Layer, Schedule } from "effect"
 import { HttpClient } from "effect/http"
 import { TestClock } from "effect/testing"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
@@ -85,19 +85,6 @@ describe("TestService", () => {
     }).pipe(
       Effect.provide(layerTest({ limits: { perMinute: 11, perDay: 1000 }, retry: { times: 0, maxWait: "1 hour" } }))
     ))
-
-  it.effect("shows that a stream goes on after a page whose response was lost", () =>
-    Effect.gen(function*() {
-      const [client, service] = [yield* PetstoreClient, yield* TestService]
-      const pets = yield* service.insertPets(...Array.from({ length: 9 }, (_, index) => ({ ...rex, name: `${index}` })))
-      const streamed = yield* advancing(Stream.runCollect(
-        client.all({ pageSize: 3 }).pipe(
-          Stream.tap(({ name }) => name === "3" ? service.loseResponses(1) : Effect.void)
-        )
-      ))
-      assert.deepStrictEqual([...streamed], pets)
-      assert.include((yield* service.sentRequests).map(({ status }) => status), undefined)
-    }).pipe(Effect.provide(layerTest())))
 
   it.effect("is an HttpClient over any three of these layers, for another client than PetstoreClient", () =>
     Effect.gen(function*() {
