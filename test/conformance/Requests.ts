@@ -30,10 +30,6 @@ export interface Operation {
 interface Values {
   readonly parameters: Json
   readonly body: unknown
-  /** The text of the body, instead of `body` as JSON. */
-  readonly rawBody?: string
-  /** A further part of the query. */
-  readonly query?: string
 }
 
 /** An error, in words, and the function that adds it to valid values. */
@@ -67,9 +63,8 @@ const assemble = ({ method, operationId, parameters, path, ...operation }: Opera
     else if (location === "query") query.append(name, value)
     else headers[name] = value
   }
-  const search = [query.toString(), values.query ?? ""].filter((part) => part !== "").join("&")
-  if (search !== "") target += `?${search}`
-  const body = operation.body === undefined ? undefined : values.rawBody ?? write(values.body)
+  if (query.size > 0) target += `?${query.toString()}`
+  const body = operation.body === undefined ? undefined : write(values.body)
   return { operationId, method, target, headers, body, wrong: undefined }
 }
 
@@ -144,35 +139,26 @@ export const requestsOf = (document: Json) => {
       : location === "header"
       ? [["empty", ""], ["too long", "x".repeat(256)], ["a space", "a b"]] as const
       : invalid(schema, true)
-    const mistakes = invalidValues.map(([wrong, value]): Mistake => [
+    return invalidValues.map(([wrong, value]): Mistake => [
       `${name}: ${wrong}`,
       (values) => ({ ...values, parameters: { ...values.parameters, [name]: value } })
     ])
-    const repeat = (values: Values) => ({ ...values, query: `${name}=${values.parameters[name] ?? 1}&${name}=1` })
-    return location === "query" && name !== "cursor" ? [...mistakes, [`${name}: repeated`, repeat]] : mistakes
   }
 
   const mistakesInBody = (schema: Json): ReadonlyArray<Mistake> => {
     const { properties, required } = resolve(schema)
-    const texts = ["", "{", "{}}", "[".repeat(20_000), `{"a":`, "NaN", "'x'", "\ufeff{}", `{"__proto__":{}}`]
-    return [
-      ...required.map((name: string): Mistake => [
-        `${name}: missing`,
-        (values) => ({ ...values, body: { ...values.body as Json, [name]: undefined } })
-      ]),
-      ...Object.keys(properties).map((name): Mistake => [
-        `${name}: twice`,
-        (values) => ({ ...values, rawBody: write(values.body).replace(/\}$/, `,"${name}":1,"${name}":1}`) })
-      ]),
-      ...Object.entries<Json>(properties).flatMap(([name, field]) =>
-        invalid(field, false).map(([wrong, value]): Mistake => [
-          `${name}: ${wrong}`,
-          (values) => ({ ...values, body: { ...values.body as Json, [name]: value } })
-        ])
-      ),
-      ...invalid(schema, false).map(([wrong, body]): Mistake => [`body: ${wrong}`, (values) => ({ ...values, body })]),
-      ...texts.map((rawBody): Mistake => [`body: ${rawBody.slice(0, 20)}`, (values) => ({ ...values, rawBody })])
-    ]
+    const mistakesInField = ([name, field]: readonly [string, Json]): ReadonlyArray<Mistake> => {
+      const missing = required.includes(name) ? [["missing", undefined] as const] : []
+      return [...invalid(field, false), ...missing].map(([wrong, value]) => [
+        `${name}: ${wrong}`,
+        (values) => ({ ...values, body: { ...values.body as Json, [name]: value } })
+      ])
+    }
+    const inBody = invalid(schema, false).map(([wrong, body]): Mistake => [
+      `body: ${wrong}`,
+      (values) => ({ ...values, body })
+    ])
+    return [...Object.entries<Json>(properties).flatMap(mistakesInField), ...inBody]
   }
 
   /** Generates the values of an operation with each of its mistakes. */

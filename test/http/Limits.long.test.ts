@@ -49,24 +49,6 @@ describe("The service", () => {
       assert.isAtLeast(Duration.toMillis(waited), 990)
     }).pipe(Effect.provide(Layer.fresh(service(neverReads)))))
 
-  it.live("serves other keys while 2,600 requests of one key wait for their bodies", () =>
-    Effect.gen(function*() {
-      const { call, newKey, newUnlimitedKey } = yield* Service
-      const [key, slow] = [yield* newKey, yield* newUnlimitedKey]
-      const used = Effect.map(
-        call("/v1/pets?limit=1", { key: slow }),
-        ({ headers }) => 2e9 - Number(headers.get("x-ratelimit-remaining"))
-      )
-      const head = `POST /v1/pets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${slow}\r\n${json}`
-      yield* open(`${head}Content-Length: 100\r\n\r\n{`, 2_600)
-      let polls = 1
-      while ((yield* used) < 2_600 + polls) polls++
-      assert.strictEqual((yield* call("/v1/pets", { key })).status, 200)
-      const body = `{"name":"Rex","categoryId":1}`
-      const headers = { "content-type": "application/json" }
-      assert.strictEqual((yield* call("/v1/pets", { key, method: "POST", body, headers })).status, 201)
-    }).pipe(Effect.provide(Layer.fresh(service(memory)))))
-
   it.live("closes connections of an address beyond 4,000, unless it is a trusted proxy", () =>
     Effect.gen(function*() {
       const { call } = yield* Service

@@ -104,7 +104,6 @@ const rejections: ReadonlyArray<readonly [name: string, bytes: string, status: n
   ["an invalid chunk", `POST /admin/keys HTTP/1.1\r\nHost: localhost\r\n${chunked}`, 400, "invalid_request"],
   ["CONNECT", "CONNECT localhost:1 HTTP/1.1\r\nHost: localhost\r\n\r\n", 405, "method_not_allowed"],
   ["a large head", `GET /healthz HTTP/1.1\r\n${tooLarge}\r\n`, 431, "request_header_fields_too_large"],
-  ["HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "http_version_not_supported"],
   ["HTTP/1.2", "GET /healthz HTTP/1.2\r\nHost: localhost\r\n\r\n", 505, "http_version_not_supported"]
 ]
 
