@@ -28,10 +28,7 @@ describe("parseInteger", () => {
   })
 
   it("takes linear time for a huge exponent and for very many digits", () => {
-    assert.isUndefined(parseInteger("1e999999999999"))
-    assert.strictEqual(parseInteger("0e999999999999"), 0n)
-    assert.isUndefined(parseInteger("1e-999999999999"))
-    assert.isUndefined(parseInteger("9".repeat(100_000)))
+    for (const text of ["1e999999999999", "1e-999999999999"]) assert.isUndefined(parseInteger(text))
     assert.strictEqual(parseInteger(`1${"0".repeat(100_000)}e-100000`), 1n)
     // With time quadratic in the number of zeros, this would take half an hour.
     assert.isUndefined(parseInteger(`1${"0".repeat(3_000_000)}1`))

@@ -75,8 +75,7 @@ describe("Postman", () => {
       const key = yield* newKey
       const pets = yield* importDocument(openApiDocument)
       assert.deepInclude(pets.variable, { key: "base_url", value: "http://localhost:8080/v1" })
-      const names = requestsOf(pets.item).map(({ name }) => name)
-      assert.sameMembers(names, ["List pets", "Create a pet", "Get a pet"])
+      assert.sameMembers(requestsOf(pets.item).map(({ name }) => name), ["List pets", "Create a pet", "Get a pet"])
       const send = makeSender(pets, (path, options) => call(`/v1${path}`, { ...options, key }))
       for (const id of [1, 2]) assert.deepInclude(yield* send("Create a pet"), { id, name: "Rex" })
       assert.deepInclude(yield* send("Get a pet"), { id: 1, name: "Rex" })
@@ -86,8 +85,9 @@ describe("Postman", () => {
       assert.deepInclude(keys.variable, { key: "management_url", value: "http://127.0.0.1:9090" })
       const sendToAdmin = makeSender(keys, (path, options) => admin(path.replace("/admin", ""), options))
       const { id } = yield* sendToAdmin("Issue a key")
-      const others = requestsOf(keys.item).map(({ name }) => name)
-        .filter((name) => !["Issue a key", "Revoke a key"].includes(name))
+      const others = requestsOf(keys.item).map(({ name }) => name).filter((name) =>
+        !/^(?:Issue|Revoke) a key$/.test(name)
+      )
       assert.lengthOf(others, 8)
       for (const name of [...others, "Revoke a key"]) yield* sendToAdmin(name, id)
     }).pipe(Effect.provide(Layer.fresh(serversOn(memory)))))

@@ -20,11 +20,7 @@ const concurrency = 10
 const ADMIN_TOKEN = "adm_test"
 
 const deployments = [
-  {
-    name: "the embedded database",
-    skip: false,
-    env: Effect.map(dataDirectory, (DATA_DIR) => ({ DATA_DIR }))
-  },
+  { name: "the embedded database", skip: false, env: Effect.map(dataDirectory, (DATA_DIR) => ({ DATA_DIR })) },
   {
     name: "PostgreSQL and Redis",
     skip: process.env.TEST_DATABASE_URL === undefined || Redis.missing !== undefined,

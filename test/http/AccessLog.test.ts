@@ -6,16 +6,14 @@ import { recordResponse } from "../../src/http/AccessLog.ts"
 import { Call } from "../../src/http/Call.ts"
 import { JsonLines } from "../../src/observability/LogLines.ts"
 
-interface Options {
+interface Request {
   readonly keyId?: string | undefined
   /** The target of a request without a route. */
   readonly url?: string | undefined
-  readonly isDirect?: boolean
-  readonly level?: "Info" | "Warn"
 }
 
 /** Records a response, and returns the lines of the general logger and the lines that were written directly. */
-const record = ({ isDirect = true, keyId, level = "Info", url }: Options) =>
+const record = ({ keyId, url }: Request, isDirect = true, level: "Info" | "Warn" = "Info") =>
   Effect.gen(function*() {
     const general: Array<string> = []
     const direct: Array<string> = []
@@ -50,20 +48,20 @@ describe("The access log", () => {
   it.effect("has the facts of a request, and the path of a request without a route, without secrets", () =>
     Effect.gen(function*() {
       for (const [keyId, url, fields] of requests) {
-        const { general } = yield* record({ keyId, url, isDirect: false })
+        const { general } = yield* record({ keyId, url }, false)
         const { direct } = yield* record({ keyId, url })
         assert.lengthOf(general, 1)
         assert.deepStrictEqual(direct, general)
         const { annotations }: { readonly annotations: Record<string, unknown> } = JSON.parse(direct[0] ?? "")
         const names = ["method", "route", ...url === undefined ? [] : ["path"], "status", "durationMs", "keyId"]
         assert.deepStrictEqual(Object.keys(annotations), [...names, "requestId"])
-        const constant = { method: "GET", status: 200, durationMs: 0, requestId: "id:1.2-3_4" }
-        assert.deepInclude(annotations, { ...constant, ...fields })
+        const expected = { method: "GET", status: 200, durationMs: 0, requestId: "id:1.2-3_4", ...fields }
+        assert.deepInclude(annotations, expected)
       }
     }))
 
   it.effect("has no line above level Info", () =>
     Effect.gen(function*() {
-      assert.deepStrictEqual(yield* record({ level: "Warn" }), { direct: [], general: [] })
+      assert.deepStrictEqual(yield* record({}, true, "Warn"), { direct: [], general: [] })
     }))
 })

@@ -10,8 +10,8 @@ const env = { TRUSTED_PROXIES: "10.0.0.0/8, 2001:db8::/32,192.0.2.7" }
 const clientOf = (peer: string, forwarded: string | undefined) =>
   Effect.gen(function*() {
     const forward = yield* makeForwarded
-    const headers = forwarded === undefined ? undefined : { "x-forwarded-for": forwarded }
-    const request = HttpServerRequest.fromWeb(new Request("http://localhost/", { ...headers && { headers } }))
+    const headers = new Headers(forwarded === undefined ? {} : { "x-forwarded-for": forwarded })
+    const request = HttpServerRequest.fromWeb(new Request("http://localhost/", { headers }))
       .modify({ remoteAddress: Option.some(peer), peerAddress: Option.some(peer) })
     const network = Effect.map(HttpServerRequest.HttpServerRequest, clientNetwork)
     const { body } = yield* forward(Effect.map(network, (text) => HttpServerResponse.text(text))).pipe(

@@ -24,7 +24,10 @@ const status = "body.status: expected available, pending or sold"
 const names = "expected JSON without duplicate names or __proto__"
 const levels = "expected JSON of at most 1,000 levels"
 
-const invalidBodies: ReadonlyArray<readonly [body: string, message: string]> = [
+const invalidBodies: ReadonlyArray<readonly [body: string | Buffer, message: string]> = [
+  ...[[0xff], [0xc3, 0x28], [0xed, 0xa0, 0x80], [0xf4, 0x90, 0x80, 0x80], [0xe2, 0x82]].map((bytes) =>
+    [Buffer.from([...Buffer.from(`{"categoryId":1,"name":"`), ...bytes, ...Buffer.from(`"}`)]), "UTF-8"] as const
+  ),
   ["", "valid JSON"],
   ["{", "valid JSON"],
   ["null", "object"],
@@ -175,20 +178,11 @@ for (const store of [...stores, ...PgBouncer.stores]) {
           }
         }))
 
-      it.effect("returns 400 for a body that is not a NewPet, and names each invalid field and its expected value", () =>
-        Effect.gen(function*() {
-          const { post } = yield* newClient
-          for (const [body, message] of invalidBodies) assertError(yield* post(body), 400, "invalid_request", message)
-        }))
-
-      it.effect("returns 400 for invalid UTF-8, and creates no pet", () =>
+      it.effect("returns 400 for a body that is not a NewPet, names each invalid field, and creates no pet", () =>
         Effect.gen(function*() {
           const { get, post } = yield* newClient
           const before = yield* get("/v1/pets?limit=100")
-          for (const bytes of [[0xff], [0xc3, 0x28], [0xed, 0xa0, 0x80], [0xf4, 0x90, 0x80, 0x80], [0xe2, 0x82]]) {
-            const body = Buffer.concat([Buffer.from(`{"categoryId":1,"name":"`), Buffer.from(bytes), Buffer.from(`"}`)])
-            assertError(yield* post(body), 400, "invalid_request")
-          }
+          for (const [body, message] of invalidBodies) assertError(yield* post(body), 400, "invalid_request", message)
           assert.strictEqual((yield* get("/v1/pets?limit=100")).text, before.text)
         }))
 
@@ -207,12 +201,8 @@ for (const store of [...stores, ...PgBouncer.stores]) {
         Effect.gen(function*() {
           const { call } = yield* Service
           const { key } = yield* newClient
-          const requests: ReadonlyArray<readonly [string, RequestInit?]> = [
-            ["/v1/pets"],
-            ["/v1/pets?limit=0"],
-            ["/v1/pets/x"],
-            ["/v1/pets", { method: "POST", body: "{" }]
-          ]
+          const post = { method: "POST", body: "{" }
+          const requests = [["/v1/pets", {}], ["/v1/pets?limit=0", {}], ["/v1/pets/x", {}], ["/v1/pets", post]] as const
           for (const [path, options] of requests) {
             assertError(yield* call(path, options), 401, "missing_api_key")
             for (const authorization of ["Basic YTpi", "Bearer", "Bearer ", key]) {

@@ -47,8 +47,7 @@ describe("Rate limits", () => {
       yield* TestClock.adjust("47699 millis")
       assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 429, retryAfter: "1" })
       yield* TestClock.adjust("1 millis")
-      const next = { status: 200, remaining: "59", reset: "1121" }
-      assert.include(limitsOf(yield* call("/v1/pets", { key })), next)
+      assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 200, remaining: "59", reset: "1121" })
 
       yield* Effect.replicateEffect(call("/v1/pets", { key }), 59)
       const last = yield* Effect.replicateEffect(call("/v1/pets", { key }), 60)
