@@ -56,16 +56,8 @@ describe("The admin token", () => {
 
   it.effect("is rejected if no client can send it, with a message that names its source and not the token", () =>
     Effect.gen(function*() {
-      for (
-        const text of [
-          " \n",
-          "adm_secret adm_secret_2",
-          "adm_secret\nadm_secret_2",
-          "adm_secret\0",
-          "adm_secret\u00e9",
-          `adm_secret${"x".repeat(4_096)}`
-        ]
-      ) {
+      const long = `adm_secret${"x".repeat(4_096)}`
+      for (const text of [" \n", "adm_secret adm_secret", "adm_secret\n2", "adm_secret\0", "adm_secret\u00e9", long]) {
         for (const { outcome, source } of yield* readFromBoth(text)) {
           const message = LogLines.describe(Cause.fail(yield* Effect.flip(outcome)))
           assert.include(message, `${source}: expected 1 to 4096 visible ASCII characters`)
