@@ -1,43 +1,29 @@
 /** Tests the lease of cached keys: how old a holder can get, what a key in use costs, and what a lookup evicts. */
 import { assert, describe, it } from "@effect/vitest"
-import { DateTime, Effect, Fiber } from "effect"
+import { Effect, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import type { Holder } from "../../src/api-keys/ApiKeyStore.ts"
 import * as KeyCache from "../../src/api-keys/KeyCache.ts"
 
-const holder: Holder = {
-  key: {
-    id: "key_a",
-    version: 1,
-    name: "test",
-    hint: null,
-    plan: "free",
-    limits: { perMinute: 60, perDay: 1000 },
-    createdAt: DateTime.makeUnsafe(0),
-    expiresAt: null,
-    revokedAt: null,
-    lastUsedAt: null
-  },
-  secretExpiresAt: null
-}
+const holder = { key: { id: "key_a" }, secretExpiresAt: null } as Holder
 
-/** A cache whose lookups find the holder of the secret `a`, and take `latencyMs` after the read. */
-const makeCache = Effect.fnUntraced(function*(latencyMs: number) {
+/** Begins a lookup of the secret `a`, which reads its holder and then takes `latencyMs`. */
+const startLookup = Effect.fnUntraced(function*(latencyMs: number) {
   const seen = { queries: 0 }
   const findByHashes = (hashes: ReadonlyArray<string>) =>
     Effect.gen(function*() {
       seen.queries++
       yield* Effect.sleep(latencyMs)
-      return new Map(hashes.filter((hash) => hash === "a").map((hash) => [hash, holder]))
+      return new Map(hashes.map((hash) => [hash, holder]))
     })
-  return { seen, cache: yield* KeyCache.make({ findByHashes }) }
+  const cache = yield* KeyCache.make({ findByHashes })
+  return { seen, cache, lookup: yield* Effect.forkChild(cache.get("a")) }
 })
 
 describe("The key cache", () => {
   it.effect("reads a key in use at most twice a second, and no use waits, although each lookup takes 300 ms", () =>
     Effect.gen(function*() {
-      const { cache, seen } = yield* makeCache(300)
-      const lookup = yield* Effect.forkChild(cache.get("a"))
+      const { cache, lookup, seen } = yield* startLookup(300)
       yield* TestClock.adjust("300 millis")
       yield* Fiber.join(lookup)
       for (let ms = 0; ms < 10_000; ms += 20) {
@@ -49,8 +35,7 @@ describe("The key cache", () => {
 
   it.effect("never uses a holder 900 ms after the start of its lookup", () =>
     Effect.gen(function*() {
-      const { cache } = yield* makeCache(600)
-      const lookup = yield* Effect.forkChild(cache.get("a"))
+      const { cache, lookup } = yield* startLookup(600)
       yield* TestClock.adjust("600 millis")
       yield* Fiber.join(lookup)
       yield* TestClock.adjust("299 millis")
@@ -61,8 +46,7 @@ describe("The key cache", () => {
 
   it.effect("does not cache a lookup that began before a change by this process", () =>
     Effect.gen(function*() {
-      const { cache } = yield* makeCache(100)
-      const lookup = yield* Effect.forkChild(cache.get("a"))
+      const { cache, lookup } = yield* startLookup(100)
       yield* TestClock.adjust("50 millis")
       cache.evict("key_a")
       yield* TestClock.adjust("50 millis")

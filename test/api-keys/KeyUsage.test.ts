@@ -1,6 +1,6 @@
 /** Tests the usage of keys over time, in memory and on each database. */
 import { assert, describe, it as single, layer } from "@effect/vitest"
-import { Clock, Effect, Exit, Layer, Scope } from "effect"
+import { Clock, Effect, Exit, Layer, Metric, Scope } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
@@ -88,6 +88,14 @@ for (const store of stores) {
   })
 }
 
+/** The number of failed writes, by the metric that docs/monitoring.md describes. */
+const writeFailures = Effect.map(Metric.snapshot, (metrics) => {
+  const metric = metrics.find(({ attributes, id }) =>
+    id === "background_failures_total" && attributes?.["task"] === "write_key_usage"
+  )
+  return metric?.type === "Counter" ? Number(metric.state.count) : NaN
+})
+
 for (const database of databases) {
   describe.skipIf(database.skip)(`The stored usage of keys on ${database.name}`, () => {
     const apiKeys = SqlApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(database.layer))
@@ -132,18 +140,20 @@ for (const database of databases) {
           while ((yield* kept) !== "") yield* TestClock.adjust("1 minute")
         }))
 
-      it.effect("keeps the counts of an outage, and returns to the database by itself", () =>
+      it.effect("survives an outage, whose failed writes a metric counts, and returns to the database by itself", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const { usage } = yield* ApiKeys
           const key = { id: "key_outage" }
           const now = yield* Clock.currentTimeMillis
           usage.count(key, "allowed", now)
+          const failures = yield* writeFailures
           yield* sql`ALTER TABLE key_usage RENAME TO gone`
           yield* TestClock.adjust("4 seconds")
           usage.count(key, "allowed", now)
           usage.count(key, "rejected", now)
           assert.isTrue(Exit.isFailure(yield* Effect.exit(usage.read(key.id))))
+          assert.isAbove(yield* writeFailures, failures)
           yield* TestClock.adjust("4 seconds")
           yield* sql`ALTER TABLE gone RENAME TO key_usage`
           const counts = Effect.map(read(usage, key.id), ({ minutes: [first = []] }) => first.slice(1))

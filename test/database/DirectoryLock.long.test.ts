@@ -33,32 +33,23 @@ const kill = (service: Running) =>
 const createPets = ({ address }: Running, key: string) =>
   Effect.replicateEffect(Load.request(address, key), 40, { concurrency: 8 })
 
-/** Starts load on `service`, waits for 20 acknowledged pets, and then runs `fault`. The load continues. */
-const loadDuring = Effect.fnUntraced(function*(service: Running, key: string, fault: () => void) {
-  const load = yield* Load.run({ address: () => service.address, key, callers: 8 })
-  while (Load.acknowledged(load.outcomes).length < 20) yield* Effect.sleep("5 millis")
-  fault()
-  return { load, faultAt: performance.now() }
-})
-
-/** Asserts that each create was rejected, or was sent after the process ended and so has the status 0. */
-const assertRejected = (outcomes: ReadonlyArray<Load.Outcome>) => {
-  const creates = outcomes.filter(({ method }) => method === "POST")
-  assert.deepStrictEqual(creates.filter(({ status }) => status !== 503 && status !== 0), [])
-}
-
 describe("A process on the embedded database", () => {
   it.live("stops writing and exits with 1 when its lock file is removed, and no acknowledged pet is lost", () =>
     Effect.gen(function*() {
       const { directory: DATA_DIR, key } = yield* setUp
       const first = yield* start({ DATA_DIR })
-      const { faultAt, load } = yield* loadDuring(first, key, () => unlinkSync(join(DATA_DIR, "lock")))
+      const load = yield* Load.run({ address: () => first.address, key, callers: 8 })
+      while (Load.acknowledged(load.outcomes).length < 20) yield* Effect.sleep("5 millis")
+      unlinkSync(join(DATA_DIR, "lock"))
+      const faultAt = performance.now()
       const second = yield* start({ DATA_DIR })
       const later = yield* createPets(second, key)
       assert.strictEqual(yield* Effect.promise(() => first.exit), 1)
       yield* load.stop
       assert.deepStrictEqual([...new Set(later.map(({ status }) => status))], [201])
-      assertRejected(load.outcomes.filter(({ sentAt }) => sentAt > faultAt))
+      // A create that was sent after the process ended has the status 0. Reads may succeed, because pets are cached.
+      const creates = load.outcomes.filter(({ method, sentAt }) => method === "POST" && sentAt > faultAt)
+      assert.deepStrictEqual(creates.filter(({ status }) => status !== 503 && status !== 0), [])
       const fatal = first.stderr().split("\n").filter((line) => /"level":"FATAL"/i.test(line))
       assert.lengthOf(fatal, 1, first.stderr())
       assert.include(fatal[0], "Never delete or replace a file in it")
@@ -73,31 +64,14 @@ describe("A process on the embedded database", () => {
       cpSync(directory, other, { recursive: true })
       symlinkSync(directory, DATA_DIR)
       const first = yield* start({ DATA_DIR })
-      const { load } = yield* loadDuring(first, key, () => {
-        rmSync(DATA_DIR)
-        symlinkSync(other, DATA_DIR)
-      })
+      rmSync(DATA_DIR)
+      symlinkSync(other, DATA_DIR)
       const second = yield* start({ DATA_DIR })
-      const later = yield* createPets(second, key)
-      const last = yield* Load.request(first.address, key)
-      assert.strictEqual(last.status, 201)
+      const [ofFirst, ofSecond] = [yield* createPets(first, key), yield* createPets(second, key)]
+      assert.deepStrictEqual([...ofFirst, ...ofSecond].filter(({ status }) => status !== 201), [])
       yield* kill(first)
       yield* kill(second)
-      yield* load.stop
-      yield* assertStored(directory, [...load.outcomes, last])
-      yield* assertStored(other, later)
-    }))
-
-  it.live("exits with 1 when its pgdata directory is removed, and no create succeeds meanwhile", () =>
-    Effect.gen(function*() {
-      const { directory: DATA_DIR, key } = yield* setUp
-      const service = yield* start({ DATA_DIR })
-      assert.strictEqual((yield* Load.request(service.address, key)).status, 201)
-      rmSync(join(DATA_DIR, "pgdata"), { recursive: true })
-      const outcomes = yield* createPets(service, key)
-      assertRejected(outcomes)
-      assert.strictEqual(outcomes[0]?.status, 503)
-      assert.strictEqual(yield* Effect.promise(() => service.exit), 1)
-      assert.include(service.stderr(), "pgdata/global/pg_control")
+      yield* assertStored(directory, ofFirst)
+      yield* assertStored(other, ofSecond)
     }))
 })

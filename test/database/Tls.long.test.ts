@@ -6,7 +6,6 @@ import * as Database from "../../src/database/Database.ts"
 import { describe as describeCause } from "../../src/observability/LogLines.ts"
 import * as Certificates from "../support/Certificates.ts"
 import * as Postgres from "../support/Postgres.ts"
-import * as Proxy from "../support/Proxy.ts"
 
 const makeServers = Effect.gen(function*() {
   const authority = yield* Certificates.makeAuthority
@@ -100,19 +99,6 @@ describe.skipIf(Postgres.missing !== undefined || Certificates.missing !== undef
           const { ports, socketDirectory } = yield* Servers
           const host = encodeURIComponent(socketDirectory)
           assert.strictEqual(yield* outcome(url(ports.certified, {}, "postgres", host)), "plain")
-        }))
-
-      it.effect("is replaced after silence, also with TLS", () =>
-        Effect.gen(function*() {
-          const { own, ports } = yield* Servers
-          const proxy = yield* Proxy.run(ports.certified)
-          yield* Effect.gen(function*() {
-            const sql = yield* SqlClient.SqlClient
-            assert.isTrue(yield* isEncrypted)
-            proxy.silence()
-            assert.isTrue(Exit.isFailure(yield* Effect.exit(sql`SELECT 1`)))
-            yield* sql`SELECT 1`
-          }).pipe(Effect.provide(connect(url(proxy.port, { sslmode: "verify-full", sslrootcert: own }))))
         }))
     })
   }
