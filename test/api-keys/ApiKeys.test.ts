@@ -111,7 +111,7 @@ for (const store of stores) {
           yield* assertAllowed(true, last.key)
         }))
 
-      it.effect("issues a secret of the documented form, with the limits of its plan, or its own on plan Enterprise", () =>
+      it.effect("issues a secret of the documented form, with the limits of its plan, or its own on Enterprise", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
           const pro = yield* issue({ plan: "pro" })
@@ -221,9 +221,9 @@ for (const store of stores) {
           }
         }))
 
-      it.effect("rejects an old secret after the grace period of a rotation, or at once without one", () =>
+      it.effect("rejects an old secret after its grace period, at its early end, or at once without one", () =>
         Effect.gen(function*() {
-          const { revoke, rotate } = yield* ApiKeys
+          const { endFormerSecrets, formerSecrets, revoke, rotate } = yield* ApiKeys
           const first = yield* issue()
           yield* assertAllowed(true, first.key)
           const second = yield* rotate(first.id, Duration.minutes(5))
@@ -232,10 +232,15 @@ for (const store of stores) {
           yield* assertAllowed(true, first.key, second.key)
           const third = yield* rotate(first.id, Duration.zero)
           yield* assertAllowed(false, first.key, second.key)
-          const fourth = yield* rotate(first.id, Duration.minutes(1))
-          yield* assertAllowed(true, third.key, fourth.key)
-          yield* TestClock.adjust("1 minute")
+          const ended = yield* rotate(first.id, Duration.minutes(1))
+          assert.lengthOf(yield* formerSecrets(first.id), 1)
+          yield* endFormerSecrets(first.id)
+          assert.lengthOf(yield* formerSecrets(first.id), 0)
           yield* assertAllowed(false, third.key)
+          const fourth = yield* rotate(first.id, Duration.minutes(1))
+          yield* assertAllowed(true, ended.key, fourth.key)
+          yield* TestClock.adjust("1 minute")
+          yield* assertAllowed(false, ended.key)
           yield* assertAllowed(true, fourth.key)
           yield* revoke(first.id)
           yield* assertAllowed(false, fourth.key)

@@ -147,7 +147,8 @@ for (const database of databases) {
           const other = yield* asAlice(issue("other"))
           const personal = Effect.gen(function*() {
             const [row] = yield* sql<{ readonly text: string }>`
-              SELECT (SELECT string_agg(k::text, '') FROM api_keys k) || string_agg(a::text, '') AS text FROM audit_log a`
+              SELECT (SELECT string_agg(k::text, '') FROM api_keys k) || string_agg(a::text, '') AS text
+              FROM audit_log a`
             return row?.text.match(/Ada \w+|alice|192\.0\.2\.7/g) ?? []
           })
           assert.isNotEmpty(yield* personal)

@@ -1,6 +1,6 @@
 /** Tests the pet repository and its cache, in memory and on each database. */
 import { assert, describe, layer } from "@effect/vitest"
-import { ConfigProvider, Effect, Exit, Layer, Option } from "effect"
+import { ConfigProvider, Effect, Layer, Option } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { replayed } from "../../src/api/Pets.ts"
@@ -158,17 +158,6 @@ for (const store of stores) {
 for (const database of databases) {
   describe.skipIf(database.skip)(`PetRepository on ${database.name}`, () => {
     layer(SqlPetRepository.layer.pipe(Layer.provideMerge(database.layer)))((it) => {
-      it.effect("stores names of up to 1,000 characters, and no id that the service did not assign", () =>
-        Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          const pets = yield* PetRepository
-          const { id } = yield* pets.create({ name: "🐈".repeat(1_000), categoryId: 1n })
-          assert.lengthOf([...Option.getOrThrow(yield* pets.find(id)).name], 1_000)
-          const tooLong = sql`INSERT INTO pets (name, category_id) VALUES (${"x".repeat(1_001)}, 1)`
-          const withId = sql`INSERT INTO pets (id, name, category_id) VALUES (${id + 1n}, 'taken', 1)`
-          for (const insert of [tooLong, withId]) assert.isTrue(Exit.isFailure(yield* Effect.exit(insert)))
-        }))
-
       it.effect("makes pets visible in ascending order of ids, with and without idempotency keys", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
@@ -186,17 +175,6 @@ for (const database of databases) {
           assert.lengthOf(all, 400)
           assert.isAbove(snapshots.length, 1)
           for (const ids of snapshots) assert.deepStrictEqual(ids, all.slice(0, ids.length))
-        }))
-
-      it.effect("reads a list with a status from an index, without a sort", () =>
-        Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          yield* sql`INSERT INTO pets (name, category_id, status)
-            SELECT 'many', 1, CASE WHEN n % 1000 = 0 THEN 'sold' ELSE 'available' END FROM generate_series(1, 20000) AS n`
-          yield* sql`ANALYZE pets`
-          const plan = yield* sql`EXPLAIN SELECT id FROM pets WHERE status = 'sold' AND id > 9000 ORDER BY id LIMIT 20`
-          assert.match(JSON.stringify(plan), /pets_status_id.*Index Cond/)
-          assert.notInclude(JSON.stringify(plan), "Sort")
         }))
 
       it.effect("deletes expired idempotency keys in the background", () =>
@@ -257,17 +235,13 @@ for (const database of databases) {
           yield* empty
         }))
 
-      it.effect("serves full pages without a gap for their lifetime, and each first page as the same frozen array", () =>
+      it.effect("serves full pages without a gap for their lifetime", () =>
         Effect.gen(function*() {
-          const pets = yield* PetRepository
           yield* insert(1, 6)
           yield* ids({ limit: 6 })
           yield* sql("UPDATE pets SET status = 'pending'")
           const pages = [{ limit: 4 }, { limit: 3, after: 2n }, { limit: 2, after: 1n, status: "sold" }] as const
           assert.deepStrictEqual(yield* Effect.forEach(pages, ids), [[1n, 2n, 3n, 4n], [3n, 4n, 5n], [2n, 3n]])
-          const first = yield* pets.list({ limit: 4 })
-          assert.isTrue(Object.isFrozen(first))
-          assert.strictEqual(yield* pets.list({ limit: 4 }), first)
           yield* TestClock.adjust("30001 millis")
           assert.deepStrictEqual(yield* ids({ limit: 2, after: 1n, status: "sold" }), [])
           yield* empty

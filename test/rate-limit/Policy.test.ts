@@ -20,6 +20,33 @@ describe("Policy", () => {
     assert.strictEqual(mostRestrictive(windows).name, shown)
   })
 
+  it("opens each window with its first request, charges a request to both windows or neither, and ends them", () => {
+    const day = 86_400_000
+    let state: State = {}
+    for (
+      const [now, isAllowed, minuteRemaining, minuteResetAt, dayRemaining, dayResetAt] of [
+        [0, true, 1, 60_000, 2, day],
+        [30_000, true, 0, 60_000, 1, day],
+        [59_999, false, 0, 60_000, 1, day],
+        [60_000, true, 1, 120_000, 0, day],
+        [61_000, false, 1, 120_000, 0, day],
+        [day - 1, false, 2, day + 59_999, 0, day],
+        [day, true, 1, day + 60_000, 2, 2 * day]
+      ] as const
+    ) {
+      const { decision: { allowed, windows: [ofMinute, ofDay] }, next } = decide(
+        state,
+        { perMinute: 2, perDay: 3 },
+        now,
+        true
+      )
+      state = next
+      assert.strictEqual(allowed, isAllowed)
+      assert.deepInclude(ofMinute, { remaining: minuteRemaining, resetAt: minuteResetAt })
+      assert.deepInclude(ofDay, { remaining: dayRemaining, resetAt: dayResetAt })
+    }
+  })
+
   /** Sends requests of one key at `now`. */
   const send = (state: State, now: number, requests: number, perMinute = 4): State =>
     Array.from({ length: requests }).reduce<State>(
@@ -27,9 +54,12 @@ describe("Policy", () => {
       state
     )
 
-  it("bans a key after as many rejections in a minute as its limit per minute, at least three, and not for fewer", () => {
+  it("bans a key after as many rejections in a minute as its limit per minute, at least three", () => {
     assert.isUndefined(send({}, 0, 7).ban)
-    assert.deepStrictEqual(send({}, 0, 8).ban, { seconds: 60, until: 60_000 })
+    const banned = send({}, 0, 8)
+    assert.deepStrictEqual(banned.ban, { seconds: 60, until: 60_000 })
+    // Requests during a ban do not extend it.
+    assert.deepStrictEqual(send(banned, 59_999, 100).ban, banned.ban)
     assert.isUndefined(send({}, 0, 3, 1).ban)
     assert.isDefined(send({}, 0, 4, 1).ban)
     // Three rejections in each of two minutes.

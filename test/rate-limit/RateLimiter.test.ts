@@ -4,11 +4,10 @@ import { Clock, Context, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { planLimits } from "../../src/api/Plans.ts"
-import type { Caller } from "../../src/rate-limit/CallerStates.ts"
+import * as Policy from "../../src/rate-limit/Policy.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as Redis from "../support/Redis.ts"
 import * as Limiters from "./Limiters.ts"
-import { asExpected, type Expected, model } from "./Model.ts"
 
 /** The limiters under test, and control of the clock that they count on. */
 class Subject extends Context.Service<Subject, {
@@ -45,8 +44,6 @@ const subjects = [
   { name: "Redis", skip: Redis.missing !== undefined, isOnTestClock: false, layer: onRedis }
 ]
 
-const limitsOf = fc.record({ perMinute: fc.integer({ min: 1, max: 5 }), perDay: fc.integer({ min: 1, max: 12 }) })
-
 /** Concurrent requests of a caller, after a pause. */
 const step = fc.record({
   pause: fc.oneof(
@@ -54,10 +51,11 @@ const step = fc.record({
     { weight: 4, arbitrary: fc.integer({ min: 1, max: 70_000 }) },
     { weight: 1, arbitrary: fc.constantFrom(59_999, 60_000, 3_600_000, 3_660_000, 86_399_999) }
   ),
-  caller: fc.constantFrom("key:a", "key:b", "address:a"),
+  isKey: fc.boolean(),
+  name: fc.constantFrom("a", "b"),
+  limits: fc.record({ perMinute: fc.integer({ min: 1, max: 5 }), perDay: fc.integer({ min: 1, max: 12 }) }),
   concurrency: fc.integer({ min: 1, max: 10 }),
-  lift: fc.boolean(),
-  changed: fc.option(limitsOf, { freq: 4, nil: undefined })
+  lift: fc.boolean()
 })
 
 for (const subject of subjects) {
@@ -85,47 +83,37 @@ for (const subject of subjects) {
           })
       )
 
-      it.effect("decides as the reference model, for any callers, limits, changes, times and concurrency, with bans", () =>
+      it.effect("decides as the policy, for any callers, limits, changes, times and concurrency, with bans", () =>
         Effect.gen(function*() {
           const { all, move } = yield* Subject
           const context = yield* Effect.context<Subject>()
           let runs = 0
-          const property = fc.asyncProperty(
-            limitsOf,
-            fc.array(step, { maxLength: 20 }),
-            (initialLimits, steps) =>
-              Effect.gen(function*() {
-                const run = runs++
-                let limits = initialLimits
-                const models = new Map<string, ReturnType<typeof model>>()
-                for (const { concurrency, caller, changed = limits, lift, pause } of steps) {
-                  limits = changed
-                  yield* move(pause)
-                  const isKey = caller.startsWith("key:")
-                  const charged: Caller = isKey ? `key:${run}${caller}` : `address:${run}${caller}`
-                  const expected = models.get(charged) ?? model(limits, isKey)
-                  models.set(charged, expected)
-                  expected.change(limits)
-                  const charges = Array.from(
-                    { length: concurrency },
-                    (_, index) => (all[index % all.length] ?? all[0]).charge(charged, limits)
-                  )
-                  const decisions = yield* Effect.all(charges, { concurrency: "unbounded" })
-                  const now: number = decisions[0]?.decidedAt ?? 0
-                  // Concurrent requests can be decided in any order.
-                  const sorted = (decided: ReadonlyArray<Expected>) =>
-                    decided.map((one) => JSON.stringify(one)).toSorted()
-                  assert.deepStrictEqual(
-                    sorted(decisions.map(asExpected)),
-                    sorted(decisions.map(() => expected.request(now)))
-                  )
-                  if (lift && concurrency % 3 === 0) {
-                    yield* all[0].unban(charged)
-                    expected.lift(now)
-                  }
+          const property = fc.asyncProperty(fc.array(step, { maxLength: 20 }), (steps) =>
+            Effect.gen(function*() {
+              const run = runs++
+              const states = new Map<string, Policy.State>()
+              for (const { concurrency, isKey, lift, limits, name, pause } of steps) {
+                yield* move(pause)
+                const caller = isKey ? `key:${run}${name}` as const : `address:${run}${name}` as const
+                const charges = Array.from({ length: concurrency }, (_, index) =>
+                  (all[index % all.length] ?? all[0]).charge(caller, limits))
+                const decisions = yield* Effect.all(charges, { concurrency: "unbounded" })
+                const now = decisions[0]?.decidedAt ?? 0
+                let state = states.get(caller) ?? {}
+                const expected = decisions.map(() => {
+                  const { decision, next } = Policy.decide(state, limits, now, isKey)
+                  state = next
+                  return decision
+                })
+                // Concurrent requests can be decided in any order.
+                assert.sameDeepMembers([...decisions], expected)
+                if (lift) {
+                  yield* all[0].unban(caller)
+                  state = Policy.unban(state, now)
                 }
-              }).pipe(Effect.runPromiseWith(context))
-          )
+                states.set(caller, state)
+              }
+            }).pipe(Effect.runPromiseWith(context)))
           yield* Effect.promise(() => fc.assert(property, { numRuns: 100 }))
         }))
 

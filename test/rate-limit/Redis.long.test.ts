@@ -29,7 +29,7 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
       })
     }
     for (const [fault, inject] of Object.entries(faults)) {
-      it.effect(`decides every request while Redis ${fault}, from the last counts and bans, and counts in Redis again`, () =>
+      it.effect(`decides by the last counts while Redis ${fault}, and then counts in Redis again`, () =>
         Effect.gen(function*() {
           const { begin, end, lives } = inject(yield* Server)
           const limiters = yield* twoLimiters
@@ -95,7 +95,7 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
         yield* Limiters.untilAll("shared", limiters)
       }))
 
-    it.effect("starts with one log line, and counts by itself, when a user lacks a permission or has a wrong password", () =>
+    it.effect("starts with one log line, and counts by itself, without a permission or the right password", () =>
       Effect.gen(function*() {
         const { port } = yield* Server
         const permissions = "~petstore:limits:* -@all +ping +hello +select +set +get +time +eval +evalsha"

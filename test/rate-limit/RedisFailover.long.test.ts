@@ -27,7 +27,7 @@ const loadUntilUsedUp = <E>(
 }
 
 describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis with sentinels", () => {
-  it.live("counts by itself until the replica is promoted, then in the replica, and never in the old master again", () =>
+  it.live("counts by itself until the replica is promoted, then in the replica, and not in the old master", () =>
     Effect.gen(function*() {
       const { ask, master, replica, url } = yield* RedisCluster.runWithSentinels
       const limiters = yield* Limiters.makeTwo(url)
@@ -64,13 +64,6 @@ const callersOfMasters = (name: string, perMaster: number) => {
 describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis cluster", () => {
   layer(Cluster.layer, { excludeTestServices: true })((it) => {
     const twoLimiters = Effect.flatMap(Cluster, ({ url }) => Limiters.makeTwo(url))
-
-    it.effect("allows exactly the limit to callers of all masters", () =>
-      Effect.gen(function*() {
-        const { masters } = yield* Cluster
-        yield* Limiters.assertExact(yield* twoLimiters, callersOfMasters("exact", 10).flat())
-        for (const { port } of masters) assert.isAtLeast(Number(yield* Redis.command(port, "DBSIZE")), 10)
-      }))
 
     it.effect("does not use one node, which a plain URL names", () =>
       Effect.gen(function*() {

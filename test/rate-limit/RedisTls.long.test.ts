@@ -1,4 +1,4 @@
-/** Tests TLS to Redis: to one server, a cluster and sentinels, which take only connections with a client certificate. */
+/** Tests TLS to a server, a cluster and sentinels that take only connections with a client certificate. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Certificates from "../support/Certificates.ts"
