@@ -39,7 +39,7 @@ describe.skipIf(missing !== undefined)("A connection to Redis with TLS", () => {
       const { authority, own, query, serverTls } = yield* setUp
       const other = yield* Certificates.makeAuthority
       const serve = (altNames: string, isExpired?: boolean) =>
-        Effect.tap(RedisServer.runWith({ tls: serverTls(altNames, isExpired) }), ({ start }) => start)
+        Effect.tap(RedisServer.runWithTls(serverTls(altNames, isExpired)), ({ start }) => start)
       const { url } = yield* serve("IP:127.0.0.1")
       yield* assertUp(`${url}?${query}`)
       yield* assertDown(`${url}?ssl_ca_certs=${authority.cert}`)
@@ -71,7 +71,7 @@ describe.skipIf(missing !== undefined)("A connection to Redis with TLS", () => {
     Effect.gen(function*() {
       const { query, serverTls } = yield* setUp
       const tls = serverTls("IP:127.0.0.1")
-      const master = yield* RedisServer.runWith({ tls })
+      const master = yield* RedisServer.runWithTls(tls)
       yield* master.start
       const port = yield* freePort
       const settings = [...RedisServer.tlsArguments(port, tls), "--tls-replication", "yes"]

@@ -62,7 +62,7 @@ const untilListening = (port: number) =>
   })
 
 /** The certificate of a server, and the authority of its clients, which need a certificate. */
-interface Tls {
+export interface Tls {
   readonly certificate: Certificate
   readonly clientAuthority: Certificate
 }
@@ -94,6 +94,8 @@ interface Options {
 
 /** Runs a Redis for as long as the scope lasts. */
 export const run = Effect.suspend(() => runWith({}))
+/** Runs a Redis that takes only connections with TLS. */
+export const runWithTls = (tls: Tls) => runWith({ tls })
 
 export type RedisServer = Effect.Success<ReturnType<typeof runWith>>
 
