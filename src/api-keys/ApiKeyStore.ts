@@ -2,12 +2,10 @@
 import { DateTime, Effect, type Result } from "effect"
 import { Digest } from "effect/crypto"
 import { type ApiKey, type KeyPosition, type KeysQuery, type KeyState, keyStateOf } from "../api/Keys.ts"
+import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
-/** The holder of a secret: its key, and the instant at which the secret stops working (`null` for a current secret). */
-export interface Holder {
-  readonly key: ApiKey
-  readonly secretExpiresAt: DateTime.Utc | null
-}
+/** What the verification of a secret needs: its key, and the epoch milliseconds at which the secret stops working. */
+export type Holder = CurrentKey["Service"] & { readonly endsAt: number | null }
 
 /** Selects at most `limit` keys that meet the filter, after the position `after`. */
 export interface KeySelection extends Omit<KeysQuery, "cursor"> {
@@ -67,7 +65,7 @@ export interface ApiKeyStore {
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<DateTime.Utc>>
   /** Returns the secret with this SHA-256, or `undefined` if there is none. Also finds secrets that ended by `now`. */
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<SecretOrigin | undefined>
-  /** Returns the holders by hash. A hash that belongs to no key is absent. */
+  /** Returns the holders by hash. A hash without a key, of a revoked key, or of a secret that was ended is absent. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, Holder>>
   /** Records the last uses of keys, by id in epoch milliseconds. A use before the recorded one changes nothing. */
   recordUses(uses: ReadonlyMap<string, number>): Effect.Effect<void>
@@ -146,7 +144,10 @@ export const memoryStore = Effect.gen(function*() {
         new Map(found.flatMap((secret): Array<[string, Holder]> => {
           const origin = secrets.get(secret)
           const key = origin && keys.get(origin.keyId)
-          return key === undefined ? [] : [[secret, { key, secretExpiresAt: origin?.endsAt ?? null }]]
+          if (key === undefined || key.revokedAt !== null) return []
+          const { expiresAt, id, limits, plan } = key
+          const ends = [origin?.endsAt, expiresAt].flatMap((at) => at?.epochMilliseconds ?? [])
+          return [[secret, { id, plan, limits, endsAt: ends.length === 0 ? null : Math.min(...ends) }]]
         }))
       ),
     recordUses: (uses) =>

@@ -123,11 +123,11 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
   const hashes = new WeakMap<Redacted.Redacted, string>()
 
   /** The last recorded minute of use of each cached key, in epoch milliseconds. */
-  const recordedMinutes = new WeakMap<ApiKey, number>()
+  const recordedMinutes = new WeakMap<Holder, number>()
 
-  const allowHolder = ({ key, secretExpiresAt }: Holder): Effect.Effect<ApiKey, InvalidApiKey> => {
+  const allowHolder = (key: Holder): Effect.Effect<Holder, InvalidApiKey> => {
     const now = clock.currentTimeMillisUnsafe()
-    if (!isWorking(key, secretExpiresAt, now)) return rejectKey
+    if (key.endsAt !== null && key.endsAt <= now) return rejectKey
     // A key is recorded once a minute, because further uses in a minute would write the same value.
     const thisMinute = now - now % minuteMs
     if (recordedMinutes.get(key) !== thisMinute) {

@@ -2,7 +2,7 @@
  * Caches API keys by the hash of their secret, each for less than a second. A key in use is read again in the
  * background before its lease ends, so that its requests never wait for the database.
  */
-import { Clock, Duration, Effect, Equal, Latch } from "effect"
+import { Clock, Duration, Effect, Latch } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import type { ApiKeyStore, Holder } from "./ApiKeyStore.ts"
@@ -44,7 +44,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
       if (holder === undefined || generation !== generationAtStart) entries.delete(hash)
       else if (entry === undefined) entries.set(hash, { holder, readAt, isRefreshing: false })
       else if (entry.readAt < readAt) {
-        // Usage and the last use hang on the object of a key, so an equal key stays the same object.
+        // Usage and the last use hang on the object of a holder, so an equal one stays the same object.
         if (!isEqual(entry.holder, holder)) entry.holder = holder
         entry.readAt = readAt
       }
@@ -102,12 +102,11 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     /** Evicts all secrets of the key with this id. A process calls it for each key that it changes. */
     evict: (id: string): void => {
       generation++
-      for (const [hash, { holder }] of entries) if (holder.key.id === id) entries.delete(hash)
+      for (const [hash, { holder }] of entries) if (holder.id === id) entries.delete(hash)
     }
   }
 })
 
-/** Whether nothing but the last use of the key differs. */
 const isEqual = (a: Holder, b: Holder): boolean =>
-  Equal.equals(a.secretExpiresAt, b.secretExpiresAt) &&
-  Equal.equals({ ...a.key, lastUsedAt: null }, { ...b.key, lastUsedAt: null })
+  a.plan === b.plan && a.endsAt === b.endsAt &&
+  a.limits.perMinute === b.limits.perMinute && a.limits.perDay === b.limits.perDay

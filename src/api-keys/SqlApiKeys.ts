@@ -103,15 +103,16 @@ const keyStore = Effect.gen(function*() {
         .pipe(Effect.map(([row]) => row && { ...row, endsAt: toDateTime(row.endsAt) }), Effect.orDie),
 
     findByHashes: (hashes) =>
-      sql<KeyRow & { readonly hash: string; readonly secretExpiresAt: Date | null }>`
-        SELECT ${keyColumns}, encode(s.hash, 'hex') AS hash, s.expires_at AS "secretExpiresAt"
+      sql<Pick<KeyRow, "id" | "plan"> & Limits & { readonly hash: string; readonly endsAt: Date | null }>`
+        SELECT encode(s.hash, 'hex') AS hash, k.id, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay",
+          LEAST(k.expires_at, s.expires_at) AS "endsAt"
         FROM api_key_secrets s JOIN api_keys k ON k.id = s.key_id
-        WHERE NOT s.is_ended AND s.hash IN (
+        WHERE NOT s.is_ended AND k.revoked_at IS NULL AND s.hash IN (
           SELECT decode(h, 'hex') FROM jsonb_array_elements_text(${JSON.stringify(hashes)}::text::jsonb) h
         )`.pipe(
         Effect.map((rows) =>
-          new Map(rows.map(({ hash, secretExpiresAt, ...row }) => {
-            return [hash, { key: fromKeyRow(row), secretExpiresAt: toDateTime(secretExpiresAt) }]
+          new Map(rows.map(({ endsAt, hash, id, perDay, perMinute, plan }) => {
+            return [hash, { id, plan, limits: { perMinute, perDay }, endsAt: endsAt && endsAt.getTime() }]
           }))
         ),
         Effect.orDie

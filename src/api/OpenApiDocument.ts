@@ -40,7 +40,7 @@ ${planRows.join("\n")}
 | enterprise | set for each key | set for each key |
 
 Every error has the body \`{"code","message","status"}\`. Branch on \`code\`, because \`message\` can change. Retry 408,
-500 and 503 with a growing pause, and a POST only with an \`Idempotency-Key\`.
+500, 502, 503 and 504 with a growing pause, and a POST only with an \`Idempotency-Key\`.
 
 A list has one page. Its \`Link\` header with \`rel="next"\` has the URL of the next page; the last page has none.
 

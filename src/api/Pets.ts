@@ -92,7 +92,7 @@ export const ListQuery = Schema.Struct({
   limit: Schema.optionalKey(limit("Maximum number of pets returned.")),
   /** The status of all pets in the page. */
   status: Schema.optionalKey(PetStatus).annotateKey({
-    description: "Filters by availability status. Without it, the page has pets of each status."
+    description: "Filters by availability status. Without it, the page has pets with and without a status."
   }),
   /** The id of the pet after which the page begins. */
   cursor: Schema.optionalKey(PetsCursor)
@@ -123,11 +123,17 @@ const listPets = HttpApiEndpoint.get("listPets", "/pets", {
   description: "Returns a page of the pets, by ascending id."
 }))
 
+/** Returns the headers of the response to a create. */
+export const createdHeaders = ({ id, [replayed]: isReplay }: CreatedPet) => ({
+  location: `/v1/pets/${id}`,
+  ...isReplay && { "idempotent-replayed": "true" as const }
+})
+
 const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   headers: {
     "idempotency-key": Schema.optionalKey(idempotencyKey(
-      "Identifies this create, such as a new UUID. A retry with the same key and body within 24 hours returns the " +
-        "first response. Postman replaces `{{$guid}}` by a new UUID in each request.",
+      "Identifies this create, such as a new UUID. A retry with the same idempotency key and pet within 24 hours " +
+        "returns the first response. Postman replaces `{{$guid}}` by a new UUID in each request.",
       "{{$guid}}"
     ))
   },
@@ -144,10 +150,7 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
     }
   }, {
     decode: ({ body }) => body,
-    encode: ({ [replayed]: isReplay, ...pet }) => ({
-      body: pet,
-      headers: { location: `/v1/pets/${pet.id}`, ...isReplay && { "idempotent-replayed": "true" as const } }
-    })
+    encode: (created) => ({ body: created, headers: createdHeaders(created) })
   })),
   error: [Errors.errorResponse(Errors.IdempotencyKeyReused), ...Errors.commonErrors]
 }).annotateMerge(OpenApi.annotations({
@@ -173,7 +176,7 @@ const getPet = HttpApiEndpoint.get("getPet", "/pets/:petId", {
   .middleware(Sunset)
   .annotate(PathHeaders, getPetHeaders).annotateMerge(OpenApi.annotations({
     summary: "Get a pet",
-    description: "Will be removed on 5 December 2030. Use `GET /pets` with the `status` filter instead.",
+    description: "Will be removed on 5 December 2030. Use `GET /pets` instead, with or without the `status` filter.",
     deprecated: true
   }))
 

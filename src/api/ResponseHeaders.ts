@@ -31,7 +31,7 @@ const commonHeaders: Headers = {
     examples: [1_795_240_800]
   }),
   "X-RateLimit-Scope": header(
-    "Whose limits these are: those of the API key or, without a valid one, of the client's address.",
+    "Whose limits these are: those of the API key, or of the client's address if no operation got a valid key.",
     { type: "string", enum: ["key", "address"] }
   ),
   "RateLimit-Policy": header("All limits of the caller.", {
@@ -43,7 +43,8 @@ const commonHeaders: Headers = {
     examples: [`"minute";r=59;t=60, "day";r=999;t=86400`]
   }),
   "X-Request-Id": header(
-    "The id of the request: that of its own X-Request-Id if it has 1 to 64 plain characters, else a new one.",
+    "The id of the request: its own X-Request-Id if that has 1 to 64 letters, digits, `_`, `.`, `:` or `-`, " +
+      "else a new one.",
     { type: "string", examples: ["01a1fd7a-b6a8-77a5-8e19-8b5b27105fa0"] }
   ),
   ...cacheControl,

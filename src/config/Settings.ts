@@ -72,10 +72,11 @@ export const Settings = {
       "`PGSSLMODE` and libpq's other variables are not read."
   ),
   databaseMaxConnections: withDefault("DATABASE_MAX_CONNECTIONS", wholeNumber(2, 1_000), 10)(
-    "The maximum of connections that a process opens to `DATABASE_URL`."
+    "The maximum number of connections that a process opens to `DATABASE_URL`."
   ),
   petCacheSeconds: withDefault("PET_CACHE_SECONDS", wholeNumber(0, 3_600), 300)(
-    "The time for which a process serves a pet that it has read. Changes of pets in SQL are seen after it. " +
+    "How long a process serves a pet from its cache, in seconds. " +
+      "A change in SQL is seen after that time at the latest. " +
       "With 0 each request reads the database."
   ),
   redisUrl: optional(
@@ -84,8 +85,8 @@ export const Settings = {
     "none: each process counts alone"
   )(
     "A Redis 7 or Valkey server, in which all processes count requests together. " +
-      "With sentinels or a cluster, several hosts have commas between them (docs/redis.md). " +
-      "Installations that share a server need databases of their own, as in `redis://host:6379/1`. " +
+      "With sentinels or a cluster, separate several hosts with commas (docs/redis.md). " +
+      "If installations share a server, give each its own database, as in `redis://host:6379/1`. " +
       "`rediss://`, `rediss+sentinel://` and `rediss+cluster://` use TLS, and take `ssl_ca_certs`, `ssl_certfile`, " +
       "`ssl_keyfile` and `ssl_password` (docs/redis.md)."
   ),
@@ -102,7 +103,7 @@ export const Settings = {
   ),
   managementPort: withDefault("MANAGEMENT_PORT", port, 9090)("The management port."),
   managementAllowedHosts: withDefault("MANAGEMENT_ALLOWED_HOSTS", hostNames, [], "none")(
-    "Host names that requests to the management port may be for, for example the name of a Kubernetes service. " +
+    "Host names that are accepted in requests to the management port, for example the name of a Kubernetes service. " +
       "IP addresses, `localhost` and `MANAGEMENT_HOST` are always allowed."
   ),
   adminToken: optional(
@@ -114,18 +115,18 @@ export const Settings = {
   ),
   adminTokens: withDefault("ADMIN_TOKENS", namedAdminTokens, [], "none")(
     "More bearer tokens of `/admin`, each with a name for the audit log: `alice:token`. " +
-      "A token after `read:` can read and not change anything. `ADMIN_TOKEN` has the name `admin`."
+      "A token after `read:` can only read. `ADMIN_TOKEN` has the name `admin`."
   ),
   auditRetentionDays: withDefault("AUDIT_RETENTION_DAYS", wholeNumber(1, 3_650), 400)(
-    "The days for which entries of the audit log are kept."
+    "How many days entries of the audit log are kept."
   ),
   usageRetentionDays: withDefault("USAGE_RETENTION_DAYS", wholeNumber(1, 30), 30)(
-    "The days for which the requests of each key are kept by hour."
+    "How many days the hourly requests of each key are kept."
   ),
   trustedProxies: Setting.trustedProxies,
   drainSeconds: withDefault("DRAIN_SECONDS", wholeNumber(0, 5), 0)(
-    "The time between SIGTERM and the end of listening, in seconds. " +
-      "Meanwhile the process is not ready and closes each connection after its response."
+    "How many seconds the process keeps listening after SIGTERM. " +
+      "Meanwhile it is not ready and closes each connection after its response."
   ),
   corsOrigins: Setting.corsOrigins,
   keepAliveSeconds: withDefault("KEEP_ALIVE_SECONDS", wholeNumber(1, 3_600), 65)(
@@ -133,19 +134,19 @@ export const Settings = {
       "It must be longer than a balancer in front keeps its idle connections."
   ),
   maxConnections: withDefault("MAX_CONNECTIONS", wholeNumber(1, 1_000_000), 10_000)(
-    "The maximum of open connections of each port. More connections are closed at once."
+    "The maximum number of open connections on each port. Further ones are closed at once."
   ),
   logLevel: withDefault("LOG_LEVEL", oneOf("trace", "debug", "info", "warn", "error", "fatal", "none"), "info")(
     "The lowest level of log lines that are written."
   ),
   logFormat: optional("LOG_FORMAT", oneOf("json", "pretty"), "`pretty` on a terminal, else `json`")(
-    "The form of log lines, which go to standard error."
+    "The format of log lines, which go to standard error."
   ),
   buildRevision: withDefault(
     "BUILD_REVISION",
     textForm("1 to 64 letters, digits, dots, hyphens and underscores", (text) => /^[\w.-]{1,64}$/.test(text)),
     "unknown"
-  )("The commit or the number of the build, which `/healthz` and `/metrics` show. The image has it."),
+  )("The commit or the number of the build, which `/healthz` and `/metrics` show. The image sets it."),
   otlpEndpoint: optional(
     "OTEL_EXPORTER_OTLP_ENDPOINT",
     textForm("a URL like http://host:4318", (text) => /^https?:\/\//.test(URL.parse(text)?.href ?? "")),
@@ -158,7 +159,10 @@ export const Settings = {
     "OTEL_TRACES_SAMPLER",
     oneOf("parentbased_always_on", "parentbased_traceidratio"),
     "parentbased_always_on"
-  )("The traces that are exported: all, or a share of them. The caller's decision in `traceparent` comes first."),
+  )(
+    "The traces that are exported: all, or a share of them. " +
+      "A decision in the caller's `traceparent` takes precedence."
+  ),
   otelTracesSamplerRatio: withDefault(
     "OTEL_TRACES_SAMPLER_ARG",
     makeForm(

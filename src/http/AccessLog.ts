@@ -40,14 +40,6 @@ const redactPath = (url: string): string | undefined => {
   return redacted.length > 200 ? `${redacted.slice(0, 200)}…` : redacted
 }
 
-let lastMs = NaN
-let lastTimestamp = ""
-/** Returns a time as ISO 8601. Requests of the same millisecond share the text. */
-const timestampOf = (ms: number): string => {
-  if (ms !== lastMs) [lastMs, lastTimestamp] = [ms, new Date(ms).toISOString()]
-  return lastTimestamp
-}
-
 /**
  * Records the duration of a request and logs the request at level Info. It is one step without a generator, because
  * every request passes here. A request without a route is logged with its path.
@@ -73,7 +65,7 @@ export const recordResponse = (
     }
     // The line that `Logger.formatJson` would return, at a tenth of its cost.
     json.write(
-      `{"message":"request","level":"INFO","timestamp":"${timestampOf(clock.currentTimeMillisUnsafe())}",` +
+      `{"message":"request","level":"INFO","timestamp":"${new Date(clock.currentTimeMillisUnsafe()).toISOString()}",` +
         `"annotations":{"method":${JSON.stringify(method)},"route":"${route}",` +
         `${path === undefined ? "" : `"path":${JSON.stringify(path)},`}"status":${status},"durationMs":${durationMs},` +
         `"keyId":${JSON.stringify(keyId)},"requestId":"${requestId}"},"spans":{},"fiberId":"#${fiber.id}"}`

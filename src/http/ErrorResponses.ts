@@ -27,24 +27,6 @@ export const make = (
     headers
   })
 
-/** Adds the headers that HTTP requires for a status, and replaces HttpApi's own 415. */
-export const addRequiredHeaders = (response: Response): Response => {
-  switch (response.status) {
-    case 401:
-      return HttpServerResponse.setHeader(response, "www-authenticate", "Bearer")
-    case 413:
-      // The rest of the body is not read.
-      return HttpServerResponse.setHeader(response, "connection", "close")
-    case 415:
-      // HttpApi responds in plain text to an empty body of another type.
-      return make(new Errors.UnsupportedMediaType())
-    case 503:
-      return HttpServerResponse.setHeader(response, "retry-after", "1")
-    default:
-      return response
-  }
-}
-
 const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, routesAt: RoutesAt): Response => {
   const { methods } = routesAt(url)
   if (methods.length === 0) return make(noSuchPath)

@@ -8,7 +8,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { NotFound } from "../api/Errors.ts"
 import { Auth, CurrentKey, RateLimit, Sunset, Validation } from "../api/OperationMiddleware.ts"
 import { listLimit, nextLink } from "../api/Paging.ts"
-import { type CreatedPet, ListQuery, type Pet, petsText, petText, replayed } from "../api/Pets.ts"
+import { createdHeaders, type CreatedPet, ListQuery, type Pet, petsText, petText } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
 
@@ -40,12 +40,8 @@ const makeRenderFirstPage = (): typeof renderPage => {
   }
 }
 
-const renderCreated = ({ [replayed]: isReplay, ...pet }: CreatedPet): Response =>
-  HttpServerResponse.text(petText(pet), {
-    status: 201,
-    contentType,
-    headers: { location: `/v1/pets/${pet.id}`, ...isReplay && { "idempotent-replayed": "true" } }
-  })
+const renderCreated = (pet: CreatedPet): Response =>
+  HttpServerResponse.text(petText(pet), { status: 201, contentType, headers: createdHeaders(pet) })
 
 const group = HttpApiBuilder.group(
   PetstoreApi,

@@ -3,8 +3,8 @@
  * completes the response. It runs no generator for a request, because every one passes here.
  */
 import { Cause, Clock, Context, Effect, Layer, References } from "effect"
-import { HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
-import type { ApiError } from "../api/Errors.ts"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { type ApiError, UnsupportedMediaType } from "../api/Errors.ts"
 import { Call, CurrentCall, headerOf, headError, type RequestHead } from "./Call.ts"
 import { makeForwarded } from "./ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
@@ -34,6 +34,24 @@ export class GracefulShutdown
 export const withHeaders = (response: Response, headers: Readonly<Record<string, string>>): Response =>
   Object.assign(Object.create(Object.getPrototypeOf(response)), response, { headers })
 
+/** Adds the headers that HTTP requires for a status, and replaces HttpApi's own 415. */
+const addRequiredHeaders = (response: Response): Response => {
+  switch (response.status) {
+    case 401:
+      return HttpServerResponse.setHeader(response, "www-authenticate", "Bearer")
+    case 413:
+      // The rest of the body is not read.
+      return HttpServerResponse.setHeader(response, "connection", "close")
+    case 415:
+      // HttpApi responds in plain text to an empty body of another type.
+      return ErrorResponses.make(new UnsupportedMediaType())
+    case 503:
+      return HttpServerResponse.setHeader(response, "retry-after", "1")
+    default:
+      return response
+  }
+}
+
 /** Completes the response to a request that no route gets, because Node's parser or a check of its head rejects it. */
 export const reject = (port: Port, head: RequestHead, call: Call, error: ApiError): Effect.Effect<Response> => {
   const allow = error.status === 405 && { allow: port.routesAt("*").methods.join(", ") }
@@ -49,7 +67,7 @@ export const layer = (port: Port) =>
       const forwarded = yield* makeForwarded
 
       const finish = (head: RequestHead, call: Call, response: Response) => {
-        const own = ErrorResponses.addRequiredHeaders(response)
+        const own = addRequiredHeaders(response)
         const complete = shutdown.begun ? withHeaders(own, { ...own.headers, connection: "close" }) : own
         return port.finish(head, call, complete)
       }

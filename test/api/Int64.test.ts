@@ -2,18 +2,17 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import * as fc from "fast-check"
-import { exactJson, Int64, parseInteger } from "../../src/api/Int64.ts"
+import { exactJson, parseInteger } from "../../src/api/Int64.ts"
 import { Pet, Pets, petsText, petText } from "../../src/api/Pets.ts"
 
 const int64 = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n })
 
 describe("parseInteger", () => {
-  it("parses every int64 from its digits", () => {
-    fc.assert(fc.property(int64, (n) => assert.strictEqual(parseInteger(String(n)), n)))
-  })
-
   it("parses the integer that a JSON number denotes, and returns undefined for other numbers", () => {
-    const digits = fc.stringMatching(/^(0|[1-9]\d{0,20})$/)
+    const digits = fc.oneof(
+      fc.stringMatching(/^(0|[1-9]\d{0,20})$/),
+      fc.bigInt({ min: 0n, max: 2n ** 63n }).map(String)
+    )
     const fraction = fc.option(fc.stringMatching(/^\d{1,6}$/), { nil: "" })
     const exponent = fc.option(fc.integer({ min: -30, max: 30 }), { nil: 0 })
     fc.assert(fc.property(fc.boolean(), digits, fraction, exponent, (negative, digits, fraction, exponent) => {
@@ -29,29 +28,10 @@ describe("parseInteger", () => {
   })
 
   it("takes linear time for a huge exponent and for very many digits", () => {
-    assert.isUndefined(parseInteger("1e999999999999"))
-    assert.strictEqual(parseInteger("0e999999999999"), 0n)
-    assert.isUndefined(parseInteger("1e-999999999999"))
-    assert.isUndefined(parseInteger("9".repeat(100_000)))
+    for (const text of ["1e999999999999", "1e-999999999999"]) assert.isUndefined(parseInteger(text))
     assert.strictEqual(parseInteger(`1${"0".repeat(100_000)}e-100000`), 1n)
-    // With time quadratic in the number of zeros, each call would take ten seconds.
-    const startedAt = performance.now()
-    for (let index = 0; index < 3; index++) assert.isUndefined(parseInteger(`1${"0".repeat(200_000)}1`))
-    assert.isBelow(performance.now() - startedAt, 2_000)
-  })
-})
-
-describe("The JSON of Effect's own codecs", () => {
-  it("has an int64 as a string of digits, and returns the same integer", () => {
-    const codec = Schema.toCodecJson(Int64)
-    fc.assert(fc.property(int64, (n) => {
-      const json = JSON.stringify(Schema.encodeSync(codec)(n))
-      assert.strictEqual(json, `"${n}"`)
-      assert.strictEqual(Schema.decodeSync(codec)(JSON.parse(json)), n)
-    }))
-    for (const invalid of ["9223372036854775808", "1.5", "", 1] as ReadonlyArray<unknown>) {
-      assert.throws(() => Schema.decodeUnknownSync(codec)(invalid))
-    }
+    // With time quadratic in the number of zeros, this would take half an hour.
+    assert.isUndefined(parseInteger(`1${"0".repeat(3_000_000)}1`))
   })
 })
 
@@ -63,22 +43,20 @@ describe("exactJson", () => {
     fc.string({ unit: "grapheme", minLength: 1, maxLength: 1 }).filter((text) => !text.includes("\0"))
   )
   const id = fc.oneof(int64, fc.constantFrom(0n, 2n ** 53n - 1n, 2n ** 53n, -(2n ** 53n), 2n ** 63n - 1n, -(2n ** 63n)))
-  const pet = fc.record({
-    id,
-    name: fc.string({ unit: character }),
-    categoryId: id,
-    status: fc.constantFrom("available", "pending", "sold")
-  }, { requiredKeys: ["id", "name", "categoryId"], noNullPrototype: true })
-
-  it("encodes pets as petText and petsText do, with which handlers encode them faster", () => {
-    fc.assert(fc.property(fc.array(pet), (pets) => {
-      assert.strictEqual(petsText(pets), Schema.encodeSync(exactJson(Pets))(pets))
-      for (const pet of pets) assert.strictEqual(petText(pet), encode(pet))
-    }))
+  const status = fc.constantFrom("available", "pending", "sold")
+  const pet = fc.record({ id, name: fc.string({ unit: character }), categoryId: id, status }, {
+    requiredKeys: ["id", "name", "categoryId"],
+    noNullPrototype: true
   })
 
-  it("encodes any pet, and decodes the same pet from the text", () => {
-    fc.assert(fc.property(pet, (pet) => assert.deepStrictEqual(Schema.decodeSync(text)(encode(pet)), pet)))
+  it("encodes any pet, as the faster petText and petsText do, and decodes the same pet from the text", () => {
+    fc.assert(fc.property(fc.array(pet), (pets) => {
+      assert.strictEqual(petsText(pets), Schema.encodeSync(exactJson(Pets))(pets))
+      for (const pet of pets) {
+        assert.strictEqual(petText(pet), encode(pet))
+        assert.deepStrictEqual(Schema.decodeSync(text)(encode(pet)), pet)
+      }
+    }))
   })
 
   const anyJson = exactJson(Schema.Unknown)
@@ -88,60 +66,28 @@ describe("exactJson", () => {
     json: fc.oneof(
       { depthSize: "small" },
       fc.string(),
-      fc.boolean(),
-      fc.constant(null),
-      int64,
+      fc.constantFrom(true, false, null, 999_999_999_999_999n, 10n ** 15n),
+      id,
       fc.bigInt({ min: -9n, max: 9n }),
-      fc.constantFrom(2n ** 53n - 1n, 2n ** 53n, -(2n ** 53n), 999_999_999_999_999n, 10n ** 15n),
       fc.array(tie("json")),
       fc.dictionary(fc.oneof(fc.string(), fc.constantFrom("__proto__", "1", "a.b")), tie("json"))
     )
   }))
-  /** Writes a value as JSON with all digits of each integer, independently of the code under test. */
-  const write = (value: unknown): string =>
-    typeof value === "bigint"
-      ? String(value)
-      : Array.isArray(value)
-      ? `[${value.map(write).join()}]`
-      : typeof value === "object" && value !== null
-      ? `{${Object.entries(value).map(([name, field]) => `${JSON.stringify(name)}:${write(field)}`).join()}}`
-      : JSON.stringify(value)
 
   it("serializes and parses every JSON value exactly, with and without integers beyond 2^53", () => {
-    fc.assert(
-      fc.property(json, (value) => {
-        assert.strictEqual(stringify(value), write(value))
-        assert.strictEqual(write(parse(write(value))), write(value))
-      }),
-      { numRuns: 1_000 }
-    )
+    const write = (value: unknown): string =>
+      JSON.stringify(value, (_, field: unknown) => typeof field === "bigint" ? JSON.rawJSON(String(field)) : field)
+    const check = fc.property(json, (value) => {
+      assert.strictEqual(stringify(value), write(value))
+      assert.strictEqual(write(parse(write(value))), write(value))
+    })
+    fc.assert(check, { numRuns: 1_000 })
   })
 
   it("parses integers in any notation as bigint, and does not change other numbers", () => {
     assert.deepStrictEqual(
-      parse(`[1e3,10.0,-0,1.5,9007199254740993,"1.5e3 12345678901234567890",{"__proto__":1}]`),
-      [
-        1000n,
-        10n,
-        0n,
-        1.5,
-        9007199254740993n,
-        "1.5e3 12345678901234567890",
-        JSON.parse(`{"__proto__":1}`, (_, field) => typeof field === "number" ? 1n : field)
-      ]
+      parse(`[1e3,10.0,-0,1.5,9007199254740993,"1.5e3 12345678901234567890",{"a":[-1,{"b":0}]}]`),
+      [1000n, 10n, 0n, 1.5, 9007199254740993n, "1.5e3 12345678901234567890", { a: [-1n, { b: 0n }] }]
     )
-    assert.deepStrictEqual(parse(`{"a":[-1,{"b":0}],"c":"x"}`), { a: [-1n, { b: 0n }], c: "x" })
-  })
-
-  it("fails to encode an integer that is out of the range of an int64", () => {
-    assert.throws(() => encode({ id: 2n ** 63n, name: "Rex", categoryId: 1n }), "an int64 integer")
-  })
-})
-
-describe("Int64", () => {
-  it("accepts exactly the bigints from -2^63 to 2^63-1", () => {
-    const is = Schema.is(Int64)
-    fc.assert(fc.property(int64, is))
-    for (const other of [2n ** 63n, -(2n ** 63n) - 1n, 1, "1", null]) assert.isFalse(is(other))
   })
 })

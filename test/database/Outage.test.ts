@@ -6,46 +6,35 @@ import { TestClock } from "effect/testing"
 import * as Database from "../../src/database/Database.ts"
 import * as Outage from "../../src/database/Outage.ts"
 
-const withCode = (code: string) => new SqlError.SqlError({ reason: new SqlError.UnknownError({ cause: { code } }) })
+const unknown = (code: string) => new SqlError.UnknownError({ cause: { code } })
+const connection = (cause: unknown) => new SqlError.ConnectionError({ cause })
+const pooler = (message: string) => connection(Object.assign(new Error(message), { code: "08P01" }))
 
 describe("An outage", () => {
-  const both = ["57P03", "53300", "25006"]
-  const later = ["58030", "55000", "3D000", "26000", "42P05"]
-  const neither = ["23505", "42P01", "22003"]
-
-  for (const code of [...both, ...later, ...neither]) {
-    it(`${neither.includes(code) ? "is not" : "is"} SQLSTATE ${code} in a running service`, () => {
-      assert.strictEqual(Outage.isOutage(withCode(code)), !neither.includes(code))
-    })
-    it(`${both.includes(code) ? "is" : "is not"} SQLSTATE ${code} at the start`, () => {
-      assert.strictEqual(Outage.isStarting(withCode(code)), both.includes(code))
-    })
-  }
-
-  it("is a server behind PgBouncer that starts, and not a startup parameter that PgBouncer rejects", () => {
-    const error = (message: string) =>
-      new SqlError.SqlError({
-        reason: new SqlError.ConnectionError({ cause: Object.assign(new Error(message), { code: "08P01" }) })
-      })
-    assert.isTrue(Outage.isStarting(error("the database system is starting up")))
-    assert.isFalse(Outage.isStarting(error("unsupported startup parameter: statement_timeout")))
+  it.each<readonly [string, SqlError.SqlErrorReason, boolean, boolean]>([
+    ["a server that starts or stops", unknown("57P03"), true, true],
+    ["a server that is out of connections", unknown("53300"), true, true],
+    ["a server that is read-only", unknown("25006"), true, true],
+    ["a server that cannot be reached", connection({ code: "ECONNREFUSED" }), true, true],
+    ["a connection that timed out", connection(new Error("Connection timed out")), true, true],
+    ["a connection that was closed", connection(new Error("Connection closed")), true, true],
+    ["a server behind PgBouncer that starts", pooler("the database system is starting up"), true, true],
+    ["a parameter that PgBouncer rejects", pooler("unsupported startup parameter: statement_timeout"), false, true],
+    ["a rejected user", new SqlError.AuthenticationError({ cause: { code: "28P01" } }), false, true],
+    ["a failed system call", unknown("58030"), false, true],
+    ["an object in a wrong state", unknown("55000"), false, true],
+    ["a missing database", unknown("3D000"), false, true],
+    ["a missing prepared statement", unknown("26000"), false, true],
+    ["a prepared statement that is there already", unknown("42P05"), false, true],
+    ["a duplicate", unknown("23505"), false, false],
+    ["a missing table", unknown("42P01"), false, false],
+    ["a number out of range", unknown("22003"), false, false]
+  ])("includes %s: %j, at the start %s, later %s", (_, reason, atStart, later) => {
+    const error = new SqlError.SqlError({ reason })
+    assert.deepStrictEqual([Outage.isStarting(error), Outage.isOutage(error)], [atStart, later])
   })
 
-  it("is a server that cannot be reached, at the start and later", () => {
-    for (const cause of [{ code: "ECONNREFUSED" }, new Error("Connection timed out"), new Error("Connection closed")]) {
-      const error = new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause }) })
-      assert.isTrue(Outage.isStarting(error))
-      assert.isTrue(Outage.isOutage(error))
-    }
-  })
-
-  it("is a rejected user of a running service, and a wrong setting at the start", () => {
-    const error = new SqlError.SqlError({ reason: new SqlError.AuthenticationError({ cause: { code: "28P01" } }) })
-    assert.isFalse(Outage.isStarting(error))
-    assert.isTrue(Outage.isOutage(error))
-  })
-
-  it("is a statement that does not end in time", () => {
+  it("includes a statement that does not end in time", () => {
     assert.isTrue(Outage.isOutage(new Cause.TimeoutError("")))
     assert.isFalse(Outage.isOutage(new Error("")))
   })
@@ -56,12 +45,12 @@ describe("A start", () => {
     Effect.gen(function*() {
       const lines: Array<string> = []
       const begin = yield* Clock.currentTimeMillis
+      const DATABASE_URL = "postgres://nobody:secret@127.0.0.1:1/none"
       const start = Effect.flip(Effect.scoped(Layer.build(Database.layer))).pipe(
-        Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))])),
-        Effect.provideService(
-          ConfigProvider.ConfigProvider,
-          ConfigProvider.fromUnknown({ DATABASE_URL: "postgres://nobody:secret@127.0.0.1:1/none" })
-        )
+        Effect.provide(Layer.merge(
+          Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]),
+          ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL }))
+        ))
       )
       // Each attempt takes real time. The clock advances by a second once the attempt may have failed.
       const seconds = Effect.forever(Effect.andThen(

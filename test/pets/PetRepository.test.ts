@@ -1,6 +1,6 @@
 /** Tests the pet repository and its cache, in memory and on each database. */
 import { assert, describe, layer } from "@effect/vitest"
-import { ConfigProvider, Effect, Exit, Layer, Option } from "effect"
+import { ConfigProvider, Effect, Layer, Option } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { replayed } from "../../src/api/Pets.ts"
@@ -9,8 +9,17 @@ import { PetRepository, type Selection } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { databases } from "../support/Harness.ts"
 
+const owner = "key_a"
+const pet = { name: "Rex", categoryId: 1n, status: "sold" } as const
+
+/** Each status as a field, and no status. */
+const statuses = [{ status: "available" }, { status: "pending" }, { status: "sold" }, {}] as const
+
 /** Ids and category ids: the limits of 64 bits, a number that a double cannot hold, and the numbers around zero. */
 const int64s = [9223372036854775807n, -9223372036854775808n, 9007199254740993n, -1n, 0n]
+
+const ids = (selection: Selection) =>
+  Effect.flatMap(PetRepository, (pets) => Effect.map(pets.list(selection), (page) => page.map(({ id }) => id)))
 
 const stores = [
   { name: "memory", skip: false, layer: Layer.orDie(PetRepository.layerMemory) },
@@ -23,171 +32,13 @@ const stores = [
 for (const store of stores) {
   describe.skipIf(store.skip)(`PetRepository on ${store.name}`, () => {
     layer(store.layer)((it) => {
-      it.effect("finds each created pet with the same fields, without a status if it was created without one", () =>
-        Effect.gen(function*() {
-          const pets = yield* PetRepository
-          for (const categoryId of int64s) {
-            for (const status of ["available", "pending", "sold"] as const) {
-              const pet = yield* pets.create({ name: "Łucja 🐈 'x'; --", categoryId, status })
-              assert.deepStrictEqual(pet, { id: pet.id, name: "Łucja 🐈 'x'; --", categoryId, status })
-              assert.deepStrictEqual(yield* pets.find(pet.id), Option.some(pet))
-            }
-          }
-          const pet = yield* pets.create({ name: "", categoryId: 1n })
-          assert.deepStrictEqual(yield* pets.find(pet.id), Option.some({ id: pet.id, name: "", categoryId: 1n }))
-        }))
-
-      it.effect("returns None for an id that no pet has", () =>
-        Effect.gen(function*() {
-          const pets = yield* PetRepository
-          for (const id of int64s) assert.deepStrictEqual(yield* pets.find(id), Option.none())
-        }))
-
-      it.effect("gives each pet a unique id, also in concurrent creates", () =>
-        Effect.gen(function*() {
-          const pets = yield* PetRepository
-          const same = { name: "same", categoryId: 1n }
-          const created = yield* Effect.all(
-            Array.from({ length: 200 }, (_, index) => pets.create(index % 2 === 0 ? same : { ...same })),
-            { concurrency: "unbounded" }
-          )
-          assert.strictEqual(new Set(created.map(({ id }) => id)).size, created.length)
-        }))
-    })
-
-    layer(store.layer)((it) => {
-      const owner = "key_a"
-      const pet = { name: "Rex", categoryId: 1n, status: "sold" } as const
-
-      it.effect("creates one pet for concurrent creates with the same idempotency key", () =>
-        Effect.gen(function*() {
-          const pets = yield* PetRepository
-          const created = yield* Effect.all(
-            Array.from({ length: 50 }, () => pets.create(pet, { owner, key: "at once" })),
-            { concurrency: "unbounded" }
-          )
-          for (const { [replayed]: _, id, ...rest } of created) {
-            assert.deepStrictEqual([id, rest], [created[0]?.id, pet])
-          }
-          assert.lengthOf(created.filter((each) => each[replayed] === true), 49)
-          assert.lengthOf(yield* pets.list({ limit: 100 }), 1)
-        }))
-
-      it.effect("scopes an idempotency key to its API key, and rejects it for another pet", () =>
-        Effect.gen(function*() {
-          const pets = yield* PetRepository
-          const first = yield* pets.create(pet, { owner, key: "named" })
-          const others = [{ ...pet, name: "Tom" }, { ...pet, categoryId: 2n }, { name: "Rex", categoryId: 1n }]
-          for (const other of others) {
-            assert.strictEqual(
-              (yield* Effect.flip(pets.create(other, { owner, key: "named" }))).code,
-              "idempotency_key_reused"
-            )
-          }
-          assert.strictEqual((yield* pets.create(pet, { owner, key: "named" })).id, first.id)
-          assert.isAbove(Number((yield* pets.create(pet, { owner: "key_b", key: "named" })).id), Number(first.id))
-          const last = yield* pets.list({ limit: 100, after: first.id })
-          assert.deepStrictEqual(last.map(({ name }) => name), ["Rex"])
-        }))
-
-      it.effect("expires an idempotency key after exactly 24 hours", () =>
-        Effect.gen(function*() {
-          const pets = yield* PetRepository
-          const idempotency = { owner, key: "a day" }
-          const first = yield* pets.create(pet, idempotency)
-          yield* TestClock.adjust("86399 seconds")
-          assert.strictEqual((yield* pets.create(pet, idempotency)).id, first.id)
-          yield* TestClock.adjust("1 second")
-          const second = yield* pets.create({ ...pet, name: "Tom" }, idempotency)
-          assert.isAbove(Number(second.id), Number(first.id))
-          assert.strictEqual((yield* pets.create({ ...pet, name: "Tom" }, idempotency)).id, second.id)
-        }))
-
-      it.effect("creates one of several pets that concurrent creates send with one key, and rejects the others", () =>
-        Effect.gen(function*() {
-          const pets = yield* PetRepository
-          const send = (name: string, key = "several") =>
-            pets.create({ ...pet, name }, { owner, key }).pipe(
-              Effect.map(({ id, name }) => ({ id, name })),
-              Effect.catchTag("IdempotencyKeyReused", () => Effect.succeed("reused" as const))
-            )
-          const names = Array.from({ length: 60 }, (_, index) => `${index % 20}`)
-          const sendAll = Effect.forEach(names, (name) => send(name), { concurrency: "unbounded" })
-          const outcomes = yield* sendAll
-          const [winner, ...others] = outcomes.filter((outcome) => outcome !== "reused")
-          assert.deepStrictEqual(others, [winner, winner])
-          outcomes.forEach((outcome, index) =>
-            assert.deepStrictEqual(outcome, names[index] === winner?.name ? winner : "reused")
-          )
-          // A batch whose first create does not have the pet of the committed key has the same outcomes.
-          assert.deepStrictEqual(yield* sendAll, outcomes)
-          const last = names.findIndex((name) => name !== winner?.name)
-          const mixed = yield* Effect.all(
-            [send(names[last] ?? ""), send(winner?.name ?? ""), send("new", "another"), send("new", "another")],
-            { concurrency: "unbounded" }
-          )
-          assert.deepStrictEqual(mixed.slice(0, 2), ["reused", winner])
-          assert.deepStrictEqual(mixed[2], mixed[3])
-          assert.strictEqual(mixed[2] !== "reused" && mixed[2]?.name, "new")
-          const stored = yield* pets.list({ limit: 100 })
-          assert.lengthOf(stored.filter(({ name }) => name === winner?.name || name === "new"), 2)
-        }))
-
-      it.effect("claims an expired idempotency key anew among other concurrent creates", () =>
-        Effect.gen(function*() {
-          const pets = yield* PetRepository
-          const old = yield* pets.create(pet, { owner, key: "expired" })
-          const live = yield* Effect.andThen(
-            TestClock.adjust("1 hour"),
-            pets.create({ ...pet, name: "live" }, { owner, key: "live" })
-          )
-          yield* TestClock.adjust("23 hours")
-          const tom = { ...pet, name: "Tom" }
-          const [renewed, repeated, again, created, same] = yield* Effect.all([
-            pets.create(tom, { owner, key: "expired" }),
-            pets.create({ ...pet, name: "live" }, { owner, key: "live" }),
-            pets.create(tom, { owner, key: "expired" }),
-            pets.create(pet, { owner, key: "fresh" }),
-            Effect.flip(pets.create(pet, { owner, key: "expired" }))
-          ], { concurrency: "unbounded" })
-          assert.strictEqual(repeated.id, live.id)
-          assert.strictEqual(again.id, renewed.id)
-          assert.deepStrictEqual([renewed, repeated, again, created].map((each) => each[replayed]), [
-            undefined,
-            true,
-            true,
-            undefined
-          ])
-          assert.strictEqual(same.code, "idempotency_key_reused")
-          assert.isTrue(old.id < live.id && live.id < renewed.id && renewed.id < created.id)
-          assert.deepStrictEqual(yield* pets.find(renewed.id), Option.some(renewed))
-          // The renewed key is valid for another 24 hours.
-          yield* TestClock.adjust("86399 seconds")
-          assert.strictEqual((yield* pets.create(tom, { owner, key: "expired" })).id, renewed.id)
-        }))
-
-      it.effect("assigns ids in the order of concurrent creates, with and without idempotency keys", () =>
-        Effect.gen(function*() {
-          const pets = yield* PetRepository
-          const created = yield* Effect.forEach(
-            Array.from({ length: 100 }, (_, index) => index),
-            (index) => pets.create(pet, index % 3 === 0 ? undefined : { owner, key: `in order ${index}` }),
-            { concurrency: "unbounded" }
-          )
-          const ids = created.map(({ id }) => id)
-          assert.deepStrictEqual(ids, ids.toSorted((a, b) => Number(a - b)))
-        }))
-    })
-
-    layer(store.layer)((it) => {
       it.effect("lists pets by ascending id, at most the limit, and only those with the requested status", () =>
         Effect.gen(function*() {
           const pets = yield* PetRepository
-          assert.deepStrictEqual(yield* pets.list({ limit: 100 }), [])
-          const created = []
-          for (let i = 0; i < 30; i++) {
-            created.push(yield* pets.create({ name: `pet ${i}`, categoryId: 1n, ...statuses[i % 4] }))
-          }
+          const created = yield* Effect.forEach(
+            Array.from({ length: 30 }),
+            (_, i) => pets.create({ name: `pet ${i}`, categoryId: 1n, ...statuses[i % 4] })
+          )
           assert.deepStrictEqual(yield* pets.list({ limit: 100 }), created)
           assert.deepStrictEqual(yield* pets.list({ limit: 7 }), created.slice(0, 7))
           for (const status of ["available", "pending", "sold"] as const) {
@@ -198,31 +49,103 @@ for (const store of stores) {
             assert.deepStrictEqual(yield* pets.list({ limit: 3, status, after }), expected.slice(3, 6))
           }
         }))
+
+      it.effect("finds each created pet with the same fields, and no other pet", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          for (const id of int64s) assert.deepStrictEqual(yield* pets.find(id), Option.none())
+          for (const categoryId of int64s) {
+            for (const status of statuses) {
+              const fields = { name: "Łucja 🐈 'x'; --", categoryId, ...status }
+              const created = yield* pets.create(fields)
+              assert.deepStrictEqual(created, { id: created.id, ...fields })
+              assert.deepStrictEqual(yield* pets.find(created.id), Option.some(created))
+            }
+          }
+        }))
+
+      it.effect("scopes an idempotency key to its API key for exactly 24 hours, and rejects it for another pet", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          const create = (changed: object = {}, by = owner) =>
+            pets.create({ ...pet, ...changed }, { owner: by, key: "named" })
+          const first = yield* create()
+          for (const changed of [{ name: "Tom" }, { categoryId: 2n }, { status: undefined }]) {
+            assert.strictEqual((yield* Effect.flip(create(changed))).code, "idempotency_key_reused")
+          }
+          const ofOther = yield* create({}, "key_b")
+          assert.isTrue(ofOther.id > first.id)
+          yield* TestClock.adjust("86399 seconds")
+          assert.strictEqual((yield* create()).id, first.id)
+          yield* TestClock.adjust("1 second")
+          const second = yield* create({ name: "Tom" })
+          assert.isTrue(second.id > ofOther.id)
+          assert.strictEqual((yield* create({ name: "Tom" })).id, second.id)
+        }))
+
+      it.effect("creates one of several pets that concurrent creates send with one key, and rejects the others", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          const send = (name: string, key = "several") =>
+            pets.create({ ...pet, name }, { owner, key }).pipe(
+              Effect.map(({ id, name }) => ({ id, name })),
+              Effect.catchTag("IdempotencyKeyReused", () => Effect.succeed("reused" as const))
+            )
+          const before = yield* pets.create(pet)
+          const names = Array.from({ length: 60 }, (_, index) => `${index % 20}`)
+          const sendAll = Effect.forEach(names, (name) => send(name), { concurrency: "unbounded" })
+          const outcomes = yield* sendAll
+          const [winner, ...others] = outcomes.filter((outcome) => outcome !== "reused")
+          assert.deepStrictEqual(others, [winner, winner])
+          assert.deepStrictEqual(
+            outcomes,
+            names.map((name) => name === winner?.name ? others[0] ?? "reused" : "reused")
+          )
+          // A batch whose first create does not have the pet of the committed key has the same outcomes.
+          assert.deepStrictEqual(yield* sendAll, outcomes)
+          const last = names.find((name) => name !== winner?.name) ?? ""
+          const mixed = yield* Effect.all(
+            [send(last), send(winner?.name ?? ""), send("new", "another"), send("new", "another")],
+            { concurrency: "unbounded" }
+          )
+          assert.deepStrictEqual(mixed.slice(0, 2), ["reused", winner])
+          assert.deepStrictEqual(mixed[2], mixed[3])
+          const stored = yield* pets.list({ limit: 100, after: before.id })
+          assert.deepStrictEqual(stored.map(({ name }) => name), [winner?.name, "new"])
+        }))
+
+      it.effect("claims an expired idempotency key anew among other concurrent creates", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          const create = (name: string, key: string) => pets.create({ ...pet, name }, { owner, key })
+          const old = yield* create("Rex", "expired")
+          yield* TestClock.adjust("1 hour")
+          const live = yield* create("live", "live")
+          yield* TestClock.adjust("23 hours")
+          const [renewed, repeated, again, created, same] = yield* Effect.all([
+            create("Tom", "expired"),
+            create("live", "live"),
+            create("Tom", "expired"),
+            create("Rex", "fresh"),
+            Effect.flip(create("Rex", "expired"))
+          ], { concurrency: "unbounded" })
+          assert.deepStrictEqual([repeated.id, again.id], [live.id, renewed.id])
+          const replays = [renewed, repeated, again, created].map((each) => each[replayed])
+          assert.deepStrictEqual(replays, [undefined, true, true, undefined])
+          assert.strictEqual(same.code, "idempotency_key_reused")
+          assert.isTrue(old.id < live.id && live.id < renewed.id && renewed.id < created.id)
+          assert.deepStrictEqual(yield* pets.find(renewed.id), Option.some(renewed))
+          // The renewed key is valid for another 24 hours.
+          yield* TestClock.adjust("86399 seconds")
+          assert.strictEqual((yield* create("Tom", "expired")).id, renewed.id)
+        }))
     })
   })
 }
 
-/** Each status as a field, and no status. */
-const statuses = [{ status: "available" }, { status: "pending" }, { status: "sold" }, {}] as const
-
 for (const database of databases) {
   describe.skipIf(database.skip)(`PetRepository on ${database.name}`, () => {
     layer(SqlPetRepository.layer.pipe(Layer.provideMerge(database.layer)))((it) => {
-      it.effect("stores names of up to 1,000 characters, and no id that the service did not assign", () =>
-        Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          const pets = yield* PetRepository
-          const { id } = yield* pets.create({ name: "🐈".repeat(1_000), categoryId: 1n })
-          assert.lengthOf([...Option.getOrThrow(yield* pets.find(id)).name], 1_000)
-          for (
-            const insert of [
-              sql`INSERT INTO pets (name, category_id) VALUES (${"x".repeat(1_001)}, 1)`,
-              sql`INSERT INTO pets (id, name, category_id) VALUES (${id + 1n}, 'taken', 1)`
-            ]
-          ) assert.isTrue(Exit.isFailure(yield* Effect.exit(insert)))
-          yield* sql`DELETE FROM pets`
-        }))
-
       it.effect("makes pets visible in ascending order of ids, with and without idempotency keys", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
@@ -233,75 +156,40 @@ for (const database of databases) {
           )
           const snapshots: Array<ReadonlyArray<bigint>> = []
           const watch = Effect.forever(Effect.map(visible, (ids) => snapshots.push(ids)))
-          const creates = Effect.forEach(
-            Array.from({ length: 400 }, (_, index) => index),
-            (index) =>
-              pets.create(
-                { name: "ordered", categoryId: 1n },
-                index % 2 === 0 ? undefined : { owner: "key_a", key: `ordered ${index}` }
-              ),
-            { concurrency: 40, discard: true }
-          )
-          yield* Effect.raceFirst(creates, watch)
+          const create = (_: unknown, index: number) =>
+            pets.create({ ...pet, name: "ordered" }, index % 2 === 0 ? undefined : { owner, key: `ordered ${index}` })
+          yield* Effect.raceFirst(Effect.forEach(Array.from({ length: 400 }), create, { concurrency: 40 }), watch)
           const all = yield* visible
           assert.lengthOf(all, 400)
           assert.isAbove(snapshots.length, 1)
           for (const ids of snapshots) assert.deepStrictEqual(ids, all.slice(0, ids.length))
         }))
 
-      it.effect("reads a list with a status from an index, without a sort", () =>
-        Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          yield* sql`INSERT INTO pets (name, category_id, status)
-            SELECT 'many', 1, CASE WHEN n % 1000 = 0 THEN 'sold' ELSE 'available' END FROM generate_series(1, 20000) AS n`
-          yield* sql`ANALYZE pets`
-          const plan = yield* sql`EXPLAIN SELECT id FROM pets WHERE status = 'sold' ORDER BY id LIMIT 20`
-          assert.include(JSON.stringify(plan), "pets_status_id")
-          assert.notInclude(JSON.stringify(plan), "Sort")
-          const deep = yield* sql`EXPLAIN SELECT id FROM pets WHERE status = 'sold' AND id > 9000 ORDER BY id LIMIT 20`
-          assert.match(JSON.stringify(deep), /pets_status_id.*Index Cond/)
-          assert.notInclude(JSON.stringify(deep), "Sort")
-        }))
-
       it.effect("deletes expired idempotency keys in the background", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const pets = yield* PetRepository
-          yield* pets.create({ name: "named", categoryId: 1n }, { owner: "key_a", key: "gone" })
+          yield* pets.create(pet, { owner, key: "gone" })
           const remaining = Effect.map(sql`SELECT FROM idempotency_keys WHERE key = 'gone'`, (rows) => rows.length)
           assert.strictEqual(yield* remaining, 1)
           yield* TestClock.adjust("1 day")
-          while ((yield* remaining) > 0) {
-            yield* TestClock.adjust("10 minutes")
-            yield* Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 20)))
-          }
+          while ((yield* remaining) > 0) yield* TestClock.adjust("10 minutes")
         }))
     })
   })
-}
 
-for (const database of databases) {
   describe.skipIf(database.skip)(`The pet cache on ${database.name}`, () => {
     const settings = ConfigProvider.layer(ConfigProvider.fromUnknown({ PET_CACHE_SECONDS: "30" }))
     const repository = SqlPetRepository.layer.pipe(Layer.provide(settings), Layer.provideMerge(database.layer))
     layer(Layer.orDie(repository))((it) => {
-      const ids = (selection: Selection) =>
-        Effect.flatMap(PetRepository, (pets) => Effect.map(pets.list(selection), (page) => page.map(({ id }) => id)))
+      const sql = (text: string) => Effect.flatMap(SqlClient.SqlClient, (client) => client.unsafe(text))
+      const insertInto = "INSERT INTO pets (id, name, category_id, status) OVERRIDING SYSTEM VALUE"
       const insert = (from: number, to: number) =>
-        Effect.flatMap(
-          SqlClient.SqlClient,
-          (sql) =>
-            sql`INSERT INTO pets (id, name, category_id, status) OVERRIDING SYSTEM VALUE
-            SELECT id, 'Rex', 1, 'sold' FROM generate_series(${BigInt(from)}, ${BigInt(to)}) AS id`
-        )
-      const empty = Effect.flatMap(
-        SqlClient.SqlClient,
-        (sql) => Effect.andThen(sql`DELETE FROM pets`, TestClock.adjust("31 seconds"))
-      )
+        sql(`${insertInto} SELECT id, 'Rex', 1, 'sold' FROM generate_series(${from}, ${to}) AS id`)
+      const empty = Effect.andThen(sql("DELETE FROM pets"), TestClock.adjust("31 seconds"))
 
       it.effect("serves a pet for PET_CACHE_SECONDS, and then reads it again", () =>
         Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
           const pets = yield* PetRepository
           yield* insert(1, 2)
           const names = Effect.map(
@@ -309,8 +197,8 @@ for (const database of databases) {
             (found) => found.map((pet) => Option.getOrUndefined(pet)?.name)
           )
           assert.deepStrictEqual(yield* names, ["Rex", "Rex"])
-          yield* sql`UPDATE pets SET name = 'Tom' WHERE id = 1`
-          yield* sql`DELETE FROM pets WHERE id = 2`
+          yield* sql("UPDATE pets SET name = 'Tom' WHERE id = 1")
+          yield* sql("DELETE FROM pets WHERE id = 2")
           yield* TestClock.adjust("29999 millis")
           assert.deepStrictEqual(yield* names, ["Rex", "Rex"])
           yield* TestClock.adjust("2 millis")
@@ -332,22 +220,16 @@ for (const database of databases) {
           assert.deepStrictEqual(yield* ids({ limit: 3, after: 3n }), [4n, 6n, 7n])
           yield* insert(5, 5)
           assert.deepStrictEqual(yield* ids({ limit: 3, after: 3n }), [4n, 5n, 6n])
-          assert.deepStrictEqual(yield* ids({ limit: 2, status: "pending" }), [])
           yield* empty
         }))
 
-      it.effect("serves full pages without a gap for their lifetime, and each first page as the same frozen array", () =>
+      it.effect("serves full pages without a gap for their lifetime", () =>
         Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          const pets = yield* PetRepository
           yield* insert(1, 6)
           yield* ids({ limit: 6 })
-          yield* sql`UPDATE pets SET status = 'pending'`
+          yield* sql("UPDATE pets SET status = 'pending'")
           const pages = [{ limit: 4 }, { limit: 3, after: 2n }, { limit: 2, after: 1n, status: "sold" }] as const
           assert.deepStrictEqual(yield* Effect.forEach(pages, ids), [[1n, 2n, 3n, 4n], [3n, 4n, 5n], [2n, 3n]])
-          const first = yield* pets.list({ limit: 4 })
-          assert.isTrue(Object.isFrozen(first))
-          assert.strictEqual(yield* pets.list({ limit: 4 }), first)
           yield* TestClock.adjust("30001 millis")
           assert.deepStrictEqual(yield* ids({ limit: 2, after: 1n, status: "sold" }), [])
           yield* empty
@@ -355,15 +237,18 @@ for (const database of databases) {
 
       it.effect("serves a walk completely across gaps, ids that share a slot, and ids above 2^53", () =>
         Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          const all = yield* sql<{ readonly id: bigint }>`
-            INSERT INTO pets (id, name, category_id) OVERRIDING SYSTEM VALUE
-            SELECT id, 'near', 1 FROM generate_series(1::bigint, 150) AS id WHERE id % 97 <> 0
-            UNION ALL SELECT id + ${BigInt(maxPets)}, 'far', 1 FROM generate_series(1::bigint, 50) AS id
-            UNION ALL SELECT 9007199254740990 + id, 'exact', 1 FROM generate_series(0::bigint, 5) AS id
-            UNION ALL SELECT 9223372036854775807, 'last', 1
-            RETURNING id`
-          const expected = all.map(({ id }) => id).toSorted((a, b) => a < b ? -1 : 1)
+          yield* sql(`${insertInto}
+            SELECT id, 'near', 1, 'sold' FROM generate_series(1::bigint, 150) AS id WHERE id % 97 <> 0
+            UNION ALL SELECT id + ${maxPets}, 'far', 1, 'sold' FROM generate_series(1::bigint, 50) AS id
+            UNION ALL SELECT 9007199254740990 + id, 'exact', 1, 'sold' FROM generate_series(0::bigint, 5) AS id
+            UNION ALL SELECT 9223372036854775807, 'last', 1, 'sold'`)
+          const range = (from: bigint, length: number) => Array.from({ length }, (_, index) => from + BigInt(index))
+          const expected = [
+            ...range(1n, 150).filter((id) => id !== 97n),
+            ...range(BigInt(maxPets) + 1n, 50),
+            ...range(9007199254740990n, 6),
+            9223372036854775807n
+          ]
           for (const limit of [2, 21, 100, 21, 2]) {
             const walked: Array<bigint> = []
             for (let after: bigint | undefined = 0n; after !== undefined;) {
@@ -375,7 +260,6 @@ for (const database of databases) {
           }
           assert.deepStrictEqual(yield* ids({ limit: 1, after: 9223372036854775807n }), [])
           assert.deepStrictEqual(yield* ids({ limit: 1, after: -5n }), [1n])
-          yield* empty
         }))
     })
   })

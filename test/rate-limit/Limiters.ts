@@ -1,9 +1,9 @@
 /** Limiters on Redis, each as a process of its own has it, and load on them. */
-import { Clock, ConfigProvider, Context, Effect, Fiber, Layer, Logger, Metric } from "effect"
+import { assert } from "@effect/vitest"
+import { Clock, ConfigProvider, Context, Duration, Effect, Fiber, Layer, Logger, Metric } from "effect"
 import type { Caller } from "../../src/rate-limit/CallerStates.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
-import { withoutLateReplies } from "../support/SteppedClock.ts"
 
 /** A limiter with its own metrics and log. */
 export const make = Effect.fnUntraced(function*(REDIS_URL: string) {
@@ -35,9 +35,20 @@ export const make = Effect.fnUntraced(function*(REDIS_URL: string) {
 
 export type Limiter = Effect.Success<ReturnType<typeof make>>
 
-/** As `make`, with a limiter that waits for late replies too. */
-export const makePatient = (url: string) =>
-  Effect.flatMap(Clock.Clock, (clock) => Effect.provideService(make(url), Clock.Clock, withoutLateReplies(clock)))
+/** The limiters of two processes, which count in Redis. */
+export const makeTwo = Effect.fnUntraced(function*(url: string) {
+  const limiters = [yield* make(url), yield* make(url)] as const
+  yield* untilAll("shared", limiters)
+  return limiters
+})
+
+/** Runs an effect on a clock on which sleeps of less than 10 ms never end. So no reply of Redis is late. */
+export const withoutLateReplies = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.flatMap(Clock.Clock, (clock) => {
+    const sleep = (duration: Duration.Duration) =>
+      Duration.toMillis(duration) < 10 ? Effect.never : clock.sleep(duration)
+    return Effect.provideService(effect, Clock.Clock, Object.assign(Object.create(clock), { sleep }))
+  })
 
 /** Waits until `condition` holds. */
 export const until = (condition: Effect.Effect<boolean>) =>
@@ -54,6 +65,23 @@ export const countLocalDecisions = (limiters: ReadonlyArray<Limiter>) =>
     Effect.forEach(limiters, ({ localDecisions }) => localDecisions),
     (counts) => counts.reduce((sum, count) => sum + count, 0)
   )
+
+/** Asserts that each caller gets exactly its limit, except for the decisions that limiters make without Redis. */
+export const assertExact = Effect.fnUntraced(function*(
+  limiters: ReadonlyArray<Limiter>,
+  callers: ReadonlyArray<Caller>
+) {
+  const limits = { perMinute: 20, perDay: 20 }
+  for (const caller of callers) {
+    const before = yield* countLocalDecisions(limiters)
+    const decisions = yield* Effect.all(
+      Array.from({ length: 15 }, () => limiters.map((limiter) => limiter.charge(caller, limits))).flat(),
+      { concurrency: "unbounded" }
+    )
+    const local = (yield* countLocalDecisions(limiters)) - before
+    assert.closeTo(decisions.filter(({ allowed }) => allowed).length, limits.perDay, local, caller)
+  }
+})
 
 /**
  * Charges each caller through all limiters in turn until `during` ends. Returns the number of allowed requests of each.

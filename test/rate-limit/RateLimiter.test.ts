@@ -4,36 +4,27 @@ import { Clock, Context, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { planLimits } from "../../src/api/Plans.ts"
-import type { Caller } from "../../src/rate-limit/CallerStates.ts"
+import * as Policy from "../../src/rate-limit/Policy.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as Redis from "../support/Redis.ts"
-import * as SteppedClock from "../support/SteppedClock.ts"
 import * as Limiters from "./Limiters.ts"
-import { asExpected, type Expected, model } from "./Model.ts"
 
 /** The limiters under test, and control of the clock that they count on. */
 class Subject extends Context.Service<Subject, {
   /** One limiter, or several that share their counts. */
   readonly all: readonly [RateLimiter["Service"], ...ReadonlyArray<RateLimiter["Service"]>]
-  /** Lets time pass. */
-  pass(milliseconds: number): Effect.Effect<void>
-  /** Steps the wall clock. */
-  step(milliseconds: number): Effect.Effect<void>
+  /** Moves the wall clock, also back. */
+  move(milliseconds: number): Effect.Effect<void>
 }>()("test/rate-limit/Subject") {}
 
 /** One limiter in memory, on `TestClock`. `SqlRateLimiter` decides in the same memory. */
 const onTestClock = Layer.effect(
   Subject,
-  Effect.gen(function*() {
-    const { clock, step } = SteppedClock.make(yield* Clock.Clock)
-    const context = yield* Effect.provideService(Layer.build(RateLimiter.layerMemory), Clock.Clock, clock)
-    return {
-      all: [Context.get(context, RateLimiter)],
-      pass: TestClock.adjust,
-      step: (milliseconds) => Effect.sync(() => step(milliseconds))
-    }
-  })
-)
+  Effect.map(RateLimiter, (limiter) => ({
+    all: [limiter],
+    move: (milliseconds) => Effect.flatMap(Clock.currentTimeMillis, (now) => TestClock.setTime(now + milliseconds))
+  }))
+).pipe(Layer.provide(RateLimiter.layerMemory))
 
 /** The limiters of two processes. The clock of their Redis is weeks ahead of theirs, and stands still. */
 const onRedis = Layer.effect(
@@ -41,13 +32,10 @@ const onRedis = Layer.effect(
   Effect.gen(function*() {
     const redis = yield* Redis.run
     let now = Date.now() + 5_000_000_000
-    const add = (milliseconds: number) => Effect.sync(() => redis.setTime(now += milliseconds))
-    yield* add(0)
+    const move = (milliseconds: number) => Effect.sync(() => redis.setTime(now += milliseconds))
+    yield* move(0)
     yield* redis.startWithClock
-    const limiter = Limiters.makePatient(redis.url)
-    const all = [yield* limiter, yield* limiter] as const
-    yield* Limiters.untilAll("shared", all)
-    return { all, pass: add, step: add }
+    return { all: yield* Limiters.withoutLateReplies(Limiters.makeTwo(redis.url)), move }
   })
 )
 
@@ -56,97 +44,82 @@ const subjects = [
   { name: "Redis", skip: Redis.missing !== undefined, isOnTestClock: false, layer: onRedis }
 ]
 
+/** Concurrent requests of a caller, after a pause. */
+const step = fc.record({
+  pause: fc.oneof(
+    { weight: 4, arbitrary: fc.constant(0) },
+    { weight: 4, arbitrary: fc.integer({ min: 1, max: 70_000 }) },
+    { weight: 1, arbitrary: fc.constantFrom(59_999, 60_000, 3_600_000, 3_660_000, 86_399_999) }
+  ),
+  isKey: fc.boolean(),
+  name: fc.constantFrom("a", "b"),
+  limits: fc.record({ perMinute: fc.integer({ min: 1, max: 5 }), perDay: fc.integer({ min: 1, max: 12 }) }),
+  concurrency: fc.integer({ min: 1, max: 10 }),
+  lift: fc.boolean()
+})
+
 for (const subject of subjects) {
   describe.skipIf(subject.skip)(`RateLimiter on ${subject.name}`, () => {
     layer(subject.layer, { excludeTestServices: !subject.isOnTestClock })((it) => {
-      for (const [plan, { perDay, perMinute }] of Object.entries(planLimits)) {
-        it.effect(`allows exactly ${perMinute} requests a minute and ${perDay} a day on plan ${plan}, also concurrently`, () =>
+      it.effect.each(Object.entries(planLimits))(
+        "allows exactly the limits of plan %s, also concurrently",
+        ([plan, limits]) =>
           Effect.gen(function*() {
-            const { all, pass } = yield* Subject
-            const charge = (index: number) =>
-              (all[index % all.length] ?? all[0]).charge(`key:${plan}`, { perMinute, perDay })
+            const { all, move } = yield* Subject
+            const { perDay, perMinute } = limits
+            const charge = (index: number) => (all[index % all.length] ?? all[0]).charge(`key:${plan}`, limits)
             let allowed = 0
             for (let minute = 0; minute * perMinute < perDay + perMinute; minute++) {
-              const decisions = yield* Effect.all(Array.from({ length: perMinute + 10 }, (_, index) => charge(index)), {
-                concurrency: 100
-              })
+              const requests = Array.from({ length: perMinute + 10 }, (_, index) => charge(index))
+              const decisions = yield* Effect.all(requests, { concurrency: 100 })
               const now = decisions.filter((decision) => decision.allowed).length
               assert.strictEqual(now, Math.min(perMinute, perDay - allowed))
               allowed += now
-              yield* pass(60_000)
+              yield* move(60_000)
             }
             assert.strictEqual(allowed, perDay)
-            yield* pass(86_400_000)
+            yield* move(86_400_000)
             assert.isTrue((yield* charge(0)).allowed)
-          }))
-      }
+          })
+      )
 
-      it.effect("decides as the reference model, for any callers, limits, changes, times and concurrency, with bans", () =>
+      it.effect("decides as the policy, for any callers, limits, changes, times and concurrency, with bans", () =>
         Effect.gen(function*() {
-          const { all, pass } = yield* Subject
+          const { all, move } = yield* Subject
           const context = yield* Effect.context<Subject>()
-          const limitsOf = fc.record({
-            perMinute: fc.integer({ min: 1, max: 5 }),
-            perDay: fc.integer({ min: 1, max: 12 })
-          })
-          const step = fc.record({
-            pause: fc.oneof(
-              { weight: 4, arbitrary: fc.constant(0) },
-              { weight: 4, arbitrary: fc.integer({ min: 1, max: 70_000 }) },
-              { weight: 1, arbitrary: fc.constantFrom(59_999, 60_000, 3_600_000, 3_660_000, 86_399_999) }
-            ),
-            caller: fc.constantFrom("key:a", "key:b", "address:a"),
-            concurrency: fc.integer({ min: 1, max: 10 }),
-            lift: fc.boolean(),
-            changed: fc.option(limitsOf, { freq: 4, nil: undefined })
-          })
           let runs = 0
-          const property = fc.asyncProperty(
-            limitsOf,
-            fc.array(step, { maxLength: 20 }),
-            (initialLimits, steps) =>
-              Effect.gen(function*() {
-                const run = runs++
-                let limits = initialLimits
-                const models = new Map<string, ReturnType<typeof model>>()
-                let time: number | undefined
-                for (const { concurrency, caller, changed = limits, lift, pause } of steps) {
-                  limits = changed
-                  yield* pass(pause)
-                  const charged: Caller = caller.startsWith("key:") ? `key:${run}${caller}` : `address:${run}${caller}`
-                  const expected = models.get(charged) ?? model(limits, caller.startsWith("key:"))
-                  models.set(charged, expected)
-                  expected.change(limits)
-                  const decisions = yield* Effect.all(
-                    Array.from(
-                      { length: concurrency },
-                      (_, index) => (all[index % all.length] ?? all[0]).charge(charged, limits)
-                    ),
-                    { concurrency: "unbounded" }
-                  )
-                  const now: number = decisions[0]?.decidedAt ?? 0
-                  if (time !== undefined) assert.strictEqual(now, time + pause)
-                  time = now
-                  // Concurrent requests can be decided in any order.
-                  const sorted = (decided: ReadonlyArray<Expected>) =>
-                    decided.map((one) => JSON.stringify(one)).toSorted()
-                  assert.deepStrictEqual(
-                    sorted(decisions.map(asExpected)),
-                    sorted(decisions.map(() => expected.request(now)))
-                  )
-                  if (lift && concurrency % 3 === 0) {
-                    yield* all[0].unban(charged)
-                    expected.lift(now)
-                  }
+          const property = fc.asyncProperty(fc.array(step, { maxLength: 20 }), (steps) =>
+            Effect.gen(function*() {
+              const run = runs++
+              const states = new Map<string, Policy.State>()
+              for (const { concurrency, isKey, lift, limits, name, pause } of steps) {
+                yield* move(pause)
+                const caller = isKey ? `key:${run}${name}` as const : `address:${run}${name}` as const
+                const charges = Array.from({ length: concurrency }, (_, index) =>
+                  (all[index % all.length] ?? all[0]).charge(caller, limits))
+                const decisions = yield* Effect.all(charges, { concurrency: "unbounded" })
+                const now = decisions[0]?.decidedAt ?? 0
+                let state = states.get(caller) ?? {}
+                const expected = decisions.map(() => {
+                  const { decision, next } = Policy.decide(state, limits, now, isKey)
+                  state = next
+                  return decision
+                })
+                // Concurrent requests can be decided in any order.
+                assert.sameDeepMembers([...decisions], expected)
+                if (lift) {
+                  yield* all[0].unban(caller)
+                  state = Policy.unban(state, now)
                 }
-              }).pipe(Effect.runPromiseWith(context))
-          )
+                states.set(caller, state)
+              }
+            }).pipe(Effect.runPromiseWith(context)))
           yield* Effect.promise(() => fc.assert(property, { numRuns: 100 }))
         }))
 
       it.effect("bans keys but no addresses, in every process at once, until the ban ends or is lifted", () =>
         Effect.gen(function*() {
-          const { all, pass } = yield* Subject
+          const { all, move } = yield* Subject
           const [one] = all
           const last = all.at(-1) ?? one
           const limits = { perMinute: 2, perDay: 100 }
@@ -156,28 +129,29 @@ for (const subject of subjects) {
           }
           assert.strictEqual(yield* last.unban("key:eager"), subject.name === "Redis" ? "shared" : "own")
           assert.isUndefined((yield* one.peek("key:eager", limits)).bannedUntil)
-          yield* pass(60_000)
+          yield* move(60_000)
           assert.isTrue((yield* one.charge("key:eager", limits)).allowed)
         }))
 
-      it.effect("holds a caller for no longer than one window or ban when the clock steps back", () =>
-        Effect.gen(function*() {
-          const { all: [limiter], pass, step } = yield* Subject
-          const cases = [
-            { caller: "key:stepped", limits: { perMinute: 3, perDay: 100 }, requests: 3, length: 60_000 },
-            { caller: "key:stepped and banned", limits: { perMinute: 3, perDay: 100 }, requests: 6, length: 60_000 },
-            { caller: "key:stepped day", limits: { perMinute: 100, perDay: 3 }, requests: 3, length: 86_400_000 }
-          ] as const
-          for (const { caller, length, limits, requests } of cases) {
-            for (let i = 0; i < requests; i++) yield* limiter.charge(caller, limits)
-            yield* step(-2 * 86_400_000)
-            const { allowed, decidedAt, windows } = yield* limiter.charge(caller, limits)
+      it.effect.each<readonly [string, number, number, number, number]>([
+        ["the minute", 3, 100, 3, 60_000],
+        ["the minute, and a ban", 3, 100, 6, 60_000],
+        ["the day", 100, 3, 3, 86_400_000]
+      ])(
+        "holds a caller at its limit of %s no longer when the clock steps back",
+        ([name, perMinute, perDay, requests, length]) =>
+          Effect.gen(function*() {
+            const { all: [limiter], move } = yield* Subject
+            const charge = limiter.charge(`key:stepped in ${name}`, { perMinute, perDay })
+            yield* Effect.replicateEffect(charge, requests)
+            yield* move(-2 * 86_400_000)
+            const { allowed, decidedAt, windows } = yield* charge
             assert.isFalse(allowed)
             for (const { resetAt, seconds } of windows) assert.isAtMost(resetAt, decidedAt + seconds * 1000)
-            yield* pass(length)
-            assert.isTrue((yield* limiter.charge(caller, limits)).allowed)
-          }
-        }))
+            yield* move(length)
+            assert.isTrue((yield* charge).allowed)
+          })
+      )
     })
   })
 }

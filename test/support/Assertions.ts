@@ -3,27 +3,38 @@ import { assert } from "@effect/vitest"
 import type { ReceivedResponse } from "./Harness.ts"
 
 /** Checks the headers that every response of the API port carries. */
-export const assertCommonHeaders = ({ headers }: ReceivedResponse): void => {
+export const assertCommonHeaders = ({ headers, status }: ReceivedResponse): void => {
   for (const name of ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"]) {
     assert.match(headers.get(name) ?? "", /^\d+$/, name)
   }
   assert.strictEqual(headers.get("ratelimit-policy"), `"minute";q=60;w=60, "day";q=1000;w=86400`)
   assert.match(headers.get("ratelimit") ?? "", /^"minute";r=\d+;t=\d+, "day";r=\d+;t=\d+$/)
   assert.match(headers.get("x-ratelimit-scope") ?? "", /^(?:key|address)$/)
-  assert.match(headers.get("x-request-id") ?? "", /^[\w.:-]{1,64}$/)
+  assert.match(headers.get("x-request-id") ?? "", /^[0-9a-f-]{36}$/)
   // Only documents, which have an ETag, may be stored.
   assert.strictEqual(headers.get("cache-control"), headers.has("etag") ? "private, no-cache" : "no-store")
   assert.strictEqual(headers.get("x-content-type-options"), "nosniff")
   assert.strictEqual(headers.get("content-security-policy"), "default-src 'none'; frame-ancestors 'none'")
+  assert.strictEqual(headers.get("www-authenticate"), status === 401 ? "Bearer" : null)
   assert.isNotNull(headers.get("date"))
 }
 
-/** Checks the Error body and the common headers. */
-export const assertError = (response: ReceivedResponse, status: number, code: string): void => {
+/** Checks a response with a body in JSON, and its common headers. */
+export const assertSuccess = (response: ReceivedResponse, status: number, text: string): void => {
+  assert.strictEqual(response.text, text)
+  assert.strictEqual(response.status, status)
+  assert.strictEqual(response.headers.get("content-type"), "application/json")
+  assertCommonHeaders(response)
+}
+
+/** Checks the Error body, of which the message includes `message`, and the common headers. */
+export const assertError = (response: ReceivedResponse, status: number, code: string, message = ""): void => {
   assert.strictEqual(response.status, status, response.text)
   assert.strictEqual(response.headers.get("content-type"), "application/json")
   const body = JSON.parse(response.text)
   assert.deepStrictEqual(Object.keys(body), ["code", "message", "status"])
   assert.deepStrictEqual([body.code, body.status], [code, status])
+  assert.isAbove(body.message.length, 0)
+  assert.include(body.message, message)
   assertCommonHeaders(response)
 }

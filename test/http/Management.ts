@@ -1,0 +1,95 @@
+/** The management port for suites, without a database. */
+import { makeCompiler } from "@effect/sql-pg/PgClient"
+import { assert } from "@effect/vitest"
+import { ConfigProvider, Context, Effect, Layer, Logger, Redacted, References } from "effect"
+import type { SecureRandom } from "effect/crypto"
+import { Reactivity } from "effect/reactivity"
+import { SqlClient } from "effect/sql"
+import { AdminToken } from "../../src/api-keys/AdminToken.ts"
+import type { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import { AdminClient } from "../../src/client/AdminClient.ts"
+import * as ApiServer from "../../src/http/ApiServer.ts"
+import * as ManagementServer from "../../src/http/ManagementServer.ts"
+import { GracefulShutdown } from "../../src/http/Responses.ts"
+import type { PetRepository } from "../../src/pets/PetRepository.ts"
+import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { freePort, type ReceivedResponse, sendBytes, Service } from "../support/Harness.ts"
+
+export const token = "adm_0123456789abcdefghijklmnopqrstuvwxyz"
+
+/** Only the readiness check, which these suites do not test, uses the database. */
+const noDatabase = Layer.effect(
+  SqlClient.SqlClient,
+  SqlClient.make({
+    acquirer: Effect.die("There is no database"),
+    compiler: makeCompiler(),
+    driver: "none",
+    spanAttributes: []
+  })
+).pipe(Layer.provide(Reactivity.layer))
+
+/** The running management port. */
+export class Management extends Context.Service<Management, {
+  readonly baseUrl: string
+  /** Calls a path below `/admin` with the admin token. */
+  admin(path: string, options?: RequestInit): Effect.Effect<ReceivedResponse>
+  /** Sends bytes, and returns the response once the service closes the connection. */
+  send(bytes: string): Effect.Effect<ReceivedResponse>
+  /** The log lines at level Info and above: level, message and annotations. */
+  readonly lines: ReadonlyArray<Readonly<Record<string, unknown>>>
+}>()("test/http/Management") {}
+
+/** The API port and the management port on `store`, and a client with the admin token. */
+export const serversOn = <E>(
+  store: Layer.Layer<PetRepository | ApiKeys | SecureRandom.SecureRandom, E>,
+  config: Readonly<Record<string, string>> = {}
+) =>
+  Layer.unwrap(Effect.map(freePort, (port) => {
+    const baseUrl = `http://127.0.0.1:${port}`
+    const lines: Array<Readonly<Record<string, unknown>>> = []
+    const management = Layer.succeed(Management, {
+      baseUrl,
+      lines,
+      send: (bytes) => sendBytes(port, bytes),
+      admin: (path, options = {}) =>
+        Effect.promise(async () => {
+          const headers = new Headers(options.headers)
+          headers.set("authorization", `Bearer ${token}`)
+          headers.set("content-type", "application/json")
+          const response = await fetch(`${baseUrl}/admin${path}`, { ...options, headers })
+          return { status: response.status, headers: response.headers, text: await response.text() }
+        })
+    })
+    const env = { HOST: "127.0.0.1", PORT: "0", MANAGEMENT_PORT: String(port), ...config }
+    const logger = Logger.make(({ fiber, logLevel, message }) => {
+      lines.push({ level: logLevel, message: String(message), ...fiber.getRef(References.CurrentLogAnnotations) })
+    })
+    return Layer.mergeAll(
+      Layer.provide(Service.layer, ApiServer.layer),
+      ManagementServer.layer,
+      management,
+      AdminClient.layer({ baseUrl, token: Redacted.make(token) })
+    ).pipe(
+      Layer.provide([
+        GracefulShutdown.layer,
+        Layer.provideMerge(RateLimiter.layerMemory, store),
+        Layer.succeed(AdminToken, Redacted.make(token)),
+        noDatabase
+      ]),
+      Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(env))),
+      Layer.provide(Logger.layer([logger]))
+    )
+  }))
+
+/** Checks the Error body, of which the message includes `message`, and the headers of the management port. */
+export const assertError = (response: ReceivedResponse, status: number, code: string, message = ""): void => {
+  assert.strictEqual(response.status, status, response.text)
+  const body = JSON.parse(response.text)
+  assert.deepStrictEqual(Object.keys(body), ["code", "message", "status"])
+  assert.deepStrictEqual([body.code, body.status], [code, status])
+  assert.include(body.message, message)
+  assert.strictEqual(response.headers.get("content-type"), "application/json")
+  assert.strictEqual(response.headers.get("cache-control"), "no-store")
+  assert.isNotNull(response.headers.get("date"))
+  for (const name of response.headers.keys()) assert.notMatch(name, /ratelimit/)
+}
