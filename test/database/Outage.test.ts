@@ -1,23 +1,18 @@
-/** Tests which errors of the database are outages, at the start and later, and how long a start waits. */
+/** Tests which errors of the database are outages, and how long a start waits. */
 import { assert, describe, it } from "@effect/vitest"
-import { Cause, Clock, ConfigProvider, Effect, Layer, Logger } from "effect"
+import { Clock, ConfigProvider, Effect, Layer, Logger } from "effect"
 import { SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as Database from "../../src/database/Database.ts"
 import * as Outage from "../../src/database/Outage.ts"
 
 const unknown = (code: string) => new SqlError.UnknownError({ cause: { code } })
-const connection = (cause: unknown) => new SqlError.ConnectionError({ cause })
-const pooler = (message: string) => connection(Object.assign(new Error(message), { code: "08P01" }))
+const pooler = (message: string) =>
+  new SqlError.ConnectionError({ cause: Object.assign(new Error(message), { code: "08P01" }) })
 
 describe("An outage", () => {
+  // `test/processes/faults.test.ts` and `start.test.ts` cause the other ones.
   it.each<readonly [string, SqlError.SqlErrorReason, boolean, boolean]>([
-    ["a server that starts or stops", unknown("57P03"), true, true],
-    ["a server that is out of connections", unknown("53300"), true, true],
-    ["a server that is read-only", unknown("25006"), true, true],
-    ["a server that cannot be reached", connection({ code: "ECONNREFUSED" }), true, true],
-    ["a connection that timed out", connection(new Error("Connection timed out")), true, true],
-    ["a connection that was closed", connection(new Error("Connection closed")), true, true],
     ["a server behind PgBouncer that starts", pooler("the database system is starting up"), true, true],
     ["a parameter that PgBouncer rejects", pooler("unsupported startup parameter: statement_timeout"), false, true],
     ["a rejected user", new SqlError.AuthenticationError({ cause: { code: "28P01" } }), false, true],
@@ -25,18 +20,10 @@ describe("An outage", () => {
     ["an object in a wrong state", unknown("55000"), false, true],
     ["a missing database", unknown("3D000"), false, true],
     ["a missing prepared statement", unknown("26000"), false, true],
-    ["a prepared statement that is there already", unknown("42P05"), false, true],
-    ["a duplicate", unknown("23505"), false, false],
-    ["a missing table", unknown("42P01"), false, false],
-    ["a number out of range", unknown("22003"), false, false]
+    ["a missing table", unknown("42P01"), false, false]
   ])("includes %s: %j, at the start %s, later %s", (_, reason, atStart, later) => {
     const error = new SqlError.SqlError({ reason })
     assert.deepStrictEqual([Outage.isStarting(error), Outage.isOutage(error)], [atStart, later])
-  })
-
-  it("includes a statement that does not end in time", () => {
-    assert.isTrue(Outage.isOutage(new Cause.TimeoutError("")))
-    assert.isFalse(Outage.isOutage(new Error("")))
   })
 })
 
