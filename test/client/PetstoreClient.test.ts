@@ -52,6 +52,40 @@ const reasonOf = (error: { readonly _tag: string }): string =>
 const rex = { name: "Rex", categoryId: 9223372036854775807n, status: "available" } as const
 
 describe("PetstoreClient with the service in memory", () => {
+  it.effect("creates, gets, lists page by page and streams pets, with every digit of their integers", () =>
+    Effect.gen(function*() {
+      const client = yield* PetstoreClient
+      const created = yield* Effect.forEach([1, 2, 3, 4, 5], () => client.create(rex))
+      assert.deepStrictEqual(created.map(({ categoryId }) => categoryId), Array<bigint>(5).fill(rex.categoryId))
+      assert.deepStrictEqual(yield* client.get(5n), { id: 5n, ...rex })
+      const first = yield* client.list({ limit: 3, status: "available" })
+      const last = yield* client.list(first.next)
+      assert.deepStrictEqual([...first.pets, ...last.pets], created)
+      assert.isUndefined(last.next)
+      assert.deepStrictEqual(yield* Stream.runCollect(client.all({ status: "available", pageSize: 2 })), created)
+    }).pipe(Effect.provide(layerTest())))
+
+  it.effect("tells the errors of the service apart by their tag, with status, code and request id", () =>
+    Effect.gen(function*() {
+      const [client, service] = [yield* PetstoreClient, yield* TestService]
+      yield* client.create(rex, { idempotencyKey: "a" })
+      const errors = [
+        yield* Effect.flip(client.get(7n)),
+        yield* Effect.flip(client.create({ ...rex, name: "Tom" }, { idempotencyKey: "a" }))
+      ]
+      yield* service.revokeKey
+      errors.push(yield* Effect.flip(client.list()))
+      const facts = errors.map((error) =>
+        error._tag === "PetstoreClientError" ? [error.message] : [error._tag, error.status, error.code]
+      )
+      assert.deepStrictEqual(facts, [
+        ["NotFound", 404, "not_found"],
+        ["IdempotencyKeyReused", 422, "idempotency_key_reused"],
+        ["InvalidApiKey", 401, "invalid_api_key"]
+      ])
+      for (const error of errors) assert.match(String("requestId" in error && error.requestId), /^[\da-f-]{36}$/)
+    }).pipe(Effect.provide(layerTest())))
+
   it.effect("sends no request if an argument is invalid", () =>
     Effect.gen(function*() {
       const [client, service] = [yield* PetstoreClient, yield* TestService]

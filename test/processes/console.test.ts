@@ -161,6 +161,28 @@ describeConsole((test) => {
     await page.getByRole("heading", { name: "Keys", exact: true }).waitFor()
   })
 
+  test("changes no key that another operator has changed meanwhile, and isolates the direction of its name", async (service) => {
+    const name = "\u202eemca"
+    const { id, key } = await callAdmin(service, "POST", "/keys", { name, plan: "free" })
+    const page = await openSignedIn(service, `#/keys/${id}`)
+    assert.strictEqual(await page.locator("h1 bdi").textContent(), name)
+    for (const [button, action, path] of [["Rotate", "Rotate key", "/rotate"], ["Revoke", "Revoke key", ""]] as const) {
+      await page.route(`**/admin/keys/${id}${path}`, async (route) => {
+        if (route.request().method() !== "GET") {
+          await callAdmin(service, "PATCH", `/keys/${id}`, { plan: path === "" ? "pro" : "business" })
+        }
+        await route.continue()
+      })
+      await page.getByRole("button", { name: button }).click()
+      await page.getByRole("dialog").getByRole("button", { name: action }).click()
+      await page.getByRole("dialog").getByText("which If-Match does not name").waitFor()
+      await page.getByRole("button", { name: "Cancel" }).click()
+    }
+    assert.deepStrictEqual(await callApi(service, key, 1), [200])
+    await page.getByRole("link", { name: "Audit log" }).click()
+    await page.getByRole("row", { name: "business → pro" }).getByText("admin").waitFor()
+  })
+
   test("has the filter and the position of a list in its URL", async (service) => {
     for (let i = 0; i < 25; i++) {
       await callAdmin(service, "POST", "/keys", { name: `page ${i}`, plan: "business" })

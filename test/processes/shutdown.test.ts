@@ -43,6 +43,9 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined || haproxy === undef
       const run = ({ management, port }: Server) =>
         start({ DATABASE_URL, PORT: String(port), MANAGEMENT_PORT: String(management), DRAIN_SECONDS: "2" })
       const { address, bothUp } = yield* runBalancer(servers)
+      yield* untilTrue(Effect.promise(() => fetch(address).then(() => true, () => false)))
+      const { body, headers, status } = yield* send(`${address}/v1/pets`, "")
+      assert.deepStrictEqual([status, body.code, headers.get("retry-after")], [503, "service_unavailable", "1"])
       const processes = yield* Effect.forEach(
         servers,
         (server) => Effect.map(run(server), (first) => ({ first, server }))

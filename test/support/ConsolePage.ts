@@ -65,6 +65,7 @@ export const openConsole = async (
 
 /** Signs in with the keyboard alone. The field has the focus. */
 export const signIn = async (page: Page, token = adminToken): Promise<void> => {
+  await page.locator("input:focus").waitFor()
   await page.keyboard.type(token)
   await page.keyboard.press("Enter")
 }
