@@ -122,6 +122,9 @@ for (const store of [...stores, ...PgBouncer.stores]) {
             if (link === null) break
             next = /^<(\/v1\/pets\?[^>]+)>; rel="next"$/.exec(link)?.[1]
             assert.include(next, "limit=3&status=pending&cursor=")
+            // The cursor works with another limit and without the filter.
+            const { text } = yield* get(String(next).replace("limit=3&status=pending", "limit=1"))
+            assert.isAbove(JSON.parse(text)[0].id, pets.at(-1).id)
             assert.lengthOf(pets, 3)
             if (listed.length < 9) yield* post(`{"name":"late","categoryId":1,"status":"pending"}`)
           }
