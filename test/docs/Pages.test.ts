@@ -1,11 +1,13 @@
 /** Tests that the pages name files, scripts and headings that exist, and that they have the whole contract. */
 import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer, Redacted } from "effect"
 import { spawnSync } from "node:child_process"
 import { existsSync, readdirSync } from "node:fs"
 import { dirname, join } from "node:path"
 import * as Errors from "../../src/api/Errors.ts"
 import { openApiDocument } from "../../src/api/OpenApiDocument.ts"
 import { planLimits } from "../../src/api/Plans.ts"
+import { AdminClient, PetstoreClient } from "../../src/client/Clients.ts"
 import { anchorsOf, codeBlocks, documents, readPage, root } from "../support/Documents.ts"
 
 const withoutCode = (text: string): string => text.replaceAll(/^ *```.*?^ *```$/gms, "").replaceAll(/`[^`\n]*`/g, "``")
@@ -48,6 +50,20 @@ describe("The README", () => {
     const pages = documents.filter((name) => name.startsWith("docs/"))
     assert.deepStrictEqual(pages.filter((page) => !readPage("README.md").includes(`](${page})`)), [])
   })
+})
+
+describe("The client's page", () => {
+  const clients = Layer.merge(
+    PetstoreClient.layer({ baseUrl: "http://localhost", apiKey: Redacted.make("") }),
+    AdminClient.layer({ baseUrl: "http://localhost", token: Redacted.make("") })
+  )
+  it.effect("names each call of both clients", () =>
+    Effect.gen(function*() {
+      const page = readPage("package/README.md")
+      for (const client of [yield* PetstoreClient, yield* AdminClient]) {
+        for (const name of Object.keys(client)) assert.include(page, `\n| \`${name}`)
+      }
+    }).pipe(Effect.provide(clients)))
 })
 
 interface Operation {

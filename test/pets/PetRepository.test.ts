@@ -223,6 +223,25 @@ for (const database of databases) {
           yield* empty
         }))
 
+      it.effect("shows what each write of the service did at once, also in what was cached", () =>
+        Effect.gen(function*() {
+          const pets = yield* PetRepository
+          // The compiler demands each write of the service here.
+          const writes: Record<Exclude<keyof typeof pets, "list" | "find">, Effect.Effect<unknown, unknown>> = {
+            create: pets.create({ name: "new", categoryId: 1n })
+          }
+          const { id } = yield* pets.create({ name: "Rex", categoryId: 1n })
+          const shown = Effect.all([pets.list({ limit: 1 }), pets.list({ limit: 2 }), pets.find(id)])
+          for (const write of Object.values(writes)) {
+            yield* shown
+            yield* write
+            const atOnce = yield* shown
+            yield* TestClock.adjust("31 seconds")
+            assert.deepStrictEqual(atOnce, yield* shown)
+          }
+          yield* empty
+        }))
+
       it.effect("serves full pages without a gap for their lifetime", () =>
         Effect.gen(function*() {
           yield* insert(1, 6)

@@ -208,7 +208,7 @@ export const sendBytes = (
   )
 
 /** Parses a response. */
-export const parseResponse = (text: string): ReceivedResponse => {
+const parseResponse = (text: string): ReceivedResponse => {
   const end = text.indexOf("\r\n\r\n")
   const [status = "", ...lines] = text.slice(0, end).split("\r\n")
   const headers = lines.map((line): [string, string] => [
