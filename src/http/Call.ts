@@ -2,7 +2,7 @@
  * The facts about one request: its head, the checks of it that precede the router, and what middleware finds out. The
  * headers of the response and the log line are made from them.
  */
-import { Context, type Option, Predicate, Result } from "effect"
+import { Context, Function, type Option, Predicate, Result } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import type { HttpApiEndpoint } from "effect/http-api"
 import { NetAddress } from "effect/net"
@@ -25,6 +25,8 @@ export class Call {
   keyId: string | undefined = undefined
   /** The rate-limit decision, once the request is charged. */
   decision: ChargedDecision | undefined = undefined
+  /** Frees the slot of the operation, once it runs in one. */
+  freeSlot: () => void = Function.constVoid
 
   constructor(sentId: unknown, startedAt: bigint) {
     this.requestId = typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(sentId) ? sentId : crypto.randomUUID()

@@ -83,8 +83,12 @@ export const layer = (port: Port) =>
           ))
           const error = headError(request, port.isAllowedHost)
           return Effect.matchCauseEffect(error === undefined ? httpEffect : Effect.die(error), {
-            onSuccess: (response) => finish(request, call, response),
+            onSuccess: (response) => {
+              call.freeSlot()
+              return finish(request, call, response)
+            },
             onFailure: (cause) => {
+              call.freeSlot()
               if (!Cause.hasInterruptsOnly(cause)) {
                 const response = ErrorResponses.responseOf(cause, request, call, port.routesAt)
                 return Effect.flatMap(response, (made) => finish(request, call, made))

@@ -1,6 +1,6 @@
 /** Tests over sockets the bounds on operations that run at once, on connections and on slow clients. */
 import { assert, describe, it } from "@effect/vitest"
-import { Duration, Effect, Layer } from "effect"
+import { Duration, Effect, Fiber, Layer } from "effect"
 import { HttpServer } from "effect/http"
 import { connect, type Socket } from "node:net"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
@@ -36,7 +36,7 @@ describe("The service", () => {
     Effect.gen(function*() {
       const { call, newKey, newUnlimitedKey } = yield* Service
       const key = yield* newKey
-      yield* open(
+      const sockets = yield* open(
         `GET /v1/pets/1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ${yield* newUnlimitedKey}\r\n\r\n`,
         2_500
       )
@@ -45,6 +45,10 @@ describe("The service", () => {
       assertError(rejected, 503, "service_unavailable")
       assert.strictEqual(rejected.headers.get("retry-after"), "1")
       assert.isAtLeast(Duration.toMillis(waited), 990)
+      // An interrupted request frees its slot, which goes to the one that waits.
+      const served = yield* Effect.forkChild(call("/v1/pets", { key }))
+      sockets[0]?.resetAndDestroy()
+      assert.strictEqual((yield* Fiber.join(served)).status, 200)
     }).pipe(Effect.provide(Layer.fresh(service(neverReads)))))
 
   it.live("closes connections of an address beyond 4,000, unless it is a trusted proxy", () =>
