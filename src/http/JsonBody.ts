@@ -19,7 +19,7 @@ const maxLevels = 1_000
  */
 const json = /^application\/json\s*(?:;\s*(?:charset="?utf-8"?\s*)?)*$/i
 
-type BodyError = InvalidRequest | PayloadTooLarge | UnsupportedMediaType
+export type BodyError = InvalidRequest | PayloadTooLarge | UnsupportedMediaType
 
 /**
  * Reads the body of a request, which `request.text` then returns. Fails if it is not one that the service accepts, and

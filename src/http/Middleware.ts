@@ -14,7 +14,8 @@ import { clientAddress } from "./ClientAddress.ts"
 import * as JsonBody from "./JsonBody.ts"
 import * as RateLimiting from "./RateLimiting.ts"
 
-type Response = HttpServerResponse.HttpServerResponse
+/** The result of a middleware that fails with `E`, or as the operation `Operation` that it runs. */
+type Result<Operation, E> = Effect.Effect<HttpServerResponse.HttpServerResponse, E | Effect.Error<Operation>>
 
 /** Matches the credential of the bearer scheme, whose name is case-insensitive (RFC 9110 §11.1). */
 const bearer = /^bearer +(\S.*)$/i
@@ -45,9 +46,7 @@ const auth = Layer.effect(
     const { verify } = yield* ApiKeys
     const credentialOf = makeCredentialOf()
     return Auth.of((httpEffect, { endpoint }) =>
-      Effect.withFiber((
-        fiber
-      ): Effect.Effect<Response, Errors.MissingApiKey | Errors.InvalidApiKey | Effect.Error<typeof httpEffect>> => {
+      Effect.withFiber((fiber): Result<typeof httpEffect, Errors.MissingApiKey | Errors.InvalidApiKey> => {
         const call = fiber.getRef(CurrentCall)
         call.endpoint = endpoint
         const credential = credentialOf(Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest))
@@ -72,12 +71,10 @@ const rateLimit = Layer.effect(
       Effect.withFiber((fiber) => {
         const key = Context.getUnsafe(fiber.context, CurrentKey)
         const call = fiber.getRef(CurrentCall)
+        type Rejection = Errors.ApiKeyBanned | Errors.RateLimitExceeded
         return Effect.flatMap(RateLimiting.chargeKey(limiter, usage, key), (
           decision
-        ): Effect.Effect<
-          Response,
-          Errors.ApiKeyBanned | Errors.RateLimitExceeded | Effect.Error<typeof httpEffect>
-        > => {
+        ): Result<typeof httpEffect, Rejection> => {
           call.decision = decision
           if (decision.allowed) return httpEffect
           const rejection = Effect.fail(RateLimiting.rejectionOf(decision))
@@ -148,16 +145,7 @@ export const validation = Layer.effect(
   Effect.map(makeSlots, (inSlot) =>
     Validation.of((httpEffect, { endpoint }) => {
       const hasBody = HttpMethod.hasBody(endpoint.method)
-      return Effect.withFiber((
-        fiber
-      ): Effect.Effect<
-        Response,
-        | Errors.InvalidRequest
-        | Errors.PayloadTooLarge
-        | Errors.UnsupportedMediaType
-        | Errors.ExpectationFailed
-        | Effect.Error<typeof httpEffect>
-      > => {
+      return Effect.withFiber((fiber): Result<typeof httpEffect, JsonBody.BodyError | Errors.ExpectationFailed> => {
         const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
         const expect = headerOf(request, "expect")
         if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
@@ -175,7 +163,7 @@ export const validation = Layer.effect(
 const sunset = Layer.succeed(Sunset, (httpEffect) =>
   Effect.flatMap(
     Clock.currentTimeMillis,
-    (now): Effect.Effect<Response, Errors.Gone | Effect.Error<typeof httpEffect>> =>
+    (now): Result<typeof httpEffect, Errors.Gone> =>
       now < getPetSunset.getTime() ? httpEffect : Effect.fail(new Errors.Gone())
   ))
 

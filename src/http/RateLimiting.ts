@@ -76,7 +76,11 @@ export const chargeAddress = (
 
 /** Returns the 429 for a key: banned, or over a limit. */
 export const rejectionOf = (decision: Decision): ApiKeyBanned | RateLimitExceeded =>
-  decision.bannedUntil === undefined ? limitExceeded(decision) : banned(decision)
+  decision.bannedUntil === undefined
+    ? limitExceeded(decision)
+    : new ApiKeyBanned({
+      message: `The API key is banned for requests after a 429. Retry in ${retryAfter(decision)} seconds.`
+    })
 
 /** Returns the 429 for a caller over a limit. */
 export const limitExceeded = (decision: Decision): RateLimitExceeded => {
@@ -85,11 +89,6 @@ export const limitExceeded = (decision: Decision): RateLimitExceeded => {
     message: `The limit of ${limit} requests a ${name} is used up. Retry in ${retryAfter(decision)} seconds.`
   })
 }
-
-const banned = (decision: Decision): ApiKeyBanned =>
-  new ApiKeyBanned({
-    message: `The API key is banned for requests after a 429. Retry in ${retryAfter(decision)} seconds.`
-  })
 
 /** The windows as responses show them: during a ban nothing remains until its end. */
 const shownWindows = ({ bannedUntil, windows }: Decision): Decision["windows"] => {
