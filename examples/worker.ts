@@ -1,5 +1,5 @@
 /**
- * A worker, as Cloudflare and other platforms run them, that serves the first pets for sale.
+ * A worker for Cloudflare and similar platforms, which serves the first pets for sale.
  *
  * Set `PETSTORE_URL` as a variable and `PETSTORE_API_KEY` as a secret of the worker. It needs no Node compatibility.
  */
@@ -26,7 +26,7 @@ export default {
     const client = PetstoreClient.layer({
       baseUrl: env.PETSTORE_URL,
       apiKey: Redacted.make(env.PETSTORE_API_KEY),
-      // The visitor waits at most for these retries.
+      // The visitor waits at most for `maxWait` and one `timeout`.
       retry: { times: 2, maxWait: "2 seconds" },
       timeout: "5 seconds"
     })

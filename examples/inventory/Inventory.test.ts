@@ -5,7 +5,7 @@ import { test } from "node:test"
 import { layerTest, PetRepository } from "petstore-client/testing"
 import { Inventory } from "./Inventory.ts"
 
-test("counts the pets for sale in each category, over many pages", () =>
+test("counts the pets for sale in each category, over two pages", () =>
   Effect.gen(function*() {
     const pets = yield* PetRepository
     for (let i = 0; i < 250; i++) {

@@ -133,7 +133,7 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   headers: {
     "idempotency-key": Schema.optionalKey(idempotencyKey(
       "Identifies this create, such as a new UUID. A retry with the same idempotency key and pet within 24 hours " +
-        "returns the first response. Postman replaces `{{$guid}}` by a new UUID in each request.",
+        "returns the first response. Postman replaces `{{$guid}}` with a new UUID in each request.",
       "{{$guid}}"
     ))
   },

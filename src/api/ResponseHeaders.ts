@@ -49,7 +49,7 @@ const commonHeaders: Headers = {
   ),
   ...cacheControl,
   "X-Content-Type-Options": fixed("The media type is that of Content-Type.", fixedHeaders["x-content-type-options"]),
-  "Content-Security-Policy": fixed("A browser runs nothing of the response.", fixedHeaders["content-security-policy"])
+  "Content-Security-Policy": fixed("A browser runs no script in the response.", fixedHeaders["content-security-policy"])
 }
 
 const retryAfter = {
