@@ -42,7 +42,8 @@ ${planRows.join("\n")}
 Every error has the body \`{"code","message","status"}\`. Branch on \`code\`, because \`message\` can change. Retry 408,
 500, 502, 503 and 504 with a growing pause, and a POST only with an \`Idempotency-Key\`, unless it got 408.
 
-A response has one page of the list. Its \`Link\` header with \`rel="next"\` has the URL of the next page; the last page has none.
+A response has one page of the list. Its \`Link\` header with \`rel="next"\` has the URL of the next page.
+The last page has none.
 
 \`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`
 
