@@ -8,7 +8,7 @@ import type { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
 import { cpSync, existsSync, mkdirSync, mkdtempSync, renameSync } from "node:fs"
 import { rm } from "node:fs/promises"
-import { type AddressInfo, connect, createServer } from "node:net"
+import { connect, createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
@@ -30,15 +30,15 @@ export const temporaryDirectoryIn = (parent: string) =>
 
 export const temporaryDirectory = temporaryDirectoryIn(tmpdir())
 
-/** Returns a free port. */
-export const freePort = Effect.promise(() =>
-  new Promise<number>((resolve) => {
-    const server = createServer().listen(0, "127.0.0.1", () => {
-      const { port } = server.address() as AddressInfo
-      server.close(() => resolve(port))
-    })
-  })
-)
+/**
+ * Returns a free port. Linux gives ports from 32768 on to outgoing connections, for example to the health checks of a
+ * balancer. So one of these would be taken now and then before a program listens on it.
+ */
+export const freePort: Effect.Effect<number> = Effect.callback((resume) => {
+  const port = 10_000 + Math.floor(Math.random() * 12_000)
+  const server = createServer().once("error", () => resume(freePort))
+  server.listen(port, "127.0.0.1", () => server.close(() => resume(Effect.succeed(port))))
+})
 
 /** A client of a database, with one connection. */
 export const clientOn = (url: string) => PgClient.layer({ url: Redacted.make(url), maxConnections: 1 })
