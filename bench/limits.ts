@@ -22,10 +22,7 @@ const rounds = 10
 
 /** A rate limiter that counts in the Redis at `url`. */
 const limiterOn = (url: string) =>
-  RedisRateLimiter.layer.pipe(
-    Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_URL: url }))),
-    Layer.provide(Logger.layer([]))
-  )
+  Layer.provide(RedisRateLimiter.layer, ConfigProvider.layer(ConfigProvider.fromUnknown({ REDIS_URL: url })))
 
 const port = (service: Running) => Number(new URL(service.address).port)
 
@@ -91,4 +88,4 @@ Effect.scoped(Effect.gen(function*() {
     const alone = start({ DATABASE_URL, DATA_DIR: yield* temporaryDirectory })
     yield* Effect.scoped(Effect.flatMap(alone, (service) => exactness([service])))
   }).pipe(Effect.provide(SqlApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(database))))
-})).pipe(NodeRuntime.runMain)
+})).pipe(Effect.provide(Logger.layer([])), NodeRuntime.runMain)

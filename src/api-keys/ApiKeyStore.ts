@@ -4,8 +4,8 @@ import { Digest } from "effect/crypto"
 import { type ApiKey, type KeyPosition, type KeysQuery, type KeyState, keyStateOf } from "../api/Keys.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
-/** What the verification of a secret needs: its key, and the epoch milliseconds at which the secret stops working. */
-export type Holder = CurrentKey["Service"] & { readonly endsAt: number | null }
+/** What verifying a secret needs: its key, and when the secret stops working, in epoch milliseconds (or `Infinity`). */
+export type Holder = CurrentKey["Service"] & { readonly endsAt: number }
 
 /** Selects at most `limit` keys that meet the filter, after the position `after`. */
 export interface KeySelection extends Omit<KeysQuery, "cursor"> {
@@ -65,7 +65,7 @@ export interface ApiKeyStore {
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<DateTime.Utc>>
   /** Returns the secret with this SHA-256, or `undefined` if there is none. Also finds secrets that ended by `now`. */
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<SecretOrigin | undefined>
-  /** Returns the holders by hash. A hash without a key, of a revoked key, or of a secret that was ended is absent. */
+  /** Returns the holders by hash. Hashes of no key, of a revoked key and of an ended secret are absent. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, Holder>>
   /** Records the last uses of keys, by id in epoch milliseconds. A use before the recorded one changes nothing. */
   recordUses(uses: ReadonlyMap<string, number>): Effect.Effect<void>
@@ -146,8 +146,8 @@ export const memoryStore = Effect.gen(function*() {
           const key = origin && keys.get(origin.keyId)
           if (key === undefined || key.revokedAt !== null) return []
           const { expiresAt, id, limits, plan } = key
-          const ends = [origin?.endsAt, expiresAt].flatMap((at) => at?.epochMilliseconds ?? [])
-          return [[secret, { id, plan, limits, endsAt: ends.length === 0 ? null : Math.min(...ends) }]]
+          const [end = Infinity, expiry = Infinity] = [origin?.endsAt?.epochMilliseconds, expiresAt?.epochMilliseconds]
+          return [[secret, { id, plan, limits, endsAt: Math.min(end, expiry) }]]
         }))
       ),
     recordUses: (uses) =>

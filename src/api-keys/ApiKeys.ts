@@ -127,7 +127,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
 
   const allowHolder = (key: Holder): Effect.Effect<Holder, InvalidApiKey> => {
     const now = clock.currentTimeMillisUnsafe()
-    if (key.endsAt !== null && key.endsAt <= now) return rejectKey
+    if (key.endsAt <= now) return rejectKey
     // A key is recorded once a minute, because further uses in a minute would write the same value.
     const thisMinute = now - now % minuteMs
     if (recordedMinutes.get(key) !== thisMinute) {

@@ -112,7 +112,7 @@ const keyStore = Effect.gen(function*() {
         )`.pipe(
         Effect.map((rows) =>
           new Map(rows.map(({ endsAt, hash, id, perDay, perMinute, plan }) => {
-            return [hash, { id, plan, limits: { perMinute, perDay }, endsAt: endsAt && endsAt.getTime() }]
+            return [hash, { id, plan, limits: { perMinute, perDay }, endsAt: endsAt?.getTime() ?? Infinity }]
           }))
         ),
         Effect.orDie

@@ -71,10 +71,9 @@ const rateLimit = Layer.effect(
       Effect.withFiber((fiber) => {
         const key = Context.getUnsafe(fiber.context, CurrentKey)
         const call = fiber.getRef(CurrentCall)
-        type Rejection = Errors.ApiKeyBanned | Errors.RateLimitExceeded
         return Effect.flatMap(RateLimiting.chargeKey(limiter, usage, key), (
           decision
-        ): Result<typeof httpEffect, Rejection> => {
+        ): Result<typeof httpEffect, ReturnType<typeof RateLimiting.rejectionOf>> => {
           call.decision = decision
           if (decision.allowed) return httpEffect
           const rejection = Effect.fail(RateLimiting.rejectionOf(decision))

@@ -5,7 +5,7 @@ import { TestClock } from "effect/testing"
 import type { Holder } from "../../src/api-keys/ApiKeyStore.ts"
 import * as KeyCache from "../../src/api-keys/KeyCache.ts"
 
-const holder: Holder = { id: "key_a", plan: "free", limits: { perMinute: 60, perDay: 1000 }, endsAt: null }
+const holder: Holder = { id: "key_a", plan: "free", limits: { perMinute: 60, perDay: 1000 }, endsAt: Infinity }
 
 /** Begins a lookup of the secret `a`, which reads its holder and then takes `latencyMs`. */
 const startLookup = Effect.fnUntraced(function*(latencyMs: number) {
