@@ -26,7 +26,7 @@ const limiterOn = (url: string) =>
 
 const port = (service: Running) => Number(new URL(service.address).port)
 
-const get = (key: string) => `GET /v1/pets/1 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n\r\n`
+const get = (key: string) => `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n\r\n`
 
 const issue = (limits: Limits) =>
   Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.issue({ name: "bench", plan: "enterprise", limits })).pipe(
