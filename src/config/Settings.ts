@@ -68,7 +68,7 @@ export const Settings = {
     "One PostgreSQL endpoint, version 15 or later: a server, a balancer, a pooler or a managed address. " +
       "Without a database name, the name of the user is used. " +
       "A pooler such as PgBouncer needs the parameter `pgbouncer=true`. " +
-      "Parameters like `?sslmode=verify-full&sslrootcert=/etc/ca.crt` are those of libpq (docs/database.md). " +
+      "Some of libpq's parameters can follow, such as `?sslmode=verify-full&sslrootcert=/etc/ca.crt` (docs/database.md). " +
       "`PGSSLMODE` and libpq's other variables are not read."
   ),
   databaseMaxConnections: withDefault("DATABASE_MAX_CONNECTIONS", wholeNumber(2, 1_000), 10)(
@@ -76,7 +76,7 @@ export const Settings = {
   ),
   petCacheSeconds: withDefault("PET_CACHE_SECONDS", wholeNumber(0, 3_600), 300)(
     "How long a process serves a pet from its cache, in seconds. " +
-      "A change in SQL is seen after that time at the latest. " +
+      "A change in SQL becomes visible within that time. " +
       "With 0 each request reads the database."
   ),
   redisUrl: optional(
@@ -131,7 +131,7 @@ export const Settings = {
   corsOrigins: Setting.corsOrigins,
   keepAliveSeconds: withDefault("KEEP_ALIVE_SECONDS", wholeNumber(1, 3_600), 65)(
     "The time for which an idle connection stays open, in seconds. " +
-      "It must be longer than a balancer in front keeps its idle connections."
+      "It must be longer than the idle timeout of the proxy in front of the service."
   ),
   maxConnections: withDefault("MAX_CONNECTIONS", wholeNumber(1, 1_000_000), 10_000)(
     "The maximum number of open connections on each port. Further ones are closed at once."

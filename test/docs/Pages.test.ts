@@ -115,3 +115,10 @@ describe("The database page", () => {
     for (const table of tables) assert.include(readPage("docs/database.md"), `| \`${table}\` |`)
   })
 })
+
+describe("The changelog", () => {
+  it("names the schema version of the release", () => {
+    const version = readdirSync(join(root, "src/database/migrations")).length
+    assert.include(readPage("package/CHANGELOG.md").split(/^## /m)[1], `Schema version ${version}.`)
+  })
+})

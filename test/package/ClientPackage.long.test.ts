@@ -165,7 +165,7 @@ layer(packageAndPrograms, { timeout: 240_000, excludeTestServices: true })("The 
     it.effect(`compiles with TypeScript ${compiler.version} and ${moduleResolution}, without Node's types`, () =>
       Effect.gen(function*() {
         const { project } = yield* Installed
-        assert.lengthOf(readmeExamples, 8)
+        assert.lengthOf(readmeExamples, 9)
         for (const [number, code] of readmeExamples.entries()) writeFileSync(join(project, `readme${number}.ts`), code)
         writeFileSync(join(project, "names.ts"), names)
         const options = { module, moduleResolution, skipLibCheck: false, outDir: "out" }
@@ -189,7 +189,7 @@ layer(packageAndPrograms, { timeout: 240_000, excludeTestServices: true })("The 
         assert.match(yield* runExample(calls, env), /^1n\n\{\s+id: 1n,[^]*categoryId: 9223372036854775807n/)
         const adminEnv = { PETSTORE_ADMIN_URL: service.management, ADMIN_TOKEN: adminToken }
         assert.match(yield* runExample(keys, adminEnv), /^shop pro\n0\nshop true\n$/m)
-        assert.lengthOf(readmeTests, 4)
+        assert.lengthOf(readmeTests, 5)
         for (const { code } of readmeTests) yield* runExample(code)
       })
   )
