@@ -121,7 +121,7 @@ export const Settings = {
     "How many days entries of the audit log are kept."
   ),
   usageRetentionDays: withDefault("USAGE_RETENTION_DAYS", wholeNumber(1, 30), 30)(
-    "How many days the hourly requests of each key are kept."
+    "How many days the hourly request counts of each key are kept."
   ),
   trustedProxies: Setting.trustedProxies,
   drainSeconds: withDefault("DRAIN_SECONDS", wholeNumber(0, 5), 0)(
