@@ -3,7 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import * as fc from "fast-check"
 import { exactJson, parseInteger } from "../../src/api/Int64.ts"
-import { Pet, Pets, petsText, petText } from "../../src/api/Pets.ts"
+import { Pets, petsText } from "../../src/api/Pets.ts"
 
 const int64 = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n })
 
@@ -36,8 +36,6 @@ describe("parseInteger", () => {
 })
 
 describe("exactJson", () => {
-  const text = exactJson(Pet)
-  const encode = Schema.encodeSync(text)
   const character = fc.oneof(
     fc.constantFrom(`"`, "\\", "\n", "\u0001", "\u001f", "\u007f", "\u2028", "\u{10000}", "🐕"),
     fc.string({ unit: "grapheme", minLength: 1, maxLength: 1 }).filter((text) => !text.includes("\0"))
@@ -49,19 +47,16 @@ describe("exactJson", () => {
     noNullPrototype: true
   })
 
-  it("encodes any pet, as the faster petText and petsText do, and decodes the same pet from the text", () => {
+  it("encodes any pets, as the faster petsText does, and decodes the same pets from the text", () => {
     fc.assert(fc.property(fc.array(pet), (pets) => {
-      assert.strictEqual(petsText(pets), Schema.encodeSync(exactJson(Pets))(pets))
-      for (const pet of pets) {
-        assert.strictEqual(petText(pet), encode(pet))
-        assert.deepStrictEqual(Schema.decodeSync(text)(encode(pet)), pet)
-      }
+      const text = petsText(pets)
+      assert.strictEqual(text, Schema.encodeSync(exactJson(Pets))(pets))
+      assert.deepStrictEqual(Schema.decodeSync(exactJson(Pets))(text), pets)
     }))
   })
 
-  const anyJson = exactJson(Schema.Unknown)
-  const parse = Schema.decodeUnknownSync(anyJson)
-  const stringify = Schema.encodeUnknownSync(anyJson)
+  const parse = Schema.decodeUnknownSync(exactJson(Schema.Unknown))
+  const stringify = Schema.encodeUnknownSync(exactJson(Schema.Unknown))
   const { json } = fc.letrec((tie) => ({
     json: fc.oneof(
       { depthSize: "small" },
