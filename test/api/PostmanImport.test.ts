@@ -31,7 +31,7 @@ const importDocument = (document: object) =>
   )
 
 /** Sends a request as Postman does, but with `id` in its path. It must succeed. Returns the body of the response. */
-const makeSender = (collection: Json, call: (path: string, options: RequestInit) => Effect.Effect<ReceivedResponse>) =>
+const makeSender = (collection: Json, call: (path: string, options: Json) => Effect.Effect<ReceivedResponse>) =>
   Effect.fnUntraced(function*(name: string, id?: string) {
     const request = JSON.stringify(requestsOf(collection)[name]).replaceAll("{{$guid}}", randomUUID())
     const { auth, body, header, method, url } = JSON.parse(request)
@@ -39,7 +39,11 @@ const makeSender = (collection: Json, call: (path: string, options: RequestInit)
     const ids = record(url.variable)
     const path = url.path.map((part: string) => part.startsWith(":") ? id ?? ids[part.slice(1)] : part).join("/")
     const query = new URLSearchParams(record(url.query)).toString()
-    const options = { method, headers: record(header), ...body?.raw !== undefined && { body: body.raw } }
+    const options = {
+      method,
+      headers: Object.fromEntries(new Headers(record(header))),
+      ...body?.raw !== undefined && { body: body.raw }
+    }
     const { status, text } = yield* call(`/${path}?${query}`, options)
     assert.include([200, 201, 204], status, `${name}: ${text}`)
     return text === "" ? undefined : JSON.parse(text)
@@ -61,7 +65,11 @@ describe("Postman", () => {
 
       const keys = yield* importDocument(adminOpenApiDocument)
       assert.deepInclude(keys.variable, { key: "management_url", value: "http://127.0.0.1:9090" })
-      const sendToAdmin = makeSender(keys, (path, options) => admin(path.replace("/admin", ""), options))
+      const sendToAdmin = makeSender(
+        keys,
+        (path, { body, headers, method }) =>
+          admin(method, path.replace("/admin", ""), body && JSON.parse(body), headers)
+      )
       const { id } = yield* sendToAdmin("Issue a key")
       const others = Object.keys(requestsOf(keys)).filter((name) => !/^(?:Issue|Revoke) a key$/.test(name))
       assert.lengthOf(others, 8)

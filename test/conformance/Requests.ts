@@ -93,9 +93,11 @@ export const requestsOf = ({ components, paths, servers }: Json) => {
       }
       // A cursor is opaque.
       const generated = fields.filter(({ name }) => name !== "cursor")
-      const values = fc.record(Object.fromEntries(generated.map(({ name, schema }) => [name, valid(schema)])), {
-        requiredKeys: generated.filter(({ required }) => required).map(({ name }) => name)
-      })
+      const arbitraries: Record<string, fc.Arbitrary<unknown>> = Object.fromEntries(
+        generated.map(({ name, schema }) => [name, valid(schema)])
+      )
+      const requiredKeys = generated.filter(({ required }) => required).map(({ name }): string => name)
+      const values = fc.record(arbitraries, { requiredKeys })
       const broken = [
         ...fields.flatMap((field) =>
           Object.entries(invalid(field)).map(([wrong, value]) =>
