@@ -287,17 +287,13 @@ describe("ApiServer", () => {
 
     it.effect("charges no preflights of pages of configured origins", () =>
       Effect.gen(function*() {
-        const statuses = (origin: string, count: number) =>
-          Effect.map(
-            Effect.replicateEffect(preflight(origin), count),
-            (all) => new Set(all.map(({ status }) => status))
-          )
-        assert.deepStrictEqual(yield* statuses("https://shop.example", 100), new Set([204]))
-        assert.deepStrictEqual(yield* statuses("https://none.example", 60), new Set([204]))
-        const rejected = yield* preflight("https://none.example")
+        const [allowed, other] = [preflight("https://shop.example"), preflight("https://none.example")]
+        const responses = [...yield* Effect.replicateEffect(allowed, 100), ...yield* Effect.replicateEffect(other, 60)]
+        for (const { status } of responses) assert.strictEqual(status, 204)
+        const rejected = yield* other
         assertError(rejected, 429, "rate_limit_exceeded")
         assert.strictEqual(rejected.headers.get("connection"), "close")
-        assert.deepStrictEqual(yield* statuses("https://shop.example", 1), new Set([204]))
+        assert.strictEqual((yield* allowed).status, 204)
         yield* TestClock.adjust("1 minute")
       }))
 
@@ -336,23 +332,21 @@ describe("A draining service", () => {
 })
 
 describe("getPet", () => {
+  const end = Layer.effectDiscard(TestClock.setTime(Date.parse("2030-12-04T23:59:59.999Z")))
   it.effect("announces its deprecation, and returns 410 to authenticated requests from 5 December 2030 on", () =>
     Effect.gen(function*() {
-      yield* TestClock.setTime(Date.parse("2030-12-04T23:59:59.999Z"))
-      yield* Effect.gen(function*() {
-        const { call, newKey, send } = yield* Service
-        const key = yield* newKey
-        const get = (path: string) => call(path, { key })
-        yield* send(post([json], pet).replace("KEY", `Authorization: Bearer ${key}`))
-        const [found, missing] = [yield* get("/v1/pets/1"), yield* get("/v1/pets/2")]
-        assert.strictEqual(found.status, 200)
-        assertError(missing, 404, "not_found")
-        for (const { headers } of [found, missing]) assert.include(Object.fromEntries(headers), deprecated)
-        yield* TestClock.adjust(1)
-        for (const path of ["/v1/pets/1", "/v1/pets/x"]) assertError(yield* get(path), 410, "gone")
-        assertError(yield* call("/v1/pets/1"), 401, "missing_api_key")
-        const listed = yield* get("/v1/pets")
-        assert.deepStrictEqual([listed.status, listed.headers.get("deprecation")], [200, null])
-      }).pipe(Effect.provide(Layer.fresh(service(memory))))
-    }))
+      const { call, newKey, send } = yield* Service
+      const key = yield* newKey
+      const get = (path: string) => call(path, { key })
+      yield* send(post([json], pet).replace("KEY", `Authorization: Bearer ${key}`))
+      const [found, missing] = [yield* get("/v1/pets/1"), yield* get("/v1/pets/2")]
+      assert.strictEqual(found.status, 200)
+      assertError(missing, 404, "not_found")
+      for (const { headers } of [found, missing]) assert.include(Object.fromEntries(headers), deprecated)
+      yield* TestClock.adjust(1)
+      for (const path of ["/v1/pets/1", "/v1/pets/x"]) assertError(yield* get(path), 410, "gone")
+      assertError(yield* call("/v1/pets/1"), 401, "missing_api_key")
+      const listed = yield* get("/v1/pets")
+      assert.deepStrictEqual([listed.status, listed.headers.get("deprecation")], [200, null])
+    }).pipe(Effect.provide(Layer.provide(Layer.fresh(service(memory)), end))))
 })
