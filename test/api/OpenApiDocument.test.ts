@@ -17,15 +17,12 @@ const section = (title: string): string => {
 
 /** Returns the rows of the table in `text` whose first column has the heading `first`, as cells by column heading. */
 const table = (text: string, first: string): ReadonlyArray<Record<string, string>> => {
-  const cells = (line: string) => line.split("|").slice(1, -1).map((cell) => cell.trim().replaceAll("`", ""))
-  const lines = text.split("\n")
-  const start = lines.findIndex((line) => line.startsWith(`| ${first} |`))
-  assert.isAtLeast(start, 0, `a table headed ${first}`)
-  const headings = cells(lines[start] ?? "")
-  const end = lines.findIndex((line, index) => index > start && !line.startsWith("|"))
-  return lines.slice(start + 2, end === -1 ? undefined : end).map((line) =>
-    Object.fromEntries(cells(line).map((cell, index) => [headings[index] ?? "", cell]))
+  const [lines = ""] = new RegExp(`^\\| ${first} \\|.*(?:\n\\|.*)*`, "m").exec(text) ?? []
+  const [headings = [], , ...rows] = lines.split("\n").map((line) =>
+    line.split("|").slice(1, -1).map((cell) => cell.trim().replaceAll("`", ""))
   )
+  assert.isNotEmpty(rows, `a table headed ${first}`)
+  return rows.map((row) => Object.fromEntries(row.map((cell, index) => [headings[index] ?? "", cell])))
 }
 
 // oxlint-disable-next-line typescript/no-explicit-any -- the tests read any JSON document, without types

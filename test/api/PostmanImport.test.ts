@@ -2,6 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { randomUUID } from "node:crypto"
+import { promisify } from "node:util"
 import { convertV2 } from "openapi-to-postmanv2"
 import { adminOpenApiDocument } from "../../src/api/AdminOpenApiDocument.ts"
 import { openApiDocument } from "../../src/api/OpenApiDocument.ts"
@@ -19,16 +20,11 @@ const requestsOf = ({ item: items }: Json): Json =>
 
 /** Imports a document. By default Postman generates parameters from the examples. */
 const importDocument = (document: object) =>
-  Effect.promise(() =>
-    new Promise<Json>((resolve, reject) => {
-      const input = { type: "string", data: JSON.stringify(document) } as const
-      convertV2(input, { parametersResolution: "Example" }, (error, converted) => {
-        const collection = converted?.output?.[0]?.data
-        if (collection === undefined) reject(new Error(error?.message ?? converted?.reason))
-        else resolve(collection)
-      })
-    })
-  )
+  Effect.promise(async (): Promise<Json> => {
+    const input = { type: "string", data: JSON.stringify(document) } as const
+    const result = await promisify(convertV2)(input, { parametersResolution: "Example" })
+    return result?.output?.[0]?.data ?? assert.fail(result?.reason)
+  })
 
 /** Sends a request as Postman does, but with `id` in its path. It must succeed. Returns the body of the response. */
 const makeSender = (collection: Json, call: (path: string, options: Json) => Effect.Effect<ReceivedResponse>) =>

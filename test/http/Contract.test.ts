@@ -80,7 +80,7 @@ const unknownFields = [
   `"x":${"[".repeat(999)}${"]".repeat(999)}`
 ]
 
-const validNames = ["", " ", "'; DROP TABLE pets; --", "\u0001\u001f\"\\/", "ﷺ🐈‍⬛\u{10ffff}", "🐈".repeat(1_000)]
+const validNames = ["", " ", "'; -- 9007199254740993", "\u0001\u001f\"\\/", "ﷺ🐈‍⬛\u{10ffff}", "🐈".repeat(1_000)]
 
 for (const store of [...stores, ...PgBouncer.stores]) {
   describe.skipIf(store.skip)(`The contract on ${store.name}`, () => {

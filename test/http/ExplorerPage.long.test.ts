@@ -4,7 +4,7 @@ import { Effect } from "effect"
 import type { Page } from "playwright-core"
 import { launch } from "../support/Chromium.ts"
 import { temporaryDirectory } from "../support/Harness.ts"
-import { start, until } from "../support/Process.ts"
+import { firstKey, send, start } from "../support/Process.ts"
 import { browser } from "../support/setup.ts"
 
 /** Sends the prepared request of the operation at `index` in the page. Returns the response that the page shows. */
@@ -35,15 +35,11 @@ describe.skipIf(browser === undefined)("/docs", () => {
   it.live("loads from no other host, shows the exact text of responses, and sends requests with and without a key", () =>
     Effect.gen(function*() {
       const service = yield* start({ DATA_DIR: yield* temporaryDirectory })
-      yield* until(() => service.stdout().includes("curl"))
-      const key = /psk_\w+/.exec(service.stdout())?.[0] ?? ""
+      const key = yield* firstKey(service)
+      const pet = { name: "Rex of the page", categoryId: JSON.rawJSON("9223372036854775807"), status: "available" }
+      yield* send(`${service.address}/v1/pets`, key, "POST", pet)
       const running = yield* launch()
       yield* Effect.promise(async () => {
-        await fetch(`${service.address}/v1/pets`, {
-          method: "POST",
-          body: `{"name":"Rex of the page","categoryId":9223372036854775807,"status":"available"}`,
-          headers: { "authorization": `Bearer ${key}`, "content-type": "application/json" }
-        })
         const page = await running.newPage()
         const hosts = new Set<string>()
         const errors: Array<string> = []
