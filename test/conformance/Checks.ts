@@ -8,13 +8,9 @@ import type { Json, Request } from "./Requests.ts"
 export const checksOf = (document: Json, responses: Json) => {
   const ajv = new Ajv2020({ strict: false, validateFormats: false })
   ajv.addSchema({ $id: "https://petstore/", ...document })
-  const validators = new Map<string, ReturnType<typeof ajv.compile>>()
   const assertConforms = (schema: Json, value: unknown): void => {
-    const key = JSON.stringify(schema)
-    const validate = validators.get(key) ??
-      ajv.compile({ ...schema, ...schema.$ref && { $ref: `https://petstore/${schema.$ref}` } })
-    validators.set(key, validate)
-    assert.isTrue(validate(value), ajv.errorsText(validate.errors))
+    const validate = schema.$ref ? ajv.getSchema(`https://petstore/${schema.$ref}`) : ajv.compile(schema)
+    assert.isTrue(validate?.(value), ajv.errorsText(validate?.errors))
   }
 
   return ({ headers: sent, operationId, wrong }: Request, { headers, status, text }: ReceivedResponse): void => {
