@@ -5,6 +5,7 @@ import { readFileSync } from "node:fs"
 import { promisify } from "node:util"
 import { adminOpenApiDocument } from "../../src/api/AdminOpenApiDocument.ts"
 import { openApiDocument as document } from "../../src/api/OpenApiDocument.ts"
+import type { Json } from "../conformance/Requests.ts"
 
 const spec = readFileSync(new URL("../../src/api/SPEC.md", import.meta.url), "utf8")
 
@@ -25,8 +26,6 @@ const table = (text: string, first: string): ReadonlyArray<Record<string, string
   return rows.map((row) => Object.fromEntries(row.map((cell, index) => [headings[index] ?? "", cell])))
 }
 
-// oxlint-disable-next-line typescript/no-explicit-any -- the tests read any JSON document, without types
-type Json = { readonly [key: string]: any }
 const schemas: Json = document.components.schemas
 const { headers }: Json = document.components
 const resolve = (schema: Json): Json => schema.$ref ? schemas[schema.$ref.split("/").at(-1)] : schema

@@ -35,8 +35,15 @@ const Mock = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
     ])
   )
 
-describe("A mock server from PetstoreApi", () => {
-  it.effect("serves a derived client, with exact integers and with the errors of the contract", () =>
+class ShelterApi extends HttpApi.make("shelter").add(
+  HttpApiGroup.make("shelter", { topLevel: true }).add(
+    HttpApiEndpoint.get("exact", "/exact", { success: exactJson(Pets) }),
+    HttpApiEndpoint.get("plain", "/plain", { success: Pet, error: NotFound })
+  )
+) {}
+
+describe("The entry of the contract", () => {
+  it.effect("makes a mock server for a derived client, with exact integers and with the errors of the contract", () =>
     Effect.gen(function*() {
       const client = yield* HttpApiTest.groups(PetstoreApi, ["pets"])
       assert.deepStrictEqual(yield* client.listPets({ query: {} }), { pets: [rex], next: { cursor: rex.id } })
@@ -50,24 +57,13 @@ describe("A mock server from PetstoreApi", () => {
       const { json, status } = yield* client.getPet({ params, responseMode: "response-only" })
       assert.deepStrictEqual([status, yield* json], [404, missing])
     }).pipe(Effect.provide(Mock)))
-})
 
-describe("The entry of the contract", () => {
   it("exports each schema that the OpenAPI document names", () => {
     const names = Object.keys(Contract.openApiDocument.components.schemas).filter((name) => name !== "Error")
     assert.includeMembers(Object.keys(Contract), names)
   })
-})
 
-class ShelterApi extends HttpApi.make("shelter").add(
-  HttpApiGroup.make("shelter", { topLevel: true }).add(
-    HttpApiEndpoint.get("exact", "/exact", { success: exactJson(Pets) }),
-    HttpApiEndpoint.get("plain", "/plain", { success: Pet, error: NotFound })
-  )
-) {}
-
-describe("The schemas and errors in another HttpApi", () => {
-  it("are described in its OpenAPI document as they are on the wire", () => {
+  it("describes its schemas and errors in the document of another HttpApi as they are on the wire", () => {
     const { components: { schemas }, paths } = JSON.parse(JSON.stringify(OpenApi.fromApi(ShelterApi)))
     const schemaOf = (path: string) => paths[path].get.responses["200"].content["application/json"].schema
     const idOf = (pet: { readonly $ref: string }) => schemas[pet.$ref.split("/").at(-1) ?? ""].properties.id

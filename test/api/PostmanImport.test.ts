@@ -6,11 +6,9 @@ import { promisify } from "node:util"
 import { convertV2 } from "openapi-to-postmanv2"
 import { adminOpenApiDocument } from "../../src/api/AdminOpenApiDocument.ts"
 import { openApiDocument } from "../../src/api/OpenApiDocument.ts"
+import type { Json } from "../conformance/Requests.ts"
 import { Management, serversOn } from "../http/Management.ts"
 import { memory, type ReceivedResponse, Service } from "../support/Harness.ts"
-
-// oxlint-disable-next-line typescript/no-explicit-any -- the test reads the collections of Postman, without types
-type Json = any
 
 const record = (variables: ReadonlyArray<Json>) => Object.fromEntries(variables.map(({ key, value }) => [key, value]))
 
@@ -35,12 +33,8 @@ const makeSender = (collection: Json, call: (path: string, options: Json) => Eff
     const ids = record(url.variable)
     const path = url.path.map((part: string) => part.startsWith(":") ? id ?? ids[part.slice(1)] : part).join("/")
     const query = new URLSearchParams(record(url.query)).toString()
-    const options = {
-      method,
-      headers: Object.fromEntries(new Headers(record(header))),
-      ...body?.raw !== undefined && { body: body.raw }
-    }
-    const { status, text } = yield* call(`/${path}?${query}`, options)
+    const headers = Object.fromEntries(new Headers(record(header)))
+    const { status, text } = yield* call(`/${path}?${query}`, { method, headers, body: body?.raw })
     assert.include([200, 201, 204], status, `${name}: ${text}`)
     return text === "" ? undefined : JSON.parse(text)
   })

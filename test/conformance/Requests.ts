@@ -75,11 +75,10 @@ export const requestsOf = ({ components, paths, servers }: Json) => {
       ))
       /** Makes a request of the values of its fields, or with another body. Fields that are `undefined` are absent. */
       const assemble = (values: Json, wrong?: string, body?: unknown): Request => {
-        const fieldsIn = (place: string): Record<string, string> =>
-          Object.fromEntries(
-            fields.filter((field) => field.in === place && values[field.name] !== undefined)
-              .map(({ name }) => [name, values[name]])
-          )
+        const fieldsIn = (place: string): Record<string, string> => {
+          const present = fields.filter((field) => field.in === place && values[field.name] !== undefined)
+          return Object.fromEntries(present.map(({ name }) => [name, values[name]]))
+        }
         const query = new URLSearchParams(fieldsIn("query")).toString()
         const target = basePath + path.replace(/\{(\w+)\}/, (_, name) => encodeURIComponent(values[name]))
         return {

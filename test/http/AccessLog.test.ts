@@ -38,7 +38,7 @@ const requests: ReadonlyArray<readonly [keyId: string | undefined, url: string |
 ]
 
 describe("The access log", () => {
-  it.effect("has the facts of a request, and the path of a request without a route, without secrets, at level Info", () =>
+  it.effect("has the facts of a request at level Info, with the path if it has no route, and without secrets", () =>
     Effect.gen(function*() {
       for (const [keyId, url, fields] of requests) {
         const [line = "", ...others] = yield* linesOf(keyId, url, true, "Info")
