@@ -3,23 +3,18 @@ import { assert, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import * as fc from "fast-check"
 import { exactJson, parseInteger } from "../../src/api/Int64.ts"
-import { Pet, Pets, petsText, petText } from "../../src/api/Pets.ts"
+import { Pets, petsText } from "../../src/api/Pets.ts"
 
 const int64 = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n })
 
 describe("parseInteger", () => {
   it("parses the integer that a JSON number denotes, and returns undefined for other numbers", () => {
-    const digits = fc.oneof(
-      fc.stringMatching(/^(0|[1-9]\d{0,20})$/),
-      fc.bigInt({ min: 0n, max: 2n ** 63n }).map(String)
-    )
-    const fraction = fc.option(fc.stringMatching(/^\d{1,6}$/), { nil: "" })
-    const exponent = fc.option(fc.integer({ min: -30, max: 30 }), { nil: 0 })
-    fc.assert(fc.property(fc.boolean(), digits, fraction, exponent, (negative, digits, fraction, exponent) => {
-      const text = `${negative ? "-" : ""}${digits}${fraction && `.${fraction}`}${exponent === 0 ? "" : `e${exponent}`}`
+    const text = fc.stringMatching(/^-?(0|[1-9]\d{0,20})(\.\d{1,6})?(e-?[12]?\d)?$/)
+    fc.assert(fc.property(text, (text) => {
+      const [, minus, digits = "", fraction = "", exponent] = /^(-)?(\d+)\.?(\d*)e?(.*)$/.exec(text) ?? []
       // The test computes the same number as a fraction of two integers.
-      const places = BigInt(exponent - fraction.length)
-      const numerator = BigInt(digits + fraction) * (places > 0n ? 10n ** places : 1n) * (negative ? -1n : 1n)
+      const places = BigInt(Number(exponent) - fraction.length)
+      const numerator = BigInt(digits + fraction) * (places > 0n ? 10n ** places : 1n) * (minus ? -1n : 1n)
       const denominator = places < 0n ? 10n ** -places : 1n
       const value = numerator / denominator
       const expected = numerator % denominator === 0n && String(value).replace("-", "").length <= 19 ? value : undefined
@@ -36,8 +31,6 @@ describe("parseInteger", () => {
 })
 
 describe("exactJson", () => {
-  const text = exactJson(Pet)
-  const encode = Schema.encodeSync(text)
   const character = fc.oneof(
     fc.constantFrom(`"`, "\\", "\n", "\u0001", "\u001f", "\u007f", "\u2028", "\u{10000}", "🐕"),
     fc.string({ unit: "grapheme", minLength: 1, maxLength: 1 }).filter((text) => !text.includes("\0"))
@@ -49,19 +42,16 @@ describe("exactJson", () => {
     noNullPrototype: true
   })
 
-  it("encodes any pet, as the faster petText and petsText do, and decodes the same pet from the text", () => {
+  it("encodes any pets, as the faster petsText does, and decodes the same pets from the text", () => {
     fc.assert(fc.property(fc.array(pet), (pets) => {
-      assert.strictEqual(petsText(pets), Schema.encodeSync(exactJson(Pets))(pets))
-      for (const pet of pets) {
-        assert.strictEqual(petText(pet), encode(pet))
-        assert.deepStrictEqual(Schema.decodeSync(text)(encode(pet)), pet)
-      }
+      const text = petsText(pets)
+      assert.strictEqual(text, Schema.encodeSync(exactJson(Pets))(pets))
+      assert.deepStrictEqual(Schema.decodeSync(exactJson(Pets))(text), pets)
     }))
   })
 
-  const anyJson = exactJson(Schema.Unknown)
-  const parse = Schema.decodeUnknownSync(anyJson)
-  const stringify = Schema.encodeUnknownSync(anyJson)
+  const parse = Schema.decodeUnknownSync(exactJson(Schema.Unknown))
+  const stringify = Schema.encodeUnknownSync(exactJson(Schema.Unknown))
   const { json } = fc.letrec((tie) => ({
     json: fc.oneof(
       { depthSize: "small" },
@@ -82,12 +72,5 @@ describe("exactJson", () => {
       assert.strictEqual(write(parse(write(value))), write(value))
     })
     fc.assert(check, { numRuns: 1_000 })
-  })
-
-  it("parses integers in any notation as bigint, and does not change other numbers", () => {
-    assert.deepStrictEqual(
-      parse(`[1e3,10.0,-0,1.5,9007199254740993,"1.5e3 12345678901234567890",{"a":[-1,{"b":0}]}]`),
-      [1000n, 10n, 0n, 1.5, 9007199254740993n, "1.5e3 12345678901234567890", { a: [-1n, { b: 0n }] }]
-    )
   })
 })

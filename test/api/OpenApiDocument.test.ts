@@ -5,6 +5,7 @@ import { readFileSync } from "node:fs"
 import { promisify } from "node:util"
 import { adminOpenApiDocument } from "../../src/api/AdminOpenApiDocument.ts"
 import { openApiDocument as document } from "../../src/api/OpenApiDocument.ts"
+import type { Json } from "../conformance/Requests.ts"
 
 const spec = readFileSync(new URL("../../src/api/SPEC.md", import.meta.url), "utf8")
 
@@ -17,19 +18,14 @@ const section = (title: string): string => {
 
 /** Returns the rows of the table in `text` whose first column has the heading `first`, as cells by column heading. */
 const table = (text: string, first: string): ReadonlyArray<Record<string, string>> => {
-  const cells = (line: string) => line.split("|").slice(1, -1).map((cell) => cell.trim().replaceAll("`", ""))
-  const lines = text.split("\n")
-  const start = lines.findIndex((line) => line.startsWith(`| ${first} |`))
-  assert.isAtLeast(start, 0, `a table headed ${first}`)
-  const headings = cells(lines[start] ?? "")
-  const end = lines.findIndex((line, index) => index > start && !line.startsWith("|"))
-  return lines.slice(start + 2, end === -1 ? undefined : end).map((line) =>
-    Object.fromEntries(cells(line).map((cell, index) => [headings[index] ?? "", cell]))
+  const [lines = ""] = new RegExp(`^\\| ${first} \\|.*(?:\n\\|.*)*`, "m").exec(text) ?? []
+  const [headings = [], , ...rows] = lines.split("\n").map((line) =>
+    line.split("|").slice(1, -1).map((cell) => cell.trim().replaceAll("`", ""))
   )
+  assert.isNotEmpty(rows, `a table headed ${first}`)
+  return rows.map((row) => Object.fromEntries(row.map((cell, index) => [headings[index] ?? "", cell])))
 }
 
-// oxlint-disable-next-line typescript/no-explicit-any -- the tests read any JSON document, without types
-type Json = { readonly [key: string]: any }
 const schemas: Json = document.components.schemas
 const { headers }: Json = document.components
 const resolve = (schema: Json): Json => schema.$ref ? schemas[schema.$ref.split("/").at(-1)] : schema
@@ -80,56 +76,26 @@ describe("The OpenAPI document", () => {
     for (const { operation, operationId } of endpoints) assert.strictEqual(operation.operationId, operationId)
   })
 
-  it("has the parameters of SPEC §4, with type, required, minimum, maximum and default", () => {
-    const rows = table(section("4.1 List animals"), "Name")
-    const names = list.parameters.map(({ name }: Json) => name)
-    assert.deepStrictEqual(names, [...rows.map(({ Name }) => Name), "cursor"])
-    const bounds = table(section("Parameter bounds"), "Limit")[0]?.Value
-    for (const [index, { Constraints = "", Default, Required }] of rows.entries()) {
-      const { in: place, name, required, schema } = list.parameters[index]
-      assert.deepStrictEqual([place, required], ["query", Required === "yes"])
-      if (name === "limit") {
-        const { default: limit, maximum, minimum, type } = schema
-        assert.strictEqual(type, "integer")
-        assert.strictEqual(`minimum ${minimum}, maximum ${maximum}`, Constraints)
-        assert.strictEqual(String(limit), Default)
-        assert.strictEqual(bounds, `${Constraints}, default ${Default}`)
-      } else {
-        assert.deepStrictEqual(schema, ref("PetStatus"))
-      }
-    }
-    const [idempotencyKey, ...others] = create.parameters
-    assert.isEmpty(others)
-    assert.deepInclude(idempotencyKey, { in: "header", name: "Idempotency-Key", required: false })
-    const pattern = new RegExp(idempotencyKey.schema.pattern)
-    assert.isTrue(["a", `"a"`, "a".repeat(255)].every((key) => pattern.test(key)))
-    assert.isFalse(["", `""`, "a b", "a".repeat(256)].some((key) => pattern.test(key)))
-    const examples = { example: { value: { name: "Rex", categoryId: 3, status: "available" } } }
-    const content = { "application/json": { schema: ref("NewPet"), examples } }
-    assert.deepStrictEqual(create.requestBody, { required: true, content })
-    const [{ description, ...petId }] = get.parameters
-    assert.match(description, /^Identifier of the pet\./)
+  it("has the parameters and the body of SPEC §4, with type, required, minimum, maximum and default", () => {
+    const rows = table(section("4.1 List animals"), "Name").map(({ Constraints, Default, Name: name, Required }) => {
+      const [minimum, maximum] = (Constraints?.match(/\d+/g) ?? []).map(Number)
+      const limit = { type: "integer", minimum, maximum, default: Number(Default) }
+      return { in: "query", name, required: Required === "yes", schema: name === "limit" ? limit : ref("PetStatus") }
+    })
+    assert.containsSubset(list.parameters, [...rows, { in: "query", name: "cursor", required: false }])
+    assert.lengthOf(list.parameters, rows.length + 1)
+    assert.containsSubset(create.parameters, [{ in: "header", name: "Idempotency-Key", required: false }])
+    assert.lengthOf(create.parameters, 1)
+    const content = { "application/json": { schema: ref("NewPet") } }
+    assert.containsSubset(create.requestBody, { required: true, content })
     const schema = { type: "integer", format: "int64" }
-    assert.deepStrictEqual(petId, { name: "petId", in: "path", required: true, schema, example: 1 })
+    assert.containsSubset(get.parameters, [{ name: "petId", in: "path", required: true, schema }])
+    assert.lengthOf(get.parameters, 1)
   })
 
-  it("has the responses of SPEC §4 and §8 with their bodies, and the additional responses of the service", () => {
+  it("has the responses of SPEC §4 with the headers of §8, and the additional ones of the service", () => {
     const onEveryOperation = ["400", "401", "408", "413", "415", "417", "429", "431", "500", "503"]
     const additional: Record<string, ReadonlyArray<string>> = { createPet: ["422"], getPet: ["410"] }
-    for (const { operation, operationId, text } of endpoints) {
-      const bodies = new Map([
-        ...[...onEveryOperation, ...additional[operationId] ?? []].map((status) => [status, "Error"] as const),
-        ...table(text, "Status").map(({ Body = "", Status = "" }) => [Status, /^\w+/.exec(Body)?.[0] ?? ""] as const)
-      ])
-      assert.sameMembers(Object.keys(operation.responses), [...bodies.keys()])
-      for (const [status, body] of bodies) {
-        const { content } = operation.responses[status]
-        assert.deepStrictEqual(content["application/json"].schema, ref(body))
-      }
-    }
-  })
-
-  it("has the headers of SPEC §8 on every response, and the additional headers of the service", () => {
     const rows = table(section("Rate limit headers"), "Header")
     const limits = [...rows.map(({ Header = "" }) => Header), "X-RateLimit-Scope", "RateLimit-Policy", "RateLimit"]
     const fixed = ["X-Request-Id", "Cache-Control", "X-Content-Type-Options", "Content-Security-Policy"]
@@ -140,16 +106,24 @@ describe("The OpenAPI document", () => {
       "429": ["Retry-After"],
       "503": ["Retry-After"]
     }
-    for (const { operation, operationId } of endpoints) {
-      for (const [status, response] of Object.entries<Json>(operation.responses)) {
+    for (const { Header = "", Meaning } of rows) {
+      assert.containsSubset(headers[Header], { description: Meaning, schema: { type: "integer" } })
+    }
+    for (const { operation, operationId, text } of endpoints) {
+      const bodies = new Map([
+        ...[...onEveryOperation, ...additional[operationId] ?? []].map((status) => [status, "Error"] as const),
+        ...table(text, "Status").map(({ Body = "", Status = "" }) => [Status, /^\w+/.exec(Body)?.[0] ?? ""] as const)
+      ])
+      assert.sameMembers(Object.keys(operation.responses), [...bodies.keys()])
+      for (const [status, body] of bodies) {
+        const response = operation.responses[status]
+        assert.deepStrictEqual(response.content["application/json"].schema, ref(body))
         const isBeforeRouting = ["408", "431"].includes(status)
         const deprecation = operationId === "getPet" && !isBeforeRouting ? ["Deprecation", "Sunset", "Link"] : []
         const names = new Set([...limits, ...fixed, ...special[status] ?? [], ...deprecation])
         assert.sameMembers(Object.keys(response.headers), [...names])
-        for (const { Header = "", Meaning } of rows) {
+        for (const { Header = "" } of rows) {
           assert.deepStrictEqual(response.headers[Header], { $ref: `#/components/headers/${Header}` })
-          const { description, schema } = headers[Header]
-          assert.deepStrictEqual([description, schema.type], [Meaning, "integer"])
         }
       }
     }
@@ -164,11 +138,8 @@ describe("The OpenAPI document", () => {
     }
     assert.include(section("9. Versioning"), `The interface version is ${document.info.version}.`)
     const deployments = table(section("1. What the service does"), "Deployment")
-    const servers = deployments.map((row) => [row.Deployment, row["Base address"]?.split(" ")[0]])
-    assert.deepStrictEqual(
-      document.servers?.map(({ description, url }) => [description, url]),
-      [...servers, ["The deployment that returned this document", "/v1"]]
-    )
+    const servers = deployments.map((row) => ({ description: row.Deployment, url: row["Base address"]?.split(" ")[0] }))
+    assert.containsSubset(document.servers, servers)
   })
 })
 
@@ -179,19 +150,6 @@ const files = [
 describe.each(files)("docs/api/$file", ({ file, value }) => {
   it("equals the document that the service returns", async () => {
     await expect(`${JSON.stringify(value, null, 2)}\n`).toMatchFileSnapshot(`../../docs/api/${file}`)
-  })
-
-  it("has an example of each error, with its status and the fields of Error", () => {
-    const operations = Object.values<Json>(value.paths).flatMap((item) => Object.values<Json>(item))
-    for (const [status, { content }] of operations.flatMap(({ responses }) => Object.entries<Json>(responses))) {
-      if (status < "400") continue
-      const examples = Object.values<Json>(content["application/json"].examples)
-      assert.isNotEmpty(examples, status)
-      for (const { value } of examples) {
-        assert.strictEqual(String(value.status), status)
-        assert.hasAllKeys(value, ["code", "message", "status"])
-      }
-    }
   })
 
   it("passes the strictest recommended rules of Redocly", async () => {

@@ -2,67 +2,39 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { randomUUID } from "node:crypto"
+import { promisify } from "node:util"
 import { convertV2 } from "openapi-to-postmanv2"
 import { adminOpenApiDocument } from "../../src/api/AdminOpenApiDocument.ts"
 import { openApiDocument } from "../../src/api/OpenApiDocument.ts"
+import type { Json } from "../conformance/Requests.ts"
 import { Management, serversOn } from "../http/Management.ts"
 import { memory, type ReceivedResponse, Service } from "../support/Harness.ts"
 
-type Variables = ReadonlyArray<{ readonly key: string; readonly value: string }>
+const record = (variables: ReadonlyArray<Json>) => Object.fromEntries(variables.map(({ key, value }) => [key, value]))
 
-/** A request of a Postman collection, or a folder of them. */
-interface Item {
-  readonly name: string
-  readonly item?: ReadonlyArray<Item>
-  readonly request?: {
-    readonly method: string
-    readonly url: { readonly path: ReadonlyArray<string>; readonly query: Variables; readonly variable: Variables }
-    readonly header: Variables
-    readonly body?: { readonly raw?: string }
-    readonly auth: { readonly bearer: Variables }
-  }
-}
-
-interface Collection {
-  readonly item: ReadonlyArray<Item>
-  readonly variable: Variables
-}
-
-const record = (variables: Variables) => Object.fromEntries(variables.map(({ key, value }) => [key, value]))
-
-const requestsOf = (items: ReadonlyArray<Item>): ReadonlyArray<Item> =>
-  items.flatMap((item) => item.item === undefined ? [item] : requestsOf(item.item))
+/** The requests of a Postman collection, by name. */
+const requestsOf = ({ item: items }: Json): Json =>
+  Object.assign({}, ...items.map((one: Json) => one.item ? requestsOf(one) : { [one.name]: one.request }))
 
 /** Imports a document. By default Postman generates parameters from the examples. */
 const importDocument = (document: object) =>
-  Effect.promise(() =>
-    new Promise<Collection>((resolve, reject) => {
-      const input = { type: "string", data: JSON.stringify(document) } as const
-      convertV2(input, { parametersResolution: "Example" }, (error, converted) => {
-        const collection = converted?.output?.[0]?.data
-        if (collection === undefined) reject(new Error(error?.message ?? converted?.reason))
-        else resolve(collection as Collection)
-      })
-    })
-  )
+  Effect.promise(async (): Promise<Json> => {
+    const input = { type: "string", data: JSON.stringify(document) } as const
+    const result = await promisify(convertV2)(input, { parametersResolution: "Example" })
+    return result?.output?.[0]?.data ?? assert.fail(result?.reason)
+  })
 
 /** Sends a request as Postman does, but with `id` in its path. It must succeed. Returns the body of the response. */
-const makeSender = (
-  { item: items }: Collection,
-  call: (path: string, options: RequestInit) => Effect.Effect<ReceivedResponse>
-) =>
+const makeSender = (collection: Json, call: (path: string, options: Json) => Effect.Effect<ReceivedResponse>) =>
   Effect.fnUntraced(function*(name: string, id?: string) {
-    const request = requestsOf(items).find((item) => item.name === name)?.request
-    assert.isDefined(request, `The collection has the request ${name}`)
-    const { auth, body, header, method, url }: NonNullable<Item["request"]> = JSON.parse(
-      JSON.stringify(request).replaceAll("{{$guid}}", randomUUID())
-    )
+    const request = JSON.stringify(requestsOf(collection)[name]).replaceAll("{{$guid}}", randomUUID())
+    const { auth, body, header, method, url } = JSON.parse(request)
     assert.deepInclude(auth.bearer, { key: "token", value: "{{bearerToken}}" })
     const ids = record(url.variable)
-    const path = url.path.map((part) => part.startsWith(":") ? id ?? ids[part.slice(1)] : part).join("/")
+    const path = url.path.map((part: string) => part.startsWith(":") ? id ?? ids[part.slice(1)] : part).join("/")
     const query = new URLSearchParams(record(url.query)).toString()
-    const options = { method, headers: record(header), ...body?.raw !== undefined && { body: body.raw } }
-    const { status, text } = yield* call(`/${path}?${query}`, options)
+    const headers = Object.fromEntries(new Headers(record(header)))
+    const { status, text } = yield* call(`/${path}?${query}`, { method, headers, body: body?.raw })
     assert.include([200, 201, 204], status, `${name}: ${text}`)
     return text === "" ? undefined : JSON.parse(text)
   })
@@ -75,7 +47,7 @@ describe("Postman", () => {
       const key = yield* newKey
       const pets = yield* importDocument(openApiDocument)
       assert.deepInclude(pets.variable, { key: "base_url", value: "http://localhost:8080/v1" })
-      assert.sameMembers(requestsOf(pets.item).map(({ name }) => name), ["List pets", "Create a pet", "Get a pet"])
+      assert.hasAllKeys(requestsOf(pets), ["List pets", "Create a pet", "Get a pet"])
       const send = makeSender(pets, (path, options) => call(`/v1${path}`, { ...options, key }))
       for (const id of [1, 2]) assert.deepInclude(yield* send("Create a pet"), { id, name: "Rex" })
       assert.deepInclude(yield* send("Get a pet"), { id: 1, name: "Rex" })
@@ -83,11 +55,13 @@ describe("Postman", () => {
 
       const keys = yield* importDocument(adminOpenApiDocument)
       assert.deepInclude(keys.variable, { key: "management_url", value: "http://127.0.0.1:9090" })
-      const sendToAdmin = makeSender(keys, (path, options) => admin(path.replace("/admin", ""), options))
-      const { id } = yield* sendToAdmin("Issue a key")
-      const others = requestsOf(keys.item).map(({ name }) => name).filter((name) =>
-        !/^(?:Issue|Revoke) a key$/.test(name)
+      const sendToAdmin = makeSender(
+        keys,
+        (path, { body, headers, method }) =>
+          admin(method, path.replace("/admin", ""), body && JSON.parse(body), headers)
       )
+      const { id } = yield* sendToAdmin("Issue a key")
+      const others = Object.keys(requestsOf(keys)).filter((name) => !/^(?:Issue|Revoke) a key$/.test(name))
       assert.lengthOf(others, 8)
       for (const name of [...others, "Revoke a key"]) yield* sendToAdmin(name, id)
     }).pipe(Effect.provide(Layer.fresh(serversOn(memory)))))

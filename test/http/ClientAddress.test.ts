@@ -45,8 +45,6 @@ describe("The client's address", () => {
   it.effect.each(clients)(
     "of the peer %s with X-Forwarded-For %s is %s",
     ([peer, forwarded, network]) =>
-      Effect.gen(function*() {
-        assert.strictEqual(yield* clientOf(peer, forwarded), network)
-      })
+      Effect.map(clientOf(peer, forwarded), (charged) => assert.strictEqual(charged, network))
   )
 })

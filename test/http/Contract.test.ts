@@ -40,13 +40,9 @@ const invalidBodies: ReadonlyArray<readonly [body: string | Buffer, message: str
   [`{"name":"\\ud800","categoryId":1}`, "body.name: expected a string without U+0000"],
   [`{"name":"${"x".repeat(1_001)}","categoryId":1}`, "body.name: expected a string of at most 1,000 characters"],
   [`{"name":"${"🐈".repeat(1_001)}","categoryId":1}`, "body.name: expected a string of at most 1,000 characters"],
-  [`{"name":"a","categoryId":"1"}`, int64],
-  [`{"name":"a","categoryId":1.5}`, int64],
-  [`{"name":"a","categoryId":1e-1}`, int64],
-  [`{"name":"a","categoryId":1e999999999}`, int64],
-  [`{"name":"a","categoryId":9223372036854775808}`, int64],
-  [`{"name":"a","categoryId":-9223372036854775809}`, int64],
-  [`{"name":"a","categoryId":${"9".repeat(60_000)}}`, int64],
+  ...[`"1"`, "1.5", "1e-1", "1e999999999", "9223372036854775808", "-9223372036854775809", "9".repeat(60_000)].map(
+    (categoryId) => [`{"name":"a","categoryId":${categoryId}}`, int64] as const
+  ),
   [`{"name":"a","categoryId":1,"status":null}`, status],
   [`{"name":"a","categoryId":1,"status":"Sold"}`, status],
   [`{"name":"a","categoryId":1,"__proto__":{"status":"sold"}}`, names],
@@ -84,7 +80,7 @@ const unknownFields = [
   `"x":${"[".repeat(999)}${"]".repeat(999)}`
 ]
 
-const validNames = ["", " ", "'; DROP TABLE pets; --", "\u0001\u001f\"\\/", "ﷺ🐈‍⬛\u{10ffff}", "🐈".repeat(1_000)]
+const validNames = ["", " ", "'; -- 9007199254740993", "\u0001\u001f\"\\/", "ﷺ🐈‍⬛\u{10ffff}", "🐈".repeat(1_000)]
 
 for (const store of [...stores, ...PgBouncer.stores]) {
   describe.skipIf(store.skip)(`The contract on ${store.name}`, () => {
@@ -113,17 +109,15 @@ for (const store of [...stores, ...PgBouncer.stores]) {
           const name = `listed ${Math.random()}`
           for (let i = 0; i < 11; i++) yield* post(`{"name":"${name}","categoryId":${i},"status":"pending"}`)
           const listed: Array<{ readonly name: string; readonly categoryId: number }> = []
-          let next: string | undefined = "/v1/pets?status=pending&limit=3"
-          while (next !== undefined) {
+          for (let next: string | undefined = "/v1/pets?status=pending&limit=3"; next !== undefined;) {
             const page: ReceivedResponse = yield* get(next)
             const pets = JSON.parse(page.text)
             listed.push(...pets)
-            const link: string | null = page.headers.get("link")
-            if (link === null) break
-            next = /^<(\/v1\/pets\?[^>]+)>; rel="next"$/.exec(link)?.[1]
+            next = /^<(\/v1\/pets\?[^>]+)>; rel="next"$/.exec(page.headers.get("link") ?? "")?.[1]
+            if (next === undefined) break
             assert.include(next, "limit=3&status=pending&cursor=")
             // The cursor works with another limit and without the filter.
-            const { text } = yield* get(String(next).replace("limit=3&status=pending", "limit=1"))
+            const { text } = yield* get(next.replace("limit=3&status=pending", "limit=1"))
             assert.isAbove(JSON.parse(text)[0].id, pets.at(-1).id)
             assert.lengthOf(pets, 3)
             if (listed.length < 9) yield* post(`{"name":"late","categoryId":1,"status":"pending"}`)
