@@ -10,9 +10,8 @@ import { type IncomingMessage, request } from "node:http"
 import { dirname, join } from "node:path"
 import { type CodeBlock, codeBlocks, documents, readPage, root } from "../support/Documents.ts"
 import { dataDirectory, temporaryDirectory } from "../support/Harness.ts"
-import { serve } from "../support/HttpServer.ts"
 import * as Postgres from "../support/Postgres.ts"
-import { adminToken, compileCache, issue, send, start } from "../support/Process.ts"
+import { adminToken, compileCache, issue, send, serve, start } from "../support/Process.ts"
 
 type Environment = Readonly<Record<string, string>>
 type Service = Effect.Success<ReturnType<typeof startService>>

@@ -7,8 +7,7 @@ import { join } from "node:path"
 import { load } from "../../bench/load.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
 import { dataDirectory, sendBytes, temporaryDirectory } from "../support/Harness.ts"
-import { serve } from "../support/HttpServer.ts"
-import { firstKey, issue, metricsOf, type Running, send, start, stop, until, untilTrue } from "../support/Process.ts"
+import { firstKey, issue, metricsOf, type Running, send, serve, start, stop, until, untilTrue } from "../support/Process.ts"
 
 /** Returns the lines in the log of a service. */
 const linesOf = ({ stderr }: Running) => stderr().trim().split("\n").map((line) => JSON.parse(line))

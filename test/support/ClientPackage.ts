@@ -8,8 +8,7 @@ import { join } from "node:path"
 import { rolldown } from "rolldown"
 import { readPage, root } from "./Documents.ts"
 import { dataDirectory, freePort, temporaryDirectory } from "./Harness.ts"
-import { serve } from "./HttpServer.ts"
-import { firstKey, runProgram, start, untilListening } from "./Process.ts"
+import { firstKey, runProgram, serve, start, untilListening } from "./Process.ts"
 
 /** The path of a program that the root's devDependencies bring. */
 export const bin = (name: string) => join(root, "node_modules/.bin", name)

@@ -2,7 +2,8 @@
 import { Data, Effect } from "effect"
 import { type ChildProcess, spawn, type SpawnOptions } from "node:child_process"
 import { once } from "node:events"
-import { connect } from "node:net"
+import { createServer, type RequestListener } from "node:http"
+import { type AddressInfo, connect } from "node:net"
 import { setTimeout } from "node:timers/promises"
 import { fileURLToPath } from "node:url"
 import { unlimitedKeyOptions } from "./Harness.ts"
@@ -146,3 +147,11 @@ export const untilListening = (port: number) =>
       socket.on("connect", () => resolve(true)).on("error", () => resolve(false)).on("connect", () => socket.destroy())
     })
   ))
+
+/** Serves requests on this machine for as long as the scope lasts. Returns the URL. */
+export const serve = Effect.fnUntraced(function*(onRequest: RequestListener) {
+  const server = createServer(onRequest).listen(0, "127.0.0.1")
+  yield* Effect.addFinalizer(() => Effect.sync(() => server.close().closeAllConnections()))
+  yield* Effect.promise(() => once(server, "listening"))
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+})
