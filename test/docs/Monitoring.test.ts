@@ -22,6 +22,7 @@ const redis = "petstore_rate_limit_redis_duration_seconds"
 const requests = (status: number): string => of(`${durations}_count`, `, http_response_status_code="${status}"`)
 const ready = (one: string, other: string) => ({ [of("petstore_ready")]: one, [of("petstore_ready", "", "b")]: other })
 const failedTask = of("petstore_background_failures_total", `, task="delete_rate_limits"`)
+const bans = of("petstore_rate_limit_bans_total", `, plan="free"`)
 const failedLogins = of("petstore_admin_authentication_failures_total", `, code="invalid_admin_token"`)
 const versions = (other: string): Series => ({
   [of("petstore_build_info", `, version="1.0.0"`)]: "1x40",
@@ -65,11 +66,7 @@ const cases: ReadonlyArray<readonly [alert: string, at: string, fires: Series, i
   ["PetstoreCountsWithoutRedis", "5m", ...values(of("petstore_rate_limit_fallback"), "0 1x9", "0x10")],
   ["PetstoreRedisSlow", "20m", histogram(redis, "0.025", "0.05"), histogram(redis, "0.001", "0.0025")],
   // A restart of the process resets the counter.
-  [
-    "PetstoreBans",
-    "17m",
-    ...values(of("petstore_rate_limit_bans_total", `, plan="free"`), "0x5 8x5 0 8x9", "0x5 8x15")
-  ],
+  ["PetstoreBans", "17m", ...values(bans, "0x5 8x5 0 8x9", "0x5 8x15")],
   ["PetstoreAdminAuthenticationFails", "10m", ...values(failedLogins, "0 30x20", "0 15x20")],
   ["PetstoreLogLinesDropped", "10m", ...values(of("petstore_log_lines_dropped_total"), "0 5x20", "0x20")]
 ]

@@ -46,7 +46,7 @@ describe("OpenTelemetry", () => {
       const { logs, metrics, traces } = received
       const spans: Array<Span> = []
       for (const body of traces.trim().split("\n")) {
-        JSON.parse(body, (name, value) => name === "spans" ? spans.push(...value) : value)
+        JSON.parse(body, (name, value: ReadonlyArray<Span>) => name === "spans" ? spans.push(...value) : value)
       }
       const pathOf = ({ name, parentSpanId, traceId }: Span): string => {
         if (traceId !== caller.traceId) return name

@@ -5,27 +5,113 @@
 import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { cpSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
-import { dirname, join } from "node:path"
+import { createRequire } from "node:module"
+import { join } from "node:path"
+import { rolldown } from "rolldown"
 import { launch } from "../support/Chromium.ts"
-import {
-  bin,
-  bundleForBrowser,
-  compile,
-  compilers,
-  install,
-  Installed,
-  makeProject,
-  manifest,
-  run,
-  runNode,
-  serveFiles,
-  startService,
-  startWorker
-} from "../support/ClientPackage.ts"
 import { codeBlocks, readPage, root } from "../support/Documents.ts"
-import { freePort } from "../support/Harness.ts"
-import { adminToken, send, untilListening } from "../support/Process.ts"
+import { dataDirectory, freePort, temporaryDirectory } from "../support/Harness.ts"
+import { install, makeProject, run } from "../support/NpmPrograms.ts"
+import { adminToken, firstKey, runProgram, send, serve, start, untilListening } from "../support/Process.ts"
 import { browser } from "../support/setup.ts"
+
+type Environment = Readonly<Record<string, string>>
+
+/** The root's package.json. */
+const manifest = JSON.parse(readPage("package.json"))
+
+/** The path of a program that the root's devDependencies bring. */
+const bin = (name: string) => join(root, "node_modules/.bin", name)
+
+const runNode = (cwd: string, args: ReadonlyArray<string>, env?: Environment) => run(cwd, process.execPath, args, env)
+
+/** The tarball, a project that has nothing but it and `effect`, and the paths of the runtimes other than this one. */
+class Installed extends Context.Service<Installed, {
+  readonly tarball: string
+  readonly project: string
+  readonly installed: string
+  readonly programs: Effect.Success<ReturnType<typeof install>>
+}>()("test/package/Installed") {
+  static readonly layer = Layer.effect(
+    Installed,
+    Effect.gen(function*() {
+      const output = yield* run(root, "npm", ["run", "pack:client", "--", yield* temporaryDirectory])
+      const tarball = output.trimEnd().split("\n").at(-1) ?? ""
+      const { effect } = manifest.dependencies
+      const project = yield* makeProject({ effect, "petstore-client": `file:${tarball}` })
+      const programs = yield* install("node", "bun", "deno", "workerd")
+      return { tarball, project, installed: join(project, "node_modules/petstore-client"), programs }
+    })
+  )
+}
+
+/** Starts the service with `env`. Returns the variables that the clients read, and the service. */
+const startService = Effect.fnUntraced(function*(env: Environment = {}) {
+  const service = yield* start({ DATA_DIR: yield* dataDirectory, ...env })
+  return { env: { PETSTORE_URL: service.address, PETSTORE_API_KEY: yield* firstKey(service) }, service }
+})
+
+/** Each compiler that the package supports. */
+const compilers = ["typescript", "typescript-5.9"].map((name) => {
+  const file = createRequire(import.meta.url).resolve(`${name}/package.json`)
+  return { version: JSON.parse(readFileSync(file, "utf8")).version, file: join(file, "../bin/tsc") }
+})
+
+/** Compiles the files of a project with each compiler and the options of a strict user. */
+const compile = Effect.fnUntraced(function*(
+  project: string,
+  include: ReadonlyArray<string>,
+  compilerOptions: Readonly<Record<string, unknown>>,
+  withCompilers = compilers
+) {
+  const options = { target: "ES2024", module: "NodeNext", moduleResolution: "NodeNext", strict: true }
+  const tsconfig = { compilerOptions: { ...options, ...compilerOptions }, include }
+  writeFileSync(join(project, "tsconfig.json"), JSON.stringify(tsconfig))
+  for (const { file } of withCompilers) yield* runNode(project, [file, "-p", "."])
+})
+
+/** Bundles a module for browsers into one file that imports nothing. */
+const bundleForBrowser = (input: string, output: { readonly format: "esm" | "iife"; readonly name?: string }) =>
+  Effect.promise(async () => {
+    const transform = output.format === "iife" ? { define: { "import.meta": "{}" } } : {}
+    const bundle = await rolldown({ input, platform: "browser", external: [], transform })
+    const { output: [{ code, dynamicImports, imports }] } = await bundle.generate({ ...output, minify: true })
+    assert.isEmpty([...imports, ...dynamicImports])
+    return code
+  })
+
+/** Serves `files` by path, with their content types. Returns the origin. The scope closes the server. */
+const serveFiles = (files: Readonly<Record<string, readonly [contentType: string, body: string]>>) =>
+  serve(({ url = "/" }, response) => {
+    const [type, body] = files[url] ?? ["text/plain", ""]
+    response.writeHead(files[url] === undefined ? 404 : 200, { "content-type": type }).end(body)
+  })
+
+/** Starts workerd with the module `code` as a worker and `env` as its bindings. Returns its URL. */
+const startWorker = Effect.fnUntraced(function*(workerd: string, code: string, env: Environment) {
+  const directory = yield* temporaryDirectory
+  const port = yield* freePort
+  const bindings = Object.entries(env).map(([name, text]) => `(name = "${name}", text = "${text}")`).join(", ")
+  writeFileSync(join(directory, "worker.js"), code)
+  writeFileSync(
+    join(directory, "config.capnp"),
+    `using Workerd = import "/workerd/workerd.capnp";
+const config :Workerd.Config = (
+  services = [
+    (name = "main", worker = (
+      modules = [(name = "worker", esModule = embed "worker.js")],
+      compatibilityDate = "2026-07-01",
+      bindings = [${bindings}]
+    )),
+    (name = "internet", network = (allow = ["private", "public"]))
+  ],
+  sockets = [(name = "http", address = "127.0.0.1:${port}", http = (), service = "main")]
+);`
+  )
+  yield* runProgram(workerd, ["serve", "config.capnp"], { cwd: directory, stdio: "ignore" })
+  yield* untilListening(port)
+  return `http://127.0.0.1:${port}/`
+})
 
 const filesOf = (folder: string): ReadonlyArray<string> =>
   readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((file) => statSync(join(folder, file)).isFile())
@@ -51,13 +137,6 @@ const readmeTests = readmeExamples.flatMap((code) => {
   const [, name] = /^export const (\w+) = Effect/m.exec(code) ?? []
   return name === undefined ? [] : [{ name, code: `${code}\nawait Effect.runPromise(${name})\n` }]
 })
-
-/** The paths of the runtimes that this process does not run in. */
-class Programs
-  extends Context.Service<Programs, Effect.Success<ReturnType<typeof install>>>()("test/package/Programs")
-{
-  static readonly layer = Layer.effect(Programs, install("node", "bun", "deno", "workerd"))
-}
 
 const runtimes = [
   { name: "Node 24", program: undefined, version: /^v24\./, args: [] },
@@ -103,21 +182,16 @@ class Examples extends Context.Service<Examples, string>()("test/package/Example
 }
 
 /** Starts a service with two pets. */
-const startWithPets = Effect.fnUntraced(function*(settings: Readonly<Record<string, string>> = {}) {
+const startWithPets = Effect.fnUntraced(function*(settings?: Environment) {
   const { env } = yield* startService(settings)
   for (const name of ["Rex", "Ada"]) {
-    yield* send(`${env.PETSTORE_URL}/v1/pets`, env.PETSTORE_API_KEY, "POST", {
-      name,
-      categoryId: 1,
-      status: "available"
-    })
+    const pet = { name, categoryId: 1, status: "available" }
+    yield* send(`${env.PETSTORE_URL}/v1/pets`, env.PETSTORE_API_KEY, "POST", pet)
   }
   return env
 })
 
-const packageAndPrograms = Layer.merge(Installed.layer, Programs.layer)
-
-layer(packageAndPrograms, { timeout: 240_000, excludeTestServices: true })("The client package", (it) => {
+layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The client package", (it) => {
   it.effect("is clean under publint and arethetypeswrong, and can be published", () =>
     Effect.gen(function*() {
       const { project, tarball } = yield* Installed
@@ -143,23 +217,6 @@ layer(packageAndPrograms, { timeout: 240_000, excludeTestServices: true })("The 
       assert.include(read("CHANGELOG.md"), `## ${version}\n`)
     }))
 
-  it.effect("imports its own files and effect, names nothing of Node, and declares nothing global", () =>
-    Effect.gen(function*() {
-      const { installed } = yield* Installed
-      const dist = join(installed, "dist")
-      const files = filesOf(dist)
-      for (const file of files) {
-        // Declarations import `.ts`, which TypeScript resolves to `.d.ts`, as the declarations of effect do.
-        const text = readFileSync(join(dist, file), "utf8").replaceAll(/\/\*.*?\*\/|^\s*\/\/.*$/gms, "")
-        for (const [, name = ""] of text.matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*)["']([^"']+)["']/g)) {
-          assert.match(name, /^\.{1,2}\/.+\.[jt]s$|^effect(\/(?!sql|persistence|cluster)\w[\w-]*)*$/, file)
-          if (name.startsWith(".")) assert.include(files, join(dirname(file), name.replace(/\.ts$/, ".d.ts")))
-        }
-        assert.notMatch(text, /\b(NodeJS|Buffer|setImmediate|process\.\w+)\b|node:/, file)
-        assert.notMatch(text, /declare global|interface JSON\b|<reference/, file)
-      }
-    }))
-
   for (const [index, compiler] of compilers.entries()) {
     const [module, moduleResolution] = index === 0 ? ["NodeNext", "NodeNext"] : ["ESNext", "Bundler"]
     it.effect(`compiles with TypeScript ${compiler.version} and ${moduleResolution}, without Node's types`, () =>
@@ -177,8 +234,8 @@ layer(packageAndPrograms, { timeout: 240_000, excludeTestServices: true })("The 
     "runs the examples of its README in $name",
     ({ args, program, version }) =>
       Effect.gen(function*() {
-        const { project } = yield* Installed
-        const file = program === undefined ? process.execPath : (yield* Programs)(program)
+        const { programs, project } = yield* Installed
+        const file = program === undefined ? process.execPath : programs(program)
         assert.match(yield* run(project, file, ["--version"]), version)
         const { env, service } = yield* startService()
         const runExample = (code: string, variables = {}) => {
@@ -246,7 +303,7 @@ layer(packageAndPrograms, { timeout: 240_000, excludeTestServices: true })("The 
     it.effect("serve pets from Deno", () =>
       Effect.gen(function*() {
         const path = yield* Examples
-        const deno = (yield* Programs)("deno")
+        const deno = (yield* Installed).programs("deno")
         const env = yield* startWithPets()
         yield* run(path, deno, ["check", "deno.ts"])
         const port = yield* freePort
@@ -261,7 +318,7 @@ layer(packageAndPrograms, { timeout: 240_000, excludeTestServices: true })("The 
         const path = yield* Examples
         const env = yield* startWithPets()
         const code = yield* bundleForBrowser(join(path, "worker.ts"), { format: "esm" })
-        const workerd = (yield* Programs)("workerd")
+        const workerd = (yield* Installed).programs("workerd")
         const get = send(yield* startWorker(workerd, code, env), "")
         for (const { body, status } of yield* Effect.replicateEffect(get, 10, { concurrency: "unbounded" })) {
           assert.strictEqual(status, 200)

@@ -5,9 +5,9 @@ import { execFileSync } from "node:child_process"
 import { chmodSync, cpSync, existsSync, symlinkSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { parse, parseAllDocuments } from "yaml"
-import { install } from "../support/ClientPackage.ts"
 import { codeBlocks, readPage, root } from "../support/Documents.ts"
 import { dataDirectory, freePort, temporaryDirectory } from "../support/Harness.ts"
+import { install } from "../support/NpmPrograms.ts"
 import { firstKey, send, start, stop } from "../support/Process.ts"
 
 const which = (program: string): boolean =>

@@ -40,22 +40,18 @@ export const makeAuthority = Effect.map(temporaryDirectory, (directory) => {
      */
     issue(
       commonName: string,
-      { altNames, isExpired = false, password }: {
-        readonly altNames?: string
-        readonly isExpired?: boolean
-        readonly password?: string
-      } = {}
+      { altNames = "", isExpired = false, password = "" } = {}
     ): Certificate {
       const name = String(++count)
       const { cert, key } = files(name)
       const [request, extensions] = [`${name}.csr`, `${name}.ext`]
-      writeFileSync(join(directory, extensions), altNames === undefined ? "" : `subjectAltName=${altNames}\n`)
+      writeFileSync(join(directory, extensions), altNames === "" ? "" : `subjectAltName=${altNames}\n`)
       openssl("req", "-new", ...newKey, "-subj", `/CN=${commonName}`, "-keyout", key, "-out", request)
       // OpenSSL 3.0 accepts a negative number of days, and has no option for a start in the past.
       const issuer = ["-CA", authority.cert, "-CAkey", authority.key, "-CAcreateserial"]
       const days = ["-days", isExpired ? "-1" : "3", "-extfile", extensions]
       openssl("x509", "-req", "-in", request, ...issuer, ...days, "-out", cert)
-      if (password === undefined) return { cert, key }
+      if (password === "") return { cert, key }
       const encrypted = `${key}.encrypted`
       openssl("pkey", "-in", key, "-aes256", "-passout", `pass:${password}`, "-out", encrypted)
       return { cert, key: encrypted }

@@ -1,7 +1,7 @@
 /** A running service, and its console in Chromium. */
 import { describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
-import type { Browser, BrowserContextOptions, Page } from "playwright-core"
+import type { Browser, Page } from "playwright-core"
 import { launch } from "./Chromium.ts"
 import { dataDirectory } from "./Harness.ts"
 import { adminToken, type Running, send, sendAdmin, start } from "./Process.ts"
@@ -44,12 +44,8 @@ export const callApi = ({ address }: Running, secret: string, count: number): Pr
   )
 
 /** Opens the sign-in page in front of a view. `errors` has those of the page, except responses of 4xx. */
-export const openConsole = async (
-  { browser: running, management }: ConsoleService["Service"],
-  view = "",
-  options: BrowserContextOptions = {}
-) => {
-  const page = await (await running.newContext(options)).newPage()
+export const openConsole = async ({ browser: running, management }: ConsoleService["Service"], view = "") => {
+  const page = await (await running.newContext()).newPage()
   const origins = new Set<string>()
   const errors: Array<string> = []
   page.on("request", (request) => origins.add(new URL(request.url()).origin))

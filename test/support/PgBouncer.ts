@@ -14,15 +14,13 @@ const program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].find(existsSync)
 /** Names the program that is missing on this machine for suites behind PgBouncer. */
 export const missing: string | undefined = program === undefined ? "there is no pgbouncer" : undefined
 
-export const modes = ["session", "transaction"] as const
-
 /** PgBouncer does not run as root. */
 const user = process.getuid?.() === 0 ? { uid: Number(execFileSync("id", ["-u", "nobody"]).toString()) } : {}
 
 /** Runs a PgBouncer in front of the server of `serverUrl`. The scope kills it. */
 export const run = Effect.fnUntraced(function*(
   serverUrl: string,
-  mode: typeof modes[number],
+  mode: "session" | "transaction",
   settings: Readonly<Record<string, string>> = {}
 ) {
   const url = new URL(serverUrl)
@@ -50,7 +48,7 @@ export const run = Effect.fnUntraced(function*(
 })
 
 /** The service's stores on a new database behind PgBouncer, as `DATABASE_URL` opens them. */
-export const stores = modes.map((mode) => ({
+export const stores = (["session", "transaction"] as const).map((mode) => ({
   name: `PostgreSQL behind PgBouncer in ${mode} mode`,
   skip: process.env.TEST_DATABASE_URL === undefined || missing !== undefined,
   layer: Layer.unwrap(Effect.gen(function*() {

@@ -119,6 +119,15 @@ export const runWith = Effect.fnUntraced(function*(options: {
   }
 })
 
+/** Starts a sentinel with `config` and a port, which this returns. */
+export const startSentinel = Effect.fnUntraced(function*(config: string) {
+  const port = yield* freePort
+  const files = { "sentinel.conf": `port ${port}\n${config}` }
+  const sentinel = yield* runWith({ port, isSentinel: true, files, arguments: ["sentinel.conf", "--sentinel"] })
+  yield* sentinel.start
+  return port
+})
+
 export type RedisServer = Effect.Success<ReturnType<typeof runWith>>
 
 /** Makes a single Redis without files. */

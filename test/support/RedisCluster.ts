@@ -85,25 +85,16 @@ export const runWithSentinels = Effect.gen(function*() {
     Redis.command(port, "--no-auth-warning", "-a", password, ...line)
   yield* untilReply(ask(replica.port, "INFO", "replication"), "link_status:up")
 
-  const startSentinel = Effect.gen(function*() {
-    const port = yield* freePort
-    const lines = [
-      `port ${port}`,
-      `requirepass ${password}`,
-      `user petstore on >${password} ${sentinelPermissions}`,
-      `sentinel sentinel-pass ${password}`,
-      `sentinel monitor pets 127.0.0.1 ${master.port} 2`,
-      `sentinel auth-pass pets ${password}`,
-      `sentinel down-after-milliseconds pets ${failureTimeoutMs}`,
-      "sentinel failover-timeout pets 5000"
-    ]
-    const files = { "sentinel.conf": lines.join("\n") }
-    const own = ["sentinel.conf", "--sentinel"]
-    const sentinel = yield* Redis.runWith({ port, isSentinel: true, files, arguments: own })
-    yield* sentinel.start
-    return port
-  })
-  const ports = yield* Effect.replicateEffect(startSentinel, 3)
+  const lines = [
+    `requirepass ${password}`,
+    `user petstore on >${password} ${sentinelPermissions}`,
+    `sentinel sentinel-pass ${password}`,
+    `sentinel monitor pets 127.0.0.1 ${master.port} 2`,
+    `sentinel auth-pass pets ${password}`,
+    `sentinel down-after-milliseconds pets ${failureTimeoutMs}`,
+    "sentinel failover-timeout pets 5000"
+  ]
+  const ports = yield* Effect.replicateEffect(Redis.startSentinel(lines.join("\n")), 3)
   for (const port of ports) {
     const state = ask(port, "SENTINEL", "MASTER", "pets")
     yield* untilReply(state, "num-other-sentinels\n2")
