@@ -113,9 +113,6 @@ const config :Workerd.Config = (
   return `http://127.0.0.1:${port}/`
 })
 
-const filesOf = (folder: string): ReadonlyArray<string> =>
-  readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((file) => statSync(join(folder, file)).isFile())
-
 /** The TypeScript examples of the package's README, which a stranger copies. */
 const readmeExamples = codeBlocks(readPage("package/README.md")).filter(({ language }) => language === "ts")
   .map(({ code }) => code)
@@ -153,7 +150,7 @@ const exampleOptions = {
   skipLibCheck: true
 }
 
-/** A project with the examples, and what the generators make of the OpenAPI document. */
+/** Makes a project with the examples, and what the generators make of the OpenAPI document. */
 const makeExamples = Effect.gen(function*() {
   const { tarball } = yield* Installed
   const { dependencies: { effect }, devDependencies } = manifest
@@ -204,7 +201,8 @@ layer(Installed.layer, { timeout: 240_000, excludeTestServices: true })("The cli
   it.effect("has its build and its documents, of less than 1 MB, the version of the service, and no dependency", () =>
     Effect.gen(function*() {
       const { installed } = yield* Installed
-      const files = filesOf(installed)
+      const files = readdirSync(installed, { recursive: true, encoding: "utf8" })
+        .filter((file) => statSync(join(installed, file)).isFile())
       const others = files.filter((file) => !/^dist\/.+(\.js|\.d\.ts)$/.test(file))
       assert.sameMembers(others, ["CHANGELOG.md", "LICENSE", "README.md", "package.json"])
       const bytes = files.reduce((total, file) => total + statSync(join(installed, file)).size, 0)

@@ -10,7 +10,7 @@ import { readPage } from "../support/Documents.ts"
 import { clientOn, freePort, temporaryDirectory } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
 import * as Postgres from "../support/Postgres.ts"
-import { issue, type Running, runProgram, send, sendAdmin, start, stop, until, untilTrue } from "../support/Process.ts"
+import { issue, type Running, runProgram, send, sendAdmin, start, stop, untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import { haproxy } from "../support/setup.ts"
 
@@ -97,11 +97,7 @@ describe.skipIf(missing !== undefined)("With the files in deploy/ha", () => {
         yield* untilShared(services, true)
         const { key } = yield* issue(service)
         const load = yield* Load.run({ address: () => address, key, callers: 8 })
-        const untilCreated = Effect.suspend(() => {
-          const from = performance.now()
-          return until(() => load.outcomes.some(({ sentAt, status }) => sentAt > from && status === 201))
-        })
-        yield* untilCreated
+        yield* load.untilCreated
         const revoked = yield* issue(service)
         const list = Load.request(address, revoked.key, "/v1/pets?limit=1")
         assert.strictEqual((yield* list).status, 200)
@@ -109,19 +105,19 @@ describe.skipIf(missing !== undefined)("With the files in deploy/ha", () => {
 
         yield* loss === "hangs" ? Effect.andThen(primary.freeze, Effect.sleep("4 seconds")) : primary.kill
         const promoted = yield* Postgres.failOver(standbys)
-        yield* untilCreated
+        yield* load.untilCreated
         yield* primary.thaw
         const statuses = yield* Effect.replicateEffect(Effect.delay(list, "250 millis"), 4)
         assert.isTrue(statuses.every(({ status }) => status === 401 || status === 503))
 
         yield* master.kill
         yield* untilShared(services, false)
-        yield* untilCreated
+        yield* load.untilCreated
         yield* untilShared(services, true)
         assert.isTrue(services.every(({ process }) => process.exitCode === null))
 
         yield* stop(service, "SIGKILL")
-        yield* untilCreated
+        yield* load.untilCreated
         yield* load.stop
         // Requests that the killed process was serving have no response: the connection closes, or haproxy sends 502.
         const lost = load.outcomes.filter(({ status }) => ![200, 201, 404, 503].includes(status))

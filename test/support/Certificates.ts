@@ -11,10 +11,7 @@ const program = "/usr/bin/openssl"
 export const missing: string | undefined = existsSync(program) ? undefined : "there is no openssl"
 
 /** The files of a certificate and its private key. */
-export interface Certificate {
-  readonly cert: string
-  readonly key: string
-}
+export type Certificate = Readonly<Record<"cert" | "key", string>>
 
 /** Makes a certificate authority in a directory of its own, which the scope removes. */
 export const makeAuthority = Effect.map(temporaryDirectory, (directory) => {
@@ -38,10 +35,7 @@ export const makeAuthority = Effect.map(temporaryDirectory, (directory) => {
      * Issues a certificate for `commonName`. `altNames` are subject alternative names like `DNS:localhost`. With
      * `isExpired` it was valid until yesterday, and with `password` its key is encrypted.
      */
-    issue(
-      commonName: string,
-      { altNames = "", isExpired = false, password = "" } = {}
-    ): Certificate {
+    issue(commonName: string, { altNames = "", isExpired = false, password = "" } = {}): Certificate {
       const name = String(++count)
       const { cert, key } = files(name)
       const [request, extensions] = [`${name}.csr`, `${name}.ext`]

@@ -2,6 +2,7 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert } from "@effect/vitest"
 import { Effect, Fiber, Layer } from "effect"
+import { until } from "./Process.ts"
 
 export interface Outcome {
   readonly method: "GET" | "POST"
@@ -41,7 +42,7 @@ export const request = (address: string, key: string, path?: string): Effect.Eff
   })
 
 /** Keeps `callers` requests in flight, half of them creates, until `stop`. `outcomes` has all that have ended. */
-export const run = Effect.fnUntraced(function*(options: {
+export const run = Effect.fnUntraced(function*({ address, callers, key }: {
   readonly address: () => string
   readonly key: string
   readonly callers: number
@@ -52,18 +53,26 @@ export const run = Effect.fnUntraced(function*(options: {
   const caller = Effect.fnUntraced(function*(index: number) {
     for (let i = index; !state.stopped; i++) {
       const path = i % 2 === 0 ? undefined : reads[(i >> 1) % reads.length]
-      const outcome = yield* request(options.address(), options.key, path)
+      const outcome = yield* request(address(), key, path)
       outcomes.push(outcome)
       // After a rejection or without a connection, the caller waits before the next request.
       if (outcome.status === 0 || outcome.status >= 500) yield* Effect.sleep("50 millis")
     }
   })
-  const indexes = Array.from({ length: options.callers }, (_, index) => index)
-  const fiber = yield* Effect.forkChild(
-    Effect.forEach(indexes, caller, { concurrency: "unbounded", discard: true })
-  )
+  const indexes = Array.from({ length: callers }, (_, index) => index)
+  const fiber = yield* Effect.forkChild(Effect.forEach(indexes, caller, { concurrency: "unbounded", discard: true }))
   return {
     outcomes,
+    /** Waits until `count` more requests have ended. */
+    untilMore: (count: number) => {
+      const expected = outcomes.length + count
+      return until(() => outcomes.length >= expected)
+    },
+    /** Waits until a create that is sent from now on has succeeded. */
+    untilCreated: Effect.suspend(() => {
+      const from = performance.now()
+      return until(() => outcomes.some(({ sentAt, status }) => sentAt > from && status === 201))
+    }),
     stop: Effect.suspend(() => {
       state.stopped = true
       return Fiber.join(fiber)

@@ -38,16 +38,9 @@ export const run = Effect.fnUntraced(function*(target: number) {
       if (delayMs > 0) await setTimeout(Math.max(0, dueAt - performance.now()))
       client.write(bytes)
     }
-    const end = () => {
-      for (const socket of [client, upstream]) {
-        socket.destroy()
-        sockets.delete(socket)
-      }
-    }
-    for (const socket of [client, upstream]) {
-      sockets.add(socket)
-      socket.setNoDelay(true).on("error", end).on("close", end)
-    }
+    const pair = [client, upstream]
+    const end = () => pair.forEach((socket) => sockets.delete(socket.destroy()))
+    for (const socket of pair) sockets.add(socket.setNoDelay(true).on("error", end).on("close", end))
     client.on("data", (chunk: Buffer) => number > state.silent && upstream.write(chunk))
     upstream.on("data", (chunk: Buffer) => {
       if (isHung || number <= state.silent) return
@@ -57,11 +50,7 @@ export const run = Effect.fnUntraced(function*(target: number) {
   })
   yield* Effect.acquireRelease(
     Effect.promise(() => once(server.listen(port, "127.0.0.1"), "listening")),
-    () =>
-      Effect.sync(() => {
-        closeAll()
-        server.close()
-      })
+    () => Effect.andThen(Effect.sync(closeAll), Effect.sync(() => server.close()))
   )
   return {
     port,

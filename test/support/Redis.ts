@@ -21,10 +21,8 @@ const fakeTime = ["x86_64", "aarch64"].map((machine) => [
 ]).find((files) => files.every(existsSync))
 
 /** Names the programs that are missing on this machine for suites on Redis. */
-export const missing: string | undefined = server === undefined
-  ? "there is no redis-server"
-  : fakeTime === undefined
-  ? "there is no libfaketime"
+export const missing: string | undefined = server === undefined || fakeTime === undefined
+  ? "there is no redis-server or no libfaketime"
   : undefined
 
 /** In memory, because a cluster node that waits for a slow disk replies to no command. */
@@ -40,10 +38,7 @@ const fakeTimeEnv = (clock: string) => ({
 })
 
 /** The certificate of a server, and the authority of its clients, which need a certificate. */
-export interface Tls {
-  readonly certificate: Certificate
-  readonly clientAuthority: Certificate
-}
+export type Tls = Readonly<Record<"certificate" | "clientAuthority", Certificate>>
 
 /** Whether the server was built with TLS. */
 export const hasTls = server !== undefined && /ssl/.test(execFileSync("/usr/bin/ldd", [server]).toString())
