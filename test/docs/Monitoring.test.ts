@@ -20,6 +20,7 @@ const of = (name: string, labels = "", instance = "a"): string =>
 const durations = "petstore_http_server_request_duration_seconds"
 const redis = "petstore_rate_limit_redis_duration_seconds"
 const requests = (status: number): string => of(`${durations}_count`, `, http_response_status_code="${status}"`)
+const unavailable = { [requests(503)]: "0+5x20" }
 const ready = (one: string, other: string) => ({ [of("petstore_ready")]: one, [of("petstore_ready", "", "b")]: other })
 const failedTask = of("petstore_background_failures_total", `, task="delete_rate_limits"`)
 const bans = of("petstore_rate_limit_bans_total", `, plan="free"`)
@@ -50,11 +51,8 @@ const cases: ReadonlyArray<readonly [alert: string, at: string, fires: Series, i
   ["PetstoreDatabaseDown", "5m", { ...ready("1 0x9", "1 0x9"), [requests(200)]: "60x10" }, ready("1 0x9", "1x10")],
   // The first failure creates the series.
   ["PetstoreFails", "10m", ...values(requests(500), "_x8 1x12", "3x20")],
-  ["PetstoreUnavailable", "15m", { [requests(200)]: "0+95x20", [requests(503)]: "0+5x20" }, {}],
-  ["PetstoreUnavailable", "15m", { [requests(503)]: "0+5x20" }, {
-    [requests(200)]: "0+995x20",
-    [requests(503)]: "0+5x20"
-  }],
+  ["PetstoreUnavailable", "15m", { ...unavailable, [requests(200)]: "0+95x20" }, {}],
+  ["PetstoreUnavailable", "15m", unavailable, { ...unavailable, [requests(200)]: "0+995x20" }],
   ["PetstoreSlow", "20m", histogram(durations, "0.5", "1"), histogram(durations, "0.1", "0.25")],
   ["PetstoreQueues", "5m", ...values(of("petstore_http_server_requests_queued"), "0 3x9", "0 3 0x8")],
   ["PetstoreEventLoopBlocked", "10m", ...values(of("nodejs_eventloop_lag_p99_seconds"), "0.2x10", "0.2 0.01x9")],

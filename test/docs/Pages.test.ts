@@ -1,7 +1,7 @@
 /** Tests that the pages name files, scripts and headings that exist, and that they have the whole contract. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
-import { spawnSync } from "node:child_process"
+import { execFileSync } from "node:child_process"
 import { existsSync, readdirSync } from "node:fs"
 import { dirname, join } from "node:path"
 import * as Errors from "../../src/api/Errors.ts"
@@ -20,11 +20,6 @@ const isBroken = (document: string, link: string): boolean => {
   return !existsSync(join(root, path)) || anchor !== undefined && !anchorsOf(readPage(path)).includes(anchor)
 }
 
-const parses: Readonly<Record<string, (code: string) => boolean>> = {
-  sh: (code) => spawnSync("bash", ["-n"], { input: code }).status === 0,
-  json: (code) => JSON.parse(code) !== undefined
-}
-
 describe.each(documents)("The page %s", (document) => {
   const text = readPage(document)
 
@@ -39,8 +34,9 @@ describe.each(documents)("The page %s", (document) => {
   })
 
   it("has shell and JSON blocks that parse", () => {
-    for (const { code, language, line } of codeBlocks(text)) {
-      assert.isTrue(parses[language]?.(code) ?? true, `${document}:${line}`)
+    for (const { code, language } of codeBlocks(text)) {
+      if (language === "sh") execFileSync("bash", ["-n"], { input: code })
+      if (language === "json") assert.isDefined(JSON.parse(code))
     }
   })
 })

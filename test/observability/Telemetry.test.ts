@@ -1,30 +1,22 @@
 /** Tests the telemetry that the service exports to an OpenTelemetry collector over OTLP. */
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Option, Tracer } from "effect"
+import { text } from "node:stream/consumers"
 import { describe as describeCause } from "../../src/observability/LogLines.ts"
 import * as Telemetry from "../../src/observability/Telemetry.ts"
 import { dataDirectory } from "../support/Harness.ts"
 import { adminToken, firstKey, send, serve, start, stop } from "../support/Process.ts"
 
-interface Span {
-  readonly name: string
-  readonly traceId: string
-  readonly spanId: string
-  readonly parentSpanId?: string
-}
+type Span = Readonly<Record<"name" | "traceId" | "spanId", string> & Partial<Record<"parentSpanId", string>>>
 
 /** A collector that accepts every request, and the bodies that it received, one a line, by signal. */
 const collector = Effect.gen(function*() {
   const received = { traces: "", metrics: "", logs: "" }
-  const url = yield* serve((request, response) => {
+  const url = yield* serve(async (request, response) => {
     const signal = request.url?.slice("/v1/".length) as keyof typeof received
-    let body = ""
-    request.setEncoding("utf8").on("data", (chunk: string) => {
-      body += chunk
-    }).on("end", () => {
-      received[signal] += `${body}\n`
-      response.end("{}")
-    })
+    const body = await text(request)
+    received[signal] += `${body}\n`
+    response.end("{}")
   })
   return { url, received }
 })

@@ -42,24 +42,18 @@ const openTerminal = Effect.fnUntraced(function*(args: string, env: Environment)
 })
 
 /** The service beside which all tests run. The command finds the token in its `DATA_DIR`. */
-class Service extends Context.Service<Service, { readonly service: Running; readonly env: Environment }>()(
-  "test/Service"
-) {
-  static readonly layer = Layer.effect(
-    Service,
-    Effect.gen(function*() {
-      const DATA_DIR = yield* dataDirectory
-      const service = yield* start({ DATA_DIR, ADMIN_TOKEN: "", LOG_LEVEL: "trace" })
-      return { service, env: { DATA_DIR, PETSTORE_ADMIN_URL: service.management } }
-    })
-  )
-}
+const startService = Effect.gen(function*() {
+  const DATA_DIR = yield* dataDirectory
+  const service = yield* start({ DATA_DIR, ADMIN_TOKEN: "", LOG_LEVEL: "trace" })
+  return { service, env: { DATA_DIR, PETSTORE_ADMIN_URL: service.management } }
+})
+const Service = Context.Service<Effect.Success<typeof startService>>("test/Service")
 
 /** Returns the status of a request with `key`. */
 const listPets = ({ address }: Running, key: string) =>
   Effect.map(send(`${address}/v1/pets`, key), ({ status }) => status)
 
-layer(Service.layer, { excludeTestServices: true })("The petstore command", (it) => {
+layer(Layer.effect(Service, startService), { excludeTestServices: true })("The petstore command", (it) => {
   it.effect("issues, lists, shows, updates, rotates, revokes and unbans keys, and prints their log", () =>
     Effect.gen(function*() {
       const { env, service } = yield* Service

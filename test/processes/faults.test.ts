@@ -24,12 +24,11 @@ const makeDeployment = Effect.gen(function*() {
   return { postgres, proxy, service, key }
 })
 
-class Deployment extends Context.Service<Deployment, Effect.Success<typeof makeDeployment>>()("test/Deployment") {
-  static readonly layer = Layer.effect(Deployment, makeDeployment)
-}
+type Deployment = Effect.Success<typeof makeDeployment>
+const Deployment = Context.Service<Deployment>("test/Deployment")
 
 /** How a fault begins and ends in a deployment. */
-type Fault = (deployment: Deployment["Service"]) => Readonly<Record<"begin" | "end", Effect.Effect<unknown, unknown>>>
+type Fault = (deployment: Deployment) => Readonly<Record<"begin" | "end", Effect.Effect<unknown, unknown>>>
 
 /** A fault that the server begins and ends with statements. */
 const statements = (begin: ReadonlyArray<string>, end: ReadonlyArray<string>): Fault => ({ postgres }) => {
@@ -93,7 +92,7 @@ const assertBounded = (outcomes: ReadonlyArray<Load.Outcome>, stderr: string) =>
 }
 
 describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
-  layer(Deployment.layer, { excludeTestServices: true })((it) => {
+  layer(Layer.effect(Deployment, makeDeployment), { excludeTestServices: true })((it) => {
     it.effect.each(faults)(
       "%s, requests succeed or get 503 with Retry-After, and no acknowledged pet is lost",
       ([, fault, seconds, reads, callers = 16]) =>

@@ -9,8 +9,7 @@ import * as Redis from "../support/Redis.ts"
 
 const get = (key: string) => `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n\r\n`
 
-const issueWith = (service: Running, perMinute: number, perDay: number) =>
-  issue(service, { name: "limited", plan: "enterprise", limits: { perMinute, perDay } })
+const enterprise = { name: "limited", plan: "enterprise" }
 
 /** Sends more requests with a key than its limit a day, over 64 connections. Returns the number of allowed ones. */
 const countAllowed = Effect.fnUntraced(function*(services: ReadonlyArray<Running>, key: string, perDay: number) {
@@ -42,13 +41,13 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
         const services = [first, ...others] as const
         for (const limit of [500, 2_000, 777]) {
           const before = yield* localDecisions(services)
-          const { key } = yield* issueWith(first, 1_000_000, limit)
+          const { key } = yield* issue(first, { ...enterprise, limits: { perMinute: 1_000_000, perDay: limit } })
           const allowed = yield* countAllowed(services, key, limit)
           // A machine that stands still for 35 ms makes a process decide without Redis.
           assert.closeTo(allowed, limit, (yield* localDecisions(services)) - before)
         }
 
-        const { id, key } = yield* issueWith(first, 3, 100)
+        const { id, key } = yield* issue(first, { ...enterprise, limits: { perMinute: 3, perDay: 100 } })
         const codeOf = (service: Running) =>
           Effect.map(send(`${service.address}/v1/pets`, key), ({ body }): string => body.code)
         yield* Effect.promise(() => load({ ports: [portOf(first)], request: get(key), connections: 1, requests: 10 }))

@@ -7,18 +7,7 @@ import { join } from "node:path"
 import { readPage } from "../support/Documents.ts"
 import { dataDirectory, freePort, temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
-import {
-  firstKey,
-  issue,
-  portOf,
-  runProgram,
-  send,
-  start,
-  stop,
-  until,
-  untilListening,
-  untilTrue
-} from "../support/Process.ts"
+import { issue, portOf, runProgram, send, start, stop, until, untilListening, untilTrue } from "../support/Process.ts"
 import { haproxy } from "../support/setup.ts"
 
 type Server = Readonly<Record<"port" | "management", number>>
@@ -87,7 +76,7 @@ describe("A process that receives SIGTERM", () => {
           socket.write(sent, () => resume(Effect.void))
         })
       const head = "POST /v1/pets HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nContent-Type: application/json\r\n"
-      const key = yield* firstKey(service)
+      const { key } = yield* issue(service)
       yield* open("silent", `${head}\r\n{`)
       yield* open("silent", `${head}Authorization: Bearer ${key}\r\n\r\n{`)
       yield* open("idle", "GET /v1/pets HTTP/1.1\r\nHost: x\r\n\r\n")

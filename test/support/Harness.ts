@@ -129,11 +129,7 @@ export const stores = [
 ]
 
 /** A response as the client received it. */
-export interface ReceivedResponse {
-  readonly status: number
-  readonly headers: Headers
-  readonly text: string
-}
+export type ReceivedResponse = Readonly<{ status: number; headers: Headers; text: string }>
 
 const makeService = Effect.gen(function*() {
   const apiKeys = yield* ApiKeys

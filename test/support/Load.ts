@@ -4,28 +4,18 @@ import { assert } from "@effect/vitest"
 import { Effect, Fiber, Layer } from "effect"
 import { until } from "./Process.ts"
 
-export interface Outcome {
-  readonly method: "GET" | "POST"
-  /** The status of the response, or 0 if the connection failed. */
-  readonly status: number
-  /** The time of sending, by `performance.now()`, and the duration, both in milliseconds. */
-  readonly sentAt: number
-  readonly took: number
-  readonly retryAfter: string | null
-  readonly body: string
-  /** The name of the pet to create. */
-  readonly name: string
-}
-
 let count = 0
 
-/** Sends one request: a create with a unique name, or a read of `path`. */
-export const request = (address: string, key: string, path?: string): Effect.Effect<Outcome> =>
+/**
+ * Sends one request: a create with a unique name, or a read of `path`. The status is 0 if the connection failed.
+ * `sentAt` is a time of `performance.now()`, and `took` a number of milliseconds.
+ */
+export const request = (address: string, key: string, path?: string) =>
   Effect.promise(async () => {
     const method = path === undefined ? "POST" : "GET"
     const name = `pet ${process.pid} ${++count}`
     const sentAt = performance.now()
-    const outcome = (status: number, body: string, retryAfter: string | null): Outcome => {
+    const outcome = (status: number, body: string, retryAfter: string | null) => {
       return { method, status, sentAt, took: performance.now() - sentAt, retryAfter, body, name }
     }
     try {
@@ -40,6 +30,8 @@ export const request = (address: string, key: string, path?: string): Effect.Eff
       return outcome(0, "", null)
     }
   })
+
+export type Outcome = Effect.Success<ReturnType<typeof request>>
 
 /** Keeps `callers` requests in flight, half of them creates, until `stop`. `outcomes` has all that have ended. */
 export const run = Effect.fnUntraced(function*({ address, callers, key }: {

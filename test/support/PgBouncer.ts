@@ -18,11 +18,7 @@ export const missing: string | undefined = program === undefined ? "there is no 
 const user = process.getuid?.() === 0 ? { uid: Number(execFileSync("id", ["-u", "nobody"]).toString()) } : {}
 
 /** Runs a PgBouncer in front of the server of `serverUrl`. The scope kills it. */
-export const run = Effect.fnUntraced(function*(
-  serverUrl: string,
-  mode: "session" | "transaction",
-  settings: Readonly<Record<string, string>> = {}
-) {
+export const run = Effect.fnUntraced(function*(serverUrl: string, mode: "session" | "transaction") {
   const url = new URL(serverUrl)
   const port = yield* freePort
   const directory = yield* temporaryDirectory
@@ -36,7 +32,7 @@ export const run = Effect.fnUntraced(function*(
     auth_type: "trust",
     auth_file: users,
     pool_mode: mode,
-    ...settings
+    server_login_retry: 1
   }).map(([name, value]) => `${name} = ${value}`)
   const target = `* = host=${url.hostname} port=${url.port === "" ? 5432 : url.port}`
   const file = join(directory, "pgbouncer.ini")

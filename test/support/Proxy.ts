@@ -17,7 +17,7 @@ export type Fault =
 export const run = Effect.fnUntraced(function*(target: number) {
   const port = yield* freePort
   const sockets = new Set<Socket>()
-  const state = { fault: undefined as Fault | undefined, connections: 0, silent: 0, refused: 0 }
+  const state = { fault: undefined as Fault | undefined, refused: 0 }
   const closeAll = () => {
     for (const socket of sockets) socket.destroy()
   }
@@ -28,7 +28,6 @@ export const run = Effect.fnUntraced(function*(target: number) {
       return
     }
     const upstream = connect(target, "127.0.0.1")
-    const number = ++state.connections
     let isHung = false
     /** The replies so far, one after another: none overtakes another. */
     let replies = Promise.resolve()
@@ -41,9 +40,9 @@ export const run = Effect.fnUntraced(function*(target: number) {
     const pair = [client, upstream]
     const end = () => pair.forEach((socket) => sockets.delete(socket.destroy()))
     for (const socket of pair) sockets.add(socket.setNoDelay(true).on("error", end).on("close", end))
-    client.on("data", (chunk: Buffer) => number > state.silent && upstream.write(chunk))
+    client.on("data", (chunk: Buffer) => upstream.write(chunk))
     upstream.on("data", (chunk: Buffer) => {
-      if (isHung || number <= state.silent) return
+      if (isHung) return
       isHung = state.fault === "hanging"
       replies = reply(replies, isHung ? chunk.subarray(0, 1) : chunk, state.fault === "slow" ? 500 : 0)
     })
@@ -57,10 +56,6 @@ export const run = Effect.fnUntraced(function*(target: number) {
     setFault: (fault: Fault | undefined): void => {
       state.fault = fault
       if (fault === "refusing") closeAll()
-    },
-    /** Drops all data on the connections that are open now. They stay open, and new connections work. */
-    silence: (): void => {
-      state.silent = state.connections
     },
     /** The number of connections that were refused. */
     refused: (): number => state.refused

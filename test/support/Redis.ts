@@ -75,7 +75,7 @@ export const runWith = Effect.fnUntraced(function*(options: {
   readonly arguments?: ReadonlyArray<string>
   readonly isSentinel?: boolean
 }) {
-  const { files = {}, isSentinel = false, tls } = options
+  const { arguments: own = [], files = {}, isSentinel = false, tls } = options
   const port = options.port ?? (yield* freePort)
   const directory = yield* temporaryDirectoryIn(memoryDirectory)
   for (const [name, text] of Object.entries(files)) writeFileSync(join(directory, name), text)
@@ -85,8 +85,7 @@ export const runWith = Effect.fnUntraced(function*(options: {
   const start = (env: NodeJS.ProcessEnv) =>
     Effect.suspend(() => {
       const ports = tls === undefined ? ["--port", String(port)] : tlsArguments(port, tls)
-      const all = [...ports, "--save", "", "--appendonly", "no", ...options.arguments ?? []]
-      const args = isSentinel ? options.arguments ?? [] : all
+      const args = isSentinel ? own : [...ports, "--save", "", "--appendonly", "no", ...own]
       child = spawn(server ?? "", args, { cwd: directory, stdio: "ignore", env })
       return untilListening(port)
     })
