@@ -1,7 +1,7 @@
 /** Tests that the pages name files, scripts and headings that exist, and that they have the whole contract. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
-import { execFileSync } from "node:child_process"
+import { spawnSync } from "node:child_process"
 import { existsSync, readdirSync } from "node:fs"
 import { dirname, join } from "node:path"
 import * as Errors from "../../src/api/Errors.ts"
@@ -34,9 +34,10 @@ describe.each(documents)("The page %s", (document) => {
   })
 
   it("has shell and JSON blocks that parse", () => {
-    for (const { code, language } of codeBlocks(text)) {
-      if (language === "sh") execFileSync("bash", ["-n"], { input: code })
-      if (language === "json") assert.isDefined(JSON.parse(code))
+    for (const { code, language, line } of codeBlocks(text)) {
+      const { status } = spawnSync("bash", ["-n"], { input: language === "sh" ? code : "" })
+      assert.strictEqual(status, 0, `${document}:${line}`)
+      if (language === "json") JSON.parse(code)
     }
   })
 })
