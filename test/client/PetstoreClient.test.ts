@@ -25,7 +25,7 @@ import {
   withMetadata
 } from "../../src/client/Clients.ts"
 import { ApiKeys, layerTest, RateLimiter, TestService } from "../../src/testing.ts"
-import { serve } from "../support/HttpServer.ts"
+import { serve } from "../support/Process.ts"
 
 /** Runs `effect` and advances the test clock by one second at a time until it ends. `seconds` is the time it took. */
 const runWithTestClock = Effect.fnUntraced(function*<A, E, R>(effect: Effect.Effect<A, E, R>) {

@@ -4,15 +4,14 @@
  */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { execFile } from "node:child_process"
 import { chmodSync, symlinkSync, writeFileSync } from "node:fs"
 import { type IncomingMessage, request } from "node:http"
 import { dirname, join } from "node:path"
 import { type CodeBlock, codeBlocks, documents, readPage, root } from "../support/Documents.ts"
 import { dataDirectory, temporaryDirectory } from "../support/Harness.ts"
-import { serve } from "../support/HttpServer.ts"
+import { run } from "../support/NpmPrograms.ts"
 import * as Postgres from "../support/Postgres.ts"
-import { adminToken, compileCache, issue, send, start } from "../support/Process.ts"
+import { adminToken, compileCache, issue, send, serve, start } from "../support/Process.ts"
 
 type Environment = Readonly<Record<string, string>>
 type Service = Effect.Success<ReturnType<typeof startService>>
@@ -33,17 +32,6 @@ const withSources = (code: string): string =>
     const built: string = entries[`.${name}`].default
     return JSON.stringify(join(root, built.replace("./dist/", "src/").replace(/js$/, "ts")))
   })
-
-/** Runs a program with `input`, and returns its output. */
-const run = ([program = "", ...args]: ReadonlyArray<string>, cwd: string, env: Environment, input: string) =>
-  Effect.promise(() =>
-    new Promise<string>((resolve, reject) => {
-      const child = execFile(program, args, { cwd, env }, (error, stdout, stderr) =>
-        error === null ? resolve(stdout) : reject(new Error(`${error.message}\n${stdout}${stderr}`)))
-      // A script can end before it reads all of its input.
-      child.stdin?.on("error", () => {}).end(input)
-    })
-  )
 
 /** Replaces values that differ between runs: numbers and opaque texts. Status, code and names of fields stay. */
 const shapeOf = (json: string): unknown =>
@@ -123,7 +111,8 @@ const runBlock = Effect.fnUntraced(function*(
   const file = join(service.cwd, `${page.replaceAll(/\W/g, "_")}_${line}.${language === "js" ? "mjs" : language}`)
   const script = yield* withValues(code, service)
   writeFileSync(file, language === "sh" ? `${variables}\n${script}` : withSources(script))
-  return yield* run([...programs[language] ?? [], file], service.cwd, service.env, service.key)
+  const [program = "", ...args] = programs[language] ?? []
+  return yield* run(service.cwd, program, [...args, file], service.env, service.key)
 })
 
 describe("The blocks of", () => {

@@ -20,8 +20,10 @@ const of = (name: string, labels = "", instance = "a"): string =>
 const durations = "petstore_http_server_request_duration_seconds"
 const redis = "petstore_rate_limit_redis_duration_seconds"
 const requests = (status: number): string => of(`${durations}_count`, `, http_response_status_code="${status}"`)
+const unavailable = { [requests(503)]: "0+5x20" }
 const ready = (one: string, other: string) => ({ [of("petstore_ready")]: one, [of("petstore_ready", "", "b")]: other })
 const failedTask = of("petstore_background_failures_total", `, task="delete_rate_limits"`)
+const bans = of("petstore_rate_limit_bans_total", `, plan="free"`)
 const failedLogins = of("petstore_admin_authentication_failures_total", `, code="invalid_admin_token"`)
 const versions = (other: string): Series => ({
   [of("petstore_build_info", `, version="1.0.0"`)]: "1x40",
@@ -49,11 +51,8 @@ const cases: ReadonlyArray<readonly [alert: string, at: string, fires: Series, i
   ["PetstoreDatabaseDown", "5m", { ...ready("1 0x9", "1 0x9"), [requests(200)]: "60x10" }, ready("1 0x9", "1x10")],
   // The first failure creates the series.
   ["PetstoreFails", "10m", ...values(requests(500), "_x8 1x12", "3x20")],
-  ["PetstoreUnavailable", "15m", { [requests(200)]: "0+95x20", [requests(503)]: "0+5x20" }, {}],
-  ["PetstoreUnavailable", "15m", { [requests(503)]: "0+5x20" }, {
-    [requests(200)]: "0+995x20",
-    [requests(503)]: "0+5x20"
-  }],
+  ["PetstoreUnavailable", "15m", { ...unavailable, [requests(200)]: "0+95x20" }, {}],
+  ["PetstoreUnavailable", "15m", unavailable, { ...unavailable, [requests(200)]: "0+995x20" }],
   ["PetstoreSlow", "20m", histogram(durations, "0.5", "1"), histogram(durations, "0.1", "0.25")],
   ["PetstoreQueues", "5m", ...values(of("petstore_http_server_requests_queued"), "0 3x9", "0 3 0x8")],
   ["PetstoreEventLoopBlocked", "10m", ...values(of("nodejs_eventloop_lag_p99_seconds"), "0.2x10", "0.2 0.01x9")],
@@ -65,11 +64,7 @@ const cases: ReadonlyArray<readonly [alert: string, at: string, fires: Series, i
   ["PetstoreCountsWithoutRedis", "5m", ...values(of("petstore_rate_limit_fallback"), "0 1x9", "0x10")],
   ["PetstoreRedisSlow", "20m", histogram(redis, "0.025", "0.05"), histogram(redis, "0.001", "0.0025")],
   // A restart of the process resets the counter.
-  [
-    "PetstoreBans",
-    "17m",
-    ...values(of("petstore_rate_limit_bans_total", `, plan="free"`), "0x5 8x5 0 8x9", "0x5 8x15")
-  ],
+  ["PetstoreBans", "17m", ...values(bans, "0x5 8x5 0 8x9", "0x5 8x15")],
   ["PetstoreAdminAuthenticationFails", "10m", ...values(failedLogins, "0 30x20", "0 15x20")],
   ["PetstoreLogLinesDropped", "10m", ...values(of("petstore_log_lines_dropped_total"), "0 5x20", "0x20")]
 ]

@@ -1,83 +1,45 @@
 /** Tests the telemetry that the service exports to an OpenTelemetry collector over OTLP. */
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Option, Tracer } from "effect"
+import { text } from "node:stream/consumers"
 import { describe as describeCause } from "../../src/observability/LogLines.ts"
 import * as Telemetry from "../../src/observability/Telemetry.ts"
 import { dataDirectory } from "../support/Harness.ts"
-import * as HttpServer from "../support/HttpServer.ts"
-import { type Running, start, until } from "../support/Process.ts"
+import { adminToken, firstKey, send, serve, start, stop } from "../support/Process.ts"
 
-interface Span {
-  readonly name: string
-  readonly traceId: string
-  readonly spanId: string
-  readonly parentSpanId?: string
-}
-
-interface TracesBody {
-  readonly resourceSpans: ReadonlyArray<{
-    readonly scopeSpans: ReadonlyArray<{ readonly spans: ReadonlyArray<Span> }>
-  }>
-}
+type Span = Readonly<Record<"name" | "traceId" | "spanId", string> & Partial<Record<"parentSpanId", string>>>
 
 /** A collector that accepts every request, and the bodies that it received, one a line, by signal. */
 const collector = Effect.gen(function*() {
   const received = { traces: "", metrics: "", logs: "" }
-  const url = yield* HttpServer.serve((request, response) => {
+  const url = yield* serve(async (request, response) => {
     const signal = request.url?.slice("/v1/".length) as keyof typeof received
-    let body = ""
-    request.setEncoding("utf8").on("data", (chunk: string) => {
-      body += chunk
-    }).on("end", () => {
-      received[signal] += `${body}\n`
-      response.end("{}")
-    })
+    const body = await text(request)
+    received[signal] += `${body}\n`
+    response.end("{}")
   })
   return { url, received }
 })
 
 const caller = { traceId: "0af7651916cd43dd8448eb211c80319c", spanId: "b7ad6b7169203331" }
 
-const call = (address: string, key: string, path: string, init: RequestInit = {}) =>
-  Effect.promise(() =>
-    fetch(address + path, {
-      ...init,
-      headers: {
-        authorization: `Bearer ${key}`,
-        "content-type": "application/json",
-        traceparent: `00-${caller.traceId}-${caller.spanId}-01`
-      }
-    })
-  )
-
-const startWithKey = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>) {
-  const service = yield* start({ ...env, DATA_DIR: yield* dataDirectory })
-  yield* until(() => service.stdout().includes("psk_"))
-  return { service, key: /psk_\w+/.exec(service.stdout())?.[0] ?? "" }
-})
-
-/** Ends the service gracefully. It flushes pending telemetry before. */
-const stop = (service: Running) =>
-  Effect.promise(async () => {
-    service.process.kill("SIGTERM")
-    assert.strictEqual(await service.exit, 0)
-  })
-
 describe("OpenTelemetry", () => {
   it.live("explains a request in the caller's trace, down to the statements, without a secret", () =>
     Effect.gen(function*() {
       const { received, url } = yield* collector
-      const ADMIN_TOKEN = "adm_0123456789abcdefghijklmnopqrstuvwxyz"
-      const { key, service } = yield* startWithKey({ ADMIN_TOKEN, OTEL_EXPORTER_OTLP_ENDPOINT: url })
-      yield* call(service.address, key, "/v1/pets", { method: "POST", body: `{"name":"Rex","categoryId":1}` })
-      yield* call(service.address, key, "/v1/pets?limit=3&key=secret-in-query")
-      yield* call(service.management, ADMIN_TOKEN, "/admin/keys")
-      yield* stop(service)
+      const service = yield* start({ DATA_DIR: yield* dataDirectory, OTEL_EXPORTER_OTLP_ENDPOINT: url })
+      const key = yield* firstKey(service)
+      const traced = { traceparent: `00-${caller.traceId}-${caller.spanId}-01` }
+      yield* send(`${service.address}/v1/pets`, key, "POST", { name: "Rex", categoryId: 1 }, traced)
+      yield* send(`${service.address}/v1/pets?limit=3&key=secret-in-query`, key, "GET", undefined, traced)
+      yield* send(`${service.management}/admin/keys`, adminToken, "GET", undefined, traced)
+      assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
 
       const { logs, metrics, traces } = received
-      const bodies: ReadonlyArray<TracesBody> = traces.trim().split("\n").map((body) => JSON.parse(body))
-      const spans = bodies.flatMap((body) => body.resourceSpans.flatMap((resource) => resource.scopeSpans))
-        .flatMap((scope) => scope.spans)
+      const spans: Array<Span> = []
+      for (const body of traces.trim().split("\n")) {
+        JSON.parse(body, (name, value: ReadonlyArray<Span>) => name === "spans" ? spans.push(...value) : value)
+      }
       const pathOf = ({ name, parentSpanId, traceId }: Span): string => {
         if (traceId !== caller.traceId) return name
         const parent = spans.find(({ spanId }) => spanId === parentSpanId)
@@ -95,16 +57,18 @@ describe("OpenTelemetry", () => {
       }
       assert.include(metrics, `"http.server.request.duration"`)
       assert.include(logs, "Listening on")
-      for (const secret of ["secret-in-query", "http.request.header", key.slice(4), ADMIN_TOKEN]) {
+      for (const secret of ["secret-in-query", "http.request.header", key.slice(4), adminToken]) {
         assert.notInclude(traces + metrics + logs + service.stderr(), secret)
       }
     }))
 
   it.live("serves requests and shuts down as usual while the collector does not respond", () =>
     Effect.gen(function*() {
-      const { key, service } = yield* startWithKey({ OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:1" })
-      for (let i = 0; i < 20; i++) assert.strictEqual((yield* call(service.address, key, "/v1/pets")).status, 200)
-      yield* stop(service)
+      const env = { DATA_DIR: yield* dataDirectory, OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:1" }
+      const service = yield* start(env)
+      const list = send(`${service.address}/v1/pets`, yield* firstKey(service))
+      for (let i = 0; i < 20; i++) assert.strictEqual((yield* list).status, 200)
+      assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
     }))
 
   it.effect("names a variable whose value the exporter cannot read, and not the value", () =>

@@ -5,30 +5,105 @@
 import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { cpSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs"
-import { dirname, join } from "node:path"
+import { createRequire } from "node:module"
+import { join } from "node:path"
+import { rolldown } from "rolldown"
 import { launch } from "../support/Chromium.ts"
-import {
-  bin,
-  bundleForBrowser,
-  compile,
-  compilers,
-  install,
-  Installed,
-  makeProject,
-  manifest,
-  run,
-  runNode,
-  serveFiles,
-  startService,
-  startWorker
-} from "../support/ClientPackage.ts"
 import { codeBlocks, readPage, root } from "../support/Documents.ts"
-import { freePort } from "../support/Harness.ts"
-import { adminToken, send, untilListening } from "../support/Process.ts"
+import { dataDirectory, freePort, temporaryDirectory } from "../support/Harness.ts"
+import { install, makeProject, run } from "../support/NpmPrograms.ts"
+import { adminToken, firstKey, runProgram, send, serve, start, untilListening } from "../support/Process.ts"
 import { browser } from "../support/setup.ts"
 
-const filesOf = (folder: string): ReadonlyArray<string> =>
-  readdirSync(folder, { recursive: true, encoding: "utf8" }).filter((file) => statSync(join(folder, file)).isFile())
+type Environment = Readonly<Record<string, string>>
+
+/** The root's package.json. */
+const manifest = JSON.parse(readPage("package.json"))
+
+const runNode = (cwd: string, args: ReadonlyArray<string>, env?: Environment) => run(cwd, process.execPath, args, env)
+
+/** The tarball, a project that has nothing but it and `effect`, and the paths of the runtimes other than this one. */
+const makeInstalled = Effect.gen(function*() {
+  const output = yield* run(root, "npm", ["run", "pack:client", "--", yield* temporaryDirectory])
+  const tarball = output.trimEnd().split("\n").at(-1) ?? ""
+  const { effect } = manifest.dependencies
+  const project = yield* makeProject({ effect, "petstore-client": `file:${tarball}` })
+  const programs = yield* install("node", "bun", "deno", "workerd")
+  return { tarball, project, installed: join(project, "node_modules/petstore-client"), programs }
+})
+const Installed = Context.Service<Effect.Success<typeof makeInstalled>>("test/package/Installed")
+
+/** Starts the service with pets of these names. Returns the variables that the clients read, and the service. */
+const startService = Effect.fnUntraced(function*(names: ReadonlyArray<string> = [], settings: Environment = {}) {
+  const service = yield* start({ DATA_DIR: yield* dataDirectory, ...settings })
+  const key = yield* firstKey(service)
+  for (const name of names) {
+    yield* send(`${service.address}/v1/pets`, key, "POST", { name, categoryId: 1, status: "available" })
+  }
+  return { env: { PETSTORE_URL: service.address, PETSTORE_API_KEY: key }, service }
+})
+
+/** Each compiler that the package supports. */
+const compilers = ["typescript", "typescript-5.9"].map((name) => {
+  const file = createRequire(import.meta.url).resolve(`${name}/package.json`)
+  return { version: JSON.parse(readFileSync(file, "utf8")).version, file: join(file, "../bin/tsc") }
+})
+
+/** Compiles the files of a project with each compiler and the options of a strict user. */
+const compile = Effect.fnUntraced(function*(
+  project: string,
+  include: ReadonlyArray<string>,
+  compilerOptions: Readonly<Record<string, unknown>>,
+  withCompilers = compilers
+) {
+  const options = { target: "ES2024", module: "NodeNext", moduleResolution: "NodeNext", strict: true }
+  const tsconfig = { compilerOptions: { ...options, ...compilerOptions }, include }
+  writeFileSync(join(project, "tsconfig.json"), JSON.stringify(tsconfig))
+  for (const { file } of withCompilers) yield* runNode(project, [file, "-p", "."])
+})
+
+/** Bundles a module for browsers into one file that imports nothing. */
+const bundleForBrowser = (input: string, output: { readonly format: "esm" | "iife"; readonly name?: string }) =>
+  Effect.promise(async () => {
+    const transform = output.format === "iife" ? { define: { "import.meta": "{}" } } : {}
+    const bundle = await rolldown({ input, platform: "browser", external: [], transform })
+    const { output: [{ code, dynamicImports, imports }] } = await bundle.generate({ ...output, minify: true })
+    assert.isEmpty([...imports, ...dynamicImports])
+    return code
+  })
+
+/** Serves `files` by path, with their content types. Returns the origin. The scope closes the server. */
+const serveFiles = (files: Readonly<Record<string, readonly [contentType: string, body: string]>>) =>
+  serve(({ url = "/" }, response) => {
+    const [type, body] = files[url] ?? ["text/plain", ""]
+    response.writeHead(files[url] === undefined ? 404 : 200, { "content-type": type }).end(body)
+  })
+
+/** Starts workerd with the module `code` as a worker and `env` as its bindings. Returns its URL. */
+const startWorker = Effect.fnUntraced(function*(workerd: string, code: string, env: Environment) {
+  const directory = yield* temporaryDirectory
+  const port = yield* freePort
+  const bindings = Object.entries(env).map(([name, text]) => `(name = "${name}", text = "${text}")`).join(", ")
+  writeFileSync(join(directory, "worker.js"), code)
+  writeFileSync(
+    join(directory, "config.capnp"),
+    `using Workerd = import "/workerd/workerd.capnp";
+const config :Workerd.Config = (
+  services = [
+    (name = "main", worker = (
+      modules = [(name = "worker", esModule = embed "worker.js")],
+      compatibilityDate = "2026-07-01",
+      bindings = [${bindings}]
+    )),
+    (name = "internet", network = (allow = ["private", "public"]))
+  ],
+  sockets = [(name = "http", address = "127.0.0.1:${port}", http = (), service = "main")]
+);`
+  )
+  yield* runProgram(workerd, ["serve", "config.capnp"], { cwd: directory, stdio: "ignore" })
+  yield* untilListening(port)
+  return `http://127.0.0.1:${port}/`
+})
 
 /** The TypeScript examples of the package's README, which a stranger copies. */
 const readmeExamples = codeBlocks(readPage("package/README.md")).filter(({ language }) => language === "ts")
@@ -52,13 +127,6 @@ const readmeTests = readmeExamples.flatMap((code) => {
   return name === undefined ? [] : [{ name, code: `${code}\nawait Effect.runPromise(${name})\n` }]
 })
 
-/** The paths of the runtimes that this process does not run in. */
-class Programs
-  extends Context.Service<Programs, Effect.Success<ReturnType<typeof install>>>()("test/package/Programs")
-{
-  static readonly layer = Layer.effect(Programs, install("node", "bun", "deno", "workerd"))
-}
-
 const runtimes = [
   { name: "Node 24", program: undefined, version: /^v24\./, args: [] },
   { name: "Node 22", program: "node", version: /^v22\.(?:19|20)\.0\n$/, args: [] },
@@ -74,7 +142,7 @@ const exampleOptions = {
   skipLibCheck: true
 }
 
-/** A project with the examples, and what the generators make of the OpenAPI document. */
+/** Makes a project with the examples, and what the generators make of the OpenAPI document. */
 const makeExamples = Effect.gen(function*() {
   const { tarball } = yield* Installed
   const { dependencies: { effect }, devDependencies } = manifest
@@ -97,204 +165,175 @@ const makeExamples = Effect.gen(function*() {
   yield* run(path, "npx", ["openapi-ts", "-i", document, "-o", "generated"])
   return path
 })
+const Examples = Context.Service<string>("test/package/Examples")
 
-class Examples extends Context.Service<Examples, string>()("test/package/Examples") {
-  static readonly layer = Layer.effect(Examples, makeExamples)
-}
-
-/** Starts a service with two pets. */
-const startWithPets = Effect.fnUntraced(function*(settings: Readonly<Record<string, string>> = {}) {
-  const { env } = yield* startService(settings)
-  for (const name of ["Rex", "Ada"]) {
-    yield* send(`${env.PETSTORE_URL}/v1/pets`, env.PETSTORE_API_KEY, "POST", {
-      name,
-      categoryId: 1,
-      status: "available"
-    })
-  }
-  return env
-})
-
-const packageAndPrograms = Layer.merge(Installed.layer, Programs.layer)
-
-layer(packageAndPrograms, { timeout: 240_000, excludeTestServices: true })("The client package", (it) => {
-  it.effect("is clean under publint and arethetypeswrong, and can be published", () =>
-    Effect.gen(function*() {
-      const { project, tarball } = yield* Installed
-      yield* run(project, bin("publint"), [tarball, "--strict"])
-      yield* run(project, bin("attw"), [tarball, "--profile", "esm-only"])
-      assert.include(yield* run(project, "npm", ["publish", tarball, "--dry-run"]), "+ petstore-client@")
-      yield* run(join(root, "package"), "npm", ["publish", "--dry-run"])
-    }))
-
-  it.effect("has its build and its documents, of less than 1 MB, the version of the service, and no dependency", () =>
-    Effect.gen(function*() {
-      const { installed } = yield* Installed
-      const files = filesOf(installed)
-      const others = files.filter((file) => !/^dist\/.+(\.js|\.d\.ts)$/.test(file))
-      assert.sameMembers(others, ["CHANGELOG.md", "LICENSE", "README.md", "package.json"])
-      const bytes = files.reduce((total, file) => total + statSync(join(installed, file)).size, 0)
-      assert.isBelow(bytes, 1_000_000)
-      const read = (name: string) => readFileSync(join(installed, name), "utf8")
-      const { dependencies, peerDependencies, version } = JSON.parse(read("package.json"))
-      assert.strictEqual(version, manifest.version)
-      assert.isUndefined(dependencies)
-      assert.deepStrictEqual(peerDependencies, { effect: `^${manifest.dependencies.effect}` })
-      assert.include(read("CHANGELOG.md"), `## ${version}\n`)
-    }))
-
-  it.effect("imports its own files and effect, names nothing of Node, and declares nothing global", () =>
-    Effect.gen(function*() {
-      const { installed } = yield* Installed
-      const dist = join(installed, "dist")
-      const files = filesOf(dist)
-      for (const file of files) {
-        // Declarations import `.ts`, which TypeScript resolves to `.d.ts`, as the declarations of effect do.
-        const text = readFileSync(join(dist, file), "utf8").replaceAll(/\/\*.*?\*\/|^\s*\/\/.*$/gms, "")
-        for (const [, name = ""] of text.matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*)["']([^"']+)["']/g)) {
-          assert.match(name, /^\.{1,2}\/.+\.[jt]s$|^effect(\/(?!sql|persistence|cluster)\w[\w-]*)*$/, file)
-          if (name.startsWith(".")) assert.include(files, join(dirname(file), name.replace(/\.ts$/, ".d.ts")))
-        }
-        assert.notMatch(text, /\b(NodeJS|Buffer|setImmediate|process\.\w+)\b|node:/, file)
-        assert.notMatch(text, /declare global|interface JSON\b|<reference/, file)
-      }
-    }))
-
-  for (const [index, compiler] of compilers.entries()) {
-    const [module, moduleResolution] = index === 0 ? ["NodeNext", "NodeNext"] : ["ESNext", "Bundler"]
-    it.effect(`compiles with TypeScript ${compiler.version} and ${moduleResolution}, without Node's types`, () =>
+layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestServices: true })(
+  "The client package",
+  (it) => {
+    it.effect("is clean under publint and arethetypeswrong, and can be published", () =>
       Effect.gen(function*() {
-        const { project } = yield* Installed
-        assert.lengthOf(readmeExamples, 9)
-        for (const [number, code] of readmeExamples.entries()) writeFileSync(join(project, `readme${number}.ts`), code)
-        writeFileSync(join(project, "names.ts"), names)
-        const options = { module, moduleResolution, skipLibCheck: false, outDir: "out" }
-        yield* compile(project, ["readme*.ts", "names.ts"], options, [compiler])
+        const { project, tarball } = yield* Installed
+        yield* run(project, join(root, "node_modules/.bin/publint"), [tarball, "--strict"])
+        yield* run(project, join(root, "node_modules/.bin/attw"), [tarball, "--profile", "esm-only"])
+        assert.include(yield* run(project, "npm", ["publish", tarball, "--dry-run"]), "+ petstore-client@")
+        yield* run(join(root, "package"), "npm", ["publish", "--dry-run"])
       }))
-  }
 
-  it.effect.each(runtimes)(
-    "runs the examples of its README in $name",
-    ({ args, program, version }) =>
+    it.effect("has its build and its documents, of less than 1 MB, the version of the service, and no dependency", () =>
       Effect.gen(function*() {
-        const { project } = yield* Installed
-        const file = program === undefined ? process.execPath : (yield* Programs)(program)
-        assert.match(yield* run(project, file, ["--version"]), version)
-        const { env, service } = yield* startService()
-        const runExample = (code: string, variables = {}) => {
-          writeFileSync(join(project, "example.ts"), code)
-          return run(project, file, [...args, "example.ts"], variables)
-        }
-        const [calls = "", keys = ""] = readmeExamples
-        assert.match(yield* runExample(calls, env), /^1n\n\{\s+id: 1n,[^]*categoryId: 9223372036854775807n/)
-        const adminEnv = { PETSTORE_ADMIN_URL: service.management, ADMIN_TOKEN: adminToken }
-        assert.match(yield* runExample(keys, adminEnv), /^shop pro\n0\nshop true\n$/m)
-        assert.lengthOf(readmeTests, 5)
-        for (const { code } of readmeTests) yield* runExample(code)
-      })
-  )
+        const { installed } = yield* Installed
+        const files = readdirSync(installed, { recursive: true, encoding: "utf8" })
+          .filter((file) => statSync(join(installed, file)).isFile())
+        const others = files.filter((file) => !/^dist\/.+(\.js|\.d\.ts)$/.test(file))
+        assert.sameMembers(others, ["CHANGELOG.md", "LICENSE", "README.md", "package.json"])
+        const bytes = files.reduce((total, file) => total + statSync(join(installed, file)).size, 0)
+        assert.isBelow(bytes, 1_000_000)
+        const read = (name: string) => readFileSync(join(installed, name), "utf8")
+        const { dependencies, peerDependencies, version } = JSON.parse(read("package.json"))
+        assert.strictEqual(version, manifest.version)
+        assert.isUndefined(dependencies)
+        assert.deepStrictEqual(peerDependencies, { effect: `^${manifest.dependencies.effect}` })
+        assert.include(read("CHANGELOG.md"), `## ${version}\n`)
+      }))
 
-  it.effect.skipIf(browser === undefined)(
-    "runs the tests of its README in Chromium, on the service in memory",
-    () =>
-      Effect.gen(function*() {
-        const { project } = yield* Installed
-        // Browsers offer `crypto.randomUUID` only to pages of a secure origin, such as 127.0.0.1.
-        const origin = yield* serveFiles({ "/": ["text/html", "<title>test</title>"] })
-        const running = yield* launch()
-        for (const { code, name } of readmeTests) {
-          writeFileSync(join(project, "page.ts"), code.replace("await Effect", "export const result = Effect"))
-          const bundle = yield* bundleForBrowser(join(project, "page.ts"), { format: "iife", name: "tested" })
+    for (const [index, compiler] of compilers.entries()) {
+      const [module, moduleResolution] = index === 0 ? ["NodeNext", "NodeNext"] : ["ESNext", "Bundler"]
+      it.effect(`compiles with TypeScript ${compiler.version} and ${moduleResolution}, without Node's types`, () =>
+        Effect.gen(function*() {
+          const { project } = yield* Installed
+          assert.lengthOf(readmeExamples, 9)
+          for (const [number, code] of readmeExamples.entries()) {
+            writeFileSync(join(project, `readme${number}.ts`), code)
+          }
+          writeFileSync(join(project, "names.ts"), names)
+          const options = { module, moduleResolution, skipLibCheck: false, outDir: "out" }
+          yield* compile(project, ["readme*.ts", "names.ts"], options, [compiler])
+        }))
+    }
+
+    it.effect.each(runtimes)(
+      "runs the examples of its README in $name",
+      ({ args, program, version }) =>
+        Effect.gen(function*() {
+          const { programs, project } = yield* Installed
+          const file = program === undefined ? process.execPath : programs(program)
+          assert.match(yield* run(project, file, ["--version"]), version)
+          const { env, service } = yield* startService()
+          const runExample = (code: string, variables = {}) => {
+            writeFileSync(join(project, "example.ts"), code)
+            return run(project, file, [...args, "example.ts"], variables)
+          }
+          const [calls = "", keys = ""] = readmeExamples
+          assert.match(yield* runExample(calls, env), /^1n\n\{\s+id: 1n,[^]*categoryId: 9223372036854775807n/)
+          const adminEnv = { PETSTORE_ADMIN_URL: service.management, ADMIN_TOKEN: adminToken }
+          assert.match(yield* runExample(keys, adminEnv), /^shop pro\n0\nshop true\n$/m)
+          assert.lengthOf(readmeTests, 5)
+          for (const { code } of readmeTests) yield* runExample(code)
+        })
+    )
+
+    it.effect.skipIf(browser === undefined)(
+      "runs the tests of its README in Chromium, on the service in memory",
+      () =>
+        Effect.gen(function*() {
+          const { project } = yield* Installed
+          // Browsers offer `crypto.randomUUID` only to pages of a secure origin, such as 127.0.0.1.
+          const origin = yield* serveFiles({ "/": ["text/html", "<title>test</title>"] })
+          const running = yield* launch()
+          for (const { code, name } of readmeTests) {
+            writeFileSync(join(project, "page.ts"), code.replace("await Effect", "export const result = Effect"))
+            const bundle = yield* bundleForBrowser(join(project, "page.ts"), { format: "iife", name: "tested" })
+            yield* Effect.promise(async () => {
+              const tab = await running.newPage()
+              await tab.goto(origin)
+              const outcome = `(async () => { ${bundle}; await tested.result; return "passed" })().catch(String)`
+              assert.strictEqual(await tab.evaluate(outcome), "passed", name)
+            })
+          }
+        })
+    )
+
+    it.layer(Layer.effect(Examples, makeExamples), { timeout: 300_000 })("with its examples", (it) => {
+      it.effect("compile, and run in Node and in Python, with exact integers except for @hey-api", () =>
+        Effect.gen(function*() {
+          const path = yield* Examples
+          const files = ["derived.ts", "generated.ts", "onward.ts", "inventory/*.ts", "browser/*.ts", "worker.ts"]
+          yield* compile(path, files, { ...exampleOptions, noEmit: true, allowImportingTsExtensions: true })
+          // The generated code does not compile with `exactOptionalPropertyTypes`.
+          const generated = { ...exampleOptions, exactOptionalPropertyTypes: false, outDir: "out" }
+          yield* compile(path, ["hey-api.ts", "generated/**/*.ts"], generated)
+          const { env: ownEnv } = yield* startService()
+          assert.strictEqual(yield* runNode(path, ["out/hey-api.js"], ownEnv), "Rex 1\ntrue 9007199254740992\n")
+          const { env } = yield* startService()
+          const onward =
+            /^\[\{"id":"1",.*\n\[\{"id":1,.*\n(\d) over RPC, \1 stored, the next page begins at the cursor \w+\n$/
+          const outputs = [
+            ["generated.ts", /^Rex 1\n$/],
+            ["derived.ts", /^1\n$/],
+            ["inventory/main.ts", /^category 1: 1\n$/],
+            ["onward.ts", onward],
+            ["fetch.js", /^\d+n Tom 9223372036854775807n$/m]
+          ] as const
+          for (const [file, output] of outputs) assert.match(yield* runNode(path, [file], env), output)
+          const listed = yield* run(path, "python3", ["pets.py"], env)
+          assert.include(listed, " Tom 9223372036854775807\n")
+          assert.include(listed, " Kit 9223372036854775807\n")
+          assert.match(yield* runNode(path, ["--test", "inventory/Inventory.test.ts"]), /pass 2\n[^]*fail 0\n/)
+        }))
+
+      it.effect("serve pets from Deno", () =>
+        Effect.gen(function*() {
+          const path = yield* Examples
+          const deno = (yield* Installed).programs("deno")
+          const { env } = yield* startService(["Rex", "Ada"])
+          yield* run(path, deno, ["check", "deno.ts"])
+          const port = yield* freePort
+          const args = ["run", "--allow-net", "--allow-env", "deno.ts"]
+          yield* Effect.forkScoped(run(path, deno, args, { ...env, PORT: String(port) }))
+          yield* untilListening(port)
+          assert.strictEqual((yield* send(`http://127.0.0.1:${port}`, "")).text, "Rex\nAda\n")
+        }))
+
+      it.effect("serve pets from workerd, to ten requests at once that meet a cold isolate", () =>
+        Effect.gen(function*() {
+          const path = yield* Examples
+          const { env } = yield* startService(["Rex", "Ada"])
+          const code = yield* bundleForBrowser(join(path, "worker.ts"), { format: "esm" })
+          const workerd = (yield* Installed).programs("workerd")
+          const get = send(yield* startWorker(workerd, code, env), "")
+          for (const { body, status } of yield* Effect.replicateEffect(get, 10, { concurrency: "unbounded" })) {
+            assert.strictEqual(status, 200)
+            assert.deepStrictEqual(body, [{ id: "1", name: "Rex" }, { id: "2", name: "Ada" }])
+          }
+          const unauthorized = yield* startWorker(workerd, code, { ...env, PETSTORE_API_KEY: "psk_unknown" })
+          const rejected = yield* send(unauthorized, "")
+          assert.strictEqual(rejected.status, 502)
+          assert.deepInclude(rejected.body, { error: "InvalidApiKey" })
+        }))
+
+      it.effect.skipIf(browser === undefined)("show pets in a page of another origin", () =>
+        Effect.gen(function*() {
+          const path = yield* Examples
+          const origin = yield* serveFiles({
+            "/": ["text/html", readFileSync(join(path, "browser/index.html"), "utf8")],
+            "/page.js": ["text/javascript", yield* bundleForBrowser(join(path, "browser/page.ts"), { format: "esm" })]
+          })
+          const { env } = yield* startService(["Rex", "Ada"], { CORS_ORIGINS: origin })
+          const running = yield* launch()
           yield* Effect.promise(async () => {
             const tab = await running.newPage()
             await tab.goto(origin)
-            const outcome = `(async () => { ${bundle}; await tested.result; return "passed" })().catch(String)`
-            assert.strictEqual(await tab.evaluate(outcome), "passed", name)
+            const show = async (key: string, outcome: string) => {
+              await tab.getByLabel("Service").fill(env.PETSTORE_URL)
+              await tab.getByLabel("API key").fill(key)
+              await tab.getByRole("button").click()
+              await tab.getByText(outcome).waitFor()
+              return tab.locator("li").allInnerTexts()
+            }
+            assert.deepStrictEqual(await show(env.PETSTORE_API_KEY, "Complete"), ["Rex (1)", "Ada (2)"])
+            assert.isEmpty(await show("psk_unknown", "unknown, expired or revoked"))
           })
-        }
-      })
-  )
-
-  it.layer(Examples.layer, { timeout: 300_000 })("with its examples", (it) => {
-    it.effect("compile, and run in Node and in Python, with exact integers except for @hey-api", () =>
-      Effect.gen(function*() {
-        const path = yield* Examples
-        const files = ["derived.ts", "generated.ts", "onward.ts", "inventory/*.ts", "browser/*.ts", "worker.ts"]
-        yield* compile(path, files, { ...exampleOptions, noEmit: true, allowImportingTsExtensions: true })
-        // The generated code does not compile with `exactOptionalPropertyTypes`.
-        const generated = { ...exampleOptions, exactOptionalPropertyTypes: false, outDir: "out" }
-        yield* compile(path, ["hey-api.ts", "generated/**/*.ts"], generated)
-        const { env: ownEnv } = yield* startService()
-        assert.strictEqual(yield* runNode(path, ["out/hey-api.js"], ownEnv), "Rex 1\ntrue 9007199254740992\n")
-        const { env } = yield* startService()
-        const onward =
-          /^\[\{"id":"1",.*\n\[\{"id":1,.*\n(\d) over RPC, \1 stored, the next page begins at the cursor \w+\n$/
-        const outputs = [
-          ["generated.ts", /^Rex 1\n$/],
-          ["derived.ts", /^1\n$/],
-          ["inventory/main.ts", /^category 1: 1\n$/],
-          ["onward.ts", onward],
-          ["fetch.js", /^\d+n Tom 9223372036854775807n$/m]
-        ] as const
-        for (const [file, output] of outputs) assert.match(yield* runNode(path, [file], env), output)
-        const listed = yield* run(path, "python3", ["pets.py"], env)
-        assert.include(listed, " Tom 9223372036854775807\n")
-        assert.include(listed, " Kit 9223372036854775807\n")
-        assert.match(yield* runNode(path, ["--test", "inventory/Inventory.test.ts"]), /pass 2\n[^]*fail 0\n/)
-      }))
-
-    it.effect("serve pets from Deno", () =>
-      Effect.gen(function*() {
-        const path = yield* Examples
-        const deno = (yield* Programs)("deno")
-        const env = yield* startWithPets()
-        yield* run(path, deno, ["check", "deno.ts"])
-        const port = yield* freePort
-        const args = ["run", "--allow-net", "--allow-env", "deno.ts"]
-        yield* Effect.forkScoped(run(path, deno, args, { ...env, PORT: String(port) }))
-        yield* untilListening(port)
-        assert.strictEqual((yield* send(`http://127.0.0.1:${port}`, "")).text, "Rex\nAda\n")
-      }))
-
-    it.effect("serve pets from workerd, to ten requests at once that meet a cold isolate", () =>
-      Effect.gen(function*() {
-        const path = yield* Examples
-        const env = yield* startWithPets()
-        const code = yield* bundleForBrowser(join(path, "worker.ts"), { format: "esm" })
-        const workerd = (yield* Programs)("workerd")
-        const get = send(yield* startWorker(workerd, code, env), "")
-        for (const { body, status } of yield* Effect.replicateEffect(get, 10, { concurrency: "unbounded" })) {
-          assert.strictEqual(status, 200)
-          assert.deepStrictEqual(body, [{ id: "1", name: "Rex" }, { id: "2", name: "Ada" }])
-        }
-        const unauthorized = yield* startWorker(workerd, code, { ...env, PETSTORE_API_KEY: "psk_unknown" })
-        const rejected = yield* send(unauthorized, "")
-        assert.strictEqual(rejected.status, 502)
-        assert.deepInclude(rejected.body, { error: "InvalidApiKey" })
-      }))
-
-    it.effect.skipIf(browser === undefined)("show pets in a page of another origin", () =>
-      Effect.gen(function*() {
-        const path = yield* Examples
-        const origin = yield* serveFiles({
-          "/": ["text/html", readFileSync(join(path, "browser/index.html"), "utf8")],
-          "/page.js": ["text/javascript", yield* bundleForBrowser(join(path, "browser/page.ts"), { format: "esm" })]
-        })
-        const env = yield* startWithPets({ CORS_ORIGINS: origin })
-        const running = yield* launch()
-        yield* Effect.promise(async () => {
-          const tab = await running.newPage()
-          await tab.goto(origin)
-          const show = async (key: string, outcome: string) => {
-            await tab.getByLabel("Service").fill(env.PETSTORE_URL)
-            await tab.getByLabel("API key").fill(key)
-            await tab.getByRole("button").click()
-            await tab.getByText(outcome).waitFor()
-            return tab.locator("li").allInnerTexts()
-          }
-          assert.deepStrictEqual(await show(env.PETSTORE_API_KEY, "Complete"), ["Rex (1)", "Ada (2)"])
-          assert.isEmpty(await show("psk_unknown", "unknown, expired or revoked"))
-        })
-      }))
-  })
-})
+        }))
+    })
+  }
+)

@@ -5,9 +5,9 @@ import { execFileSync } from "node:child_process"
 import { chmodSync, cpSync, existsSync, symlinkSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { parse, parseAllDocuments } from "yaml"
-import { install } from "../support/ClientPackage.ts"
 import { codeBlocks, readPage, root } from "../support/Documents.ts"
 import { dataDirectory, freePort, temporaryDirectory } from "../support/Harness.ts"
+import { install } from "../support/NpmPrograms.ts"
 import { firstKey, send, start, stop } from "../support/Process.ts"
 
 const which = (program: string): boolean =>
@@ -95,10 +95,7 @@ describe("npm ci --omit=dev", () => {
   )
 })
 
-interface Manifest {
-  readonly apiVersion: string
-  readonly kind: string
-}
+type Manifest = Readonly<Record<"apiVersion" | "kind", string>>
 
 /** Throws if the schemas of Kubernetes or of the Prometheus operator reject a manifest. */
 const validate = async (manifest: Manifest): Promise<void> => {
@@ -116,10 +113,9 @@ describe("Files for operators", () => {
       const output = execFileSync("kubectl", ["kustomize", folder]).toString()
       const manifests = parseAllDocuments(output).map((document): Manifest => document.toJS())
       for (const manifest of manifests) await validate(manifest)
-      const monitoring = ["ServiceMonitor", "PrometheusRule"]
-      const availability = ["PodDisruptionBudget", "HorizontalPodAutoscaler"]
-      const others = ["ConfigMap", "Service", "Service", "Deployment", "NetworkPolicy"]
-      assert.sameMembers(manifests.map(({ kind }) => kind), [...others, ...availability, ...monitoring])
+      const kinds = "ConfigMap Service Service Deployment NetworkPolicy PodDisruptionBudget HorizontalPodAutoscaler"
+      const expected = [...kinds.split(" "), "ServiceMonitor", "PrometheusRule"]
+      assert.sameMembers(manifests.map(({ kind }) => kind), expected)
       assert.match(output, /image: \S+@sha256:[0-9a-f]{64}\n/)
       assert.include(output, `TRUSTED_PROXIES: ""`)
     }

@@ -10,7 +10,7 @@ import { readPage } from "../support/Documents.ts"
 import { clientOn, freePort, temporaryDirectory } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
 import * as Postgres from "../support/Postgres.ts"
-import { issue, type Running, runProgram, send, sendAdmin, start, stop, until, untilTrue } from "../support/Process.ts"
+import { issue, type Running, runProgram, send, sendAdmin, start, stop, untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import { haproxy } from "../support/setup.ts"
 
@@ -33,11 +33,8 @@ const startPostgres = Effect.gen(function*() {
       sql`CREATE DATABASE petstore OWNER petstore`
     ])
   )
-  const standbys = [
-    yield* Postgres.run(named("postgres-2"), primary.port),
-    yield* Postgres.run(named("postgres-3"), primary.port)
-  ] as const
-  return { primary, standbys }
+  const runStandby = (name: string) => Postgres.run(named(name), primary.port)
+  return { primary, standbys: [yield* runStandby("postgres-2"), yield* runStandby("postgres-3")] as const }
 })
 
 /** A Redis master with two replicas, and three sentinels with the settings of `sentinel.conf`. */
@@ -48,16 +45,8 @@ const startRedis = Effect.gen(function*() {
     yield* start
     yield* Redis.command(port, "REPLICAOF", "127.0.0.1", String(master.port))
   }
-  const startSentinel = Effect.gen(function*() {
-    const port = yield* freePort
-    const text = read("sentinel.conf").replace("port 26379", `port ${port}`)
-      .replace("redis-1 6379", `127.0.0.1 ${master.port}`)
-    const args = ["sentinel.conf", "--sentinel"]
-    const sentinel = yield* Redis.runWith({ port, isSentinel: true, files: { "sentinel.conf": text }, arguments: args })
-    yield* sentinel.start
-    return port
-  })
-  return { master, sentinels: yield* Effect.replicateEffect(startSentinel, 3) }
+  const config = read("sentinel.conf").replace("port 26379", "").replace("redis-1 6379", `127.0.0.1 ${master.port}`)
+  return { master, sentinels: yield* Effect.replicateEffect(Redis.startSentinel(config), 3) }
 })
 
 const deploy = Effect.gen(function*() {
@@ -82,13 +71,11 @@ const deploy = Effect.gen(function*() {
   writeFileSync(file, place(read("haproxy.cfg")))
   yield* runProgram(haproxy ?? "", ["-db", "-f", file])
   const settings = Object.entries(settingsOf("petstore.env")).map(([name, value]) => [name, place(value)] as const)
-  const services = yield* Effect.forEach(processes, ({ management, port }) =>
-    start({
-      ...Object.fromEntries(settings),
-      PORT: String(port),
-      MANAGEMENT_PORT: String(management),
-      MANAGEMENT_HOST: "127.0.0.1"
-    }))
+  const env = { ...Object.fromEntries(settings), MANAGEMENT_HOST: "127.0.0.1" }
+  const services = yield* Effect.forEach(
+    processes,
+    ({ management, port }) => start({ ...env, PORT: String(port), MANAGEMENT_PORT: String(management) })
+  )
   return { primary, standbys, master, services, address: `http://127.0.0.1:${apiPort}` }
 })
 
@@ -110,11 +97,7 @@ describe.skipIf(missing !== undefined)("With the files in deploy/ha", () => {
         yield* untilShared(services, true)
         const { key } = yield* issue(service)
         const load = yield* Load.run({ address: () => address, key, callers: 8 })
-        const untilCreated = Effect.suspend(() => {
-          const from = performance.now()
-          return until(() => load.outcomes.some(({ sentAt, status }) => sentAt > from && status === 201))
-        })
-        yield* untilCreated
+        yield* load.untilCreated
         const revoked = yield* issue(service)
         const list = Load.request(address, revoked.key, "/v1/pets?limit=1")
         assert.strictEqual((yield* list).status, 200)
@@ -122,19 +105,19 @@ describe.skipIf(missing !== undefined)("With the files in deploy/ha", () => {
 
         yield* loss === "hangs" ? Effect.andThen(primary.freeze, Effect.sleep("4 seconds")) : primary.kill
         const promoted = yield* Postgres.failOver(standbys)
-        yield* untilCreated
+        yield* load.untilCreated
         yield* primary.thaw
         const statuses = yield* Effect.replicateEffect(Effect.delay(list, "250 millis"), 4)
         assert.isTrue(statuses.every(({ status }) => status === 401 || status === 503))
 
         yield* master.kill
         yield* untilShared(services, false)
-        yield* untilCreated
+        yield* load.untilCreated
         yield* untilShared(services, true)
         assert.isTrue(services.every(({ process }) => process.exitCode === null))
 
         yield* stop(service, "SIGKILL")
-        yield* untilCreated
+        yield* load.untilCreated
         yield* load.stop
         // Requests that the killed process was serving have no response: the connection closes, or haproxy sends 502.
         const lost = load.outcomes.filter(({ status }) => ![200, 201, 404, 503].includes(status))

@@ -3,39 +3,30 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { load } from "../../bench/load.ts"
 import { temporaryDatabaseUrl } from "../support/Harness.ts"
-import { issue, metricsOf, type Running, send, sendAdmin, start, until, untilTrue } from "../support/Process.ts"
+import { issue, metricsOf, portOf, type Running, send, sendAdmin, start, until, untilTrue } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import * as Redis from "../support/Redis.ts"
 
-const portOf = ({ address }: Running) => Number(new URL(address).port)
-
 const get = (key: string) => `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n\r\n`
 
-const issueWith = (service: Running, perMinute: number, perDay: number) =>
-  issue(service, { name: "limited", plan: "enterprise", limits: { perMinute, perDay } })
+const enterprise = { name: "limited", plan: "enterprise" }
 
-/** Sends more requests of a new key than its limit a day, over 64 connections. Returns the number of allowed ones. */
-const countAllowed = Effect.fnUntraced(
-  function*(services: readonly [Running, ...ReadonlyArray<Running>], perDay: number) {
-    const { key } = yield* issueWith(services[0], 1_000_000, perDay)
-    const requests = Math.round(1.1 * perDay)
-    const { statuses } = yield* Effect.promise(() =>
-      load({ ports: services.map(portOf), request: get(key), connections: 64, requests })
-    )
-    const [allowed = 0, rejected = 0] = [statuses.get(200), statuses.get(429)]
-    assert.strictEqual(allowed + rejected, requests)
-    return allowed
-  }
-)
+/** Sends more requests with a key than its limit a day, over 64 connections. Returns the number of allowed ones. */
+const countAllowed = Effect.fnUntraced(function*(services: ReadonlyArray<Running>, key: string, perDay: number) {
+  const requests = Math.round(1.1 * perDay)
+  const ports = services.map(portOf)
+  const { statuses } = yield* Effect.promise(() => load({ ports, request: get(key), connections: 64, requests }))
+  const [allowed = 0, rejected = 0] = [statuses.get(200), statuses.get(429)]
+  assert.strictEqual(allowed + rejected, requests)
+  return allowed
+})
 
 /** The number of decisions that processes made without Redis. */
 const localDecisions = (services: ReadonlyArray<Running>) =>
-  Effect.map(
-    Effect.forEach(services, metricsOf),
-    (texts) =>
-      texts.map((text) => Number(/^petstore_rate_limit_fallback_decisions_total (\d+)/m.exec(text)?.[1]))
-        .reduce((sum, count) => sum + count, 0)
-  )
+  Effect.map(Effect.forEach(services, metricsOf), (texts) => {
+    const counts = texts.map((text) => /^petstore_rate_limit_fallback_decisions_total (\d+)/m.exec(text)?.[1])
+    return counts.reduce((sum, count) => sum + Number(count), 0)
+  })
 
 describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL === undefined)(
   "Processes on one Redis",
@@ -50,12 +41,13 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
         const services = [first, ...others] as const
         for (const limit of [500, 2_000, 777]) {
           const before = yield* localDecisions(services)
-          const allowed = yield* countAllowed(services, limit)
+          const { key } = yield* issue(first, { ...enterprise, limits: { perMinute: 1_000_000, perDay: limit } })
+          const allowed = yield* countAllowed(services, key, limit)
           // A machine that stands still for 35 ms makes a process decide without Redis.
           assert.closeTo(allowed, limit, (yield* localDecisions(services)) - before)
         }
 
-        const { id, key } = yield* issueWith(first, 3, 100)
+        const { id, key } = yield* issue(first, { ...enterprise, limits: { perMinute: 3, perDay: 100 } })
         const codeOf = (service: Running) =>
           Effect.map(send(`${service.address}/v1/pets`, key), ({ body }): string => body.code)
         yield* Effect.promise(() => load({ ports: [portOf(first)], request: get(key), connections: 1, requests: 10 }))
@@ -98,10 +90,7 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
         assert.match(service.stderr(), /REDIS_URL: Redis cannot be used. This process counts requests by itself: \w/)
         // The line of the last recovery can arrive after the response of /readyz.
         yield* until(() => (service.stderr().match(/Limits are counted in Redis/g)?.length ?? 0) >= 5)
-        const metrics = yield* metricsOf(service)
-        assert.match(metrics, /petstore_rate_limit_decisions_total\{outcome="allowed",plan="enterprise"\} \d+/)
-        assert.match(metrics, /petstore_rate_limit_fallback_decisions_total [1-9]/)
-        assert.match(metrics, /petstore_rate_limit_redis_duration_seconds_count [1-9]/)
+        assert.isAbove(yield* localDecisions([service]), 0)
       }))
   }
 )

@@ -1,37 +1,27 @@
 /** Tests the management port of a process, its metrics, and revocation in another process. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { readFileSync, statSync } from "node:fs"
-import { join } from "node:path"
 import { readPage } from "../support/Documents.ts"
 import { dataDirectory, temporaryDatabaseUrl } from "../support/Harness.ts"
-import { issue, metricsOf, send, sendAdmin, start } from "../support/Process.ts"
+import { adminToken, issue, metricsOf, send, sendAdmin, start } from "../support/Process.ts"
 import * as Prometheus from "../support/Prometheus.ts"
 import * as Redis from "../support/Redis.ts"
 
 describe("The management port", () => {
   it.live("requires its token, serves no path of the API port, and counts requests by route and status", () =>
     Effect.gen(function*() {
-      const DATA_DIR = yield* dataDirectory
-      const { address, management } = yield* start({ DATA_DIR, ADMIN_TOKEN: "", BUILD_REVISION: "79d1fb3" })
-      const file = join(DATA_DIR, "admin-token")
-      assert.strictEqual(statSync(file).mode & 0o777, 0o600)
-      const token = readFileSync(file, "utf8").trim()
+      const { address, management } = yield* start({ DATA_DIR: yield* dataDirectory })
       assert.match(management, /^http:\/\/127\.0\.0\.1:/)
       const responses = [
-        [`${management}/admin/keys`, token, [{ name: "first key" }]],
+        [`${management}/admin/keys`, adminToken, [{ name: "first key" }]],
         [`${management}/admin/keys`, "", { code: "missing_admin_token" }],
-        [`${management}/admin/keys`, "adm_x", { code: "invalid_admin_token" }],
-        [`${management}/healthz`, "", { revision: "79d1fb3" }],
         [`${management}/readyz`, "", { status: "ready" }],
-        [`${management}/v1/pets`, token, { code: "not_found" }],
         ...["/admin/keys", "/healthz", "/readyz", "/metrics"].map((path) =>
-          [address + path, token, { code: "not_found" }] as const
-        )
+          [address + path, adminToken, { code: "not_found" }] as const
+        ),
+        [`${management}/v1/pets`, adminToken, { code: "not_found" }]
       ] as const
-      for (const [url, credential, body] of responses) {
-        assert.containsSubset((yield* send(url, credential)).body, body, url)
-      }
+      for (const [url, token, body] of responses) assert.containsSubset((yield* send(url, token)).body, body, url)
 
       for (let id = 0; id < 3; id++) yield* send(`${address}/v1/pets/${id}`, "none")
       const labels = `http_request_method="GET",http_route="/v1/pets/:petId",http_response_status_code="401"`
@@ -93,6 +83,10 @@ describe.skipIf(skip)("The metrics of a process", () => {
         yield* metricsAfterRequests({ DATA_DIR: yield* dataDirectory }, "write_duration_seconds")
       ]
       for (const text of texts) Prometheus.runPromtool(["check", "metrics"], text)
+      for (const name of ["cpu_seconds_total 0*", "start_time_seconds ", "resident_memory_bytes "]) {
+        assert.match(texts[0] ?? "", new RegExp(`^process_${name}[1-9.]`, "m"))
+      }
+      assert.match(texts[0] ?? "", /^petstore_build_info\{node="v\d.*",revision="unknown",version="\d.*"\} 1$/m)
 
       const exposed = texts.flatMap((text) => [...text.matchAll(/^# TYPE (\S+)/gm)].map(([, name]) => name))
       const rows = [...readPage("docs/monitoring.md").matchAll(/^\| (`.*?) \|/gm)].map(([, names]) => names)

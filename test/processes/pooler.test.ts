@@ -10,21 +10,19 @@ import { issue, sendAdmin, start, until } from "../support/Process.ts"
 /** A server, a PgBouncer in front of it, a process that uses it, and a key. */
 const deploy = Effect.gen(function*() {
   const postgres = yield* Postgres.run()
-  const pooler = yield* PgBouncer.run(postgres.url, "transaction", { server_login_retry: "1" })
+  const pooler = yield* PgBouncer.run(postgres.url, "transaction")
   const service = yield* start({ DATABASE_URL: pooler.url })
   const { key } = yield* issue(service)
   return { postgres, pooler, service, key }
 })
 
-class Deployment extends Context.Service<Deployment, Effect.Success<typeof deploy>>()("test/Pooler/Deployment") {
-  static readonly layer = Layer.effect(Deployment, deploy)
-}
+const Deployment = Context.Service<Effect.Success<typeof deploy>>("test/Pooler/Deployment")
 
 const assertStatuses = (outcomes: ReadonlyArray<Load.Outcome>, expected: ReadonlyArray<number>) =>
   assert.isEmpty(outcomes.filter(({ status }) => !expected.includes(status)))
 
 describe.skipIf(PgBouncer.missing !== undefined || Postgres.missing !== undefined)("Behind PgBouncer", () => {
-  layer(Deployment.layer, { excludeTestServices: true })((it) => {
+  layer(Layer.effect(Deployment, deploy), { excludeTestServices: true })((it) => {
     it.effect("a statement that waits for a lock is canceled, and its request gets 503", () =>
       Effect.gen(function*() {
         const { key, postgres, service } = yield* Deployment
@@ -58,8 +56,7 @@ describe.skipIf(PgBouncer.missing !== undefined || Postgres.missing !== undefine
         yield* postgres.kill
         yield* until(() => load.outcomes.some(({ status }) => status === 503))
         yield* postgres.start
-        const startedAt = performance.now()
-        yield* until(() => load.outcomes.some(({ sentAt, status }) => sentAt > startedAt && status === 201))
+        yield* load.untilCreated
         yield* load.stop
         assertStatuses(load.outcomes, [200, 201, 404, 503])
         yield* Load.assertStored(load.outcomes, clientOn(postgres.url))

@@ -7,13 +7,10 @@ import { join } from "node:path"
 import { readPage } from "../support/Documents.ts"
 import { dataDirectory, freePort, temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
-import { firstKey, issue, runProgram, send, start, stop, until, untilTrue } from "../support/Process.ts"
+import { issue, portOf, runProgram, send, start, stop, until, untilListening, untilTrue } from "../support/Process.ts"
 import { haproxy } from "../support/setup.ts"
 
-interface Server {
-  readonly port: number
-  readonly management: number
-}
+type Server = Readonly<Record<"port" | "management", number>>
 
 /** Runs haproxy with `deploy/haproxy.cfg` in front of two processes. `bothUp` waits until it sends requests to both. */
 const runBalancer = Effect.fnUntraced(function*(servers: ReadonlyArray<Server>) {
@@ -43,32 +40,25 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined || haproxy === undef
       const run = ({ management, port }: Server) =>
         start({ DATABASE_URL, PORT: String(port), MANAGEMENT_PORT: String(management), DRAIN_SECONDS: "2" })
       const { address, bothUp } = yield* runBalancer(servers)
-      yield* untilTrue(Effect.promise(() => fetch(address).then(() => true, () => false)))
+      yield* untilListening(portOf({ address }))
       const { body, headers, status } = yield* send(`${address}/v1/pets`, "")
       assert.deepStrictEqual([status, body.code, headers.get("retry-after")], [503, "service_unavailable", "1"])
-      const processes = yield* Effect.forEach(
-        servers,
-        (server) => Effect.map(run(server), (first) => ({ first, server }))
-      )
+      const processes = yield* Effect.forEach(servers, run)
       yield* bothUp
-      const { key } = yield* issue(processes[0]?.first ?? assert.fail("there is no process"))
+      const { key } = yield* issue(processes[0] ?? assert.fail("there is no process"))
       yield* Load.request(address, key)
       const load = yield* Load.run({ address: () => address, key, callers: 16 })
-      const served = Effect.suspend(() => {
-        const count = load.outcomes.length
-        return until(() => load.outcomes.length > count + 200)
-      })
-      for (const { first, server } of processes) {
-        yield* served
-        first.process.kill("SIGTERM")
+      for (const [index, { address, exit, management, process }] of processes.entries()) {
+        yield* load.untilMore(200)
+        process.kill("SIGTERM")
         // Readiness fails first, while the process still serves requests.
-        yield* untilTrue(Effect.map(statusOf(`${first.management}/readyz`), (status) => status === 503))
-        assert.strictEqual(yield* statusOf(`${first.address}/v1/pets`), 401)
-        assert.strictEqual(yield* Effect.promise(() => first.exit), 0)
-        yield* run(server)
+        yield* untilTrue(Effect.map(statusOf(`${management}/readyz`), (status) => status === 503))
+        assert.strictEqual(yield* statusOf(`${address}/v1/pets`), 401)
+        assert.strictEqual(yield* Effect.promise(() => exit), 0)
+        yield* run(servers[index] ?? assert.fail("there is no server"))
         yield* bothUp
       }
-      yield* served
+      yield* load.untilMore(200)
       yield* load.stop
       assert.deepStrictEqual(load.outcomes.filter(({ status }) => status !== 200 && status !== 201), [])
     }))
@@ -81,12 +71,12 @@ describe("A process that receives SIGTERM", () => {
       const closed: Array<string> = []
       const open = (name: string, sent: string) =>
         Effect.callback<void>((resume) => {
-          const socket = connect(Number(new URL(service.address).port), "127.0.0.1")
+          const socket = connect(portOf(service), "127.0.0.1")
           socket.on("error", () => {}).on("close", () => void closed.push(name)).resume()
           socket.write(sent, () => resume(Effect.void))
         })
       const head = "POST /v1/pets HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nContent-Type: application/json\r\n"
-      const key = yield* firstKey(service)
+      const { key } = yield* issue(service)
       yield* open("silent", `${head}\r\n{`)
       yield* open("silent", `${head}Authorization: Bearer ${key}\r\n\r\n{`)
       yield* open("idle", "GET /v1/pets HTTP/1.1\r\nHost: x\r\n\r\n")

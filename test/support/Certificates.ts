@@ -11,10 +11,7 @@ const program = "/usr/bin/openssl"
 export const missing: string | undefined = existsSync(program) ? undefined : "there is no openssl"
 
 /** The files of a certificate and its private key. */
-export interface Certificate {
-  readonly cert: string
-  readonly key: string
-}
+export type Certificate = Readonly<Record<"cert" | "key", string>>
 
 /** Makes a certificate authority in a directory of its own, which the scope removes. */
 export const makeAuthority = Effect.map(temporaryDirectory, (directory) => {
@@ -38,24 +35,17 @@ export const makeAuthority = Effect.map(temporaryDirectory, (directory) => {
      * Issues a certificate for `commonName`. `altNames` are subject alternative names like `DNS:localhost`. With
      * `isExpired` it was valid until yesterday, and with `password` its key is encrypted.
      */
-    issue(
-      commonName: string,
-      { altNames, isExpired = false, password }: {
-        readonly altNames?: string
-        readonly isExpired?: boolean
-        readonly password?: string
-      } = {}
-    ): Certificate {
+    issue(commonName: string, { altNames = "", isExpired = false, password = "" } = {}): Certificate {
       const name = String(++count)
       const { cert, key } = files(name)
       const [request, extensions] = [`${name}.csr`, `${name}.ext`]
-      writeFileSync(join(directory, extensions), altNames === undefined ? "" : `subjectAltName=${altNames}\n`)
+      writeFileSync(join(directory, extensions), altNames === "" ? "" : `subjectAltName=${altNames}\n`)
       openssl("req", "-new", ...newKey, "-subj", `/CN=${commonName}`, "-keyout", key, "-out", request)
       // OpenSSL 3.0 accepts a negative number of days, and has no option for a start in the past.
       const issuer = ["-CA", authority.cert, "-CAkey", authority.key, "-CAcreateserial"]
       const days = ["-days", isExpired ? "-1" : "3", "-extfile", extensions]
       openssl("x509", "-req", "-in", request, ...issuer, ...days, "-out", cert)
-      if (password === undefined) return { cert, key }
+      if (password === "") return { cert, key }
       const encrypted = `${key}.encrypted`
       openssl("pkey", "-in", key, "-aes256", "-passout", `pass:${password}`, "-out", encrypted)
       return { cert, key: encrypted }

@@ -8,6 +8,8 @@ import { petstore } from "../../src/command/PetstoreCommand.ts"
 /** The variables that the command reads. It reads no others. */
 export type Environment = Readonly<Record<string, string>>
 
+const noTerminal = { canColor: false, canAnimate: false, canPrompt: false }
+
 /** Runs `petstore` with `args`, and with `input` on standard input. Returns its exit code and what it prints. */
 export const runCommand = (env: Environment, args: ReadonlyArray<string>, input = "") =>
   Effect.gen(function*() {
@@ -25,11 +27,7 @@ export const runCommand = (env: Environment, args: ReadonlyArray<string>, input 
     const exit = yield* Command.runWith(petstore, { version: "1.0.0" })(args).pipe(
       Effect.provideService(Console.Console, { ...console, log: (text) => write(`${text}\n`), error: writeError }),
       Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env })),
-      Effect.provideService(TerminalCapabilities.TerminalCapabilities, {
-        canColor: false,
-        canAnimate: false,
-        canPrompt: false
-      }),
+      Effect.provideService(TerminalCapabilities.TerminalCapabilities, noTerminal),
       Effect.provide(Layer.merge(NodeServices.layer, stdio)),
       Effect.exit
     )

@@ -1,32 +1,27 @@
 /** A running service, and its console in Chromium. */
 import { describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
-import type { Browser, BrowserContextOptions, Page } from "playwright-core"
+import type { Page } from "playwright-core"
 import { launch } from "./Chromium.ts"
 import { dataDirectory } from "./Harness.ts"
 import { adminToken, type Running, send, sendAdmin, start } from "./Process.ts"
 import { browser } from "./setup.ts"
 
 /** One service and one browser for the tests of a file. */
-class ConsoleService extends Context.Service<ConsoleService, Running & { readonly browser: Browser }>()(
-  "test/support/ConsoleService"
-) {
-  static readonly layer = Layer.effect(
-    ConsoleService,
-    Effect.gen(function*() {
-      const service = yield* start({ DATA_DIR: yield* dataDirectory })
-      // In this browser, another name leads to the service as well.
-      return { ...service, browser: yield* launch("--host-resolver-rules=MAP rebound.example 127.0.0.1") }
-    })
-  )
-}
+const startConsole = Effect.gen(function*() {
+  const service = yield* start({ DATA_DIR: yield* dataDirectory })
+  // In this browser, another name leads to the service as well.
+  return { ...service, browser: yield* launch("--host-resolver-rules=MAP rebound.example 127.0.0.1") }
+})
+type ConsoleService = Effect.Success<typeof startConsole>
+const ConsoleService = Context.Service<ConsoleService>("test/support/ConsoleService")
 
 /** Defines the tests of a file, with one service and one browser for all. */
 export const describeConsole = (
-  define: (test: (title: string, run: (service: ConsoleService["Service"]) => Promise<void>) => void) => void
+  define: (test: (title: string, run: (service: ConsoleService) => Promise<void>) => void) => void
 ) =>
   describe.skipIf(browser === undefined)("The console", () => {
-    layer(ConsoleService.layer, { excludeTestServices: true })((it) =>
+    layer(Layer.effect(ConsoleService, startConsole), { excludeTestServices: true })((it) =>
       define((title, run) =>
         it.effect(title, () => Effect.flatMap(ConsoleService, (service) => Effect.promise(() => run(service))), 300_000)
       )
@@ -44,12 +39,8 @@ export const callApi = ({ address }: Running, secret: string, count: number): Pr
   )
 
 /** Opens the sign-in page in front of a view. `errors` has those of the page, except responses of 4xx. */
-export const openConsole = async (
-  { browser: running, management }: ConsoleService["Service"],
-  view = "",
-  options: BrowserContextOptions = {}
-) => {
-  const page = await (await running.newContext(options)).newPage()
+export const openConsole = async ({ browser: running, management }: ConsoleService, view = "") => {
+  const page = await (await running.newContext()).newPage()
   const origins = new Set<string>()
   const errors: Array<string> = []
   page.on("request", (request) => origins.add(new URL(request.url()).origin))
@@ -71,7 +62,7 @@ export const signIn = async (page: Page, token = adminToken): Promise<void> => {
 }
 
 /** Opens a view and signs in. */
-export const openSignedIn = async (service: ConsoleService["Service"], view?: string) => {
+export const openSignedIn = async (service: ConsoleService, view?: string) => {
   const { page } = await openConsole(service, view)
   await signIn(page)
   await page.getByRole("navigation", { name: "Views" }).waitFor()

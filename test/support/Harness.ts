@@ -104,10 +104,10 @@ export const unlimitedKeyOptions = { name: "a", plan: "enterprise", limits: { pe
 export const keysOn = <E>(database: Layer.Layer<SqlClient.SqlClient, E>) =>
   SqlApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(Database.migrate), Layer.provideMerge(database))
 
-const newUnlimitedKey = Effect.flatMap(
-  ApiKeys,
-  (keys) => Effect.map(keys.issue(unlimitedKeyOptions), ({ key }) => Redacted.value(key))
-)
+const newUnlimitedKey = Effect.gen(function*() {
+  const { key } = yield* (yield* ApiKeys).issue(unlimitedKeyOptions)
+  return Redacted.value(key)
+})
 
 /** Issues a key whose limits are never reached on a database, and returns its secret. */
 export const issueKey = <E>(database: Layer.Layer<SqlClient.SqlClient, E>) =>
@@ -129,11 +129,7 @@ export const stores = [
 ]
 
 /** A response as the client received it. */
-export interface ReceivedResponse {
-  readonly status: number
-  readonly headers: Headers
-  readonly text: string
-}
+export type ReceivedResponse = Readonly<{ status: number; headers: Headers; text: string }>
 
 const makeService = Effect.gen(function*() {
   const apiKeys = yield* ApiKeys
@@ -175,25 +171,21 @@ export class Service extends Context.Service<Service, Effect.Success<typeof make
   static readonly layer = Layer.effect(Service, makeService)
 }
 
-/** Sends bytes to a port and returns the response once the server closes the connection. */
+/**
+ * Sends bytes to a port and returns the response once the server closes the connection. The client sends `drip` every
+ * half second. With `allowHalfOpen` it keeps its side open after the server closes, and `halfCloses` ends it before.
+ */
 export const sendBytes = (
   port: number,
   bytes: string,
-  { allowHalfOpen = false, drip, halfCloses = false }: {
-    /** Bytes to send every half second. */
-    readonly drip?: string
-    /** Whether the client keeps its side open after the service closes. */
-    readonly allowHalfOpen?: boolean
-    /** Whether the client half-closes after the bytes. */
-    readonly halfCloses?: boolean
-  } = {}
+  { allowHalfOpen = false, drip = "", halfCloses = false } = {}
 ) =>
   Effect.promise(() =>
     new Promise<ReceivedResponse>((resolve, reject) => {
       const socket = connect({ port, host: "127.0.0.1", allowHalfOpen })
       if (halfCloses) socket.end(bytes, "latin1")
       else socket.write(bytes, "latin1")
-      const dripTimer = drip === undefined ? undefined : setInterval(() => socket.write(drip), 500)
+      const dripTimer = drip === "" ? undefined : setInterval(() => socket.write(drip), 500)
       let received = ""
       socket.setEncoding("utf8").on("data", (chunk: string) => {
         received += chunk

@@ -2,29 +2,20 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert } from "@effect/vitest"
 import { Effect, Fiber, Layer } from "effect"
-
-export interface Outcome {
-  readonly method: "GET" | "POST"
-  /** The status of the response, or 0 if the connection failed. */
-  readonly status: number
-  /** The time of sending, by `performance.now()`, and the duration, both in milliseconds. */
-  readonly sentAt: number
-  readonly took: number
-  readonly retryAfter: string | null
-  readonly body: string
-  /** The name of the pet to create. */
-  readonly name: string
-}
+import { until } from "./Process.ts"
 
 let count = 0
 
-/** Sends one request: a create with a unique name, or a read of `path`. */
-export const request = (address: string, key: string, path?: string): Effect.Effect<Outcome> =>
+/**
+ * Sends one request: a create with a unique name, or a read of `path`. The status is 0 if the connection failed.
+ * `sentAt` is a time of `performance.now()`, and `took` a number of milliseconds.
+ */
+export const request = (address: string, key: string, path?: string) =>
   Effect.promise(async () => {
     const method = path === undefined ? "POST" : "GET"
     const name = `pet ${process.pid} ${++count}`
     const sentAt = performance.now()
-    const outcome = (status: number, body: string, retryAfter: string | null): Outcome => {
+    const outcome = (status: number, body: string, retryAfter: string | null) => {
       return { method, status, sentAt, took: performance.now() - sentAt, retryAfter, body, name }
     }
     try {
@@ -40,8 +31,10 @@ export const request = (address: string, key: string, path?: string): Effect.Eff
     }
   })
 
+export type Outcome = Effect.Success<ReturnType<typeof request>>
+
 /** Keeps `callers` requests in flight, half of them creates, until `stop`. `outcomes` has all that have ended. */
-export const run = Effect.fnUntraced(function*(options: {
+export const run = Effect.fnUntraced(function*({ address, callers, key }: {
   readonly address: () => string
   readonly key: string
   readonly callers: number
@@ -52,18 +45,26 @@ export const run = Effect.fnUntraced(function*(options: {
   const caller = Effect.fnUntraced(function*(index: number) {
     for (let i = index; !state.stopped; i++) {
       const path = i % 2 === 0 ? undefined : reads[(i >> 1) % reads.length]
-      const outcome = yield* request(options.address(), options.key, path)
+      const outcome = yield* request(address(), key, path)
       outcomes.push(outcome)
       // After a rejection or without a connection, the caller waits before the next request.
       if (outcome.status === 0 || outcome.status >= 500) yield* Effect.sleep("50 millis")
     }
   })
-  const indexes = Array.from({ length: options.callers }, (_, index) => index)
-  const fiber = yield* Effect.forkChild(
-    Effect.forEach(indexes, caller, { concurrency: "unbounded", discard: true })
-  )
+  const indexes = Array.from({ length: callers }, (_, index) => index)
+  const fiber = yield* Effect.forkChild(Effect.forEach(indexes, caller, { concurrency: "unbounded", discard: true }))
   return {
     outcomes,
+    /** Waits until `count` more requests have ended. */
+    untilMore: (count: number) => {
+      const expected = outcomes.length + count
+      return until(() => outcomes.length >= expected)
+    },
+    /** Waits until a create that is sent from now on has succeeded. */
+    untilCreated: Effect.suspend(() => {
+      const from = performance.now()
+      return until(() => outcomes.some(({ sentAt, status }) => sentAt > from && status === 201))
+    }),
     stop: Effect.suspend(() => {
       state.stopped = true
       return Fiber.join(fiber)

@@ -14,17 +14,11 @@ const program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].find(existsSync)
 /** Names the program that is missing on this machine for suites behind PgBouncer. */
 export const missing: string | undefined = program === undefined ? "there is no pgbouncer" : undefined
 
-export const modes = ["session", "transaction"] as const
-
 /** PgBouncer does not run as root. */
 const user = process.getuid?.() === 0 ? { uid: Number(execFileSync("id", ["-u", "nobody"]).toString()) } : {}
 
 /** Runs a PgBouncer in front of the server of `serverUrl`. The scope kills it. */
-export const run = Effect.fnUntraced(function*(
-  serverUrl: string,
-  mode: typeof modes[number],
-  settings: Readonly<Record<string, string>> = {}
-) {
+export const run = Effect.fnUntraced(function*(serverUrl: string, mode: "session" | "transaction") {
   const url = new URL(serverUrl)
   const port = yield* freePort
   const directory = yield* temporaryDirectory
@@ -38,7 +32,7 @@ export const run = Effect.fnUntraced(function*(
     auth_type: "trust",
     auth_file: users,
     pool_mode: mode,
-    ...settings
+    server_login_retry: 1
   }).map(([name, value]) => `${name} = ${value}`)
   const target = `* = host=${url.hostname} port=${url.port === "" ? 5432 : url.port}`
   const file = join(directory, "pgbouncer.ini")
@@ -50,7 +44,7 @@ export const run = Effect.fnUntraced(function*(
 })
 
 /** The service's stores on a new database behind PgBouncer, as `DATABASE_URL` opens them. */
-export const stores = modes.map((mode) => ({
+export const stores = (["session", "transaction"] as const).map((mode) => ({
   name: `PostgreSQL behind PgBouncer in ${mode} mode`,
   skip: process.env.TEST_DATABASE_URL === undefined || missing !== undefined,
   layer: Layer.unwrap(Effect.gen(function*() {

@@ -138,14 +138,6 @@ export const run = Effect.fnUntraced(function*(
     socketDirectory: directory,
     admin,
     start,
-    /** Makes a standby follow the server on another port. */
-    follow: (newPrimaryPort: number) =>
-      admin((sql) =>
-        Effect.andThen(
-          sql.unsafe(`ALTER SYSTEM SET primary_conninfo = '${connectionTo(newPrimaryPort)}'`),
-          sql`SELECT pg_reload_conf()`
-        )
-      ),
     /** Promotes a standby. */
     promote: command("pg_ctl", ["promote", "-w", "-D", data], user),
     kill,
@@ -167,6 +159,7 @@ export const failOver = Effect.fnUntraced(function*([one, two]: readonly [Server
     ).pipe(Effect.map(([row]) => row?.bytes ?? 0))
   const [primary, standby] = (yield* received(one)) >= (yield* received(two)) ? [one, two] : [two, one]
   yield* primary.promote
-  yield* standby.follow(primary.port)
+  const connection = `ALTER SYSTEM SET primary_conninfo = '${connectionTo(primary.port)}'`
+  yield* standby.admin((sql) => Effect.andThen(sql.unsafe(connection), sql`SELECT pg_reload_conf()`))
   return primary
 })

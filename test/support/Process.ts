@@ -2,7 +2,8 @@
 import { Data, Effect } from "effect"
 import { type ChildProcess, spawn, type SpawnOptions } from "node:child_process"
 import { once } from "node:events"
-import { connect } from "node:net"
+import { createServer, type RequestListener } from "node:http"
+import { type AddressInfo, connect } from "node:net"
 import { setTimeout } from "node:timers/promises"
 import { fileURLToPath } from "node:url"
 import { unlimitedKeyOptions } from "./Harness.ts"
@@ -17,6 +18,9 @@ export const compileCache = {
 /** The admin token of services, unless their settings have another one. */
 export const adminToken = "adm_0123456789abcdefghijklmnopqrstuvwxyz"
 
+/** The exit code of a process, or the signal that killed it. */
+type ExitCode = number | NodeJS.Signals | null
+
 export interface Running {
   readonly process: ChildProcess
   /** The base URL of the API port. */
@@ -25,14 +29,10 @@ export interface Running {
   readonly management: string
   readonly stdout: () => string
   readonly stderr: () => string
-  /** The exit code, or the signal that killed the process. */
-  readonly exit: Promise<number | NodeJS.Signals | null>
+  readonly exit: Promise<ExitCode>
 }
 
-export class Exited extends Data.TaggedError("Exited")<{
-  readonly code: number | NodeJS.Signals | null
-  readonly stderr: string
-}> {}
+class Exited extends Data.TaggedError("Exited")<{ readonly code: ExitCode; readonly stderr: string }> {}
 
 /** Starts the service with the settings `env` alone, by default as `node src/main.ts`. The scope kills it. */
 export const start = (
@@ -42,23 +42,12 @@ export const start = (
 ) =>
   Effect.acquireRelease(
     Effect.callback<Running, Exited>((resume) => {
-      const own = {
-        PATH: process.env.PATH,
-        HOST: "127.0.0.1",
-        PORT: "0",
-        MANAGEMENT_PORT: "0",
-        ADMIN_TOKEN: adminToken
-      }
+      const own = { PATH: process.env.PATH, HOST: "127.0.0.1", PORT: "0", MANAGEMENT_PORT: "0" }
+      const all = { ...own, ADMIN_TOKEN: adminToken, ...compileCache, ...env }
       const [program = "", ...args] = command
-      const child = spawn(program, args, {
-        cwd,
-        env: { ...own, ...compileCache, ...env },
-        stdio: ["ignore", "pipe", "pipe"]
-      })
+      const child = spawn(program, args, { cwd, env: all, stdio: ["ignore", "pipe", "pipe"] })
       let [stdout, stderr] = ["", ""]
-      const exit = new Promise<number | NodeJS.Signals | null>((resolve) => {
-        child.on("close", (code, signal) => resolve(code ?? signal))
-      })
+      const exit = new Promise<ExitCode>((resolve) => child.on("close", (code, signal) => resolve(code ?? signal)))
       child.stdout.on("data", (chunk: Buffer) => {
         stdout += chunk.toString()
       })
@@ -77,6 +66,9 @@ export const start = (
     }),
     (service) => stop(service, "SIGKILL")
   )
+
+/** Returns the API port of a service. */
+export const portOf = ({ address }: Pick<Running, "address">) => Number(new URL(address).port)
 
 /** Sends a signal, and returns the exit code or the signal that ended the process. */
 export const stop = ({ exit, process }: Running, signal: NodeJS.Signals) =>
@@ -118,10 +110,7 @@ export const metricsOf = ({ management }: Running) => Effect.map(send(`${managem
 
 /** Issues a key, by default one whose limits are never reached. */
 export const issue = (service: Running, options: object = unlimitedKeyOptions) =>
-  Effect.map(
-    sendAdmin(service, "POST", "/keys", options),
-    ({ body }): { readonly id: string; readonly key: string } => body
-  )
+  Effect.map(sendAdmin(service, "POST", "/keys", options), ({ body }): Readonly<Record<"id" | "key", string>> => body)
 
 /** Waits for the key that a first start prints, and returns its secret. */
 export const firstKey = Effect.fnUntraced(function*({ stdout }: Running) {
@@ -146,3 +135,11 @@ export const untilListening = (port: number) =>
       socket.on("connect", () => resolve(true)).on("error", () => resolve(false)).on("connect", () => socket.destroy())
     })
   ))
+
+/** Serves requests on this machine for as long as the scope lasts. Returns the URL. */
+export const serve = Effect.fnUntraced(function*(onRequest: RequestListener) {
+  const server = createServer(onRequest).listen(0, "127.0.0.1")
+  yield* Effect.addFinalizer(() => Effect.sync(() => server.close().closeAllConnections()))
+  yield* Effect.promise(() => once(server, "listening"))
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+})

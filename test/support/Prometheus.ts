@@ -24,13 +24,10 @@ interface Alert {
   readonly annotations: { readonly summary: string; readonly runbook_url: string }
 }
 
-const { groups }: { readonly groups: ReadonlyArray<{ readonly rules: ReadonlyArray<Alert> }> } = parse(
-  readPage("deploy/alerts.yaml")
-)
-export const alerts = groups.flatMap(({ rules }) => rules)
+/** The alerts of the only group. */
+export const alerts: ReadonlyArray<Alert> = parse(readPage("deploy/alerts.yaml")).groups[0].rules
 
 interface Panel {
-  readonly id: number
   readonly type: string
   readonly title: string
   readonly description: string

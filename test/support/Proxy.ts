@@ -17,7 +17,7 @@ export type Fault =
 export const run = Effect.fnUntraced(function*(target: number) {
   const port = yield* freePort
   const sockets = new Set<Socket>()
-  const state = { fault: undefined as Fault | undefined, connections: 0, silent: 0, refused: 0 }
+  const state = { fault: undefined as Fault | undefined, refused: 0 }
   const closeAll = () => {
     for (const socket of sockets) socket.destroy()
   }
@@ -28,7 +28,6 @@ export const run = Effect.fnUntraced(function*(target: number) {
       return
     }
     const upstream = connect(target, "127.0.0.1")
-    const number = ++state.connections
     let isHung = false
     /** The replies so far, one after another: none overtakes another. */
     let replies = Promise.resolve()
@@ -38,40 +37,25 @@ export const run = Effect.fnUntraced(function*(target: number) {
       if (delayMs > 0) await setTimeout(Math.max(0, dueAt - performance.now()))
       client.write(bytes)
     }
-    const end = () => {
-      for (const socket of [client, upstream]) {
-        socket.destroy()
-        sockets.delete(socket)
-      }
-    }
-    for (const socket of [client, upstream]) {
-      sockets.add(socket)
-      socket.setNoDelay(true).on("error", end).on("close", end)
-    }
-    client.on("data", (chunk: Buffer) => number > state.silent && upstream.write(chunk))
+    const pair = [client, upstream]
+    const end = () => pair.forEach((socket) => sockets.delete(socket.destroy()))
+    for (const socket of pair) sockets.add(socket.setNoDelay(true).on("error", end).on("close", end))
+    client.on("data", (chunk: Buffer) => upstream.write(chunk))
     upstream.on("data", (chunk: Buffer) => {
-      if (isHung || number <= state.silent) return
+      if (isHung) return
       isHung = state.fault === "hanging"
       replies = reply(replies, isHung ? chunk.subarray(0, 1) : chunk, state.fault === "slow" ? 500 : 0)
     })
   })
   yield* Effect.acquireRelease(
     Effect.promise(() => once(server.listen(port, "127.0.0.1"), "listening")),
-    () =>
-      Effect.sync(() => {
-        closeAll()
-        server.close()
-      })
+    () => Effect.andThen(Effect.sync(closeAll), Effect.sync(() => server.close()))
   )
   return {
     port,
     setFault: (fault: Fault | undefined): void => {
       state.fault = fault
       if (fault === "refusing") closeAll()
-    },
-    /** Drops all data on the connections that are open now. They stay open, and new connections work. */
-    silence: (): void => {
-      state.silent = state.connections
     },
     /** The number of connections that were refused. */
     refused: (): number => state.refused

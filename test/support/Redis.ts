@@ -21,10 +21,8 @@ const fakeTime = ["x86_64", "aarch64"].map((machine) => [
 ]).find((files) => files.every(existsSync))
 
 /** Names the programs that are missing on this machine for suites on Redis. */
-export const missing: string | undefined = server === undefined
-  ? "there is no redis-server"
-  : fakeTime === undefined
-  ? "there is no libfaketime"
+export const missing: string | undefined = server === undefined || fakeTime === undefined
+  ? "there is no redis-server or no libfaketime"
   : undefined
 
 /** In memory, because a cluster node that waits for a slow disk replies to no command. */
@@ -40,10 +38,7 @@ const fakeTimeEnv = (clock: string) => ({
 })
 
 /** The certificate of a server, and the authority of its clients, which need a certificate. */
-export interface Tls {
-  readonly certificate: Certificate
-  readonly clientAuthority: Certificate
-}
+export type Tls = Readonly<Record<"certificate" | "clientAuthority", Certificate>>
 
 /** Whether the server was built with TLS. */
 export const hasTls = server !== undefined && /ssl/.test(execFileSync("/usr/bin/ldd", [server]).toString())
@@ -80,7 +75,7 @@ export const runWith = Effect.fnUntraced(function*(options: {
   readonly arguments?: ReadonlyArray<string>
   readonly isSentinel?: boolean
 }) {
-  const { files = {}, isSentinel = false, tls } = options
+  const { arguments: own = [], files = {}, isSentinel = false, tls } = options
   const port = options.port ?? (yield* freePort)
   const directory = yield* temporaryDirectoryIn(memoryDirectory)
   for (const [name, text] of Object.entries(files)) writeFileSync(join(directory, name), text)
@@ -90,8 +85,7 @@ export const runWith = Effect.fnUntraced(function*(options: {
   const start = (env: NodeJS.ProcessEnv) =>
     Effect.suspend(() => {
       const ports = tls === undefined ? ["--port", String(port)] : tlsArguments(port, tls)
-      const all = [...ports, "--save", "", "--appendonly", "no", ...options.arguments ?? []]
-      const args = isSentinel ? options.arguments ?? [] : all
+      const args = isSentinel ? own : [...ports, "--save", "", "--appendonly", "no", ...own]
       child = spawn(server ?? "", args, { cwd: directory, stdio: "ignore", env })
       return untilListening(port)
     })
@@ -117,6 +111,15 @@ export const runWith = Effect.fnUntraced(function*(options: {
     /** Kills the server. Its data is lost. */
     kill
   }
+})
+
+/** Starts a sentinel with `config` and a port, which this returns. */
+export const startSentinel = Effect.fnUntraced(function*(config: string) {
+  const port = yield* freePort
+  const files = { "sentinel.conf": `port ${port}\n${config}` }
+  const sentinel = yield* runWith({ port, isSentinel: true, files, arguments: ["sentinel.conf", "--sentinel"] })
+  yield* sentinel.start
+  return port
 })
 
 export type RedisServer = Effect.Success<ReturnType<typeof runWith>>

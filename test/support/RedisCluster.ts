@@ -17,9 +17,7 @@ const user = ["--user", "petstore", "on", `>${password}`, ...permissions.split("
 
 const slots = ["0-5460", "5461-10922", "10923-16383"]
 
-export interface Node extends Redis.RedisServer {
-  readonly id: string
-}
+export type Node = Redis.RedisServer & { readonly id: string }
 
 /** Waits until a reply of a server contains `text`. */
 const untilReply = (reply: Effect.Effect<string>, text: string) =>
@@ -30,34 +28,32 @@ const untilReply = (reply: Effect.Effect<string>, text: string) =>
  * from the start. The first three nodes are the masters.
  */
 export const run = Effect.gen(function*() {
-  const plans = yield* Effect.forEach(
-    [0, 1, 2, 3, 4, 5],
-    (index) => Effect.all({ index: Effect.succeed(index), port: freePort, busPort: freePort })
-  )
+  const ports = yield* Effect.replicateEffect(Effect.all({ port: freePort, busPort: freePort }), 6)
   const idOf = (index: number): string => String(index).repeat(40)
-  const line = ({ busPort, index, port }: typeof plans[number], self: typeof plans[number]): string => {
-    const role = index < 3 ? "master -" : `slave ${idOf(index - 3)}`
-    const flags = index === self.index ? `myself,${role}` : role
-    const connected = `connected ${slots[index] ?? ""}`.trim()
-    return `${idOf(index)} 127.0.0.1:${port}@${busPort} ${flags} 0 0 ${index % 3 + 1} ${connected}`
+  const describeCluster = (self: number): string => {
+    const lines = ports.map(({ busPort, port }, index) => {
+      const role = index < 3 ? "master -" : `slave ${idOf(index - 3)}`
+      const flags = index === self ? `myself,${role}` : role
+      const connected = `connected ${slots[index] ?? ""}`.trim()
+      return `${idOf(index)} 127.0.0.1:${port}@${busPort} ${flags} 0 0 ${index % 3 + 1} ${connected}`
+    })
+    return `${lines.join("\n")}\nvars currentEpoch 3 lastVoteEpoch 0\n`
   }
-  const nodes = yield* Effect.forEach(plans, (plan) =>
+  const nodes = yield* Effect.forEach(ports, ({ busPort, port }, index) =>
     Effect.map(
       Redis.runWith({
-        port: plan.port,
-        files: {
-          "nodes.conf": `${plans.map((each) => line(each, plan)).join("\n")}\nvars currentEpoch 3 lastVoteEpoch 0\n`
-        },
+        port,
+        files: { "nodes.conf": describeCluster(index) },
         arguments: Object.entries({
           "--cluster-enabled": "yes",
           "--cluster-config-file": "nodes.conf",
-          "--cluster-port": String(plan.busPort),
+          "--cluster-port": String(busPort),
           "--cluster-node-timeout": String(failureTimeoutMs),
           "--cluster-require-full-coverage": "no",
           "--repl-diskless-sync-delay": "0"
         }).flat().concat(user)
       }),
-      (server): Node => ({ ...server, id: idOf(plan.index) })
+      (server): Node => ({ ...server, id: idOf(index) })
     ))
   yield* Effect.forEach(nodes, ({ start }) => start, { concurrency: "unbounded" })
   for (const { port } of nodes) yield* untilReply(Redis.command(port, "CLUSTER", "INFO"), "cluster_state:ok")
@@ -85,25 +81,16 @@ export const runWithSentinels = Effect.gen(function*() {
     Redis.command(port, "--no-auth-warning", "-a", password, ...line)
   yield* untilReply(ask(replica.port, "INFO", "replication"), "link_status:up")
 
-  const startSentinel = Effect.gen(function*() {
-    const port = yield* freePort
-    const lines = [
-      `port ${port}`,
-      `requirepass ${password}`,
-      `user petstore on >${password} ${sentinelPermissions}`,
-      `sentinel sentinel-pass ${password}`,
-      `sentinel monitor pets 127.0.0.1 ${master.port} 2`,
-      `sentinel auth-pass pets ${password}`,
-      `sentinel down-after-milliseconds pets ${failureTimeoutMs}`,
-      "sentinel failover-timeout pets 5000"
-    ]
-    const files = { "sentinel.conf": lines.join("\n") }
-    const own = ["sentinel.conf", "--sentinel"]
-    const sentinel = yield* Redis.runWith({ port, isSentinel: true, files, arguments: own })
-    yield* sentinel.start
-    return port
-  })
-  const ports = yield* Effect.replicateEffect(startSentinel, 3)
+  const lines = [
+    `requirepass ${password}`,
+    `user petstore on >${password} ${sentinelPermissions}`,
+    `sentinel sentinel-pass ${password}`,
+    `sentinel monitor pets 127.0.0.1 ${master.port} 2`,
+    `sentinel auth-pass pets ${password}`,
+    `sentinel down-after-milliseconds pets ${failureTimeoutMs}`,
+    "sentinel failover-timeout pets 5000"
+  ]
+  const ports = yield* Effect.replicateEffect(Redis.startSentinel(lines.join("\n")), 3)
   for (const port of ports) {
     const state = ask(port, "SENTINEL", "MASTER", "pets")
     yield* untilReply(state, "num-other-sentinels\n2")

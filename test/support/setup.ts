@@ -17,11 +17,7 @@ export const mayMount = process.getuid?.() === 0
 
 /** The suites, whether this machine can run them, and what enables them. */
 const suites: ReadonlyArray<readonly [name: string, canRun: boolean, enabledBy: string]> = [
-  [
-    "suites on a PostgreSQL server",
-    process.env.TEST_DATABASE_URL !== undefined,
-    "TEST_DATABASE_URL=postgres://user@host/database"
-  ],
+  ["PostgreSQL", process.env.TEST_DATABASE_URL !== undefined, "TEST_DATABASE_URL=postgres://user@host/database"],
   ["the explorer page and the console", browser !== undefined, "apt-get install chromium"],
   ["replacement of processes behind a balancer", haproxy !== undefined, "apt-get install haproxy"],
   ["a full disk", mayMount, "root, who can mount a small one"],
