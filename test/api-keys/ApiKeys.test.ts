@@ -147,15 +147,6 @@ for (const store of stores) {
             assert.deepStrictEqual(yield* apiKeys.find(key.id), expected)
             assert.deepInclude(yield* apiKeys.verify(secret), { plan: expected.plan, limits: expected.limits })
           }
-          // A change to the same values makes no version, and a rejected one changes nothing.
-          for (const change of [{}, { name: "after" }, { plan: "business" }] as const) {
-            assert.deepStrictEqual(yield* apiKeys.update(key.id, change), expected)
-          }
-          assert.strictEqual(
-            (yield* Effect.flip(apiKeys.update(key.id, { name: "x", limits }))).code,
-            "invalid_request"
-          )
-          assert.deepStrictEqual(yield* apiKeys.find(key.id), expected)
         }))
 
       it.effect("loses no field in concurrent changes, and one change wins among those of the same version", () =>
@@ -173,19 +164,6 @@ for (const store of stores) {
           )
           assert.lengthOf(outcomes.filter((isChanged) => isChanged), 1)
           assert.strictEqual((yield* apiKeys.find(id)).version, 5)
-        }))
-
-      it.effect("rejects malformed keys, a key of another service, and a key that differs in one character", () =>
-        Effect.gen(function*() {
-          const elsewhere = yield* issue().pipe(
-            Effect.provide(ApiKeys.layerMemory.pipe(Layer.provide(random), Layer.fresh))
-          )
-          const key = Redacted.value((yield* issue()).key)
-          const malformed = ["", "psk_", "x".repeat(10_000), "psk_\0", "psk_" + "ü".repeat(38)]
-          const altered = Array.from(key, (char, i) => key.slice(0, i) + (char === "x" ? "y" : "x") + key.slice(i + 1))
-          const others = [...malformed, ...altered, Redacted.value(elsewhere.key)]
-          // The second round reads what the first one cached.
-          yield* assertAllowed(false, ...[...others, ...others].map((other) => Redacted.make(other)))
         }))
 
       it.effect("allows a key until exactly its expiry, and again once the expiry is removed", () =>
