@@ -194,7 +194,7 @@ const stubClient = (responses: ReadonlyArray<Reply>, options: Partial<Options> =
   return { requests, http, layer: Layer.provide(layer, http) }
 }
 
-const json = (status: number, body: BodyInit, headers: Record<string, string> = {}) =>
+const json = (status: number, body: string | ReadableStream, headers: Record<string, string> = {}) =>
   new Response(body, { status, headers: { "content-type": "application/json", ...headers } })
 const html = (status: number, headers: Record<string, string> = {}) =>
   new Response("<html>", { status, headers: { "content-type": "text/html", ...headers } })
@@ -281,7 +281,7 @@ const failures: ReadonlyArray<readonly [reply: Reply, tag: string, message: RegE
 ]
 
 describe("PetstoreClient with a failing service", () => {
-  it.effect("retries as Retry-After says, a create with the same idempotency key, and then reports the last failure", () =>
+  it.effect("retries as Retry-After says, a create with the same idempotency key, and reports the last failure", () =>
     Effect.gen(function*() {
       const list = stubClient([busy, "nothing", busy, pets])
       const { result, seconds } = yield* withClient(list, (client) => client.list())

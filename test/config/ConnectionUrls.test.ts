@@ -1,7 +1,7 @@
 /** Tests the forms of `DATABASE_URL` and `REDIS_URL`, their parameters, and the errors of invalid ones. */
 import { assert, describe, it } from "@effect/vitest"
 import { Redacted, Result } from "effect"
-import { parseDatabaseUrl, parseRedisUrl } from "../../src/config/ConnectionUrls.ts"
+import { parseDatabaseUrl, parseRedisUrl, type RedisUrl } from "../../src/config/ConnectionUrls.ts"
 
 const database = (text: string) => Result.getOrThrow(parseDatabaseUrl(text))
 const redis = (text: string) => Result.getOrThrow(parseRedisUrl(text))
@@ -42,22 +42,21 @@ describe("REDIS_URL", () => {
     password: Redacted.make(password),
     ...username !== undefined && { username }
   })
-  const at = (...addresses: ReadonlyArray<readonly [host: string, port: number]>) =>
-    addresses.map(([host, port]) => ({ host, port }))
+  const at = (host: string, port: number) => ({ host, port })
 
-  it.each([
-    ["redis://", { addresses: at(["localhost", 6379]), credentials: {}, database: 0, tls: undefined }],
-    ["redis://us%40er:p%2Fw@h:1/15", { kind: "server", addresses: at(["h", 1]), database: 15 }],
+  it.each<readonly [string, Partial<RedisUrl>]>([
+    ["redis://", { addresses: [at("localhost", 6379)], credentials: {}, database: 0, tls: undefined }],
+    ["redis://us%40er:p%2Fw@h:1/15", { kind: "server", addresses: [at("h", 1)], database: 15 }],
     ["redis://us%40er:p%2Fw@h", { credentials: as("p/w", "us@er") }],
-    ["rediss://:p@[::1]", { addresses: at(["::1", 6379]), credentials: as("p"), tls: {} }],
+    ["rediss://:p@[::1]", { addresses: [at("::1", 6379)], credentials: as("p"), tls: {} }],
     ["redis+sentinel://us%40er:p@s/pets", { kind: "sentinel", credentials: as("p", "us@er"), tls: undefined }],
-    ["redis+sentinel://s-1:26380,[fd00::2]/pets", { addresses: at(["s-1", 26_380], ["fd00::2", 26_379]) }],
+    ["redis+sentinel://s-1:26380,[fd00::2]/pets", { addresses: [at("s-1", 26_380), at("fd00::2", 26_379)] }],
     ["redis+sentinel://s/my%20pets/2", { masterName: "my pets", database: 2, sentinelCredentials: {}, tls: undefined }],
     ["rediss+sentinel://s/a?sentinel_username=u&sentinel_password=b%26", {
       sentinelCredentials: as("b&", "u"),
       tls: {}
     }],
-    ["REDISS+CLUSTER://n-1,n-2:7000/0", { kind: "cluster", addresses: at(["n-1", 6379], ["n-2", 7000]), tls: {} }]
+    ["REDISS+CLUSTER://n-1,n-2:7000/0", { kind: "cluster", addresses: [at("n-1", 6379), at("n-2", 7000)], tls: {} }]
   ])("is a server, sentinels with the name of a master, or nodes of a cluster: %s", (url, expected) => {
     assert.deepInclude(redis(url), expected)
   })

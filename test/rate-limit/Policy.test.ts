@@ -17,7 +17,7 @@ describe("Policy", () => {
 
   it("opens each window with its first request, charges a request to both windows or neither, and ends them", () => {
     const day = 86_400_000
-    const requests = [
+    const requests: ReadonlyArray<readonly [now: number, ...decision: ReadonlyArray<unknown>]> = [
       [0, true, [1, 60_000], [2, day]],
       [30_000, true, [0, 60_000], [1, day]],
       [59_999, false, [0, 60_000], [1, day]],
@@ -25,7 +25,7 @@ describe("Policy", () => {
       [61_000, false, [1, 120_000], [0, day]],
       [day - 1, false, [2, day + 59_999], [0, day]],
       [day, true, [1, day + 60_000], [2, 2 * day]]
-    ] as const
+    ]
     let state: State = {}
     for (const [now, ...expected] of requests) {
       const { decision: { allowed, windows }, next } = decide(state, { perMinute: 2, perDay: 3 }, now, true)
