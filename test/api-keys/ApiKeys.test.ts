@@ -1,9 +1,9 @@
 /** Tests issuing, listing, rotation, revocation and verification of API keys, in memory and on each database. */
 import { assert, describe, layer } from "@effect/vitest"
-import { DateTime, Duration, Effect, Layer, Redacted, Result, Struct } from "effect"
+import { DateTime, Duration, Effect, Layer, Option, Redacted, Result, Stream, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { ApiKeys, type ListedKeys } from "../../src/api-keys/ApiKeys.ts"
+import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import type { ApiKey, KeyChange, KeyFilter, KeyPosition, NewKey } from "../../src/api/Keys.ts"
 import { planLimits } from "../../src/api/Plans.ts"
@@ -25,17 +25,11 @@ const assertAllowed = (isExpected: boolean, ...keys: ReadonlyArray<Redacted.Reda
 
 /** Returns the pages of a walk through the keys that meet a filter, oldest first. */
 const walkPages = (limit: number, filter: KeyFilter = {}) =>
-  Effect.gen(function*() {
-    const apiKeys = yield* ApiKeys
-    const pages: Array<ReadonlyArray<ApiKey>> = []
-    let after: KeyPosition | undefined
-    do {
-      const { keys, next }: ListedKeys = yield* apiKeys.list({ ...filter, limit, after })
-      pages.push(keys)
-      after = next
-    } while (after !== undefined)
-    return pages
-  })
+  Stream.paginate<KeyPosition | undefined, ReadonlyArray<ApiKey>, never, ApiKeys>(undefined, (after) =>
+    Effect.map(
+      Effect.flatMap(ApiKeys, ({ list }) => list({ ...filter, limit, after })),
+      ({ keys, next }) => [[keys], Option.fromUndefinedOr(next)] as const
+    )).pipe(Stream.runCollect)
 
 for (const store of stores) {
   describe.skipIf(store.skip)(`ApiKeys on ${store.name}`, () => {
@@ -96,9 +90,8 @@ for (const store of stores) {
           const results = yield* Effect.replicateEffect(Effect.result(rotate("1 minute")), 6, {
             concurrency: "unbounded"
           })
-          const working = [first, ...results.filter(Result.isSuccess).map(({ success }) => success)].map(({ key }) =>
-            key
-          )
+          const rotated = results.filter(Result.isSuccess).map(({ success }) => success)
+          const working = [first, ...rotated].map(({ key }) => key)
           const rejections = results.filter(Result.isFailure).map(({ failure }) => failure)
           assert.deepStrictEqual([working.length, rejections.length], [5, 2])
           assert.include(rejections[0], { code: "conflict", status: 409 })
