@@ -95,23 +95,18 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
       Effect.gen(function*() {
         const { port } = yield* Server
         const permissions = "~petstore:limits:* -@all +ping +hello +select +set +get +time +eval +evalsha"
-        const users = {
-          petstore: permissions,
-          reader: permissions.replace("+set ", ""),
-          scriptless: permissions.replace(" +eval +evalsha", "")
-        }
-        for (const [name, allowed] of Object.entries(users)) {
-          yield* Redis.command(port, "ACL", "SETUSER", name, "on", ">secret", ...allowed.split(" "))
-        }
-        const connect = (user: string) => Limiters.make(`redis://${user}@127.0.0.1:${port}`)
-        yield* Limiters.untilAll("shared", [yield* connect("petstore:secret")])
-        const reasons = {
-          "petstore:wrong": "WRONGPASS",
-          "reader:secret": "permission|can't run",
-          "scriptless:secret": "NOPERM"
-        }
-        for (const [user, reason] of Object.entries(reasons)) {
-          const limiter = yield* connect(user)
+        const connect = Effect.fnUntraced(function*(user: string, password: string, allowed: string) {
+          yield* Redis.command(port, "ACL", "SETUSER", user, "on", ">secret", ...allowed.split(" "))
+          return yield* Limiters.make(`redis://${user}:${password}@127.0.0.1:${port}`)
+        })
+        yield* Limiters.untilAll("shared", [yield* connect("petstore", "secret", permissions)])
+        const faults = [
+          [connect("petstore", "wrong", permissions), "WRONGPASS"],
+          [connect("reader", "secret", permissions.replace("+set ", "")), "permission|can't run"],
+          [connect("scriptless", "secret", permissions.replace(" +eval +evalsha", "")), "NOPERM"]
+        ] as const
+        for (const [fault, reason] of faults) {
+          const limiter = yield* fault
           assert.isTrue((yield* limiter.charge("key:wrong", few)).allowed)
           assert.strictEqual(yield* limiter.counting, "fallback")
           yield* until(() => limiter.log.length > 0)
