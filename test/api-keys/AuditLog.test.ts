@@ -87,9 +87,9 @@ for (const store of stores) {
           const { audit } = yield* ApiKeys
           const at = (yield* DateTime.now).epochMilliseconds
           yield* audit.recordBan({ keyId: "key_banned", address: "2001:db8::1", at, until: at + 60_000 })
-          while ((yield* walk(100, "key_banned")).length === 0) yield* TestClock.adjust("250 millis")
-          assert.isAtMost((yield* DateTime.now).epochMilliseconds, at + 1_000)
-          const [entry] = yield* walk(100, "key_banned")
+          yield* TestClock.adjust("1 second")
+          // The write takes real time, while the test clock stands still.
+          const [entry] = yield* Effect.repeat(walk(100, "key_banned"), { until: (found) => found.length > 0 })
           const after = { bannedUntil: new Date(at + 60_000).toISOString() }
           assert.deepInclude(entry, { action: "ban", operator: null, address: "2001:db8::1", after })
         }))

@@ -1,7 +1,7 @@
 /** Tests the forms of `DATABASE_URL` and `REDIS_URL`, their parameters, and the errors of invalid ones. */
 import { assert, describe, it } from "@effect/vitest"
 import { Redacted, Result } from "effect"
-import { parseDatabaseUrl, parseRedisUrl, type RedisUrl } from "../../src/config/ConnectionUrls.ts"
+import { type DatabaseUrl, parseDatabaseUrl, parseRedisUrl, type RedisUrl } from "../../src/config/ConnectionUrls.ts"
 
 const database = (text: string) => Result.getOrThrow(parseDatabaseUrl(text))
 const redis = (text: string) => Result.getOrThrow(parseRedisUrl(text))
@@ -12,22 +12,16 @@ const problem = (text: string): string =>
   )
 
 describe("DATABASE_URL", () => {
-  it.each([
-    ["postgres://", "localhost", 5432],
-    ["POSTGRESQL:///d\n", "localhost", 5432],
-    ["postgres://u%40a:p%2F+@[::1]:6/d%20e", "::1", 6],
-    ["postgres://h?user=u&password=p&dbname=d&host=%2Frun&port=7", "/run", 7],
-    ["postgres://%2Frun%2Fpg/?sslmode=require", "/run/pg", 5432]
-  ])("names one endpoint: %s", (text, host, port) => {
-    assert.deepInclude(database(text), { host, port, ssl: false, url: Redacted.make(text.trim()) })
-  })
-
-  it.each([
-    ["", false, "petstore"],
-    ["pgbouncer=true", true, "petstore"],
-    ["pgbouncer=false&application_name=pets", false, "pets"]
-  ])("has a pooler only with pgbouncer=true, and a name for the application: %s", (parameters, isPooled, name) => {
-    assert.deepInclude(database(`postgres://h?${parameters}`), { isPooled, applicationName: name })
+  it.each<readonly [string, Partial<DatabaseUrl>]>([
+    ["postgres://", { host: "localhost", port: 5432, isPooled: false, applicationName: "petstore" }],
+    ["POSTGRESQL:///d\n", { host: "localhost", port: 5432 }],
+    ["postgres://u%40a:p%2F+@[::1]:6/d%20e", { host: "::1", port: 6 }],
+    ["postgres://h?user=u&password=p&dbname=d&host=%2Frun&port=7", { host: "/run", port: 7 }],
+    ["postgres://%2Frun%2Fpg/?sslmode=require", { host: "/run/pg", port: 5432 }],
+    ["postgres://h?pgbouncer=true", { isPooled: true, applicationName: "petstore" }],
+    ["postgres://h?pgbouncer=false&application_name=pets", { isPooled: false, applicationName: "pets" }]
+  ])("names one endpoint, the application, and a pooler only with pgbouncer=true: %s", (text, expected) => {
+    assert.deepInclude(database(text), { ...expected, ssl: false, url: Redacted.make(text.trim()) })
   })
 
   it("has no part of a password without encoding in its errors", () => {
