@@ -1,9 +1,9 @@
 /** Tests issuing, listing, rotation, revocation and verification of API keys, in memory and on each database. */
 import { assert, describe, layer } from "@effect/vitest"
-import { DateTime, Duration, Effect, Layer, Redacted, Result, Struct } from "effect"
+import { DateTime, Duration, Effect, Exit, Layer, Option, Redacted, Result, Stream, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { ApiKeys, type ListedKeys } from "../../src/api-keys/ApiKeys.ts"
+import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import type { ApiKey, KeyChange, KeyFilter, KeyPosition, NewKey } from "../../src/api/Keys.ts"
 import { planLimits } from "../../src/api/Plans.ts"
@@ -25,17 +25,11 @@ const assertAllowed = (isExpected: boolean, ...keys: ReadonlyArray<Redacted.Reda
 
 /** Returns the pages of a walk through the keys that meet a filter, oldest first. */
 const walkPages = (limit: number, filter: KeyFilter = {}) =>
-  Effect.gen(function*() {
-    const apiKeys = yield* ApiKeys
-    const pages: Array<ReadonlyArray<ApiKey>> = []
-    let after: KeyPosition | undefined
-    do {
-      const { keys, next }: ListedKeys = yield* apiKeys.list({ ...filter, limit, after })
-      pages.push(keys)
-      after = next
-    } while (after !== undefined)
-    return pages
-  })
+  Stream.paginate<KeyPosition | undefined, ReadonlyArray<ApiKey>, never, ApiKeys>(undefined, (after) =>
+    Effect.map(
+      Effect.flatMap(ApiKeys, ({ list }) => list({ ...filter, limit, after })),
+      ({ keys, next }) => [[keys], Option.fromUndefinedOr(next)] as const
+    )).pipe(Stream.runCollect)
 
 for (const store of stores) {
   describe.skipIf(store.skip)(`ApiKeys on ${store.name}`, () => {
@@ -96,9 +90,8 @@ for (const store of stores) {
           const results = yield* Effect.replicateEffect(Effect.result(rotate("1 minute")), 6, {
             concurrency: "unbounded"
           })
-          const working = [first, ...results.filter(Result.isSuccess).map(({ success }) => success)].map(({ key }) =>
-            key
-          )
+          const rotated = results.filter(Result.isSuccess).map(({ success }) => success)
+          const working = [first, ...rotated].map(({ key }) => key)
           const rejections = results.filter(Result.isFailure).map(({ failure }) => failure)
           assert.deepStrictEqual([working.length, rejections.length], [5, 2])
           assert.include(rejections[0], { code: "conflict", status: 409 })
@@ -147,15 +140,6 @@ for (const store of stores) {
             assert.deepStrictEqual(yield* apiKeys.find(key.id), expected)
             assert.deepInclude(yield* apiKeys.verify(secret), { plan: expected.plan, limits: expected.limits })
           }
-          // A change to the same values makes no version, and a rejected one changes nothing.
-          for (const change of [{}, { name: "after" }, { plan: "business" }] as const) {
-            assert.deepStrictEqual(yield* apiKeys.update(key.id, change), expected)
-          }
-          assert.strictEqual(
-            (yield* Effect.flip(apiKeys.update(key.id, { name: "x", limits }))).code,
-            "invalid_request"
-          )
-          assert.deepStrictEqual(yield* apiKeys.find(key.id), expected)
         }))
 
       it.effect("loses no field in concurrent changes, and one change wins among those of the same version", () =>
@@ -173,19 +157,6 @@ for (const store of stores) {
           )
           assert.lengthOf(outcomes.filter((isChanged) => isChanged), 1)
           assert.strictEqual((yield* apiKeys.find(id)).version, 5)
-        }))
-
-      it.effect("rejects malformed keys, a key of another service, and a key that differs in one character", () =>
-        Effect.gen(function*() {
-          const elsewhere = yield* issue().pipe(
-            Effect.provide(ApiKeys.layerMemory.pipe(Layer.provide(random), Layer.fresh))
-          )
-          const key = Redacted.value((yield* issue()).key)
-          const malformed = ["", "psk_", "x".repeat(10_000), "psk_\0", "psk_" + "ü".repeat(38)]
-          const altered = Array.from(key, (char, i) => key.slice(0, i) + (char === "x" ? "y" : "x") + key.slice(i + 1))
-          const others = [...malformed, ...altered, Redacted.value(elsewhere.key)]
-          // The second round reads what the first one cached.
-          yield* assertAllowed(false, ...[...others, ...others].map((other) => Redacted.make(other)))
         }))
 
       it.effect("allows a key until exactly its expiry, and again once the expiry is removed", () =>
@@ -289,7 +260,7 @@ for (const database of databases) {
           yield* assertAllowed(true, current.key)
         }))
 
-      it.effect("follows within a second a change by another process, or by an operator in SQL", () =>
+      it.effect("follows within a second a change by another process or in SQL, and allows no key in an outage", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const { verify } = yield* ApiKeys
@@ -312,21 +283,14 @@ for (const database of databases) {
           assert.deepInclude(yield* verify(changed.key), { plan: "pro", limits: planLimits.pro })
           yield* assertAllowed(false, ...secrets)
           yield* assertAllowed(true, kept.key)
+          yield* sql`ALTER TABLE api_keys RENAME TO gone`
+          yield* TestClock.adjust("1 second")
+          assert.isTrue(Exit.isFailure(yield* Effect.exit(isAllowed(kept.key))))
+          yield* sql`ALTER TABLE gone RENAME TO api_keys`
+          yield* assertAllowed(true, kept.key)
           yield* sql`TRUNCATE api_keys CASCADE`
           yield* TestClock.adjust("1 second")
           yield* assertAllowed(false, kept.key)
-        }))
-
-      it.effect("does not allow a key on cache entries older than a second while the database fails", () =>
-        Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          const { key } = yield* issue()
-          yield* assertAllowed(true, key)
-          yield* sql`ALTER TABLE api_keys RENAME TO gone`
-          yield* TestClock.adjust("1 second")
-          assert.isTrue((yield* Effect.exit(isAllowed(key)))._tag === "Failure")
-          yield* sql`ALTER TABLE gone RENAME TO api_keys`
-          yield* assertAllowed(true, key)
         }))
     })
   })

@@ -1,10 +1,10 @@
 /** Tests the audit log of keys, in memory and on each database. */
 import { assert, describe, layer } from "@effect/vitest"
-import { ConfigProvider, DateTime, Duration, Effect, Layer, Redacted } from "effect"
+import { ConfigProvider, DateTime, Duration, Effect, Layer, Option, Redacted, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
-import { CurrentOperator, type ListedEntries } from "../../src/api-keys/AuditLog.ts"
+import { CurrentOperator } from "../../src/api-keys/AuditLog.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import type { AuditEntry, AuditPosition } from "../../src/api/Audit.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
@@ -16,18 +16,14 @@ const issue = (name: string) => Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.iss
 
 /** Returns all entries of a key, or of all keys, newest first, page by page. */
 const walk = (limit: number, keyId?: string) =>
-  Effect.gen(function*() {
-    const { audit } = yield* ApiKeys
-    const entries: Array<AuditEntry> = []
-    let after: AuditPosition | undefined
-    do {
-      const page: ListedEntries = yield* audit.list({ limit, after, keyId })
-      assert.isAtMost(page.entries.length, limit)
-      entries.push(...page.entries)
-      after = page.next
-    } while (after !== undefined)
-    return entries
-  })
+  Stream.paginate<AuditPosition | undefined, AuditEntry, never, ApiKeys>(undefined, (after) =>
+    Effect.map(
+      Effect.flatMap(ApiKeys, ({ audit }) => audit.list({ limit, after, keyId })),
+      ({ entries, next }) => {
+        assert.isAtMost(entries.length, limit)
+        return [entries, Option.fromUndefinedOr(next)] as const
+      }
+    )).pipe(Stream.runCollect)
 
 for (const store of stores) {
   describe.skipIf(store.skip)(`The audit log on ${store.name}`, () => {
@@ -52,20 +48,19 @@ for (const store of stores) {
           yield* Effect.flip(apiKeys.rotate(id, Duration.zero))
 
           const entries = yield* walk(100, id)
+          for (const { keyId } of entries) assert.strictEqual(keyId, id)
           const values = { name: "first", plan: "free", perMinute: 60, perDay: 1_000, expiresAt: null }
           const expiresAt = DateTime.formatIso(at(60))
           const newValues = { name: "second", plan: "pro", perMinute: 300, perDay: 10_000, expiresAt }
           const hints = [{ hint: issued.hint }, { hint: rotated.hint, gracePeriodSeconds: 60 }]
           const revoked = [{ revokedAt: null }, { revokedAt: DateTime.formatIso(at(3)) }]
           assert.deepStrictEqual(
-            entries.map((
-              { action, address, after, at, before, keyId, operator }
-            ) => [action, at, keyId, operator, address, before, after]),
+            entries.map((entry) => [entry.action, entry.at, entry.operator, entry.address, entry.before, entry.after]),
             [
-              ["revoke", at(3), id, "alice", "192.0.2.7", ...revoked],
-              ["rotate", at(2), id, "alice", "192.0.2.7", ...hints],
-              ["update", at(1), id, "alice", "192.0.2.7", values, newValues],
-              ["issue", start, id, null, null, null, { ...values, revokedAt: null, hint: issued.hint }]
+              ["revoke", at(3), "alice", "192.0.2.7", ...revoked],
+              ["rotate", at(2), "alice", "192.0.2.7", ...hints],
+              ["update", at(1), "alice", "192.0.2.7", values, newValues],
+              ["issue", start, null, null, null, { ...values, revokedAt: null, hint: issued.hint }]
             ]
           )
           const text = JSON.stringify(entries)
@@ -84,9 +79,7 @@ for (const store of stores) {
             const names = (yield* walk(limit, id)).map(({ after }) => after?.name).join("")
             assert.strictEqual(names, "876543210")
           }
-          const all = (yield* walk(3)).map((entry) => entry.id)
-          assert.lengthOf(new Set(all), all.length)
-          assert.isAtLeast(all.length, 9)
+          assert.deepStrictEqual(yield* walk(3), yield* walk(100))
         }))
 
       it.effect("has the begin of a ban within a second", () =>
@@ -94,9 +87,9 @@ for (const store of stores) {
           const { audit } = yield* ApiKeys
           const at = (yield* DateTime.now).epochMilliseconds
           yield* audit.recordBan({ keyId: "key_banned", address: "2001:db8::1", at, until: at + 60_000 })
-          while ((yield* walk(100, "key_banned")).length === 0) yield* TestClock.adjust("250 millis")
-          assert.isAtMost((yield* DateTime.now).epochMilliseconds, at + 1_000)
-          const [entry] = yield* walk(100, "key_banned")
+          yield* TestClock.adjust("1 second")
+          // The write takes real time, while the test clock stands still.
+          const [entry] = yield* Effect.repeat(walk(100, "key_banned"), { until: (found) => found.length > 0 })
           const after = { bannedUntil: new Date(at + 60_000).toISOString() }
           assert.deepInclude(entry, { action: "ban", operator: null, address: "2001:db8::1", after })
         }))

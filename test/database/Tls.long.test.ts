@@ -1,6 +1,6 @@
 /** Tests TLS to a PostgreSQL server, with authorities of its own. */
 import { assert, describe, layer } from "@effect/vitest"
-import { ConfigProvider, Context, Effect, Exit, Layer } from "effect"
+import { ConfigProvider, Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Database from "../../src/database/Database.ts"
 import { describe as describeCause } from "../../src/observability/LogLines.ts"
@@ -41,17 +41,15 @@ const url = (port: number, parameters: Parameters, user = "postgres", host = "12
 const connect = (DATABASE_URL: string) =>
   Layer.fresh(Layer.provide(Database.layer, ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL }))))
 
-const isEncrypted = Effect.gen(function*() {
-  const sql = yield* SqlClient.SqlClient
-  const [row] = yield* sql<{ ssl: boolean }>`SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()`
-  return row?.ssl
-})
-
 /** Connects to `url`. Returns "encrypted" or "plain", or describes the error. */
 const outcome = (url: string) =>
-  Effect.map(
-    Effect.exit(Effect.provide(isEncrypted, connect(url))),
-    (exit) => Exit.isFailure(exit) ? describeCause(exit.cause) : exit.value === true ? "encrypted" : "plain"
+  Effect.flatMap(
+    SqlClient.SqlClient,
+    (sql) => sql<{ readonly ssl: boolean }>`SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()`
+  ).pipe(
+    Effect.map(([row]) => row?.ssl === true ? "encrypted" : "plain"),
+    Effect.provide(connect(url)),
+    Effect.catchCause((cause) => Effect.succeed(describeCause(cause)))
   )
 
 const encrypted = /^encrypted$/

@@ -4,6 +4,7 @@ import { Clock, ConfigProvider, Context, Duration, Effect, Fiber, Layer, Logger,
 import type { Caller } from "../../src/rate-limit/CallerStates.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
+import { untilTrue } from "../support/Process.ts"
 
 /** A limiter with its own metrics and log. */
 export const make = Effect.fnUntraced(function*(REDIS_URL: string) {
@@ -50,15 +51,9 @@ export const withoutLateReplies = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
     return Effect.provideService(effect, Clock.Clock, Object.assign(Object.create(clock), { sleep }))
   })
 
-/** Waits until `condition` holds. */
-export const until = (condition: Effect.Effect<boolean>) =>
-  Effect.gen(function*() {
-    while (!(yield* condition)) yield* Effect.sleep("10 millis")
-  })
-
 /** Waits until all limiters count in Redis, or none of them does. */
 export const untilAll = (expected: "shared" | "fallback", limiters: ReadonlyArray<Limiter>) =>
-  Effect.forEach(limiters, ({ counting }) => until(Effect.map(counting, (now) => now === expected)))
+  Effect.forEach(limiters, ({ counting }) => untilTrue(Effect.map(counting, (now) => now === expected)))
 
 export const countLocalDecisions = (limiters: ReadonlyArray<Limiter>) =>
   Effect.map(

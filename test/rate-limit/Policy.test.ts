@@ -4,57 +4,44 @@ import { decide, mostRestrictive, type State } from "../../src/rate-limit/Policy
 
 describe("Policy", () => {
   it.each([
-    ["fewer requests remaining", [3, 10], [4, 99], "minute"],
+    ["fewer requests remaining", [0, 10], [3, 99], "minute"],
     ["fewer requests remaining", [4, 10], [3, 99], "day"],
-    ["no requests remaining", [0, 10], [3, 99], "minute"],
-    ["no requests remaining", [3, 10], [0, 99], "day"],
-    ["the later reset, if both are exhausted", [0, 10], [0, 99], "day"],
-    ["the later reset, if both are exhausted", [0, 99], [0, 10], "minute"]
-  ])("shows the window with %s: %j of the minute, %j of the day", (_, minute, day, shown) => {
-    const [remaining = 0, resetAt = 0] = minute
-    const [dayRemaining = 0, dayResetAt = 0] = day
-    const windows = [
-      { name: "minute", limit: 9, seconds: 60, remaining, resetAt },
-      { name: "day", limit: 9, seconds: 86_400, remaining: dayRemaining, resetAt: dayResetAt }
-    ] as const
-    assert.strictEqual(mostRestrictive(windows).name, shown)
+    ["the later reset, if the same number remains", [0, 10], [0, 99], "day"],
+    ["the later reset, if the same number remains", [0, 99], [0, 10], "minute"]
+  ])("shows the window with %s: %j of the minute, %j of the day", (_, ofMinute, ofDay, shown) => {
+    const window = ([remaining = 0, resetAt = 0]: ReadonlyArray<number>) => ({ limit: 9, remaining, resetAt })
+    const minute = { name: "minute", seconds: 60, ...window(ofMinute) } as const
+    const day = { name: "day", seconds: 86_400, ...window(ofDay) } as const
+    assert.strictEqual(mostRestrictive([minute, day]).name, shown)
   })
 
   it("opens each window with its first request, charges a request to both windows or neither, and ends them", () => {
     const day = 86_400_000
+    const requests: ReadonlyArray<readonly [now: number, ...decision: ReadonlyArray<unknown>]> = [
+      [0, true, [1, 60_000], [2, day]],
+      [30_000, true, [0, 60_000], [1, day]],
+      [59_999, false, [0, 60_000], [1, day]],
+      [60_000, true, [1, 120_000], [0, day]],
+      [61_000, false, [1, 120_000], [0, day]],
+      [day - 1, false, [2, day + 59_999], [0, day]],
+      [day, true, [1, day + 60_000], [2, 2 * day]]
+    ]
     let state: State = {}
-    for (
-      const [now, isAllowed, minuteRemaining, minuteResetAt, dayRemaining, dayResetAt] of [
-        [0, true, 1, 60_000, 2, day],
-        [30_000, true, 0, 60_000, 1, day],
-        [59_999, false, 0, 60_000, 1, day],
-        [60_000, true, 1, 120_000, 0, day],
-        [61_000, false, 1, 120_000, 0, day],
-        [day - 1, false, 2, day + 59_999, 0, day],
-        [day, true, 1, day + 60_000, 2, 2 * day]
-      ] as const
-    ) {
-      const { decision: { allowed, windows: [ofMinute, ofDay] }, next } = decide(
-        state,
-        { perMinute: 2, perDay: 3 },
-        now,
-        true
-      )
+    for (const [now, ...expected] of requests) {
+      const { decision: { allowed, windows }, next } = decide(state, { perMinute: 2, perDay: 3 }, now, true)
       state = next
-      assert.strictEqual(allowed, isAllowed)
-      assert.deepInclude(ofMinute, { remaining: minuteRemaining, resetAt: minuteResetAt })
-      assert.deepInclude(ofDay, { remaining: dayRemaining, resetAt: dayResetAt })
+      assert.deepStrictEqual([allowed, ...windows.map(({ remaining, resetAt }) => [remaining, resetAt])], expected)
     }
   })
 
-  /** Sends requests of one key at `now`. */
-  const send = (state: State, now: number, requests: number, perMinute = 4): State =>
+  /** Sends requests of one key, or of one address, at `now`. */
+  const send = (state: State, now: number, requests: number, perMinute = 4, isKey = true): State =>
     Array.from({ length: requests }).reduce<State>(
-      (before) => decide(before, { perMinute, perDay: 1_000 }, now, true).next,
+      (before) => decide(before, { perMinute, perDay: 1_000 }, now, isKey).next,
       state
     )
 
-  it("bans a key after as many rejections in a minute as its limit per minute, at least three", () => {
+  it("bans a key, and no address, after as many rejections in a minute as its limit per minute, at least three", () => {
     assert.isUndefined(send({}, 0, 7).ban)
     const banned = send({}, 0, 8)
     assert.deepStrictEqual(banned.ban, { seconds: 60, until: 60_000 })
@@ -62,6 +49,7 @@ describe("Policy", () => {
     assert.deepStrictEqual(send(banned, 59_999, 100).ban, banned.ban)
     assert.isUndefined(send({}, 0, 3, 1).ban)
     assert.isDefined(send({}, 0, 4, 1).ban)
+    assert.isUndefined(send({}, 0, 100, 4, false).ban)
     // Three rejections in each of two minutes.
     assert.isUndefined(send(send({}, 0, 7), 60_000, 7).ban)
   })

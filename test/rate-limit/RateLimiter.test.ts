@@ -3,7 +3,6 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Clock, Context, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
-import { planLimits } from "../../src/api/Plans.ts"
 import * as Policy from "../../src/rate-limit/Policy.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as Redis from "../support/Redis.ts"
@@ -61,28 +60,6 @@ const step = fc.record({
 for (const subject of subjects) {
   describe.skipIf(subject.skip)(`RateLimiter on ${subject.name}`, () => {
     layer(subject.layer, { excludeTestServices: !subject.isOnTestClock })((it) => {
-      it.effect.each(Object.entries(planLimits))(
-        "allows exactly the limits of plan %s, also concurrently",
-        ([plan, limits]) =>
-          Effect.gen(function*() {
-            const { all, move } = yield* Subject
-            const { perDay, perMinute } = limits
-            const charge = (index: number) => (all[index % all.length] ?? all[0]).charge(`key:${plan}`, limits)
-            let allowed = 0
-            for (let minute = 0; minute * perMinute < perDay + perMinute; minute++) {
-              const requests = Array.from({ length: perMinute + 10 }, (_, index) => charge(index))
-              const decisions = yield* Effect.all(requests, { concurrency: 100 })
-              const now = decisions.filter((decision) => decision.allowed).length
-              assert.strictEqual(now, Math.min(perMinute, perDay - allowed))
-              allowed += now
-              yield* move(60_000)
-            }
-            assert.strictEqual(allowed, perDay)
-            yield* move(86_400_000)
-            assert.isTrue((yield* charge(0)).allowed)
-          })
-      )
-
       it.effect("decides as the policy, for any callers, limits, changes, times and concurrency, with bans", () =>
         Effect.gen(function*() {
           const { all, move } = yield* Subject
@@ -115,22 +92,6 @@ for (const subject of subjects) {
               }
             }).pipe(Effect.runPromiseWith(context)))
           yield* Effect.promise(() => fc.assert(property, { numRuns: 100 }))
-        }))
-
-      it.effect("bans keys but no addresses, in every process at once, until the ban ends or is lifted", () =>
-        Effect.gen(function*() {
-          const { all, move } = yield* Subject
-          const [one] = all
-          const last = all.at(-1) ?? one
-          const limits = { perMinute: 2, perDay: 100 }
-          for (const caller of ["key:eager", "address:eager"] as const) {
-            for (let i = 0; i < 5; i++) yield* one.charge(caller, limits)
-            assert.strictEqual((yield* last.peek(caller, limits)).bannedUntil !== undefined, caller === "key:eager")
-          }
-          assert.strictEqual(yield* last.unban("key:eager"), subject.name === "Redis" ? "shared" : "own")
-          assert.isUndefined((yield* one.peek("key:eager", limits)).bannedUntil)
-          yield* move(60_000)
-          assert.isTrue((yield* one.charge("key:eager", limits)).allowed)
         }))
 
       it.effect.each<readonly [string, number, number, number, number]>([

@@ -4,6 +4,7 @@ import { Context, Effect, Layer } from "effect"
 import type { Caller } from "../../src/rate-limit/CallerStates.ts"
 import { slotOf } from "../../src/rate-limit/RedisClient.ts"
 import { keyOf } from "../../src/rate-limit/RedisScript.ts"
+import { untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import * as RedisCluster from "../support/RedisCluster.ts"
 import * as Limiters from "./Limiters.ts"
@@ -21,7 +22,7 @@ const loadUntilUsedUp = <E>(
 ) => {
   const untilUsedUp = Effect.forEach(callers, (caller) => {
     const peek = limiters[0].peek(caller, { perMinute: 1_000_000, perDay })
-    return Limiters.until(Effect.map(peek, ({ allowed }) => !allowed))
+    return untilTrue(Effect.map(peek, ({ allowed }) => !allowed))
   })
   return Limiters.load({ limiters, callers, perDay, during: Effect.andThen(failover, untilUsedUp) })
 }
@@ -115,7 +116,7 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis cluster", (
           const replica = replicas[index]?.port ?? 0
           const failover = Effect.gen(function*() {
             yield* begin(masters[index] ?? masters[0], replica)
-            yield* Limiters.until(Effect.map(Redis.command(replica, "ROLE"), (role) => role.startsWith("master")))
+            yield* untilTrue(Effect.map(Redis.command(replica, "ROLE"), (role) => role.startsWith("master")))
           })
           const allowed = yield* loadUntilUsedUp(limiters, groups.flat(), failover)
           yield* Limiters.untilAll("shared", limiters)

@@ -3,6 +3,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Certificates from "../support/Certificates.ts"
 import { freePort } from "../support/Harness.ts"
+import { until } from "../support/Process.ts"
 import * as RedisServer from "../support/Redis.ts"
 import * as Limiters from "./Limiters.ts"
 
@@ -17,7 +18,7 @@ const assertUp = (url: string) =>
 const assertDown = (url: string, reason = /REDIS_URL: Redis cannot be used/) =>
   Effect.scoped(Effect.gen(function*() {
     const limiter = yield* Limiters.make(url)
-    yield* Limiters.until(Effect.sync(() => limiter.log.length > 0))
+    yield* until(() => limiter.log.length > 0)
     assert.strictEqual(yield* limiter.counting, "fallback")
     assert.match(limiter.log[0] ?? "", reason)
   }))

@@ -4,7 +4,6 @@ import { PgClient } from "@effect/sql-pg"
 import { Clock, ConfigProvider, Context, Effect, Layer, Logger, Redacted } from "effect"
 import type { SecureRandom } from "effect/crypto"
 import { HttpServer } from "effect/http"
-import type { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
 import { cpSync, existsSync, mkdirSync, mkdtempSync, renameSync } from "node:fs"
 import { rm } from "node:fs/promises"
@@ -100,18 +99,10 @@ export const random = NodeCrypto.layerSecureRandom
 /** Options of a key whose limits are never reached, so that counting costs time and rejects nothing. */
 export const unlimitedKeyOptions = { name: "a", plan: "enterprise", limits: { perMinute: 2e9, perDay: 2e9 } } as const
 
-/** The API keys on a database, and the database. The layer migrates the database. */
-export const keysOn = <E>(database: Layer.Layer<SqlClient.SqlClient, E>) =>
-  SqlApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(Database.migrate), Layer.provideMerge(database))
-
-const newUnlimitedKey = Effect.gen(function*() {
-  const { key } = yield* (yield* ApiKeys).issue(unlimitedKeyOptions)
-  return Redacted.value(key)
-})
-
-/** Issues a key whose limits are never reached on a database, and returns its secret. */
-export const issueKey = <E>(database: Layer.Layer<SqlClient.SqlClient, E>) =>
-  Effect.provide(newUnlimitedKey, keysOn(database))
+const newUnlimitedKey = Effect.flatMap(
+  ApiKeys,
+  (keys) => Effect.map(keys.issue(unlimitedKeyOptions), ({ key }) => Redacted.value(key))
+)
 
 /** All stores in memory. */
 export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory).pipe(Layer.provideMerge(random))
