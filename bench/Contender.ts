@@ -101,7 +101,7 @@ export const start = Effect.fnUntraced(function*(
   // The log is read and dropped, as fast as a collector of logs would read it.
   for (const stream of [child.stdout, child.stderr]) {
     stream?.on("data", (chunk: Buffer) => {
-      output = isStarted ? chunk.toString() : output + chunk.toString()
+      output = (output + chunk.toString()).slice(-10_000)
     })
   }
   while (child.exitCode === null && performance.now() - startedAt < 30_000) {

@@ -36,20 +36,20 @@ describe("Admin authentication", () => {
       assertError(yield* list("adm_wrong"), 401, "invalid_admin_token")
     }).pipe(fresh))
 
-  const [alice, board] = ["alice-0123456789", "board-0123456789"]
-  const config = { ADMIN_TOKENS: `alice:${alice}, board:read:${board}` }
+  const [alice, board, later] = ["alice-0123456789", "board-0123456789", "later-0123456789"]
+  const config = { ADMIN_TOKENS: `alice:${alice}, board:read:${board}, admin:${later}` }
   it.effect("knows each operator by the name of a token, and a token after read: changes nothing", () =>
     Effect.gen(function*() {
       const { baseUrl } = yield* Management
       const as = (bearer: string) =>
         Effect.provide(AdminClient, AdminClient.layer({ baseUrl, token: Redacted.make(bearer) }))
-      for (const bearer of [token, alice]) yield* (yield* as(bearer)).issue({ name: "a", plan: "free" })
+      for (const bearer of [token, alice, later]) yield* (yield* as(bearer)).issue({ name: "a", plan: "free" })
       const reader = yield* as(board)
       const { entries } = yield* reader.audit()
-      assert.deepStrictEqual(entries.map(({ operator }) => operator), ["alice", "admin"])
+      assert.deepStrictEqual(entries.map(({ operator }) => operator), ["admin", "alice", "admin"])
       const rejected = yield* Effect.flip(reader.issue({ name: "b", plan: "free" }))
       assert.deepInclude(rejected, { _tag: "ReadOnlyToken", code: "read_only_token", status: 403 })
-      assert.lengthOf((yield* reader.list()).keys, 2)
+      assert.lengthOf((yield* reader.list()).keys, 3)
       const unknown = yield* Effect.flip((yield* as("alice")).list())
       assert.deepInclude(unknown, { _tag: "InvalidAdminToken", code: "invalid_admin_token", status: 401 })
     }).pipe(Effect.provide(Layer.fresh(serversOn(memory, config)))))
