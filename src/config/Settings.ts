@@ -68,7 +68,8 @@ export const Settings = {
     "One PostgreSQL endpoint, version 15 or later: a server, a balancer, a pooler or a managed address. " +
       "Without a database name, the name of the user is used. " +
       "A pooler such as PgBouncer needs the parameter `pgbouncer=true`. " +
-      "Some of libpq's parameters can follow, such as `?sslmode=verify-full&sslrootcert=/etc/ca.crt` (docs/database.md). " +
+      "Some of libpq's parameters can follow, such as `?sslmode=verify-full&sslrootcert=/etc/ca.crt` " +
+      "(docs/database.md). " +
       "`PGSSLMODE` and libpq's other variables are not read."
   ),
   databaseMaxConnections: withDefault("DATABASE_MAX_CONNECTIONS", wholeNumber(2, 1_000), 10)(
