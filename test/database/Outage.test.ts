@@ -11,7 +11,7 @@ const pooler = (message: string) =>
   new SqlError.ConnectionError({ cause: Object.assign(new Error(message), { code: "08P01" }) })
 
 describe("An outage", () => {
-  // `test/processes/faults.test.ts` and `start.test.ts` cause the other ones.
+  // `test/processes/faults.test.ts` and `main.test.ts` cause the other ones.
   it.each<readonly [string, SqlError.SqlErrorReason, boolean, boolean]>([
     ["a server behind PgBouncer that starts", pooler("the database system is starting up"), true, true],
     ["a parameter that PgBouncer rejects", pooler("unsupported startup parameter: statement_timeout"), false, true],

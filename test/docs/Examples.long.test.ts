@@ -112,7 +112,9 @@ const runBlock = Effect.fnUntraced(function*(
   const script = yield* withValues(code, service)
   writeFileSync(file, language === "sh" ? `${variables}\n${script}` : withSources(script))
   const [program = "", ...args] = programs[language] ?? []
-  return yield* run(service.cwd, program, [...args, file], service.env, service.key)
+  // A block gets only the variables that a reader has.
+  const assignments = Object.entries(service.env).map(([name, value]) => `${name}=${value}`)
+  return yield* run(service.cwd, "env", ["-i", ...assignments, program, ...args, file], {}, service.key)
 })
 
 describe("The blocks of", () => {

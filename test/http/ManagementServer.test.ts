@@ -42,7 +42,7 @@ describe("Admin authentication", () => {
     Effect.gen(function*() {
       const { baseUrl } = yield* Management
       const as = (bearer: string) =>
-        Effect.provide(AdminClient, AdminClient.layer({ baseUrl, token: Redacted.make(bearer) }))
+        Effect.provide(AdminClient, AdminClient.layer({ baseUrl, token: Redacted.make(bearer), retry: { times: 0 } }))
       for (const bearer of [token, alice, later]) yield* (yield* as(bearer)).issue({ name: "a", plan: "free" })
       const reader = yield* as(board)
       const { entries } = yield* reader.audit()
@@ -52,6 +52,13 @@ describe("Admin authentication", () => {
       assert.lengthOf((yield* reader.list()).keys, 3)
       const unknown = yield* Effect.flip((yield* as("alice")).list())
       assert.deepInclude(unknown, { _tag: "InvalidAdminToken", code: "invalid_admin_token", status: 401 })
+      const tagOf = (bearer: string) =>
+        Effect.map(Effect.flip(Effect.flatMap(as(bearer), (client) => client.get("key_none"))), ({ _tag }) => _tag)
+      assert.strictEqual(yield* tagOf(board), "NotFound")
+      assert.strictEqual(yield* tagOf(""), "MissingAdminToken")
+      assert.strictEqual(yield* tagOf("x".repeat(17_000)), "HeaderFieldsTooLarge")
+      yield* Effect.replicateEffect(list(), 60)
+      assert.strictEqual(yield* tagOf("alice"), "TooManyAttempts")
     }).pipe(Effect.provide(Layer.fresh(serversOn(memory, config)))))
 
   it.effect("counts each failure by its code, and logs one of an address a minute, as a warning without the token", () =>
@@ -69,6 +76,7 @@ describe("Admin authentication", () => {
         yield* list(token)
         yield* TestClock.adjust("1 minute")
       }
+      assert.include((yield* get("/metrics", "Host: localhost\r\n")).text, "\npetstore_ready 0\n")
       assert.strictEqual(yield* metric("missing_admin_token"), missing + 2)
       assert.strictEqual(yield* metric("invalid_admin_token"), invalid + 140)
       const failures = lines.filter(({ message }) => String(message).includes("Admin authentication failed"))

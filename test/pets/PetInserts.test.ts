@@ -8,7 +8,7 @@ import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { clientOn, temporaryDatabaseUrl } from "../support/Harness.ts"
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Creates of two processes", () => {
-  it.live("with the same keys in opposite orders create each pet once, without a deadlock", () =>
+  it.effect("with the same keys in opposite orders create each pet once, without a deadlock", () =>
     Effect.gen(function*() {
       const client = Layer.fresh(clientOn(yield* temporaryDatabaseUrl))
       yield* Effect.gen(function*() {

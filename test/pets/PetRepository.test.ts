@@ -10,6 +10,7 @@ import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { databases } from "../support/Harness.ts"
 
 const owner = "key_a"
+const maxInt64 = 9223372036854775807n
 const pet = { name: "Rex", categoryId: 1n, status: "sold" } as const
 
 /** Each status as a field, and no status. */
@@ -34,9 +35,10 @@ for (const store of stores) {
           const pets = yield* PetRepository
           const created = yield* Effect.forEach(
             Array.from({ length: 30 }),
-            (_, i) => pets.create({ name: `pet ${i}`, categoryId: 1n, ...statuses[i % 4] })
+            (_, i) => pets.create({ name: `pet ${i}`, categoryId: maxInt64 - BigInt(i), ...statuses[i % 4] })
           )
           assert.deepStrictEqual(yield* Effect.forEach(created, ({ id }) => pets.find(id)), created.map(Option.some))
+          assert.deepStrictEqual(yield* pets.find(maxInt64), Option.none())
           assert.deepStrictEqual(yield* pets.list({ limit: 100 }), created)
           assert.deepStrictEqual(yield* pets.list({ limit: 7 }), created.slice(0, 7))
           for (const status of ["available", "pending", "sold"] as const) {

@@ -54,7 +54,7 @@ describe("The service on the embedded database", () => {
       const second = yield* start({ DATA_DIR })
       const { headers, text } = yield* send(`${second.address}/v1/pets`, key)
       assert.strictEqual(text, `[${created.text}]`)
-      assert.isAtMost(Number(headers.get("x-ratelimit-remaining")), 58)
+      assert.isAtMost(Number(/"day";r=(\d+)/.exec(headers.get("ratelimit") ?? "")?.[1]), 998)
       assert.strictEqual(second.stdout(), "")
       assert.strictEqual(yield* stop(second, "SIGINT"), 0)
     }))
@@ -134,7 +134,7 @@ describe("The service on the embedded database", () => {
         const { code, stderr } = yield* Effect.flip(start(env))
         assert.strictEqual(code, 1)
         // The other listener may have started already.
-        const lines = stderr.match(/^.*"level":(?!"INFO").*$/gm) ?? []
+        const lines = stderr.trim().split("\n").filter((line) => !line.includes(`"level":"INFO"`))
         assert.lengthOf(lines, 1, stderr)
         assert.include(lines[0], names)
       }

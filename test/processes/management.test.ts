@@ -10,12 +10,13 @@ import * as Redis from "../support/Redis.ts"
 describe("The management port", () => {
   it.live("requires its token, serves no path of the API port, and counts requests by route and status", () =>
     Effect.gen(function*() {
-      const { address, management } = yield* start({ DATA_DIR: yield* dataDirectory })
+      const { address, management } = yield* start({ DATA_DIR: yield* dataDirectory, BUILD_REVISION: "79d1fb3" })
       assert.match(management, /^http:\/\/127\.0\.0\.1:/)
       const responses = [
         [`${management}/admin/keys`, adminToken, [{ name: "first key" }]],
         [`${management}/admin/keys`, "", { code: "missing_admin_token" }],
         [`${management}/readyz`, "", { status: "ready" }],
+        [`${management}/healthz`, "", { revision: "79d1fb3" }],
         ...["/admin/keys", "/healthz", "/readyz", "/metrics"].map((path) =>
           [address + path, adminToken, { code: "not_found" }] as const
         ),
@@ -77,16 +78,26 @@ describe.skipIf(skip)("The metrics of a process", () => {
     Effect.gen(function*() {
       const redis = yield* Redis.run
       yield* redis.start
-      const shared = { DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL: redis.url }
+      const shared = { DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL: redis.url, BUILD_REVISION: "79d1fb3" }
       const texts = [
         yield* metricsAfterRequests(shared, "redis_duration_seconds"),
         yield* metricsAfterRequests({ DATA_DIR: yield* dataDirectory }, "write_duration_seconds")
       ]
       for (const text of texts) Prometheus.runPromtool(["check", "metrics"], text)
-      for (const name of ["cpu_seconds_total 0*", "start_time_seconds ", "resident_memory_bytes "]) {
-        assert.match(texts[0] ?? "", new RegExp(`^process_${name}[1-9.]`, "m"))
-      }
-      assert.match(texts[0] ?? "", /^petstore_build_info\{node="v\d.*",revision="unknown",version="\d.*"\} 1$/m)
+      const samples = [
+        ...["cpu_seconds_total 0*", "start_time_seconds ", "resident_memory_bytes "].map((name) =>
+          `process_${name}[1-9.]`
+        ),
+        "nodejs_heap_size_used_bytes [1-9]",
+        "nodejs_eventloop_lag_p99_seconds \\d",
+        "nodejs_gc_duration_seconds_total \\d",
+        "petstore_ready 1",
+        `petstore_build_info{node="v\\d.*",revision="79d1fb3",version="\\d.*"} 1`,
+        ...["enterprise", "none"].map((plan) =>
+          `petstore_rate_limit_decisions_total{outcome="allowed",plan="${plan}"} 1`
+        )
+      ]
+      for (const sample of samples) assert.match(texts[0] ?? "", new RegExp(`^${sample.replace(/[{}]/g, "\\$&")}`, "m"))
 
       const exposed = texts.flatMap((text) => [...text.matchAll(/^# TYPE (\S+)/gm)].map(([, name]) => name))
       const rows = [...readPage("docs/monitoring.md").matchAll(/^\| (`.*?) \|/gm)].map(([, names]) => names)

@@ -38,7 +38,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined || haproxy === undef
       const DATABASE_URL = yield* temporaryDatabaseUrl
       const servers = yield* Effect.replicateEffect(Effect.all({ port: freePort, management: freePort }), 2)
       const run = ({ management, port }: Server) =>
-        start({ DATABASE_URL, PORT: String(port), MANAGEMENT_PORT: String(management), DRAIN_SECONDS: "2" })
+        start({ DATABASE_URL, PORT: String(port), MANAGEMENT_PORT: String(management), DRAIN_SECONDS: "5" })
       const { address, bothUp } = yield* runBalancer(servers)
       yield* untilListening(portOf({ address }))
       const { body, headers, status } = yield* send(`${address}/v1/pets`, "")

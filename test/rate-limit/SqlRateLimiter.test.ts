@@ -48,16 +48,20 @@ for (const database of databases) {
           assert.isUndefined((yield* limiter.peek("key:lifted", limits)).bannedUntil)
         }))
 
-      it.effect("continues the rejections in a row of an earlier version", () =>
+      it.effect("continues the rejections and the ban in rows of an earlier version", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const resetAt = (yield* Clock.currentTimeMillis) + 30_000
           const [full, rejected] = [{ used: 3, resetAt }, { used: 2, resetAt }]
           const state = JSON.stringify({ minute: full, day: full, refusals: rejected, savedAt: { wall: 0, boot: "" } })
+          const ban = JSON.stringify({ ban: { seconds: 60, until: resetAt } })
           yield* sql`INSERT INTO rate_limits (caller, state, ends_at)
-            VALUES ('key:rejected', ${state}::text::jsonb, to_timestamp(${resetAt / 1000}::float8))`
+            VALUES ('key:rejected', ${state}::text::jsonb, to_timestamp(${resetAt / 1000}::float8)),
+              ('key:stored', ${ban}::text::jsonb, to_timestamp(${resetAt / 1000}::float8))`
+          const limiter = yield* newProcess
           // The third rejection begins a ban.
-          assert.isTrue((yield* (yield* newProcess).charge("key:rejected", limits)).banBegan)
+          assert.isTrue((yield* limiter.charge("key:rejected", limits)).banBegan)
+          assert.strictEqual((yield* limiter.peek("key:stored", limits)).bannedUntil, resetAt)
         }))
     })
   })

@@ -29,12 +29,16 @@ export const temporaryDirectoryIn = (parent: string) =>
 
 export const temporaryDirectory = temporaryDirectoryIn(tmpdir())
 
+const givenPorts = new Set<number>()
+
 /**
- * Returns a free port. Linux gives ports from 32768 on to outgoing connections, for example to the health checks of a
+ * Returns a free port that it has not returned before. Linux gives ports from 32768 on to outgoing connections, for example to the health checks of a
  * balancer. So one of these would be taken now and then before a program listens on it.
  */
 export const freePort: Effect.Effect<number> = Effect.callback((resume) => {
   const port = 10_000 + Math.floor(Math.random() * 12_000)
+  if (givenPorts.has(port)) return resume(freePort)
+  givenPorts.add(port)
   const server = createServer().once("error", () => resume(freePort))
   server.listen(port, "127.0.0.1", () => server.close(() => resume(Effect.succeed(port))))
 })

@@ -138,8 +138,8 @@ export const untilListening = (port: number) =>
 
 /** Serves requests on this machine for as long as the scope lasts. Returns the URL. */
 export const serve = Effect.fnUntraced(function*(onRequest: RequestListener) {
-  const server = createServer(onRequest).listen(0, "127.0.0.1")
+  const server = createServer(onRequest)
   yield* Effect.addFinalizer(() => Effect.sync(() => server.close().closeAllConnections()))
-  yield* Effect.promise(() => once(server, "listening"))
+  yield* Effect.promise(() => once(server.listen(0, "127.0.0.1"), "listening"))
   return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
 })

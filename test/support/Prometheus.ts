@@ -24,8 +24,9 @@ interface Alert {
   readonly annotations: { readonly summary: string; readonly runbook_url: string }
 }
 
-/** The alerts of the only group. */
-export const alerts: ReadonlyArray<Alert> = parse(readPage("deploy/alerts.yaml")).groups[0].rules
+export const alerts: ReadonlyArray<Alert> = parse(readPage("deploy/alerts.yaml")).groups.flatMap(
+  ({ rules }: { readonly rules: ReadonlyArray<Alert> }) => rules
+)
 
 interface Panel {
   readonly type: string
