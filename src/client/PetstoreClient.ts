@@ -85,9 +85,6 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   /**
    * The limits of the API key from the most recent response to this client. `None` before the first. Responses that
    * show the limits of the client's address do not change it. It sends nothing and cannot fail.
-   *
-   * @example
-   * const remaining = Option.map(yield* petstore.rateLimit, (limits) => limits.remaining)
    */
   readonly rateLimit: Effect.Effect<Option.Option<RateLimitState>>
 }>()("petstore/PetstoreClient") {

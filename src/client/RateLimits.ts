@@ -76,12 +76,19 @@ export class RateLimits {
         }
         return send.pipe(
           // Calls must not wait for each other's timeouts in turn.
-          Effect.tapError(() => this.#resize(this.#maxInFlight * 2)),
+          Effect.tapError(() => this.#resize(Math.min(this.#maxInFlight * 2, this.#allowedAt(now)))),
           Effect.tap((response) => this.#learn(response, pause))
         )
       }
     )
     return this.#slots.withPermit(sendUnlessPaused)
+  }
+
+  /** The requests that the latest response shows to be allowed at `now`. */
+  #allowedAt(now: number): number {
+    if (this.latest === undefined) return Infinity
+    const { limit, remaining, resetAt } = this.latest
+    return now < DateTime.toEpochMillis(resetAt) ? remaining : limit
   }
 
   #resize(maxInFlight: number): Effect.Effect<void> {

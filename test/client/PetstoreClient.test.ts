@@ -137,17 +137,24 @@ describe("PetstoreClient with the service in memory", () => {
       assert.lengthOf((yield* outer.list()).pets, 1)
     }).pipe(Effect.provide(layerTest())))
 
-  it.effect.each([[150, 1], [150, 10], [300, 300]] as const)(
-    "causes no ban with %s calls, %s at once, on a key of 60 requests a minute",
-    ([calls, concurrency]) =>
+  it.effect.each([[150, 1, 0], [150, 10, 0], [300, 300, 0], [300, 300, 3]] as const)(
+    "causes no ban with %s calls, %s at once, of which %s lose a response, on a key of 60 requests a minute",
+    ([calls, concurrency, lost]) =>
       Effect.gen(function*() {
-        const client = yield* PetstoreClient
+        const [client, service] = [yield* PetstoreClient, yield* TestService]
+        if (lost > 0) {
+          yield* client.list()
+          yield* service.becomeSlow("1 second")
+          yield* service.loseResponses(lost)
+        }
         const call = Effect.match(client.list(), { onSuccess: () => "ok", onFailure: ({ _tag }) => _tag })
         const { result, seconds } = yield* runWithTestClock(Effect.replicateEffect(call, calls, { concurrency }))
-        assert.isAtLeast(result.filter((one) => one === "ok").length, concurrency === 1 ? calls : 120)
+        assert.isAtLeast(result.filter((one) => one === "ok").length, concurrency === 1 ? calls : 120 - 2 * lost)
         if (concurrency === 1) assert.isAtMost(seconds, 180)
         // A call that would wait more than two minutes fails with RateLimitExceeded; a ban would give ApiKeyBanned.
         assert.isEmpty(result.filter((one) => one !== "ok" && one !== "RateLimitExceeded"))
+        const rejected = (yield* service.sentRequests).filter(({ status }) => status === 429)
+        assert.isAtMost(rejected.length, 1 + lost)
         yield* assertNoBan
       }).pipe(Effect.provide(layerTest()))
   )
@@ -161,9 +168,11 @@ describe("PetstoreClient with the service in memory", () => {
       }
       assert.lengthOf(yield* service.sentRequests, 2)
       yield* assertNoBan
+      // Once a minute, one call sends its request.
       yield* TestClock.adjust("61 seconds")
-      yield* client.list()
-    }).pipe(Effect.provide(layerTest({ limits: { perMinute: 1, perDay: 9 }, retry: { maxWait: "30 seconds" } }))))
+      yield* Effect.replicateEffect(Effect.flip(client.list()), 9)
+      assert.lengthOf(yield* service.sentRequests, 3)
+    }).pipe(Effect.provide(layerTest({ limits: { perMinute: 1, perDay: 1 }, retry: { maxWait: "30 seconds" } }))))
 })
 
 type Reply = Response | "nothing" | "never"
@@ -253,8 +262,11 @@ describe("The limits that a client knows", () => {
       assert.strictEqual(call?.name, "PetstoreClient.list")
       assert.lengthOf(attempts, 2)
       for (const { parent } of attempts) assert.strictEqual(Option.getOrUndefined(parent)?.spanId, call?.spanId)
-      // The service gets the trace context of the call.
-      assert.match(stub.requests[0]?.["traceparent"] ?? "", new RegExp(`^00-${call?.traceId}-[0-9a-f]{16}-0[01]$`))
+      // The service gets the trace context of the attempt.
+      assert.match(
+        stub.requests[0]?.["traceparent"] ?? "",
+        new RegExp(`^00-${call?.traceId}-${attempts[0]?.spanId}-0[01]$`)
+      )
     }))
 })
 
@@ -302,6 +314,7 @@ describe("PetstoreClient with a failing service", () => {
         const failure = yield* failureOf(stub)
         assert.strictEqual(reasonOf(failure), reason)
         assert.match(failure.message, message)
+        if (reason === "Unreachable") assert.strictEqual(failure.cause === undefined, reply === "never")
         assert.strictEqual(isRetryable(failure), canSucceed, failure.message)
         assert.lengthOf(stub.requests, canSucceed ? 3 : 1)
       }
