@@ -20,7 +20,7 @@ const digest = (token: Redacted.Redacted): Buffer => createHash("sha256").update
 
 const failures = byAttributes(
   Metric.counter("admin_authentication_failures_total", {
-    description: "Requests to the management port without the admin token, by the code of the error.",
+    description: "Requests to /admin without a valid admin token, by the code of the error.",
     incremental: true
   }),
   (code: string) => ({ code })

@@ -104,7 +104,13 @@ for (const store of stores) {
           const messages = logged.map(({ action, message }) => [message, action].join(": "))
           const actions = ["issue", "unban", "unban", "update"].map((action) => `Admin action: ${action}`)
           assert.deepStrictEqual(messages, actions.toSpliced(1, 0, "Ban began: ban"))
-          const change = { operator: "admin", address: "127.0.0.1", before: { name: "a" }, after: { name: "b" } }
+          const change = {
+            level: "Info",
+            operator: "admin",
+            address: "127.0.0.1",
+            before: { name: "a" },
+            after: { name: "b" }
+          }
           assert.deepInclude(logged.at(-1), change)
           const page = yield* admin("GET", `/audit?key=${id}&limit=2`)
           const next = /^<\/admin\/audit\?limit=2&cursor=[\w-]+&key=key_\w+>; rel="next"$/

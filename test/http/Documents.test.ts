@@ -43,9 +43,12 @@ describe("The documents", () => {
           const etag = first.headers.get("etag") ?? ""
           assert.match(etag, /^"[\w-]{22}"$/)
           assert.strictEqual(first.headers.get("cache-control"), "private, no-cache")
+          const remaining = ({ headers }: typeof first) => Number(headers.get("x-ratelimit-remaining"))
+          let left = remaining(first)
           for (const ifNoneMatch of [etag, `W/${etag}`, `"other", ${etag}`, "*"]) {
             const unchanged = yield* get(path, "gzip", { "if-none-match": ifNoneMatch })
             assert.deepStrictEqual([unchanged.status, unchanged.text], [304, ""], ifNoneMatch)
+            assert.strictEqual(remaining(unchanged), --left, "a 304 is charged")
             for (const name of ["etag", "cache-control", "content-security-policy"]) {
               assert.strictEqual(unchanged.headers.get(name), first.headers.get(name), name)
             }

@@ -86,7 +86,12 @@ describe("Rate limits", () => {
       const { call, newKey } = yield* Service
       const key = yield* newKey
       for (let i = 0; i < 70; i++) {
-        assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 503, remaining: "60", retryAfter: "1" })
+        assert.include(limitsOf(yield* call("/v1/pets", { key })), {
+          status: 503,
+          remaining: "60",
+          retryAfter: "1",
+          scope: "address"
+        })
       }
       for (let i = 0; i < 60; i++) yield* call("/nowhere")
       assert.include(limitsOf(yield* call("/nowhere")), { status: 429 })

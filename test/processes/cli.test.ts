@@ -90,6 +90,8 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
 
       const actions = (yield* json(`log ${id}`)).map(({ action }: { readonly action: string }) => action)
       assert.deepStrictEqual(actions, ["revoke", "unban", "end-former", "rotate", "update", "issue"])
+      const keyIds = (yield* json("log --limit 1000")).map(({ keyId }: { readonly keyId: string }) => keyId)
+      assert.includeMembers(keyIds, [id, banned])
       const log = yield* text(`log ${id}`)
       assert.match(log, /^\S+Z {2}update {6}key_\w+ {2}admin {5}127\.0\.0\.1 +name: big → bigger/m)
       assert.notInclude(log, "psk_")

@@ -118,6 +118,8 @@ describe("Files for operators", () => {
       assert.sameMembers(manifests.map(({ kind }) => kind), expected)
       assert.match(output, /image: \S+@sha256:[0-9a-f]{64}\n/)
       assert.include(output, `TRUSTED_PROXIES: ""`)
+      // The connections fit the defaults of PostgreSQL and PgBouncer, as docs/database.md says.
+      assert.isBelow((Number(/maxReplicas: (\d+)/.exec(output)?.[1]) + 3) * 10, 100 - 3)
     }
   )
 

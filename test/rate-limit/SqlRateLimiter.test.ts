@@ -17,12 +17,14 @@ for (const database of databases) {
       it.effect("restores counts and bans unchanged one second after they changed, also if the process is killed", () =>
         Effect.gen(function*() {
           const killed = yield* newProcess
+          yield* killed.charge("address:192.0.2.1", limits)
           yield* Effect.replicateEffect(killed.charge("key:counted", limits), 2)
           yield* Effect.replicateEffect(killed.charge("key:banned", limits), 7)
           yield* TestClock.adjust("1 second")
           const sql = yield* SqlClient.SqlClient
           const saved = sql`SELECT FROM rate_limits WHERE caller = 'key:banned'`
           yield* Effect.repeat(saved, { until: (rows) => rows.length > 0 })
+          assert.lengthOf(yield* sql`SELECT FROM rate_limits WHERE caller LIKE 'address:%'`, 0)
           const both = ({ peek }: RateLimiter["Service"]) =>
             Effect.all([peek("key:counted", limits), peek("key:banned", limits)])
           const restored = yield* both(yield* newProcess)
