@@ -123,7 +123,7 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["too many fields", request("GET /v1/pets", Array.from({ length: 1_001 }, () => "X: 1"))]
   ],
   "500 internal_error": [
-    ["a defect", request("GET /v1/pets/1"), deprecated],
+    ["a defect", request("GET /v1/pets/1"), { ...deprecated, "x-ratelimit-scope": "key" }],
     ["a defect at an encoded path", request("GET /v1/%70ets/1?x"), deprecated]
   ],
   "505 http_version_not_supported": [
