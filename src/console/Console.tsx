@@ -1,7 +1,7 @@
 /** The page of the console: the sign-in page, or the views of a signed-in operator. */
 import { Result } from "effect"
 import { type ComponentChildren, render, type TargetedSubmitEvent } from "preact"
-import { useCallback, useEffect, useRef, useState } from "preact/hooks"
+import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks"
 import { AuditLog } from "./AuditLog.tsx"
 import { KeyList } from "./KeyList.tsx"
 import { KeyPage } from "./KeyPage.tsx"
@@ -60,8 +60,9 @@ const Console = () => {
   const main = useRef<HTMLElement>(null)
   const place = route.view === "key" ? route.id : route.view
   const signOut = useCallback((reason?: string) => setState({ reason }), [])
-  // A new view begins at its top, and the keyboard continues there.
-  useEffect(() => {
+  // A new view begins at its top, and the keyboard continues there. After the rendering, this would take the focus from
+  // a field in which the operator types already.
+  useLayoutEffect(() => {
     document.title = `${route.view === "audit" ? "Audit log" : "Keys"} · Petstore console`
     main.current?.focus({ preventScroll: true })
     scrollTo(0, 0)
