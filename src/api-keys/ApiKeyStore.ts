@@ -4,7 +4,7 @@ import { Digest } from "effect/crypto"
 import { type ApiKey, type KeyPosition, type KeysQuery, type KeyState, keyStateOf } from "../api/Keys.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
-/** What verifying a secret needs: its key, and when the secret stops working, in epoch milliseconds (or `Infinity`). */
+/** The key of a secret, and when the secret stops working, in epoch milliseconds (`Infinity` if it never does). */
 export type Holder = CurrentKey["Service"] & { readonly endsAt: number }
 
 /** Selects at most `limit` keys that meet the filter, after the position `after`. */

@@ -32,8 +32,8 @@ export const temporaryDirectory = temporaryDirectoryIn(tmpdir())
 const givenPorts = new Set<number>()
 
 /**
- * Returns a free port that it has not returned before. Linux gives ports from 32768 on to outgoing connections, for example to the health checks of a
- * balancer. So one of these would be taken now and then before a program listens on it.
+ * Returns a free port that it has not returned before. Linux gives ports from 32768 on to outgoing connections, for
+ * example to the health checks of a balancer. So one of these would be taken now and then before a program listens.
  */
 export const freePort: Effect.Effect<number> = Effect.callback((resume) => {
   const port = 10_000 + Math.floor(Math.random() * 12_000)
