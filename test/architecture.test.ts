@@ -26,6 +26,7 @@ const layers = [
   /^database\//,
   /^(api-keys|pets|rate-limit)\//,
   /^http\//,
+  /^management\//,
   /^test-service\//,
   /^(main|package|testing)\.ts$/
 ]

@@ -7,7 +7,7 @@ import { convertV2 } from "openapi-to-postmanv2"
 import { adminOpenApiDocument } from "../../src/api/AdminOpenApiDocument.ts"
 import { openApiDocument } from "../../src/api/OpenApiDocument.ts"
 import type { Json } from "../conformance/Requests.ts"
-import { Management, serversOn } from "../http/Management.ts"
+import { Management, serversOn } from "../management/Management.ts"
 import { memory, type ReceivedResponse, Service } from "../support/Harness.ts"
 
 const record = (variables: ReadonlyArray<Json>) => Object.fromEntries(variables.map(({ key, value }) => [key, value]))

@@ -1,7 +1,7 @@
 /** Serves the files of the console, the page of operators, which `npm run build:console` bundles. */
 import { Effect, Layer, Option } from "effect"
 import { readFile } from "node:fs/promises"
-import * as CachedDocument from "./CachedDocument.ts"
+import * as CachedDocument from "../http/CachedDocument.ts"
 
 /**
  * The page may load its own files and call the service, and nothing else. No page can embed it (clickjacking), and no

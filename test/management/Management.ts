@@ -7,8 +7,8 @@ import { AdminToken } from "../../src/api-keys/AdminToken.ts"
 import type { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
 import * as ApiServer from "../../src/http/ApiServer.ts"
-import * as ManagementServer from "../../src/http/ManagementServer.ts"
 import { GracefulShutdown } from "../../src/http/Responses.ts"
+import * as ManagementServer from "../../src/management/ManagementServer.ts"
 import type { PetRepository } from "../../src/pets/PetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { freePort, type ReceivedResponse, sendBytes, Service } from "../support/Harness.ts"
@@ -29,7 +29,7 @@ export class Management extends Context.Service<Management, {
   send(bytes: string): Effect.Effect<ReceivedResponse>
   /** The log lines at level Info and above: level, message and annotations. */
   readonly lines: ReadonlyArray<Readonly<Record<string, unknown>>>
-}>()("test/http/Management") {}
+}>()("test/management/Management") {}
 
 /** The API port and the management port on `store`, and a client with the admin token. */
 export const serversOn = <E>(

@@ -8,12 +8,12 @@ import { AdminAuth } from "../api/AdminApi.ts"
 import { InvalidAdminToken, MissingAdminToken, ReadOnlyToken, TooManyAttempts } from "../api/Errors.ts"
 import type { Limits } from "../api/Plans.ts"
 import { type NamedAdminToken, Settings } from "../config/Settings.ts"
+import { CurrentCall } from "../http/Call.ts"
+import { clientAddress, clientNetwork } from "../http/ClientAddress.ts"
+import * as ErrorResponses from "../http/ErrorResponses.ts"
 import { byAttributes, startAtZero } from "../observability/Metrics.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
-import { CurrentCall } from "./Call.ts"
-import { clientAddress, clientNetwork } from "./ClientAddress.ts"
-import * as ErrorResponses from "./ErrorResponses.ts"
 
 /** Hashes a token. Comparing hashes takes a time that depends on neither token, not even on its length. */
 const digest = (token: Redacted.Redacted): Buffer => createHash("sha256").update(Redacted.value(token)).digest()
