@@ -91,6 +91,10 @@ export const Settings = {
       "`rediss://`, `rediss+sentinel://` and `rediss+cluster://` use TLS, and take `ssl_ca_certs`, `ssl_certfile`, " +
       "`ssl_keyfile` and `ssl_password` (docs/redis.md)."
   ),
+  redisTimeoutMs: withDefault("REDIS_TIMEOUT_MS", wholeNumber(10, 10_000), 250)(
+    "How long a request waits for a reply of Redis, in milliseconds. After a late reply the process counts by itself, " +
+      "until Redis replies again."
+  ),
   reusePort: withDefault("REUSE_PORT", boolean, false)(
     "Whether several processes on this machine may listen on `PORT` together. " +
       "Linux gives each connection to one of them (docs/install.md)."

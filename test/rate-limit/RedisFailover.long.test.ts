@@ -3,7 +3,6 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import type { Caller } from "../../src/rate-limit/CallerStates.ts"
 import { slotOf } from "../../src/rate-limit/RedisClient.ts"
-import { keyOf } from "../../src/rate-limit/RedisScript.ts"
 import { untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import * as RedisCluster from "../support/RedisCluster.ts"
@@ -58,7 +57,7 @@ class Cluster extends Context.Service<Cluster, Effect.Success<typeof RedisCluste
 /** So many callers of each master that a cluster starts with. */
 const callersOfMasters = (name: string, perMaster: number) => {
   const all = callersNamed(name, 100 * perMaster)
-  const masterOf = (caller: Caller) => Math.min(2, Math.floor(slotOf(keyOf(caller)) / 5461))
+  const masterOf = (caller: Caller) => Math.min(2, Math.floor(slotOf(caller) / 5461))
   return [0, 1, 2].map((master) => all.filter((caller) => masterOf(caller) === master).slice(0, perMaster))
 }
 
@@ -83,7 +82,7 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis cluster", (
         const [callers = []] = callersOfMasters("moved", 10)
         const before = yield* Limiters.countLocalDecisions(limiters)
         const moveSlots = Effect.gen(function*() {
-          for (const slot of new Set(callers.map((caller) => String(slotOf(keyOf(caller)))))) {
+          for (const slot of new Set(callers.map((caller) => String(slotOf(caller))))) {
             yield* Redis.command(to.port, "CLUSTER", "SETSLOT", slot, "IMPORTING", from.id)
             yield* Redis.command(from.port, "CLUSTER", "SETSLOT", slot, "MIGRATING", to.id)
             const keys = (yield* Redis.command(from.port, "CLUSTER", "GETKEYSINSLOT", slot, "100")).split("\n")
