@@ -85,7 +85,9 @@ Effect.scoped(Effect.gen(function*() {
     yield* Effect.scoped(Effect.provide(decisions("redis"), limiterOn(redis.url)))
 
     const onRedis = start({ DATABASE_URL, REDIS_URL: redis.url, DATA_DIR: yield* temporaryDirectory })
-    yield* Console.log(`Allowed of 2,000 requests at a limit of 1,000, 64 connections, eight busy loops, ${rounds} rounds`)
+    yield* Console.log(
+      `Allowed of 2,000 requests at a limit of 1,000, 64 connections, eight busy loops, ${rounds} rounds`
+    )
     yield* Console.log("four processes on one Redis:")
     yield* Effect.scoped(Effect.flatMap(Effect.all([onRedis, onRedis, onRedis, onRedis]), exactness))
     yield* Console.log("one process, with counts in memory that are saved to PostgreSQL:")

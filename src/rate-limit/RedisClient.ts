@@ -41,7 +41,10 @@ export class RedisClient extends Context.Service<RedisClient, {
         onError(listener) {
           for (const name of errors) {
             // Some events are texts, and some have the error inside.
-            client.on(name, (event) => listener(event instanceof Error || typeof event !== "object" ? event : event.error))
+            client.on(
+              name,
+              (event) => listener(event instanceof Error || typeof event !== "object" ? event : event.error)
+            )
           }
         },
         connect: Effect.asVoid(Effect.tryPromise(connect)),

@@ -46,15 +46,19 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
           assert.strictEqual(yield* Limiters.countLocalDecisions(limiters), 0)
           yield* begin
           // The breaker opens at a request.
-          const durations = yield* Effect.forEach(limiters, (limiter) =>
-            Effect.map(Effect.timed(limiter.charge("key:late", few)), ([duration]) => Duration.toMillis(duration)), {
-            concurrency: "unbounded"
-          })
-          // The wait, and some time for this process.
-          for (const duration of durations) assert.isBelow(duration, 300)
+          const durations = yield* Effect.forEach(
+            limiters,
+            (limiter) =>
+              Effect.map(Effect.timed(limiter.charge("key:late", few)), ([duration]) => Duration.toMillis(duration)),
+            {
+              concurrency: "unbounded"
+            }
+          )
+          // The wait of 250 ms, on a busy machine.
+          for (const duration of durations) assert.isBelow(duration, 1_000)
           yield* Limiters.untilAll("fallback", limiters)
           const [waited] = yield* Effect.timed(Effect.replicateEffect(one.charge("key:fast", few), 100))
-          assert.isBelow(Duration.toMillis(waited), 250)
+          assert.isBelow(Duration.toMillis(waited), 1_000)
           assert.deepStrictEqual([yield* countAllowed(one, 40), yield* countAllowed(other, 40)], [18, 15])
           assert.isDefined((yield* one.charge(banned, few)).bannedUntil)
           assert.isUndefined((yield* other.charge(banned, few)).bannedUntil)
