@@ -18,7 +18,11 @@ export class CurrentKey extends Context.Service<CurrentKey, {
  */
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,
-  error: [Errors.errorResponse(Errors.MissingApiKey), Errors.errorResponse(Errors.InvalidApiKey)]
+  error: [
+    Errors.errorResponse(Errors.MissingApiKey),
+    Errors.errorResponse(Errors.InvalidApiKey),
+    Errors.errorResponse(Errors.ServiceUnavailable)
+  ]
 }) {
   static readonly scheme = HttpApiSecurity.bearer.pipe(
     HttpApiSecurity.annotate(OpenApi.Description, "An API key: `psk_` and 38 letters and digits.")

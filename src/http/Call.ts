@@ -72,10 +72,6 @@ export const headerOf = (head: RequestHead, name: string): string | undefined =>
   return typeof value === "string" ? value : undefined
 }
 
-/** Returns the object that all requests of a connection share. */
-export const connectionOf = ({ source }: HttpServerRequest.HttpServerRequest): object =>
-  isNodeRequest(source) ? source.socket : source
-
 const unsupportedVersion = new Errors.HttpVersionNotSupported()
 const faultyFraming = new Errors.InvalidRequest({
   message: "Invalid request: expected no Transfer-Encoding in HTTP/1.0."

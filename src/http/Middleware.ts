@@ -5,11 +5,12 @@
 import { Clock, Context, Effect, Layer, Metric, Redacted } from "effect"
 import { HttpMethod, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
+import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
 import * as Errors from "../api/Errors.ts"
 import { Auth, CurrentKey, RateLimit, Sunset, Validation } from "../api/OperationMiddleware.ts"
 import { getPetSunset } from "../api/Pets.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
-import { type Call, connectionOf, CurrentCall, headerOf } from "./Call.ts"
+import { type Call, CurrentCall, headerOf } from "./Call.ts"
 import { clientAddress } from "./ClientAddress.ts"
 import * as JsonBody from "./JsonBody.ts"
 import * as RateLimiting from "./RateLimiting.ts"
@@ -20,38 +21,21 @@ type Result<Operation, E> = Effect.Effect<HttpServerResponse.HttpServerResponse,
 /** Matches the credential of the bearer scheme, whose name is case-insensitive (RFC 9110 §11.1). */
 const bearer = /^bearer +(\S.*)$/i
 
-/**
- * Returns a function that reads the credential of a request. A connection that repeats its `Authorization` gets the
- * same object, with which the hash of the secret is remembered. No text of a secret outlives its connection.
- */
-const makeCredentialOf = () => {
-  const last = new WeakMap<object, { readonly authorization: string; readonly credential: Redacted.Redacted }>()
-  return (request: HttpServerRequest.HttpServerRequest): Redacted.Redacted | undefined => {
-    const authorization = headerOf(request, "authorization") ?? ""
-    const connection = connectionOf(request)
-    const known = last.get(connection)
-    if (known?.authorization === authorization) return known.credential
-    const [, secret] = bearer.exec(authorization) ?? []
-    if (secret === undefined) return undefined
-    const credential = Redacted.make(secret)
-    last.set(connection, { authorization, credential })
-    return credential
-  }
-}
+type AuthError = Errors.MissingApiKey | Errors.InvalidApiKey | Errors.ServiceUnavailable
 
 /** Verifies the API key of each request (SPEC §5). Fails with 401 for a missing or invalid key. */
 const auth = Layer.effect(
   Auth,
   Effect.gen(function*() {
-    const { verify } = yield* ApiKeys
-    const credentialOf = makeCredentialOf()
+    const { verify } = yield* KeyVerifier
     return Auth.of((httpEffect, { endpoint }) =>
-      Effect.withFiber((fiber): Result<typeof httpEffect, Errors.MissingApiKey | Errors.InvalidApiKey> => {
+      Effect.withFiber((fiber): Result<typeof httpEffect, AuthError> => {
         const call = fiber.getRef(CurrentCall)
         call.endpoint = endpoint
-        const credential = credentialOf(Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest))
-        if (credential === undefined) return Effect.fail(new Errors.MissingApiKey())
-        return Effect.flatMap(verify(credential), (key) => {
+        const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+        const secret = bearer.exec(headerOf(request, "authorization") ?? "")?.[1]
+        if (secret === undefined) return Effect.fail(new Errors.MissingApiKey())
+        return Effect.flatMap(verify(Redacted.make(secret)), (key) => {
           call.keyId = key.id
           return Effect.provideService(httpEffect, CurrentKey, key)
         })

@@ -4,7 +4,9 @@ import { DateTime, Duration, Effect, Exit, Layer, Option, Redacted, Result, Stre
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
+import type { ServiceUnavailable } from "../../src/api/Errors.ts"
 import type { ApiKey, KeyChange, KeyFilter, KeyPosition, NewKey } from "../../src/api/Keys.ts"
 import { planLimits } from "../../src/api/Plans.ts"
 import { databases, random, stores } from "../support/Harness.ts"
@@ -14,7 +16,7 @@ const issue = (options: Partial<NewKey> = {}) =>
 
 /** Returns whether the service allows `key`: `false` if it fails with `invalid_api_key`. A defect stays a defect. */
 const isAllowed = (key: Redacted.Redacted) =>
-  Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.verify(key)).pipe(
+  Effect.flatMap(KeyVerifier, ({ verify }) => verify(key)).pipe(
     Effect.as(true),
     Effect.catchTag("InvalidApiKey", ({ code }) => Effect.succeed(code !== "invalid_api_key"))
   )
@@ -25,7 +27,7 @@ const assertAllowed = (isExpected: boolean, ...keys: ReadonlyArray<Redacted.Reda
 
 /** Returns the pages of a walk through the keys that meet a filter, oldest first. */
 const walkPages = (limit: number, filter: KeyFilter = {}) =>
-  Stream.paginate<KeyPosition | undefined, ReadonlyArray<ApiKey>, never, ApiKeys>(undefined, (after) =>
+  Stream.paginate<KeyPosition | undefined, ReadonlyArray<ApiKey>, ServiceUnavailable, ApiKeys>(undefined, (after) =>
     Effect.map(
       Effect.flatMap(ApiKeys, ({ list }) => list({ ...filter, limit, after })),
       ({ keys, next }) => [[keys], Option.fromUndefinedOr(next)] as const
@@ -106,23 +108,24 @@ for (const store of stores) {
 
       it.effect("issues a secret of the documented form, with the limits of its plan, or its own on Enterprise", () =>
         Effect.gen(function*() {
-          const apiKeys = yield* ApiKeys
+          const { verify } = yield* KeyVerifier
           const pro = yield* issue({ plan: "pro" })
           assert.match(Redacted.value(pro.key), /^psk_[0-9A-Za-z]{38}$/)
           const limits = { perMinute: 300, perDay: 10_000 }
-          assert.deepInclude(yield* apiKeys.verify(pro.key), { id: pro.id, plan: "pro", limits })
+          assert.deepInclude(yield* verify(pro.key), { id: pro.id, plan: "pro", limits })
           const own = { perMinute: 5, perDay: 7 }
           const enterprise = yield* issue({ plan: "enterprise", limits: own })
-          assert.deepStrictEqual((yield* apiKeys.verify(enterprise.key)).limits, own)
+          assert.deepStrictEqual((yield* verify(enterprise.key)).limits, own)
           assert.strictEqual((yield* Effect.flip(issue({ plan: "enterprise" }))).code, "invalid_request")
         }))
 
       it.effect("changes the named fields of a key, and no others, in effect with the next request", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
+          const { verify } = yield* KeyVerifier
           const { key: secret, ...key } = yield* issue({ name: "before" })
           assert.strictEqual(key.hint, Redacted.value(secret).slice(-4))
-          yield* apiKeys.verify(secret)
+          yield* verify(secret)
           const expiresAt = DateTime.add(yield* DateTime.now, { seconds: 90 })
           const limits = { perMinute: 7, perDay: 70 }
           const steps: ReadonlyArray<readonly [KeyChange, Partial<ApiKey>]> = [
@@ -138,7 +141,7 @@ for (const store of stores) {
             expected = { ...expected, ...fields, version: expected.version + 1 }
             assert.deepStrictEqual(yield* apiKeys.update(key.id, change), expected)
             assert.deepStrictEqual(yield* apiKeys.find(key.id), expected)
-            assert.deepInclude(yield* apiKeys.verify(secret), { plan: expected.plan, limits: expected.limits })
+            assert.deepInclude(yield* verify(secret), { plan: expected.plan, limits: expected.limits })
           }
         }))
 
@@ -263,7 +266,7 @@ for (const database of databases) {
       it.effect("follows within a second a change by another process or in SQL, and allows no key in an outage", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
-          const { verify } = yield* ApiKeys
+          const { verify } = yield* KeyVerifier
           const otherProcess = SqlApiKeys.layer.pipe(Layer.provide(random), Layer.fresh)
           const { revoke, rotate, update } = yield* Effect.provide(ApiKeys, otherProcess)
           const [changed, kept] = [yield* issue(), yield* issue()]

@@ -7,6 +7,7 @@ import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { CurrentOperator } from "../../src/api-keys/AuditLog.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import type { AuditEntry, AuditPosition } from "../../src/api/Audit.ts"
+import type { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
 import { databases, random, stores } from "../support/Harness.ts"
 
@@ -16,9 +17,9 @@ const issue = (name: string) => Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.iss
 
 /** Returns all entries of a key, or of all keys, newest first, page by page. */
 const walk = (limit: number, keyId?: string) =>
-  Stream.paginate<AuditPosition | undefined, AuditEntry, never, ApiKeys>(undefined, (after) =>
+  Stream.paginate<AuditPosition | undefined, Omit<AuditEntry, "keyName">, ServiceUnavailable, ApiKeys>(undefined, (after) =>
     Effect.map(
-      Effect.flatMap(ApiKeys, ({ audit }) => audit.list({ limit, after, keyId })),
+      Effect.flatMap(ApiKeys, ({ audit }) => audit.list({ limit, after, ...keyId !== undefined && { key: keyId } })),
       ({ entries, next }) => {
         assert.isAtMost(entries.length, limit)
         return [entries, Option.fromUndefinedOr(next)] as const
