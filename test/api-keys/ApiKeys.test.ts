@@ -61,11 +61,14 @@ for (const store of stores) {
           const active = yield* issue({ name: "Filter 100%_a", plan: "pro" })
           const expired = yield* issue({ name: "filter b", plan: "pro", expiresAt })
           const revoked = yield* issue({ name: "FILTER c", plan: "business", expiresAt })
-          yield* Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.revoke(revoked.id))
+          const disabled = yield* issue({ name: "filter d" })
+          const { revoke, update } = yield* ApiKeys
+          yield* revoke(revoked.id)
+          for (const { id } of [disabled, expired, revoked]) yield* Effect.ignore(update(id, { enabled: false }))
           yield* TestClock.adjust("1 second")
-          const [a, b, c] = [active.name, expired.name, revoked.name]
+          const [a, b, c, d] = [active.name, expired.name, revoked.name, disabled.name]
           const filters: ReadonlyArray<readonly [KeyFilter, ReadonlyArray<string>]> = [
-            [{ search: "filter" }, [c, a, b]],
+            [{ search: "filter" }, [c, a, b, d]],
             [{ search: "100%_" }, [a]],
             [{ search: "100_" }, []],
             [{ search: active.id }, [a]],
@@ -73,6 +76,7 @@ for (const store of stores) {
             [{ search: revoked.hint ?? "none" }, [c]],
             [{ search: "filter", plan: "pro" }, [a, b]],
             [{ search: "filter", state: "active" }, [a]],
+            [{ search: "filter", state: "disabled" }, [d]],
             [{ search: "filter", state: "expired" }, [b]],
             [{ search: "filter", state: "revoked" }, [c]],
             [{ plan: "business", state: "revoked" }, [c]],
@@ -180,6 +184,20 @@ for (const store of stores) {
           yield* assertAllowed(true, key)
         }))
 
+      it.effect("rejects a disabled key with each of its secrets at once, and allows it again once it is enabled", () =>
+        Effect.gen(function*() {
+          const { rotate, update } = yield* ApiKeys
+          const first = yield* issue()
+          const { id, key } = yield* rotate(first.id, Duration.hours(1))
+          yield* assertAllowed(true, first.key, key)
+          assert.deepInclude(yield* update(id, { enabled: false }), { enabled: false, version: 3 })
+          yield* assertAllowed(false, first.key, key)
+          yield* TestClock.adjust("1 minute")
+          yield* assertAllowed(false, first.key, key)
+          assert.deepInclude(yield* update(id, { enabled: true }), { enabled: true, version: 4 })
+          yield* assertAllowed(true, first.key, key)
+        }))
+
       it.effect("rejects an old secret after its grace period or its early end, and at once after a revocation", () =>
         Effect.gen(function*() {
           const { endFormerSecrets, formerSecrets, revoke, rotate } = yield* ApiKeys
@@ -209,19 +227,23 @@ for (const store of stores) {
           }
         }))
 
-      it.effect("records the last use of a key to the minute, in the background", () =>
+      it.effect("records the last use of a key and of each secret to the minute, never before the key was created", () =>
         Effect.gen(function*() {
-          const apiKeys = yield* ApiKeys
-          yield* TestClock.setTime(3_600_000 + 75_000)
-          const { id, key } = yield* issue()
-          const lastUsedAt = Effect.map(apiKeys.find(id), (found) => found.lastUsedAt?.epochMilliseconds)
-          for (const minute of [3_660_000, 3_720_000]) {
-            const before = yield* lastUsedAt
+          const { find, formerSecrets, rotate } = yield* ApiKeys
+          const createdAt = 3_675_000
+          yield* TestClock.setTime(createdAt)
+          const first = yield* issue()
+          const second = yield* rotate(first.id, Duration.hours(1))
+          const lastUses = Effect.gen(function*() {
+            const instants = [yield* find(first.id), ...yield* formerSecrets(first.id)]
+            return instants.map(({ lastUsedAt }) => lastUsedAt?.epochMilliseconds)
+          })
+          assert.deepStrictEqual(yield* lastUses, [undefined, undefined])
+          const uses = [[first, createdAt, createdAt], [second, 3_720_000, createdAt], [first, 3_780_000, 3_780_000]] as const
+          for (const [{ key }, ...expected] of uses) {
             yield* assertAllowed(true, key, key)
-            assert.strictEqual(yield* lastUsedAt, before)
             yield* TestClock.adjust("11 seconds")
-            while ((yield* lastUsedAt) === before) yield* Effect.yieldNow
-            assert.strictEqual(yield* lastUsedAt, minute)
+            while ((yield* lastUses).join() !== expected.join()) yield* Effect.yieldNow
             yield* TestClock.adjust("49 seconds")
           }
         }))
@@ -273,6 +295,7 @@ for (const database of databases) {
           const changes: ReadonlyArray<(id: string) => Effect.Effect<unknown, unknown>> = [
             revoke,
             (id) => rotate(id, Duration.zero),
+            (id) => update(id, { enabled: false }),
             (id) => sql`UPDATE api_keys SET revoked_at = now() WHERE id = ${id}`,
             (id) => sql`DELETE FROM api_keys WHERE id = ${id}`,
             (id) => sql`DELETE FROM api_key_secrets WHERE key_id = ${id}`

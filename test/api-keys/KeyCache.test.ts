@@ -1,6 +1,6 @@
 /** Tests the lease of cached keys: how old a holder can get, what a key in use costs, and what a lookup evicts. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber } from "effect"
+import { Effect, Exit, Fiber } from "effect"
 import { TestClock } from "effect/testing"
 import type { SecretHolder } from "../../src/api-keys/ApiKeyStore.ts"
 import * as KeyCache from "../../src/api-keys/KeyCache.ts"
@@ -43,6 +43,13 @@ describe("The key cache", () => {
       assert.isDefined(cache.peek("a"))
       yield* TestClock.adjust("1 millis")
       assert.isUndefined(cache.peek("a"))
+    }))
+
+  it.effect("fails a lookup that takes longer than the lease", () =>
+    Effect.gen(function*() {
+      const { lookup } = yield* startLookup(901)
+      yield* TestClock.adjust("901 millis")
+      assert.isTrue(Exit.isFailure(yield* Fiber.await(lookup)))
     }))
 
   it.effect("does not cache a lookup that began before a change by this process", () =>

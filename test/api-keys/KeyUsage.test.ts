@@ -74,6 +74,30 @@ for (const store of stores) {
           })
         }))
 
+      it.effect("names the keys with the most requests of a kind in the last 60 minutes or 24 hours", () =>
+        Effect.gen(function*() {
+          const { usage } = yield* ApiKeys
+          const day = 100 * 24 * 60
+          yield* TestClock.setTime(start + day * minuteMs)
+          count(usage, "key_top_a", { allowed: 5, rejected: 1 }, day - 59)
+          count(usage, "key_top_b", { allowed: 3, banned: 2 }, day - 1)
+          count(usage, "key_top_c", { allowed: 9, rejected: 2 }, day - 60)
+          count(usage, "key_top_d", { allowed: 99 }, day - 24 * 60)
+          // Before the flush, after it, and with some of the counts flushed.
+          for (let round = 0; round < 3; round++) {
+            const top = (query: Parameters<Usage["top"]>[0]) =>
+              Effect.map(usage.top(query), (keys) => keys.map((key) => key.keyId.at(-1) + Object.values(key).slice(1).join()))
+            const a = `a${5 + round},1,0`
+            assert.deepStrictEqual(yield* top({ limit: 9 }), [a, "b3,0,2"])
+            assert.deepStrictEqual(yield* top({ limit: 9, window: "hour", by: "rejected" }), [a])
+            assert.deepStrictEqual(yield* top({ limit: 9, window: "hour", by: "banned" }), ["b3,0,2"])
+            assert.deepStrictEqual(yield* top({ limit: 2, window: "day" }), ["c9,2,0", a])
+            yield* TestClock.adjust("3 seconds")
+            yield* usage.read("key_top_a")
+            count(usage, "key_top_a", { allowed: 1 }, day)
+          }
+        }))
+
       it.effect("has each of the last 720 hours", () =>
         Effect.gen(function*() {
           const { usage } = yield* ApiKeys
