@@ -47,8 +47,6 @@ const addRequiredHeaders = (response: Response): Response => {
     case 413:
       // The rest of the body is not read.
       return HttpServerResponse.setHeader(response, "connection", "close")
-    case 503:
-      return HttpServerResponse.setHeader(response, "retry-after", "1")
     default:
       return response
   }
