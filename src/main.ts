@@ -4,6 +4,7 @@ import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option, Ref, Runtime } from "effect"
 import { AdminToken } from "./api-keys/AdminToken.ts"
+import * as FirstKey from "./api-keys/FirstKey.ts"
 import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
 import { checkSettings, Settings } from "./config/Settings.ts"
 import * as Database from "./database/Database.ts"
@@ -53,8 +54,8 @@ const drain = Layer.effectDiscard(Effect.gen(function*() {
   })
 }))
 
-// The bootstrap key is shown only once, so it is issued last, when both servers listen and no step can fail.
-const service = Layer.merge(drain, SqlApiKeys.bootstrapKey).pipe(
+// The first key is shown only once, so it is issued last, when both servers listen and no step can fail.
+const service = Layer.merge(drain, FirstKey.layer).pipe(
   Layer.provide(servers),
   Layer.provide(GracefulShutdown.layer),
   Layer.provide(services)

@@ -5,6 +5,7 @@
 import { Clock, Context, Effect, Layer, Redacted } from "effect"
 import { HttpMethod, type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
+import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
 import * as Errors from "../api/Errors.ts"
 import { Auth, CurrentKey, RateLimit, Sunset, Validation } from "../api/OperationMiddleware.ts"
 import { getPetSunset } from "../api/Pets.ts"
@@ -26,13 +27,15 @@ type Result<Operation, E, R = never> = Effect.Effect<
 /** Matches the credential of the bearer scheme, whose name is case-insensitive (RFC 9110 §11.1). */
 const bearer = /^bearer +(\S.*)$/i
 
+type AuthError = Errors.MissingApiKey | Errors.InvalidApiKey | Errors.ServiceUnavailable
+
 /** Verifies the API key of each request (SPEC §5). Fails with 401 for a missing or invalid key. */
 const auth = Layer.effect(
   Auth,
   Effect.gen(function*() {
-    const { verify } = yield* ApiKeys
+    const { verify } = yield* KeyVerifier
     return Auth.of((httpEffect, { endpoint }) =>
-      Effect.withFiber((fiber): Result<typeof httpEffect, Errors.MissingApiKey | Errors.InvalidApiKey> => {
+      Effect.withFiber((fiber): Result<typeof httpEffect, AuthError> => {
         const context = Context.getUnsafe(fiber.context, RequestContext)
         context.endpoint = endpoint
         const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)

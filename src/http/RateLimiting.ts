@@ -55,7 +55,7 @@ export const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key:
     caller: `key:${key.id}`,
     plan: key.plan,
     limits: key.limits,
-    count: (kind, at) => usage.count(key, kind, at)
+    count: (kind, at) => usage.count(key.id, kind, at)
   })
 
 /**
