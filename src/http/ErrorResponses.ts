@@ -3,7 +3,7 @@ import { Cause, Effect, Predicate, Schema } from "effect"
 import { HttpServerError, type HttpServerRequest, HttpServerResponse } from "effect/http"
 import * as Errors from "../api/Errors.ts"
 import type { RequestContext } from "./RequestContext.ts"
-import { noSuchPath } from "./RequestHead.ts"
+import { missingPath } from "./RequestHead.ts"
 import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
@@ -20,15 +20,6 @@ export const make = (error: Errors.ApiError, headers: Readonly<Record<string, st
       : headers
   })
 
-/** Returns the 404 of a path, which names the path that the client may have meant. */
-const missingPath = (url: string, routesAt: RoutesAt): Errors.NotFound => {
-  const [path = ""] = url.toLowerCase().split("?", 1)
-  const similar = path.replace(/\/+$/, "")
-  return similar !== "" && routesAt(similar).methods.length > 0
-    ? new Errors.NotFound({ message: `No such path. Use ${similar}.` })
-    : noSuchPath
-}
-
 const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, routesAt: RoutesAt): Response => {
   const { methods } = routesAt(url)
   if (methods.length === 0) return make(missingPath(url, routesAt))
@@ -40,21 +31,23 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
     : make(new Errors.MethodNotAllowed({ message: `${method} is not allowed here.` }), { allow })
 }
 
-/** Returns the line of a request in which Node's parser found a fault. */
-const faultyLine = (fault: unknown): string => {
-  if (!Predicate.hasProperty(fault, "rawPacket") || !Buffer.isBuffer(fault.rawPacket)) return ""
-  const text = fault.rawPacket.toString("latin1")
-  const at = Predicate.hasProperty(fault, "bytesParsed") ? Number(fault.bytesParsed) : 0
-  return text.slice(text.lastIndexOf("\n", at - 1) + 1).split("\r\n", 1)[0] ?? ""
+/** Returns the method, in capital letters, in which Node's parser found a fault. */
+const unknownMethod = (fault: unknown): string | undefined => {
+  if (!Predicate.hasProperty(fault, "rawPacket") || !Predicate.hasProperty(fault, "bytesParsed")) return undefined
+  const bytes = Buffer.isBuffer(fault.rawPacket) ? fault.rawPacket.toString("latin1") : ""
+  const at = Number(fault.bytesParsed)
+  const [start = ""] = /[A-Z]*$/.exec(bytes.slice(0, at)) ?? []
+  return /^([A-Z]{1,20}) \S+ HTTP\/1\.[01]\r\n/.exec(start + bytes.slice(at, at + 20_000))?.[1]
 }
 
 /** Returns the error for a request that Node's parser rejects, by the parser's error code. */
 export const errorOfParser = (fault: unknown): Errors.ApiError => {
-  const [, method] = /^([A-Z]{1,20}) \S* HTTP\/1\.[01]$/.exec(faultyLine(fault)) ?? []
   switch (Predicate.hasProperty(fault, "code") ? fault.code : undefined) {
-    case "HPE_INVALID_METHOD":
+    case "HPE_INVALID_METHOD": {
+      const method = unknownMethod(fault)
       if (method === undefined) break
       return new Errors.MethodNotAllowed({ message: `${method} is not allowed here.` })
+    }
     case "HPE_HEADER_OVERFLOW":
       return new Errors.HeaderFieldsTooLarge()
     case "HPE_CHUNK_EXTENSIONS_OVERFLOW":

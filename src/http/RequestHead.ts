@@ -3,6 +3,7 @@ import { type Option, Predicate, Result } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import { NetAddress } from "effect/net"
 import * as Errors from "../api/Errors.ts"
+import type { RoutesAt } from "./RoutePaths.ts"
 
 type RawHeaders = Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 
@@ -40,20 +41,31 @@ const badPath = new Errors.InvalidRequest({ message: "Invalid request: path: exp
 const twoCredentials = new Errors.InvalidRequest({
   message: "Invalid request: header.authorization: expected one Authorization header."
 })
-export const noSuchPath = new Errors.NotFound({
+const noSuchPath = new Errors.NotFound({
   message: "No such path. Paths are case-sensitive and begin with /v1."
 })
 const misdirected = new Errors.MisdirectedRequest()
 
+/** Returns the 404 of a path, which names the path that the client may have meant. */
+export const missingPath = (url: string, routesAt: RoutesAt): Errors.NotFound => {
+  const [path = ""] = url.toLowerCase().split("?", 1)
+  const similar = path.replace(/\/+$/, "")
+  return similar !== "" && routesAt(similar).methods.length > 0
+    ? new Errors.NotFound({ message: `No such path. Use ${similar}.` })
+    : noSuchPath
+}
+
 /** Returns the error for a head that HTTP/1.1 forbids, or that is for another host. */
 export const headError = (
   { method, source, url }: HttpServerRequest.HttpServerRequest,
-  isAllowedHost?: (name: string) => boolean
+  { isAllowedHost, routesAt }: { readonly routesAt: RoutesAt; readonly isAllowedHost?: (name: string) => boolean }
 ): Errors.ApiError | undefined => {
   // The router would end a path at `;` and `#`.
   if (/^[^?]*[;#]/.test(url)) return badPath
   // The router reads this target of OPTIONS as the path `/`.
   if (url === "*" && method !== "OPTIONS") return noSuchPath
+  // The router takes the end of `/v1/pets/` for an empty id.
+  if (/^[^?]+\/(?:\?|$)/.test(url)) return missingPath(url, routesAt)
   if (!isNodeRequest(source)) return undefined
   const { headers, httpVersion, rawHeaders } = source
   // Node's parser also accepts 0.9 and 2.0.

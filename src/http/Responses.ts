@@ -89,7 +89,7 @@ export const layer = (port: Port) =>
         forward(Effect.withFiber((fiber) => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const context = RequestContext.make(headerOf(request, "x-request-id"), clock.monotonicTimeNanosUnsafe())
-          const error = headError(request, port.isAllowedHost)
+          const error = headError(request, port)
           return Effect.matchCauseEffect(error === undefined ? httpEffect : Effect.die(error), {
             onSuccess: (response) => finish(request, context, response),
             onFailure: (cause) => {

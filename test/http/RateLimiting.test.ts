@@ -88,7 +88,10 @@ describe("Rate limits", () => {
     }).pipe(fresh))
 
   /** The stores during an outage: verifying any key times out. */
-  const outage = Layer.succeed(KeyVerifier, { verify: () => Effect.fail(new ServiceUnavailable()) }).pipe(
+  const outage = Layer.succeed(KeyVerifier, {
+    verify: () => Effect.fail(new ServiceUnavailable()),
+    evict: () => {}
+  }).pipe(
     Layer.provideMerge(memory)
   )
 
