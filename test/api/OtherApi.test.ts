@@ -69,7 +69,8 @@ describe("The entry of the contract", () => {
       const response = yield* Effect.promise(() => handler(request))
       assert.deepStrictEqual([response.status, yield* Effect.promise(() => response.json())], [400, {
         code: "invalid_request",
-        message: "Invalid request: body.name: expected string; body.categoryId: expected an int64 integer.",
+        message: "Invalid request: body.name: expected string; body.categoryId: expected a whole number from " +
+          "-9223372036854775808 to 9223372036854775807, not a string.",
         status: 400
       }])
     }).pipe(Effect.provide(Mock)))
