@@ -76,7 +76,7 @@ describe("The entry of the contract", () => {
     }).pipe(Effect.provide(Mock)))
 
   it("exports each schema that the OpenAPI document names", () => {
-    const names = Object.keys(Contract.openApiDocument.components.schemas).filter((name) => name !== "Error")
+    const names = Object.keys(OpenApi.fromApi(PetstoreApi).components.schemas).filter((name) => name !== "Error")
     assert.includeMembers(Object.keys(Contract), names)
   })
 
