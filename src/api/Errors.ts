@@ -289,7 +289,7 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
   }
   const isOneOf = Schema.is(Schema.Union(classes))
   const errors = Schema.declare((error): error is Classes[number]["Type"] => isOneOf(error))
-  const description = defaults.map(({ message }) => message.replace(/\.$/, "")).join(", or: ")
+  const description = defaults.map(({ message }) => message).join(", or: ").replaceAll("., or: ", ", or: ")
   return classes.some(({ fields }) => "retryAfter" in fields)
     ? errors.pipe(
       HttpApiSchema.encodeToWithHeaders<typeof errors, typeof body, typeof waitHeaders>(

@@ -3,7 +3,18 @@
  *
  * `JSON.parse` rounds integers beyond 2^53. So a body with an `int64` is a text with the codec {@link exactJson}.
  */
-import { Context, Effect, type JsonSchema, Predicate, Schema, SchemaAST, SchemaGetter, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
+import {
+  Context,
+  Effect,
+  type JsonSchema,
+  Predicate,
+  Schema,
+  SchemaAST,
+  SchemaGetter,
+  SchemaIssue,
+  SchemaParser,
+  SchemaTransformation
+} from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { documented } from "./Text.ts"
 
@@ -21,7 +32,15 @@ const expectedInsteadOf = (value: unknown): string => {
     case "string":
       return `${range}, not a string`
     default:
-      return `${range}, not ${value === null ? "null" : Array.isArray(value) ? "an array" : typeof value === "object" ? "an object" : `a ${typeof value}`}`
+      return `${range}, not ${
+        value === null
+          ? "null"
+          : Array.isArray(value)
+          ? "an array"
+          : typeof value === "object"
+          ? "an object"
+          : `a ${typeof value}`
+      }`
   }
 }
 

@@ -116,10 +116,12 @@ const complete = (
       Object.assign(headers, shared)
       const references = Object.keys(shared).map((name) => [name, { $ref: `#/components/headers/${name}` }] as const)
       // Effect's type of a header has no references.
-      Object.assign(response, { headers: {
-        ...Object.fromEntries(references),
-        ...Object.fromEntries(declared.filter(([name]) => !(name in shared)))
-      } })
+      Object.assign(response, {
+        headers: {
+          ...Object.fromEntries(references),
+          ...Object.fromEntries(declared.filter(([name]) => !(name in shared)))
+        }
+      })
     }
   }
 
@@ -129,7 +131,7 @@ const complete = (
     for (const operation of [item.get, item.post, item.patch, item.delete]) {
       if (operation === undefined) continue
       // The middleware declares the errors of bodies for all operations.
-      if (operation.requestBody === undefined) for (const status of [413, 415]) delete operation.responses[status]
+      if (operation.requestBody === undefined) { for (const status of [413, 415]) delete operation.responses[status] }
       completeOperation(operation)
     }
   }

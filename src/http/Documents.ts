@@ -19,7 +19,10 @@ const root = HttpRouter.add(
   })
 )
 
-const openApi = CachedDocument.serve("/openapi.json", Effect.sync(() => CachedDocument.json(OpenApi.fromApi(PetstoreApi))))
+const openApi = CachedDocument.serve(
+  "/openapi.json",
+  Effect.sync(() => CachedDocument.json(OpenApi.fromApi(PetstoreApi)))
+)
 
 /**
  * Lets the page show integers beyond 2^53 as they arrived. Scalar formats a response with `JSON.parse` and

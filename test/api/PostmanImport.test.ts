@@ -17,11 +17,14 @@ const record = (variables: ReadonlyArray<Json>) => Object.fromEntries(variables.
 const requestsOf = ({ item: items }: Json): Json =>
   Object.assign({}, ...items.map((one: Json) => one.item ? requestsOf(one) : { [one.name]: one.request }))
 
-/** Imports a document. By default Postman generates parameters from the examples. */
+/** Imports a document without optional parameters: Postman makes up a value for those without an example. */
 const importDocument = (document: object) =>
   Effect.promise(async (): Promise<Json> => {
     const input = { type: "string", data: JSON.stringify(document) } as const
-    const result = await promisify(convertV2)(input, { parametersResolution: "Example" })
+    const result = await promisify(convertV2)(input, {
+      parametersResolution: "Example",
+      enableOptionalParameters: false
+    })
     return result?.output?.[0]?.data ?? assert.fail(result?.reason)
   })
 
