@@ -63,7 +63,7 @@ const decodeNumber = (number: unknown): Effect.Effect<bigint, SchemaIssue.Issue>
 /** Makes the link to JSON: digits, or within `exactJson` a number that `JSON.stringify` writes exactly. */
 const toJson = (schema: JsonSchema.JsonSchema) =>
   Schema.link<bigint>()(
-    documented(Predicate.isUnknown, schema),
+    documented(Predicate.isUnknown, range, schema),
     SchemaTransformation.transformEffect<bigint, unknown>({
       decode: (value) =>
         Effect.flatMap(AsNumbers, (asNumbers) => asNumbers ? decodeNumber(value) : decodeDigits(value)),

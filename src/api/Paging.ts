@@ -15,7 +15,7 @@ const parseLimit = (text: string): number | undefined => {
 
 /** Makes the schema of the `limit` parameter of a list. The OpenAPI document contains `description` and the bounds. */
 export const limit = (description: string) =>
-  documented(Predicate.isString, { type: "integer", ...listLimit, description }).pipe(
+  documented(Predicate.isString, expectedLimit, { type: "integer", ...listLimit, description }).pipe(
     Schema.decodeTo(Schema.Int.check(Schema.isBetween(listLimit)), transformText(expectedLimit, parseLimit, String))
   )
 
@@ -77,12 +77,11 @@ const nextLink = <S extends Schema.Codec<unknown, { readonly [key: string]: stri
     )
   )
 
-/** Returns the first `limit` of the items that a store found, and the last of these if there are more. */
-export const cutPage = <A>(found: ReadonlyArray<A>, limit: number): {
+/** Returns the first `size` of the items that a store found, and the last of these if there are more. */
+export const cutPage = <A>(found: ReadonlyArray<A>, size: number): {
   readonly items: ReadonlyArray<A>
   readonly last: A | undefined
-} =>
-  found.length <= limit ? { items: found, last: undefined } : { items: found.slice(0, limit), last: found[limit - 1] }
+} => found.length <= size ? { items: found, last: undefined } : { items: found.slice(0, size), last: found[size - 1] }
 
 /** Makes the field of the `Link` header with the query of the next page (RFC 8288). The last page has none. */
 export const linkHeader = <S extends Schema.Codec<unknown, { readonly [key: string]: string }>>(

@@ -18,8 +18,12 @@ export const transformText = <A>(
   })
 
 /** Makes the schema of a text or a number that OpenAPI documents describe by `schema`. The codecs keep it as it is. */
-export const documented = <A>(isValue: (value: unknown) => value is A, schema: JsonSchema.JsonSchema) =>
-  Schema.declare(isValue, { toCodecJson: () => undefined, toCodecStringTree: () => undefined }).check(
+export const documented = <A>(
+  isValue: (value: unknown) => value is A,
+  expected: string,
+  schema: JsonSchema.JsonSchema
+) =>
+  Schema.declare(isValue, { expected, toCodecJson: () => undefined, toCodecStringTree: () => undefined }).check(
     Schema.makeFilter(() => true, { toJsonSchema: () => schema })
   )
 
