@@ -307,7 +307,7 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
     ).annotate({ description })
     : errors.pipe(
       HttpApiSchema.encodeToWithHeaders<typeof errors, typeof errorBody, typeof requestIdHeader>({
-        body,
+        body: errorBody,
         headers: requestIdHeader
       }, {
         decode: ({ body, headers }) => decode(body, headers),
