@@ -17,6 +17,7 @@ export const ErrorBody = Schema.Struct({
 }).annotate({ identifier: "Error" })
 export interface ErrorBody extends Schema.Schema.Type<typeof ErrorBody> {}
 
+// oxlint-disable typescript/no-unnecessary-type-parameters -- the types of the classes have them
 /** Declares an error class with more fields than the body has. `message` is the default. */
 const declareErrorWith = <
   const Tag extends string,
@@ -39,9 +40,10 @@ const declareError = <const Tag extends string, const Code extends string, const
   status: Status,
   code: Code
 ) => declareErrorWith({}, tag, status, code)
+// oxlint-enable typescript/no-unnecessary-type-parameters
 
 /** The field of errors that say how long to wait. */
-const retryAfter = { retryAfter: Schema.optionalKey(Schema.Duration) }
+const optionalWait = { retryAfter: Schema.optionalKey(Schema.Duration) }
 
 /** 400: the body, path, query or a header does not decode (SPEC §7). The message names the invalid fields of one. */
 export class InvalidRequest extends declareError("InvalidRequest", 400, "invalid_request")<InvalidRequest>(
@@ -139,19 +141,19 @@ export class IdempotencyKeyReused
 
 /** 429: the caller exceeded its rate limit (SPEC §8). After `retryAfter`, a retry can succeed. */
 export class RateLimitExceeded
-  extends declareErrorWith(retryAfter, "RateLimitExceeded", 429, "rate_limit_exceeded")<RateLimitExceeded>(
+  extends declareErrorWith(optionalWait, "RateLimitExceeded", 429, "rate_limit_exceeded")<RateLimitExceeded>(
     "The rate limit is exceeded."
   )
 {}
 
 /** 429: the caller is banned for requests after a 429 (SPEC §5.4, §8), for `retryAfter`. */
-export class ApiKeyBanned extends declareErrorWith(retryAfter, "ApiKeyBanned", 429, "api_key_banned")<ApiKeyBanned>(
+export class ApiKeyBanned extends declareErrorWith(optionalWait, "ApiKeyBanned", 429, "api_key_banned")<ApiKeyBanned>(
   "The API key is banned for a while."
 ) {}
 
 /** 429: one address sent too many requests without the admin token. */
 export class TooManyAttempts
-  extends declareErrorWith(retryAfter, "TooManyAttempts", 429, "too_many_attempts")<TooManyAttempts>(
+  extends declareErrorWith(optionalWait, "TooManyAttempts", 429, "too_many_attempts")<TooManyAttempts>(
     "Too many requests without the admin token came from this address."
   )
 {}
@@ -243,6 +245,8 @@ const exampleMessages: Readonly<Record<string, string>> = {
   api_key_banned: "The API key is banned for requests after a 429. Retry in 60 seconds."
 }
 
+const isErrorBody = Schema.is(ErrorBody)
+
 /** The values of the headers of an error. */
 interface ErrorHeaders {
   readonly "x-request-id"?: string
@@ -272,10 +276,12 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
 ) => {
   const defaults = classes.map((Error) => new Error())
   const [{ status } = new classes[0]()] = defaults
-  const body = ErrorBody.check(
-    Schema.makeFilter(({ code, ...body }) => body.status === status && defaults.some((error) => error.code === code), {
+  const examples = defaults.map((error) => bodyOf({ ...error, message: exampleMessages[error.code] ?? error.message }))
+  const errorBody = Schema.declare(isErrorBody, { toCodecJson: () => undefined }).check(
+    Schema.makeFilter((value) => value.status === status && defaults.some(({ code }) => code === value.code), {
       expected: defaults.map(({ code }) => code).join(" or "),
-      examples: defaults.map((error) => bodyOf({ ...error, message: exampleMessages[error.code] ?? error.message }))
+      representation: { id: "petstore/errorResponse", payload: null, schemas: [ErrorBody.ast] },
+      toJsonSchema: ({ schemas }) => ({ allOf: schemas, examples })
     })
   ).pipe(HttpApiSchema.status(status))
   const decode = ({ code, message }: ErrorBody, headers: ErrorHeaders): Classes[number]["Type"] => {
@@ -285,11 +291,11 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
   }
   const isOneOf = Schema.is(Schema.Union(classes))
   const errors = Schema.declare((error): error is Classes[number]["Type"] => isOneOf(error))
-  const description = defaults.map(({ message }) => message.replace(/\.$/, "")).join(", or: ")
+  const description = defaults.map(({ message }) => message).join(", or: ").replaceAll("., or: ", ", or: ")
   return classes.some(({ fields }) => "retryAfter" in fields)
     ? errors.pipe(
-      HttpApiSchema.encodeToWithHeaders<typeof errors, typeof body, typeof waitHeaders>(
-        { body, headers: waitHeaders },
+      HttpApiSchema.encodeToWithHeaders<typeof errors, typeof errorBody, typeof waitHeaders>(
+        { body: errorBody, headers: waitHeaders },
         {
           decode: ({ body, headers }) => decode(body, headers),
           encode: (error) => ({
@@ -300,8 +306,8 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
       )
     ).annotate({ description })
     : errors.pipe(
-      HttpApiSchema.encodeToWithHeaders<typeof errors, typeof body, typeof requestIdHeader>({
-        body,
+      HttpApiSchema.encodeToWithHeaders<typeof errors, typeof errorBody, typeof requestIdHeader>({
+        body: errorBody,
         headers: requestIdHeader
       }, {
         decode: ({ body, headers }) => decode(body, headers),

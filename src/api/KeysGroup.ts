@@ -54,7 +54,7 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
       body: Schema.Array(Keys.ListedKey),
       headers: linkHeader("/admin/keys", Keys.KeysQuery)
     }, {
-      decode: ({ body, headers }) => ({ keys: body, ...nextOf(headers) }),
+      decode: ({ body, headers: link }) => ({ keys: body, ...nextOf(link) }),
       encode: (page) => ({ body: page.keys, headers: linkOf(page) })
     }))
   }).annotateMerge(OpenApi.annotations({

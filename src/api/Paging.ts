@@ -1,7 +1,7 @@
 /** Declares the paging of lists: a limit, and an opaque cursor in the `Link` header of a response (RFC 8288). */
-import { Result, Schema } from "effect"
+import { Predicate, Result, Schema } from "effect"
 import { Base64Url } from "effect/encoding"
-import { transformText } from "./Text.ts"
+import { documented, transformText } from "./Text.ts"
 
 /** The bounds of the `limit` parameter, which is the maximum number of items in a page (SPEC §4.1, §8). */
 export const listLimit = { minimum: 1, maximum: 100, default: 20 }
@@ -14,18 +14,11 @@ const parseLimit = (text: string): number | undefined => {
 }
 
 /** Makes the schema of the `limit` parameter of a list. The OpenAPI document contains `description` and the bounds. */
-export const limit = (description: string, defaultLimit = listLimit.default) => {
-  const documentation: Readonly<Record<string, unknown>> = {
-    type: "integer",
-    ...listLimit,
-    default: defaultLimit,
-    description,
-    message: `Expected ${expectedLimit}`
-  }
-  return Schema.String.annotate(documentation).pipe(
-    Schema.decodeTo(Schema.Int.check(Schema.isBetween(listLimit)), transformText(expectedLimit, parseLimit, String))
-  )
-}
+export const limit = (description: string, defaultLimit = listLimit.default) =>
+  documented(Predicate.isString, expectedLimit, { type: "integer", ...listLimit, default: defaultLimit, description })
+    .pipe(
+      Schema.decodeTo(Schema.Int.check(Schema.isBetween(listLimit)), transformText(expectedLimit, parseLimit, String))
+    )
 
 const ascii = /^[ -~]*$/
 
@@ -52,8 +45,6 @@ const expectedCursor = "a cursor from a Link header"
  * one cursor: decoding fails unless `codec.parse` returns a position that has the same cursor.
  */
 export const cursor = <P>(position: Schema.Schema<P>, codec: {
-  /** A position before all items, whose cursor is that of the first page. */
-  readonly first: P
   readonly format: (position: P) => string
   readonly parse: (text: string) => P | undefined
 }) => {
@@ -65,7 +56,6 @@ export const cursor = <P>(position: Schema.Schema<P>, codec: {
   }
   return Schema.String.annotate({
     description: "The position of the page, from the `Link` header of the page before. By default the first page.",
-    default: encode(codec.first),
     message: `Expected ${expectedCursor}`
   }).pipe(Schema.decodeTo(Schema.toType(position), transformText(expectedCursor, decode, encode)))
 }
@@ -88,12 +78,11 @@ const nextLink = <S extends Schema.Codec<unknown, { readonly [key: string]: stri
     )
   )
 
-/** Returns the first `limit` of the items that a store found, and the last of these if there are more. */
-export const cutPage = <A>(found: ReadonlyArray<A>, limit: number): {
+/** Returns the first `size` of the items that a store found, and the last of these if there are more. */
+export const cutPage = <A>(found: ReadonlyArray<A>, size: number): {
   readonly items: ReadonlyArray<A>
   readonly last: A | undefined
-} =>
-  found.length <= limit ? { items: found, last: undefined } : { items: found.slice(0, limit), last: found[limit - 1] }
+} => found.length <= size ? { items: found, last: undefined } : { items: found.slice(0, size), last: found[size - 1] }
 
 /** Makes the field of the `Link` header with the query of the next page (RFC 8288). The last page has none. */
 export const linkHeader = <S extends Schema.Codec<unknown, { readonly [key: string]: string }>>(

@@ -17,9 +17,9 @@ const newClient = Effect.gen(function*() {
   }
 })
 
-const int64 = "body.categoryId: expected an int64 integer"
+const int64 = "body.categoryId: expected a whole number from -9223372036854775808 to 9223372036854775807"
 const limit = "query.limit: expected an integer from 1 to 100"
-const petId = "path.petId: expected an int64 integer"
+const petId = "path.petId: expected a whole number from -9223372036854775808 to 9223372036854775807"
 const status = "body.status: expected available, pending or sold"
 const names = "expected JSON without duplicate names or __proto__"
 const levels = "expected JSON of at most 1,000 levels"
