@@ -72,6 +72,13 @@ const make = Effect.gen(function*() {
       WHERE ids IS NOT NULL`
   }
 
+  /** Finds the transactions that may add pets, as `SettledIds` needs them. `pg_locks` shows those of all roles. */
+  const findWriters = Effect.map(
+    sql<{ readonly id: string }>`SELECT virtualtransaction AS id FROM pg_locks
+        WHERE relation = 'pets'::regclass AND mode = 'RowExclusiveLock'`,
+    (rows) => new Set(rows.map(({ id }) => id))
+  )
+
   const findPage = yield* RequestBatcher.make({
     ...readBatch,
     name: "PetRepository.list",
@@ -79,18 +86,23 @@ const make = Effect.gen(function*() {
     size: 32,
     // A batch item is the text "size status start". Calls for the same page have equal texts and share one item.
     run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {
+      const look = cache.settledIds.beginLook()
+      if (look !== undefined) look(yield* findWriters)
       const cachePets = cache.beginLookup()
       const found = new Map<string, ReadonlyArray<Pet>>()
       yield* Effect.forEach(
         Map.groupBy(pageKeys, (pageKey) => pageKey.slice(0, pageKey.lastIndexOf(" "))),
         Effect.fnUntraced(function*([prefix, group]) {
           const [size = "", status = ""] = prefix.split(" ")
-          const rows = yield* readPages(size, status, group.map((pageKey) => pageKey.slice(prefix.length + 1)))
-          for (const row of rows) found.set(group[row.page - 1] ?? "", fromPageRow(row))
+          const starts = group.map((pageKey) => pageKey.slice(prefix.length + 1))
+          for (const row of yield* readPages(size, status, starts)) {
+            const page = fromPageRow(row)
+            found.set(group[row.page - 1] ?? "", page)
+            cachePets(page, status === "" ? BigInt(starts[row.page - 1] ?? 0) - 1n : undefined)
+          }
         }),
         { concurrency: "unbounded", discard: true }
       )
-      for (const page of found.values()) cachePets(page)
       return found
     }, Outage.toServiceUnavailable)
   })
