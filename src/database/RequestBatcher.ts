@@ -2,7 +2,9 @@
 import { Array, Context, Duration, Effect, Exit, Request, RequestResolver, Semaphore, Tracer } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 
-class Call<A, B, E> extends Request.Class<{ readonly item: A }, B | undefined, E | ServiceUnavailable> {}
+interface Call<A, B, E> extends Request.Request<B | undefined, E | ServiceUnavailable> {
+  readonly item: A
+}
 
 /** The timeout of a call, for a network that loses packets. PostgreSQL's own statement timeout is shorter. */
 export const callTimeout = Duration.seconds(4)
@@ -31,7 +33,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
   )
 
   const withSpan = <X, Y>(batch: Effect.Effect<X, Y>, entries: ReadonlyArray<Request.Entry<unknown>>) => {
-    const spans = entries.flatMap(({ context }) => Context.getOrUndefined(context, Tracer.ParentSpan) ?? [])
+    const spans = entries.flatMap((entry) => Context.getOrUndefined(entry.context, Tracer.ParentSpan) ?? [])
     const [parent, ...others] = spans.filter(({ sampled }) => sampled)
     return parent === undefined
       ? Effect.withTracerEnabled(batch, false)
@@ -58,6 +60,6 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
     )
   }).pipe(RequestResolver.setDelayEffect(Effect.andThen(Effect.yieldNow, slots.withPermit(Effect.void))))
 
-  return (item: A): Effect.Effect<B | undefined, E | ServiceUnavailable> =>
-    Effect.suspend(() => Effect.request(new Call<A, B, E>({ item }), resolver))
+  const makeCall = Request.of<Call<A, B, E>>()
+  return (item: A): Effect.Effect<B | undefined, E | ServiceUnavailable> => Effect.request(makeCall({ item }), resolver)
 })
