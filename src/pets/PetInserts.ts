@@ -26,15 +26,14 @@ interface Create {
 /** A row of the result of a statement, one for each of its creates, in the same order. */
 interface CreatedRow {
   /** The id of the new pet, or of the pet that the key was used for. */
-  readonly id: bigint
-  /** Whether the key was in use before the statement. It is `null` without a key. */
-  readonly isUsed?: boolean | null
+  readonly id: unknown
+  /** `true` if the key was in use before the statement. */
+  readonly isUsed?: unknown
   /** The request for which the key is in use, if it is another one. */
-  readonly otherRequest?: string | null
+  readonly otherRequest?: unknown
 }
 
-/** The outcome of a create. It is a replay if an earlier create with the same key inserted the pet. */
-type Outcome = { readonly id: bigint; readonly isReplay: boolean } | "reused"
+const noId = Effect.die(new Error("INSERT returned no id"))
 
 /** Encodes creates as the JSON parameter of the statements. */
 const encode = (creates: ReadonlyArray<Create>): string =>
@@ -101,20 +100,19 @@ export const make = Effect.gen(function*() {
   const run = (creates: ReadonlyArray<Create>) => {
     // PostgreSQL's texts have no U+0000, so it separates the two without ambiguity.
     const keyOf = (create: Create) => create.claim === undefined ? create : `${create.claim.owner}\0${create.claim.key}`
-    const firsts = new Map<Create | string, Create>()
-    for (const create of creates) if (!firsts.has(keyOf(create))) firsts.set(keyOf(create), create)
-    const inserts = [...firsts.values()]
-    const statement = inserts.some(({ claim }) => claim !== undefined) ? claimAndInsert(inserts) : insertPets(inserts)
+    const groups = [...Map.groupBy(creates, keyOf).values()]
+    const firsts = groups.flatMap((group) => group.slice(0, 1))
+    const statement = firsts.some(({ claim }) => claim !== undefined) ? claimAndInsert(firsts) : insertPets(firsts)
     return Effect.map(Outage.toServiceUnavailable(Outage.leaveReadOnlyServer(statement, sql)), (rows) => {
-      const rowsByFirst = new Map(inserts.map((create, index) => [create, rows[index]]))
-      const outcomes = new Map<Create, Outcome>()
-      for (const create of creates) {
-        const first = firsts.get(keyOf(create)) ?? create
-        const row = rowsByFirst.get(first)
-        if (row === undefined) continue
-        const isReplay = create !== first || row.isUsed === true
-        const isReused = create.claim?.request !== (row.otherRequest ?? first.claim?.request)
-        outcomes.set(create, isReused ? "reused" : { id: row.id, isReplay })
+      const outcomes = new Map<Create, Effect.Effect<Created, IdempotencyKeyReused>>()
+      for (const [index, group] of groups.entries()) {
+        const [row, first] = [rows[index], firsts[index]]
+        if (typeof row?.id !== "bigint") continue
+        for (const create of group) {
+          const isReused = create.claim?.request !== (row.otherRequest ?? first?.claim?.request)
+          const created = { pet: { id: row.id, ...create.pet }, isReplay: create !== first || row.isUsed === true }
+          outcomes.set(create, isReused ? Effect.fail(keyReused) : Effect.succeed(created))
+        }
       }
       return outcomes
     })
@@ -133,10 +131,6 @@ export const make = Effect.gen(function*() {
     idempotency?: Idempotency
   ): Effect.Effect<Created, IdempotencyKeyReused | ServiceUnavailable> => {
     const claim = idempotency && { ...idempotency, request: hash("sha256", canonicalText(pet)) }
-    return Effect.flatMap(createInBatch({ pet, claim }), (outcome) => {
-      if (outcome === undefined) return Effect.die(new Error("INSERT returned no id"))
-      if (outcome === "reused") return Effect.fail(keyReused)
-      return Effect.succeed({ pet: { id: outcome.id, ...pet }, isReplay: outcome.isReplay })
-    })
+    return Effect.flatMap(createInBatch({ pet, claim }), (outcome = noId) => outcome)
   }
 })
