@@ -6,7 +6,6 @@ import { adminTokenForm, Settings } from "../config/Settings.ts"
 import { dataDirectory, DataDirectoryUnusable } from "../database/DataDirectory.ts"
 import { randomText } from "./Secrets.ts"
 
-/** The token in `file` cannot be sent in an `Authorization` header. */
 export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{ readonly file: string }> {
   override readonly message =
     `${this.file}: expected ${Settings.adminToken.form}; remove the file, and the service makes a new token`
@@ -20,7 +19,7 @@ export const adminTokenPlace = Effect.gen(function*() {
   return resolve(yield* Settings.dataDir.config, fileName)
 })
 
-/** The recommended minimum length in characters. A shorter token works, with a warning. */
+/** A shorter token works, with a warning. */
 const minLength = 16
 
 export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()("petstore/AdminToken") {

@@ -43,10 +43,8 @@ export class ApiKeys extends Context.Service<ApiKeys, {
 
   find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>
 
-  /** Returns the keys with these ids, by id. Ids of no key are absent. */
   findAll(ids: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, ApiKey>, ServiceUnavailable>
 
-  /** Returns the former secrets of a key that still work. */
   formerSecrets(id: string): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
 
   /**
@@ -61,7 +59,6 @@ export class ApiKeys extends Context.Service<ApiKeys, {
    */
   rotate(id: string, grace: Duration.Duration, ifMatch?: IfMatch): Effect.Effect<IssuedKey, ChangeError>
 
-  /** Ends all former secrets of a key now. */
   endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
 
   /** Revokes a key permanently, at once in this process, and within one second in others. */
@@ -145,15 +142,17 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
     return yield* orNotFound(id, changed)
   })
 
+  const findAll = Effect.fnUntraced(function*(ids: ReadonlyArray<string>) {
+    const found = yield* store.list({ ids, limit: ids.length }, yield* DateTime.now)
+    return new Map(found.map((key) => [key.id, key]))
+  })
+
   const apiKeys = ApiKeys.of({
     audit,
     usage,
     list,
-    find: (id) => Effect.flatMap(store.find(id), (key) => orNotFound(id, key)),
-    findAll: Effect.fnUntraced(function*(ids) {
-      const found = yield* store.list({ ids, limit: ids.length }, yield* DateTime.now)
-      return new Map(found.map((key) => [key.id, key]))
-    }),
+    find: (id) => Effect.flatMap(findAll([id]), (keys) => orNotFound(id, keys.get(id))),
+    findAll,
     formerSecrets: (id) => Effect.flatMap(DateTime.now, (now) => store.formerSecrets(id, now)),
 
     issue: Effect.fn("ApiKeys.issue")(function*({ expiresAt = null, limits, name, plan }, idempotencyKey) {

@@ -48,10 +48,7 @@ type Append = (
 export interface AuditLog {
   /** Runs an action of an operator, which appends its own entry. Logs the entry after the action has succeeded. */
   record<A, E>(action: AuditAction, run: (append: Append) => Effect.Effect<A, E>): Effect.Effect<A, E>
-  /**
-   * Logs the begin of a ban, and stores it in the background within a second. While the database is down, the newest
-   * ban of each key waits in memory. `at` and `until` are in epoch milliseconds.
-   */
+  /** Logs the begin of a ban, and stores it in the background. `at` and `until` are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
   /** Returns the ids of the keys of which a ban began after `since`. */
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>
@@ -107,7 +104,6 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
   return auditLog
 })
 
-/** Returns the fields of a key that actions change. */
 export const valuesOf = ({ enabled, expiresAt, hint, limits, name, plan, revokedAt }: ApiKey): AuditValues => ({
   name,
   plan,
