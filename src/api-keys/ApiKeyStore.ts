@@ -1,7 +1,6 @@
 /** Declares what stores API keys, and stores them in memory. The rules for keys are in `ApiKeys.ts`. */
 import { DateTime, Effect, type Result } from "effect"
 import { Digest } from "effect/crypto"
-import type { SqlError } from "effect/sql"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/Keys.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
@@ -57,8 +56,8 @@ export interface ApiKeyStore {
     idempotencyKey?: string
   ): Effect.Effect<string | undefined, ServiceUnavailable>
   /**
-   * Changes a key, and returns it, or `undefined` if there is no such key. `change` gets the number of secrets that work
-   * at `now`, and returns `undefined` to change nothing. Concurrent changes of a key run one after another.
+   * Changes a key, and returns it, or `undefined` if there is no such key. `change` gets the number of secrets that
+   * work at `now`, and returns `undefined` to change nothing. Concurrent changes of a key run one after another.
    */
   change<E>(
     id: string,
@@ -74,7 +73,7 @@ export interface ApiKeyStore {
   /** Returns the holders by hash. Hashes of no key, of a disabled or revoked key and of an ended secret are absent. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
   /** Records the last uses of secrets, by hash, and of their keys. A use before the recorded one changes nothing. */
-  recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, SqlError.SqlError>
+  recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>
 }
 
 export const positionOf = ({ createdAt, id }: ApiKey): KeyPosition => ({

@@ -15,7 +15,7 @@ import * as KeyUsage from "./KeyUsage.ts"
 import * as KeyVerifier from "./KeyVerifier.ts"
 import { hintOf, newSecret, randomText } from "./Secrets.ts"
 
-/** A page of keys. `next` is the position of its last key, if there are more. `secret` is the one that was looked up. */
+/** A page of keys. `next` is the position of its last key, if there are more. `secret` is the one looked up. */
 export interface ListedKeys {
   readonly keys: ReadonlyArray<ApiKey & { readonly secret?: FoundSecret }>
   readonly next?: KeyPosition

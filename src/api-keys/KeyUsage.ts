@@ -1,6 +1,5 @@
 /** Counts the requests of each API key over time, in memory, and adds the counts to a store in the background. */
 import { Clock, DateTime, Effect, Semaphore } from "effect"
-import type { SqlError } from "effect/sql"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { TopUsageQuery, UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
 import { addUsage, noUsage } from "../api/Usage.ts"
@@ -31,7 +30,7 @@ export interface TopSelection extends Required<Pick<TopUsageQuery, "by" | "limit
 /** Stores the counts of keys, in minutes and in hours. */
 export interface UsageStore {
   /** Adds counts to those that are stored. */
-  add(counts: Iterable<MinuteCounts>): Effect.Effect<void, SqlError.SqlError>
+  add(counts: Iterable<MinuteCounts>): Effect.Effect<void, unknown>
   /** Returns the counts of a key, oldest first. They can include some that are no longer kept. */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
   /** Returns the sums of stored counts and of `pending`, highest first. */
