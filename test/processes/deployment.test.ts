@@ -1,5 +1,5 @@
 /** Tests the installation with npm, and the deployment files: the image, the manifests and the systemd unit. */
-import { assert, describe, expect, it } from "@effect/vitest"
+import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { execFileSync } from "node:child_process"
 import { chmodSync, cpSync, existsSync, symlinkSync } from "node:fs"
@@ -118,23 +118,12 @@ describe("Files for operators", () => {
       assert.sameMembers(manifests.map(({ kind }) => kind), expected)
       assert.match(output, /image: \S+@sha256:[0-9a-f]{64}\n/)
       assert.include(output, `TRUSTED_PROXIES: ""`)
+      assert.include(output, `ENVIRONMENT: ${overlay}`)
+      assert.include(output, `absent(up{job="petstore", namespace="petstore-${overlay}"})`)
       // The connections fit the defaults of PostgreSQL and PgBouncer, as docs/database.md says.
       assert.isBelow((Number(/maxReplicas: (\d+)/.exec(output)?.[1]) + 3) * 10, 100 - 3)
     }
   )
-
-  it("hold the alert rules for the Prometheus operator too", async () => {
-    const [, rules = ""] = readPage("deploy/alerts.yaml").split(/^(?=groups:)/m)
-    await expect([
-      "# deploy/alerts.yaml for the Prometheus operator. A test holds both equal; run it with `-u` after a change.",
-      "apiVersion: monitoring.coreos.com/v1",
-      "kind: PrometheusRule",
-      "metadata:",
-      "  name: petstore",
-      "spec:",
-      rules.replaceAll(/^(?=.)/gm, "  ")
-    ].join("\n")).toMatchFileSnapshot("../../deploy/kubernetes/base/alerts.yaml")
-  })
 
   it("document an Ingress that Kubernetes' schemas accept, and a secret with what the pods need", async () => {
     const page = readPage("docs/install.md")
