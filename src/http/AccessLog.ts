@@ -1,6 +1,6 @@
 /** The metrics and the log line of each request on the API port. */
 import { Clock, Effect, Logger, LogLevel, Metric, References } from "effect"
-import { JsonLines } from "../observability/LogLines.ts"
+import { AccessLogEnabled, JsonLines } from "../observability/LogLines.ts"
 import { byAttributes } from "../observability/Metrics.ts"
 import type { Call } from "./Call.ts"
 
@@ -55,6 +55,7 @@ export const recordResponse = (
     const durationMs = Number(clock.monotonicTimeNanosUnsafe() - startedAt) / 1e6
     const label = methods.has(method) ? method : "_OTHER"
     durations(label, route, String(status)).updateUnsafe(durationMs / 1000, fiber.context)
+    if (!fiber.getRef(AccessLogEnabled)) return Effect.void
     if (LogLevel.isGreaterThan(fiber.getRef(References.MinimumLogLevel), "Info")) return Effect.void
     const path = endpoint === undefined ? redactPath(url) : undefined
     const loggers = fiber.getRef(Logger.CurrentLoggers)

@@ -21,7 +21,7 @@ import { type ApiError, MethodNotAllowed, ServiceUnavailable } from "../api/Erro
 import type { Setting } from "../config/Setting.ts"
 import { Settings } from "../config/Settings.ts"
 import { isOutage, isReadOnly } from "../database/Outage.ts"
-import { JsonLines } from "../observability/LogLines.ts"
+import { AccessLogEnabled, JsonLines } from "../observability/LogLines.ts"
 import { Call, type RequestHead } from "./Call.ts"
 import { makePeerNetwork } from "./ClientAddress.ts"
 import { errorOfParser, OutageOf } from "./ErrorResponses.ts"
@@ -289,6 +289,7 @@ const pickForRequests = Context.pick(
   Logger.CurrentLoggers,
   References.MinimumLogLevel,
   JsonLines,
+  AccessLogEnabled,
   OutageOf,
   HttpIncomingMessage.MaxBodySize,
   UrlParams.CurrentRedactedNames
