@@ -1,14 +1,15 @@
 /** Tests the installation with npm, and the deployment files: the image, the manifests and the systemd unit. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { execFileSync } from "node:child_process"
-import { chmodSync, cpSync, existsSync, symlinkSync } from "node:fs"
+import { execFileSync, spawnSync } from "node:child_process"
+import { chmodSync, cpSync, existsSync, symlinkSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { parse, parseAllDocuments } from "yaml"
 import { codeBlocks, readPage, root } from "../support/Documents.ts"
 import { dataDirectory, freePort, temporaryDirectory } from "../support/Harness.ts"
 import { install } from "../support/NpmPrograms.ts"
 import { firstKey, send, start, stop } from "../support/Process.ts"
+import { haproxy } from "../support/setup.ts"
 
 const which = (program: string): boolean =>
   ["/usr/bin", "/usr/sbin", "/bin", "/usr/local/bin"].some((bin) => existsSync(join(bin, program)))
@@ -40,8 +41,9 @@ describe("The image", () => {
         symlinkSync(join(root, "node_modules"), join(app, "node_modules"))
         const PATH = `${dirname(process.execPath)}:${process.env.PATH}`
         execFileSync("npm", ["run", "build"], { cwd: app, env: { PATH, HOME: app }, stdio: "pipe" })
-        const { bin } = JSON.parse(readPage("package.json"))
-        const help = execFileSync(process.execPath, [join(app, bin.petstore), "keys", "--help"], { encoding: "utf8" })
+        const [, link = ""] = /&& (chmod .* && ln .*)$/m.exec(readPage("Dockerfile")) ?? []
+        execFileSync("sh", ["-c", link.replace("/app/", `${app}/`).replace("/usr/local/bin", app)], { cwd: app })
+        const help = execFileSync(join(app, "petstore"), ["keys", "--help"], { encoding: "utf8", env: { PATH } })
         assert.include(help, "petstore keys <subcommand>")
         const data = yield* dataDirectory
         execFileSync("chown", ["-R", "65534:65534", data])
@@ -140,4 +142,21 @@ describe("Files for operators", () => {
     assert.strictEqual(execFileSync("systemd-analyze", ["verify", join(root, unit)], { stdio: "pipe" }).toString(), "")
     assert.match(readPage(unit), /^EnvironmentFile=\//m)
   })
+
+  it.each([["22.18.0", 1], ["22.19.0", 0], ["24.0.0", 0]])("hold a unit that reports a Node before 22.19: %s", (version, code) => {
+    const [, check = ""] = /^ExecStartPre=\/usr\/bin\/node -e "(.*)"$/m.exec(readPage("deploy/petstore@.service")) ?? []
+    const script = `Object.defineProperty(process, "versions", { value: { node: "${version}" } }); ${check}`
+    const { status, stderr } = spawnSync(process.execPath, ["-e", script], { encoding: "utf8" })
+    assert.strictEqual(status, code)
+    assert.strictEqual(stderr.startsWith("Node 22.19 or later is needed"), code === 1)
+  })
+
+  it.effect.skipIf(haproxy === undefined)("hold settings that haproxy accepts", () =>
+    Effect.map(temporaryDirectory, (directory) => {
+      for (const name of ["deploy/haproxy.cfg", "deploy/ha/haproxy.cfg"]) {
+        const file = join(directory, "haproxy.cfg")
+        writeFileSync(file, readPage(name).replaceAll(/ (petstore|postgres)-\d:/g, " 127.0.0.1:"))
+        execFileSync(haproxy ?? "", ["-c", "-f", file], { stdio: "pipe" })
+      }
+    }))
 })
