@@ -7,7 +7,13 @@ import { Call } from "../../src/http/Call.ts"
 import { AccessLogEnabled, JsonLines } from "../../src/observability/LogLines.ts"
 
 /** Returns the lines of a request, with a target if it has no route. They are direct or from the general logger. */
-const linesOf = (keyId: string | undefined, url: string | undefined, isDirect: boolean, level: "Info" | "Warn", isEnabled = true) =>
+const linesOf = (
+  keyId: string | undefined,
+  url: string | undefined,
+  isDirect: boolean,
+  level: "Info" | "Warn",
+  isEnabled = true
+) =>
   Effect.gen(function*() {
     const lines: Array<string> = []
     const write = (line: string) => void lines.push(line)

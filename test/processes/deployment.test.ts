@@ -143,20 +143,27 @@ describe("Files for operators", () => {
     assert.match(readPage(unit), /^EnvironmentFile=\//m)
   })
 
-  it.each([["22.18.0", 1], ["22.19.0", 0], ["24.0.0", 0]])("hold a unit that reports a Node before 22.19: %s", (version, code) => {
-    const [, check = ""] = /^ExecStartPre=\/usr\/bin\/node -e "(.*)"$/m.exec(readPage("deploy/petstore@.service")) ?? []
-    const script = `Object.defineProperty(process, "versions", { value: { node: "${version}" } }); ${check}`
-    const { status, stderr } = spawnSync(process.execPath, ["-e", script], { encoding: "utf8" })
-    assert.strictEqual(status, code)
-    assert.strictEqual(stderr.startsWith("Node 22.19 or later is needed"), code === 1)
-  })
+  it.each([["22.18.0", 1], ["22.19.0", 0], ["24.0.0", 0]])(
+    "hold a unit that reports a Node before 22.19: %s",
+    (version, code) => {
+      const [, check = ""] = /^ExecStartPre=\/usr\/bin\/node -e "(.*)"$/m.exec(readPage("deploy/petstore@.service")) ??
+        []
+      const script = `Object.defineProperty(process, "versions", { value: { node: "${version}" } }); ${check}`
+      const { status, stderr } = spawnSync(process.execPath, ["-e", script], { encoding: "utf8" })
+      assert.strictEqual(status, code)
+      assert.strictEqual(stderr.startsWith("Node 22.19 or later is needed"), code === 1)
+    }
+  )
 
-  it.effect.skipIf(haproxy === undefined)("hold settings that haproxy accepts", () =>
-    Effect.map(temporaryDirectory, (directory) => {
-      for (const name of ["deploy/haproxy.cfg", "deploy/ha/haproxy.cfg"]) {
-        const file = join(directory, "haproxy.cfg")
-        writeFileSync(file, readPage(name).replaceAll(/ (petstore|postgres)-\d:/g, " 127.0.0.1:"))
-        execFileSync(haproxy ?? "", ["-c", "-f", file], { stdio: "pipe" })
-      }
-    }))
+  it.effect.skipIf(haproxy === undefined)(
+    "hold settings that haproxy accepts",
+    () =>
+      Effect.map(temporaryDirectory, (directory) => {
+        for (const name of ["deploy/haproxy.cfg", "deploy/ha/haproxy.cfg"]) {
+          const file = join(directory, "haproxy.cfg")
+          writeFileSync(file, readPage(name).replaceAll(/ (petstore|postgres)-\d:/g, " 127.0.0.1:"))
+          execFileSync(haproxy ?? "", ["-c", "-f", file], { stdio: "pipe" })
+        }
+      })
+  )
 })

@@ -10,7 +10,17 @@ import { readPage } from "../support/Documents.ts"
 import { clientOn, freePort, temporaryDirectory } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
 import * as Postgres from "../support/Postgres.ts"
-import { adminToken, issue, type Running, runProgram, send, sendAdmin, start, stop, untilTrue } from "../support/Process.ts"
+import {
+  adminToken,
+  issue,
+  type Running,
+  runProgram,
+  send,
+  sendAdmin,
+  start,
+  stop,
+  untilTrue
+} from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import { haproxy } from "../support/setup.ts"
 
