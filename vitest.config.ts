@@ -4,6 +4,8 @@ export default defineConfig({
   test: {
     include: ["test/**/*.test.ts"],
     globalSetup: "test/support/setup.ts",
+    // As Node imports CommonJS.
+    deps: { interopDefault: false },
     // Above what any test needs on a busy machine. No test measures time by it.
     testTimeout: 120_000,
     hookTimeout: 120_000,

@@ -1,40 +1,48 @@
 /** Records the actions of operators and the bans of keys, in the log and in a store. */
 import { Context, DateTime, Effect, Record } from "effect"
-import type { AuditAction, AuditEntry, AuditPosition, AuditValues } from "../api/Audit.ts"
+import type { AuditAction, AuditEntry, AuditPosition, AuditQuery, AuditValues } from "../api/Audit.ts"
+import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { ApiKey } from "../api/Keys.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 
 /** The operator whose request runs: the name of its admin token, and its address. `null` outside of a request. */
-export const CurrentOperator = Context.Reference<Pick<AuditEntry, "operator" | "address">>(
+export const CurrentOperator = Context.Reference<
+  Pick<AuditEntry, "operator" | "address"> & { readonly mayChange: boolean }
+>(
   "petstore/api-keys/CurrentOperator",
-  { defaultValue: () => ({ operator: null, address: null }) }
+  { defaultValue: () => ({ operator: null, address: null, mayChange: true }) }
 )
 
-type NewEntry = Omit<AuditEntry, "id">
+/** An entry as it is stored. The name of its key can change, so it is read with the entry. */
+type StoredEntry = Omit<AuditEntry, "keyName">
+type NewEntry = Omit<StoredEntry, "id">
 
-/** Selects one page of the audit log: at most `limit` entries, after the position `after`, of one key or of all. */
-export interface AuditSelection {
+/** Selects at most `limit` entries that meet the filter, after the position `after`. */
+export interface AuditSelection extends Omit<AuditQuery, "cursor"> {
   readonly limit: number
   readonly after?: AuditPosition | undefined
-  readonly keyId?: string | undefined
 }
 
 /** A page of entries, newest first. `next` is the position of its last entry, and is absent on the last page. */
 export interface ListedEntries {
-  readonly entries: ReadonlyArray<AuditEntry>
+  readonly entries: ReadonlyArray<StoredEntry>
   readonly next?: AuditPosition
 }
 
-/** Stores entries. A database error is a defect. */
+/** Stores entries. Each operation fails with `ServiceUnavailable` in an outage. */
 export interface AuditStore extends Pick<AuditLog, "bannedSince"> {
   /** Appends entries. In a transaction, they commit together with it. */
-  append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void>
+  append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void, ServiceUnavailable>
   /** Returns at most `limit` entries, newest first: by time, then by id. */
-  list(selection: AuditSelection): Effect.Effect<ReadonlyArray<AuditEntry>>
+  list(selection: AuditSelection): Effect.Effect<ReadonlyArray<StoredEntry>, ServiceUnavailable>
 }
 
 /** Appends the entry of an action. It must run in the transaction of the action. */
-type Append = (keyId: string, before: AuditValues | null, after: AuditValues | null) => Effect.Effect<void>
+type Append = (
+  keyId: string,
+  before: AuditValues | null,
+  after: AuditValues | null
+) => Effect.Effect<void, ServiceUnavailable>
 
 export interface AuditLog {
   /** Runs an action of an operator, which appends its own entry. Logs the entry after the action has succeeded. */
@@ -45,9 +53,9 @@ export interface AuditLog {
    */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
   /** Returns the ids of the keys of which a ban began after `since`. */
-  bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>>
+  bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>
   /** Returns a page of the log, newest entry first. The cost of a page does not grow with the log. */
-  list(selection: AuditSelection): Effect.Effect<ListedEntries>
+  list(selection: AuditSelection): Effect.Effect<ListedEntries, ServiceUnavailable>
 }
 
 const log = ({ action, address, after, before, keyId, operator }: NewEntry) =>
@@ -111,11 +119,12 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
 })
 
 /** Returns the fields of a key that actions change. */
-export const valuesOf = ({ expiresAt, hint, limits, name, plan, revokedAt }: ApiKey): AuditValues => ({
+export const valuesOf = ({ enabled, expiresAt, hint, limits, name, plan, revokedAt }: ApiKey): AuditValues => ({
   name,
   plan,
   perMinute: limits.perMinute,
   perDay: limits.perDay,
+  enabled,
   expiresAt: expiresAt && DateTime.formatIso(expiresAt),
   revokedAt: revokedAt && DateTime.formatIso(revokedAt),
   hint
@@ -129,7 +138,7 @@ export const differences = (key: ApiKey, other: ApiKey): AuditValues => {
 
 /** Makes a store in the memory of this process, for tests. */
 export const memoryStore = Effect.sync((): AuditStore => {
-  const entries: Array<AuditEntry> = []
+  const entries: Array<StoredEntry> = []
   return {
     append: (added) =>
       Effect.sync(() => {
@@ -139,11 +148,13 @@ export const memoryStore = Effect.sync((): AuditStore => {
       Effect.sync(() =>
         entries.flatMap(({ action, at, keyId }) => action === "ban" && DateTime.isGreaterThan(at, since) ? [keyId] : [])
       ),
-    list: ({ after, keyId, limit }) =>
+    list: ({ action, after, key, limit, operator }) =>
       Effect.sync(() =>
         entries
           .filter(({ at: { epochMilliseconds: at }, ...entry }) =>
-            (keyId === undefined || entry.keyId === keyId) &&
+            (key === undefined || entry.keyId === key) &&
+            (operator === undefined || entry.operator === operator) &&
+            (action === undefined || entry.action === action) &&
             (after === undefined || at < after.at || (at === after.at && entry.id < after.id))
           )
           .toSorted((a, b) => b.at.epochMilliseconds - a.at.epochMilliseconds || b.id - a.id)

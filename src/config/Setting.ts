@@ -80,14 +80,14 @@ export const withDefault =
     return { ...setting, config: Config.withDefault(setting.config, byDefault) }
   }
 
-const proxies = list(
+export const proxies = list(
   "IP addresses and networks (CIDR), separated by commas",
   (entry) =>
     Result.getOrUndefined(Result.map(IpInterface.fromString(entry, { prefix: "optional" }), IpNetwork.fromInterface))
 )
 
 export const trustedProxies = withDefault("TRUSTED_PROXIES", proxies, [], "none")(
-  "The proxies whose `X-Forwarded-For` the service trusts. It reads the header from the right."
+  "The proxies whose `X-Forwarded-For` the API port trusts. It reads the header from the right."
 )
 
 const origins = list(

@@ -91,6 +91,10 @@ export const Settings = {
       "`rediss://`, `rediss+sentinel://` and `rediss+cluster://` use TLS, and take `ssl_ca_certs`, `ssl_certfile`, " +
       "`ssl_keyfile` and `ssl_password` (docs/redis.md)."
   ),
+  redisTimeoutMs: withDefault("REDIS_TIMEOUT_MS", wholeNumber(10, 10_000), 250)(
+    "How long a request waits for a reply of Redis, in milliseconds. After a late reply the process counts by itself, " +
+      "until Redis replies again."
+  ),
   reusePort: withDefault("REUSE_PORT", boolean, false)(
     "Whether several processes on this machine may listen on `PORT` together. " +
       "Linux gives each connection to one of them (docs/install.md)."
@@ -125,6 +129,14 @@ export const Settings = {
     "How many days the hourly request counts of each key are kept."
   ),
   trustedProxies: Setting.trustedProxies,
+  managementTrustedProxies: withDefault("MANAGEMENT_TRUSTED_PROXIES", Setting.proxies, [], "none")(
+    "The proxies whose `X-Forwarded-For` the management port trusts. Without them, the address of an operator is the peer's."
+  ),
+  environment: optional(
+    "ENVIRONMENT",
+    textForm("1 to 40 letters, digits, dots, hyphens and underscores", (text) => /^[\w.-]{1,40}$/.test(text)),
+    "none"
+  )("The name of this installation, such as `production`, which the console, `/readyz` and the log show."),
   drainSeconds: withDefault("DRAIN_SECONDS", wholeNumber(0, 5), 0)(
     "How many seconds the process keeps listening after SIGTERM. " +
       "Meanwhile it is not ready and closes each connection after its response."
@@ -136,6 +148,10 @@ export const Settings = {
   ),
   maxConnections: withDefault("MAX_CONNECTIONS", wholeNumber(1, 1_000_000), 10_000)(
     "The maximum number of open connections on each port. Further ones are closed at once."
+  ),
+  maxConnectionsPerAddress: withDefault("MAX_CONNECTIONS_PER_ADDRESS", wholeNumber(1, 1_000_000), 1_000)(
+    "The maximum number of open connections of one client address (IPv4, or the /64 of IPv6) on each port. " +
+      "Further ones are closed at once. `TRUSTED_PROXIES` are exempt."
   ),
   logLevel: withDefault("LOG_LEVEL", oneOf("trace", "debug", "info", "warn", "error", "fatal", "none"), "info")(
     "The lowest level of log lines that are written."

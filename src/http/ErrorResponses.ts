@@ -1,11 +1,10 @@
 /** Maps every failure to the Error body of SPEC §7, without internal details. */
-import { Cause, Context, Effect, Predicate } from "effect"
+import { Cause, Context, Effect, Predicate, Schema } from "effect"
 import { HttpServerError, type HttpServerRequest, HttpServerResponse } from "effect/http"
-import { HttpApiError } from "effect/http-api"
 import * as Errors from "../api/Errors.ts"
-import * as Issue from "../api/Issue.ts"
 import { describe } from "../observability/LogLines.ts"
-import { type Call, noSuchPath } from "./Call.ts"
+import type { RequestContext } from "./RequestContext.ts"
+import { noSuchPath } from "./RequestHead.ts"
 import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
@@ -16,15 +15,16 @@ export const OutageOf = Context.Reference<(failure: unknown) => Errors.ServiceUn
   { defaultValue: () => () => undefined }
 )
 
+const retryAfter = Schema.encodeSync(Errors.RetryAfter)
+
 /** Makes a response with the Error body: exactly `code`, `message` and `status`. */
-export const make = (
-  { code, message, status }: Errors.ApiError,
-  headers: Readonly<Record<string, string>> = {}
-): Response =>
-  HttpServerResponse.text(JSON.stringify({ code, message, status }), {
-    status,
+export const make = (error: Errors.ApiError, headers: Readonly<Record<string, string>> = {}): Response =>
+  HttpServerResponse.text(JSON.stringify(Errors.bodyOf(error)), {
+    status: error.status,
     contentType: "application/json",
-    headers
+    headers: "retryAfter" in error && error.retryAfter !== undefined
+      ? { ...headers, "retry-after": retryAfter(error.retryAfter) }
+      : headers
   })
 
 const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, routesAt: RoutesAt): Response => {
@@ -38,15 +38,6 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
     : make(new Errors.MethodNotAllowed({ message: `${method} is not allowed here.` }), { allow })
 }
 
-const places = { Params: "path", Headers: "header", Query: "query", Payload: "body" }
-
-/** Returns the 400 that names each invalid field of a request, or `undefined` if a response does not encode. */
-const ofSchemaError = ({ cause, kind }: HttpApiError.HttpApiSchemaError): Response | undefined => {
-  if (kind === "Body" || kind === "ResponseHeaders") return undefined
-  const message = Issue.describe(cause.issue, (path) => [places[kind], ...path].join("."))
-  return make(new Errors.InvalidRequest({ message: `Invalid request: ${message}.` }))
-}
-
 /** Returns the error for a request that Node's parser rejects, by the parser's error code. */
 export const errorOfParser = (fault: unknown): Errors.ApiError => {
   switch (Predicate.hasProperty(fault, "code") ? fault.code : undefined) {
@@ -54,6 +45,8 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
       return new Errors.HeaderFieldsTooLarge()
     case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
       return new Errors.PayloadTooLarge({ message: "The chunk extensions of the body are larger than its data." })
+    case "ERR_TOO_MANY_PIECES":
+      return new Errors.PayloadTooLarge({ message: "The body arrives in more than 4,096 pieces. Send larger ones." })
     case "ERR_HTTP_REQUEST_TIMEOUT":
       return new Errors.RequestTimeout()
     case "HPE_PAUSED_H2_UPGRADE":
@@ -76,7 +69,6 @@ const ofClientFault = (
   request: HttpServerRequest.HttpServerRequest,
   routesAt: RoutesAt
 ): Response | undefined => {
-  if (HttpApiError.HttpApiSchemaError.is(failure)) return ofSchemaError(failure)
   // A check of the head or of the body failed, or the service has no room. The connection ends.
   if (isApiError(failure)) return make(failure, { connection: "close" })
   if (!HttpServerError.isHttpServerError(failure)) return undefined
@@ -90,7 +82,7 @@ const ofClientFault = (
 export const responseOf = (
   cause: Cause.Cause<unknown>,
   request: HttpServerRequest.HttpServerRequest,
-  call: Call,
+  context: RequestContext["Service"],
   routesAt: RoutesAt
 ): Effect.Effect<Response> => {
   const failure = Cause.squash(cause)
@@ -103,7 +95,7 @@ export const responseOf = (
       // During an outage every request has the same cause. One line without a stack trace is enough.
       : Effect.logError(`The request failed: ${describe(cause)}`)
     return Effect.as(
-      Effect.annotateLogs(log, { method: request.method, route: call.endpoint?.path ?? "none" }),
+      Effect.annotateLogs(log, { method: request.method, route: context.endpoint?.path ?? "none" }),
       make(outage ?? new Errors.InternalError())
     )
   })

@@ -1,5 +1,5 @@
 /** Authentication of the operator on the management port. */
-import { Effect, Layer, Metric, Redacted } from "effect"
+import { Duration, Effect, Layer, Metric, Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { createHash, timingSafeEqual } from "node:crypto"
 import { AdminToken } from "../api-keys/AdminToken.ts"
@@ -8,9 +8,8 @@ import { AdminAuth } from "../api/AdminApi.ts"
 import { InvalidAdminToken, MissingAdminToken, ReadOnlyToken, TooManyAttempts } from "../api/Errors.ts"
 import type { Limits } from "../api/Plans.ts"
 import { type NamedAdminToken, Settings } from "../config/Settings.ts"
-import { CurrentCall } from "../http/Call.ts"
 import { clientAddress, clientNetwork } from "../http/ClientAddress.ts"
-import * as ErrorResponses from "../http/ErrorResponses.ts"
+import { RequestContext } from "../http/RequestContext.ts"
 import { byAttributes, startAtZero } from "../observability/Metrics.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
@@ -57,19 +56,23 @@ export const layer = Layer.effect(
 
     return AdminAuth.of({
       adminToken: Effect.fnUntraced(function*(httpEffect, { credential, endpoint }) {
-        const call = yield* CurrentCall
-        call.endpoint = endpoint
+        const context = yield* RequestContext.current
+        context.endpoint = endpoint
         // The token is compared first, so that no number of failures locks the operator out.
         const hash = digest(credential)
         const operator = operators.find((each) => timingSafeEqual(each.hash, hash))
         if (operator !== undefined) {
           if (!operator.mayChange && endpoint.method !== "GET") return yield* new ReadOnlyToken()
           const address = clientAddress(yield* HttpServerRequest.HttpServerRequest)
-          return yield* Effect.provideService(httpEffect, CurrentOperator, { operator: operator.name, address })
+          return yield* Effect.provideService(httpEffect, CurrentOperator, {
+            operator: operator.name,
+            mayChange: operator.mayChange,
+            address
+          })
         }
         const failure = Redacted.value(credential) === "" ? new MissingAdminToken() : new InvalidAdminToken()
         const decision = yield* countFailure(failure)
-        return decision.allowed ? yield* failure : tooManyAttempts(decision)
+        return yield* (decision.allowed ? failure : tooManyAttempts(decision))
       })
     })
   })
@@ -81,5 +84,5 @@ export const layer = Layer.effect(
 const tooManyAttempts = ({ decidedAt, windows: [minute] }: Decision) => {
   const seconds = Math.max(1, Math.ceil((minute.resetAt - decidedAt) / 1000))
   const message = `Too many requests without the admin token came from this address. Retry in ${seconds} seconds.`
-  return ErrorResponses.make(new TooManyAttempts({ message }), { "retry-after": String(seconds) })
+  return new TooManyAttempts({ message, retryAfter: Duration.seconds(seconds) })
 }

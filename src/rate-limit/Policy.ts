@@ -48,15 +48,12 @@ interface Ban {
   readonly until: number
 }
 
-/**
- * The state of a caller. An ended count or ban is treated as absent. The database stores it by these names, also those
- * of earlier versions, so they cannot change.
- */
+/** The state of a caller. An ended count or ban is treated as absent. */
 export interface State {
   readonly minute?: Count | undefined
   readonly day?: Count | undefined
   /** Rejections within a minute of the first one. */
-  readonly refusals?: Count | undefined
+  readonly rejections?: Count | undefined
   /** The last ban. */
   readonly ban?: Ban | undefined
 }
@@ -75,7 +72,9 @@ export const bans = {
   memory: 3_600
 } as const
 
-type Outcome = "allowed" | "rejected" | "banned"
+interface Outcome extends Pick<Decision, "allowed" | "banBegan"> {
+  readonly next: State
+}
 
 /** Decides on a request at `now`, and returns the state to store. A caller that is not `bannable` is never banned. */
 export const decide = (
@@ -84,32 +83,29 @@ export const decide = (
   now: number,
   bannable: boolean
 ): { readonly decision: Decision; readonly next: State } => {
-  const { next, outcome } = charge(state, limits, now, bannable)
-  return { decision: decisionOf(next, limits, now, outcome), next }
+  const outcome = outcomeOf(state, limits, now, bannable)
+  return { decision: decisionOf(outcome, limits, now), next: outcome.next }
 }
 
-const charge = (
-  stored: State,
-  limits: Limits,
-  now: number,
-  bannable: boolean
-): { readonly outcome: Outcome; readonly next: State } => {
+const outcomeOf = (stored: State, limits: Limits, now: number, bannable: boolean): Outcome => {
   const state = clamp(stored, now)
-  if (isBanned(state, now)) return { outcome: "rejected", next: state }
+  if (isBanned(state, now)) return rejected(state)
   const minute = current(state.minute, minuteWindow.seconds, now)
   const day = current(state.day, dayWindow.seconds, now)
   if (minute.used < limits.perMinute && day.used < limits.perDay) {
-    return { outcome: "allowed", next: { ...state, minute: add(minute), day: add(day) } }
+    return { allowed: true, banBegan: false, next: { ...state, minute: add(minute), day: add(day) } }
   }
   // A rejected request changes no window and opens none.
-  return bannable ? reject(state, limits, now) : { outcome: "rejected", next: state }
+  return bannable ? reject(state, limits, now) : rejected(state)
 }
 
-/** Returns what a caller has left at `now`, without a request. */
-export const peek = (state: State, limits: Limits, now: number): Decision =>
-  decisionOf(clamp(state, now), limits, now, charge(state, limits, now, false).outcome)
+/** Returns what a caller has left at `now`, and whether its next request is allowed. */
+export const peek = (state: State, limits: Limits, now: number): Decision => {
+  const { allowed } = outcomeOf(state, limits, now, false)
+  return decisionOf({ allowed, banBegan: false, next: clamp(state, now) }, limits, now)
+}
 
-/** Returns the state of a caller whose ban is lifted at `now`. Its rejections count no more. */
+/** Returns the state of a caller whose ban is lifted at `now`, without its rejections. */
 export const unban = ({ day, minute }: State, now: number): State => ({ minute, day, ban: { seconds: 0, until: now } })
 
 /**
@@ -123,22 +119,22 @@ export const clamp = (state: State, now: number): State => {
   }
   const minute = atMost(state.minute, minuteWindow.seconds)
   const day = atMost(state.day, dayWindow.seconds)
-  const refusals = atMost(state.refusals, minuteWindow.seconds)
+  const rejections = atMost(state.rejections, minuteWindow.seconds)
   const until = Math.min(state.ban?.until ?? 0, now + (state.ban?.seconds ?? 0) * 1000)
   if (
-    minute === state.minute && day === state.day && refusals === state.refusals && until === (state.ban?.until ?? 0)
+    minute === state.minute && day === state.day && rejections === state.rejections && until === (state.ban?.until ?? 0)
   ) {
     return state
   }
-  return { minute, day, refusals, ban: state.ban && { seconds: state.ban.seconds, until } }
+  return { minute, day, rejections, ban: state.ban && { seconds: state.ban.seconds, until } }
 }
 
 /** Returns the time after which the state is empty, in milliseconds since the Unix epoch. */
-export const endOf = ({ ban, day, minute, refusals }: State): number =>
+export const endOf = ({ ban, day, minute, rejections }: State): number =>
   Math.max(
     minute?.resetAt ?? 0,
     day?.resetAt ?? 0,
-    refusals?.resetAt ?? 0,
+    rejections?.resetAt ?? 0,
     ban === undefined ? 0 : ban.until + bans.memory * 1000
   )
 
@@ -156,16 +152,18 @@ export const mostRestrictive = ([minute, day]: Decision["windows"]): Window =>
 const isBanned = (state: State, now: number): state is State & { readonly ban: Ban } =>
   state.ban !== undefined && now < state.ban.until
 
+const rejected = (next: State): Outcome => ({ allowed: false, banBegan: false, next })
+
 /** Counts a rejection. As many rejections in a minute as the limit allows requests begin a ban. */
-const reject = (state: State, limits: Limits, now: number): { readonly outcome: Outcome; readonly next: State } => {
-  const refusals = add(current(state.refusals, minuteWindow.seconds, now))
-  if (refusals.used < Math.max(limits.perMinute, bans.minRejections)) {
-    return { outcome: "rejected", next: { ...state, refusals } }
+const reject = (state: State, limits: Limits, now: number): Outcome => {
+  const rejections = add(current(state.rejections, minuteWindow.seconds, now))
+  if (rejections.used < Math.max(limits.perMinute, bans.minRejections)) {
+    return rejected({ ...state, rejections })
   }
-  const { ban = { seconds: 0, until: 0 }, refusals: _, ...rest } = state
+  const { ban = { seconds: 0, until: 0 }, rejections: _, ...rest } = state
   const repeated = ban.seconds > 0 && now < ban.until + bans.memory * 1000
   const seconds = repeated ? Math.min(2 * ban.seconds, bans.longest) : bans.shortest
-  return { outcome: "banned", next: { ...rest, ban: { seconds, until: now + seconds * 1000 } } }
+  return { allowed: false, banBegan: true, next: { ...rest, ban: { seconds, until: now + seconds * 1000 } } }
 }
 
 const current = (count: Count | undefined, seconds: number, now: number): Count =>
@@ -173,16 +171,15 @@ const current = (count: Count | undefined, seconds: number, now: number): Count 
 
 const add = ({ resetAt, used }: Count): Count => ({ used: used + 1, resetAt })
 
-/** Returns the decision on a request at `now` that left its caller in `state`. */
-const decisionOf = (state: State, limits: Limits, now: number, outcome: Outcome): Decision => {
+const decisionOf = ({ allowed, banBegan, next: state }: Outcome, limits: Limits, now: number): Decision => {
   const left = (count: Count | undefined, seconds: number, limit: number) => {
     const { resetAt, used } = current(count, seconds, now)
     return { remaining: Math.max(0, limit - used), resetAt }
   }
   return {
-    allowed: outcome === "allowed",
+    allowed,
     bannedUntil: isBanned(state, now) ? state.ban.until : undefined,
-    banBegan: outcome === "banned",
+    banBegan,
     decidedAt: now,
     windows: [
       { ...minuteWindow, limit: limits.perMinute, ...left(state.minute, minuteWindow.seconds, limits.perMinute) },

@@ -1,52 +1,89 @@
 /** The client library's client for each form of `REDIS_URL`. It connects, reconnects, and finds masters by itself. */
-import { type Cause, Effect, Redacted } from "effect"
+import calculateSlot from "@redis/client/dist/lib/utils/calculate-slot.js"
+import { type Cause, Context, Effect, Layer, Redacted } from "effect"
 import { isIP } from "node:net"
 import { createClient, createCluster, createSentinel } from "redis"
-import type { Limits } from "../api/Plans.ts"
 import type { Credentials, RedisUrl } from "../config/ConnectionUrls.ts"
+import { Settings } from "../config/Settings.ts"
 import type { Caller } from "./CallerStates.ts"
-import { charge, keyOf, type Reply } from "./RedisScript.ts"
+import { type Command, keyOf, type Reply, runCommand } from "./RedisScript.ts"
 
-/** The name of a single server, of the master of sentinels, and of a master that the client does not know yet. */
+/** Placeholder while there is only one master, or it is not known yet. */
 export const unnamedServer = "Redis"
 
-export interface RedisClient {
+export class RedisClient extends Context.Service<RedisClient, {
+  /** Calls `listener` with errors of connections. */
+  onError(listener: (error: unknown) => void): void
   /** Tries to connect, for as long as the library does. */
   readonly connect: Effect.Effect<void, Cause.UnknownError>
-  readonly charge: (caller: Caller, limits: Limits, charges: number) => Promise<Reply>
+  run(caller: Caller, command: Command): Promise<Reply>
   /** Returns the name of the server that has the key of a caller. */
-  readonly serverOf: (caller: Caller) => string
+  serverOf(caller: Caller): string
+}>()("petstore/RedisClient") {
+  /** A client of the Redis at `REDIS_URL`, which the scope closes. */
+  static readonly layer = Layer.effect(
+    RedisClient,
+    Effect.gen(function*() {
+      const { client, errors, serverOf } = open(
+        yield* Settings.redisUrl.config,
+        yield* Settings.redisTimeoutMs.config
+      )
+      let connecting: Promise<unknown> = Promise.resolve()
+      const connect = (): Promise<unknown> => connecting = client.connect()
+      const destroy = async () => client.destroy()
+      yield* Effect.addFinalizer(() =>
+        Effect.sync(() => {
+          // A connection that opens after the first call would stay open. A client that is closed already fails.
+          for (const turn of [Promise.resolve(), connecting]) void turn.then(destroy, destroy).catch(() => {})
+        })
+      )
+      return RedisClient.of({
+        onError(listener) {
+          for (const name of errors) {
+            // Some events are texts, and some have the error inside.
+            client.on(
+              name,
+              (event) => listener(event instanceof Error || typeof event !== "object" ? event : event.error)
+            )
+          }
+        },
+        connect: Effect.asVoid(Effect.tryPromise(connect)),
+        run: (caller, command) => client.runCommand(caller, command),
+        serverOf
+      })
+    })
+  )
 }
 
-const optionsOf = ({ tls }: RedisUrl, { password, username }: Credentials) => ({
+const optionsOf = ({ tls }: RedisUrl, { password, username }: Credentials, timeoutMs: number) => ({
   ...username !== undefined && { username },
   ...password !== undefined && { password: Redacted.value(password) },
   disableOfflineQueue: true,
   commandsQueueMaxLength: 10_000,
   disableClientInfo: true,
   maintNotifications: "disabled" as const,
-  // The pings and the timeout of the socket cut a connection without replies: a ping waits for the reply to the last.
+  // Cuts a connection without replies: a ping waits for the reply to the last one, so the socket falls silent.
   pingInterval: 500,
   socket: {
     ...tls,
     ...tls !== undefined && { tls: true as const },
-    connectTimeout: 1000,
-    socketTimeout: 1000,
+    connectTimeout: 1000 + timeoutMs,
+    socketTimeout: 1000 + timeoutMs,
     reconnectStrategy: (retries: number) => Math.min(100 * 2 ** retries, 1000)
   }
 })
 
-const open = (url: RedisUrl) => {
-  const options = optionsOf(url, url.credentials)
+const open = (url: RedisUrl, timeoutMs: number) => {
+  const options = optionsOf(url, url.credentials, timeoutMs)
   // The limiter has its own timeout. The library's costs a timer for each command.
-  const shared = { scripts: { charge }, commandOptions: { timeout: 0 } }
+  const shared = { scripts: { runCommand }, commandOptions: { timeout: 0 } }
   if (url.kind === "sentinel") {
     const client = createSentinel({
       ...shared,
       name: url.masterName,
       sentinelRootNodes: url.addresses.map((address) => ({ ...address })),
       nodeClientOptions: { ...options, database: url.database },
-      sentinelClientOptions: optionsOf(url, url.sentinelCredentials)
+      sentinelClientOptions: optionsOf(url, url.sentinelCredentials, timeoutMs)
     })
     return { client, errors: ["error", "client-error"], serverOf: () => unnamedServer }
   }
@@ -63,7 +100,7 @@ const open = (url: RedisUrl) => {
     client.on("node-reconnecting", ({ host, port }) => {
       client._slots.rediscover(undefined, new Set([`${host}:${port}`])).catch(() => {})
     })
-    const serverOf = (caller: Caller) => client.slots[slotOf(keyOf(caller))]?.master.address ?? unnamedServer
+    const serverOf = (caller: Caller) => client.slots[slotOf(caller)]?.master.address ?? unnamedServer
     return { client, errors: ["error", "node-error"], serverOf }
   }
   const [address] = url.addresses
@@ -73,36 +110,5 @@ const open = (url: RedisUrl) => {
   return { client, errors: ["error"], serverOf: () => unnamedServer }
 }
 
-/** Makes a client, which is closed with the scope. `onError` gets the errors that the library reports as events. */
-export const make = Effect.fnUntraced(function*(url: RedisUrl, onError: (error: unknown) => void) {
-  const { client, errors, serverOf } = open(url)
-  for (const name of errors) {
-    // Some events are texts, and some have the error inside.
-    client.on(name, (event) => onError(event instanceof Error || typeof event !== "object" ? event : event.error))
-  }
-  let connecting: Promise<unknown> = Promise.resolve()
-  const connect = (): Promise<unknown> => connecting = client.connect()
-  const destroy = async () => client.destroy()
-  yield* Effect.addFinalizer(() =>
-    Effect.sync(() => {
-      // A connection that opens after the first call would stay open. A client that is closed already fails.
-      for (const turn of [Promise.resolve(), connecting]) void turn.then(destroy, destroy).catch(() => {})
-    })
-  )
-  const made: RedisClient = {
-    connect: Effect.asVoid(Effect.tryPromise(connect)),
-    charge: (caller, limits, charges) => client.charge(caller, limits, charges),
-    serverOf
-  }
-  return made
-})
-
-/** Returns the slot of a key in a cluster: CRC16, as in XMODEM. The keys have no hash tags. */
-export const slotOf = (key: string): number => {
-  let crc = 0
-  for (const byte of Buffer.from(key)) {
-    crc ^= byte << 8
-    for (let bit = 0; bit < 8; bit++) crc = (crc & 0x80_00 ? crc << 1 ^ 0x10_21 : crc << 1) & 0xff_ff
-  }
-  return crc % 16_384
-}
+/** Returns the slot of a caller in a cluster. */
+export const slotOf = (caller: Caller): number => calculateSlot.default(keyOf(caller))

@@ -4,14 +4,13 @@
  */
 import { Clock, Context, Effect, Layer, Metric, Tracer } from "effect"
 import type { Limits } from "../api/Plans.ts"
-import { Settings } from "../config/Settings.ts"
 import { startAtZero } from "../observability/Metrics.ts"
 import * as CallerStates from "./CallerStates.ts"
 import { type Caller, isKey } from "./CallerStates.ts"
 import * as Policy from "./Policy.ts"
 import { type Counting, RateLimiter } from "./RateLimiter.ts"
+import { RedisClient } from "./RedisClient.ts"
 import * as RedisRequests from "./RedisRequests.ts"
-import { unban } from "./RedisScript.ts"
 
 /** Redis runs nothing else while a script charges the calls of a batch, for some microseconds. */
 const maxCallsPerBatch = 128
@@ -21,9 +20,8 @@ const localDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
   incremental: true
 })
 
-/** A charge, or a peek, which changes nothing. `resume` gets its decision. */
 interface Call {
-  readonly isCharge: boolean
+  readonly verb: "charge" | "peek"
   readonly resume: (decision: Policy.Decision) => void
 }
 
@@ -34,23 +32,21 @@ interface Batch {
   readonly calls: Array<Call>
 }
 
-const countCharges = ({ calls }: Batch): number =>
-  calls.reduce((charges, { isCharge }) => isCharge ? charges + 1 : charges, 0)
+const countCharges = ({ calls }: Batch): number => calls.filter(({ verb }) => verb === "charge").length
 
 const make = Effect.gen(function*() {
-  const url = yield* Settings.redisUrl.config
   /** For metrics that are recorded within a decision. */
   const context = yield* Effect.context()
   const clock = yield* Clock.Clock
   const callers = yield* CallerStates.make
   yield* startAtZero([localDecisions])
-  const requests = yield* RedisRequests.make(url)
+  const requests = yield* RedisRequests.make
 
   /** Decides on the calls of a batch in turn, from the state before it. */
   const decide = ({ caller, calls, limits }: Batch, state: Policy.State, now: number): void => {
     let next = state
-    const decisions = calls.map(({ isCharge }) => {
-      if (!isCharge) return Policy.peek(next, limits, now)
+    const decisions = calls.map(({ verb }) => {
+      if (verb === "peek") return Policy.peek(next, limits, now)
       const charged = Policy.decide(next, limits, now, isKey(caller))
       next = charged.next
       return charged.decision
@@ -63,14 +59,15 @@ const make = Effect.gen(function*() {
     localDecisions.updateUnsafe(countCharges(batch), context)
     decide(batch, callers.get(batch.caller), clock.currentTimeMillisUnsafe())
   }
-  const send = (batch: Batch): void =>
+  const send = (batch: Batch): void => {
+    const charges = countCharges(batch)
     requests.send(
       batch.caller,
-      batch.limits,
-      countCharges(batch),
+      charges === 0 ? { verb: "peek" } : { verb: "charge", requests: charges, limits: batch.limits },
       ({ now, state }) => decide(batch, state, now),
       () => decideLocally(batch)
     )
+  }
 
   // The batches of this turn. The client library writes the commands of a turn to the socket at once.
   let batches = new Map<Caller, Batch>()
@@ -92,34 +89,36 @@ const make = Effect.gen(function*() {
     if (batches.size === 0) setImmediate(flush)
     batches.set(caller, { caller, limits, calls: [call] })
   }
-  const request = (caller: Caller, limits: Limits, isCharge: boolean) => {
+  const call = (verb: Call["verb"]) => (caller: Caller, limits: Limits) => {
     // An interruption does not take a call out of its batch: the request was made.
     const decision = Effect.callback<Policy.Decision>((resume) =>
-      add(caller, limits, { isCharge, resume: (decided) => resume(Effect.succeed(decided)) })
+      add(caller, limits, { verb, resume: (decided) => resume(Effect.succeed(decided)) })
     )
     return Effect.withFiber((fiber) =>
       Context.getOrUndefined(fiber.context, Tracer.ParentSpan) === undefined
         ? decision
-        : Effect.withSpan(decision, "RateLimiter.charge")
+        : Effect.withSpan(decision, `RateLimiter.${verb}`)
     )
   }
 
   return RateLimiter.of({
-    charge: (caller, limits) => request(caller, limits, true),
-    peek: (caller, limits) => request(caller, limits, false),
+    charge: call("charge"),
+    peek: call("peek"),
     unban: (caller) =>
       Effect.callback<Counting>((resume) => {
-        // The calls so far come first.
+        // Calls of this turn that came earlier run first.
         flush()
         const lift = (counting: Counting): void => {
           callers.set(caller, Policy.unban(callers.get(caller), clock.currentTimeMillisUnsafe()))
           resume(Effect.succeed(counting))
         }
-        requests.send(caller, { perMinute: 0, perDay: 0 }, unban, () => lift("shared"), () => lift("fallback"))
+        requests.send(caller, { verb: "unban" }, () => lift("shared"), () => lift("fallback"))
       }),
     counting: Effect.sync(() => requests.isUp() ? "shared" : "fallback")
   })
 })
 
+export const layerWithoutClient = Layer.effect(RateLimiter, make)
+
 /** Counts in the Redis at `REDIS_URL`, together with all other processes. */
-export const layer = Layer.effect(RateLimiter, make)
+export const layer = Layer.provide(layerWithoutClient, RedisClient.layer)

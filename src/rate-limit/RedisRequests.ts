@@ -1,27 +1,29 @@
 /**
- * Sends requests to Redis with a bounded wait. A server that does not reply gets no more requests until it replies to a
- * probe. In a cluster that holds for each master separately.
+ * Sends commands to Redis with a bounded wait, behind a circuit breaker for each server: the first late reply opens it,
+ * and a reply to a probe closes it. In a cluster each master is a server.
  */
-import { Cause, Clock, Effect, Fiber, FiberSet, Latch, Metric, Schedule } from "effect"
+import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Metric, Schedule } from "effect"
 import { ErrorReply } from "redis"
-import type { Limits } from "../api/Plans.ts"
-import type { RedisUrl } from "../config/ConnectionUrls.ts"
+import { Settings } from "../config/Settings.ts"
 import { describe } from "../observability/LogLines.ts"
 import type { Caller } from "./CallerStates.ts"
-import * as RedisClient from "./RedisClient.ts"
-import { probe, type Reply } from "./RedisScript.ts"
+import { RedisClient, unnamedServer } from "./RedisClient.ts"
+import type { Command, Reply } from "./RedisScript.ts"
 
-const checkIntervalMs = 5
-/** A reply is late after so many checks, which are 35 ms. A pause of this process counts as one check. */
-const maxChecks = 7
+/**
+ * A reply is late after this number of ticks of a timer. A pause of this process is one tick, and the replies that
+ * arrived meanwhile are read before the next one.
+ */
+const ticksPerTimeout = 10
 const probeInterval = "250 millis"
+/** How long a probe waits for a late reply: a client on which nothing else is sent cuts a silent connection meanwhile. */
+const probeTimeout = Duration.seconds(5)
 /** The caller of the first probe. */
 const nobody: Caller = "key:probe"
-const noLimits: Limits = { perMinute: 0, perDay: 0 }
 
 const durations = Metric.histogram("rate_limit_redis_duration_seconds", {
   description: "Duration of round trips to Redis, also of those that were cut.",
-  boundaries: [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1]
+  boundaries: [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
 })
 const fallback = Metric.gauge("rate_limit_fallback", {
   description: "1 while a Redis server does not respond and this process counts its callers by itself, else 0."
@@ -30,38 +32,38 @@ const fallback = Metric.gauge("rate_limit_fallback", {
 /** Errors that show that the server cannot serve any request, or that it is a node of a cluster. */
 const isUseless =
   /^(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|MOVED|NOAUTH|NOPERM|NOREPLICAS|OOM|READONLY)|ACL failure|can't run/
-/** Returns whether one request was rejected. A slot can move to a node that has no slots yet, and is unknown. */
+/** Returns whether Redis rejected this command alone. A slot can move to a node that the client does not know yet. */
 const isRejection = (error: unknown): boolean =>
   error instanceof ErrorReply && !isUseless.test(error.message) ||
   error instanceof Error && error.message.startsWith("Cannot find node")
 
-/** A request without a reply. */
-interface Request {
+interface InFlight {
   readonly server: string
   readonly caller: Caller
   readonly sentAt: number
-  /** The number of the check that finds the reply late. */
-  readonly lateAt: number
+  readonly lateAtTick: number
   readonly onFailure: () => void
 }
 
 /** Connects to Redis, and waits for that for at most one second. */
-export const make = Effect.fnUntraced(function*(url: RedisUrl) {
+export const make = Effect.gen(function*() {
+  const client = yield* RedisClient
+  const timeout = Duration.millis(yield* Settings.redisTimeoutMs.config)
   const context = yield* Effect.context()
   const fork = yield* FiberSet.makeRuntime()
   const clock = yield* Clock.Clock
   const now = (): number => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
 
-  /** The last error of a connection. It has the reason for which a client is offline. */
-  let lastError: unknown
-  const client = yield* RedisClient.make(url, (error) => {
-    lastError = error
-    if (down.has(RedisClient.unnamedServer)) fork(reportDown(RedisClient.unnamedServer, error))
-  })
-  /** The servers that do not reply. Each has a fiber that probes it. */
-  const down = new Set<string>([RedisClient.unnamedServer])
+  /** The servers whose breaker is open. Each has a fiber that probes it. */
+  const down = new Set<string>([unnamedServer])
   /** Whether the log says that Redis is down. */
   let isReported = false
+  /** The last error of a connection. It has the reason for which a client is offline. */
+  let lastError: unknown
+  client.onError((error) => {
+    lastError = error
+    if (down.has(unnamedServer)) fork(reportDown(unnamedServer, error))
+  })
 
   const reportDown = (server: string, cause: unknown) =>
     Effect.suspend(() => {
@@ -84,23 +86,22 @@ export const make = Effect.fnUntraced(function*(url: RedisUrl) {
       return Effect.logInfo("Limits are counted in Redis")
     })
 
-  // A mutable set and one timer for all requests: a fiber and a timeout for each would cost more.
-  const inFlight = new Set<Request>()
-  /** Open while requests or probes are in flight. An idle process has no timer. */
+  // A mutable set and one timer for all commands: a fiber and a timeout for each would cost more.
+  const inFlight = new Set<InFlight>()
+  /** Open while commands or probes are in flight. An idle process has no timer. */
   const isBusy = Latch.makeUnsafe(false)
-  let checks = 0
+  let ticks = 0
   let probes = 0
 
-  /** Waits for a reply for longer than a request does: the client cuts a connection on which nothing else is sent. */
   const probeServer = (caller: Caller) =>
     Effect.suspend(() => {
-      const late = checks + maxChecks
+      const lateAtTick = ticks + ticksPerTimeout
       probes++
       isBusy.openUnsafe()
-      return Effect.tryPromise(() => client.charge(caller, noLimits, probe)).pipe(
-        Effect.tapError(({ cause }) => reportDown(RedisClient.unnamedServer, cause)),
-        Effect.timeout("5 seconds"),
-        Effect.filterOrFail(() => checks <= late),
+      return Effect.tryPromise(() => client.run(caller, { verb: "probe" })).pipe(
+        Effect.tapError(({ cause }) => reportDown(unnamedServer, cause)),
+        Effect.timeout(Duration.sum(timeout, probeTimeout)),
+        Effect.filterOrFail(() => ticks < lateAtTick),
         Effect.ensuring(Effect.sync(() => probes--))
       )
     })
@@ -113,34 +114,34 @@ export const make = Effect.fnUntraced(function*(url: RedisUrl) {
     fork(Effect.andThen(reportDown(server, cause), Effect.delay(recover(server, caller), probeInterval)))
   }
 
-  /** Returns whether the request had no outcome yet. */
-  const settle = (request: Request): boolean => {
-    if (!inFlight.delete(request)) return false
-    durations.updateUnsafe((now() - request.sentAt) / 1000, context)
+  /** Returns whether the command had no outcome yet. */
+  const settle = (command: InFlight): boolean => {
+    if (!inFlight.delete(command)) return false
+    durations.updateUnsafe((now() - command.sentAt) / 1000, context)
     return true
   }
-  const fail = (request: Request, cause: unknown): void => {
-    if (!settle(request)) return
-    if (!isRejection(cause)) setDown(request.server, request.caller, cause)
-    request.onFailure()
+  const fail = (command: InFlight, cause: unknown): void => {
+    if (!settle(command)) return
+    if (!isRejection(cause)) setDown(command.server, command.caller, cause)
+    command.onFailure()
   }
-  const check = Effect.sync(() => {
-    checks++
-    // The set has the oldest request first.
-    for (const request of inFlight) {
-      if (request.lateAt > checks) break
-      fail(request, new Error("The reply of Redis is late"))
+  const tick = Effect.sync(() => {
+    ticks++
+    // The set has the oldest command first.
+    for (const command of inFlight) {
+      if (command.lateAtTick > ticks) break
+      fail(command, new Error("The reply of Redis is late"))
     }
     if (inFlight.size + probes === 0) isBusy.closeUnsafe()
   })
   yield* Effect.forkScoped(
-    Effect.forever(Effect.andThen(isBusy.await, Effect.delay(check, checkIntervalMs)))
+    Effect.forever(Effect.andThen(isBusy.await, Effect.delay(tick, Duration.divideUnsafe(timeout, ticksPerTimeout))))
   )
 
   const connected = client.connect.pipe(
-    Effect.tapError(({ cause }) => reportDown(RedisClient.unnamedServer, cause)),
+    Effect.tapError(({ cause }) => reportDown(unnamedServer, cause)),
     Effect.retry(Schedule.spaced(probeInterval)),
-    Effect.andThen(recover(RedisClient.unnamedServer, nobody))
+    Effect.andThen(recover(unnamedServer, nobody))
   )
   const first = yield* Effect.forkScoped(connected)
   // Requests right after the start are counted in Redis too.
@@ -149,25 +150,19 @@ export const make = Effect.fnUntraced(function*(url: RedisUrl) {
 
   return {
     isUp: (): boolean => down.size === 0,
-    /** Runs the script. Calls `onFailure` if it does not run in time, also if it may still run. */
-    send(
-      caller: Caller,
-      limits: Limits,
-      charges: number,
-      onReply: (reply: Reply) => void,
-      onFailure: () => void
-    ): void {
+    /** Runs a command. Calls `onFailure` if Redis does not reply in time, also if the command may still run. */
+    send(caller: Caller, command: Command, onReply: (reply: Reply) => void, onFailure: () => void): void {
       const server = client.serverOf(caller)
       if (down.has(server)) {
         onFailure()
         return
       }
-      const request = { server, caller, sentAt: now(), lateAt: checks + maxChecks + 1, onFailure }
-      inFlight.add(request)
+      const sent = { server, caller, sentAt: now(), lateAtTick: ticks + ticksPerTimeout, onFailure }
+      inFlight.add(sent)
       isBusy.openUnsafe()
-      client.charge(caller, limits, charges).then(
-        (reply) => settle(request) && onReply(reply),
-        (error: unknown) => fail(request, error)
+      client.run(caller, command).then(
+        (reply) => settle(sent) && onReply(reply),
+        (error: unknown) => fail(sent, error)
       )
     }
   }

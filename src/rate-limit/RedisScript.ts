@@ -10,12 +10,16 @@ import { bans, dayWindow, minuteWindow, type State } from "./Policy.ts"
 /** The key of a caller in Redis. */
 export const keyOf = (caller: Caller): string => `petstore:limits:${caller}`
 
-/** A number of charges that lifts the ban of the caller instead. */
-export const unban = -1
-/** A number of charges that writes the state of the caller unchanged, which fails where nothing can be written. */
-export const probe = -2
+export type Command =
+  /** Charges `requests` one after another, as the policy does. */
+  | { readonly verb: "charge"; readonly requests: number; readonly limits: Limits }
+  /** A probe writes the state of the caller unchanged, which fails on a replica and on a full server. */
+  | { readonly verb: "peek" | "unban" | "probe" }
 
-/** Redis's time, and the state of a caller before the charges. */
+/**
+ * Redis's time, and the state of the caller before the command: the process decides on each request of a charge from
+ * it, as the script did, so the reply needs no list of decisions.
+ */
 export interface Reply {
   readonly now: number
   readonly state: State
@@ -25,43 +29,46 @@ const readReply = (reply: unknown): Reply => {
   const [now = 0, minuteUsed = 0, minuteReset = 0, dayUsed = 0, dayReset = 0, ...others] = Array.isArray(reply)
     ? reply.map(Number)
     : []
-  const [refusals = 0, refusalsReset = 0, seconds = 0, until = 0] = others
+  const [rejections = 0, rejectionsReset = 0, seconds = 0, until = 0] = others
   return {
     now,
     state: {
       minute: { used: minuteUsed, resetAt: minuteReset },
       day: { used: dayUsed, resetAt: dayReset },
-      refusals: { used: refusals, resetAt: refusalsReset },
+      rejections: { used: rejections, resetAt: rejectionsReset },
       ban: { seconds, until }
     }
   }
 }
 
 /**
- * Charges requests that arrive together, one after another as the policy does. Zero charges are a peek. No count or ban
- * ends later than its length from now (`Policy.clamp`). Redis keeps a caller for a day longer than its counts, so that
- * a step of its clock deletes no count that counts.
+ * Runs a command on a caller. No count or ban ends later than its length from now (`Policy.clamp`). Redis keeps a
+ * caller for a day longer than its counts, so that a step of its clock deletes none that has not ended.
  */
-export const charge = defineScript({
+export const runCommand = defineScript({
   NUMBER_OF_KEYS: 1,
   IS_READ_ONLY: false,
-  parseCommand(parser: CommandParser, caller: Caller, { perDay, perMinute }: Limits, charges: number) {
+  parseCommand(parser: CommandParser, caller: Caller, command: Command) {
     parser.pushKey(keyOf(caller))
-    parser.push(String(perMinute), String(perDay), isKey(caller) ? "1" : "0", String(charges))
+    parser.push(command.verb, isKey(caller) ? "1" : "0")
+    if (command.verb === "charge") {
+      const { limits, requests } = command
+      parser.push(String(requests), String(limits.perMinute), String(limits.perDay))
+    }
   },
   transformReply: readReply,
   SCRIPT: `
-local per_minute, per_day, bannable = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3] == "1"
-local charges = tonumber(ARGV[4])
+local verb, bannable = ARGV[1], ARGV[2] == "1"
+local requests, per_minute, per_day = tonumber(ARGV[3] or 0), tonumber(ARGV[4]), tonumber(ARGV[5])
 local time = redis.call("TIME")
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local stored = redis.call("GET", KEYS[1])
 local state = {}
 for number in string.gmatch(stored or "0 0 0 0 0 0 0 0", "%d+") do state[#state + 1] = tonumber(number) end
 
-local minute, day, refusals, ban_seconds, ban_until = 1, 3, 5, 7, 8
+local minute, day, rejections, ban_seconds, ban_until = 1, 3, 5, 7, 8
 local seconds_of = {
-  [minute] = ${minuteWindow.seconds}, [day] = ${dayWindow.seconds}, [refusals] = ${minuteWindow.seconds}}
+  [minute] = ${minuteWindow.seconds}, [day] = ${dayWindow.seconds}, [rejections] = ${minuteWindow.seconds}}
 for count, seconds in pairs(seconds_of) do
   state[count + 1] = math.min(state[count + 1], now + seconds * 1000)
 end
@@ -74,19 +81,19 @@ local function add(count)
   state[count] = state[count] + 1
 end
 local function ban(seconds)
-  state[refusals], state[refusals + 1] = 0, 0
+  state[rejections], state[rejections + 1] = 0, 0
   state[ban_seconds], state[ban_until] = seconds, now + seconds * 1000
 end
 
-if charges == ${unban} then ban(0) end
-for _ = 1, charges do
+if verb == "unban" then ban(0) end
+for _ = 1, requests do
   if now < state[ban_until] then break end
   if used(minute) < per_minute and used(day) < per_day then
     add(minute)
     add(day)
   elseif bannable then
-    add(refusals)
-    if state[refusals] >= math.max(per_minute, ${bans.minRejections}) then
+    add(rejections)
+    if state[rejections] >= math.max(per_minute, ${bans.minRejections}) then
       local repeated = state[ban_seconds] > 0 and now < state[ban_until] + ${bans.memory * 1000}
       ban(repeated and math.min(2 * state[ban_seconds], ${bans.longest}) or ${bans.shortest})
     end
@@ -94,9 +101,9 @@ for _ = 1, charges do
 end
 
 local ban_ends = state[ban_until] > 0 and state[ban_until] + ${bans.memory * 1000} or 0
-local last = math.max(now, state[minute + 1], state[day + 1], state[refusals + 1], ban_ends)
+local last = math.max(now, state[minute + 1], state[day + 1], state[rejections + 1], ban_ends)
 local value = table.concat(state, " ", 1, 8)
-if value ~= stored and last > now or charges == ${probe} then
+if value ~= stored and last > now or verb == "probe" then
   redis.call("SET", KEYS[1], value, "PX", last - now + ${dayWindow.seconds * 1000})
 end
 return before`

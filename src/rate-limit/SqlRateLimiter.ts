@@ -15,7 +15,8 @@ const writes = Metric.histogram("rate_limit_write_duration_seconds", {
 
 interface Row {
   readonly caller: Caller
-  readonly state: Policy.State
+  /** The state, with rejections by the name that earlier versions gave them. */
+  readonly state: Omit<Policy.State, "rejections"> & { readonly refusals?: Policy.State["rejections"] }
 }
 
 /** Few enough rows for the statement timeout. */
@@ -30,8 +31,8 @@ const load = Effect.fnUntraced(function*(callers: CallerStates.CallerStates) {
     rows = yield* sql<Row>`
       SELECT caller, state FROM rate_limits
       WHERE caller > ${last} ORDER BY caller LIMIT ${sql.literal(String(maxRowsPerQuery))}`
-    for (const { caller, state } of rows) {
-      callers.set(caller, state)
+    for (const { caller, state: { refusals: rejections, ...state } } of rows) {
+      callers.set(caller, { ...state, rejections })
       last = caller
     }
   } while (rows.length === maxRowsPerQuery)
@@ -45,7 +46,10 @@ const make = Effect.gen(function*() {
   const save = (states: ReadonlyMap<Caller, Policy.State>) => {
     // The end is a number, which is exact to the millisecond. With text, this process takes twice as long to write the
     // rows.
-    const rows = [...states].map(([caller, state]) => ({ caller, state, ends_at: Policy.endOf(state) }))
+    const rows = Array.from(states, ([caller, state]): Row & { readonly ends_at: number } => {
+      const { rejections: refusals, ...others } = state
+      return { caller, state: { ...others, refusals }, ends_at: Policy.endOf(state) }
+    })
     return sql`
       INSERT INTO rate_limits (caller, state, ends_at)
       SELECT caller, state, to_timestamp(ends_at / 1000)

@@ -3,7 +3,18 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { load } from "../../bench/load.ts"
 import { temporaryDatabaseUrl } from "../support/Harness.ts"
-import { issue, metricsOf, portOf, type Running, send, sendAdmin, start, until, untilTrue } from "../support/Process.ts"
+import {
+  issue,
+  metricsOf,
+  portOf,
+  type Running,
+  runProgram,
+  send,
+  sendAdmin,
+  start,
+  until,
+  untilTrue
+} from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import * as Redis from "../support/Redis.ts"
 
@@ -11,9 +22,9 @@ const get = (key: string) => `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthor
 
 const enterprise = { name: "limited", plan: "enterprise" }
 
-/** Sends more requests with a key than its limit a day, over 64 connections. Returns the number of allowed ones. */
+/** Sends twice as many requests with a key as its limit a day, over 64 connections. Returns the number of allowed ones. */
 const countAllowed = Effect.fnUntraced(function*(services: ReadonlyArray<Running>, key: string, perDay: number) {
-  const requests = Math.round(1.1 * perDay)
+  const requests = 2 * perDay
   const ports = services.map(portOf)
   const { statuses } = yield* Effect.promise(() => load({ ports, request: get(key), connections: 64, requests }))
   const [allowed = 0, rejected = 0] = [statuses.get(200), statuses.get(429)]
@@ -31,21 +42,23 @@ const localDecisions = (services: ReadonlyArray<Running>) =>
 describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL === undefined)(
   "Processes on one Redis",
   () => {
-    it.live("allow exactly as many requests as the limit, as four processes together, and share bans", () =>
+    it.live("allow exactly the limit, as four processes together on a busy machine, and share bans", () =>
       Effect.gen(function*() {
         const redis = yield* Redis.run
         yield* redis.start
-        const process = start({ DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL: redis.url })
-        const first = yield* process
-        const others = yield* Effect.all([process, process, process], { concurrency: "unbounded" })
+        const service = start({ DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL: redis.url })
+        const first = yield* service
+        const others = yield* Effect.all([service, service, service], { concurrency: "unbounded" })
         const services = [first, ...others] as const
-        for (const limit of [500, 2_000, 777]) {
-          const before = yield* localDecisions(services)
-          const { key } = yield* issue(first, { ...enterprise, limits: { perMinute: 1_000_000, perDay: limit } })
-          const allowed = yield* countAllowed(services, key, limit)
-          // A machine that stands still for 35 ms makes a process decide without Redis.
-          assert.closeTo(allowed, limit, (yield* localDecisions(services)) - before)
-        }
+        yield* Effect.scoped(Effect.gen(function*() {
+          // `npm run bench:limits` has ten rounds beside eight such programs.
+          for (let i = 0; i < 2; i++) yield* runProgram(process.execPath, ["--eval", "for (;;);"])
+          for (let round = 0; round < 3; round++) {
+            const { key } = yield* issue(first, { ...enterprise, limits: { perMinute: 1_000_000, perDay: 1_000 } })
+            assert.strictEqual(yield* countAllowed(services, key, 1_000), 1_000)
+          }
+        }))
+        assert.strictEqual(yield* localDecisions(services), 0)
 
         const { id, key } = yield* issue(first, { ...enterprise, limits: { perMinute: 3, perDay: 100 } })
         const codeOf = (service: Running) =>

@@ -34,7 +34,7 @@ const onRedis = Layer.effect(
     const move = (milliseconds: number) => Effect.sync(() => redis.setTime(now += milliseconds))
     yield* move(0)
     yield* redis.startWithClock
-    return { all: yield* Limiters.withoutLateReplies(Limiters.makeTwo(redis.url)), move }
+    return { all: yield* Limiters.makeTwo(redis.url, "10000"), move }
   })
 )
 

@@ -1,6 +1,6 @@
 /** The limits while a single Redis fails, on a real Redis. */
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Context, Effect, Layer } from "effect"
+import { Context, Duration, Effect, Layer } from "effect"
 import { freePort } from "../support/Harness.ts"
 import { until } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
@@ -9,7 +9,6 @@ import * as Limiters from "./Limiters.ts"
 
 // No test lasts for a day, however slow the machine is.
 const few = { perMinute: 5, perDay: 5 }
-const perDay = 100
 
 class Server extends Context.Service<Server, Redis.RedisServer>()("test/rate-limit/Server") {
   static readonly layer = Layer.effect(Server, Effect.tap(Redis.run, ({ start }) => start))
@@ -21,39 +20,51 @@ const twoLimiters = Effect.flatMap(Server, ({ url }) => Limiters.makeTwo(url))
 describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
   layer(Server.layer, { excludeTestServices: true })((it) => {
     const faults = {
-      "is killed and comes back empty": ({ kill, start }: Redis.RedisServer) => ({ begin: kill, end: start, lives: 2 }),
+      // What Redis still allows afterwards, of 20 requests, of which it has counted 5.
+      "is killed and comes back empty": ({ kill, start }: Redis.RedisServer) => ({ begin: kill, end: start, left: 20 }),
       "is frozen": ({ pid }: Redis.RedisServer) => ({
         begin: Effect.sync(() => process.kill(pid(), "SIGSTOP")),
         end: Effect.sync(() => process.kill(pid(), "SIGCONT")),
-        lives: 1
+        left: 15
       })
     }
     for (const [fault, inject] of Object.entries(faults)) {
-      it.effect(`decides by the last counts while Redis ${fault}, and then counts in Redis again`, () =>
+      it.effect(`allows each process the rest of the limit that it knows while Redis ${fault}`, () =>
         Effect.gen(function*() {
-          const { begin, end, lives } = inject(yield* Server)
+          const { begin, end, left } = inject(yield* Server)
           const limiters = yield* twoLimiters
-          const [one] = limiters
-          const [used, banned, busy] = [`key:used ${fault}`, `key:banned ${fault}`, `key:busy ${fault}`] as const
-          const before = yield* Effect.replicateEffect(one.charge(used, few), 3)
+          const [one, other] = limiters
+          const [used, banned] = [`key:used ${fault}`, `key:banned ${fault}`] as const
+          const countAllowed = (limiter: Limiters.Limiter, requests: number) =>
+            Effect.map(
+              Effect.replicateEffect(limiter.charge(used, { perMinute: 1_000_000, perDay: 20 }), requests),
+              (decisions) => decisions.filter(({ allowed }) => allowed).length
+            )
+          assert.strictEqual(yield* countAllowed(one, 2), 2)
+          assert.strictEqual(yield* countAllowed(other, 3), 3)
           yield* Effect.replicateEffect(one.charge(banned, few), 30)
-          const early = yield* one.localDecisions
-          const allowed = yield* Limiters.load({
+          assert.strictEqual(yield* Limiters.countLocalDecisions(limiters), 0)
+          yield* begin
+          // The breaker opens at a request.
+          const durations = yield* Effect.forEach(
             limiters,
-            callers: [busy],
-            perDay,
-            during: Effect.gen(function*() {
-              yield* begin
-              yield* Limiters.untilAll("fallback", limiters)
-              const after = yield* Effect.replicateEffect(one.charge(used, few), 5)
-              assert.closeTo([...before, ...after].filter((each) => each.allowed).length, few.perDay, early)
-              assert.isDefined((yield* one.charge(banned, few)).bannedUntil)
-              yield* end
-              yield* Limiters.untilAll("shared", limiters)
-            })
-          })
-          // Each process allows at most its limit by itself, and so does Redis in each of its lives.
-          assert.isAtMost(allowed.get(busy) ?? 0, perDay * (limiters.length + lives))
+            (limiter) =>
+              Effect.map(Effect.timed(limiter.charge("key:late", few)), ([duration]) => Duration.toMillis(duration)),
+            {
+              concurrency: "unbounded"
+            }
+          )
+          // The wait of 250 ms, on a busy machine.
+          for (const duration of durations) assert.isBelow(duration, 1_000)
+          yield* Limiters.untilAll("fallback", limiters)
+          const [waited] = yield* Effect.timed(Effect.replicateEffect(one.charge("key:fast", few), 100))
+          assert.isBelow(Duration.toMillis(waited), 1_000)
+          assert.deepStrictEqual([yield* countAllowed(one, 40), yield* countAllowed(other, 40)], [18, 15])
+          assert.isDefined((yield* one.charge(banned, few)).bannedUntil)
+          assert.isUndefined((yield* other.charge(banned, few)).bannedUntil)
+          yield* end
+          yield* Limiters.untilAll("shared", limiters)
+          assert.strictEqual((yield* countAllowed(one, 40)) + (yield* countAllowed(other, 40)), left)
           yield* Limiters.assertExact(limiters, [`key:after ${fault}`])
         }))
     }
@@ -61,8 +72,8 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
     it.effect("says that a ban was lifted in this process alone while Redis does not reply", () =>
       Effect.gen(function*() {
         const proxy = yield* Proxy.run((yield* Server).port)
-        const [near] = yield* Limiters.withoutLateReplies(twoLimiters)
-        const limiter = yield* Limiters.withoutLateReplies(Limiters.make(`redis://127.0.0.1:${proxy.port}`))
+        const [near] = yield* twoLimiters
+        const limiter = yield* Limiters.make(`redis://127.0.0.1:${proxy.port}`)
         const isBanned = ({ peek }: Limiters.Limiter) =>
           Effect.map(peek("key:lifted", few), ({ bannedUntil }) => bannedUntil !== undefined)
         yield* Limiters.untilAll("shared", [limiter])
