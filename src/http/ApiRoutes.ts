@@ -84,7 +84,7 @@ export const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port
     return Effect.flatMap(charge(head, isFree), (decision) => {
       if (decision.allowed) return send(head, context, decision, response)
       // A rejected client must not hold one of the limited connections.
-      const rejection = ErrorResponses.make(RateLimiting.limitExceeded(decision), { connection: "close" })
+      const rejection = ErrorResponses.make(RateLimiting.rejectionOf(decision), { connection: "close" })
       return send(head, context, decision, rejection)
     })
   }

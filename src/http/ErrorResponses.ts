@@ -1,19 +1,12 @@
 /** Maps every failure to the Error body of SPEC §7, without internal details. */
-import { Cause, Context, Effect, Predicate, Schema } from "effect"
+import { Cause, Effect, Predicate, Schema } from "effect"
 import { HttpServerError, type HttpServerRequest, HttpServerResponse } from "effect/http"
 import * as Errors from "../api/Errors.ts"
-import { describe } from "../observability/LogLines.ts"
 import type { RequestContext } from "./RequestContext.ts"
 import { noSuchPath } from "./RequestHead.ts"
 import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
-
-/** Returns the 503 for a failure that is an outage of what the service depends on, or `undefined` for another one. */
-export const OutageOf = Context.Reference<(failure: unknown) => Errors.ServiceUnavailable | undefined>(
-  "petstore/http/OutageOf",
-  { defaultValue: () => () => undefined }
-)
 
 const retryAfter = Schema.encodeSync(Errors.RetryAfter)
 
@@ -27,9 +20,18 @@ export const make = (error: Errors.ApiError, headers: Readonly<Record<string, st
       : headers
   })
 
+/** Returns the 404 of a path, which names the path that the client may have meant. */
+const missingPath = (url: string, routesAt: RoutesAt): Errors.NotFound => {
+  const [path = ""] = url.toLowerCase().split("?", 1)
+  const similar = path.replace(/\/+$/, "")
+  return similar !== "" && routesAt(similar).methods.length > 0
+    ? new Errors.NotFound({ message: `No such path. Use ${similar}.` })
+    : noSuchPath
+}
+
 const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, routesAt: RoutesAt): Response => {
   const { methods } = routesAt(url)
-  if (methods.length === 0) return make(noSuchPath)
+  if (methods.length === 0) return make(missingPath(url, routesAt))
   const allow = methods.join(", ")
   if (method === "OPTIONS") return HttpServerResponse.empty({ status: 204, headers: { allow } })
   return methods.includes(method)
@@ -38,9 +40,21 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
     : make(new Errors.MethodNotAllowed({ message: `${method} is not allowed here.` }), { allow })
 }
 
+/** Returns the line of a request in which Node's parser found a fault. */
+const faultyLine = (fault: unknown): string => {
+  if (!Predicate.hasProperty(fault, "rawPacket") || !Buffer.isBuffer(fault.rawPacket)) return ""
+  const text = fault.rawPacket.toString("latin1")
+  const at = Predicate.hasProperty(fault, "bytesParsed") ? Number(fault.bytesParsed) : 0
+  return text.slice(text.lastIndexOf("\n", at - 1) + 1).split("\r\n", 1)[0] ?? ""
+}
+
 /** Returns the error for a request that Node's parser rejects, by the parser's error code. */
 export const errorOfParser = (fault: unknown): Errors.ApiError => {
+  const [, method] = /^([A-Z]{1,20}) \S* HTTP\/1\.[01]$/.exec(faultyLine(fault)) ?? []
   switch (Predicate.hasProperty(fault, "code") ? fault.code : undefined) {
+    case "HPE_INVALID_METHOD":
+      if (method === undefined) break
+      return new Errors.MethodNotAllowed({ message: `${method} is not allowed here.` })
     case "HPE_HEADER_OVERFLOW":
       return new Errors.HeaderFieldsTooLarge()
     case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
@@ -57,7 +71,7 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
         return new Errors.HttpVersionNotSupported()
       }
   }
-  return new Errors.InvalidRequest({ message: "Invalid request: expected a complete HTTP/1.1 request." })
+  return new Errors.InvalidRequest({ message: "Invalid request: malformed HTTP (method, URL encoding or a header)." })
 }
 
 const isApiError = (failure: unknown): failure is Errors.ApiError =>
@@ -85,18 +99,9 @@ export const responseOf = (
   context: RequestContext["Service"],
   routesAt: RoutesAt
 ): Effect.Effect<Response> => {
-  const failure = Cause.squash(cause)
-  const response = ofClientFault(failure, request, routesAt)
-  if (response !== undefined) return Effect.succeed(response)
-  return Effect.flatMap(OutageOf, (outageOf) => {
-    const outage = outageOf(failure)
-    const log = outage === undefined
-      ? Effect.logError("The request failed", cause)
-      // During an outage every request has the same cause. One line without a stack trace is enough.
-      : Effect.logError(`The request failed: ${describe(cause)}`)
-    return Effect.as(
-      Effect.annotateLogs(log, { method: request.method, route: context.endpoint?.path ?? "none" }),
-      make(outage ?? new Errors.InternalError())
-    )
-  })
+  const response = ofClientFault(Cause.squash(cause), request, routesAt)
+  return response !== undefined ? Effect.succeed(response) : Effect.logError("The request failed", cause).pipe(
+    Effect.annotateLogs({ method: request.method, route: context.endpoint?.path ?? "none" }),
+    Effect.as(make(new Errors.InternalError()))
+  )
 }

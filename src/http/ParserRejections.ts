@@ -1,5 +1,5 @@
 /** Responds to requests that Node's parser rejects, to requests that take too long to arrive, and to CONNECT. */
-import { Clock, Effect, Option } from "effect"
+import { Clock, Effect, Option, Predicate } from "effect"
 import { ServerResponse } from "node:http"
 import { Socket } from "node:net"
 import { type ApiError, MethodNotAllowed } from "../api/Errors.ts"
@@ -8,13 +8,20 @@ import { closeGently, type OrderedServer, Request } from "./OrderedServer.ts"
 import { RequestContext } from "./RequestContext.ts"
 import { type Port, reject } from "./Responses.ts"
 
+/** Returns the `Origin` header of the bytes that the parser rejects, for the CORS headers of the response. */
+const originOf = (fault: object): { readonly origin?: string } => {
+  const bytes = Predicate.hasProperty(fault, "rawPacket") ? String(fault.rawPacket) : ""
+  const [, origin] = /^origin: *(\S{1,1000})\r?$/im.exec(bytes) ?? []
+  return origin === undefined ? {} : { origin }
+}
+
 export const attach = Effect.fnUntraced(function*(server: OrderedServer, port: Port) {
   const clock = yield* Clock.Clock
   const run = Effect.runForkWith(yield* Effect.context())
   const rejected = new WeakSet<Socket>()
 
-  const respond = Effect.fnUntraced(function*(error: ApiError, request: Request) {
-    const { headers, method = "none", socket, url = "" } = request
+  const respond = Effect.fnUntraced(function*(error: ApiError, request: Request, headers = request.headers) {
+    const { method = "none", socket, url = "" } = request
     const head = { method, url, headers, remoteAddress: Option.fromUndefinedOr(socket.remoteAddress) }
     const context = RequestContext.make(headers["x-request-id"], clock.monotonicTimeNanosUnsafe())
     const { body, headers: sent, status } = yield* reject(port, head, context, error)
@@ -24,17 +31,17 @@ export const attach = Effect.fnUntraced(function*(server: OrderedServer, port: P
     response.on("finish", () => closeGently(socket))
     response.writeHead(status, sent).end(body._tag === "Uint8Array" ? body.body : undefined)
   })
-  const end = (socket: Socket, fault: Error, error: ApiError, request = new Request(socket)): void => {
+  const end = (socket: Socket, fault: Error, error: ApiError, request: Request, headers = request.headers): void => {
     // The parser reports an error again for all that follows.
     if (rejected.has(socket)) return
     rejected.add(socket)
     socket.on("error", () => socket.destroy())
     // A connection on which the client sent nothing gets no response.
     if (!socket.writable || socket.bytesRead === 0) socket.destroy()
-    else server.end(socket, fault, () => run(respond(error, request)))
+    else server.end(socket, fault, () => run(respond(error, request, headers)))
   }
   server.on("clientError", (fault, socket) => {
-    if (socket instanceof Socket) end(socket, fault, errorOfParser(fault))
+    if (socket instanceof Socket) end(socket, fault, errorOfParser(fault), new Request(socket), originOf(fault))
   })
   server.on("connect", (request) => {
     const error = new MethodNotAllowed({ message: "CONNECT is not allowed here." })

@@ -3,7 +3,7 @@ import { Duration, Effect, Metric } from "effect"
 import type { KeyUsage } from "../api-keys/KeyUsage.ts"
 import { ApiKeyBanned, RateLimitExceeded } from "../api/Errors.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
-import { type Limits, Plan, planLimits } from "../api/Plans.ts"
+import { Plan, planLimits } from "../api/Plans.ts"
 import type { UsageKind } from "../api/Usage.ts"
 import { byAttributes, startAtZero } from "../observability/Metrics.ts"
 import type { Caller } from "../rate-limit/CallerStates.ts"
@@ -23,39 +23,27 @@ const bans = byAttributes(
   (plan: string) => ({ plan })
 )
 
-/**
- * Charges a request to a key of `plan`, or to an address (`none`), and counts the decision, with `count` too. It is one
- * step, because every request passes here.
- */
-const charge = (
-  limiter: RateLimiter["Service"],
-  { caller, count, limits, plan }: {
-    readonly caller: Caller
-    readonly plan: Plan | "none"
-    readonly limits: Limits
-    readonly count?: (kind: UsageKind, at: number) => void
-  }
-) =>
+/** Counts the decision on a request of `plan` (`none` for an address). Hot path: avoids `Effect.gen`. */
+const countDecision = (charged: Effect.Effect<Decision>, plan: Plan | "none") =>
   Effect.withFiber(({ context }) =>
-    Effect.map(limiter.charge(caller, limits), (decision) => {
-      const outcome = decision.allowed ? "allowed" : decision.bannedUntil === undefined ? "rejected" : "banned"
-      decisions(outcome, plan).updateUnsafe(1, context)
+    Effect.map(charged, (decision) => {
+      decisions(kindOf(decision), plan).updateUnsafe(1, context)
       if (decision.banBegan) bans(plan).updateUnsafe(1, context)
-      count?.(outcome, decision.decidedAt)
       return decision
     })
   )
+
+const kindOf = ({ allowed, bannedUntil }: Decision): UsageKind =>
+  allowed ? "allowed" : bannedUntil === undefined ? "rejected" : "banned"
 
 /** Shows the bans of each plan with the value 0 before the first one. */
 export const startCounters = startAtZero(Plan.literals.map((plan) => bans(plan)))
 
 /** Charges a request to a key, and counts it in the usage of the key. */
 export const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key: CurrentKey["Service"]) =>
-  charge(limiter, {
-    caller: `key:${key.id}`,
-    plan: key.plan,
-    limits: key.limits,
-    count: (kind, at) => usage.count(key.id, kind, at)
+  Effect.map(countDecision(limiter.charge(`key:${key.id}`, key.limits), key.plan), (decision) => {
+    usage.count(key.id, kindOf(decision), decision.decidedAt)
+    return decision
   })
 
 /**
@@ -70,35 +58,29 @@ export const chargeAddress = (
   isFree
     ? Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, allowed: true, scope: "address" }))
     : Effect.map(
-      charge(limiter, { caller, plan: "none", limits: planLimits.free }),
+      countDecision(limiter.charge(caller, planLimits.free), "none"),
       (decision) => ({ ...decision, scope: "address" })
     )
 
-/** Returns the 429 for a key: banned, or over a limit. */
-export const rejectionOf = (decision: Decision): ApiKeyBanned | RateLimitExceeded =>
-  decision.bannedUntil === undefined
-    ? limitExceeded(decision)
-    : new ApiKeyBanned({
-      message: `The API key is banned for requests after a 429. Retry in ${retryAfter(decision)} seconds.`,
-      retryAfter: Duration.seconds(retryAfter(decision))
-    })
-
-/** Returns the 429 for a caller over a limit. */
-export const limitExceeded = (decision: Decision): RateLimitExceeded => {
+/** Returns the 429 for a caller that is banned or over a limit. */
+export const rejectionOf = (decision: ChargedDecision): ApiKeyBanned | RateLimitExceeded => {
+  const seconds = retryAfter(decision)
+  const wait = { retryAfter: Duration.seconds(seconds) }
+  if (decision.bannedUntil !== undefined) {
+    const reason = "because it kept sending requests after 429 responses"
+    return new ApiKeyBanned({ ...wait, message: `The API key is banned, ${reason}. Retry in ${seconds} seconds.` })
+  }
   const { limit, name } = mostRestrictive(decision.windows)
+  const caller = decision.scope === "address" ? "Your address" : "The API key"
   return new RateLimitExceeded({
-    message: `The limit of ${limit} requests a ${name} is used up. Retry in ${retryAfter(decision)} seconds.`,
-    retryAfter: Duration.seconds(retryAfter(decision))
+    ...wait,
+    message: `${caller} has used its limit of ${limit} requests per ${name}. Retry in ${seconds} seconds.`
   })
 }
 
-/** The windows as responses show them: during a ban nothing remains until its end. */
-const shownWindows = ({ bannedUntil, windows }: Decision): Decision["windows"] => {
-  if (bannedUntil === undefined) return windows
-  const [minute, day] = windows
-  const none = { remaining: 0, resetAt: bannedUntil }
-  return [{ ...minute, ...none }, { ...day, ...none }]
-}
+/** The windows as responses show them. While banned, the minute has zero remaining until the ban ends. */
+const shownWindows = ({ bannedUntil, windows: [minute, day] }: Decision): Decision["windows"] =>
+  bannedUntil === undefined ? [minute, day] : [{ ...minute, remaining: 0, resetAt: bannedUntil }, day]
 
 /**
  * Seconds until the window that rejected the request, or the ban, ends: rounded up, at least one (RFC 9110 §10.2.3).
@@ -115,7 +97,7 @@ const left = (window: Window, decision: Decision): string =>
   `"${window.name}";r=${window.remaining};t=${secondsUntilReset(window, decision)}`
 
 /**
- * Returns `X-RateLimit-*` of one window, whose limits they are, and the IETF fields of both windows
+ * Returns `X-RateLimit-*` of the most restrictive window, whose limits they are, and the IETF fields of both windows
  * (draft-ietf-httpapi-ratelimit-headers).
  */
 export const headers = (decision: ChargedDecision): Record<string, string> => {

@@ -42,10 +42,13 @@ export const withHeaders = (response: Response, headers: Readonly<Record<string,
   Object.assign(Object.create(Object.getPrototypeOf(response)), response, { headers })
 
 /** Adds the headers that HTTP requires for a status. */
-const addRequiredHeaders = (response: Response): Response => {
+const addRequiredHeaders = (head: RequestHead, response: Response): Response => {
   switch (response.status) {
-    case 401:
-      return HttpServerResponse.setHeader(response, "www-authenticate", "Bearer")
+    case 401: {
+      // RFC 6750 §3.1: a request without a credential gets no error.
+      const error = /^bearer +\S/i.test(headerOf(head, "authorization") ?? "") ? ` error="invalid_token"` : ""
+      return HttpServerResponse.setHeader(response, "www-authenticate", `Bearer${error}`)
+    }
     case 413:
       // The rest of the body is not read.
       return HttpServerResponse.setHeader(response, "connection", "close")
@@ -74,7 +77,7 @@ export const layer = (port: Port) =>
       const forward = forwarded(port.trustedProxies)
 
       const finish = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
-        const own = addRequiredHeaders(response)
+        const own = addRequiredHeaders(head, response)
         return port.finish(
           head,
           context,

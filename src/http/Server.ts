@@ -9,13 +9,10 @@ import {
   type HttpServerResponse,
   UrlParams
 } from "effect/http"
-import { ServiceUnavailable } from "../api/Errors.ts"
 import type { Setting } from "../config/Setting.ts"
 import { Settings } from "../config/Settings.ts"
-import { isOutage, isReadOnly } from "../database/Outage.ts"
 import { AccessLogEnabled, JsonLines } from "../observability/LogLines.ts"
 import * as ConnectionLimits from "./ConnectionLimits.ts"
-import { OutageOf } from "./ErrorResponses.ts"
 import * as JsonBody from "./JsonBody.ts"
 import { OrderedServer } from "./OrderedServer.ts"
 import * as ParserRejections from "./ParserRejections.ts"
@@ -56,8 +53,8 @@ export class CannotListen extends Data.TaggedError("CannotListen")<{
   readonly cause?: unknown
 }> {}
 
-/** Describes why a server cannot listen, by the code of the system's error. */
-const describe = ({ host, port }: Address, address: string, portNumber: number, cause: unknown): CannotListen => {
+/** Returns why a server cannot listen, by the code of the system's error. */
+const cannotListen = ({ host, port }: Address, address: string, portNumber: number, cause: unknown): CannotListen => {
   switch (Predicate.hasProperty(cause, "code") ? cause.code : undefined) {
     case "EADDRINUSE":
       return new CannotListen({
@@ -89,21 +86,12 @@ const pickForRequests = Context.pick(
   References.MinimumLogLevel,
   JsonLines,
   AccessLogEnabled,
-  OutageOf,
   HttpIncomingMessage.MaxBodySize,
   UrlParams.CurrentRedactedNames
 )
 
 /** The query parameters whose values spans hide: all but those of the contract. A client can send a secret in them. */
 const redactedNames = [/^(?!(?:limit|status|cursor)$)/]
-
-/** Returns the 503 for an outage of the database. */
-const outageOf = (failure: unknown): ServiceUnavailable | undefined =>
-  isReadOnly(failure)
-    ? new ServiceUnavailable({ message: "The database accepts no writes at the moment. Reads work." })
-    : isOutage(failure)
-    ? new ServiceUnavailable()
-    : undefined
 
 type Response = HttpServerResponse.HttpServerResponse
 
@@ -130,7 +118,7 @@ export const layer = <E, R>(
           gracefulShutdownTimeout: `${7 - drainSeconds} seconds`
         }),
         "ServeError",
-        ({ cause }) => describe(address, host, portNumber, cause)
+        ({ cause }) => cannotListen(address, host, portNumber, cause)
       )
       yield* Effect.updateContext(server.serve(httpEffect), pickForRequests<Scope.Scope>)
       // Node passes an upgrade as any other request if there is no listener (RFC 9110 §7.8).
@@ -140,6 +128,5 @@ export const layer = <E, R>(
   ).pipe(
     Layer.provide(Layer.succeed(HttpRouter.RouterConfig, routerConfig)),
     Layer.provide(Layer.succeed(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(JsonBody.maxBytes))),
-    Layer.provide(Layer.succeed(OutageOf, outageOf)),
     Layer.provide(Layer.succeed(UrlParams.CurrentRedactedNames, redactedNames))
   )

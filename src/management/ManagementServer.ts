@@ -11,6 +11,7 @@ import { adminOpenApiDocument } from "../api/AdminOpenApiDocument.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { Settings } from "../config/Settings.ts"
+import * as Outage from "../database/Outage.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
 import * as Middleware from "../http/Middleware.ts"
 import { isAllowedAmong } from "../http/RequestHead.ts"
@@ -49,7 +50,8 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
   const ofProcess = yield* ProcessMetrics.make
   // Concurrent requests share one statement.
-  const answers = yield* Effect.cachedWithTTL(Effect.exit(Effect.timeout(sql`SELECT 1`, "1 second")), "100 millis")
+  const statement = Outage.toServiceUnavailable(Effect.timeout(sql`SELECT 1`, "1 second"))
+  const answers = yield* Effect.cachedWithTTL(Effect.exit(statement), "100 millis")
   const ready = Effect.andThen(Effect.flatten(answers), limiter.counting)
   const health = { status: "healthy", version: ProcessMetrics.serviceVersion, revision }
   yield* router.add("GET", "/healthz", HttpServerResponse.jsonUnsafe(health))

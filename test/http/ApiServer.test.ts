@@ -88,7 +88,6 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["an invalid version", message("GET /v1/pets HTTP/1.x", ["Host: a"])],
     ["chunks in HTTP/1.0", message("POST /v1/pets HTTP/1.0", [keepAlive, json, chunked, "KEY"], petInChunks), closes],
     ["a coding in HTTP/1.0", message("GET /v1/pets HTTP/1.0", [keepAlive, "Transfer-Encoding: gzip", "KEY"]), closes],
-    ["an unknown method", request("BREW /v1/pets", [])],
     ["Content-Length with chunks", post([chunked], "0\r\n\r\n")]
   ],
   "401 missing_api_key": [["no key to getPet", request("GET /v1/pets/1", []), deprecated]],
@@ -99,6 +98,8 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
   "405 method_not_allowed": [
     ["TRACE", request("TRACE /v1/pets", []), ofPets],
     ["CONNECT", request("CONNECT localhost:80", []), ofPets],
+    ["an unknown method", request("BREW /v1/pets", []), ofPets],
+    ["an unknown method after a request", message("GET / HTTP/1.1", ["Host: a"]) + request("BREW /v1/pets", []), {}],
     ["an unsupported method of an encoded path", request("PUT /v1/%70ets/1", []), { ...ofPet, ...deprecated }]
   ],
   "413 payload_too_large": [
@@ -259,6 +260,24 @@ describe("ApiServer", () => {
         assert.strictEqual(new Set(generated).size, generated.length)
       }))
 
+    it.effect("tells what to do after a mistake in a path, a header or a body", () =>
+      Effect.gen(function*() {
+        const { fill, send } = yield* newClient
+        const mistakes = [
+          [request("GET /v1/pets/"), "No such path. Use /v1/pets."],
+          [request("GET /V1/Pets"), "No such path. Use /v1/pets."],
+          [request("GET /pets"), "No such path. Paths are case-sensitive and begin with /v1."],
+          [request("BREW /v1/pets", []), "BREW is not allowed here."],
+          [request("GET /v1/pets", ["Bad Header: 1"]), "malformed HTTP (method, URL encoding or a header)"],
+          [post([`${json}; charset=us-ascii`], pet), "does not accept charset=us-ascii."],
+          [post([json, "Content-Encoding: gzip"], pet), "does not accept Content-Encoding: gzip."],
+          [post([json], `{"name":"a",}`), "body: expected valid JSON (at position 12)."],
+          [post([json], `{"name":"a"`), "body: expected valid JSON (at position 11)."],
+          [request("GET /v1/pets", ["KEY", "Authorization: Bearer x"]), "expected one Authorization header."]
+        ] as const
+        for (const [bytes, text] of mistakes) assert.include((yield* send(fill(bytes))).text, text)
+      }))
+
     it.effect("sends no CORS headers unless origins are configured", () =>
       Effect.gen(function*() {
         const { call } = yield* Service
@@ -305,6 +324,9 @@ describe("ApiServer", () => {
         assert.include(response.headers.get("access-control-expose-headers"), "Retry-After")
         const unlisted = yield* call("/v1/pets", { key, headers: { origin: "https://unlisted.example" } })
         assert.isNull(unlisted.headers.get("access-control-allow-origin"))
+        const parserError = yield* send(request("GET /v1/pets", ["Origin: https://shop.example", `X: ${long}`]))
+        assertError(parserError, 431, "request_header_fields_too_large")
+        assert.strictEqual(parserError.headers.get("access-control-allow-origin"), "https://shop.example")
         for (const { headers } of [allowed, unlisted, yield* send("garbage\r\n\r\n")]) {
           assert.strictEqual(headers.get("vary"), "Origin")
         }

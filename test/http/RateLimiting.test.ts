@@ -1,8 +1,9 @@
 /** Tests the rate limits of SPEC §8 over a socket: statuses, bodies and headers. */
 import { assert, describe, it } from "@effect/vitest"
-import { Cause, Effect, Layer } from "effect"
+import { Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
-import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
+import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { assertError } from "../support/Assertions.ts"
 import { memory, type ReceivedResponse, Service, service } from "../support/Harness.ts"
 
@@ -36,7 +37,12 @@ describe("Rate limits", () => {
       }
       yield* TestClock.adjust("12300 millis")
       const rejected = yield* call("/v1/pets", { key })
-      assertError(rejected, 429, "rate_limit_exceeded", "60 requests a minute is used up. Retry in 48 seconds.")
+      assertError(
+        rejected,
+        429,
+        "rate_limit_exceeded",
+        "The API key has used its limit of 60 requests per minute. Retry in 48 seconds."
+      )
       assert.include(limitsOf(rejected), { limit: "60", remaining: "0", reset: "1061", scope: "key", retryAfter: "48" })
       assert.strictEqual(rejected.headers.get("ratelimit"), `"minute";r=0;t=48, "day";r=940;t=86388`)
       yield* TestClock.adjust("47699 millis")
@@ -45,7 +51,12 @@ describe("Rate limits", () => {
       assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 200, remaining: "59", reset: "1121" })
 
       yield* Effect.replicateEffect(call("/v1/pets", { key }), 59 + 60)
-      assertError(yield* call("/v1/pets", { key }), 429, "api_key_banned")
+      const banned = yield* call("/v1/pets", { key })
+      const message =
+        "The API key is banned, because it kept sending requests after 429 responses. Retry in 60 seconds."
+      assertError(banned, 429, "api_key_banned", message)
+      // The day's window does not end with the ban.
+      assert.strictEqual(banned.headers.get("ratelimit"), `"minute";r=0;t=60, "day";r=880;t=86340`)
     }).pipe(fresh))
 
   it.effect("charge a request without a valid key to its address, and still allow valid keys from there", () =>
@@ -69,17 +80,17 @@ describe("Rate limits", () => {
       }
       for (const [request] of requests) {
         const rejected = yield* request
-        assertError(rejected, 429, "rate_limit_exceeded")
+        const message = "Your address has used its limit of 60 requests per minute. Retry in 60 seconds."
+        assertError(rejected, 429, "rate_limit_exceeded", message)
         assert.include(limitsOf(rejected), { remaining: "0", scope: "address", retryAfter: "60" })
       }
       assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 200, remaining: "59", scope: "key" })
     }).pipe(fresh))
 
   /** The stores during an outage: verifying any key times out. */
-  const outage = Layer.effect(
-    ApiKeys,
-    Effect.map(ApiKeys, (apiKeys) => ({ ...apiKeys, verify: () => Effect.die(new Cause.TimeoutError()) }))
-  ).pipe(Layer.provideMerge(memory))
+  const outage = Layer.succeed(KeyVerifier, { verify: () => Effect.fail(new ServiceUnavailable()) }).pipe(
+    Layer.provideMerge(memory)
+  )
 
   it.effect("charge no address during an outage of the service, and responses stay 503", () =>
     Effect.gen(function*() {
