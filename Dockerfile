@@ -16,7 +16,7 @@ WORKDIR /app
 COPY --from=build /build/package.json ./
 COPY --from=build /build/node_modules node_modules
 COPY --from=build /build/dist dist
-RUN install -d -o node -g node -m 0700 /data
+RUN install -d -o node -g node -m 0700 /data && chmod +x dist/cli.js && ln -s /app/dist/cli.js /usr/local/bin/petstore
 USER node
 VOLUME /data
 # The management port, 9090, is only for operators. It listens on the loopback address unless MANAGEMENT_HOST is set.

@@ -160,6 +160,9 @@ export const Settings = {
   logFormat: optional("LOG_FORMAT", oneOf("json", "pretty"), "`pretty` on a terminal, else `json`")(
     "The format of log lines, which go to standard error."
   ),
+  accessLog: withDefault("ACCESS_LOG", boolean, true)(
+    "Whether each request on the API port has a log line. Without them, metrics and all other lines stay."
+  ),
   buildRevision: withDefault(
     "BUILD_REVISION",
     textForm("1 to 64 letters, digits, dots, hyphens and underscores", (text) => /^[\w.-]{1,64}$/.test(text)),

@@ -1,7 +1,7 @@
 /** The metrics and the log line of each request on the API port. */
 import { Clock, Effect, Logger, LogLevel, Metric, References } from "effect"
 import type { HttpServerResponse } from "effect/http"
-import { JsonLines, redactSecrets } from "../observability/LogLines.ts"
+import { AccessLogEnabled, JsonLines, redactSecrets } from "../observability/LogLines.ts"
 import { byAttributes } from "../observability/Metrics.ts"
 import type { RequestContext } from "./RequestContext.ts"
 import type { RequestHead } from "./RequestHead.ts"
@@ -66,6 +66,7 @@ const record = (
     const durationMs = Number(clock.monotonicTimeNanosUnsafe() - startedAt) / 1e6
     const label = methods.has(method) ? method : "_OTHER"
     durations(label, route, String(status)).updateUnsafe(durationMs / 1000, fiber.context)
+    if (!fiber.getRef(AccessLogEnabled)) return Effect.void
     if (LogLevel.isGreaterThan(fiber.getRef(References.MinimumLogLevel), "Info")) return Effect.void
     const path = endpoint === undefined ? redactPath(url) : undefined
     const annotations = {

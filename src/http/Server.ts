@@ -11,7 +11,7 @@ import {
 } from "effect/http"
 import type { Setting } from "../config/Setting.ts"
 import { Settings } from "../config/Settings.ts"
-import { JsonLines } from "../observability/LogLines.ts"
+import { AccessLogEnabled, JsonLines } from "../observability/LogLines.ts"
 import * as ConnectionLimits from "./ConnectionLimits.ts"
 import * as JsonBody from "./JsonBody.ts"
 import { OrderedServer } from "./OrderedServer.ts"
@@ -85,6 +85,7 @@ const pickForRequests = Context.pick(
   Logger.CurrentLoggers,
   References.MinimumLogLevel,
   JsonLines,
+  AccessLogEnabled,
   HttpIncomingMessage.MaxBodySize,
   UrlParams.CurrentRedactedNames
 )

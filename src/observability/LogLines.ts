@@ -10,6 +10,11 @@ export const JsonLines = Context.Reference<
   { readonly logger: Logger.Logger<unknown, void>; readonly write: (line: string) => void } | undefined
 >("petstore/observability/JsonLines", { defaultValue: () => undefined })
 
+/** Whether requests have a log line (`ACCESS_LOG`). */
+export const AccessLogEnabled = Context.Reference<boolean>("petstore/observability/AccessLogEnabled", {
+  defaultValue: () => true
+})
+
 const isSettingError = (error: object): error is Config.ConfigError & { readonly cause: Schema.SchemaError } =>
   error instanceof Config.ConfigError && Schema.isSchemaError(error.cause)
 

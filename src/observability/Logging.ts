@@ -2,7 +2,7 @@
 import { Config, Effect, Layer, Logger, type LogLevel, Metric, Option, References } from "effect"
 import { styleText } from "node:util"
 import { Settings } from "../config/Settings.ts"
-import { JsonLines } from "./LogLines.ts"
+import { AccessLogEnabled, JsonLines } from "./LogLines.ts"
 import { startAtZero } from "./Metrics.ts"
 
 /** The maximum of characters that wait for the reader of standard error. Lines beyond it are dropped. */
@@ -94,7 +94,7 @@ const levels = {
   none: "None"
 } as const satisfies Record<string, LogLevel.LogLevel>
 
-/** The logger that `LOG_LEVEL` and `LOG_FORMAT` configure. Fails with a `ConfigError`. */
+/** The logger that `LOG_LEVEL`, `LOG_FORMAT` and `ACCESS_LOG` configure. Fails with a `ConfigError`. */
 export const layer = Layer.unwrap(Effect.gen(function*() {
   const format = yield* Config.option(Settings.logFormat.config)
   const isJson = Option.getOrElse(format, () => process.stderr.isTTY ? "pretty" : "json") === "json"
@@ -105,6 +105,7 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
   return Layer.mergeAll(
     Logger.layer([logger]),
     Layer.succeed(JsonLines, isJson ? { logger, write } : undefined),
+    Layer.succeed(AccessLogEnabled, yield* Settings.accessLog.config),
     Layer.succeed(References.MinimumLogLevel, levels[yield* Settings.logLevel.config])
   )
 }))

@@ -51,12 +51,25 @@ const assertOutput = (actual: string, expected: CodeBlock, place: string) => {
   if (shown.body.trim() !== "") assert.deepStrictEqual(shapeOf(found.body), shapeOf(shown.body), place)
 }
 
+/** Starts PostgreSQL with the documented role, its database, and the database for the monthly check of a backup. */
+const startPostgres = Effect.gen(function*() {
+  const { admin, port } = yield* Postgres.run()
+  yield* admin((sql) =>
+    Effect.all([
+      sql`CREATE ROLE petstore LOGIN`,
+      sql`CREATE DATABASE petstore OWNER petstore`,
+      sql`CREATE DATABASE petstore_check OWNER petstore`
+    ])
+  )
+  return `postgres://petstore@127.0.0.1:${port}/petstore`
+})
+
 /** Starts a service for a page, with three pets unless the page is the README, which creates its own. */
 const startService = Effect.fnUntraced(function*(page: string) {
   const cwd = yield* temporaryDirectory
   const DATA_DIR = yield* dataDirectory
   symlinkSync(DATA_DIR, join(cwd, "data"))
-  const database = page === "docs/upgrade.md" ? { DATABASE_URL: (yield* Postgres.run()).url } : {}
+  const database = page === "docs/upgrade.md" ? { DATABASE_URL: yield* startPostgres } : {}
   const service = yield* start({ DATA_DIR, ...database })
   const { address, management } = service
   writeFileSync(join(DATA_DIR, "admin-token"), adminToken)

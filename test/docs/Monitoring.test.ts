@@ -6,7 +6,7 @@ import { join } from "node:path"
 import { stringify } from "yaml"
 import { anchorsOf, readPage } from "../support/Documents.ts"
 import { temporaryDirectory } from "../support/Harness.ts"
-import { alerts, alertsFile, missing, panels, runPromtool } from "../support/Prometheus.ts"
+import { alerts, missing, panels, rules, runPromtool } from "../support/Prometheus.ts"
 
 const page = readPage("docs/monitoring.md")
 
@@ -43,9 +43,9 @@ const values = (series: string, fires: string, isSilent: string) =>
 
 /** For each alert the time of the evaluation, series with which it fires, and series with which it is silent. */
 const cases: ReadonlyArray<readonly [alert: string, at: string, fires: Series, isSilent: Series]> = [
+  // The processes of the namespace end, and service discovery drops them.
+  ["PetstoreMissing", "15m", ...values(of("up"), "1x3 _x12", "1x15")],
   ["PetstoreDown", "5m", ...values(of("up"), "1 0x9", "1x10")],
-  // This series is that of another job.
-  ["PetstoreDown", "5m", { up: "1x10" }, { [of("up")]: "1x10" }],
   ["PetstoreNotReady", "5m", ...values(of("petstore_ready"), "1 0x9", "1 0 1x8")],
   // No request arrives during the outage.
   ["PetstoreDatabaseDown", "5m", { ...ready("1 0x9", "1 0x9"), [requests(200)]: "60x10" }, ready("1 0x9", "1x10")],
@@ -62,6 +62,7 @@ const cases: ReadonlyArray<readonly [alert: string, at: string, fires: Series, i
   // The second series failed only once.
   ["PetstoreBackgroundFails", "25m", ...values(failedTask, "0+1x30", "0x10 1x20")],
   ["PetstoreCountsWithoutRedis", "5m", ...values(of("petstore_rate_limit_fallback"), "0 1x9", "0x10")],
+  ["PetstoreRedisInterrupted", "10m", ...values(of("petstore_rate_limit_fallback_decisions_total"), "0x3 9x9", "9x12")],
   ["PetstoreRedisSlow", "20m", histogram(redis, "0.025", "0.05"), histogram(redis, "0.001", "0.0025")],
   // A restart of the process resets the counter.
   ["PetstoreBans", "17m", ...values(bans, "0x5 8x5 0 8x9", "0x5 8x15")],
@@ -95,24 +96,39 @@ describe("The alert rules", () => {
     assert.sameMembers(runbooks, alerts.map(({ alert }) => alert))
   })
 
-  it.effect.skipIf(missing !== undefined)("fire in their case, and are silent otherwise", () => {
-    assert.sameMembers([...new Set(cases.map(([alert]) => alert))], alerts.map(({ alert }) => alert))
-    const test = (alert: string, series: Series, at: string, isFiring: boolean) => ({
-      interval: "1m",
-      name: alert,
-      input_series: Object.entries(series).map(([name, samples]) => ({ series: name, values: samples })),
-      promql_expr_test: [{
-        expr: `count(ALERTS{alertname="${alert}", alertstate="firing"})`,
-        eval_time: at,
-        exp_samples: isFiring ? [{ labels: "{}", value: 1 }] : []
-      }]
-    })
-    const tests = cases.flatMap(([alert, at, fires, isSilent]) => [
-      test(alert, fires, at, true),
-      test(alert, isSilent, at, false)
-    ])
-    return promtool(["test", "rules"], { rule_files: [alertsFile], evaluation_interval: "1m", tests })
-  })
+  it.effect.skipIf(missing !== undefined)(
+    "fire in their case, and another namespace neither hides it nor fires",
+    () => {
+      assert.sameMembers([...new Set(cases.map(([alert]) => alert))], alerts.map(({ alert }) => alert))
+      const inNamespace = (name: string, series: Series) =>
+        Object.entries(series).map(([each, samples]) => {
+          return { series: each.replace("{", `{namespace="${name}", `), values: samples }
+        })
+      const test = (alert: string, at: string, production: Series, staging: Series, isFiring: boolean) => ({
+        interval: "1m",
+        name: alert,
+        input_series: [...inNamespace("production", production), ...inNamespace("staging", staging)],
+        promql_expr_test: [{
+          expr: `count by (namespace) (ALERTS{alertname="${alert}", alertstate="firing"})`,
+          eval_time: at,
+          exp_samples: isFiring ? [{ labels: `{namespace="production"}`, value: 1 }] : []
+        }]
+      })
+      const tests = cases.flatMap(([alert, at, fires, isSilent]) => [
+        test(alert, at, fires, isSilent, true),
+        test(alert, at, isSilent, isSilent, false)
+      ])
+      // Staging is ahead of production.
+      const [version] = Object.keys(versions("1.1.0")).toReversed()
+      tests.push(test("PetstoreVersionsDiffer", "35m", versions("1.0.0"), { [version ?? ""]: "1x40" }, false))
+      return Effect.gen(function*() {
+        const file = join(yield* temporaryDirectory, "alerts.yaml")
+        // As the overlays do.
+        writeFileSync(file, stringify(rules).replace(`namespace="petstore"`, `namespace="production"`))
+        yield* promtool(["test", "rules"], { rule_files: [file], evaluation_interval: "1m", tests })
+      })
+    }
+  )
 })
 
 describe("The dashboard", () => {

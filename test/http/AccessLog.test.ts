@@ -5,10 +5,16 @@ import { HttpServerResponse } from "effect/http"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import { recordResponse } from "../../src/http/AccessLog.ts"
 import { RequestContext } from "../../src/http/RequestContext.ts"
-import { JsonLines } from "../../src/observability/LogLines.ts"
+import { AccessLogEnabled, JsonLines } from "../../src/observability/LogLines.ts"
 
 /** Returns the lines of a request, with a target if it has no route. They are direct or from the general logger. */
-const linesOf = (keyId: string | undefined, url: string | undefined, isDirect: boolean, level: "Info" | "Warn") =>
+const linesOf = (
+  keyId: string | undefined,
+  url: string | undefined,
+  isDirect: boolean,
+  level: "Info" | "Warn",
+  isEnabled = true
+) =>
   Effect.gen(function*() {
     const lines: Array<string> = []
     const write = (line: string) => void lines.push(line)
@@ -23,6 +29,7 @@ const linesOf = (keyId: string | undefined, url: string | undefined, isDirect: b
     ).pipe(
       Effect.provideService(JsonLines, isDirect ? { logger, write } : undefined),
       Effect.provideService(References.MinimumLogLevel, level),
+      Effect.provideService(AccessLogEnabled, isEnabled),
       Effect.provide(Logger.layer([logger]))
     )
     return lines
@@ -44,7 +51,7 @@ const requests: ReadonlyArray<readonly [keyId: string | undefined, url: string |
 ]
 
 describe("The access log", () => {
-  it.effect("has the facts of a request at level Info, with the path if it has no route, and without secrets", () =>
+  it.effect("has the facts of a request at level Info, without secrets, unless ACCESS_LOG is false", () =>
     Effect.gen(function*() {
       for (const [keyId, url, fields] of requests) {
         const [line = "", ...others] = yield* linesOf(keyId, url, true, "Info")
@@ -55,7 +62,10 @@ describe("The access log", () => {
         assert.deepStrictEqual(Object.keys(annotations), [...names, "requestId"])
         const expected = { method: "GET", status: 200, durationMs: 0, requestId: "id:1.2-3_4", ...fields }
         assert.deepInclude(annotations, expected)
-        for (const isDirect of [true, false]) assert.isEmpty(yield* linesOf(keyId, url, isDirect, "Warn"))
+        for (const isDirect of [true, false]) {
+          assert.isEmpty(yield* linesOf(keyId, url, isDirect, "Warn"))
+          assert.isEmpty(yield* linesOf(keyId, url, isDirect, "Info", false))
+        }
       }
     }))
 })

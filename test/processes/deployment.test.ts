@@ -1,14 +1,15 @@
 /** Tests the installation with npm, and the deployment files: the image, the manifests and the systemd unit. */
-import { assert, describe, expect, it } from "@effect/vitest"
+import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { execFileSync } from "node:child_process"
-import { chmodSync, cpSync, existsSync, symlinkSync } from "node:fs"
+import { execFileSync, spawnSync } from "node:child_process"
+import { chmodSync, cpSync, existsSync, symlinkSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { parse, parseAllDocuments } from "yaml"
 import { codeBlocks, readPage, root } from "../support/Documents.ts"
 import { dataDirectory, freePort, temporaryDirectory } from "../support/Harness.ts"
 import { install } from "../support/NpmPrograms.ts"
 import { firstKey, send, start, stop } from "../support/Process.ts"
+import { haproxy } from "../support/setup.ts"
 
 const which = (program: string): boolean =>
   ["/usr/bin", "/usr/sbin", "/bin", "/usr/local/bin"].some((bin) => existsSync(join(bin, program)))
@@ -40,8 +41,9 @@ describe("The image", () => {
         symlinkSync(join(root, "node_modules"), join(app, "node_modules"))
         const PATH = `${dirname(process.execPath)}:${process.env.PATH}`
         execFileSync("npm", ["run", "build"], { cwd: app, env: { PATH, HOME: app }, stdio: "pipe" })
-        const { bin } = JSON.parse(readPage("package.json"))
-        const help = execFileSync(process.execPath, [join(app, bin.petstore), "keys", "--help"], { encoding: "utf8" })
+        const [, link = ""] = /&& (chmod .* && ln .*)$/m.exec(readPage("Dockerfile")) ?? []
+        execFileSync("sh", ["-c", link.replace("/app/", `${app}/`).replace("/usr/local/bin", app)], { cwd: app })
+        const help = execFileSync(join(app, "petstore"), ["keys", "--help"], { encoding: "utf8", env: { PATH } })
         assert.include(help, "petstore keys <subcommand>")
         const data = yield* dataDirectory
         execFileSync("chown", ["-R", "65534:65534", data])
@@ -118,23 +120,12 @@ describe("Files for operators", () => {
       assert.sameMembers(manifests.map(({ kind }) => kind), expected)
       assert.match(output, /image: \S+@sha256:[0-9a-f]{64}\n/)
       assert.include(output, `TRUSTED_PROXIES: ""`)
+      assert.include(output, `ENVIRONMENT: ${overlay}`)
+      assert.include(output, `absent(up{job="petstore", namespace="petstore-${overlay}"})`)
       // The connections fit the defaults of PostgreSQL and PgBouncer, as docs/database.md says.
       assert.isBelow((Number(/maxReplicas: (\d+)/.exec(output)?.[1]) + 3) * 10, 100 - 3)
     }
   )
-
-  it("hold the alert rules for the Prometheus operator too", async () => {
-    const [, rules = ""] = readPage("deploy/alerts.yaml").split(/^(?=groups:)/m)
-    await expect([
-      "# deploy/alerts.yaml for the Prometheus operator. A test holds both equal; run it with `-u` after a change.",
-      "apiVersion: monitoring.coreos.com/v1",
-      "kind: PrometheusRule",
-      "metadata:",
-      "  name: petstore",
-      "spec:",
-      rules.replaceAll(/^(?=.)/gm, "  ")
-    ].join("\n")).toMatchFileSnapshot("../../deploy/kubernetes/base/alerts.yaml")
-  })
 
   it("document an Ingress that Kubernetes' schemas accept, and a secret with what the pods need", async () => {
     const page = readPage("docs/install.md")
@@ -151,4 +142,28 @@ describe("Files for operators", () => {
     assert.strictEqual(execFileSync("systemd-analyze", ["verify", join(root, unit)], { stdio: "pipe" }).toString(), "")
     assert.match(readPage(unit), /^EnvironmentFile=\//m)
   })
+
+  it.each([["22.18.0", 1], ["22.19.0", 0], ["24.0.0", 0]])(
+    "hold a unit that reports a Node before 22.19: %s",
+    (version, code) => {
+      const [, check = ""] = /^ExecStartPre=\/usr\/bin\/node -e "(.*)"$/m.exec(readPage("deploy/petstore@.service")) ??
+        []
+      const script = `Object.defineProperty(process, "versions", { value: { node: "${version}" } }); ${check}`
+      const { status, stderr } = spawnSync(process.execPath, ["-e", script], { encoding: "utf8" })
+      assert.strictEqual(status, code)
+      assert.strictEqual(stderr.startsWith("Node 22.19 or later is needed"), code === 1)
+    }
+  )
+
+  it.effect.skipIf(haproxy === undefined)(
+    "hold settings that haproxy accepts",
+    () =>
+      Effect.map(temporaryDirectory, (directory) => {
+        for (const name of ["deploy/haproxy.cfg", "deploy/ha/haproxy.cfg"]) {
+          const file = join(directory, "haproxy.cfg")
+          writeFileSync(file, readPage(name).replaceAll(/ (petstore|postgres)-\d:/g, " 127.0.0.1:"))
+          execFileSync(haproxy ?? "", ["-c", "-f", file], { stdio: "pipe" })
+        }
+      })
+  )
 })

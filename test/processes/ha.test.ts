@@ -10,7 +10,17 @@ import { readPage } from "../support/Documents.ts"
 import { clientOn, freePort, temporaryDirectory } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
 import * as Postgres from "../support/Postgres.ts"
-import { issue, type Running, runProgram, send, sendAdmin, start, stop, untilTrue } from "../support/Process.ts"
+import {
+  adminToken,
+  issue,
+  type Running,
+  runProgram,
+  send,
+  sendAdmin,
+  start,
+  stop,
+  untilTrue
+} from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import { haproxy } from "../support/setup.ts"
 
@@ -52,7 +62,7 @@ const startRedis = Effect.gen(function*() {
 const deploy = Effect.gen(function*() {
   const { primary, standbys } = yield* startPostgres
   const { master, sentinels } = yield* startRedis
-  const [apiPort, primaryPort] = [yield* freePort, yield* freePort]
+  const [apiPort, primaryPort, metricsPort] = [yield* freePort, yield* freePort, yield* freePort]
   const processes = yield* Effect.replicateEffect(Effect.all({ port: freePort, management: freePort }), 2)
   const ports = {
     postgres: [primary, ...standbys].map(({ port }) => `${port}`),
@@ -67,11 +77,12 @@ const deploy = Effect.gen(function*() {
     ).replace("balancer:5432", `127.0.0.1:${primaryPort}`)
       .replace("bind :8080", `bind 127.0.0.1:${apiPort}`)
       .replace("bind :5432", `bind 127.0.0.1:${primaryPort}`)
+      .replace("bind 127.0.0.1:8405", `bind 127.0.0.1:${metricsPort}`)
   const file = join(yield* temporaryDirectory, "haproxy.cfg")
   writeFileSync(file, place(read("haproxy.cfg")))
   yield* runProgram(haproxy ?? "", ["-db", "-f", file])
   const settings = Object.entries(settingsOf("petstore.env")).map(([name, value]) => [name, place(value)] as const)
-  const env = { ...Object.fromEntries(settings), MANAGEMENT_HOST: "127.0.0.1" }
+  const env = { ...Object.fromEntries(settings), MANAGEMENT_HOST: "127.0.0.1", ADMIN_TOKEN: adminToken }
   const services = yield* Effect.forEach(
     processes,
     ({ management, port }) => start({ ...env, PORT: String(port), MANAGEMENT_PORT: String(management) })

@@ -105,8 +105,8 @@ describe.skipIf(skip)("The metrics of a process", () => {
       assert.sameMembers([...new Set(exposed)], [...described])
 
       const labelsIn = (text: string) => [...text.matchAll(/(\w+)=~?"/g)].map(([, label = ""]) => label)
-      // Prometheus adds the first two.
-      const labels = ["job", "instance", ...texts.flatMap(labelsIn)]
+      // Prometheus adds the first three.
+      const labels = ["job", "namespace", "instance", ...texts.flatMap(labelsIn)]
       for (const query of Prometheus.queries) {
         assert.includeMembers([...described], [...Prometheus.metricsIn(query)])
         assert.includeMembers(labels, labelsIn(query), query)

@@ -14,12 +14,12 @@ type Server = Readonly<Record<"port" | "management", number>>
 
 /** Runs haproxy with `deploy/haproxy.cfg` in front of two processes. `bothUp` waits until it sends requests to both. */
 const runBalancer = Effect.fnUntraced(function*(servers: ReadonlyArray<Server>) {
-  const [port, statsPort] = [yield* freePort, yield* freePort]
+  const [port, statsPort, metricsPort] = [yield* freePort, yield* freePort, yield* freePort]
   const file = join(yield* temporaryDirectory, "haproxy.cfg")
   const text = servers.reduce(
     (config, { management, port }, index) =>
-      config.replace(`petstore-${index + 1}:8080`, `127.0.0.1:${port} port ${management}`),
-    readPage("deploy/haproxy.cfg").replace("bind :8080", `bind 127.0.0.1:${port}`)
+      config.replace(`petstore-${index + 1}:8080 check port 9090`, `127.0.0.1:${port} check port ${management}`),
+    readPage("deploy/haproxy.cfg").replace("bind :8080", `bind 127.0.0.1:${port}`).replace("8405", String(metricsPort))
   )
   writeFileSync(file, `${text}\nlisten stats\n  bind 127.0.0.1:${statsPort}\n  stats enable\n  stats uri /\n`)
   yield* runProgram(haproxy ?? "", ["-db", "-f", file])
@@ -27,7 +27,12 @@ const runBalancer = Effect.fnUntraced(function*(servers: ReadonlyArray<Server>) 
     const csv = await fetch(`http://127.0.0.1:${statsPort}/;csv`).then((response) => response.text(), () => "")
     return csv.match(/^petstore,petstore-\d,.*,UP,/gm)?.length === 2
   })
-  return { address: `http://127.0.0.1:${port}`, bothUp: untilTrue(isUp) }
+  /** The number of responses with 503 and other 5xx that haproxy has counted. */
+  const failures = Effect.map(send(`http://127.0.0.1:${metricsPort}/metrics`, ""), ({ text }) => {
+    const [, count] = /^haproxy_frontend_http_responses_total\{proxy="petstore",code="5xx"\} (\d+)/m.exec(text) ?? []
+    return Number(count)
+  })
+  return { address: `http://127.0.0.1:${port}`, bothUp: untilTrue(isUp), failures }
 })
 
 const statusOf = (url: string) => Effect.map(send(url, ""), ({ status }) => status)
@@ -39,10 +44,11 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined || haproxy === undef
       const servers = yield* Effect.replicateEffect(Effect.all({ port: freePort, management: freePort }), 2)
       const run = ({ management, port }: Server) =>
         start({ DATABASE_URL, PORT: String(port), MANAGEMENT_PORT: String(management), DRAIN_SECONDS: "5" })
-      const { address, bothUp } = yield* runBalancer(servers)
+      const { address, bothUp, failures } = yield* runBalancer(servers)
       yield* untilListening(portOf({ address }))
       const { body, headers, status } = yield* send(`${address}/v1/pets`, "")
       assert.deepStrictEqual([status, body.code, headers.get("retry-after")], [503, "service_unavailable", "1"])
+      assert.strictEqual(yield* failures, 1)
       const processes = yield* Effect.forEach(servers, run)
       yield* bothUp
       const { key } = yield* issue(processes[0] ?? assert.fail("there is no process"))

@@ -1,9 +1,8 @@
 /** Prometheus's promtool, and the alerts and panels of the deployment files. */
 import { execFileSync } from "node:child_process"
 import { existsSync } from "node:fs"
-import { join } from "node:path"
 import { parse } from "yaml"
-import { readPage, root } from "./Documents.ts"
+import { readPage } from "./Documents.ts"
 
 const promtool = ["/usr/bin/promtool", "/usr/local/bin/promtool"].find(existsSync)
 
@@ -14,8 +13,6 @@ export const missing: string | undefined = promtool === undefined ? "there is no
 export const runPromtool = (args: ReadonlyArray<string>, input = ""): string =>
   execFileSync(promtool ?? "", args, { input }).toString()
 
-export const alertsFile = join(root, "deploy/alerts.yaml")
-
 interface Alert {
   readonly alert: string
   readonly expr: string
@@ -24,9 +21,11 @@ interface Alert {
   readonly annotations: { readonly summary: string; readonly runbook_url: string }
 }
 
-export const alerts: ReadonlyArray<Alert> = parse(readPage("deploy/alerts.yaml")).groups.flatMap(
-  ({ rules }: { readonly rules: ReadonlyArray<Alert> }) => rules
-)
+/** The content of the file that Prometheus reads without its operator. */
+export const rules: { readonly groups: ReadonlyArray<{ readonly rules: ReadonlyArray<Alert> }> } =
+  parse(readPage("deploy/kubernetes/base/alerts.yaml")).spec
+
+export const alerts = rules.groups.flatMap((group) => group.rules)
 
 interface Panel {
   readonly type: string
