@@ -117,7 +117,7 @@ export const start = Effect.fnUntraced(function*(
     (process) =>
       Effect.promise(() =>
         new Promise<void>((resolve) => {
-          if (process.exitCode !== null) return resolve()
+          if (process.exitCode !== null || process.signalCode !== null) return resolve()
           process.on("close", () => resolve())
           process.kill(name === "Petstore" ? "SIGTERM" : "SIGKILL")
         })
