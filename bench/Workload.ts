@@ -9,10 +9,11 @@ import * as Contender from "./Contender.ts"
 export const newPet = `{"name":"Rex","categoryId":1,"status":"available"}`
 
 /**
- * First pages of 20 pets, pages of 20 at a position, single pets, and creates without and with an `Idempotency-Key`.
- * Positions and pets are drawn by a Zipf distribution, of which a cache holds most, or uniformly, of which it holds few.
+ * First pages of 20 pets, single pets, pages of 20 at a position, and creates without and with an `Idempotency-Key`. Pets
+ * and positions are drawn by a Zipf distribution, of which a cache holds most, or uniformly, of which it holds few. Pages
+ * fill the cache, so they come after the pets.
  */
-export const operations = ["list", "page", "uniform page", "get", "uniform get", "create", "idempotent create"] as const
+export const operations = ["list", "get", "uniform get", "page", "uniform page", "create", "idempotent create"] as const
 export type Operation = typeof operations[number]
 
 /** Writes a file for `requests.lua` into `directory`. */

@@ -2,7 +2,7 @@
 /** Starts the Petstore service: the one module that composes the layers of the running service. */
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
-import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option, Runtime } from "effect"
+import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option, Ref, Runtime } from "effect"
 import { AdminToken } from "./api-keys/AdminToken.ts"
 import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
 import { checkSettings, Settings } from "./config/Settings.ts"
@@ -48,9 +48,8 @@ const drain = Layer.effectDiscard(Effect.gen(function*() {
   const shutdown = yield* GracefulShutdown
   const seconds = yield* Settings.drainSeconds.config
   yield* Effect.addFinalizer(() => {
-    shutdown.begun = true
     setTimeout(() => process.exit(1), maxShutdownMs).unref()
-    return Effect.sleep(Duration.seconds(seconds))
+    return Effect.andThen(Ref.set(shutdown, true), Effect.sleep(Duration.seconds(seconds)))
   })
 }))
 

@@ -31,13 +31,14 @@ export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: 
   { error: [Errors.errorResponse(Errors.RateLimitExceeded), Errors.errorResponse(Errors.ApiKeyBanned)] }
 ) {}
 
-/** Returns 400, 413, 415 or 417 for a request that is invalid, as its errors describe. */
+/** Returns 400, 413, 415 or 417 for an invalid request, and 503 while too many run. */
 export class Validation extends HttpApiMiddleware.Service<Validation>()("petstore/api/Validation", {
   error: [
     Errors.errorResponse(Errors.InvalidRequest),
     Errors.errorResponse(Errors.PayloadTooLarge),
     Errors.errorResponse(Errors.UnsupportedMediaType),
-    Errors.errorResponse(Errors.ExpectationFailed)
+    Errors.errorResponse(Errors.ExpectationFailed),
+    Errors.errorResponse(Errors.ServiceUnavailable)
   ]
 }) {}
 

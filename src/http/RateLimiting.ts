@@ -9,7 +9,7 @@ import { byAttributes, startAtZero } from "../observability/Metrics.ts"
 import type { Caller } from "../rate-limit/CallerStates.ts"
 import { type Decision, mostRestrictive, type Window } from "../rate-limit/Policy.ts"
 import type { RateLimiter } from "../rate-limit/RateLimiter.ts"
-import type { ChargedDecision } from "./Call.ts"
+import type { ChargedDecision } from "./RequestContext.ts"
 
 const decisions = byAttributes(
   Metric.counter("rate_limit_decisions_total", {

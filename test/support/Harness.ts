@@ -154,6 +154,8 @@ const makeService = Effect.gen(function*() {
         newKey,
         (key) => sendBytes(port, bytes.replace("KEY", `Authorization: Bearer ${key}\r\n`), { drip })
       ),
+    /** The port of the service. */
+    port,
     /** Issues a key on the Free plan, and returns its secret. */
     newKey,
     /** Issues a key whose limits are never reached, and returns its secret. */
