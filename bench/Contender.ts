@@ -122,7 +122,11 @@ export const start = Effect.fnUntraced(function*(
       const PATH = `${dirname(process.execPath)}:${process.env.PATH}`
       const own = { PATH, NODE_ENV: "production", HOST: "127.0.0.1", PORT: port }
       const ownAdmin = { MANAGEMENT_PORT: "0", ADMIN_TOKEN: adminToken }
-      return spawn(program, args, { ...options, env: { ...own, ...ownAdmin, ...env }, stdio: ["ignore", "pipe", "pipe"] })
+      return spawn(program, args, {
+        ...options,
+        env: { ...own, ...ownAdmin, ...env },
+        stdio: ["ignore", "pipe", "pipe"]
+      })
     }),
     stop
   )

@@ -8,21 +8,6 @@ import * as Contender from "./Contender.ts"
 
 export const newPet = `{"name":"Rex","categoryId":1,"status":"available"}`
 
-/**
- * First pages of 20 pets, single pets, pages of 20 at a position, and creates without and with an `Idempotency-Key`. Pets
- * and positions are drawn by a Zipf distribution, of which a cache holds most, or uniformly, of which it holds few. Pages
- * fill the cache, so they come after the pets.
- */
-export const operations = ["list", "get", "uniform get", "page", "uniform page", "create", "idempotent create"] as const
-export type Operation = typeof operations[number]
-
-/** Writes a file for `requests.lua` into `directory`. */
-export const write = (directory: string, name: string, lines: ReadonlyArray<string>): string => {
-  const path = join(directory, name)
-  writeFileSync(path, lines.join("\n"))
-  return path
-}
-
 /** Every twentieth id is missing, as after deletes and failed inserts, so that each page has a gap. */
 const gap = { every: 20, at: 7 }
 
@@ -30,28 +15,41 @@ const gap = { every: 20, at: 7 }
 const zipf = (ids: number): number => 1 + Math.floor(ids ** Math.random()) * 7_919_993 % ids
 const uniform = (ids: number): number => 1 + Math.floor(Math.random() * ids)
 
+const get = (id: number) => `GET /v1/pets/${id}`
+const page = (id: number) => `GET /v1/pets?cursor=${Buffer.from(String(id)).toString("base64url")}`
+
+/**
+ * First pages of 20 pets, single pets, pages of 20 at a position, and creates without and with an `Idempotency-Key`. Pets
+ * and positions are drawn by a Zipf distribution, of which a cache holds most, or uniformly, of which it holds few. Pages
+ * fill the cache, so they come after the pets.
+ */
+const formats = {
+  "list": { format: () => "GET /v1/pets", draw: undefined },
+  "get": { format: get, draw: zipf },
+  "uniform get": { format: get, draw: uniform },
+  "page": { format: page, draw: zipf },
+  "uniform page": { format: page, draw: uniform },
+  "create": { format: () => `POST /v1/pets ${newPet}`, draw: undefined },
+  "idempotent create": { format: () => `POST /v1/pets Idempotency-Key ${newPet}`, draw: undefined }
+}
+export type Operation = keyof typeof formats
+export const operations = Object.keys(formats) as ReadonlyArray<Operation>
+
 /** Returns enough requests of an operation for a load. `ids` is the highest id, and a multiple of 20. */
 export const requests = (operation: Operation, ids: number): ReadonlyArray<string> => {
-  const draw = operation.startsWith("uniform") ? uniform : zipf
-  const existing = () => {
+  const { draw, format } = formats[operation]
+  if (draw === undefined) return [format(0)]
+  return Array.from({ length: 100_000 }, () => {
     const id = draw(ids)
-    return id % gap.every === gap.at ? id + 1 : id
-  }
-  const drawn = (request: (id: number) => string) => Array.from({ length: 100_000 }, () => request(existing()))
-  switch (operation) {
-    case "list":
-      return ["GET /v1/pets"]
-    case "page":
-    case "uniform page":
-      return drawn((id) => `GET /v1/pets?cursor=${Buffer.from(String(id)).toString("base64url")}`)
-    case "get":
-    case "uniform get":
-      return drawn((id) => `GET /v1/pets/${id}`)
-    case "create":
-      return [`POST /v1/pets ${newPet}`]
-    case "idempotent create":
-      return [`POST /v1/pets Idempotency-Key ${newPet}`]
-  }
+    return format(id % gap.every === gap.at ? id + 1 : id)
+  })
+}
+
+/** Writes a file for `requests.lua` into `directory`. */
+export const write = (directory: string, name: string, lines: ReadonlyArray<string>): string => {
+  const path = join(directory, name)
+  writeFileSync(path, lines.join("\n"))
+  return path
 }
 
 const decodeIssued = Schema.decodeUnknownEffect(Schema.Struct({ key: Schema.String }))

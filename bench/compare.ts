@@ -19,8 +19,7 @@ class MissingRevision extends Data.TaggedError("MissingRevision") {
   override readonly message = "Give a revision to compare with: npm run bench:compare -- REVISION"
 }
 
-const git = (...args: ReadonlyArray<string>) =>
-  execFileSync("git", args, { cwd: Contender.repository, maxBuffer: 1e8 })
+const git = (...args: ReadonlyArray<string>) => execFileSync("git", args, { cwd: Contender.repository, maxBuffer: 1e8 })
 
 /** Returns a directory with a revision. It has the dependencies of this tree if they are the same, else its own. */
 const checkOut = Effect.fnUntraced(function*(revision: string) {

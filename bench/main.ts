@@ -67,10 +67,16 @@ const peers = Effect.gen(function*() {
   yield* summarize("CPU with database, Petstore over it", results, ({ ratio }) => ratio("cpuWithServers"))
   yield* summarize("CPU alone, Petstore over it", results, ({ ratio }) => ratio("cpu"))
   yield* summarize("Rate, Petstore over it", results, ({ ratio }) => ratio("rate"))
-  yield* summarize("CPU µs, with database", results, ({ median }) =>
-    `${median("cpu").toFixed(0)}, ${median("cpuWithServers").toFixed(0)}`)
-  yield* summarize("Requests/s (p99 ms)", results, ({ median }) =>
-    `${formatRate(median("rate"))} (${median("p99").toFixed(1)})`)
+  yield* summarize(
+    "CPU µs, with database",
+    results,
+    ({ median }) => `${median("cpu").toFixed(0)}, ${median("cpuWithServers").toFixed(0)}`
+  )
+  yield* summarize(
+    "Requests/s (p99 ms)",
+    results,
+    ({ median }) => `${formatRate(median("rate"))} (${median("p99").toFixed(1)})`
+  )
 })
 
 /** A collector of traces that accepts and drops everything. Returns its port. */

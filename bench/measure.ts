@@ -113,15 +113,27 @@ export const compare = Effect.fnUntraced(function*(
           name,
           median: (field) => median(column(field)),
           ratio: (field) =>
-            formatSpread(column(field).map((value, round) => {
-              const first = samples[round]?.[0]?.[field] ?? NaN
-              return order === "reverse" ? value / first : first / value
-            }))
+            formatSpread(
+              column(field).map((value, round) => {
+                const first = samples[round]?.[0]?.[field] ?? NaN
+                return order === "reverse" ? value / first : first / value
+              })
+            )
         }
       })
       yield* Console.log(`\n${
         table([
-          [operation, "requests/s", "p99 ms", "CPU µs", "with database", "MB", `rate: ${ratioOf}`, "CPU", "with database"],
+          [
+            operation,
+            "requests/s",
+            "p99 ms",
+            "CPU µs",
+            "with database",
+            "MB",
+            `rate: ${ratioOf}`,
+            "CPU",
+            "with database"
+          ],
           ...rows.map(({ median, name, ratio }, index) => [
             name,
             formatRate(median("rate")),

@@ -200,7 +200,14 @@ const AuthorizationLayer = Layer.effect(
           const { status } = response
           const durationMs = (yield* Clock.currentTimeMillis) - startedAt
           yield* Effect.logInfo("request").pipe(
-            Effect.annotateLogs({ method, route: endpoint.path, status, durationMs, keyId: key?.id ?? "none", requestId })
+            Effect.annotateLogs({
+              method,
+              route: endpoint.path,
+              status,
+              durationMs,
+              keyId: key?.id ?? "none",
+              requestId
+            })
           )
           return HttpServerResponse.setHeaders(response, {
             ...charged?.headers,

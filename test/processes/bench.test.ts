@@ -87,28 +87,32 @@ const exchange = Effect.fnUntraced(function*(
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The contenders of the bench", () => {
   layer(Layer.effect(Petstore, startPetstore), { excludeTestServices: true })((it) => {
     for (const peer of Contender.peers) {
-      it.effect(`${peer} sends the service's responses, counts both windows and logs requests`, (context) =>
-        Effect.gen(function*() {
-          const { databaseUrl, key, management, service } = yield* Petstore
-          const other = yield* Contender.start(peer, { DATABASE_URL: databaseUrl }).pipe(
-            Effect.catchTag("Unavailable", ({ message }) => Effect.sync((): never => context.skip(message)))
-          )
-          const compare = Effect.fnUntraced(function*(title: string, key: string, row: Row) {
-            const { logged: expectedLine, ...expected } = yield* exchange(service, key, row, `like-${peer}`)
-            const { logged, ...response } = yield* exchange(other, key, row, peer)
-            assert.strictEqual(expected.status, row.status, title)
-            assert.deepStrictEqual(response, expected, title)
-            // The peers log a request that its key does not allow before they know the route.
-            if (![401, 429].includes(row.status)) assert.deepStrictEqual(yield* logged, yield* expectedLine, title)
-          })
-          for (const [title, row] of Object.entries(rows)) yield* compare(title, key, row)
-          const request = "GET /v1/pets/1"
-          yield* compare("an unknown key", "psk_unknown", { status: 401, request })
-          for (const [title, limits] of Object.entries(limitedKeys)) {
-            const limited = yield* Workload.issueKey(management, { name: "a", plan: "enterprise", limits })
-            for (const status of [200, 200, 429]) yield* compare(title, limited, { status, request })
-          }
-        }), 180_000)
+      it.effect(
+        `${peer} sends the service's responses, counts both windows and logs requests`,
+        (context) =>
+          Effect.gen(function*() {
+            const { databaseUrl, key, management, service } = yield* Petstore
+            const other = yield* Contender.start(peer, { DATABASE_URL: databaseUrl }).pipe(
+              Effect.catchTag("Unavailable", ({ message }) => Effect.sync((): never => context.skip(message)))
+            )
+            const compare = Effect.fnUntraced(function*(title: string, key: string, row: Row) {
+              const { logged: expectedLine, ...expected } = yield* exchange(service, key, row, `like-${peer}`)
+              const { logged, ...response } = yield* exchange(other, key, row, peer)
+              assert.strictEqual(expected.status, row.status, title)
+              assert.deepStrictEqual(response, expected, title)
+              // The peers log a request that its key does not allow before they know the route.
+              if (![401, 429].includes(row.status)) assert.deepStrictEqual(yield* logged, yield* expectedLine, title)
+            })
+            for (const [title, row] of Object.entries(rows)) yield* compare(title, key, row)
+            const request = "GET /v1/pets/1"
+            yield* compare("an unknown key", "psk_unknown", { status: 401, request })
+            for (const [title, limits] of Object.entries(limitedKeys)) {
+              const limited = yield* Workload.issueKey(management, { name: "a", plan: "enterprise", limits })
+              for (const status of [200, 200, 429]) yield* compare(title, limited, { status, request })
+            }
+          }),
+        180_000
+      )
     }
 
     it.effect("the floor repeats responses of the service byte for byte", () =>
