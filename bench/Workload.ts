@@ -1,6 +1,6 @@
 /** The database, the keys and the requests of a measurement. */
 import { PgClient } from "@effect/sql-pg"
-import { Effect, Redacted, Schema } from "effect"
+import { Effect, Redacted, Schema, Struct } from "effect"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { freePort, temporaryDatabaseUrl, unlimitedKeyOptions } from "../test/support/Harness.ts"
@@ -18,26 +18,32 @@ const uniform = (ids: number): number => 1 + Math.floor(Math.random() * ids)
 const get = (id: number) => `GET /v1/pets/${id}`
 const page = (id: number) => `GET /v1/pets?cursor=${Buffer.from(String(id)).toString("base64url")}`
 
+/** The requests of an operation, for ids that `draw` returns. */
+interface Format {
+  readonly format: (id: number) => string
+  readonly draw?: (ids: number) => number
+}
+
 /**
  * First pages of 20 pets, single pets, pages of 20 at a position, and creates without and with an `Idempotency-Key`. Pets
  * and positions are drawn by a Zipf distribution, of which a cache holds most, or uniformly, of which it holds few. Pages
  * fill the cache, so they come after the pets.
  */
 const formats = {
-  "list": { format: () => "GET /v1/pets", draw: undefined },
+  "list": { format: () => "GET /v1/pets" },
   "get": { format: get, draw: zipf },
   "uniform get": { format: get, draw: uniform },
   "page": { format: page, draw: zipf },
   "uniform page": { format: page, draw: uniform },
-  "create": { format: () => `POST /v1/pets ${newPet}`, draw: undefined },
-  "idempotent create": { format: () => `POST /v1/pets Idempotency-Key ${newPet}`, draw: undefined }
+  "create": { format: () => `POST /v1/pets ${newPet}` },
+  "idempotent create": { format: () => `POST /v1/pets Idempotency-Key ${newPet}` }
 }
 export type Operation = keyof typeof formats
-export const operations = Object.keys(formats) as ReadonlyArray<Operation>
+export const operations = Struct.keys(formats)
 
 /** Returns enough requests of an operation for a load. `ids` is the highest id, and a multiple of 20. */
 export const requests = (operation: Operation, ids: number): ReadonlyArray<string> => {
-  const { draw, format } = formats[operation]
+  const { draw, format }: Format = formats[operation]
   if (draw === undefined) return [format(0)]
   return Array.from({ length: 100_000 }, () => {
     const id = draw(ids)
