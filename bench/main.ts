@@ -17,14 +17,16 @@ import * as Contender from "./Contender.ts"
 import { type Case, compare, formatRate, type Result, settings, table } from "./measure.ts"
 import * as Workload from "./Workload.ts"
 
-/** Prints a table with a row for each case and a column for each operation. */
-const summarize = (title: string, results: ReadonlyArray<Result>, cell: (row: Result["rows"][number]) => string) =>
+type Cell = (row: Result["rows"][number]) => string
+
+/** Prints a table with a row for each case, from the index `first` on, and a column for each operation. */
+const summarize = (title: string, results: ReadonlyArray<Result>, first: number, cell: Cell) =>
   Console.log(`\n${
     table([
       [title, ...results.map(({ operation }) => operation)],
-      ...results[0]?.rows.map(({ name }, index) => [
+      ...results[0]?.rows.slice(first).map(({ name }) => [
         name,
-        ...results.map(({ rows }) => rows[index] === undefined ? "" : cell(rows[index]))
+        ...results.map(({ rows }) => rows.filter((row) => row.name === name).map(cell).join())
       ]) ?? []
     ])
   }`)
@@ -64,17 +66,19 @@ const peers = Effect.gen(function*() {
   const floor = yield* Contender.start("node:http", { SERVICE: service.address, KEY: key })
   cases.push({ name: "node:http", processes: [floor], keys, servers: [] })
   const results = yield* compare(cases, operations)
-  yield* summarize("CPU with database, Petstore over it", results, ({ ratio }) => ratio("cpuWithServers"))
-  yield* summarize("CPU alone, Petstore over it", results, ({ ratio }) => ratio("cpu"))
-  yield* summarize("Rate, Petstore over it", results, ({ ratio }) => ratio("rate"))
+  yield* summarize("CPU with database, Petstore over it", results, 1, ({ ratio }) => ratio("cpuWithServers"))
+  yield* summarize("CPU alone, Petstore over it", results, 1, ({ ratio }) => ratio("cpu"))
+  yield* summarize("Rate, Petstore over it", results, 1, ({ ratio }) => ratio("rate"))
   yield* summarize(
     "CPU µs, with database",
     results,
+    0,
     ({ median }) => `${median("cpu").toFixed(0)}, ${median("cpuWithServers").toFixed(0)}`
   )
   yield* summarize(
     "Requests/s (p99 ms)",
     results,
+    0,
     ({ median }) => `${formatRate(median("rate"))} (${median("p99").toFixed(1)})`
   )
 })
