@@ -1,8 +1,8 @@
 /** The measured processes: the service, the peers that a team would write instead of it, and the floor. */
-import { Data, Effect } from "effect"
+import { Data, Effect, Schema } from "effect"
 import { type ChildProcess, execFile, spawn } from "node:child_process"
-import { existsSync, mkdirSync, readFileSync } from "node:fs"
-import { join } from "node:path"
+import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs"
+import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { promisify } from "node:util"
 import { freePort } from "../test/support/Harness.ts"
@@ -19,6 +19,12 @@ const run = (program: string, args: ReadonlyArray<string>, env: Readonly<Record<
 /** A peer whose program or libraries cannot be installed here. */
 export class Unavailable extends Data.TaggedError("Unavailable")<{ readonly message: string }> {}
 
+interface Command {
+  readonly program: string
+  readonly args: ReadonlyArray<string>
+  readonly cwd?: string
+}
+
 /** Bun from the npm registry, as the package of this platform, which needs no scripts. */
 const bun = Effect.gen(function*() {
   const name = `@oven/bun-linux-${process.arch === "arm64" ? "aarch64" : process.arch}`
@@ -28,7 +34,7 @@ const bun = Effect.gen(function*() {
       Effect.mapError(() => new Unavailable({ message: `The npm registry has no ${name}, or is out of reach.` }))
     )
   }
-  return [program, contender("bun.ts")]
+  return { program, args: [contender("bun.ts")] } satisfies Command
 })
 
 const goLibraries = "/usr/share/gocode"
@@ -40,21 +46,35 @@ const go = Effect.gen(function*() {
   yield* Effect.mapError(run("go", ["version"]), () => new Unavailable({ message }))
   const program = join(cache, "go-peer")
   yield* run("go", ["build", "-o", program, contender("server.go")], { GO111MODULE: "off", GOPATH: goLibraries })
-  return [program]
+  return { program, args: [] } satisfies Command
 })
 
-const node = (program: string) => Effect.succeed([process.execPath, program])
+const node = (program: string) => Effect.succeed<Command>({ program: process.execPath, args: [program] })
+
+const decodePackage = Schema.decodeUnknownEffect(
+  Schema.fromJsonString(Schema.Struct({ scripts: Schema.Struct({ start: Schema.String }) }))
+)
+
+/** `npm start` of the repository in a directory. Its script replaces the shell by the service. */
+const service = Effect.fnUntraced(function*(cwd: string) {
+  const { scripts } = yield* decodePackage(readFileSync(join(cwd, "package.json"), "utf8"))
+  return { program: "/bin/sh", args: ["-c", scripts.start], cwd } satisfies Command
+})
+
+export const repository = pathOf("..")
 
 const commands = {
-  "Petstore": node(pathOf("../src/main.ts")),
-  "Bun": bun,
-  "Go": go,
-  "Fastify + pg": node(contender("fastify.ts")),
-  "node:http": node(contender("floor.ts"))
+  "Petstore": (directory: string) => service(directory),
+  "Effect": () => node(contender("effect.ts")),
+  "Bun": () => bun,
+  "Go": () => go,
+  "Fastify": () => node(contender("fastify.ts")),
+  "node:http": () => node(contender("floor.ts"))
 }
 export type Program = keyof typeof commands
 
-export const peers = ["Bun", "Go", "Fastify + pg"] as const
+/** The services that a team would write instead, from Effect's documentation first. */
+export const peers = ["Effect", "Bun", "Go", "Fastify"] as const
 
 /** The admin token of each started service. */
 export const adminToken = "adm_0123456789abcdef"
@@ -72,15 +92,18 @@ export interface Contender {
 
 export class NotStarted extends Data.TaggedError("NotStarted")<{ readonly name: string; readonly output: string }> {}
 
-/** Starts a process and waits for its first response. The scope ends it. `main` is another main file of the service. */
+/**
+ * Starts a process and waits for its first response. The scope ends it. `directory` is the repository of the service, by
+ * default this one.
+ */
 export const start = Effect.fnUntraced(function*(
   name: Program,
   env: Readonly<Record<string, string>>,
-  main?: string
+  directory = repository
 ) {
   mkdirSync(cache, { recursive: true })
-  const [program = "", ...args] = yield* main === undefined ? commands[name] : node(main)
-  const port = yield* freePort
+  const { args, program, ...options }: Command = yield* commands[name](directory)
+  const port = env.PORT ?? String(yield* freePort)
   const address = `http://127.0.0.1:${port}`
   let output = ""
   let isStarted = false
@@ -95,9 +118,15 @@ export const start = Effect.fnUntraced(function*(
     )
   const child = yield* Effect.acquireRelease(
     Effect.sync((): ChildProcess => {
-      const own = { PATH: process.env.PATH, NODE_ENV: "production", HOST: "127.0.0.1", PORT: String(port) }
+      // Scripts of npm find this Node first.
+      const PATH = `${dirname(process.execPath)}:${process.env.PATH}`
+      const own = { PATH, NODE_ENV: "production", HOST: "127.0.0.1", PORT: port }
       const ownAdmin = { MANAGEMENT_PORT: "0", ADMIN_TOKEN: adminToken }
-      return spawn(program, args, { env: { ...own, ...ownAdmin, ...env }, stdio: ["ignore", "pipe", "pipe"] })
+      return spawn(program, args, {
+        ...options,
+        env: { ...own, ...ownAdmin, ...env },
+        stdio: ["ignore", "pipe", "pipe"]
+      })
     }),
     stop
   )
@@ -125,9 +154,23 @@ export const start = Effect.fnUntraced(function*(
   return yield* new NotStarted({ name, output })
 })
 
-/** Returns the resources of the process: seconds of CPU so far, and resident megabytes. */
+/** Returns the resources of a process: seconds of CPU so far, and resident megabytes. */
 export const usage = ({ pid }: Pick<Contender, "pid">) => {
   const fields = readFileSync(`/proc/${pid}/stat`, "utf8").replace(/^.*\) /, "").split(" ")
   const resident = /VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]
   return { cpu: (Number(fields[11]) + Number(fields[12])) / 100, megabytes: Number(resident) / 1024 }
+}
+
+/** Returns the seconds of CPU so far of each process whose command line contains one of `titles`. */
+export const cpuOf = (titles: ReadonlyArray<string>): ReadonlyMap<number, number> => {
+  const found = new Map<number, number>()
+  for (const pid of readdirSync("/proc").map(Number)) {
+    try {
+      const commandLine = readFileSync(`/proc/${pid}/cmdline`, "utf8")
+      if (titles.some((title) => commandLine.includes(title))) found.set(pid, usage({ pid }).cpu)
+    } catch {
+      // The process ended, or this is no process.
+    }
+  }
+  return found
 }

@@ -1,6 +1,6 @@
 /** The database, the keys and the requests of a measurement. */
 import { PgClient } from "@effect/sql-pg"
-import { Effect, Redacted, Schema } from "effect"
+import { Effect, Redacted, Schema, Struct } from "effect"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { freePort, temporaryDatabaseUrl, unlimitedKeyOptions } from "../test/support/Harness.ts"
@@ -8,38 +8,54 @@ import * as Contender from "./Contender.ts"
 
 export const newPet = `{"name":"Rex","categoryId":1,"status":"available"}`
 
-/** First pages of 20 pets, pages of 20 at random positions, random pets, and creates without and with an `Idempotency-Key`. */
-export const operations = ["list", "random page", "get", "create", "idempotent"] as const
-export type Operation = typeof operations[number]
+/** Every twentieth id is missing, as after deletes and failed inserts, so that each page has a gap. */
+const gap = { every: 20, at: 7 }
+
+/** Draws an id of a pet by a Zipf distribution with exponent 1. The popular pets are scattered over the table. */
+const zipf = (ids: number): number => 1 + Math.floor(ids ** Math.random()) * 7_919_993 % ids
+const uniform = (ids: number): number => 1 + Math.floor(Math.random() * ids)
+
+const get = (id: number) => `GET /v1/pets/${id}`
+const page = (id: number) => `GET /v1/pets?cursor=${Buffer.from(String(id)).toString("base64url")}`
+
+/** The requests of an operation, for ids that `draw` returns. */
+interface Format {
+  readonly format: (id: number) => string
+  readonly draw?: (ids: number) => number
+}
+
+/**
+ * First pages of 20 pets, single pets, pages of 20 at a position, and creates without and with an `Idempotency-Key`. Pets
+ * and positions are drawn by a Zipf distribution, of which a cache holds most, or uniformly, of which it holds few. Pages
+ * fill the cache, so they come after the pets.
+ */
+const formats = {
+  "list": { format: () => "GET /v1/pets" },
+  "get": { format: get, draw: zipf },
+  "uniform get": { format: get, draw: uniform },
+  "page": { format: page, draw: zipf },
+  "uniform page": { format: page, draw: uniform },
+  "create": { format: () => `POST /v1/pets ${newPet}` },
+  "idempotent create": { format: () => `POST /v1/pets Idempotency-Key ${newPet}` }
+}
+export type Operation = keyof typeof formats
+export const operations = Struct.keys(formats)
+
+/** Returns enough requests of an operation for a load. `ids` is the highest id, and a multiple of 20. */
+export const requests = (operation: Operation, ids: number): ReadonlyArray<string> => {
+  const { draw, format }: Format = formats[operation]
+  if (draw === undefined) return [format(0)]
+  return Array.from({ length: 100_000 }, () => {
+    const id = draw(ids)
+    return format(id % gap.every === gap.at ? id + 1 : id)
+  })
+}
 
 /** Writes a file for `requests.lua` into `directory`. */
 export const write = (directory: string, name: string, lines: ReadonlyArray<string>): string => {
   const path = join(directory, name)
   writeFileSync(path, lines.join("\n"))
   return path
-}
-
-export type Requests = Readonly<Record<Operation, string>>
-
-/** Writes the files of each operation into `directory`. `pets` is the number of pets in the table. */
-export const requests = (directory: string, pets: number): Requests => {
-  const ids = Array.from({ length: 200_000 }, () => 1 + Math.floor(Math.random() * pets))
-  const page = (id: number) => `GET /v1/pets?cursor=${Buffer.from(String(id)).toString("base64url")}`
-  const lines = {
-    "list": ["GET /v1/pets"],
-    "random page": ids.map(page),
-    "get": ids.map((id) => `GET /v1/pets/${id}`),
-    "create": [`POST /v1/pets ${newPet}`],
-    "idempotent": [`POST /v1/pets Idempotency-Key ${newPet}`]
-  }
-  const file = (operation: Operation) => write(directory, operation, lines[operation])
-  return {
-    "list": file("list"),
-    "random page": file("random page"),
-    "get": file("get"),
-    "create": file("create"),
-    "idempotent": file("idempotent")
-  }
 }
 
 const decodeIssued = Schema.decodeUnknownEffect(Schema.Struct({ key: Schema.String }))
@@ -54,30 +70,34 @@ export const issueKey = (address: string, options: object = unlimitedKeyOptions)
     }).then((response) => response.json())
   ).pipe(Effect.flatMap(decodeIssued), Effect.map(({ key }) => key))
 
-/** Inserts pets, and analyses the table as autovacuum does. */
-const insertPets = Effect.fnUntraced(function*(pets: number) {
+/** Inserts pets with ids up to `ids`, and analyses the table as autovacuum does. */
+const insertPets = Effect.fnUntraced(function*(ids: number) {
+  if (ids === 0) return
   const sql = yield* PgClient.PgClient
-  yield* sql`INSERT INTO pets (name, category_id, status)
-    SELECT 'pet ' || n, n % 100, CASE n % 4 WHEN 0 THEN 'sold' WHEN 1 THEN 'pending' WHEN 2 THEN 'available' END
-    FROM generate_series(1, ${pets}) AS n`
+  yield* sql`INSERT INTO pets (id, name, category_id, status) OVERRIDING SYSTEM VALUE
+    SELECT n, 'pet ' || n, n % 100, CASE n % 4 WHEN 0 THEN 'sold' WHEN 1 THEN 'pending' WHEN 2 THEN 'available' END
+    FROM generate_series(1, ${ids}) AS n WHERE n % ${gap.every} <> ${gap.at}`
+  yield* sql`SELECT setval(pg_get_serial_sequence('pets', 'id'), ${ids})`
   yield* sql`VACUUM ANALYZE pets`
 })
 
 /**
- * Creates a database on `TEST_DATABASE_URL` with pets and keys. A process of the service, whose main file can be `main`,
- * creates the tables and issues the keys.
+ * Creates a database on `TEST_DATABASE_URL` with keys, and with pets that have ids up to `ids`. The service of the
+ * repository in `directory` creates the tables and issues the keys.
  */
-export const database = Effect.fnUntraced(function*(pets: number, keyCount = 1, main?: string) {
+export const database = Effect.fnUntraced(function*(ids: number, keyCount = 1, directory?: string) {
   const url = yield* temporaryDatabaseUrl
   const fill = Effect.gen(function*() {
     const management = String(yield* freePort)
-    yield* Contender.start("Petstore", { DATABASE_URL: url, MANAGEMENT_PORT: management, LOG_LEVEL: "warn" }, main)
+    yield* Contender.start("Petstore", { DATABASE_URL: url, MANAGEMENT_PORT: management, LOG_LEVEL: "warn" }, directory)
     yield* Effect.provide(
-      insertPets(pets),
+      insertPets(ids),
       PgClient.layer({ url: Redacted.make(url), startupParameters: { statement_timeout: "0" } })
     )
     return yield* Effect.replicateEffect(issueKey(`http://127.0.0.1:${management}`), keyCount, { concurrency: 32 })
   })
   const [key = "", ...others] = yield* Effect.scoped(fill)
-  return { url, key, keys: [key, ...others] }
+  /** Parts of the command lines of the server's processes that work for this database. */
+  const servers = [new URL(url).pathname.slice(1), "walwriter", "checkpointer", "background writer"]
+  return { url, key, keys: [key, ...others], servers }
 })

@@ -2,53 +2,64 @@
  * Compares the speed of this tree with another commit. Both run at once, each on its own database.
  *
  * `npm run bench:compare -- REVISION [NAME=VALUE…]`. The settings are those of this tree: the revision `.` is this tree
- * without them, so that the cost of a setting can be measured. It needs wrk and `TEST_DATABASE_URL`, a PostgreSQL server
- * to create databases on.
+ * without them, so that the cost of a setting can be measured. Both start as their `npm start` does. It needs what
+ * `npm run bench` needs, without Redis and the peers, and reads the same variables.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
-import { Data, Effect } from "effect"
+import { Console, Data, Effect } from "effect"
 import { execFileSync } from "node:child_process"
 import { symlinkSync } from "node:fs"
 import { join } from "node:path"
-import { fileURLToPath } from "node:url"
 import { temporaryDirectory } from "../test/support/Harness.ts"
 import * as Contender from "./Contender.ts"
-import { type Case, compare } from "./measure.ts"
+import { type Case, compare, settings } from "./measure.ts"
 import * as Workload from "./Workload.ts"
-
-const pets = 200_000
-const repository = fileURLToPath(new URL("..", import.meta.url))
 
 class MissingRevision extends Data.TaggedError("MissingRevision") {
   override readonly message = "Give a revision to compare with: npm run bench:compare -- REVISION"
 }
 
-/** Returns the path of the main file of a revision, with the dependencies of this tree. */
-const mainAt = Effect.fnUntraced(function*(revision: string) {
+const git = (...args: ReadonlyArray<string>) => execFileSync("git", args, { cwd: Contender.repository, maxBuffer: 1e8 })
+
+/** Returns a directory with a revision. It has the dependencies of this tree if they are the same, else its own. */
+const checkOut = Effect.fnUntraced(function*(revision: string) {
   const directory = yield* temporaryDirectory
-  const archive = execFileSync("git", ["archive", revision, "src", "package.json"], { cwd: repository, maxBuffer: 1e8 })
-  execFileSync("tar", ["-x", "-C", directory], { input: archive })
-  symlinkSync(join(repository, "node_modules"), join(directory, "node_modules"))
-  return join(directory, "src/main.ts")
+  const input = git("archive", revision, "src", "package.json", "package-lock.json")
+  execFileSync("tar", ["-x", "-C", directory], { input })
+  if (git("diff", "--name-only", revision, "--", "package-lock.json").length === 0) {
+    symlinkSync(join(Contender.repository, "node_modules"), join(directory, "node_modules"))
+  } else {
+    execFileSync("npm", ["ci", "--omit=dev", "--ignore-scripts"], { cwd: directory })
+  }
+  return directory
 })
 
 /** Starts the service with a database of its own. */
-const startCase = Effect.fnUntraced(function*(name: string, main: string, env: Readonly<Record<string, string>> = {}) {
-  const { keys, url } = yield* Workload.database(pets, 1, main)
-  const contender = yield* Contender.start("Petstore", { DATABASE_URL: url, ...env }, main)
-  const started: Case = { name, contender, keys }
+const startCase = Effect.fnUntraced(function*(
+  name: string,
+  directory: string,
+  env: Readonly<Record<string, string>> = {}
+) {
+  const { ids, keyCount } = yield* settings
+  const { keys, servers, url } = yield* Workload.database(ids, keyCount, directory)
+  const started: Case = {
+    name,
+    processes: [yield* Contender.start("Petstore", { DATABASE_URL: url, ...env }, directory)],
+    keys,
+    servers
+  }
   return started
 })
 
 const comparison = Effect.gen(function*() {
   const [, , given, ...assignments] = process.argv
   const revision = yield* Effect.fromNullishOr(given).pipe(Effect.mapError(() => new MissingRevision()))
-  const main = join(repository, "src/main.ts")
   const env = Object.fromEntries(assignments.map((assignment) => assignment.split(/=(.*)/, 2)))
-  yield* compare(`This tree beside ${revision}`, pets, [
-    yield* startCase(revision, revision === "." ? main : yield* mainAt(revision)),
-    yield* startCase(`this tree ${assignments.join(" ")}`, main, env)
-  ])
+  const { operations } = yield* settings
+  yield* Console.log(`This tree ${assignments.join(" ")} beside ${revision}`)
+  const ours = yield* startCase("this tree", Contender.repository, env)
+  const directory = revision === "." ? Contender.repository : yield* checkOut(revision)
+  yield* compare([ours, yield* startCase(revision, directory)], operations)
 })
 
 Effect.scoped(comparison).pipe(NodeRuntime.runMain)

@@ -1,47 +1,59 @@
 /**
- * Compares the speed of the service with peers, with itself in other configurations, and with many keys.
+ * Compares the service with peers, and with itself in other configurations: the rate, the latency and the CPU of a request.
  *
- * `npm run bench [-- TABLE…]` prints the tables `peers`, `settings` and `keys`, or only the given ones. It needs wrk, and
- * `TEST_DATABASE_URL`, a PostgreSQL server to create databases on. `peers` also needs the npm registry for Bun and
- * Debian's packages golang-go and golang-github-jackc-pgx-v4-dev for Go. `settings` also needs a redis-server.
+ * `npm run bench [-- TABLE…]` prints the tables `peers` and `settings` in Markdown, in about 20 minutes, or only the given
+ * one. It needs wrk, redis-server, and `TEST_DATABASE_URL`, a PostgreSQL server of this machine to create databases on.
+ * `peers` also needs the npm registry for Bun, and Debian's packages golang-go and golang-github-jackc-pgx-v4-dev for Go.
+ *
+ * A quick run: `BENCH_ROUNDS=1 BENCH_SECONDS=1 BENCH_PETS=100000 BENCH_OPERATIONS=list,get npm run bench -- peers`.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Console, Effect } from "effect"
 import { createServer, type Server } from "node:http"
+import { freePort } from "../test/support/Harness.ts"
+import { until } from "../test/support/Process.ts"
 import * as Redis from "../test/support/Redis.ts"
 import * as Contender from "./Contender.ts"
-import { type Case, compare, type Result } from "./measure.ts"
+import { type Case, compare, formatRate, type Result, settings, table } from "./measure.ts"
 import * as Workload from "./Workload.ts"
 
-const pets = 200_000
+type Cell = (row: Result["rows"][number]) => string
 
-/** The goals: requests per second as a multiple of the fastest peer's. */
-const goals: Readonly<Record<Workload.Operation, number>> = {
-  "list": 2,
-  "random page": 1.4,
-  "get": 1.2,
-  "create": 1.3,
-  "idempotent": 1.3
-}
+/** Prints a table with a row for each case, from the index `first` on, and a column for each operation. */
+const summarize = (title: string, results: ReadonlyArray<Result>, first: number, cell: Cell) =>
+  Console.log(`\n${
+    table([
+      [title, ...results.map(({ operation }) => operation)],
+      ...results[0]?.rows.slice(first).map(({ name }) => [
+        name,
+        ...results.map(({ rows }) => rows.filter((row) => row.name === name).map(cell).join())
+      ]) ?? []
+    ])
+  }`)
 
-const printGoal = (operation: Workload.Operation, results: ReadonlyArray<Result>) => {
-  const peers = results.filter(({ name }) => name !== "Petstore" && name !== "node:http")
-  const [fastest] = peers.toSorted((a, b) => b.requestsPerSecond - a.requestsPerSecond)
-  return fastest === undefined ? Effect.void : Console.log(
-    `Petstore is ${peers.map(({ name, ratio }) => `${(1 / ratio).toFixed(2)} × ${name}`).join(", ")}. ` +
-      `The goal is ${goals[operation]} × ${fastest.name}, with a p99 of at most ${fastest.p99.toFixed(2)} ms.`
-  )
-}
+const startRedis = Effect.gen(function*() {
+  const redis = yield* Redis.run
+  yield* redis.start
+  return { url: redis.url, title: `redis-server *:${redis.port}` }
+})
 
 const peers = Effect.gen(function*() {
-  const { key, keys, url } = yield* Workload.database(pets)
+  const { ids, keyCount, operations } = yield* settings
+  const { key, keys, servers, url } = yield* Workload.database(ids, keyCount)
   const env = { DATABASE_URL: url }
   const service = yield* Contender.start("Petstore", env)
   yield* Console.log(
     `Petstore: ${service.startedIn.toFixed(0)} ms from the start to the first response, ` +
       `${Contender.usage(service).megabytes.toFixed(0)} MB at rest`
   )
-  const cases: Array<Case> = [{ name: "Petstore", contender: service, keys }]
+  const redis = yield* startRedis
+  const shared = { ...env, REDIS_URL: redis.url, PORT: String(yield* freePort), REUSE_PORT: "true" }
+  const two = yield* Effect.all([Contender.start("Petstore", shared), Contender.start("Petstore", shared)])
+  yield* until(() => two.every(({ latestOutput }) => latestOutput().includes("Listening on")))
+  const cases: Array<Case> = [
+    { name: "Petstore", processes: [service], keys, servers },
+    { name: "2 × Petstore, Redis", processes: two, keys, servers: [...servers, redis.title] }
+  ]
   for (const name of Contender.peers) {
     const contender = yield* Contender.start(name, env).pipe(
       Effect.catchTag(
@@ -49,10 +61,26 @@ const peers = Effect.gen(function*() {
         ({ message }) => Effect.as(Console.log(`${name} is skipped. ${message}`), undefined)
       )
     )
-    if (contender !== undefined) cases.push({ name, contender, keys })
+    if (contender !== undefined) cases.push({ name, processes: [contender], keys, servers })
   }
   const floor = yield* Contender.start("node:http", { SERVICE: service.address, KEY: key })
-  yield* compare("Peers", pets, [...cases, { name: "node:http", contender: floor, keys }], printGoal)
+  cases.push({ name: "node:http", processes: [floor], keys, servers: [] })
+  const results = yield* compare(cases, operations)
+  yield* summarize("CPU with database, Petstore over it", results, 1, ({ ratio }) => ratio("cpuWithServers"))
+  yield* summarize("CPU alone, Petstore over it", results, 1, ({ ratio }) => ratio("cpu"))
+  yield* summarize("Rate, Petstore over it", results, 1, ({ ratio }) => ratio("rate"))
+  yield* summarize(
+    "CPU µs, with database",
+    results,
+    0,
+    ({ median }) => `${median("cpu").toFixed(0)}, ${median("cpuWithServers").toFixed(0)}`
+  )
+  yield* summarize(
+    "Requests/s (p99 ms)",
+    results,
+    0,
+    ({ median }) => `${formatRate(median("rate"))} (${median("p99").toFixed(1)})`
+  )
 })
 
 /** A collector of traces that accepts and drops everything. Returns its port. */
@@ -71,41 +99,36 @@ const collector = Effect.acquireRelease(
   return typeof address === "object" && address !== null ? address.port : 0
 }))
 
+/** Prints shares of the default configuration, which has 1,000 keys as `peers` has. */
 const configurations = Effect.gen(function*() {
-  const { keys, url } = yield* Workload.database(pets)
-  const redis = yield* Redis.run
-  yield* redis.start
-  const settings = {
-    "default": {},
-    "Redis": { REDIS_URL: redis.url },
-    "traced": {
+  const { ids, keyCount } = yield* settings
+  const { keys, servers, url } = yield* Workload.database(ids, 100 * keyCount)
+  const redis = yield* startRedis
+  const start = (name: string, env: Readonly<Record<string, string>>, ownKeys = keyCount) =>
+    Effect.map(Contender.start("Petstore", { DATABASE_URL: url, ...env }), (service): Case => ({
+      name,
+      processes: [service],
+      keys: keys.slice(0, ownKeys),
+      servers: "REDIS_URL" in env ? [...servers, redis.title] : servers
+    }))
+  const cases = yield* Effect.all([
+    start("default", {}),
+    start("one key", {}, 1),
+    start(`${keys.length} keys`, {}, keys.length),
+    start("Redis", { REDIS_URL: redis.url }),
+    start("traced", {
       OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${yield* collector}`,
       OTEL_LOGS_EXPORTER: "none"
-    },
-    "without access log": { LOG_LEVEL: "warn" }
-  }
-  const cases = yield* Effect.forEach(Object.entries(settings), ([name, env]) =>
-    Effect.map(
-      Contender.start("Petstore", { DATABASE_URL: url, ...env }),
-      (contender): Case => ({ name, contender, keys })
-    ))
-  yield* compare("Settings (goals: 0.85 of lists with Redis, 0.8 traced)", pets, cases)
+    }),
+    start("without access log", { LOG_LEVEL: "warn" })
+  ])
+  yield* compare(cases, ["list", "get"], "reverse")
 })
 
-const activeKeys = Effect.gen(function*() {
-  const { keys, url } = yield* Workload.database(pets, 100_000)
-  const cases = yield* Effect.forEach([1, 1_000, 100_000], (count) =>
-    Effect.map(
-      Contender.start("Petstore", { DATABASE_URL: url }),
-      (contender): Case => ({ name: `${count} keys`, contender, keys: keys.slice(0, count) })
-    ))
-  yield* compare("Active keys (goal: 0.85 with 100,000)", pets, cases)
-})
-
-const tables = { peers, settings: configurations, keys: activeKeys }
+const tables = { peers, settings: configurations }
 const chosen = process.argv.slice(2)
 Effect.forEach(
   Object.entries(tables).filter(([name]) => chosen.length === 0 || chosen.includes(name)),
-  ([, table]) => Effect.scoped(table),
+  ([, run]) => Effect.scoped(run),
   { discard: true }
 ).pipe(NodeRuntime.runMain)

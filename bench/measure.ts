@@ -6,130 +6,146 @@ import * as Workload from "./Workload.ts"
 import * as Wrk from "./wrk.ts"
 
 const connections = 32
-/** Until the code is compiled and the caches are filled. */
-const warmUpSeconds = 5
-/** The interval of the median ratio at which the rounds end, as a share of the median. */
-const maxInterval = 0.1
 
-/** The maximum number of rounds, the seconds that each process is loaded in a round, and the operations. */
-const settings = Config.all({
-  rounds: Config.Int("BENCH_ROUNDS").pipe(Config.withDefault(10)),
+/** The rounds, and the seconds of each load; the highest id of the pets, and the number of keys. */
+export const settings = Config.all({
+  rounds: Config.Int("BENCH_ROUNDS").pipe(Config.withDefault(7)),
   seconds: Config.Int("BENCH_SECONDS").pipe(Config.withDefault(2)),
+  ids: Config.Int("BENCH_PETS").pipe(Config.withDefault(2_000_000)),
+  keyCount: Config.Int("BENCH_KEYS").pipe(Config.withDefault(1_000)),
   operations: Config.Array(Schema.Literals(Workload.operations), "BENCH_OPERATIONS").pipe(
     Config.withDefault(Workload.operations)
   )
 })
 
-/** A process to load, with requests of these keys in turn. */
+/** The processes behind one address, which are loaded with requests of these keys in turn. */
 export interface Case {
   readonly name: string
-  readonly contender: Contender.Contender
+  readonly processes: readonly [Contender.Contender, ...ReadonlyArray<Contender.Contender>]
   readonly keys: ReadonlyArray<string>
+  /** Parts of the command lines of the servers' processes that work for these. */
+  readonly servers: ReadonlyArray<string>
 }
 
-/** The medians of a case in all rounds. */
-export interface Result {
-  readonly name: string
-  readonly requestsPerSecond: number
-  /** The requests per second as a multiple of those of the first case in the same round. */
-  readonly ratio: number
+/** The figures of one load. CPU is in microseconds per request. */
+interface Sample {
+  readonly rate: number
   readonly p99: number
+  readonly cpu: number
+  readonly cpuWithServers: number
 }
 
-const sorted = (values: ReadonlyArray<number>) => values.toSorted((a, b) => a - b)
-
-export const median = (values: ReadonlyArray<number>): number => sorted(values)[values.length >> 1] ?? NaN
-
-/**
- * Returns the 95 % confidence interval of a median: two of the values, whatever their distribution. Fewer than six
- * values have none.
- */
-const medianInterval = (values: ReadonlyArray<number>): readonly [low: number, high: number] => {
-  // The probability that exactly, and that fewer than, `rank` values are below the median.
-  let rank = 0, exactly = 0.5 ** values.length, fewer = 0
-  while (fewer + exactly <= 0.025) {
-    fewer += exactly
-    rank++
-    exactly *= (values.length - rank + 1) / rank
-  }
-  const inOrder = sorted(values)
-  return [inOrder[rank - 1] ?? -Infinity, inOrder[values.length - rank] ?? Infinity]
+/** The figures of a case in all rounds. Ratios are those to the first case in the same round, or the reverse. */
+interface Row {
+  readonly name: string
+  readonly median: (field: keyof Sample) => number
+  readonly ratio: (field: keyof Sample) => string
 }
 
-const row = (cells: ReadonlyArray<string>): string =>
-  cells.map((cell, index) => index === 0 ? cell.padEnd(22) : cell.padStart(index === 2 ? 24 : 11)).join("")
+export interface Result {
+  readonly operation: Workload.Operation
+  readonly rows: ReadonlyArray<Row>
+}
 
-/**
- * Prints a table for each operation, and calls `onResults` after it. `pets` is the number of pets in the table. The
- * rounds end when the interval of each median ratio to the first case is under 10 %, or after the maximum number.
- */
-export const compare = Effect.fnUntraced(function*(
-  title: string,
-  pets: number,
-  cases: ReadonlyArray<Case>,
-  onResults: (operation: Workload.Operation, results: ReadonlyArray<Result>) => Effect.Effect<void> = () => Effect.void
+export const median = (values: ReadonlyArray<number>): number =>
+  values.toSorted((a, b) => a - b)[values.length >> 1] ?? NaN
+
+/** Formats the median, the lowest and the highest value. */
+const formatSpread = (values: ReadonlyArray<number>): string =>
+  `${median(values).toFixed(2)} (${Math.min(...values).toFixed(2)} to ${Math.max(...values).toFixed(2)})`
+
+export const formatRate = (rate: number): string => Math.round(rate).toLocaleString("en")
+
+/** Returns a table in Markdown. */
+export const table = (rows: ReadonlyArray<ReadonlyArray<string>>): string =>
+  rows.flatMap((cells, index) => [
+    `| ${cells.join(" | ")} |`,
+    ...index === 0 ? [`|${"---|".repeat(cells.length)}`] : []
+  ]).join("\n")
+
+/** Loads a case with an operation. */
+const load = Effect.fnUntraced(function*(
+  { keys, name, processes, servers }: Case,
+  operation: Workload.Operation,
+  { directory, ids, seconds }: { readonly directory: string; readonly ids: number; readonly seconds: number }
 ) {
-  const { operations, rounds: maxRounds, seconds } = yield* settings
-  yield* Console.log(
-    `\n${title}: PostgreSQL, ${pets} pets, ${connections} connections, at most ${maxRounds} rounds of ${seconds} s in turn ` +
-      `after ${warmUpSeconds} s; medians, and the ratio's 95 % interval`
-  )
-  const directory = yield* temporaryDirectory
-  const requests = Workload.requests(directory, pets)
-  const load = Effect.fnUntraced(function*(
-    { contender, keys, name }: Case,
-    operation: Workload.Operation,
-    duration: number
-  ) {
-    const { cpu } = Contender.usage(contender)
-    const measured = yield* Wrk.load({
-      address: contender.address,
-      requests: requests[operation],
-      keys: Workload.write(directory, `keys of ${name.replaceAll("/", " ")}`, keys),
-      connections,
-      seconds: duration
-    })
-    return { ...measured, cpu: (Contender.usage(contender).cpu - cpu) / measured.requests * 1e6 }
+  const cpuBefore = new Map(processes.map((process) => [process, Contender.usage(process).cpu]))
+  const serversBefore = Contender.cpuOf(servers)
+  const { failed, p99, requests, requestsPerSecond } = yield* Wrk.load({
+    address: processes[0].address,
+    requests: Workload.write(directory, "requests", Workload.requests(operation, ids)),
+    keys: Workload.write(directory, "keys", keys),
+    connections,
+    seconds
   })
-  type Sample = Effect.Success<ReturnType<typeof load>>
-
-  for (const operation of operations) {
-    yield* Effect.forEach(cases, (each) => load(each, operation, warmUpSeconds))
-    const rounds: Array<ReadonlyArray<Sample>> = []
-    const column = (index: number, field: keyof Sample) => rounds.map((round) => round[index]?.[field] ?? NaN)
-    const ratios = (index: number) =>
-      column(index, "requestsPerSecond").map((rate, round) => rate / (rounds[round]?.[0]?.requestsPerSecond ?? NaN))
-    const isPrecise = () =>
-      cases.every((_, index) => {
-        const [low, high] = medianInterval(ratios(index))
-        return high - low < maxInterval * median(ratios(index))
-      })
-    do {
-      rounds.push(yield* Effect.forEach(cases, (each) => load(each, operation, seconds)))
-    } while (rounds.length < maxRounds && !isPrecise())
-
-    yield* Console.log(
-      `\n${row([operation, "requests/s", `× ${cases[0]?.name}`, "p50 ms", "p99 ms", "p99.9 ms", "CPU µs", "MB"])}` +
-        `   (${rounds.length} rounds)`
-    )
-    const results: Array<Result> = []
-    for (const [index, { contender, name }] of cases.entries()) {
-      const of = (field: keyof Sample) => median(column(index, field))
-      const ratio = median(ratios(index))
-      const interval = medianInterval(ratios(index)).map((bound) => bound.toFixed(2)).join(" to ")
-      const failed = column(index, "failed").reduce((sum, each) => sum + each, 0)
-      results.push({ name, ratio, requestsPerSecond: of("requestsPerSecond"), p99: of("p99") })
-      yield* Console.log(
-        row([
-          name,
-          of("requestsPerSecond").toFixed(0),
-          `${ratio.toFixed(2)} (${interval})`,
-          ...(["p50", "p99", "p999"] as const).map((field) => of(field).toFixed(2)),
-          of("cpu").toFixed(1),
-          Contender.usage(contender).megabytes.toFixed(0)
-        ]) + (failed === 0 ? "" : `   ${failed} FAILED`)
-      )
-    }
-    yield* onResults(operation, results)
+  if (failed > 0) yield* Console.log(`${name}: ${failed} of ${requests} requests failed (${operation}).`)
+  let cpu = 0
+  for (const [process, before] of cpuBefore) cpu += Contender.usage(process).cpu - before
+  let ofServers = 0
+  for (const [pid, after] of Contender.cpuOf(servers)) ofServers += after - (serversBefore.get(pid) ?? 0)
+  const sample: Sample = {
+    rate: requestsPerSecond,
+    p99,
+    cpu: cpu / requests * 1e6,
+    cpuWithServers: (cpu + ofServers) / requests * 1e6
   }
+  return sample
+})
+
+/** Prints a table for each operation. A ratio is the first case's figure over that of each, or the `reverse`. */
+export const compare = Effect.fnUntraced(function*(
+  cases: ReadonlyArray<Case>,
+  operations: ReadonlyArray<Workload.Operation>,
+  order?: "reverse"
+) {
+  const { ids, rounds, seconds } = yield* settings
+  const directory = yield* temporaryDirectory
+  const ratioOf = order === "reverse" ? `over ${cases[0]?.name}` : `${cases[0]?.name} over it`
+  return yield* Effect.forEach(operations, (operation) =>
+    Effect.gen(function*() {
+      // Until the code is compiled and the caches are filled.
+      yield* Effect.forEach(cases, (each) => load(each, operation, { directory, ids, seconds: seconds + 1 }))
+      const round = Effect.forEach(cases, (each) => load(each, operation, { directory, ids, seconds }))
+      const samples = yield* Effect.replicateEffect(round, rounds)
+      const rows = cases.map(({ name }, index): Row => {
+        const column = (field: keyof Sample) => samples.map((round) => round[index]?.[field] ?? NaN)
+        return {
+          name,
+          median: (field) => median(column(field)),
+          ratio: (field) =>
+            formatSpread(
+              column(field).map((value, round) => {
+                const first = samples[round]?.[0]?.[field] ?? NaN
+                return order === "reverse" ? value / first : first / value
+              })
+            )
+        }
+      })
+      yield* Console.log(`\n${
+        table([
+          [
+            operation,
+            "requests/s",
+            "p99 ms",
+            "CPU µs",
+            "with database",
+            "MB",
+            `rate: ${ratioOf}`,
+            "CPU",
+            "with database"
+          ],
+          ...rows.map(({ median, name, ratio }, index) => [
+            name,
+            formatRate(median("rate")),
+            median("p99").toFixed(1),
+            median("cpu").toFixed(0),
+            median("cpuWithServers").toFixed(0),
+            cases[index]?.processes.map((process) => Contender.usage(process).megabytes.toFixed(0)).join(" + ") ?? "",
+            ...index === 0 ? ["", "", ""] : [ratio("rate"), ratio("cpu"), ratio("cpuWithServers")]
+          ])
+        ])
+      }`)
+      const result: Result = { operation, rows }
+      return result
+    }))
 })

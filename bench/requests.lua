@@ -55,11 +55,9 @@ end
 function done(summary, latency)
   local errors = summary.errors
   io.write(string.format(
-    '\n{"requestsPerSecond":%f,"p50":%f,"p99":%f,"p999":%f,"requests":%d,"failed":%d}\n',
+    '\n{"requestsPerSecond":%f,"p99":%f,"requests":%d,"failed":%d}\n',
     summary.requests / summary.duration * 1e6,
-    latency:percentile(50) / 1000,
     latency:percentile(99) / 1000,
-    latency:percentile(99.9) / 1000,
     summary.requests,
     errors.connect + errors.read + errors.write + errors.status + errors.timeout
   ))

@@ -6,16 +6,14 @@ import { promisify } from "node:util"
 
 const script = fileURLToPath(new URL("requests.lua", import.meta.url))
 
-/** Latencies in milliseconds; `failed` counts errors and responses other than 2xx and 3xx. */
+/** The 99th percentile of latencies is in milliseconds; `failed` counts errors and responses other than 2xx and 3xx. */
 const Measured = Schema.fromJsonString(Schema.Struct({
   requestsPerSecond: Schema.Finite,
-  p50: Schema.Finite,
   p99: Schema.Finite,
-  p999: Schema.Finite,
   requests: Schema.Finite,
   failed: Schema.Finite
 }))
-export type Measured = typeof Measured.Type
+type Measured = typeof Measured.Type
 
 export class WrkFailed extends Data.TaggedError("WrkFailed")<{ readonly cause: unknown }> {
   override readonly message = "wrk failed; it is in Debian's package wrk."

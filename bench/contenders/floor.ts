@@ -1,6 +1,6 @@
 /**
- * The floor: a bare node:http server, faster than any service on Node can be. It checks and logs nothing, and repeats
- * responses of the service at `SERVICE` from memory, byte for byte: the first page, a pet, and a created pet.
+ * The floor: a bare node:http server, faster than any service on Node can be. It checks nothing, repeats responses of the
+ * service at `SERVICE` from memory, byte for byte, and logs requests: the first page, a pet, and a created pet.
  */
 import { createServer } from "node:http"
 import * as Shared from "./shared.ts"
@@ -25,12 +25,15 @@ const get = await record("GET", "/v1/pets/1")
 const created = await record("POST", "/v1/pets", `{"name":"Rex","categoryId":1,"status":"available"}`)
 
 createServer((request, response) => {
-  const { method, url = "" } = request
-  if (method === "GET") {
-    const { body, headers } = url.charAt("/v1/pets".length) === "/" ? get : list
-    response.writeHead(200, headers).end(body)
-  } else {
-    // A body must be read before the response.
-    request.on("end", () => response.writeHead(201, created.headers).end(created.body)).resume()
+  const startedAt = performance.now()
+  const { method = "", url = "" } = request
+  const send = (status: number, { body, headers }: typeof list, route: string) => {
+    response.writeHead(status, headers).end(body)
+    const durationMs = performance.now() - startedAt
+    Shared.log({ method, route, status, durationMs, keyId: "floor", requestId: "floor" })
   }
+  // A body must be read before the response.
+  if (method === "POST") request.on("end", () => send(201, created, "/v1/pets")).resume()
+  else if (url.charAt("/v1/pets".length) === "/") send(200, get, "/v1/pets/:petId")
+  else send(200, list, "/v1/pets")
 }).listen(Shared.port, Shared.host)

@@ -6,7 +6,7 @@ import * as Workload from "../../bench/Workload.ts"
 import { freePort } from "../support/Harness.ts"
 import { send, until } from "../support/Process.ts"
 
-/** The service on a database of 100 pets, and a key without limits. */
+/** The service on a database of 95 pets with ids up to 100, and a key without limits. */
 const startPetstore = Effect.gen(function*() {
   const { key, url } = yield* Workload.database(100)
   const port = String(yield* freePort)
@@ -16,32 +16,52 @@ const startPetstore = Effect.gen(function*() {
 
 const Petstore = Context.Service<Effect.Success<typeof startPetstore>>("test/processes/Petstore")
 
-const reads = ["/v1/pets", "/v1/pets/1"].map((path) => ["GET", path] as const)
-const pet = JSON.parse(Workload.newPet)
+interface Row {
+  readonly status: number
+  readonly request: string
+  readonly body?: object
+  /** The request has the idempotency key of its server, which is the same in all rows. */
+  readonly isIdempotent?: true
+}
 
-/** Requests, in order, that the service and each peer must treat alike. `once` is sent with an idempotency key. */
-const requests: ReadonlyArray<readonly [method: string, path: string, body?: object, once?: "once"]> = [
-  ...reads,
-  ["GET", `/v1/pets?limit=7&cursor=${Buffer.from("50").toString("base64url")}`],
-  ["GET", "/v1/pets?limit=100"],
-  ["GET", "/v1/pets?limit=101"],
-  ["GET", "/v1/pets/999999999"],
-  ["POST", "/v1/pets", pet],
-  ["POST", "/v1/pets", pet, "once"],
-  ["POST", "/v1/pets", pet, "once"],
-  ["POST", "/v1/pets", { ...pet, name: "Max" }, "once"],
-  ["POST", "/v1/pets", { name: "Rex" }],
-  ["POST", "/v1/pets", { ...pet, status: "lost" }]
-]
+const pet = JSON.parse(Workload.newPet)
+const after50 = `cursor=${Buffer.from("50").toString("base64url")}`
+
+/** Requests, in order, and the status of every server's response. */
+const rows: Readonly<Record<string, Row>> = {
+  "a first page with a gap": { status: 200, request: "GET /v1/pets" },
+  "a page after a cursor": { status: 200, request: `GET /v1/pets?limit=7&${after50}` },
+  "a page of all pets": { status: 200, request: "GET /v1/pets?limit=100" },
+  "a limit over 100": { status: 400, request: "GET /v1/pets?limit=101" },
+  "a pet": { status: 200, request: "GET /v1/pets/1" },
+  "a pet in a gap": { status: 404, request: "GET /v1/pets/7" },
+  "a create": { status: 201, request: "POST /v1/pets", body: pet },
+  "an idempotent create": { status: 201, request: "POST /v1/pets", body: pet, isIdempotent: true },
+  "its replay": { status: 201, request: "POST /v1/pets", body: pet, isIdempotent: true },
+  "its key with another pet": {
+    status: 422,
+    request: "POST /v1/pets",
+    body: { ...pet, name: "Max" },
+    isIdempotent: true
+  },
+  "a create without a category": { status: 400, request: "POST /v1/pets", body: { name: "Rex" } },
+  "a create with an unknown status": { status: 400, request: "POST /v1/pets", body: { ...pet, status: "lost" } }
+}
+
+const limitedKeys = {
+  "by the minute": { perMinute: 2, perDay: 1_000 },
+  "by the day": { perMinute: 1_000, perDay: 2 }
+}
 
 /** Sends a request. Returns what all contenders have in common in the response, and in the line of the log. */
 const exchange = Effect.fnUntraced(function*(
   { address, latestOutput }: Contender.Contender,
   key: string,
-  [method, path, body, once]: typeof requests[number],
+  { body, isIdempotent, request }: Row,
   idempotencyKey = ""
 ) {
-  const own = once === undefined ? {} : { "idempotency-key": idempotencyKey }
+  const [method = "", path = ""] = request.split(" ")
+  const own = isIdempotent === undefined ? {} : { "idempotency-key": idempotencyKey }
   const { body: value, headers, status, text } = yield* send(address + path, key, method, body, own)
   const requestId = headers.get("x-request-id")
   const line = () => latestOutput().split("\n").find((each) => each.includes(`"requestId":"${requestId}"`)) ?? ""
@@ -68,28 +88,27 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The contenders of 
   layer(Layer.effect(Petstore, startPetstore), { excludeTestServices: true })((it) => {
     for (const peer of Contender.peers) {
       it.effect(
-        `${peer} sends the responses of the service, counts both windows and logs requests`,
+        `${peer} sends the service's responses, counts both windows and logs requests`,
         (context) =>
           Effect.gen(function*() {
             const { databaseUrl, key, management, service } = yield* Petstore
             const other = yield* Contender.start(peer, { DATABASE_URL: databaseUrl }).pipe(
               Effect.catchTag("Unavailable", ({ message }) => Effect.sync((): never => context.skip(message)))
             )
-            const compare = Effect.fnUntraced(function*(key: string, request: typeof requests[number]) {
-              const id = other.address
-              const { logged: expectedLine, ...expected } = yield* exchange(service, key, request, `like-${id}`)
-              const { logged, ...response } = yield* exchange(other, key, request, id)
-              assert.deepStrictEqual(response, expected, request[1])
-              // The Go peer logs a request that its key does not allow before it knows the route.
-              if (![401, 429].includes(response.status)) assert.deepStrictEqual(yield* logged, yield* expectedLine)
-              return response.status
+            const compare = Effect.fnUntraced(function*(title: string, key: string, row: Row) {
+              const { logged: expectedLine, ...expected } = yield* exchange(service, key, row, `like-${peer}`)
+              const { logged, ...response } = yield* exchange(other, key, row, peer)
+              assert.strictEqual(expected.status, row.status, title)
+              assert.deepStrictEqual(response, expected, title)
+              // The peers log a request that its key does not allow before they know the route.
+              if (![401, 429].includes(row.status)) assert.deepStrictEqual(yield* logged, yield* expectedLine, title)
             })
-            for (const request of requests) yield* compare(key, request)
-            assert.strictEqual(yield* compare("psk_unknown", ["GET", "/v1/pets/1"]), 401)
-            for (const limits of [{ perMinute: 2, perDay: 1_000 }, { perMinute: 1_000, perDay: 2 }]) {
+            for (const [title, row] of Object.entries(rows)) yield* compare(title, key, row)
+            const request = "GET /v1/pets/1"
+            yield* compare("an unknown key", "psk_unknown", { status: 401, request })
+            for (const [title, limits] of Object.entries(limitedKeys)) {
               const limited = yield* Workload.issueKey(management, { name: "a", plan: "enterprise", limits })
-              const statuses = yield* Effect.replicateEffect(compare(limited, ["GET", "/v1/pets/1"]), 3)
-              assert.deepStrictEqual(statuses, [200, 200, 429])
+              for (const status of [200, 200, 429]) yield* compare(title, limited, { status, request })
             }
           }),
         180_000
@@ -100,9 +119,9 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The contenders of 
       Effect.gen(function*() {
         const { key, service } = yield* Petstore
         const floor = yield* Contender.start("node:http", { SERVICE: service.address, KEY: key })
-        for (const request of reads) {
-          const { logged: _, ...expected } = yield* exchange(service, key, request)
-          const { logged: __, ...response } = yield* exchange(floor, key, request)
+        for (const request of ["GET /v1/pets", "GET /v1/pets/1"]) {
+          const { logged: _, ...expected } = yield* exchange(service, key, { status: 200, request })
+          const { logged: __, ...response } = yield* exchange(floor, key, { status: 200, request })
           assert.deepStrictEqual(response, expected)
         }
         assert.strictEqual((yield* send(`${floor.address}/v1/pets`, key, "POST", {})).status, 201)

@@ -1,0 +1,242 @@
+/**
+ * A service on Effect, in the style of Effect's documentation: HttpApi with schemas in and out, a bearer middleware, a plain
+ * pool of sql-pg, and Effect's logger.
+ */
+import { NodeHttpServer, NodeRuntime } from "@effect/platform-node"
+import { PgClient } from "@effect/sql-pg"
+import { Cache, Clock, Context, Effect, Exit, Layer, Logger, Option, Redacted, Schema } from "effect"
+import { HttpEffect, HttpRouter, HttpServerResponse } from "effect/http"
+import {
+  HttpApi,
+  HttpApiBuilder,
+  HttpApiEndpoint,
+  HttpApiGroup,
+  HttpApiMiddleware,
+  HttpApiSchema,
+  HttpApiSecurity
+} from "effect/http-api"
+import { SqlClient, SqlSchema } from "effect/sql"
+import { createHash, randomUUID } from "node:crypto"
+import { createServer } from "node:http"
+import * as Shared from "./shared.ts"
+
+const fields = { code: Schema.String, message: Schema.String, status: Schema.Int }
+class InvalidRequest extends Schema.TaggedError<InvalidRequest>()("InvalidRequest", fields, { httpApiStatus: 400 }) {}
+class Unauthorized extends Schema.TaggedError<Unauthorized>()("Unauthorized", fields, { httpApiStatus: 401 }) {}
+class PetNotFound extends Schema.TaggedError<PetNotFound>()("PetNotFound", fields, { httpApiStatus: 404 }) {}
+class KeyReused extends Schema.TaggedError<KeyReused>()("KeyReused", fields, { httpApiStatus: 422 }) {}
+class Limited extends Schema.TaggedError<Limited>()("Limited", fields, { httpApiStatus: 429 }) {}
+
+const PetStatus = Schema.Literals(["available", "pending", "sold"])
+const NewPet = Schema.Struct({
+  name: Schema.String,
+  categoryId: Schema.Int,
+  status: Schema.OptionFromOptionalKey(PetStatus)
+})
+const Pet = Schema.Struct({ id: Schema.Int, ...NewPet.fields })
+const PetRow = Schema.Struct({ ...Pet.fields, status: Schema.OptionFromNullOr(PetStatus) })
+const Cursor = Schema.StringFromBase64Url.pipe(Schema.decodeTo(Schema.FiniteFromString))
+
+class CurrentKey extends Context.Service<CurrentKey, Shared.Key>()("peer/CurrentKey") {}
+
+class Authorization extends HttpApiMiddleware.Service<Authorization, { provides: CurrentKey }>()("peer/Authorization", {
+  security: { bearer: HttpApiSecurity.bearer },
+  error: [Unauthorized, Limited]
+}) {}
+
+class Validation extends HttpApiMiddleware.Service<Validation>()("peer/Validation", { error: InvalidRequest }) {}
+
+const Api = HttpApi.make("petstore").add(
+  HttpApiGroup.make("pets").add(
+    HttpApiEndpoint.get("list", "/pets", {
+      query: {
+        limit: Schema.optionalKey(
+          Schema.FiniteFromString.check(Schema.isInt(), Schema.isBetween({ minimum: 1, maximum: 100 }))
+        ),
+        cursor: Schema.optionalKey(Cursor)
+      },
+      success: HttpApiSchema.WithHeaders(Schema.Array(Pet), { link: Schema.optionalKey(Schema.String) })
+    }),
+    HttpApiEndpoint.get("get", "/pets/:petId", {
+      params: { petId: Schema.FiniteFromString.check(Schema.isInt()) },
+      success: Pet,
+      error: PetNotFound
+    }),
+    HttpApiEndpoint.post("create", "/pets", {
+      headers: { "idempotency-key": Schema.optionalKey(Schema.String) },
+      payload: NewPet,
+      success: HttpApiSchema.WithHeaders(Pet.pipe(HttpApiSchema.status(201)), {
+        location: Schema.String,
+        "idempotent-replayed": Schema.optionalKey(Schema.Literal("true"))
+      }),
+      error: KeyReused
+    })
+  ).middleware(Validation).middleware(Authorization)
+).prefix("/v1")
+
+const KeyRow = Schema.Struct({ id: Schema.String, perMinute: Schema.Int, perDay: Schema.Int })
+const Id = Schema.Struct({ id: Schema.Int })
+const Used = Schema.Struct({ id: Schema.Int, request: Schema.String })
+
+/** The statements of the service's operations on its tables. */
+const makePets = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  const columns = sql.literal(`id::int, name, category_id::int AS "categoryId", status`)
+  const findPage = SqlSchema.findAll({
+    Request: Schema.Struct({ after: Schema.Int, limit: Schema.Int }),
+    Result: PetRow,
+    execute: ({ after, limit }) =>
+      sql`SELECT ${columns} FROM pets WHERE id > ${BigInt(after)} ORDER BY id LIMIT ${BigInt(limit)}`
+  })
+  const find = SqlSchema.findOneOption({
+    Request: Schema.Int,
+    Result: PetRow,
+    execute: (id) => sql`SELECT ${columns} FROM pets WHERE id = ${BigInt(id)}`
+  })
+  const insert = (pet: typeof NewPet.Encoded) =>
+    sql`INSERT INTO pets (name, category_id, status)
+      VALUES (${pet.name}, ${BigInt(pet.categoryId)}, ${pet.status ?? null}) RETURNING id::int`
+  const create = SqlSchema.findOne({ Request: NewPet, Result: Id, execute: insert })
+  const Once = Schema.Struct({ pet: NewPet, owner: Schema.String, key: Schema.String, request: Schema.String })
+  const createOnce = SqlSchema.findOne({
+    Request: Once,
+    Result: Id,
+    // A key that is in use fails the statement, which then stores nothing.
+    execute: ({ key, owner, pet, request }) =>
+      sql`WITH pet AS (${insert(pet)}), claim AS (
+          INSERT INTO idempotency_keys (owner, key, request, pet_id, expires_at)
+          SELECT ${owner}, ${key}, decode(${request}, 'hex'), id, now() + interval '24 hours' FROM pet
+        ) SELECT id FROM pet`
+  })
+  const findUsed = SqlSchema.findOne({
+    Request: Once,
+    Result: Used,
+    execute: ({ key, owner }) =>
+      sql`SELECT pet_id::int AS id, encode(request, 'hex') AS request FROM idempotency_keys
+        WHERE owner = ${owner} AND key = ${key}`
+  })
+  return {
+    list: Effect.fn("Pets.list")((after: number, limit: number) => Effect.orDie(findPage({ after, limit }))),
+    get: Effect.fn("Pets.get")((id: number) => Effect.orDie(find(id))),
+    create: Effect.fn("Pets.create")(function*(pet: typeof NewPet.Type, owner: string, key: string | undefined) {
+      if (key === undefined) return { ...yield* Effect.orDie(create(pet)), isReplay: false }
+      const request = createHash("sha256").update(JSON.stringify(pet)).digest("hex")
+      const once = { pet, owner, key, request }
+      return yield* createOnce(once).pipe(
+        Effect.map(({ id }) => ({ id, isReplay: false })),
+        Effect.catchReason("SqlError", "UniqueViolation", () =>
+          Effect.flatMap(
+            findUsed(once),
+            (used) =>
+              used.request === request
+                ? Effect.succeed({ id: used.id, isReplay: true })
+                : Effect.fail(new KeyReused(Shared.errors.reused))
+          )),
+        Effect.catchTags({ SqlError: Effect.die, SchemaError: Effect.die, NoSuchElementError: Effect.die })
+      )
+    })
+  }
+})
+
+const PetsHandlers = HttpApiBuilder.group(Api, "pets", (handlers) =>
+  Effect.gen(function*() {
+    const pets = yield* makePets
+    return handlers.handleAll({
+      list: Effect.fn(function*({ query: { cursor = 0, limit = 20 } }) {
+        const rows = yield* pets.list(cursor, limit + 1)
+        const page = rows.slice(0, limit)
+        const next = rows.length > limit ? page.at(-1) : undefined
+        if (next === undefined) return HttpApiSchema.withHeaders({ body: page, headers: {} })
+        const after = yield* Effect.orDie(Schema.encodeEffect(Cursor)(next.id))
+        const link = `</v1/pets?limit=${limit}&cursor=${after}>; rel="next"`
+        return HttpApiSchema.withHeaders({ body: page, headers: { link } })
+      }),
+      get: ({ params: { petId } }) =>
+        Effect.flatMap(
+          pets.get(petId),
+          Option.match({
+            onNone: () => Effect.fail(new PetNotFound(Shared.errors.notFound)),
+            onSome: (pet) => Effect.succeed(pet)
+          })
+        ),
+      create: Effect.fn(function*({ headers: { "idempotency-key": idempotencyKey }, payload }) {
+        const { id: owner } = yield* CurrentKey
+        const { id, isReplay } = yield* pets.create(payload, owner, idempotencyKey)
+        const headers = { location: `/v1/pets/${id}`, ...isReplay && { "idempotent-replayed": "true" as const } }
+        return HttpApiSchema.withHeaders({ body: { id, ...payload }, headers })
+      })
+    })
+  }))
+
+/** Authenticates, counts both windows, and logs each request. A valid key is cached for a second. */
+const AuthorizationLayer = Layer.effect(
+  Authorization,
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const findKey = SqlSchema.findOne({
+      Request: Schema.String,
+      Result: KeyRow,
+      execute: (hash) =>
+        sql`SELECT k.id, k.per_minute::int AS "perMinute", k.per_day::int AS "perDay"
+          FROM api_key_secrets s JOIN api_keys k ON k.id = s.key_id
+          WHERE s.hash = decode(${hash}, 'hex') AND k.revoked_at IS NULL
+            AND (k.expires_at IS NULL OR k.expires_at > now()) AND (s.expires_at IS NULL OR s.expires_at > now())`
+    })
+    const keys = yield* Cache.makeWith(findKey, {
+      capacity: 200_000,
+      timeToLive: (exit) => Exit.isSuccess(exit) ? "1 second" : "0 millis"
+    })
+    return Authorization.of({
+      bearer: Effect.fn(function*(httpEffect, { credential, endpoint }) {
+        const startedAt = yield* Clock.currentTimeMillis
+        const requestId = randomUUID()
+        const hash = createHash("sha256").update(Redacted.value(credential)).digest("hex")
+        const key = yield* Cache.get(keys, hash).pipe(
+          Effect.catchTag("NoSuchElementError", () => Effect.void),
+          Effect.orDie
+        )
+        const charged = key && Shared.charge(key)
+        yield* HttpEffect.appendPreResponseHandler(Effect.fnUntraced(function*({ method }, response) {
+          const { status } = response
+          const durationMs = (yield* Clock.currentTimeMillis) - startedAt
+          yield* Effect.logInfo("request").pipe(
+            Effect.annotateLogs({
+              method,
+              route: endpoint.path,
+              status,
+              durationMs,
+              keyId: key?.id ?? "none",
+              requestId
+            })
+          )
+          return HttpServerResponse.setHeaders(response, {
+            ...charged?.headers,
+            "x-request-id": requestId,
+            ...status === 401 && { "www-authenticate": "Bearer" }
+          })
+        }))
+        if (key === undefined || charged === undefined) return yield* new Unauthorized(Shared.errors.unauthorized)
+        if (!charged.isAllowed) return yield* new Limited(Shared.errors.limited)
+        return yield* Effect.provideService(httpEffect, CurrentKey, key)
+      })
+    })
+  })
+)
+
+const ValidationLayer = HttpApiMiddleware.layerSchemaErrorTransform(
+  Validation,
+  () => Effect.fail(new InvalidRequest(Shared.errors.invalid))
+)
+
+const server = HttpRouter.serve(
+  HttpApiBuilder.layer(Api).pipe(
+    Layer.provide(PetsHandlers.pipe(Layer.provide([AuthorizationLayer, ValidationLayer])))
+  ),
+  { disableLogger: true }
+).pipe(
+  Layer.provide(NodeHttpServer.layer(createServer, { port: Shared.port, host: Shared.host })),
+  Layer.provide(PgClient.layer({ url: Redacted.make(Shared.databaseUrl), maxConnections: 10 })),
+  Layer.provide(Logger.layer([Logger.consoleJson]))
+)
+
+NodeRuntime.runMain(Layer.launch(server))
