@@ -1,9 +1,9 @@
-/** Makes the calls of a client: each has a span, a timeout for each attempt, retries, and a failure with its cause. */
-import { Context, Duration, Effect, type Redacted, type Schema } from "effect"
+/** Makes the calls of a client: each has a span, a timeout, retries, and a failure with its cause. */
+import { Context, Duration, Effect, Option, type Redacted, Ref, type Schema, Stream } from "effect"
 import { Headers, type HttpClientError, HttpClientRequest, type HttpClientResponse } from "effect/http"
 import type { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
 import type { ApiError } from "../api/Errors.ts"
-import { fromRequest, fromResponse, type PetstoreClientError, timedOut } from "./ClientError.ts"
+import { fromRequest, fromResponse, type PetstoreClientError, withTimeout } from "./ClientError.ts"
 import { rateLimitOf, type RateLimits, type RateLimitState } from "./RateLimits.ts"
 import { type RetryOptions, sendWithRetries } from "./Retries.ts"
 
@@ -13,7 +13,7 @@ export const version = "1.0.0"
 /** The options of one call. They replace those of the client, retry option by retry option. */
 export interface CallOptions {
   readonly retry?: RetryOptions | undefined
-  /** The max duration of one attempt. The default is 30 seconds. */
+  /** The max duration of the call with its retries and waits. Then it fails and sends nothing more: 2 minutes. */
   readonly timeout?: Duration.Input | undefined
   /** Further headers of the request. */
   readonly headers?: Headers.Input | undefined
@@ -53,9 +53,9 @@ export interface ResponseMetadata {
   readonly isReplayed: boolean
 }
 
-/** Holds the metadata of the last successful call within `withMetadata`. */
-const Collected = Context.Reference<{ metadata?: ResponseMetadata } | undefined>("petstore/client/Collected", {
-  defaultValue: () => undefined
+/** Gets the metadata of the last successful call within `withMetadata`. */
+const LastMetadata = Context.Reference("petstore/client/LastMetadata", {
+  defaultValue: () => Ref.makeUnsafe(Option.none<ResponseMetadata>())
 })
 
 /**
@@ -64,14 +64,15 @@ const Collected = Context.Reference<{ metadata?: ResponseMetadata } | undefined>
  * @example
  * const [pet, { isReplayed, requestId }] = yield* withMetadata(petstore.create({ name: "Rex", categoryId: 1n }))
  */
-export const withMetadata = <A, E, R>(call: Effect.Effect<A, E, R>): Effect.Effect<[A, ResponseMetadata], E, R> =>
-  Effect.suspend(() => {
-    const collected: { metadata?: ResponseMetadata } = {}
-    return Effect.flatMap(Effect.provideService(call, Collected, collected), (value) =>
-      collected.metadata === undefined
-        ? Effect.die(new TypeError("withMetadata: the effect has made no successful call"))
-        : Effect.succeed<[A, ResponseMetadata]>([value, collected.metadata]))
-  })
+export const withMetadata = Effect.fnUntraced(function*<A, E, R>(
+  call: Effect.Effect<A, E, R>
+): Effect.fn.Return<[A, ResponseMetadata], E, R> {
+  const last = yield* Ref.make(Option.none<ResponseMetadata>())
+  const value = yield* Effect.provideService(call, LastMetadata, last)
+  const metadata = yield* Ref.get(last)
+  if (Option.isSome(metadata)) return [value, metadata.value]
+  return yield* Effect.die(new TypeError("withMetadata: the effect has made no successful call"))
+})
 
 /** The headers of the current call, which `authorize` adds to its requests. */
 const CallHeaders = Context.Reference<Headers.Input>("petstore/client/CallHeaders", { defaultValue: () => ({}) })
@@ -102,38 +103,58 @@ export const parseBaseUrl = (baseUrl: string | URL): string => {
 
 type Response = HttpClientResponse.HttpClientResponse
 
+/** What `makeCaller` needs to know of an operation. */
+interface Operation<A, E> {
+  readonly request: Effect.Effect<Response, unknown>
+  readonly decode: (response: Response) => Effect.Effect<A, E | HttpClientError.HttpClientError | Schema.SchemaError>
+  /** Whether the service does the work once, however often it gets the request. */
+  readonly isRepeatable: boolean
+  /** The attributes of the span. */
+  readonly attributes?: Readonly<Record<string, unknown>>
+}
+
 /** Returns the function that makes the calls of the client `clientName`. Their spans have its name and theirs. */
 export const makeCaller = (clientName: string, defaults: CallOptions, limits: RateLimits) =>
 <A, E extends ApiError>(
   name: string,
-  request: Effect.Effect<Response, unknown>,
-  decode: (response: Response) => Effect.Effect<A, E | HttpClientError.HttpClientError | Schema.SchemaError>,
-  /** Whether the service does the work once, however often it gets the request. */
-  isRepeatable: boolean,
+  { attributes = {}, decode, isRepeatable, request }: Operation<A, E>,
   options: CallOptions = {}
 ): Effect.Effect<A, E | PetstoreClientError> => {
-  const headers = options.headers ?? defaults.headers ?? {}
-  const timeout = Duration.fromInputUnsafe(options.timeout ?? defaults.timeout ?? "30 seconds")
-  const attempt = request.pipe(
+  const timeout = Duration.fromInputUnsafe(options.timeout ?? defaults.timeout ?? "2 minutes")
+  const send = request.pipe(
     // A response whose body breaks off counts as no response, so the body is read here.
     Effect.tap((response) => response.text),
     Effect.mapError(fromRequest),
-    Effect.timeoutOrElse({ duration: timeout, orElse: () => Effect.fail(timedOut(timeout)) }),
-    Effect.provideService(CallHeaders, headers)
+    Effect.provideService(CallHeaders, options.headers ?? defaults.headers ?? {})
   )
-  return Effect.gen(function*() {
-    const response = yield* sendWithRetries(attempt, isRepeatable, { ...defaults.retry, ...options.retry }, limits)
-    const value = yield* decode(response).pipe(Effect.catch((error) => fromResponse(error, response)))
-    const collected = yield* Collected
-    if (collected !== undefined) collected.metadata = metadataOf(response)
-    return value
-  }).pipe(Effect.withSpan(`${clientName}.${name}`))
+  const sendAll = sendWithRetries(send, isRepeatable, { ...defaults.retry, ...options.retry }, timeout, limits)
+  return withTimeout(sendAll, timeout).pipe(
+    Effect.flatMap((response) =>
+      decode(response).pipe(
+        Effect.catch((error) => fromResponse(error, response)),
+        Effect.tap(() => Effect.flatMap(LastMetadata, (last) => Ref.set(last, Option.some(metadataOf(response)))))
+      )
+    ),
+    Effect.withSpan(`${clientName}.${name}`, { attributes })
+  )
 }
+
+/** Streams the items of all pages, from that of `first` on. It requests a page when the consumer needs it. */
+export const streamPages = <Query, Page extends { readonly next?: Query }, A, E>(
+  spanName: string,
+  first: Query,
+  list: (query: Query) => Effect.Effect<Page, E>,
+  itemsOf: (page: Page) => ReadonlyArray<A>
+): Stream.Stream<A, E> =>
+  Stream.paginate(first, (query) =>
+    Effect.map(list(query), (page) => [itemsOf(page), Option.fromUndefinedOr(page.next)] as const)).pipe(
+      Stream.withSpan(spanName)
+    )
 
 const metadataOf = ({ headers, status }: Response): ResponseMetadata => ({
   status,
   headers,
   requestId: headers["x-request-id"],
-  rateLimit: rateLimitOf(headers),
+  rateLimit: Option.getOrUndefined(rateLimitOf(headers)),
   isReplayed: headers["idempotent-replayed"] === "true"
 })

@@ -1,5 +1,5 @@
 /** The typed client of the public API, derived from the contract. It runs where `fetch` runs. */
-import { Config, Context, Effect, Layer, Option, Stream } from "effect"
+import { Config, Context, Effect, Layer, type Option, type Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { FetchHttpClient, HttpClient } from "effect/http"
 import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
@@ -8,10 +8,10 @@ import { Auth } from "../api/OperationMiddleware.ts"
 import { listLimit } from "../api/Paging.ts"
 import type { ListQuery, NewPet, Pet, PetsGroup, PetsPage, PetStatus } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
-import { authorize, makeCaller, omitUndefined, parseBaseUrl } from "./ClientCalls.ts"
+import { authorize, makeCaller, omitUndefined, parseBaseUrl, streamPages } from "./ClientCalls.ts"
 import type { CallOptions, ClientOptions, ErrorOf, Optional, Secret } from "./ClientCalls.ts"
 import type { PetstoreClientError } from "./ClientError.ts"
-import { RateLimits, type RateLimitState } from "./RateLimits.ts"
+import { makeRateLimits, type RateLimitState } from "./RateLimits.ts"
 
 /** An error that any call can fail with. Its `_tag` names the kind; the response on the wire names it by `code`. */
 export type AnyError = PetstoreClientError | ErrorOf<typeof PetstoreApi, "listPets">
@@ -25,6 +25,8 @@ export interface Options extends ClientOptions {
 /** The options of `all`. */
 export interface AllQuery {
   readonly status?: PetStatus | undefined
+  /** The id of the pet after which the stream begins, such as the last one of an earlier stream. */
+  readonly cursor?: bigint | undefined
   /** The pets of one request: 100 by default. */
   readonly pageSize?: number | undefined
 }
@@ -52,7 +54,9 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    */
   list(query?: Optional<ListQuery>, options?: CallOptions): Effect.Effect<PetsPage, AnyError>
   /**
-   * Streams all pets by ascending id. It requests each page, by default of 100 pets, when the consumer needs it.
+   * Streams all pets by ascending id, after the id `cursor` if there is one. It requests each page, by default of 100
+   * pets, when the consumer needs it.
+   *
    * Fails with any error of `list`, after the pets of the pages before.
    *
    * @example
@@ -103,9 +107,20 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
 
   /** A client that uses the `HttpClient` of the context. */
   static readonly layerHttp = (options: Options): Layer.Layer<PetstoreClient, never, HttpClient.HttpClient> =>
-    Layer.effect(PetstoreClient, make(options)).pipe(
-      Layer.provide(HttpApiMiddleware.layerClient(Auth, authorize(options.apiKey))),
-      Layer.provide(SecureRandom.layerWebCrypto)
+    Layer.effect(PetstoreClient, PetstoreClient.make(options))
+
+  /**
+   * Makes a client that uses the `HttpClient` of the context, for a program with several keys: one client for each.
+   *
+   * @example
+   * const clients = yield* Effect.forEach(keys, (apiKey) => PetstoreClient.make({ baseUrl, apiKey }))
+   */
+  static readonly make = (
+    options: Options
+  ): Effect.Effect<PetstoreClient["Service"], never, HttpClient.HttpClient> =>
+    make(options).pipe(
+      Effect.provide(HttpApiMiddleware.layerClient(Auth, authorize(options.apiKey))),
+      Effect.provide(SecureRandom.layerWebCrypto)
     )
 }
 
@@ -117,25 +132,37 @@ const responseMode = "response-only"
 const make = Effect.fnUntraced(function*(clientOptions: Options) {
   const random = yield* SecureRandom.SecureRandom
   const api = yield* HttpApiClient.make(PetstoreApi, { baseUrl: parseBaseUrl(clientOptions.baseUrl) })
-  const limits = new RateLimits()
+  const limits = yield* makeRateLimits
   const call = makeCaller("PetstoreClient", clientOptions, limits)
 
   const list: PetstoreClient["Service"]["list"] = (query = {}, options) =>
-    call("list", api.listPets({ query: omitUndefined(query), responseMode }), decode.list, true, options)
+    call("list", {
+      request: api.listPets({ query: omitUndefined(query), responseMode }),
+      decode: decode.list,
+      isRepeatable: true,
+      attributes: { "petstore.limit": query.limit, "petstore.status": query.status, "petstore.cursor": query.cursor }
+    }, options)
 
   return PetstoreClient.of({
     list,
-    all: ({ pageSize = listLimit.maximum, status } = {}, options) =>
-      Stream.paginate<Optional<ListQuery>, Pet, AnyError>(
-        { limit: pageSize, status },
-        (query) => Effect.map(list(query, options), ({ next, pets }) => [pets, Option.fromUndefinedOr(next)] as const)
-      ),
+    all: ({ pageSize: limit = listLimit.maximum, ...query } = {}, options) =>
+      streamPages("PetstoreClient.all", { ...query, limit }, (page) => list(page, options), ({ pets }) => pets),
     create: Effect.fnUntraced(function*(pet, { idempotencyKey, ...options } = {}) {
-      const headers = { "idempotency-key": idempotencyKey ?? (yield* random.uuidV7()) }
-      const request = api.createPet({ payload: omitUndefined(pet), headers, responseMode })
-      return yield* call("create", request, decode.create, true, options)
+      const key = idempotencyKey ?? (yield* random.uuidV7())
+      return yield* call("create", {
+        request: api.createPet({ payload: omitUndefined(pet), headers: { "idempotency-key": key }, responseMode }),
+        decode: decode.create,
+        isRepeatable: true,
+        attributes: { "petstore.idempotency_key": key }
+      }, options)
     }),
-    get: (petId, options) => call("get", api.getPet({ params: { petId }, responseMode }), decode.get, true, options),
-    rateLimit: Effect.sync(() => Option.fromUndefinedOr(limits.latest))
+    get: (petId, options) =>
+      call("get", {
+        request: api.getPet({ params: { petId }, responseMode }),
+        decode: decode.get,
+        isRepeatable: true,
+        attributes: { "petstore.pet.id": petId }
+      }, options),
+    rateLimit: limits.latest
   })
 })
