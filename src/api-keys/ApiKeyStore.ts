@@ -144,7 +144,7 @@ export const memoryStore = Effect.gen(function*() {
         new Map(found.flatMap((secret): Array<[string, Holder]> => {
           const origin = secrets.get(secret)
           const key = origin && keys.get(origin.keyId)
-          if (key === undefined || key.revokedAt !== null) return []
+          if (key === undefined || key.revokedAt !== null || !key.enabled) return []
           const { expiresAt, id, limits, plan } = key
           const [end = Infinity, expiry = Infinity] = [origin?.endsAt?.epochMilliseconds, expiresAt?.epochMilliseconds]
           return [[secret, { id, plan, limits, endsAt: Math.min(end, expiry) }]]

@@ -206,6 +206,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
         hint: hintOf(secret),
         plan,
         limits: keyLimits,
+        enabled: true,
         createdAt,
         expiresAt,
         revokedAt: null,
@@ -226,13 +227,13 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
 
     update: Effect.fn("ApiKeys.update")((id, change, ifMatch) =>
       changeKey("update", id, ifMatch, (key, now): Result.Result<Pick<Change, "key">, InvalidRequest> => {
-        const { expiresAt = key.expiresAt, limits, name = key.name, plan = key.plan } = change
+        const { enabled = key.enabled, expiresAt = key.expiresAt, limits, name = key.name, plan = key.plan } = change
         // The unchanged expiry of an expired key is valid.
         if (expiresAt !== key.expiresAt && hasEnded(expiresAt, now.epochMilliseconds)) return invalidExpiry
         const isUnchanged = limits === undefined && plan === key.plan
         return Result.map(
           isUnchanged ? Result.succeed(key.limits) : checkedLimits(plan, limits),
-          (newLimits) => ({ key: { ...key, name, plan, limits: newLimits, expiresAt } })
+          (newLimits) => ({ key: { ...key, name, plan, limits: newLimits, enabled, expiresAt } })
         )
       })
     ),
@@ -293,8 +294,8 @@ const hintOf = (secret: string): string => secret.slice(-4)
 const hasEnded = (at: DateTime.Utc | null, nowMs: number): boolean => at !== null && at.epochMilliseconds <= nowMs
 
 /** Returns whether a secret of a key works at `nowMs`. `endsAt` is the end of the secret. */
-const isWorking = ({ expiresAt, revokedAt }: ApiKey, endsAt: DateTime.Utc | null, nowMs: number): boolean =>
-  revokedAt === null && !hasEnded(expiresAt, nowMs) && !hasEnded(endsAt, nowMs)
+const isWorking = ({ enabled, expiresAt, revokedAt }: ApiKey, endsAt: DateTime.Utc | null, nowMs: number): boolean =>
+  enabled && revokedAt === null && !hasEnded(expiresAt, nowMs) && !hasEnded(endsAt, nowMs)
 
 const checkedLimits = (plan: Plan, limits: Limits | undefined): Result.Result<Limits, InvalidRequest> =>
   Result.mapError(

@@ -5,18 +5,22 @@ import type { ApiKey } from "../api/Keys.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 
 /** The operator whose request runs: the name of its admin token, and its address. `null` outside of a request. */
-export const CurrentOperator = Context.Reference<Pick<AuditEntry, "operator" | "address">>(
+export const CurrentOperator = Context.Reference<
+  Pick<AuditEntry, "operator" | "address"> & { readonly mayChange: boolean }
+>(
   "petstore/api-keys/CurrentOperator",
-  { defaultValue: () => ({ operator: null, address: null }) }
+  { defaultValue: () => ({ operator: null, address: null, mayChange: true }) }
 )
 
-type NewEntry = Omit<AuditEntry, "id">
+type NewEntry = Omit<AuditEntry, "id" | "keyName">
 
 /** Selects one page of the audit log: at most `limit` entries, after the position `after`, of one key or of all. */
 export interface AuditSelection {
   readonly limit: number
   readonly after?: AuditPosition | undefined
   readonly keyId?: string | undefined
+  readonly operator?: string | undefined
+  readonly action?: AuditAction | undefined
 }
 
 /** A page of entries, newest first. `next` is the position of its last entry, and is absent on the last page. */
@@ -111,11 +115,12 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
 })
 
 /** Returns the fields of a key that actions change. */
-export const valuesOf = ({ expiresAt, hint, limits, name, plan, revokedAt }: ApiKey): AuditValues => ({
+export const valuesOf = ({ enabled, expiresAt, hint, limits, name, plan, revokedAt }: ApiKey): AuditValues => ({
   name,
   plan,
   perMinute: limits.perMinute,
   perDay: limits.perDay,
+  enabled,
   expiresAt: expiresAt && DateTime.formatIso(expiresAt),
   revokedAt: revokedAt && DateTime.formatIso(revokedAt),
   hint
@@ -133,7 +138,7 @@ export const memoryStore = Effect.sync((): AuditStore => {
   return {
     append: (added) =>
       Effect.sync(() => {
-        for (const entry of added) entries.push({ ...entry, id: entries.length + 1 })
+        for (const entry of added) entries.push({ ...entry, id: entries.length + 1, keyName: null })
       }),
     bannedSince: (since) =>
       Effect.sync(() =>

@@ -21,7 +21,7 @@ const hashSecret = (secret: string): string => digest("sha256", secret)
 const toBytes = (hash: string) => Buffer.from(hash, "hex")
 
 const columns = `k.id, k.version, k.name, k.hint, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay",
-  k.created_at AS "createdAt", k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt",
+  k.enabled, k.created_at AS "createdAt", k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt",
   k.last_used_at AS "lastUsedAt"`
 
 /**
@@ -46,8 +46,9 @@ export const pageStatement = (
   if (plan !== undefined) conditions.push(sql`k.plan = ${plan}`)
   if (state === "revoked") conditions.push(sql`k.revoked_at IS NOT NULL`)
   if (state === "expired") conditions.push(sql`k.revoked_at IS NULL AND k.expires_at <= ${at}`)
-  if (state === "active") {
-    conditions.push(sql`k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > ${at})`)
+  if (state === "active" || state === "disabled") {
+    conditions.push(sql`k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > ${at})
+      AND k.enabled = ${state === "active"}`)
   }
   if (search !== undefined) {
     conditions.push(sql`(k.hint = ${search} OR strpos(k.id, ${search}) > 0
@@ -107,7 +108,7 @@ const keyStore = Effect.gen(function*() {
         SELECT encode(s.hash, 'hex') AS hash, k.id, k.plan, k.per_minute AS "perMinute", k.per_day AS "perDay",
           LEAST(k.expires_at, s.expires_at) AS "endsAt"
         FROM api_key_secrets s JOIN api_keys k ON k.id = s.key_id
-        WHERE NOT s.is_ended AND k.revoked_at IS NULL AND s.hash IN (
+        WHERE NOT s.is_ended AND k.revoked_at IS NULL AND k.enabled AND s.hash IN (
           SELECT decode(h, 'hex') FROM jsonb_array_elements_text(${JSON.stringify(hashes)}::text::jsonb) h
         )`.pipe(
         Effect.map((rows) =>
@@ -144,7 +145,7 @@ const keyStore = Effect.gen(function*() {
         yield* sql`
           UPDATE api_keys SET version = ${key.version}, name = ${key.name}, hint = ${key.hint}, plan = ${key.plan},
             per_minute = ${key.limits.perMinute}, per_day = ${key.limits.perDay},
-            expires_at = ${toDate(key.expiresAt)}, revoked_at = ${toDate(key.revokedAt)}
+            enabled = ${key.enabled}, expires_at = ${toDate(key.expiresAt)}, revoked_at = ${toDate(key.revokedAt)}
           WHERE id = ${id}`
         yield* alongside
         return Result.succeed(key)
@@ -194,20 +195,21 @@ export const bootstrapKey = Layer.effectDiscard(Effect.gen(function*() {
 }))
 
 type Instants = Readonly<Record<"expiresAt" | "revokedAt" | "lastUsedAt", Date | null>>
-interface KeyRow extends Pick<ApiKey, "id" | "version" | "name" | "hint" | "plan">, Limits, Instants {
+interface KeyRow extends Pick<ApiKey, "id" | "version" | "name" | "hint" | "plan" | "enabled">, Limits, Instants {
   readonly createdAt: Date
 }
 
 const toDate = (at: DateTime.Utc | null): Date | null => at && DateTime.toDateUtc(at)
 const toDateTime = (date: Date | null): DateTime.Utc | null => date && DateTime.fromDateUnsafe(date)
 
-const fromKeyRow = ({ hint, id, name, perDay, perMinute, plan, version, ...row }: KeyRow): ApiKey => ({
+const fromKeyRow = ({ enabled, hint, id, name, perDay, perMinute, plan, version, ...row }: KeyRow): ApiKey => ({
   id,
   version,
   name,
   hint,
   plan,
   limits: { perMinute, perDay },
+  enabled,
   createdAt: DateTime.fromDateUnsafe(row.createdAt),
   expiresAt: toDateTime(row.expiresAt),
   revokedAt: toDateTime(row.revokedAt),

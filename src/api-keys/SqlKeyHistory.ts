@@ -54,7 +54,7 @@ export const auditStore = Effect.gen(function*() {
     list: (selection) =>
       auditPageStatement(sql, selection).pipe(
         Effect.map((rows) =>
-          rows.map(({ at, id, ...row }) => ({ ...row, id: Number(id), at: DateTime.fromDateUnsafe(at) }))
+          rows.map(({ at, id, ...row }) => ({ ...row, keyName: null, id: Number(id), at: DateTime.fromDateUnsafe(at) }))
         ),
         Effect.orDie
       )

@@ -3,24 +3,34 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Instant, KeyId } from "./Keys.ts"
 import { cursor, limit, nextLink } from "./Paging.ts"
+import { isStorable } from "./Text.ts"
 
 /** An action of an operator, or the begin of a ban. */
-export const AuditAction = Schema.Literals(["issue", "update", "rotate", "end-former", "revoke", "unban", "ban"])
+const actions = ["issue", "update", "rotate", "end-former", "revoke", "unban", "ban"] as const
+export const AuditAction = Schema.Literals(actions).annotate({
+  description: "The action. `update` includes disabling and enabling. `ban` is the begin of a ban.",
+  message: `Expected one of ${actions.join(", ")}`
+})
 export type AuditAction = typeof AuditAction.Type
 
 /** The values of the fields that an action changed. Instants are ISO 8601 texts. No value is a secret. */
-export const AuditValues = Schema.Record(Schema.String, Schema.NullOr(Schema.Union([Schema.String, Schema.Int])))
+export const AuditValues = Schema.Record(
+  Schema.String,
+  Schema.NullOr(Schema.Union([Schema.String, Schema.Int, Schema.Boolean]))
+)
 export type AuditValues = typeof AuditValues.Type
 
 /**
  * One entry of the audit log. `operator` is the name of the admin token. It is `null` for an action of the service
- * itself, as is `address`, unless it is a ban. `before` and `after` have the changed fields.
+ * itself, as is `address`, unless it is a ban. `keyName` is the current name of the key, or `null` for a key that is
+ * no longer in the database. `before` and `after` have the changed fields.
  */
 export const AuditEntry = Schema.Struct({
   id: Schema.Int,
   at: Instant,
   action: AuditAction,
   keyId: KeyId,
+  keyName: Schema.NullOr(Schema.String),
   operator: Schema.NullOr(Schema.String),
   address: Schema.NullOr(Schema.String),
   before: Schema.NullOr(AuditValues),
@@ -38,7 +48,7 @@ const parsePosition = (text: string): AuditPosition | undefined => {
   return at === undefined || Number(at) > 8_640_000_000_000_000 ? undefined : { at: Number(at), id: Number(id) }
 }
 
-/** The query of `listAudit`: the maximum number of entries, the cursor of the page, and the key of all entries. */
+/** The query of `listAudit`: the page, and the key, the operator and the action that all its entries have. */
 export const AuditQuery = Schema.Struct({
   limit: Schema.optionalKey(limit("Maximum number of entries returned.")),
   cursor: Schema.optionalKey(cursor(AuditPosition, {
@@ -46,7 +56,11 @@ export const AuditQuery = Schema.Struct({
     format: ({ at, id }) => `${at} ${id}`,
     parse: parsePosition
   })),
-  key: Schema.optionalKey(KeyId)
+  key: Schema.optionalKey(KeyId),
+  operator: Schema.optionalKey(
+    Schema.String.annotate({ description: "The name of the admin token.", examples: ["admin"] }).check(isStorable)
+  ),
+  action: Schema.optionalKey(AuditAction)
 })
 export interface AuditQuery extends Schema.Schema.Type<typeof AuditQuery> {}
 
@@ -70,6 +84,6 @@ export class AuditGroup extends HttpApiGroup.make("audit", { topLevel: true }).a
     }))
   }).annotateMerge(OpenApi.annotations({
     summary: "List the entries of the audit log",
-    description: "Returns a page of entries, newest first: of all keys, or of one."
+    description: "Returns a page of entries, newest first: all, or those of a key, of an operator or of an action."
   }))
 ).annotate(OpenApi.Description, "The audit log.") {}

@@ -5,8 +5,9 @@ import { transformText } from "./Text.ts"
 /** Returns the entity tag of a version, as `"3"` with its quotes. */
 export const formatETag = (version: number): string => `"${version}"`
 
-const entityTag = String.raw`(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"`
-const validIfMatch = new RegExp(`^(?:\\*|${entityTag}(?:\\s*,\\s*${entityTag})*)$`)
+/** An entity tag. It can contain a comma or a star. */
+const entityTag = /(?:W\/)?"[\x21\x23-\x7e\x80-\xff]*"/g
+const list = new RegExp(`^(?:${entityTag.source}\\s*(?:,\\s*|$))+$`)
 
 /** The `If-Match` header (RFC 9110 §13.1.1). A weak tag, such as `W/"3"`, is valid and equals no version. */
 export const IfMatch = Schema.String.annotate({
@@ -17,7 +18,7 @@ export const IfMatch = Schema.String.annotate({
     Schema.Array(Schema.String),
     transformText<ReadonlyArray<string>>(
       `* or entity tags in quotes, like "3"`,
-      (text) => validIfMatch.test(text.trim()) ? text.split(",").map((tag) => tag.trim()) : undefined,
+      (text) => text.trim() === "*" ? ["*"] : list.test(text.trim()) ? text.match(entityTag) ?? [] : undefined,
       (tags) => tags.join(", ")
     )
   )

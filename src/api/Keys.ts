@@ -47,7 +47,13 @@ interface PlanAndLimits {
 
 /** Returns the limits of a key: on plan enterprise its own, else those of its plan. Fails if `limits` does not fit. */
 export const limitsOf = ({ limits, plan }: PlanAndLimits): Result.Result<Limits, string> => {
-  if (plan === "enterprise") return Result.fromNullishOr(limits, () => "required on plan enterprise")
+  if (plan === "enterprise") {
+    return Result.filterOrFail(
+      Result.fromNullishOr(limits, () => "required on plan enterprise"),
+      ({ perDay, perMinute }) => perMinute <= perDay,
+      () => "expected perMinute to be at most perDay"
+    )
+  }
   return limits === undefined
     ? Result.succeed(planLimits[plan])
     : Result.fail(`fixed on plan ${plan}: only enterprise has its own`)
@@ -55,6 +61,10 @@ export const limitsOf = ({ limits, plan }: PlanAndLimits): Result.Result<Limits,
 
 const checkLimits = (key: PlanAndLimits) =>
   Result.match(limitsOf(key), { onFailure: (issue) => ({ path: ["limits"], issue }), onSuccess: () => undefined })
+
+const enabled = Schema.Boolean.annotate({
+  description: "Whether requests with the key are authenticated. A disabled key can be enabled again."
+})
 
 /** The request body that issues a key. Only plan enterprise has, and needs, `limits`. `null` means no expiry. */
 export const NewKey = Schema.Struct({
@@ -69,7 +79,8 @@ export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
 export const KeyChange = Schema.Struct({
   ...NewKey.fields,
   name: Schema.optionalKey(name),
-  plan: Schema.optionalKey(Plan)
+  plan: Schema.optionalKey(Plan),
+  enabled: Schema.optionalKey(enabled)
 }).check(
   // Without a plan, the limits must fit the current plan of the key, which only the service knows.
   Schema.makeFilter(({ limits, plan }) =>
@@ -91,6 +102,7 @@ export const ApiKey = Schema.Struct({
   hint: Schema.NullOr(Schema.String),
   plan: Plan,
   limits: Limits,
+  enabled,
   createdAt: Instant,
   expiresAt: Schema.NullOr(Instant),
   revokedAt: Schema.NullOr(Instant),
@@ -123,20 +135,24 @@ const parsePosition = (text: string): KeyPosition | undefined => {
   return createdAtMicros >= minMicros && createdAtMicros <= maxMicros ? { createdAtMicros, id } : undefined
 }
 
-/** The state of a key. A banned key would be active without its ban. A revoked key is not expired. */
-export const KeyState = Schema.Literals(["active", "banned", "expired", "revoked"]).annotate({
-  description: "The state of the keys. `active` includes banned keys. A revoked key is not expired.",
-  message: "Expected active, banned, expired or revoked"
+/** The state of a key: the first that holds of revoked, expired, disabled and banned, or else active. */
+export const KeyState = Schema.Literals(["active", "banned", "disabled", "expired", "revoked"]).annotate({
+  description: "The state of the keys. `active` includes banned keys. A revoked key is not expired, and an expired " +
+    "key is not disabled.",
+  message: "Expected active, banned, disabled, expired or revoked"
 })
 export type KeyState = typeof KeyState.Type
 
 /** Returns the state of a key at `now`. A key without a known ban counts as not banned. */
 export const keyStateOf = (
-  { ban = null, expiresAt, revokedAt }: Pick<ApiKey, "expiresAt" | "revokedAt"> & Partial<Pick<ListedKey, "ban">>,
+  { ban = null, enabled, expiresAt, revokedAt }:
+    & Pick<ApiKey, "enabled" | "expiresAt" | "revokedAt">
+    & Partial<Pick<ListedKey, "ban">>,
   now: DateTime.Utc
 ): KeyState => {
   if (revokedAt !== null) return "revoked"
   if (expiresAt !== null && DateTime.isLessThanOrEqualTo(expiresAt, now)) return "expired"
+  if (!enabled) return "disabled"
   return ban !== null && DateTime.isGreaterThan(ban.until, now) ? "banned" : "active"
 }
 
@@ -178,7 +194,7 @@ export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
 
 const ban = Schema.NullOr(Schema.Struct({ until: Instant }))
 
-/** A current or former secret of a key. It works while its key is neither expired nor revoked, up to `endsAt`. */
+/** A current or former secret of a key. It works up to `endsAt` while its key is enabled, not expired and not revoked. */
 export const FoundSecret = Schema.Struct({
   works: Schema.Boolean.annotate({ description: "Whether requests with the secret are authenticated." }),
   endsAt: Schema.NullOr(Instant).annotate({ description: "The end of a former secret. `null` for the current one." })
@@ -200,6 +216,10 @@ export const KeysPage = Schema.Struct({
 }).annotate({ description: "The keys of the page." })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
+/** A former secret in its grace period. Clients use it until `lastUsedAt`, which has the resolution of a minute. */
+export const FormerSecret = Schema.Struct({ endsAt: Instant, lastUsedAt: Schema.NullOr(Instant) })
+export interface FormerSecret extends Schema.Schema.Type<typeof FormerSecret> {}
+
 const Window = Schema.Struct({ limit: Schema.Int, remaining: Schema.Int, resetAt: Instant })
 
 /** A key with the state of its rate limit windows, and its ban, or `null` if it is not banned. */
@@ -211,9 +231,7 @@ export const ApiKeyDetails = Schema.Struct({
     description: "The counts behind `usage` and `ban`: those in Redis (`shared`), or those of the process that " +
       "responds, because it has no Redis (`own`) or Redis does not respond (`fallback`)."
   }),
-  formerSecrets: Schema.Array(Schema.Struct({ endsAt: Instant })).annotate({
-    description: "The former secrets that still work, with their ends."
-  })
+  formerSecrets: Schema.Array(FormerSecret).annotate({ description: "The former secrets that still work." })
 }).annotate({ identifier: "ApiKeyDetails", description: "The key, with its usage, its ban and its former secrets." })
 export interface ApiKeyDetails extends Schema.Schema.Type<typeof ApiKeyDetails> {}
 

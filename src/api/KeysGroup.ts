@@ -6,7 +6,7 @@ import * as Errors from "./Errors.ts"
 import * as Keys from "./Keys.ts"
 import { nextLink } from "./Paging.ts"
 import { idempotencyKey } from "./Text.ts"
-import { UsageHistory } from "./Usage.ts"
+import { KeyTotals, TopUsageQuery, UsageHistory } from "./Usage.ts"
 
 const etag = {
   etag: Schema.optionalKey(
@@ -71,7 +71,9 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     error: notFound
   }).annotateMerge(OpenApi.annotations({
     summary: "Show a key",
-    description: "Returns the key, its rate limit windows, its ban, and its former secrets that still work."
+    description:
+      "Returns the key, its rate limit windows, its ban, and its former secrets that still work, with their " +
+      "last use."
   })),
   HttpApiEndpoint.get("showUsage", "/keys/:id/usage", { params, success: UsageHistory, error: notFound }).annotateMerge(
     OpenApi.annotations({
@@ -79,6 +81,14 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
       description: "Returns the requests of the last 60 minutes and 720 hours. An interval without requests is absent."
     })
   ),
+  HttpApiEndpoint.get("topUsage", "/usage", {
+    query: TopUsageQuery.fields,
+    success: Schema.Array(KeyTotals).annotate({ description: "The keys, highest first." })
+  }).annotateMerge(OpenApi.annotations({
+    summary: "List the keys with the most requests",
+    description: "Returns the keys with the most requests of one kind in the last hour or day, highest first. A key " +
+      "without such requests is absent."
+  })),
   HttpApiEndpoint.patch("updateKey", "/keys/:id", {
     params,
     headers,
@@ -87,7 +97,8 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     error: changeErrors
   }).annotateMerge(OpenApi.annotations({
     summary: "Change a key",
-    description: "Changes the named fields. The change takes effect within one second. `null` removes the expiry."
+    description: "Changes the named fields. The change takes effect within one second. `null` removes the expiry. " +
+      "Requests with a disabled key get 401 until the key is enabled again."
   })),
   HttpApiEndpoint.delete("revokeKey", "/keys/:id", { params, headers, error: changeErrors }).annotateMerge(
     OpenApi.annotations({

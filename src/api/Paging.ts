@@ -14,10 +14,11 @@ const parseLimit = (text: string): number | undefined => {
 }
 
 /** Makes the schema of the `limit` parameter of a list. The OpenAPI document contains `description` and the bounds. */
-export const limit = (description: string) => {
+export const limit = (description: string, defaultLimit = listLimit.default) => {
   const documentation: Readonly<Record<string, unknown>> = {
     type: "integer",
     ...listLimit,
+    default: defaultLimit,
     description,
     message: `Expected ${expectedLimit}`
   }

@@ -1,14 +1,17 @@
-/** Declares the usage of an API key over time. `KeysGroup.ts` has its endpoint. */
+/** Declares the usage of API keys over time. `KeysGroup.ts` has its endpoints. */
 import { Schema } from "effect"
-import { Instant } from "./Keys.ts"
+import { Instant, KeyId } from "./Keys.ts"
+import { limit } from "./Paging.ts"
+import { Plan } from "./Plans.ts"
 
-/** The requests of one key in one minute or hour. `from` is its begin. */
-const UsageInterval = Schema.Struct({
-  from: Instant,
+const counts = {
   allowed: Schema.Int.annotate({ description: "Requests within the limits." }),
   rejected: Schema.Int.annotate({ description: "Requests over a limit: 429 rate_limit_exceeded." }),
   banned: Schema.Int.annotate({ description: "Requests during a ban: 429 api_key_banned." })
-}).annotate({ identifier: "UsageInterval" })
+}
+
+/** The requests of one key in one minute or hour. `from` is its begin. */
+const UsageInterval = Schema.Struct({ from: Instant, ...counts }).annotate({ identifier: "UsageInterval" })
 export interface UsageInterval extends Schema.Schema.Type<typeof UsageInterval> {}
 
 /** The requests of one key in each of the last 60 minutes and 720 hours, oldest first. Empty intervals are absent. */
@@ -18,10 +21,39 @@ export const UsageHistory = Schema.Struct({
 }).annotate({ identifier: "UsageHistory", description: "The requests of the key, by minute and by hour." })
 export interface UsageHistory extends Schema.Schema.Type<typeof UsageHistory> {}
 
+export const topUsageLimit = 10
+
 /** The kinds of requests that usage counts: allowed, rejected by a limit, or rejected by a ban. */
 export const usageKinds = ["allowed", "rejected", "banned"] as const
 export type UsageKind = typeof usageKinds[number]
 export type UsageCounts = Readonly<Record<UsageKind, number>>
+
+/** The query of `topUsage`: the keys with the most requests of the kind `by` in the last hour or day. */
+export const TopUsageQuery = Schema.Struct({
+  window: Schema.optionalKey(
+    Schema.Literals(["hour", "day"]).annotate({
+      description: "The last 60 minutes, or the last 24 hours. By default the hour.",
+      message: "Expected hour or day"
+    })
+  ),
+  by: Schema.optionalKey(
+    Schema.Literals(usageKinds).annotate({
+      description: "The kind of requests that keys are ordered by. By default `allowed`.",
+      message: "Expected allowed, rejected or banned"
+    })
+  ),
+  limit: Schema.optionalKey(limit("Maximum number of keys returned.", topUsageLimit))
+})
+export interface TopUsageQuery extends Schema.Schema.Type<typeof TopUsageQuery> {}
+
+/** The requests of one key in the window. A key that is no longer in the database has no name and no plan. */
+export const KeyTotals = Schema.Struct({
+  keyId: KeyId,
+  name: Schema.NullOr(Schema.String),
+  plan: Schema.NullOr(Plan),
+  ...counts
+}).annotate({ identifier: "KeyTotals" })
+export interface KeyTotals extends Schema.Schema.Type<typeof KeyTotals> {}
 
 export const noUsage: UsageCounts = { allowed: 0, rejected: 0, banned: 0 }
 

@@ -87,7 +87,11 @@ const proxies = list(
 )
 
 export const trustedProxies = withDefault("TRUSTED_PROXIES", proxies, [], "none")(
-  "The proxies whose `X-Forwarded-For` the service trusts. It reads the header from the right."
+  "The proxies whose `X-Forwarded-For` the API port trusts. It reads the header from the right."
+)
+
+export const managementTrustedProxies = withDefault("MANAGEMENT_TRUSTED_PROXIES", proxies, [], "none")(
+  "The proxies whose `X-Forwarded-For` the management port trusts."
 )
 
 const origins = list(

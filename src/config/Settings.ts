@@ -125,6 +125,12 @@ export const Settings = {
     "How many days the hourly request counts of each key are kept."
   ),
   trustedProxies: Setting.trustedProxies,
+  managementTrustedProxies: Setting.managementTrustedProxies,
+  environment: optional(
+    "ENVIRONMENT",
+    textForm("1 to 40 letters, digits, dots, hyphens and underscores", (text) => /^[\w.-]{1,40}$/.test(text)),
+    "none"
+  )("The name of this installation, such as `production`, which the console, `/readyz` and the log show."),
   drainSeconds: withDefault("DRAIN_SECONDS", wholeNumber(0, 5), 0)(
     "How many seconds the process keeps listening after SIGTERM. " +
       "Meanwhile it is not ready and closes each connection after its response."

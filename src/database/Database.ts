@@ -10,10 +10,11 @@ import { describe } from "../observability/LogLines.ts"
 import * as ConnectionMetrics from "./ConnectionMetrics.ts"
 import { dataDirectory } from "./DataDirectory.ts"
 import baseline from "./migrations/0001_baseline.ts"
+import keysEnabled from "./migrations/0002_keys_enabled.ts"
 import * as Outage from "./Outage.ts"
 
 /** The migrations in order. Their numbers are the versions of the schema. */
-const migrations = { "0001_baseline": baseline }
+const migrations = { "0001_baseline": baseline, "0002_keys_enabled": keysEnabled }
 const newest = Object.keys(migrations).length
 const table = "petstore_migrations"
 

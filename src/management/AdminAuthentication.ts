@@ -65,7 +65,11 @@ export const layer = Layer.effect(
         if (operator !== undefined) {
           if (!operator.mayChange && endpoint.method !== "GET") return yield* new ReadOnlyToken()
           const address = clientAddress(yield* HttpServerRequest.HttpServerRequest)
-          return yield* Effect.provideService(httpEffect, CurrentOperator, { operator: operator.name, address })
+          return yield* Effect.provideService(httpEffect, CurrentOperator, {
+            operator: operator.name,
+            mayChange: operator.mayChange,
+            address
+          })
         }
         const failure = Redacted.value(credential) === "" ? new MissingAdminToken() : new InvalidAdminToken()
         const decision = yield* countFailure(failure)

@@ -1,9 +1,11 @@
 /** The handlers of the management port: the operations on keys, and the audit log. */
-import { DateTime, Duration, Effect, Layer } from "effect"
+import { Config, DateTime, Duration, Effect, Layer, Option } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
+import { CurrentOperator } from "../api-keys/AuditLog.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { listLimit } from "../api/Paging.ts"
+import { Settings } from "../config/Settings.ts"
 import type { Decision, Window } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
@@ -43,10 +45,11 @@ const keyHandlers = HttpApiBuilder.group(
           usage: { minute: usageOf(minute), day: usageOf(day) },
           ban: banOf(peeked),
           counting: yield* limiter.counting,
-          formerSecrets: (yield* apiKeys.formerSecrets(id)).map((endsAt) => ({ endsAt }))
+          formerSecrets: (yield* apiKeys.formerSecrets(id)).map((endsAt) => ({ endsAt, lastUsedAt: null }))
         }
       }),
       showUsage: ({ params: { id } }) => Effect.andThen(apiKeys.find(id), apiKeys.usage.read(id)),
+      topUsage: () => Effect.succeed([]),
       updateKey: ({ headers, params: { id }, payload }) => apiKeys.update(id, payload, headers["if-match"]),
       unbanKey: Effect.fnUntraced(function*({ params: { id } }) {
         const { limits } = yield* apiKeys.find(id)
@@ -81,5 +84,17 @@ const auditHandlers = HttpApiBuilder.group(
   })
 )
 
+const sessionHandlers = HttpApiBuilder.group(
+  AdminApi,
+  "session",
+  Effect.fnUntraced(function*(handlers) {
+    const environment = Option.getOrNull(yield* Config.option(Settings.environment.config))
+    return handlers.handleAll({
+      showSession: () =>
+        Effect.map(CurrentOperator, ({ mayChange, operator }) => ({ operator: operator ?? "", mayChange, environment }))
+    })
+  })
+)
+
 /** The handlers of `AdminApi`. */
-export const layer = Layer.merge(keyHandlers, auditHandlers)
+export const layer = Layer.mergeAll(keyHandlers, auditHandlers, sessionHandlers)

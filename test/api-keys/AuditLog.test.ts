@@ -10,7 +10,7 @@ import type { AuditEntry, AuditPosition } from "../../src/api/Audit.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
 import { databases, random, stores } from "../support/Harness.ts"
 
-const asAlice = Effect.provideService(CurrentOperator, { operator: "alice", address: "192.0.2.7" })
+const asAlice = Effect.provideService(CurrentOperator, { operator: "alice", mayChange: true, address: "192.0.2.7" })
 
 const issue = (name: string) => Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.issue({ name, plan: "free" }))
 

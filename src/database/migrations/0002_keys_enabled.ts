@@ -1,0 +1,15 @@
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+
+const statements = [
+  // Adds a column without rewriting the table. A process of the version before ignores it.
+  `ALTER TABLE api_keys ADD COLUMN enabled boolean NOT NULL DEFAULT true`,
+  `ALTER TABLE api_key_secrets ADD COLUMN last_used_at timestamptz(3)`,
+  `CREATE INDEX IF NOT EXISTS audit_log_operator ON audit_log (operator, at, id)`,
+  `CREATE INDEX IF NOT EXISTS audit_log_action ON audit_log (action, at, id)`
+]
+
+export default Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  yield* Effect.forEach(statements, (statement) => sql.unsafe(statement), { discard: true })
+})
