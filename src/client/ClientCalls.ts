@@ -3,7 +3,7 @@ import { Context, Duration, Effect, Option, type Redacted, Ref, type Schema, Str
 import { Headers, type HttpClientError, HttpClientRequest, type HttpClientResponse } from "effect/http"
 import type { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
 import type { ApiError } from "../api/Errors.ts"
-import { fromRequest, fromResponse, type PetstoreClientError, withTimeout } from "./ClientError.ts"
+import { fromRequest, fromResponse, isMismatch, type PetstoreClientError, withTimeout } from "./ClientError.ts"
 import { rateLimitOf, type RateLimits, type RateLimitState } from "./RateLimits.ts"
 import { type RetryOptions, sendWithRetries } from "./Retries.ts"
 
@@ -103,21 +103,23 @@ export const parseBaseUrl = (baseUrl: string | URL): string => {
 
 type Response = HttpClientResponse.HttpClientResponse
 
-/** What `makeCaller` needs to know of an operation. */
-interface Operation<A, E> {
-  readonly request: Effect.Effect<Response, unknown>
-  readonly decode: (response: Response) => Effect.Effect<A, E | HttpClientError.HttpClientError | Schema.SchemaError>
+/** The properties of an operation beside its request and its response. */
+interface OperationTraits {
   /** Whether the service does the work once, however often it gets the request. */
   readonly isRepeatable: boolean
   /** The attributes of the span. */
-  readonly attributes?: Readonly<Record<string, unknown>>
+  readonly attributes?: Attributes
 }
+
+type Attributes = Readonly<Record<string, unknown>>
 
 /** Returns the function that makes the calls of the client `clientName`. Their spans have its name and theirs. */
 export const makeCaller = (clientName: string, defaults: CallOptions, limits: RateLimits) =>
 <A, E extends ApiError>(
   name: string,
-  { attributes = {}, decode, isRepeatable, request }: Operation<A, E>,
+  request: Effect.Effect<Response, unknown>,
+  decode: (response: Response) => Effect.Effect<A, E | HttpClientError.HttpClientError | Schema.SchemaError>,
+  { attributes = {}, isRepeatable }: OperationTraits,
   options: CallOptions = {}
 ): Effect.Effect<A, E | PetstoreClientError> => {
   const timeout = Duration.fromInputUnsafe(options.timeout ?? defaults.timeout ?? "2 minutes")
@@ -128,28 +130,32 @@ export const makeCaller = (clientName: string, defaults: CallOptions, limits: Ra
     Effect.provideService(CallHeaders, options.headers ?? defaults.headers ?? {})
   )
   const sendAll = sendWithRetries(send, isRepeatable, { ...defaults.retry, ...options.retry }, timeout, limits)
-  return withTimeout(sendAll, timeout).pipe(
-    Effect.flatMap((response) =>
-      decode(response).pipe(
-        Effect.catch((error) => fromResponse(error, response)),
-        Effect.tap(() => Effect.flatMap(LastMetadata, (last) => Ref.set(last, Option.some(metadataOf(response)))))
-      )
-    ),
-    Effect.withSpan(`${clientName}.${name}`, { attributes })
-  )
+  return Effect.gen(function*() {
+    const response = yield* withTimeout(sendAll, timeout)
+    const metadata = metadataOf(response)
+    yield* Effect.annotateCurrentSpan(omitUndefined<Attributes>({ "petstore.request_id": metadata.requestId }))
+    const value = yield* decode(response).pipe(
+      Effect.catchIf(isMismatch, (error) => Effect.flip(fromResponse(error, response)))
+    )
+    yield* Ref.set(yield* LastMetadata, Option.some(metadata))
+    return value
+  }).pipe(Effect.withSpan(`${clientName}.${name}`, { attributes: omitUndefined<Attributes>(attributes) }))
 }
 
-/** Streams the items of all pages, from that of `first` on. It requests a page when the consumer needs it. */
-export const streamPages = <Query, Page extends { readonly next?: Query }, A, E>(
+/** Streams the items of all pages, from the query `first` on. It requests a page when the consumer needs it. */
+export const streamPages = <Query, Page extends { readonly next?: NoInfer<Query> }, A, E>(
   spanName: string,
-  first: Query,
-  list: (query: Query) => Effect.Effect<Page, E>,
-  itemsOf: (page: Page) => ReadonlyArray<A>
+  list: (query?: Query, options?: CallOptions) => Effect.Effect<Page, E>,
+  itemsOf: (page: Page) => ReadonlyArray<A>,
+  first: NoInfer<Query>,
+  options: CallOptions | undefined
 ): Stream.Stream<A, E> =>
-  Stream.paginate(first, (query) =>
-    Effect.map(list(query), (page) => [itemsOf(page), Option.fromUndefinedOr(page.next)] as const)).pipe(
-      Stream.withSpan(spanName)
-    )
+  Stream.paginate(
+    first,
+    (query) => Effect.map(list(query, options), (page) => [itemsOf(page), Option.fromUndefinedOr(page.next)] as const)
+  ).pipe(
+    Stream.withSpan(spanName)
+  )
 
 const metadataOf = ({ headers, status }: Response): ResponseMetadata => ({
   status,

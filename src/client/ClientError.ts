@@ -70,7 +70,7 @@ export const withTimeout = <A, E, R>(effect: Effect.Effect<A, E, R>, timeout: Du
   Effect.timeoutOrElse(effect, {
     duration: timeout,
     orElse: () => {
-      const message = `No response within ${Duration.format(timeout)}`
+      const message = `No response within ${Duration.format(Duration.fromInputUnsafe(timeout))}`
       return Effect.fail(new PetstoreClientError({ reason: new Unreachable({ message }) }))
     }
   })
@@ -98,23 +98,26 @@ const innermostMessage = (error: unknown): string => {
 
 const readErrorBody = Schema.decodeUnknownOption(Schema.fromJsonString(ErrorBody))
 
-/** Fails for a response that is no success. `error` is the declared error in its body, or why it has none. */
-export const fromResponse = Effect.fnUntraced(function*<E extends ApiError>(
-  error: E | HttpClientError.HttpClientError | Schema.SchemaError,
-  response: HttpClientResponse.HttpClientResponse
-): Effect.fn.Return<never, E | PetstoreClientError> {
-  if (!HttpClientError.isHttpClientError(error) && !Schema.isSchemaError(error)) return yield* Effect.fail(error)
-  const { headers, request, status } = response
+/** Why a response has neither the success nor an error that the contract declares for the call. */
+type Mismatch = HttpClientError.HttpClientError | Schema.SchemaError
+
+export const isMismatch = (error: unknown): error is Mismatch =>
+  HttpClientError.isHttpClientError(error) || Schema.isSchemaError(error)
+
+/** Returns the error for a response that the contract does not declare for the call. */
+export const fromResponse = Effect.fnUntraced(function*(
+  cause: Mismatch,
+  { headers, request, status, text }: HttpClientResponse.HttpClientResponse
+) {
   const requestId = headers["x-request-id"]
   const retryAfter = retryAfterOf(headers, yield* Clock.currentTimeMillis)
-  const body = readErrorBody(yield* Effect.orElseSucceed(response.text, () => ""))
-  const message =
-    `${describe(request)} returned ${status} with ${headers["content-type"] ?? "no type"}, which is ` +
+  const body = readErrorBody(yield* Effect.orElseSucceed(text, () => ""))
+  const message = `${describe(request)} returned ${status} with ${headers["content-type"] ?? "no type"}, which is ` +
     "no response of the Petstore service that this version of the client can read. Check the address."
-  return yield* new PetstoreClientError({
+  return new PetstoreClientError({
     reason: Option.isSome(body) && body.value.status === status
       ? new UndeclaredError(body.value)
-      : new UnexpectedResponse({ message, status, cause: error }),
+      : new UnexpectedResponse({ message, status, cause }),
     ...requestId !== undefined && { requestId },
     ...retryAfter !== undefined && { retryAfter }
   })

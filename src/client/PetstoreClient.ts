@@ -119,8 +119,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
     options: Options
   ): Effect.Effect<PetstoreClient["Service"], never, HttpClient.HttpClient> =>
     make(options).pipe(
-      Effect.provide(HttpApiMiddleware.layerClient(Auth, authorize(options.apiKey))),
-      Effect.provide(SecureRandom.layerWebCrypto)
+      Effect.provide([HttpApiMiddleware.layerClient(Auth, authorize(options.apiKey)), SecureRandom.layerWebCrypto])
     )
 }
 
@@ -135,34 +134,30 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
   const limits = yield* makeRateLimits
   const call = makeCaller("PetstoreClient", clientOptions, limits)
 
-  const list: PetstoreClient["Service"]["list"] = (query = {}, options) =>
-    call("list", {
-      request: api.listPets({ query: omitUndefined(query), responseMode }),
-      decode: decode.list,
-      isRepeatable: true,
-      attributes: { "petstore.limit": query.limit, "petstore.status": query.status, "petstore.cursor": query.cursor }
-    }, options)
+  const list: PetstoreClient["Service"]["list"] = (query = {}, options) => {
+    const attributes = {
+      "petstore.limit": query.limit,
+      "petstore.status": query.status,
+      "petstore.cursor": query.cursor
+    }
+    const request = api.listPets({ query: omitUndefined(query), responseMode })
+    return call("list", request, decode.list, { isRepeatable: true, attributes }, options)
+  }
 
   return PetstoreClient.of({
     list,
     all: ({ pageSize: limit = listLimit.maximum, ...query } = {}, options) =>
-      streamPages("PetstoreClient.all", { ...query, limit }, (page) => list(page, options), ({ pets }) => pets),
+      streamPages("PetstoreClient.all", list, ({ pets }) => pets, { ...query, limit }, options),
     create: Effect.fnUntraced(function*(pet, { idempotencyKey, ...options } = {}) {
       const key = idempotencyKey ?? (yield* random.uuidV7())
-      return yield* call("create", {
-        request: api.createPet({ payload: omitUndefined(pet), headers: { "idempotency-key": key }, responseMode }),
-        decode: decode.create,
-        isRepeatable: true,
-        attributes: { "petstore.idempotency_key": key }
-      }, options)
+      const request = api.createPet({ payload: omitUndefined(pet), headers: { "idempotency-key": key }, responseMode })
+      const traits = { isRepeatable: true, attributes: { "petstore.idempotency_key": key } }
+      return yield* call("create", request, decode.create, traits, options)
     }),
-    get: (petId, options) =>
-      call("get", {
-        request: api.getPet({ params: { petId }, responseMode }),
-        decode: decode.get,
-        isRepeatable: true,
-        attributes: { "petstore.pet.id": petId }
-      }, options),
+    get: (petId, options) => {
+      const traits = { isRepeatable: true, attributes: { "petstore.pet.id": petId } }
+      return call("get", api.getPet({ params: { petId }, responseMode }), decode.get, traits, options)
+    },
     rateLimit: limits.latest
   })
 })

@@ -80,18 +80,21 @@ export const makeRateLimits = Effect.gen(function*() {
      * if the service would reject the request as it rejected the last one.
      */
     attempt: <E>(send: Effect.Effect<Response, E>, deadline: number) =>
-      Effect.onInterrupt(slots.withPermit(Effect.gen(function*() {
-        const { pause } = yield* Ref.get(known)
-        const now = yield* Clock.currentTimeMillis
-        if (pause !== undefined && now < pause.endsAt) {
-          if (pause.endsAt <= deadline) return yield* new MustWait({ waitMs: pause.endsAt - now })
-          if (pause.rejection !== undefined && now < pause.trustedUntil) return pause.rejection
-        }
-        const response = yield* Effect.tapError(send, () => addSlot)
-        const [receivedAt, jitterMs] = [yield* Clock.currentTimeMillis, yield* Random.nextBetween(0, 1000)]
-        yield* update((before) => withResponse(before, response, now, receivedAt, jitterMs))
-        return response
-      })), () => addSlot)
+      Effect.onInterrupt(
+        slots.withPermit(Effect.gen(function*() {
+          const { pause } = yield* Ref.get(known)
+          const now = yield* Clock.currentTimeMillis
+          if (pause !== undefined && now < pause.endsAt) {
+            if (pause.endsAt <= deadline) return yield* new MustWait({ waitMs: pause.endsAt - now })
+            if (pause.rejection !== undefined && now < pause.trustedUntil) return pause.rejection
+          }
+          const response = yield* Effect.tapError(send, () => addSlot)
+          const [receivedAt, jitterMs] = [yield* Clock.currentTimeMillis, yield* Random.nextBetween(0, 1000)]
+          yield* update((before) => withResponse(before, response, now, receivedAt, jitterMs))
+          return response
+        })),
+        () => addSlot
+      )
   }
 })
 export type RateLimits = Effect.Success<typeof makeRateLimits>

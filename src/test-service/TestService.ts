@@ -1,9 +1,10 @@
 /** The controls of the service in memory: they provoke faults, and report the requests that its client has sent. */
-import { Context, Duration, Effect, Layer, type Redacted, References } from "effect"
-import { Headers, HttpClient, HttpClientError } from "effect/http"
+import { Context, Duration, Effect, Layer, Option, type Redacted, Ref, References } from "effect"
+import { Headers, HttpClient, HttpClientError, type HttpClientRequest, HttpClientResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
-import { ServiceUnavailable } from "../api/Errors.ts"
+import { type ApiError, ServiceUnavailable } from "../api/Errors.ts"
 import type { NewPet, Pet } from "../api/Pets.ts"
+import type { PetstoreClientError } from "../client/ClientError.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
@@ -17,7 +18,7 @@ export interface SentRequest {
   /** The text of the body. Empty without a body. */
   readonly body: string
   /** The status of the response. `undefined` until the service responds, and if the response was lost. */
-  status: number | undefined
+  readonly status: number | undefined
 }
 
 /** Provokes what a test of an application needs to see, and reports the requests that the client has sent. */
@@ -40,29 +41,42 @@ export class TestService extends Context.Service<TestService, {
   /** Makes the pets unavailable: requests get 503 `service_unavailable` until `recover`. */
   readonly becomeUnavailable: Effect.Effect<void>
 
+  /**
+   * Makes the next request fail with `error`, which the service need not know: the service does nothing, and the client
+   * gets the response of the error, or none for `Unreachable`. Several calls make several requests fail, in order.
+   */
+  failNext(error: ApiError | PetstoreClientError): Effect.Effect<void>
+
   /** Delays each request by `delay`, by the `Clock`, until `recover`. */
   becomeSlow(delay: Duration.Input): Effect.Effect<void>
 
   /** Serves the next `count` requests and loses their responses: the client gets a transport error. */
   loseResponses(count: number): Effect.Effect<void>
 
-  /** Ends unavailability, delays and the loss of responses. Limits, bans and a revocation stay. */
+  /** Ends unavailability, delays, the loss of responses and the errors of `failNext`. Limits, bans and a revocation stay. */
   readonly recover: Effect.Effect<void>
 
   /** The requests that the client has sent, oldest first. */
-  readonly sentRequests: Effect.Effect<ReadonlyArray<Readonly<SentRequest>>>
+  readonly sentRequests: Effect.Effect<ReadonlyArray<SentRequest>>
 }>()("petstore/testing/TestService") {}
+
+interface Fault {
+  readonly isUnavailable: boolean
+  readonly delay: Duration.Duration
+  readonly lostResponses: number
+  readonly nextErrors: ReadonlyArray<ApiError | PetstoreClientError>
+}
+
+const noFault: Fault = { isUnavailable: false, delay: Duration.zero, lostResponses: 0, nextErrors: [] }
 
 /** The faults of a service in memory, and the requests that its client has sent. */
 export class Faults extends Context.Service<Faults, {
-  isUnavailable: boolean
-  delay: Duration.Duration
-  lostResponses: number
-  readonly sent: Array<SentRequest>
+  readonly current: Ref.Ref<Fault>
+  readonly sent: Ref.Ref<ReadonlyArray<SentRequest>>
 }>()("petstore/testing/Faults") {
-  static readonly layer = Layer.sync(
+  static readonly layer = Layer.effect(
     Faults,
-    () => ({ isUnavailable: false, delay: Duration.zero, lostResponses: 0, sent: [] })
+    Effect.all({ current: Ref.make(noFault), sent: Ref.make<ReadonlyArray<SentRequest>>([]) })
   )
 }
 
@@ -77,7 +91,10 @@ export const layerFaultyPets = Layer.effect(
     const faults = yield* Faults
     const pets = yield* PetRepository
     const ifAvailable = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E> =>
-      Effect.suspend(() => faults.isUnavailable ? Effect.die(new ServiceUnavailable()) : effect)
+      Effect.flatMap(
+        Ref.get(faults.current),
+        ({ isUnavailable }) => isUnavailable ? Effect.die(new ServiceUnavailable()) : effect
+      )
     return PetRepository.of({
       list: (selection) => ifAvailable(pets.list(selection)),
       create: (pet, idempotency) => ifAvailable(pets.create(pet, idempotency)),
@@ -86,39 +103,70 @@ export const layerFaultyPets = Layer.effect(
   })
 )
 
-/** The client of the context, which delays requests, loses responses, and reports the requests. */
+/** Returns the response of the error, or fails as a connection that breaks off. */
+const failWith = (error: ApiError | PetstoreClientError, request: HttpClientRequest.HttpClientRequest) => {
+  const shown = error._tag === "PetstoreClientError" ? error.reason : error
+  if (!("status" in shown)) return noResponse(request, shown.message)
+  const { message, status } = shown
+  return Effect.succeed(HttpClientResponse.fromWeb(
+    request,
+    new Response(JSON.stringify({ ..."code" in shown && { code: shown.code }, message, status }), {
+      status,
+      headers: {
+        "content-type": "application/json",
+        ..."requestId" in error && { "x-request-id": error.requestId },
+        ..."retryAfter" in error && error.retryAfter && { "retry-after": `${Duration.toSeconds(error.retryAfter)}` }
+      }
+    })
+  ))
+}
+
+const noResponse = (request: HttpClientRequest.HttpClientRequest, description: string) =>
+  Effect.fail(
+    new HttpClientError.HttpClientError({ reason: new HttpClientError.TransportError({ request, description }) })
+  )
+
+/** The client of the context, which delays requests, provokes errors, loses responses, and reports the requests. */
 export const layerFaultyClient = Layer.effect(
   HttpClient.HttpClient,
   Effect.gen(function*() {
-    const faults = yield* Faults
+    const { current, sent } = yield* Faults
     const client = yield* HttpClient.HttpClient
+    // The span of an attempt is that of the faulty client, which is around delays and losses.
+    const execute = (request: HttpClientRequest.HttpClientRequest) =>
+      Effect.provideService(client.execute(request), HttpClient.TracerDisabledWhen, () => true)
     return HttpClient.make(Effect.fnUntraced(function*(request, { pathname, search }) {
-      const { body, headers, method } = request
-      const sent: SentRequest = {
-        method,
-        path: pathname + search,
-        headers: Headers.remove(headers, "authorization"),
-        body: body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "",
-        status: undefined
-      }
-      faults.sent.push(sent)
-      yield* Effect.sleep(faults.delay)
-      const response = yield* client.execute(request)
-      if (faults.lostResponses > 0) {
-        faults.lostResponses--
-        return yield* new HttpClientError.HttpClientError({
-          reason: new HttpClientError.TransportError({ request, description: "The response was lost" })
-        })
-      }
-      sent.status = response.status
+      const index = yield* Ref.modify(sent, (all) => [all.length, [...all, sentOf(request, pathname + search)]])
+      const { delay } = yield* Ref.get(current)
+      yield* Effect.sleep(delay)
+      const error = yield* Ref.modify(current, (fault) => {
+        const [next, ...nextErrors] = fault.nextErrors
+        return [Option.fromUndefinedOr(next), { ...fault, nextErrors }]
+      })
+      const response = yield* Option.isSome(error) ? failWith(error.value, request) : execute(request)
+      const isLost = yield* Ref.modify(current, (fault) => [
+        fault.lostResponses > 0,
+        { ...fault, lostResponses: Math.max(0, fault.lostResponses - 1) }
+      ])
+      if (isLost) return yield* noResponse(request, "The response was lost")
+      yield* Ref.update(sent, (all) => all.map((each, i) => i === index ? { ...each, status: response.status } : each))
       return response
     }))
   })
 )
 
+const sentOf = ({ body, headers, method }: HttpClientRequest.HttpClientRequest, path: string): SentRequest => ({
+  method,
+  path,
+  headers: Headers.remove(headers, "authorization"),
+  body: body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "",
+  status: undefined
+})
+
 /** Makes the `TestService` of the client that uses `secret`. */
 export const makeTestService = Effect.fnUntraced(function*(secret: Redacted.Redacted) {
-  const faults = yield* Faults
+  const { current, sent } = yield* Faults
+  const change = (changes: Partial<Fault>) => Ref.update(current, (fault) => ({ ...fault, ...changes }))
   const [apiKeys, limiter, pets] = [yield* ApiKeys, yield* RateLimiter, yield* PetRepository]
   const key = Effect.orDie(apiKeys.verify(secret))
   const charge = Effect.flatMap(key, ({ id, limits }) => limiter.charge(`key:${id}`, limits))
@@ -132,20 +180,11 @@ export const makeTestService = Effect.fnUntraced(function*(secret: Redacted.Reda
     }),
     banKey: Effect.asVoid(Effect.repeat(charge, { until: ({ bannedUntil }) => bannedUntil !== undefined })),
     revokeKey: Effect.flatMap(key, ({ id }) => withoutInfoLogs(Effect.orDie(apiKeys.revoke(id)))),
-    becomeUnavailable: Effect.sync(() => {
-      faults.isUnavailable = true
-    }),
-    becomeSlow: (delay) =>
-      Effect.sync(() => {
-        faults.delay = Duration.fromInputUnsafe(delay)
-      }),
-    loseResponses: (count) =>
-      Effect.sync(() => {
-        faults.lostResponses = count
-      }),
-    recover: Effect.sync(() => {
-      Object.assign(faults, { isUnavailable: false, delay: Duration.zero, lostResponses: 0 })
-    }),
-    sentRequests: Effect.sync(() => [...faults.sent])
+    becomeUnavailable: change({ isUnavailable: true }),
+    failNext: (error) => Ref.update(current, (fault) => ({ ...fault, nextErrors: [...fault.nextErrors, error] })),
+    becomeSlow: (delay) => change({ delay: Duration.fromInputUnsafe(delay) }),
+    loseResponses: (lostResponses) => change({ lostResponses }),
+    recover: Ref.set(current, noFault),
+    sentRequests: Ref.get(sent)
   })
 })
