@@ -12,7 +12,7 @@ import type { KeysGroup } from "../api/KeysGroup.ts"
 import { listLimit } from "../api/Paging.ts"
 import type { KeyTotals, TopUsageQuery, UsageHistory } from "../api/Usage.ts"
 import { authorize, makeCaller, omitUndefined, parseBaseUrl, streamPages } from "./ClientCalls.ts"
-import type { CallOptions, ClientOptions, ErrorOf, Optional, Secret } from "./ClientCalls.ts"
+import type { CallOptions, ClientOptions, ErrorOf, Optional, PageSize, Secret } from "./ClientCalls.ts"
 import type { PetstoreClientError } from "./ClientError.ts"
 import { makeRateLimits } from "./RateLimits.ts"
 
@@ -30,11 +30,6 @@ type ChangeError = AnyAdminError | Errors.NotFound | Errors.Conflict | Errors.Pr
 /** The options of a change. With a `version`, the key changes only if it has this version. */
 interface ChangeOptions extends CallOptions {
   readonly version?: number | undefined
-}
-
-interface PageSize {
-  /** The items of one request: 100 by default. */
-  readonly pageSize?: number | undefined
 }
 
 /** The options of `AdminClient`. The URL is that of the management port, such as `http://127.0.0.1:9090`. */

@@ -19,6 +19,12 @@ export interface CallOptions {
   readonly headers?: Headers.Input | undefined
 }
 
+/** The options of `all`. */
+export interface PageSize {
+  /** The items of one request: 100 by default. */
+  readonly pageSize?: number | undefined
+}
+
 /** The options that both clients have. */
 export interface ClientOptions extends CallOptions {
   /** An http or https URL. The layer dies with a `TypeError` for another text. */
@@ -53,7 +59,7 @@ export interface ResponseMetadata {
   readonly isReplayed: boolean
 }
 
-/** Gets the metadata of the last successful call within `withMetadata`. */
+/** The metadata of the last successful call within `withMetadata`. */
 const LastMetadata = Context.Reference("petstore/client/LastMetadata", {
   defaultValue: () => Ref.makeUnsafe(Option.none<ResponseMetadata>())
 })
@@ -103,14 +109,7 @@ export const parseBaseUrl = (baseUrl: string | URL): string => {
 
 type Response = HttpClientResponse.HttpClientResponse
 
-/** The properties of an operation beside its request and its response. */
-interface OperationTraits {
-  /** Whether the service does the work once, however often it gets the request. */
-  readonly isRepeatable: boolean
-  /** The attributes of the span. */
-  readonly attributes?: Attributes
-}
-
+/** The attributes of a span. */
 type Attributes = Readonly<Record<string, unknown>>
 
 /** Returns the function that makes the calls of the client `clientName`. Their spans have its name and theirs. */
@@ -119,7 +118,8 @@ export const makeCaller = (clientName: string, defaults: CallOptions, limits: Ra
   name: string,
   request: Effect.Effect<Response, unknown>,
   decode: (response: Response) => Effect.Effect<A, E | HttpClientError.HttpClientError | Schema.SchemaError>,
-  { attributes = {}, isRepeatable }: OperationTraits,
+  /** `isRepeatable`: whether the service does the work once, however often it gets the request. */
+  { attributes = {}, isRepeatable }: { readonly isRepeatable: boolean; readonly attributes?: Attributes },
   options: CallOptions = {}
 ): Effect.Effect<A, E | PetstoreClientError> => {
   const timeout = Duration.fromInputUnsafe(options.timeout ?? defaults.timeout ?? "2 minutes")
@@ -153,9 +153,7 @@ export const streamPages = <Query, Page extends { readonly next?: NoInfer<Query>
   Stream.paginate(
     first,
     (query) => Effect.map(list(query, options), (page) => [itemsOf(page), Option.fromUndefinedOr(page.next)] as const)
-  ).pipe(
-    Stream.withSpan(spanName)
-  )
+  ).pipe(Stream.withSpan(spanName))
 
 const metadataOf = ({ headers, status }: Response): ResponseMetadata => ({
   status,

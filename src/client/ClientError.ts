@@ -3,27 +3,21 @@ import { Clock, Duration, Effect, Option, Schema } from "effect"
 import { Headers, HttpClientError, type HttpClientRequest, type HttpClientResponse } from "effect/http"
 import { type ApiError, ErrorBody } from "../api/Errors.ts"
 
+const withCause = { message: Schema.String, cause: Schema.optionalKey(Schema.Defect()) }
+
 /** No complete response arrived in time. The service may have done the work. */
-export class Unreachable extends Schema.TaggedError<Unreachable>()("Unreachable", {
-  message: Schema.String,
-  cause: Schema.optionalKey(Schema.Defect())
-}) {}
+export class Unreachable extends Schema.TaggedError<Unreachable>()("Unreachable", withCause) {}
 
 /** The response is not one that this client can read. Another server may listen at the address. */
-export class UnexpectedResponse extends Schema.TaggedError<UnexpectedResponse>()("UnexpectedResponse", {
-  message: Schema.String,
-  status: Schema.Int,
-  cause: Schema.optionalKey(Schema.Defect())
-}) {}
+export class UnexpectedResponse
+  extends Schema.TaggedError<UnexpectedResponse>()("UnexpectedResponse", { ...withCause, status: Schema.Int })
+{}
 
 /** The service returned an error that this version of the client does not declare for the call. */
 export class UndeclaredError extends Schema.TaggedError<UndeclaredError>()("UndeclaredError", ErrorBody.fields) {}
 
 /** The arguments of the call do not fit the contract. The client sent nothing. */
-export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInput", {
-  message: Schema.String,
-  cause: Schema.optionalKey(Schema.Defect())
-}) {}
+export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInput", withCause) {}
 
 /** The reasons of a `PetstoreClientError`, for `Effect.catchReason`. */
 export const PetstoreClientErrorReason = Schema.Union([Unreachable, UnexpectedResponse, UndeclaredError, InvalidInput])
@@ -88,7 +82,6 @@ export const fromRequest = (error: unknown): PetstoreClientError => {
 
 const describe = ({ method, url }: HttpClientRequest.HttpClientRequest): string => `${method} ${url}`
 
-/** The message of the innermost cause that has one. */
 const innermostMessage = (error: unknown): string => {
   let message = "no response"
   const first = HttpClientError.isHttpClientError(error) ? error.reason : error

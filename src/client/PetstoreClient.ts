@@ -6,10 +6,10 @@ import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
 import type * as Errors from "../api/Errors.ts"
 import { Auth } from "../api/OperationMiddleware.ts"
 import { listLimit } from "../api/Paging.ts"
-import type { ListQuery, NewPet, Pet, PetsGroup, PetsPage, PetStatus } from "../api/Pets.ts"
+import type { ListQuery, NewPet, Pet, PetsGroup, PetsPage } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { authorize, makeCaller, omitUndefined, parseBaseUrl, streamPages } from "./ClientCalls.ts"
-import type { CallOptions, ClientOptions, ErrorOf, Optional, Secret } from "./ClientCalls.ts"
+import type { CallOptions, ClientOptions, ErrorOf, Optional, PageSize, Secret } from "./ClientCalls.ts"
 import type { PetstoreClientError } from "./ClientError.ts"
 import { makeRateLimits, type RateLimitState } from "./RateLimits.ts"
 
@@ -22,14 +22,8 @@ export interface Options extends ClientOptions {
   readonly apiKey: Secret
 }
 
-/** The options of `all`. */
-export interface AllQuery {
-  readonly status?: PetStatus | undefined
-  /** The id of the pet after which the stream begins, such as the last one of an earlier stream. */
-  readonly cursor?: bigint | undefined
-  /** The pets of one request: 100 by default. */
-  readonly pageSize?: number | undefined
-}
+/** The options of `all`. `cursor` is the id of the pet after which the stream begins. */
+export interface AllQuery extends Optional<Omit<ListQuery, "limit">>, PageSize {}
 
 /** The options of `create`. */
 export interface CreateOptions extends CallOptions {
@@ -55,9 +49,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   list(query?: Optional<ListQuery>, options?: CallOptions): Effect.Effect<PetsPage, AnyError>
   /**
    * Streams all pets by ascending id, after the id `cursor` if there is one. It requests each page, by default of 100
-   * pets, when the consumer needs it.
-   *
-   * Fails with any error of `list`, after the pets of the pages before.
+   * pets, when the consumer needs it. Fails as `list`, after the pets of the pages before.
    *
    * @example
    * yield* Stream.runForEach(petstore.all({ status: "sold" }), (pet) => Console.log(pet.name))
@@ -70,10 +62,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    * Fails with `IdempotencyKeyReused` if the key belongs to another pet, and with any of `AnyError`.
    *
    * @example
-   * const rex = yield* petstore.create(
-   *   { name: "Rex", categoryId: 1n, status: "available" },
-   *   { idempotencyKey: `order-${order.id}` }
-   * )
+   * const rex = yield* petstore.create({ name: "Rex", categoryId: 1n }, { idempotencyKey: `order-${order.id}` })
    */
   create(pet: Optional<NewPet>, options?: CreateOptions): Effect.Effect<Pet, AnyError | Errors.IdempotencyKeyReused>
   /**
@@ -109,12 +98,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   static readonly layerHttp = (options: Options): Layer.Layer<PetstoreClient, never, HttpClient.HttpClient> =>
     Layer.effect(PetstoreClient, PetstoreClient.make(options))
 
-  /**
-   * Makes a client that uses the `HttpClient` of the context, for a program with several keys: one client for each.
-   *
-   * @example
-   * const clients = yield* Effect.forEach(keys, (apiKey) => PetstoreClient.make({ baseUrl, apiKey }))
-   */
+  /** Makes the client of one key, for a program that has several. It uses the `HttpClient` of the context. */
   static readonly make = (
     options: Options
   ): Effect.Effect<PetstoreClient["Service"], never, HttpClient.HttpClient> =>
@@ -135,11 +119,8 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
   const call = makeCaller("PetstoreClient", clientOptions, limits)
 
   const list: PetstoreClient["Service"]["list"] = (query = {}, options) => {
-    const attributes = {
-      "petstore.limit": query.limit,
-      "petstore.status": query.status,
-      "petstore.cursor": query.cursor
-    }
+    const { cursor, limit, status } = query
+    const attributes = { "petstore.limit": limit, "petstore.status": status, "petstore.cursor": cursor }
     const request = api.listPets({ query: omitUndefined(query), responseMode })
     return call("list", request, decode.list, { isRepeatable: true, attributes }, options)
   }

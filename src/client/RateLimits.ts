@@ -2,7 +2,7 @@
  * The limits of one API key, as the responses to a client's calls show them (SPEC §8). With them a client sends as many
  * requests as the limits allow, and gets few rejections, and no ban, at any load.
  */
-import { Clock, Data, DateTime, Duration, Effect, Option, Random, Ref, Schema, Semaphore } from "effect"
+import { Clock, Data, DateTime, Duration, Effect, Option, Random, Ref, Schema, SchemaGetter, Semaphore } from "effect"
 import type { Headers, HttpClientResponse } from "effect/http"
 import { retryAfterOf } from "./ClientError.ts"
 
@@ -11,31 +11,30 @@ type Response = HttpClientResponse.HttpClientResponse
 /** After this time the client checks whether a pause still holds: an operator may have lifted the ban. */
 const maxPauseTrustMs = 60_000
 
-/** The rate limit that most restricts an API key, from the `X-RateLimit-*` headers of a response (SPEC §8). */
-export interface RateLimitState {
-  /** The requests that the window allows. */
-  readonly limit: number
-  /** The requests that remain in the window. */
-  readonly remaining: number
-  /** The end of the window. */
-  readonly resetAt: DateTime.Utc
-}
-
-/** A 401, 408, 431 or 503 can have the limits of the client's address, if the service did not know the key yet. */
-const readHeaders = Schema.decodeUnknownOption(Schema.Struct({
-  "x-ratelimit-limit": Schema.FiniteFromString,
-  "x-ratelimit-remaining": Schema.FiniteFromString,
-  "x-ratelimit-reset": Schema.FiniteFromString,
-  "x-ratelimit-scope": Schema.optionalKey(Schema.Literal("key"))
+/** An instant in the seconds of a header. */
+const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
+  decode: SchemaGetter.transform((seconds) => seconds * 1000),
+  encode: SchemaGetter.transform((millis) => millis / 1000)
 }))
 
-/** Returns the limits of the API key that a response shows, if it shows them. */
+/** The rate limit that most restricts an API key, from the `X-RateLimit-*` headers of a response (SPEC §8). */
+export const RateLimitState = Schema.Struct({
+  /** The requests that the window allows. */
+  limit: Schema.FiniteFromString,
+  /** The requests that remain in the window. */
+  remaining: Schema.FiniteFromString,
+  /** The end of the window. */
+  resetAt: EpochSeconds
+}).pipe(
+  Schema.encodeKeys({ limit: "x-ratelimit-limit", remaining: "x-ratelimit-remaining", resetAt: "x-ratelimit-reset" })
+)
+export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState> {}
+
+const readHeaders = Schema.decodeUnknownOption(RateLimitState)
+
+/** Returns the limits of the API key that a response shows. A 401, 408, 431 or 503 can show those of the address. */
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
-  Option.map(readHeaders(headers), (values) => ({
-    limit: values["x-ratelimit-limit"],
-    remaining: values["x-ratelimit-remaining"],
-    resetAt: DateTime.makeUnsafe(values["x-ratelimit-reset"] * 1000)
-  }))
+  headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
 /** A time without requests. All waiting calls share its jitter, so that no later call overtakes an earlier one. */
 interface Pause {
@@ -80,21 +79,18 @@ export const makeRateLimits = Effect.gen(function*() {
      * if the service would reject the request as it rejected the last one.
      */
     attempt: <E>(send: Effect.Effect<Response, E>, deadline: number) =>
-      Effect.onInterrupt(
-        slots.withPermit(Effect.gen(function*() {
-          const { pause } = yield* Ref.get(known)
-          const now = yield* Clock.currentTimeMillis
-          if (pause !== undefined && now < pause.endsAt) {
-            if (pause.endsAt <= deadline) return yield* new MustWait({ waitMs: pause.endsAt - now })
-            if (pause.rejection !== undefined && now < pause.trustedUntil) return pause.rejection
-          }
-          const response = yield* Effect.tapError(send, () => addSlot)
-          const [receivedAt, jitterMs] = [yield* Clock.currentTimeMillis, yield* Random.nextBetween(0, 1000)]
-          yield* update((before) => withResponse(before, response, now, receivedAt, jitterMs))
-          return response
-        })),
-        () => addSlot
-      )
+      Effect.gen(function*() {
+        const { pause } = yield* Ref.get(known)
+        const now = yield* Clock.currentTimeMillis
+        if (pause !== undefined && now < pause.endsAt) {
+          if (pause.endsAt <= deadline) return yield* new MustWait({ waitMs: pause.endsAt - now })
+          if (pause.rejection !== undefined && now < pause.trustedUntil) return pause.rejection
+        }
+        const response = yield* Effect.tapError(send, () => addSlot)
+        const [receivedAt, jitterMs] = [yield* Clock.currentTimeMillis, yield* Random.nextBetween(0, 1000)]
+        yield* update((before) => withResponse(before, response, now, receivedAt, jitterMs))
+        return response
+      }).pipe(slots.withPermit, Effect.onInterrupt(() => addSlot))
   }
 })
 export type RateLimits = Effect.Success<typeof makeRateLimits>

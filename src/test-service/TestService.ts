@@ -1,5 +1,5 @@
 /** The controls of the service in memory: they provoke faults, and report the requests that its client has sent. */
-import { Context, Duration, Effect, Layer, Option, type Redacted, Ref, References } from "effect"
+import { Context, Duration, Effect, Layer, Option, Queue, type Redacted, Ref, References } from "effect"
 import { Headers, HttpClient, HttpClientError, type HttpClientRequest, HttpClientResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { type ApiError, ServiceUnavailable } from "../api/Errors.ts"
@@ -25,59 +25,46 @@ export interface SentRequest {
 export class TestService extends Context.Service<TestService, {
   /** Stores pets, in this order. */
   insertPets(...pets: ReadonlyArray<NewPet>): Effect.Effect<ReadonlyArray<Pet>>
-
   /**
    * Uses up the key's limit per minute: the next request gets 429 `rate_limit_exceeded` until the window ends. It
    * charges one request at a time, so a limit of a million takes about a second.
    */
   readonly exhaustLimit: Effect.Effect<void>
-
   /** Bans the key for a minute, and longer each further time: the next request gets 429 `api_key_banned`. */
   readonly banKey: Effect.Effect<void>
-
   /** Revokes the key: the next request gets 401 `invalid_api_key`. */
   readonly revokeKey: Effect.Effect<void>
-
   /** Makes the pets unavailable: requests get 503 `service_unavailable` until `recover`. */
   readonly becomeUnavailable: Effect.Effect<void>
-
   /**
-   * Makes the next request fail with `error`, which the service need not know: the service does nothing, and the client
-   * gets the response of the error, or none for `Unreachable`. Several calls make several requests fail, in order.
+   * Makes one request fail with `error`: the client gets its response, or none for `Unreachable`, and the service does
+   * nothing. Several calls make as many requests fail, in order.
    */
   failNext(error: ApiError | PetstoreClientError): Effect.Effect<void>
-
   /** Delays each request by `delay`, by the `Clock`, until `recover`. */
   becomeSlow(delay: Duration.Input): Effect.Effect<void>
-
   /** Serves the next `count` requests and loses their responses: the client gets a transport error. */
   loseResponses(count: number): Effect.Effect<void>
-
-  /** Ends unavailability, delays, the loss of responses and the errors of `failNext`. Limits, bans and a revocation stay. */
+  /** Ends everything but used up limits, bans and a revocation. */
   readonly recover: Effect.Effect<void>
-
   /** The requests that the client has sent, oldest first. */
   readonly sentRequests: Effect.Effect<ReadonlyArray<SentRequest>>
 }>()("petstore/testing/TestService") {}
 
-interface Fault {
-  readonly isUnavailable: boolean
-  readonly delay: Duration.Duration
-  readonly lostResponses: number
-  readonly nextErrors: ReadonlyArray<ApiError | PetstoreClientError>
-}
+/** The outcome of one request: the service fails with an error, or serves it and the response is lost. */
+type Outcome = ApiError | PetstoreClientError | "lost"
 
-const noFault: Fault = { isUnavailable: false, delay: Duration.zero, lostResponses: 0, nextErrors: [] }
+const makeFaults = Effect.all({
+  isUnavailable: Ref.make(false),
+  delay: Ref.make(Duration.zero),
+  /** The outcomes of the next requests. */
+  outcomes: Queue.unbounded<Outcome>(),
+  sent: Ref.make<ReadonlyArray<SentRequest>>([])
+})
 
 /** The faults of a service in memory, and the requests that its client has sent. */
-export class Faults extends Context.Service<Faults, {
-  readonly current: Ref.Ref<Fault>
-  readonly sent: Ref.Ref<ReadonlyArray<SentRequest>>
-}>()("petstore/testing/Faults") {
-  static readonly layer = Layer.effect(
-    Faults,
-    Effect.all({ current: Ref.make(noFault), sent: Ref.make<ReadonlyArray<SentRequest>>([]) })
-  )
+export class Faults extends Context.Service<Faults, Effect.Success<typeof makeFaults>>()("petstore/testing/Faults") {
+  static readonly layer = Layer.effect(Faults, makeFaults)
 }
 
 /** Logs only warnings and errors: the access log and the audit log would clutter the output of tests. */
@@ -92,8 +79,8 @@ export const layerFaultyPets = Layer.effect(
     const pets = yield* PetRepository
     const ifAvailable = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E> =>
       Effect.flatMap(
-        Ref.get(faults.current),
-        ({ isUnavailable }) => isUnavailable ? Effect.die(new ServiceUnavailable()) : effect
+        Ref.get(faults.isUnavailable),
+        (isUnavailable) => isUnavailable ? Effect.die(new ServiceUnavailable()) : effect
       )
     return PetRepository.of({
       list: (selection) => ifAvailable(pets.list(selection)),
@@ -130,25 +117,19 @@ const noResponse = (request: HttpClientRequest.HttpClientRequest, description: s
 export const layerFaultyClient = Layer.effect(
   HttpClient.HttpClient,
   Effect.gen(function*() {
-    const { current, sent } = yield* Faults
+    const { delay, outcomes, sent } = yield* Faults
     const client = yield* HttpClient.HttpClient
     // The span of an attempt is that of the faulty client, which is around delays and losses.
     const execute = (request: HttpClientRequest.HttpClientRequest) =>
       Effect.provideService(client.execute(request), HttpClient.TracerDisabledWhen, () => true)
     return HttpClient.make(Effect.fnUntraced(function*(request, { pathname, search }) {
       const index = yield* Ref.modify(sent, (all) => [all.length, [...all, sentOf(request, pathname + search)]])
-      const { delay } = yield* Ref.get(current)
-      yield* Effect.sleep(delay)
-      const error = yield* Ref.modify(current, (fault) => {
-        const [next, ...nextErrors] = fault.nextErrors
-        return [Option.fromUndefinedOr(next), { ...fault, nextErrors }]
-      })
-      const response = yield* Option.isSome(error) ? failWith(error.value, request) : execute(request)
-      const isLost = yield* Ref.modify(current, (fault) => [
-        fault.lostResponses > 0,
-        { ...fault, lostResponses: Math.max(0, fault.lostResponses - 1) }
-      ])
-      if (isLost) return yield* noResponse(request, "The response was lost")
+      yield* Effect.sleep(yield* Ref.get(delay))
+      const outcome = Option.getOrUndefined(yield* Queue.poll(outcomes))
+      const response = yield* outcome === undefined || outcome === "lost"
+        ? execute(request)
+        : failWith(outcome, request)
+      if (outcome === "lost") return yield* noResponse(request, "The response was lost")
       yield* Ref.update(sent, (all) => all.map((each, i) => i === index ? { ...each, status: response.status } : each))
       return response
     }))
@@ -165,8 +146,7 @@ const sentOf = ({ body, headers, method }: HttpClientRequest.HttpClientRequest, 
 
 /** Makes the `TestService` of the client that uses `secret`. */
 export const makeTestService = Effect.fnUntraced(function*(secret: Redacted.Redacted) {
-  const { current, sent } = yield* Faults
-  const change = (changes: Partial<Fault>) => Ref.update(current, (fault) => ({ ...fault, ...changes }))
+  const { delay, isUnavailable, outcomes, sent } = yield* Faults
   const [apiKeys, limiter, pets] = [yield* ApiKeys, yield* RateLimiter, yield* PetRepository]
   const key = Effect.orDie(apiKeys.verify(secret))
   const charge = Effect.flatMap(key, ({ id, limits }) => limiter.charge(`key:${id}`, limits))
@@ -180,11 +160,11 @@ export const makeTestService = Effect.fnUntraced(function*(secret: Redacted.Reda
     }),
     banKey: Effect.asVoid(Effect.repeat(charge, { until: ({ bannedUntil }) => bannedUntil !== undefined })),
     revokeKey: Effect.flatMap(key, ({ id }) => withoutInfoLogs(Effect.orDie(apiKeys.revoke(id)))),
-    becomeUnavailable: change({ isUnavailable: true }),
-    failNext: (error) => Ref.update(current, (fault) => ({ ...fault, nextErrors: [...fault.nextErrors, error] })),
-    becomeSlow: (delay) => change({ delay: Duration.fromInputUnsafe(delay) }),
-    loseResponses: (lostResponses) => change({ lostResponses }),
-    recover: Ref.set(current, noFault),
+    becomeUnavailable: Ref.set(isUnavailable, true),
+    failNext: (error) => Queue.offer(outcomes, error),
+    becomeSlow: (duration) => Ref.set(delay, Duration.fromInputUnsafe(duration)),
+    loseResponses: (count) => Queue.offerAll(outcomes, Array<Outcome>(count).fill("lost")),
+    recover: Effect.all([Ref.set(isUnavailable, false), Ref.set(delay, Duration.zero), Queue.clear(outcomes)]),
     sentRequests: Ref.get(sent)
   })
 })
