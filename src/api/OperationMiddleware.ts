@@ -18,7 +18,7 @@ export class CurrentKey extends Context.Service<CurrentKey, {
  */
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,
-  error: [Errors.errorResponse(Errors.MissingApiKey), Errors.errorResponse(Errors.InvalidApiKey)]
+  error: Errors.errorResponse(Errors.MissingApiKey, Errors.InvalidApiKey)
 }) {
   static readonly scheme = HttpApiSecurity.bearer.pipe(
     HttpApiSecurity.annotate(OpenApi.Description, "An API key: `psk_` and 38 letters and digits.")
@@ -28,7 +28,7 @@ export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey
 /** Returns 429 when the API key of the request exceeded one of its limits or is banned (SPEC §5.4, §8). */
 export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: CurrentKey }>()(
   "petstore/api/RateLimit",
-  { error: [Errors.errorResponse(Errors.RateLimitExceeded), Errors.errorResponse(Errors.ApiKeyBanned)] }
+  { error: Errors.errorResponse(Errors.RateLimitExceeded, Errors.ApiKeyBanned) }
 ) {}
 
 /** Returns 400, 413, 415 or 417 for a request that is invalid, as its errors describe. */

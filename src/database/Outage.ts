@@ -32,7 +32,7 @@ export const isOutage = (failure: unknown): boolean =>
 export const isReadOnly = (failure: unknown): boolean =>
   SqlError.isSqlError(failure) && causes(failure).some((cause) => codeOf(cause) === "25006")
 
-const isDatabaseFault = (failure: unknown): failure is SqlError.SqlError | Cause.TimeoutError =>
+const isDatabaseFault = <E>(failure: E): failure is E & (SqlError.SqlError | Cause.TimeoutError) =>
   SqlError.isSqlError(failure) || Cause.isTimeoutError(failure)
 
 /**
@@ -40,7 +40,7 @@ const isDatabaseFault = (failure: unknown): failure is SqlError.SqlError | Cause
  * have the same cause. Any other failure of the database is a defect. Other errors pass.
  */
 export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>) =>
-  Effect.catchIf(statements, isDatabaseFault, (fault): Effect.Effect<never, ServiceUnavailable> =>
+  Effect.catchIf(statements, isDatabaseFault<E>, (fault): Effect.Effect<never, ServiceUnavailable> =>
     isOutage(fault)
       ? Effect.andThen(
         Effect.logError(`A statement of the database failed: ${describe(Cause.fail(fault))}`),

@@ -1,5 +1,5 @@
 /** Maps every failure to the Error body of SPEC §7, without internal details. */
-import { Cause, Context, Effect, Predicate } from "effect"
+import { Cause, Context, Effect, Predicate, Schema } from "effect"
 import { HttpServerError, type HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiError } from "effect/http-api"
 import * as Errors from "../api/Errors.ts"
@@ -16,15 +16,16 @@ export const OutageOf = Context.Reference<(failure: unknown) => Errors.ServiceUn
   { defaultValue: () => () => undefined }
 )
 
+const retryAfter = Schema.encodeSync(Errors.RetryAfter)
+
 /** Makes a response with the Error body: exactly `code`, `message` and `status`. */
-export const make = (
-  { code, message, status }: Errors.ApiError,
-  headers: Readonly<Record<string, string>> = {}
-): Response =>
-  HttpServerResponse.text(JSON.stringify({ code, message, status }), {
-    status,
+export const make = (error: Errors.ApiError, headers: Readonly<Record<string, string>> = {}): Response =>
+  HttpServerResponse.text(JSON.stringify(Errors.bodyOf(error)), {
+    status: error.status,
     contentType: "application/json",
-    headers
+    headers: "retryAfter" in error && error.retryAfter !== undefined
+      ? { ...headers, "retry-after": retryAfter(error.retryAfter) }
+      : headers
   })
 
 const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, routesAt: RoutesAt): Response => {

@@ -45,8 +45,6 @@ const addRequiredHeaders = (response: Response): Response => {
     case 415:
       // HttpApi responds in plain text to an empty body of another type.
       return ErrorResponses.make(new UnsupportedMediaType())
-    case 503:
-      return HttpServerResponse.setHeader(response, "retry-after", "1")
     default:
       return response
   }

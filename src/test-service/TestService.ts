@@ -151,7 +151,8 @@ export const makeTestService = Effect.fnUntraced(function*(secret: Redacted.Reda
   const key = Effect.orDie(apiKeys.verify(secret))
   const charge = Effect.flatMap(key, ({ id, limits }) => limiter.charge(`key:${id}`, limits))
   return TestService.of({
-    insertPets: (...each) => Effect.orDie(Effect.forEach(each, (pet) => pets.create(pet))),
+    insertPets: (...newPets) =>
+      Effect.orDie(Effect.forEach(newPets, (newPet) => Effect.map(pets.create(newPet), ({ pet }) => pet))),
     exhaustLimit: Effect.gen(function*() {
       const { id, limits } = yield* key
       const { windows } = yield* limiter.peek(`key:${id}`, limits)
