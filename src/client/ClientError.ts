@@ -1,7 +1,7 @@
 /** The failures of a client: the errors that the contract declares, and {@link PetstoreClientError} for the others. */
-import { Clock, Duration, Effect, Option, Schema } from "effect"
+import { Duration, Effect, Option, Schema } from "effect"
 import { Headers, HttpClientError, type HttpClientRequest, type HttpClientResponse } from "effect/http"
-import { type ApiError, ErrorBody } from "../api/Errors.ts"
+import { type ApiError, ErrorBody, RetryAfter } from "../api/Errors.ts"
 
 const withCause = { message: Schema.String, cause: Schema.optionalKey(Schema.Defect()) }
 
@@ -51,12 +51,10 @@ export const isRetryable = (error: ApiError | PetstoreClientError): boolean => {
   return "status" in cause ? isRetryableStatus(cause.status) : cause._tag === "Unreachable"
 }
 
-/** The wait that `Retry-After` names: it holds seconds or a date (RFC 9110 §10.2.3). `now` is in epoch milliseconds. */
-export const retryAfterOf = (headers: Headers.Headers, now: number): Duration.Duration | undefined => {
+/** The wait that the `Retry-After` of a response names, if it has one. */
+export const retryAfterOf = (headers: Headers.Headers): Effect.Effect<Duration.Duration | undefined> => {
   const value = headers["retry-after"]
-  if (value === undefined) return undefined
-  const waitMs = /^\d+$/.test(value) ? Number(value) * 1000 : Date.parse(value) - now
-  return Duration.millis(Math.max(0, waitMs || 0))
+  return value === undefined ? Effect.undefined : Effect.orDie(Schema.decodeEffect(RetryAfter)(value))
 }
 
 /** Fails if a call or an attempt has no complete response within `timeout`. */
@@ -103,7 +101,7 @@ export const fromResponse = Effect.fnUntraced(function*(
   { headers, request, status, text }: HttpClientResponse.HttpClientResponse
 ) {
   const requestId = headers["x-request-id"]
-  const retryAfter = retryAfterOf(headers, yield* Clock.currentTimeMillis)
+  const retryAfter = yield* retryAfterOf(headers)
   const body = readErrorBody(yield* Effect.orElseSucceed(text, () => ""))
   const message = `${describe(request)} returned ${status} with ${headers["content-type"] ?? "no type"}, which is ` +
     "no response of the Petstore service that this version of the client can read. Check the address."

@@ -87,8 +87,14 @@ export const makeRateLimits = Effect.gen(function*() {
           if (pause.rejection !== undefined && now < pause.trustedUntil) return pause.rejection
         }
         const response = yield* Effect.tapError(send, () => addSlot)
-        const [receivedAt, jitterMs] = [yield* Clock.currentTimeMillis, yield* Random.nextBetween(0, 1000)]
-        yield* update((before) => withResponse(before, response, now, receivedAt, jitterMs))
+        const receipt = {
+          response,
+          sentAt: now,
+          now: yield* Clock.currentTimeMillis,
+          jitterMs: yield* Random.nextBetween(0, 1000),
+          retryAfter: (yield* retryAfterOf(response.headers)) ?? Duration.zero
+        }
+        yield* update((before) => withReceipt(before, receipt))
         return response
       }).pipe(slots.withPermit, Effect.onInterrupt(() => addSlot))
   }
@@ -103,12 +109,17 @@ const withSlot = (before: Knowledge, now: number): Knowledge => {
   return { ...before, maxInFlight: Math.max(1, Math.min(before.maxInFlight + 1, allowed)) }
 }
 
-const withResponse = (
+interface Receipt {
+  readonly response: Response
+  readonly sentAt: number
+  readonly now: number
+  readonly jitterMs: number
+  readonly retryAfter: Duration.Duration
+}
+
+const withReceipt = (
   { latest, maxInFlight, pause: before }: Knowledge,
-  response: Response,
-  sentAt: number,
-  now: number,
-  jitterMs: number
+  { jitterMs, now, response, retryAfter, sentAt }: Receipt
 ): Knowledge => {
   const { headers, status } = response
   const shown = rateLimitOf(headers)
@@ -128,7 +139,7 @@ const withResponse = (
       onSome: ({ remaining }) => Math.max(1, remaining)
     }),
     pause: status === 429 && now >= (pause?.trustedUntil ?? now)
-      ? pauseFor(Duration.toMillis(retryAfterOf(headers, now) ?? 0), response)
+      ? pauseFor(Duration.toMillis(retryAfter), response)
       : isUsedUp && now >= (pause?.endsAt ?? now)
       ? pauseFor(resetMs(headers, shown.value, now))
       : pause

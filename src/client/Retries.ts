@@ -65,11 +65,9 @@ export const sendWithRetries = Effect.fnUntraced(function*(
       Effect.map(([, delay]) => Duration.toMillis(delay)),
       Pull.catchDone(() => Effect.succeed(Infinity))
     )
-    const waitMs = Math.max(
-      delayMs,
-      response === undefined ? 0 : Duration.toMillis(retryAfterOf(response.headers, now) ?? 0),
-      isRejection ? (yield* limits.pauseEnd(now)) - now : 0
-    )
+    const retryAfter = response === undefined ? undefined : yield* retryAfterOf(response.headers)
+    const pauseMs = isRejection ? (yield* limits.pauseEnd(now)) - now : 0
+    const waitMs = Math.max(delayMs, Duration.toMillis(retryAfter ?? 0), pauseMs)
     if (now + waitMs > deadline) return yield* Effect.fromResult(outcome)
     yield* wait(waitMs, response === undefined ? "no response" : `status ${response.status}`)
   }

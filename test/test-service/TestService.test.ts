@@ -76,13 +76,15 @@ describe("TestService", () => {
       const proxy = new UnexpectedResponse({ message: "A proxy.", status: 502 })
       const errors = [
         [new InternalError({ message: "Broken." }), { _tag: "InternalError", message: "Broken." }],
-        [new RateLimitExceeded(facts), { _tag: "RateLimitExceeded", ...facts }],
         [new PetstoreClientError({ reason: undeclared, ...facts }), { reason: undeclared, ...facts }],
         [new PetstoreClientError({ reason: proxy }), { reason: { _tag: "UnexpectedResponse", status: 502 } }],
-        [new PetstoreClientError({ reason: new Unreachable({ message: "cut" }) }), { reason: { _tag: "Unreachable" } }]
+        [new PetstoreClientError({ reason: new Unreachable({ message: "cut" }) }), { reason: { _tag: "Unreachable" } }],
+        // From then on the client waits.
+        [new RateLimitExceeded(facts), { _tag: "RateLimitExceeded", ...facts }]
       ] as const
       for (const [error] of errors) yield* service.failNext(error)
       for (const [, expected] of errors) assert.containsSubset(yield* Effect.flip(client.list()), expected)
+      yield* TestClock.adjust("4 seconds")
       assert.lengthOf((yield* client.list()).pets, 0)
     }).pipe(Effect.provide(layerTest(never))))
 
