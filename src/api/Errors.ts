@@ -310,10 +310,13 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
     ).annotate({ description })
 }
 
+/** The 503 of operations and of their middleware, which must share one schema. */
+export const serviceUnavailable = errorResponse(ServiceUnavailable)
+
 /** The errors that every operation can return: 408, 431, 500 and 503. */
 export const commonErrors = [
   errorResponse(RequestTimeout),
   errorResponse(HeaderFieldsTooLarge),
   errorResponse(InternalError),
-  errorResponse(ServiceUnavailable)
+  serviceUnavailable
 ] as const

@@ -133,7 +133,7 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
       const key = idempotencyKey ?? (yield* random.uuidV7())
       const request = api.createPet({ payload: omitUndefined(pet), headers: { "idempotency-key": key }, responseMode })
       const traits = { isRepeatable: true, attributes: { "petstore.idempotency_key": key } }
-      return yield* call("create", request, decode.create, traits, options)
+      return (yield* call("create", request, decode.create, traits, options)).pet
     }),
     get: (petId, options) => {
       const traits = { isRepeatable: true, attributes: { "petstore.pet.id": petId } }

@@ -1,9 +1,7 @@
 /** Maps every failure to the Error body of SPEC §7, without internal details. */
 import { Cause, Context, Effect, Predicate, Schema } from "effect"
 import { HttpServerError, type HttpServerRequest, HttpServerResponse } from "effect/http"
-import { HttpApiError } from "effect/http-api"
 import * as Errors from "../api/Errors.ts"
-import * as Issue from "../api/Issue.ts"
 import { describe } from "../observability/LogLines.ts"
 import { type Call, noSuchPath } from "./Call.ts"
 import type { RoutesAt } from "./RoutePaths.ts"
@@ -39,15 +37,6 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
     : make(new Errors.MethodNotAllowed({ message: `${method} is not allowed here.` }), { allow })
 }
 
-const places = { Params: "path", Headers: "header", Query: "query", Payload: "body" }
-
-/** Returns the 400 that names each invalid field of a request, or `undefined` if a response does not encode. */
-const ofSchemaError = ({ cause, kind }: HttpApiError.HttpApiSchemaError): Response | undefined => {
-  if (kind === "Body" || kind === "ResponseHeaders") return undefined
-  const message = Issue.describe(cause.issue, (path) => [places[kind], ...path].join("."))
-  return make(new Errors.InvalidRequest({ message: `Invalid request: ${message}.` }))
-}
-
 /** Returns the error for a request that Node's parser rejects, by the parser's error code. */
 export const errorOfParser = (fault: unknown): Errors.ApiError => {
   switch (Predicate.hasProperty(fault, "code") ? fault.code : undefined) {
@@ -77,7 +66,6 @@ const ofClientFault = (
   request: HttpServerRequest.HttpServerRequest,
   routesAt: RoutesAt
 ): Response | undefined => {
-  if (HttpApiError.HttpApiSchemaError.is(failure)) return ofSchemaError(failure)
   // A check of the head or of the body failed, or the service has no room. The connection ends.
   if (isApiError(failure)) return make(failure, { connection: "close" })
   if (!HttpServerError.isHttpServerError(failure)) return undefined

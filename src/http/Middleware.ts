@@ -3,7 +3,7 @@
  * request passes here: a generator for each of the three would take a tenth of the time of a request.
  */
 import { Clock, Context, Effect, Layer, Metric, Redacted } from "effect"
-import { HttpMethod, HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { HttpMethod, type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import * as Errors from "../api/Errors.ts"
 import { Auth, CurrentKey, RateLimit, Sunset, Validation } from "../api/OperationMiddleware.ts"
@@ -15,7 +15,11 @@ import * as JsonBody from "./JsonBody.ts"
 import * as RateLimiting from "./RateLimiting.ts"
 
 /** The result of a middleware that fails with `E`, or as the operation `Operation` that it runs. */
-type Result<Operation, E> = Effect.Effect<HttpServerResponse.HttpServerResponse, E | Effect.Error<Operation>>
+type Result<Operation, E, R = never> = Effect.Effect<
+  HttpServerResponse.HttpServerResponse,
+  E | Effect.Error<Operation>,
+  R
+>
 
 /** Matches the credential of the bearer scheme, whose name is case-insensitive (RFC 9110 §11.1). */
 const bearer = /^bearer +(\S.*)$/i
@@ -136,15 +140,17 @@ const makeSlots = Effect.map(Metric.update(queued, 0), () => {
 
 /**
  * Fails with 417 for an unknown `Expect`, and with 400, 413 or 415 for a body that the service does not accept. Then
- * the request is complete and takes a slot: a slow body occupies a connection, and no slot. The 400 for a request that
- * does not decode is made in `ErrorResponses.ts`.
+ * the request is complete and takes a slot: a slow body occupies a connection, and no slot.
  */
 export const validation = Layer.effect(
   Validation,
-  Effect.map(makeSlots, (inSlot) =>
-    Validation.of((httpEffect, { endpoint }) => {
-      const hasBody = HttpMethod.hasBody(endpoint.method)
-      return Effect.withFiber((fiber): Result<typeof httpEffect, JsonBody.BodyError | Errors.ExpectationFailed> => {
+  Effect.zipWith(makeSlots, Validation, (inSlot, decoded) =>
+    Validation.of((undecoded, options) => {
+      const hasBody = HttpMethod.hasBody(options.endpoint.method)
+      const httpEffect = decoded(undecoded, options)
+      return Effect.withFiber((
+        fiber
+      ): Result<typeof httpEffect, JsonBody.BodyError | Errors.ExpectationFailed, HttpRouter.Provided> => {
         const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
         const expect = headerOf(request, "expect")
         if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
@@ -156,7 +162,7 @@ export const validation = Layer.effect(
           : inSlot(call, httpEffect)
       })
     }))
-)
+).pipe(Layer.provide(Validation.layer))
 
 /** Fails with 410 from the sunset of the deprecated operation on (RFC 8594). */
 const sunset = Layer.succeed(Sunset, (httpEffect) =>
