@@ -92,7 +92,8 @@ const nextLink = <S extends Schema.Codec<unknown, { readonly [key: string]: stri
 export const cutPage = <A>(found: ReadonlyArray<A>, limit: number): {
   readonly items: ReadonlyArray<A>
   readonly last: A | undefined
-} => found.length <= limit ? { items: found, last: undefined } : { items: found.slice(0, limit), last: found[limit - 1] }
+} =>
+  found.length <= limit ? { items: found, last: undefined } : { items: found.slice(0, limit), last: found[limit - 1] }
 
 /** Makes the field of the `Link` header with the query of the next page (RFC 8288). The last page has none. */
 export const linkHeader = <S extends Schema.Codec<unknown, { readonly [key: string]: string }>>(

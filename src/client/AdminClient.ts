@@ -55,12 +55,7 @@ export class AdminClient extends Context.Service<AdminClient, {
     key: Optional<Keys.NewKey>,
     options?: CallOptions & { readonly idempotencyKey?: string | undefined }
   ): Effect.Effect<Keys.IssuedKey, AnyAdminError | Errors.Conflict>
-  /**
-   * Lists one page of the keys that meet the filter. The last page has no `next`.
-   *
-   * @example
-   * const { keys, next } = yield* admin.list({ limit: 20, plan: "pro" })
-   */
+  /** Lists one page of the keys that meet the filter. The last page has no `next`. */
   list(query?: Optional<Keys.KeysQuery>, options?: CallOptions): Effect.Effect<Keys.KeysPage, AnyAdminError>
   /**
    * Streams all keys that meet the filter. It requests each page, of 100 keys by default, only when it is needed.
@@ -83,17 +78,9 @@ export class AdminClient extends Context.Service<AdminClient, {
   whose(secret: Redacted.Redacted, options?: CallOptions): Effect.Effect<Option.Option<FoundKey>, AnyAdminError>
   /** Gets a key, its remaining requests, its ban, and its former secrets that still work. */
   get(id: string, options?: CallOptions): Effect.Effect<Keys.ApiKeyDetails, AnyAdminError | Errors.NotFound>
-  /**
-   * Returns the requests of a key in each of the last 60 minutes and 720 hours, oldest first. An interval without
-   * requests is absent.
-   */
+  /** Returns the requests of a key in each of the last 60 minutes and 720 hours, oldest first. Empty ones are absent. */
   usage(id: string, options?: CallOptions): Effect.Effect<UsageHistory, AnyAdminError | Errors.NotFound>
-  /**
-   * Lists the keys with the most requests in the last hour or day: by default ten, by allowed requests in the hour.
-   *
-   * @example
-   * const [highest] = yield* admin.topUsage({ window: "day", by: "rejected" })
-   */
+  /** Lists the keys with the most requests in the last hour or day: by default ten, by allowed requests in the hour. */
   topUsage(
     query?: Optional<TopUsageQuery>,
     options?: CallOptions
@@ -126,12 +113,7 @@ export class AdminClient extends Context.Service<AdminClient, {
   unban(id: string, options?: CallOptions): Effect.Effect<void, AnyAdminError | Errors.NotFound>
   /** Lists one page of the entries of the audit log that meet the filter, newest first. The last has no `next`. */
   audit(query?: Optional<AuditQuery>, options?: CallOptions): Effect.Effect<AuditPage, AnyAdminError>
-  /**
-   * Streams the entries of the audit log that meet the filter, newest first. It requests each page only when needed.
-   *
-   * @example
-   * yield* Stream.runForEach(admin.auditAll({ action: "ban" }), (entry) => Console.log(entry.keyName))
-   */
+  /** Streams the entries of the audit log that meet the filter, newest first. It requests each page when needed. */
   auditAll(
     filter?: Optional<Omit<AuditQuery, "limit">> & PageSize,
     options?: CallOptions

@@ -7,7 +7,6 @@ import { fromRequest, fromResponse, isMismatch, type PetstoreClientError, withTi
 import { rateLimitOf, type RateLimits, type RateLimitState } from "./RateLimits.ts"
 import { type RetryOptions, sendWithRetries } from "./Retries.ts"
 
-/** The version of the package, for the `User-Agent` header. */
 export const version = "1.0.0"
 
 /** The options of one call. They replace those of the client, retry option by retry option. */
@@ -109,7 +108,6 @@ export const parseBaseUrl = (baseUrl: string | URL): string => {
 
 type Response = HttpClientResponse.HttpClientResponse
 
-/** The attributes of a span. */
 type Attributes = Readonly<Record<string, unknown>>
 
 /** Returns the function that makes the calls of the client `clientName`. Their spans have its name and theirs. */

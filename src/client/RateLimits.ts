@@ -87,14 +87,10 @@ export const makeRateLimits = Effect.gen(function*() {
           if (pause.rejection !== undefined && now < pause.trustedUntil) return pause.rejection
         }
         const response = yield* Effect.tapError(send, () => addSlot)
-        const receipt = {
-          response,
-          sentAt: now,
-          now: yield* Clock.currentTimeMillis,
-          jitterMs: yield* Random.nextBetween(0, 1000),
-          retryAfter: (yield* retryAfterOf(response.headers)) ?? Duration.zero
-        }
-        yield* update((before) => withReceipt(before, receipt))
+        const retryAfterMs = Duration.toMillis((yield* retryAfterOf(response.headers)) ?? 0)
+        const [receivedAt, jitterMs] = [yield* Clock.currentTimeMillis, yield* Random.nextBetween(0, 1000)]
+        const times = { sentAt: now, now: receivedAt, jitterMs, retryAfterMs }
+        yield* update((before) => withResponse(before, response, times))
         return response
       }).pipe(slots.withPermit, Effect.onInterrupt(() => addSlot))
   }
@@ -109,17 +105,10 @@ const withSlot = (before: Knowledge, now: number): Knowledge => {
   return { ...before, maxInFlight: Math.max(1, Math.min(before.maxInFlight + 1, allowed)) }
 }
 
-interface Receipt {
-  readonly response: Response
-  readonly sentAt: number
-  readonly now: number
-  readonly jitterMs: number
-  readonly retryAfter: Duration.Duration
-}
-
-const withReceipt = (
+const withResponse = (
   { latest, maxInFlight, pause: before }: Knowledge,
-  { jitterMs, now, response, retryAfter, sentAt }: Receipt
+  response: Response,
+  { jitterMs, now, retryAfterMs, sentAt }: Readonly<Record<"sentAt" | "now" | "jitterMs" | "retryAfterMs", number>>
 ): Knowledge => {
   const { headers, status } = response
   const shown = rateLimitOf(headers)
@@ -139,7 +128,7 @@ const withReceipt = (
       onSome: ({ remaining }) => Math.max(1, remaining)
     }),
     pause: status === 429 && now >= (pause?.trustedUntil ?? now)
-      ? pauseFor(Duration.toMillis(retryAfter), response)
+      ? pauseFor(retryAfterMs, response)
       : isUsedUp && now >= (pause?.endsAt ?? now)
       ? pauseFor(resetMs(headers, shown.value, now))
       : pause

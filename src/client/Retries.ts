@@ -30,7 +30,6 @@ export interface RetryOptions {
 
 const backoff = Schedule.jittered(Schedule.exponential("200 millis"))
 
-/** A request that is sent once. */
 type Attempt = Effect.Effect<HttpClientResponse.HttpClientResponse, PetstoreClientError>
 
 /**
