@@ -1,21 +1,18 @@
 /** The controls of the service in memory: they provoke faults, and report the requests that its client has sent. */
-import { Context, Duration, Effect, Layer, Option, Queue, type Redacted, Ref, References } from "effect"
-import { Headers, HttpClient, HttpClientError, type HttpClientRequest, HttpClientResponse } from "effect/http"
+import { Context, Duration, Effect, Layer, Option, Queue, type Redacted, Ref, References, Schema } from "effect"
+import { Headers, HttpClient, HttpClientError, type HttpClientRequest, HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
-import { type ApiError, ServiceUnavailable } from "../api/Errors.ts"
+import { type ApiError, RetryAfter, ServiceUnavailable } from "../api/Errors.ts"
 import type { NewPet, Pet } from "../api/Pets.ts"
 import type { PetstoreClientError } from "../client/ClientError.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
-/** A request that the client has sent, and the status of its response. */
+/** A request that the client has sent. `path` has the query, `headers` has no `authorization`, `body` is a text. */
 export interface SentRequest {
   readonly method: string
-  /** The path with the query: `/v1/pets?limit=5`. */
   readonly path: string
-  /** The headers, without `authorization`. */
   readonly headers: Readonly<Record<string, string>>
-  /** The text of the body. Empty without a body. */
   readonly body: string
   /** The status of the response. `undefined` until the service responds, and if the response was lost. */
   readonly status: number | undefined
@@ -25,10 +22,7 @@ export interface SentRequest {
 export class TestService extends Context.Service<TestService, {
   /** Stores pets, in this order. */
   insertPets(...pets: ReadonlyArray<NewPet>): Effect.Effect<ReadonlyArray<Pet>>
-  /**
-   * Uses up the key's limit per minute: the next request gets 429 `rate_limit_exceeded` until the window ends. It
-   * charges one request at a time, so a limit of a million takes about a second.
-   */
+  /** Uses up the key's limit per minute: the next request gets 429 `rate_limit_exceeded` until the window ends. */
   readonly exhaustLimit: Effect.Effect<void>
   /** Bans the key for a minute, and longer each further time: the next request gets 429 `api_key_banned`. */
   readonly banKey: Effect.Effect<void>
@@ -71,17 +65,14 @@ export class Faults extends Context.Service<Faults, Effect.Success<typeof makeFa
 export const withoutInfoLogs = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.provideService(effect, References.MinimumLogLevel, "Warn")
 
-/** The pets of the context, which fail as a database that cannot be reached while the service is unavailable. */
+/** The pets of the context, which fail as in an outage of the database while the service is unavailable. */
 export const layerFaultyPets = Layer.effect(
   PetRepository,
   Effect.gen(function*() {
-    const faults = yield* Faults
+    const { isUnavailable } = yield* Faults
     const pets = yield* PetRepository
-    const ifAvailable = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E> =>
-      Effect.flatMap(
-        Ref.get(faults.isUnavailable),
-        (isUnavailable) => isUnavailable ? Effect.die(new ServiceUnavailable()) : effect
-      )
+    const ifAvailable = <A, E>(effect: Effect.Effect<A, E>) =>
+      Effect.andThen(Effect.when(Effect.fail(new ServiceUnavailable()), Ref.get(isUnavailable)), effect)
     return PetRepository.of({
       list: (selection) => ifAvailable(pets.list(selection)),
       create: (pet, idempotency) => ifAvailable(pets.create(pet, idempotency)),
@@ -95,18 +86,16 @@ const failWith = (error: ApiError | PetstoreClientError, request: HttpClientRequ
   const shown = error._tag === "PetstoreClientError" ? error.reason : error
   if (!("status" in shown)) return noResponse(request, shown.message)
   const { message, status } = shown
-  return Effect.succeed(HttpClientResponse.fromWeb(
-    request,
-    new Response(JSON.stringify({ ..."code" in shown && { code: shown.code }, message, status }), {
-      status,
-      headers: {
-        "content-type": "application/json",
-        ..."requestId" in error && { "x-request-id": error.requestId },
-        ..."retryAfter" in error && error.retryAfter && { "retry-after": `${Duration.toSeconds(error.retryAfter)}` }
-      }
-    })
-  ))
+  const headers = {
+    ..."requestId" in error && { "x-request-id": error.requestId },
+    ..."retryAfter" in error && error.retryAfter && { "retry-after": encodeRetryAfter(error.retryAfter) }
+  }
+  const body = { ..."code" in shown && { code: shown.code }, message, status }
+  return Effect.succeed(
+    HttpServerResponse.toClientResponse(HttpServerResponse.jsonUnsafe(body, { status, headers }), { request })
+  )
 }
+const encodeRetryAfter = Schema.encodeSync(RetryAfter)
 
 const noResponse = (request: HttpClientRequest.HttpClientRequest, description: string) =>
   Effect.fail(
@@ -123,7 +112,15 @@ export const layerFaultyClient = Layer.effect(
     const execute = (request: HttpClientRequest.HttpClientRequest) =>
       Effect.provideService(client.execute(request), HttpClient.TracerDisabledWhen, () => true)
     return HttpClient.make(Effect.fnUntraced(function*(request, { pathname, search }) {
-      const index = yield* Ref.modify(sent, (all) => [all.length, [...all, sentOf(request, pathname + search)]])
+      const { body, headers, method } = request
+      const sentRequest: SentRequest = {
+        method,
+        path: pathname + search,
+        headers: Headers.remove(headers, "authorization"),
+        body: body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "",
+        status: undefined
+      }
+      const index = yield* Ref.modify(sent, (all) => [all.length, [...all, sentRequest]])
       yield* Effect.sleep(yield* Ref.get(delay))
       const outcome = Option.getOrUndefined(yield* Queue.poll(outcomes))
       const response = yield* outcome === undefined || outcome === "lost"
@@ -135,14 +132,6 @@ export const layerFaultyClient = Layer.effect(
     }))
   })
 )
-
-const sentOf = ({ body, headers, method }: HttpClientRequest.HttpClientRequest, path: string): SentRequest => ({
-  method,
-  path,
-  headers: Headers.remove(headers, "authorization"),
-  body: body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "",
-  status: undefined
-})
 
 /** Makes the `TestService` of the client that uses `secret`. */
 export const makeTestService = Effect.fnUntraced(function*(secret: Redacted.Redacted) {
