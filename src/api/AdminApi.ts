@@ -4,7 +4,9 @@ import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSecur
 import { AuditGroup } from "./Audit.ts"
 import * as Errors from "./Errors.ts"
 import { KeysGroup } from "./KeysGroup.ts"
+import { makeTransform } from "./OpenApiTransform.ts"
 import { Validation } from "./OperationMiddleware.ts"
+import { adminHeadersOf } from "./ResponseHeaders.ts"
 
 const adminToken = HttpApiSecurity.annotate(HttpApiSecurity.bearer, OpenApi.Description, "The admin token.")
 
@@ -38,6 +40,13 @@ class SessionGroup extends HttpApiGroup.make("session", { topLevel: true }).add(
   }))
 ).annotate(OpenApi.Description, "The admin token of the request.") {}
 
+const introduction = `The API of operators, on the management port. Clients of \`/v1\` have no access to it.
+
+Each request carries an admin token as a bearer token: \`ADMIN_TOKEN\` (or the file \`admin-token\` of \`DATA_DIR\`), or
+one of \`ADMIN_TOKENS\`.
+
+Every error has the body \`{"code","message","status"}\`. An unknown field or query parameter is an error.`
+
 /** The API under `/admin`. Middleware runs from the last to the first: the admin token, then the validation. */
 export class AdminApi extends HttpApi.make("petstore-admin")
   .add(AuditGroup.middleware(Validation).middleware(AdminAuth))
@@ -48,4 +57,23 @@ export class AdminApi extends HttpApi.make("petstore-admin")
   // Unknown fields and parameters are rejected: with a misspelled `expiresAt`, a key would never expire.
   .annotate(HttpApi.PayloadParseOptions, { errors: "all", onExcessProperty: "error" })
   .annotate(HttpApi.QueryParseOptions, { errors: "all", onExcessProperty: "error" })
+  .annotateMerge(OpenApi.annotations({
+    title: "Petstore management",
+    description: introduction,
+    servers: [{
+      url: "{management_url}",
+      description: "The management port",
+      variables: {
+        management_url: {
+          default: "http://127.0.0.1:9090",
+          description: "Address of the port. The default is that of a service on your own machine."
+        }
+      }
+    }],
+    transform: makeTransform({
+      basePath: "",
+      securityScheme: { name: "adminToken", scheme: AdminAuth.security.adminToken },
+      headersOf: adminHeadersOf
+    })
+  }))
 {}

@@ -52,7 +52,6 @@ const parsePosition = (text: string): AuditPosition | undefined => {
 export const AuditQuery = Schema.Struct({
   limit: Schema.optionalKey(limit("Maximum number of entries returned.")),
   cursor: Schema.optionalKey(cursor(AuditPosition, {
-    first: { at: 8_640_000_000_000_000, id: 0 },
     format: ({ at, id }) => `${at} ${id}`,
     parse: parsePosition
   })),

@@ -243,6 +243,8 @@ const exampleMessages: Readonly<Record<string, string>> = {
   api_key_banned: "The API key is banned for requests after a 429. Retry in 60 seconds."
 }
 
+const isErrorBody = Schema.is(ErrorBody)
+
 /** The values of the headers of an error. */
 interface ErrorHeaders {
   readonly "x-request-id"?: string
@@ -272,10 +274,12 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
 ) => {
   const defaults = classes.map((Error) => new Error())
   const [{ status } = new classes[0]()] = defaults
-  const body = ErrorBody.check(
+  const examples = defaults.map((error) => bodyOf({ ...error, message: exampleMessages[error.code] ?? error.message }))
+  const body = Schema.declare(isErrorBody, { toCodecJson: () => undefined }).check(
     Schema.makeFilter(({ code, ...body }) => body.status === status && defaults.some((error) => error.code === code), {
       expected: defaults.map(({ code }) => code).join(" or "),
-      examples: defaults.map((error) => bodyOf({ ...error, message: exampleMessages[error.code] ?? error.message }))
+      representation: { id: "petstore/errorResponse", payload: null, schemas: [ErrorBody.ast] },
+      toJsonSchema: ({ schemas }) => ({ allOf: schemas, examples })
     })
   ).pipe(HttpApiSchema.status(status))
   const decode = ({ code, message }: ErrorBody, headers: ErrorHeaders): Classes[number]["Type"] => {

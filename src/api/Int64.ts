@@ -4,7 +4,9 @@
  * `JSON.parse` rounds integers beyond 2^53. So a body with an `int64` is a text with the codec {@link exactJson}.
  */
 import {
+  Context,
   Effect,
+  type JsonSchema,
   Predicate,
   Schema,
   SchemaAST,
@@ -14,18 +16,66 @@ import {
   SchemaTransformation
 } from "effect"
 import { HttpApiSchema } from "effect/http-api"
-import { transformText } from "./Text.ts"
+import { documented } from "./Text.ts"
 
 const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" && BigInt.asIntN(64, value) === value
 
-const expected = "an int64 integer"
+const range = `a whole number from ${-(2n ** 63n)} to ${2n ** 63n - 1n}`
 
-/** Makes the link to decimal digits, in URLs and in the JSON of Effect's own codecs. */
-const toDigits = (annotations: Readonly<Record<string, unknown>>) =>
+/** Returns the description of a JSON value that is no int64. */
+const expectedInsteadOf = (value: unknown): string => {
+  switch (typeof value) {
+    case "bigint":
+      return range
+    case "number":
+      return Number.isInteger(value) ? range : `${range}, not a fraction`
+    case "string":
+      return `${range}, not a string`
+    default:
+      return `${range}, not ${
+        value === null
+          ? "null"
+          : Array.isArray(value)
+          ? "an array"
+          : typeof value === "object"
+          ? "an object"
+          : `a ${typeof value}`
+      }`
+  }
+}
+
+/** Whether the JSON of an int64 is a number, as in {@link exactJson}, and not the digits of Effect's own codecs. */
+const AsNumbers = Context.Reference<boolean>("petstore/api/Int64/AsNumbers", { defaultValue: () => false })
+
+const invalid = (value: unknown, expected: string) =>
+  Effect.fail(new SchemaIssue.InvalidValue({ expected }, value, undefined))
+
+const decodeDigits = (text: unknown): Effect.Effect<bigint, SchemaIssue.Issue> => {
+  const value = typeof text === "string" && /^-?\d+$/.test(text) ? parseInteger(text) : undefined
+  return isInt64(value) ? Effect.succeed(value) : invalid(text, range)
+}
+
+const decodeNumber = (number: unknown): Effect.Effect<bigint, SchemaIssue.Issue> => {
+  const value = typeof number === "number" && Number.isInteger(number) ? BigInt(number) : number
+  return isInt64(value) ? Effect.succeed(value) : invalid(number, expectedInsteadOf(number))
+}
+
+/** Makes the link to JSON: digits, or within `exactJson` a number that `JSON.stringify` writes exactly. */
+const toJson = (schema: JsonSchema.JsonSchema) =>
   Schema.link<bigint>()(
-    Schema.String.annotate(annotations),
-    transformText(expected, (text) => /^-?\d+$/.test(text) ? parseInteger(text) : undefined, String)
+    documented(Predicate.isUnknown, schema),
+    SchemaTransformation.transformEffect<bigint, unknown>({
+      decode: (value) =>
+        Effect.flatMap(AsNumbers, (asNumbers) => asNumbers ? decodeNumber(value) : decodeDigits(value)),
+      encode: (value) => Effect.map(AsNumbers, (asNumbers) => asNumbers ? toNumber(value) : String(value))
+    })
   )
+
+/** `JSON.rawJSON` takes twice the time of a number. */
+const toNumber = (value: bigint): unknown => {
+  const number = Number(value)
+  return Number.isSafeInteger(number) ? number : JSON.rawJSON(String(value))
+}
 
 const roundingWarning =
   "As a JSON number, JavaScript's JSON.parse, jq before 1.7 and generated clients with the type " +
@@ -45,10 +95,9 @@ export const int64 = (description?: string, example?: number) => {
   }
   return Schema.declare(isInt64, {
     ...annotations,
-    expected,
-    toCodecJson: () => toDigits({ ...annotations, pattern: "^-?\\d+$" }),
-    // The OpenAPI document of this service has parameters as integers.
-    toCodecStringTree: () => toDigits({ ...annotations, type: "integer" })
+    expected: range,
+    toCodecJson: () => toJson({ type: "string", pattern: "^-?\\d+$", ...annotations }),
+    toCodecStringTree: () => toJson({ type: "integer", ...annotations })
   }).check(Schema.makeFilter(() => true, { toJsonSchema: () => ({ type: "integer" }) }))
 }
 
@@ -77,45 +126,39 @@ export const parseInteger = (text: string): bigint | undefined => {
   return BigInt(sign + digits + "0".repeat(zeros))
 }
 
-/** Matches a text that may have a number which is no integer of at most 15 digits, written without an exponent. */
-const hasOtherNumbers = /\d(?:[.eE]|\d{15})/
+/** Matches a text that may have a number of more than 15 digits, or one that becomes 0. */
+const mayRound = /[\d.]{16}|e-\d{3}/i
 
-/** Parses a JSON text with its integers as `bigint`. A reviver takes four times the time, and most texts need none. */
+/**
+ * Parses a JSON text, with the integers that a double cannot hold as `bigint`, and the fractions that it would round to
+ * an integer as `NaN`. A reviver takes four times the time, and most texts need none.
+ */
 const parse = (text: string): unknown =>
-  hasOtherNumbers.test(text)
-    ? JSON.parse(text, (_key, field, { source = "" }) =>
-      typeof field === "number" ? parseInteger(source) ?? field : field)
-    : toBigInts(JSON.parse(text))
-
-const toBigInts = (value: unknown): unknown => {
-  if (typeof value === "number") return BigInt(value)
-  if (Array.isArray(value)) return value.map(toBigInts)
-  if (!Predicate.isObject(value)) return value
-  return Object.fromEntries(Object.entries(value).map(([name, field]) => [name, toBigInts(field)]))
-}
-
-/** Serializes a value as JSON, with each `bigint` as a number. `JSON.rawJSON` takes twice the time of a number. */
-const stringify = (value: unknown): string =>
-  JSON.stringify(value, (_key, field: unknown) => {
-    if (typeof field !== "bigint") return field
-    const number = Number(field)
-    return Number.isSafeInteger(number) ? number : JSON.rawJSON(String(field))
-  })
+  mayRound.test(text)
+    ? JSON.parse(text, (_key, field, { source = "" }) => {
+      if (typeof field !== "number") return field
+      const exact = parseInteger(source)
+      if (exact !== undefined) return BigInt(field) === exact ? field : exact
+      return Number.isInteger(field) && Math.abs(field) < 1e19 ? NaN : field
+    })
+    : JSON.parse(text)
 
 const isString = (value: unknown): value is string => typeof value === "string"
 
 /**
  * Makes the codec between a JSON text and a value of `schema`, which keeps every integer exact in both directions.
  *
- * The OpenAPI document of any HttpApi describes the body by the type of `schema`, with integers as `int64` numbers. The
- * codec declares its type without a check, so that a value is checked only once, by the transformation.
+ * `encodeText` can replace the encoding of the schema by a faster one. The OpenAPI document of any HttpApi describes
+ * the body by `schema`, with an `int64` as an integer. The codec declares its type without a check, so that a value is
+ * checked only once, by the transformation.
  */
 export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   schema: S,
   encodeText?: (value: S["Type"]) => string
 ): Schema.decodeTo<Schema.declare<S["Type"]>, Schema.declare<string>> => {
-  const decode = SchemaParser.decodeUnknownEffect(schema)
-  const encode = SchemaParser.encodeUnknownEffect(schema)
+  const codec = Schema.toCodecJson(schema)
+  const decode = SchemaParser.decodeUnknownEffect(codec)
+  const encode = SchemaParser.encodeUnknownEffect(codec)
   const type = SchemaAST.isArrays(schema.ast) ? "array" : "object"
   const jsonText = Schema.declare(isString).check(Schema.makeFilter(() => true, {
     representation: { id: "petstore/exactJson", payload: null, schemas: [schema.ast] },
@@ -126,16 +169,18 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
       Schema.declare((_value: unknown): _value is S["Type"] => true),
       new SchemaTransformation.Transformation(
         SchemaGetter.transformEffect((text: string, options) =>
-          Effect.flatMap(
-            Effect.try({
-              try: () => parse(text),
-              catch: () => new SchemaIssue.InvalidValue({ expected: "valid JSON" }, text, options)
-            }),
-            (value) => decode(value, options)
+          Effect.try({
+            try: () => parse(text),
+            catch: () => new SchemaIssue.InvalidValue({ expected: "valid JSON" }, text, options)
+          }).pipe(
+            Effect.flatMap((value) => decode(value, options)),
+            Effect.provideService(AsNumbers, true)
           )
         ),
         encodeText === undefined
-          ? SchemaGetter.transformEffect((value: S["Type"], options) => Effect.map(encode(value, options), stringify))
+          ? SchemaGetter.transformEffect((value: S["Type"], options) =>
+            Effect.map(Effect.provideService(encode(value, options), AsNumbers, true), (json) => JSON.stringify(json))
+          )
           : SchemaGetter.transform(encodeText)
       )
     ),

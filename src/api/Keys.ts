@@ -185,7 +185,6 @@ export const KeysQuery = Schema.Struct({
   order: Schema.optionalKey(KeyOrder),
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
   cursor: Schema.optionalKey(cursor(KeyPosition, {
-    first: { createdAtMicros: 0n, id: "" },
     format: ({ createdAtMicros, id }) => `${createdAtMicros} ${id}`,
     parse: parsePosition
   }))

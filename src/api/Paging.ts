@@ -1,7 +1,7 @@
 /** Declares the paging of lists: a limit, and an opaque cursor in the `Link` header of a response (RFC 8288). */
-import { Result, Schema } from "effect"
+import { Predicate, Result, Schema } from "effect"
 import { Base64Url } from "effect/encoding"
-import { transformText } from "./Text.ts"
+import { documented, transformText } from "./Text.ts"
 
 /** The bounds of the `limit` parameter, which is the maximum number of items in a page (SPEC §4.1, §8). */
 export const listLimit = { minimum: 1, maximum: 100, default: 20 }
@@ -14,18 +14,10 @@ const parseLimit = (text: string): number | undefined => {
 }
 
 /** Makes the schema of the `limit` parameter of a list. The OpenAPI document contains `description` and the bounds. */
-export const limit = (description: string, defaultLimit = listLimit.default) => {
-  const documentation: Readonly<Record<string, unknown>> = {
-    type: "integer",
-    ...listLimit,
-    default: defaultLimit,
-    description,
-    message: `Expected ${expectedLimit}`
-  }
-  return Schema.String.annotate(documentation).pipe(
+export const limit = (description: string, defaultLimit = listLimit.default) =>
+  documented(Predicate.isString, { type: "integer", ...listLimit, default: defaultLimit, description }).pipe(
     Schema.decodeTo(Schema.Int.check(Schema.isBetween(listLimit)), transformText(expectedLimit, parseLimit, String))
   )
-}
 
 const ascii = /^[ -~]*$/
 
@@ -52,8 +44,6 @@ const expectedCursor = "a cursor from a Link header"
  * one cursor: decoding fails unless `codec.parse` returns a position that has the same cursor.
  */
 export const cursor = <P>(position: Schema.Schema<P>, codec: {
-  /** A position before all items, whose cursor is that of the first page. */
-  readonly first: P
   readonly format: (position: P) => string
   readonly parse: (text: string) => P | undefined
 }) => {
@@ -65,7 +55,6 @@ export const cursor = <P>(position: Schema.Schema<P>, codec: {
   }
   return Schema.String.annotate({
     description: "The position of the page, from the `Link` header of the page before. By default the first page.",
-    default: encode(codec.first),
     message: `Expected ${expectedCursor}`
   }).pipe(Schema.decodeTo(Schema.toType(position), transformText(expectedCursor, decode, encode)))
 }

@@ -78,7 +78,6 @@ export const PetsJson = exactJson(Pets, petsText)
 
 /** The codec between the id of a pet and the cursor of the page after it. A later version may change the text. */
 export const PetsCursor = cursor(Int64, {
-  first: 0n,
   format: String,
   parse: (text) => /^-?\d{1,19}$/.test(text) ? BigInt(text) : undefined
 })

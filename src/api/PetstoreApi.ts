@@ -1,11 +1,69 @@
 /** Declares the API of the Petstore service. The server implements it, and clients and documents derive from it. */
-import { HttpApi } from "effect/http-api"
+import { HttpApi, OpenApi } from "effect/http-api"
+import { makeTransform } from "./OpenApiTransform.ts"
 import { Auth, RateLimit, Validation } from "./OperationMiddleware.ts"
 import { PetsGroup } from "./Pets.ts"
+import { planLimits } from "./Plans.ts"
+import { headersOf } from "./ResponseHeaders.ts"
+
+const basePath = "/v1"
+
+/** Describes a deployment. SPEC §1 does not state its address. Postman and linters need an absolute default. */
+const makeServer = (variable: string, description: string): OpenApi.OpenAPISpecServer => ({
+  url: `{${variable}}`,
+  description,
+  variables: {
+    [variable]: {
+      default: `http://localhost:8080${basePath}`,
+      description: `Address of the deployment, ends in ${basePath}. The default is a service on your own machine.`
+    }
+  }
+})
+
+/** The rows of the plans with fixed limits (SPEC §8). */
+const planRows = Object.entries(planLimits).map(([plan, { perDay, perMinute }]) =>
+  `| ${plan} | ${perMinute.toLocaleString("en")} | ${perDay.toLocaleString("en")} |`
+)
+
+/** The introduction, in CommonMark. */
+const introduction = `The pets of a store, as JSON over HTTP.
+
+Each request carries an API key as a bearer token. The operator of the service issues keys.
+
+Each plan has a limit a minute and a limit a day. Every response has the \`X-RateLimit-…\` headers of the window that
+limits you most. After a 429, wait for the seconds in \`Retry-After\`: a key that keeps sending is banned for a minute,
+and each further ban lasts twice as long, up to an hour.
+
+| plan | a minute | a day |
+|---|---|---|
+${planRows.join("\n")}
+| enterprise | set for each key | set for each key |
+
+Every error has the body \`{"code","message","status"}\`. Branch on \`code\`, because \`message\` can change. Retry 408,
+500, 502, 503 and 504 with a growing pause, and a POST only with an \`Idempotency-Key\`, unless it got 408.
+
+A response has one page of the list. Its \`Link\` header with \`rel="next"\` has the URL of the next page.
+The last page has none.
+
+\`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`
 
 /** The API under `/v1`. Middleware runs from the last to the first: authentication, rate limit, validation. */
 export class PetstoreApi extends HttpApi.make("petstore")
   .add(PetsGroup.middleware(Validation).middleware(RateLimit).middleware(Auth))
-  .prefix("/v1")
+  .prefix(basePath)
   .annotate(HttpApi.ParseOptions, { errors: "all" })
+  .annotateMerge(OpenApi.annotations({
+    title: "Petstore",
+    description: introduction,
+    servers: [
+      makeServer("base_url", "Production"),
+      makeServer("staging_base_url", "Staging"),
+      { url: basePath, description: "The deployment that returned this document" }
+    ],
+    transform: makeTransform({
+      basePath,
+      securityScheme: { name: "bearerAuth", scheme: Auth.scheme },
+      headersOf
+    })
+  }))
 {}

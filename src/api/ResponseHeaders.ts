@@ -1,6 +1,6 @@
 /** Declares the headers that no endpoint declares itself, for the server, the OpenAPI documents and CORS. */
 import type { OpenApi } from "effect/http-api"
-import type { Headers } from "./OpenApiCompletion.ts"
+import type { Headers } from "./OpenApiTransform.ts"
 import { getPetHeaders } from "./Pets.ts"
 
 /** The headers with the same value in every response, except for documents. */
@@ -22,6 +22,14 @@ const fixed = (description: string, value: string) => header(description, { type
 
 const cacheControl = { "Cache-Control": fixed("Caches must not store the response.", fixedHeaders["cache-control"]) }
 
+const requestId = {
+  "X-Request-Id": header(
+    "The id of the request: its own X-Request-Id if that has 1 to 64 letters, digits, `_`, `.`, `:` or `-`, " +
+      "else a new one.",
+    { type: "string", examples: ["01a1fd7a-b6a8-77a5-8e19-8b5b27105fa0"] }
+  )
+}
+
 /** The headers of every response. */
 const commonHeaders: Headers = {
   "X-RateLimit-Limit": header("The limit that applies to the caller.", { type: "integer", examples: [60] }),
@@ -42,11 +50,7 @@ const commonHeaders: Headers = {
     type: "string",
     examples: [`"minute";r=59;t=60, "day";r=999;t=86400`]
   }),
-  "X-Request-Id": header(
-    "The id of the request: its own X-Request-Id if that has 1 to 64 letters, digits, `_`, `.`, `:` or `-`, " +
-      "else a new one.",
-    { type: "string", examples: ["01a1fd7a-b6a8-77a5-8e19-8b5b27105fa0"] }
-  ),
+  ...requestId,
   ...cacheControl,
   "X-Content-Type-Options": fixed("The media type is that of Content-Type.", fixedHeaders["x-content-type-options"]),
   "Content-Security-Policy": fixed("A browser runs no script in the response.", fixedHeaders["content-security-policy"])
@@ -85,7 +89,7 @@ export const headersOf = (status: string, { deprecated }: { readonly deprecated?
 })
 
 /** Returns the headers of the responses of the management port with a status. */
-export const adminHeadersOf = (status: string): Headers => ({ ...cacheControl, ...statusHeaders[status] })
+export const adminHeadersOf = (status: string): Headers => ({ ...requestId, ...cacheControl, ...statusHeaders[status] })
 
 /** Headers that are for the browser and not for the script of a page. */
 const browserHeaders = new Set([...Object.keys(fixedHeaders), "www-authenticate"])

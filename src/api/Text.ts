@@ -1,5 +1,5 @@
 /** Texts: checks of those that the service stores, idempotency keys, and values that are texts in a URL or a header. */
-import { Effect, Schema, SchemaAST, SchemaGetter, SchemaIssue, SchemaTransformation } from "effect"
+import { Effect, type JsonSchema, Schema, SchemaAST, SchemaGetter, SchemaIssue, SchemaTransformation } from "effect"
 
 /** Makes the transformation between a text and a value. `parse` returns `undefined` for an invalid text. */
 export const transformText = <A>(
@@ -16,6 +16,12 @@ export const transformText = <A>(
     },
     encode: (value) => Effect.succeed(format(value))
   })
+
+/** Makes the schema of a text or a number that OpenAPI documents describe by `schema`. The codecs keep it as it is. */
+export const documented = <A>(isValue: (value: unknown) => value is A, schema: JsonSchema.JsonSchema) =>
+  Schema.declare(isValue, { toCodecJson: () => undefined, toCodecStringTree: () => undefined }).check(
+    Schema.makeFilter(() => true, { toJsonSchema: () => schema })
+  )
 
 /** Checks that PostgreSQL can store a text: it has no U+0000, and no lone surrogates, which UTF-8 cannot encode. */
 export const isStorable = Schema.makeFilter((text: string) => text.isWellFormed() && !text.includes("\0"), {

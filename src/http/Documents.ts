@@ -2,7 +2,6 @@
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiScalar, OpenApi } from "effect/http-api"
-import { openApiDocument } from "../api/OpenApiDocument.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import * as CachedDocument from "./CachedDocument.ts"
 
@@ -16,11 +15,14 @@ const root = HttpRouter.add(
     const headers = { vary: "Accept" }
     return request.headers.accept?.includes("text/html") === true
       ? HttpServerResponse.redirect(links.docs, { headers })
-      : HttpServerResponse.jsonUnsafe({ name: openApiDocument.info.title, links }, { headers })
+      : HttpServerResponse.jsonUnsafe({ name: "Petstore", links }, { headers })
   })
 )
 
-const openApi = CachedDocument.serve("/openapi.json", Effect.succeed(CachedDocument.json(openApiDocument)))
+const openApi = CachedDocument.serve(
+  "/openapi.json",
+  Effect.sync(() => CachedDocument.json(OpenApi.fromApi(PetstoreApi)))
+)
 
 /**
  * Lets the page show integers beyond 2^53 as they arrived. Scalar formats a response with `JSON.parse` and
@@ -58,10 +60,7 @@ const scalar = {
   telemetry: false
 }
 
-const page = HttpApiScalar.layer(PetstoreApi.annotate(OpenApi.Transform, () => openApiDocument), {
-  path: "/docs",
-  scalar
-})
+const page = HttpApiScalar.layer(PetstoreApi, { path: "/docs", scalar })
 
 /** The page may run its own scripts and call the service, and nothing else. */
 const contentSecurityPolicy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +

@@ -1,12 +1,11 @@
 /** The management server: health, metrics, the admin API and the console. It shares no route with the API port. */
 import { type Config, Effect, Exit, Layer } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
+import { HttpApiBuilder, OpenApi } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
 import { adminTokenPlace } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
-import { adminOpenApiDocument } from "../api/AdminOpenApiDocument.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { Settings } from "../config/Settings.ts"
@@ -71,7 +70,10 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
 }))
 
 /** The OpenAPI document of the admin API. It is no secret, so it needs no token. */
-const openApi = CachedDocument.serve("/admin/openapi.json", Effect.succeed(CachedDocument.json(adminOpenApiDocument)))
+const openApi = CachedDocument.serve(
+  "/admin/openapi.json",
+  Effect.sync(() => CachedDocument.json(OpenApi.fromApi(AdminApi)))
+)
 
 const routesAt = makeRoutesAt(
   AdminApi,

@@ -1,11 +1,12 @@
 /** Tests that Postman's import of the OpenAPI documents makes requests that the service accepts as they are. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
+import { OpenApi } from "effect/http-api"
 import { randomUUID } from "node:crypto"
 import { promisify } from "node:util"
 import { convertV2 } from "openapi-to-postmanv2"
-import { adminOpenApiDocument } from "../../src/api/AdminOpenApiDocument.ts"
-import { openApiDocument } from "../../src/api/OpenApiDocument.ts"
+import { AdminApi } from "../../src/api/AdminApi.ts"
+import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import type { Json } from "../conformance/Requests.ts"
 import { Management, serversOn } from "../management/Management.ts"
 import { memory, type ReceivedResponse, Service } from "../support/Harness.ts"
@@ -45,7 +46,7 @@ describe("Postman", () => {
       const { call, newKey } = yield* Service
       const { admin } = yield* Management
       const key = yield* newKey
-      const pets = yield* importDocument(openApiDocument)
+      const pets = yield* importDocument(OpenApi.fromApi(PetstoreApi))
       assert.deepInclude(pets.variable, { key: "base_url", value: "http://localhost:8080/v1" })
       assert.hasAllKeys(requestsOf(pets), ["List pets", "Create a pet", "Get a pet"])
       const send = makeSender(pets, (path, options) => call(`/v1${path}`, { ...options, key }))
@@ -53,7 +54,7 @@ describe("Postman", () => {
       assert.deepInclude(yield* send("Get a pet"), { id: 1, name: "Rex" })
       yield* send("List pets")
 
-      const keys = yield* importDocument(adminOpenApiDocument)
+      const keys = yield* importDocument(OpenApi.fromApi(AdminApi))
       assert.deepInclude(keys.variable, { key: "management_url", value: "http://127.0.0.1:9090" })
       const sendToAdmin = makeSender(
         keys,

@@ -1,11 +1,12 @@
 /** Tests that the pages name files, scripts and headings that exist, and that they have the whole contract. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
+import { OpenApi } from "effect/http-api"
 import { spawnSync } from "node:child_process"
 import { existsSync, readdirSync } from "node:fs"
 import { dirname, join } from "node:path"
 import * as Errors from "../../src/api/Errors.ts"
-import { openApiDocument } from "../../src/api/OpenApiDocument.ts"
+import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import { planLimits } from "../../src/api/Plans.ts"
 import { AdminClient, PetstoreClient } from "../../src/client/Clients.ts"
 import { anchorsOf, codeBlocks, documents, readPage, root } from "../support/Documents.ts"
@@ -69,7 +70,7 @@ interface Operation {
 }
 
 describe("The callers' pages", () => {
-  const { components, info, paths } = JSON.parse(JSON.stringify(openApiDocument))
+  const { components, info, paths } = JSON.parse(JSON.stringify(OpenApi.fromApi(PetstoreApi)))
   const reference = readPage("docs/reference.md")
   const errors = readPage("docs/errors-and-limits.md")
 

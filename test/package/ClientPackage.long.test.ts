@@ -110,11 +110,10 @@ const readmeExamples = codeBlocks(readPage("package/README.md")).filter(({ langu
   .map(({ code }) => code)
 
 /** Names what the README says that the entries export and no example names, and an input that the types reject. */
-const names =
-  `import { AdminApi, type AnyError, exactJson, isRetryable, openApiDocument, Pet, withMetadata } from "petstore-client"
+const names = `import { AdminApi, type AnyError, exactJson, isRetryable, Pet, withMetadata } from "petstore-client"
 import type { PetstoreClient } from "petstore-client/client"
 import { ApiKeys, layerMemory, layerService, RateLimiter } from "petstore-client/testing"
-export const all = [AdminApi, exactJson, isRetryable, openApiDocument, Pet, withMetadata]
+export const all = [AdminApi, exactJson, isRetryable, Pet, withMetadata]
 export const services = [ApiKeys, layerMemory, layerService, RateLimiter]
 export const describe = (error: AnyError): string => error.message
 // @ts-expect-error: the name is a string

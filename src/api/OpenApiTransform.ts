@@ -1,12 +1,11 @@
-/** Completes the OpenAPI document that Effect derives from a contract: whole examples, shared headers and the token. */
-import { Context } from "effect"
-import { type HttpApi, type HttpApiGroup, type HttpApiSecurity, OpenApi } from "effect/http-api"
-import { bodyOf, type ErrorBody, errorClasses } from "./Errors.ts"
+/** The transformation of the derived OpenAPI documents: whole examples, shared headers and the security scheme. */
+import { Context, Schema } from "effect"
+import { type HttpApiSecurity, OpenApi } from "effect/http-api"
 
 export type Headers = Readonly<Record<string, OpenApi.OpenAPISpecHeader>>
 
-/** The facts that a contract lacks. */
-export interface Completion {
+/** The parts of a document that its contract does not declare. */
+export interface Documentation {
   /** The prefix that the paths of the document leave out. */
   readonly basePath: string
   readonly securityScheme: { readonly name: string; readonly scheme: HttpApiSecurity.Http }
@@ -28,36 +27,29 @@ interface JsonSchema {
   readonly required?: ReadonlyArray<string>
 }
 
-/** Annotations of values that in JSON or in a URL differ from those in TypeScript (see Int64.ts). */
-const derivation = { includeAnnotationKey: (key: string) => ["type", "minimum", "maximum", "pattern"].includes(key) }
-
-/** Examples of messages that name the fault of one request. */
-const exampleMessages: Readonly<Record<string, string>> = {
-  invalid_request: "Invalid request: body.name: expected string; body.categoryId: required.",
-  conflict: "Key key_4fTq9XbLw2ZkPn7R is revoked.",
-  rate_limit_exceeded: "The limit of 60 requests a minute is used up. Retry in 12 seconds.",
-  api_key_banned: "The API key is banned for requests after a 429. Retry in 60 seconds."
-}
-
-/** One example of the body of each error, with the default message of the error. */
-const errorExamples = errorClasses.map((error) => {
-  const body = bodyOf(new error())
-  return { defaultMessage: body.message, body: { ...body, message: exampleMessages[body.code] ?? body.message } }
-})
-
 /** Returns the usual form of a header's name: `idempotency-key` becomes `Idempotency-Key`. */
 const toFieldName = (name: string): string =>
   name === "etag" ? "ETag" : name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())
 
+/** Returns whether an example is the body of an error. */
+const hasCode = Schema.is(Schema.Struct({ code: Schema.String }))
+
 /** Returns the schema that `exactJson` or an annotated field refers to, or the first member of a union. */
 const unwrap = (schema: JsonSchema): JsonSchema => schema.allOf?.[0] ?? schema.anyOf?.[0] ?? schema
 
-/** Derives the OpenAPI document of a contract, and completes it. */
-export const makeDocument = <Id extends string, Groups extends HttpApiGroup.Constraint>(
-  api: HttpApi.HttpApi<Id, Groups>,
-  { basePath, headersOf, securityScheme: { name: schemeName, scheme } }: Completion
-): OpenApi.OpenAPISpec => {
-  const derived = OpenApi.fromApi(api, derivation)
+/** Makes the annotation `transform` of a contract, with which `OpenApi.fromApi` makes the whole document. */
+export const makeTransform = (documentation: Documentation) => ({ components, info, paths, ...rest }: Derived) => ({
+  ...rest,
+  ...complete({ components, info, paths }, documentation)
+})
+
+/** The derived document. The annotation of Effect has no type for it. */
+type Derived = Parameters<OpenApi.Transform["Service"]>[0]
+
+const complete = (
+  derived: Pick<OpenApi.OpenAPISpec, "components" | "info" | "paths">,
+  { basePath, headersOf, securityScheme: { name: schemeName, scheme } }: Documentation
+) => {
   const security = [{ [schemeName]: [] }]
   const schemas: OpenApi.OpenAPISpec["components"]["schemas"] = {}
   for (const [name, { additionalProperties: _, ...schema }] of Object.entries(derived.components.schemas)) {
@@ -81,14 +73,15 @@ export const makeDocument = <Id extends string, Groups extends HttpApiGroup.Cons
     return required.every((name) => fields.some(([field]) => field === name)) ? Object.fromEntries(fields) : undefined
   }
 
-  const completeContent = (content: OpenApi.OpenApiSpecContent = {}, errors: ReadonlyArray<ErrorBody> = []): void => {
+  const completeContent = (content: OpenApi.OpenApiSpecContent = {}): void => {
     for (const body of Object.values(content)) {
-      const schema = unwrap(body.schema)
-      const example = exampleOf(schema)
-      const examples = errors.length > 0
-        ? Object.fromEntries(errors.map((error) => [error.code, { value: error }]))
-        : example !== undefined && { example: { value: example } }
-      Object.assign(body, { schema, ...examples && { examples } })
+      const declared: JsonSchema = body.schema
+      const schema = unwrap(declared)
+      const [example, ...others] = declared.examples ?? [exampleOf(schema)]
+      const examples = example === undefined ? {} : Object.fromEntries(
+        [example, ...others].map((value) => [hasCode(value) ? value.code : "example", { value }])
+      )
+      Object.assign(body, { schema, ...example !== undefined && { examples } })
     }
   }
 
@@ -113,13 +106,8 @@ export const makeDocument = <Id extends string, Groups extends HttpApiGroup.Cons
     operation.parameters = operation.parameters.map(completeParameter)
     completeContent(operation.requestBody?.content)
     for (const [status, response] of Object.entries(operation.responses)) {
-      // The derived description of an error response has the default messages of its errors.
-      const messages = response.description.split(" | ")
-      const errors = errorExamples.filter(({ defaultMessage }) => messages.includes(defaultMessage))
-      completeContent(response.content, errors.map(({ body }) => body))
-      response.description = status === "204"
-        ? "Done. The response has no body."
-        : response.description.replaceAll(/\.? \| /g, ", or: ")
+      completeContent(response.content)
+      if (status === "204") response.description = "Done. The response has no body."
       const declared = Object.entries(response.headers ?? {}).map(([name, { required, schema: described }]) => {
         const { description, ...schema }: JsonSchema = described
         return [toFieldName(name), { description, required, schema }] as const
@@ -128,7 +116,12 @@ export const makeDocument = <Id extends string, Groups extends HttpApiGroup.Cons
       Object.assign(headers, shared)
       const references = Object.keys(shared).map((name) => [name, { $ref: `#/components/headers/${name}` }] as const)
       // Effect's type of a header has no references.
-      Object.assign(response, { headers: Object.fromEntries([...references, ...declared]) })
+      Object.assign(response, {
+        headers: {
+          ...Object.fromEntries(references),
+          ...Object.fromEntries(declared.filter(([name]) => !(name in shared)))
+        }
+      })
     }
   }
 
@@ -136,7 +129,10 @@ export const makeDocument = <Id extends string, Groups extends HttpApiGroup.Cons
   for (const [path, item] of Object.entries(derived.paths)) {
     paths[path.slice(basePath.length)] = item
     for (const operation of [item.get, item.post, item.patch, item.delete]) {
-      if (operation !== undefined) completeOperation(operation)
+      if (operation === undefined) continue
+      // The middleware declares the errors of bodies for all operations.
+      if (operation.requestBody === undefined) { for (const status of [413, 415]) delete operation.responses[status] }
+      completeOperation(operation)
     }
   }
   const description = Context.getOrUndefined(scheme.annotations, OpenApi.Description)
@@ -155,5 +151,5 @@ export const makeDocument = <Id extends string, Groups extends HttpApiGroup.Cons
     license: { name: "MIT", url: "https://opensource.org/license/mit" }
   }
   const components = { schemas, headers, securitySchemes }
-  return { ...derived, info, security, paths, components }
+  return { info, security, paths, components }
 }
