@@ -78,7 +78,7 @@ export class AdminClient extends Context.Service<AdminClient, {
   whose(secret: Redacted.Redacted, options?: CallOptions): Effect.Effect<Option.Option<FoundKey>, AnyAdminError>
   /** Gets a key, its remaining requests, its ban, and its former secrets that still work. */
   get(id: string, options?: CallOptions): Effect.Effect<Keys.ApiKeyDetails, AnyAdminError | Errors.NotFound>
-  /** Returns the requests of a key in each of the last 60 minutes and 720 hours, oldest first. Empty ones are absent. */
+  /** Returns the requests of a key in each of the last 60 minutes and 720 hours that had any, oldest first. */
   usage(id: string, options?: CallOptions): Effect.Effect<UsageHistory, AnyAdminError | Errors.NotFound>
   /** Lists the keys with the most requests in the last hour or day: by default ten, by allowed requests in the hour. */
   topUsage(
