@@ -26,8 +26,8 @@ export default {
     const client = PetstoreClient.layer({
       baseUrl: env.PETSTORE_URL,
       apiKey: Redacted.make(env.PETSTORE_API_KEY),
-      // The visitor waits at most for `maxWait` and one `timeout`.
-      retry: { times: 2, maxWait: "2 seconds" },
+      retry: { times: 2 },
+      // The visitor waits at most this long.
       timeout: "5 seconds"
     })
     return Effect.runPromise(Effect.provide(pets, client), { signal: request.signal })

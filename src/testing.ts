@@ -1,8 +1,4 @@
-/**
- * Runs the whole service in memory, with a client that needs no socket, for the tests of applications that call it.
- *
- * The handlers and middleware are those of the real service, so tests get the real 400, 401, 404 and 429 responses.
- */
+/** Runs the service in memory, with its real handlers and middleware, for the tests of applications that call it. */
 import { ConfigProvider, Effect, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"

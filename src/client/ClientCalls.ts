@@ -1,22 +1,27 @@
-/** Makes the calls of a client: each has a span, a timeout for each attempt, retries, and a failure with its cause. */
-import { Context, Duration, Effect, type Redacted, type Schema } from "effect"
+/** Makes the calls of a client: each has a span, a timeout, retries, and a failure with its cause. */
+import { Context, Duration, Effect, Option, type Redacted, Ref, type Schema, Stream } from "effect"
 import { Headers, type HttpClientError, HttpClientRequest, type HttpClientResponse } from "effect/http"
 import type { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
 import type { ApiError } from "../api/Errors.ts"
-import { fromRequest, fromResponse, type PetstoreClientError, timedOut } from "./ClientError.ts"
+import { fromRequest, fromResponse, isMismatch, type PetstoreClientError, withTimeout } from "./ClientError.ts"
 import { rateLimitOf, type RateLimits, type RateLimitState } from "./RateLimits.ts"
 import { type RetryOptions, sendWithRetries } from "./Retries.ts"
 
-/** The version of the package, for the `User-Agent` header. */
 export const version = "1.0.0"
 
 /** The options of one call. They replace those of the client, retry option by retry option. */
 export interface CallOptions {
   readonly retry?: RetryOptions | undefined
-  /** The max duration of one attempt. The default is 30 seconds. */
+  /** The max duration of the call with its retries and waits. Then it fails and sends nothing more: 2 minutes. */
   readonly timeout?: Duration.Input | undefined
   /** Further headers of the request. */
   readonly headers?: Headers.Input | undefined
+}
+
+/** The options of `all`. */
+export interface PageSize {
+  /** The items of one request: 100 by default. */
+  readonly pageSize?: number | undefined
 }
 
 /** The options that both clients have. */
@@ -53,9 +58,9 @@ export interface ResponseMetadata {
   readonly isReplayed: boolean
 }
 
-/** Holds the metadata of the last successful call within `withMetadata`. */
-const Collected = Context.Reference<{ metadata?: ResponseMetadata } | undefined>("petstore/client/Collected", {
-  defaultValue: () => undefined
+/** The metadata of the last successful call within `withMetadata`. */
+const LastMetadata = Context.Reference("petstore/client/LastMetadata", {
+  defaultValue: () => Ref.makeUnsafe(Option.none<ResponseMetadata>())
 })
 
 /**
@@ -64,14 +69,15 @@ const Collected = Context.Reference<{ metadata?: ResponseMetadata } | undefined>
  * @example
  * const [pet, { isReplayed, requestId }] = yield* withMetadata(petstore.create({ name: "Rex", categoryId: 1n }))
  */
-export const withMetadata = <A, E, R>(call: Effect.Effect<A, E, R>): Effect.Effect<[A, ResponseMetadata], E, R> =>
-  Effect.suspend(() => {
-    const collected: { metadata?: ResponseMetadata } = {}
-    return Effect.flatMap(Effect.provideService(call, Collected, collected), (value) =>
-      collected.metadata === undefined
-        ? Effect.die(new TypeError("withMetadata: the effect has made no successful call"))
-        : Effect.succeed<[A, ResponseMetadata]>([value, collected.metadata]))
-  })
+export const withMetadata = Effect.fnUntraced(function*<A, E, R>(
+  call: Effect.Effect<A, E, R>
+): Effect.fn.Return<[A, ResponseMetadata], E, R> {
+  const last = yield* Ref.make(Option.none<ResponseMetadata>())
+  const value = yield* Effect.provideService(call, LastMetadata, last)
+  const metadata = yield* Ref.get(last)
+  if (Option.isSome(metadata)) return [value, metadata.value]
+  return yield* Effect.die(new TypeError("withMetadata: the effect has made no successful call"))
+})
 
 /** The headers of the current call, which `authorize` adds to its requests. */
 const CallHeaders = Context.Reference<Headers.Input>("petstore/client/CallHeaders", { defaultValue: () => ({}) })
@@ -102,38 +108,55 @@ export const parseBaseUrl = (baseUrl: string | URL): string => {
 
 type Response = HttpClientResponse.HttpClientResponse
 
+type Attributes = Readonly<Record<string, unknown>>
+
 /** Returns the function that makes the calls of the client `clientName`. Their spans have its name and theirs. */
 export const makeCaller = (clientName: string, defaults: CallOptions, limits: RateLimits) =>
 <A, E extends ApiError>(
   name: string,
   request: Effect.Effect<Response, unknown>,
   decode: (response: Response) => Effect.Effect<A, E | HttpClientError.HttpClientError | Schema.SchemaError>,
-  /** Whether the service does the work once, however often it gets the request. */
-  isRepeatable: boolean,
+  /** `isRepeatable`: whether the service does the work once, however often it gets the request. */
+  { attributes = {}, isRepeatable }: { readonly isRepeatable: boolean; readonly attributes?: Attributes },
   options: CallOptions = {}
 ): Effect.Effect<A, E | PetstoreClientError> => {
-  const headers = options.headers ?? defaults.headers ?? {}
-  const timeout = Duration.fromInputUnsafe(options.timeout ?? defaults.timeout ?? "30 seconds")
-  const attempt = request.pipe(
+  const timeout = Duration.fromInputUnsafe(options.timeout ?? defaults.timeout ?? "2 minutes")
+  const send = request.pipe(
     // A response whose body breaks off counts as no response, so the body is read here.
     Effect.tap((response) => response.text),
     Effect.mapError(fromRequest),
-    Effect.timeoutOrElse({ duration: timeout, orElse: () => Effect.fail(timedOut(timeout)) }),
-    Effect.provideService(CallHeaders, headers)
+    Effect.provideService(CallHeaders, options.headers ?? defaults.headers ?? {})
   )
+  const sendAll = sendWithRetries(send, isRepeatable, { ...defaults.retry, ...options.retry }, timeout, limits)
   return Effect.gen(function*() {
-    const response = yield* sendWithRetries(attempt, isRepeatable, { ...defaults.retry, ...options.retry }, limits)
-    const value = yield* decode(response).pipe(Effect.catch((error) => fromResponse(error, response)))
-    const collected = yield* Collected
-    if (collected !== undefined) collected.metadata = metadataOf(response)
+    const response = yield* withTimeout(sendAll, timeout)
+    const metadata = metadataOf(response)
+    yield* Effect.annotateCurrentSpan(omitUndefined<Attributes>({ "petstore.request_id": metadata.requestId }))
+    const value = yield* decode(response).pipe(
+      Effect.catchIf(isMismatch, (error) => Effect.flip(fromResponse(error, response)))
+    )
+    yield* Ref.set(yield* LastMetadata, Option.some(metadata))
     return value
-  }).pipe(Effect.withSpan(`${clientName}.${name}`))
+  }).pipe(Effect.withSpan(`${clientName}.${name}`, { attributes: omitUndefined<Attributes>(attributes) }))
 }
+
+/** Streams the items of all pages, from the query `first` on. It requests a page when the consumer needs it. */
+export const streamPages = <Query, Page extends { readonly next?: NoInfer<Query> }, A, E>(
+  spanName: string,
+  list: (query?: Query, options?: CallOptions) => Effect.Effect<Page, E>,
+  itemsOf: (page: Page) => ReadonlyArray<A>,
+  first: NoInfer<Query>,
+  options: CallOptions | undefined
+): Stream.Stream<A, E> =>
+  Stream.paginate(
+    first,
+    (query) => Effect.map(list(query, options), (page) => [itemsOf(page), Option.fromUndefinedOr(page.next)] as const)
+  ).pipe(Stream.withSpan(spanName))
 
 const metadataOf = ({ headers, status }: Response): ResponseMetadata => ({
   status,
   headers,
   requestId: headers["x-request-id"],
-  rateLimit: rateLimitOf(headers),
+  rateLimit: Option.getOrUndefined(rateLimitOf(headers)),
   isReplayed: headers["idempotent-replayed"] === "true"
 })

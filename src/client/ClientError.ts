@@ -1,47 +1,40 @@
 /** The failures of a client: the errors that the contract declares, and {@link PetstoreClientError} for the others. */
-import { Clock, Data, Duration, Effect, Option, Schema } from "effect"
+import { Duration, Effect, Option, Schema } from "effect"
 import { Headers, HttpClientError, type HttpClientRequest, type HttpClientResponse } from "effect/http"
-import { type ApiError, ErrorBody } from "../api/Errors.ts"
+import { type ApiError, ErrorBody, RetryAfter } from "../api/Errors.ts"
 
-/** No complete response arrived within the timeout. The service may have done the work. */
-export class Unreachable extends Data.TaggedError("Unreachable")<{
-  readonly message: string
-  readonly cause: unknown
-}> {}
+const withCause = { message: Schema.String, cause: Schema.optionalKey(Schema.Defect()) }
+
+/** No complete response arrived in time. The service may have done the work. */
+export class Unreachable extends Schema.TaggedError<Unreachable>()("Unreachable", withCause) {}
 
 /** The response is not one that this client can read. Another server may listen at the address. */
-export class UnexpectedResponse extends Data.TaggedError("UnexpectedResponse")<{
-  readonly message: string
-  readonly status: number
-  readonly cause: unknown
-}> {}
+export class UnexpectedResponse
+  extends Schema.TaggedError<UnexpectedResponse>()("UnexpectedResponse", { ...withCause, status: Schema.Int })
+{}
 
 /** The service returned an error that this version of the client does not declare for the call. */
-export class UndeclaredError extends Data.TaggedError("UndeclaredError")<{
-  readonly code: string
-  readonly message: string
-  readonly status: number
-  readonly requestId: string | undefined
-  readonly retryAfter: Duration.Duration | undefined
-}> {}
+export class UndeclaredError extends Schema.TaggedError<UndeclaredError>()("UndeclaredError", ErrorBody.fields) {}
 
 /** The arguments of the call do not fit the contract. The client sent nothing. */
-export class InvalidInput extends Data.TaggedError("InvalidInput")<{
-  readonly message: string
-  readonly cause: Schema.SchemaError
-}> {}
+export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInput", withCause) {}
 
 /** The reasons of a `PetstoreClientError`, for `Effect.catchReason`. */
-export type PetstoreClientErrorReason = Unreachable | UnexpectedResponse | UndeclaredError | InvalidInput
+export const PetstoreClientErrorReason = Schema.Union([Unreachable, UnexpectedResponse, UndeclaredError, InvalidInput])
+export type PetstoreClientErrorReason = typeof PetstoreClientErrorReason.Type
 
-/** A call failed without an error that the contract declares for it. `message` says what happened. */
-export class PetstoreClientError extends Data.TaggedError("PetstoreClientError")<{
-  readonly reason: PetstoreClientErrorReason
-  readonly cause: unknown
-}> {
-  constructor(reason: PetstoreClientErrorReason) {
-    super({ reason, cause: reason.cause })
-  }
+/**
+ * A call failed without an error that the contract declares for it. `message` says what happened. An `HttpApi` that
+ * declares this error returns it with status 502.
+ */
+export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>()("PetstoreClientError", {
+  reason: PetstoreClientErrorReason,
+  /** The `X-Request-Id` of the response. The log of the service has it too. */
+  requestId: Schema.optionalKey(Schema.String),
+  /** The `Retry-After` of the response (RFC 9110 §10.2.3). */
+  retryAfter: Schema.optionalKey(Schema.Duration)
+}, { httpApiStatus: 502 }) {
+  override readonly cause = this.reason
 
   override get message(): string {
     return this.reason.message
@@ -58,34 +51,35 @@ export const isRetryable = (error: ApiError | PetstoreClientError): boolean => {
   return "status" in cause ? isRetryableStatus(cause.status) : cause._tag === "Unreachable"
 }
 
-/** The wait that `Retry-After` names: it holds seconds or a date (RFC 9110 §10.2.3). `now` is in epoch milliseconds. */
-export const retryAfterOf = (headers: Headers.Headers, now: number): Duration.Duration | undefined => {
+/** The wait that the `Retry-After` of a response names, if it has one. */
+export const retryAfterOf = (headers: Headers.Headers): Effect.Effect<Duration.Duration | undefined> => {
   const value = headers["retry-after"]
-  if (value === undefined) return undefined
-  const waitMs = /^\d+$/.test(value) ? Number(value) * 1000 : Date.parse(value) - now
-  return Duration.millis(Math.max(0, waitMs || 0))
+  return value === undefined ? Effect.undefined : Effect.orDie(Schema.decodeEffect(RetryAfter)(value))
 }
 
-/** Returns the error for a request without a complete response within the timeout. */
-export const timedOut = (timeout: Duration.Duration): PetstoreClientError =>
-  new PetstoreClientError(
-    new Unreachable({ message: `No response within ${Duration.format(timeout)}`, cause: undefined })
-  )
+/** Fails if a call or an attempt has no complete response within `timeout`. */
+export const withTimeout = <A, E, R>(effect: Effect.Effect<A, E, R>, timeout: Duration.Input) =>
+  Effect.timeoutOrElse(effect, {
+    duration: timeout,
+    orElse: () => {
+      const message = `No response within ${Duration.format(Duration.fromInputUnsafe(timeout))}`
+      return Effect.fail(new PetstoreClientError({ reason: new Unreachable({ message }) }))
+    }
+  })
 
 /** Returns the error for a request that failed without a complete response. */
 export const fromRequest = (error: unknown): PetstoreClientError => {
   if (Schema.isSchemaError(error)) {
     const message = `The request cannot be sent: ${error.message}`
-    return new PetstoreClientError(new InvalidInput({ message, cause: error }))
+    return new PetstoreClientError({ reason: new InvalidInput({ message, cause: error }) })
   }
   const request = HttpClientError.isHttpClientError(error) ? error.request : undefined
   const message = request === undefined ? innermostMessage(error) : `${describe(request)}: ${innermostMessage(error)}`
-  return new PetstoreClientError(new Unreachable({ message, cause: error }))
+  return new PetstoreClientError({ reason: new Unreachable({ message, cause: error }) })
 }
 
 const describe = ({ method, url }: HttpClientRequest.HttpClientRequest): string => `${method} ${url}`
 
-/** The message of the innermost cause that has one. */
 const innermostMessage = (error: unknown): string => {
   let message = "no response"
   const first = HttpClientError.isHttpClientError(error) ? error.reason : error
@@ -95,27 +89,27 @@ const innermostMessage = (error: unknown): string => {
 
 const readErrorBody = Schema.decodeUnknownOption(Schema.fromJsonString(ErrorBody))
 
-/** Fails for a response that is no success. `error` is the declared error in its body, or why it has none. */
-export const fromResponse = <E extends ApiError>(
-  error: E | HttpClientError.HttpClientError | Schema.SchemaError,
-  response: HttpClientResponse.HttpClientResponse
-): Effect.Effect<never, E | PetstoreClientError> =>
-  Effect.flatMap(
-    Effect.all([Clock.currentTimeMillis, Effect.orElseSucceed(response.text, () => "")]),
-    ([now, text]): Effect.Effect<never, E | PetstoreClientError> => {
-      const { headers, request, status } = response
-      const facts = { requestId: headers["x-request-id"], retryAfter: retryAfterOf(headers, now) }
-      if (!HttpClientError.isHttpClientError(error) && !Schema.isSchemaError(error)) {
-        // The error was decoded for this call alone.
-        return Effect.fail(Object.assign(error, facts))
-      }
-      const body = readErrorBody(text)
-      if (Option.isSome(body) && body.value.status === status) {
-        return Effect.fail(new PetstoreClientError(new UndeclaredError({ ...body.value, ...facts })))
-      }
-      const message =
-        `${describe(request)} returned ${status} with ${headers["content-type"] ?? "no type"}, which is ` +
-        "no response of the Petstore service that this version of the client can read. Check the address."
-      return Effect.fail(new PetstoreClientError(new UnexpectedResponse({ message, status, cause: error })))
-    }
-  )
+/** Why a response has neither the success nor an error that the contract declares for the call. */
+type Mismatch = HttpClientError.HttpClientError | Schema.SchemaError
+
+export const isMismatch = (error: unknown): error is Mismatch =>
+  HttpClientError.isHttpClientError(error) || Schema.isSchemaError(error)
+
+/** Returns the error for a response that the contract does not declare for the call. */
+export const fromResponse = Effect.fnUntraced(function*(
+  cause: Mismatch,
+  { headers, request, status, text }: HttpClientResponse.HttpClientResponse
+) {
+  const requestId = headers["x-request-id"]
+  const retryAfter = yield* retryAfterOf(headers)
+  const body = readErrorBody(yield* Effect.orElseSucceed(text, () => ""))
+  const message = `${describe(request)} returned ${status} with ${headers["content-type"] ?? "no type"}, which is ` +
+    "no response of the Petstore service that this version of the client can read. Check the address."
+  return new PetstoreClientError({
+    reason: Option.isSome(body) && body.value.status === status
+      ? new UndeclaredError(body.value)
+      : new UnexpectedResponse({ message, status, cause }),
+    ...requestId !== undefined && { requestId },
+    ...retryAfter !== undefined && { retryAfter }
+  })
+})

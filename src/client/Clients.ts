@@ -12,11 +12,11 @@ export {
   InvalidInput,
   isRetryable,
   PetstoreClientError,
-  type PetstoreClientErrorReason,
+  PetstoreClientErrorReason,
   UndeclaredError,
   UnexpectedResponse,
   Unreachable
 } from "./ClientError.ts"
 export { type AllQuery, type AnyError, type CreateOptions, type Options, PetstoreClient } from "./PetstoreClient.ts"
-export type { RateLimitState } from "./RateLimits.ts"
+export { RateLimitState } from "./RateLimits.ts"
 export type { RetryOptions } from "./Retries.ts"

@@ -1,17 +1,17 @@
 /** The typed client of the public API, derived from the contract. It runs where `fetch` runs. */
-import { Config, Context, Effect, Layer, Option, Stream } from "effect"
+import { Config, Context, Effect, Layer, type Option, type Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { FetchHttpClient, HttpClient } from "effect/http"
 import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
 import type * as Errors from "../api/Errors.ts"
 import { Auth } from "../api/OperationMiddleware.ts"
 import { listLimit } from "../api/Paging.ts"
-import type { ListQuery, NewPet, Pet, PetsGroup, PetsPage, PetStatus } from "../api/Pets.ts"
+import type { ListQuery, NewPet, Pet, PetsGroup, PetsPage } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
-import { authorize, makeCaller, omitUndefined, parseBaseUrl } from "./ClientCalls.ts"
-import type { CallOptions, ClientOptions, ErrorOf, Optional, Secret } from "./ClientCalls.ts"
+import { authorize, makeCaller, omitUndefined, parseBaseUrl, streamPages } from "./ClientCalls.ts"
+import type { CallOptions, ClientOptions, ErrorOf, Optional, PageSize, Secret } from "./ClientCalls.ts"
 import type { PetstoreClientError } from "./ClientError.ts"
-import { RateLimits, type RateLimitState } from "./RateLimits.ts"
+import { makeRateLimits, type RateLimitState } from "./RateLimits.ts"
 
 /** An error that any call can fail with. Its `_tag` names the kind; the response on the wire names it by `code`. */
 export type AnyError = PetstoreClientError | ErrorOf<typeof PetstoreApi, "listPets">
@@ -22,12 +22,8 @@ export interface Options extends ClientOptions {
   readonly apiKey: Secret
 }
 
-/** The options of `all`. */
-export interface AllQuery {
-  readonly status?: PetStatus | undefined
-  /** The pets of one request: 100 by default. */
-  readonly pageSize?: number | undefined
-}
+/** The options of `all`. `cursor` is the id of the pet after which the stream begins. */
+export interface AllQuery extends Optional<Omit<ListQuery, "limit">>, PageSize {}
 
 /** The options of `create`. */
 export interface CreateOptions extends CallOptions {
@@ -52,8 +48,8 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    */
   list(query?: Optional<ListQuery>, options?: CallOptions): Effect.Effect<PetsPage, AnyError>
   /**
-   * Streams all pets by ascending id. It requests each page, by default of 100 pets, when the consumer needs it.
-   * Fails with any error of `list`, after the pets of the pages before.
+   * Streams all pets by ascending id, after the id `cursor` if there is one. It requests each page, by default of 100
+   * pets, when the consumer needs it. Fails as `list`, after the pets of the pages before.
    *
    * @example
    * yield* Stream.runForEach(petstore.all({ status: "sold" }), (pet) => Console.log(pet.name))
@@ -66,10 +62,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    * Fails with `IdempotencyKeyReused` if the key belongs to another pet, and with any of `AnyError`.
    *
    * @example
-   * const rex = yield* petstore.create(
-   *   { name: "Rex", categoryId: 1n, status: "available" },
-   *   { idempotencyKey: `order-${order.id}` }
-   * )
+   * const rex = yield* petstore.create({ name: "Rex", categoryId: 1n }, { idempotencyKey: `order-${order.id}` })
    */
   create(pet: Optional<NewPet>, options?: CreateOptions): Effect.Effect<Pet, AnyError | Errors.IdempotencyKeyReused>
   /**
@@ -103,9 +96,14 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
 
   /** A client that uses the `HttpClient` of the context. */
   static readonly layerHttp = (options: Options): Layer.Layer<PetstoreClient, never, HttpClient.HttpClient> =>
-    Layer.effect(PetstoreClient, make(options)).pipe(
-      Layer.provide(HttpApiMiddleware.layerClient(Auth, authorize(options.apiKey))),
-      Layer.provide(SecureRandom.layerWebCrypto)
+    Layer.effect(PetstoreClient, PetstoreClient.make(options))
+
+  /** Makes the client of one key, for a program that has several. It uses the `HttpClient` of the context. */
+  static readonly make = (
+    options: Options
+  ): Effect.Effect<PetstoreClient["Service"], never, HttpClient.HttpClient> =>
+    make(options).pipe(
+      Effect.provide([HttpApiMiddleware.layerClient(Auth, authorize(options.apiKey)), SecureRandom.layerWebCrypto])
     )
 }
 
@@ -117,25 +115,30 @@ const responseMode = "response-only"
 const make = Effect.fnUntraced(function*(clientOptions: Options) {
   const random = yield* SecureRandom.SecureRandom
   const api = yield* HttpApiClient.make(PetstoreApi, { baseUrl: parseBaseUrl(clientOptions.baseUrl) })
-  const limits = new RateLimits()
+  const limits = yield* makeRateLimits
   const call = makeCaller("PetstoreClient", clientOptions, limits)
 
-  const list: PetstoreClient["Service"]["list"] = (query = {}, options) =>
-    call("list", api.listPets({ query: omitUndefined(query), responseMode }), decode.list, true, options)
+  const list: PetstoreClient["Service"]["list"] = (query = {}, options) => {
+    const { cursor, limit, status } = query
+    const attributes = { "petstore.limit": limit, "petstore.status": status, "petstore.cursor": cursor }
+    const request = api.listPets({ query: omitUndefined(query), responseMode })
+    return call("list", request, decode.list, { isRepeatable: true, attributes }, options)
+  }
 
   return PetstoreClient.of({
     list,
-    all: ({ pageSize = listLimit.maximum, status } = {}, options) =>
-      Stream.paginate<Optional<ListQuery>, Pet, AnyError>(
-        { limit: pageSize, status },
-        (query) => Effect.map(list(query, options), ({ next, pets }) => [pets, Option.fromUndefinedOr(next)] as const)
-      ),
+    all: ({ pageSize: limit = listLimit.maximum, ...query } = {}, options) =>
+      streamPages("PetstoreClient.all", list, ({ pets }) => pets, { ...query, limit }, options),
     create: Effect.fnUntraced(function*(pet, { idempotencyKey, ...options } = {}) {
-      const headers = { "idempotency-key": idempotencyKey ?? (yield* random.uuidV7()) }
-      const request = api.createPet({ payload: omitUndefined(pet), headers, responseMode })
-      return (yield* call("create", request, decode.create, true, options)).pet
+      const key = idempotencyKey ?? (yield* random.uuidV7())
+      const request = api.createPet({ payload: omitUndefined(pet), headers: { "idempotency-key": key }, responseMode })
+      const traits = { isRepeatable: true, attributes: { "petstore.idempotency_key": key } }
+      return (yield* call("create", request, decode.create, traits, options)).pet
     }),
-    get: (petId, options) => call("get", api.getPet({ params: { petId }, responseMode }), decode.get, true, options),
-    rateLimit: Effect.sync(() => Option.fromUndefinedOr(limits.latest))
+    get: (petId, options) => {
+      const traits = { isRepeatable: true, attributes: { "petstore.pet.id": petId } }
+      return call("get", api.getPet({ params: { petId }, responseMode }), decode.get, traits, options)
+    },
+    rateLimit: limits.latest
   })
 })

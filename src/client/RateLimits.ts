@@ -2,123 +2,136 @@
  * The limits of one API key, as the responses to a client's calls show them (SPEC §8). With them a client sends as many
  * requests as the limits allow, and gets few rejections, and no ban, at any load.
  */
-import { Clock, Data, DateTime, Duration, Effect, Random, Semaphore } from "effect"
+import { Clock, Data, DateTime, Duration, Effect, Option, Random, Ref, Schema, SchemaGetter, Semaphore } from "effect"
 import type { Headers, HttpClientResponse } from "effect/http"
 import { retryAfterOf } from "./ClientError.ts"
+
+type Response = HttpClientResponse.HttpClientResponse
 
 /** After this time the client checks whether a pause still holds: an operator may have lifted the ban. */
 const maxPauseTrustMs = 60_000
 
-/** The rate limit that most restricts an API key, from the `X-RateLimit-*` headers of a response (SPEC §8). */
-export interface RateLimitState {
-  /** The requests that the window allows. */
-  readonly limit: number
-  /** The requests that remain in the window. */
-  readonly remaining: number
-  /** The end of the window. */
-  readonly resetAt: DateTime.Utc
-}
+/** An instant in the seconds of a header. */
+const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
+  decode: SchemaGetter.transform((seconds) => seconds * 1000),
+  encode: SchemaGetter.transform((millis) => millis / 1000)
+}))
 
-/**
- * Returns the limits of the API key that a response shows. Returns `undefined` if a header is missing, or if they are
- * the limits of the client's address. The service can send a 401, 408, 431 or 503 before it knows the key.
- */
-export const rateLimitOf = (headers: Headers.Headers): RateLimitState | undefined => {
-  const [limit = NaN, remaining = NaN, reset = NaN] = ["limit", "remaining", "reset"].map((name) =>
-    Number(headers[`x-ratelimit-${name}`] ?? NaN)
-  )
-  const isOfKey = headers["x-ratelimit-scope"] !== "address" && !Number.isNaN(limit + remaining + reset)
-  return isOfKey ? { limit, remaining, resetAt: DateTime.makeUnsafe(reset * 1000) } : undefined
-}
+/** The rate limit that most restricts an API key, from the `X-RateLimit-*` headers of a response (SPEC §8). */
+export const RateLimitState = Schema.Struct({
+  /** The requests that the window allows. */
+  limit: Schema.FiniteFromString,
+  /** The requests that remain in the window. */
+  remaining: Schema.FiniteFromString,
+  /** The end of the window. */
+  resetAt: EpochSeconds
+}).pipe(
+  Schema.encodeKeys({ limit: "x-ratelimit-limit", remaining: "x-ratelimit-remaining", resetAt: "x-ratelimit-reset" })
+)
+export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState> {}
+
+const readHeaders = Schema.decodeUnknownOption(RateLimitState)
+
+/** Returns the limits of the API key that a response shows. A 401, 408, 431 or 503 can show those of the address. */
+export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
+  headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
 /** A time without requests. All waiting calls share its jitter, so that no later call overtakes an earlier one. */
 interface Pause {
-  /** The end, in epoch milliseconds. */
+  readonly startedAt: number
   readonly endsAt: number
   /** The 429 that demands the pause. `undefined` if a response showed that the window is used up. */
-  readonly rejection: HttpClientResponse.HttpClientResponse | undefined
-  /** Until this time, in epoch milliseconds, the rejection is the outcome of calls that cannot wait. */
+  readonly rejection: Response | undefined
+  /** Until this time the rejection is the outcome of calls that cannot wait. */
   readonly trustedUntil: number
+}
+
+/** The knowledge of one client about the limits of its key. All times are in epoch milliseconds. */
+interface Knowledge {
+  /** The limits from the most recent response that shows them. */
+  readonly latest: Option.Option<RateLimitState>
+  readonly pause: Pause | undefined
+  /** The requests that may be in flight: the remaining ones of the latest response, or one while these are unknown. */
+  readonly maxInFlight: number
 }
 
 /** An attempt sent nothing, because the call must wait for the end of a pause. */
 export class MustWait extends Data.TaggedError("MustWait")<{ readonly waitMs: number }> {}
 
-/** The knowledge of one client about the limits of its key. */
-export class RateLimits {
-  /** The limits from the most recent response that shows them. */
-  latest: RateLimitState | undefined
-  #pause: Pause | undefined
-  /** The requests that may be in flight: the remaining ones of the latest response, or one while these are unknown. */
-  #maxInFlight = 1
-  readonly #slots = Semaphore.makeUnsafe(1)
+export const makeRateLimits = Effect.gen(function*() {
+  const known = yield* Ref.make<Knowledge>({ latest: Option.none(), pause: undefined, maxInFlight: 1 })
+  const slots = yield* Semaphore.make(1)
 
-  /** The end of the current pause, or `now` without one, in epoch milliseconds. */
-  pauseEnd(now: number): number {
-    return Math.max(this.#pause?.endsAt ?? now, now)
-  }
+  const update = (learn: (before: Knowledge) => Knowledge) =>
+    Effect.flatMap(Ref.updateAndGet(known, learn), ({ maxInFlight }) => slots.resize(maxInFlight))
 
-  /**
-   * Waits for a slot and sends the request. During a pause it sends nothing if the pause ends before `deadline`, or if
-   * the service would reject the request as it rejected the last one.
-   */
-  attempt<E>(
-    send: Effect.Effect<HttpClientResponse.HttpClientResponse, E>,
-    deadline: number
-  ): Effect.Effect<HttpClientResponse.HttpClientResponse, E | MustWait> {
-    const sendUnlessPaused = Effect.flatMap(
-      Clock.currentTimeMillis,
-      (now): Effect.Effect<HttpClientResponse.HttpClientResponse, E | MustWait> => {
-        const pause = this.#pause
+  /** Allows one more request in flight: calls must not wait for each other's timeouts in turn. */
+  const addSlot = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withSlot(before, now)))
+
+  return {
+    latest: Effect.map(Ref.get(known), ({ latest }) => latest),
+
+    /** The end of the current pause, or `now` without one. */
+    pauseEnd: (now: number) => Effect.map(Ref.get(known), ({ pause }) => Math.max(pause?.endsAt ?? now, now)),
+
+    /**
+     * Waits for a slot and sends the request. During a pause it sends nothing if the pause ends before `deadline`, or
+     * if the service would reject the request as it rejected the last one.
+     */
+    attempt: <E>(send: Effect.Effect<Response, E>, deadline: number) =>
+      Effect.gen(function*() {
+        const { pause } = yield* Ref.get(known)
+        const now = yield* Clock.currentTimeMillis
         if (pause !== undefined && now < pause.endsAt) {
-          if (pause.endsAt <= deadline) return Effect.fail(new MustWait({ waitMs: pause.endsAt - now }))
-          if (pause.rejection !== undefined && now < pause.trustedUntil) return Effect.succeed(pause.rejection)
+          if (pause.endsAt <= deadline) return yield* new MustWait({ waitMs: pause.endsAt - now })
+          if (pause.rejection !== undefined && now < pause.trustedUntil) return pause.rejection
         }
-        return send.pipe(
-          // Calls must not wait for each other's timeouts in turn.
-          Effect.tapError(() => this.#resize(Math.min(this.#maxInFlight * 2, this.#allowedAt(now)))),
-          Effect.tap((response) => this.#learn(response, pause))
-        )
-      }
-    )
-    return this.#slots.withPermit(sendUnlessPaused)
+        const response = yield* Effect.tapError(send, () => addSlot)
+        const retryAfterMs = Duration.toMillis((yield* retryAfterOf(response.headers)) ?? 0)
+        const [receivedAt, jitterMs] = [yield* Clock.currentTimeMillis, yield* Random.nextBetween(0, 1000)]
+        const times = { sentAt: now, now: receivedAt, jitterMs, retryAfterMs }
+        yield* update((before) => withResponse(before, response, times))
+        return response
+      }).pipe(slots.withPermit, Effect.onInterrupt(() => addSlot))
   }
+})
+export type RateLimits = Effect.Success<typeof makeRateLimits>
 
-  /** The requests that the latest response shows to be allowed at `now`. */
-  #allowedAt(now: number): number {
-    if (this.latest === undefined) return Infinity
-    const { limit, remaining, resetAt } = this.latest
-    return now < DateTime.toEpochMillis(resetAt) ? remaining : limit
+const withSlot = (before: Knowledge, now: number): Knowledge => {
+  const allowed = Option.match(before.latest, {
+    onNone: () => Infinity,
+    onSome: ({ limit, remaining, resetAt }) => now < DateTime.toEpochMillis(resetAt) ? remaining : limit
+  })
+  return { ...before, maxInFlight: Math.max(1, Math.min(before.maxInFlight + 1, allowed)) }
+}
+
+const withResponse = (
+  { latest, maxInFlight, pause: before }: Knowledge,
+  response: Response,
+  { jitterMs, now, retryAfterMs, sentAt }: Readonly<Record<"sentAt" | "now" | "jitterMs" | "retryAfterMs", number>>
+): Knowledge => {
+  const { headers, status } = response
+  const shown = rateLimitOf(headers)
+  // A request that was sent during a pause and succeeded shows that the pause is over.
+  const pause = status < 400 && before !== undefined && before.startedAt < sentAt ? undefined : before
+  const pauseFor = (ms: number, rejection?: Response): Pause => {
+    const endsAt = now + jitterMs + ms
+    const trustedUntil = rejection === undefined ? now : Math.min(endsAt, now + maxPauseTrustMs)
+    return { startedAt: now, endsAt, rejection, trustedUntil }
   }
-
-  #resize(maxInFlight: number): Effect.Effect<void> {
-    this.#maxInFlight = Math.max(1, maxInFlight)
-    return this.#slots.resize(this.#maxInFlight)
-  }
-
-  /** Learns from the response to a request that was sent during `pause`, to check it, or without one. */
-  #learn(response: HttpClientResponse.HttpClientResponse, pause: Pause | undefined): Effect.Effect<void> {
-    return Effect.gen({ self: this }, function*() {
-      const { headers, status } = response
-      const now = yield* Clock.currentTimeMillis
-      const jitterMs = yield* Random.nextBetween(0, 1000)
-      const shown = rateLimitOf(headers)
-      if (shown !== undefined) {
-        this.latest = shown
-        yield* this.#resize(shown.remaining)
-      } else if (headers["x-ratelimit-limit"] === undefined && status < 400) {
-        // The management port has no limits.
-        yield* this.#resize(Infinity)
-      }
-      if (status < 400 && this.#pause === pause) this.#pause = undefined
-      if (status === 429 && now >= (this.#pause?.trustedUntil ?? now)) {
-        const endsAt = now + jitterMs + Duration.toMillis(retryAfterOf(headers, now) ?? 0)
-        this.#pause = { endsAt, rejection: response, trustedUntil: Math.min(endsAt, now + maxPauseTrustMs) }
-      } else if (shown?.remaining === 0 && this.pauseEnd(now) === now) {
-        const endsAt = now + jitterMs + resetMs(headers, shown, now)
-        this.#pause = { endsAt, rejection: undefined, trustedUntil: now }
-      }
-    })
+  const isUsedUp = Option.isSome(shown) && shown.value.remaining === 0
+  return {
+    latest: Option.orElse(shown, () => latest),
+    maxInFlight: Option.match(shown, {
+      // The management port has no limits.
+      onNone: () => headers["x-ratelimit-limit"] === undefined && status < 400 ? Infinity : maxInFlight,
+      onSome: ({ remaining }) => Math.max(1, remaining)
+    }),
+    pause: status === 429 && now >= (pause?.trustedUntil ?? now)
+      ? pauseFor(retryAfterMs, response)
+      : isUsedUp && now >= (pause?.endsAt ?? now)
+      ? pauseFor(resetMs(headers, shown.value, now))
+      : pause
   }
 }
 

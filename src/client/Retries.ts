@@ -7,7 +7,7 @@
  */
 import { Clock, Duration, Effect, Pull, Result, Schedule } from "effect"
 import type { HttpClientResponse } from "effect/http"
-import { isRetryable, isRetryableStatus, type PetstoreClientError, retryAfterOf } from "./ClientError.ts"
+import { isRetryable, isRetryableStatus, type PetstoreClientError, retryAfterOf, withTimeout } from "./ClientError.ts"
 import type { RateLimits } from "./RateLimits.ts"
 
 /** Limits on the retries of one call. */
@@ -19,16 +19,17 @@ export interface RetryOptions {
    * doubles, with a jitter of 20 percent up or down.
    */
   readonly schedule?: Schedule.Schedule<unknown> | undefined
+  /** The max duration of one attempt. The default is 30 seconds. */
+  readonly attemptTimeout?: Duration.Input | undefined
   /**
    * A call waits for nothing that ends later than this after its start: neither for a retry nor for the end of a window
-   * that is used up. The default is 2 minutes.
+   * that is used up. The default is the timeout of the call.
    */
   readonly maxWait?: Duration.Input | undefined
 }
 
 const backoff = Schedule.jittered(Schedule.exponential("200 millis"))
 
-/** A request that is sent once. */
 type Attempt = Effect.Effect<HttpClientResponse.HttpClientResponse, PetstoreClientError>
 
 /**
@@ -36,22 +37,24 @@ type Attempt = Effect.Effect<HttpClientResponse.HttpClientResponse, PetstoreClie
  * the limits say that the service would reject the request, it sends none.
  */
 export const sendWithRetries = Effect.fnUntraced(function*(
-  attempt: Attempt,
+  send: Attempt,
   isRepeatable: boolean,
-  { maxWait = "2 minutes", schedule = backoff, times = 5 }: RetryOptions,
+  { attemptTimeout = "30 seconds", maxWait, schedule = backoff, times = 5 }: RetryOptions,
+  timeout: Duration.Duration,
   limits: RateLimits
 ) {
   const nextDelay = yield* Schedule.toStep(Schedule.upTo(schedule, { times }))
-  const deadline = (yield* Clock.currentTimeMillis) + Duration.toMillis(maxWait)
-  const attemptAfterPauses: Attempt = Effect.suspend(() =>
+  const waitBudget = Duration.min(timeout, Duration.fromInputUnsafe(maxWait ?? timeout))
+  const deadline = (yield* Clock.currentTimeMillis) + Duration.toMillis(waitBudget)
+  const attempt: Attempt = limits.attempt(withTimeout(send, attemptTimeout), deadline).pipe(
     Effect.catchTag(
-      limits.attempt(attempt, deadline),
       "MustWait",
-      ({ waitMs }) => Effect.andThen(wait(waitMs, "the limit is used up"), attemptAfterPauses)
+      ({ waitMs }) => Effect.andThen(wait(waitMs, "the limit is used up"), Effect.suspend(() => attempt))
     )
   )
-  while (true) {
-    const outcome = yield* Effect.result(attemptAfterPauses)
+  for (let resends = 0;; resends++) {
+    const annotations = resends === 0 ? {} : { "http.request.resend_count": resends }
+    const outcome = yield* Effect.result(Effect.annotateSpans(attempt, annotations))
     const now = yield* Clock.currentTimeMillis
     const response = Result.isSuccess(outcome) ? outcome.success : undefined
     const isRejection = response?.status === 429
@@ -61,11 +64,9 @@ export const sendWithRetries = Effect.fnUntraced(function*(
       Effect.map(([, delay]) => Duration.toMillis(delay)),
       Pull.catchDone(() => Effect.succeed(Infinity))
     )
-    const waitMs = Math.max(
-      delayMs,
-      response === undefined ? 0 : Duration.toMillis(retryAfterOf(response.headers, now) ?? 0),
-      isRejection ? limits.pauseEnd(now) - now : 0
-    )
+    const retryAfter = response === undefined ? undefined : yield* retryAfterOf(response.headers)
+    const pauseMs = isRejection ? (yield* limits.pauseEnd(now)) - now : 0
+    const waitMs = Math.max(delayMs, Duration.toMillis(retryAfter ?? 0), pauseMs)
     if (now + waitMs > deadline) return yield* Effect.fromResult(outcome)
     yield* wait(waitMs, response === undefined ? "no response" : `status ${response.status}`)
   }

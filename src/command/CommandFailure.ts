@@ -35,8 +35,8 @@ export const describeFailure = (failure: unknown): string | undefined => {
       ? `${failure.message} The command takes it from ADMIN_TOKEN, or else from DATA_DIR/admin-token.`
       : failure.message
   }
-  if (isInvalidInput(failure) && Schema.isSchemaError(failure.cause)) {
-    return Issue.describe(failure.cause.issue, (path) => path.join("."))
+  if (isInvalidInput(failure) && Schema.isSchemaError(failure.reason.cause)) {
+    return Issue.describe(failure.reason.cause.issue, (path) => path.join("."))
   }
   const text = (Predicate.hasProperty(failure, "message") ? String(failure.message) : String(failure))
     .replaceAll(/\s+/g, " ")

@@ -1,84 +1,79 @@
 /** The controls of the service in memory: they provoke faults, and report the requests that its client has sent. */
-import { Context, Duration, Effect, Layer, type Redacted, References } from "effect"
-import { Headers, HttpClient, HttpClientError } from "effect/http"
+import { Context, Duration, Effect, Layer, Option, Queue, type Redacted, Ref, References, Schema } from "effect"
+import { Headers, HttpClient, HttpClientError, type HttpClientRequest, HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
-import { ServiceUnavailable } from "../api/Errors.ts"
+import { type ApiError, RetryAfter, ServiceUnavailable } from "../api/Errors.ts"
 import type { NewPet, Pet } from "../api/Pets.ts"
+import type { PetstoreClientError } from "../client/ClientError.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
-/** A request that the client has sent, and the status of its response. */
+/** A request that the client has sent. `path` has the query, `headers` has no `authorization`, `body` is a text. */
 export interface SentRequest {
   readonly method: string
-  /** The path with the query: `/v1/pets?limit=5`. */
   readonly path: string
-  /** The headers, without `authorization`. */
   readonly headers: Readonly<Record<string, string>>
-  /** The text of the body. Empty without a body. */
   readonly body: string
   /** The status of the response. `undefined` until the service responds, and if the response was lost. */
-  status: number | undefined
+  readonly status: number | undefined
 }
 
 /** Provokes what a test of an application needs to see, and reports the requests that the client has sent. */
 export class TestService extends Context.Service<TestService, {
   /** Stores pets, in this order. */
   insertPets(...pets: ReadonlyArray<NewPet>): Effect.Effect<ReadonlyArray<Pet>>
-
-  /**
-   * Uses up the key's limit per minute: the next request gets 429 `rate_limit_exceeded` until the window ends. It
-   * charges one request at a time, so a limit of a million takes about a second.
-   */
+  /** Uses up the key's limit per minute: the next request gets 429 `rate_limit_exceeded` until the window ends. */
   readonly exhaustLimit: Effect.Effect<void>
-
   /** Bans the key for a minute, and longer each further time: the next request gets 429 `api_key_banned`. */
   readonly banKey: Effect.Effect<void>
-
   /** Revokes the key: the next request gets 401 `invalid_api_key`. */
   readonly revokeKey: Effect.Effect<void>
-
   /** Makes the pets unavailable: requests get 503 `service_unavailable` until `recover`. */
   readonly becomeUnavailable: Effect.Effect<void>
-
+  /**
+   * Makes one request fail with `error`: the client gets its response, or none for `Unreachable`, and the service does
+   * nothing. Several calls make as many requests fail, in order.
+   */
+  failNext(error: ApiError | PetstoreClientError): Effect.Effect<void>
   /** Delays each request by `delay`, by the `Clock`, until `recover`. */
   becomeSlow(delay: Duration.Input): Effect.Effect<void>
-
   /** Serves the next `count` requests and loses their responses: the client gets a transport error. */
   loseResponses(count: number): Effect.Effect<void>
-
-  /** Ends unavailability, delays and the loss of responses. Limits, bans and a revocation stay. */
+  /** Ends everything but used up limits, bans and a revocation. */
   readonly recover: Effect.Effect<void>
-
   /** The requests that the client has sent, oldest first. */
-  readonly sentRequests: Effect.Effect<ReadonlyArray<Readonly<SentRequest>>>
+  readonly sentRequests: Effect.Effect<ReadonlyArray<SentRequest>>
 }>()("petstore/testing/TestService") {}
 
+/** The outcome of one request: the service fails with an error, or serves it and the response is lost. */
+type Outcome = ApiError | PetstoreClientError | "lost"
+
+const makeFaults = Effect.all({
+  isUnavailable: Ref.make(false),
+  delay: Ref.make(Duration.zero),
+  /** The outcomes of the next requests. */
+  outcomes: Queue.unbounded<Outcome>(),
+  sent: Ref.make<ReadonlyArray<SentRequest>>([])
+})
+
 /** The faults of a service in memory, and the requests that its client has sent. */
-export class Faults extends Context.Service<Faults, {
-  isUnavailable: boolean
-  delay: Duration.Duration
-  lostResponses: number
-  readonly sent: Array<SentRequest>
-}>()("petstore/testing/Faults") {
-  static readonly layer = Layer.sync(
-    Faults,
-    () => ({ isUnavailable: false, delay: Duration.zero, lostResponses: 0, sent: [] })
-  )
+export class Faults extends Context.Service<Faults, Effect.Success<typeof makeFaults>>()("petstore/testing/Faults") {
+  static readonly layer = Layer.effect(Faults, makeFaults)
 }
 
 /** Logs only warnings and errors: the access log and the audit log would clutter the output of tests. */
 export const withoutInfoLogs = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.provideService(effect, References.MinimumLogLevel, "Warn")
 
-/** The pets of the context, which fail as a database that cannot be reached while the service is unavailable. */
+/** The pets of the context, which fail as in an outage of the database while the service is unavailable. */
 export const layerFaultyPets = Layer.effect(
   PetRepository,
   Effect.gen(function*() {
-    const faults = yield* Faults
+    const { isUnavailable } = yield* Faults
     const pets = yield* PetRepository
-    const ifAvailable = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E> =>
-      Effect.suspend(() => faults.isUnavailable ? Effect.die(new ServiceUnavailable()) : effect)
+    const ifAvailable = <A, E>(effect: Effect.Effect<A, E>) =>
+      Effect.andThen(Effect.when(Effect.fail(new ServiceUnavailable()), Ref.get(isUnavailable)), effect)
     return PetRepository.of({
       list: (selection) => ifAvailable(pets.list(selection)),
       create: (pet, idempotency) => ifAvailable(pets.create(pet, idempotency)),
@@ -87,31 +82,53 @@ export const layerFaultyPets = Layer.effect(
   })
 )
 
-/** The client of the context, which delays requests, loses responses, and reports the requests. */
+/** Returns the response of the error, or fails as a connection that breaks off. */
+const failWith = (error: ApiError | PetstoreClientError, request: HttpClientRequest.HttpClientRequest) => {
+  const shown = error._tag === "PetstoreClientError" ? error.reason : error
+  if (!("status" in shown)) return noResponse(request, shown.message)
+  const { message, status } = shown
+  const headers = {
+    ..."requestId" in error && { "x-request-id": error.requestId },
+    ..."retryAfter" in error && error.retryAfter && { "retry-after": encodeRetryAfter(error.retryAfter) }
+  }
+  const body = { ..."code" in shown && { code: shown.code }, message, status }
+  return Effect.succeed(
+    HttpServerResponse.toClientResponse(HttpServerResponse.jsonUnsafe(body, { status, headers }), { request })
+  )
+}
+const encodeRetryAfter = Schema.encodeSync(RetryAfter)
+
+const noResponse = (request: HttpClientRequest.HttpClientRequest, description: string) =>
+  Effect.fail(
+    new HttpClientError.HttpClientError({ reason: new HttpClientError.TransportError({ request, description }) })
+  )
+
+/** The client of the context, which delays requests, provokes errors, loses responses, and reports the requests. */
 export const layerFaultyClient = Layer.effect(
   HttpClient.HttpClient,
   Effect.gen(function*() {
-    const faults = yield* Faults
+    const { delay, outcomes, sent } = yield* Faults
     const client = yield* HttpClient.HttpClient
+    // The span of an attempt is that of the faulty client, which is around delays and losses.
+    const execute = (request: HttpClientRequest.HttpClientRequest) =>
+      Effect.provideService(client.execute(request), HttpClient.TracerDisabledWhen, () => true)
     return HttpClient.make(Effect.fnUntraced(function*(request, { pathname, search }) {
       const { body, headers, method } = request
-      const sent: SentRequest = {
+      const sentRequest: SentRequest = {
         method,
         path: pathname + search,
         headers: Headers.remove(headers, "authorization"),
         body: body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "",
         status: undefined
       }
-      faults.sent.push(sent)
-      yield* Effect.sleep(faults.delay)
-      const response = yield* client.execute(request)
-      if (faults.lostResponses > 0) {
-        faults.lostResponses--
-        return yield* new HttpClientError.HttpClientError({
-          reason: new HttpClientError.TransportError({ request, description: "The response was lost" })
-        })
-      }
-      sent.status = response.status
+      const index = yield* Ref.modify(sent, (all) => [all.length, [...all, sentRequest]])
+      yield* Effect.sleep(yield* Ref.get(delay))
+      const outcome = Option.getOrUndefined(yield* Queue.poll(outcomes))
+      const response = yield* outcome === undefined || outcome === "lost"
+        ? execute(request)
+        : failWith(outcome, request)
+      if (outcome === "lost") return yield* noResponse(request, "The response was lost")
+      yield* Ref.update(sent, (all) => all.map((each, i) => i === index ? { ...each, status: response.status } : each))
       return response
     }))
   })
@@ -119,7 +136,7 @@ export const layerFaultyClient = Layer.effect(
 
 /** Makes the `TestService` of the client that uses `secret`. */
 export const makeTestService = Effect.fnUntraced(function*(secret: Redacted.Redacted) {
-  const faults = yield* Faults
+  const { delay, isUnavailable, outcomes, sent } = yield* Faults
   const [apiKeys, limiter, pets] = [yield* ApiKeys, yield* RateLimiter, yield* PetRepository]
   const key = Effect.orDie((yield* KeyVerifier).verify(secret))
   const charge = Effect.flatMap(key, ({ id, limits }) => limiter.charge(`key:${id}`, limits))
@@ -134,20 +151,11 @@ export const makeTestService = Effect.fnUntraced(function*(secret: Redacted.Reda
     }),
     banKey: Effect.asVoid(Effect.repeat(charge, { until: ({ bannedUntil }) => bannedUntil !== undefined })),
     revokeKey: Effect.flatMap(key, ({ id }) => withoutInfoLogs(Effect.orDie(apiKeys.revoke(id)))),
-    becomeUnavailable: Effect.sync(() => {
-      faults.isUnavailable = true
-    }),
-    becomeSlow: (delay) =>
-      Effect.sync(() => {
-        faults.delay = Duration.fromInputUnsafe(delay)
-      }),
-    loseResponses: (count) =>
-      Effect.sync(() => {
-        faults.lostResponses = count
-      }),
-    recover: Effect.sync(() => {
-      Object.assign(faults, { isUnavailable: false, delay: Duration.zero, lostResponses: 0 })
-    }),
-    sentRequests: Effect.sync(() => [...faults.sent])
+    becomeUnavailable: Ref.set(isUnavailable, true),
+    failNext: (error) => Queue.offer(outcomes, error),
+    becomeSlow: (duration) => Ref.set(delay, Duration.fromInputUnsafe(duration)),
+    loseResponses: (count) => Queue.offerAll(outcomes, Array<Outcome>(count).fill("lost")),
+    recover: Effect.all([Ref.set(isUnavailable, false), Ref.set(delay, Duration.zero), Queue.clear(outcomes)]),
+    sentRequests: Ref.get(sent)
   })
 })

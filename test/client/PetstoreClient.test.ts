@@ -14,7 +14,8 @@ import {
   Stream,
   Tracer
 } from "effect"
-import { type Headers, HttpClient, HttpClientError, HttpClientResponse } from "effect/http"
+import { type Headers, HttpClient, HttpClientError, HttpClientResponse, HttpServer } from "effect/http"
+import { HttpApi, HttpApiBuilder, HttpApiEndpoint, HttpApiGroup, HttpApiTest } from "effect/http-api"
 import { TestClock } from "effect/testing"
 import {
   AdminClient,
@@ -24,7 +25,7 @@ import {
   PetstoreClientError,
   withMetadata
 } from "../../src/client/Clients.ts"
-import { ApiKeys, layerTest, RateLimiter, TestService } from "../../src/testing.ts"
+import { ApiKeys, layerMemory, layerService, layerTest, RateLimiter, TestService } from "../../src/testing.ts"
 
 /** Runs `effect` and advances the test clock by one second at a time until it ends. `seconds` is the time it took. */
 const runWithTestClock = Effect.fnUntraced(function*<A, E, R>(effect: Effect.Effect<A, E, R>) {
@@ -62,6 +63,7 @@ describe("PetstoreClient with the service in memory", () => {
       assert.deepStrictEqual([...first.pets, ...last.pets], created)
       assert.isUndefined(last.next)
       assert.deepStrictEqual(yield* Stream.runCollect(client.all({ status: "available", pageSize: 2 })), created)
+      assert.deepStrictEqual(yield* Stream.runCollect(client.all({ cursor: 2n, pageSize: 2 })), created.slice(2))
     }).pipe(Effect.provide(layerTest())))
 
   it.effect("tells the errors of the service apart by their tag, with status, code and request id", () =>
@@ -127,6 +129,18 @@ describe("PetstoreClient with the service in memory", () => {
       assert.deepStrictEqual(headers.map((each) => each["x-request-id"]), ["order-17", undefined])
       assert.match(headers[1]?.["user-agent"] ?? "", /^petstore-client\/\d+\.\d+\.\d+$/)
     }).pipe(Effect.provide(layerTest())))
+
+  it.effect("makes a client for each of several keys, with the limits of its key", () =>
+    Effect.gen(function*() {
+      const keys = yield* ApiKeys
+      const clients = yield* Effect.forEach(["free", "pro"] as const, (plan) =>
+        Effect.flatMap(Effect.orDie(keys.issue({ name: plan, plan })), ({ key }) =>
+          PetstoreClient.make({ baseUrl: "http://petstore.test", apiKey: key })))
+      const limitOf = ({ list, rateLimit }: PetstoreClient["Service"]) =>
+        Effect.map(Effect.andThen(list(), rateLimit), (state) =>
+          Option.getOrThrow(state).limit)
+      assert.deepStrictEqual(yield* Effect.forEach(clients, limitOf), [60, 300])
+    }).pipe(Effect.provide(Layer.provideMerge(layerService, layerMemory))))
 
   it.effect("gives each test layer a service of its own, also when layers are nested", () =>
     Effect.gen(function*() {
@@ -237,37 +251,67 @@ describe("The limits that a client knows", () => {
       assert.lengthOf(stub.requests, 3)
     }))
 
-  it.effect("show in the debug log and in the span of the call, which has all its attempts, that it waits", () =>
+  it.effect("show in the debug log that a call waits", () =>
     Effect.gen(function*() {
-      const stub = stubClient([busy, pets])
       const messages: Array<string> = []
-      const spans: Array<Tracer.NativeSpan> = []
-      const tracer = Tracer.make({
-        span: (options) => {
-          const span = new Tracer.NativeSpan(options)
-          spans.push(span)
-          return span
-        }
-      })
-      yield* withClient(stub, (client) => client.list()).pipe(
+      yield* withClient(stubClient([busy, pets]), (client) => client.list()).pipe(
         Effect.provide(Logger.layer([Logger.make(({ message }) => void messages.push(String(message)))])),
-        Effect.provideService(References.MinimumLogLevel, "Debug"),
-        Effect.withTracer(tracer)
+        Effect.provideService(References.MinimumLogLevel, "Debug")
       )
       assert.match(messages.join(), /Waiting 3000 ms: status 503/)
-      const events = spans.flatMap((span) => span.events).filter(([name]) => name === "wait")
-      const facts = { "petstore.wait.ms": 3000, "petstore.wait.cause": "status 503" }
-      assert.deepStrictEqual(events.map(([, , attributes]) => attributes), [facts])
-      const [call, ...attempts] = spans
-      assert.strictEqual(call?.name, "PetstoreClient.list")
-      assert.lengthOf(attempts, 2)
-      for (const { parent } of attempts) assert.strictEqual(Option.getOrUndefined(parent)?.spanId, call?.spanId)
-      // The service gets the trace context of the attempt.
-      assert.match(
-        stub.requests[0]?.["traceparent"] ?? "",
-        new RegExp(`^00-${call?.traceId}-${attempts[0]?.spanId}-0[01]$`)
-      )
     }))
+})
+
+/** Runs `effect` and returns its spans, in the order in which they began. */
+const spansOf = Effect.fnUntraced(function*<A, E, R>(effect: Effect.Effect<A, E, R>) {
+  const spans: Array<Tracer.NativeSpan> = []
+  const tracer = Tracer.make({
+    span: (options) => {
+      const span = new Tracer.NativeSpan(options)
+      spans.push(span)
+      return span
+    }
+  })
+  yield* Effect.withTracer(effect, tracer)
+  return spans
+})
+
+const parentOf = ({ parent }: Tracer.NativeSpan) => Option.getOrUndefined(parent)?.spanId
+
+describe("The spans of a client", () => {
+  it.effect("are one of the call with its attributes and waits, and one of each attempt, which counts the resends", () =>
+    Effect.gen(function*() {
+      const headers = { "x-request-id": "7" }
+      const stub = stubClient([busy, busy, json(200, "[]", headers)])
+      const [call, ...attempts] = yield* spansOf(withClient(stub, ({ list }) => list({ limit: 5, cursor: 7n })))
+      assert(call?.name === "PetstoreClient.list")
+      const attributes = { "petstore.limit": 5, "petstore.cursor": 7n, "petstore.request_id": "7" }
+      assert.deepStrictEqual(Object.fromEntries(call.attributes), attributes)
+      const facts = { "petstore.wait.ms": 3000, "petstore.wait.cause": "status 503" }
+      assert.deepStrictEqual(call.events.map(([name, , details]) => [name, details]), [["wait", facts], [
+        "wait",
+        facts
+      ]])
+      assert.deepStrictEqual(attempts.map(({ kind }) => kind), ["client", "client", "client"])
+      const resends = attempts.map((attempt) => attempt.attributes.get("http.request.resend_count"))
+      assert.deepStrictEqual(resends, [undefined, 1, 2])
+      for (const attempt of attempts) assert.strictEqual(parentOf(attempt), call.spanId)
+      // The service gets the trace context of the attempt.
+      const traceparent = stub.requests[0]?.["traceparent"] ?? ""
+      assert.match(traceparent, new RegExp(`^00-${call.traceId}-${attempts[0]?.spanId}-0[01]$`))
+    }))
+
+  it.effect("are one of a stream around the calls of its pages, and with layerTest too one of each attempt", () =>
+    Effect.gen(function*() {
+      const [client, service] = [yield* PetstoreClient, yield* TestService]
+      yield* service.insertPets(rex, rex, rex)
+      const [all, ...spans] = yield* spansOf(Stream.runDrain(client.all({ pageSize: 2 })))
+      assert(all?.name === "PetstoreClient.all")
+      const calls = spans.filter(({ name }) => name === "PetstoreClient.list")
+      assert.deepStrictEqual(calls.map(parentOf), [all.spanId, all.spanId])
+      const attempts = spans.filter(({ kind }) => kind === "client")
+      assert.deepStrictEqual(attempts.map(parentOf), calls.map(({ spanId }) => spanId))
+    }).pipe(Effect.provide(layerTest())))
 })
 
 const cut = new ReadableStream({ pull: (controller) => controller.error(new Error("cut")) })
@@ -310,11 +354,13 @@ describe("PetstoreClient with a failing service", () => {
   it.effect("reports the reason and a message of each failed call, and retries it if it can succeed later", () =>
     Effect.gen(function*() {
       for (const [reply, reason, message, canSucceed] of failures) {
-        const stub = stubClient([reply], { timeout: "5 seconds", retry: { times: 2 } })
+        const stub = stubClient([reply], { retry: { attemptTimeout: "5 seconds", times: 2 } })
         const failure = yield* failureOf(stub)
         assert.strictEqual(reasonOf(failure), reason)
         assert.match(failure.message, message)
-        if (reason === "Unreachable") assert.strictEqual(failure.cause === undefined, reply === "never")
+        if (failure._tag === "PetstoreClientError" && failure.reason._tag === "Unreachable") {
+          assert.strictEqual(failure.reason.cause === undefined, reply === "never")
+        }
         assert.strictEqual(isRetryable(failure), canSucceed, failure.message)
         assert.lengthOf(stub.requests, canSucceed ? 3 : 1)
       }
@@ -328,18 +374,20 @@ describe("PetstoreClient with a failing service", () => {
       for (const [status, code] of responses) {
         const failure = yield* failureOf(stubClient([error(status, code, headers)]))
         const reason = failure._tag === "PetstoreClientError" ? failure.reason : failure
-        const facts = { code, message: "Later.", status, requestId: "7", retryAfter: Duration.seconds(3) }
-        assert.deepInclude(reason, { _tag: "UndeclaredError", ...facts })
+        assert.deepInclude(reason, { _tag: "UndeclaredError", code, message: "Later.", status })
+        assert.deepInclude(failure, { requestId: "7", retryAfter: Duration.seconds(3) })
         assert.strictEqual(failure.message, "Later.")
         assert.isFalse(isRetryable(failure))
       }
     }))
 
-  it.effect("takes a timeout and retries by a Schedule for one call", () =>
+  it.effect("takes a timeout of each attempt and retries by a Schedule for one call", () =>
     Effect.gen(function*() {
       const stub = stubClient(["never"])
       const { seconds } = yield* withClient(stub, ({ list }) =>
-        Effect.flip(list({}, { timeout: "1 second", retry: { schedule: Schedule.spaced("10 seconds"), times: 2 } })))
+        Effect.flip(list({}, {
+          retry: { attemptTimeout: "1 second", schedule: Schedule.spaced("10 seconds"), times: 2 }
+        })))
       assert.lengthOf(stub.requests, 3)
       assert.strictEqual(seconds, 23)
     }))
@@ -383,11 +431,41 @@ describe("PetstoreClient with a failing service", () => {
       }
     }))
 
-  it.effect("does not run the timeouts of queued calls one after another", () =>
+  it.effect("ends each of many calls at once when its timeout is over, and sends nothing more", () =>
     Effect.gen(function*() {
-      const silent = stubClient(["never"], { timeout: "1 second", retry: { times: 0 } })
-      const calls = (client: PetstoreClient["Service"]) =>
-        Effect.replicateEffect(Effect.flip(client.list()), 100, { concurrency: "unbounded" })
-      assert.isAtMost((yield* withClient(silent, calls)).seconds, 9)
+      for (const reply of ["never", busy] as const) {
+        const silent = stubClient([reply], { timeout: "2500 millis" })
+        const { result, seconds } = yield* withClient(
+          silent,
+          (client) => Effect.replicateEffect(Effect.flip(client.list()), 100, { concurrency: "unbounded" })
+        )
+        assert.isAtMost(seconds, 3)
+        if (reply === "never") assert.deepStrictEqual(new Set(result.map(reasonOf)), new Set(["Unreachable"]))
+        const sent = silent.requests.length
+        yield* TestClock.adjust("10 minutes")
+        assert.lengthOf(silent.requests, sent)
+      }
     }))
+
+  it.effect("fails with an error that another HttpApi can declare, with its reason, request id and Retry-After", () =>
+    Effect.gen(function*() {
+      const failure = yield* failureOf(stubClient([error(403, "later", { "x-request-id": "7", "retry-after": "3" })]))
+      assert.instanceOf(failure, PetstoreClientError)
+      const ShelterApi = HttpApi.make("shelter").add(
+        HttpApiGroup.make("shelter", { topLevel: true }).add(
+          HttpApiEndpoint.get("available", "/available", { error: PetstoreClientError })
+        )
+      )
+      const handlers = HttpApiBuilder.group(
+        ShelterApi,
+        "shelter",
+        (group) => group.handle("available", () => Effect.fail(failure))
+      )
+      const shelter = yield* Effect.provide(HttpApiTest.groups(ShelterApi, ["shelter"]), handlers)
+      const { status } = yield* shelter.available({ responseMode: "response-only" })
+      assert.strictEqual(status, 502)
+      const received = yield* Effect.flip(shelter.available())
+      assert.deepStrictEqual(received, failure)
+      assert.deepInclude(failure, { message: "Later.", requestId: "7", retryAfter: Duration.seconds(3) })
+    }).pipe(Effect.provide(HttpServer.layerServices)))
 })

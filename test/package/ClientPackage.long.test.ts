@@ -120,11 +120,73 @@ export const describe = (error: AnyError): string => error.message
 export const create = ({ create }: PetstoreClient["Service"]) => create({ name: 1, categoryId: 1n })
 `
 
+/**
+ * Uses the contract without the client: the README's mock server, a derived client that exceeds its limit, and the
+ * OpenAPI document. Prints the mock's response to an invalid body, the derived client's error, and the document.
+ */
+const contractProgram = `import { Duration, Effect, Layer } from "effect"
+import { HttpClientRequest } from "effect/http"
+import { HttpApiClient, HttpApiMiddleware, OpenApi } from "effect/http-api"
+import { Auth, PetstoreApi, type RateLimitExceeded } from "petstore-client/api"
+import { ApiKeys, layerMemory, layerService } from "petstore-client/testing"
+import { handler } from "./mock.ts"
+
+const invalid = new Request("http://mock/v1/pets", {
+  method: "POST",
+  headers: { "content-type": "application/json" },
+  body: JSON.stringify({ name: 1, categoryId: 1 })
+})
+const response = await handler(invalid)
+const mocked = [response.status, await response.json()]
+
+const derived = Effect.gen(function*() {
+  const limits = { perMinute: 1, perDay: 10 }
+  const { key } = yield* (yield* ApiKeys).issue({ name: "test", plan: "enterprise", limits })
+  const authorized = HttpApiMiddleware.layerClient(
+    Auth,
+    ({ next, request }) => next(HttpClientRequest.bearerToken(request, key))
+  )
+  const api = yield* Effect.provide(HttpApiClient.make(PetstoreApi, { baseUrl: "http://petstore.test" }), authorized)
+  yield* api.listPets({ query: {} })
+  return yield* api.listPets({ query: {} }).pipe(
+    Effect.as(undefined),
+    Effect.catchTag("RateLimitExceeded", (error: RateLimitExceeded) => Effect.succeed(error))
+  )
+}).pipe(Effect.provide(Layer.provideMerge(layerService, layerMemory)))
+const error = await Effect.runPromise(derived)
+const limited = [error?._tag, error?.status, Duration.toSeconds(error?.retryAfter ?? 0), typeof error?.requestId]
+console.log(JSON.stringify({ mocked, limited, document: OpenApi.fromApi(PetstoreApi) }))
+`
+
+const writeContractProgram = (project: string) => {
+  writeFileSync(join(project, "mock.ts"), readmeExamples.find((code) => code.includes("Validation.layer")) ?? "")
+  writeFileSync(join(project, "contract.ts"), contractProgram)
+}
+
 /** The examples that are a test: the name of each, and a program that runs it. */
 const readmeTests = readmeExamples.flatMap((code) => {
   const [, name] = /^export const (\w+) = Effect/m.exec(code) ?? []
   return name === undefined ? [] : [{ name, code: `${code}\nawait Effect.runPromise(${name})\n` }]
 })
+
+/** A worker whose requests share one client, although a request must not use another's connections. */
+const sharedClientWorker = `import { Effect, ManagedRuntime, Redacted } from "effect"
+import { PetstoreClient } from "petstore-client/client"
+
+let runtime
+export default {
+  fetch(_request, env) {
+    const apiKey = Redacted.make(env.PETSTORE_API_KEY)
+    runtime ??= ManagedRuntime.make(PetstoreClient.layer({ baseUrl: env.PETSTORE_URL, apiKey, timeout: "2 seconds" }))
+    return runtime.runPromise(Effect.flatMap(PetstoreClient, ({ list }) => list()).pipe(
+      Effect.match({
+        onFailure: ({ message }) => Response.json({ message }, { status: 502 }),
+        onSuccess: ({ pets }) => Response.json(pets.length)
+      })
+    ))
+  }
+}
+`
 
 const runtimes = [
   { name: "Node 24", program: undefined, version: /^v24\./, args: [] },
@@ -200,15 +262,37 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
       it.effect(`compiles with TypeScript ${compiler.version} and ${moduleResolution}, without Node's types`, () =>
         Effect.gen(function*() {
           const { project } = yield* Installed
-          assert.lengthOf(readmeExamples, 9)
+          assert.lengthOf(readmeExamples, 8)
           for (const [number, code] of readmeExamples.entries()) {
             writeFileSync(join(project, `readme${number}.ts`), code)
           }
           writeFileSync(join(project, "names.ts"), names)
-          const options = { module, moduleResolution, skipLibCheck: false, outDir: "out" }
-          yield* compile(project, ["readme*.ts", "names.ts"], options, [compiler])
+          writeContractProgram(project)
+          const options = {
+            module,
+            moduleResolution,
+            skipLibCheck: false,
+            outDir: "out",
+            rewriteRelativeImportExtensions: true
+          }
+          yield* compile(project, ["readme*.ts", "names.ts", "contract.ts"], options, [compiler])
         }))
     }
+
+    it.effect("has a contract that a mock server, a derived client and a document need nothing to complete", () =>
+      Effect.gen(function*() {
+        const { project } = yield* Installed
+        writeContractProgram(project)
+        const { service } = yield* startService()
+        // The mock logs its responses before.
+        const printed = (yield* runNode(project, ["contract.ts"])).trimEnd().split("\n").at(-1) ?? ""
+        const { document, limited, mocked } = JSON.parse(printed)
+        const message = "Invalid request: body.name: expected string."
+        assert.deepStrictEqual(mocked, [400, { code: "invalid_request", message, status: 400 }])
+        assert.deepStrictEqual(limited, ["RateLimitExceeded", 429, 60, "string"])
+        const { body } = yield* send(`${service.address}/openapi.json`, "")
+        assert.deepStrictEqual(document, body)
+      }))
 
     it.effect.each(runtimes)(
       "runs the examples of its README in $name",
@@ -226,7 +310,7 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
           assert.match(yield* runExample(calls, env), /^1n\n\{\s+id: 1n,[^]*categoryId: 9223372036854775807n/)
           const adminEnv = { PETSTORE_ADMIN_URL: service.management, ADMIN_TOKEN: adminToken }
           assert.match(yield* runExample(keys, adminEnv), /^shop pro\n0\nshop true\n$/m)
-          assert.lengthOf(readmeTests, 5)
+          assert.lengthOf(readmeTests, 4)
           for (const { code } of readmeTests) yield* runExample(code)
         })
     )
@@ -308,6 +392,21 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
           const rejected = yield* send(unauthorized, "")
           assert.strictEqual(rejected.status, 502)
           assert.deepInclude(rejected.body, { error: "InvalidApiKey" })
+        }))
+
+      it.effect("end within the timeout in workerd, also if its requests share a client", () =>
+        Effect.gen(function*() {
+          const path = yield* Examples
+          writeFileSync(join(path, "shared.js"), sharedClientWorker)
+          const code = yield* bundleForBrowser(join(path, "shared.js"), { format: "esm" })
+          const { env } = yield* startService(["Rex"])
+          const url = yield* startWorker((yield* Installed).programs("workerd"), code, env)
+          // Calls that wait behind the call of another request cannot go on in workerd, and end by their timeout.
+          const responses = Effect.replicateEffect(send(url, ""), 10, { concurrency: "unbounded" })
+          const statuses = (yield* Effect.timeout(responses, "10 seconds")).map(({ status }) => status)
+          assert.includeMembers([200, 502], statuses)
+          assert.include(statuses, 200)
+          assert.strictEqual((yield* send(url, "")).status, 200)
         }))
 
       it.effect.skipIf(browser === undefined)("show pets in a page of another origin", () =>

@@ -1,8 +1,10 @@
 /** Tests the controls of the service in memory, and the client's reactions to the faults that they provoke. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Layer } from "effect"
+import { Duration, Effect, Fiber, Layer } from "effect"
 import { HttpClient } from "effect/http"
 import { TestClock } from "effect/testing"
+import { InternalError, RateLimitExceeded } from "../../src/api/Errors.ts"
+import { PetstoreClientError, UndeclaredError, UnexpectedResponse, Unreachable } from "../../src/client/ClientError.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import { layerMemory, layerService, layerTest, TestService } from "../../src/testing.ts"
 
@@ -66,6 +68,26 @@ describe("TestService", () => {
       assert.lengthOf((yield* client.list()).pets, 1)
     }).pipe(Effect.provide(layerTest())))
 
+  it.effect("makes the next requests fail with any errors", () =>
+    Effect.gen(function*() {
+      const [client, service] = [yield* PetstoreClient, yield* TestService]
+      const facts = { requestId: "7", retryAfter: Duration.seconds(3) }
+      const undeclared = new UndeclaredError({ code: "later", message: "Later.", status: 599 })
+      const proxy = new UnexpectedResponse({ message: "A proxy.", status: 502 })
+      const errors = [
+        [new InternalError({ message: "Broken." }), { _tag: "InternalError", message: "Broken." }],
+        [new PetstoreClientError({ reason: undeclared, ...facts }), { reason: undeclared, ...facts }],
+        [new PetstoreClientError({ reason: proxy }), { reason: { _tag: "UnexpectedResponse", status: 502 } }],
+        [new PetstoreClientError({ reason: new Unreachable({ message: "cut" }) }), { reason: { _tag: "Unreachable" } }],
+        // From then on the client waits.
+        [new RateLimitExceeded(facts), { _tag: "RateLimitExceeded", ...facts }]
+      ] as const
+      for (const [error] of errors) yield* service.failNext(error)
+      for (const [, expected] of errors) assert.containsSubset(yield* Effect.flip(client.list()), expected)
+      yield* TestClock.adjust("4 seconds")
+      assert.lengthOf((yield* client.list()).pets, 0)
+    }).pipe(Effect.provide(layerTest(never))))
+
   it.effect("shows that 100 concurrent calls with 10 requests left send 10 until the window ends", () =>
     Effect.gen(function*() {
       const [client, service] = [yield* PetstoreClient, yield* TestService]
@@ -79,7 +101,7 @@ describe("TestService", () => {
       yield* Fiber.join(calls)
       assert.notInclude((yield* service.sentRequests).map(({ status }) => status), 429)
     }).pipe(
-      Effect.provide(layerTest({ limits: { perMinute: 11, perDay: 1000 }, retry: { times: 0, maxWait: "1 hour" } }))
+      Effect.provide(layerTest({ limits: { perMinute: 11, perDay: 1000 }, retry: { times: 0 }, timeout: "1 hour" }))
     ))
 
   it.effect("is an HttpClient over any three of these layers, for another client than PetstoreClient", () =>
