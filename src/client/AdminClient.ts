@@ -3,14 +3,14 @@ import { Config, Context, Duration, Effect, Layer, Option, Redacted, Stream } fr
 import { Digest } from "effect/crypto"
 import { FetchHttpClient, HttpClient } from "effect/http"
 import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
-import { AdminApi, AdminAuth } from "../api/AdminApi.ts"
+import { AdminApi, AdminAuth, type Session } from "../api/AdminApi.ts"
 import type { AuditEntry, AuditPage, AuditQuery } from "../api/Audit.ts"
 import { formatETag } from "../api/EntityTag.ts"
 import type * as Errors from "../api/Errors.ts"
 import type * as Keys from "../api/Keys.ts"
 import type { KeysGroup } from "../api/KeysGroup.ts"
 import { listLimit } from "../api/Paging.ts"
-import type { UsageHistory } from "../api/Usage.ts"
+import type { KeyTotals, TopUsageQuery, UsageHistory } from "../api/Usage.ts"
 import { authorize, makeCaller, omitUndefined, parseBaseUrl } from "./ClientCalls.ts"
 import type { CallOptions, ClientOptions, ErrorOf, Optional, Secret } from "./ClientCalls.ts"
 import type { PetstoreClientError } from "./ClientError.ts"
@@ -99,7 +99,26 @@ export class AdminClient extends Context.Service<AdminClient, {
    */
   usage(id: string, options?: CallOptions): Effect.Effect<UsageHistory, AnyAdminError | Errors.NotFound>
   /**
-   * Changes the named fields of a key. `null` removes its expiry.
+   * Returns the keys with the most requests in the last hour or day, highest first. By default it counts the allowed
+   * requests of the hour, and returns 10 keys. Fails with any of `AnyAdminError`.
+   *
+   * @example
+   * const rejected = yield* admin.topUsage({ window: "day", by: "rejected" })
+   */
+  topUsage(
+    query?: Optional<TopUsageQuery>,
+    options?: CallOptions
+  ): Effect.Effect<ReadonlyArray<KeyTotals>, AnyAdminError>
+  /**
+   * Returns the operator of the token, whether it may change keys, and the environment of the service. Fails with any
+   * of `AnyAdminError`.
+   *
+   * @example
+   * const { mayChange } = yield* admin.session()
+   */
+  session(options?: CallOptions): Effect.Effect<typeof Session.Type, AnyAdminError>
+  /**
+   * Changes the named fields of a key. `null` removes its expiry, and `enabled: false` disables it.
    *
    * Fails with `NotFound`, with `Conflict` for a revoked key, with `PreconditionFailed` for another `version`, with
    * `InvalidRequest` for limits that do not fit the plan, and with any other of `AnyAdminError`.
@@ -154,14 +173,14 @@ export class AdminClient extends Context.Service<AdminClient, {
    */
   audit(query?: Optional<AuditQuery>, options?: CallOptions): Effect.Effect<AuditPage, AnyAdminError>
   /**
-   * Streams the audit log of a `key` or of all, newest entry first. It requests each page only when it is needed.
+   * Streams the entries that meet the filter, newest first. It requests each page only when it is needed.
    * Fails with any of `AnyAdminError`, after the entries of the pages before.
    *
    * @example
    * yield* Stream.runForEach(admin.auditAll(), (entry) => Console.log(entry.action))
    */
   auditAll(
-    filter?: { readonly key?: string | undefined; readonly pageSize?: number | undefined },
+    filter?: Optional<Omit<AuditQuery, "cursor" | "limit">> & { readonly pageSize?: number | undefined },
     options?: CallOptions
   ): Stream.Stream<AuditEntry, AnyAdminError>
 }>()("petstore/AdminClient") {
@@ -193,6 +212,8 @@ const decode = {
   list: decoder("listKeys"),
   get: decoder("showKey"),
   usage: decoder("showUsage"),
+  topUsage: decoder("topUsage"),
+  session: HttpApiClient.decodeResponse(AdminApi, { group: "session", endpoint: "showSession" }),
   update: decoder("updateKey"),
   rotate: decoder("rotateKey"),
   revoke: decoder("revokeKey"),
@@ -220,9 +241,9 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
 
   return AdminClient.of({
     audit,
-    auditAll: ({ key, pageSize = listLimit.maximum } = {}, options) =>
+    auditAll: ({ pageSize = listLimit.maximum, ...filter } = {}, options) =>
       Stream.paginate<Optional<AuditQuery>, AuditEntry, AnyAdminError>(
-        { limit: pageSize, key },
+        { ...filter, limit: pageSize },
         (query) =>
           Effect.map(audit(query, options), ({ entries, next }) => [entries, Option.fromUndefinedOr(next)] as const)
       ),
@@ -244,6 +265,11 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     }),
     get: (id, options) => call("get", api.showKey({ params: { id }, responseMode }), decode.get, true, options),
     usage: (id, options) => call("usage", api.showUsage({ params: { id }, responseMode }), decode.usage, true, options),
+    topUsage: (query = {}, options) => {
+      const request = api.topUsage({ query: omitUndefined(query), responseMode })
+      return call("topUsage", request, decode.topUsage, true, options)
+    },
+    session: (options) => call("session", api.showSession({ responseMode }), decode.session, true, options),
     update: (id, change, { version, ...options } = {}) => {
       const request = api.updateKey({ ...changeOf(id, version), payload: omitUndefined(change) })
       return call("update", request, decode.update, false, options)
