@@ -4,10 +4,10 @@ import type { ComponentChildren } from "preact"
 import { useLayoutEffect, useRef, useState } from "preact/hooks"
 import { type ApiKeyDetails, type IssuedKey, keyStateOf } from "../api/Keys.ts"
 import { AuditTable } from "./AuditLog.tsx"
-import { FormDialog, SecretDialog } from "./Dialog.tsx"
+import { KeyDialog, SecretDialog } from "./Dialog.tsx"
 import { ChangeDialog } from "./KeyForm.tsx"
-import { Alert, formatNumber, Name, StateBadge, When } from "./Parts.tsx"
-import { useAction, useQuery, useSession } from "./Session.ts"
+import { Alert, formatNumber, LastUse, Name, StateBadge, When } from "./Parts.tsx"
+import { type Client, type Failure, useAction, useQuery, useSession } from "./Session.ts"
 import { UsageChart } from "./UsageChart.tsx"
 
 const Properties = ({ apiKey }: { readonly apiKey: ApiKeyDetails }) => {
@@ -15,12 +15,14 @@ const Properties = ({ apiKey }: { readonly apiKey: ApiKeyDetails }) => {
     ["Plan", apiKey.plan],
     ["Limits", `${formatNumber(apiKey.limits.perMinute)} a minute, ${formatNumber(apiKey.limits.perDay)} a day`],
     ["Secret", <code>psk_…{apiKey.hint}</code>],
-    ["Last used", apiKey.lastUsedAt === null ? "never" : <When at={apiKey.lastUsedAt} precision={60} />],
+    ["Last used", <LastUse at={apiKey.lastUsedAt} />],
     ["Created", <When at={apiKey.createdAt} />],
     apiKey.revokedAt === null
       ? ["Expires", apiKey.expiresAt === null ? "never" : <When at={apiKey.expiresAt} />]
       : ["Revoked", <When at={apiKey.revokedAt} />],
-    ...apiKey.formerSecrets.map(({ endsAt }) => ["Former secret", ["stops working ", <When at={endsAt} />]] as const)
+    ...apiKey.formerSecrets.map(({ endsAt, lastUsedAt }) =>
+      ["Former secret", ["stops working ", <When at={endsAt} />, ", last used ", <LastUse at={lastUsedAt} />]] as const
+    )
   ]
   return (
     <dl class="card properties">
@@ -51,6 +53,15 @@ const Window = ({ name, window: { limit, remaining, resetAt } }: {
   )
 }
 
+/** The used parts of both windows, and by whom they are counted. */
+const Windows = ({ apiKey: { counting, usage } }: { readonly apiKey: ApiKeyDetails }) => (
+  <div class="card windows">
+    <Window name="Minute" window={usage.minute} />
+    <Window name="Day" window={usage.day} />
+    {counting !== "shared" && <p class="muted">Counted without Redis, by the one process that responded</p>}
+  </div>
+)
+
 const gracePeriods: ReadonlyArray<readonly [text: string, seconds: number]> = [
   ["works for 1 hour", 3_600],
   ["works for 1 day", 86_400],
@@ -59,21 +70,37 @@ const gracePeriods: ReadonlyArray<readonly [text: string, seconds: number]> = [
   ["ends now", 0]
 ]
 
-/** The actions that end something within a second. */
-const endings = {
-  revoke: {
-    title: "Revoke key",
-    text: "the key stops working within a second. This cannot be undone.",
-    call: "revoke",
-    message: "The key was revoked."
+/** The actions that the operator confirms. Each takes effect within a second. */
+const actions = {
+  disable: {
+    title: "Disable key",
+    text: "requests with it get 401 within a second, until it is enabled again.",
+    message: "The key was disabled.",
+    call: (client, id, options) => client.update(id, { enabled: false }, options)
+  },
+  enable: {
+    title: "Enable key",
+    text: "its secrets work again within a second.",
+    message: "The key was enabled.",
+    call: (client, id, options) => client.update(id, { enabled: true }, options)
   },
   end: {
     title: "End former secrets",
     text: "the former secrets stop working within a second. The current one works on.",
-    call: "endFormerSecrets",
-    message: "The former secrets were ended."
+    message: "The former secrets were ended.",
+    call: (client, id, options) => client.endFormerSecrets(id, options)
+  },
+  revoke: {
+    title: "Revoke key",
+    text: "the key stops working within a second. This cannot be undone.",
+    message: "The key was revoked.",
+    call: (client, id, options) => client.revoke(id, options)
   }
-} as const
+} as const satisfies Readonly<Record<string, KeyAction>>
+
+interface KeyAction extends Readonly<Record<"message" | "text" | "title", string>> {
+  call(client: Client, id: string, options: { readonly version: number }): Effect.Effect<unknown, Failure>
+}
 
 /** Without Redis, each process has its own bans. */
 const describeLift = ({ counting }: ApiKeyDetails): string =>
@@ -82,8 +109,8 @@ const describeLift = ({ counting }: ApiKeyDetails): string =>
     : "The ban was lifted in the process that responded. Other processes count by themselves."
 
 export const KeyPage = ({ id }: { readonly id: string }) => {
-  const { announce, client } = useSession()
-  const [dialog, setDialog] = useState<"change" | "end" | "revoke" | "rotate" | IssuedKey>()
+  const { announce, client, mayChange } = useSession()
+  const [dialog, setDialog] = useState<"change" | "rotate" | KeyAction | IssuedKey>()
   const [revision, setRevision] = useState(0)
   const unban = useAction()
   const heading = useRef<HTMLHeadingElement>(null)
@@ -124,14 +151,17 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
           </h1>
           <code>{apiKey.id}</code>
         </div>
-        {state !== "revoked" && (
+        {mayChange && state !== "revoked" && (
           <div class="actions">
             <button type="button" onClick={() => setDialog("change")}>Change</button>
             <button type="button" onClick={() => setDialog("rotate")} disabled={state === "expired"}>Rotate</button>
             {apiKey.formerSecrets.length > 0 && (
-              <button type="button" onClick={() => setDialog("end")}>End former secrets</button>
+              <button type="button" onClick={() => setDialog(actions.end)}>End former secrets</button>
             )}
-            <button type="button" class="danger" onClick={() => setDialog("revoke")}>Revoke</button>
+            <button type="button" onClick={() => setDialog(apiKey.enabled ? actions.disable : actions.enable)}>
+              {apiKey.enabled ? "Disable" : "Enable"}
+            </button>
+            <button type="button" class="danger" onClick={() => setDialog(actions.revoke)}>Revoke</button>
           </div>
         )}
       </div>
@@ -143,16 +173,18 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
             <strong>Banned.</strong> The key kept sending requests after 429. The ban ends{" "}
             <When at={apiKey.ban.until} />.
           </p>
-          <button type="button" onClick={() => unban.run(client.unban(id), () => onChanged(describeLift(apiKey)))}>
-            Lift ban
-          </button>
+          {mayChange && (
+            <button
+              type="button"
+              onClick={() => unban.run(client.unban(id), () => onChanged(describeLift(apiKey)))}
+            >
+              Lift ban
+            </button>
+          )}
         </div>
       )}
       <div class="columns">
-        <div class="card windows">
-          <Window name="Minute" window={apiKey.usage.minute} />
-          <Window name="Day" window={apiKey.usage.day} />
-        </div>
+        <Windows apiKey={apiKey} />
         <Properties apiKey={apiKey} />
         <UsageChart
           title="Last hour"
@@ -179,11 +211,12 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
         />
       )}
       {dialog === "rotate" && (
-        <FormDialog
+        <KeyDialog
+          apiKey={apiKey}
           title="Rotate key"
           action="Rotate key"
-          call={(form) =>
-            client.rotate(id, { gracePeriod: `${Number(form.get("gracePeriod"))} seconds`, version: apiKey.version })}
+          call={(form, { version }) =>
+            client.rotate(id, { gracePeriod: `${Number(form.get("gracePeriod"))} seconds`, version })}
           onDone={(issued) => onChanged("The key has a new secret.", issued)}
           onClose={onClose}
         >
@@ -196,23 +229,24 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
               {gracePeriods.map(([text, seconds]) => <option value={seconds}>{text}</option>)}
             </select>
           </label>
-        </FormDialog>
+        </KeyDialog>
       )}
-      {(dialog === "revoke" || dialog === "end") && (
-        <FormDialog
-          title={endings[dialog].title}
-          action={endings[dialog].title}
-          isDanger
-          call={() => client[endings[dialog].call](id, { version: apiKey.version })}
-          onDone={() => onChanged(endings[dialog].message)}
+      {typeof dialog === "object" && "call" in dialog && (
+        <KeyDialog
+          apiKey={apiKey}
+          title={dialog.title}
+          action={dialog.title}
+          isDanger={dialog !== actions.enable}
+          call={(_, { version }) => dialog.call(client, id, { version })}
+          onDone={() => onChanged(dialog.message)}
           onClose={onClose}
         >
           <p>
-            <Name of={apiKey} />: {endings[dialog].text}
+            <Name of={apiKey} />: {dialog.text}
           </p>
-        </FormDialog>
+        </KeyDialog>
       )}
-      {typeof dialog === "object" && <SecretDialog issued={dialog} onClose={onClose} />}
+      {typeof dialog === "object" && "key" in dialog && <SecretDialog issued={dialog} onClose={onClose} />}
     </>
   )
 }

@@ -1,8 +1,9 @@
 /** Texts and small parts that several views share. */
 import { DateTime } from "effect"
-import type { ComponentChildren } from "preact"
+import type { ComponentChildren, TargetedSubmitEvent } from "preact"
 import { useState } from "preact/hooks"
 import type { KeyState } from "../api/Keys.ts"
+import { hrefOf } from "./Route.ts"
 import type { Query } from "./Session.ts"
 
 const numbers = new Intl.NumberFormat("en")
@@ -33,11 +34,23 @@ export const When = ({ at, precision = 1 }: { readonly at: DateTime.Utc; readonl
   <time dateTime={DateTime.formatIso(at)} title={`${formatInstant(at)} UTC`}>{formatRelative(at, precision)}</time>
 )
 
+/** The last use of a key or a secret, which has the resolution of a minute. */
+export const LastUse = ({ at }: { readonly at: DateTime.Utc | null }) =>
+  at === null ? <>never</> : <When at={at} precision={60} />
+
 /** The name of a key. Its characters do not change the direction of the text around it. */
 export const Name = ({ of: { name } }: { readonly of: { readonly name: string } }) => (
   <strong>
     <bdi>{name}</bdi>
   </strong>
+)
+
+/** A link to a key. A key that is no longer in the database has no name. */
+export const KeyLink = ({ id, name }: { readonly id: string; readonly name: string | null }) => (
+  <a class="key" href={hrefOf({ view: "key", id })}>
+    <bdi>{name}</bdi>
+    <code>{id}</code>
+  </a>
 )
 
 /** The state of a key, as a coloured word. */
@@ -54,17 +67,44 @@ export const textsOf = (form: FormData): Readonly<Record<string, string>> =>
     [...form].flatMap(([name, value]) => typeof value === "string" && value.trim() !== "" ? [[name, value.trim()]] : [])
   )
 
-/** A page of a list as a table. Each page has a URL of its own, so Back leads to the page before. */
-export const ListPage = ({ children, columns, first, name, next, page, status }: {
+/** Returns the submit handler of a form whose fields are the query of a view. */
+export const submitTo = (view: "audit" | "keys") => (event: TargetedSubmitEvent<HTMLFormElement>): void => {
+  event.preventDefault()
+  location.hash = `#/${view}?${new URLSearchParams(textsOf(new FormData(event.currentTarget)))}`
+}
+
+/** A choice of a filter, which applies at once. `options` are values with their texts. */
+export const Choice = ({ name, options, value = "" }: {
+  readonly name: string
+  readonly value?: string | undefined
+  readonly options: ReadonlyArray<readonly [value: string, text: string]>
+}) => (
+  <select
+    name={name}
+    aria-label={name}
+    value={value}
+    onChange={({ currentTarget }) => currentTarget.form?.requestSubmit()}
+  >
+    {options.map(([each, text]) => <option key={each} value={each}>{text}</option>)}
+  </select>
+)
+
+interface Row {
+  readonly id: number | string
+  readonly cells: ReadonlyArray<ComponentChildren>
+}
+
+/** A page of a list as a table. A narrow window shows each row as a card, with the column before each value. */
+export const ListPage = ({ columns, first, name, next, page, rows, status }: {
   readonly name: string
   readonly columns: ReadonlyArray<string>
   readonly page: Query<unknown>
+  readonly rows: ReadonlyArray<Row>
   /** The page as a text, which screen readers say when it changes. */
   readonly status: string
   /** The link to the first page, unless it is shown, and the link to the next one. */
-  readonly first: string | undefined
-  readonly next: string | undefined
-  readonly children: ComponentChildren
+  readonly first?: string | undefined
+  readonly next?: string | undefined
 }) => (
   <>
     {page.failure !== undefined && <Alert>{page.failure}</Alert>}
@@ -72,7 +112,11 @@ export const ListPage = ({ children, columns, first, name, next, page, status }:
       <thead>
         <tr>{columns.map((column) => <th key={column} scope="col">{column}</th>)}</tr>
       </thead>
-      <tbody>{children}</tbody>
+      <tbody>
+        {rows.map(({ cells, id }) => (
+          <tr key={id}>{cells.map((cell, index) => <td data-column={columns[index]}>{cell}</td>)}</tr>
+        ))}
+      </tbody>
     </table>
     <nav class="pages" aria-label={`Pages of ${name}`}>
       <span class="muted" role="status">{page.isLoading ? "Loading…" : status}</span>

@@ -3,17 +3,21 @@
  *
  * The admin token is in the memory of the page alone, so a reload ends the session.
  */
-import { Effect, Redacted, Result } from "effect"
+import { Effect, Redacted, type Result, type Schema } from "effect"
 import { type ComponentChildren, createContext } from "preact"
 import { useCallback, useContext, useEffect, useRef, useState } from "preact/hooks"
+import type { Session as TokenSession } from "../api/AdminApi.ts"
 import { AdminClient } from "../client/AdminClient.ts"
 import { isPageHeld } from "./Route.ts"
 
 export type Client = AdminClient["Service"]
 
-/** The calls of a signed-in operator. */
-export interface Session {
+/** The client of a signed-in operator, with what the service says about its token. */
+export interface SignedIn extends Schema.Schema.Type<typeof TokenSession> {
   readonly client: Client
+}
+
+export interface Session extends SignedIn {
   /** Ends the session. The sign-in page shows `reason`. */
   signOut(reason?: string): void
   /** Shows the result of an action. Screen readers say it. */
@@ -29,13 +33,9 @@ export interface Failure {
 /** The operator waits for each call, so a call fails soon: after one retry, or 15 seconds without a response. */
 const policy = { retry: { times: 1, maxWait: "2 seconds" }, timeout: "15 seconds" } as const
 
-/** Makes a client with the token. Fails unless the service accepts the token. */
-export const signIn = (token: string): Promise<Result.Result<Client, Failure>> =>
-  Effect.gen(function*() {
-    const client = yield* AdminClient
-    yield* client.list({ limit: 1 })
-    return client
-  }).pipe(
+/** Fails unless the service accepts the token. */
+export const signIn = (token: string): Promise<Result.Result<SignedIn, Failure>> =>
+  AdminClient.use((client) => Effect.map(client.session(), (session) => ({ ...session, client }))).pipe(
     Effect.provide(AdminClient.layer({ baseUrl: location.origin, token: Redacted.make(token), ...policy })),
     Effect.result,
     Effect.runPromise
