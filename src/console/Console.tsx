@@ -1,26 +1,18 @@
 /** The page of the console: the sign-in page, or the views of a signed-in operator. */
-import { Result } from "effect"
 import { type ComponentChildren, render, type TargetedSubmitEvent } from "preact"
-import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks"
+import { useCallback, useLayoutEffect, useRef, useState } from "preact/hooks"
 import { AuditLog } from "./AuditLog.tsx"
 import { KeyList } from "./KeyList.tsx"
 import { KeyPage } from "./KeyPage.tsx"
 import { Alert, textsOf } from "./Parts.tsx"
 import { useRoute } from "./Route.ts"
-import { SessionContext, type SignedIn, signIn } from "./Session.ts"
+import { SessionContext, type SignedIn, signIn, useAction } from "./Session.ts"
 
 const SignIn = ({ onSignIn, reason }: { readonly reason: string | undefined; onSignIn(session: SignedIn): void }) => {
-  const [failure, setFailure] = useState(reason)
-  const [isRunning, setIsRunning] = useState(false)
-  const submit = async (event: TargetedSubmitEvent<HTMLFormElement>): Promise<void> => {
+  const { failure = reason, isRunning, run } = useAction()
+  const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault()
-    if (isRunning) return
-    setIsRunning(true)
-    setFailure(undefined)
-    const result = await signIn(textsOf(new FormData(event.currentTarget)).token ?? "")
-    setIsRunning(false)
-    if (Result.isSuccess(result)) onSignIn(result.success)
-    else setFailure(result.failure.message)
+    run(signIn(textsOf(new FormData(event.currentTarget)).token ?? ""), onSignIn)
   }
   return (
     <main class="sign-in">
@@ -40,9 +32,8 @@ const SignIn = ({ onSignIn, reason }: { readonly reason: string | undefined; onS
           />
         </label>
         <p class="muted" id="token-hint">
-          Your own token, which is in <code>ADMIN_TOKENS</code> after your name. Or the service's token: the value of
-          {" "}
-          <code>ADMIN_TOKEN</code>, or the file <code>admin-token</code> in{" "}
+          Your own token, which is in <code>ADMIN_TOKENS</code> with your name, or else <code>ADMIN_TOKEN</code>{" "}
+          or the file <code>admin-token</code> in{" "}
           <code>DATA_DIR</code>. It stays in the memory of this page, so a reload signs you out.
         </p>
         {failure !== undefined && <Alert>{failure}</Alert>}
@@ -71,10 +62,6 @@ const Console = () => {
     scrollTo(0, 0)
     announce(undefined)
   }, [place, state])
-  useEffect(() => {
-    const timer = setTimeout(() => announce(undefined), 10_000)
-    return () => clearTimeout(timer)
-  }, [message])
   if (!("client" in state)) return <SignIn reason={state.reason} onSignIn={setState} />
   return (
     <SessionContext.Provider value={{ ...state, signOut, announce }}>
@@ -86,7 +73,7 @@ const Console = () => {
             <a href="#/keys" aria-current={route.view === "audit" ? undefined : "page"}>Keys</a>
             <a href="#/audit" aria-current={route.view === "audit" ? "page" : undefined}>Audit log</a>
           </nav>
-          <span>
+          <span class="operator">
             {state.operator} {!state.mayChange && <span class="muted">(read only)</span>}
           </span>
           <button type="button" onClick={() => signOut()}>Sign out</button>

@@ -18,13 +18,9 @@ const Dialog = ({ children, isHeld, onClose, title }: {
   const dialog = useRef<HTMLDialogElement>(null)
   // Effects of the layout run before the browser handles the next key.
   useLayoutEffect(() => {
-    const opener = document.activeElement
     const element = dialog.current
     element?.showModal()
-    return () => {
-      element?.close()
-      if (opener instanceof HTMLElement) opener.focus()
-    }
+    return () => element?.close()
   }, [])
   useLayoutEffect(() => {
     // Chromium closes a dialog at the second Escape, also if a handler prevented the first one.
@@ -49,7 +45,6 @@ const Dialog = ({ children, isHeld, onClose, title }: {
 /** A dialog whose form runs a call. It cannot be left while the call runs, because the response can have a secret. */
 export function FormDialog<A>({ action, call, children, isDanger = false, onClose, onDone, title }: {
   readonly title: string
-  /** The text of the button that runs the call. */
   readonly action: string
   readonly isDanger?: boolean
   readonly children: ComponentChildren
@@ -76,10 +71,7 @@ export function FormDialog<A>({ action, call, children, isDanger = false, onClos
   )
 }
 
-/**
- * A dialog that changes the key as the operator saw it when the dialog opened. If another change came first, it changes
- * nothing, says what has changed, and calls `onConflict`. The operator can then try again with the key as it is now.
- */
+/** A dialog that changes the key as it was when the dialog opened. After a conflict, it shows what else has changed. */
 export function KeyDialog<A>({ apiKey, call, onConflict, ...dialog }:
   & Omit<Parameters<typeof FormDialog<A>>[0], "call">
   & {

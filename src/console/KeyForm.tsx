@@ -4,7 +4,7 @@ import { useState } from "preact/hooks"
 import { type ApiKey, type IssuedKey, KeyChange, NewKey } from "../api/Keys.ts"
 import { Plan, planLimits } from "../api/Plans.ts"
 import { FormDialog, KeyDialog } from "./Dialog.tsx"
-import { formatNumber, textsOf } from "./Parts.tsx"
+import { formatLimits, textsOf } from "./Parts.tsx"
 import { useSession } from "./Session.ts"
 
 /** The texts of the form. The expiry is in UTC, to the minute, as `datetime-local` has it: `2030-12-31T00:00`. */
@@ -33,10 +33,7 @@ const bodyOf = (form: FormData, before: FormTexts): Readonly<Record<string, unkn
   }
 }
 
-const describeLimits = (plan: Plan): string =>
-  plan === "enterprise"
-    ? "own limits"
-    : `${formatNumber(planLimits[plan].perMinute)} a minute, ${formatNumber(planLimits[plan].perDay)} a day`
+const describeLimits = (plan: Plan): string => plan === "enterprise" ? "own limits" : formatLimits(planLimits[plan])
 
 const limitFields = [["Limit per minute", "perMinute"], ["Limit per day", "perDay"]] as const
 
@@ -112,7 +109,7 @@ export const ChangeDialog = ({ apiKey, onChanged, onClose }: {
       action="Save"
       call={(form, seen) =>
         Effect.flatMap(
-          Schema.decodeUnknownEffect(KeyChange)(bodyOf(form, textsOfKey(seen))),
+          Schema.decodeEffect(KeyChange)(bodyOf(form, textsOfKey(seen))),
           (change) => client.update(seen.id, change, { version: seen.version })
         )}
       onConflict={(form, seen, current) => {

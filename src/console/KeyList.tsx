@@ -10,7 +10,7 @@ import { findSecret, isWellFormed } from "../api/SecretForm.ts"
 import { type TopUsageQuery, usageKinds } from "../api/Usage.ts"
 import { SecretDialog } from "./Dialog.tsx"
 import { IssueDialog } from "./KeyForm.tsx"
-import { Alert, Choice, formatNumber, KeyLink, LastUse, ListPage, StateBadge, textsOf } from "./Parts.tsx"
+import { Alert, Choice, formatLimits, formatNumber, KeyLink, LastUse, ListPage, StateBadge, textsOf } from "./Parts.tsx"
 import { hrefOf, type Route } from "./Route.ts"
 import { type Client, type Failure, useAction, useQuery, useSession } from "./Session.ts"
 
@@ -31,15 +31,13 @@ const readPage = (
   })
 }
 
-const fail = (message: string) => Effect.fail({ _tag: "InvalidSecret", message })
-
 /** Returns the hash of a secret: neither a request nor the URL has the secret itself. */
 const hashOf = (secret: string): Effect.Effect<string, Failure> => {
-  if (!isWellFormed(secret)) return fail("This is no whole secret: its length or its checksum is wrong.")
-  // The browser computes a hash only on localhost or with HTTPS.
-  if (!isSecureContext) {
-    return fail("The search for a secret needs localhost or HTTPS. Use the command petstore keys whose instead.")
-  }
+  const message = isWellFormed(secret)
+    // The browser computes a hash only in a secure context.
+    ? "The search for a secret needs localhost or HTTPS. Use the command petstore keys whose instead."
+    : "This is no whole secret: its length or its checksum is wrong."
+  if (!isSecureContext || !isWellFormed(secret)) return Effect.fail({ _tag: "InvalidSecret", message })
   const bytes = new TextEncoder().encode(secret)
   return Effect.map(
     Effect.promise(() => crypto.subtle.digest("SHA-256", bytes)),
@@ -54,7 +52,7 @@ const cellsOf = (key: ListedKey): ReadonlyArray<ComponentChildren> => [
     {key.secret !== undefined && <p>{key.secret.works ? "the secret works" : "the secret does not work"}</p>}
   </>,
   key.plan,
-  `${formatNumber(key.limits.perMinute)}, ${formatNumber(key.limits.perDay)}`,
+  formatLimits(key.limits),
   <span class="mono">{key.hint === null ? "" : `…${key.hint}`}</span>,
   <LastUse at={key.lastUsedAt} />
 ]
@@ -70,7 +68,7 @@ const KeyTable = ({ query, revision }: { readonly query: KeysQuery; readonly rev
   return (
     <ListPage
       name="keys"
-      columns={["Key", "State", "Plan", "Limits per minute, day", "Secret", "Last used"]}
+      columns={["Key", "State", "Plan", "Limits", "Secret", "Last used"]}
       page={page}
       status={keys.length === 0
         ? "No key was found."

@@ -6,14 +6,14 @@ import { type ApiKeyDetails, type IssuedKey, keyStateOf } from "../api/Keys.ts"
 import { AuditTable } from "./AuditLog.tsx"
 import { KeyDialog, SecretDialog } from "./Dialog.tsx"
 import { ChangeDialog } from "./KeyForm.tsx"
-import { Alert, formatNumber, LastUse, Name, StateBadge, When } from "./Parts.tsx"
+import { Alert, formatLimits, formatNumber, LastUse, Name, StateBadge, When } from "./Parts.tsx"
 import { type Client, type Failure, useAction, useQuery, useSession } from "./Session.ts"
 import { UsageChart } from "./UsageChart.tsx"
 
 const Properties = ({ apiKey }: { readonly apiKey: ApiKeyDetails }) => {
   const properties: ReadonlyArray<readonly [name: string, value: ComponentChildren]> = [
     ["Plan", apiKey.plan],
-    ["Limits", `${formatNumber(apiKey.limits.perMinute)} a minute, ${formatNumber(apiKey.limits.perDay)} a day`],
+    ["Limits", formatLimits(apiKey.limits)],
     ["Secret", <code>psk_…{apiKey.hint}</code>],
     ["Last used", <LastUse at={apiKey.lastUsedAt} />],
     ["Created", <When at={apiKey.createdAt} />],
@@ -53,60 +53,33 @@ const Window = ({ name, window: { limit, remaining, resetAt } }: {
   )
 }
 
-/** The used parts of both windows, and by whom they are counted. */
-const Windows = ({ apiKey: { counting, usage } }: { readonly apiKey: ApiKeyDetails }) => (
-  <div class="card windows">
-    <Window name="Minute" window={usage.minute} />
-    <Window name="Day" window={usage.day} />
-    {counting !== "shared" && <p class="muted">Counted without Redis, by the one process that responded</p>}
-  </div>
-)
+const gracePeriods = { "1 hour": 3_600, "1 day": 86_400, "7 days": 604_800, "30 days": 2_592_000 }
 
-const gracePeriods: ReadonlyArray<readonly [text: string, seconds: number]> = [
-  ["works for 1 hour", 3_600],
-  ["works for 1 day", 86_400],
-  ["works for 7 days", 604_800],
-  ["works for 30 days", 2_592_000],
-  ["ends now", 0]
-]
-
-/** The actions that the operator confirms. Each takes effect within a second. */
-const actions = {
-  disable: {
-    title: "Disable key",
-    text: "requests with it get 401 within a second, until it is enabled again.",
-    message: "The key was disabled.",
-    call: (client, id, options) => client.update(id, { enabled: false }, options)
-  },
-  enable: {
-    title: "Enable key",
-    text: "its secrets work again within a second.",
-    message: "The key was enabled.",
-    call: (client, id, options) => client.update(id, { enabled: true }, options)
-  },
-  end: {
-    title: "End former secrets",
-    text: "the former secrets stop working within a second. The current one works on.",
-    message: "The former secrets were ended.",
-    call: (client, id, options) => client.endFormerSecrets(id, options)
-  },
-  revoke: {
-    title: "Revoke key",
-    text: "the key stops working within a second. This cannot be undone.",
-    message: "The key was revoked.",
-    call: (client, id, options) => client.revoke(id, options)
-  }
-} as const satisfies Readonly<Record<string, KeyAction>>
-
-interface KeyAction extends Readonly<Record<"message" | "text" | "title", string>> {
+/** An action that the operator confirms. */
+interface KeyAction extends Readonly<Record<"text" | "title", string>> {
   call(client: Client, id: string, options: { readonly version: number }): Effect.Effect<unknown, Failure>
 }
 
-/** Without Redis, each process has its own bans. */
-const describeLift = ({ counting }: ApiKeyDetails): string =>
-  counting === "shared"
-    ? "The ban was lifted."
-    : "The ban was lifted in the process that responded. Other processes count by themselves."
+const disable: KeyAction = {
+  title: "Disable key",
+  text: "requests with it get 401 within a second, until you enable it again.",
+  call: (client, id, options) => client.update(id, { enabled: false }, options)
+}
+const enable: KeyAction = {
+  title: "Enable key",
+  text: "its secrets work again within a second.",
+  call: (client, id, options) => client.update(id, { enabled: true }, options)
+}
+const endFormer: KeyAction = {
+  title: "End former secrets",
+  text: "the former secrets stop working within a second. The current one works on.",
+  call: (client, id, options) => client.endFormerSecrets(id, options)
+}
+const revoke: KeyAction = {
+  title: "Revoke key",
+  text: "the key stops working within a second. This cannot be undone.",
+  call: (client, id, options) => client.revoke(id, options)
+}
 
 export const KeyPage = ({ id }: { readonly id: string }) => {
   const { announce, client, mayChange } = useSession()
@@ -125,16 +98,11 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
     if (document.activeElement === document.body) heading.current?.focus()
   }, [state])
   if (query.value === undefined || state === undefined) {
-    return (
-      <>
-        <h1>
-          <code>{id}</code>
-        </h1>
-        {query.failure === undefined ? <p role="status">Loading…</p> : <Alert>{query.failure}</Alert>}
-      </>
-    )
+    return query.failure === undefined ? <p role="status">Loading…</p> : <Alert>{query.failure}</Alert>
   }
   const { apiKey, history } = query.value
+  const isAlone = apiKey.counting !== "shared"
+  const lifted = `The ban was lifted${isAlone ? " in the process that responded. Others count by themselves" : ""}.`
   const onClose = (): void => setDialog(undefined)
   const onChanged = (message: ComponentChildren, next?: IssuedKey): void => {
     setDialog(next)
@@ -156,12 +124,12 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
             <button type="button" onClick={() => setDialog("change")}>Change</button>
             <button type="button" onClick={() => setDialog("rotate")} disabled={state === "expired"}>Rotate</button>
             {apiKey.formerSecrets.length > 0 && (
-              <button type="button" onClick={() => setDialog(actions.end)}>End former secrets</button>
+              <button type="button" onClick={() => setDialog(endFormer)}>End former secrets</button>
             )}
-            <button type="button" onClick={() => setDialog(apiKey.enabled ? actions.disable : actions.enable)}>
+            <button type="button" onClick={() => setDialog(apiKey.enabled ? disable : enable)}>
               {apiKey.enabled ? "Disable" : "Enable"}
             </button>
-            <button type="button" class="danger" onClick={() => setDialog(actions.revoke)}>Revoke</button>
+            <button type="button" class="danger" onClick={() => setDialog(revoke)}>Revoke</button>
           </div>
         )}
       </div>
@@ -174,32 +142,19 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
             <When at={apiKey.ban.until} />.
           </p>
           {mayChange && (
-            <button
-              type="button"
-              onClick={() => unban.run(client.unban(id), () => onChanged(describeLift(apiKey)))}
-            >
-              Lift ban
-            </button>
+            <button type="button" onClick={() => unban.run(client.unban(id), () => onChanged(lifted))}>Lift ban</button>
           )}
         </div>
       )}
       <div class="columns">
-        <Windows apiKey={apiKey} />
+        <div class="card windows">
+          <Window name="Minute" window={apiKey.usage.minute} />
+          <Window name="Day" window={apiKey.usage.day} />
+          {isAlone && <p class="muted">Counted without Redis, by the process that responded</p>}
+        </div>
         <Properties apiKey={apiKey} />
-        <UsageChart
-          title="Last hour"
-          unit="requests a minute, UTC"
-          intervals={history.minutes}
-          steps={60}
-          stepMs={60_000}
-        />
-        <UsageChart
-          title="Last day"
-          unit="requests an hour, UTC"
-          intervals={history.hours}
-          steps={24}
-          stepMs={3_600_000}
-        />
+        <UsageChart title="Last hour" unit="a minute" intervals={history.minutes} steps={60} stepMs={60_000} />
+        <UsageChart title="Last day" unit="an hour" intervals={history.hours} steps={24} stepMs={3_600_000} />
       </div>
       <h2>Audit log</h2>
       <AuditTable query={{ key: id }} revision={revision} />
@@ -226,7 +181,8 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
           <label class="field">
             <span>The current secret</span>
             <select name="gracePeriod">
-              {gracePeriods.map(([text, seconds]) => <option value={seconds}>{text}</option>)}
+              {Object.entries(gracePeriods).map(([text, seconds]) => <option value={seconds}>works for {text}</option>)}
+              <option value={0}>ends now</option>
             </select>
           </label>
         </KeyDialog>
@@ -236,9 +192,9 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
           apiKey={apiKey}
           title={dialog.title}
           action={dialog.title}
-          isDanger={dialog !== actions.enable}
+          isDanger={dialog !== enable}
           call={(_, { version }) => dialog.call(client, id, { version })}
-          onDone={() => onChanged(dialog.message)}
+          onDone={() => onChanged(`${dialog.title}: done.`)}
           onClose={onClose}
         >
           <p>

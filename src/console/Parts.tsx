@@ -1,8 +1,9 @@
-/** Texts and small parts that several views share. */
+/** Texts and parts that several views share. */
 import { DateTime } from "effect"
 import type { ComponentChildren, TargetedSubmitEvent } from "preact"
 import { useState } from "preact/hooks"
 import type { KeyState } from "../api/Keys.ts"
+import type { Limits } from "../api/Plans.ts"
 import { hrefOf } from "./Route.ts"
 import type { Query } from "./Session.ts"
 
@@ -10,21 +11,19 @@ const numbers = new Intl.NumberFormat("en")
 
 export const formatNumber = (value: number): string => numbers.format(value)
 
+export const formatLimits = ({ perDay, perMinute }: Limits): string =>
+  `${formatNumber(perMinute)} a minute, ${formatNumber(perDay)} a day`
+
 /** Formats an instant in UTC, to the minute: `2026-11-23 08:12`. */
 export const formatInstant = (at: DateTime.Utc): string => DateTime.formatIso(at).slice(0, 16).replace("T", " ")
 
-const units: ReadonlyArray<readonly [unit: string, seconds: number]> = [
-  ["d", 86_400],
-  ["h", 3_600],
-  ["min", 60],
-  ["s", 1]
-]
+const units = [["d", 86_400], ["h", 3_600], ["min", 60], ["s", 1]] as const
 
 /** Formats an instant relative to now, by the largest unit, which is at least `precision`: `5 min ago`, `in 3 d`. */
 const formatRelative = (at: DateTime.Utc, precision: number): string => {
   const seconds = (DateTime.toEpochMillis(at) - Date.now()) / 1_000
-  const [unit, size] = units.find(([, length]) => Math.abs(seconds) >= length && length >= precision) ?? []
-  if (unit === undefined || size === undefined) return "just now"
+  const [unit, size] = units.find(([, length]) => Math.abs(seconds) >= length && length >= precision) ?? ["", 0]
+  if (size === 0) return "just now"
   const text = `${Math.floor(Math.abs(seconds) / size)} ${unit}`
   return seconds < 0 ? `${text} ago` : `in ${text}`
 }
@@ -34,7 +33,6 @@ export const When = ({ at, precision = 1 }: { readonly at: DateTime.Utc; readonl
   <time dateTime={DateTime.formatIso(at)} title={`${formatInstant(at)} UTC`}>{formatRelative(at, precision)}</time>
 )
 
-/** The last use of a key or a secret, which has the resolution of a minute. */
 export const LastUse = ({ at }: { readonly at: DateTime.Utc | null }) =>
   at === null ? <>never</> : <When at={at} precision={60} />
 
@@ -53,10 +51,8 @@ export const KeyLink = ({ id, name }: { readonly id: string; readonly name: stri
   </a>
 )
 
-/** The state of a key, as a coloured word. */
 export const StateBadge = ({ state }: { readonly state: KeyState }) => <span class={`badge ${state}`}>{state}</span>
 
-/** A failure. Screen readers say it at once. */
 export const Alert = ({ children }: { readonly children: ComponentChildren }) => (
   <p class="alert" role="alert">{children}</p>
 )
@@ -100,7 +96,6 @@ export const ListPage = ({ columns, first, name, next, page, rows, status }: {
   readonly columns: ReadonlyArray<string>
   readonly page: Query<unknown>
   readonly rows: ReadonlyArray<Row>
-  /** The page as a text, which screen readers say when it changes. */
   readonly status: string
   /** The link to the first page, unless it is shown, and the link to the next one. */
   readonly first?: string | undefined
@@ -130,10 +125,10 @@ export const ListPage = ({ columns, first, name, next, page, rows, status }: {
 /** A button that copies `text`. Without access to the clipboard it says so. */
 export const CopyButton = ({ label, text }: { readonly label: string; readonly text: string }) => {
   const [state, setState] = useState("Copy")
-  const copy = (): void => {
-    // The clipboard exists only in secure contexts, such as localhost.
-    const copied = navigator.clipboard?.writeText(text) ?? Promise.reject(new Error("no clipboard"))
-    copied.then(() => setState("Copied"), () => setState("Select and copy it"))
-  }
-  return <button type="button" aria-label={state === "Copy" ? `Copy ${label}` : state} onClick={copy}>{state}</button>
+  // The clipboard exists only in secure contexts, such as localhost.
+  const copy = async (): Promise<void> => navigator.clipboard.writeText(text)
+  const onClick = () => copy().then(() => setState("Copied"), () => setState("Select and copy it"))
+  return (
+    <button type="button" aria-label={state === "Copy" ? `Copy ${label}` : state} onClick={onClick}>{state}</button>
+  )
 }

@@ -9,12 +9,10 @@ import { TopUsageQuery } from "../api/Usage.ts"
 const queries = { keys: KeysQuery, top: TopUsageQuery, audit: AuditQuery } as const
 type Queries = { readonly [View in keyof typeof queries]: typeof queries[View]["Type"] }
 
-/** The views of the console. */
 export type Route =
   | { readonly view: "key"; readonly id: string }
   | { readonly [View in keyof Queries]: { readonly view: View; readonly query: Queries[View] } }[keyof Queries]
 
-/** Returns the fragment of a route. */
 export const hrefOf = (route: Route): string => {
   if (route.view === "key") return `#/keys/${encodeURIComponent(route.id)}`
   const parameters = new URLSearchParams(Schema.encodeSync(queries[route.view])(route.query)).toString()
@@ -39,13 +37,9 @@ const preventDefault = (event: Event): void => event.preventDefault()
 /** The fragment of the held page, or `undefined` if the page is not held. */
 let heldFragment: string | undefined
 
-/** Returns whether a dialog holds the page. */
 export const isPageHeld = (): boolean => heldFragment !== undefined
 
-/**
- * Holds the page, because its dialog waits for a secret or shows it: Back stays on the page, and the browser asks the
- * operator before a reload. Returns the function that releases the page.
- */
+/** Keeps Back on the page, and makes the browser ask before a reload, until the returned function runs. */
 export const holdPage = (): () => void => {
   heldFragment = location.hash
   addEventListener("beforeunload", preventDefault)
