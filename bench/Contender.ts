@@ -66,6 +66,8 @@ export interface Contender {
   readonly startedIn: number
   /** Returns the last part of its output. */
   readonly latestOutput: () => string
+  /** Ends the process as its scope does, and waits for its exit. */
+  readonly stop: Effect.Effect<void>
 }
 
 export class NotStarted extends Data.TaggedError("NotStarted")<{ readonly name: string; readonly output: string }> {}
@@ -83,20 +85,21 @@ export const start = Effect.fnUntraced(function*(
   let output = ""
   let isStarted = false
   const startedAt = performance.now()
+  const stop = (process: ChildProcess) =>
+    Effect.promise(() =>
+      new Promise<void>((resolve) => {
+        if (process.exitCode !== null || process.signalCode !== null) return resolve()
+        process.on("close", () => resolve())
+        process.kill(name === "Petstore" ? "SIGTERM" : "SIGKILL")
+      })
+    )
   const child = yield* Effect.acquireRelease(
     Effect.sync((): ChildProcess => {
       const own = { PATH: process.env.PATH, NODE_ENV: "production", HOST: "127.0.0.1", PORT: String(port) }
       const ownAdmin = { MANAGEMENT_PORT: "0", ADMIN_TOKEN: adminToken }
       return spawn(program, args, { env: { ...own, ...ownAdmin, ...env }, stdio: ["ignore", "pipe", "pipe"] })
     }),
-    (process) =>
-      Effect.promise(() =>
-        new Promise<void>((resolve) => {
-          if (process.exitCode !== null) return resolve()
-          process.on("close", () => resolve())
-          process.kill(name === "Petstore" ? "SIGTERM" : "SIGKILL")
-        })
-      )
+    stop
   )
   // The log is read and dropped, as fast as a collector of logs would read it.
   for (const stream of [child.stdout, child.stderr]) {
@@ -108,7 +111,13 @@ export const start = Effect.fnUntraced(function*(
     isStarted = yield* Effect.promise(() => fetch(`${address}/v1/pets`).then(() => true, () => false))
     if (isStarted) {
       const startedIn = performance.now() - startedAt
-      const started: Contender = { address, pid: child.pid ?? 0, startedIn, latestOutput: () => output }
+      const started: Contender = {
+        address,
+        pid: child.pid ?? 0,
+        startedIn,
+        latestOutput: () => output,
+        stop: stop(child)
+      }
       return started
     }
     yield* Effect.sleep("5 millis")

@@ -1,16 +1,16 @@
 /**
- * Prints how the service stands clients that never read, and clients that never finish a request: its memory above rest, and
- * the latency of another client meanwhile. Each trial starts a new process on PostgreSQL.
+ * Prints how the service stands clients that send more than they may, never read, or never finish a request: its memory
+ * above rest, `/healthz` and another key meanwhile, the memory after they are gone, and the time of a shutdown. Each
+ * trial starts a new process on PostgreSQL.
  *
- * `npm run bench:overload`. It needs `TEST_DATABASE_URL`, a PostgreSQL server to create databases on, and Linux, where
- * every address of 127.0.0.0/8 is local.
+ * `npm run bench:overload`, or `npm run bench:overload -- PART` for the trials whose title has this part. It needs
+ * `TEST_DATABASE_URL`, a PostgreSQL server to create databases on, and Linux, where every address of 127.0.0.0/8 is local.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Console, Effect } from "effect"
 import { connect } from "node:net"
 import { freePort } from "../test/support/Harness.ts"
 import * as Contender from "./Contender.ts"
-import { median } from "./measure.ts"
 import * as Workload from "./Workload.ts"
 
 const seconds = 8
@@ -40,86 +40,179 @@ const head = (request: string, key?: string, headers = "") =>
   }${headers}\r\n`
 
 /** Starts the service with 400 pets whose names have 1,000 characters, and with keys on the plan Business. */
-const startService = Effect.fnUntraced(function*(keyCount: number) {
+const startService = Effect.fnUntraced(function*(keyCount: number, heapMegabytes: number) {
   const { key, url } = yield* Workload.database(0)
   const management = yield* freePort
-  const service = yield* Contender.start("Petstore", { DATABASE_URL: url, MANAGEMENT_PORT: String(management) })
+  const service = yield* Contender.start("Petstore", {
+    DATABASE_URL: url,
+    MANAGEMENT_PORT: String(management),
+    NODE_OPTIONS: `--max-old-space-size=${heapMegabytes}`
+  })
   const issue = Workload.issueKey(`http://127.0.0.1:${management}`, { name: "silent", plan: "business" })
   const headers = { "authorization": `Bearer ${key}`, "content-type": "application/json" }
   const body = JSON.stringify({ name: "x".repeat(1_000), categoryId: 1 })
   yield* Effect.promise(async () => {
     for (let i = 0; i < 400; i++) await fetch(`${service.address}/v1/pets`, { method: "POST", headers, body })
   })
-  const list = Effect.promise(async () => {
-    const startedAt = performance.now()
-    const response = await fetch(`${service.address}/v1/pets?limit=1`, { headers, signal: AbortSignal.timeout(5_000) })
-    await response.text()
-    return { status: response.status, ms: performance.now() - startedAt }
-  }).pipe(Effect.catchDefect(() => Effect.succeed({ status: 0, ms: 5_000 })))
-  return { service, keys: yield* Effect.replicateEffect(issue, keyCount), list }
+  const get = (url: string) =>
+    Effect.promise(async () => {
+      const startedAt = performance.now()
+      const response = await fetch(url, { headers, signal: AbortSignal.timeout(10_000) })
+      await response.text()
+      return { isServed: response.status === 200, ms: performance.now() - startedAt }
+    }).pipe(Effect.catchDefect(() => Effect.succeed({ isServed: false, ms: 10_000 })))
+  return {
+    service,
+    keys: yield* Effect.replicateEffect(issue, keyCount),
+    health: get(`http://127.0.0.1:${management}/healthz`),
+    list: get(`${service.address}/v1/pets?limit=1`)
+  }
 })
 
+interface Trial {
+  readonly title: string
+  readonly goal: string
+  readonly keys?: number
+  readonly heapMegabytes?: number
+  readonly clientsOf: (keys: ReadonlyArray<string>) => ReadonlyArray<SilentClient>
+}
+
+const describe = (name: string, responses: ReadonlyArray<{ readonly isServed: boolean; readonly ms: number }>) =>
+  `${name} ${responses.filter(({ isServed }) => isServed).length} of ${responses.length}, at most ${
+    Math.max(...responses.map(({ ms }) => ms)).toFixed(0)
+  } ms`
+
 /** Runs a trial, and prints the growth of the process and the responses to another key. */
-const trial = (
-  title: string,
-  goal: string,
-  keyCount: number,
-  clientsOf: (keys: ReadonlyArray<string>) => ReadonlyArray<SilentClient>
-) =>
-  Effect.scoped(Effect.gen(function*() {
-    const { keys, list, service } = yield* startService(keyCount)
-    yield* Effect.replicateEffect(list, 100)
-    yield* Effect.sleep("1 seconds")
-    const rest = Contender.usage(service).megabytes
+const run = Effect.fnUntraced(function*({ clientsOf, goal, heapMegabytes = 4_096, keys: keyCount = 0, title }: Trial) {
+  const { health, keys, list, service } = yield* startService(keyCount, heapMegabytes)
+  yield* Effect.replicateEffect(Effect.all([list, health]), 100)
+  yield* Effect.sleep("1 seconds")
+  const megabytes = Effect.try(() => Contender.usage(service).megabytes).pipe(Effect.orElseSucceed(() => NaN))
+  const rest = yield* megabytes
+  let highest = rest
+  const lists: Array<Effect.Success<typeof list>> = []
+  const healths: Array<Effect.Success<typeof list>> = []
+  const trial = Effect.gen(function*() {
     yield* openClients(service.address, clientsOf(keys))
-    let highest = rest
-    const responses: Array<Effect.Success<typeof list>> = []
     for (const startedAt = performance.now(); performance.now() - startedAt < seconds * 1000;) {
-      responses.push(yield* list)
-      highest = Math.max(highest, Contender.usage(service).megabytes)
+      const [listed, healthy] = yield* Effect.all([list, health], { concurrency: 2 })
+      lists.push(listed)
+      healths.push(healthy)
+      highest = Math.max(highest, yield* megabytes)
       yield* Effect.sleep("20 millis")
     }
-    const latencies = responses.map(({ ms }) => ms)
-    const others = responses.filter(({ status }) => status !== 200).length
-    yield* Console.log(
-      `${title}\n  ${(highest - rest).toFixed(0)} MB above ${rest.toFixed(0)} MB at rest; another key: ` +
-        `${responses.length - others} of ${responses.length} lists were served, in ${
-          median(latencies).toFixed(1)
-        } ms, ` +
-        `at most ${Math.max(...latencies).toFixed(0)} ms (goal: ${goal})`
-    )
-  }))
+  })
+  yield* Effect.scoped(trial)
+  yield* Effect.sleep("5 seconds")
+  const after = yield* megabytes
+  // The shutdown begins while the clients of a second trial are connected.
+  yield* openClients(service.address, clientsOf(keys))
+  yield* Effect.sleep("1 seconds")
+  const stopped = yield* Effect.timed(service.stop)
+  yield* Console.log(
+    `${title}\n  ${(highest - rest).toFixed(0)} MB above ${rest.toFixed(0)} MB at rest, then ${
+      (after - rest).toFixed(0)
+    } MB; ${describe("lists of another key:", lists)}; ${describe("/healthz:", healths)}; SIGTERM ${
+      (Number(stopped[0]) || 0).toFixed(1)
+    } s (goal: ${goal})`
+  )
+}, Effect.scoped)
 
-const served = "all are served"
-Effect.all([
-  trial(
-    "180 clients of 30 addresses request /docs ten times and never read",
-    `150 MB, ${served}`,
-    0,
-    () => Array.from({ length: 180 }, (_, index) => ({ bytes: head("GET /docs").repeat(10), host: 2 + index % 30 }))
-  ),
-  trial(
-    "10 keys request 600 pages of 100 KB and never read",
-    `150 MB, ${served}`,
-    10,
-    (keys) =>
+const burst = "GET / HTTP/1.1\r\nHost:\r\n\r\n".repeat(2_521)
+const goal = "150 MB, then 30; /healthz within 1 s; SIGTERM within 3 s"
+const repeat = (count: number, clientOf: (index: number) => SilentClient) =>
+  Array.from({ length: count }, (_, index) => clientOf(index))
+
+const trials: ReadonlyArray<Trial> = [
+  {
+    title: "20 connections send GET /a;b, 2,000 requests, and CONNECT",
+    goal,
+    clientsOf: () =>
+      repeat(
+        20,
+        () => ({
+          bytes: head("GET /a;b") + head("HEAD /") + head("GET /").repeat(2_000) + head("CONNECT a:1"),
+          host: 2
+        })
+      )
+  },
+  {
+    title: "60 connections send 2,521 requests at once",
+    goal,
+    clientsOf: () => repeat(60, () => ({ bytes: burst, host: 2 }))
+  },
+  {
+    title: "60 creates of one key send 65,000 chunks of one byte",
+    goal,
+    keys: 1,
+    clientsOf: ([key]) =>
+      repeat(60, () => ({
+        bytes: head("POST /v1/pets", key, "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n") +
+          "1\r\n \r\n".repeat(65_000),
+        host: 2
+      }))
+  },
+  {
+    title: "300 connections send 2,521 requests at once, with a heap of 512 MB",
+    goal: "the process lives",
+    heapMegabytes: 512,
+    clientsOf: () => repeat(300, () => ({ bytes: burst, host: 2 }))
+  },
+  {
+    title: "1,200 connections of twelve addresses send 2,521 requests at once, with a heap of 512 MB",
+    goal: "the process lives",
+    heapMegabytes: 512,
+    clientsOf: () => repeat(1_200, (index) => ({ bytes: burst, host: 2 + index % 12 }))
+  },
+  {
+    title: "500 requests get an error before their body, which is not HTTP",
+    goal,
+    clientsOf: () =>
+      repeat(
+        500,
+        (index) => ({
+          bytes: head("POST /nowhere", undefined, "Transfer-Encoding: chunked\r\n") + "zz\r\n",
+          host: 2 + index % 12
+        })
+      )
+  },
+  {
+    title: "3,500 connections of one address request a page of 100 KB and never read",
+    goal: "the maximum of connections of an address times the page",
+    keys: 4,
+    clientsOf: (keys) =>
+      repeat(3_500, (index) => ({ bytes: head("GET /v1/pets?limit=100", keys[index % keys.length]), host: 2 }))
+  },
+  {
+    title: "180 clients of 30 addresses request /docs ten times and never read",
+    goal: "150 MB, all are served",
+    clientsOf: () => repeat(180, (index) => ({ bytes: head("GET /docs").repeat(10), host: 2 + index % 30 }))
+  },
+  {
+    title: "10 keys request 600 pages of 100 KB and never read",
+    goal: "150 MB, all are served",
+    keys: 10,
+    clientsOf: (keys) =>
       keys.flatMap((key, index) =>
-        Array.from({ length: 6 }, (_, client) => {
+        repeat(6, (client) => {
           const page = (start: number) =>
             head(`GET /v1/pets?limit=100&cursor=${Buffer.from(String(start)).toString("base64url")}`, key)
           const bytes = Array.from({ length: 10 }, (_, request) => page(1 + client * 10 + request)).join("")
           return { bytes, host: 2 + index }
         })
       )
-  ),
-  trial(
-    "2,600 creates of one key send one byte of their body",
-    `${served} at once`,
-    1,
-    ([key]) =>
-      Array.from({ length: 2_600 }, (_, index) => ({
+  },
+  {
+    title: "2,600 creates of one key send one byte of their body",
+    goal: "all are served at once",
+    keys: 1,
+    clientsOf: ([key]) =>
+      repeat(2_600, (index) => ({
         bytes: head("POST /v1/pets", key, "Content-Type: application/json\r\nContent-Length: 40\r\n") + "{",
         host: 2 + index % 200
       }))
-  )
-], { discard: true }).pipe(NodeRuntime.runMain)
+  }
+]
+
+const [part = ""] = process.argv.slice(2)
+Effect.forEach(trials.filter(({ title }) => title.includes(part)), run, { discard: true }).pipe(NodeRuntime.runMain)

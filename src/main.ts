@@ -2,8 +2,9 @@
 /** Starts the Petstore service: the one module that composes the layers of the running service. */
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
-import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option, Runtime } from "effect"
+import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option, Ref, Runtime } from "effect"
 import { AdminToken } from "./api-keys/AdminToken.ts"
+import * as FirstKey from "./api-keys/FirstKey.ts"
 import * as SqlApiKeys from "./api-keys/SqlApiKeys.ts"
 import { checkSettings, Settings } from "./config/Settings.ts"
 import * as Database from "./database/Database.ts"
@@ -48,14 +49,13 @@ const drain = Layer.effectDiscard(Effect.gen(function*() {
   const shutdown = yield* GracefulShutdown
   const seconds = yield* Settings.drainSeconds.config
   yield* Effect.addFinalizer(() => {
-    shutdown.begun = true
     setTimeout(() => process.exit(1), maxShutdownMs).unref()
-    return Effect.sleep(Duration.seconds(seconds))
+    return Effect.andThen(Ref.set(shutdown, true), Effect.sleep(Duration.seconds(seconds)))
   })
 }))
 
-// The bootstrap key is shown only once, so it is issued last, when both servers listen and no step can fail.
-const service = Layer.merge(drain, SqlApiKeys.bootstrapKey).pipe(
+// The first key is shown only once, so it is issued last, when both servers listen and no step can fail.
+const service = Layer.merge(drain, FirstKey.layer).pipe(
   Layer.provide(servers),
   Layer.provide(GracefulShutdown.layer),
   Layer.provide(services)

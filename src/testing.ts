@@ -7,6 +7,7 @@ import { ConfigProvider, Effect, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { ApiKeys } from "./api-keys/ApiKeys.ts"
+import { KeyVerifier } from "./api-keys/KeyVerifier.ts"
 import type { Limits, Plan } from "./api/Plans.ts"
 import { type Options, PetstoreClient } from "./client/PetstoreClient.ts"
 import * as ApiRoutes from "./http/ApiRoutes.ts"
@@ -24,10 +25,10 @@ import {
   withoutInfoLogs
 } from "./test-service/TestService.ts"
 
-export { ApiKeys, PetRepository, RateLimiter, type SentRequest, TestService }
+export { ApiKeys, KeyVerifier, PetRepository, RateLimiter, type SentRequest, TestService }
 
 /** The pets, API keys and rate limits, all in the memory of this process. */
-export const layerMemory: Layer.Layer<PetRepository | ApiKeys | RateLimiter> = Layer.mergeAll(
+export const layerMemory: Layer.Layer<PetRepository | ApiKeys | KeyVerifier | RateLimiter> = Layer.mergeAll(
   PetRepository.layerMemory,
   ApiKeys.layerMemory,
   RateLimiter.layerMemory
@@ -37,7 +38,7 @@ export const layerMemory: Layer.Layer<PetRepository | ApiKeys | RateLimiter> = L
  * An `HttpClient` whose requests the real handlers and middleware serve in this process, over any pets, API keys and
  * rate limits. It reads no environment variable, so that tests give the same result on every machine.
  */
-export const layerService: Layer.Layer<HttpClient.HttpClient, never, PetRepository | ApiKeys | RateLimiter> = Layer
+export const layerService: Layer.Layer<HttpClient.HttpClient, never, PetRepository | ApiKeys | KeyVerifier | RateLimiter> = Layer
   .effect(
     HttpClient.HttpClient,
     Effect.gen(function*() {
@@ -68,7 +69,7 @@ type PlanOrLimits =
 /** The services of `layerTest` that are not in memory, or whose memory a test wraps. */
 interface Services {
   readonly pets?: Layer.Layer<PetRepository>
-  readonly apiKeys?: Layer.Layer<ApiKeys>
+  readonly apiKeys?: Layer.Layer<ApiKeys | KeyVerifier>
   readonly rateLimiter?: Layer.Layer<RateLimiter>
 }
 
@@ -91,7 +92,7 @@ export const layerTest = (
     rateLimiter = RateLimiter.layerMemory,
     ...options
   }: Partial<Omit<Options, "baseUrl">> & PlanOrLimits & Services = {}
-): Layer.Layer<PetstoreClient | TestService | PetRepository | ApiKeys | RateLimiter> =>
+): Layer.Layer<PetstoreClient | TestService | PetRepository | ApiKeys | KeyVerifier | RateLimiter> =>
   Layer.unwrap(Effect.gen(function*() {
     const issue = Effect.orDie((yield* ApiKeys).issue({ name: "test", plan, ...limits && { limits } }))
     const key = apiKey ?? (yield* withoutInfoLogs(issue)).key

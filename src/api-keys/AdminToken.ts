@@ -4,7 +4,7 @@ import { chmodSync, existsSync, linkSync, readFileSync, statSync, unlinkSync, wr
 import { join, resolve } from "node:path"
 import { adminTokenForm, Settings } from "../config/Settings.ts"
 import { dataDirectory, DataDirectoryUnusable } from "../database/DataDirectory.ts"
-import { randomText } from "./ApiKeys.ts"
+import { randomText } from "./Secrets.ts"
 
 /** The token in `file` cannot be sent in an `Authorization` header. */
 export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{ readonly file: string }> {

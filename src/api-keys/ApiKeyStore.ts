@@ -1,11 +1,16 @@
 /** Declares what stores API keys, and stores them in memory. The rules for keys are in `ApiKeys.ts`. */
 import { DateTime, Effect, type Result } from "effect"
 import { Digest } from "effect/crypto"
-import { type ApiKey, type KeyPosition, type KeysQuery, type KeyState, keyStateOf } from "../api/Keys.ts"
+import type { SqlError } from "effect/sql"
+import type { ServiceUnavailable } from "../api/Errors.ts"
+import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/Keys.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
 /** The key of a secret, and when the secret stops working, in epoch milliseconds (`Infinity` if it never does). */
-export type Holder = CurrentKey["Service"] & { readonly endsAt: number }
+export interface SecretHolder {
+  readonly key: CurrentKey["Service"]
+  readonly endsAt: number
+}
 
 /** Selects at most `limit` keys that meet the filter, after the position `after`. */
 export interface KeySelection extends Omit<KeysQuery, "cursor"> {
@@ -16,7 +21,7 @@ export interface KeySelection extends Omit<KeysQuery, "cursor"> {
 /** A selection by a store, which selects by the ids of keys instead of a secret and of bans. */
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
   readonly ids?: ReadonlyArray<string>
-  readonly state?: Exclude<KeyState, "banned"> | undefined
+  readonly state?: Exclude<KeysQuery["state"], "banned">
 }
 
 /** The key of a secret, and the end of the secret (`null` for a current one). */
@@ -25,7 +30,13 @@ export interface SecretOrigin {
   readonly endsAt: DateTime.Utc | null
 }
 
-/** What a change does to a key. `alongside` runs in the same transaction. */
+/** A use of a secret of a key, in epoch milliseconds. */
+export interface SecretUse {
+  readonly keyId: string
+  readonly at: number
+}
+
+/** A change of a key. `alongside` runs in the same transaction. */
 export interface Change {
   /** The key after the change, with its next version. The id, the creation and the last use must stay the same. */
   readonly key: ApiKey
@@ -33,10 +44,10 @@ export interface Change {
   readonly secretHash?: string
   /** The former secrets of the key stop working then, or earlier if they end earlier. `null` ends them now. */
   readonly formerEnd?: DateTime.Utc | null
-  readonly alongside: Effect.Effect<void>
+  readonly alongside: Effect.Effect<void, ServiceUnavailable>
 }
 
-/** Stores keys and the hashes of their secrets. A database error is a defect. */
+/** Stores keys and the hashes of their secrets. Each operation fails with `ServiceUnavailable` in an outage. */
 export interface ApiKeyStore {
   /**
    * Inserts a key with its first secret. `alongside` runs in the same transaction. Inserts nothing if a key has this
@@ -45,9 +56,9 @@ export interface ApiKeyStore {
   insert(
     key: ApiKey,
     hash: string,
-    alongside: Effect.Effect<void>,
+    alongside: Effect.Effect<void, ServiceUnavailable>,
     idempotencyKey?: string
-  ): Effect.Effect<string | undefined>
+  ): Effect.Effect<string | undefined, ServiceUnavailable>
   /**
    * Changes a key, and returns it, or `undefined` if there is no such key. `change` gets the key and the number of its
    * secrets that work at `now`, and returns `undefined` to change nothing. Concurrent changes of a key run one after
@@ -57,18 +68,18 @@ export interface ApiKeyStore {
     id: string,
     now: DateTime.Utc,
     change: (key: ApiKey, workingSecrets: number) => Result.Result<Change | undefined, E>
-  ): Effect.Effect<ApiKey | undefined, E>
+  ): Effect.Effect<ApiKey | undefined, E | ServiceUnavailable>
   /** Returns keys that meet the filter at `now`, in order of creation time, then of the bytes of the id. */
-  list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ReadonlyArray<ApiKey>>
-  find(id: string): Effect.Effect<ApiKey | undefined>
-  /** Returns the ends of the former secrets of a key that work at `now`. */
-  formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<DateTime.Utc>>
+  list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ReadonlyArray<ApiKey>, ServiceUnavailable>
+  find(id: string): Effect.Effect<ApiKey | undefined, ServiceUnavailable>
+  /** Returns the former secrets of a key that work at `now`, in the order of their ends. */
+  formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
   /** Returns the secret with this SHA-256, or `undefined` if there is none. Also finds secrets that ended by `now`. */
-  findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<SecretOrigin | undefined>
-  /** Returns the holders by hash. Hashes of no key, of a revoked key and of an ended secret are absent. */
-  findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, Holder>>
-  /** Records the last uses of keys, by id in epoch milliseconds. A use before the recorded one changes nothing. */
-  recordUses(uses: ReadonlyMap<string, number>): Effect.Effect<void>
+  findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<SecretOrigin | undefined, ServiceUnavailable>
+  /** Returns the holders by hash. Hashes of no key, of a disabled or revoked key and of an ended secret are absent. */
+  findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
+  /** Records the last uses of secrets, by hash, and of their keys. A use before the recorded one changes nothing. */
+  recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, SqlError.SqlError>
 }
 
 export const positionOf = ({ createdAt, id }: ApiKey): KeyPosition => ({
@@ -83,7 +94,7 @@ const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
 export const memoryStore = Effect.gen(function*() {
   const digest = yield* Digest.Digest
   const keys = new Map<string, ApiKey>()
-  const secrets = new Map<string, SecretOrigin>()
+  const secrets = new Map<string, SecretOrigin & { readonly lastUsedAt: DateTime.Utc | null }>()
   const idempotencyKeys = new Map<string, string>()
   const workingSecrets = (id: string, now: DateTime.Utc) =>
     [...secrets.values()].filter(({ endsAt, keyId }) =>
@@ -97,7 +108,7 @@ export const memoryStore = Effect.gen(function*() {
         if (existing !== undefined) return Effect.succeed(existing)
         if (idempotencyKey !== undefined) idempotencyKeys.set(idempotencyKey, key.id)
         keys.set(key.id, key)
-        secrets.set(secret, { keyId: key.id, endsAt: null })
+        secrets.set(secret, { keyId: key.id, endsAt: null, lastUsedAt: null })
         return Effect.as(alongside, undefined)
       }),
     change: Effect.fnUntraced(function*(id, now, change) {
@@ -107,11 +118,11 @@ export const memoryStore = Effect.gen(function*() {
       if (changed === undefined) return before
       const { alongside, formerEnd, key, secretHash } = changed
       const end = formerEnd ?? now
-      for (const [secret, { endsAt, keyId }] of formerEnd === undefined ? [] : secrets) {
-        if (keyId !== id || (endsAt === null && secretHash === undefined)) continue
-        secrets.set(secret, { keyId, endsAt: DateTime.min(endsAt ?? end, end) })
+      for (const [secret, origin] of formerEnd === undefined ? [] : secrets) {
+        if (origin.keyId !== id || (origin.endsAt === null && secretHash === undefined)) continue
+        secrets.set(secret, { ...origin, endsAt: DateTime.min(origin.endsAt ?? end, end) })
       }
-      if (secretHash !== undefined) secrets.set(secretHash, { keyId: id, endsAt: null })
+      if (secretHash !== undefined) secrets.set(secretHash, { keyId: id, endsAt: null, lastUsedAt: null })
       keys.set(id, key)
       yield* alongside
       return key
@@ -132,7 +143,10 @@ export const memoryStore = Effect.gen(function*() {
       }),
     find: (id) => Effect.sync(() => keys.get(id)),
     formerSecrets: (id, now) =>
-      Effect.sync(() => workingSecrets(id, now).flatMap(({ endsAt }) => endsAt === null ? [] : [endsAt])),
+      Effect.sync(() =>
+        workingSecrets(id, now).flatMap(({ endsAt, lastUsedAt }) => endsAt === null ? [] : [{ endsAt, lastUsedAt }])
+          .toSorted((a, b) => a.endsAt.epochMilliseconds - b.endsAt.epochMilliseconds)
+      ),
     findSecret: Effect.fnUntraced(function*(hash) {
       for (const [secret, origin] of secrets) {
         if (hash === (yield* digest.digestHex(Digest.sha256, new TextEncoder().encode(secret)))) return origin
@@ -141,22 +155,24 @@ export const memoryStore = Effect.gen(function*() {
     }),
     findByHashes: (found) =>
       Effect.sync(() =>
-        new Map(found.flatMap((secret): Array<[string, Holder]> => {
+        new Map(found.flatMap((secret): Array<[string, SecretHolder]> => {
           const origin = secrets.get(secret)
           const key = origin && keys.get(origin.keyId)
           if (key === undefined || key.revokedAt !== null || !key.enabled) return []
           const { expiresAt, id, limits, plan } = key
           const [end = Infinity, expiry = Infinity] = [origin?.endsAt?.epochMilliseconds, expiresAt?.epochMilliseconds]
-          return [[secret, { id, plan, limits, endsAt: Math.min(end, expiry) }]]
+          return [[secret, { key: { id, plan, limits }, endsAt: Math.min(end, expiry) }]]
         }))
       ),
     recordUses: (uses) =>
       Effect.sync(() => {
-        for (const [id, at] of uses) {
-          const key = keys.get(id)
-          if (key !== undefined && (key.lastUsedAt?.epochMilliseconds ?? 0) < at) {
-            keys.set(id, { ...key, lastUsedAt: DateTime.makeUnsafe(at) })
-          }
+        for (const [secret, { at, keyId }] of uses) {
+          const [key, origin] = [keys.get(keyId), secrets.get(secret)]
+          if (key === undefined) continue
+          const lastUsedAt = DateTime.max(DateTime.makeUnsafe(at), key.createdAt)
+          keys.set(keyId, { ...key, lastUsedAt: DateTime.max(lastUsedAt, key.lastUsedAt ?? lastUsedAt) })
+          if (origin === undefined) continue
+          secrets.set(secret, { ...origin, lastUsedAt: DateTime.max(lastUsedAt, origin.lastUsedAt ?? lastUsedAt) })
         }
       })
   }

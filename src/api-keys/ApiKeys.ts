@@ -1,20 +1,18 @@
-/** Issues, changes, rotates, revokes and lists API keys, and verifies the key of each request (SPEC §5). */
-import { Clock, Context, DateTime, Duration, Effect, Equal, Layer, Redacted, Result } from "effect"
+/** Issues, changes, rotates, revokes and lists API keys. `KeyVerifier.ts` verifies the key of each request. */
+import { Context, DateTime, Duration, Effect, Equal, Layer, Redacted, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { AuditValues } from "../api/Audit.ts"
 import { type IfMatch, isMatch } from "../api/EntityTag.ts"
-import { Conflict, InvalidApiKey, InvalidRequest, NotFound, PreconditionFailed } from "../api/Errors.ts"
-import type { ApiKey, FoundSecret, IssuedKey, KeyChange, KeyPosition, NewKey } from "../api/Keys.ts"
+import { Conflict, InvalidRequest, NotFound, PreconditionFailed, type ServiceUnavailable } from "../api/Errors.ts"
+import type { ApiKey, FormerSecret, FoundSecret, IssuedKey, KeyChange, KeyPosition, NewKey } from "../api/Keys.ts"
 import { limitsOf } from "../api/Keys.ts"
-import type { CurrentKey } from "../api/OperationMiddleware.ts"
 import type { Limits, Plan } from "../api/Plans.ts"
-import { base62, isWellFormed, randomLength, withChecksum } from "../api/SecretForm.ts"
-import * as WriteBehind from "../database/WriteBehind.ts"
-import type { ApiKeyStore, Change, Holder, KeySelection, StoreSelection } from "./ApiKeyStore.ts"
+import type { ApiKeyStore, Change, KeySelection, StoreSelection } from "./ApiKeyStore.ts"
 import { memoryStore, positionOf } from "./ApiKeyStore.ts"
 import * as AuditLog from "./AuditLog.ts"
-import * as KeyCache from "./KeyCache.ts"
 import * as KeyUsage from "./KeyUsage.ts"
+import * as KeyVerifier from "./KeyVerifier.ts"
+import { hintOf, newSecret, randomText } from "./Secrets.ts"
 
 /**
  * A page of keys in list order. `next` is the position of its last key, and is absent on the last page. `secret` is the
@@ -26,27 +24,33 @@ export interface ListedKeys {
 }
 
 /** There is no such key, it is revoked (`Conflict`), or `ifMatch` does not name its version. */
-type ChangeError = NotFound | Conflict | PreconditionFailed
+type ChangeError = NotFound | Conflict | PreconditionFailed | ServiceUnavailable
 
-/** The service for API keys (SPEC §5). A database error is a defect in each operation. */
+/** The service for API keys. Each operation fails with `ServiceUnavailable` in an outage of the database. */
 export class ApiKeys extends Context.Service<ApiKeys, {
   /**
    * Issues a key. Fails with `InvalidRequest` if its expiry is not in the future, or if its limits do not fit its plan.
    * Fails with `Conflict` if a key was issued with this idempotency key, because nothing knows its secret any more.
    */
-  issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict>
+  issue(
+    key: NewKey,
+    idempotencyKey?: string
+  ): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
 
   /**
    * Returns a page of the keys that meet the filter, also expired and revoked ones. The cost of a page without a
    * filter, or with `secretHash`, does not grow with their number. With `banned` the page has keys that were banned in
    * the last hour: the limiter knows which ones still are.
    */
-  list(selection: KeySelection): Effect.Effect<ListedKeys>
+  list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
 
-  find(id: string): Effect.Effect<ApiKey, NotFound>
+  find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>
 
-  /** Returns the ends of the former secrets of a key that still work. */
-  formerSecrets(id: string): Effect.Effect<ReadonlyArray<DateTime.Utc>>
+  /** Returns the keys with these ids, by id. Ids of no key are absent. */
+  findAll(ids: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, ApiKey>, ServiceUnavailable>
+
+  /** Returns the former secrets of a key that still work. */
+  formerSecrets(id: string): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
 
   /**
    * Changes the named fields of a key. Concurrent changes run one after another, and none loses a field of another. The
@@ -68,12 +72,6 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   /** Revokes a key permanently, at once in this process, and within one second in others. */
   revoke(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
 
-  /**
-   * Returns the API key to which the secret `key` belongs, and records its use once a minute. Fails if the key is
-   * unknown, expired or revoked. The hash of a secret is remembered with its object, and never its text.
-   */
-  verify(key: Redacted.Redacted): Effect.Effect<CurrentKey["Service"], InvalidApiKey>
-
   /** The audit log, which has an entry for each operation above that changes a key. */
   readonly audit: AuditLog.AuditLog
 
@@ -81,16 +79,11 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   readonly usage: KeyUsage.KeyUsage
 }>()("petstore/ApiKeys") {
   /** Stores keys in the memory of this process, for tests, under the same rules. It keeps secrets without a hash. */
-  static readonly layerMemory = Layer.effect(
-    ApiKeys,
-    Effect.gen(function*() {
-      const [store, audit, usage] = yield* Effect.all([memoryStore, AuditLog.memoryStore, KeyUsage.memoryStore])
-      return yield* make({ store, audit, usage, hash: (secret) => secret })
-    })
-  )
+  static readonly layerMemory = Layer.effectContext(Effect.gen(function*() {
+    const [store, audit, usage] = yield* Effect.all([memoryStore, AuditLog.memoryStore, KeyUsage.memoryStore])
+    return yield* make({ store, audit, usage, hash: (secret) => secret })
+  }))
 }
-
-const minuteMs = 60_000
 
 /** The longest ban of a key (`Policy.ts`). A ban that began earlier has ended. */
 const maxBan = Duration.hours(1)
@@ -98,44 +91,17 @@ const maxBan = Duration.hours(1)
 /** The maximum number of working secrets of one key: the current secret, and those in their grace period. */
 const maxWorkingSecrets = 5
 
-/** Makes the service. The store has the secrets of keys only as the results of `hash`. */
+/** Makes the services of API keys on stores. They have the secrets of keys only as the results of `hash`. */
 export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...stores }: {
   readonly store: ApiKeyStore
   readonly audit: AuditLog.AuditStore
   readonly usage: KeyUsage.UsageStore
   readonly hash: (secret: string) => string
 }) {
-  const cache = yield* KeyCache.make(store)
+  const verifier = yield* KeyVerifier.make({ store, hash: hashSecret })
   const audit = yield* AuditLog.make(stores.audit)
   const usage = yield* KeyUsage.make(stores.usage)
   const random = yield* SecureRandom.SecureRandom
-  const clock = yield* Clock.Clock
-
-  // The last use of each key, rounded down to the minute, by key id.
-  const pendingUses = yield* WriteBehind.make({
-    table: "api_keys",
-    interval: "10 seconds",
-    write: store.recordUses,
-    warning: "Uses of keys cannot be recorded"
-  })
-
-  /** The hashes of secrets, because a hash takes a twentieth of the time of a list. */
-  const hashes = new WeakMap<Redacted.Redacted, string>()
-
-  /** The last recorded minute of use of each cached key, in epoch milliseconds. */
-  const recordedMinutes = new WeakMap<Holder, number>()
-
-  const allowHolder = (key: Holder): Effect.Effect<Holder, InvalidApiKey> => {
-    const now = clock.currentTimeMillisUnsafe()
-    if (key.endsAt <= now) return rejectKey
-    // A key is recorded once a minute, because further uses in a minute would write the same value.
-    const thisMinute = now - now % minuteMs
-    if (recordedMinutes.get(key) !== thisMinute) {
-      recordedMinutes.set(key, thisMinute)
-      pendingUses.set(key.id, thisMinute)
-    }
-    return Effect.succeed(key)
-  }
 
   const list = Effect.fnUntraced(function*({ limit, secretHash, state, ...filter }: KeySelection) {
     const now = yield* DateTime.now
@@ -182,23 +148,27 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
           }))
     ).pipe(
       // A change whose commit got no response may have happened.
-      Effect.ensuring(Effect.sync(() => cache.evict(id)))
+      Effect.ensuring(Effect.sync(() => verifier.evict(id)))
     )
     return yield* orNotFound(id, changed)
   })
 
-  return ApiKeys.of({
+  const apiKeys = ApiKeys.of({
     audit,
     usage,
     list,
     find: (id) => Effect.flatMap(store.find(id), (key) => orNotFound(id, key)),
+    findAll: Effect.fnUntraced(function*(ids) {
+      const found = yield* store.list({ ids, limit: ids.length }, yield* DateTime.now)
+      return new Map(found.map((key) => [key.id, key]))
+    }),
     formerSecrets: (id) => Effect.flatMap(DateTime.now, (now) => store.formerSecrets(id, now)),
 
     issue: Effect.fn("ApiKeys.issue")(function*({ expiresAt = null, limits, name, plan }, idempotencyKey) {
       const createdAt = yield* DateTime.now
       if (hasEnded(expiresAt, createdAt.epochMilliseconds)) return yield* Effect.fromResult(invalidExpiry)
       const keyLimits = yield* Effect.fromResult(checkedLimits(plan, limits))
-      const secret = withChecksum(yield* randomText(randomLength))
+      const secret = yield* newSecret
       const key: ApiKey = {
         id: `key_${yield* randomText(16)}`,
         version: 1,
@@ -239,7 +209,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
     ),
 
     rotate: Effect.fn("ApiKeys.rotate")(function*(id, grace, ifMatch) {
-      const secret = withChecksum(yield* randomText(randomLength))
+      const secret = yield* newSecret
       const rotated = yield* changeKey("rotate", id, ifMatch, (key, now, workingSecrets) => {
         const formerEnd = Duration.isZero(grace) ? null : DateTime.addDuration(now, grace)
         if (hasEnded(key.expiresAt, now.epochMilliseconds)) return conflict(`Key ${id} has expired.`)
@@ -265,30 +235,10 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
       Effect.asVoid(
         changeKey("revoke", id, ifMatch, (key, revokedAt) => Result.succeed({ key: { ...key, revokedAt } }))
       )
-    ),
-
-    // Every request runs this function. For speed, it has no generator, and it does not check the form of a cached key.
-    verify: (key) =>
-      Effect.suspend(() => {
-        const hash = hashes.get(key) ?? hashSecret(Redacted.value(key))
-        hashes.set(key, hash)
-        const cached = cache.peek(hash)
-        if (cached !== undefined) return allowHolder(cached)
-        if (!isWellFormed(Redacted.value(key))) return rejectKey
-        return Effect.flatMap(cache.get(hash), (holder) => holder === undefined ? rejectKey : allowHolder(holder))
-      })
+    )
   })
+  return Context.make(ApiKeys, apiKeys).pipe(Context.add(KeyVerifier.KeyVerifier, verifier))
 })
-
-/** Returns `length` random base62 characters. Each has 5.95 bits. */
-export const randomText = Effect.fnUntraced(function*(length: number) {
-  const random = yield* SecureRandom.SecureRandom
-  const indices = yield* Effect.replicateEffect(random.intBetween(0, base62.length - 1), length)
-  return indices.map((index) => base62.charAt(index)).join("")
-})
-
-/** Returns the last four characters of a secret, which are of its checksum. They tell an operator which key it is. */
-const hintOf = (secret: string): string => secret.slice(-4)
 
 /** Returns whether the instant `at` has passed at `nowMs`. `null` never passes. */
 const hasEnded = (at: DateTime.Utc | null, nowMs: number): boolean => at !== null && at.epochMilliseconds <= nowMs
@@ -318,6 +268,3 @@ const versionMismatch = ({ id, version }: ApiKey) =>
 
 const orNotFound = (id: string, key: ApiKey | undefined): Effect.Effect<ApiKey, NotFound> =>
   key === undefined ? Effect.fail(new NotFound({ message: `There is no key ${id}.` })) : Effect.succeed(key)
-
-/** Fails with `InvalidApiKey` (401, SPEC §5.3). All requests share this instance. */
-const rejectKey = Effect.fail(new InvalidApiKey())

@@ -1,6 +1,7 @@
 /** Records the actions of operators and the bans of keys, in the log and in a store. */
 import { Context, DateTime, Effect, Record } from "effect"
-import type { AuditAction, AuditEntry, AuditPosition, AuditValues } from "../api/Audit.ts"
+import type { AuditAction, AuditEntry, AuditPosition, AuditQuery, AuditValues } from "../api/Audit.ts"
+import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { ApiKey } from "../api/Keys.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 
@@ -12,33 +13,36 @@ export const CurrentOperator = Context.Reference<
   { defaultValue: () => ({ operator: null, address: null, mayChange: true }) }
 )
 
-type NewEntry = Omit<AuditEntry, "id" | "keyName">
+/** An entry as it is stored. The name of its key can change, so it is read with the entry. */
+type StoredEntry = Omit<AuditEntry, "keyName">
+type NewEntry = Omit<StoredEntry, "id">
 
-/** Selects one page of the audit log: at most `limit` entries, after the position `after`, of one key or of all. */
-export interface AuditSelection {
+/** Selects at most `limit` entries that meet the filter, after the position `after`. */
+export interface AuditSelection extends Omit<AuditQuery, "cursor"> {
   readonly limit: number
   readonly after?: AuditPosition | undefined
-  readonly keyId?: string | undefined
-  readonly operator?: string | undefined
-  readonly action?: AuditAction | undefined
 }
 
 /** A page of entries, newest first. `next` is the position of its last entry, and is absent on the last page. */
 export interface ListedEntries {
-  readonly entries: ReadonlyArray<AuditEntry>
+  readonly entries: ReadonlyArray<StoredEntry>
   readonly next?: AuditPosition
 }
 
-/** Stores entries. A database error is a defect. */
+/** Stores entries. Each operation fails with `ServiceUnavailable` in an outage. */
 export interface AuditStore extends Pick<AuditLog, "bannedSince"> {
   /** Appends entries. In a transaction, they commit together with it. */
-  append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void>
+  append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void, ServiceUnavailable>
   /** Returns at most `limit` entries, newest first: by time, then by id. */
-  list(selection: AuditSelection): Effect.Effect<ReadonlyArray<AuditEntry>>
+  list(selection: AuditSelection): Effect.Effect<ReadonlyArray<StoredEntry>, ServiceUnavailable>
 }
 
 /** Appends the entry of an action. It must run in the transaction of the action. */
-type Append = (keyId: string, before: AuditValues | null, after: AuditValues | null) => Effect.Effect<void>
+type Append = (
+  keyId: string,
+  before: AuditValues | null,
+  after: AuditValues | null
+) => Effect.Effect<void, ServiceUnavailable>
 
 export interface AuditLog {
   /** Runs an action of an operator, which appends its own entry. Logs the entry after the action has succeeded. */
@@ -49,9 +53,9 @@ export interface AuditLog {
    */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
   /** Returns the ids of the keys of which a ban began after `since`. */
-  bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>>
+  bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>
   /** Returns a page of the log, newest entry first. The cost of a page does not grow with the log. */
-  list(selection: AuditSelection): Effect.Effect<ListedEntries>
+  list(selection: AuditSelection): Effect.Effect<ListedEntries, ServiceUnavailable>
 }
 
 const log = ({ action, address, after, before, keyId, operator }: NewEntry) =>
@@ -134,21 +138,23 @@ export const differences = (key: ApiKey, other: ApiKey): AuditValues => {
 
 /** Makes a store in the memory of this process, for tests. */
 export const memoryStore = Effect.sync((): AuditStore => {
-  const entries: Array<AuditEntry> = []
+  const entries: Array<StoredEntry> = []
   return {
     append: (added) =>
       Effect.sync(() => {
-        for (const entry of added) entries.push({ ...entry, id: entries.length + 1, keyName: null })
+        for (const entry of added) entries.push({ ...entry, id: entries.length + 1 })
       }),
     bannedSince: (since) =>
       Effect.sync(() =>
         entries.flatMap(({ action, at, keyId }) => action === "ban" && DateTime.isGreaterThan(at, since) ? [keyId] : [])
       ),
-    list: ({ after, keyId, limit }) =>
+    list: ({ action, after, key, limit, operator }) =>
       Effect.sync(() =>
         entries
           .filter(({ at: { epochMilliseconds: at }, ...entry }) =>
-            (keyId === undefined || entry.keyId === keyId) &&
+            (key === undefined || entry.keyId === key) &&
+            (operator === undefined || entry.operator === operator) &&
+            (action === undefined || entry.action === action) &&
             (after === undefined || at < after.at || (at === after.at && entry.id < after.id))
           )
           .toSorted((a, b) => b.at.epochMilliseconds - a.at.epochMilliseconds || b.id - a.id)

@@ -1,12 +1,17 @@
 /** Counts the requests of each API key over time, in memory, and adds the counts to a store in the background. */
 import { Clock, DateTime, Effect, Semaphore } from "effect"
-import type { UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
+import type { SqlError } from "effect/sql"
+import type { ServiceUnavailable } from "../api/Errors.ts"
+import type { TopUsageQuery, UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
 import { addUsage, noUsage } from "../api/Usage.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 
-/** The requests of a key in one minute. `minute` is its begin in epoch milliseconds. */
-export interface MinuteCounts extends UsageCounts {
+interface KeyCounts extends UsageCounts {
   readonly keyId: string
+}
+
+/** The requests of a key in one minute. `minute` is its begin in epoch milliseconds. */
+export interface MinuteCounts extends KeyCounts {
   readonly minute: number
 }
 
@@ -16,22 +21,43 @@ export const resolutions = {
   hours: { seconds: 60 * 60, keptSeconds: 30 * 24 * 60 * 60 }
 }
 
-/** Stores the counts of keys, in minutes and in hours. A database error is a defect. */
+/** The intervals of which the windows of `top` consist, and the length of the windows. */
+const windows = {
+  hour: { seconds: resolutions.minutes.seconds, windowMs: 60 * 60 * 1_000 },
+  day: { seconds: resolutions.hours.seconds, windowMs: 24 * 60 * 60 * 1_000 }
+}
+
+/** Selects the keys with the most requests of the kind `by`, in intervals that began after `since`. */
+export interface TopSelection extends Required<Pick<TopUsageQuery, "by" | "limit">> {
+  /** The length of the intervals. */
+  readonly seconds: number
+  readonly since: DateTime.Utc
+}
+
+/** Stores the counts of keys, in minutes and in hours. */
 export interface UsageStore {
   /** Adds counts to those that are stored. */
-  add(counts: ReadonlyArray<MinuteCounts>): Effect.Effect<void>
+  add(counts: Iterable<MinuteCounts>): Effect.Effect<void, SqlError.SqlError>
   /** Returns the counts of a key, oldest first. They can include some that are no longer kept. */
-  read(keyId: string): Effect.Effect<UsageHistory>
+  read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
+  /** Returns the sums of stored counts and of `pending`, highest first. */
+  top(
+    selection: TopSelection,
+    pending: ReadonlyArray<KeyCounts>
+  ): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }
 
 export interface KeyUsage {
-  /** Counts a request of a key, decided `at` in epoch milliseconds. The counts hang on the key object, for speed. */
-  count(key: { readonly id: string }, kind: UsageKind, at: number): void
-  /** Returns all counts of this process, and those that others wrote. Dies if the database does not respond. */
-  read(keyId: string): Effect.Effect<UsageHistory>
+  /** Counts a request of a key, decided `at` in epoch milliseconds. */
+  count(keyId: string, kind: UsageKind, at: number): void
+  /** Returns all counts of this process, and those that others wrote. */
+  read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
+  /** Returns the keys with the most requests in the last 60 minutes or 24 hours, highest first. */
+  top(query: TopUsageQuery & { readonly limit: number }): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }
 
-const minuteMs = 60_000
+/** The begin of the interval of `seconds` that has the instant `at`, both in epoch milliseconds. */
+const startOf = (at: number, seconds: number): number => at - at % (seconds * 1_000)
 
 /**
  * The maximum of counts that wait for a write. Beyond it the oldest are lost, and the log says so. One key has one
@@ -42,49 +68,37 @@ const maxPending = 100_000
 /** The maximum of counts in one flush, which bounds the load on the database to 2,000 counts a second. */
 const maxPerFlush = 4_000
 
-/** The counts of a minute that are not written yet. */
-type Tally = MinuteCounts & Record<UsageKind, number>
-
 /** Makes the counter on a store. It writes pending counts every two seconds, and once more when its scope closes. */
 export const make = Effect.fnUntraced(function*(store: UsageStore) {
-  const tallies = new WeakMap<{ readonly id: string }, Tally>()
   // A read and a write exclude each other. Otherwise a read could miss counts that are being written.
   const turn = yield* Semaphore.make(1)
 
-  const pending = yield* WriteBehind.make({
+  const pending = yield* WriteBehind.make<string, MinuteCounts>({
     table: "key_usage",
     interval: "2 seconds",
     maxPending,
     maxPerFlush,
-    write: (written: ReadonlyMap<Tally, Tally>) =>
-      Effect.suspend(() => {
-        const taken = [...written.keys()].map((tally) => ({ tally, counts: { ...tally } }))
-        for (const { tally } of taken) Object.assign(tally, noUsage)
-        return Effect.onError(store.add(taken.map(({ counts }) => counts)), () =>
-          Effect.sync(() => {
-            for (const { counts, tally } of taken) Object.assign(tally, addUsage(tally, counts))
-          }))
-      }).pipe(turn.withPermits(1)),
+    combine: (older, newer) => ({ ...older, ...addUsage(older, newer) }),
+    write: (counts) => turn.withPermits(1)(store.add(counts.values())),
     // The next flush writes the counts again. It counts them twice if the failed write has committed.
     warning: "The usage of keys cannot be stored"
   })
 
   const usage: KeyUsage = {
-    count: (key, kind, at) => {
-      const minute = at - at % minuteMs
-      let tally = tallies.get(key)
-      if (tally?.minute !== minute) {
-        tally = { keyId: key.id, minute, ...noUsage }
-        tallies.set(key, tally)
-      }
-      tally[kind]++
-      pending.set(tally, tally)
+    count: (keyId, kind, at) => {
+      const minute = startOf(at, resolutions.minutes.seconds)
+      pending.set(`${minute} ${keyId}`, { keyId, minute, ...noUsage, [kind]: 1 })
     },
     read: Effect.fn("KeyUsage.read")(function*(keyId) {
       const now = yield* Clock.currentTimeMillis
       const stored = yield* store.read(keyId)
-      const own = new Set(pending.values().filter((tally) => tally.keyId === keyId))
-      return addCounts(stored, own, now)
+      return addCounts(stored, pending.values().filter((counts) => counts.keyId === keyId), now)
+    }, turn.withPermits(1)),
+    top: Effect.fn("KeyUsage.top")(function*({ by = "allowed", limit, window = "hour" }) {
+      const { seconds, windowMs } = windows[window]
+      const since = (yield* Clock.currentTimeMillis) - windowMs
+      const own = pending.values().filter(({ minute }) => startOf(minute, seconds) > since)
+      return yield* store.top({ by, limit, seconds, since: DateTime.makeUnsafe(since) }, sumByKey(own))
     }, turn.withPermits(1))
   }
   return usage
@@ -96,7 +110,7 @@ const addCounts = (stored: UsageHistory, counts: Iterable<MinuteCounts>, now: nu
     const { keptSeconds, seconds } = resolutions[name]
     const sums = new Map(stored[name].map((interval) => [interval.from.epochMilliseconds, interval]))
     for (const each of counts) {
-      const from = each.minute - each.minute % (seconds * 1_000)
+      const from = startOf(each.minute, seconds)
       sums.set(from, { from: DateTime.makeUnsafe(from), ...addUsage(sums.get(from) ?? noUsage, each) })
     }
     return [...sums.values()]
@@ -106,12 +120,26 @@ const addCounts = (stored: UsageHistory, counts: Iterable<MinuteCounts>, now: nu
   return { minutes: sum("minutes"), hours: sum("hours") }
 }
 
+const sumByKey = (counts: Iterable<KeyCounts>): ReadonlyArray<KeyCounts> => {
+  const sums = new Map<string, KeyCounts>()
+  for (const { keyId, ...each } of counts) sums.set(keyId, { keyId, ...addUsage(sums.get(keyId) ?? noUsage, each) })
+  return [...sums.values()]
+}
+
 /** Makes a store in the memory of this process, for tests. */
 export const memoryStore = Effect.sync((): UsageStore => {
   const stored: Array<MinuteCounts> = []
   return {
     add: (counts) => Effect.sync(() => void stored.push(...counts)),
     read: (keyId) =>
-      Effect.sync(() => addCounts({ minutes: [], hours: [] }, stored.filter((counts) => counts.keyId === keyId), 0))
+      Effect.sync(() => addCounts({ minutes: [], hours: [] }, stored.filter((counts) => counts.keyId === keyId), 0)),
+    top: ({ by, limit, seconds, since }, pending) =>
+      Effect.sync(() =>
+        sumByKey([
+          ...stored.filter(({ minute }) => startOf(minute, seconds) > since.epochMilliseconds),
+          ...pending
+        ]).filter((counts) => counts[by] > 0).toSorted((a, b) => b[by] - a[by] || (a.keyId < b.keyId ? -1 : 1))
+          .slice(0, limit)
+      )
   }
 })

@@ -1,22 +1,14 @@
 /** Stores API keys on PostgreSQL. The rules for keys are in `ApiKeys.ts`. */
-import { Console, DateTime, Duration, Effect, Layer, Redacted, Result } from "effect"
-import { HttpServer } from "effect/http"
+import { DateTime, Duration, Effect, Layer, Result } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
-import { hash as digest } from "node:crypto"
 import type { ApiKey } from "../api/Keys.ts"
 import type { Limits } from "../api/Plans.ts"
-import { localUrl } from "../config/Settings.ts"
-import * as Database from "../database/Database.ts"
 import * as Expiry from "../database/Expiry.ts"
+import { toServiceUnavailable } from "../database/Outage.ts"
 import * as ApiKeys from "./ApiKeys.ts"
 import type { ApiKeyStore, StoreSelection } from "./ApiKeyStore.ts"
+import { hashSecret } from "./SecretHash.ts"
 import { auditStore, usageStore } from "./SqlKeyHistory.ts"
-
-/**
- * Returns the SHA-256 of a secret, in hexadecimal: the database stores nothing else of it. A slow hash would cost time
- * and add no protection, because 190 random bits cannot be guessed.
- */
-const hashSecret = (secret: string): string => digest("sha256", secret)
 
 const toBytes = (hash: string) => Buffer.from(hash, "hex")
 
@@ -80,20 +72,28 @@ const keyStore = Effect.gen(function*() {
         yield* sql`INSERT INTO api_key_secrets (hash, key_id) VALUES (${toBytes(hash)}, ${key.id})`
         yield* alongside
         return undefined
-      })).pipe(Effect.orDie),
+      })).pipe(toServiceUnavailable),
 
     list: (selection, now) =>
-      pageStatement(sql, selection, now).pipe(Effect.map((rows) => rows.map(fromKeyRow)), Effect.orDie),
+      pageStatement(sql, selection, now).pipe(Effect.map((rows) => rows.map(fromKeyRow)), toServiceUnavailable),
 
     find: (id) =>
       sql<KeyRow>`SELECT ${keyColumns} FROM api_keys k WHERE k.id = ${id}`
-        .pipe(Effect.map(([row]) => row && fromKeyRow(row)), Effect.orDie),
+        .pipe(Effect.map(([row]) => row && fromKeyRow(row)), toServiceUnavailable),
 
     formerSecrets: (id, now) =>
-      sql<{ readonly endsAt: Date }>`
-        SELECT expires_at AS "endsAt" FROM api_key_secrets
+      sql<{ readonly endsAt: Date; readonly lastUsedAt: Date | null }>`
+        SELECT expires_at AS "endsAt", last_used_at AS "lastUsedAt" FROM api_key_secrets
         WHERE key_id = ${id} AND NOT is_ended AND expires_at > ${DateTime.toDateUtc(now)} ORDER BY expires_at`
-        .pipe(Effect.map((rows) => rows.map(({ endsAt }) => DateTime.fromDateUnsafe(endsAt))), Effect.orDie),
+        .pipe(
+          Effect.map((rows) =>
+            rows.map(({ endsAt, lastUsedAt }) => ({
+              endsAt: DateTime.fromDateUnsafe(endsAt),
+              lastUsedAt: toDateTime(lastUsedAt)
+            }))
+          ),
+          toServiceUnavailable
+        ),
 
     findSecret: (sha256, now) =>
       // The clock that ended a secret early may be ahead of this one.
@@ -101,7 +101,7 @@ const keyStore = Effect.gen(function*() {
         SELECT key_id AS "keyId",
           CASE WHEN is_ended THEN LEAST(expires_at, ${DateTime.toDateUtc(now)}) ELSE expires_at END AS "endsAt"
         FROM api_key_secrets WHERE hash = ${toBytes(sha256)}`
-        .pipe(Effect.map(([row]) => row && { ...row, endsAt: toDateTime(row.endsAt) }), Effect.orDie),
+        .pipe(Effect.map(([row]) => row && { ...row, endsAt: toDateTime(row.endsAt) }), toServiceUnavailable),
 
     findByHashes: (hashes) =>
       sql<Pick<KeyRow, "id" | "plan"> & Limits & { readonly hash: string; readonly endsAt: Date | null }>`
@@ -113,10 +113,11 @@ const keyStore = Effect.gen(function*() {
         )`.pipe(
         Effect.map((rows) =>
           new Map(rows.map(({ endsAt, hash, id, perDay, perMinute, plan }) => {
-            return [hash, { id, plan, limits: { perMinute, perDay }, endsAt: endsAt?.getTime() ?? Infinity }]
+            const key = { id, plan, limits: { perMinute, perDay } }
+            return [hash, { key, endsAt: endsAt?.getTime() ?? Infinity }]
           }))
         ),
-        Effect.orDie
+        toServiceUnavailable
       ),
 
     change: (id, now, change) =>
@@ -149,16 +150,24 @@ const keyStore = Effect.gen(function*() {
           WHERE id = ${id}`
         yield* alongside
         return Result.succeed(key)
-      })).pipe(Effect.orDie, Effect.flatMap(Effect.fromResult)),
+      })).pipe(toServiceUnavailable, Effect.flatMap(Effect.fromResult)),
 
-    recordUses: (uses) => {
-      const rows = JSON.stringify([...uses].map(([id, at]) => ({ id, at: new Date(at) })))
-      return sql`
-        UPDATE api_keys k SET last_used_at = u.at
-        FROM jsonb_to_recordset(${rows}::text::jsonb) AS u (id text, at timestamptz)
+    // Two statements, so that neither holds a lock of a table while it waits for one of the other.
+    recordUses: Effect.fnUntraced(function*(uses) {
+      const rows = JSON.stringify(Array.from(uses, ([hash, { at, keyId }]) => ({ hash, keyId, at: new Date(at) })))
+      const used = sql`
+        FROM (
+          SELECT u.hash, k.id, GREATEST(u.at, k.created_at) AS at
+          FROM jsonb_to_recordset(${rows}::text::jsonb) AS u (hash text, "keyId" text, at timestamptz(3))
+          JOIN api_keys k ON k.id = u."keyId"
+        ) u`
+      yield* sql`
+        UPDATE api_keys k SET last_used_at = u.at ${used}
         WHERE k.id = u.id AND (k.last_used_at IS NULL OR k.last_used_at < u.at)`
-        .pipe(Effect.asVoid, Effect.orDie)
-    }
+      yield* sql`
+        UPDATE api_key_secrets s SET last_used_at = u.at ${used}
+        WHERE s.hash = decode(u.hash, 'hex') AND (s.last_used_at IS NULL OR s.last_used_at < u.at)`
+    })
   }
   yield* Expiry.deleteExpired({
     table: "api_key_secrets",
@@ -171,27 +180,9 @@ const keyStore = Effect.gen(function*() {
 })
 
 /** The API keys on PostgreSQL. */
-export const layer = Layer.effect(
-  ApiKeys.ApiKeys,
-  Effect.gen(function*() {
-    const [store, audit, usage] = yield* Effect.all([keyStore, auditStore, usageStore])
-    return yield* ApiKeys.make({ store, audit, usage, hash: hashSecret })
-  })
-)
-
-/**
- * Issues a key at the first start on an embedded database without keys, and prints it with a `curl` command. It needs a
- * listening HTTP server, whose address the command contains.
- */
-export const bootstrapKey = Layer.effectDiscard(Effect.gen(function*() {
-  const apiKeys = yield* ApiKeys.ApiKeys
-  if (!(yield* Database.isEmbedded) || (yield* apiKeys.list({ limit: 1 })).keys.length > 0) return
-  const baseUrl = localUrl(yield* HttpServer.HttpServer)
-  const key = Redacted.value((yield* apiKeys.issue({ name: "first key", plan: "free" })).key)
-  // The key goes to standard output, because logs go to standard error and must never contain a key.
-  yield* Console.log(
-    `Your API key, shown only now: ${key}\n\n  curl -H "Authorization: Bearer ${key}" ${baseUrl}/v1/pets\n`
-  )
+export const layer = Layer.effectContext(Effect.gen(function*() {
+  const [store, audit, usage] = yield* Effect.all([keyStore, auditStore, usageStore])
+  return yield* ApiKeys.make({ store, audit, usage, hash: hashSecret })
 }))
 
 type Instants = Readonly<Record<"expiresAt" | "revokedAt" | "lastUsedAt", Date | null>>

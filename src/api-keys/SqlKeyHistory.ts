@@ -5,25 +5,27 @@ import type { AuditEntry } from "../api/Audit.ts"
 import type { UsageCounts } from "../api/Usage.ts"
 import { Settings } from "../config/Settings.ts"
 import * as Expiry from "../database/Expiry.ts"
+import { toServiceUnavailable } from "../database/Outage.ts"
 import type { AuditSelection, AuditStore } from "./AuditLog.ts"
 import { resolutions, type UsageStore } from "./KeyUsage.ts"
 
-interface AuditRow extends Omit<AuditEntry, "id" | "at"> {
+interface AuditRow extends Omit<AuditEntry, "id" | "at" | "keyName"> {
   readonly id: bigint
   readonly at: Date
 }
 
 /**
- * Returns the statement that reads a page, newest entry first. Its order and its conditions match the indexes
- * `audit_log_at` and `audit_log_key`. The limit is part of the text, so that the planner knows how few rows it must
- * read.
+ * Returns the statement that reads a page, newest entry first. Its order and each of its conditions match an index
+ * `audit_log_…`. The limit is part of the text, so that the planner knows how few rows it must read.
  */
 export const auditPageStatement = (
   sql: SqlClient.SqlClient,
-  { after, keyId, limit }: AuditSelection
+  { action, after, key, limit, operator }: AuditSelection
 ): Statement.Statement<AuditRow> => {
   const conditions = [
-    ...keyId === undefined ? [] : [sql`key_id = ${keyId}`],
+    ...key === undefined ? [] : [sql`key_id = ${key}`],
+    ...operator === undefined ? [] : [sql`operator = ${operator}`],
+    ...action === undefined ? [] : [sql`action = ${action}`],
     ...after === undefined
       ? []
       : [sql`(at, id) < (to_timestamp(${after.at}::float8 / 1000)::timestamptz(3), ${after.id}::bigint)`]
@@ -45,18 +47,18 @@ export const auditStore = Effect.gen(function*() {
         SELECT at, action, "keyId", operator, address, before, after
         FROM jsonb_to_recordset(${JSON.stringify(entries)}::text::jsonb) AS t (
           at timestamptz, action text, "keyId" text, operator text, address text, before jsonb, after jsonb
-        )`.pipe(Effect.asVoid, Effect.orDie),
+        )`.pipe(Effect.asVoid, toServiceUnavailable),
     bannedSince: (since) =>
       sql<{ readonly keyId: string }>`
         SELECT DISTINCT key_id AS "keyId" FROM audit_log
         WHERE action = 'ban' AND at > ${DateTime.toDateUtc(since)}`
-        .pipe(Effect.map((rows) => rows.map(({ keyId }) => keyId)), Effect.orDie),
+        .pipe(Effect.map((rows) => rows.map(({ keyId }) => keyId)), toServiceUnavailable),
     list: (selection) =>
       auditPageStatement(sql, selection).pipe(
         Effect.map((rows) =>
-          rows.map(({ at, id, ...row }) => ({ ...row, keyName: null, id: Number(id), at: DateTime.fromDateUnsafe(at) }))
+          rows.map(({ at, id, ...row }) => ({ ...row, id: Number(id), at: DateTime.fromDateUnsafe(at) }))
         ),
-        Effect.orDie
+        toServiceUnavailable
       )
   }
   yield* Expiry.deleteExpired({
@@ -84,7 +86,7 @@ export const usageStore = Effect.gen(function*() {
       sql`
         INSERT INTO key_usage (key_id, seconds, starts_at, allowed, rejected, banned)
         SELECT "keyId", seconds, starts_at, sum(allowed), sum(rejected), sum(banned)
-        FROM jsonb_to_recordset(${JSON.stringify(counts)}::text::jsonb)
+        FROM jsonb_to_recordset(${JSON.stringify([...counts])}::text::jsonb)
           AS t ("keyId" text, minute bigint, allowed bigint, rejected bigint, banned bigint)
         CROSS JOIN (VALUES (${minutes.seconds}::int), (${hours.seconds}::int)) AS r (seconds)
         CROSS JOIN LATERAL (SELECT to_timestamp(minute / 1000 / seconds * seconds)) AS s (starts_at)
@@ -94,7 +96,7 @@ export const usageStore = Effect.gen(function*() {
           allowed = key_usage.allowed + excluded.allowed,
           rejected = key_usage.rejected + excluded.rejected,
           banned = key_usage.banned + excluded.banned
-      `.pipe(Effect.asVoid, Effect.orDie),
+      `.pipe(Effect.asVoid),
     read: (keyId) =>
       sql<UsageRow>`
         SELECT seconds, starts_at AS "from", allowed::float8, rejected::float8, banned::float8 FROM key_usage
@@ -106,8 +108,21 @@ export const usageStore = Effect.gen(function*() {
               .map(({ seconds: _seconds, from, ...counts }) => ({ from: DateTime.fromDateUnsafe(from), ...counts }))
           return { minutes: of(minutes.seconds), hours: of(hours.seconds) }
         }),
-        Effect.orDie
-      )
+        toServiceUnavailable
+      ),
+    top: ({ by, limit, seconds, since }, pending) =>
+      sql<UsageCounts & { readonly keyId: string }>`
+        SELECT key_id AS "keyId", sum(allowed)::float8 AS allowed, sum(rejected)::float8 AS rejected,
+          sum(banned)::float8 AS banned
+        FROM (
+          SELECT key_id, allowed, rejected, banned FROM key_usage
+          WHERE seconds = ${seconds} AND starts_at > ${DateTime.toDateUtc(since)}
+          UNION ALL
+          SELECT "keyId", allowed, rejected, banned FROM jsonb_to_recordset(${JSON.stringify(pending)}::text::jsonb)
+            AS t ("keyId" text, allowed bigint, rejected bigint, banned bigint)
+        ) AS counts
+        GROUP BY key_id HAVING sum(${sql(by)}) > 0 ORDER BY sum(${sql(by)}) DESC, key_id COLLATE "C" LIMIT ${limit}
+      `.pipe(toServiceUnavailable)
   }
   const minutesKeptFor = Duration.seconds(minutes.keptSeconds)
   for (const [seconds, keptFor] of [[minutes.seconds, minutesKeptFor], [hours.seconds, hoursKeptFor]] as const) {

@@ -18,7 +18,11 @@ export class CurrentKey extends Context.Service<CurrentKey, {
  */
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,
-  error: [Errors.errorResponse(Errors.MissingApiKey), Errors.errorResponse(Errors.InvalidApiKey)]
+  error: [
+    Errors.errorResponse(Errors.MissingApiKey),
+    Errors.errorResponse(Errors.InvalidApiKey),
+    Errors.errorResponse(Errors.ServiceUnavailable)
+  ]
 }) {
   static readonly scheme = HttpApiSecurity.bearer.pipe(
     HttpApiSecurity.annotate(OpenApi.Description, "An API key: `psk_` and 38 letters and digits.")
@@ -31,13 +35,14 @@ export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: 
   { error: [Errors.errorResponse(Errors.RateLimitExceeded), Errors.errorResponse(Errors.ApiKeyBanned)] }
 ) {}
 
-/** Returns 400, 413, 415 or 417 for a request that is invalid, as its errors describe. */
+/** Returns 400, 413, 415 or 417 for an invalid request, and 503 while too many run. */
 export class Validation extends HttpApiMiddleware.Service<Validation>()("petstore/api/Validation", {
   error: [
     Errors.errorResponse(Errors.InvalidRequest),
     Errors.errorResponse(Errors.PayloadTooLarge),
     Errors.errorResponse(Errors.UnsupportedMediaType),
-    Errors.errorResponse(Errors.ExpectationFailed)
+    Errors.errorResponse(Errors.ExpectationFailed),
+    Errors.errorResponse(Errors.ServiceUnavailable)
   ]
 }) {}
 

@@ -1,6 +1,8 @@
 /** Distinguishes outages of the database, after which the same statement can succeed, from other failures. */
 import { Cause, Effect, Predicate } from "effect"
 import { type SqlClient, SqlError } from "effect/sql"
+import { ServiceUnavailable } from "../api/Errors.ts"
+import { describe } from "../observability/LogLines.ts"
 
 /** SQLSTATEs of a server that starts or stops (57P), is out of resources (53) or is read-only (25006). */
 const temporaryStates = "57P|53|25006"
@@ -29,6 +31,26 @@ export const isOutage = (failure: unknown): boolean =>
 /** Whether the database rejected a write: it is a standby, or read-only. Reads work. */
 export const isReadOnly = (failure: unknown): boolean =>
   SqlError.isSqlError(failure) && causes(failure).some((cause) => codeOf(cause) === "25006")
+
+const isDatabaseFault = <E>(failure: E): failure is E & (SqlError.SqlError | Cause.TimeoutError) =>
+  SqlError.isSqlError(failure) || Cause.isTimeoutError(failure)
+
+/**
+ * Fails with `ServiceUnavailable` in an outage, and logs one line without a stack trace: during an outage all lines
+ * have the same cause. Any other failure of the database is a defect. Other errors pass.
+ */
+export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>) =>
+  Effect.catchIf(statements, isDatabaseFault<E>, (fault): Effect.Effect<never, ServiceUnavailable> =>
+    isOutage(fault)
+      ? Effect.andThen(
+        Effect.logError(`A statement of the database failed: ${describe(Cause.fail(fault))}`),
+        Effect.fail(
+          new ServiceUnavailable(
+            isReadOnly(fault) ? { message: "The database accepts no writes at the moment. Reads work." } : {}
+          )
+        )
+      )
+      : Effect.die(fault))
 
 /**
  * Ends one connection if a write failed because the server is read-only. The server may be a former primary that kept

@@ -11,18 +11,21 @@ const batch = 1_000
 
 /**
  * Returns a function that takes values until the scope closes. `write` gets them every `interval`, and once more at the
- * end. After a failed write the values wait for the next one, unless newer values replace them.
+ * end. After a failed write the values wait for the next one, combined with newer values.
  */
 export const make = Effect.fnUntraced(function*<K, A>({
   interval,
   maxPending = Infinity,
   maxPerFlush = Infinity,
+  combine = (_, newer) => newer,
   table,
   warning,
   write
 }: {
   readonly interval: Duration.Input
-  readonly write: (values: ReadonlyMap<K, A>) => Effect.Effect<void>
+  readonly write: (values: ReadonlyMap<K, A>) => Effect.Effect<void, unknown>
+  /** Combines a value with a newer one of the same key. By default the newer one replaces it. */
+  readonly combine?: (older: A, newer: A) => A
   /** The table that `write` writes to, for the metric of failures. */
   readonly table: string
   /** The warning to log after a failed write. */
@@ -38,6 +41,10 @@ export const make = Effect.fnUntraced(function*<K, A>({
   let writing: Array<[K, A]> = []
   /** The values that were evicted since the last flush. */
   let evicted = 0
+  const add = (key: K, value: A): void => {
+    const older = pending.get(key)
+    pending.set(key, older === undefined ? value : combine(older, value))
+  }
   const reportEvicted = Effect.suspend(() => {
     if (evicted === 0) return Effect.void
     const lost = evicted
@@ -60,7 +67,9 @@ export const make = Effect.fnUntraced(function*<K, A>({
           const values = writing.splice(0, batch)
           return Effect.onError(Effect.timeout(write(new Map(values)), "5 seconds"), () =>
             Effect.sync(() => {
-              pending = new Map([...values, ...writing, ...pending])
+              const newer = pending
+              pending = new Map([...values, ...writing])
+              newer.forEach((value, key) => add(key, value))
               writing = []
             }))
         },
@@ -72,7 +81,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
   yield* Effect.addFinalizer(() => flush(Infinity))
   return {
     set: (key: K, value: A): void => {
-      pending.set(key, value)
+      add(key, value)
       if (pending.size > maxPending) {
         evictOldest(pending, maxPending)
         evicted += maxPending + 1 - pending.size

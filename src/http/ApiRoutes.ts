@@ -7,13 +7,14 @@ import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { exposedHeaders, fixedHeaders } from "../api/ResponseHeaders.ts"
 import { corsOrigins } from "../config/Setting.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
-import { clientAborted, recordResponse } from "./AccessLog.ts"
-import { type Call, type ChargedDecision, headerOf, type RequestHead } from "./Call.ts"
+import { recordAbort, recordResponse } from "./AccessLog.ts"
 import { clientNetwork } from "./ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
 import * as Middleware from "./Middleware.ts"
 import * as PetHandlers from "./PetHandlers.ts"
 import * as RateLimiting from "./RateLimiting.ts"
+import type { ChargedDecision, RequestContext } from "./RequestContext.ts"
+import { headerOf, type RequestHead } from "./RequestHead.ts"
 import * as Responses from "./Responses.ts"
 import { makeRoutesAt } from "./RoutePaths.ts"
 
@@ -26,7 +27,7 @@ const pages = ["/", "/openapi.json", "/docs"]
 /** The headers of cross-origin requests that the service accepts. Clients send trace context unasked. */
 const acceptedHeaders = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, b3, traceparent, tracestate"
 
-/** Returns the headers of responses to pages of other origins (Fetch §3.2), which `origins` names, or `*` for all. */
+/** Returns the CORS headers for the allowed origins (Fetch §3.2). */
 const makeCorsHeaders =
   (origins: ReadonlySet<string>) => (method: string, origin: string | undefined, allow = ""): Headers | undefined => {
     if (origins.size === 0) return undefined
@@ -49,42 +50,54 @@ export const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port
   const routesAt = makeRoutesAt(PetstoreApi, pages)
 
   /** Adds the headers of the port to the response to a charged request, and writes the access log. */
-  const send = (head: RequestHead, call: Call, decision: ChargedDecision, response: Response) => {
+  const send = (
+    head: RequestHead,
+    context: RequestContext["Service"],
+    decision: ChargedDecision,
+    response: Response
+  ) => {
     const { headers: own } = response
     const headers: Record<string, string> = {
       // A document has its own caching, and may have its own policy.
       ...fixedHeaders,
       ...own,
       ...RateLimiting.headers(decision),
-      "x-request-id": call.requestId,
+      "x-request-id": context.requestId,
       ...corsHeaders(head.method, headerOf(head, "origin"), own.allow),
-      ...call.endpoint === undefined
+      ...context.endpoint === undefined
         ? routesAt(head.url).headers
-        : Context.getOrUndefined(call.endpoint.annotations, PathHeaders)
+        : Context.getOrUndefined(context.endpoint.annotations, PathHeaders)
     }
     if (own.vary !== undefined && headers.vary !== own.vary) headers.vary = `${own.vary}, ${headers.vary}`
-    return Effect.as(recordResponse(head, call, response.status), Responses.withHeaders(response, headers))
+    return Effect.as(recordResponse(head, context, response), Responses.withHeaders(response, headers))
   }
 
   /** Charges a request without a valid key to its address. */
-  const charge = (head: RequestHead, call: Call, response: Response) => {
+  const charge = (head: RequestHead, isFree: boolean) =>
+    RateLimiting.chargeAddress(limiter, `address:${clientNetwork(head)}`, isFree)
+
+  const chargeAndSend = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
     const isPreflight = response.status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
       corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
     // A fault is the service's, and a browser repeats a preflight for each URL: neither is charged.
     const isFree = (response.status >= 500 && response.status !== 505) || isPreflight
-    return Effect.flatMap(RateLimiting.chargeAddress(limiter, `address:${clientNetwork(head)}`, isFree), (decision) => {
-      if (decision.allowed) return send(head, call, decision, response)
+    return Effect.flatMap(charge(head, isFree), (decision) => {
+      if (decision.allowed) return send(head, context, decision, response)
       // A rejected client must not hold one of the limited connections.
       const rejection = ErrorResponses.make(RateLimiting.limitExceeded(decision), { connection: "close" })
-      return send(head, call, decision, rejection)
+      return send(head, context, decision, rejection)
     })
   }
 
   return {
     routesAt,
-    finish: (head, call, response) =>
-      call.decision === undefined ? charge(head, call, response) : send(head, call, call.decision, response),
-    abort: (head, call) => recordResponse(head, call, clientAborted)
+    finish: (head, context, response) =>
+      context.decision === undefined
+        ? chargeAndSend(head, context, response)
+        : send(head, context, context.decision, response),
+    // Guesses of keys are charged, also if the client disconnects before the response.
+    abort: (head, context) =>
+      Effect.andThen(context.decision === undefined ? charge(head, false) : Effect.void, recordAbort(head, context))
   }
 })
 
@@ -94,5 +107,5 @@ const operations = HttpApiBuilder.layer(PetstoreApi).pipe(
   Layer.provide(HttpServer.layerServices)
 )
 
-/** The routes of the operations, with the middleware of the port around them and around all other routes. */
+/** API routes, wrapped in the port's middleware, which also runs for unmatched routes. */
 export const layer = (port: Responses.Port) => Layer.merge(operations, Responses.layer(port))

@@ -3,7 +3,7 @@ import { Effect, identity, Option, Result } from "effect"
 import { HttpMiddleware } from "effect/http"
 import { IpNetwork, NetAddress } from "effect/net"
 import { trustedProxies } from "../config/Setting.ts"
-import type { RequestHead } from "./Call.ts"
+import type { RequestHead } from "./RequestHead.ts"
 
 /** Parses an address without its zone. An IPv4 address inside IPv6 is that IPv4 address. */
 const parse = (text: string): NetAddress.IpAddress | undefined =>

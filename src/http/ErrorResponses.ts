@@ -5,7 +5,8 @@ import { HttpApiError } from "effect/http-api"
 import * as Errors from "../api/Errors.ts"
 import * as Issue from "../api/Issue.ts"
 import { describe } from "../observability/LogLines.ts"
-import { type Call, noSuchPath } from "./Call.ts"
+import type { RequestContext } from "./RequestContext.ts"
+import { noSuchPath } from "./RequestHead.ts"
 import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
@@ -54,6 +55,8 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
       return new Errors.HeaderFieldsTooLarge()
     case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
       return new Errors.PayloadTooLarge({ message: "The chunk extensions of the body are larger than its data." })
+    case "ERR_TOO_MANY_PIECES":
+      return new Errors.PayloadTooLarge({ message: "The body arrives in more than 4,096 pieces. Send larger ones." })
     case "ERR_HTTP_REQUEST_TIMEOUT":
       return new Errors.RequestTimeout()
     case "HPE_PAUSED_H2_UPGRADE":
@@ -90,7 +93,7 @@ const ofClientFault = (
 export const responseOf = (
   cause: Cause.Cause<unknown>,
   request: HttpServerRequest.HttpServerRequest,
-  call: Call,
+  context: RequestContext["Service"],
   routesAt: RoutesAt
 ): Effect.Effect<Response> => {
   const failure = Cause.squash(cause)
@@ -103,7 +106,7 @@ export const responseOf = (
       // During an outage every request has the same cause. One line without a stack trace is enough.
       : Effect.logError(`The request failed: ${describe(cause)}`)
     return Effect.as(
-      Effect.annotateLogs(log, { method: request.method, route: call.endpoint?.path ?? "none" }),
+      Effect.annotateLogs(log, { method: request.method, route: context.endpoint?.path ?? "none" }),
       make(outage ?? new Errors.InternalError())
     )
   })

@@ -1,135 +1,78 @@
-/** Checks of request bodies: plain JSON text of a bounded size, which all parsers read alike. */
-import { ByteSize, Effect } from "effect"
+/** Checks request bodies: JSON text in UTF-8 of a bounded size, which all parsers read alike. */
+import { Effect } from "effect"
 import type { Headers, HttpServerRequest } from "effect/http"
 import { InvalidRequest, PayloadTooLarge, UnsupportedMediaType } from "../api/Errors.ts"
-import { isNodeRequest, type NodeRequest } from "./Call.ts"
-import { errorOfParser } from "./ErrorResponses.ts"
 
 /** The maximum size of a body in bytes. */
-const maxBodyBytes = 65_536
-/** The same maximum, in the form of Effect's `MaxBodySize`. */
-export const maxSize = ByteSize.bytes(maxBodyBytes)
+export const maxBytes = 65_536
 
-/** The maximum of nested levels. Some parsers use stack space for each. */
+/** The maximum number of nested levels. Some parsers use stack space for each. */
 const maxLevels = 1_000
-
-/**
- * The media type of JSON in UTF-8. Its parameters may be empty (RFC 9110 §5.6.6). Each space can match in only one way,
- * so that a long header takes linear time.
- */
-const json = /^application\/json\s*(?:;\s*(?:charset="?utf-8"?\s*)?)*$/i
 
 export type BodyError = InvalidRequest | PayloadTooLarge | UnsupportedMediaType
 
-/**
- * Reads the body of a request, which `request.text` then returns. Fails if it is not one that the service accepts, and
- * dies if it does not arrive.
- */
-export const read = (
-  request: HttpServerRequest.HttpServerRequest
-): Effect.Effect<void, BodyError> => {
-  const { headers, source } = request
+/** Reads and checks the body, which Effect's request then has in its cache. A body that does not arrive is a defect. */
+export const check = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, BodyError> => {
+  const { headers } = request
   // A body that declares more than the maximum is rejected before it arrives.
-  if (Number(headers["content-length"]) > maxBodyBytes) return Effect.fail(new PayloadTooLarge())
-  // Only Effect's reader sends the 100 that a client with `Expect` waits for.
-  const bytes = isNodeRequest(source) && headers.expect === undefined
-    ? readNode(source)
-    : Effect.orDie(Effect.map(request.arrayBuffer, (buffer) => new Uint8Array(buffer)))
-  return Effect.flatMap(bytes, (body) => {
-    const text = textOf(body, headers)
-    return typeof text !== "string"
-      ? Effect.fail(text)
-      : Effect.sync(() => void Object.defineProperty(request, "text", { value: Effect.succeed(text) }))
+  if (Number(headers["content-length"]) > maxBytes) return Effect.fail(new PayloadTooLarge())
+  const part = unsupportedPart(headers)
+  if (part !== undefined) return unsupported(part)
+  return Effect.flatMap(Effect.orDie(request.arrayBuffer), (bytes): Effect.Effect<void, BodyError> => {
+    if (bytes.byteLength === 0) return Effect.void
+    if (headers["content-type"] === undefined) return unsupported("a body without Content-Type")
+    const expected = expectedOf(bytes)
+    return expected === undefined
+      ? Effect.void
+      : Effect.fail(new InvalidRequest({ message: `Invalid request: body: expected ${expected}.` }))
   })
 }
 
-/**
- * Reads a body from Node's request. Effect's own reader makes a fiber, a cache and the observers of a stream for each
- * request, which takes a sixth of a create (measured).
- */
-const readNode = (source: NodeRequest): Effect.Effect<Uint8Array, PayloadTooLarge> =>
-  Effect.callback((resume) => {
-    const chunks: Array<Uint8Array> = []
-    let size = 0
-    const end = (result: Effect.Effect<Uint8Array, PayloadTooLarge>) => {
-      stop()
-      resume(result)
-    }
-    const onData = (chunk: Uint8Array) => {
-      size += chunk.length
-      if (size > maxBodyBytes) end(Effect.fail(new PayloadTooLarge()))
-      else chunks.push(chunk)
-    }
-    const onEnd = () =>
-      end(Effect.sync(() => chunks.length === 1 && chunks[0] !== undefined ? chunks[0] : join(chunks, size)))
-    const onError = (fault: unknown) => end(Effect.die(errorOfParser(fault)))
-    const stop = () => {
-      source.off("data", onData)
-      source.off("end", onEnd)
-      source.off("error", onError)
-    }
-    // The parser may have rejected the body already.
-    if (source.errored !== null) {
-      onError(source.errored)
-      return Effect.void
-    }
-    source.on("end", onEnd)
-    source.on("error", onError)
-    source.on("data", onData)
-    return Effect.sync(stop)
-  })
+const unsupported = (part: string) =>
+  Effect.fail(
+    new UnsupportedMediaType({
+      message: `Send the body as application/json, in UTF-8, not compressed. The service does not accept ${part}.`
+    })
+  )
 
-const join = (chunks: ReadonlyArray<Uint8Array>, size: number): Uint8Array => {
-  const joined = new Uint8Array(size)
-  let offset = 0
-  for (const chunk of chunks) {
-    joined.set(chunk, offset)
-    offset += chunk.length
-  }
-  return joined
+/** Returns the header of a body that the service cannot read, or the parameter of it. Names are case-insensitive. */
+const unsupportedPart = (headers: Headers.Headers): string | undefined => {
+  const [type = "", ...parameters] = (headers["content-type"] ?? "application/json").split(";")
+  if (type.trim().toLowerCase() !== "application/json") return `Content-Type: ${type.trim().slice(0, 100)}`
+  // RFC 8259 §11 defines no parameters, but clients send a charset.
+  const charset = parameters.map((parameter) => parameter.trim()).find((parameter) =>
+    /^charset=/i.test(parameter) && !/^charset="?utf-?8"?$/i.test(parameter)
+  )
+  if (charset !== undefined) return charset.slice(0, 100)
+  const { "content-encoding": encoding = "identity", "transfer-encoding": transfer = "chunked" } = headers
+  if (encoding.toLowerCase() !== "identity") return `Content-Encoding: ${encoding.slice(0, 100)}`
+  return transfer.toLowerCase() === "chunked" ? undefined : `Transfer-Encoding: ${transfer.slice(0, 100)}`
 }
 
 // A decoder that replaces invalid bytes would store other text than the client sent.
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
-/** Returns the text of a body, or the error for one that the service does not accept. */
-const textOf = (bytes: Uint8Array, headers: Headers.Headers): string | BodyError => {
-  if (bytes.byteLength > maxBodyBytes) return new PayloadTooLarge()
-  // HttpApi itself responds to an empty body of another type.
-  if (bytes.byteLength === 0) return ""
-  const {
-    "content-encoding": encoding = "identity",
-    "content-type": type = "",
-    "transfer-encoding": transfer = "chunked"
-  } = headers
-  // Names of codings are case-insensitive (RFC 9110 §8.4.1, RFC 9112 §7).
-  if (!json.test(type) || encoding.toLowerCase() !== "identity" || transfer.toLowerCase() !== "chunked") {
-    return new UnsupportedMediaType()
-  }
+/** Returns what was expected of a body that not all parsers understand alike, or `undefined` for a valid one. */
+const expectedOf = (bytes: ArrayBuffer): string | undefined => {
   let text: string
   try {
     text = utf8.decode(bytes)
   } catch {
-    return invalid("valid UTF-8")
+    return "valid UTF-8"
   }
-  const expected = expectedOf(text)
-  return expected === undefined ? text : invalid(expected)
-}
-
-const invalid = (expected: string) => new InvalidRequest({ message: `Invalid request: body: expected ${expected}.` })
-
-/** Returns what was expected of a text that not all parsers understand alike, or `undefined` for a valid one. */
-const expectedOf = (text: string): string | undefined => {
   // No JSON text begins with one (RFC 8259 §8.1).
   if (text.startsWith("\ufeff")) return "no byte order mark"
   try {
-    // A text that serializes to itself has no duplicate name. Most bodies need no further check.
     const value: unknown = JSON.parse(text)
-    // So short a text has no more levels.
+    // Fast path: a text that serializes to itself has no duplicate name, and a short one has no more levels.
     const isShort = text.length <= maxLevels && !text.includes("__proto__")
     if (isShort && JSON.stringify(value) === text) return undefined
-  } catch {
-    return "valid JSON"
+  } catch (error) {
+    // The rest of V8's message repeats the body.
+    const [fault] = error instanceof Error
+      ? /at position \d+|Unexpected (?:token '.'|end)/u.exec(error.message) ?? []
+      : []
+    return fault === undefined ? "valid JSON" : `valid JSON (${fault})`
   }
   return expectedOfNames(text)
 }

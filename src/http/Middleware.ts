@@ -1,18 +1,21 @@
 /**
- * The middleware that the contract declares for its operations. It runs no generator for a request, because every
- * request passes here: a generator for each of the three would take a tenth of the time of a request.
+ * The middleware that the contract declares for its operations. Hot path: generators would take a tenth of the time of
+ * a request. `getUnsafe` is safe, because `Responses.ts` provides the request context around all routes.
  */
-import { Clock, Context, Effect, Layer, Metric, Redacted } from "effect"
+import { Clock, Context, Effect, Layer, Redacted } from "effect"
 import { HttpMethod, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
+import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
 import * as Errors from "../api/Errors.ts"
 import { Auth, CurrentKey, RateLimit, Sunset, Validation } from "../api/OperationMiddleware.ts"
 import { getPetSunset } from "../api/Pets.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
-import { type Call, connectionOf, CurrentCall, headerOf } from "./Call.ts"
 import { clientAddress } from "./ClientAddress.ts"
+import * as ConcurrencyLimit from "./ConcurrencyLimit.ts"
 import * as JsonBody from "./JsonBody.ts"
 import * as RateLimiting from "./RateLimiting.ts"
+import { RequestContext } from "./RequestContext.ts"
+import { headerOf } from "./RequestHead.ts"
 
 /** The result of a middleware that fails with `E`, or as the operation `Operation` that it runs. */
 type Result<Operation, E> = Effect.Effect<HttpServerResponse.HttpServerResponse, E | Effect.Error<Operation>>
@@ -20,39 +23,22 @@ type Result<Operation, E> = Effect.Effect<HttpServerResponse.HttpServerResponse,
 /** Matches the credential of the bearer scheme, whose name is case-insensitive (RFC 9110 §11.1). */
 const bearer = /^bearer +(\S.*)$/i
 
-/**
- * Returns a function that reads the credential of a request. A connection that repeats its `Authorization` gets the
- * same object, with which the hash of the secret is remembered. No text of a secret outlives its connection.
- */
-const makeCredentialOf = () => {
-  const last = new WeakMap<object, { readonly authorization: string; readonly credential: Redacted.Redacted }>()
-  return (request: HttpServerRequest.HttpServerRequest): Redacted.Redacted | undefined => {
-    const authorization = headerOf(request, "authorization") ?? ""
-    const connection = connectionOf(request)
-    const known = last.get(connection)
-    if (known?.authorization === authorization) return known.credential
-    const [, secret] = bearer.exec(authorization) ?? []
-    if (secret === undefined) return undefined
-    const credential = Redacted.make(secret)
-    last.set(connection, { authorization, credential })
-    return credential
-  }
-}
+type AuthError = Errors.MissingApiKey | Errors.InvalidApiKey | Errors.ServiceUnavailable
 
 /** Verifies the API key of each request (SPEC §5). Fails with 401 for a missing or invalid key. */
 const auth = Layer.effect(
   Auth,
   Effect.gen(function*() {
-    const { verify } = yield* ApiKeys
-    const credentialOf = makeCredentialOf()
+    const { verify } = yield* KeyVerifier
     return Auth.of((httpEffect, { endpoint }) =>
-      Effect.withFiber((fiber): Result<typeof httpEffect, Errors.MissingApiKey | Errors.InvalidApiKey> => {
-        const call = fiber.getRef(CurrentCall)
-        call.endpoint = endpoint
-        const credential = credentialOf(Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest))
-        if (credential === undefined) return Effect.fail(new Errors.MissingApiKey())
-        return Effect.flatMap(verify(credential), (key) => {
-          call.keyId = key.id
+      Effect.withFiber((fiber): Result<typeof httpEffect, AuthError> => {
+        const context = Context.getUnsafe(fiber.context, RequestContext)
+        context.endpoint = endpoint
+        const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+        const [, secret] = bearer.exec(headerOf(request, "authorization") ?? "") ?? []
+        if (secret === undefined) return Effect.fail(new Errors.MissingApiKey())
+        return Effect.flatMap(verify(Redacted.make(secret)), (key) => {
+          context.keyId = key.id
           return Effect.provideService(httpEffect, CurrentKey, key)
         })
       })
@@ -70,11 +56,11 @@ const rateLimit = Layer.effect(
     return RateLimit.of((httpEffect) =>
       Effect.withFiber((fiber) => {
         const key = Context.getUnsafe(fiber.context, CurrentKey)
-        const call = fiber.getRef(CurrentCall)
+        const context = Context.getUnsafe(fiber.context, RequestContext)
         return Effect.flatMap(RateLimiting.chargeKey(limiter, usage, key), (
           decision
         ): Result<typeof httpEffect, ReturnType<typeof RateLimiting.rejectionOf>> => {
-          call.decision = decision
+          context.decision = decision
           if (decision.allowed) return httpEffect
           const rejection = Effect.fail(RateLimiting.rejectionOf(decision))
           const { banBegan, bannedUntil: until = 0, decidedAt: at } = decision
@@ -87,73 +73,23 @@ const rateLimit = Layer.effect(
   })
 )
 
-/** The maximum of operations that run at once. More of them would take longer, and each holds memory. */
-const maxRunning = 2_500
-
-/** The time for which an operation beyond the maximum waits. */
-const maxWait = "1 second"
-
-const queued = Metric.gauge("http_server_requests_queued", { description: "Requests that wait for a slot." })
-
-const overloaded = Effect.die(new Errors.ServiceUnavailable({ message: "The service is overloaded. Retry shortly." }))
-
 /**
- * Returns a function that runs an operation in a slot, which the end of its call frees. It dies with a 503 after a
- * second without a free one. The slots are counted by hand: Effect's `Semaphore` takes 5 % of the time of a list.
- */
-const makeSlots = Effect.map(Metric.update(queued, 0), () => {
-  let free = maxRunning
-  const waiting = new Set<() => void>()
-  const freeSlot = (): void => {
-    free++
-    const [first] = waiting
-    first?.()
-  }
-  const take = (call: Call): void => {
-    free--
-    call.freeSlot = freeSlot
-  }
-  const waitForSlot = (call: Call) =>
-    Effect.callback<void>((resume) => {
-      const start = (): void => {
-        waiting.delete(start)
-        take(call)
-        resume(Effect.void)
-      }
-      waiting.add(start)
-      return Effect.sync(() => waiting.delete(start))
-    })
-  return <A, E, R>(call: Call, operation: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> => {
-    if (free === 0) {
-      const turn = Effect.timeoutOrElse(waitForSlot(call), { duration: maxWait, orElse: () => overloaded })
-      const counted = Effect.acquireUseRelease(Metric.modify(queued, 1), () => turn, () => Metric.modify(queued, -1))
-      return Effect.andThen(counted, operation)
-    }
-    take(call)
-    return operation
-  }
-})
-
-/**
- * Fails with 417 for an unknown `Expect`, and with 400, 413 or 415 for a body that the service does not accept. Then
- * the request is complete and takes a slot: a slow body occupies a connection, and no slot. The 400 for a request that
- * does not decode is made in `ErrorResponses.ts`.
+ * Checks the body of each request, which is then complete and takes a slot: a slow body occupies a connection, and no
+ * slot.
  */
 export const validation = Layer.effect(
   Validation,
-  Effect.map(makeSlots, (inSlot) =>
+  Effect.map(ConcurrencyLimit.make, (limitConcurrency) =>
     Validation.of((httpEffect, { endpoint }) => {
       const hasBody = HttpMethod.hasBody(endpoint.method)
-      return Effect.withFiber((fiber): Result<typeof httpEffect, JsonBody.BodyError | Errors.ExpectationFailed> => {
+      const limited = limitConcurrency(httpEffect)
+      return Effect.withFiber((fiber): Result<typeof limited, JsonBody.BodyError | Errors.ExpectationFailed> => {
         const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
         const expect = headerOf(request, "expect")
         if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
           return Effect.fail(new Errors.ExpectationFailed())
         }
-        const call = fiber.getRef(CurrentCall)
-        return hasBody
-          ? Effect.flatMap(JsonBody.read(request), () => inSlot(call, httpEffect))
-          : inSlot(call, httpEffect)
+        return hasBody ? Effect.andThen(JsonBody.check(request), limited) : limited
       })
     }))
 )

@@ -8,9 +8,9 @@ import { HttpApiBuilder } from "effect/http-api"
 import { NotFound } from "../api/Errors.ts"
 import { Auth, CurrentKey, RateLimit, Sunset, Validation } from "../api/OperationMiddleware.ts"
 import { listLimit, nextLink } from "../api/Paging.ts"
-import { createdHeaders, type CreatedPet, ListQuery, type Pet, petsText, petText } from "../api/Pets.ts"
+import { createdHeaders, ListQuery, petsText, petText, replayed } from "../api/Pets.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
-import { PetRepository } from "../pets/PetRepository.ts"
+import { type Created, type Page, PetRepository } from "../pets/PetRepository.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
@@ -18,30 +18,33 @@ const linkText = Schema.encodeSync(nextLink("/v1/pets", ListQuery))
 
 const contentType = "application/json"
 
-/** Renders the page of the found pets, of which there is one more than the page has if there is another page. */
-const renderPage = (query: ListQuery, limit: number, found: ReadonlyArray<Pet>): Response => {
-  const pets = found.length > limit ? found.slice(0, limit) : found
-  const last = pets.at(-1)
-  return HttpServerResponse.text(petsText(pets), {
+const renderPage = (query: ListQuery, { next, pets }: Page): Response =>
+  HttpServerResponse.text(petsText(pets), {
     contentType,
-    ...last !== undefined && found.length > limit && { headers: { link: linkText({ ...query, cursor: last.id }) } }
+    ...next !== undefined && { headers: { link: linkText({ ...query, cursor: next }) } }
   })
-}
 
-/** Returns a function as `renderPage`, for first pages. The repository returns the same array for the same pets. */
+/** Returns a function as `renderPage`, for first pages. The repository can return the same array for the same pets. */
 const makeRenderFirstPage = (): typeof renderPage => {
-  const cached = new WeakMap<ReadonlyArray<Pet>, { readonly limit: number | undefined; readonly response: Response }>()
-  return (query, limit, found) => {
-    const entry = cached.get(found)
+  const cached = new WeakMap<
+    ReadonlyArray<unknown>,
+    { readonly limit: number | undefined; readonly response: Response }
+  >()
+  return (query, page) => {
+    const entry = cached.get(page.pets)
     if (entry !== undefined && entry.limit === query.limit) return entry.response
-    const response = renderPage(query, limit, found)
-    cached.set(found, { limit: query.limit, response })
+    const response = renderPage(query, page)
+    cached.set(page.pets, { limit: query.limit, response })
     return response
   }
 }
 
-const renderCreated = (pet: CreatedPet): Response =>
-  HttpServerResponse.text(petText(pet), { status: 201, contentType, headers: createdHeaders(pet) })
+const renderCreated = ({ isReplay, pet }: Created): Response =>
+  HttpServerResponse.text(petText(pet), {
+    status: 201,
+    contentType,
+    headers: createdHeaders({ ...pet, ...isReplay && { [replayed]: true } })
+  })
 
 const group = HttpApiBuilder.group(
   PetstoreApi,
@@ -53,12 +56,12 @@ const group = HttpApiBuilder.group(
       listPets: ({ query }) => {
         const { cursor: after, limit = listLimit.default, status } = query
         const render = after === undefined ? renderFirstPage : renderPage
-        return Effect.map(repository.list({ limit: limit + 1, status, after }), (found) => render(query, limit, found))
+        return Effect.map(repository.list({ limit, status, after }), (page) => render(query, page))
       },
       createPet: ({ headers, payload }) => {
         const key = headers["idempotency-key"]
         const created = key === undefined
-          ? Effect.orDie(repository.create(payload))
+          ? repository.create(payload)
           : Effect.flatMap(CurrentKey, ({ id: owner }) => repository.create(payload, { owner, key }))
         return Effect.map(created, renderCreated)
       },

@@ -9,7 +9,7 @@ import { byAttributes, startAtZero } from "../observability/Metrics.ts"
 import type { Caller } from "../rate-limit/CallerStates.ts"
 import { type Decision, mostRestrictive, type Window } from "../rate-limit/Policy.ts"
 import type { RateLimiter } from "../rate-limit/RateLimiter.ts"
-import type { ChargedDecision } from "./Call.ts"
+import type { ChargedDecision } from "./RequestContext.ts"
 
 const decisions = byAttributes(
   Metric.counter("rate_limit_decisions_total", {
@@ -55,7 +55,7 @@ export const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key:
     caller: `key:${key.id}`,
     plan: key.plan,
     limits: key.limits,
-    count: (kind, at) => usage.count(key, kind, at)
+    count: (kind, at) => usage.count(key.id, kind, at)
   })
 
 /**

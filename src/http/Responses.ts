@@ -1,40 +1,45 @@
 /**
- * The middleware around all routes of a port. It makes the call of each request, maps failures to the Error body, and
- * completes the response. It runs no generator for a request, because every one passes here.
+ * The middleware around all routes of a port: it provides the request context, maps failures to the Error body, and
+ * completes the response. Hot path: avoids generators.
  */
-import { Cause, Clock, Context, Effect, Layer, References } from "effect"
+import { Cause, Clock, Context, Effect, Layer, Ref, References } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { type ApiError, UnsupportedMediaType } from "../api/Errors.ts"
-import { Call, CurrentCall, headerOf, headError, type RequestHead } from "./Call.ts"
+import type { ApiError } from "../api/Errors.ts"
 import { makeForwarded } from "./ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
+import { RequestContext } from "./RequestContext.ts"
+import { headerOf, headError, type RequestHead } from "./RequestHead.ts"
 import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
-/** The differences between the API port and the management port. */
+/** What each port supplies: its routes, the hosts that it serves, and hooks that finish or abort a response. */
 export interface Port {
   readonly routesAt: RoutesAt
   /** Whether the port serves the host that a request names. Without it, the port serves all. */
   readonly isAllowedHost?: (name: string) => boolean
   /** Adds the port's headers to a response. The API port also logs it, and may make it a 429. */
-  readonly finish: (head: RequestHead, call: Call, response: Response) => Effect.Effect<Response>
+  readonly finish: (
+    head: RequestHead,
+    context: RequestContext["Service"],
+    response: Response
+  ) => Effect.Effect<Response>
   /** Runs when the request ended before its response: the client disconnected, or the process stops. */
-  readonly abort: (head: RequestHead, call: Call) => Effect.Effect<void>
+  readonly abort: (head: RequestHead, context: RequestContext["Service"]) => Effect.Effect<void>
 }
 
 /** Whether the graceful shutdown has begun: each connection then closes after its response. */
 export class GracefulShutdown
-  extends Context.Service<GracefulShutdown, { begun: boolean }>()("petstore/http/GracefulShutdown")
+  extends Context.Service<GracefulShutdown, Ref.Ref<boolean>>()("petstore/http/GracefulShutdown")
 {
-  static readonly layer = Layer.sync(GracefulShutdown, () => ({ begun: false }))
+  static readonly layer = Layer.effect(GracefulShutdown, Ref.make(false))
 }
 
 /** Returns `response` with exactly `headers`. `HttpServerResponse.setHeaders` copies them twice, which takes longer. */
 export const withHeaders = (response: Response, headers: Readonly<Record<string, string>>): Response =>
   Object.assign(Object.create(Object.getPrototypeOf(response)), response, { headers })
 
-/** Adds the headers that HTTP requires for a status, and replaces HttpApi's own 415. */
+/** Adds the headers that HTTP requires for a status. */
 const addRequiredHeaders = (response: Response): Response => {
   switch (response.status) {
     case 401:
@@ -42,9 +47,6 @@ const addRequiredHeaders = (response: Response): Response => {
     case 413:
       // The rest of the body is not read.
       return HttpServerResponse.setHeader(response, "connection", "close")
-    case 415:
-      // HttpApi responds in plain text to an empty body of another type.
-      return ErrorResponses.make(new UnsupportedMediaType())
     case 503:
       return HttpServerResponse.setHeader(response, "retry-after", "1")
     default:
@@ -53,9 +55,14 @@ const addRequiredHeaders = (response: Response): Response => {
 }
 
 /** Completes the response to a request that no route gets, because Node's parser or a check of its head rejects it. */
-export const reject = (port: Port, head: RequestHead, call: Call, error: ApiError): Effect.Effect<Response> => {
+export const reject = (
+  port: Port,
+  head: RequestHead,
+  context: RequestContext["Service"],
+  error: ApiError
+): Effect.Effect<Response> => {
   const allow = error.status === 405 && { allow: port.routesAt("*").methods.join(", ") }
-  return port.finish(head, call, ErrorResponses.make(error, { connection: "close", ...allow }))
+  return port.finish(head, context, ErrorResponses.make(error, { connection: "close", ...allow }))
 }
 
 /** The middleware around all routes of `port`. */
@@ -66,36 +73,34 @@ export const layer = (port: Port) =>
       const shutdown = yield* GracefulShutdown
       const forwarded = yield* makeForwarded
 
-      const finish = (head: RequestHead, call: Call, response: Response) => {
+      const finish = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
         const own = addRequiredHeaders(response)
-        const complete = shutdown.begun ? withHeaders(own, { ...own.headers, connection: "close" }) : own
-        return port.finish(head, call, complete)
+        return port.finish(
+          head,
+          context,
+          Ref.getUnsafe(shutdown) ? withHeaders(own, { ...own.headers, connection: "close" }) : own
+        )
       }
 
       return (httpEffect) =>
         forwarded(Effect.withFiber((fiber) => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-          const call = new Call(headerOf(request, "x-request-id"), clock.monotonicTimeNanosUnsafe())
-          // The server restores the context when the request ends.
-          fiber.setContext(fiber.context.pipe(
-            Context.add(CurrentCall, call),
-            Context.add(References.CurrentLogAnnotations, { requestId: call.requestId })
-          ))
+          const context = RequestContext.make(headerOf(request, "x-request-id"), clock.monotonicTimeNanosUnsafe())
           const error = headError(request, port.isAllowedHost)
           return Effect.matchCauseEffect(error === undefined ? httpEffect : Effect.die(error), {
-            onSuccess: (response) => {
-              call.freeSlot()
-              return finish(request, call, response)
-            },
+            onSuccess: (response) => finish(request, context, response),
             onFailure: (cause) => {
-              call.freeSlot()
-              if (!Cause.hasInterruptsOnly(cause)) {
-                const response = ErrorResponses.responseOf(cause, request, call, port.routesAt)
-                return Effect.flatMap(response, (made) => finish(request, call, made))
+              if (Cause.hasInterruptsOnly(cause)) {
+                return Effect.andThen(port.abort(request, context), Effect.failCause(cause))
               }
-              return Effect.andThen(port.abort(request, call), Effect.failCause(cause))
+              const response = ErrorResponses.responseOf(cause, request, context, port.routesAt)
+              return Effect.flatMap(response, (made) => finish(request, context, made))
             }
-          })
+          }).pipe(Effect.provideContext(
+            Context.make(RequestContext, context).pipe(
+              Context.add(References.CurrentLogAnnotations, { requestId: context.requestId })
+            )
+          ))
         }))
     }),
     { global: true }

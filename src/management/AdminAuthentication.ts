@@ -8,9 +8,9 @@ import { AdminAuth } from "../api/AdminApi.ts"
 import { InvalidAdminToken, MissingAdminToken, ReadOnlyToken, TooManyAttempts } from "../api/Errors.ts"
 import type { Limits } from "../api/Plans.ts"
 import { type NamedAdminToken, Settings } from "../config/Settings.ts"
-import { CurrentCall } from "../http/Call.ts"
 import { clientAddress, clientNetwork } from "../http/ClientAddress.ts"
 import * as ErrorResponses from "../http/ErrorResponses.ts"
+import { RequestContext } from "../http/RequestContext.ts"
 import { byAttributes, startAtZero } from "../observability/Metrics.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
@@ -57,8 +57,8 @@ export const layer = Layer.effect(
 
     return AdminAuth.of({
       adminToken: Effect.fnUntraced(function*(httpEffect, { credential, endpoint }) {
-        const call = yield* CurrentCall
-        call.endpoint = endpoint
+        const context = yield* RequestContext.current
+        context.endpoint = endpoint
         // The token is compared first, so that no number of failures locks the operator out.
         const hash = digest(credential)
         const operator = operators.find((each) => timingSafeEqual(each.hash, hash))

@@ -5,6 +5,7 @@ import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { CurrentOperator } from "../api-keys/AuditLog.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { listLimit } from "../api/Paging.ts"
+import { topUsageLimit } from "../api/Usage.ts"
 import { Settings } from "../config/Settings.ts"
 import type { Decision, Window } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
@@ -45,16 +46,24 @@ const keyHandlers = HttpApiBuilder.group(
           usage: { minute: usageOf(minute), day: usageOf(day) },
           ban: banOf(peeked),
           counting: yield* limiter.counting,
-          formerSecrets: (yield* apiKeys.formerSecrets(id)).map((endsAt) => ({ endsAt, lastUsedAt: null }))
+          formerSecrets: yield* apiKeys.formerSecrets(id)
         }
       }),
       showUsage: ({ params: { id } }) => Effect.andThen(apiKeys.find(id), apiKeys.usage.read(id)),
-      topUsage: () => Effect.succeed([]),
+      topUsage: Effect.fnUntraced(function*({ query }) {
+        const totals = yield* apiKeys.usage.top({ limit: topUsageLimit, ...query })
+        const keys = yield* apiKeys.findAll(totals.map(({ keyId }) => keyId))
+        return totals.map(({ keyId, ...counts }) => {
+          const { name = null, plan = null } = keys.get(keyId) ?? {}
+          return { keyId, name, plan, ...counts }
+        })
+      }),
       updateKey: ({ headers, params: { id }, payload }) => apiKeys.update(id, payload, headers["if-match"]),
       unbanKey: Effect.fnUntraced(function*({ params: { id } }) {
         const { limits } = yield* apiKeys.find(id)
         const { bannedUntil } = yield* limiter.peek(`key:${id}`, limits)
-        const before = { bannedUntil: bannedUntil === undefined ? null : new Date(bannedUntil).toISOString() }
+        if (bannedUntil === undefined) return
+        const before = { bannedUntil: new Date(bannedUntil).toISOString() }
         // The entry is stored first, because lifting a ban cannot fail.
         yield* apiKeys.audit.record(
           "unban",
@@ -75,11 +84,13 @@ const auditHandlers = HttpApiBuilder.group(
   Effect.fnUntraced(function*(handlers) {
     const apiKeys = yield* ApiKeys
     return handlers.handleAll({
-      listAudit: ({ query }) =>
-        Effect.map(
-          apiKeys.audit.list({ limit: query.limit ?? listLimit.default, after: query.cursor, keyId: query.key }),
-          ({ entries, next }) => next === undefined ? { entries } : { entries, next: { ...query, cursor: next } }
-        )
+      listAudit: Effect.fnUntraced(function*({ query }) {
+        const { cursor, limit = listLimit.default, ...filter } = query
+        const { entries, next } = yield* apiKeys.audit.list({ ...filter, limit, after: cursor })
+        const keys = yield* apiKeys.findAll(entries.map(({ keyId }) => keyId))
+        const named = entries.map((entry) => ({ ...entry, keyName: keys.get(entry.keyId)?.name ?? null }))
+        return next === undefined ? { entries: named } : { entries: named, next: { ...query, cursor: next } }
+      })
     })
   })
 )

@@ -1,5 +1,5 @@
 /** The management server: health, metrics, the admin API and the console. It shares no route with the API port. */
-import { type Config, Effect, Exit, Layer } from "effect"
+import { type Config, Effect, Exit, Layer, Ref } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
@@ -11,8 +11,8 @@ import { ServiceUnavailable } from "../api/Errors.ts"
 import { fixedHeaders } from "../api/ResponseHeaders.ts"
 import { Settings } from "../config/Settings.ts"
 import * as CachedDocument from "../http/CachedDocument.ts"
-import { isAllowedAmong } from "../http/Call.ts"
 import * as Middleware from "../http/Middleware.ts"
+import { isAllowedAmong } from "../http/RequestHead.ts"
 import * as Responses from "../http/Responses.ts"
 import { makeRoutesAt } from "../http/RoutePaths.ts"
 import * as Server from "../http/Server.ts"
@@ -54,7 +54,7 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   yield* router.add(
     "GET",
     "/readyz",
-    Effect.suspend(() => draining.begun ? Effect.orDie(ending) : Effect.orDie(ready)).pipe(
+    Effect.suspend(() => Ref.getUnsafe(draining) ? Effect.orDie(ending) : Effect.orDie(ready)).pipe(
       Effect.map((limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits }))
     )
   )

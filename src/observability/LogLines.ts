@@ -31,3 +31,11 @@ export const describe = (cause: Cause.Cause<unknown>): string => {
   }
   return messages.filter((message) => message !== "").join(": ").replaceAll(/\s+/g, " ")
 }
+
+const secret = /(psk|adm)_\w+/gi
+
+/** Hides secrets of keys and admin tokens in a text, also percent-encoded ones. */
+export const redactSecrets = (text: string): string => {
+  const decoded = text.replaceAll(/%([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)))
+  return decoded.search(secret) < 0 ? text : decoded.replaceAll(secret, "$1_…")
+}

@@ -8,6 +8,7 @@ import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { ConfigProvider, Effect, Layer, Option, Tracer } from "effect"
 import { Otlp, OtlpSerialization } from "effect/observability"
 import { Settings } from "../config/Settings.ts"
+import { redactSecrets } from "./LogLines.ts"
 
 /** The defaults of OpenTelemetry and of this service. Effect's own are to export nothing. */
 const defaults = {
@@ -30,20 +31,31 @@ export const sample = (tracer: Tracer.Tracer, ratio: number): Tracer.Tracer =>
     span: (options) => tracer.span({ ...options, sampled: isSampled(options, ratio) })
   })
 
-const sampler = Layer.effect(
+/** Returns a tracer whose attributes show no secret, which a client can send in a path or a `User-Agent`. */
+export const redact = (tracer: Tracer.Tracer): Tracer.Tracer =>
+  Tracer.make({
+    ...tracer,
+    span: (options) => {
+      const span = tracer.span(options)
+      const setAttribute = span.attribute.bind(span)
+      span.attribute = (name, value) => setAttribute(name, typeof value === "string" ? redactSecrets(value) : value)
+      return span
+    }
+  })
+
+const exported = Layer.effect(
   Tracer.Tracer,
   Effect.gen(function*() {
     const tracer = yield* Tracer.Tracer
+    if (tracer === Tracer.nativeTracer) return tracer
     const isRatio = (yield* Settings.otelTracesSampler.config) === "parentbased_traceidratio"
-    // Without an exporter, no span needs a decision.
-    return isRatio && tracer !== Tracer.nativeTracer
-      ? sample(tracer, yield* Settings.otelTracesSamplerRatio.config)
-      : tracer
+    const redacted = redact(tracer)
+    return isRatio ? sample(redacted, yield* Settings.otelTracesSamplerRatio.config) : redacted
   })
 )
 
 /** The exporters of the signals that have an endpoint. Fails with a `ConfigError`. */
-export const layer = sampler.pipe(
+export const layer = exported.pipe(
   Layer.provideMerge(Otlp.layerFromConfig()),
   Layer.provide([OtlpSerialization.layerJson, NodeHttpClient.layerNodeHttp]),
   Layer.provide(ConfigProvider.layerAdd(ConfigProvider.fromUnknown(defaults)))

@@ -5,7 +5,7 @@
  * only if it is full and has no gap in its ids: no create in flight can add a pet to it.
  */
 import type { Pet, PetStatus } from "../api/Pets.ts"
-import type { Selection } from "./PetRepository.ts"
+import { type Page, type Selection, toPage } from "./PetRepository.ts"
 
 /** The maximum number of cached pets. They take about 80 MB with names of usual length. */
 export const maxPets = 2 ** 19
@@ -27,8 +27,8 @@ export class PetCache {
   readonly #pets = Array<Pet | undefined>(maxPets).fill(undefined)
   readonly #ids = new Float64Array(maxPets).fill(NaN)
   readonly #readAt = new Float64Array(maxPets)
-  /** The cached first pages by limit and status. Each call for a page returns the same array. */
-  readonly #firstPages = new Map<string, { readonly page: ReadonlyArray<Pet>; readonly readAt: number }>()
+  /** The cached first pages by limit and status. Their arrays are frozen, so that a text of one can be cached. */
+  readonly #firstPages = new Map<string, { readonly page: Page; readonly readAt: number }>()
 
   /** `nowMs` returns the time of a monotonic clock in milliseconds. */
   constructor(lifetimeMs: number, nowMs: () => number) {
@@ -60,7 +60,7 @@ export class PetCache {
   }
 
   /** Returns a page if every pet in its range of ids is cached. */
-  page({ after = 0n, limit, status }: Selection): ReadonlyArray<Pet> | undefined {
+  page({ after = 0n, limit, status }: Selection): Page | undefined {
     const since = this.#nowMs() - this.#lifetimeMs
     if (after > 0n) return this.#page(Number(after) + 1, limit, status, since)?.page
     const pageKey = `${limit} ${status}`
@@ -68,7 +68,7 @@ export class PetCache {
     if (cached !== undefined && cached.readAt >= since) return cached.page
     const found = this.#page(1, limit, status, since)
     if (found === undefined) return undefined
-    Object.freeze(found.page)
+    Object.freeze(found.page.pets)
     this.#firstPages.set(pageKey, found)
     return found.page
   }
@@ -81,14 +81,16 @@ export class PetCache {
   /** Returns a page, and the start of the earliest of the statements that read it. */
   #page(start: number, limit: number, status: PetStatus | undefined, since: number) {
     // Usually no pet of an uncached page is cached, so one check rejects it.
-    if (this.#get(start + limit - 1, since) === undefined) return undefined
-    const page: Array<Pet> = []
+    if (this.#get(start + limit, since) === undefined) return undefined
+    const pets: Array<Pet> = []
     let readAt = Infinity
     for (let id = start; id < start + maxIdsVisited; id++) {
       const pet = this.#get(id, since)
       if (pet === undefined) return undefined
       readAt = Math.min(readAt, this.#readAt[id % maxPets] ?? 0)
-      if ((status === undefined || pet.status === status) && page.push(pet) === limit) return { page, readAt }
+      if ((status === undefined || pet.status === status) && pets.push(pet) > limit) {
+        return { page: toPage(pets, limit), readAt }
+      }
     }
     return undefined
   }

@@ -10,11 +10,11 @@
 import { Clock, Duration, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { hash } from "node:crypto"
-import type { IdempotencyKeyReused } from "../api/Errors.ts"
-import type { CreatedPet, NewPet } from "../api/Pets.ts"
+import type { IdempotencyKeyReused, ServiceUnavailable } from "../api/Errors.ts"
+import type { NewPet } from "../api/Pets.ts"
 import * as Outage from "../database/Outage.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
-import { canonicalText, type Idempotency, keyLifetime, keyReused, markReplayed } from "./PetRepository.ts"
+import { canonicalText, type Created, type Idempotency, keyLifetime, keyReused } from "./PetRepository.ts"
 
 /** One call of `create`. Each is an object of its own, so that a batch does not merge the creates of equal pets. */
 interface Create {
@@ -105,7 +105,7 @@ export const make = Effect.gen(function*() {
     for (const create of creates) if (!firsts.has(keyOf(create))) firsts.set(keyOf(create), create)
     const inserts = [...firsts.values()]
     const statement = inserts.some(({ claim }) => claim !== undefined) ? claimAndInsert(inserts) : insertPets(inserts)
-    return Effect.map(Outage.leaveReadOnlyServer(statement, sql), (rows) => {
+    return Effect.map(Outage.toServiceUnavailable(Outage.leaveReadOnlyServer(statement, sql)), (rows) => {
       const rowsByFirst = new Map(inserts.map((create, index) => [create, rows[index]]))
       const outcomes = new Map<Create, Outcome>()
       for (const create of creates) {
@@ -128,13 +128,15 @@ export const make = Effect.gen(function*() {
     run
   })
 
-  return (pet: NewPet, idempotency?: Idempotency): Effect.Effect<CreatedPet, IdempotencyKeyReused> => {
+  return (
+    pet: NewPet,
+    idempotency?: Idempotency
+  ): Effect.Effect<Created, IdempotencyKeyReused | ServiceUnavailable> => {
     const claim = idempotency && { ...idempotency, request: hash("sha256", canonicalText(pet)) }
     return Effect.flatMap(createInBatch({ pet, claim }), (outcome) => {
       if (outcome === undefined) return Effect.die(new Error("INSERT returned no id"))
       if (outcome === "reused") return Effect.fail(keyReused)
-      const created = { id: outcome.id, ...pet }
-      return Effect.succeed(outcome.isReplay ? markReplayed(created) : created)
+      return Effect.succeed({ pet: { id: outcome.id, ...pet }, isReplay: outcome.isReplay })
     })
   }
 })

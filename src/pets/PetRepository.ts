@@ -1,7 +1,7 @@
 /** The pet repository: its operations, the rules of idempotency keys, and an implementation in memory. */
 import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
-import { IdempotencyKeyReused } from "../api/Errors.ts"
-import { type CreatedPet, type NewPet, type Pet, type PetStatus, replayed } from "../api/Pets.ts"
+import { IdempotencyKeyReused, type ServiceUnavailable } from "../api/Errors.ts"
+import type { NewPet, Pet, PetStatus } from "../api/Pets.ts"
 
 /** Selects the pets of one page of the list, which is in ascending order of ids. */
 export interface Selection {
@@ -11,6 +11,24 @@ export interface Selection {
   readonly status?: PetStatus | undefined
   /** Only pets with a greater id. */
   readonly after?: bigint | undefined
+}
+
+/** One page of the list. `next` is the last id if there is another page: the next page is `after` it. */
+export interface Page {
+  readonly pets: ReadonlyArray<Pet>
+  readonly next?: bigint
+}
+
+/** Makes a page of the pets that a store found: one more than `limit`, if there is another page. */
+export const toPage = (found: ReadonlyArray<Pet>, limit: number): Page => {
+  const last = found[limit - 1]
+  return last === undefined || found.length === limit ? { pets: found } : { pets: found.slice(0, limit), next: last.id }
+}
+
+/** The outcome of a create. It is a replay if an earlier create with the same idempotency key created the pet. */
+export interface Created {
+  readonly pet: Pet
+  readonly isReplay: boolean
 }
 
 /** An idempotency key, and the id of the API key that it belongs to. Two API keys can use the same idempotency key. */
@@ -25,31 +43,25 @@ export const keyLifetime = Duration.hours(24)
 /** 422: the idempotency key was used for another pet. All requests share this instance. */
 export const keyReused = new IdempotencyKeyReused()
 
-/** Marks a pet that an earlier create with the same idempotency key inserted. */
-export const markReplayed = (pet: Pet): CreatedPet => ({ ...pet, [replayed]: true })
-
 /** Returns a text of a pet's fields. Two requests have equal texts if and only if their pets are equal. */
 export const canonicalText = ({ categoryId, name, status }: NewPet): string =>
   JSON.stringify([name, String(categoryId), status])
 
-/** Stores pets. A database error is a defect in each operation. */
+/** Stores pets. Each operation fails with `ServiceUnavailable` in an outage of the database. */
 export class PetRepository extends Context.Service<PetRepository, {
-  /**
-   * Returns pets in ascending order of ids. Calls for the same page can return the same array, which is frozen then, so
-   * that its text can be encoded once.
-   */
-  list(selection: Selection): Effect.Effect<ReadonlyArray<Pet>>
+  /** Returns a page of the pets in ascending order of ids. */
+  list(selection: Selection): Effect.Effect<Page, ServiceUnavailable>
 
   /**
    * Creates a pet under a new id. The pet is durable when the effect succeeds.
    *
-   * If the idempotency key was used within the last 24 hours, it returns the pet of the first call, marked as
-   * `replayed`. It fails with `IdempotencyKeyReused` if that pet was another one.
+   * If the idempotency key was used within the last 24 hours, it returns the pet of the first call as a replay. It
+   * fails with `IdempotencyKeyReused` if that pet was another one.
    */
-  create(pet: NewPet, idempotency?: Idempotency): Effect.Effect<CreatedPet, IdempotencyKeyReused>
+  create(pet: NewPet, idempotency?: Idempotency): Effect.Effect<Created, IdempotencyKeyReused | ServiceUnavailable>
 
   /** Returns the pet with this id, or `None` if no pet has it. */
-  find(id: bigint): Effect.Effect<Option.Option<Pet>>
+  find(id: bigint): Effect.Effect<Option.Option<Pet>, ServiceUnavailable>
 }>()("petstore/PetRepository") {
   /** Stores pets in the memory of this process, for tests. */
   static readonly layerMemory = Layer.sync(PetRepository, () => {
@@ -63,26 +75,26 @@ export class PetRepository extends Context.Service<PetRepository, {
     }
     return PetRepository.of({
       list: ({ after, limit, status }) =>
-        Effect.sync(() =>
-          pets.values()
+        Effect.sync(() => {
+          const found = pets.values()
             .filter((pet) => (status === undefined || pet.status === status) && (after === undefined || pet.id > after))
-            .take(limit)
-            .toArray()
-        ),
+            .take(limit + 1)
+          return toPage(found.toArray(), limit)
+        }),
       create: (newPet, idempotency) =>
-        Effect.flatMap(Clock.currentTimeMillis, (now) => {
-          if (idempotency === undefined) return Effect.succeed(insert(newPet))
+        Effect.flatMap(Clock.currentTimeMillis, (now): Effect.Effect<Created, IdempotencyKeyReused> => {
+          if (idempotency === undefined) return Effect.succeed({ pet: insert(newPet), isReplay: false })
           const claimId = JSON.stringify([idempotency.owner, idempotency.key])
           const requestText = canonicalText(newPet)
           const existing = claims.get(claimId)
           if (existing !== undefined && now < existing.expiresAtMs) {
             return existing.requestText === requestText
-              ? Effect.succeed(markReplayed(existing.pet))
+              ? Effect.succeed({ pet: existing.pet, isReplay: true })
               : Effect.fail(keyReused)
           }
           const pet = insert(newPet)
           claims.set(claimId, { requestText, pet, expiresAtMs: now + Duration.toMillis(keyLifetime) })
-          return Effect.succeed(pet)
+          return Effect.succeed({ pet, isReplay: false })
         }),
       find: (id) => Effect.sync(() => Option.fromUndefinedOr(pets.get(id)))
     })

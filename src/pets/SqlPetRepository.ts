@@ -8,10 +8,11 @@ import { SqlClient } from "effect/sql"
 import type { Pet, PetStatus } from "../api/Pets.ts"
 import { Settings } from "../config/Settings.ts"
 import * as Expiry from "../database/Expiry.ts"
+import * as Outage from "../database/Outage.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import { PetCache } from "./PetCache.ts"
 import * as PetInserts from "./PetInserts.ts"
-import { PetRepository, type Selection } from "./PetRepository.ts"
+import { PetRepository, type Selection, toPage } from "./PetRepository.ts"
 
 /**
  * The bounds of a batch of reads. Two statements of an operation run at once: the database executes one while this
@@ -40,7 +41,7 @@ const make = Effect.gen(function*() {
       const found = new Map(rows.map((row) => [row.id, fromPetRow(row)]))
       cachePets(found.values())
       return found
-    })
+    }, Outage.toServiceUnavailable)
   })
 
   /**
@@ -91,7 +92,7 @@ const make = Effect.gen(function*() {
       )
       for (const page of found.values()) cachePets(page)
       return found
-    })
+    }, Outage.toServiceUnavailable)
   })
 
   yield* Expiry.deleteExpired({
@@ -104,10 +105,10 @@ const make = Effect.gen(function*() {
     list: (selection: Selection) =>
       Effect.suspend(() => {
         const { after = 0n, limit, status = "" } = selection
-        if (after === maxId) return Effect.succeed([])
+        if (after === maxId) return Effect.succeed({ pets: [] })
         const cached = cache.page(selection)
         return cached === undefined
-          ? Effect.map(findPage(`${limit} ${status} ${after + 1n}`), (found = []) => found)
+          ? Effect.map(findPage(`${limit + 1} ${status} ${after + 1n}`), (found = []) => toPage(found, limit))
           : Effect.succeed(cached)
       }),
     create: yield* PetInserts.make,
@@ -119,7 +120,7 @@ const make = Effect.gen(function*() {
   })
 })
 
-/** Stores pets in PostgreSQL. A database error is a defect, because callers cannot fix it. */
+/** Stores pets in PostgreSQL. */
 export const layer = Layer.effect(PetRepository, make)
 
 type PetRow = Omit<Pet, "status"> & { readonly status: PetStatus | null }

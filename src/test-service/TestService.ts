@@ -2,6 +2,7 @@
 import { Context, Duration, Effect, Layer, type Redacted, References } from "effect"
 import { Headers, HttpClient, HttpClientError } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
+import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import type { NewPet, Pet } from "../api/Pets.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
@@ -120,10 +121,11 @@ export const layerFaultyClient = Layer.effect(
 export const makeTestService = Effect.fnUntraced(function*(secret: Redacted.Redacted) {
   const faults = yield* Faults
   const [apiKeys, limiter, pets] = [yield* ApiKeys, yield* RateLimiter, yield* PetRepository]
-  const key = Effect.orDie(apiKeys.verify(secret))
+  const key = Effect.orDie((yield* KeyVerifier).verify(secret))
   const charge = Effect.flatMap(key, ({ id, limits }) => limiter.charge(`key:${id}`, limits))
   return TestService.of({
-    insertPets: (...each) => Effect.orDie(Effect.forEach(each, (pet) => pets.create(pet))),
+    insertPets: (...newPets) =>
+      Effect.orDie(Effect.forEach(newPets, (newPet) => Effect.map(pets.create(newPet), ({ pet }) => pet))),
     exhaustLimit: Effect.gen(function*() {
       const { id, limits } = yield* key
       const { windows } = yield* limiter.peek(`key:${id}`, limits)

@@ -4,7 +4,9 @@ import { DateTime, Duration, Effect, Exit, Layer, Option, Redacted, Result, Stre
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
+import type { ServiceUnavailable } from "../../src/api/Errors.ts"
 import type { ApiKey, KeyChange, KeyFilter, KeyPosition, NewKey } from "../../src/api/Keys.ts"
 import { planLimits } from "../../src/api/Plans.ts"
 import { databases, random, stores } from "../support/Harness.ts"
@@ -14,7 +16,7 @@ const issue = (options: Partial<NewKey> = {}) =>
 
 /** Returns whether the service allows `key`: `false` if it fails with `invalid_api_key`. A defect stays a defect. */
 const isAllowed = (key: Redacted.Redacted) =>
-  Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.verify(key)).pipe(
+  Effect.flatMap(KeyVerifier, ({ verify }) => verify(key)).pipe(
     Effect.as(true),
     Effect.catchTag("InvalidApiKey", ({ code }) => Effect.succeed(code !== "invalid_api_key"))
   )
@@ -25,7 +27,7 @@ const assertAllowed = (isExpected: boolean, ...keys: ReadonlyArray<Redacted.Reda
 
 /** Returns the pages of a walk through the keys that meet a filter, oldest first. */
 const walkPages = (limit: number, filter: KeyFilter = {}) =>
-  Stream.paginate<KeyPosition | undefined, ReadonlyArray<ApiKey>, never, ApiKeys>(undefined, (after) =>
+  Stream.paginate<KeyPosition | undefined, ReadonlyArray<ApiKey>, ServiceUnavailable, ApiKeys>(undefined, (after) =>
     Effect.map(
       Effect.flatMap(ApiKeys, ({ list }) => list({ ...filter, limit, after })),
       ({ keys, next }) => [[keys], Option.fromUndefinedOr(next)] as const
@@ -59,11 +61,14 @@ for (const store of stores) {
           const active = yield* issue({ name: "Filter 100%_a", plan: "pro" })
           const expired = yield* issue({ name: "filter b", plan: "pro", expiresAt })
           const revoked = yield* issue({ name: "FILTER c", plan: "business", expiresAt })
-          yield* Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.revoke(revoked.id))
+          const disabled = yield* issue({ name: "filter d" })
+          const { revoke, update } = yield* ApiKeys
+          yield* revoke(revoked.id)
+          for (const { id } of [disabled, expired, revoked]) yield* Effect.ignore(update(id, { enabled: false }))
           yield* TestClock.adjust("1 second")
-          const [a, b, c] = [active.name, expired.name, revoked.name]
+          const [a, b, c, d] = [active.name, expired.name, revoked.name, disabled.name]
           const filters: ReadonlyArray<readonly [KeyFilter, ReadonlyArray<string>]> = [
-            [{ search: "filter" }, [c, a, b]],
+            [{ search: "filter" }, [c, a, b, d]],
             [{ search: "100%_" }, [a]],
             [{ search: "100_" }, []],
             [{ search: active.id }, [a]],
@@ -71,6 +76,7 @@ for (const store of stores) {
             [{ search: revoked.hint ?? "none" }, [c]],
             [{ search: "filter", plan: "pro" }, [a, b]],
             [{ search: "filter", state: "active" }, [a]],
+            [{ search: "filter", state: "disabled" }, [d]],
             [{ search: "filter", state: "expired" }, [b]],
             [{ search: "filter", state: "revoked" }, [c]],
             [{ plan: "business", state: "revoked" }, [c]],
@@ -106,23 +112,24 @@ for (const store of stores) {
 
       it.effect("issues a secret of the documented form, with the limits of its plan, or its own on Enterprise", () =>
         Effect.gen(function*() {
-          const apiKeys = yield* ApiKeys
+          const { verify } = yield* KeyVerifier
           const pro = yield* issue({ plan: "pro" })
           assert.match(Redacted.value(pro.key), /^psk_[0-9A-Za-z]{38}$/)
           const limits = { perMinute: 300, perDay: 10_000 }
-          assert.deepInclude(yield* apiKeys.verify(pro.key), { id: pro.id, plan: "pro", limits })
+          assert.deepInclude(yield* verify(pro.key), { id: pro.id, plan: "pro", limits })
           const own = { perMinute: 5, perDay: 7 }
           const enterprise = yield* issue({ plan: "enterprise", limits: own })
-          assert.deepStrictEqual((yield* apiKeys.verify(enterprise.key)).limits, own)
+          assert.deepStrictEqual((yield* verify(enterprise.key)).limits, own)
           assert.strictEqual((yield* Effect.flip(issue({ plan: "enterprise" }))).code, "invalid_request")
         }))
 
       it.effect("changes the named fields of a key, and no others, in effect with the next request", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
+          const { verify } = yield* KeyVerifier
           const { key: secret, ...key } = yield* issue({ name: "before" })
           assert.strictEqual(key.hint, Redacted.value(secret).slice(-4))
-          yield* apiKeys.verify(secret)
+          yield* verify(secret)
           const expiresAt = DateTime.add(yield* DateTime.now, { seconds: 90 })
           const limits = { perMinute: 7, perDay: 70 }
           const steps: ReadonlyArray<readonly [KeyChange, Partial<ApiKey>]> = [
@@ -138,7 +145,7 @@ for (const store of stores) {
             expected = { ...expected, ...fields, version: expected.version + 1 }
             assert.deepStrictEqual(yield* apiKeys.update(key.id, change), expected)
             assert.deepStrictEqual(yield* apiKeys.find(key.id), expected)
-            assert.deepInclude(yield* apiKeys.verify(secret), { plan: expected.plan, limits: expected.limits })
+            assert.deepInclude(yield* verify(secret), { plan: expected.plan, limits: expected.limits })
           }
         }))
 
@@ -177,6 +184,20 @@ for (const store of stores) {
           yield* assertAllowed(true, key)
         }))
 
+      it.effect("rejects a disabled key with each of its secrets at once, and allows it again once it is enabled", () =>
+        Effect.gen(function*() {
+          const { rotate, update } = yield* ApiKeys
+          const first = yield* issue()
+          const { id, key } = yield* rotate(first.id, Duration.hours(1))
+          yield* assertAllowed(true, first.key, key)
+          assert.deepInclude(yield* update(id, { enabled: false }), { enabled: false, version: 3 })
+          yield* assertAllowed(false, first.key, key)
+          yield* TestClock.adjust("1 minute")
+          yield* assertAllowed(false, first.key, key)
+          assert.deepInclude(yield* update(id, { enabled: true }), { enabled: true, version: 4 })
+          yield* assertAllowed(true, first.key, key)
+        }))
+
       it.effect("rejects an old secret after its grace period or its early end, and at once after a revocation", () =>
         Effect.gen(function*() {
           const { endFormerSecrets, formerSecrets, revoke, rotate } = yield* ApiKeys
@@ -206,19 +227,23 @@ for (const store of stores) {
           }
         }))
 
-      it.effect("records the last use of a key to the minute, in the background", () =>
+      it.effect("records the last use of a key and of each secret to the minute, never before the key was created", () =>
         Effect.gen(function*() {
-          const apiKeys = yield* ApiKeys
-          yield* TestClock.setTime(3_600_000 + 75_000)
-          const { id, key } = yield* issue()
-          const lastUsedAt = Effect.map(apiKeys.find(id), (found) => found.lastUsedAt?.epochMilliseconds)
-          for (const minute of [3_660_000, 3_720_000]) {
-            const before = yield* lastUsedAt
+          const { find, formerSecrets, rotate } = yield* ApiKeys
+          const createdAt = 3_675_000
+          yield* TestClock.setTime(createdAt)
+          const first = yield* issue()
+          const second = yield* rotate(first.id, Duration.hours(1))
+          const lastUses = Effect.gen(function*() {
+            const instants = [yield* find(first.id), ...yield* formerSecrets(first.id)]
+            return instants.map(({ lastUsedAt }) => lastUsedAt?.epochMilliseconds)
+          })
+          assert.deepStrictEqual(yield* lastUses, [undefined, undefined])
+          const uses = [[first, createdAt, createdAt], [second, 3_720_000, createdAt], [first, 3_780_000, 3_780_000]] as const
+          for (const [{ key }, ...expected] of uses) {
             yield* assertAllowed(true, key, key)
-            assert.strictEqual(yield* lastUsedAt, before)
             yield* TestClock.adjust("11 seconds")
-            while ((yield* lastUsedAt) === before) yield* Effect.yieldNow
-            assert.strictEqual(yield* lastUsedAt, minute)
+            while ((yield* lastUses).join() !== expected.join()) yield* Effect.yieldNow
             yield* TestClock.adjust("49 seconds")
           }
         }))
@@ -263,13 +288,14 @@ for (const database of databases) {
       it.effect("follows within a second a change by another process or in SQL, and allows no key in an outage", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
-          const { verify } = yield* ApiKeys
+          const { verify } = yield* KeyVerifier
           const otherProcess = SqlApiKeys.layer.pipe(Layer.provide(random), Layer.fresh)
           const { revoke, rotate, update } = yield* Effect.provide(ApiKeys, otherProcess)
           const [changed, kept] = [yield* issue(), yield* issue()]
           const changes: ReadonlyArray<(id: string) => Effect.Effect<unknown, unknown>> = [
             revoke,
             (id) => rotate(id, Duration.zero),
+            (id) => update(id, { enabled: false }),
             (id) => sql`UPDATE api_keys SET revoked_at = now() WHERE id = ${id}`,
             (id) => sql`DELETE FROM api_keys WHERE id = ${id}`,
             (id) => sql`DELETE FROM api_key_secrets WHERE key_id = ${id}`

@@ -6,7 +6,8 @@ import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { CurrentOperator } from "../../src/api-keys/AuditLog.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
-import type { AuditEntry, AuditPosition } from "../../src/api/Audit.ts"
+import type { AuditEntry, AuditPosition, AuditQuery } from "../../src/api/Audit.ts"
+import type { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
 import { databases, random, stores } from "../support/Harness.ts"
 
@@ -14,11 +15,11 @@ const asAlice = Effect.provideService(CurrentOperator, { operator: "alice", mayC
 
 const issue = (name: string) => Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.issue({ name, plan: "free" }))
 
-/** Returns all entries of a key, or of all keys, newest first, page by page. */
-const walk = (limit: number, keyId?: string) =>
-  Stream.paginate<AuditPosition | undefined, AuditEntry, never, ApiKeys>(undefined, (after) =>
+/** Returns all entries that meet a filter, newest first, page by page. */
+const walk = (limit: number, filter: Omit<AuditQuery, "cursor" | "limit"> = {}) =>
+  Stream.paginate<AuditPosition | undefined, Omit<AuditEntry, "keyName">, ServiceUnavailable, ApiKeys>(undefined, (after) =>
     Effect.map(
-      Effect.flatMap(ApiKeys, ({ audit }) => audit.list({ limit, after, keyId })),
+      Effect.flatMap(ApiKeys, ({ audit }) => audit.list({ ...filter, limit, after })),
       ({ entries, next }) => {
         assert.isAtMost(entries.length, limit)
         return [entries, Option.fromUndefinedOr(next)] as const
@@ -47,7 +48,7 @@ for (const store of stores) {
           yield* Effect.flip(apiKeys.revoke(id))
           yield* Effect.flip(apiKeys.rotate(id, Duration.zero))
 
-          const entries = yield* walk(100, id)
+          const entries = yield* walk(100, { key: id })
           for (const { keyId } of entries) assert.strictEqual(keyId, id)
           const values = { name: "first", plan: "free", perMinute: 60, perDay: 1_000, expiresAt: null }
           const expiresAt = DateTime.formatIso(at(60))
@@ -60,7 +61,7 @@ for (const store of stores) {
               ["revoke", at(3), "alice", "192.0.2.7", ...revoked],
               ["rotate", at(2), "alice", "192.0.2.7", ...hints],
               ["update", at(1), "alice", "192.0.2.7", values, newValues],
-              ["issue", start, null, null, null, { ...values, revokedAt: null, hint: issued.hint }]
+              ["issue", start, null, null, null, { ...values, enabled: true, revokedAt: null, hint: issued.hint }]
             ]
           )
           const text = JSON.stringify(entries)
@@ -76,10 +77,25 @@ for (const store of stores) {
             yield* apiKeys.update(id, { name: String(i) })
           }
           for (const limit of [1, 2, 4, 9, 100]) {
-            const names = (yield* walk(limit, id)).map(({ after }) => after?.name).join("")
+            const names = (yield* walk(limit, { key: id })).map(({ after }) => after?.name).join("")
             assert.strictEqual(names, "876543210")
           }
           assert.deepStrictEqual(yield* walk(3), yield* walk(100))
+        }))
+
+      it.effect("returns the entries of one operator or of one action, page by page", () =>
+        Effect.gen(function*() {
+          const apiKeys = yield* ApiKeys
+          const { id } = yield* asAlice(issue("filtered"))
+          yield* apiKeys.update(id, { enabled: false })
+          yield* asAlice(apiKeys.update(id, { enabled: true }))
+          yield* asAlice(apiKeys.revoke(id))
+          const actions = (filter: Parameters<typeof walk>[1]) =>
+            Effect.map(walk(1, { key: id, ...filter }), (entries) => entries.map(({ action }) => action).join())
+          assert.strictEqual(yield* actions({ operator: "alice" }), "revoke,update,issue")
+          assert.strictEqual(yield* actions({ action: "update" }), "update,update")
+          assert.strictEqual(yield* actions({ operator: "alice", action: "update" }), "update")
+          assert.strictEqual(yield* actions({ operator: "bob" }), "")
         }))
 
       it.effect("has the begin of a ban within a second", () =>
@@ -89,7 +105,7 @@ for (const store of stores) {
           yield* audit.recordBan({ keyId: "key_banned", address: "2001:db8::1", at, until: at + 60_000 })
           yield* TestClock.adjust("1 second")
           // The write takes real time, while the test clock stands still.
-          const [entry] = yield* Effect.repeat(walk(100, "key_banned"), { until: (found) => found.length > 0 })
+          const [entry] = yield* Effect.repeat(walk(100, { key: "key_banned" }), { until: (found) => found.length > 0 })
           const after = { bannedUntil: new Date(at + 60_000).toISOString() }
           assert.deepInclude(entry, { action: "ban", operator: null, address: "2001:db8::1", after })
         }))
@@ -125,7 +141,7 @@ for (const database of databases) {
           yield* update(id, { name: "new" })
           yield* sql`UPDATE audit_log SET at = at - interval '29 days' WHERE key_id = ${id}`
           yield* TestClock.adjust("10 minutes")
-          const actions = Effect.map(walk(100, id), (entries) => entries.map(({ action }) => action).join())
+          const actions = Effect.map(walk(100, { key: id }), (entries) => entries.map(({ action }) => action).join())
           assert.strictEqual(yield* actions, "update,issue")
           yield* sql`UPDATE audit_log SET at = at - interval '1 day' WHERE key_id = ${id} AND action = 'issue'`
           while ((yield* actions) !== "update") yield* TestClock.adjust("1 minute")
@@ -150,7 +166,7 @@ for (const database of databases) {
             if (statement.trim() !== "") yield* sql.unsafe(statement)
           }
           assert.deepStrictEqual(yield* personal, [])
-          assert.deepStrictEqual((yield* walk(100, id)).map(({ after }) => after?.plan), ["pro", "free"])
+          assert.deepStrictEqual((yield* walk(100, { key: id })).map(({ after }) => after?.plan), ["pro", "free"])
           assert.strictEqual((yield* find(other.id)).name, "other")
         }))
     })

@@ -1,11 +1,12 @@
 /** Tests the lease of cached keys: how old a holder can get, what a key in use costs, and what a lookup evicts. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber } from "effect"
+import { Effect, Exit, Fiber } from "effect"
 import { TestClock } from "effect/testing"
-import type { Holder } from "../../src/api-keys/ApiKeyStore.ts"
+import type { SecretHolder } from "../../src/api-keys/ApiKeyStore.ts"
 import * as KeyCache from "../../src/api-keys/KeyCache.ts"
 
-const holder: Holder = { id: "key_a", plan: "free", limits: { perMinute: 60, perDay: 1000 }, endsAt: Infinity }
+const key = { id: "key_a", plan: "free", limits: { perMinute: 60, perDay: 1000 } } as const
+const holder: SecretHolder = { key, endsAt: Infinity }
 
 /** Begins a lookup of the secret `a`, which reads its holder and then takes `latencyMs`. */
 const startLookup = Effect.fnUntraced(function*(latencyMs: number) {
@@ -27,7 +28,7 @@ describe("The key cache", () => {
       yield* TestClock.adjust("300 millis")
       yield* Fiber.join(lookup)
       for (let ms = 0; ms < 10_000; ms += 20) {
-        assert.strictEqual(cache.peek("a")?.id, "key_a")
+        assert.strictEqual(cache.peek("a")?.key.id, "key_a")
         yield* TestClock.adjust("20 millis")
       }
       assert.isAtMost(seen.queries, 21)
@@ -42,6 +43,13 @@ describe("The key cache", () => {
       assert.isDefined(cache.peek("a"))
       yield* TestClock.adjust("1 millis")
       assert.isUndefined(cache.peek("a"))
+    }))
+
+  it.effect("fails a lookup that takes longer than the lease", () =>
+    Effect.gen(function*() {
+      const { lookup } = yield* startLookup(901)
+      yield* TestClock.adjust("901 millis")
+      assert.isTrue(Exit.isFailure(yield* Fiber.await(lookup)))
     }))
 
   it.effect("does not cache a lookup that began before a change by this process", () =>

@@ -21,9 +21,9 @@ type Usage = ApiKeys["Service"]["usage"]
 const atStart = Layer.effectDiscard(TestClock.setTime(start))
 
 /** Counts requests of a key in the minute `minute` since the start. */
-const count = (usage: Usage, key: { readonly id: string }, counts: Partial<Record<UsageKind, number>>, minute = 0) => {
+const count = (usage: Usage, keyId: string, counts: Partial<Record<UsageKind, number>>, minute = 0) => {
   for (const outcome of ["allowed", "rejected", "banned"] as const) {
-    for (let n = counts[outcome] ?? 0; n > 0; n--) usage.count(key, outcome, start + minute * minuteMs)
+    for (let n = counts[outcome] ?? 0; n > 0; n--) usage.count(keyId, outcome, start + minute * minuteMs)
   }
 }
 
@@ -45,42 +45,66 @@ for (const store of stores) {
         Effect.gen(function*() {
           const { usage } = yield* ApiKeys
           assert.deepStrictEqual(yield* usage.read("key_none"), { minutes: [], hours: [] })
-          const key = { id: "key_counted" }
+          const key = "key_counted"
           yield* TestClock.setTime(start + 59 * minuteMs)
           count(usage, key, { allowed: 3, rejected: 2 }, 0.5)
           count(usage, key, { allowed: 1, banned: 4 }, 10)
-          count(usage, { id: "key_other" }, { allowed: 9 }, 59)
+          count(usage, "key_other", { allowed: 9 }, 59)
           count(usage, key, { rejected: 1 }, 59)
           const expected = {
             minutes: [[0, 3, 2, 0], [10, 1, 0, 4], [59, 0, 1, 0]],
             hours: [[0, 4, 3, 4]]
           }
-          assert.deepStrictEqual(yield* read(usage, key.id), expected)
+          assert.deepStrictEqual(yield* read(usage, key), expected)
           yield* TestClock.adjust("3 seconds")
-          assert.deepStrictEqual(yield* read(usage, key.id), expected)
+          assert.deepStrictEqual(yield* read(usage, key), expected)
 
           // Some counts of this minute are stored now, and one is not.
           count(usage, key, { allowed: 1 }, 59)
-          assert.deepStrictEqual((yield* read(usage, key.id)).minutes.at(-1), [59, 1, 1, 0])
+          assert.deepStrictEqual((yield* read(usage, key)).minutes.at(-1), [59, 1, 1, 0])
           yield* TestClock.adjust("3 seconds")
           // The read waits for the write, which must not time out when the clock jumps.
-          yield* read(usage, key.id)
+          yield* read(usage, key)
           // A minute is visible for 60 minutes, the current one among them.
           yield* TestClock.setTime(start + hourMs)
           count(usage, key, { allowed: 1 }, 60)
-          assert.deepStrictEqual(yield* read(usage, key.id), {
+          assert.deepStrictEqual(yield* read(usage, key), {
             minutes: [[10, 1, 0, 4], [59, 1, 1, 0], [60, 1, 0, 0]],
             hours: [[0, 5, 3, 4], [60, 1, 0, 0]]
           })
         }))
 
+      it.effect("names the keys with the most requests of a kind in the last 60 minutes or 24 hours", () =>
+        Effect.gen(function*() {
+          const { usage } = yield* ApiKeys
+          const day = 100 * 24 * 60
+          yield* TestClock.setTime(start + day * minuteMs)
+          count(usage, "key_top_a", { allowed: 5, rejected: 1 }, day - 59)
+          count(usage, "key_top_b", { allowed: 3, banned: 2 }, day - 1)
+          count(usage, "key_top_c", { allowed: 9, rejected: 2 }, day - 60)
+          count(usage, "key_top_d", { allowed: 99 }, day - 24 * 60)
+          // Before the flush, after it, and with some of the counts flushed.
+          for (let round = 0; round < 3; round++) {
+            const top = (query: Parameters<Usage["top"]>[0]) =>
+              Effect.map(usage.top(query), (keys) => keys.map((key) => key.keyId.at(-1) + Object.values(key).slice(1).join()))
+            const a = `a${5 + round},1,0`
+            assert.deepStrictEqual(yield* top({ limit: 9 }), [a, "b3,0,2"])
+            assert.deepStrictEqual(yield* top({ limit: 9, window: "hour", by: "rejected" }), [a])
+            assert.deepStrictEqual(yield* top({ limit: 9, window: "hour", by: "banned" }), ["b3,0,2"])
+            assert.deepStrictEqual(yield* top({ limit: 2, window: "day" }), ["c9,2,0", a])
+            yield* TestClock.adjust("3 seconds")
+            yield* usage.read("key_top_a")
+            count(usage, "key_top_a", { allowed: 1 }, day)
+          }
+        }))
+
       it.effect("has each of the last 720 hours", () =>
         Effect.gen(function*() {
           const { usage } = yield* ApiKeys
-          const key = { id: "key_month" }
+          const key = "key_month"
           yield* TestClock.setTime(start + 2 * hourMs)
           for (const hour of [2, 1, -717, -718]) count(usage, key, { allowed: 1 }, 60 * hour)
-          const hours = Effect.map(read(usage, key.id), (history) => history.hours.map(([minutes = 0]) => minutes / 60))
+          const hours = Effect.map(read(usage, key), (history) => history.hours.map(([minutes = 0]) => minutes / 60))
           assert.deepStrictEqual(yield* hours, [-717, 1, 2])
           yield* TestClock.adjust("1 hour")
           assert.deepStrictEqual(yield* hours, [1, 2])
@@ -106,7 +130,7 @@ for (const database of databases) {
           const store = yield* usageStore
           const ended = yield* Scope.make()
           const processes = [yield* Scope.provide(make(store), ended), yield* make(store), yield* make(store)]
-          const countAll = () => processes.forEach((usage) => count(usage, { id: "key_shared" }, { allowed: 1 }))
+          const countAll = () => processes.forEach((usage) => count(usage, "key_shared", { allowed: 1 }))
           for (let round = 0; round < 4; round++) {
             countAll()
             yield* TestClock.adjust("2 seconds")
@@ -127,7 +151,7 @@ for (const database of databases) {
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const { usage } = yield* ApiKeys
-          usage.count({ id: "key_old" }, "allowed", yield* Clock.currentTimeMillis)
+          usage.count("key_old", "allowed", yield* Clock.currentTimeMillis)
           const kept = Effect.map(
             sql<{ readonly seconds: number }>`SELECT seconds FROM key_usage WHERE key_id = 'key_old' ORDER BY seconds`,
             (rows) => rows.map(({ seconds }) => seconds).join()
@@ -145,7 +169,7 @@ for (const database of databases) {
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const { usage } = yield* ApiKeys
-          const key = { id: "key_outage" }
+          const key = "key_outage"
           const now = yield* Clock.currentTimeMillis
           usage.count(key, "allowed", now)
           const failures = yield* writeFailures
@@ -153,11 +177,11 @@ for (const database of databases) {
           yield* TestClock.adjust("4 seconds")
           usage.count(key, "allowed", now)
           usage.count(key, "rejected", now)
-          assert.isTrue(Exit.isFailure(yield* Effect.exit(usage.read(key.id))))
+          assert.isTrue(Exit.isFailure(yield* Effect.exit(usage.read(key))))
           assert.isAbove(yield* writeFailures, failures)
           yield* TestClock.adjust("4 seconds")
           yield* sql`ALTER TABLE gone RENAME TO key_usage`
-          const counts = Effect.map(read(usage, key.id), ({ minutes: [first = []] }) => first.slice(1))
+          const counts = Effect.map(read(usage, key), ({ minutes: [first = []] }) => first.slice(1))
           assert.deepStrictEqual(yield* counts, [2, 1, 0])
           yield* TestClock.adjust("4 seconds")
           assert.deepStrictEqual(yield* counts, [2, 1, 0])
@@ -176,7 +200,7 @@ describe("The usage of keys in an outage of the database", () => {
         ...store,
         add: (counts) => Effect.suspend(() => isDown ? Effect.die("The database is down") : store.add(counts))
       })
-      for (let n = 0; n < 250_000; n++) usage.count({ id: `key_${n}` }, "allowed", start)
+      for (let n = 0; n < 250_000; n++) usage.count(`key_${n}`, "allowed", start)
       yield* TestClock.adjust("2 seconds")
       isDown = false
       yield* TestClock.adjust("100 seconds")

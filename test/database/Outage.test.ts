@@ -1,8 +1,9 @@
 /** Tests which errors of the database are outages, and how long a start waits. */
 import { assert, describe, it } from "@effect/vitest"
-import { Clock, ConfigProvider, Effect, Layer, Logger } from "effect"
+import { Cause, Clock, ConfigProvider, Effect, Layer, Logger } from "effect"
 import { SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
+import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import * as Database from "../../src/database/Database.ts"
 import * as Outage from "../../src/database/Outage.ts"
 
@@ -25,6 +26,38 @@ describe("An outage", () => {
     const error = new SqlError.SqlError({ reason })
     assert.deepStrictEqual([Outage.isStarting(error), Outage.isOutage(error)], [atStart, later])
   })
+})
+
+describe("A failed statement", () => {
+  const sqlError = (reason: SqlError.SqlErrorReason) => new SqlError.SqlError({ reason })
+
+  it.effect("is ServiceUnavailable in an outage, which is logged in one line, and a defect otherwise", () =>
+    Effect.gen(function*() {
+      const lines: Array<string> = []
+      const run = (failure: unknown) =>
+        Outage.toServiceUnavailable(Effect.fail(failure)).pipe(
+          Effect.catchDefect((defect) => Effect.fail({ defect })),
+          Effect.flip,
+          Effect.provide(Logger.layer([Logger.make(({ cause, message }) => {
+            assert.isEmpty(cause.reasons)
+            lines.push(String(message))
+          })]))
+        )
+      const readOnly = yield* run(sqlError(unknown("25006")))
+      assert.deepInclude(readOnly, {
+        status: 503,
+        message: "The database accepts no writes at the moment. Reads work."
+      })
+      const closed = new SqlError.ConnectionError({ cause: new Error("The connection\nclosed") })
+      assert.instanceOf(yield* run(sqlError(closed)), ServiceUnavailable)
+      assert.instanceOf(yield* run(new Cause.TimeoutError("too slow")), ServiceUnavailable)
+      assert.lengthOf(lines, 3)
+      assert.match(lines[1] ?? "", /^A statement of the database failed: .*The connection closed$/)
+      const missingTable = sqlError(unknown("42P01"))
+      assert.deepStrictEqual(yield* run(missingTable), { defect: missingTable })
+      assert.strictEqual(yield* run("another error"), "another error")
+      assert.lengthOf(lines, 3)
+    }))
 })
 
 describe("A start", () => {

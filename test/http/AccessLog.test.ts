@@ -1,9 +1,10 @@
 /** Tests the log line of a request: the direct line in JSON equals the line of the general logger. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger, References } from "effect"
+import { HttpServerResponse } from "effect/http"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import { recordResponse } from "../../src/http/AccessLog.ts"
-import { Call } from "../../src/http/Call.ts"
+import { RequestContext } from "../../src/http/RequestContext.ts"
 import { JsonLines } from "../../src/observability/LogLines.ts"
 
 /** Returns the lines of a request, with a target if it has no route. They are direct or from the general logger. */
@@ -12,10 +13,14 @@ const linesOf = (keyId: string | undefined, url: string | undefined, isDirect: b
     const lines: Array<string> = []
     const write = (line: string) => void lines.push(line)
     const logger = Logger.map(Logger.formatJson, write)
-    const call = new Call("id:1.2-3_4", 0n)
-    call.endpoint = url === undefined ? PetstoreApi.groups.pets.endpoints.getPet : undefined
-    call.keyId = keyId
-    yield* recordResponse({ method: "GET", url: url ?? "/v1/pets/1" }, call, 200).pipe(
+    const context = RequestContext.make("id:1.2-3_4", 0n)
+    if (url === undefined) context.endpoint = PetstoreApi.groups.pets.endpoints.getPet
+    if (keyId !== undefined) context.keyId = keyId
+    yield* recordResponse(
+      { method: "GET", url: url ?? "/v1/pets/1" },
+      context,
+      HttpServerResponse.empty({ status: 200 })
+    ).pipe(
       Effect.provideService(JsonLines, isDirect ? { logger, write } : undefined),
       Effect.provideService(References.MinimumLogLevel, level),
       Effect.provide(Logger.layer([logger]))
@@ -31,6 +36,7 @@ const requests: ReadonlyArray<readonly [keyId: string | undefined, url: string |
   [undefined, "/v1/pet", { keyId: "none", route: "none", path: "/v1/pet" }],
   [undefined, "/login?password=secret", { path: "/login" }],
   [undefined, `/psk_${"a".repeat(38)}/adm_${"b".repeat(32)}`, { path: "/psk_…/adm_…" }],
+  [undefined, `/ps%6b%5F${"a".repeat(38)}/%61dm_${"b".repeat(32)}`, { path: "/psk_…/adm_…" }],
   [undefined, "http://user:password@host/x", { path: "/x" }],
   [undefined, "/\u001b[2J\u0085\"\u00e4", { path: `/%1B[2J%85"%E4` }],
   [undefined, "/%0a%22", { path: "/%0a%22" }],

@@ -53,21 +53,26 @@ describe("The service", () => {
       })
       // A pause of this machine of a second lets the request wait for too long.
       yield* Effect.repeat(served, { until: ({ status }) => status === 200 })
-    }).pipe(Effect.provide(Layer.fresh(service(neverReads)))))
+    }).pipe(Effect.provide(Layer.fresh(service(neverReads, { MAX_CONNECTIONS_PER_ADDRESS: "3000" })))))
 
-  it.live("closes connections of an address beyond 4,000, unless it is a trusted proxy", () =>
+  const limit = { MAX_CONNECTIONS_PER_ADDRESS: "20", TRUSTED_PROXIES: "127.0.0.3" }
+  it.live("closes each connection of an address beyond the maximum, unless it is a trusted proxy", () =>
     Effect.gen(function*() {
       const { call } = yield* Service
       const closedOf = Effect.fnUntraced(function*(localAddress: string) {
-        const sockets = yield* open("", 4_010, localAddress)
+        const sockets = yield* open("", 30, localAddress)
         yield* until(() => sockets.every(({ connecting }) => !connecting))
-        // The service accepts connections in their order. So it has accepted these before this one.
+        const closed = () => sockets.filter((socket) => socket.resume().destroyed || socket.readableEnded).length
+        // The service accepts connections in their order, so it has accepted these before this one.
         yield* call("/openapi.json")
-        return sockets.filter((socket) => socket.resume().destroyed || socket.readableEnded).length
+        yield* Effect.sleep("100 millis")
+        return closed()
       })
-      assert.isAtLeast(yield* Effect.scoped(closedOf("127.0.0.2")), 1)
+      assert.strictEqual(yield* Effect.scoped(closedOf("127.0.0.2")), 10)
       assert.strictEqual(yield* Effect.scoped(closedOf("127.0.0.3")), 0)
-    }).pipe(Effect.provide(Layer.fresh(service(memory, { TRUSTED_PROXIES: "127.0.0.3" })))))
+      // Closed connections count no more.
+      assert.strictEqual(yield* Effect.scoped(closedOf("127.0.0.2")), 10)
+    }).pipe(Effect.provide(Layer.fresh(service(memory, limit)))))
 })
 
 describe.concurrent("A slow client", () => {

@@ -5,6 +5,7 @@ import type { SecureRandom } from "effect/crypto"
 import { SqlClient } from "effect/sql"
 import { AdminToken } from "../../src/api-keys/AdminToken.ts"
 import type { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import type { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
 import * as ApiServer from "../../src/http/ApiServer.ts"
 import { GracefulShutdown } from "../../src/http/Responses.ts"
@@ -33,7 +34,7 @@ export class Management extends Context.Service<Management, {
 
 /** The API port and the management port on `store`, and a client with the admin token. */
 export const serversOn = <E>(
-  store: Layer.Layer<PetRepository | ApiKeys | SecureRandom.SecureRandom, E>,
+  store: Layer.Layer<PetRepository | ApiKeys | KeyVerifier | SecureRandom.SecureRandom, E>,
   config: Readonly<Record<string, string>> = {}
 ) =>
   Layer.unwrap(Effect.map(freePort, (port) => {

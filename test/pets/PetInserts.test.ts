@@ -23,7 +23,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Creates of two pro
               (key) => create({ name: "Rex", categoryId: 1n }, { owner: "key_a", key }),
               { concurrency: "unbounded" }
             ), { concurrency: 2 })
-          assert.deepStrictEqual(one.map(({ id }) => id), other.map(({ id }) => id).toReversed())
+          assert.deepStrictEqual(one.map(({ pet }) => pet.id), other.map(({ pet }) => pet.id).toReversed())
         }
         assert.lengthOf(yield* sql`SELECT FROM pets`, 2_500)
         // A deadlock, and a wait for a lock that timed out, would each have rolled a statement back.

@@ -3,9 +3,9 @@ import { assert, describe, layer } from "@effect/vitest"
 import { ConfigProvider, Effect, Layer, Option, Stream } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { replayed } from "../../src/api/Pets.ts"
+import type { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { maxPets } from "../../src/pets/PetCache.ts"
-import { PetRepository, type Selection } from "../../src/pets/PetRepository.ts"
+import { type Page, PetRepository, type Selection } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
 import { databases } from "../support/Harness.ts"
 
@@ -17,7 +17,7 @@ const pet = { name: "Rex", categoryId: 1n, status: "sold" } as const
 const statuses = [{ status: "available" }, { status: "pending" }, { status: "sold" }, {}] as const
 
 const ids = (selection: Selection) =>
-  Effect.flatMap(PetRepository, (pets) => Effect.map(pets.list(selection), (page) => page.map(({ id }) => id)))
+  Effect.flatMap(PetRepository, (pets) => Effect.map(pets.list(selection), (page) => page.pets.map(({ id }) => id)))
 
 const stores = [
   { name: "memory", skip: false, layer: Layer.orDie(PetRepository.layerMemory) },
@@ -33,20 +33,26 @@ for (const store of stores) {
       it.effect("finds each pet, and lists pets by ascending id, up to the limit, and only those with the status", () =>
         Effect.gen(function*() {
           const pets = yield* PetRepository
-          const created = yield* Effect.forEach(
+          const outcomes = yield* Effect.forEach(
             Array.from({ length: 30 }),
             (_, i) => pets.create({ name: `pet ${i}`, categoryId: maxInt64 - BigInt(i), ...statuses[i % 4] })
           )
+          const created = outcomes.map(({ pet }) => pet)
+          const page = (from: number, to: number, all = created): Page => {
+            const last = all[to - 1]
+            return { pets: all.slice(from, to), ...last && to < all.length && { next: last.id } }
+          }
           assert.deepStrictEqual(yield* Effect.forEach(created, ({ id }) => pets.find(id)), created.map(Option.some))
           assert.deepStrictEqual(yield* pets.find(maxInt64), Option.none())
-          assert.deepStrictEqual(yield* pets.list({ limit: 100 }), created)
-          assert.deepStrictEqual(yield* pets.list({ limit: 7 }), created.slice(0, 7))
+          assert.deepStrictEqual(yield* pets.list({ limit: 100 }), { pets: created })
+          assert.deepStrictEqual(yield* pets.list({ limit: 7 }), page(0, 7))
+          assert.deepStrictEqual(yield* pets.list({ limit: 23, after: created[6]?.id }), page(7, 30))
           for (const status of ["available", "pending", "sold"] as const) {
             const expected = created.filter((pet) => pet.status === status)
-            assert.deepStrictEqual(yield* pets.list({ limit: 100, status }), expected)
-            assert.deepStrictEqual(yield* pets.list({ limit: 3, status }), expected.slice(0, 3))
+            assert.deepStrictEqual(yield* pets.list({ limit: 100, status }), { pets: expected })
+            assert.deepStrictEqual(yield* pets.list({ limit: 3, status }), page(0, 3, expected))
             const after = expected[2]?.id
-            assert.deepStrictEqual(yield* pets.list({ limit: 3, status, after }), expected.slice(3, 6))
+            assert.deepStrictEqual(yield* pets.list({ limit: 3, status, after }), page(3, 6, expected))
           }
         }))
 
@@ -55,13 +61,13 @@ for (const store of stores) {
           const pets = yield* PetRepository
           const send = (name: string) =>
             pets.create({ ...pet, name }, { owner, key: "several" }).pipe(
-              Effect.map(({ id, name }) => ({ id, name })),
+              Effect.map(({ pet: { id, name } }) => ({ id, name })),
               Effect.catchTag("IdempotencyKeyReused", () => Effect.succeed("reused" as const))
             )
-          const before = yield* pets.create(pet)
+          const { pet: before } = yield* pets.create(pet)
           const names = Array.from({ length: 60 }, (_, index) => `${index % 20}`)
           const outcomes = yield* Effect.forEach(names, send, { concurrency: "unbounded" })
-          const [stored, ...others] = yield* pets.list({ limit: 100, after: before.id })
+          const [stored, ...others] = (yield* pets.list({ limit: 100, after: before.id })).pets
           assert.isEmpty(others)
           const winner = { id: stored?.id, name: stored?.name }
           assert.deepStrictEqual(outcomes, names.map((name) => name === winner.name ? winner : "reused"))
@@ -74,8 +80,8 @@ for (const store of stores) {
         Effect.gen(function*() {
           const pets = yield* PetRepository
           const create = (name: string, key: string, by = owner) => pets.create({ ...pet, name }, { owner: by, key })
-          const old = yield* create("Rex", "expired")
-          const ofOther = yield* create("Rex", "expired", "key_b")
+          const { pet: old } = yield* create("Rex", "expired")
+          const { pet: ofOther } = yield* create("Rex", "expired", "key_b")
           assert.isTrue(ofOther.id > old.id)
           const changes: ReadonlyArray<object> = [{ name: "Tom" }, { categoryId: 2n }, { status: undefined }]
           for (const changed of changes) {
@@ -83,9 +89,9 @@ for (const store of stores) {
             assert.strictEqual(reused.code, "idempotency_key_reused")
           }
           yield* TestClock.adjust("1 hour")
-          const live = yield* create("live", "live")
+          const { pet: live } = yield* create("live", "live")
           yield* TestClock.adjust("82799 seconds")
-          assert.strictEqual((yield* create("Rex", "expired")).id, old.id)
+          assert.deepStrictEqual(yield* create("Rex", "expired"), { pet: old, isReplay: true })
           yield* TestClock.adjust("1 second")
           const [renewed, repeated, again, created, same] = yield* Effect.all([
             create("Tom", "expired"),
@@ -94,15 +100,15 @@ for (const store of stores) {
             create("Rex", "fresh"),
             Effect.flip(create("Rex", "expired"))
           ], { concurrency: "unbounded" })
-          assert.deepStrictEqual([repeated.id, again.id], [live.id, renewed.id])
-          const replays = [renewed, repeated, again, created].map((each) => each[replayed])
-          assert.deepStrictEqual(replays, [undefined, true, true, undefined])
+          assert.deepStrictEqual(repeated, { pet: live, isReplay: true })
+          assert.deepStrictEqual(again, { pet: renewed.pet, isReplay: true })
+          assert.deepStrictEqual([renewed.isReplay, created.isReplay], [false, false])
           assert.strictEqual(same.code, "idempotency_key_reused")
-          assert.isTrue(old.id < live.id && live.id < renewed.id && renewed.id < created.id)
-          assert.deepStrictEqual(yield* pets.find(renewed.id), Option.some(renewed))
+          assert.isTrue(old.id < live.id && live.id < renewed.pet.id && renewed.pet.id < created.pet.id)
+          assert.deepStrictEqual(yield* pets.find(renewed.pet.id), Option.some(renewed.pet))
           // The renewed key is valid for another 24 hours.
           yield* TestClock.adjust("86399 seconds")
-          assert.strictEqual((yield* create("Tom", "expired")).id, renewed.id)
+          assert.deepStrictEqual((yield* create("Tom", "expired")).pet, renewed.pet)
         }))
     })
   })
@@ -195,7 +201,7 @@ for (const database of databases) {
           const writes: Record<Exclude<keyof typeof pets, "list" | "find">, Effect.Effect<unknown, unknown>> = {
             create: pets.create({ name: "new", categoryId: 1n })
           }
-          const { id } = yield* pets.create({ name: "Rex", categoryId: 1n })
+          const { pet: { id } } = yield* pets.create({ name: "Rex", categoryId: 1n })
           const shown = Effect.all([pets.list({ limit: 1 }), pets.list({ limit: 2 }), pets.find(id)])
           for (const write of Object.values(writes)) {
             yield* shown
@@ -217,7 +223,7 @@ for (const database of databases) {
           const expected = (yield* sql("SELECT id FROM pets ORDER BY id")).map(({ id }) => id)
           assert.lengthOf(expected, 206)
           for (const limit of [2, 21, 100, 21, 2]) {
-            const walk = Stream.paginate<bigint | undefined, bigint, never, PetRepository>(
+            const walk = Stream.paginate<bigint | undefined, bigint, ServiceUnavailable, PetRepository>(
               0n,
               (after) =>
                 Effect.map(

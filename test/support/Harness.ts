@@ -11,6 +11,7 @@ import { connect, createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import type { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Database from "../../src/database/Database.ts"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
@@ -154,6 +155,8 @@ const makeService = Effect.gen(function*() {
         newKey,
         (key) => sendBytes(port, bytes.replace("KEY", `Authorization: Bearer ${key}\r\n`), { drip })
       ),
+    /** The port of the service. */
+    port,
     /** Issues a key on the Free plan, and returns its secret. */
     newKey,
     /** Issues a key whose limits are never reached, and returns its secret. */
@@ -207,7 +210,7 @@ const parseResponse = (text: string): ReceivedResponse => {
 
 /** Runs the service on `store`, on a free port, without its log. */
 export const service = <E>(
-  store: Layer.Layer<PetRepository | ApiKeys | SecureRandom.SecureRandom, E>,
+  store: Layer.Layer<PetRepository | ApiKeys | KeyVerifier | SecureRandom.SecureRandom, E>,
   config: Readonly<Record<string, string>> = {},
   draining: Layer.Layer<GracefulShutdown> = GracefulShutdown.layer
 ) =>

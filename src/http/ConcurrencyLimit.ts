@@ -1,0 +1,40 @@
+/** Bounds the operations that run at once. More of them would take longer, and each holds memory. */
+import { Effect, Metric, Option, Semaphore } from "effect"
+import { ServiceUnavailable } from "../api/Errors.ts"
+
+const maxRunning = 2_500
+
+/** The time for which an operation beyond the maximum waits. */
+const maxWait = "1 second"
+
+const queued = Metric.gauge("http_server_requests_queued", { description: "Requests that wait for a slot." })
+
+const overloaded = new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." })
+
+/** Makes a function that runs an operation in a slot. It fails with a 503 after a second without a free one. */
+export const make = Effect.gen(function*() {
+  yield* Metric.update(queued, 0)
+  const slots = yield* Semaphore.make(maxRunning)
+
+  const runLater = <A, E, R>(operation: Effect.Effect<A, E, R>) =>
+    Effect.suspend(() => {
+      let isWaiting = true
+      const stopWaiting = Effect.suspend(() => {
+        const change = isWaiting ? -1 : 0
+        isWaiting = false
+        return Metric.modify(queued, change)
+      })
+      const timeout = Effect.delay(Effect.suspend(() => isWaiting ? Effect.fail(overloaded) : Effect.never), maxWait)
+      // A timeout of `Semaphore.take` could lose a slot that it gets in the same moment.
+      return Metric.modify(queued, 1).pipe(
+        Effect.andThen(Effect.raceFirst(slots.withPermits(1)(Effect.andThen(stopWaiting, operation)), timeout)),
+        Effect.ensuring(stopWaiting)
+      )
+    })
+
+  return <A, E, R>(operation: Effect.Effect<A, E, R>): Effect.Effect<A, E | ServiceUnavailable, R> =>
+    Effect.flatMap(
+      slots.withPermitsIfAvailable(1)(operation),
+      (done) => Option.isSome(done) ? Effect.succeed(done.value) : runLater(operation)
+    )
+})

@@ -1,0 +1,26 @@
+/** Limits the connections of a port: in all, and for each client address. */
+import { Effect } from "effect"
+import type { Server } from "node:http"
+import type { Socket } from "node:net"
+import { Settings } from "../config/Settings.ts"
+import { makePeerNetwork } from "./ClientAddress.ts"
+
+export const attach = Effect.fnUntraced(function*(server: Server) {
+  const peerNetwork = yield* makePeerNetwork
+  const maxPerAddress = yield* Settings.maxConnectionsPerAddress.config
+  server.maxConnections = yield* Settings.maxConnections.config
+  const connections = new Map<string, number>()
+  const change = (network: string, by: 1 | -1): number => {
+    const open = (connections.get(network) ?? 0) + by
+    if (open === 0) connections.delete(network)
+    else connections.set(network, open)
+    return open
+  }
+  server.on("connection", (socket: Socket) => {
+    // A trusted proxy opens connections for many clients.
+    const network = peerNetwork(socket.remoteAddress ?? "")
+    if (network === undefined) return
+    socket.on("close", () => change(network, -1))
+    if (change(network, 1) > maxPerAddress) socket.destroy()
+  })
+})

@@ -1,0 +1,114 @@
+/** Bounds on what one connection can make the service hold, and the end of a connection whose bytes are not HTTP. */
+import { assert, layer } from "@effect/vitest"
+import { Duration, Effect, Layer } from "effect"
+import { connect } from "node:net"
+import { PetRepository } from "../../src/pets/PetRepository.ts"
+import { memory, type ReceivedResponse, Service, service } from "../support/Harness.ts"
+
+const lines = (...fields: ReadonlyArray<string>) => `${fields.join("\r\n")}\r\n\r\n`
+const get = lines("GET / HTTP/1.1", "Host: localhost")
+const chunked = "Transfer-Encoding: chunked"
+
+/** The statuses of all responses on a connection. */
+const statusesOf = ({ status, text }: ReceivedResponse) => [
+  status,
+  ...text.matchAll(/HTTP\/1\.1 (\d+)/g).map(([, code]) => Number(code))
+]
+
+/** The stores in memory, where each read of one pet takes some turns of the event loop. */
+const slowStore = Layer.effect(
+  PetRepository,
+  Effect.map(PetRepository, (pets) => ({
+    ...pets,
+    find: (id) => Effect.andThen(Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 5))), pets.find(id))
+  }))
+).pipe(Layer.provideMerge(memory))
+
+layer(Layer.fresh(service(slowStore)))("A connection", (it) => {
+  const create = (key: string, ...fields: ReadonlyArray<string>) =>
+    lines(
+      "POST /v1/pets HTTP/1.1",
+      "Host: x",
+      `Authorization: Bearer ${key}`,
+      "Content-Type: application/json",
+      ...fields
+    )
+
+  it.effect("runs one request and holds sixteen behind it", () =>
+    Effect.gen(function*() {
+      const { newUnlimitedKey, send } = yield* Service
+      const authorization = `Authorization: Bearer ${yield* newUnlimitedKey}`
+      const find = (connection: string) =>
+        lines("GET /v1/pets/1 HTTP/1.1", "Host: x", authorization, `Connection: ${connection}`)
+      const response = yield* send(find("keep-alive").repeat(16) + find("close"))
+      assert.deepStrictEqual(statusesOf(response), Array.from({ length: 17 }, () => 404))
+    }))
+
+  it.effect("ends at once with the eighteenth request that arrives before a response, also if CONNECT follows", () =>
+    Effect.gen(function*() {
+      const { newUnlimitedKey, send } = yield* Service
+      const find = lines("GET /v1/pets/1 HTTP/1.1", "Host: x", `Authorization: Bearer ${yield* newUnlimitedKey}`)
+      const connectRequest = lines("CONNECT a:1 HTTP/1.1", "Host: a")
+      for (const bytes of [find + get.repeat(2_500), find + get.repeat(17) + connectRequest]) {
+        // Without a response, or with a reset.
+        const [duration, response] = yield* Effect.timed(Effect.catchDefect(send(bytes), () => Effect.undefined))
+        assert.isEmpty(response?.text ?? "")
+        assert.isBelow(Duration.toSeconds(duration), 5)
+      }
+    }))
+
+  it.effect("gets 413 for a body in more pieces than its bytes need", () =>
+    Effect.gen(function*() {
+      const { newUnlimitedKey, send } = yield* Service
+      const response = yield* send(create(yield* newUnlimitedKey, chunked) + "1\r\n \r\n".repeat(65_000))
+      assert.deepStrictEqual(statusesOf(response), [413])
+      assert.include(response.text, "pieces")
+    }))
+
+  const unread = [
+    ["404", "POST /nowhere HTTP/1.1"],
+    ["401", "POST /v1/pets HTTP/1.1"],
+    ["405", "PUT /v1/pets HTTP/1.1"]
+  ] as const
+  it.effect.each(unread)(
+    "ends after a %s whose body is not HTTP, with one response",
+    ([status, line]) =>
+      Effect.gen(function*() {
+        const { send, sendAndHalfClose, sendWithDrip } = yield* Service
+        const head = lines(line, "Host: x", chunked)
+        const [duration, responses] = yield* Effect.timed(Effect.all([
+          send(`${head}zz\r\n`),
+          // The client error arrives half a second after the response.
+          sendWithDrip(head, "zz\r\n"),
+          sendAndHalfClose(head)
+        ], { concurrency: "unbounded" }))
+        for (const response of responses) assert.deepStrictEqual(statusesOf(response), [Number(status)])
+        assert.isBelow(Duration.toSeconds(duration), 5)
+      })
+  )
+
+  it.effect("ends after the response to a request that asks for an upgrade", () =>
+    Effect.gen(function*() {
+      const { send } = yield* Service
+      const upgrade = lines("GET / HTTP/1.1", "Host: x", "Connection: Upgrade", "Upgrade: x")
+      const response = yield* send(upgrade + get)
+      assert.deepStrictEqual(statusesOf(response), [200])
+      assert.strictEqual(response.headers.get("connection"), "close")
+    }))
+
+  it.effect("that is reset before the response to a wrong key is charged to the address", () =>
+    Effect.gen(function*() {
+      const { call, port } = yield* Service
+      const remaining = Effect.map(call("/nowhere"), ({ headers }) => Number(headers.get("x-ratelimit-remaining")))
+      const before = yield* remaining
+      yield* Effect.promise(() =>
+        new Promise<void>((resolve) => {
+          const socket = connect({ port, host: "127.0.0.1" }, () => {
+            socket.write(lines("GET /v1/pets HTTP/1.1", "Host: x", `Authorization: Bearer psk_${"a".repeat(38)}`))
+            setTimeout(() => socket.resetAndDestroy(), 50)
+          }).on("close", () => resolve())
+        })
+      )
+      assert.strictEqual(yield* remaining, before - 2)
+    }))
+})
