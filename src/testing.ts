@@ -38,7 +38,11 @@ export const layerMemory: Layer.Layer<PetRepository | ApiKeys | KeyVerifier | Ra
  * An `HttpClient` whose requests the real handlers and middleware serve in this process, over any pets, API keys and
  * rate limits. It reads no environment variable, so that tests give the same result on every machine.
  */
-export const layerService: Layer.Layer<HttpClient.HttpClient, never, PetRepository | ApiKeys | KeyVerifier | RateLimiter> = Layer
+export const layerService: Layer.Layer<
+  HttpClient.HttpClient,
+  never,
+  PetRepository | ApiKeys | KeyVerifier | RateLimiter
+> = Layer
   .effect(
     HttpClient.HttpClient,
     Effect.gen(function*() {

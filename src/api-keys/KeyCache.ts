@@ -44,7 +44,9 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     const found = new Map<string, Entry>()
     for (const hash of hashes) {
       const [holder, cached] = [holders.get(hash), entries.get(hash)]
-      if (holder !== undefined) found.set(hash, { ...holder, hash, readAt, recordedMinute: cached?.recordedMinute ?? 0 })
+      if (holder !== undefined) {
+        found.set(hash, { ...holder, hash, readAt, recordedMinute: cached?.recordedMinute ?? 0 })
+      }
       const entry = found.get(hash)
       if (entry === undefined || generation !== generationAtStart) entries.delete(hash)
       else if (cached === undefined || cached.readAt < readAt) entries.set(hash, entry)

@@ -45,10 +45,12 @@ export const Name = ({ of: { name } }: { readonly of: { readonly name: string } 
 
 /** A link to a key. A key that is no longer in the database has no name. */
 export const KeyLink = ({ id, name }: { readonly id: string; readonly name: string | null }) => (
-  <a class="key" href={hrefOf({ view: "key", id })}>
-    <bdi>{name}</bdi>
-    <code>{id}</code>
-  </a>
+  <>
+    <a class="key" href={hrefOf({ view: "key", id })}>
+      <bdi>{name ?? "deleted key"}</bdi>
+    </a>
+    <code class="key">{id}</code>
+  </>
 )
 
 export const StateBadge = ({ state }: { readonly state: KeyState }) => <span class={`badge ${state}`}>{state}</span>

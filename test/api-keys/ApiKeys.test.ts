@@ -27,11 +27,14 @@ const assertAllowed = (isExpected: boolean, ...keys: ReadonlyArray<Redacted.Reda
 
 /** Returns the pages of a walk through the keys that meet a filter, oldest first. */
 const walkPages = (limit: number, filter: KeyFilter = {}) =>
-  Stream.paginate<KeyPosition | undefined, ReadonlyArray<ApiKey>, ServiceUnavailable, ApiKeys>(undefined, (after) =>
-    Effect.map(
-      Effect.flatMap(ApiKeys, ({ list }) => list({ ...filter, limit, after })),
-      ({ keys, next }) => [[keys], Option.fromUndefinedOr(next)] as const
-    )).pipe(Stream.runCollect)
+  Stream.paginate<KeyPosition | undefined, ReadonlyArray<ApiKey>, ServiceUnavailable, ApiKeys>(
+    undefined,
+    (after) =>
+      Effect.map(
+        Effect.flatMap(ApiKeys, ({ list }) => list({ ...filter, limit, after })),
+        ({ keys, next }) => [[keys], Option.fromUndefinedOr(next)] as const
+      )
+  ).pipe(Stream.runCollect)
 
 for (const store of stores) {
   describe.skipIf(store.skip)(`ApiKeys on ${store.name}`, () => {
@@ -239,7 +242,11 @@ for (const store of stores) {
             return instants.map(({ lastUsedAt }) => lastUsedAt?.epochMilliseconds)
           })
           assert.deepStrictEqual(yield* lastUses, [undefined, undefined])
-          const uses = [[first, createdAt, createdAt], [second, 3_720_000, createdAt], [first, 3_780_000, 3_780_000]] as const
+          const uses = [[first, createdAt, createdAt], [second, 3_720_000, createdAt], [
+            first,
+            3_780_000,
+            3_780_000
+          ]] as const
           for (const [{ key }, ...expected] of uses) {
             yield* assertAllowed(true, key, key)
             yield* TestClock.adjust("11 seconds")

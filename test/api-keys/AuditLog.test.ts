@@ -17,14 +17,17 @@ const issue = (name: string) => Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.iss
 
 /** Returns all entries that meet a filter, newest first, page by page. */
 const walk = (limit: number, filter: Omit<AuditQuery, "cursor" | "limit"> = {}) =>
-  Stream.paginate<AuditPosition | undefined, Omit<AuditEntry, "keyName">, ServiceUnavailable, ApiKeys>(undefined, (after) =>
-    Effect.map(
-      Effect.flatMap(ApiKeys, ({ audit }) => audit.list({ ...filter, limit, after })),
-      ({ entries, next }) => {
-        assert.isAtMost(entries.length, limit)
-        return [entries, Option.fromUndefinedOr(next)] as const
-      }
-    )).pipe(Stream.runCollect)
+  Stream.paginate<AuditPosition | undefined, Omit<AuditEntry, "keyName">, ServiceUnavailable, ApiKeys>(
+    undefined,
+    (after) =>
+      Effect.map(
+        Effect.flatMap(ApiKeys, ({ audit }) => audit.list({ ...filter, limit, after })),
+        ({ entries, next }) => {
+          assert.isAtMost(entries.length, limit)
+          return [entries, Option.fromUndefinedOr(next)] as const
+        }
+      )
+  ).pipe(Stream.runCollect)
 
 for (const store of stores) {
   describe.skipIf(store.skip)(`The audit log on ${store.name}`, () => {

@@ -86,7 +86,10 @@ for (const store of stores) {
           // Before the flush, after it, and with some of the counts flushed.
           for (let round = 0; round < 3; round++) {
             const top = (query: Parameters<Usage["top"]>[0]) =>
-              Effect.map(usage.top(query), (keys) => keys.map((key) => key.keyId.at(-1) + Object.values(key).slice(1).join()))
+              Effect.map(
+                usage.top(query),
+                (keys) => keys.map((key) => key.keyId.at(-1) + Object.values(key).slice(1).join())
+              )
             const a = `a${5 + round},1,0`
             assert.deepStrictEqual(yield* top({ limit: 9 }), [a, "b3,0,2"])
             assert.deepStrictEqual(yield* top({ limit: 9, window: "hour", by: "rejected" }), [a])
