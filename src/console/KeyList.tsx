@@ -84,7 +84,7 @@ const KeyTable = ({ query, revision }: { readonly query: KeysQuery; readonly rev
 
 const TopTable = ({ query: { by = "allowed", window = "hour" } }: { readonly query: TopUsageQuery }) => {
   const { client } = useSession()
-  const page = useQuery(client.topUsage({ by, window, limit: listLimit.default }), `${by} ${window}`)
+  const page = useQuery(client.topUsage({ by, window, limit: listLimit.default }), `${by} ${window}`, 3_000)
   const keys = page.value ?? []
   return (
     <ListPage
