@@ -13,8 +13,7 @@ export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/
   requiredForClient: true,
   security: { adminToken },
   error: [
-    Errors.errorResponse(Errors.MissingAdminToken),
-    Errors.errorResponse(Errors.InvalidAdminToken),
+    Errors.errorResponse(Errors.MissingAdminToken, Errors.InvalidAdminToken),
     Errors.errorResponse(Errors.ReadOnlyToken),
     Errors.errorResponse(Errors.MisdirectedRequest),
     Errors.errorResponse(Errors.TooManyAttempts),

@@ -2,7 +2,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Instant, KeyId } from "./Keys.ts"
-import { cursor, limit, nextLink } from "./Paging.ts"
+import { cursor, limit, linkHeader, linkOf, nextOf } from "./Paging.ts"
 import { isStorable } from "./Text.ts"
 
 /** An action of an operator, or the begin of a ban. */
@@ -77,10 +77,10 @@ export class AuditGroup extends HttpApiGroup.make("audit", { topLevel: true }).a
     query: AuditQuery.fields,
     success: AuditPage.pipe(HttpApiSchema.encodeToWithHeaders({
       body: Schema.Array(AuditEntry),
-      headers: { link: Schema.optionalKey(nextLink("/admin/audit", AuditQuery)) }
+      headers: linkHeader("/admin/audit", AuditQuery)
     }, {
-      decode: ({ body, headers: { link } }) => ({ entries: body, ...link && { next: link } }),
-      encode: ({ entries, next }) => ({ body: entries, headers: { ...next && { link: next } } })
+      decode: ({ body, headers }) => ({ entries: body, ...nextOf(headers) }),
+      encode: (page) => ({ body: page.entries, headers: linkOf(page) })
     }))
   }).annotateMerge(OpenApi.annotations({
     summary: "List the entries of the audit log",

@@ -1,10 +1,11 @@
 /**
  * Declares the errors of the API: one class for each `code`, and one JSON body for all of them (SPEC §2 Error, §7).
  *
- * Each class has a `_tag` for `Effect.catchTag`, a default message, and its HTTP status, so that any `HttpApi` can
- * declare it. The JSON body has exactly `code`, `message` and `status`.
+ * An endpoint declares them with {@link errorResponse}: the JSON body has exactly `code`, `message` and `status`, and
+ * the `Retry-After` header has `retryAfter`. A class alone is a schema with all fields of its errors, for RPC and queues.
  */
-import { type Duration, Effect, Schema, SchemaTransformation } from "effect"
+import { Clock, Duration, Effect, Schema, SchemaTransformation } from "effect"
+import { HttpApiSchema } from "effect/http-api"
 
 /** The body of every error response (SPEC §2 Error). `status` equals the HTTP status. */
 export const ErrorBody = Schema.Struct({
@@ -16,32 +17,31 @@ export const ErrorBody = Schema.Struct({
 }).annotate({ identifier: "Error" })
 export interface ErrorBody extends Schema.Schema.Type<typeof ErrorBody> {}
 
-/** The facts that a client adds to an error from the headers of its response. */
-export interface ErrorHeaders {
-  /** The `X-Request-Id` of the response. The log of the service has it too. */
-  readonly requestId?: string | undefined
-  /** The `Retry-After` of the response (RFC 9110 §10.2.3). */
-  readonly retryAfter?: Duration.Duration | undefined
-}
+/** Declares an error class with more fields than the body has. `message` is the default. */
+const declareErrorWith = <
+  const Tag extends string,
+  const Code extends string,
+  const Status extends number,
+  const Fields extends Schema.Struct.Fields
+>(fields: Fields, tag: Tag, status: Status, code: Code) =>
+<Self>(message: string) =>
+  Schema.TaggedError<Self>()(tag, {
+    code: Schema.tag(code),
+    message: Schema.String.pipe(Schema.withConstructorDefault(Effect.succeed(message))),
+    status: Schema.tag(status),
+    requestId: Schema.optionalKey(Schema.String),
+    ...fields
+  }, { description: message, httpApiStatus: status })
 
-/** Makes the base of an error class. `code` and `status` are constants, `message` is the default. */
-// oxlint-disable-next-line typescript/no-unnecessary-type-parameters -- the type of the class has them
+/** Declares an error class. A client takes `requestId` from the `X-Request-Id` of the response. */
 const declareError = <const Tag extends string, const Code extends string, const Status extends number>(
   tag: Tag,
   status: Status,
   code: Code
-) =>
-// oxlint-disable-next-line typescript/no-unnecessary-type-parameters
-<Self>(message: string) => {
-  const base = Schema.Error<Self, ErrorHeaders & { readonly _tag: Tag }>(tag)({
-    code: Schema.tag(code),
-    message: Schema.String.pipe(Schema.withConstructorDefault(Effect.succeed(message))),
-    status: Schema.tag(status)
-  }, { description: message, httpApiStatus: status })
-  // As a field of the schema, the tag would be in the JSON body.
-  Object.assign(Reflect.get(Object(base), "prototype"), { _tag: tag })
-  return base
-}
+) => declareErrorWith({}, tag, status, code)
+
+/** The field of errors that say how long to wait. */
+const retryAfter = { retryAfter: Schema.optionalKey(Schema.Duration) }
 
 /** 400: the body, path, query or a header does not decode (SPEC §7). The message names the invalid fields of one. */
 export class InvalidRequest extends declareError("InvalidRequest", 400, "invalid_request")<InvalidRequest>(
@@ -95,7 +95,7 @@ export class Conflict extends declareError("Conflict", 409, "conflict")<Conflict
 
 /** 410: the operation was removed (SPEC §9.3). */
 export class Gone extends declareError("Gone", 410, "gone")<Gone>(
-  "This operation was removed. Use GET /v1/pets with the status filter."
+  "This operation was removed. Use GET /v1/pets."
 ) {}
 
 /** 412: the resource has another version than the `If-Match` of the request names (RFC 9110 §15.5.13). */
@@ -132,24 +132,29 @@ export class MisdirectedRequest
 /** 422: an earlier request used the same `Idempotency-Key` with another body. */
 export class IdempotencyKeyReused
   extends declareError("IdempotencyKeyReused", 422, "idempotency_key_reused")<IdempotencyKeyReused>(
-    "The Idempotency-Key was used for another pet. Send a new key."
+    "This Idempotency-Key already created a different pet. Send the original body to get that pet, or a new " +
+      "Idempotency-Key to create another."
   )
 {}
 
-/** 429: the caller exceeded its rate limit (SPEC §8). `Retry-After` has the seconds until a retry can succeed. */
-export class RateLimitExceeded extends declareError("RateLimitExceeded", 429, "rate_limit_exceeded")<RateLimitExceeded>(
-  "The rate limit is exceeded."
-) {}
+/** 429: the caller exceeded its rate limit (SPEC §8). After `retryAfter`, a retry can succeed. */
+export class RateLimitExceeded
+  extends declareErrorWith(retryAfter, "RateLimitExceeded", 429, "rate_limit_exceeded")<RateLimitExceeded>(
+    "The rate limit is exceeded."
+  )
+{}
 
-/** 429: the caller is banned for requests after a 429 (SPEC §5.4, §8). `Retry-After` has the seconds until the end. */
-export class ApiKeyBanned extends declareError("ApiKeyBanned", 429, "api_key_banned")<ApiKeyBanned>(
+/** 429: the caller is banned for requests after a 429 (SPEC §5.4, §8), for `retryAfter`. */
+export class ApiKeyBanned extends declareErrorWith(retryAfter, "ApiKeyBanned", 429, "api_key_banned")<ApiKeyBanned>(
   "The API key is banned for a while."
 ) {}
 
-/** 429: one address sent too many requests without the admin token. `Retry-After` has the seconds to wait. */
-export class TooManyAttempts extends declareError("TooManyAttempts", 429, "too_many_attempts")<TooManyAttempts>(
-  "Too many requests without the admin token came from this address."
-) {}
+/** 429: one address sent too many requests without the admin token. */
+export class TooManyAttempts
+  extends declareErrorWith(retryAfter, "TooManyAttempts", 429, "too_many_attempts")<TooManyAttempts>(
+    "Too many requests without the admin token came from this address."
+  )
+{}
 
 /** 431: the head of the request is larger than 16 KiB or has more than 1,000 fields (RFC 6585 §5). */
 export class HeaderFieldsTooLarge
@@ -163,12 +168,17 @@ export class InternalError extends declareError("InternalError", 500, "internal_
   "The service failed to respond. The fault is not in the request."
 ) {}
 
-/** 503: a dependency fails, or the service is overloaded or shutting down. `Retry-After` has the seconds to wait. */
-export class ServiceUnavailable
-  extends declareError("ServiceUnavailable", 503, "service_unavailable")<ServiceUnavailable>(
-    "The service cannot respond at the moment. Retry shortly."
-  )
-{}
+/** 503: a dependency fails, or the service is overloaded or shutting down. By default, `retryAfter` is a second. */
+export class ServiceUnavailable extends declareErrorWith(
+  {
+    retryAfter: Schema.Duration.pipe(Schema.withConstructorDefault(Effect.succeed(Duration.seconds(1))))
+  },
+  "ServiceUnavailable",
+  503,
+  "service_unavailable"
+)<ServiceUnavailable>(
+  "The service cannot respond at the moment. Retry shortly."
+) {}
 
 /** 505: the HTTP version of the request is neither 1.0 nor 1.1 (RFC 9110 §15.6.6). */
 export class HttpVersionNotSupported
@@ -208,20 +218,105 @@ export const errorClasses = [
 /** An error that the service returns, on the API port or on the management port. */
 export type ApiError = InstanceType<(typeof errorClasses)[number]>
 
+/** Returns the body of an error. */
+export const bodyOf = ({ code, message, status }: ApiError): ErrorBody => ({ code, message, status })
+
+/** The wait in a `Retry-After` header: seconds, or a date (RFC 9110 §10.2.3). An invalid value means no wait. */
+export const RetryAfter = Schema.String.pipe(
+  Schema.decodeTo(
+    Schema.Duration,
+    SchemaTransformation.transformEffect({
+      decode: (text) =>
+        /^\d+$/.test(text)
+          ? Effect.succeed(Duration.seconds(Number(text)))
+          : Effect.map(Clock.currentTimeMillis, (now) => Duration.millis(Math.max(0, Date.parse(text) - now || 0))),
+      encode: (wait) => Effect.succeed(String(Math.ceil(Duration.toSeconds(wait))))
+    })
+  )
+)
+
+/** Messages of examples, for errors whose message names the fault of one request. */
+const exampleMessages: Readonly<Record<string, string>> = {
+  invalid_request: "Invalid request: body.name: expected string; body.categoryId: required.",
+  conflict: "Key key_4fTq9XbLw2ZkPn7R is revoked.",
+  rate_limit_exceeded: "The limit of 60 requests a minute is used up. Retry in 12 seconds.",
+  api_key_banned: "The API key is banned for requests after a 429. Retry in 60 seconds."
+}
+
+/** The values of the headers of an error. */
+interface ErrorHeaders {
+  readonly "x-request-id"?: string
+  readonly "retry-after"?: Duration.Duration
+}
+
+const waitOf = (error: ApiError): ErrorHeaders =>
+  "retryAfter" in error && error.retryAfter !== undefined ? { "retry-after": error.retryAfter } : {}
+
+/** A class of errors. Its constructor ignores fields that its errors do not have. */
+interface ErrorClass extends Schema.ConstraintCodec<ApiError, unknown> {
+  new(
+    fields?: { readonly message?: string; readonly requestId?: string; readonly retryAfter?: Duration.Duration }
+  ): ApiError
+  readonly fields: object
+}
+
+const requestIdHeader = { "x-request-id": Schema.optionalKey(Schema.String) }
+const waitHeaders = { ...requestIdHeader, "retry-after": Schema.optionalKey(RetryAfter) }
+
 /**
- * Returns the schema with which an endpoint of this service declares the error class `error`: an {@link ErrorBody}
- * whose `code` identifies the class. Every error then has one schema in the OpenAPI document.
+ * Makes the schema with which an endpoint declares the errors of one status: an {@link ErrorBody} whose `code`
+ * identifies the class. An endpoint cannot have a second schema of the same status, because these have headers.
  */
-export const errorResponse = <E extends Schema.Codec<ApiError, ErrorBody>>(error: E) =>
-  ErrorBody.pipe(Schema.decodeTo(error, SchemaTransformation.passthroughSupertype<E["Encoded"], ErrorBody>()))
+export const errorResponse = <const Classes extends readonly [ErrorClass, ...ReadonlyArray<ErrorClass>]>(
+  ...classes: Classes
+) => {
+  const defaults = classes.map((Error) => new Error())
+  const [{ status } = new classes[0]()] = defaults
+  const body = ErrorBody.check(
+    Schema.makeFilter(({ code, ...body }) => body.status === status && defaults.some((error) => error.code === code), {
+      expected: defaults.map(({ code }) => code).join(" or "),
+      examples: defaults.map((error) => bodyOf({ ...error, message: exampleMessages[error.code] ?? error.message }))
+    })
+  ).pipe(HttpApiSchema.status(status))
+  const decode = ({ code, message }: ErrorBody, headers: ErrorHeaders): Classes[number]["Type"] => {
+    const Error = classes[defaults.findIndex((error) => error.code === code)] ?? classes[0]
+    const { "retry-after": retryAfter, "x-request-id": requestId } = headers
+    return new Error({ message, ...requestId !== undefined && { requestId }, ...retryAfter && { retryAfter } })
+  }
+  const isOneOf = Schema.is(Schema.Union(classes))
+  const errors = Schema.declare((error): error is Classes[number]["Type"] => isOneOf(error))
+  const description = defaults.map(({ message }) => message.replace(/\.$/, "")).join(", or: ")
+  return classes.some(({ fields }) => "retryAfter" in fields)
+    ? errors.pipe(
+      HttpApiSchema.encodeToWithHeaders<typeof errors, typeof body, typeof waitHeaders>(
+        { body, headers: waitHeaders },
+        {
+          decode: ({ body, headers }) => decode(body, headers),
+          encode: (error) => ({
+            body: bodyOf(error),
+            headers: waitOf(error)
+          })
+        }
+      )
+    ).annotate({ description })
+    : errors.pipe(
+      HttpApiSchema.encodeToWithHeaders<typeof errors, typeof body, typeof requestIdHeader>({
+        body,
+        headers: requestIdHeader
+      }, {
+        decode: ({ body, headers }) => decode(body, headers),
+        encode: (error) => ({ body: bodyOf(error), headers: {} })
+      })
+    ).annotate({ description })
+}
+
+/** The 503 of operations and of their middleware, which must share one schema. */
+export const serviceUnavailable = errorResponse(ServiceUnavailable)
 
 /** The errors that every operation can return: 408, 431, 500 and 503. */
 export const commonErrors = [
   errorResponse(RequestTimeout),
   errorResponse(HeaderFieldsTooLarge),
   errorResponse(InternalError),
-  errorResponse(ServiceUnavailable)
+  serviceUnavailable
 ] as const
-
-/** Returns the body of an error. */
-export const bodyOf = ({ code, message, status }: ApiError): ErrorBody => ({ code, message, status })

@@ -111,7 +111,8 @@ const isString = (value: unknown): value is string => typeof value === "string"
  * codec declares its type without a check, so that a value is checked only once, by the transformation.
  */
 export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
-  schema: S
+  schema: S,
+  encodeText?: (value: S["Type"]) => string
 ): Schema.decodeTo<Schema.declare<S["Type"]>, Schema.declare<string>> => {
   const decode = SchemaParser.decodeUnknownEffect(schema)
   const encode = SchemaParser.encodeUnknownEffect(schema)
@@ -133,7 +134,9 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
             (value) => decode(value, options)
           )
         ),
-        SchemaGetter.transformEffect((value: S["Type"], options) => Effect.map(encode(value, options), stringify))
+        encodeText === undefined
+          ? SchemaGetter.transformEffect((value: S["Type"], options) => Effect.map(encode(value, options), stringify))
+          : SchemaGetter.transform(encodeText)
       )
     ),
     HttpApiSchema.asText({ contentType: "application/json" })

@@ -4,7 +4,7 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import { formatETag, IfMatch } from "./EntityTag.ts"
 import * as Errors from "./Errors.ts"
 import * as Keys from "./Keys.ts"
-import { nextLink } from "./Paging.ts"
+import { linkHeader, linkOf, nextOf } from "./Paging.ts"
 import { idempotencyKey } from "./Text.ts"
 import { KeyTotals, TopUsageQuery, UsageHistory } from "./Usage.ts"
 
@@ -52,10 +52,10 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     query: Keys.KeysQuery.fields,
     success: Keys.KeysPage.pipe(HttpApiSchema.encodeToWithHeaders({
       body: Schema.Array(Keys.ListedKey),
-      headers: { link: Schema.optionalKey(nextLink("/admin/keys", Keys.KeysQuery)) }
+      headers: linkHeader("/admin/keys", Keys.KeysQuery)
     }, {
-      decode: ({ body, headers: { link } }) => ({ keys: body, ...link && { next: link } }),
-      encode: ({ keys, next }) => ({ body: keys, headers: { ...next && { link: next } } })
+      decode: ({ body, headers }) => ({ keys: body, ...nextOf(headers) }),
+      encode: (page) => ({ body: page.keys, headers: linkOf(page) })
     }))
   }).annotateMerge(OpenApi.annotations({
     summary: "List keys",

@@ -1,7 +1,8 @@
 /** Declares the middleware of the operations under `/v1`. The service runs it, and a mock server replaces it. */
-import { Context } from "effect"
+import { Context, Effect } from "effect"
 import { HttpApiMiddleware, HttpApiSecurity, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
+import * as Issue from "./Issue.ts"
 import type { Limits, Plan } from "./Plans.ts"
 
 /** The API key of the current request: its id, its plan and its limits, but not its secret. */
@@ -18,11 +19,7 @@ export class CurrentKey extends Context.Service<CurrentKey, {
  */
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,
-  error: [
-    Errors.errorResponse(Errors.MissingApiKey),
-    Errors.errorResponse(Errors.InvalidApiKey),
-    Errors.errorResponse(Errors.ServiceUnavailable)
-  ]
+  error: [Errors.errorResponse(Errors.MissingApiKey, Errors.InvalidApiKey), Errors.serviceUnavailable]
 }) {
   static readonly scheme = HttpApiSecurity.bearer.pipe(
     HttpApiSecurity.annotate(OpenApi.Description, "An API key: `psk_` and 38 letters and digits.")
@@ -32,8 +29,10 @@ export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey
 /** Returns 429 when the API key of the request exceeded one of its limits or is banned (SPEC §5.4, §8). */
 export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: CurrentKey }>()(
   "petstore/api/RateLimit",
-  { error: [Errors.errorResponse(Errors.RateLimitExceeded), Errors.errorResponse(Errors.ApiKeyBanned)] }
+  { error: Errors.errorResponse(Errors.RateLimitExceeded, Errors.ApiKeyBanned) }
 ) {}
+
+const places = { Params: "path", Headers: "header", Query: "query", Payload: "body" }
 
 /** Returns 400, 413, 415 or 417 for an invalid request, and 503 while too many run. */
 export class Validation extends HttpApiMiddleware.Service<Validation>()("petstore/api/Validation", {
@@ -42,9 +41,18 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
     Errors.errorResponse(Errors.PayloadTooLarge),
     Errors.errorResponse(Errors.UnsupportedMediaType),
     Errors.errorResponse(Errors.ExpectationFailed),
-    Errors.errorResponse(Errors.ServiceUnavailable)
+    Errors.serviceUnavailable
   ]
-}) {}
+}) {
+  /** Returns the 400 that names each invalid field of a request. A service can wrap it in further checks. */
+  static readonly layer = HttpApiMiddleware.layerSchemaErrorTransform(Validation, (error) => {
+    const { cause, kind } = error
+    // A response that does not encode is a fault of the service.
+    if (kind === "Body" || kind === "ResponseHeaders") return Effect.fail(error)
+    const fields = Issue.describe(cause.issue, (path) => [places[kind], ...path].join("."))
+    return Effect.fail(new Errors.InvalidRequest({ message: `Invalid request: ${fields}.` }))
+  })
+}
 
 /** Returns 410 from the removal of a deprecated operation on (SPEC §9.3). */
 export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {

@@ -43,7 +43,7 @@ const decodeText = (text: string): string | undefined => {
   return ascii.test(decoded) ? decoded : Result.getOrUndefined(Base64Url.decodeString(text))
 }
 
-const expectedCursor = "a cursor of a Link header"
+const expectedCursor = "a cursor from a Link header"
 
 /**
  * Makes the schema of the `cursor` parameter of a list whose pages begin after a `position`.
@@ -71,7 +71,7 @@ export const cursor = <P>(position: Schema.Schema<P>, codec: {
 }
 
 /** Makes the schema of a `Link` header with the URL of the next page: `path` with its `query` (RFC 8288). */
-export const nextLink = <S extends Schema.Codec<unknown, { readonly [key: string]: string }>>(path: string, query: S) =>
+const nextLink = <S extends Schema.Codec<unknown, { readonly [key: string]: string }>>(path: string, query: S) =>
   Schema.String.annotate({
     description: "The next page, if there is one (RFC 8288).",
     examples: [`<${path}?limit=20&cursor=Nw>; rel="next"`]
@@ -87,3 +87,24 @@ export const nextLink = <S extends Schema.Codec<unknown, { readonly [key: string
       })
     )
   )
+
+/** Returns the first `limit` of the items that a store found, and the last of these if there are more. */
+export const cutPage = <A>(found: ReadonlyArray<A>, limit: number): {
+  readonly items: ReadonlyArray<A>
+  readonly last: A | undefined
+} =>
+  found.length <= limit ? { items: found, last: undefined } : { items: found.slice(0, limit), last: found[limit - 1] }
+
+/** Makes the field of the `Link` header with the query of the next page (RFC 8288). The last page has none. */
+export const linkHeader = <S extends Schema.Codec<unknown, { readonly [key: string]: string }>>(
+  path: string,
+  query: S
+) => ({ link: Schema.optionalKey(nextLink(path, query)) })
+
+/** Returns the `next` of a page whose response has these headers. */
+export const nextOf = <Query>({ link }: { readonly link?: Query }): { readonly next?: Query } =>
+  link === undefined ? {} : { next: link }
+
+/** Returns the headers of the response with a page. */
+export const linkOf = <Query>({ next }: { readonly next?: Query }): { readonly link?: Query } =>
+  next === undefined ? {} : { link: next }

@@ -4,8 +4,8 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import * as Errors from "./Errors.ts"
 import { exactJson, Int64, int64 } from "./Int64.ts"
 import { PathHeaders, Sunset } from "./OperationMiddleware.ts"
-import { cursor, limit, nextLink } from "./Paging.ts"
-import { hasAtMost, idempotencyKey, isStorable } from "./Text.ts"
+import { cursor, limit, linkHeader, linkOf, nextOf } from "./Paging.ts"
+import { hasAtMost, idempotencyKey, isStorable, uncheckedOf } from "./Text.ts"
 
 /** The availability of a pet (SPEC §3). */
 export const PetStatus = Schema.Literals(["available", "pending", "sold"]).annotate({
@@ -39,19 +39,11 @@ export const Pet = Schema.Struct({
 }).annotate({ identifier: "Pet" })
 export interface Pet extends Schema.Schema.Type<typeof Pet> {}
 
-/** Marks a pet that an earlier request with the same idempotency key created. */
-export const replayed: unique symbol = Symbol.for("petstore/api/replayed")
-
-const createdPet = Schema.Struct({
-  ...Pet.fields,
-  [replayed]: Schema.optionalKey(Schema.Literal(true))
-}).annotate({ description: "The created pet, with its id." })
-export interface CreatedPet extends Schema.Schema.Type<typeof createdPet> {}
-export interface EncodedCreatedPet extends Schema.Codec.Encoded<typeof createdPet> {}
-
-/** The pet that a create returns. The mark becomes the header `Idempotent-Replayed`, and a client decodes none. */
-// The type has a name, because a declaration of another file cannot name the symbol.
-export const CreatedPet: Schema.Codec<CreatedPet, EncodedCreatedPet> = createdPet
+/** The result of a create. It is a replay if an earlier request with the same idempotency key created the pet. */
+export const CreatedPet = Schema.Struct({ pet: Pet, isReplay: Schema.Boolean }).annotate({
+  description: "The created pet, with its id."
+})
+export interface CreatedPet extends Schema.Schema.Type<typeof CreatedPet> {}
 
 /** The response body of {@link listPets} (SPEC §2 Pets). */
 export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
@@ -67,17 +59,22 @@ const mayNeedEscapes = /["\\\u0000-\u001f\ud800-\udfff]/
 
 const quote = (text: string): string => mayNeedEscapes.test(text) ? JSON.stringify(text) : `"${text}"`
 
-/** Returns the text that `exactJson(Pet)` encodes a pet as. The encoder takes 1.7 µs, and this a tenth of it. */
-export const petText = (pet: Pet): string =>
+/** Encodes a pet as `exactJson(Pet)` does, in a tenth of its 1.7 µs. */
+const petText = (pet: Pet): string =>
   `{"id":${digits(pet.id)},"name":${quote(pet.name)},"categoryId":${digits(pet.categoryId)}` +
   (pet.status === undefined ? "}" : `,"status":"${pet.status}"}`)
 
-/** Returns the text that `exactJson(Pets)` encodes pets as. */
-export const petsText = (pets: ReadonlyArray<Pet>): string => {
+const petsText = (pets: ReadonlyArray<Pet>): string => {
   let text = ""
   for (const pet of pets) text += text === "" ? petText(pet) : `,${petText(pet)}`
   return `[${text}]`
 }
+
+/** The codec between a pet and its JSON text. */
+export const PetJson = exactJson(Pet, petText)
+
+/** The codec between pets and their JSON text. */
+export const PetsJson = exactJson(Pets, petsText)
 
 /** The codec between the id of a pet and the cursor of the page after it. A later version may change the text. */
 export const PetsCursor = cursor(Int64, {
@@ -110,24 +107,18 @@ export interface PetsPage extends Schema.Schema.Type<typeof PetsPage> {}
 
 const listPets = HttpApiEndpoint.get("listPets", "/pets", {
   query: ListQuery.fields,
-  success: PetsPage.pipe(HttpApiSchema.encodeToWithHeaders({
-    body: exactJson(Pets),
-    headers: { link: Schema.optionalKey(nextLink("/v1/pets", ListQuery)) }
+  success: uncheckedOf(PetsPage).pipe(HttpApiSchema.encodeToWithHeaders({
+    body: PetsJson,
+    headers: linkHeader("/v1/pets", ListQuery)
   }, {
-    decode: ({ body, headers: { link } }) => ({ pets: body, ...link && { next: link } }),
-    encode: ({ next, pets }) => ({ body: pets, headers: { ...next && { link: next } } })
+    decode: ({ body, headers }) => ({ pets: body, ...nextOf(headers) }),
+    encode: (page) => ({ body: page.pets, headers: linkOf(page) })
   })),
   error: [...Errors.commonErrors]
 }).annotateMerge(OpenApi.annotations({
   summary: "List pets",
   description: "Returns a page of the pets, by ascending id."
 }))
-
-/** Returns the headers of the response to a create. */
-export const createdHeaders = ({ id, [replayed]: isReplay }: CreatedPet) => ({
-  location: `/v1/pets/${id}`,
-  ...isReplay && { "idempotent-replayed": "true" as const }
-})
 
 const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   headers: {
@@ -138,8 +129,8 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
     ))
   },
   payload: exactJson(NewPet),
-  success: CreatedPet.pipe(HttpApiSchema.encodeToWithHeaders({
-    body: exactJson(Pet).pipe(HttpApiSchema.status(201)),
+  success: uncheckedOf(CreatedPet).pipe(HttpApiSchema.encodeToWithHeaders({
+    body: PetJson.pipe(HttpApiSchema.status(201)),
     headers: {
       location: Schema.String.annotate({ description: "The path of the new pet.", examples: ["/v1/pets/7"] }),
       "idempotent-replayed": Schema.optionalKey(
@@ -149,8 +140,11 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
       )
     }
   }, {
-    decode: ({ body }) => body,
-    encode: (created) => ({ body: created, headers: createdHeaders(created) })
+    decode: ({ body, headers }) => ({ pet: body, isReplay: headers["idempotent-replayed"] !== undefined }),
+    encode: ({ isReplay, pet }) => ({
+      body: pet,
+      headers: { location: `/v1/pets/${pet.id}`, ...isReplay && { "idempotent-replayed": "true" as const } }
+    })
   })),
   error: [Errors.errorResponse(Errors.IdempotencyKeyReused), ...Errors.commonErrors]
 }).annotateMerge(OpenApi.annotations({
@@ -170,7 +164,7 @@ export const getPetHeaders = {
 
 const getPet = HttpApiEndpoint.get("getPet", "/pets/:petId", {
   params: { petId: int64("Identifier of the pet.", 1) },
-  success: exactJson(Pet).annotate({ description: "The pet." }),
+  success: PetJson.annotate({ description: "The pet." }),
   error: [Errors.errorResponse(Errors.NotFound), ...Errors.commonErrors]
 })
   .middleware(Sunset)

@@ -1,5 +1,5 @@
 /** Texts: checks of those that the service stores, idempotency keys, and values that are texts in a URL or a header. */
-import { Effect, Schema, SchemaGetter, SchemaIssue, SchemaTransformation } from "effect"
+import { Effect, Schema, SchemaAST, SchemaGetter, SchemaIssue, SchemaTransformation } from "effect"
 
 /** Makes the transformation between a text and a value. `parse` returns `undefined` for an invalid text. */
 export const transformText = <A>(
@@ -43,3 +43,9 @@ export const idempotencyKey = (description: string, example: string) =>
       encode: SchemaGetter.passthrough()
     })
   )
+
+/** Makes a schema of the same type that accepts every value: the codec of the body checks the parts of a response. */
+export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
+  Schema.declare((_value: unknown): _value is A => true, {
+    description: SchemaAST.resolveDescription(schema.ast) ?? "Success"
+  })

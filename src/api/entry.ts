@@ -19,7 +19,7 @@ export {
 } from "./Keys.ts"
 export { Auth, CurrentKey, RateLimit, Sunset, Validation } from "./OperationMiddleware.ts"
 export { openApiDocument } from "./OpenApiDocument.ts"
-export { CreatedPet, ListQuery, NewPet, Pet, Pets, PetsCursor, PetsPage, PetStatus, replayed } from "./Pets.ts"
+export { CreatedPet, ListQuery, NewPet, Pet, Pets, PetsCursor, PetsPage, PetStatus } from "./Pets.ts"
 export { PetstoreApi } from "./PetstoreApi.ts"
 export { Limits, Plan, planLimits } from "./Plans.ts"
 export { UsageHistory, type UsageInterval } from "./Usage.ts"

@@ -133,7 +133,7 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
     create: Effect.fnUntraced(function*(pet, { idempotencyKey, ...options } = {}) {
       const headers = { "idempotency-key": idempotencyKey ?? (yield* random.uuidV7()) }
       const request = api.createPet({ payload: omitUndefined(pet), headers, responseMode })
-      return yield* call("create", request, decode.create, true, options)
+      return (yield* call("create", request, decode.create, true, options)).pet
     }),
     get: (petId, options) => call("get", api.getPet({ params: { petId }, responseMode }), decode.get, true, options),
     rateLimit: Effect.sync(() => Option.fromUndefinedOr(limits.latest))

@@ -80,7 +80,7 @@ export const withDefault =
     return { ...setting, config: Config.withDefault(setting.config, byDefault) }
   }
 
-const proxies = list(
+export const proxies = list(
   "IP addresses and networks (CIDR), separated by commas",
   (entry) =>
     Result.getOrUndefined(Result.map(IpInterface.fromString(entry, { prefix: "optional" }), IpNetwork.fromInterface))
@@ -88,10 +88,6 @@ const proxies = list(
 
 export const trustedProxies = withDefault("TRUSTED_PROXIES", proxies, [], "none")(
   "The proxies whose `X-Forwarded-For` the API port trusts. It reads the header from the right."
-)
-
-export const managementTrustedProxies = withDefault("MANAGEMENT_TRUSTED_PROXIES", proxies, [], "none")(
-  "The proxies whose `X-Forwarded-For` the management port trusts."
 )
 
 const origins = list(

@@ -125,7 +125,9 @@ export const Settings = {
     "How many days the hourly request counts of each key are kept."
   ),
   trustedProxies: Setting.trustedProxies,
-  managementTrustedProxies: Setting.managementTrustedProxies,
+  managementTrustedProxies: withDefault("MANAGEMENT_TRUSTED_PROXIES", Setting.proxies, [], "none")(
+    "The proxies whose `X-Forwarded-For` the management port trusts. Without them, the address of an operator is the peer's."
+  ),
   environment: optional(
     "ENVIRONMENT",
     textForm("1 to 40 letters, digits, dots, hyphens and underscores", (text) => /^[\w.-]{1,40}$/.test(text)),

@@ -5,7 +5,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { PathHeaders } from "../api/OperationMiddleware.ts"
 import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { exposedHeaders, fixedHeaders } from "../api/ResponseHeaders.ts"
-import { corsOrigins } from "../config/Setting.ts"
+import { corsOrigins, trustedProxies } from "../config/Setting.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 import { recordAbort, recordResponse } from "./AccessLog.ts"
 import { clientNetwork } from "./ClientAddress.ts"
@@ -91,6 +91,7 @@ export const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port
 
   return {
     routesAt,
+    trustedProxies: yield* trustedProxies.config,
     finish: (head, context, response) =>
       context.decision === undefined
         ? chargeAndSend(head, context, response)

@@ -1,8 +1,7 @@
 /** The client's address: the peer, or the one that trusted proxies name in `X-Forwarded-For`. */
-import { Effect, identity, Option, Result } from "effect"
+import { identity, Option, Result } from "effect"
 import { HttpMiddleware } from "effect/http"
 import { IpNetwork, NetAddress } from "effect/net"
-import { trustedProxies } from "../config/Setting.ts"
 import type { RequestHead } from "./RequestHead.ts"
 
 /** Parses an address without its zone. An IPv4 address inside IPv6 is that IPv4 address. */
@@ -33,19 +32,19 @@ export const clientAddress = (request: RequestHead): string => {
   return address === undefined ? "unknown" : NetAddress.formatIp(address)
 }
 
+export type TrustedProxies = ReadonlyArray<IpNetwork.IpNetwork>
+
 /**
  * The middleware that sets a request's `remoteAddress` to its client's. It reads `X-Forwarded-For` from the right, as
  * far as trusted proxies added the entries: a client can forge all entries before them.
  */
-export const makeForwarded = Effect.map(
-  trustedProxies.config,
-  (proxies) => proxies.length === 0 ? identity : HttpMiddleware.xForwardedHeaders({ trustedProxies: proxies })
-)
+export const forwarded = (trustedProxies: TrustedProxies) =>
+  trustedProxies.length === 0 ? identity : HttpMiddleware.xForwardedHeaders({ trustedProxies })
 
 /** Returns the network of a peer, or `undefined` for a trusted proxy, which opens connections for many clients. */
-export const makePeerNetwork = Effect.map(trustedProxies.config, (proxies) => (peer: string): string | undefined => {
+export const peerNetwork = (trustedProxies: TrustedProxies, peer: string): string | undefined => {
   const address = parse(peer)
-  return address === undefined || proxies.some((network) => IpNetwork.contains(network, address))
+  return address === undefined || trustedProxies.some((network) => IpNetwork.contains(network, address))
     ? undefined
     : networkOf(address)
-})
+}

@@ -3,10 +3,9 @@ import { Effect } from "effect"
 import type { Server } from "node:http"
 import type { Socket } from "node:net"
 import { Settings } from "../config/Settings.ts"
-import { makePeerNetwork } from "./ClientAddress.ts"
+import { peerNetwork, type TrustedProxies } from "./ClientAddress.ts"
 
-export const attach = Effect.fnUntraced(function*(server: Server) {
-  const peerNetwork = yield* makePeerNetwork
+export const attach = Effect.fnUntraced(function*(server: Server, trustedProxies: TrustedProxies) {
   const maxPerAddress = yield* Settings.maxConnectionsPerAddress.config
   server.maxConnections = yield* Settings.maxConnections.config
   const connections = new Map<string, number>()
@@ -18,7 +17,7 @@ export const attach = Effect.fnUntraced(function*(server: Server) {
   }
   server.on("connection", (socket: Socket) => {
     // A trusted proxy opens connections for many clients.
-    const network = peerNetwork(socket.remoteAddress ?? "")
+    const network = peerNetwork(trustedProxies, socket.remoteAddress ?? "")
     if (network === undefined) return
     socket.on("close", () => change(network, -1))
     if (change(network, 1) > maxPerAddress) socket.destroy()

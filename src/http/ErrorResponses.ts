@@ -1,9 +1,7 @@
 /** Maps every failure to the Error body of SPEC §7, without internal details. */
-import { Cause, Context, Effect, Predicate } from "effect"
+import { Cause, Context, Effect, Predicate, Schema } from "effect"
 import { HttpServerError, type HttpServerRequest, HttpServerResponse } from "effect/http"
-import { HttpApiError } from "effect/http-api"
 import * as Errors from "../api/Errors.ts"
-import * as Issue from "../api/Issue.ts"
 import { describe } from "../observability/LogLines.ts"
 import type { RequestContext } from "./RequestContext.ts"
 import { noSuchPath } from "./RequestHead.ts"
@@ -17,15 +15,16 @@ export const OutageOf = Context.Reference<(failure: unknown) => Errors.ServiceUn
   { defaultValue: () => () => undefined }
 )
 
+const retryAfter = Schema.encodeSync(Errors.RetryAfter)
+
 /** Makes a response with the Error body: exactly `code`, `message` and `status`. */
-export const make = (
-  { code, message, status }: Errors.ApiError,
-  headers: Readonly<Record<string, string>> = {}
-): Response =>
-  HttpServerResponse.text(JSON.stringify({ code, message, status }), {
-    status,
+export const make = (error: Errors.ApiError, headers: Readonly<Record<string, string>> = {}): Response =>
+  HttpServerResponse.text(JSON.stringify(Errors.bodyOf(error)), {
+    status: error.status,
     contentType: "application/json",
-    headers
+    headers: "retryAfter" in error && error.retryAfter !== undefined
+      ? { ...headers, "retry-after": retryAfter(error.retryAfter) }
+      : headers
   })
 
 const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, routesAt: RoutesAt): Response => {
@@ -37,15 +36,6 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
     // The router knows no path with invalid percent-encoding.
     ? make(new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
     : make(new Errors.MethodNotAllowed({ message: `${method} is not allowed here.` }), { allow })
-}
-
-const places = { Params: "path", Headers: "header", Query: "query", Payload: "body" }
-
-/** Returns the 400 that names each invalid field of a request, or `undefined` if a response does not encode. */
-const ofSchemaError = ({ cause, kind }: HttpApiError.HttpApiSchemaError): Response | undefined => {
-  if (kind === "Body" || kind === "ResponseHeaders") return undefined
-  const message = Issue.describe(cause.issue, (path) => [places[kind], ...path].join("."))
-  return make(new Errors.InvalidRequest({ message: `Invalid request: ${message}.` }))
 }
 
 /** Returns the error for a request that Node's parser rejects, by the parser's error code. */
@@ -79,7 +69,6 @@ const ofClientFault = (
   request: HttpServerRequest.HttpServerRequest,
   routesAt: RoutesAt
 ): Response | undefined => {
-  if (HttpApiError.HttpApiSchemaError.is(failure)) return ofSchemaError(failure)
   // A check of the head or of the body failed, or the service has no room. The connection ends.
   if (isApiError(failure)) return make(failure, { connection: "close" })
   if (!HttpServerError.isHttpServerError(failure)) return undefined

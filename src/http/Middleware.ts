@@ -3,7 +3,7 @@
  * a request. `getUnsafe` is safe, because `Responses.ts` provides the request context around all routes.
  */
 import { Clock, Context, Effect, Layer, Redacted } from "effect"
-import { HttpMethod, HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { HttpMethod, type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
 import * as Errors from "../api/Errors.ts"
@@ -18,7 +18,11 @@ import { RequestContext } from "./RequestContext.ts"
 import { headerOf } from "./RequestHead.ts"
 
 /** The result of a middleware that fails with `E`, or as the operation `Operation` that it runs. */
-type Result<Operation, E> = Effect.Effect<HttpServerResponse.HttpServerResponse, E | Effect.Error<Operation>>
+type Result<Operation, E, R = never> = Effect.Effect<
+  HttpServerResponse.HttpServerResponse,
+  E | Effect.Error<Operation>,
+  R
+>
 
 /** Matches the credential of the bearer scheme, whose name is case-insensitive (RFC 9110 §11.1). */
 const bearer = /^bearer +(\S.*)$/i
@@ -79,20 +83,26 @@ const rateLimit = Layer.effect(
  */
 export const validation = Layer.effect(
   Validation,
-  Effect.map(ConcurrencyLimit.make, (limitConcurrency) =>
-    Validation.of((httpEffect, { endpoint }) => {
-      const hasBody = HttpMethod.hasBody(endpoint.method)
-      const limited = limitConcurrency(httpEffect)
-      return Effect.withFiber((fiber): Result<typeof limited, JsonBody.BodyError | Errors.ExpectationFailed> => {
-        const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-        const expect = headerOf(request, "expect")
-        if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
-          return Effect.fail(new Errors.ExpectationFailed())
-        }
-        return hasBody ? Effect.andThen(JsonBody.check(request), limited) : limited
+  Effect.zipWith(
+    ConcurrencyLimit.make,
+    Validation,
+    (limitConcurrency, decoded) =>
+      Validation.of((httpEffect, options) => {
+        const hasBody = HttpMethod.hasBody(options.endpoint.method)
+        const limited = limitConcurrency(decoded(httpEffect, options))
+        return Effect.withFiber((
+          fiber
+        ): Result<typeof limited, JsonBody.BodyError | Errors.ExpectationFailed, HttpRouter.Provided> => {
+          const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+          const expect = headerOf(request, "expect")
+          if (expect !== undefined && expect.toLowerCase() !== "100-continue") {
+            return Effect.fail(new Errors.ExpectationFailed())
+          }
+          return hasBody ? Effect.andThen(JsonBody.check(request), limited) : limited
+        })
       })
-    }))
-)
+  )
+).pipe(Layer.provide(Validation.layer))
 
 /** Fails with 410 from the sunset of the deprecated operation on (RFC 8594). */
 const sunset = Layer.succeed(Sunset, (httpEffect) =>

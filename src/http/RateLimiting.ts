@@ -1,5 +1,5 @@
 /** Rate limits over HTTP (SPEC §8): charges to keys and addresses, and the rate-limit headers of every response. */
-import { Effect, Metric } from "effect"
+import { Duration, Effect, Metric } from "effect"
 import type { KeyUsage } from "../api-keys/KeyUsage.ts"
 import { ApiKeyBanned, RateLimitExceeded } from "../api/Errors.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
@@ -79,14 +79,16 @@ export const rejectionOf = (decision: Decision): ApiKeyBanned | RateLimitExceede
   decision.bannedUntil === undefined
     ? limitExceeded(decision)
     : new ApiKeyBanned({
-      message: `The API key is banned for requests after a 429. Retry in ${retryAfter(decision)} seconds.`
+      message: `The API key is banned for requests after a 429. Retry in ${retryAfter(decision)} seconds.`,
+      retryAfter: Duration.seconds(retryAfter(decision))
     })
 
 /** Returns the 429 for a caller over a limit. */
 export const limitExceeded = (decision: Decision): RateLimitExceeded => {
   const { limit, name } = mostRestrictive(decision.windows)
   return new RateLimitExceeded({
-    message: `The limit of ${limit} requests a ${name} is used up. Retry in ${retryAfter(decision)} seconds.`
+    message: `The limit of ${limit} requests a ${name} is used up. Retry in ${retryAfter(decision)} seconds.`,
+    retryAfter: Duration.seconds(retryAfter(decision))
   })
 }
 
@@ -120,7 +122,7 @@ export const headers = (decision: ChargedDecision): Record<string, string> => {
   const windows = shownWindows(decision)
   const window = mostRestrictive(windows)
   const [minute, day] = windows
-  const shown: Record<string, string> = {
+  return {
     "x-ratelimit-limit": String(window.limit),
     "x-ratelimit-remaining": String(window.remaining),
     "x-ratelimit-reset": String(Math.ceil(window.resetAt / 1000)),
@@ -128,6 +130,4 @@ export const headers = (decision: ChargedDecision): Record<string, string> => {
     "ratelimit-policy": `${policy(minute)}, ${policy(day)}`,
     "ratelimit": `${left(minute, decision)}, ${left(day, decision)}`
   }
-  if (!decision.allowed) shown["retry-after"] = String(retryAfter(decision))
-  return shown
 }

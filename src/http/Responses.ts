@@ -5,7 +5,7 @@
 import { Cause, Clock, Context, Effect, Layer, Ref, References } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import type { ApiError } from "../api/Errors.ts"
-import { makeForwarded } from "./ClientAddress.ts"
+import { forwarded, type TrustedProxies } from "./ClientAddress.ts"
 import * as ErrorResponses from "./ErrorResponses.ts"
 import { RequestContext } from "./RequestContext.ts"
 import { headerOf, headError, type RequestHead } from "./RequestHead.ts"
@@ -16,6 +16,8 @@ type Response = HttpServerResponse.HttpServerResponse
 /** What each port supplies: its routes, the hosts that it serves, and hooks that finish or abort a response. */
 export interface Port {
   readonly routesAt: RoutesAt
+  /** The proxies whose `X-Forwarded-For` the port trusts. */
+  readonly trustedProxies: TrustedProxies
   /** Whether the port serves the host that a request names. Without it, the port serves all. */
   readonly isAllowedHost?: (name: string) => boolean
   /** Adds the port's headers to a response. The API port also logs it, and may make it a 429. */
@@ -47,8 +49,6 @@ const addRequiredHeaders = (response: Response): Response => {
     case 413:
       // The rest of the body is not read.
       return HttpServerResponse.setHeader(response, "connection", "close")
-    case 503:
-      return HttpServerResponse.setHeader(response, "retry-after", "1")
     default:
       return response
   }
@@ -71,7 +71,7 @@ export const layer = (port: Port) =>
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
       const shutdown = yield* GracefulShutdown
-      const forwarded = yield* makeForwarded
+      const forward = forwarded(port.trustedProxies)
 
       const finish = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
         const own = addRequiredHeaders(response)
@@ -83,7 +83,7 @@ export const layer = (port: Port) =>
       }
 
       return (httpEffect) =>
-        forwarded(Effect.withFiber((fiber) => {
+        forward(Effect.withFiber((fiber) => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const context = RequestContext.make(headerOf(request, "x-request-id"), clock.monotonicTimeNanosUnsafe())
           const error = headError(request, port.isAllowedHost)

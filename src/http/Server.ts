@@ -36,7 +36,7 @@ const make = Effect.fnUntraced(function*(port: Port) {
   })
   // The idle timeout of a connection during a request, in milliseconds. Between requests `keepAliveTimeout` holds.
   server.setTimeout(60_000)
-  yield* ConnectionLimits.attach(server)
+  yield* ConnectionLimits.attach(server, port.trustedProxies)
   yield* ParserRejections.attach(server, port)
   return server
 })

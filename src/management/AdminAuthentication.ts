@@ -1,5 +1,5 @@
 /** Authentication of the operator on the management port. */
-import { Effect, Layer, Metric, Redacted } from "effect"
+import { Duration, Effect, Layer, Metric, Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { createHash, timingSafeEqual } from "node:crypto"
 import { AdminToken } from "../api-keys/AdminToken.ts"
@@ -9,7 +9,6 @@ import { InvalidAdminToken, MissingAdminToken, ReadOnlyToken, TooManyAttempts } 
 import type { Limits } from "../api/Plans.ts"
 import { type NamedAdminToken, Settings } from "../config/Settings.ts"
 import { clientAddress, clientNetwork } from "../http/ClientAddress.ts"
-import * as ErrorResponses from "../http/ErrorResponses.ts"
 import { RequestContext } from "../http/RequestContext.ts"
 import { byAttributes, startAtZero } from "../observability/Metrics.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
@@ -73,7 +72,7 @@ export const layer = Layer.effect(
         }
         const failure = Redacted.value(credential) === "" ? new MissingAdminToken() : new InvalidAdminToken()
         const decision = yield* countFailure(failure)
-        return decision.allowed ? yield* failure : tooManyAttempts(decision)
+        return yield* (decision.allowed ? failure : tooManyAttempts(decision))
       })
     })
   })
@@ -85,5 +84,5 @@ export const layer = Layer.effect(
 const tooManyAttempts = ({ decidedAt, windows: [minute] }: Decision) => {
   const seconds = Math.max(1, Math.ceil((minute.resetAt - decidedAt) / 1000))
   const message = `Too many requests without the admin token came from this address. Retry in ${seconds} seconds.`
-  return ErrorResponses.make(new TooManyAttempts({ message }), { "retry-after": String(seconds) })
+  return new TooManyAttempts({ message, retryAfter: Duration.seconds(seconds) })
 }

@@ -1,9 +1,10 @@
 /** The management server: health, metrics, the admin API and the console. It shares no route with the API port. */
-import { type Config, Effect, Exit, Layer, Ref } from "effect"
+import { Config, Effect, Exit, Layer, Option, Ref } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
+import { resolve } from "node:path"
 import { adminTokenPlace } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { adminOpenApiDocument } from "../api/AdminOpenApiDocument.ts"
@@ -45,6 +46,7 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const limiter = yield* RateLimiter
   const draining = yield* Responses.GracefulShutdown
   const revision = yield* Settings.buildRevision.config
+  const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
   const ofProcess = yield* ProcessMetrics.make
   // Concurrent requests share one statement.
   const answers = yield* Effect.cachedWithTTL(Effect.exit(Effect.timeout(sql`SELECT 1`, "1 second")), "100 millis")
@@ -55,7 +57,7 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
     "GET",
     "/readyz",
     Effect.suspend(() => Ref.getUnsafe(draining) ? Effect.orDie(ending) : Effect.orDie(ready)).pipe(
-      Effect.map((limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits }))
+      Effect.map((limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits, environment }))
     )
   )
   yield* router.add(
@@ -82,6 +84,7 @@ const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port, Confi
   const names = [yield* Settings.managementHost.config, ...yield* Settings.managementAllowedHosts.config]
   return {
     routesAt,
+    trustedProxies: yield* Settings.managementTrustedProxies.config,
     isAllowedHost: isAllowedAmong(names),
     finish: (_, { requestId }, response) =>
       Effect.succeed(
@@ -95,12 +98,18 @@ const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port, Confi
 const logStart = Effect.gen(function*() {
   const { address } = yield* HttpServer.HttpServer
   const [url, place] = [HttpServer.formatAddress(address), yield* adminTokenPlace]
-  yield* Effect.logInfo(`Management on ${url}, with a console for browsers; the admin token is in ${place}`)
+  const environment = Option.getOrElse(yield* Config.option(Settings.environment.config), () => "none")
+  yield* Effect.annotateLogs(
+    Effect.logInfo(`Management on ${url}, with a console for browsers; the admin token is in ${place}`),
+    { environment }
+  )
   yield* Effect.logInfo(`Issue API keys with: ${command} keys issue --name NAME`)
 })
 
-/** The `petstore` command, as it is called in a checkout and where the package is installed. */
-const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
+/** The `petstore` command, as it works in a checkout and where the package is installed. */
+const command = import.meta.filename.endsWith(".ts")
+  ? "npm run petstore --"
+  : `node ${resolve(import.meta.dirname, "../cli.js")}`
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }
 

@@ -26,11 +26,11 @@ interface Create {
 /** A row of the result of a statement, one for each of its creates, in the same order. */
 interface CreatedRow {
   /** The id of the new pet, or of the pet that the key was used for. */
-  readonly id: bigint
-  /** Whether the key was in use before the statement. It is `null` without a key. */
-  readonly isUsed?: boolean | null
+  readonly id: unknown
+  /** `true` if the key was in use before the statement. */
+  readonly isUsed?: unknown
   /** The request for which the key is in use, if it is another one. */
-  readonly otherRequest?: string | null
+  readonly otherRequest?: unknown
 }
 
 /** The outcome of a create. It is a replay if an earlier create with the same key inserted the pet. */
@@ -111,7 +111,7 @@ export const make = Effect.gen(function*() {
       for (const create of creates) {
         const first = firsts.get(keyOf(create)) ?? create
         const row = rowsByFirst.get(first)
-        if (row === undefined) continue
+        if (typeof row?.id !== "bigint") continue
         const isReplay = create !== first || row.isUsed === true
         const isReused = create.claim?.request !== (row.otherRequest ?? first.claim?.request)
         outcomes.set(create, isReused ? "reused" : { id: row.id, isReplay })

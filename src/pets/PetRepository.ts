@@ -1,6 +1,7 @@
 /** The pet repository: its operations, the rules of idempotency keys, and an implementation in memory. */
 import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
 import { IdempotencyKeyReused, type ServiceUnavailable } from "../api/Errors.ts"
+import { cutPage } from "../api/Paging.ts"
 import type { NewPet, Pet, PetStatus } from "../api/Pets.ts"
 
 /** Selects the pets of one page of the list, which is in ascending order of ids. */
@@ -21,8 +22,8 @@ export interface Page {
 
 /** Makes a page of the pets that a store found: one more than `limit`, if there is another page. */
 export const toPage = (found: ReadonlyArray<Pet>, limit: number): Page => {
-  const last = found[limit - 1]
-  return last === undefined || found.length === limit ? { pets: found } : { pets: found.slice(0, limit), next: last.id }
+  const { items, last } = cutPage(found, limit)
+  return last === undefined ? { pets: items } : { pets: items, next: last.id }
 }
 
 /** The outcome of a create. It is a replay if an earlier create with the same idempotency key created the pet. */

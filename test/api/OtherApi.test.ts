@@ -1,7 +1,7 @@
 /** Tests the contract without this service and its client: a mock server, and another API with its schemas and errors. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { HttpServer } from "effect/http"
+import { HttpRouter, HttpServer } from "effect/http"
 import {
   HttpApi,
   HttpApiBuilder,
@@ -23,13 +23,13 @@ const key = { id: "key_mock", plan: "free", limits: Contract.planLimits.free } a
 const Mock = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
   handlers
     .handle("listPets", () => Effect.succeed({ pets: [rex], next: { cursor: rex.id } }))
-    .handle("createPet", ({ payload }) => Effect.succeed({ id: 1n, ...payload }))
+    .handle("createPet", ({ payload }) => Effect.succeed({ pet: { id: 1n, ...payload }, isReplay: false }))
     .handle("getPet", () => Effect.fail(new NotFound()))).pipe(
     Layer.provideMerge([
       Layer.succeed(Auth, (effect) => Effect.provideService(effect, Contract.CurrentKey, key)),
       Layer.succeed(Contract.RateLimit, (effect) => effect),
       Layer.succeed(Contract.Sunset, (effect) => effect),
-      Layer.succeed(Contract.Validation, (effect) => effect),
+      Contract.Validation.layer,
       HttpApiMiddleware.layerClient(Auth, ({ next, request }) => next(request)),
       HttpServer.layerServices
     ])
@@ -50,12 +50,28 @@ describe("The entry of the contract", () => {
       const { text } = yield* client.listPets({ query: {}, responseMode: "response-only" })
       assert.strictEqual(yield* text, `[{"id":9223372036854775807,"name":"Rex","categoryId":1,"status":"available"}]`)
       const created = yield* client.createPet({ payload: { name: "Tom", categoryId: rex.id }, headers: {} })
-      assert.deepStrictEqual(created, { id: 1n, name: "Tom", categoryId: rex.id })
+      assert.deepStrictEqual(created, { pet: { id: 1n, name: "Tom", categoryId: rex.id }, isReplay: false })
       const missing = { code: "not_found", message: "The requested resource could not be found.", status: 404 } as const
       const params = { petId: 1n }
       assert.deepInclude(yield* Effect.flip(client.getPet({ params })), { _tag: "NotFound", ...missing })
       const { json, status } = yield* client.getPet({ params, responseMode: "response-only" })
       assert.deepStrictEqual([status, yield* json], [404, missing])
+    }).pipe(Effect.provide(Mock)))
+
+  it.effect("makes a mock server that names each invalid field in a typed 400", () =>
+    Effect.gen(function*() {
+      const { handler } = HttpRouter.toWebHandler(Layer.provide(HttpApiBuilder.layer(PetstoreApi), Mock))
+      const request = new Request("http://mock/v1/pets", {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: `{"name":1,"categoryId":"1"}`
+      })
+      const response = yield* Effect.promise(() => handler(request))
+      assert.deepStrictEqual([response.status, yield* Effect.promise(() => response.json())], [400, {
+        code: "invalid_request",
+        message: "Invalid request: body.name: expected string; body.categoryId: expected an int64 integer.",
+        status: 400
+      }])
     }).pipe(Effect.provide(Mock)))
 
   it("exports each schema that the OpenAPI document names", () => {

@@ -2,14 +2,15 @@
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Option } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
-import { clientNetwork, makeForwarded } from "../../src/http/ClientAddress.ts"
+import { trustedProxies } from "../../src/config/Setting.ts"
+import { clientNetwork, forwarded as forwardedBy } from "../../src/http/ClientAddress.ts"
 
 const env = { TRUSTED_PROXIES: "10.0.0.0/8, 2001:db8::/32,192.0.2.7" }
 
 /** Returns the network that a request from `peer` with this `X-Forwarded-For` is charged to. */
 const clientOf = (peer: string, forwarded: string | undefined) =>
   Effect.gen(function*() {
-    const forward = yield* makeForwarded
+    const forward = forwardedBy(yield* trustedProxies.config)
     const headers = new Headers(forwarded === undefined ? {} : { "x-forwarded-for": forwarded })
     const request = HttpServerRequest.fromWeb(new Request("http://localhost/", { headers }))
       .modify({ remoteAddress: Option.some(peer), peerAddress: Option.some(peer) })

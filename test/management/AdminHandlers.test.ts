@@ -28,6 +28,8 @@ const invalidChanges: ReadonlyArray<readonly [change: unknown, message: string]>
   [{ plan: null }, "body.plan"],
   [{ limits: null }, "body.limits"],
   [{ limits: { perMinute: 1 } }, "body.limits.perDay: required"],
+  [{ plan: "enterprise", limits: { perMinute: 2, perDay: 1 } }, "body.limits: expected perMinute to be at most perDay"],
+  [{ enabled: null }, "body.enabled: expected boolean"],
   [{ limits: ownLimits }, "body.limits: fixed on plan free"],
   [{ plan: "pro", limits: ownLimits }, "body.limits: fixed on plan pro"],
   [{ plan: "enterprise" }, "body.limits: required on plan enterprise"],
@@ -41,9 +43,17 @@ const invalidQueries = [
   ...["plan=gold", "state=gone", "order=best", "search=", "search=%00", "statee=active"].map((query) =>
     `keys?${query}`
   ),
-  ...["keys=a", "limit=0", "limit=101", "cursor=x", "cursor=OTk5OTk5OTk5OTk5OTk5OSAx", "key=%00"].map((query) =>
-    `audit?${query}`
-  )
+  ...[
+    "keys=a",
+    "limit=0",
+    "limit=101",
+    "cursor=x",
+    "cursor=OTk5OTk5OTk5OTk5OTk5OSAx",
+    "key=%00",
+    "operator=%00",
+    "action=gone"
+  ].map((query) => `audit?${query}`),
+  ...["by=plan", "window=week", "limit=101"].map((query) => `usage?${query}`)
 ]
 
 for (const store of stores) {
@@ -93,16 +103,19 @@ for (const store of stores) {
           yield* client.update(id, { name: "b" })
           const entries = yield* Stream.runCollect(client.auditAll({ key: id, pageSize: 2 }))
           const changes = entries.map(({ action, operator, before, after }) => [action, operator, before, after])
-          assert.deepStrictEqual(changes.slice(0, 4), [
+          assert.deepStrictEqual(changes.slice(0, 3), [
             ["update", "admin", { name: "a" }, { name: "b" }],
-            ["unban", "admin", { bannedUntil: null }, { bannedUntil: null }],
             ["unban", "admin", { bannedUntil }, { bannedUntil: null }],
             ["ban", null, { bannedUntil: null }, { bannedUntil }]
           ])
-          for (const { address } of entries) assert.strictEqual(address, "127.0.0.1")
+          for (const { address, keyName } of entries) assert.deepStrictEqual([address, keyName], ["127.0.0.1", "b"])
+          const top = (query: string) => Effect.map(admin("GET", `/usage?${query}`), ({ body }) => body[0])
+          const totals = { keyId: id, name: "b", plan: "enterprise", allowed: 1, rejected: 2, banned: 2 }
+          assert.deepStrictEqual(yield* top("by=rejected&window=day&limit=1"), totals)
+          assert.deepStrictEqual(yield* top("by=banned"), totals)
           const logged = lines.filter(({ keyId, message }) => keyId === id && message !== "request")
           const messages = logged.map(({ action, message }) => [message, action].join(": "))
-          const actions = ["issue", "unban", "unban", "update"].map((action) => `Admin action: ${action}`)
+          const actions = ["issue", "unban", "update"].map((action) => `Admin action: ${action}`)
           assert.deepStrictEqual(messages, actions.toSpliced(1, 0, "Ban began: ban"))
           const change = {
             level: "Info",
@@ -132,13 +145,13 @@ for (const store of stores) {
           assert.deepInclude(changed.body, { id, name: "b", version: 2 })
           assert.strictEqual((yield* admin("GET", `/keys/${id}`)).headers.get("etag"), `"2"`)
           const outdated = [
-            ...[`"1"`, `W/"2"`, `"1", "3"`].map(change),
+            ...[`"1"`, `W/"2"`, `"1", "3"`, `"x,*,y"`, `"*"`].map(change),
             ...[["DELETE", ""], ["POST", "/rotate"], ["DELETE", "/former-secrets"]].map(([method = "", path]) =>
               admin(method, `/keys/${id}${path}`, undefined, { "if-match": `"7"` })
             )
           ]
           for (const rejected of outdated) assertError(yield* rejected, 412, "precondition_failed", "has version 2")
-          for (const tag of ["2", "", `"1" "2"`]) {
+          for (const tag of ["2", "", `"1" "2"`, `*, "2"`]) {
             assertError(yield* change(tag), 400, "invalid_request", "header.if-match: expected * or entity tags")
           }
           for (const tag of ["*", `"1", "2"`]) assert.strictEqual((yield* change(tag)).status, 200)

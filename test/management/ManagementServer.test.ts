@@ -36,14 +36,44 @@ describe("Admin authentication", () => {
       assertError(yield* list("adm_wrong"), 401, "invalid_admin_token")
     }).pipe(fresh))
 
+  it.effect("counts failures by the peer and not by a forged X-Forwarded-For, also behind TRUSTED_PROXIES", () =>
+    Effect.gen(function*() {
+      const forged = (i: number, bearer = "adm_wrong") =>
+        get("/admin/keys", `Host: localhost\r\nX-Forwarded-For: 203.0.113.${i}\r\nAuthorization: Bearer ${bearer}\r\n`)
+      const statuses = yield* Effect.forEach(Array.from({ length: 150 }).keys(), (i) => forged(i))
+      assert.deepStrictEqual([...new Set(statuses.slice(0, 60).map(({ status }) => status))], [401])
+      assert.deepStrictEqual([...new Set(statuses.slice(60).map(({ status }) => status))], [429])
+      const { admin } = yield* Management
+      yield* admin("POST", "/keys", { name: "a", plan: "free" }, { "x-forwarded-for": "203.0.113.7" })
+      assert.strictEqual((yield* admin("GET", "/audit")).body[0].address, "127.0.0.1")
+    }).pipe(Effect.provide(Layer.fresh(serversOn(memory, { TRUSTED_PROXIES: "127.0.0.1" })))))
+
+  it.effect("believes the X-Forwarded-For of MANAGEMENT_TRUSTED_PROXIES", () =>
+    Effect.gen(function*() {
+      const { admin } = yield* Management
+      yield* admin("POST", "/keys", { name: "a", plan: "free" }, { "x-forwarded-for": "203.0.113.7" })
+      assert.strictEqual((yield* admin("GET", "/audit")).body[0].address, "203.0.113.7")
+    }).pipe(Effect.provide(Layer.fresh(serversOn(memory, { MANAGEMENT_TRUSTED_PROXIES: "127.0.0.1" })))))
+
   const [alice, board, later] = ["alice-0123456789", "board-0123456789", "later-0123456789"]
-  const config = { ADMIN_TOKENS: `alice:${alice}, board:read:${board}, admin:${later}` }
+  const config = {
+    ADMIN_TOKENS: `alice:${alice}, board:read:${board}, admin:${later}`,
+    ENVIRONMENT: "staging"
+  }
   it.effect("knows each operator by the name of a token, and a token after read: changes nothing", () =>
     Effect.gen(function*() {
       const { baseUrl } = yield* Management
       const as = (bearer: string) =>
         Effect.provide(AdminClient, AdminClient.layer({ baseUrl, token: Redacted.make(bearer), retry: { times: 0 } }))
       for (const bearer of [token, alice, later]) yield* (yield* as(bearer)).issue({ name: "a", plan: "free" })
+      const session = (bearer: string) =>
+        Effect.map(
+          get("/admin/session", `Host: localhost\r\nAuthorization: Bearer ${bearer}\r\n`),
+          ({ text }) => JSON.parse(text)
+        )
+      const environment = "staging"
+      assert.deepStrictEqual(yield* session(alice), { operator: "alice", mayChange: true, environment })
+      assert.deepStrictEqual(yield* session(board), { operator: "board", mayChange: false, environment })
       const reader = yield* as(board)
       const { entries } = yield* reader.audit()
       assert.deepStrictEqual(entries.map(({ operator }) => operator), ["admin", "alice", "admin"])

@@ -177,7 +177,7 @@ for (const database of databases) {
           yield* empty
         }))
 
-      it.effect("always reads pets that are not there, and pages that are not full or have a gap", () =>
+      it.effect("always reads pets that are not there, and pages that are not full or have a gap that is not settled", () =>
         Effect.gen(function*() {
           const pets = yield* PetRepository
           assert.deepStrictEqual(yield* pets.find(4n), Option.none())
@@ -191,6 +191,45 @@ for (const database of databases) {
           assert.deepStrictEqual(yield* ids({ limit: 3, after: 3n }), [4n, 6n, 7n])
           yield* insert(5, 5)
           assert.deepStrictEqual(yield* ids({ limit: 3, after: 3n }), [4n, 5n, 6n])
+          yield* empty
+        }))
+
+      it.effect("serves pages across settled gaps of any length for PET_CACHE_SECONDS, also those of a status", () =>
+        Effect.gen(function*() {
+          yield* sql(`${insertInto} SELECT id, 'Rex', 1, CASE WHEN id % 2 = 0 THEN 'sold' ELSE 'pending' END
+            FROM unnest(ARRAY[3, 4, 6, 7, 5000000, 5000001, 5000003]::bigint[]) AS id`)
+          const selections: ReadonlyArray<readonly [Selection, ReadonlyArray<bigint>]> = [
+            [{ limit: 3 }, [3n, 4n, 6n]],
+            [{ limit: 2, after: 2n }, [3n, 4n]],
+            [{ limit: 2, after: 5n }, [6n, 7n]],
+            [{ limit: 2, after: 100n }, [5000000n, 5000001n]],
+            [{ limit: 5, after: 3n }, [4n, 6n, 7n, 5000000n, 5000001n]],
+            [{ limit: 2, status: "sold" }, [4n, 6n]],
+            [{ limit: 1, status: "pending", after: 6n }, [7n]]
+          ]
+          const pages = Effect.forEach(selections, ([selection]) => ids(selection))
+          const expected = selections.map(([, page]) => page)
+          // The first look at the writers finds the candidate, the second settles it, and the third read is cached.
+          for (let read = 0; read < 3; read++) {
+            assert.deepStrictEqual(yield* pages, expected)
+            yield* TestClock.adjust("1 second")
+          }
+          assert.deepStrictEqual(yield* pages, expected)
+          // A restore brings ids back.
+          yield* insert(1, 2)
+          yield* insert(101, 102)
+          yield* insert(5, 5)
+          assert.deepStrictEqual(yield* pages, expected)
+          yield* TestClock.adjust("30 seconds")
+          assert.deepStrictEqual(yield* pages, [
+            [1n, 2n, 3n],
+            [3n, 4n],
+            [6n, 7n],
+            [101n, 102n],
+            [4n, 5n, 6n, 7n, 101n],
+            [1n, 2n],
+            [7n]
+          ])
           yield* empty
         }))
 
