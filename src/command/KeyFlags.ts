@@ -22,7 +22,6 @@ export const yesFlag = Flag.Boolean("yes").pipe(
   Flag.withDefault(false)
 )
 
-/** The flag `--limit`, the maximum number of printed rows. */
 export const limitFlag = Flag.Int("limit").pipe(
   Flag.filter((count) => count > 0, () => "Expected a number of at least 1"),
   Flag.withDescription("Print at most this many rows")
@@ -38,7 +37,6 @@ export const planFlag = Flag.withDescription(Flag.Literals("plan", Plan.literals
 const requestsFlag = (flag: string, schema: Schema.Codec<number>, description: string) =>
   optional(Flag.Int(flag).pipe(Flag.withSchema(schema)), description)
 
-/** The flags of limits and expiry, which `issue` and `update` have. */
 export const termFlags = {
   perMinute: requestsFlag("per-minute", Limits.fields.perMinute, "Requests a minute, on plan enterprise"),
   perDay: requestsFlag("per-day", Limits.fields.perDay, "Requests a day, on plan enterprise"),
@@ -88,7 +86,6 @@ export const topFlags = {
   by: optional(Flag.Literals("by", usageKinds), "Order by these requests (default: allowed)")
 }
 
-/** The filter of `keys log`. */
 export const logFlags = {
   operator: optional(Flag.String("operator"), "Print only actions of this operator"),
   action: optional(Flag.Literals("action", AuditAction.literals), "Print only this action")

@@ -36,7 +36,6 @@ export const keyColumns = (now: DateTime.Utc): ReadonlyArray<Column<ListedKey>> 
   { heading: "NAME", width: 0, cell: ({ name }) => name }
 ]
 
-/** The columns of `keys top`. */
 export const topColumns: ReadonlyArray<Column<KeyTotals>> = [
   { heading: "ID", width: 20, cell: ({ keyId }) => keyId },
   { heading: "PLAN", width: 10, cell: ({ plan }) => plan ?? "-" },
@@ -55,7 +54,6 @@ const describeChanges = ({ after, before }: AuditEntry): string =>
     return before?.[name] === undefined ? `${name}: ${changed}` : `${name}: ${old} → ${changed}`
   }).join(", ")
 
-/** The columns of `keys log`. */
 export const auditColumns: ReadonlyArray<Column<AuditEntry>> = [
   { heading: "TIME", width: 24, cell: ({ at }) => DateTime.formatIso(at) },
   { heading: "ACTION", width: 10, cell: ({ action }) => action },
@@ -123,7 +121,6 @@ export const describeKey = (key: ApiKey): string =>
     `last used  ${formatTime(key.lastUsedAt)}`
   ].join("\n")
 
-/** Describes a key with its new secret, and the former secrets that still work. */
 export const describeIssued = (issued: IssuedKey, former: ReadonlyArray<FormerSecret> = []): string =>
   [
     describeKey(issued),

@@ -93,7 +93,7 @@ const rotate = Command.make(
       gracePeriod: Duration.seconds(grace),
       ...Flags.given({ version: ifVersion })
     })
-    // The new secret is printed, even if the request for the ends of the former ones fails.
+    // Prints the new secret even if this request fails.
     const { formerSecrets } = yield* Effect.orElseSucceed(client.get(id), () => ({ formerSecrets: [] }))
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued, formerSecrets) })
   })
@@ -102,7 +102,6 @@ const rotate = Command.make(
   Command.withExamples([{ command: "petstore keys rotate key_… --grace 86400" }])
 )
 
-/** Makes the subcommand that disables or enables a key. */
 const enabling = (name: string, enabled: boolean, description: string) =>
   Command.make(
     name,

@@ -1,7 +1,7 @@
 /** The audit log, of all keys or of one. */
 import { AuditAction, type AuditQuery } from "../api/Audit.ts"
-import { Changes, wordsOf } from "./Changes.tsx"
-import { Choice, KeyLink, ListPage, submitTo, When } from "./Parts.tsx"
+import { Changes } from "./Changes.tsx"
+import { Choice, KeyLink, ListPage, submitTo, When, wordsOf } from "./Parts.tsx"
 import { hrefOf } from "./Route.ts"
 import { useQuery, useSession } from "./Session.ts"
 
@@ -37,8 +37,6 @@ export const AuditTable = ({ query, revision = 0 }: { readonly query: AuditQuery
   )
 }
 
-const actions = AuditAction.literals.map((each) => [each, wordsOf(each)] as const)
-
 export const AuditLog = ({ query }: { readonly query: AuditQuery }) => (
   <>
     <h1>{query.key === undefined ? "Audit log" : `Audit log of ${query.key}`}</h1>
@@ -54,7 +52,7 @@ export const AuditLog = ({ query }: { readonly query: AuditQuery }) => (
         spellcheck={false}
         autocomplete="off"
       />
-      <Choice name="action" value={query.action} options={[["", "any action"], ...actions]} />
+      <Choice name="action" value={query.action} none="any action" values={AuditAction.literals} />
       <button type="submit">Search</button>
     </form>
     <AuditTable query={query} />

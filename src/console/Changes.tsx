@@ -2,11 +2,7 @@
 import { DateTime } from "effect"
 import type { AuditValues } from "../api/Audit.ts"
 import type { ApiKey } from "../api/Keys.ts"
-import { formatNumber } from "./Parts.tsx"
-
-/** Returns the words of a name such as `perMinute` or `end-former`. A hint is the end of the secret. */
-export const wordsOf = (name: string): string =>
-  name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
+import { formatNumber, wordsOf } from "./Parts.tsx"
 
 const isInstant = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
 
@@ -18,7 +14,7 @@ const formatValue = (name: string, value: AuditValues[string] | undefined): stri
   return isInstant.test(value) ? `${value.slice(0, 16).replace("T", " ")} UTC` : value
 }
 
-/** The changed fields: `plan free → pro`. Of a new key, only the fields with a value are shown. */
+/** The changed fields, or the fields of a new key that have a value. */
 export const Changes = ({ after, before }: Readonly<Record<"after" | "before", AuditValues | null>>) => (
   <ul class="changes">
     {Object.keys({ ...before, ...after })

@@ -46,7 +46,6 @@ const SignIn = ({ onSignIn, reason }: { readonly reason: string | undefined; onS
 }
 
 const Console = () => {
-  /** The session, or the reason of its end. */
   const [state, setState] = useState<SignedIn | { readonly reason?: string | undefined }>({})
   const [message, announce] = useState<ComponentChildren>()
   const route = useRoute()

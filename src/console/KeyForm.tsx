@@ -48,8 +48,6 @@ const KeyFields = ({ texts }: { readonly texts: FormTexts }) => {
           dir="auto"
           required
           maxLength={255}
-          pattern=".*\S.*"
-          title="A name that can be read"
           autocomplete="off"
           defaultValue={texts.name}
         />

@@ -106,16 +106,10 @@ const TopTable = ({ query: { by = "allowed", window = "hour" } }: { readonly que
   )
 }
 
-const withText = (value: string): readonly [value: string, text: string] => [value, value]
-
-/** The orders of the keys. Those by requests have a window and a kind. */
 const orders = [
-  ["", "newest first"],
-  ["oldest", "oldest first"],
-  ...["hour", "day"].flatMap((window) =>
-    usageKinds.map((kind) => [`${window} ${kind}`, `most ${kind}, last ${window}`] as const)
-  )
-] as const
+  "oldest first",
+  ...["hour", "day"].flatMap((window) => usageKinds.map((kind) => `most ${kind}, last ${window}`))
+]
 
 /** The first page. Its URL has the search, but only the hash of a secret that the operator searches for. */
 export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly view: "audit" | "key" }> }) => {
@@ -136,7 +130,7 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
     event.preventDefault()
     // The form has what was typed, also before it is rendered again.
     const { order: chosen = "", ...filter } = textsOf(new FormData(event.currentTarget))
-    const [window = "", by] = chosen.split(" ")
+    const [, by, window = ""] = /^most (\w+), last (\w+)$/.exec(chosen) ?? []
     const secret = findSecret(filter.search ?? "")
     if (secret !== undefined) {
       hashing.run(hashOf(secret), (secretHash) => {
@@ -146,7 +140,10 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
     } else if (by !== undefined && (route.view === "keys" || filter.search === undefined)) {
       location.hash = `#/top?${new URLSearchParams({ window, by })}`
     } else {
-      location.hash = `#/keys?${new URLSearchParams({ ...filter, ...chosen === "oldest" && { order: chosen } })}`
+      location.hash = `#/keys?${new URLSearchParams({
+        ...filter,
+        ...chosen === "oldest first" && { order: "oldest" }
+      })}`
     }
   }
   return (
@@ -169,14 +166,17 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
         />
         {route.view === "keys" && (
           <>
-            <Choice name="state" value={state} options={[["", "any state"], ...KeyState.literals.map(withText)]} />
-            <Choice name="plan" value={plan} options={[["", "any plan"], ...Plan.literals.map(withText)]} />
+            <Choice name="state" value={state} none="any state" values={KeyState.literals} />
+            <Choice name="plan" value={plan} none="any plan" values={Plan.literals} />
           </>
         )}
         <Choice
           name="order"
-          value={route.view === "keys" ? order : `${route.query.window ?? "hour"} ${route.query.by ?? "allowed"}`}
-          options={orders}
+          none="newest first"
+          value={route.view === "top"
+            ? `most ${route.query.by ?? "allowed"}, last ${route.query.window ?? "hour"}`
+            : order && `${order} first`}
+          values={orders}
         />
         <button type="submit">Search</button>
       </form>

@@ -36,7 +36,6 @@ const Properties = ({ apiKey }: { readonly apiKey: ApiKeyDetails }) => {
   )
 }
 
-/** The used part of a limit window. */
 const Window = ({ name, window: { limit, remaining, resetAt } }: {
   readonly name: string
   readonly window: ApiKeyDetails["usage"]["minute"]
@@ -60,16 +59,13 @@ interface KeyAction extends Readonly<Record<"text" | "title", string>> {
   call(client: Client, id: string, options: { readonly version: number }): Effect.Effect<unknown, Failure>
 }
 
-const disable: KeyAction = {
-  title: "Disable key",
-  text: "requests with it get 401 within a second, until you enable it again.",
-  call: (client, id, options) => client.update(id, { enabled: false }, options)
-}
-const enable: KeyAction = {
-  title: "Enable key",
-  text: "its secrets work again within a second.",
-  call: (client, id, options) => client.update(id, { enabled: true }, options)
-}
+const setEnabled = (enabled: boolean, title: string, text: string): KeyAction => ({
+  title,
+  text,
+  call: (client, id, options) => client.update(id, { enabled }, options)
+})
+const disable = setEnabled(false, "Disable key", "requests with it get 401 within a second, until you enable it again.")
+const enable = setEnabled(true, "Enable key", "its secrets work again within a second.")
 const endFormer: KeyAction = {
   title: "End former secrets",
   text: "the former secrets stop working within a second. The current one works on.",

@@ -65,17 +65,22 @@ export const textsOf = (form: FormData): Readonly<Record<string, string>> =>
     [...form].flatMap(([name, value]) => typeof value === "string" && value.trim() !== "" ? [[name, value.trim()]] : [])
   )
 
-/** Returns the submit handler of a form whose fields are the query of a view. */
 export const submitTo = (view: "audit" | "keys") => (event: TargetedSubmitEvent<HTMLFormElement>): void => {
   event.preventDefault()
   location.hash = `#/${view}?${new URLSearchParams(textsOf(new FormData(event.currentTarget)))}`
 }
 
-/** A choice of a filter, which applies at once. `options` are values with their texts. */
-export const Choice = ({ name, options, value = "" }: {
+/** Returns the words of a name such as `perMinute` or `end-former`. A hint is the end of the secret. */
+export const wordsOf = (name: string): string =>
+  name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
+
+/** A choice of a filter, which applies at once. */
+export const Choice = ({ name, none, value = "", values }: {
   readonly name: string
+  /** The text of no choice. */
+  readonly none: string
   readonly value?: string | undefined
-  readonly options: ReadonlyArray<readonly [value: string, text: string]>
+  readonly values: ReadonlyArray<string>
 }) => (
   <select
     name={name}
@@ -83,7 +88,8 @@ export const Choice = ({ name, options, value = "" }: {
     value={value}
     onChange={({ currentTarget }) => currentTarget.form?.requestSubmit()}
   >
-    {options.map(([each, text]) => <option key={each} value={each}>{text}</option>)}
+    <option value="">{none}</option>
+    {values.map((each) => <option key={each} value={each}>{wordsOf(each)}</option>)}
   </select>
 )
 

@@ -1,4 +1,4 @@
-/** A chart of the requests of a key as stacked bars. The title of a bar has its numbers. */
+/** A chart of the requests of a key as stacked bars: the last `steps` steps of `stepMs` milliseconds. */
 import { DateTime } from "effect"
 import { addUsage, noUsage, type UsageInterval, usageKinds } from "../api/Usage.ts"
 import { formatInstant, formatNumber } from "./Parts.tsx"
@@ -7,7 +7,6 @@ export const UsageChart = ({ intervals, stepMs, steps, title, unit }: {
   readonly title: string
   readonly unit: string
   readonly intervals: ReadonlyArray<UsageInterval>
-  /** The chart has the last `steps` steps of `stepMs` milliseconds. */
   readonly steps: number
   readonly stepMs: number
 }) => {

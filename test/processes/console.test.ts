@@ -270,10 +270,10 @@ describeConsole((test) => {
       assert.deepStrictEqual(await callApi(service, key, 1), [status])
     }
     await page.getByRole("link", { name: "Keys" }).click()
-    for (const order of ["hour rejected", "day allowed"]) {
+    for (const order of ["most rejected, last hour", "most allowed, last day"]) {
       await page.getByLabel("order").selectOption(order)
       await page.getByRole("row").nth(1).filter({ hasText: /busy.*enterprise10\d5\d/ }).waitFor()
-      await page.getByText(`requests in the last ${order.split(" ")[0]}`).waitFor()
+      await page.getByText(`requests in the ${order.split(", ")[1]}`).waitFor()
     }
     await assertAccessible(page)
     // The list of keys has another URL.
@@ -321,7 +321,7 @@ describeConsole((test) => {
     await last.waitFor()
     await page.getByRole("link", { name: "First page" }).click()
     await page.getByRole("row").nth(1).filter({ hasText: "page 24" }).waitFor()
-    await page.getByLabel("order").selectOption("oldest")
+    await page.getByLabel("order").selectOption("oldest first")
     await page.getByRole("row").nth(1).filter({ hasText: "page 0" }).waitFor()
   })
 
