@@ -50,7 +50,6 @@ export const termFlags = {
   )
 }
 
-/** Returns the named values that are given. */
 export const given = <A>(fields: { readonly [K in keyof A]: Option.Option<A[K]> }): Partial<A> => {
   const values: Partial<A> = {}
   for (const field in fields) {

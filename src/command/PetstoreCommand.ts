@@ -247,7 +247,6 @@ const keys = Command.make("keys").pipe(
   Command.provide(adminClientLayer)
 )
 
-/** The command `petstore` with all its subcommands. */
 export const petstore = Command.make("petstore").pipe(
   Command.withDescription("Operate a running Petstore service, at PETSTORE_ADMIN_URL and with its ADMIN_TOKEN"),
   Command.withSubcommands([keys])

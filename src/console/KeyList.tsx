@@ -15,11 +15,7 @@ import { hrefOf, type Route } from "./Route.ts"
 import { type Client, type Failure, useAction, useQuery, useSession } from "./Session.ts"
 
 /** Reads a page. A response with few matches is not the last one, so further requests fill the page. */
-const readPage = (
-  client: Client,
-  query: KeysQuery,
-  found: ReadonlyArray<ListedKey> = []
-): Effect.Effect<KeysPage, Failure> => {
+const readPage = (client: Client, query: KeysQuery, found: KeysPage["keys"] = []): Effect.Effect<KeysPage, Failure> => {
   const pageSize = query.limit ?? listLimit.default
   return Effect.flatMap(client.list({ ...query, limit: pageSize - found.length }), ({ keys, next }) => {
     const all = [...found, ...keys]
@@ -38,11 +34,8 @@ const hashOf = (secret: string): Effect.Effect<string, Failure> => {
     ? "The search for a secret needs localhost or HTTPS. Use the command petstore keys whose instead."
     : "This is no whole secret: its length or its checksum is wrong."
   if (!isSecureContext || !isWellFormed(secret)) return Effect.fail({ _tag: "InvalidSecret", message })
-  const bytes = new TextEncoder().encode(secret)
-  return Effect.map(
-    Effect.promise(() => crypto.subtle.digest("SHA-256", bytes)),
-    (hash) => Hex.encode(new Uint8Array(hash))
-  )
+  const digest = Effect.promise(() => crypto.subtle.digest("SHA-256", new TextEncoder().encode(secret)))
+  return Effect.map(digest, (hash) => Hex.encode(new Uint8Array(hash)))
 }
 
 const cellsOf = (key: ListedKey): ReadonlyArray<ComponentChildren> => [
@@ -59,10 +52,8 @@ const cellsOf = (key: ListedKey): ReadonlyArray<ComponentChildren> => [
 
 const KeyTable = ({ query, revision }: { readonly query: KeysQuery; readonly revision: number }) => {
   const { client } = useSession()
-  const page = useQuery(
-    readPage(client, { order: "newest", ...query }),
-    `${hrefOf({ view: "keys", query })} ${revision}`
-  )
+  const href = hrefOf({ view: "keys", query })
+  const page = useQuery(readPage(client, { order: "newest", ...query }), `${href} ${revision}`)
   const { keys = [], next } = page.value ?? {}
   const { cursor, ...first } = query
   return (

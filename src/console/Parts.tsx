@@ -77,7 +77,6 @@ export const wordsOf = (name: string): string =>
 /** A choice of a filter, which applies at once. */
 export const Choice = ({ name, none, value = "", values }: {
   readonly name: string
-  /** The text of no choice. */
   readonly none: string
   readonly value?: string | undefined
   readonly values: ReadonlyArray<string>
@@ -93,19 +92,13 @@ export const Choice = ({ name, none, value = "", values }: {
   </select>
 )
 
-interface Row {
-  readonly id: number | string
-  readonly cells: ReadonlyArray<ComponentChildren>
-}
-
 /** A page of a list as a table. A narrow window shows each row as a card, with the column before each value. */
 export const ListPage = ({ columns, first, name, next, page, rows, status }: {
   readonly name: string
   readonly columns: ReadonlyArray<string>
   readonly page: Query<unknown>
-  readonly rows: ReadonlyArray<Row>
+  readonly rows: ReadonlyArray<{ readonly id: number | string; readonly cells: ReadonlyArray<ComponentChildren> }>
   readonly status: string
-  /** The link to the first page, unless it is shown, and the link to the next one. */
   readonly first?: string | undefined
   readonly next?: string | undefined
 }) => (
