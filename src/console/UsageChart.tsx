@@ -17,7 +17,7 @@ export const UsageChart = ({ intervals, stepMs, steps, title, unit }: {
     const time = formatInstant(DateTime.makeUnsafe((firstStep + index) * stepMs)).slice("2030-12-31 ".length)
     return { counts, time, total: counts.allowed + counts.rejected + counts.banned }
   })
-  const max = Math.max(...bars.map(({ total }) => total))
+  const max = Math.max(1, ...bars.map(({ total }) => total))
   return (
     <figure class="card">
       <figcaption>
