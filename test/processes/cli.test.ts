@@ -1,6 +1,6 @@
 /** The `petstore` command beside a running service on the embedded database. */
 import { assert, layer } from "@effect/vitest"
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, Schedule } from "effect"
 import { spawn } from "node:child_process"
 import { once } from "node:events"
 import { fileURLToPath } from "node:url"
@@ -97,6 +97,13 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
 
       yield* Effect.replicateEffect(listPets(service, hammered), 120)
       const [{ id: banned }] = yield* json("list --state banned")
+      // Each process writes its counts every two seconds.
+      yield* Effect.repeat(json("top --window day --by rejected"), {
+        until: ([first]: ReadonlyArray<{ readonly rejected: number }>) => first?.rejected === 60,
+        schedule: Schedule.spaced("500 millis")
+      }).pipe(Effect.timeout("30 seconds"))
+      const topRow = `${banned}  free        60          60          0           hammered`
+      assert.include(yield* text("top --by rejected --limit 1"), `NAME\n${topRow}\n`)
       assert.include(yield* text(`unban ${banned}`), `The ban of ${banned}, which would have lasted until 20`)
 
       const actions = (yield* json(`log ${id}`)).map(({ action }: { readonly action: string }) => action)
@@ -112,6 +119,11 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       ])
       const keyIds = (yield* json("log --limit 1000")).map(({ keyId }: { readonly keyId: string }) => keyId)
       assert.includeMembers(keyIds, [id, banned])
+      const rotations = (yield* json("log --operator admin --action rotate")).map(({ keyId }: { keyId: string }) =>
+        keyId
+      )
+      assert.deepStrictEqual(rotations, [id, rotatedId, rotatedId])
+      assert.deepStrictEqual(yield* json("log --operator bob"), [])
       const log = yield* text(`log ${id}`)
       assert.match(log, /^\S+Z {2}update {6}key_\w+ {2}admin {5}127\.0\.0\.1 +bigger +name: big → bigger/m)
       assert.notInclude(log, "psk_")
