@@ -140,7 +140,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
         [env, "revoke key_none", "There is no key key_none."],
         [env, "log key_none", "There is no key key_none."],
         [{ ...env, ADMIN_TOKEN: "adm_wrong" }, "list", "The admin token is wrong. The command takes it from"],
-        [at(service.address), "list", `There is nothing at this path. Start the service, or ${setUrl}`],
+        [at(service.address), "list", `. Start the service, or ${setUrl}`],
         [at(other), "revoke key_a", setUrl],
         [{ DATA_DIR: `${env.DATA_DIR}/none` }, "list", "There is no admin token"]
       ] as const
