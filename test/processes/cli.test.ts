@@ -109,7 +109,6 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       const actions = (yield* json(`log ${id}`)).map(({ action }: { readonly action: string }) => action)
       assert.deepStrictEqual(actions, [
         "revoke",
-        "unban",
         "update",
         "update",
         "end-former",
