@@ -6,13 +6,11 @@ import { adminTokenForm, Settings } from "../config/Settings.ts"
 import { dataDirectory, DataDirectoryUnusable } from "../database/DataDirectory.ts"
 import { randomText } from "./Secrets.ts"
 
-/** The token in `file` cannot be sent in an `Authorization` header. */
 export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{ readonly file: string }> {
   override readonly message =
     `${this.file}: expected ${Settings.adminToken.form}; remove the file, and the service makes a new token`
 }
 
-/** The name of the token's file in `DATA_DIR`. */
 const fileName = "admin-token"
 
 /** Where the token is: the name of the setting, or the absolute path of the file. */
@@ -21,16 +19,11 @@ export const adminTokenPlace = Effect.gen(function*() {
   return resolve(yield* Settings.dataDir.config, fileName)
 })
 
-/** The recommended minimum length in characters. A shorter token works, with a warning. */
+/** A shorter token works, with a warning. */
 const minLength = 16
 
-/** The service that holds the admin token. */
 export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()("petstore/AdminToken") {
-  /**
-   * Reads the token from `ADMIN_TOKEN`, or else from `DATA_DIR/admin-token`. The first start creates this file with a
-   * random token. Fails with `UnusableAdminToken`, or with `DataDirectoryUnusable` if the file cannot be read or
-   * written.
-   */
+  /** Reads the token from `ADMIN_TOKEN`, or else from `DATA_DIR/admin-token`, which the first start creates. */
   static readonly layer = Layer.effect(
     AdminToken,
     Effect.gen(function*() {
@@ -69,7 +62,7 @@ const readFile = Effect.gen(function*() {
   return { source: file, token: yield* Effect.fromResult(parsed) }
 })
 
-/** Restricts access to `file` to its owner. Returns its former mode in octal if that gave other users any access. */
+/** Restricts access to `file` to its owner. Returns its former mode in octal if other users had access. */
 const restrictMode = (file: string): string | undefined => {
   const mode = statSync(file).mode & 0o777
   if ((mode & 0o077) === 0) return undefined
@@ -80,7 +73,7 @@ const restrictMode = (file: string): string | undefined => {
 /** Writes `token` to `file`, unless the file exists. Two processes that start at once use the token of the first. */
 const createFile = (file: string, token: string, temporarySuffix: string): void => {
   if (existsSync(file)) return
-  // The token is written to a temporary file, which becomes `file` when it is complete. No process reads half a token.
+  // The link makes the complete file visible, so no process reads half a token.
   const temporaryFile = `${file}.${temporarySuffix}`
   writeFileSync(temporaryFile, `${token}\n`, { mode: 0o600 })
   try {

@@ -1,7 +1,6 @@
 /** Declares what stores API keys, and stores them in memory. The rules for keys are in `ApiKeys.ts`. */
 import { DateTime, Effect, type Result } from "effect"
 import { Digest } from "effect/crypto"
-import type { SqlError } from "effect/sql"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/Keys.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
@@ -18,7 +17,7 @@ export interface KeySelection extends Omit<KeysQuery, "cursor"> {
   readonly after?: KeyPosition | undefined
 }
 
-/** A selection by a store, which selects by the ids of keys instead of a secret and of bans. */
+/** As `KeySelection`, by the ids of keys instead of a secret and of bans. */
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
   readonly ids?: ReadonlyArray<string>
   readonly state?: Exclude<KeysQuery["state"], "banned">
@@ -49,10 +48,7 @@ export interface Change {
 
 /** Stores keys and the hashes of their secrets. Each operation fails with `ServiceUnavailable` in an outage. */
 export interface ApiKeyStore {
-  /**
-   * Inserts a key with its first secret. `alongside` runs in the same transaction. Inserts nothing if a key has this
-   * idempotency key already, and returns the id of that key.
-   */
+  /** Inserts a key with its first secret, or returns the id of the key that has this idempotency key already. */
   insert(
     key: ApiKey,
     hash: string,
@@ -60,9 +56,8 @@ export interface ApiKeyStore {
     idempotencyKey?: string
   ): Effect.Effect<string | undefined, ServiceUnavailable>
   /**
-   * Changes a key, and returns it, or `undefined` if there is no such key. `change` gets the key and the number of its
-   * secrets that work at `now`, and returns `undefined` to change nothing. Concurrent changes of a key run one after
-   * another.
+   * Changes a key, and returns it, or `undefined` if there is no such key. `change` gets the number of secrets that
+   * work at `now`, and returns `undefined` to change nothing. Concurrent changes of a key run one after another.
    */
   change<E>(
     id: string,
@@ -71,7 +66,6 @@ export interface ApiKeyStore {
   ): Effect.Effect<ApiKey | undefined, E | ServiceUnavailable>
   /** Returns keys that meet the filter at `now`, in order of creation time, then of the bytes of the id. */
   list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ReadonlyArray<ApiKey>, ServiceUnavailable>
-  find(id: string): Effect.Effect<ApiKey | undefined, ServiceUnavailable>
   /** Returns the former secrets of a key that work at `now`, in the order of their ends. */
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
   /** Returns the secret with this SHA-256, or `undefined` if there is none. Also finds secrets that ended by `now`. */
@@ -79,7 +73,7 @@ export interface ApiKeyStore {
   /** Returns the holders by hash. Hashes of no key, of a disabled or revoked key and of an ended secret are absent. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
   /** Records the last uses of secrets, by hash, and of their keys. A use before the recorded one changes nothing. */
-  recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, SqlError.SqlError>
+  recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>
 }
 
 export const positionOf = ({ createdAt, id }: ApiKey): KeyPosition => ({
@@ -141,7 +135,6 @@ export const memoryStore = Effect.gen(function*() {
           .toSorted((a, b) => sign * comparePositions(positionOf(a), positionOf(b)))
           .slice(0, limit)
       }),
-    find: (id) => Effect.sync(() => keys.get(id)),
     formerSecrets: (id, now) =>
       Effect.sync(() =>
         workingSecrets(id, now).flatMap(({ endsAt, lastUsedAt }) => endsAt === null ? [] : [{ endsAt, lastUsedAt }])

@@ -6,6 +6,7 @@ import { type IfMatch, isMatch } from "../api/EntityTag.ts"
 import { Conflict, InvalidRequest, NotFound, PreconditionFailed, type ServiceUnavailable } from "../api/Errors.ts"
 import type { ApiKey, FormerSecret, FoundSecret, IssuedKey, KeyChange, KeyPosition, NewKey } from "../api/Keys.ts"
 import { limitsOf } from "../api/Keys.ts"
+import { cutPage } from "../api/Paging.ts"
 import type { Limits, Plan } from "../api/Plans.ts"
 import type { ApiKeyStore, Change, KeySelection, StoreSelection } from "./ApiKeyStore.ts"
 import { memoryStore, positionOf } from "./ApiKeyStore.ts"
@@ -14,10 +15,7 @@ import * as KeyUsage from "./KeyUsage.ts"
 import * as KeyVerifier from "./KeyVerifier.ts"
 import { hintOf, newSecret, randomText } from "./Secrets.ts"
 
-/**
- * A page of keys in list order. `next` is the position of its last key, and is absent on the last page. `secret` is the
- * one that the selection named.
- */
+/** A page of keys. `next` is the position of its last key, if there are more. `secret` is the one looked up. */
 export interface ListedKeys {
   readonly keys: ReadonlyArray<ApiKey & { readonly secret?: FoundSecret }>
   readonly next?: KeyPosition
@@ -29,8 +27,8 @@ type ChangeError = NotFound | Conflict | PreconditionFailed | ServiceUnavailable
 /** The service for API keys. Each operation fails with `ServiceUnavailable` in an outage of the database. */
 export class ApiKeys extends Context.Service<ApiKeys, {
   /**
-   * Issues a key. Fails with `InvalidRequest` if its expiry is not in the future, or if its limits do not fit its plan.
-   * Fails with `Conflict` if a key was issued with this idempotency key, because nothing knows its secret any more.
+   * Issues a key. Fails with `InvalidRequest` if its expiry has passed, or its limits do not fit its plan. Fails with
+   * `Conflict` if a key was issued with this idempotency key: the secret is stored nowhere.
    */
   issue(
     key: NewKey,
@@ -38,35 +36,29 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   ): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
 
   /**
-   * Returns a page of the keys that meet the filter, also expired and revoked ones. The cost of a page without a
-   * filter, or with `secretHash`, does not grow with their number. With `banned` the page has keys that were banned in
-   * the last hour: the limiter knows which ones still are.
+   * Returns a page of the keys that meet the filter. The cost of a page without a filter, or with `secretHash`, does
+   * not grow with their number. With `banned` it has keys banned in the last hour: the limiter knows which still are.
    */
   list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
 
   find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>
 
-  /** Returns the keys with these ids, by id. Ids of no key are absent. */
   findAll(ids: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, ApiKey>, ServiceUnavailable>
 
-  /** Returns the former secrets of a key that still work. */
   formerSecrets(id: string): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
 
   /**
-   * Changes the named fields of a key. Concurrent changes run one after another, and none loses a field of another. The
-   * change takes effect at once in this process, and within one second in others. Requests that are already counted in
-   * open windows stay counted. Fails with `InvalidRequest` if the change does not fit the key.
+   * Changes the named fields of a key, at once in this process, and within one second in others. Concurrent changes run
+   * one after another. Counts of open windows stay. Fails with `InvalidRequest` if the change does not fit the key.
    */
   update(id: string, change: KeyChange, ifMatch?: IfMatch): Effect.Effect<ApiKey, ChangeError | InvalidRequest>
 
   /**
-   * Issues another secret for a key. The former secrets work for at most `grace`. A zero `grace` ends them at once.
-   * Fails with `Conflict` also if the key is expired, or if more than five secrets would work. A zero `grace` never
-   * exceeds this number.
+   * Issues another secret for a key. The former secrets work for at most `grace`; zero ends them at once. Fails with
+   * `Conflict` also if the key is expired, or if more than five secrets would work.
    */
   rotate(id: string, grace: Duration.Duration, ifMatch?: IfMatch): Effect.Effect<IssuedKey, ChangeError>
 
-  /** Ends all former secrets of a key now. */
   endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
 
   /** Revokes a key permanently, at once in this process, and within one second in others. */
@@ -75,7 +67,7 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   /** The audit log, which has an entry for each operation above that changes a key. */
   readonly audit: AuditLog.AuditLog
 
-  /** The usage of each key over time, which the rate limiting counts. */
+  /** The usage of each key over time. */
   readonly usage: KeyUsage.KeyUsage
 }>()("petstore/ApiKeys") {
   /** Stores keys in the memory of this process, for tests, under the same rules. It keeps secrets without a hash. */
@@ -108,7 +100,6 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
     const stateFilter: Pick<StoreSelection, "ids" | "state"> = state === "banned"
       ? { state: "active", ids: yield* audit.bannedSince(DateTime.subtractDuration(now, maxBan)) }
       : { state }
-    // One key more than the limit shows whether there is another page.
     const selection = { ...filter, ...stateFilter, limit: limit + 1 }
     if (secretHash !== undefined) {
       const secret = yield* store.findSecret(secretHash, now)
@@ -118,10 +109,8 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
       const works = (key: ApiKey) => isWorking(key, endsAt, now.epochMilliseconds)
       return { keys: found.map((key) => ({ ...key, secret: { works: works(key), endsAt } })) }
     }
-    const found = yield* store.list(selection, now)
-    const keys = found.slice(0, limit)
-    const last = keys.at(-1)
-    return last === undefined || found.length <= limit ? { keys } : { keys, next: positionOf(last) }
+    const { items: keys, last } = cutPage(yield* store.list(selection, now), limit)
+    return last === undefined ? { keys } : { keys, next: positionOf(last) }
   })
 
   /** Changes a key that is not revoked to the result of `change`, and adds the difference to the audit log. */
@@ -153,15 +142,17 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
     return yield* orNotFound(id, changed)
   })
 
+  const findAll = Effect.fnUntraced(function*(ids: ReadonlyArray<string>) {
+    const found = yield* store.list({ ids, limit: ids.length }, yield* DateTime.now)
+    return new Map(found.map((key) => [key.id, key]))
+  })
+
   const apiKeys = ApiKeys.of({
     audit,
     usage,
     list,
-    find: (id) => Effect.flatMap(store.find(id), (key) => orNotFound(id, key)),
-    findAll: Effect.fnUntraced(function*(ids) {
-      const found = yield* store.list({ ids, limit: ids.length }, yield* DateTime.now)
-      return new Map(found.map((key) => [key.id, key]))
-    }),
+    find: (id) => Effect.flatMap(findAll([id]), (keys) => orNotFound(id, keys.get(id))),
+    findAll,
     formerSecrets: (id) => Effect.flatMap(DateTime.now, (now) => store.formerSecrets(id, now)),
 
     issue: Effect.fn("ApiKeys.issue")(function*({ expiresAt = null, limits, name, plan }, idempotencyKey) {
@@ -240,10 +231,8 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
   return Context.make(ApiKeys, apiKeys).pipe(Context.add(KeyVerifier.KeyVerifier, verifier))
 })
 
-/** Returns whether the instant `at` has passed at `nowMs`. `null` never passes. */
 const hasEnded = (at: DateTime.Utc | null, nowMs: number): boolean => at !== null && at.epochMilliseconds <= nowMs
 
-/** Returns whether a secret of a key works at `nowMs`. `endsAt` is the end of the secret. */
 const isWorking = ({ enabled, expiresAt, revokedAt }: ApiKey, endsAt: DateTime.Utc | null, nowMs: number): boolean =>
   enabled && revokedAt === null && !hasEnded(expiresAt, nowMs) && !hasEnded(endsAt, nowMs)
 

@@ -3,15 +3,16 @@ import { Context, DateTime, Effect, Record } from "effect"
 import type { AuditAction, AuditEntry, AuditPosition, AuditQuery, AuditValues } from "../api/Audit.ts"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { ApiKey } from "../api/Keys.ts"
+import { cutPage } from "../api/Paging.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 
-/** The operator whose request runs: the name of its admin token, and its address. `null` outside of a request. */
-export const CurrentOperator = Context.Reference<
-  Pick<AuditEntry, "operator" | "address"> & { readonly mayChange: boolean }
->(
-  "petstore/api-keys/CurrentOperator",
-  { defaultValue: () => ({ operator: null, address: null, mayChange: true }) }
-)
+/** The admin token of the current request, and its address. Outside of a request there is none. */
+interface Operator extends Pick<AuditEntry, "operator" | "address"> {
+  readonly mayChange: boolean
+}
+export const CurrentOperator = Context.Reference<Operator>("petstore/api-keys/CurrentOperator", {
+  defaultValue: () => ({ operator: null, address: null, mayChange: false })
+})
 
 /** An entry as it is stored. The name of its key can change, so it is read with the entry. */
 type StoredEntry = Omit<AuditEntry, "keyName">
@@ -23,7 +24,7 @@ export interface AuditSelection extends Omit<AuditQuery, "cursor"> {
   readonly after?: AuditPosition | undefined
 }
 
-/** A page of entries, newest first. `next` is the position of its last entry, and is absent on the last page. */
+/** A page of entries, newest first. `next` is the position of its last entry, if there are more. */
 export interface ListedEntries {
   readonly entries: ReadonlyArray<StoredEntry>
   readonly next?: AuditPosition
@@ -47,10 +48,7 @@ type Append = (
 export interface AuditLog {
   /** Runs an action of an operator, which appends its own entry. Logs the entry after the action has succeeded. */
   record<A, E>(action: AuditAction, run: (append: Append) => Effect.Effect<A, E>): Effect.Effect<A, E>
-  /**
-   * Logs the begin of a ban, and stores it in the background within a second. While the database is down, the newest
-   * ban of each key waits in memory. `at` and `until` are in epoch milliseconds.
-   */
+  /** Logs the begin of a ban, and stores it in the background. `at` and `until` are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
   /** Returns the ids of the keys of which a ban began after `since`. */
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>
@@ -92,33 +90,20 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
     recordBan: ({ address, at, keyId, until }) =>
       Effect.suspend(() => {
         const change = { before: { bannedUntil: null }, after: { bannedUntil: new Date(until).toISOString() } }
-        const entry: NewEntry = {
-          ...change,
-          at: DateTime.makeUnsafe(at),
-          action: "ban",
-          keyId,
-          operator: null,
-          address
-        }
+        const entry = { ...change, at: DateTime.makeUnsafe(at), action: "ban", keyId, operator: null, address } as const
         pendingBans.set(keyId, entry)
         return log(entry)
       }),
     bannedSince: (since) =>
       Effect.map(store.bannedSince(since), (stored) => [...stored, ...pendingBans.values().map(({ keyId }) => keyId)]),
     list: Effect.fn("AuditLog.list")(function*({ limit, ...selection }) {
-      // One entry more than the limit shows whether there is another page.
-      const found = yield* store.list({ ...selection, limit: limit + 1 })
-      const entries = found.slice(0, limit)
-      const last = entries.at(-1)
-      return last === undefined || found.length <= limit
-        ? { entries }
-        : { entries, next: { at: last.at.epochMilliseconds, id: last.id } }
+      const { items: entries, last } = cutPage(yield* store.list({ ...selection, limit: limit + 1 }), limit)
+      return last === undefined ? { entries } : { entries, next: { at: last.at.epochMilliseconds, id: last.id } }
     })
   }
   return auditLog
 })
 
-/** Returns the fields of a key that actions change. */
 export const valuesOf = ({ enabled, expiresAt, hint, limits, name, plan, revokedAt }: ApiKey): AuditValues => ({
   name,
   plan,

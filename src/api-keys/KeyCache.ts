@@ -1,7 +1,4 @@
-/**
- * Caches API keys by the hash of their secret, each for less than a second. A key in use is read again in the
- * background before its lease ends, so that its requests never wait for the database.
- */
+/** Caches API keys by the hash of their secret, under a lease that the background renews while a key is in use. */
 import { Clock, Duration, Effect, Latch } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
@@ -55,8 +52,8 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     return found
   })
 
-  // One statement runs at a time. Clients that send many invented keys cannot occupy the connections of the pool. No
-  // result is older than the lease, because the lookup fails instead.
+  // One statement runs at a time, so that many invented keys cannot occupy the pool. A lookup that takes longer than
+  // the lease fails.
   const lookUp = yield* RequestBatcher.make({
     name: "ApiKeys.lookup",
     concurrency: 1,

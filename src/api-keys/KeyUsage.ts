@@ -1,6 +1,5 @@
 /** Counts the requests of each API key over time, in memory, and adds the counts to a store in the background. */
 import { Clock, DateTime, Effect, Semaphore } from "effect"
-import type { SqlError } from "effect/sql"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { TopUsageQuery, UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
 import { addUsage, noUsage } from "../api/Usage.ts"
@@ -21,12 +20,6 @@ export const resolutions = {
   hours: { seconds: 60 * 60, keptSeconds: 30 * 24 * 60 * 60 }
 }
 
-/** The intervals of which the windows of `top` consist, and the length of the windows. */
-const windows = {
-  hour: { seconds: resolutions.minutes.seconds, windowMs: 60 * 60 * 1_000 },
-  day: { seconds: resolutions.hours.seconds, windowMs: 24 * 60 * 60 * 1_000 }
-}
-
 /** Selects the keys with the most requests of the kind `by`, in intervals that began after `since`. */
 export interface TopSelection extends Required<Pick<TopUsageQuery, "by" | "limit">> {
   /** The length of the intervals. */
@@ -37,7 +30,7 @@ export interface TopSelection extends Required<Pick<TopUsageQuery, "by" | "limit
 /** Stores the counts of keys, in minutes and in hours. */
 export interface UsageStore {
   /** Adds counts to those that are stored. */
-  add(counts: Iterable<MinuteCounts>): Effect.Effect<void, SqlError.SqlError>
+  add(counts: Iterable<MinuteCounts>): Effect.Effect<void, unknown>
   /** Returns the counts of a key, oldest first. They can include some that are no longer kept. */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
   /** Returns the sums of stored counts and of `pending`, highest first. */
@@ -56,13 +49,10 @@ export interface KeyUsage {
   top(query: TopUsageQuery & { readonly limit: number }): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }
 
-/** The begin of the interval of `seconds` that has the instant `at`, both in epoch milliseconds. */
+/** Returns the begin of the interval that contains `at`. */
 const startOf = (at: number, seconds: number): number => at - at % (seconds * 1_000)
 
-/**
- * The maximum of counts that wait for a write. Beyond it the oldest are lost, and the log says so. One key has one
- * entry for each minute, so these are 1,000 keys in an outage of 100 minutes.
- */
+/** The maximum of counts that wait for a write, such as 1,000 keys in an outage of 100 minutes. */
 const maxPending = 100_000
 
 /** The maximum of counts in one flush, which bounds the load on the database to 2,000 counts a second. */
@@ -95,8 +85,8 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
       return addCounts(stored, pending.values().filter((counts) => counts.keyId === keyId), now)
     }, turn.withPermits(1)),
     top: Effect.fn("KeyUsage.top")(function*({ by = "allowed", limit, window = "hour" }) {
-      const { seconds, windowMs } = windows[window]
-      const since = (yield* Clock.currentTimeMillis) - windowMs
+      const [{ seconds }, count] = window === "hour" ? [resolutions.minutes, 60] : [resolutions.hours, 24]
+      const since = (yield* Clock.currentTimeMillis) - count * seconds * 1_000
       const own = pending.values().filter(({ minute }) => startOf(minute, seconds) > since)
       return yield* store.top({ by, limit, seconds, since: DateTime.makeUnsafe(since) }, sumByKey(own))
     }, turn.withPermits(1))
@@ -104,7 +94,7 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
   return usage
 })
 
-/** Returns the sum of stored intervals and of counts, without those that are no longer kept at `now`. */
+/** Adds counts to stored intervals, without those that are no longer kept at `now`. */
 const addCounts = (stored: UsageHistory, counts: Iterable<MinuteCounts>, now: number): UsageHistory => {
   const sum = (name: keyof UsageHistory): ReadonlyArray<UsageInterval> => {
     const { keptSeconds, seconds } = resolutions[name]

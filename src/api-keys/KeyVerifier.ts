@@ -15,8 +15,7 @@ const rejectKey = Effect.fail(new InvalidApiKey())
 export class KeyVerifier extends Context.Service<KeyVerifier, {
   /**
    * Returns the API key of `secret`, and records its use once a minute. Fails with `InvalidApiKey` if the key is
-   * unknown, expired, disabled or revoked. A change takes effect at once in this process, and within one second in
-   * others. Fails with `ServiceUnavailable` if the database does not respond.
+   * unknown, expired, disabled or revoked. A change takes effect within one second, and at once in its own process.
    */
   verify(secret: Redacted.Redacted): Effect.Effect<CurrentKey["Service"], InvalidApiKey | ServiceUnavailable>
 

@@ -16,10 +16,7 @@ const columns = `k.id, k.version, k.name, k.hint, k.plan, k.per_minute AS "perMi
   k.enabled, k.created_at AS "createdAt", k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt",
   k.last_used_at AS "lastUsedAt"`
 
-/**
- * Returns the statement that reads a page. Without a filter, its order and its condition match the index
- * `api_keys_created`. The limit is part of the text, so that the planner of PostgreSQL knows how few rows it must read.
- */
+/** Reads a page, without a filter by the index `api_keys_created`. The planner must know the limit, so it is text. */
 export const pageStatement = (
   sql: SqlClient.SqlClient,
   { after, ids, limit, order, plan, search, state }: StoreSelection,
@@ -55,7 +52,6 @@ export const pageStatement = (
 /** Makes the store on PostgreSQL, and deletes secrets some time after their end, until its scope closes. */
 const keyStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  const keyColumns = sql.literal(columns)
   const store: ApiKeyStore = {
     insert: (key, hash, alongside, idempotencyKey) =>
       sql.withTransaction(Effect.gen(function*() {
@@ -76,10 +72,6 @@ const keyStore = Effect.gen(function*() {
 
     list: (selection, now) =>
       pageStatement(sql, selection, now).pipe(Effect.map((rows) => rows.map(fromKeyRow)), toServiceUnavailable),
-
-    find: (id) =>
-      sql<KeyRow>`SELECT ${keyColumns} FROM api_keys k WHERE k.id = ${id}`
-        .pipe(Effect.map(([row]) => row && fromKeyRow(row)), toServiceUnavailable),
 
     formerSecrets: (id, now) =>
       sql<{ readonly endsAt: Date; readonly lastUsedAt: Date | null }>`
@@ -123,7 +115,9 @@ const keyStore = Effect.gen(function*() {
     change: (id, now, change) =>
       sql.withTransaction(Effect.gen(function*() {
         // The lock serializes concurrent changes of a key, so that each starts from the result of the one before.
-        const [row] = yield* sql<KeyRow>`SELECT ${keyColumns} FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
+        const [row] = yield* sql<KeyRow>`SELECT ${
+          sql.literal(columns)
+        } FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
         if (row === undefined) return Result.succeed(undefined)
         // A statement of its own, because the one above sees the secrets as they were before it waited for the lock.
         const working = yield* sql`

@@ -14,10 +14,7 @@ interface AuditRow extends Omit<AuditEntry, "id" | "at" | "keyName"> {
   readonly at: Date
 }
 
-/**
- * Returns the statement that reads a page, newest entry first. Its order and each of its conditions match an index
- * `audit_log_…`. The limit is part of the text, so that the planner knows how few rows it must read.
- */
+/** Reads a page, newest entry first. An index serves each filter. The planner must know the limit, so it is text. */
 export const auditPageStatement = (
   sql: SqlClient.SqlClient,
   { action, after, key, limit, operator }: AuditSelection

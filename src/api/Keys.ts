@@ -62,7 +62,7 @@ export const limitsOf = ({ limits, plan }: PlanAndLimits): Result.Result<Limits,
 const checkLimits = (key: PlanAndLimits) =>
   Result.match(limitsOf(key), { onFailure: (issue) => ({ path: ["limits"], issue }), onSuccess: () => undefined })
 
-const enabled = Schema.Boolean.annotate({
+const isEnabled = Schema.Boolean.annotate({
   description: "Whether requests with the key are authenticated. A disabled key can be enabled again."
 })
 
@@ -80,7 +80,7 @@ export const KeyChange = Schema.Struct({
   ...NewKey.fields,
   name: Schema.optionalKey(name),
   plan: Schema.optionalKey(Plan),
-  enabled: Schema.optionalKey(enabled)
+  enabled: Schema.optionalKey(isEnabled)
 }).check(
   // Without a plan, the limits must fit the current plan of the key, which only the service knows.
   Schema.makeFilter(({ limits, plan }) =>
@@ -102,7 +102,7 @@ export const ApiKey = Schema.Struct({
   hint: Schema.NullOr(Schema.String),
   plan: Plan,
   limits: Limits,
-  enabled,
+  enabled: isEnabled,
   createdAt: Instant,
   expiresAt: Schema.NullOr(Instant),
   revokedAt: Schema.NullOr(Instant),
@@ -194,7 +194,7 @@ export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
 
 const ban = Schema.NullOr(Schema.Struct({ until: Instant }))
 
-/** A current or former secret of a key. It works up to `endsAt` while its key is enabled, not expired and not revoked. */
+/** A secret of a key. It works up to `endsAt` while its key is enabled and neither expired nor revoked. */
 export const FoundSecret = Schema.Struct({
   works: Schema.Boolean.annotate({ description: "Whether requests with the secret are authenticated." }),
   endsAt: Schema.NullOr(Instant).annotate({ description: "The end of a former secret. `null` for the current one." })

@@ -126,7 +126,8 @@ export const Settings = {
   ),
   trustedProxies: Setting.trustedProxies,
   managementTrustedProxies: withDefault("MANAGEMENT_TRUSTED_PROXIES", Setting.proxies, [], "none")(
-    "The proxies whose `X-Forwarded-For` the management port trusts. Without them, the address of an operator is the peer's."
+    "The proxies whose `X-Forwarded-For` the management port trusts. " +
+      "Without them, the address of an operator is the peer's."
   ),
   environment: optional(
     "ENVIRONMENT",
