@@ -107,21 +107,11 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       assert.include(yield* text(`unban ${banned}`), `The ban of ${banned}, which would have lasted until 20`)
 
       const actions = (yield* json(`log ${id}`)).map(({ action }: { readonly action: string }) => action)
-      assert.deepStrictEqual(actions, [
-        "revoke",
-        "update",
-        "update",
-        "end-former",
-        "rotate",
-        "update",
-        "issue"
-      ])
+      assert.deepStrictEqual(actions, ["revoke", "update", "update", "end-former", "rotate", "update", "issue"])
       const keyIds = (yield* json("log --limit 1000")).map(({ keyId }: { readonly keyId: string }) => keyId)
       assert.includeMembers(keyIds, [id, banned])
-      const rotations = (yield* json("log --operator admin --action rotate")).map(({ keyId }: { keyId: string }) =>
-        keyId
-      )
-      assert.deepStrictEqual(rotations, [id, rotatedId, rotatedId])
+      const rotations = yield* json("log --operator admin --action rotate")
+      assert.containsSubset(rotations, [{ keyId: id, keyName: "bigger" }, { keyId: rotatedId }, { keyId: rotatedId }])
       assert.deepStrictEqual(yield* json("log --operator bob"), [])
       const log = yield* text(`log ${id}`)
       assert.match(log, /^\S+Z {2}update {6}key_\w+ {2}admin {5}127\.0\.0\.1 +bigger +name: big → bigger/m)
