@@ -44,3 +44,6 @@ export const isWellFormed = (text: string): boolean => {
   const match = format.exec(text)
   return match !== null && checksum(match[1] ?? "") === match[2]
 }
+
+/** Returns the secret, or the part of one, that a text such as `Authorization: Bearer psk_…` contains. */
+export const findSecret = (text: string): string | undefined => /psk_[0-9A-Za-z]*/.exec(text)?.[0]

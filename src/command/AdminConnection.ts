@@ -7,7 +7,6 @@ import { Settings } from "../config/Settings.ts"
 /** The command cannot do its work, although its command line is valid. */
 export class CommandError extends Data.TaggedError("CommandError")<{ readonly message: string }> {}
 
-/** Adds `http://` to an address without a scheme. */
 const withScheme = (text: string): string => /^[a-z][a-z\d+.-]*:\/\//i.test(text) ? text : `http://${text}`
 
 const isAddress = (text: string): boolean => {

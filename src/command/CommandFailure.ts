@@ -10,7 +10,7 @@ const isApiError = Schema.is(ErrorBody)
 
 const isConfigError = (failure: unknown): failure is Config.ConfigError => failure instanceof Config.ConfigError
 
-/** Whether Effect has printed the failure: help, or the errors of the command line with the help. */
+/** Whether Effect has printed the failure, with the help. */
 const isPrinted = (failure: unknown): failure is CliError.ShowHelp =>
   CliError.isCliError(failure) && failure._tag === "ShowHelp"
 

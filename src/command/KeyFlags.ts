@@ -1,8 +1,10 @@
 /** The flags and arguments of the subcommands of `petstore keys`. The contract declares which values are valid. */
 import { Effect, Option, type Schema } from "effect"
 import { Argument, CliError, Flag } from "effect/cli"
+import { AuditAction } from "../api/Audit.ts"
 import { KeyChange, KeyOrder, KeysQuery, KeyState, NewKey, Rotation } from "../api/Keys.ts"
 import { Limits, Plan } from "../api/Plans.ts"
+import { TopUsageQuery, usageKinds } from "../api/Usage.ts"
 
 const optional = <A>(flag: Flag.Flag<A>, description: string) =>
   flag.pipe(Flag.withDescription(description), Flag.optional)
@@ -20,7 +22,6 @@ export const yesFlag = Flag.Boolean("yes").pipe(
   Flag.withDefault(false)
 )
 
-/** The flag `--limit`, the maximum number of printed rows. */
 export const limitFlag = Flag.Int("limit").pipe(
   Flag.filter((count) => count > 0, () => "Expected a number of at least 1"),
   Flag.withDescription("Print at most this many rows")
@@ -31,14 +32,11 @@ export const nameFlag = Flag.String("name").pipe(
   Flag.withDescription("What you call the key")
 )
 
-export const planFlag = Flag.Literals("plan", Plan.literals).pipe(
-  Flag.withDescription("The plan, whose limits the key has")
-)
+export const planFlag = Flag.withDescription(Flag.Literals("plan", Plan.literals), "The plan, which has the limits")
 
 const requestsFlag = (flag: string, schema: Schema.Codec<number>, description: string) =>
   optional(Flag.Int(flag).pipe(Flag.withSchema(schema)), description)
 
-/** The flags of limits and expiry, which `issue` and `update` have. */
 export const termFlags = {
   perMinute: requestsFlag("per-minute", Limits.fields.perMinute, "Requests a minute, on plan enterprise"),
   perDay: requestsFlag("per-day", Limits.fields.perDay, "Requests a day, on plan enterprise"),
@@ -52,7 +50,6 @@ export const termFlags = {
   )
 }
 
-/** Returns the named values that are given. */
 export const given = <A>(fields: { readonly [K in keyof A]: Option.Option<A[K]> }): Partial<A> => {
   const values: Partial<A> = {}
   for (const field in fields) {
@@ -72,12 +69,26 @@ export const ifVersionFlag = optional(
   "Change the key only if it has this version, which show prints"
 )
 
-export const gracePeriodFlag = Flag.Int("grace-period").pipe(
+export const graceFlag = Flag.Int("grace").pipe(
   Flag.withMetavar("seconds"),
   Flag.withSchema(Rotation.fields.gracePeriodSeconds.schema),
-  Flag.withDescription("Seconds that the old secret still works (default: 0)"),
-  Flag.withDefault(0)
+  Flag.withDescription("Seconds that the former secret still works: by default one hour. 0 ends it at once"),
+  Flag.withDefault(3_600)
 )
+
+/** The flags of `keys top`, whose defaults are those of the service. */
+export const topFlags = {
+  window: optional(
+    Flag.Literals("window", TopUsageQuery.fields.window.schema.literals),
+    "Count the requests of the last hour (default) or day"
+  ),
+  by: optional(Flag.Literals("by", usageKinds), "Order by these requests (default: allowed)")
+}
+
+export const logFlags = {
+  operator: optional(Flag.String("operator"), "Print only actions of this operator"),
+  action: optional(Flag.Literals("action", AuditAction.literals), "Print only this action")
+}
 
 /** The filter and the order of `keys list`. A secret must not be in `search`, which is in the URL of the request. */
 export const filterFlags = {

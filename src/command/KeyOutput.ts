@@ -1,7 +1,9 @@
 /** Prints keys and entries of the audit log: as a table, as lines, and as JSON. */
 import { Console, DateTime, Effect, PlatformError, Predicate, Redacted, Schema, Stdio, Stream } from "effect"
 import type { AuditEntry } from "../api/Audit.ts"
-import { type ApiKey, type ApiKeyDetails, type IssuedKey, keyStateOf, type ListedKey } from "../api/Keys.ts"
+import type { ApiKey, ApiKeyDetails, FormerSecret, IssuedKey, ListedKey } from "../api/Keys.ts"
+import { keyStateOf } from "../api/Keys.ts"
+import { type KeyTotals, usageKinds } from "../api/Usage.ts"
 
 /**
  * Replaces characters that would move the cursor or reorder the line: control characters, line separators, and the
@@ -9,9 +11,10 @@ import { type ApiKey, type ApiKeyDetails, type IssuedKey, keyStateOf, type Liste
  */
 const printable = (text: string): string => text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\uFFFD")
 
-const formatTime = (at: DateTime.Utc | null, absent = "never"): string => at === null ? absent : DateTime.formatIso(at)
+export const formatTime = (at: DateTime.Utc | null, absent = "never"): string =>
+  at === null ? absent : DateTime.formatIso(at)
 
-/** A column of a table. Each column except the last has a `width`, and cells without spaces, for programs like awk. */
+/** A column of a table. Only names, and columns after them, have spaces, so that programs like awk find the others. */
 interface Column<Row> {
   readonly heading: string
   readonly width: number
@@ -24,13 +27,24 @@ const formatRow = <Row>(columns: ReadonlyArray<Column<Row>>, cell: (column: Colu
 /** The columns of `keys list`. `now` decides which keys have expired. */
 export const keyColumns = (now: DateTime.Utc): ReadonlyArray<Column<ListedKey>> => [
   { heading: "ID", width: 20, cell: ({ id }) => id },
-  { heading: "STATE", width: 7, cell: (key) => keyStateOf(key, now) },
+  { heading: "STATE", width: 8, cell: (key) => keyStateOf(key, now) },
   { heading: "PLAN", width: 10, cell: ({ plan }) => plan },
   { heading: "MINUTE", width: 6, cell: ({ limits }) => String(limits.perMinute) },
   { heading: "DAY", width: 7, cell: ({ limits }) => String(limits.perDay) },
   { heading: "HINT", width: 4, cell: ({ hint }) => hint ?? "-" },
   { heading: "LAST USED", width: 24, cell: ({ lastUsedAt }) => formatTime(lastUsedAt) },
   { heading: "NAME", width: 0, cell: ({ name }) => name }
+]
+
+export const topColumns: ReadonlyArray<Column<KeyTotals>> = [
+  { heading: "ID", width: 20, cell: ({ keyId }) => keyId },
+  { heading: "PLAN", width: 10, cell: ({ plan }) => plan ?? "-" },
+  ...usageKinds.map((kind) => ({
+    heading: kind.toUpperCase(),
+    width: 10,
+    cell: (totals: KeyTotals) => String(totals[kind])
+  })),
+  { heading: "NAME", width: 0, cell: ({ name }) => name ?? "-" }
 ]
 
 /** Describes the changed fields, as `plan: free → pro`. A new key has only new values. */
@@ -40,13 +54,13 @@ const describeChanges = ({ after, before }: AuditEntry): string =>
     return before?.[name] === undefined ? `${name}: ${changed}` : `${name}: ${old} → ${changed}`
   }).join(", ")
 
-/** The columns of `keys log`. */
 export const auditColumns: ReadonlyArray<Column<AuditEntry>> = [
   { heading: "TIME", width: 24, cell: ({ at }) => DateTime.formatIso(at) },
   { heading: "ACTION", width: 10, cell: ({ action }) => action },
   { heading: "KEY", width: 20, cell: ({ keyId }) => keyId },
   { heading: "OPERATOR", width: 8, cell: ({ operator }) => operator ?? "-" },
   { heading: "ADDRESS", width: 15, cell: ({ address }) => address ?? "-" },
+  { heading: "NAME", width: 16, cell: ({ keyName }) => keyName ?? "-" },
   { heading: "CHANGES", width: 0, cell: describeChanges }
 ]
 
@@ -88,8 +102,9 @@ export const print = <S extends Schema.ConstraintEncoder<unknown>>(
   options: { readonly json: boolean; readonly text: string }
 ) =>
   options.json
-    ? Schema.encodeEffect(Schema.fromJsonString(Schema.toCodecJson(schema), { space: 2 }))(value).pipe(
-      Effect.flatMap(Console.log)
+    ? Effect.flatMap(
+      Schema.encodeEffect(Schema.fromJsonString(Schema.toCodecJson(schema), { space: 2 }))(value),
+      Console.log
     )
     : Console.log(options.text)
 
@@ -106,18 +121,26 @@ export const describeKey = (key: ApiKey): string =>
     `last used  ${formatTime(key.lastUsedAt)}`
   ].join("\n")
 
-export const describeIssued = (issued: IssuedKey): string =>
-  `${describeKey(issued)}\nkey        ${Redacted.value(issued.key)}\n\nThe key is shown only now.`
+export const describeIssued = (issued: IssuedKey, former: ReadonlyArray<FormerSecret> = []): string =>
+  [
+    describeKey(issued),
+    ...former.map(describeFormer),
+    `key        ${Redacted.value(issued.key)}\n\nThe key is shown only now.`
+  ].join("\n")
 
 const describeWindow = ({ limit, remaining, resetAt }: ApiKeyDetails["usage"]["minute"]): string =>
   `${remaining} of ${limit} left until ${formatTime(resetAt)}`
+
+const describeFormer = ({ endsAt, lastUsedAt }: FormerSecret): string =>
+  `former     secret works until ${formatTime(endsAt)}, last used ${formatTime(lastUsedAt)}`
 
 export const describeDetails = (key: ApiKeyDetails, now: DateTime.Utc): string =>
   [
     describeKey(key),
     `state      ${keyStateOf(key, now)}`,
-    ...key.formerSecrets.map(({ endsAt }) => `former     secret works until ${formatTime(endsAt)}`),
+    ...key.formerSecrets.map(describeFormer),
     `banned     ${key.ban === null ? "no" : `until ${formatTime(key.ban.until)}`}`,
     `minute     ${describeWindow(key.usage.minute)}`,
-    `day        ${describeWindow(key.usage.day)}`
+    `day        ${describeWindow(key.usage.day)}`,
+    ...key.counting === "shared" ? [] : ["counted    without Redis, by the process that responded"]
   ].join("\n")

@@ -2,34 +2,14 @@
 import { Console, DateTime, Duration, Effect, Option, Redacted, Stdio, Stream } from "effect"
 import { Argument, CliError, Command, Flag, Prompt, TerminalCapabilities } from "effect/cli"
 import { AuditEntry } from "../api/Audit.ts"
-import { ApiKey, ApiKeyDetails, IssuedKey, ListedKey } from "../api/Keys.ts"
+import { ApiKey, ApiKeyDetails, IssuedKey, keyStateOf, ListedKey } from "../api/Keys.ts"
 import { listLimit } from "../api/Paging.ts"
-import { isWellFormed } from "../api/SecretForm.ts"
+import { findSecret, isWellFormed } from "../api/SecretForm.ts"
+import { KeyTotals } from "../api/Usage.ts"
 import { AdminClient, type FoundKey } from "../client/AdminClient.ts"
 import { adminClientLayer, CommandError } from "./AdminConnection.ts"
-import {
-  filterFlags,
-  given,
-  gracePeriodFlag,
-  idArgument,
-  ifVersionFlag,
-  jsonFlag,
-  limitFlag,
-  nameFlag,
-  planFlag,
-  termFlags,
-  toLimits,
-  yesFlag
-} from "./KeyFlags.ts"
-import {
-  auditColumns,
-  describeDetails,
-  describeIssued,
-  describeKey,
-  keyColumns,
-  print,
-  printRows
-} from "./KeyOutput.ts"
+import * as Flags from "./KeyFlags.ts"
+import * as Output from "./KeyOutput.ts"
 
 /** Asks `question` on a terminal, unless `isConfirmed`. Fails if the operator does not confirm. */
 const confirm = Effect.fnUntraced(function*(question: string, isConfirmed: boolean) {
@@ -40,30 +20,27 @@ const confirm = Effect.fnUntraced(function*(question: string, isConfirmed: boole
 
 const issue = Command.make(
   "issue",
-  { name: nameFlag, plan: Flag.withDefault(planFlag, "free"), ...termFlags, json: jsonFlag },
+  { name: Flags.nameFlag, plan: Flag.withDefault(Flags.planFlag, "free"), ...Flags.termFlags, json: Flags.jsonFlag },
   Effect.fnUntraced(function*({ expiresAt, json, name, perDay, perMinute, plan }) {
-    const limits = yield* toLimits(perMinute, perDay)
-    const terms = given({ limits, expiresAt: Option.filter(expiresAt, (at) => at !== null) })
+    const limits = yield* Flags.toLimits(perMinute, perDay)
+    const terms = Flags.given({ limits, expiresAt: Option.filter(expiresAt, (at) => at !== null) })
     const issued = yield* AdminClient.use((client) => client.issue({ name, plan, ...terms }))
-    yield* print(IssuedKey, issued, { json, text: describeIssued(issued) })
+    yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued) })
   })
 ).pipe(
   Command.withDescription("Issue a key and show it, once"),
-  Command.withExamples([
-    { command: "petstore keys issue --name acme --plan pro" },
-    { command: "petstore keys issue --name big --plan enterprise --per-minute 5000 --per-day 1000000" }
-  ])
+  Command.withExamples([{ command: "petstore keys issue --name acme --plan pro --expires-at 2030-12-31" }])
 )
 
 const list = Command.make(
   "list",
-  { ...filterFlags, limit: Flag.optional(limitFlag), json: jsonFlag },
+  { ...Flags.filterFlags, limit: Flag.optional(Flags.limitFlag), json: Flags.jsonFlag },
   Effect.fnUntraced(function*({ json, limit, ...filter }) {
     const { all } = yield* AdminClient
     const count = Option.getOrElse(limit, () => Infinity)
-    const keys = all({ ...given(filter), pageSize: Math.min(count, listLimit.maximum) })
-    const columns = keyColumns(yield* DateTime.now)
-    yield* printRows(Stream.take(keys, count), { columns, json, schema: ListedKey })
+    const keys = all({ ...Flags.given(filter), pageSize: Math.min(count, listLimit.maximum) })
+    const columns = Output.keyColumns(yield* DateTime.now)
+    yield* Output.printRows(Stream.take(keys, count), { columns, json, schema: ListedKey })
   })
 ).pipe(
   Command.withDescription("List the keys"),
@@ -72,77 +49,95 @@ const list = Command.make(
 
 const show = Command.make(
   "show",
-  { id: idArgument, json: jsonFlag },
+  { id: Flags.idArgument, json: Flags.jsonFlag },
   Effect.fnUntraced(function*({ id, json }) {
     const key = yield* AdminClient.use((client) => client.get(id))
-    yield* print(ApiKeyDetails, key, { json, text: describeDetails(key, yield* DateTime.now) })
+    yield* Output.print(ApiKeyDetails, key, { json, text: Output.describeDetails(key, yield* DateTime.now) })
   })
 ).pipe(Command.withDescription("Show a key, what it has left of its limits, and its ban"))
 
 const update = Command.make(
   "update",
   {
-    name: Flag.optional(nameFlag),
-    plan: Flag.optional(planFlag),
-    ...termFlags,
-    ifVersion: ifVersionFlag,
-    id: idArgument,
-    json: jsonFlag
+    name: Flag.optional(Flags.nameFlag),
+    plan: Flag.optional(Flags.planFlag),
+    ...Flags.termFlags,
+    ifVersion: Flags.ifVersionFlag,
+    id: Flags.idArgument,
+    json: Flags.jsonFlag
   },
   Effect.fnUntraced(function*({ expiresAt, id, ifVersion, json, name, perDay, perMinute, plan }) {
-    const limits = yield* toLimits(perMinute, perDay)
-    const change = given({ name, plan, limits, expiresAt })
-    const key = yield* AdminClient.use((client) => client.update(id, change, given({ version: ifVersion })))
-    yield* print(ApiKey, key, { json, text: describeKey(key) })
+    const limits = yield* Flags.toLimits(perMinute, perDay)
+    const change = Flags.given({ name, plan, limits, expiresAt })
+    const key = yield* AdminClient.use((client) => client.update(id, change, Flags.given({ version: ifVersion })))
+    yield* Output.print(ApiKey, key, { json, text: Output.describeKey(key) })
   })
 ).pipe(
   Command.withDescription("Change the name, the plan, the limits or the expiry of a key"),
-  Command.withExamples([
-    { command: "petstore keys update key_… --plan pro" },
-    { command: "petstore keys update key_… --expires-at never --if-version 3" }
-  ])
+  Command.withExamples([{ command: "petstore keys update key_… --plan pro --expires-at never" }])
 )
 
 const rotate = Command.make(
   "rotate",
-  { id: idArgument, gracePeriod: gracePeriodFlag, ifVersion: ifVersionFlag, yes: yesFlag, json: jsonFlag },
-  Effect.fnUntraced(function*({ gracePeriod, id, ifVersion, json, yes }) {
+  {
+    id: Flags.idArgument,
+    grace: Flags.graceFlag,
+    ifVersion: Flags.ifVersionFlag,
+    yes: Flags.yesFlag,
+    json: Flags.jsonFlag
+  },
+  Effect.fnUntraced(function*({ grace, id, ifVersion, json, yes }) {
     const client = yield* AdminClient
-    if (gracePeriod === 0) yield* confirm(`Rotate ${id}? Its current secret stops working now.`, yes)
+    if (grace === 0) yield* confirm(`Rotate ${id}? Its current secret stops working now.`, yes)
     const issued = yield* client.rotate(id, {
-      gracePeriod: Duration.seconds(gracePeriod),
-      ...given({ version: ifVersion })
+      gracePeriod: Duration.seconds(grace),
+      ...Flags.given({ version: ifVersion })
     })
-    yield* print(IssuedKey, issued, { json, text: describeIssued(issued) })
+    // Prints the new secret even if this request fails.
+    const { formerSecrets } = yield* Effect.orElseSucceed(client.get(id), () => ({ formerSecrets: [] }))
+    yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued, formerSecrets) })
   })
 ).pipe(
-  Command.withDescription("Give a key a new secret and show it, once"),
-  Command.withExamples([{ command: "petstore keys rotate key_… --grace-period 3600" }])
+  Command.withDescription("Give a key a new secret and show it, once. The former one works for another hour"),
+  Command.withExamples([{ command: "petstore keys rotate key_… --grace 86400" }])
 )
+
+const enabling = (name: string, enabled: boolean, description: string) =>
+  Command.make(
+    name,
+    { id: Flags.idArgument, ifVersion: Flags.ifVersionFlag },
+    Effect.fnUntraced(function*({ id, ifVersion }) {
+      yield* AdminClient.use((client) => client.update(id, { enabled }, Flags.given({ version: ifVersion })))
+      yield* Console.log(`${id} is ${name}d.`)
+    })
+  ).pipe(Command.withDescription(description))
+
+const disable = enabling("disable", false, "Reject the requests of a key until it is enabled again")
+const enable = enabling("enable", true, "Enable a disabled key")
 
 const revoke = Command.make(
   "revoke",
-  { id: idArgument, ifVersion: ifVersionFlag, yes: yesFlag },
+  { id: Flags.idArgument, ifVersion: Flags.ifVersionFlag, yes: Flags.yesFlag },
   Effect.fnUntraced(function*({ id, ifVersion, yes }) {
     const client = yield* AdminClient
     yield* confirm(`Revoke ${id}? This cannot be undone.`, yes)
-    yield* client.revoke(id, given({ version: ifVersion }))
+    yield* client.revoke(id, Flags.given({ version: ifVersion }))
     yield* Console.log(`${id} is revoked.`)
   })
 ).pipe(Command.withDescription("End a key for good"))
 
 const endFormer = Command.make(
   "end-former",
-  { id: idArgument, ifVersion: ifVersionFlag },
+  { id: Flags.idArgument, ifVersion: Flags.ifVersionFlag },
   Effect.fnUntraced(function*({ id, ifVersion }) {
-    yield* AdminClient.use((client) => client.endFormerSecrets(id, given({ version: ifVersion })))
+    yield* AdminClient.use((client) => client.endFormerSecrets(id, Flags.given({ version: ifVersion })))
     yield* Console.log(`Only the current secret of ${id} works.`)
   })
 ).pipe(Command.withDescription("End the former secrets of a key, which work after a rotation"))
 
 const unban = Command.make(
   "unban",
-  { id: idArgument },
+  { id: Flags.idArgument },
   Effect.fnUntraced(function*({ id }) {
     const client = yield* AdminClient
     const { ban, counting } = yield* client.get(id)
@@ -151,22 +146,42 @@ const unban = Command.make(
       ? `${id} was not banned.`
       : `The ban of ${id}, which would have lasted until ${DateTime.formatIso(ban.until)}, is lifted.`
     // Without Redis, the other processes count for themselves.
-    const place = counting === "shared" ? "" : " This is true of the process that responded: it counts alone."
+    const place = counting === "shared" ? "" : " This was counted without Redis, by the process that responded."
     yield* Console.log(text + place)
   })
 ).pipe(Command.withDescription("Lift the ban of a key"))
 
 const log = Command.make(
   "log",
-  { id: Argument.optional(idArgument), limit: Flag.withDefault(limitFlag, 100), json: jsonFlag },
-  Effect.fnUntraced(function*({ id, json, limit }) {
+  {
+    id: Argument.optional(Flags.idArgument),
+    ...Flags.logFlags,
+    limit: Flag.withDefault(Flags.limitFlag, 100),
+    json: Flags.jsonFlag
+  },
+  Effect.fnUntraced(function*({ action, id, json, limit, operator }) {
     const client = yield* AdminClient
     // The log of an unknown key is empty, as that of a key without entries, so the key is looked up first.
     if (Option.isSome(id)) yield* client.get(id.value)
-    const entries = client.auditAll({ ...given({ key: id }), pageSize: Math.min(limit, listLimit.maximum) })
-    yield* printRows(Stream.take(entries, limit), { columns: auditColumns, json, schema: AuditEntry })
+    const entries = client.auditAll({
+      ...Flags.given({ action, key: id, operator }),
+      pageSize: Math.min(limit, listLimit.maximum)
+    })
+    yield* Output.printRows(Stream.take(entries, limit), { columns: Output.auditColumns, json, schema: AuditEntry })
   })
 ).pipe(Command.withDescription("Show what was done to a key or to all keys, the newest first: 100 entries by default"))
+
+const top = Command.make(
+  "top",
+  { ...Flags.topFlags, limit: Flag.optional(Flags.limitFlag), json: Flags.jsonFlag },
+  Effect.fnUntraced(function*({ by, json, limit, window }) {
+    const keys = yield* AdminClient.use((client) => client.topUsage(Flags.given({ by, limit, window })))
+    yield* Output.printRows(Stream.fromIterable(keys), { columns: Output.topColumns, json, schema: KeyTotals })
+  })
+).pipe(
+  Command.withDescription("Show which keys had the most requests, the most rejected or the most banned ones"),
+  Command.withExamples([{ command: "petstore keys top --window day --by rejected" }])
+)
 
 /** The maximum number of bytes that `whose` reads. A secret has 42. */
 const maxInputBytes = 4_096
@@ -174,39 +189,38 @@ const maxInputBytes = 4_096
 const readStdin = Effect.gen(function*() {
   const { stdin } = yield* Stdio.Stdio
   const bytes = yield* Stream.runCollect(Stream.take(Stream.flattenIterable(stdin), maxInputBytes))
-  return Redacted.make(Buffer.from(bytes).toString().trim())
+  return Redacted.make(Buffer.from(bytes).toString())
 })
 
 /** Reads the secret from a prompt that does not show it, or from a pipe. A shell keeps arguments in its history. */
 const readSecret = Effect.gen(function*() {
   const { canPrompt } = yield* TerminalCapabilities.TerminalCapabilities
-  const secret = yield* canPrompt ? Prompt.run(Prompt.Hidden({ message: "Secret" })) : readStdin
-  if (isWellFormed(Redacted.value(secret))) return secret
+  const text = yield* canPrompt ? Prompt.run(Prompt.Hidden({ message: "Secret" })) : readStdin
+  const secret = findSecret(Redacted.value(text)) ?? ""
+  if (isWellFormed(secret)) return Redacted.make(secret)
   return yield* new CliError.ValidationError({
-    message: "The text is no secret: expected psk_ and 38 letters and digits, whose last 6 are a checksum"
+    message: "The text has no whole secret: expected psk_ and 38 letters and digits, whose last 6 are a checksum"
   })
 })
 
-const describeSecret = ({ expiresAt, id, revokedAt, secret: { endsAt, works } }: FoundKey): string => {
+const describeSecret = (key: FoundKey, now: DateTime.Utc): string => {
+  const { id, secret: { endsAt, works } } = key
   if (works && endsAt === null) return `The secret works: it is the current secret of ${id}.`
-  if (works) return `The secret works until ${formatEnd(endsAt)}: it is a former secret of ${id}.`
-  if (revokedAt !== null) return `The secret does not work: ${id} is revoked.`
-  return endsAt === null
-    ? `The secret does not work: ${id} expired at ${formatEnd(expiresAt)}.`
-    : `The secret does not work: it is a former secret of ${id}.`
+  if (works) return `The secret works until ${Output.formatTime(endsAt)}: it is a former secret of ${id}.`
+  const state = keyStateOf(key, now)
+  const reason = state === "active" || state === "banned" ? `it is a former secret of ${id}` : `${id} is ${state}`
+  return `The secret does not work: ${reason}.`
 }
-
-const formatEnd = (at: DateTime.Utc | null): string => at === null ? "never" : DateTime.formatIso(at)
 
 const whose = Command.make(
   "whose",
-  { json: jsonFlag },
+  { json: Flags.jsonFlag },
   Effect.fnUntraced(function*({ json }) {
     const secret = yield* readSecret
     const found = yield* AdminClient.use((client) => client.whose(secret))
     if (Option.isNone(found)) return yield* new CommandError({ message: "No key has this secret." })
-    const text = `${describeSecret(found.value)}\n\n${describeKey(found.value)}`
-    return yield* print(ListedKey, found.value, { json, text })
+    const text = `${describeSecret(found.value, yield* DateTime.now)}\n\n${Output.describeKey(found.value)}`
+    return yield* Output.print(ListedKey, found.value, { json, text })
   })
 ).pipe(
   Command.withDescription("Find the key of a leaked secret, which does not leave this machine"),
@@ -215,11 +229,24 @@ const whose = Command.make(
 
 const keys = Command.make("keys").pipe(
   Command.withDescription("Manage API keys"),
-  Command.withSubcommands([issue, list, show, update, rotate, endFormer, revoke, unban, log, whose]),
+  Command.withSubcommands([
+    issue,
+    list,
+    show,
+    update,
+    rotate,
+    endFormer,
+    disable,
+    enable,
+    revoke,
+    unban,
+    top,
+    log,
+    whose
+  ]),
   Command.provide(adminClientLayer)
 )
 
-/** The command `petstore` with all its subcommands. */
 export const petstore = Command.make("petstore").pipe(
   Command.withDescription("Operate a running Petstore service, at PETSTORE_ADMIN_URL and with its ADMIN_TOKEN"),
   Command.withSubcommands([keys])

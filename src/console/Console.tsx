@@ -1,26 +1,18 @@
 /** The page of the console: the sign-in page, or the views of a signed-in operator. */
-import { Result } from "effect"
 import { type ComponentChildren, render, type TargetedSubmitEvent } from "preact"
-import { useCallback, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks"
+import { useCallback, useLayoutEffect, useRef, useState } from "preact/hooks"
 import { AuditLog } from "./AuditLog.tsx"
 import { KeyList } from "./KeyList.tsx"
 import { KeyPage } from "./KeyPage.tsx"
 import { Alert, textsOf } from "./Parts.tsx"
 import { useRoute } from "./Route.ts"
-import { type Client, SessionContext, signIn } from "./Session.ts"
+import { SessionContext, type SignedIn, signIn, useAction } from "./Session.ts"
 
-const SignIn = ({ onSignIn, reason }: { readonly reason: string | undefined; onSignIn(client: Client): void }) => {
-  const [failure, setFailure] = useState(reason)
-  const [isRunning, setIsRunning] = useState(false)
-  const submit = async (event: TargetedSubmitEvent<HTMLFormElement>): Promise<void> => {
+const SignIn = ({ onSignIn, reason }: { readonly reason: string | undefined; onSignIn(session: SignedIn): void }) => {
+  const { failure = reason, isRunning, run } = useAction()
+  const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault()
-    if (isRunning) return
-    setIsRunning(true)
-    setFailure(undefined)
-    const result = await signIn(textsOf(new FormData(event.currentTarget)).token ?? "")
-    setIsRunning(false)
-    if (Result.isSuccess(result)) onSignIn(result.success)
-    else setFailure(result.failure.message)
+    run(signIn(textsOf(new FormData(event.currentTarget)).token ?? ""), onSignIn)
   }
   return (
     <main class="sign-in">
@@ -40,7 +32,8 @@ const SignIn = ({ onSignIn, reason }: { readonly reason: string | undefined; onS
           />
         </label>
         <p class="muted" id="token-hint">
-          The value of <code>ADMIN_TOKEN</code>, or the file <code>admin-token</code> in{" "}
+          Your own token, which is in <code>ADMIN_TOKENS</code> with your name, or else <code>ADMIN_TOKEN</code>{" "}
+          or the file <code>admin-token</code> in{" "}
           <code>DATA_DIR</code>. It stays in the memory of this page, so a reload signs you out.
         </p>
         {failure !== undefined && <Alert>{failure}</Alert>}
@@ -53,44 +46,44 @@ const SignIn = ({ onSignIn, reason }: { readonly reason: string | undefined; onS
 }
 
 const Console = () => {
-  /** The client of the session, or the reason of its end. */
-  const [state, setState] = useState<{ readonly client: Client } | { readonly reason?: string | undefined }>({})
+  const [state, setState] = useState<SignedIn | { readonly reason?: string | undefined }>({})
   const [message, announce] = useState<ComponentChildren>()
   const route = useRoute()
   const main = useRef<HTMLElement>(null)
-  const place = route.view === "key" ? route.id : route.view
+  const place = route.view === "key" ? route.id : route.view === "audit"
   const signOut = useCallback((reason?: string) => setState({ reason }), [])
+  const environment = "client" in state && state.environment !== null ? `${state.environment} · ` : ""
   // A new view begins at its top, and the keyboard continues there. After the rendering, this would take the focus from
   // a field in which the operator types already.
   useLayoutEffect(() => {
-    document.title = `${route.view === "audit" ? "Audit log" : "Keys"} · Petstore console`
+    document.title = `${environment}${route.view === "audit" ? "Audit log" : "Keys"} · Petstore console`
     main.current?.focus({ preventScroll: true })
     scrollTo(0, 0)
     announce(undefined)
   }, [place, state])
-  useEffect(() => {
-    const timer = setTimeout(() => announce(undefined), 6_000)
-    return () => clearTimeout(timer)
-  }, [message])
-  if (!("client" in state)) return <SignIn reason={state.reason} onSignIn={(client) => setState({ client })} />
+  if (!("client" in state)) return <SignIn reason={state.reason} onSignIn={setState} />
   return (
-    <SessionContext.Provider value={{ client: state.client, signOut, announce }}>
+    <SessionContext.Provider value={{ ...state, signOut, announce }}>
       <header class="top">
         <div class="inner">
           <strong>Petstore</strong>
+          {state.environment !== null && <span class="badge">{state.environment}</span>}
           <nav aria-label="Views">
             <a href="#/keys" aria-current={route.view === "audit" ? undefined : "page"}>Keys</a>
             <a href="#/audit" aria-current={route.view === "audit" ? "page" : undefined}>Audit log</a>
           </nav>
+          <span class="operator">
+            {state.operator} {!state.mayChange && <span class="muted">(read only)</span>}
+          </span>
           <button type="button" onClick={() => signOut()}>Sign out</button>
         </div>
       </header>
+      <p class="inner toast" role="status">{message}</p>
       <main class="inner" ref={main} tabIndex={-1}>
-        {route.view === "keys" && <KeyList query={route.query} />}
+        {(route.view === "keys" || route.view === "top") && <KeyList route={route} />}
         {route.view === "key" && <KeyPage key={route.id} id={route.id} />}
         {route.view === "audit" && <AuditLog query={route.query} />}
       </main>
-      <div class="toast" role="status">{message !== undefined && <p>{message}</p>}</div>
     </SessionContext.Provider>
   )
 }

@@ -1,11 +1,12 @@
 /** Modal dialogs: the browser keeps the focus inside, and returns it to the opener. */
-import { type Effect, Redacted } from "effect"
+import { Effect, Redacted } from "effect"
 import type { ComponentChildren, TargetedSubmitEvent } from "preact"
-import { useLayoutEffect, useRef } from "preact/hooks"
-import type { IssuedKey } from "../api/Keys.ts"
+import { useLayoutEffect, useRef, useState } from "preact/hooks"
+import type { ApiKey, IssuedKey } from "../api/Keys.ts"
+import { describeChanges } from "./Changes.tsx"
 import { Alert, CopyButton, Name } from "./Parts.tsx"
 import { holdPage } from "./Route.ts"
-import { type Failure, useAction } from "./Session.ts"
+import { type Failure, useAction, useSession } from "./Session.ts"
 
 const Dialog = ({ children, isHeld, onClose, title }: {
   readonly title: string
@@ -17,13 +18,9 @@ const Dialog = ({ children, isHeld, onClose, title }: {
   const dialog = useRef<HTMLDialogElement>(null)
   // Effects of the layout run before the browser handles the next key.
   useLayoutEffect(() => {
-    const opener = document.activeElement
     const element = dialog.current
     element?.showModal()
-    return () => {
-      element?.close()
-      if (opener instanceof HTMLElement) opener.focus()
-    }
+    return () => element?.close()
   }, [])
   useLayoutEffect(() => {
     // Chromium closes a dialog at the second Escape, also if a handler prevented the first one.
@@ -48,7 +45,6 @@ const Dialog = ({ children, isHeld, onClose, title }: {
 /** A dialog whose form runs a call. It cannot be left while the call runs, because the response can have a secret. */
 export function FormDialog<A>({ action, call, children, isDanger = false, onClose, onDone, title }: {
   readonly title: string
-  /** The text of the button that runs the call. */
   readonly action: string
   readonly isDanger?: boolean
   readonly children: ComponentChildren
@@ -72,6 +68,33 @@ export function FormDialog<A>({ action, call, children, isDanger = false, onClos
         </div>
       </form>
     </Dialog>
+  )
+}
+
+/** A dialog that changes the key as it was when the dialog opened. After a conflict, it shows what else has changed. */
+export function KeyDialog<A>({ apiKey, call, onConflict, ...dialog }:
+  & Omit<Parameters<typeof FormDialog<A>>[0], "call">
+  & {
+    readonly apiKey: ApiKey
+    call(form: FormData, seen: ApiKey): Effect.Effect<A, Failure>
+    onConflict?(form: FormData, seen: ApiKey, current: ApiKey): void
+  })
+{
+  const { client } = useSession()
+  const [seen, setSeen] = useState(apiKey)
+  const explain = (form: FormData) =>
+    Effect.flatMap(client.get(seen.id), (current): Effect.Effect<never, Failure> => {
+      setSeen(current)
+      onConflict?.(form, seen, current)
+      const message = `Another change came first, so nothing was saved: ${describeChanges(seen, current)}. ` +
+        `${onConflict ? "Your entries are kept. " : ""}Choose “${dialog.action}” again to change the key as it is now.`
+      return Effect.fail({ _tag: "PreconditionFailed", message })
+    })
+  return (
+    <FormDialog
+      {...dialog}
+      call={(form) => Effect.catchTag(call(form, seen), "PreconditionFailed", () => explain(form))}
+    />
   )
 }
 

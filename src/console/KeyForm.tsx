@@ -1,36 +1,44 @@
 /** The dialogs that issue and change a key, with their form. The contract's schemas check the form. */
-import { DateTime, Effect, Schema } from "effect"
+import { DateTime, Effect, Record, Schema } from "effect"
 import { useState } from "preact/hooks"
 import { type ApiKey, type IssuedKey, KeyChange, NewKey } from "../api/Keys.ts"
 import { Plan, planLimits } from "../api/Plans.ts"
-import { FormDialog } from "./Dialog.tsx"
-import { formatNumber, textsOf } from "./Parts.tsx"
-import { type Failure, useSession } from "./Session.ts"
+import { FormDialog, KeyDialog } from "./Dialog.tsx"
+import { formatLimits, textsOf } from "./Parts.tsx"
+import { useSession } from "./Session.ts"
 
-/** Returns the expiry of a key in UTC, to the minute, as `datetime-local` has it: `2030-12-31T00:00`. */
-const expiryOf = (key: ApiKey | undefined): string =>
-  key === undefined || key.expiresAt === null ? "" : DateTime.formatIso(key.expiresAt).slice(0, 16)
+/** The texts of the form. The expiry is in UTC, to the minute, as `datetime-local` has it: `2030-12-31T00:00`. */
+type FormTexts = Readonly<Record<"expiresAt" | "name" | "perDay" | "perMinute" | "plan", string>>
 
-/** Returns the request body of a form. The expiry is absent if it is that of `before`, whose seconds the form lacks. */
-const bodyOf = (form: FormData, before?: ApiKey): unknown => {
-  const { expiresAt = "", name, perDay, perMinute, plan } = textsOf(form)
+const textsOfKey = ({ expiresAt, limits, name, plan }: ApiKey): FormTexts => ({
+  name,
+  plan,
+  perMinute: String(limits.perMinute),
+  perDay: String(limits.perDay),
+  expiresAt: expiresAt === null ? "" : DateTime.formatIso(expiresAt).slice(0, 16)
+})
+
+const emptyTexts: FormTexts = { name: "", plan: "free", perMinute: "", perDay: "", expiresAt: "" }
+
+/** Returns the request body of a form: the fields that differ from `before`. */
+const bodyOf = (form: FormData, before: FormTexts): Readonly<Record<string, unknown>> => {
+  const { expiresAt = "", name = "", perDay = "", perMinute = "", plan = "" } = textsOf(form)
+  const hasOwnLimits = plan === "enterprise" &&
+    (plan !== before.plan || perMinute !== before.perMinute || perDay !== before.perDay)
   return {
-    name,
-    plan,
-    ...plan === "enterprise" && { limits: { perMinute: Number(perMinute), perDay: Number(perDay) } },
-    ...expiresAt !== expiryOf(before) && { expiresAt: expiresAt === "" ? null : `${expiresAt}Z` }
+    ...name !== before.name && { name },
+    ...plan !== before.plan && { plan },
+    ...hasOwnLimits && { limits: { perMinute: Number(perMinute), perDay: Number(perDay) } },
+    ...expiresAt !== before.expiresAt && { expiresAt: expiresAt === "" ? null : `${expiresAt}Z` }
   }
 }
 
-const describeLimits = (plan: Plan): string =>
-  plan === "enterprise"
-    ? "own limits"
-    : `${formatNumber(planLimits[plan].perMinute)} a minute, ${formatNumber(planLimits[plan].perDay)} a day`
+const describeLimits = (plan: Plan): string => plan === "enterprise" ? "own limits" : formatLimits(planLimits[plan])
 
 const limitFields = [["Limit per minute", "perMinute"], ["Limit per day", "perDay"]] as const
 
-const KeyFields = ({ apiKey }: { readonly apiKey?: ApiKey }) => {
-  const [plan, setPlan] = useState<string>(apiKey?.plan ?? "free")
+const KeyFields = ({ texts }: { readonly texts: FormTexts }) => {
+  const [plan, setPlan] = useState(texts.plan)
   return (
     <>
       <label class="field">
@@ -40,10 +48,8 @@ const KeyFields = ({ apiKey }: { readonly apiKey?: ApiKey }) => {
           dir="auto"
           required
           maxLength={255}
-          pattern=".*\S.*"
-          title="A name that can be read"
           autocomplete="off"
-          defaultValue={apiKey?.name ?? ""}
+          defaultValue={texts.name}
         />
       </label>
       <label class="field">
@@ -57,14 +63,14 @@ const KeyFields = ({ apiKey }: { readonly apiKey?: ApiKey }) => {
           {limitFields.map(([label, name]) => (
             <label key={name} class="field">
               <span>{label}</span>
-              <input type="number" name={name} min={1} required defaultValue={apiKey?.limits[name] ?? ""} />
+              <input type="number" name={name} min={1} required defaultValue={texts[name]} />
             </label>
           ))}
         </div>
       )}
       <label class="field">
         <span>Expires (UTC), or empty for never</span>
-        <input type="datetime-local" name="expiresAt" defaultValue={expiryOf(apiKey)} />
+        <input type="datetime-local" name="expiresAt" defaultValue={texts.expiresAt} />
       </label>
     </>
   )
@@ -75,36 +81,46 @@ export const IssueDialog = ({ onClose, onIssued }: { onIssued(issued: IssuedKey)
   // After a lost response, a second request with the same idempotency key names the key that the first has issued.
   const [idempotencyKey] = useState(() => crypto.getRandomValues(new Uint32Array(4)).join("-"))
   const issue = (form: FormData) =>
-    Effect.flatMap(Schema.decodeUnknownEffect(NewKey)(bodyOf(form)), (key) => client.issue(key, { idempotencyKey }))
+    Effect.flatMap(
+      Schema.decodeUnknownEffect(NewKey)({ plan: "free", ...bodyOf(form, emptyTexts) }),
+      (key) => client.issue(key, { idempotencyKey })
+    )
   return (
     <FormDialog title="Issue key" action="Issue key" call={issue} onDone={onIssued} onClose={onClose}>
-      <KeyFields />
+      <KeyFields texts={emptyTexts} />
     </FormDialog>
   )
 }
 
-/** Changes a key. A change that another operator made meanwhile is not overwritten. */
+/** Changes a key. After a conflict, the form keeps what the operator entered, and shows the other fields as they are. */
 export const ChangeDialog = ({ apiKey, onChanged, onClose }: {
   readonly apiKey: ApiKey
   onChanged(changed: ApiKey): void
   onClose(): void
 }) => {
   const { client } = useSession()
-  const [before, setBefore] = useState(apiKey)
-  /** Shows the key as it is now in the form. The operator decides what to change in it. */
-  const showCurrent = Effect.flatMap(client.get(before.id), (current): Effect.Effect<never, Failure> => {
-    setBefore(current)
-    const message = "Another change came first, so nothing was saved. The form shows the key as it is now."
-    return Effect.fail({ _tag: "PreconditionFailed", message })
-  })
-  const change = (form: FormData): Effect.Effect<ApiKey, Failure> =>
-    Schema.decodeUnknownEffect(KeyChange)(bodyOf(form, before)).pipe(
-      Effect.flatMap((fields) => client.update(before.id, fields, { version: before.version })),
-      Effect.catchTag("PreconditionFailed", () => showCurrent)
-    )
+  const [texts, setTexts] = useState(() => textsOfKey(apiKey))
   return (
-    <FormDialog title="Change key" action="Save" call={change} onDone={onChanged} onClose={onClose}>
-      <KeyFields key={before.version} apiKey={before} />
-    </FormDialog>
+    <KeyDialog
+      apiKey={apiKey}
+      title="Change key"
+      action="Save"
+      call={(form, seen) =>
+        Effect.flatMap(
+          Schema.decodeEffect(KeyChange)(bodyOf(form, textsOfKey(seen))),
+          (change) => client.update(seen.id, change, { version: seen.version })
+        )}
+      onConflict={(form, seen, current) => {
+        const [entered, before, now] = [Object.fromEntries(form), textsOfKey(seen), textsOfKey(current)]
+        setTexts(Record.map(now, (text, name) => {
+          const value = entered[name]
+          return typeof value === "string" && value !== before[name] ? value : text
+        }))
+      }}
+      onDone={onChanged}
+      onClose={onClose}
+    >
+      <KeyFields key={texts} texts={texts} />
+    </KeyDialog>
   )
 }

@@ -1,23 +1,21 @@
-/** The list of keys: search, filters and pages. */
-import { DateTime, Effect, Option, Redacted } from "effect"
-import type { TargetedSubmitEvent } from "preact"
+/** The list of keys: search, filters and pages, or the keys with the most requests. */
+import { DateTime, Effect } from "effect"
+import { Hex } from "effect/encoding"
+import type { ComponentChildren, TargetedSubmitEvent } from "preact"
 import { useState } from "preact/hooks"
 import { type IssuedKey, type KeysPage, type KeysQuery, KeyState, keyStateOf, type ListedKey } from "../api/Keys.ts"
 import { listLimit } from "../api/Paging.ts"
 import { Plan } from "../api/Plans.ts"
-import { isWellFormed } from "../api/SecretForm.ts"
+import { findSecret, isWellFormed } from "../api/SecretForm.ts"
+import { type TopUsageQuery, usageKinds } from "../api/Usage.ts"
 import { SecretDialog } from "./Dialog.tsx"
 import { IssueDialog } from "./KeyForm.tsx"
-import { formatNumber, ListPage, StateBadge, textsOf, When } from "./Parts.tsx"
-import { hrefOf } from "./Route.ts"
-import { type Client, type Failure, useQuery, useSession } from "./Session.ts"
+import { Alert, Choice, formatLimits, formatNumber, KeyLink, LastUse, ListPage, StateBadge, textsOf } from "./Parts.tsx"
+import { hrefOf, type Route } from "./Route.ts"
+import { type Client, type Failure, useAction, useQuery, useSession } from "./Session.ts"
 
 /** Reads a page. A response with few matches is not the last one, so further requests fill the page. */
-const readPage = (
-  client: Client,
-  query: KeysQuery,
-  found: ReadonlyArray<ListedKey> = []
-): Effect.Effect<KeysPage, Failure> => {
+const readPage = (client: Client, query: KeysQuery, found: KeysPage["keys"] = []): Effect.Effect<KeysPage, Failure> => {
   const pageSize = query.limit ?? listLimit.default
   return Effect.flatMap(client.list({ ...query, limit: pageSize - found.length }), ({ keys, next }) => {
     const all = [...found, ...keys]
@@ -29,78 +27,121 @@ const readPage = (
   })
 }
 
-/** Returns the secret, or the part of one, that a text contains, for example after `Bearer`. */
-const findSecret = (text: string): string | undefined => /psk_[0-9A-Za-z]*/.exec(text)?.[0]
-
-const fail = (message: string) => Effect.fail({ _tag: "InvalidSecret", message })
-
-/** Finds the key of a secret. The request has only the hash of the secret. */
-const findBySecret = (client: Client, secret: string): Effect.Effect<KeysPage, Failure> => {
-  if (!isWellFormed(secret)) return fail("This is no whole secret: its length or its checksum is wrong.")
-  // The browser computes a hash only on localhost or with HTTPS.
-  if (!isSecureContext) {
-    return fail("The search for a secret needs localhost or HTTPS. Use the command petstore keys whose instead.")
-  }
-  return Effect.map(client.whose(Redacted.make(secret)), (key) => ({ keys: Option.toArray(key) }))
+/** Returns the hash of a secret: neither a request nor the URL has the secret itself. */
+const hashOf = (secret: string): Effect.Effect<string, Failure> => {
+  const message = isWellFormed(secret)
+    // The browser computes a hash only in a secure context.
+    ? "The search for a secret needs localhost or HTTPS. Use the command petstore keys whose instead."
+    : "This is no whole secret: its length or its checksum is wrong."
+  if (!isSecureContext || !isWellFormed(secret)) return Effect.fail({ _tag: "InvalidSecret", message })
+  const digest = Effect.promise(() => crypto.subtle.digest("SHA-256", new TextEncoder().encode(secret)))
+  return Effect.map(digest, (hash) => Hex.encode(new Uint8Array(hash)))
 }
 
-const KeyRow = ({ of: key }: { readonly of: ListedKey }) => (
-  <tr>
-    <td class="name">
-      <a href={hrefOf({ view: "key", id: key.id })}>
-        <bdi>{key.name}</bdi>
-      </a>
-      <code>{key.id}</code>
-    </td>
-    <td>
-      <StateBadge state={keyStateOf(key, DateTime.nowUnsafe())} />
-      {key.secret !== undefined && <p>{key.secret.works ? "the secret works" : "the secret does not work"}</p>}
-    </td>
-    <td>{key.plan}</td>
-    <td>{formatNumber(key.limits.perMinute)}, {formatNumber(key.limits.perDay)}</td>
-    <td class="mono">{key.hint === null ? "" : `…${key.hint}`}</td>
-    <td>{key.lastUsedAt === null ? "never" : <When at={key.lastUsedAt} precision={60} />}</td>
-  </tr>
-)
+const cellsOf = (key: ListedKey): ReadonlyArray<ComponentChildren> => [
+  <KeyLink id={key.id} name={key.name} />,
+  <>
+    <StateBadge state={keyStateOf(key, DateTime.nowUnsafe())} />
+    {key.secret !== undefined && <p>{key.secret.works ? "the secret works" : "the secret does not work"}</p>}
+  </>,
+  key.plan,
+  formatLimits(key.limits),
+  <span class="mono">{key.hint === null ? "" : `…${key.hint}`}</span>,
+  <LastUse at={key.lastUsedAt} />
+]
 
-/** The parameters that are lists of choices, each with the text of no choice. */
-const choices = [
-  ["state", "any state", KeyState.literals],
-  ["plan", "any plan", Plan.literals],
-  ["order", "oldest first", ["newest"]]
-] as const
-
-export const KeyList = ({ query }: { readonly query: KeysQuery }) => {
+const KeyTable = ({ query, revision }: { readonly query: KeysQuery; readonly revision: number }) => {
   const { client } = useSession()
-  const [search, setSearch] = useState(query.search ?? "")
-  /** The search of the URL that the field shows. An effect after the rendering would undo what is typed meanwhile. */
-  const [shown, setShown] = useState(query.search)
-  /** The secret that the operator searches for. It is never part of the URL. */
-  const [secret, setSecret] = useState<string>()
-  const [dialog, setDialog] = useState<"issue" | IssuedKey>()
-  if (shown !== query.search) {
-    setShown(query.search)
-    setSearch(query.search ?? "")
-  }
-  const page = useQuery<KeysPage>(
-    secret === undefined ? readPage(client, query) : findBySecret(client, secret),
-    `${hrefOf({ view: "keys", query })} ${secret}`
-  )
+  const href = hrefOf({ view: "keys", query })
+  const page = useQuery(readPage(client, { order: "newest", ...query }), `${href} ${revision}`)
   const { keys = [], next } = page.value ?? {}
   const { cursor, ...first } = query
+  return (
+    <ListPage
+      name="keys"
+      columns={["Key", "State", "Plan", "Limits", "Secret", "Last used"]}
+      page={page}
+      status={keys.length === 0
+        ? "No key was found."
+        : query.secretHash === undefined
+        ? `${keys.length} on this page, ${query.order ?? "newest"} first`
+        : "The key of the secret"}
+      first={cursor === undefined ? undefined : hrefOf({ view: "keys", query: first })}
+      next={next === undefined ? undefined : hrefOf({ view: "keys", query: next })}
+      rows={keys.map((key) => ({ id: key.id, cells: cellsOf(key) }))}
+    />
+  )
+}
+
+const TopTable = ({ query: { by = "allowed", window = "hour" } }: { readonly query: TopUsageQuery }) => {
+  const { client } = useSession()
+  const page = useQuery(client.topUsage({ by, window, limit: listLimit.default }), `${by} ${window}`, 3_000)
+  const keys = page.value ?? []
+  return (
+    <ListPage
+      name="top"
+      columns={["Key", "Plan", "Allowed", "Rejected", "Banned"]}
+      page={page}
+      status={keys.length === 0
+        ? `No key had ${by} requests in the last ${window}.`
+        : `The keys with the most ${by} requests in the last ${window}`}
+      rows={keys.map((key) => ({
+        id: key.keyId,
+        cells: [
+          <KeyLink id={key.keyId} name={key.name} />,
+          key.plan,
+          ...usageKinds.map((kind) => formatNumber(key[kind]))
+        ]
+      }))}
+    />
+  )
+}
+
+const orders = [
+  "oldest first",
+  ...["hour", "day"].flatMap((window) => usageKinds.map((kind) => `most ${kind}, last ${window}`))
+]
+
+/** The first page. Its URL has the search, but only the hash of a secret that the operator searches for. */
+export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly view: "audit" | "key" }> }) => {
+  const { mayChange } = useSession()
+  const { order, plan, search: searched = "", state }: KeysQuery = route.view === "keys" ? route.query : {}
+  const href = hrefOf(route)
+  const [search, setSearch] = useState(searched)
+  /** The URL whose search the field shows. An effect after the rendering would undo what is typed meanwhile. */
+  const [shown, setShown] = useState(href)
+  const [dialog, setDialog] = useState<"issue" | IssuedKey>()
+  const [revision, setRevision] = useState(0)
+  const hashing = useAction()
+  if (shown !== href) {
+    setShown(href)
+    setSearch(searched)
+  }
   const applyFilter = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
     event.preventDefault()
     // The form has what was typed, also before it is rendered again.
-    const texts = textsOf(new FormData(event.currentTarget))
-    const found = findSecret(texts.search ?? "")
-    setSecret(found)
-    if (found === undefined) location.hash = `#/keys?${new URLSearchParams(texts)}`
+    const { order: chosen = "", ...filter } = textsOf(new FormData(event.currentTarget))
+    const [, by, window = ""] = /^most (\w+), last (\w+)$/.exec(chosen) ?? []
+    const secret = findSecret(filter.search ?? "")
+    if (secret !== undefined) {
+      hashing.run(hashOf(secret), (secretHash) => {
+        setSearch("")
+        location.hash = hrefOf({ view: "keys", query: { secretHash } })
+      })
+    } else if (by !== undefined && (route.view === "keys" || filter.search === undefined)) {
+      location.hash = `#/top?${new URLSearchParams({ window, by })}`
+    } else {
+      location.hash = `#/keys?${new URLSearchParams({
+        ...filter,
+        ...chosen === "oldest first" && { order: "oldest" }
+      })}`
+    }
   }
   return (
     <>
       <div class="heading">
         <h1>Keys</h1>
-        <button type="button" class="primary" onClick={() => setDialog("issue")}>Issue key</button>
+        {mayChange && <button type="button" class="primary" onClick={() => setDialog("issue")}>Issue key</button>}
       </div>
       <form class="filters" role="search" onSubmit={applyFilter}>
         <input
@@ -114,38 +155,32 @@ export const KeyList = ({ query }: { readonly query: KeysQuery }) => {
           autocomplete="off"
           onInput={({ currentTarget }) => setSearch(currentTarget.value)}
         />
-        {choices.map(([name, none, literals]) => (
-          <select
-            key={name}
-            name={name}
-            aria-label={name}
-            value={query[name] ?? ""}
-            onChange={({ currentTarget }) => currentTarget.form?.requestSubmit()}
-          >
-            <option value="">{none}</option>
-            {literals.map((each) => <option value={each}>{name === "order" ? `${each} first` : each}</option>)}
-          </select>
-        ))}
+        {route.view === "keys" && (
+          <>
+            <Choice name="state" value={state} none="any state" values={KeyState.literals} />
+            <Choice name="plan" value={plan} none="any plan" values={Plan.literals} />
+          </>
+        )}
+        <Choice
+          name="order"
+          none="newest first"
+          value={route.view === "top"
+            ? `most ${route.query.by ?? "allowed"}, last ${route.query.window ?? "hour"}`
+            : order && `${order} first`}
+          values={orders}
+        />
         <button type="submit">Search</button>
       </form>
-      <ListPage
-        name="keys"
-        columns={["Key", "State", "Plan", "Limits per minute, day", "Secret", "Last used"]}
-        page={page}
-        status={keys.length === 0
-          ? "No key was found."
-          : `${keys.length} on this page, ${query.order ?? "oldest"} first`}
-        first={cursor === undefined ? undefined : hrefOf({ view: "keys", query: first })}
-        next={next === undefined ? undefined : hrefOf({ view: "keys", query: next })}
-      >
-        {keys.map((key) => <KeyRow key={key.id} of={key} />)}
-      </ListPage>
+      {hashing.failure !== undefined && findSecret(search) !== undefined && <Alert>{hashing.failure}</Alert>}
+      {route.view === "keys"
+        ? <KeyTable query={route.query} revision={revision} />
+        : <TopTable query={route.query} />}
       {dialog === "issue" && (
         <IssueDialog
           onClose={() => setDialog(undefined)}
           onIssued={(issued) => {
             setDialog(issued)
-            page.reload()
+            setRevision((count) => count + 1)
           }}
         />
       )}

@@ -4,23 +4,25 @@ import type { ComponentChildren } from "preact"
 import { useLayoutEffect, useRef, useState } from "preact/hooks"
 import { type ApiKeyDetails, type IssuedKey, keyStateOf } from "../api/Keys.ts"
 import { AuditTable } from "./AuditLog.tsx"
-import { FormDialog, SecretDialog } from "./Dialog.tsx"
+import { KeyDialog, SecretDialog } from "./Dialog.tsx"
 import { ChangeDialog } from "./KeyForm.tsx"
-import { Alert, formatNumber, Name, StateBadge, When } from "./Parts.tsx"
-import { useAction, useQuery, useSession } from "./Session.ts"
+import { Alert, formatLimits, formatNumber, LastUse, Name, StateBadge, When } from "./Parts.tsx"
+import { type Client, type Failure, useAction, useQuery, useSession } from "./Session.ts"
 import { UsageChart } from "./UsageChart.tsx"
 
 const Properties = ({ apiKey }: { readonly apiKey: ApiKeyDetails }) => {
   const properties: ReadonlyArray<readonly [name: string, value: ComponentChildren]> = [
     ["Plan", apiKey.plan],
-    ["Limits", `${formatNumber(apiKey.limits.perMinute)} a minute, ${formatNumber(apiKey.limits.perDay)} a day`],
+    ["Limits", formatLimits(apiKey.limits)],
     ["Secret", <code>psk_…{apiKey.hint}</code>],
-    ["Last used", apiKey.lastUsedAt === null ? "never" : <When at={apiKey.lastUsedAt} precision={60} />],
+    ["Last used", <LastUse at={apiKey.lastUsedAt} />],
     ["Created", <When at={apiKey.createdAt} />],
     apiKey.revokedAt === null
       ? ["Expires", apiKey.expiresAt === null ? "never" : <When at={apiKey.expiresAt} />]
       : ["Revoked", <When at={apiKey.revokedAt} />],
-    ...apiKey.formerSecrets.map(({ endsAt }) => ["Former secret", ["stops working ", <When at={endsAt} />]] as const)
+    ...apiKey.formerSecrets.map(({ endsAt, lastUsedAt }) =>
+      ["Former secret", ["stops working ", <When at={endsAt} />, ", last used ", <LastUse at={lastUsedAt} />]] as const
+    )
   ]
   return (
     <dl class="card properties">
@@ -34,7 +36,6 @@ const Properties = ({ apiKey }: { readonly apiKey: ApiKeyDetails }) => {
   )
 }
 
-/** The used part of a limit window. */
 const Window = ({ name, window: { limit, remaining, resetAt } }: {
   readonly name: string
   readonly window: ApiKeyDetails["usage"]["minute"]
@@ -51,39 +52,34 @@ const Window = ({ name, window: { limit, remaining, resetAt } }: {
   )
 }
 
-const gracePeriods: ReadonlyArray<readonly [text: string, seconds: number]> = [
-  ["works for 1 hour", 3_600],
-  ["works for 1 day", 86_400],
-  ["works for 7 days", 604_800],
-  ["works for 30 days", 2_592_000],
-  ["ends now", 0]
-]
+const gracePeriods = { "1 hour": 3_600, "1 day": 86_400, "7 days": 604_800, "30 days": 2_592_000 }
 
-/** The actions that end something within a second. */
-const endings = {
-  revoke: {
-    title: "Revoke key",
-    text: "the key stops working within a second. This cannot be undone.",
-    call: "revoke",
-    message: "The key was revoked."
-  },
-  end: {
-    title: "End former secrets",
-    text: "the former secrets stop working within a second. The current one works on.",
-    call: "endFormerSecrets",
-    message: "The former secrets were ended."
-  }
-} as const
+/** An action that the operator confirms. */
+interface KeyAction extends Readonly<Record<"text" | "title", string>> {
+  call(client: Client, id: string, options: { readonly version: number }): Effect.Effect<unknown, Failure>
+}
 
-/** Without Redis, each process has its own bans. */
-const describeLift = ({ counting }: ApiKeyDetails): string =>
-  counting === "shared"
-    ? "The ban was lifted."
-    : "The ban was lifted in the process that responded. Other processes count by themselves."
+const setEnabled = (enabled: boolean, title: string, text: string): KeyAction => ({
+  title,
+  text,
+  call: (client, id, options) => client.update(id, { enabled }, options)
+})
+const disable = setEnabled(false, "Disable key", "requests with it get 401 within a second, until you enable it again.")
+const enable = setEnabled(true, "Enable key", "its secrets work again within a second.")
+const endFormer: KeyAction = {
+  title: "End former secrets",
+  text: "the former secrets stop working within a second. The current one works on.",
+  call: (client, id, options) => client.endFormerSecrets(id, options)
+}
+const revoke: KeyAction = {
+  title: "Revoke key",
+  text: "the key stops working within a second. This cannot be undone.",
+  call: (client, id, options) => client.revoke(id, options)
+}
 
 export const KeyPage = ({ id }: { readonly id: string }) => {
-  const { announce, client } = useSession()
-  const [dialog, setDialog] = useState<"change" | "end" | "revoke" | "rotate" | IssuedKey>()
+  const { announce, client, mayChange } = useSession()
+  const [dialog, setDialog] = useState<"change" | "rotate" | KeyAction | IssuedKey>()
   const [revision, setRevision] = useState(0)
   const unban = useAction()
   const heading = useRef<HTMLHeadingElement>(null)
@@ -98,16 +94,11 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
     if (document.activeElement === document.body) heading.current?.focus()
   }, [state])
   if (query.value === undefined || state === undefined) {
-    return (
-      <>
-        <h1>
-          <code>{id}</code>
-        </h1>
-        {query.failure === undefined ? <p role="status">Loading…</p> : <Alert>{query.failure}</Alert>}
-      </>
-    )
+    return query.failure === undefined ? <p role="status">Loading…</p> : <Alert>{query.failure}</Alert>
   }
   const { apiKey, history } = query.value
+  const isAlone = apiKey.counting !== "shared"
+  const lifted = `The ban was lifted${isAlone ? " in the process that responded. Others count by themselves" : ""}.`
   const onClose = (): void => setDialog(undefined)
   const onChanged = (message: ComponentChildren, next?: IssuedKey): void => {
     setDialog(next)
@@ -124,14 +115,17 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
           </h1>
           <code>{apiKey.id}</code>
         </div>
-        {state !== "revoked" && (
+        {mayChange && state !== "revoked" && (
           <div class="actions">
             <button type="button" onClick={() => setDialog("change")}>Change</button>
             <button type="button" onClick={() => setDialog("rotate")} disabled={state === "expired"}>Rotate</button>
             {apiKey.formerSecrets.length > 0 && (
-              <button type="button" onClick={() => setDialog("end")}>End former secrets</button>
+              <button type="button" onClick={() => setDialog(endFormer)}>End former secrets</button>
             )}
-            <button type="button" class="danger" onClick={() => setDialog("revoke")}>Revoke</button>
+            <button type="button" onClick={() => setDialog(apiKey.enabled ? disable : enable)}>
+              {apiKey.enabled ? "Disable" : "Enable"}
+            </button>
+            <button type="button" class="danger" onClick={() => setDialog(revoke)}>Revoke</button>
           </div>
         )}
       </div>
@@ -143,31 +137,20 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
             <strong>Banned.</strong> The key kept sending requests after 429. The ban ends{" "}
             <When at={apiKey.ban.until} />.
           </p>
-          <button type="button" onClick={() => unban.run(client.unban(id), () => onChanged(describeLift(apiKey)))}>
-            Lift ban
-          </button>
+          {mayChange && (
+            <button type="button" onClick={() => unban.run(client.unban(id), () => onChanged(lifted))}>Lift ban</button>
+          )}
         </div>
       )}
       <div class="columns">
         <div class="card windows">
           <Window name="Minute" window={apiKey.usage.minute} />
           <Window name="Day" window={apiKey.usage.day} />
+          {isAlone && <p class="muted">Counted without Redis, by the process that responded</p>}
         </div>
         <Properties apiKey={apiKey} />
-        <UsageChart
-          title="Last hour"
-          unit="requests a minute, UTC"
-          intervals={history.minutes}
-          steps={60}
-          stepMs={60_000}
-        />
-        <UsageChart
-          title="Last day"
-          unit="requests an hour, UTC"
-          intervals={history.hours}
-          steps={24}
-          stepMs={3_600_000}
-        />
+        <UsageChart title="Last hour" unit="a minute" intervals={history.minutes} steps={60} stepMs={60_000} />
+        <UsageChart title="Last day" unit="an hour" intervals={history.hours} steps={24} stepMs={3_600_000} />
       </div>
       <h2>Audit log</h2>
       <AuditTable query={{ key: id }} revision={revision} />
@@ -179,11 +162,12 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
         />
       )}
       {dialog === "rotate" && (
-        <FormDialog
+        <KeyDialog
+          apiKey={apiKey}
           title="Rotate key"
           action="Rotate key"
-          call={(form) =>
-            client.rotate(id, { gracePeriod: `${Number(form.get("gracePeriod"))} seconds`, version: apiKey.version })}
+          call={(form, { version }) =>
+            client.rotate(id, { gracePeriod: `${Number(form.get("gracePeriod"))} seconds`, version })}
           onDone={(issued) => onChanged("The key has a new secret.", issued)}
           onClose={onClose}
         >
@@ -193,26 +177,28 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
           <label class="field">
             <span>The current secret</span>
             <select name="gracePeriod">
-              {gracePeriods.map(([text, seconds]) => <option value={seconds}>{text}</option>)}
+              {Object.entries(gracePeriods).map(([text, seconds]) => <option value={seconds}>works for {text}</option>)}
+              <option value={0}>ends now</option>
             </select>
           </label>
-        </FormDialog>
+        </KeyDialog>
       )}
-      {(dialog === "revoke" || dialog === "end") && (
-        <FormDialog
-          title={endings[dialog].title}
-          action={endings[dialog].title}
-          isDanger
-          call={() => client[endings[dialog].call](id, { version: apiKey.version })}
-          onDone={() => onChanged(endings[dialog].message)}
+      {typeof dialog === "object" && "call" in dialog && (
+        <KeyDialog
+          apiKey={apiKey}
+          title={dialog.title}
+          action={dialog.title}
+          isDanger={dialog !== enable}
+          call={(_, { version }) => dialog.call(client, id, { version })}
+          onDone={() => onChanged(`${dialog.title}: done.`)}
           onClose={onClose}
         >
           <p>
-            <Name of={apiKey} />: {endings[dialog].text}
+            <Name of={apiKey} />: {dialog.text}
           </p>
-        </FormDialog>
+        </KeyDialog>
       )}
-      {typeof dialog === "object" && <SecretDialog issued={dialog} onClose={onClose} />}
+      {typeof dialog === "object" && "key" in dialog && <SecretDialog issued={dialog} onClose={onClose} />}
     </>
   )
 }

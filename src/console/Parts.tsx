@@ -1,29 +1,29 @@
-/** Texts and small parts that several views share. */
+/** Texts and parts that several views share. */
 import { DateTime } from "effect"
-import type { ComponentChildren } from "preact"
+import type { ComponentChildren, TargetedSubmitEvent } from "preact"
 import { useState } from "preact/hooks"
 import type { KeyState } from "../api/Keys.ts"
+import type { Limits } from "../api/Plans.ts"
+import { hrefOf } from "./Route.ts"
 import type { Query } from "./Session.ts"
 
 const numbers = new Intl.NumberFormat("en")
 
 export const formatNumber = (value: number): string => numbers.format(value)
 
+export const formatLimits = ({ perDay, perMinute }: Limits): string =>
+  `${formatNumber(perMinute)} a minute, ${formatNumber(perDay)} a day`
+
 /** Formats an instant in UTC, to the minute: `2026-11-23 08:12`. */
 export const formatInstant = (at: DateTime.Utc): string => DateTime.formatIso(at).slice(0, 16).replace("T", " ")
 
-const units: ReadonlyArray<readonly [unit: string, seconds: number]> = [
-  ["d", 86_400],
-  ["h", 3_600],
-  ["min", 60],
-  ["s", 1]
-]
+const units = [["d", 86_400], ["h", 3_600], ["min", 60], ["s", 1]] as const
 
 /** Formats an instant relative to now, by the largest unit, which is at least `precision`: `5 min ago`, `in 3 d`. */
 const formatRelative = (at: DateTime.Utc, precision: number): string => {
   const seconds = (DateTime.toEpochMillis(at) - Date.now()) / 1_000
-  const [unit, size] = units.find(([, length]) => Math.abs(seconds) >= length && length >= precision) ?? []
-  if (unit === undefined || size === undefined) return "just now"
+  const [unit, size] = units.find(([, length]) => Math.abs(seconds) >= length && length >= precision) ?? ["", 0]
+  if (size === 0) return "just now"
   const text = `${Math.floor(Math.abs(seconds) / size)} ${unit}`
   return seconds < 0 ? `${text} ago` : `in ${text}`
 }
@@ -33,6 +33,9 @@ export const When = ({ at, precision = 1 }: { readonly at: DateTime.Utc; readonl
   <time dateTime={DateTime.formatIso(at)} title={`${formatInstant(at)} UTC`}>{formatRelative(at, precision)}</time>
 )
 
+export const LastUse = ({ at }: { readonly at: DateTime.Utc | null }) =>
+  at === null ? <>never</> : <When at={at} precision={60} />
+
 /** The name of a key. Its characters do not change the direction of the text around it. */
 export const Name = ({ of: { name } }: { readonly of: { readonly name: string } }) => (
   <strong>
@@ -40,10 +43,18 @@ export const Name = ({ of: { name } }: { readonly of: { readonly name: string } 
   </strong>
 )
 
-/** The state of a key, as a coloured word. */
+/** A link to a key. A key that is no longer in the database has no name. */
+export const KeyLink = ({ id, name }: { readonly id: string; readonly name: string | null }) => (
+  <>
+    <a class="key" href={hrefOf({ view: "key", id })}>
+      <bdi>{name ?? "deleted key"}</bdi>
+    </a>
+    <code class="key">{id}</code>
+  </>
+)
+
 export const StateBadge = ({ state }: { readonly state: KeyState }) => <span class={`badge ${state}`}>{state}</span>
 
-/** A failure. Screen readers say it at once. */
 export const Alert = ({ children }: { readonly children: ComponentChildren }) => (
   <p class="alert" role="alert">{children}</p>
 )
@@ -54,17 +65,42 @@ export const textsOf = (form: FormData): Readonly<Record<string, string>> =>
     [...form].flatMap(([name, value]) => typeof value === "string" && value.trim() !== "" ? [[name, value.trim()]] : [])
   )
 
-/** A page of a list as a table. Each page has a URL of its own, so Back leads to the page before. */
-export const ListPage = ({ children, columns, first, name, next, page, status }: {
+export const submitTo = (view: "audit" | "keys") => (event: TargetedSubmitEvent<HTMLFormElement>): void => {
+  event.preventDefault()
+  location.hash = `#/${view}?${new URLSearchParams(textsOf(new FormData(event.currentTarget)))}`
+}
+
+/** Returns the words of a name such as `perMinute` or `end-former`. A hint is the end of the secret. */
+export const wordsOf = (name: string): string =>
+  name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
+
+/** A choice of a filter, which applies at once. */
+export const Choice = ({ name, none, value = "", values }: {
+  readonly name: string
+  readonly none: string
+  readonly value?: string | undefined
+  readonly values: ReadonlyArray<string>
+}) => (
+  <select
+    name={name}
+    aria-label={name}
+    value={value}
+    onChange={({ currentTarget }) => currentTarget.form?.requestSubmit()}
+  >
+    <option value="">{none}</option>
+    {values.map((each) => <option key={each} value={each}>{wordsOf(each)}</option>)}
+  </select>
+)
+
+/** A page of a list as a table. A narrow window shows each row as a card, with the column before each value. */
+export const ListPage = ({ columns, first, name, next, page, rows, status }: {
   readonly name: string
   readonly columns: ReadonlyArray<string>
   readonly page: Query<unknown>
-  /** The page as a text, which screen readers say when it changes. */
+  readonly rows: ReadonlyArray<{ readonly id: number | string; readonly cells: ReadonlyArray<ComponentChildren> }>
   readonly status: string
-  /** The link to the first page, unless it is shown, and the link to the next one. */
-  readonly first: string | undefined
-  readonly next: string | undefined
-  readonly children: ComponentChildren
+  readonly first?: string | undefined
+  readonly next?: string | undefined
 }) => (
   <>
     {page.failure !== undefined && <Alert>{page.failure}</Alert>}
@@ -72,7 +108,11 @@ export const ListPage = ({ children, columns, first, name, next, page, status }:
       <thead>
         <tr>{columns.map((column) => <th key={column} scope="col">{column}</th>)}</tr>
       </thead>
-      <tbody>{children}</tbody>
+      <tbody>
+        {rows.map(({ cells, id }) => (
+          <tr key={id}>{cells.map((cell, index) => <td data-column={columns[index]}>{cell}</td>)}</tr>
+        ))}
+      </tbody>
     </table>
     <nav class="pages" aria-label={`Pages of ${name}`}>
       <span class="muted" role="status">{page.isLoading ? "Loading…" : status}</span>
@@ -86,10 +126,10 @@ export const ListPage = ({ children, columns, first, name, next, page, status }:
 /** A button that copies `text`. Without access to the clipboard it says so. */
 export const CopyButton = ({ label, text }: { readonly label: string; readonly text: string }) => {
   const [state, setState] = useState("Copy")
-  const copy = (): void => {
-    // The clipboard exists only in secure contexts, such as localhost.
-    const copied = navigator.clipboard?.writeText(text) ?? Promise.reject(new Error("no clipboard"))
-    copied.then(() => setState("Copied"), () => setState("Select and copy it"))
-  }
-  return <button type="button" aria-label={state === "Copy" ? `Copy ${label}` : state} onClick={copy}>{state}</button>
+  // The clipboard exists only in secure contexts, such as localhost.
+  const copy = async (): Promise<void> => navigator.clipboard.writeText(text)
+  const onClick = () => copy().then(() => setState("Copied"), () => setState("Select and copy it"))
+  return (
+    <button type="button" aria-label={state === "Copy" ? `Copy ${label}` : state} onClick={onClick}>{state}</button>
+  )
 }

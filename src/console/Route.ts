@@ -3,33 +3,33 @@ import { Option, Schema } from "effect"
 import { useEffect, useState } from "preact/hooks"
 import { AuditQuery } from "../api/Audit.ts"
 import { KeysQuery } from "../api/Keys.ts"
+import { TopUsageQuery } from "../api/Usage.ts"
 
-/** The views of the console. The query of a list is that of its request, so the URL has the filter and the position. */
+/** The queries of the lists are those of their requests, so the URL has the filter and the position. */
+const queries = { keys: KeysQuery, top: TopUsageQuery, audit: AuditQuery } as const
+type Queries = { readonly [View in keyof typeof queries]: typeof queries[View]["Type"] }
+
 export type Route =
-  | { readonly view: "keys"; readonly query: KeysQuery }
   | { readonly view: "key"; readonly id: string }
-  | { readonly view: "audit"; readonly query: AuditQuery }
+  | { readonly [View in keyof Queries]: { readonly view: View; readonly query: Queries[View] } }[keyof Queries]
 
-/** Returns the fragment of a route. */
 export const hrefOf = (route: Route): string => {
   if (route.view === "key") return `#/keys/${encodeURIComponent(route.id)}`
-  const query = route.view === "keys"
-    ? Schema.encodeSync(KeysQuery)(route.query)
-    : Schema.encodeSync(AuditQuery)(route.query)
-  const parameters = new URLSearchParams(query).toString()
+  const parameters = new URLSearchParams(Schema.encodeSync(queries[route.view])(route.query)).toString()
   return parameters === "" ? `#/${route.view}` : `#/${route.view}?${parameters}`
 }
 
 /** Parses a fragment. An unknown one is the list of all keys, and an invalid query is none. */
 const parseRoute = (fragment: string): Route => {
   const [path = "", text = ""] = fragment.replace(/^#\/?/, "").split("?")
-  const parameters = Object.fromEntries(new URLSearchParams(text))
-  if (path === "audit") {
-    return { view: "audit", query: Option.getOrElse(Schema.decodeOption(AuditQuery)(parameters), () => ({})) }
-  }
   const [, id] = /^keys\/(.+)$/.exec(path) ?? []
   if (id !== undefined) return { view: "key", id: new URLSearchParams(`id=${id}`).get("id") ?? id }
-  return { view: "keys", query: Option.getOrElse(Schema.decodeOption(KeysQuery)(parameters), () => ({})) }
+  const parameters = Object.fromEntries(new URLSearchParams(text))
+  const parse = <View extends keyof Queries>(view: View) => ({
+    view,
+    query: Option.getOrElse(Schema.decodeOption(queries[view])(parameters), () => ({}))
+  })
+  return path === "audit" ? parse("audit") : path === "top" ? parse("top") : parse("keys")
 }
 
 const preventDefault = (event: Event): void => event.preventDefault()
@@ -37,13 +37,9 @@ const preventDefault = (event: Event): void => event.preventDefault()
 /** The fragment of the held page, or `undefined` if the page is not held. */
 let heldFragment: string | undefined
 
-/** Returns whether a dialog holds the page. */
 export const isPageHeld = (): boolean => heldFragment !== undefined
 
-/**
- * Holds the page, because its dialog waits for a secret or shows it: Back stays on the page, and the browser asks the
- * operator before a reload. Returns the function that releases the page.
- */
+/** Keeps Back on the page, and makes the browser ask before a reload, until the returned function runs. */
 export const holdPage = (): () => void => {
   heldFragment = location.hash
   addEventListener("beforeunload", preventDefault)

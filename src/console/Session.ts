@@ -1,49 +1,37 @@
-/**
- * The session of an operator, and the hooks that run its calls of the management API.
- *
- * The admin token is in the memory of the page alone, so a reload ends the session.
- */
-import { Effect, Redacted, Result } from "effect"
+/** The session of an operator, and the hooks that run its calls. The token is in the memory of the page alone. */
+import { Effect, Redacted, type Schema } from "effect"
 import { type ComponentChildren, createContext } from "preact"
 import { useCallback, useContext, useEffect, useRef, useState } from "preact/hooks"
+import type { Session as TokenSession } from "../api/AdminApi.ts"
 import { AdminClient } from "../client/AdminClient.ts"
 import { isPageHeld } from "./Route.ts"
 
 export type Client = AdminClient["Service"]
 
-/** The calls of a signed-in operator. */
-export interface Session {
+/** The client of a signed-in operator, with what the service says about its token. */
+export interface SignedIn extends Schema.Schema.Type<typeof TokenSession> {
   readonly client: Client
+}
+
+export interface Session extends SignedIn {
   /** Ends the session. The sign-in page shows `reason`. */
   signOut(reason?: string): void
-  /** Shows the result of an action. Screen readers say it. */
   announce(message: ComponentChildren): void
 }
 
 /** A failed call: an error of the API, or no response. */
-export interface Failure {
-  readonly _tag: string
-  readonly message: string
-}
+export type Failure = Readonly<Record<"_tag" | "message", string>>
 
-/** The operator waits for each call, so a call fails soon: after one retry, or 15 seconds without a response. */
 const policy = { retry: { times: 1, maxWait: "2 seconds" }, timeout: "15 seconds" } as const
 
-/** Makes a client with the token. Fails unless the service accepts the token. */
-export const signIn = (token: string): Promise<Result.Result<Client, Failure>> =>
-  Effect.gen(function*() {
-    const client = yield* AdminClient
-    yield* client.list({ limit: 1 })
-    return client
-  }).pipe(
-    Effect.provide(AdminClient.layer({ baseUrl: location.origin, token: Redacted.make(token), ...policy })),
-    Effect.result,
-    Effect.runPromise
+/** Fails unless the service accepts the token. */
+export const signIn = (token: string): Effect.Effect<SignedIn, Failure> =>
+  AdminClient.use((client) => Effect.map(client.session(), (session) => ({ ...session, client }))).pipe(
+    Effect.provide(AdminClient.layer({ baseUrl: location.origin, token: Redacted.make(token), ...policy }))
   )
 
 export const SessionContext = createContext<Session | undefined>(undefined)
 
-/** Returns the session of the page. Only views behind the sign-in use it. */
 export const useSession = (): Session => {
   const session = useContext(SessionContext)
   if (session === undefined) throw new Error("There is no session")
@@ -52,7 +40,7 @@ export const useSession = (): Session => {
 
 /** Returns a function that runs a call and passes its outcome on. It ends the session if the token is rejected. */
 const useCall = () => {
-  const { signOut } = useSession()
+  const signOut = useContext(SessionContext)?.signOut
   return useCallback(
     <A>(call: Effect.Effect<A, Failure>, onSuccess: (value: A) => void, onFailure: (message: string) => void) =>
       call.pipe(
@@ -62,8 +50,9 @@ const useCall = () => {
           onFailure: (failure) => {
             const isRejected = failure._tag === "InvalidAdminToken" || failure._tag === "MissingAdminToken"
             // A held page shows a secret, which the end of the session would hide.
-            if (isRejected && !isPageHeld()) signOut("The service no longer accepts this token. Sign in again.")
-            else onFailure(failure.message)
+            if (signOut && isRejected && !isPageHeld()) {
+              signOut("The service no longer accepts this token. Sign in again.")
+            } else onFailure(failure.message)
           }
         })
       ),
@@ -79,10 +68,7 @@ export interface Query<A> {
   reload(): void
 }
 
-/**
- * Runs `read` when the view appears and when `id` changes, and again every `everyMs` while the page is visible. An
- * earlier run is interrupted, so its response never replaces a later one.
- */
+/** Runs `read` when `id` changes, and every `everyMs` while the page is visible. It interrupts an earlier run. */
 export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs?: number): Query<A> => {
   const call = useCall()
   const [state, setState] = useState<{ readonly value?: A; readonly valueId?: string; readonly failure?: string }>({})
@@ -109,10 +95,7 @@ export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs
   return { value: state.value, failure: state.failure, isLoading, reload }
 }
 
-/**
- * Runs the calls of a form or of a button, one at a time, and passes the value of a call to `onSuccess`. A call ends
- * even if its view disappears.
- */
+/** Runs the calls of a form or a button, one at a time. A call continues even if its view disappears. */
 export const useAction = () => {
   const call = useCall()
   const [failure, setFailure] = useState<string>()

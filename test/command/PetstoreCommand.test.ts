@@ -17,7 +17,7 @@ describe("The petstore command", () => {
         [["issue", "--name", "a\nb"], /--name: .*without control characters/s],
         [[...issue, "--per-minute", "0"], /--per-minute: "0".*between 1 and 2147483647/s],
         [[...issue, "--expires-at", "soon"], /--expires-at: "soon".*an instant like 2030-12-31T00:00:00Z/s],
-        [["rotate", "key_a", "--grace-period", "-1"], /--grace-period: "-1".*between 0 and 2592000/s],
+        [["rotate", "key_a", "--grace", "-1"], /--grace: "-1".*between 0 and 2592000/s],
         [["list", "--limit", "0"], /--limit: "0"\. Expected a number of at least 1/],
         [["list", "--search", "psk_0"], /Find the key of a secret with petstore keys whose/],
         [["lst"], /Unknown subcommand "lst".*Did you mean this\?\s+list/s]

@@ -1,6 +1,6 @@
 /** The `petstore` command beside a running service on the embedded database. */
 import { assert, layer } from "@effect/vitest"
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, Schedule } from "effect"
 import { spawn } from "node:child_process"
 import { once } from "node:events"
 import { fileURLToPath } from "node:url"
@@ -63,37 +63,58 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       const { id, key } = yield* json(`issue --name big ${limits} --expires-at 2100-01-01`)
       const hammered = /^key {8}(psk_\w{38})$/m.exec(yield* text("issue --name hammered"))?.[1] ?? ""
       assert.strictEqual(yield* listPets(service, key), 200)
+      const { id: rotatedId } = yield* json("issue --name rotated")
+      const [, end = ""] =
+        /^former {5}secret works until (\S+), last used never$/m.exec(yield* text(`rotate ${rotatedId}`)) ?? []
+      assert.approximately(Date.parse(end) - Date.now(), 3_600_000, 60_000)
+      assert.notInclude(yield* text(`rotate ${rotatedId} --grace 0`), "former")
+
       const head = "ID +STATE +PLAN +MINUTE +DAY +HINT +LAST USED +NAME"
-      const row = `${id}  active   enterprise  5 +7 +\\w{4}  \\S+ +big`
+      const row = `${id}  active    enterprise  5 +7 +\\w{4}  \\S+ +big`
       assert.match(yield* text("list --plan enterprise --search BIG"), new RegExp(`^${head}\n${row}\n$`))
-      assert.match(yield* text(`show ${id}`), /^minute {5}4 of 5 left until /m)
+      assert.match(yield* text(`show ${id}`), /^minute {5}4 of 5 left until [^]*^counted {4}without Redis, /m)
       assert.containsSubset(yield* json(`show ${id}`), { id, expiresAt: "2100-01-01T00:00:00.000Z", ban: null })
 
       const changes = "--name bigger --per-minute 9 --per-day 90 --expires-at never"
       const changed = { name: "bigger", limits: { perMinute: 9, perDay: 90 }, expiresAt: null, version: 2 }
       assert.containsSubset(yield* json(`update ${id} ${changes}`), changed)
-      const rotated = yield* json(`rotate ${id} --grace-period 60`)
+      const rotated = yield* json(`rotate ${id} --grace 60`)
       const statuses = Effect.forEach([key, rotated.key], (secret) => listPets(service, secret))
       assert.deepStrictEqual(yield* statuses, [200, 200])
-      assert.match(yield* text(`show ${id}`), /^former {5}secret works until 20/m)
+      assert.match(yield* text(`show ${id}`), /^former {5}secret works until 20\S+, last used /m)
       assert.strictEqual(yield* text(`end-former ${id}`), `Only the current secret of ${id} works.\n`)
       assert.deepStrictEqual(yield* statuses, [401, 200])
-      const alone = "This is true of the process that responded: it counts alone."
+      assert.strictEqual(yield* text(`disable ${id}`), `${id} is disabled.\n`)
+      assert.deepStrictEqual(yield* statuses, [401, 401])
+      assert.containsSubset(yield* json("list --state disabled"), [{ id }])
+      assert.strictEqual(yield* text(`enable ${id}`), `${id} is enabled.\n`)
+      assert.deepStrictEqual(yield* statuses, [401, 200])
+      const alone = "This was counted without Redis, by the process that responded."
       assert.strictEqual(yield* text(`unban ${id}`), `${id} was not banned. ${alone}\n`)
-      assert.include((yield* run(env, ["revoke", id, "--if-version", "1"])).stderr, "has version 4")
-      assert.strictEqual(yield* text(`revoke ${id} --if-version 4`), `${id} is revoked.\n`)
+      assert.include((yield* run(env, ["revoke", id, "--if-version", "1"])).stderr, "has version 6")
+      assert.strictEqual(yield* text(`revoke ${id} --if-version 6`), `${id} is revoked.\n`)
       assert.deepStrictEqual(yield* statuses, [401, 401])
 
       yield* Effect.replicateEffect(listPets(service, hammered), 120)
       const [{ id: banned }] = yield* json("list --state banned")
+      // Each process writes its counts every two seconds.
+      yield* Effect.repeat(json("top --window day --by rejected"), {
+        until: ([first]: ReadonlyArray<{ readonly rejected: number }>) => first?.rejected === 60,
+        schedule: Schedule.spaced("500 millis")
+      }).pipe(Effect.timeout("30 seconds"))
+      const topRow = `${banned}  free        60          60          0           hammered`
+      assert.include(yield* text("top --by rejected --limit 1"), `NAME\n${topRow}\n`)
       assert.include(yield* text(`unban ${banned}`), `The ban of ${banned}, which would have lasted until 20`)
 
       const actions = (yield* json(`log ${id}`)).map(({ action }: { readonly action: string }) => action)
-      assert.deepStrictEqual(actions, ["revoke", "unban", "end-former", "rotate", "update", "issue"])
+      assert.deepStrictEqual(actions, ["revoke", "update", "update", "end-former", "rotate", "update", "issue"])
       const keyIds = (yield* json("log --limit 1000")).map(({ keyId }: { readonly keyId: string }) => keyId)
       assert.includeMembers(keyIds, [id, banned])
+      const rotations = yield* json("log --operator admin --action rotate")
+      assert.containsSubset(rotations, [{ keyId: id, keyName: "bigger" }, { keyId: rotatedId }, { keyId: rotatedId }])
+      assert.deepStrictEqual(yield* json("log --operator bob"), [])
       const log = yield* text(`log ${id}`)
-      assert.match(log, /^\S+Z {2}update {6}key_\w+ {2}admin {5}127\.0\.0\.1 +name: big → bigger/m)
+      assert.match(log, /^\S+Z {2}update {6}key_\w+ {2}admin {5}127\.0\.0\.1 +bigger +name: big → bigger/m)
       assert.notInclude(log, "psk_")
     }))
 
@@ -108,7 +129,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
         [env, "revoke key_none", "There is no key key_none."],
         [env, "log key_none", "There is no key key_none."],
         [{ ...env, ADMIN_TOKEN: "adm_wrong" }, "list", "The admin token is wrong. The command takes it from"],
-        [at(service.address), "list", `There is nothing at this path. Start the service, or ${setUrl}`],
+        [at(service.address), "list", `. Start the service, or ${setUrl}`],
         [at(other), "revoke key_a", setUrl],
         [{ DATA_DIR: `${env.DATA_DIR}/none` }, "list", "There is no admin token"]
       ] as const
@@ -128,11 +149,14 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       const first = yield* json("issue --name leaky")
       const { id } = first
       const works = `The secret works: it is the current secret of ${id}.\n\nid         ${id}\n`
-      assert.include((yield* whose(`${first.key}\n`)).stdout, works)
+      assert.include((yield* whose(`Authorization: Bearer ${first.key}\n`)).stdout, works)
+      yield* runText(env, `disable ${id}`)
+      assert.include((yield* whose(first.key)).stdout, `The secret does not work: ${id} is disabled.`)
+      yield* runText(env, `enable ${id}`)
 
-      const second = yield* json(`rotate ${id} --grace-period 3600`)
+      const second = yield* json(`rotate ${id}`)
       assert.match((yield* whose(first.key)).stdout, /^The secret works until 20\S+Z: it is a former secret of key_/)
-      const third = yield* json(`rotate ${id}`)
+      const third = yield* json(`rotate ${id} --grace 0`)
       assert.include((yield* whose(second.key)).stdout, `The secret does not work: it is a former secret of ${id}.`)
       yield* runText(env, `revoke ${id}`)
       assert.include((yield* whose(third.key)).stdout, `The secret does not work: ${id} is revoked.`)
@@ -145,7 +169,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       for (const input of [mistyped, "", "x".repeat(1_000_000)]) {
         const { code, stderr, stdout } = yield* whose(input)
         assert.deepStrictEqual({ code, stdout }, { code: 2, stdout: "" })
-        assert.include(stderr, "The text is no secret")
+        assert.include(stderr, "The text has no whole secret")
         assert.notMatch(stderr, /psk_\w/)
       }
       for (const { key } of [first, second, third]) {

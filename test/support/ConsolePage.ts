@@ -7,9 +7,13 @@ import { dataDirectory } from "./Harness.ts"
 import { adminToken, type Running, send, sendAdmin, start } from "./Process.ts"
 import { browser } from "./setup.ts"
 
+/** The tokens of the operator alice, and of the operator board, who can only read. */
+export const [aliceToken, readToken] = ["a".repeat(32), "b".repeat(32)] as const
+
 /** One service and one browser for the tests of a file. */
 const startConsole = Effect.gen(function*() {
-  const service = yield* start({ DATA_DIR: yield* dataDirectory })
+  const ADMIN_TOKENS = `alice:${aliceToken},board:read:${readToken}`
+  const service = yield* start({ DATA_DIR: yield* dataDirectory, ADMIN_TOKENS, ENVIRONMENT: "staging" })
   // In this browser, another name leads to the service as well.
   return { ...service, browser: yield* launch("--host-resolver-rules=MAP rebound.example 127.0.0.1") }
 })
@@ -62,9 +66,9 @@ export const signIn = async (page: Page, token = adminToken): Promise<void> => {
 }
 
 /** Opens a view and signs in. */
-export const openSignedIn = async (service: ConsoleService, view?: string) => {
+export const openSignedIn = async (service: ConsoleService, view?: string, token?: string) => {
   const { page } = await openConsole(service, view)
-  await signIn(page)
+  await signIn(page, token)
   await page.getByRole("navigation", { name: "Views" }).waitFor()
   return page
 }
