@@ -28,7 +28,7 @@ const expectedInsteadOf = (value: unknown): string => {
     case "bigint":
       return range
     case "number":
-      return Number.isInteger(value) ? range : `${range}, not a fraction`
+      return Math.abs(value) >= 2 ** 63 ? range : `${range}, not a fraction`
     case "string":
       return `${range}, not a string`
     default:
@@ -171,7 +171,12 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
         SchemaGetter.transformEffect((text: string, options) =>
           Effect.try({
             try: () => parse(text),
-            catch: () => new SchemaIssue.InvalidValue({ expected: "valid JSON" }, text, options)
+            catch: () =>
+              new SchemaIssue.InvalidValue(
+                { expected: text === "" ? "JSON, not an empty body" : "valid JSON" },
+                text,
+                options
+              )
           }).pipe(
             Effect.flatMap((value) => decode(value, options)),
             Effect.provideService(AsNumbers, true)
