@@ -8,8 +8,9 @@ import * as Server from "./Server.ts"
 
 const server = Layer.unwrap(
   Effect.map(
-    ApiRoutes.makePort,
-    (port) => Server.layer(HttpRouter.toHttpEffect(Layer.merge(ApiRoutes.layer(port), Documents.layer)), port, Settings)
+    ApiRoutes.makeHooks,
+    (hooks) =>
+      Server.layer(HttpRouter.toHttpEffect(Layer.merge(ApiRoutes.layer(hooks), Documents.layer)), hooks, Settings)
   )
 )
 

@@ -14,7 +14,7 @@ import type { RoutesAt } from "./RoutePaths.ts"
 type Response = HttpServerResponse.HttpServerResponse
 
 /** What each port supplies: its routes, the hosts that it serves, and hooks that finish or abort a response. */
-export interface Port {
+export interface PortHooks {
   readonly routesAt: RoutesAt
   /** The proxies whose `X-Forwarded-For` the port trusts. */
   readonly trustedProxies: TrustedProxies
@@ -59,26 +59,26 @@ const addRequiredHeaders = (head: RequestHead, response: Response): Response => 
 
 /** Completes the response to a request that no route gets, because Node's parser or a check of its head rejects it. */
 export const reject = (
-  port: Port,
+  hooks: PortHooks,
   head: RequestHead,
   context: RequestContext["Service"],
   error: ApiError
 ): Effect.Effect<Response> => {
-  const allow = error.status === 405 && { allow: port.routesAt("*").methods.join(", ") }
-  return port.finish(head, context, ErrorResponses.make(error, { connection: "close", ...allow }))
+  const allow = error.status === 405 && { allow: hooks.routesAt("*").methods.join(", ") }
+  return hooks.finish(head, context, ErrorResponses.make(error, { connection: "close", ...allow }))
 }
 
 /** The middleware around all routes of `port`. */
-export const layer = (port: Port) =>
+export const layer = (hooks: PortHooks) =>
   HttpRouter.middleware(
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
       const shutdown = yield* GracefulShutdown
-      const forward = forwarded(port.trustedProxies)
+      const forward = forwarded(hooks.trustedProxies)
 
       const finish = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
         const own = addRequiredHeaders(head, response)
-        return port.finish(
+        return hooks.finish(
           head,
           context,
           Ref.getUnsafe(shutdown) ? withHeaders(own, { ...own.headers, connection: "close" }) : own
@@ -89,14 +89,14 @@ export const layer = (port: Port) =>
         forward(Effect.withFiber((fiber) => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const context = RequestContext.make(headerOf(request, "x-request-id"), clock.monotonicTimeNanosUnsafe())
-          const error = headError(request, port)
+          const error = headError(request, hooks)
           return Effect.matchCauseEffect(error === undefined ? httpEffect : Effect.die(error), {
             onSuccess: (response) => finish(request, context, response),
             onFailure: (cause) => {
               if (Cause.hasInterruptsOnly(cause)) {
-                return Effect.andThen(port.abort(request, context), Effect.failCause(cause))
+                return Effect.andThen(hooks.abort(request, context), Effect.failCause(cause))
               }
-              const response = ErrorResponses.responseOf(cause, request, context, port.routesAt)
+              const response = ErrorResponses.responseOf(cause, request, context, hooks.routesAt)
               return Effect.flatMap(response, (made) => finish(request, context, made))
             }
           }).pipe(Effect.provideContext(
