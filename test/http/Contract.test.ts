@@ -221,7 +221,16 @@ for (const store of [...stores, ...PgBouncer.stores]) {
         Effect.gen(function*() {
           const { call } = yield* Service
           const { get, key } = yield* newClient
-          const unknown = ["/v1", "/v2/pets", "//v1/pets", "/v1/pets/1/x", "/V1/pets", "/v1/%zz", "/v1/store/orders"]
+          const unknown = [
+            "/v1",
+            "/v1/pets/",
+            "/v2/pets",
+            "//v1/pets",
+            "/v1/pets/1/x",
+            "/V1/pets",
+            "/v1/%zz",
+            "/v1/store/orders"
+          ]
           for (const path of unknown) {
             for (const response of [yield* call(path), yield* get(path)]) assertError(response, 404, "not_found")
           }
