@@ -1,0 +1,248 @@
+/** Processes of the service with their real limiters, verifiers and batches, and a real client, on fakes of servers. */
+import {
+  Cause,
+  Clock,
+  Context,
+  Duration,
+  Effect,
+  Exit,
+  Layer,
+  Logger,
+  Random,
+  Redacted,
+  References,
+  Scope
+} from "effect"
+import { HttpClient, type HttpClientRequest, HttpClientResponse } from "effect/http"
+import * as KeyVerifier from "../../src/api-keys/KeyVerifier.ts"
+import { withChecksum } from "../../src/api/SecretForm.ts"
+import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
+import * as RequestBatcher from "../../src/database/RequestBatcher.ts"
+import type { Caller } from "../../src/rate-limit/CallerStates.ts"
+import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
+import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
+import { Database, isShared, Redis } from "./Servers.ts"
+import { Network, Process, World } from "./World.ts"
+
+const limit = 5
+const limits = { perMinute: 1_000_000, perDay: limit }
+const unlimited = { perMinute: 1_000_000, perDay: 1_000_000 }
+const processCount = 3
+/** The longest wait for Redis, a lookup, a create and a call of the client, in milliseconds. Batches wait in turn. */
+const [redisWait, lookupWait, createWait] = [250, 2 * 900, 2 * Duration.toMillis(RequestBatcher.callTimeout)]
+const clientWait = 15_000
+/** The time of faults and load, and the time when all calls and probes have ended. */
+const [begin, end, settled] = [500, 4_000, 4_000 + clientWait + 1_000]
+
+const secrets = [withChecksum("a".repeat(32)), withChecksum("b".repeat(32)), withChecksum("c".repeat(32))] as const
+const [clientSecret, ...disabledSecrets] = secrets
+
+const names = ["Rex", "Tom"]
+
+/** Runs a seed. Returns the promises that did not hold, and the ends of all calls. */
+export const simulate = async (seed: number) => {
+  Error.stackTraceLimit = 0
+  const world = new World(seed)
+  const [redis, database, http] = [new Redis(world), new Database(world), new Network(world)]
+  const [problems, ends]: [Array<string>, Array<string>] = [[], []]
+  const check = (holds: boolean, problem: () => string) => {
+    if (!holds) problems.push(`${world.now} ms: ${problem()}`)
+  }
+  const scope = Scope.makeUnsafe()
+  const shared = Context.make(Scope.Scope, scope).pipe(
+    Context.add(Random.Random, {
+      nextIntUnsafe: () => Math.floor(world.between(Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER)),
+      nextDoubleUnsafe: world.random
+    }),
+    Context.add(Logger.CurrentLoggers, new Set()),
+    Context.add(References.TracerEnabled, false)
+  )
+
+  let running = 0
+  /** Runs a call in a process. It must end within `wait` and the pauses of the process, and not die. */
+  const call = <A, E>(
+    name: string,
+    process: Process,
+    wait: number,
+    effect: Effect.Effect<A, E, Scope.Scope>,
+    onEnd: (exit: Exit.Exit<A, E>) => void
+  ): void => {
+    running++
+    const startedAt = world.now
+    const context = Context.add(shared, Clock.Clock, process.clock)
+    Effect.runFork(Effect.provideContext(effect, context)).addObserver((exit) => {
+      running--
+      ends.push(`${world.now} ${name} ${exit._tag}`)
+      check(world.now - startedAt <= wait + process.paused + 0.001, () => `${name} took ${world.now - startedAt} ms`)
+      check(Exit.isSuccess(exit) || !Cause.hasDies(exit.cause), () => `${name} died: ${String(exit)}`)
+      onEnd(exit)
+    })
+  }
+
+  const start = Effect.fnUntraced(function*(process: Process) {
+    const services = yield* Effect.provideService(
+      Layer.build(Layer.fresh(RedisRateLimiter.layerWithoutClient)),
+      RedisClient,
+      redis.clientOf(process)
+    )
+    const batches = { name: "create", concurrency: 1, size: 2, timeout: RequestBatcher.callTimeout }
+    return {
+      process,
+      limiter: Context.get(services, RateLimiter),
+      verifier: yield* KeyVerifier.make({ store: database.keyStoreOf(process), hash: (secret) => secret }),
+      create: yield* RequestBatcher.make({ ...batches, run: database.insertOf(process) }),
+      /** The requests of each caller that were allowed since Redis last decided. */
+      alone: new Map<Caller, number>()
+    }
+  })
+  type Service = Effect.Success<ReturnType<typeof start>>
+  const started: Array<Service> = []
+  for (let i = 0; i < processCount; i++) {
+    const process = new Process(world)
+    call("start", process, 1_000, start(process), (exit) => Exit.isSuccess(exit) && started.push(exit.value))
+  }
+  for (const [index, secret] of secrets.entries()) {
+    database.keys.set(secret, { key: { id: `key_${index}`, plan: "enterprise", limits: unlimited }, endsAt: Infinity })
+  }
+  await world.runUntil(() => started.length === processCount, begin)
+  const [first, ...others] = started
+  if (first === undefined) return { problems, ends }
+  const services = [first, ...others] as const
+
+  const counts = new Map<Caller, Readonly<Record<"shared" | "alone" | "decisionsAlone", number>>>()
+  const countsOf = (caller: Caller) => counts.get(caller) ?? { shared: 0, alone: 0, decisionsAlone: 0 }
+  const charge = ({ alone, limiter, process }: Service, caller: Caller): void =>
+    call(`charge ${caller}`, process, redisWait, limiter.charge(caller, limits), (exit) => {
+      if (Exit.isFailure(exit)) return
+      const count = countsOf(caller)
+      const allowed = Number(exit.value.allowed)
+      if (isShared(exit.value)) {
+        alone.delete(caller)
+        counts.set(caller, { ...count, shared: count.shared + allowed })
+        check(count.shared + allowed <= limit * redis.lives, () => `Redis allowed ${caller} too many requests`)
+      } else {
+        const all = (alone.get(caller) ?? 0) + allowed
+        alone.set(caller, all)
+        counts.set(caller, { ...count, alone: count.alone + allowed, decisionsAlone: count.decisionsAlone + 1 })
+        check(all <= limit, () => `a process alone allowed ${caller} ${all} requests`)
+      }
+    })
+
+  const verify = ({ process, verifier }: Service, secret: string): void =>
+    call("verify", process, lookupWait, verifier.verify(Redacted.make(secret)), (exit) => {
+      const disabledFor = world.now - (database.disabled.get(secret) ?? world.now)
+      if (Exit.isSuccess(exit)) check(disabledFor <= 1_000, () => `a key works ${disabledFor} ms after its end`)
+      else check(secret !== clientSecret || !/InvalidApiKey/.test(String(exit)), () => "a valid key is rejected")
+    })
+
+  /** Creates a pet as the service does. */
+  const serve = ({ create, limiter, verifier }: Service, { body, headers }: HttpClientRequest.HttpClientRequest) =>
+    Effect.gen(function*() {
+      const key = yield* verifier.verify(Redacted.make((headers["authorization"] ?? "").slice("Bearer ".length)))
+      yield* limiter.charge(`key:${key.id}`, key.limits)
+      const { name } = JSON.parse(body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "{}")
+      const id = yield* create({ name, idempotencyKey: headers["idempotency-key"] ?? "" })
+      return { status: 201, body: { id, name: database.pets[id ?? -1], categoryId: 1 } }
+    }).pipe(Effect.catch(({ code, message, status }) => Effect.succeed({ status, body: { code, message, status } })))
+
+  const user = new Process(world)
+  const transport = HttpClient.make((request) =>
+    Effect.callback((resume) =>
+      http.send<Effect.Success<ReturnType<typeof serve>>>(
+        user,
+        (reply) => {
+          const service = world.pick(services)
+          const wait = lookupWait + redisWait + createWait
+          service.process.after(0, () =>
+            call("serve", service.process, wait, serve(service, request), (exit) =>
+              Exit.isSuccess(exit) && reply(exit.value)))
+        },
+        ({ body, status }) => {
+          const headers = { "content-type": "application/json", "location": "/v1/pets", "retry-after": "1" }
+          const response = new Response(JSON.stringify(body), { status, headers })
+          resume(Effect.succeed(HttpClientResponse.fromWeb(request, response)))
+        },
+        () => {}
+      )
+    )
+  )
+  const options = {
+    baseUrl: "http://petstore.test",
+    apiKey: Redacted.make(clientSecret),
+    timeout: clientWait,
+    retry: { times: 5, attemptTimeout: 2_000 }
+  }
+  const client = Effect.map(Layer.build(Layer.fresh(PetstoreClient.layerHttp(options))), Context.get(PetstoreClient))
+  let petstore: PetstoreClient["Service"] | undefined
+  call("client", user, 0, Effect.provideService(client, HttpClient.HttpClient, transport), (exit) => {
+    if (Exit.isSuccess(exit)) petstore = exit.value
+  })
+  const create = (name: string, mustSucceed: boolean): void => {
+    if (petstore === undefined) return
+    call(`create ${name}`, user, clientWait, petstore.create({ name, categoryId: 1n }), (exit) => {
+      const stored = database.pets.filter((each) => each === name).length
+      if (Exit.isSuccess(exit)) {
+        check(stored === 1, () => `${name} is stored ${stored} times`)
+        check(database.pets[Number(exit.value.id)] === name, () => `${name} got the id of another pet`)
+      } else check(!mustSucceed, () => `${name} was not created: ${String(exit)}`)
+    })
+  }
+
+  const during = (probability: number, run: () => void): void => {
+    if (world.chance(probability)) world.at(world.between(begin, end), run)
+  }
+  const fault = world.pick(["none", "none", "frozen", "down", "lossy"])
+  const outage = world.between(50, 3_000)
+  if (fault === "frozen") during(1, () => redis.network.freeze(outage))
+  if (fault === "down") {
+    during(1, () => {
+      redis.network.shutDown(outage)
+      redis.restart(world.chance(0.5))
+    })
+  }
+  const networks = [http, database.network, ...fault === "lossy" ? [redis.network] : []]
+  for (const network of networks) during(0.6, () => network.faults = world.between(0, 0.5))
+  world.at(end, () => networks.forEach((network) => network.faults = 0))
+  during(0.3, () => database.network.freeze(world.between(100, 3_000)))
+  during(0.3, () => database.network.shutDown(world.between(100, 3_000)))
+  during(0.3, () => redis.clockOffset += world.between(-3_600_000, 3_600_000))
+  for (const { process } of services) {
+    during(0.4, () => process.pause(world.between(50, 1_500)))
+    during(0.3, () => process.clockOffset += world.between(-3_600_000, 3_600_000))
+  }
+  for (const secret of disabledSecrets) {
+    during(1, () => database.disabled.set(secret, world.now))
+    during(0.3, () => database.disabled.delete(secret))
+  }
+  const load = (requests: number, run: (service: Service) => void): void => {
+    for (let i = 0; i < requests; i++) {
+      const service = world.pick(services)
+      service.process.after(world.between(0, end + 1_000 - begin), () => run(service))
+    }
+  }
+  load(24, (service) => charge(service, world.pick(["key:a", "address:b"])))
+  load(16, (service) => verify(service, world.pick(secrets)))
+  for (const name of names) during(1, () => create(name, false))
+  await world.runUntil(() => false, settled)
+
+  check(running === 0, () => `${running} calls have no end`)
+  for (const [caller, { alone, decisionsAlone, shared }] of counts) {
+    check(fault !== "none" || decisionsAlone === 0, () => `processes counted ${caller} alone without a reason`)
+    const most = limit * (processCount + redis.lives)
+    check(fault === "lossy" || alone + shared <= most, () => `${caller} had ${alone + shared} requests in an outage`)
+  }
+  check(new Set(database.pets).size === database.pets.length, () => `pets are stored twice: ${String(database.pets)}`)
+  // After the faults, everything is shared again.
+  for (const service of services) {
+    for (let i = 0; i < limit; i++) charge(service, "key:after")
+    verify(service, clientSecret)
+  }
+  create("Last", true)
+  await world.runUntil(() => running === 0, settled + clientWait)
+  const after = countsOf("key:after")
+  check(after.shared === limit && after.decisionsAlone === 0, () => `after the faults: ${JSON.stringify(after)}`)
+  Effect.runFork(Effect.provideContext(Scope.close(scope, Exit.void), shared))
+  await world.runUntil(() => false, settled + clientWait)
+  return { problems, ends }
+}
