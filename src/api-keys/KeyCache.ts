@@ -3,7 +3,7 @@
  * background before its lease ends, so that its requests never wait for the database.
  */
 import { Clock, Duration, Effect, Latch } from "effect"
-import type { ServiceUnavailable } from "../api/Errors.ts"
+import { ServiceUnavailable } from "../api/Errors.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
@@ -41,6 +41,8 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     const generationAtStart = generation
     const readAt = clock.monotonicTimeNanosUnsafe()
     const holders = yield* store.findByHashes(hashes)
+    // After a pause of this process, the response can come before the timeout that it missed.
+    if (clock.monotonicTimeNanosUnsafe() - readAt >= leaseNanos) return yield* new ServiceUnavailable()
     const found = new Map<string, Entry>()
     for (const hash of hashes) {
       const [holder, cached] = [holders.get(hash), entries.get(hash)]

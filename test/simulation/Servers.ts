@@ -67,9 +67,8 @@ export class Database {
   readonly keys = new Map<string, SecretHolder>()
   /** The times at which secrets were disabled. */
   readonly disabled = new Map<string, number>()
-  /** The names of pets. The id of a pet is its index. */
-  readonly pets: Array<string> = []
-  readonly #claims = new Map<string, number>()
+  /** The names of pets by idempotency key. */
+  readonly pets = new Map<string, string>()
 
   constructor(world: World) {
     this.network = new Network(world)
@@ -93,8 +92,8 @@ export class Database {
   insertOf = (process: Process) => (creates: ReadonlyArray<Create>) =>
     this.#statement(process, () =>
       new Map(creates.map((create) => {
-        const id = this.#claims.get(create.idempotencyKey) ?? this.pets.push(create.name) - 1
-        this.#claims.set(create.idempotencyKey, id)
-        return [create, id]
+        const name = this.pets.get(create.idempotencyKey) ?? create.name
+        this.pets.set(create.idempotencyKey, name)
+        return [create, name]
       })))
 }

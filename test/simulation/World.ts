@@ -36,7 +36,7 @@ export class World {
   pick = <A>(values: readonly [A, ...ReadonlyArray<A>]): A =>
     values[Math.floor(this.random() * values.length)] ?? values[0]
 
-  /** Runs `run` at a time. Returns a function that cancels it. */
+  /** Runs `run` at a time, and returns a function that cancels it. */
   at(time: number, run: Run): Run {
     const event = { at: Math.max(time, this.now), tie: this.random(), run }
     const index = this.#events.findLastIndex(({ at, tie }) => at > event.at || at === event.at && tie > event.tie)
@@ -104,30 +104,19 @@ export class Process {
   }
 }
 
-/** The way to a server, with its faults. */
+/** The way to a server. */
 export class Network {
   /** The share of requests with a fault. */
   faults = 0
-  #frozenUntil = 0
-  #downUntil = 0
+  frozenUntil = 0
+  downUntil = 0
   readonly #world: World
 
   constructor(world: World) {
     this.#world = world
   }
 
-  freeze(ms: number): void {
-    this.#frozenUntil = this.#world.now + ms
-  }
-
-  shutDown(ms: number): void {
-    this.#downUntil = this.#world.now + ms
-  }
-
-  /**
-   * Sends a request of a process to `serve`, which gets the function for its reply. A request and its reply can be late
-   * or lost. A request can arrive twice.
-   */
+  /** Sends a request to `serve`, which gets the function for the reply. Both can be late, lost or doubled. */
   send<A>(
     from: Process,
     serve: (reply: (value: A) => void) => void,
@@ -139,8 +128,8 @@ export class Network {
     const delay = (): number => world.between(0.1, 5) + (fault === "late" ? world.between(0, 4_000) : 0)
     const reply = (value: A) => void (fault !== "reply lost" && from.after(delay(), () => onReply(value)))
     const arrive = (): void => {
-      if (world.now < this.#downUntil) from.after(delay(), onFailure)
-      else if (world.now < this.#frozenUntil) world.at(this.#frozenUntil, arrive)
+      if (world.now < this.downUntil) from.after(delay(), onFailure)
+      else if (world.now < this.frozenUntil) world.at(this.frozenUntil, arrive)
       else serve(reply)
     }
     if (fault !== "request lost") world.at(world.now + delay(), arrive)
