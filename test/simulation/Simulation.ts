@@ -1,33 +1,20 @@
 /** Processes of the service with their real limiters, verifiers and batches, and a real client, on fakes of servers. */
-import {
-  Cause,
-  Clock,
-  Context,
-  Duration,
-  Effect,
-  Exit,
-  Layer,
-  Logger,
-  Random,
-  Redacted,
-  References,
-  Scope
-} from "effect"
+import { Cause, Clock, Context, Duration, Effect, Exit, Layer, Logger, Random, Redacted, Scope, Tracer } from "effect"
 import { HttpClient, type HttpClientRequest, HttpClientResponse } from "effect/http"
 import * as KeyVerifier from "../../src/api-keys/KeyVerifier.ts"
 import { withChecksum } from "../../src/api/SecretForm.ts"
 import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
 import * as RequestBatcher from "../../src/database/RequestBatcher.ts"
 import type { Caller } from "../../src/rate-limit/CallerStates.ts"
+import type { Decision } from "../../src/rate-limit/Policy.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
-import { Database, isShared, Redis } from "./Servers.ts"
-import { Network, Process, World } from "./World.ts"
+import { isShared, makeDatabase, makeRedis } from "./Servers.ts"
+import { makeNetwork, makeProcess, makeWorld, type Process } from "./World.ts"
 
-const limit = 5
-const limits = { perMinute: 1_000_000, perDay: limit }
-const unlimited = { perMinute: 1_000_000, perDay: 1_000_000 }
+const limit = 3
+const limits = (perDay: number) => ({ perMinute: 1_000_000, perDay })
 const processCount = 3
 /** The longest wait for Redis, a lookup, a create and a call of the client, in milliseconds. Batches wait in turn. */
 const [redisWait, lookupWait, createWait] = [250, 2 * 900, 2 * Duration.toMillis(RequestBatcher.callTimeout)]
@@ -38,13 +25,11 @@ const [begin, end, settled] = [500, 4_000, 4_000 + clientWait + 1_000]
 const secrets = [withChecksum("a".repeat(32)), withChecksum("b".repeat(32)), withChecksum("c".repeat(32))] as const
 const [clientSecret, ...disabledSecrets] = secrets
 
-const names = ["Rex", "Tom"]
-
 /** Runs a seed. Returns the promises that did not hold, and the ends of all calls. */
 export const simulate = async (seed: number) => {
   Error.stackTraceLimit = 0
-  const world = new World(seed)
-  const [redis, database, http] = [new Redis(world), new Database(world), new Network(world)]
+  const world = makeWorld(seed)
+  const [redis, database, http] = [makeRedis(world), makeDatabase(world), makeNetwork(world)]
   const [problems, ends]: [Array<string>, Array<string>] = [[], []]
   const check = (holds: boolean, problem: () => string) => {
     if (!holds) problems.push(`${world.now} ms: ${problem()}`)
@@ -56,7 +41,7 @@ export const simulate = async (seed: number) => {
       nextDoubleUnsafe: world.random
     }),
     Context.add(Logger.CurrentLoggers, new Set()),
-    Context.add(References.TracerEnabled, false)
+    Context.add(Tracer.DisablePropagation, true)
   )
 
   let running = 0
@@ -81,52 +66,38 @@ export const simulate = async (seed: number) => {
   }
 
   const start = Effect.fnUntraced(function*(process: Process) {
-    const services = yield* Effect.provideService(
-      Layer.build(Layer.fresh(RedisRateLimiter.layerWithoutClient)),
-      RedisClient,
-      redis.clientOf(process)
-    )
+    const limiters = Layer.fresh(RedisRateLimiter.layerWithoutClient)
+    const context = yield* Effect.provideService(Layer.build(limiters), RedisClient, redis.clientOf(process))
+    const store = { recordUses: () => Effect.void, findByHashes: database.findByHashesOf(process) }
     const batches = { name: "create", concurrency: 1, size: 2, timeout: RequestBatcher.callTimeout }
     return {
       process,
-      limiter: Context.get(services, RateLimiter),
-      verifier: yield* KeyVerifier.make({ store: database.keyStoreOf(process), hash: (secret) => secret }),
-      create: yield* RequestBatcher.make({ ...batches, run: database.insertOf(process) }),
-      /** The requests of each caller that were allowed since Redis last decided. */
-      alone: new Map<Caller, number>()
+      limiter: Context.get(context, RateLimiter),
+      verifier: yield* KeyVerifier.make({ store, hash: (secret) => secret }),
+      create: yield* RequestBatcher.make({ ...batches, run: database.insertOf(process) })
     }
   })
   type Service = Effect.Success<ReturnType<typeof start>>
   const started: Array<Service> = []
   for (let i = 0; i < processCount; i++) {
-    const process = new Process(world)
+    const process = makeProcess(world)
     call("start", process, 1_000, start(process), (exit) => Exit.isSuccess(exit) && started.push(exit.value))
   }
   for (const [index, secret] of secrets.entries()) {
-    database.keys.set(secret, { key: { id: `key_${index}`, plan: "enterprise", limits: unlimited }, endsAt: Infinity })
+    database.keys.set(secret, {
+      key: { id: `key_${index}`, plan: "enterprise", limits: limits(1_000_000) },
+      endsAt: Infinity
+    })
   }
   await world.runUntil(() => started.length === processCount, begin)
   const [first, ...others] = started
   if (first === undefined) return { problems, ends }
   const services = [first, ...others] as const
 
-  const counts = new Map<Caller, Readonly<Record<"shared" | "alone" | "decisionsAlone", number>>>()
-  const countsOf = (caller: Caller) => counts.get(caller) ?? { shared: 0, alone: 0, decisionsAlone: 0 }
-  const charge = ({ alone, limiter, process }: Service, caller: Caller): void =>
-    call(`charge ${caller}`, process, redisWait, limiter.charge(caller, limits), (exit) => {
-      if (Exit.isFailure(exit)) return
-      const count = countsOf(caller)
-      const allowed = Number(exit.value.allowed)
-      if (isShared(exit.value)) {
-        alone.delete(caller)
-        counts.set(caller, { ...count, shared: count.shared + allowed })
-        check(count.shared + allowed <= limit * redis.lives, () => `Redis allowed ${caller} too many requests`)
-      } else {
-        const all = (alone.get(caller) ?? 0) + allowed
-        alone.set(caller, all)
-        counts.set(caller, { ...count, alone: count.alone + allowed, decisionsAlone: count.decisionsAlone + 1 })
-        check(all <= limit, () => `a process alone allowed ${caller} ${all} requests`)
-      }
+  const decisions: Array<Decision & { readonly caller: Caller; readonly process: Process }> = []
+  const charge = ({ limiter, process }: Service, caller: Caller): void =>
+    call(`charge ${caller}`, process, redisWait, limiter.charge(caller, limits(limit)), (exit) => {
+      if (Exit.isSuccess(exit)) decisions.push({ ...exit.value, caller, process })
     })
 
   const verify = ({ process, verifier }: Service, secret: string): void =>
@@ -142,11 +113,11 @@ export const simulate = async (seed: number) => {
       const key = yield* verifier.verify(Redacted.make((headers["authorization"] ?? "").slice("Bearer ".length)))
       yield* limiter.charge(`key:${key.id}`, key.limits)
       const { name } = JSON.parse(body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "{}")
-      const created = yield* create({ name, idempotencyKey: headers["idempotency-key"] ?? "" })
+      const created = yield* create({ name, key: headers["idempotency-key"] ?? "" })
       return { status: 201, body: { id: 1, name: created, categoryId: 1 } }
     }).pipe(Effect.catch(({ code, message, status }) => Effect.succeed({ status, body: { code, message, status } })))
 
-  const user = new Process(world)
+  const user = makeProcess(world)
   const transport = HttpClient.make((request) =>
     Effect.callback((resume) =>
       http.send<Effect.Success<ReturnType<typeof serve>>>(
@@ -167,16 +138,12 @@ export const simulate = async (seed: number) => {
       )
     )
   )
-  const options = {
-    baseUrl: "http://petstore.test",
-    apiKey: Redacted.make(clientSecret),
-    timeout: clientWait,
-    retry: { times: 5, attemptTimeout: 2_000 }
-  }
-  const client = Effect.map(Layer.build(Layer.fresh(PetstoreClient.layerHttp(options))), Context.get(PetstoreClient))
+  const retry = { times: 5, attemptTimeout: 2_000 }
+  const options = { baseUrl: "http://petstore.test", apiKey: Redacted.make(clientSecret), timeout: clientWait, retry }
+  const client = Layer.fresh(PetstoreClient.layerHttp(options))
   let petstore: PetstoreClient["Service"] | undefined
-  call("client", user, 0, Effect.provideService(client, HttpClient.HttpClient, transport), (exit) => {
-    if (Exit.isSuccess(exit)) petstore = exit.value
+  call("client", user, 0, Effect.provideService(Layer.build(client), HttpClient.HttpClient, transport), (exit) => {
+    if (Exit.isSuccess(exit)) petstore = Context.get(exit.value, PetstoreClient)
   })
   const create = (name: string, mustSucceed: boolean): void => {
     if (petstore === undefined) return
@@ -191,20 +158,18 @@ export const simulate = async (seed: number) => {
   const during = (probability: number, run: () => void): void => {
     if (world.chance(probability)) world.at(world.between(begin, end), run)
   }
+  const later = (): number => world.now + world.between(50, 3_000)
   const fault = world.pick(["none", "none", "frozen", "down", "lossy"])
-  const outage = world.between(50, 3_000)
-  if (fault === "frozen") during(1, () => redis.network.frozenUntil = world.now + outage)
-  if (fault === "down") {
-    during(1, () => {
-      redis.network.downUntil = world.now + outage
-      redis.restart(world.chance(0.5))
-    })
-  }
+  if (fault === "frozen") during(1, () => redis.network.frozenUntil = later())
+  during(fault === "down" ? 1 : 0, () => {
+    redis.network.downUntil = later()
+    redis.restart(world.chance(0.5))
+  })
   const networks = [http, database.network, ...fault === "lossy" ? [redis.network] : []]
   for (const network of networks) during(0.6, () => network.faults = world.between(0, 0.5))
   world.at(end, () => networks.forEach((network) => network.faults = 0))
-  during(0.3, () => database.network.frozenUntil = world.now + world.between(100, 3_000))
-  during(0.3, () => database.network.downUntil = world.now + world.between(100, 3_000))
+  during(0.3, () => database.network.frozenUntil = later())
+  during(0.3, () => database.network.downUntil = later())
   during(0.3, () => redis.clockOffset += world.between(-3_600_000, 3_600_000))
   for (const service of services) {
     const { process } = service
@@ -226,16 +191,26 @@ export const simulate = async (seed: number) => {
       service.process.after(world.between(0, end + 1_000 - begin), () => run(service))
     }
   }
-  load(24, (service) => charge(service, world.pick(["key:a", "address:b"])))
+  load(36, (service) => charge(service, world.pick(["key:a", "key:a", "address:b"])))
   load(16, (service) => verify(service, world.pick(secrets)))
-  for (const name of names) during(1, () => create(name, false))
+  for (const name of ["Rex", "Tom"]) during(1, () => create(name, false))
   await world.runUntil(() => false, settled)
 
   check(running === 0, () => `${running} calls have no end`)
-  for (const [caller, { alone, decisionsAlone, shared }] of counts) {
-    check(fault !== "none" || decisionsAlone === 0, () => `processes counted ${caller} alone without a reason`)
+  for (const caller of ["key:a", "address:b"]) {
+    const all = decisions.filter((decision) => decision.caller === caller)
+    const allowed = all.filter((decision) => decision.allowed)
+    check(fault !== "none" || all.every(isShared), () => `processes counted ${caller} alone without a reason`)
+    check(allowed.filter(isShared).length <= limit * redis.lives, () => `Redis allowed ${caller} too many requests`)
     const most = limit * (processCount + redis.lives)
-    check(fault === "lossy" || alone + shared <= most, () => `${caller} had ${alone + shared} requests in an outage`)
+    check(fault === "lossy" || allowed.length <= most, () => `${caller} had ${allowed.length} requests in an outage`)
+    for (const service of services) {
+      let alone = 0
+      for (const decision of all.filter(({ process }) => process === service.process)) {
+        alone = isShared(decision) ? 0 : alone + Number(decision.allowed)
+        check(alone <= limit, () => `a process allowed ${caller} ${alone} requests alone`)
+      }
+    }
   }
   const stored = [...database.pets.values()]
   check(new Set(stored).size === stored.length, () => `pets are stored twice: ${String(stored)}`)
@@ -246,8 +221,8 @@ export const simulate = async (seed: number) => {
   }
   create("Last", true)
   await world.runUntil(() => running === 0, settled + clientWait)
-  const after = countsOf("key:after")
-  check(after.shared === limit && after.decisionsAlone === 0, () => `after the faults: ${JSON.stringify(after)}`)
+  const after = decisions.filter(({ allowed, caller }) => allowed && caller === "key:after")
+  check(after.length === limit && after.every(isShared), () => `${after.length} requests were allowed after the faults`)
   Effect.runFork(Effect.provideContext(Scope.close(scope, Exit.void), shared))
   await world.runUntil(() => false, settled + clientWait)
   return { problems, ends }
