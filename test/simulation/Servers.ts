@@ -51,9 +51,8 @@ export const makeRedis = (world: World) => {
 export const makeDatabase = (world: World) => {
   const network = makeNetwork(world)
   const keys = new Map<string, SecretHolder>()
-  /** The times at which secrets were disabled. */
+  /** The times at which secrets were disabled, and the names of pets by idempotency key. */
   const disabled = new Map<string, number>()
-  /** The names of pets by idempotency key. */
   const pets = new Map<string, string>()
   const statement = <A>(process: Process, execute: () => A) =>
     Effect.callback<A, ServiceUnavailable>((resume) => {

@@ -2,9 +2,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { simulate } from "./Simulation.ts"
 
-const { SEED, SEEDS = "1000" } = process.env
-const first = Number(SEED ?? 1)
-const count = SEED === undefined ? Number(SEEDS) : 1
+const { SEED = "1", SEEDS = process.env.SEED === undefined ? "1000" : "1" } = process.env
+const [first, count] = [Number(SEED), Number(SEEDS)]
 
 describe("Processes, their servers and a client", () => {
   it("keep their promises in any order of events and faults", { timeout: 60_000 + 100 * count }, async () => {

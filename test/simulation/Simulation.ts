@@ -1,5 +1,5 @@
 /** Processes of the service with their real limiters, verifiers and batches, and a real client, on fakes of servers. */
-import { Cause, Clock, Context, Duration, Effect, Exit, Layer, Logger, Random, Redacted, Scope, Tracer } from "effect"
+import { Cause, Clock, Context, Duration, Effect, Exit, Layer, Logger, Random, Redacted, Scope } from "effect"
 import { HttpClient, type HttpClientRequest, HttpClientResponse } from "effect/http"
 import * as KeyVerifier from "../../src/api-keys/KeyVerifier.ts"
 import { withChecksum } from "../../src/api/SecretForm.ts"
@@ -16,12 +16,11 @@ import { makeNetwork, makeProcess, makeWorld, type Process } from "./World.ts"
 const limit = 3
 const limits = (perDay: number) => ({ perMinute: 1_000_000, perDay })
 const processCount = 3
-/** The longest wait for Redis, a lookup, a create and a call of the client, in milliseconds. Batches wait in turn. */
-const [redisWait, lookupWait, createWait] = [250, 2 * 900, 2 * Duration.toMillis(RequestBatcher.callTimeout)]
-const clientWait = 15_000
-/** The time of faults and load, and the time when all calls and probes have ended. */
-const [begin, end, settled] = [500, 4_000, 4_000 + clientWait + 1_000]
-
+/** The longest waits in milliseconds. A lookup and a create can wait for the batch before theirs. */
+const [redisWait, lookupWait, clientWait] = [250, 2 * 900, 5_000]
+const serveWait = lookupWait + redisWait + 2 * Duration.toMillis(RequestBatcher.callTimeout)
+/** The time of faults and load, and the time when all calls have ended. */
+const [begin, end, settled] = [500, 4_000, 20_000]
 const secrets = [withChecksum("a".repeat(32)), withChecksum("b".repeat(32)), withChecksum("c".repeat(32))] as const
 const [clientSecret, ...disabledSecrets] = secrets
 
@@ -34,16 +33,7 @@ export const simulate = async (seed: number) => {
   const check = (holds: boolean, problem: () => string) => {
     if (!holds) problems.push(`${world.now} ms: ${problem()}`)
   }
-  const scope = Scope.makeUnsafe()
-  const shared = Context.make(Scope.Scope, scope).pipe(
-    Context.add(Random.Random, {
-      nextIntUnsafe: () => Math.floor(world.between(Number.MIN_SAFE_INTEGER, Number.MAX_SAFE_INTEGER)),
-      nextDoubleUnsafe: world.random
-    }),
-    Context.add(Logger.CurrentLoggers, new Set()),
-    Context.add(Tracer.DisablePropagation, true)
-  )
-
+  const shared = Context.make(Scope.Scope, Scope.makeUnsafe()).pipe(Context.add(Logger.CurrentLoggers, new Set()))
   let running = 0
   /** Runs a call in a process. It must end within `wait` and the pauses of the process, and not die. */
   const call = <A, E>(
@@ -56,7 +46,8 @@ export const simulate = async (seed: number) => {
     running++
     const startedAt = world.now
     const context = Context.add(shared, Clock.Clock, process.clock)
-    Effect.runFork(Effect.provideContext(effect, context)).addObserver((exit) => {
+    const seeded = Random.withSeed(Effect.withTracerEnabled(effect, false), seed)
+    Effect.runFork(Effect.provideContext(seeded, context)).addObserver((exit) => {
       running--
       ends.push(`${world.now} ${name} ${exit._tag}`)
       check(world.now - startedAt <= wait + process.paused + 0.001, () => `${name} took ${world.now - startedAt} ms`)
@@ -64,7 +55,6 @@ export const simulate = async (seed: number) => {
       onEnd(exit)
     })
   }
-
   const start = Effect.fnUntraced(function*(process: Process) {
     const limiters = Layer.fresh(RedisRateLimiter.layerWithoutClient)
     const context = yield* Effect.provideService(Layer.build(limiters), RedisClient, redis.clientOf(process))
@@ -78,10 +68,10 @@ export const simulate = async (seed: number) => {
     }
   })
   type Service = Effect.Success<ReturnType<typeof start>>
-  const started: Array<Service> = []
+  const services: Array<Service> = []
   for (let i = 0; i < processCount; i++) {
     const process = makeProcess(world)
-    call("start", process, 1_000, start(process), (exit) => Exit.isSuccess(exit) && started.push(exit.value))
+    call("start", process, 1_000, start(process), (exit) => Exit.isSuccess(exit) && services.push(exit.value))
   }
   for (const [index, secret] of secrets.entries()) {
     database.keys.set(secret, {
@@ -89,24 +79,18 @@ export const simulate = async (seed: number) => {
       endsAt: Infinity
     })
   }
-  await world.runUntil(() => started.length === processCount, begin)
-  const [first, ...others] = started
-  if (first === undefined) return { problems, ends }
-  const services = [first, ...others] as const
-
+  await world.runUntil(() => services.length === processCount, begin)
   const decisions: Array<Decision & { readonly caller: Caller; readonly process: Process }> = []
   const charge = ({ limiter, process }: Service, caller: Caller): void =>
     call(`charge ${caller}`, process, redisWait, limiter.charge(caller, limits(limit)), (exit) => {
       if (Exit.isSuccess(exit)) decisions.push({ ...exit.value, caller, process })
     })
-
   const verify = ({ process, verifier }: Service, secret: string): void =>
     call("verify", process, lookupWait, verifier.verify(Redacted.make(secret)), (exit) => {
       const disabledFor = world.now - (database.disabled.get(secret) ?? world.now)
       if (Exit.isSuccess(exit)) check(disabledFor <= 1_000, () => `a key works ${disabledFor} ms after its end`)
       else check(secret !== clientSecret || !/InvalidApiKey/.test(String(exit)), () => "a valid key is rejected")
     })
-
   /** Creates a pet as the service does. */
   const serve = ({ create, limiter, verifier }: Service, { body, headers }: HttpClientRequest.HttpClientRequest) =>
     Effect.gen(function*() {
@@ -116,27 +100,21 @@ export const simulate = async (seed: number) => {
       const created = yield* create({ name, key: headers["idempotency-key"] ?? "" })
       return { status: 201, body: { id: 1, name: created, categoryId: 1 } }
     }).pipe(Effect.catch(({ code, message, status }) => Effect.succeed({ status, body: { code, message, status } })))
-
   const user = makeProcess(world)
+  type Served = Effect.Success<ReturnType<typeof serve>>
   const transport = HttpClient.make((request) =>
-    Effect.callback((resume) =>
-      http.send<Effect.Success<ReturnType<typeof serve>>>(
-        user,
-        (reply) => {
-          const service = world.pick(services)
-          const wait = lookupWait + redisWait + createWait
-          service.process.after(0, () =>
-            call("serve", service.process, wait, serve(service, request), (exit) =>
-              Exit.isSuccess(exit) && reply(exit.value)))
-        },
-        ({ body, status }) => {
-          const headers = { "content-type": "application/json", "location": "/v1/pets", "retry-after": "1" }
-          const response = new Response(JSON.stringify(body), { status, headers })
-          resume(Effect.succeed(HttpClientResponse.fromWeb(request, response)))
-        },
-        () => {}
-      )
-    )
+    Effect.callback((resume) => {
+      const serveLater = (reply: (response: Served) => void): void => {
+        const service = world.pick(services)
+        const onEnd = (exit: Exit.Exit<Served>) => Exit.isSuccess(exit) && reply(exit.value)
+        service.process.after(0, () => call("serve", service.process, serveWait, serve(service, request), onEnd))
+      }
+      http.send<Served>(user, serveLater, ({ body, status }) => {
+        const headers = { "content-type": "application/json", "location": "/v1/pets", "retry-after": "1" }
+        const response = new Response(JSON.stringify(body), { status, headers })
+        resume(Effect.succeed(HttpClientResponse.fromWeb(request, response)))
+      }, () => {})
+    })
   )
   const retry = { times: 5, attemptTimeout: 2_000 }
   const options = { baseUrl: "http://petstore.test", apiKey: Redacted.make(clientSecret), timeout: clientWait, retry }
@@ -154,7 +132,6 @@ export const simulate = async (seed: number) => {
       else check(!mustSucceed, () => `${name} was not created: ${String(exit)}`)
     })
   }
-
   const during = (probability: number, run: () => void): void => {
     if (world.chance(probability)) world.at(world.between(begin, end), run)
   }
@@ -172,30 +149,24 @@ export const simulate = async (seed: number) => {
   during(0.3, () => database.network.downUntil = later())
   during(0.3, () => redis.clockOffset += world.between(-3_600_000, 3_600_000))
   for (const service of services) {
-    const { process } = service
+    // A pause begins with requests in flight.
     during(0.5, () => {
-      // Requests are in flight at its begin.
       verify(service, world.pick(secrets))
       charge(service, "key:a")
-      process.after(world.between(0, 10), () => process.pause(world.between(50, 1_500)))
+      service.process.after(world.between(0, 10), () => service.process.pause(world.between(50, 1_500)))
     })
-    during(0.3, () => process.clockOffset += world.between(-3_600_000, 3_600_000))
+    during(0.3, () => service.process.clockOffset += world.between(-3_600_000, 3_600_000))
   }
   for (const secret of disabledSecrets) {
     during(1, () => database.disabled.set(secret, world.now))
     during(0.3, () => database.disabled.delete(secret))
   }
-  const load = (requests: number, run: (service: Service) => void): void => {
-    for (let i = 0; i < requests; i++) {
-      const service = world.pick(services)
-      service.process.after(world.between(0, end + 1_000 - begin), () => run(service))
-    }
+  for (let i = 0; i < 30; i++) {
+    during(1, () => charge(world.pick(services), world.pick(["key:a", "key:a", "address:b"])))
   }
-  load(36, (service) => charge(service, world.pick(["key:a", "key:a", "address:b"])))
-  load(16, (service) => verify(service, world.pick(secrets)))
+  for (let i = 0; i < 14; i++) during(1, () => verify(world.pick(services), world.pick(secrets)))
   for (const name of ["Rex", "Tom"]) during(1, () => create(name, false))
   await world.runUntil(() => false, settled)
-
   check(running === 0, () => `${running} calls have no end`)
   for (const caller of ["key:a", "address:b"]) {
     const all = decisions.filter((decision) => decision.caller === caller)
@@ -214,7 +185,7 @@ export const simulate = async (seed: number) => {
   }
   const stored = [...database.pets.values()]
   check(new Set(stored).size === stored.length, () => `pets are stored twice: ${String(stored)}`)
-  // After the faults, everything is shared again.
+  // After the faults.
   for (const service of services) {
     for (let i = 0; i < limit; i++) charge(service, "key:after")
     verify(service, clientSecret)
@@ -223,7 +194,5 @@ export const simulate = async (seed: number) => {
   await world.runUntil(() => running === 0, settled + clientWait)
   const after = decisions.filter(({ allowed, caller }) => allowed && caller === "key:after")
   check(after.length === limit && after.every(isShared), () => `${after.length} requests were allowed after the faults`)
-  Effect.runFork(Effect.provideContext(Scope.close(scope, Exit.void), shared))
-  await world.runUntil(() => false, settled + clientWait)
   return { problems, ends }
 }

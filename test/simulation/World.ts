@@ -12,6 +12,7 @@ Object.assign(globalThis, {
 })
 
 type Run = () => void
+type Receive<A> = (value: A) => void
 
 /** Makes a simulated time, in milliseconds since the start. */
 export const makeWorld = (seed: number) => {
@@ -26,14 +27,14 @@ export const makeWorld = (seed: number) => {
     t = t + Math.imul(t ^ t >>> 7, 61 | t) ^ t
     return ((t ^ t >>> 14) >>> 0) / 2 ** 32
   }
+  const pick = <A>(values: ReadonlyArray<A>): A => values[Math.floor(next() * values.length)] ?? pick(values)
   return Object.assign(state, {
-    random: next,
     between: (min: number, max: number): number => min + next() * (max - min),
     chance: (probability: number): boolean => next() < probability,
-    pick: <A>(values: readonly [A, ...ReadonlyArray<A>]): A => values[Math.floor(next() * values.length)] ?? values[0],
+    pick,
     /** Runs `run` at a time, and returns a function that cancels it. */
     at(time: number, run: Run): Run {
-      const event = { at: Math.max(time, state.now), tie: next(), run }
+      const event = { at: time, tie: next(), run }
       const index = events.findLastIndex(({ at, tie }) => at > event.at || at === event.at && tie > event.tie)
       events.splice(index + 1, 0, event)
       return () => {
@@ -83,14 +84,9 @@ export const makeProcess = (world: World) => {
     sleep: (duration) =>
       Effect.callback((resume) => Effect.sync(after(Duration.toMillis(duration), () => resume(Effect.void))))
   }
-  return Object.assign(state, {
-    after,
-    clock,
-    pause(ms: number): void {
-      state.pausedUntil = world.now + ms
-      state.paused += ms
-    }
-  })
+  const pause = (ms: number): void =>
+    void Object.assign(state, { pausedUntil: world.now + ms, paused: state.paused + ms })
+  return Object.assign(state, { after, clock, pause })
 }
 export type Process = ReturnType<typeof makeProcess>
 
@@ -98,12 +94,7 @@ export type Process = ReturnType<typeof makeProcess>
 export const makeNetwork = (world: World) => {
   const state = { faults: 0, frozenUntil: 0, downUntil: 0 }
   /** Sends a request to `serve`, which gets the function for the reply. */
-  const send = <A>(
-    from: Process,
-    serve: (reply: (value: A) => void) => void,
-    onReply: (value: A) => void,
-    onFailure: Run
-  ): void => {
+  const send = <A>(from: Process, serve: Receive<Receive<A>>, onReply: Receive<A>, onFailure: Run): void => {
     const fault = world.chance(state.faults) && world.pick(["late", "request lost", "reply lost", "doubled"])
     const delay = (): number => world.between(0.1, 5) + (fault === "late" ? world.between(0, 4_000) : 0)
     const reply = (value: A) => void (fault !== "reply lost" && from.after(delay(), () => onReply(value)))
