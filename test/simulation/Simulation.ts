@@ -23,7 +23,6 @@ const serveWait = lookupWait + redisWait + 2 * Duration.toMillis(RequestBatcher.
 const [begin, end, settled] = [500, 4_000, 20_000]
 const secrets = [withChecksum("a".repeat(32)), withChecksum("b".repeat(32)), withChecksum("c".repeat(32))] as const
 const [clientSecret, ...disabledSecrets] = secrets
-
 /** Runs a seed. Returns the promises that did not hold, and the ends of all calls. */
 export const simulate = async (seed: number) => {
   Error.stackTraceLimit = 0

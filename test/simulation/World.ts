@@ -10,7 +10,6 @@ const { setImmediate } = globalThis
 Object.assign(globalThis, {
   setImmediate: (...args: Parameters<typeof setImmediate>) => (immediates++, setImmediate(...args))
 })
-
 type Run = () => void
 type Receive<A> = (value: A) => void
 
