@@ -9,8 +9,9 @@ import * as KeyCache from "./KeyCache.ts"
 
 const minuteMs = 60_000
 
-/** Fails with `InvalidApiKey` (401, SPEC §5.3). All requests share this instance. */
+/** Fails with `InvalidApiKey` (401, SPEC §5.3). All requests share these instances. */
 const rejectKey = Effect.fail(new InvalidApiKey())
+const rejectMistyped = Effect.fail(new InvalidApiKey({ message: "The API key is incomplete or mistyped." }))
 
 export class KeyVerifier extends Context.Service<KeyVerifier, {
   /**
@@ -57,7 +58,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
         const hash = hashSecret(text)
         const cached = cache.peek(hash)
         if (cached !== undefined) return allow(cached)
-        if (!isWellFormed(text)) return rejectKey
+        if (!isWellFormed(text)) return rejectMistyped
         return Effect.flatMap(cache.get(hash), (entry) => entry === undefined ? rejectKey : allow(entry))
       }),
     evict: cache.evict
