@@ -6,7 +6,7 @@ import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import * as ConcurrencyLimit from "../../src/http/ConcurrencyLimit.ts"
 import { layerMemory, layerService } from "../../src/testing.ts"
-import { unlimitedKeyOptions } from "../support/Harness.ts"
+import { unlimitedKeyOptions } from "../support/Process.ts"
 
 const maxRunning = 2_500
 type Limit = Effect.Success<typeof ConcurrencyLimit.make>
@@ -30,11 +30,14 @@ describe("A slot", () => {
     Effect.gen(function*() {
       const limit = yield* ConcurrencyLimit.make
       for (const end of [Effect.fail("no"), Effect.die("no"), Effect.interrupt]) {
-        yield* Effect.replicateEffect(Effect.exit(limit(end)), maxRunning)
+        const ended = yield* Effect.replicateEffect(fork(limit(end)), maxRunning)
+        yield* TestClock.adjust("1 second")
+        yield* Effect.forEach(ended, (fiber) => Fiber.await(fiber))
         yield* assertAllFree(limit)
         const held = yield* hold(limit, maxRunning)
         const waiting = yield* Effect.replicateEffect(fork(limit(end)), 10)
         yield* Fiber.interruptAll(held)
+        yield* TestClock.adjust("1 second")
         yield* Effect.forEach(waiting, (fiber) => Fiber.await(fiber))
         yield* assertAllFree(limit)
       }
