@@ -16,7 +16,7 @@ export interface KeySelection extends Omit<KeysQuery, "cursor"> {
   readonly after?: KeyPosition | undefined
 }
 
-/** The store knows neither hashes of callers nor bans, so both become `ids`. */
+/** The hash of a secret and bans are resolved to `ids`. */
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
   readonly ids?: ReadonlyArray<string>
   readonly state?: Exclude<KeysQuery["state"], "banned">

@@ -56,7 +56,8 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     concurrency: 1,
     size: maxHashesPerStatement,
     timeout: Duration.times(lease, 2),
-    run: (hashes) => Effect.timeoutOrElse(read(hashes), { duration: lease, orElse: () => read(hashes) })
+    run: (hashes: ReadonlyArray<string>) =>
+      Effect.timeoutOrElse(read(hashes), { duration: lease, orElse: () => read(hashes) })
   })
 
   /** The hashes to refresh. */
