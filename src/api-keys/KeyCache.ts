@@ -49,8 +49,8 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     return found
   })
 
-  // One statement at a time, so that invented keys cannot occupy the pool. A result is valid for a lease from its start,
-  // so a slower lookup is repeated once: a stall of the database for a second fails no request.
+  // One statement at a time, so that invented keys cannot occupy the pool. A result is valid for a lease from its
+  // start, so a slower lookup is repeated once: a stall of the database for a second fails no request.
   const lookUp = yield* RequestBatcher.make({
     name: "ApiKeys.lookup",
     concurrency: 1,

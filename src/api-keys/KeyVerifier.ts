@@ -13,8 +13,8 @@ const rejectKey = Effect.fail(new InvalidApiKey())
 
 export class KeyVerifier extends Context.Service<KeyVerifier, {
   /**
-   * Returns the key of a secret and records its use. Fails with `InvalidApiKey` if the key is unknown, expired, disabled
-   * or revoked. A change of a key takes effect within one second, and at once in its own process.
+   * Returns the key of a secret and records its use. Fails with `InvalidApiKey` if the key is unknown, expired,
+   * disabled or revoked. A change of a key takes effect within one second, and at once in its own process.
    */
   verify(secret: Redacted.Redacted): Effect.Effect<CurrentKey["Service"], InvalidApiKey | ServiceUnavailable>
 

@@ -60,8 +60,8 @@ export const make = Effect.gen(function*() {
       SELECT id FROM added ORDER BY nth`
 
   /**
-   * Inserts pets, at most one for each key. A key in use is updated to its own values, because RETURNING has only changed
-   * rows, and a SELECT would miss a key that another process commits meanwhile. So a replay wastes an id.
+   * Inserts pets, at most one for each key. A key in use is updated to its own values, because RETURNING has only
+   * changed rows, and a SELECT would miss a key that another process commits meanwhile. So a replay wastes an id.
    */
   const claimAndInsert = (creates: ReadonlyArray<Create>) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {
