@@ -23,7 +23,6 @@ export const adminTokenPlace = Effect.gen(function*() {
 const minLength = 16
 
 export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()("petstore/AdminToken") {
-  /** Reads `ADMIN_TOKEN`, or else the file, which the first start creates. */
   static readonly layer = Layer.effect(
     AdminToken,
     Effect.gen(function*() {

@@ -1,4 +1,3 @@
-/** The store of API keys, and its implementation in memory. `ApiKeys.ts` has the rules for keys. */
 import { DateTime, Effect, type Result } from "effect"
 import { Digest } from "effect/crypto"
 import type { ServiceUnavailable } from "../api/Errors.ts"
@@ -35,7 +34,6 @@ export interface SecretUse {
 }
 
 export interface Change {
-  /** The changed key. Its id, creation and last use must stay the same. */
   readonly key: ApiKey
   /** The hash of a new current secret. */
   readonly secretHash?: string
@@ -65,9 +63,9 @@ export interface ApiKeyStore {
   ): Effect.Effect<ApiKey | undefined, E | ServiceUnavailable>
   /** Orders keys by creation time, then by the bytes of their ids. */
   list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ReadonlyArray<ApiKey>, ServiceUnavailable>
-  /** Returns the former secrets that still work, by their ends. */
+  /** Returns only those that still work, by their ends. */
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
-  /** Finds a secret by its SHA-256, also one that no longer works. */
+  /** Also finds secrets that no longer work. */
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<SecretOrigin | undefined, ServiceUnavailable>
   /** Returns the holders by hash, without those of disabled and revoked keys and of secrets that were ended. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
@@ -83,7 +81,7 @@ export const positionOf = ({ createdAt, id }: ApiKey): KeyPosition => ({
 const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
   Number(a.createdAtMicros - b.createdAtMicros) || (a.id < b.id ? -1 : Number(a.id > b.id))
 
-/** A store in memory, for tests. It stores secrets in clear text. */
+/** For tests. Stores secrets in clear text. */
 export const memoryStore = Effect.gen(function*() {
   const digest = yield* Digest.Digest
   const keys = new Map<string, ApiKey>()

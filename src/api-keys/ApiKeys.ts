@@ -27,13 +27,10 @@ type ChangeError = NotFound | Conflict | PreconditionFailed | ServiceUnavailable
 /** Each operation fails with `ServiceUnavailable` in an outage of the database. */
 export class ApiKeys extends Context.Service<ApiKeys, {
   /**
-   * Fails with `Conflict` if a key was issued with this idempotency key. Its secret is stored nowhere, so it cannot be
-   * returned again.
+   * Fails with `InvalidRequest` if the expiry has passed or the limits do not fit the plan, and with `Conflict` if the
+   * idempotency key was used: the secret of that key is stored nowhere, so it cannot be returned again.
    */
-  issue(
-    key: NewKey,
-    idempotencyKey?: string
-  ): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
+  issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
 
   /** With the state `banned`, returns keys banned in the last hour: only the limiter knows which bans go on. */
   list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
@@ -44,10 +41,10 @@ export class ApiKeys extends Context.Service<ApiKeys, {
 
   formerSecrets(id: string): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
 
-  /** Changes the named fields of a key. A change takes effect at once in this process, within one second in others. */
+  /** Changes the named fields of a key, at once in this process and within one second in others. */
   update(id: string, change: KeyChange, ifMatch?: IfMatch): Effect.Effect<ApiKey, ChangeError | InvalidRequest>
 
-  /** Issues a new secret. Former secrets work for `grace`, or end at once if it is zero. */
+  /** Issues a new secret. Former secrets work for `grace`, or end at once if it is zero. At most five work together. */
   rotate(id: string, grace: Duration.Duration, ifMatch?: IfMatch): Effect.Effect<IssuedKey, ChangeError>
 
   endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
@@ -58,7 +55,7 @@ export class ApiKeys extends Context.Service<ApiKeys, {
 
   readonly usage: KeyUsage.KeyUsage
 }>()("petstore/ApiKeys") {
-  /** Stores keys in the memory of this process, for tests. It stores secrets in clear text. */
+  /** For tests. Stores secrets in clear text. */
   static readonly layerMemory = Layer.effectContext(Effect.gen(function*() {
     const [store, audit, usage] = yield* Effect.all([memoryStore, AuditLog.memoryStore, KeyUsage.memoryStore])
     return yield* make({ store, audit, usage, hash: (secret) => secret })
@@ -68,7 +65,6 @@ export class ApiKeys extends Context.Service<ApiKeys, {
 /** As in `Policy.ts`. */
 const maxBan = Duration.hours(1)
 
-/** The current secret of a key, and those in their grace period. */
 const maxWorkingSecrets = 5
 
 /** Makes `ApiKeys` and `KeyVerifier`. The store gets only the hashes of secrets. */
@@ -101,7 +97,6 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
     return last === undefined ? { keys } : { keys, next: positionOf(last) }
   })
 
-  /** Changes a key that is not revoked, and records what changed in the audit log. */
   const changeKey = Effect.fnUntraced(function*<E>(
     action: "update" | "revoke" | "rotate" | "end-former",
     id: string,

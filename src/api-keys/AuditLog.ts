@@ -6,7 +6,6 @@ import type { ApiKey } from "../api/Keys.ts"
 import { cutPage } from "../api/Paging.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 
-/** The operator of the current request. */
 interface Operator extends Pick<AuditEntry, "operator" | "address"> {
   readonly mayChange: boolean
 }
@@ -23,7 +22,6 @@ export interface AuditSelection extends Omit<AuditQuery, "cursor"> {
   readonly after?: AuditPosition | undefined
 }
 
-/** A page of entries, newest first. The last page has no `next`. */
 export interface ListedEntries {
   readonly entries: ReadonlyArray<StoredEntry>
   readonly next?: AuditPosition
@@ -47,7 +45,7 @@ export interface AuditLog {
   record<A, E>(action: AuditAction, run: (append: Append) => Effect.Effect<A, E>): Effect.Effect<A, E>
   /** Stores the start of a ban in the background. Times are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
-  /** Returns the ids of keys whose bans began after `since`. */
+  /** Returns the ids of keys. */
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>
   list(selection: AuditSelection): Effect.Effect<ListedEntries, ServiceUnavailable>
 }
@@ -110,13 +108,11 @@ export const valuesOf = ({ enabled, expiresAt, hint, limits, name, plan, revoked
   hint
 })
 
-/** The values of a key that differ in `other`. */
 export const differences = (key: ApiKey, other: ApiKey): AuditValues => {
   const others = valuesOf(other)
   return Record.filter(valuesOf(key), (value, name) => value !== others[name])
 }
 
-/** A store in memory, for tests. */
 export const memoryStore = Effect.sync((): AuditStore => {
   const entries: Array<StoredEntry> = []
   return {

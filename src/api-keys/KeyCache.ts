@@ -5,11 +5,11 @@ import { evictOldest } from "../collections/evictOldest.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
 
-/** A key is used until then, from the start of its lookup. A second less some time for the request. */
+/** From the start of the lookup. A second, less some time for the request. */
 const lease = Duration.millis(900)
-/** The use of a key of this age starts a refresh. */
+/** A use at this age starts a refresh. */
 const refreshAge = Duration.millis(500)
-/** The time for which refreshes are collected, so that they share statements. */
+/** Refreshes in this time share a statement. */
 const refreshInterval = Duration.millis(50)
 const maxHashesPerStatement = 1_000
 const maxEntries = 100_000
@@ -49,8 +49,9 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     return found
   })
 
-  // One statement at a time, so that invented keys cannot occupy the pool. A result is valid for a lease from its
-  // start, so a slower lookup is repeated once: a stall of the database for a second fails no request.
+  // One statement at a time, so that invented keys cannot occupy the pool. The lease of a result starts with its
+  // statement, so a slower statement is useless: repeat it once, and a stall of the database for a second causes no
+  // 503.
   const lookUp = yield* RequestBatcher.make({
     name: "ApiKeys.lookup",
     concurrency: 1,
@@ -60,7 +61,6 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
       Effect.timeoutOrElse(read(hashes), { duration: lease, orElse: () => read(hashes) })
   })
 
-  /** The hashes to refresh. */
   const aging = new Set<string>()
   const isAging = yield* Latch.make()
   const refresh = Effect.gen(function*() {

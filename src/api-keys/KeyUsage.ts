@@ -14,7 +14,6 @@ export interface MinuteCounts extends KeyCounts {
   readonly minute: number
 }
 
-/** The lengths of intervals, and how long their counts are kept. */
 export const resolutions = {
   minutes: { seconds: 60, keptSeconds: 60 * 60 },
   hours: { seconds: 60 * 60, keptSeconds: 30 * 24 * 60 * 60 }
@@ -26,7 +25,6 @@ export interface TopSelection extends Required<Pick<TopUsageQuery, "by" | "limit
   readonly since: DateTime.Utc
 }
 
-/** Stores counts by minute and by hour. */
 export interface UsageStore {
   add(counts: Iterable<MinuteCounts>): Effect.Effect<void, unknown>
   /** Oldest first. May include expired counts. */
@@ -48,21 +46,16 @@ export interface KeyUsage {
 
 const startOf = (at: number, seconds: number): number => at - at % (seconds * 1_000)
 
-/** For example the counts of 1,000 keys in an outage of 100 minutes. */
-const maxPending = 100_000
-
-/** Bounds the load on the database to 2,000 counts a second. */
-const maxPerFlush = 4_000
-
 export const make = Effect.fnUntraced(function*(store: UsageStore) {
-  // Otherwise a read could miss counts that are being written.
+  // A read must not miss counts that are being written.
   const lock = yield* Semaphore.make(1)
 
   const pending = yield* WriteBehind.make<string, MinuteCounts>({
     table: "key_usage",
     interval: "2 seconds",
-    maxPending,
-    maxPerFlush,
+    // The counts of 1,000 keys in an outage of 100 minutes.
+    maxPending: 100_000,
+    maxPerFlush: 4_000,
     combine: (older, newer) => ({ ...older, ...addUsage(older, newer) }),
     write: (counts) => lock.withPermits(1)(store.add(counts.values())),
     // A retry after a write that committed counts twice.
@@ -89,7 +82,6 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
   return usage
 })
 
-/** Adds counts to stored intervals, and drops those that have expired. */
 const addCounts = (stored: UsageHistory, counts: Iterable<MinuteCounts>, now: number): UsageHistory => {
   const sum = (name: keyof UsageHistory): ReadonlyArray<UsageInterval> => {
     const { keptSeconds, seconds } = resolutions[name]
@@ -111,7 +103,6 @@ const sumByKey = (counts: Iterable<KeyCounts>): ReadonlyArray<KeyCounts> => {
   return [...sums.values()]
 }
 
-/** A store in memory, for tests. */
 export const memoryStore = Effect.sync((): UsageStore => {
   const stored: Array<MinuteCounts> = []
   return {

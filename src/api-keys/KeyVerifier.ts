@@ -18,7 +18,6 @@ export class KeyVerifier extends Context.Service<KeyVerifier, {
    */
   verify(secret: Redacted.Redacted): Effect.Effect<CurrentKey["Service"], InvalidApiKey | ServiceUnavailable>
 
-  /** Evicts the secrets of a key after a change. */
   evict(keyId: string): void
 }>()("petstore/KeyVerifier") {}
 

@@ -1,4 +1,3 @@
-/** Random texts, and the secrets of API keys (`api/SecretForm.ts`). */
 import { Effect } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { base62, randomLength, withChecksum } from "../api/SecretForm.ts"

@@ -1,4 +1,3 @@
-/** The store of API keys on PostgreSQL. */
 import { DateTime, Duration, Effect, Layer, Result } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import type { ApiKey } from "../api/Keys.ts"
@@ -113,12 +112,11 @@ const keyStore = Effect.gen(function*() {
 
     change: (id, now, change) =>
       sql.withTransaction(Effect.gen(function*() {
-        // The lock serializes changes of a key.
         const [row] = yield* sql<KeyRow>`SELECT ${
           sql.literal(columns)
         } FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
         if (row === undefined) return Result.succeed(undefined)
-        // A second statement, because the first has the snapshot from before it waited for the lock.
+        // The first statement has the snapshot from before it waited for the lock, so this is a second one.
         const working = yield* sql`
           SELECT FROM api_key_secrets
           WHERE key_id = ${id} AND NOT is_ended AND (expires_at IS NULL OR expires_at > ${DateTime.toDateUtc(now)})`

@@ -74,7 +74,6 @@ interface UsageRow extends UsageCounts {
 export const usageStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const { hours, minutes } = resolutions
-  const hoursKeptFor = Duration.days(yield* Settings.usageRetentionDays.config)
   const store: UsageStore = {
     // The order prevents deadlocks between processes.
     add: (counts) =>
@@ -119,15 +118,15 @@ export const usageStore = Effect.gen(function*() {
         GROUP BY key_id HAVING sum(${sql(by)}) > 0 ORDER BY sum(${sql(by)}) DESC, key_id COLLATE "C" LIMIT ${limit}
       `.pipe(toServiceUnavailable)
   }
-  const minutesKeptFor = Duration.seconds(minutes.keptSeconds)
-  for (const [seconds, keptFor] of [[minutes.seconds, minutesKeptFor], [hours.seconds, hoursKeptFor]] as const) {
-    yield* Expiry.deleteExpired({
+  const deleteExpired = (seconds: number, keptFor: Duration.Duration) =>
+    Expiry.deleteExpired({
       table: "key_usage",
       column: "starts_at",
       where: sql`seconds = ${seconds}`,
       keptFor,
       warning: "The usage of keys in the past cannot be deleted"
     })
-  }
+  yield* deleteExpired(minutes.seconds, Duration.seconds(minutes.keptSeconds))
+  yield* deleteExpired(hours.seconds, Duration.days(yield* Settings.usageRetentionDays.config))
   return store
 })

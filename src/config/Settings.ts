@@ -24,8 +24,8 @@ export const adminTokenForm = makeForm("1 to 4096 visible ASCII characters witho
   return token === undefined ? undefined : Redacted.make(token)
 })
 
-/** The audit log has the name of the token. */
 export interface NamedAdminToken {
+  /** Shown in the audit log. */
   readonly name: string
   readonly mayChange: boolean
   readonly token: Redacted.Redacted
@@ -48,7 +48,6 @@ const namedAdminTokens = makeForm<ReadonlyArray<NamedAdminToken>>(
   }
 )
 
-/** In the order of docs/configuration.md. */
 export const Settings = {
   host: withDefault("HOST", host, "0.0.0.0")("The address of the API."),
   port: withDefault("PORT", port, 8080)("The port of the API. With 0 the system chooses a free port."),

@@ -9,6 +9,6 @@ const failures = byAttributes(
   (task: string) => ({ task })
 )
 
-/** Makes an effect that counts a failure of a background task, such as a flush or a deletion. */
+/** A background task is a flush or a deletion of expired rows. */
 export const makeCountFailure = (task: string): Effect.Effect<Effect.Effect<void>> =>
   Effect.as(startAtZero([failures(task)]), Metric.update(failures(task), 1))

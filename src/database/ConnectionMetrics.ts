@@ -6,7 +6,6 @@ const limit = Metric.gauge("database_max_connections", {
   description: "The maximum of connections to the database, DATABASE_MAX_CONNECTIONS."
 })
 
-/** Makes a function that counts a connection of the pool until it closes. */
 export const makeCountConnection = Effect.fnUntraced(function*(maxConnections: number) {
   yield* Metric.update(limit, maxConnections)
   const context = yield* Effect.context()

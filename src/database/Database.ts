@@ -49,7 +49,6 @@ export const migrate = Layer.effectDiscard(bringUpToDate)
 
 const maxStartupWait = Duration.seconds(30)
 
-/** Whether the server is starting or in recovery. */
 const mayRecover = (failure: Effect.Error<typeof bringUpToDate>): boolean => {
   if (failure._tag === "DatabaseInRecovery") return true
   const error = failure._tag === "MigrationError" ? failure.cause : failure
@@ -62,7 +61,7 @@ const statementTimeoutMs = 3_500
 /** Longer than the statement timeout, so only dead or idle connections are closed. */
 const socketIdleTimeoutMs = 4_500
 
-/** Opens a socket for the driver, whose own timeout is 10 s. */
+/** The driver's own timeout for a silent server is 10 s. */
 const open = ({ host, port }: DatabaseUrl): Socket => {
   const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
   return socket.setTimeout(socketIdleTimeoutMs, () => socket.destroy())

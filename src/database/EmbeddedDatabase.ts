@@ -17,7 +17,7 @@ const open = (directory: string, isOwned: () => boolean) =>
       try: async () => {
         const files = join(directory, "pgdata")
         const database = await PGlite.create(files)
-        // PGlite creates files that every user can write.
+        // PGlite makes its files writable for all users.
         chmodSync(files, 0o700)
         return database
       },
@@ -87,7 +87,6 @@ const session = (database: PGlite, ownership: Ownership): Duplex => {
 /** The replay of a log of this size after a `kill -9` takes half a second. */
 const maxLogBytes = 32 * 1024 * 1024
 
-/** The first run is after one interval, so that the start is not delayed. */
 const every = <E, R>(interval: Duration.Input, work: Effect.Effect<unknown, E, R>) =>
   work.pipe(
     Effect.catchCause((cause) => Effect.logWarning("The maintenance of the embedded database failed", cause)),

@@ -11,9 +11,7 @@ const maxRowsPerStatement = 5_000
 export const deleteExpired = Effect.fnUntraced(function*(options: {
   readonly table: string
   readonly column: string
-  /** Default: zero. */
   readonly keptFor?: Duration.Duration
-  /** A further condition. */
   readonly where?: Statement.Fragment
   readonly warning: string
 }) {

@@ -20,9 +20,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
 }: {
   readonly interval: Duration.Input
   readonly write: (values: ReadonlyMap<K, A>) => Effect.Effect<void, unknown>
-  /** By default the newer value replaces the older one. */
   readonly combine?: (older: A, newer: A) => A
-  /** For the metric of failures. */
   readonly table: string
   readonly warning: string
   /** Beyond it, the oldest values are dropped. */
@@ -32,7 +30,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
 }) {
   const countFailure = yield* BackgroundTask.makeCountFailure(`write_${table}`)
   let pending = new Map<K, A>()
-  /** The part of the current flush that is not in a write yet. */
+  /** Values of the current flush that are not in a write yet. */
   let writing: Array<[K, A]> = []
   let evicted = 0
   const add = (key: K, value: A): void => {
@@ -41,12 +39,9 @@ export const make = Effect.fnUntraced(function*<K, A>({
   }
   const reportEvicted = Effect.suspend(() => {
     if (evicted === 0) return Effect.void
-    const lost = evicted
+    const report = Effect.logWarning(`${warning}: ${evicted} values were lost, because too many wait`)
     evicted = 0
-    return Effect.andThen(
-      countFailure,
-      Effect.logWarning(`${warning}: ${lost} values were lost, because too many wait`)
-    )
+    return Effect.andThen(countFailure, report)
   })
   // One flush at a time. The last one waits instead of interrupting: an interrupted statement can still commit, and its
   // values would be written twice.

@@ -45,15 +45,16 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
   const ofProcess = yield* ProcessMetrics.make
   const statement = Outage.toServiceUnavailable(Effect.timeout(sql`SELECT 1`, "1 second"))
-  const answers = yield* Effect.cachedWithTTL(Effect.exit(statement), "100 millis")
-  const ready = Effect.andThen(Effect.flatten(answers), limiter.counting)
+  const databaseExit = yield* Effect.cachedWithTTL(Effect.exit(statement), "100 millis")
+  const ready = Effect.andThen(Effect.flatten(databaseExit), limiter.counting)
   const health = { status: "healthy", version: ProcessMetrics.serviceVersion, revision }
   yield* router.add("GET", "/healthz", HttpServerResponse.jsonUnsafe(health))
   yield* router.add(
     "GET",
     "/readyz",
-    Effect.suspend(() => Ref.getUnsafe(draining) ? Effect.orDie(ending) : Effect.orDie(ready)).pipe(
-      Effect.map((limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits, environment }))
+    Effect.map(
+      Effect.suspend(() => Effect.orDie(Ref.getUnsafe(draining) ? ending : ready)),
+      (limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits, environment })
     )
   )
   yield* router.add(
@@ -61,7 +62,7 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
     "/metrics",
     Effect.zipWith(
       metrics,
-      Effect.map(answers, Exit.isSuccess),
+      Effect.map(databaseExit, Exit.isSuccess),
       (text, isReady) =>
         HttpServerResponse.text(text + ofProcess(isReady), { contentType: "text/plain; version=0.0.4; charset=utf-8" })
     )
@@ -74,15 +75,12 @@ const openApi = CachedDocument.serve(
   Effect.sync(() => CachedDocument.json(OpenApi.fromApi(AdminApi)))
 )
 
-const routesAt = makeRoutesAt(
-  AdminApi,
-  ["/healthz", "/readyz", "/metrics", "/admin/openapi.json", ...ConsoleFiles.paths]
-)
+const otherPaths = ["/healthz", "/readyz", "/metrics", "/admin/openapi.json", ...ConsoleFiles.paths]
 
 const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port, Config.ConfigError> {
   const names = [yield* Settings.managementHost.config, ...yield* Settings.managementAllowedHosts.config]
   return {
-    routesAt,
+    routesAt: makeRoutesAt(AdminApi, otherPaths),
     trustedProxies: yield* Settings.managementTrustedProxies.config,
     isAllowedHost: isAllowedAmong(names),
     finish: (_, { requestId }, response) =>

@@ -16,20 +16,19 @@ import * as Outage from "../database/Outage.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import { canonicalText, type Created, type Idempotency, keyLifetime, keyReused } from "./PetRepository.ts"
 
-/** A call of `create`. The batcher merges equal items, but each of these is an object of its own. */
+/** An object for each call, because the batcher merges equal items. */
 interface Create {
   readonly pet: NewPet
   /** `request` is the SHA-256 of the pet's fields. */
   readonly claim: (Idempotency & { readonly request: string }) | undefined
 }
 
-/** The result of a create. Rows have the order of the creates. */
 interface CreatedRow {
   /** The id of the new pet, or of the pet that the key already created. */
   readonly id: unknown
-  /** Whether the key was in use before the statement. */
+  /** Whether the key was in use before. */
   readonly isUsed?: unknown
-  /** The request of the key if it is not the one of this create. */
+  /** The request of the key, if it is another one. */
   readonly otherRequest?: unknown
 }
 
@@ -42,7 +41,6 @@ const encode = (creates: ReadonlyArray<Create>): string =>
     )
   )
 
-/** Makes the function that creates a pet. */
 export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   // Ids are assigned before the INSERT, because RETURNING has no guaranteed order. The subselect makes PostgreSQL look
@@ -93,7 +91,6 @@ export const make = Effect.gen(function*() {
 
   /** Runs a statement for the first create of each key. Further creates with the key replay it, or are rejected. */
   const run = (creates: ReadonlyArray<Create>) => {
-    // U+0000 cannot occur in either part.
     const keyOf = (create: Create) => create.claim === undefined ? create : `${create.claim.owner}\0${create.claim.key}`
     const groups = [...Map.groupBy(creates, keyOf).values()]
     const firsts = groups.flatMap((group) => group.slice(0, 1))

@@ -1,13 +1,13 @@
-/** The pet repository: its operations, the rules of idempotency keys, and an implementation in memory. */
 import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
 import { IdempotencyKeyReused, type ServiceUnavailable } from "../api/Errors.ts"
 import { cutPage } from "../api/Paging.ts"
 import type { NewPet, Pet, PetStatus } from "../api/Pets.ts"
 
-/** Selects the pets of one page. `after` excludes ids up to it. */
 export interface Selection {
+  /** The maximum number of pets. */
   readonly limit: number
   readonly status?: PetStatus | undefined
+  /** Only greater ids. */
   readonly after?: bigint | undefined
 }
 
@@ -29,24 +29,23 @@ export interface Created {
   readonly isReplay: boolean
 }
 
-/** An idempotency key. `owner` is the id of the API key that it belongs to. */
 export interface Idempotency {
+  /** The id of the API key. */
   readonly owner: string
   readonly key: string
 }
 
 export const keyLifetime = Duration.hours(24)
 
-/** A shared instance of the 422. */
 export const keyReused = new IdempotencyKeyReused()
 
 /** Two pets have the same text only if all their fields are equal. */
 export const canonicalText = ({ categoryId, name, status }: NewPet): string =>
   JSON.stringify([name, String(categoryId), status])
 
-/** Stores pets. Each operation fails with `ServiceUnavailable` in an outage of the database. */
+/** Each operation fails with `ServiceUnavailable` in an outage of the database. */
 export class PetRepository extends Context.Service<PetRepository, {
-  /** Returns a page of the pets by ascending id. */
+  /** Returns pets by ascending id. */
   list(selection: Selection): Effect.Effect<Page, ServiceUnavailable>
 
   /**
@@ -57,7 +56,7 @@ export class PetRepository extends Context.Service<PetRepository, {
 
   find(id: bigint): Effect.Effect<Option.Option<Pet>, ServiceUnavailable>
 }>()("petstore/PetRepository") {
-  /** Stores pets in the memory of this process, for tests. */
+  /** For tests. */
   static readonly layerMemory = Layer.sync(PetRepository, () => {
     const pets = new Map<bigint, Pet>()
     const claims = new Map<string, { readonly requestText: string; readonly pet: Pet; readonly expiresAtMs: number }>()

@@ -8,9 +8,9 @@
 
 const minIntervalMs = 1_000
 
-/** An id that a statement found, and when the statement started. */
 interface Found {
   readonly id: number
+  /** When the statement started that found a pet with this id. */
   readonly at: number
 }
 
@@ -22,7 +22,7 @@ export class SettledIds {
   #lookedAt = -Infinity
   /** The highest id above a gap that was found after the last look. */
   #unsettled = none
-  /** The highest such id before the last look, and the transactions that held the lock at that look. */
+  /** The highest such id before the last look, and the transactions that held the lock then. */
   #candidate: { readonly found: Found; readonly writers: ReadonlySet<unknown> } = { found: none, writers: new Set() }
   #settled = none
 
@@ -35,7 +35,6 @@ export class SettledIds {
     return this.#isExpired(this.#settled) ? 0 : this.#settled.id
   }
 
-  /** `at` is the start of the statement that found the id above a gap. */
   noteGap(id: number, at: number): void {
     this.#unsettled = this.#higher(this.#unsettled, { id, at })
   }

@@ -10,7 +10,7 @@ import { PetCache } from "./PetCache.ts"
 import * as PetInserts from "./PetInserts.ts"
 import { PetRepository, type Selection, toPage } from "./PetRepository.ts"
 
-/** Two statements in flight: the database executes one while this process decodes the result of the other. */
+/** The database executes one statement while this process decodes the result of the other. */
 const readBatch = { concurrency: 2, timeout: RequestBatcher.callTimeout }
 
 const maxId = 2n ** 63n - 1n
@@ -127,7 +127,6 @@ type Row = Readonly<Record<string, unknown>>
 /** Interns the statuses. Otherwise each cached pet would hold a string of its own. */
 const sharedStatuses = new Map<unknown, PetStatus>(PetStatus.literals.map((status) => [status, status]))
 
-/** A pet without a status has no field `status` (SPEC §2). */
 const toPet = (id: unknown, name: unknown, categoryId: unknown, status: unknown): Pet => {
   const shared = sharedStatuses.get(status)
   if (
@@ -137,7 +136,6 @@ const toPet = (id: unknown, name: unknown, categoryId: unknown, status: unknown)
   return shared === undefined ? { id, name, categoryId } : { id, name, categoryId, status: shared }
 }
 
-/** Decodes a row of `readPages`, which has an array for each column. */
 const toPets = ({ categoryIds, ids, names, statuses }: Row): ReadonlyArray<Pet> => {
   if (!Array.isArray(ids) || !Array.isArray(names) || !Array.isArray(categoryIds) || !Array.isArray(statuses)) {
     throw new Error("The database returned a row that is no page")
