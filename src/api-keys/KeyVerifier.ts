@@ -11,6 +11,7 @@ const minuteMs = 60_000
 
 /** Fails with `InvalidApiKey` (401, SPEC §5.3). All requests share this instance. */
 const rejectKey = Effect.fail(new InvalidApiKey())
+const rejectMalformed = Effect.fail(new InvalidApiKey({ message: "The API key is incomplete or mistyped." }))
 
 export class KeyVerifier extends Context.Service<KeyVerifier, {
   /**
@@ -57,7 +58,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
         const hash = hashSecret(text)
         const cached = cache.peek(hash)
         if (cached !== undefined) return allow(cached)
-        if (!isWellFormed(text)) return rejectKey
+        if (!isWellFormed(text)) return rejectMalformed
         return Effect.flatMap(cache.get(hash), (entry) => entry === undefined ? rejectKey : allow(entry))
       }),
     evict: cache.evict

@@ -171,7 +171,10 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
         SchemaGetter.transformEffect((text: string, options) =>
           Effect.try({
             try: () => parse(text),
-            catch: () => new SchemaIssue.InvalidValue({ expected: "valid JSON" }, text, options)
+            catch: () => {
+              const expected = text === "" ? "JSON, but the body is empty" : "valid JSON"
+              return new SchemaIssue.InvalidValue({ expected }, text, options)
+            }
           }).pipe(
             Effect.flatMap((value) => decode(value, options)),
             Effect.provideService(AsNumbers, true)

@@ -62,7 +62,12 @@ const retryAfter = {
 
 /** The additional headers of responses with certain statuses. */
 const statusHeaders: Readonly<Record<string, Headers>> = {
-  "401": { "WWW-Authenticate": fixed("How to authenticate.", "Bearer") },
+  "401": {
+    "WWW-Authenticate": header("The scheme, and `invalid_token` if the request has a bearer token (RFC 6750 §3).", {
+      type: "string",
+      enum: ["Bearer", `Bearer error="invalid_token"`]
+    })
+  },
   "429": retryAfter,
   "503": retryAfter
 }

@@ -28,7 +28,7 @@ const invalidBodies: ReadonlyArray<readonly [body: string | Buffer, message: str
   ...[[0xff], [0xc3, 0x28], [0xed, 0xa0, 0x80], [0xf4, 0x90, 0x80, 0x80], [0xe2, 0x82]].map((bytes) =>
     [Buffer.from([...Buffer.from(`{"categoryId":1,"name":"`), ...bytes, ...Buffer.from(`"}`)]), "UTF-8"] as const
   ),
-  ["", "valid JSON"],
+  ["", "body: expected JSON, but the body is empty"],
   ["{", "valid JSON"],
   ["null", "object"],
   ["[]", "object"],

@@ -429,7 +429,7 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
               return tab.locator("li").allInnerTexts()
             }
             assert.deepStrictEqual(await show(env.PETSTORE_API_KEY, "Complete"), ["Rex (1)", "Ada (2)"])
-            assert.isEmpty(await show("psk_unknown", "unknown, expired or revoked"))
+            assert.isEmpty(await show("psk_unknown", "incomplete or mistyped"))
           })
         }))
     })
