@@ -1,4 +1,3 @@
-/** The API of the management port, for operators. */
 import { Schema } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSecurity, OpenApi } from "effect/http-api"
 import { AuditGroup } from "./Audit.ts"

@@ -1,4 +1,3 @@
-/** The audit log: changes of keys by operators, and the begin of bans. */
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Instant, KeyId } from "./Keys.ts"

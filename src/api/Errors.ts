@@ -72,20 +72,22 @@ const errors = {
 
 type ErrorTable = typeof errors
 
-/** A client sets `requestId` from the `X-Request-Id` of the response. */
+// oxlint-disable typescript/no-unnecessary-type-parameters -- the types of the classes have them
 const declareErrorWith =
   <const Fields extends Schema.Struct.Fields>(fields: Fields) =>
   <Self>() =>
   <const Tag extends keyof ErrorTable>(tag: Tag) => {
-  const [code, status, message]: readonly [ErrorTable[Tag][0], ErrorTable[Tag][1], string] = errors[tag]
-  return Schema.TaggedError<Self>()(tag, {
+    const [code, status, message]: readonly [ErrorTable[Tag][0], ErrorTable[Tag][1], string] = errors[tag]
+    return Schema.TaggedError<Self>()(tag, {
       code: Schema.tag(code),
       message: Schema.String.pipe(Schema.withConstructorDefault(Effect.succeed(message))),
       status: Schema.tag(status),
+      // Only clients set it, from `X-Request-Id`.
       requestId: Schema.optionalKey(Schema.String),
       ...fields
     }, { description: message, httpApiStatus: status })
   }
+// oxlint-enable typescript/no-unnecessary-type-parameters
 
 const declareError = declareErrorWith({})
 const declareErrorWithWait = declareErrorWith({ retryAfter: Schema.optionalKey(Schema.Duration) })

@@ -1,4 +1,3 @@
-/** Describes schema errors in words, for error messages. */
 import { SchemaIssue } from "effect"
 
 const format = SchemaIssue.makeFormatterStandardSchemaV1({

@@ -1,4 +1,3 @@
-/** The schemas of API keys, as operators manage them. */
 import { DateTime, Result, Schema } from "effect"
 import { cursor, limit } from "./Paging.ts"
 import { Limits, Plan, planLimits } from "./Plans.ts"
@@ -44,7 +43,6 @@ interface PlanAndLimits {
   readonly limits?: Limits
 }
 
-/** Enterprise keys need limits of their own; for all other plans the limits are fixed. */
 export const limitsOf = ({ limits, plan }: PlanAndLimits): Result.Result<Limits, string> => {
   if (plan === "enterprise") {
     return Result.filterOrFail(

@@ -1,4 +1,3 @@
-/** The endpoints of the management port for API keys. */
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { formatETag, IfMatch } from "./EntityTag.ts"

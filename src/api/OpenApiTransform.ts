@@ -34,7 +34,6 @@ const isErrorBody = Schema.is(Schema.Struct({ code: Schema.String }))
 /** Removes the `allOf` of `exactJson` and of annotated fields, and the `anyOf` of optional fields. */
 const unwrap = (schema: JsonSchema): JsonSchema => schema.allOf?.[0] ?? schema.anyOf?.[0] ?? schema
 
-/** Effect has no type for the derived document. */
 type Derived = Parameters<OpenApi.Transform["Service"]>[0]
 
 /** Makes the annotation with which `OpenApi.fromApi` makes the whole document. */
@@ -55,7 +54,6 @@ const complete = (
     return $ref === undefined ? schema : schemas[$ref.split("/").at(-1) ?? ""] ?? schema
   }
 
-  /** Composes the examples of the fields. `undefined` if a required field has none. */
   const exampleOf = (schema: JsonSchema): unknown => {
     const { enum: values, examples = values, items, properties, required = [] } = resolve(schema)
     if (properties === undefined) {

@@ -3,7 +3,6 @@ import { Predicate, Result, Schema } from "effect"
 import { Base64Url } from "effect/encoding"
 import { documented, transformText } from "./Text.ts"
 
-/** The bounds of a page's size (SPEC §4.1, §8). */
 export const listLimit = { minimum: 1, maximum: 100, default: 20 }
 
 const expectedLimit = `an integer from ${listLimit.minimum} to ${listLimit.maximum}`
@@ -79,7 +78,6 @@ export const cutPage = <A>(found: ReadonlyArray<A>, size: number): {
   readonly last: A | undefined
 } => found.length <= size ? { items: found, last: undefined } : { items: found.slice(0, size), last: found[size - 1] }
 
-/** Makes the `Link` header of a list: the URL of the next page (RFC 8288), absent on the last. */
 export const linkHeader = <S extends Schema.Codec<unknown, { readonly [key: string]: string }>>(
   path: string,
   query: S

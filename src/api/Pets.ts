@@ -1,4 +1,3 @@
-/** Pets: their schemas (SPEC §2) and endpoints (SPEC §4). */
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"

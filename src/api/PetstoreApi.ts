@@ -1,4 +1,3 @@
-/** The public API, from which the server, the clients and the OpenAPI document derive. */
 import { HttpApi, OpenApi } from "effect/http-api"
 import { makeTransform } from "./OpenApiTransform.ts"
 import { Auth, RateLimit, Validation } from "./OperationMiddleware.ts"

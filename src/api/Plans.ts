@@ -1,4 +1,3 @@
-/** The plans and their limits (SPEC §8, Rate limits by plan). */
 import { Schema } from "effect"
 
 /** The maximum number of requests per 60 seconds and per 86,400 seconds. */

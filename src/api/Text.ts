@@ -1,4 +1,3 @@
-/** Schemas and checks for texts. */
 import { Effect, type JsonSchema, Schema, SchemaAST, SchemaGetter, SchemaIssue, SchemaTransformation } from "effect"
 
 /** `parse` returns `undefined` for an invalid text. */

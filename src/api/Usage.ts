@@ -1,4 +1,3 @@
-/** The usage of API keys over time. */
 import { Schema } from "effect"
 import { Instant, KeyId } from "./Keys.ts"
 import { limit } from "./Paging.ts"

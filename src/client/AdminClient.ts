@@ -1,4 +1,3 @@
-/** The typed client of the management API. */
 import { Config, Context, Duration, Effect, Layer, Option, Redacted, type Stream } from "effect"
 import { Digest } from "effect/crypto"
 import { FetchHttpClient, HttpClient } from "effect/http"

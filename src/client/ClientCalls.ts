@@ -1,4 +1,3 @@
-/** Runs calls with a span, a timeout, retries and typed failures. */
 import { Context, Duration, Effect, Option, type Redacted, Ref, type Schema, Stream } from "effect"
 import { Headers, type HttpClientError, HttpClientRequest, type HttpClientResponse } from "effect/http"
 import type { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
@@ -23,7 +22,6 @@ export interface PageSize {
   readonly pageSize?: number | undefined
 }
 
-/** The options of both clients. */
 export interface ClientOptions extends CallOptions {
   /** An http or https URL. Anything else is a defect: a `TypeError`. */
   readonly baseUrl: string | URL
@@ -80,7 +78,6 @@ const CallHeaders = Context.Reference<Headers.Input>("petstore/client/CallHeader
 /** CORS: in browsers, setting `User-Agent` needs the service's permission. */
 const isBrowser = "navigator" in globalThis && globalThis.navigator.userAgent.startsWith("Mozilla/")
 
-/** Client middleware that adds the bearer token and the headers of the call. */
 export const authorize =
   (secret: Secret): HttpApiMiddleware.HttpApiMiddlewareClient<never, never, never> => ({ next, request }) =>
     Effect.gen(function*() {

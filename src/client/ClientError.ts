@@ -1,4 +1,3 @@
-/** Failures that the contract does not declare, as {@link PetstoreClientError}. */
 import { Duration, Effect, Option, Schema } from "effect"
 import { Headers, HttpClientError, type HttpClientRequest, type HttpClientResponse } from "effect/http"
 import { type ApiError, ErrorBody, RetryAfter } from "../api/Errors.ts"
@@ -61,7 +60,6 @@ export const withTimeout = <A, E, R>(effect: Effect.Effect<A, E, R>, timeout: Du
     }
   })
 
-/** Maps the failure of a request that got no complete response. */
 export const fromRequest = (error: unknown): PetstoreClientError => {
   if (Schema.isSchemaError(error)) {
     const message = `The request cannot be sent: ${error.message}`
@@ -88,7 +86,6 @@ type Mismatch = HttpClientError.HttpClientError | Schema.SchemaError
 export const isMismatch = (error: unknown): error is Mismatch =>
   HttpClientError.isHttpClientError(error) || Schema.isSchemaError(error)
 
-/** Maps a response that the contract does not declare for the call. */
 export const fromResponse = Effect.fnUntraced(function*(
   cause: Mismatch,
   { headers, request, status, text }: HttpClientResponse.HttpClientResponse

@@ -1,4 +1,3 @@
-/** The typed client of the public API. */
 import { Config, Context, Effect, Layer, type Option, type Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { FetchHttpClient, HttpClient } from "effect/http"

@@ -1,4 +1,3 @@
-/** Fault injection for the in-memory service, and a record of the requests that its client sent. */
 import { Context, Duration, Effect, Layer, Option, Queue, type Redacted, Ref, References, Schema } from "effect"
 import { Headers, HttpClient, HttpClientError, type HttpClientRequest, HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
