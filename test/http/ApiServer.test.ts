@@ -7,7 +7,9 @@ import { setImmediate } from "node:timers/promises"
 import { GracefulShutdown } from "../../src/http/Responses.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { assertCommonHeaders, assertError } from "../support/Assertions.ts"
-import { memory, type ReceivedResponse, Service, service } from "../support/Harness.ts"
+import { memory } from "../support/Databases.ts"
+import { Service, service } from "../support/Service.ts"
+import type { ReceivedResponse } from "../support/Sockets.ts"
 
 /** The stores in memory, with other operations on pets. */
 const memoryWith = (change: (pets: PetRepository["Service"]) => Partial<PetRepository["Service"]>) =>
@@ -278,7 +280,7 @@ describe("ApiServer", () => {
           [post([json, "Content-Encoding: gzip"], pet), "does not accept Content-Encoding: gzip."],
           [post([json], `{"name":"a",}`), "body: expected valid JSON (at position 12)."],
           [post([json], `{"name":"a"`), "body: expected valid JSON (at position 11)."],
-          [post([json], ""), "body: expected JSON, not an empty body."],
+          [post([json], ""), "body: expected JSON, but the body is empty."],
           [post([json], `{"name":"a","categoryId":1e400}`), "to 9223372036854775807."],
           [post([json], `{"name":"a","categoryId":1.5}`), "to 9223372036854775807, not a fraction."],
           [post([json], `{"name":"a","categoryId":"1"}`), "to 9223372036854775807, not a string."],
