@@ -13,6 +13,10 @@ export const AuditAction = Schema.Literals(actions).annotate({
 })
 export type AuditAction = typeof AuditAction.Type
 
+/** The words for a field or an action: `perMinute` is "per minute". The hint is shown as the secret's last characters. */
+export const wordsOf = (name: string): string =>
+  name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
+
 /** The values of the fields that an action changed. Instants are ISO 8601 texts. No value is a secret. */
 export const AuditValues = Schema.Record(
   Schema.String,

@@ -1,7 +1,7 @@
 /** The audit log, of all keys or of one. */
-import { AuditAction, type AuditQuery } from "../api/Audit.ts"
+import { AuditAction, type AuditQuery, wordsOf } from "../api/Audit.ts"
 import { Changes } from "./Changes.tsx"
-import { Choice, KeyLink, ListPage, submitTo, When, wordsOf } from "./Parts.tsx"
+import { Choice, KeyLink, ListPage, submitTo, When } from "./Parts.tsx"
 import { hrefOf } from "./Route.ts"
 import { useQuery, useSession } from "./Session.ts"
 

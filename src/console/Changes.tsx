@@ -1,8 +1,8 @@
 /** The changes of a key: those of an entry of the audit log, and those between two versions of the key. */
 import { DateTime } from "effect"
-import type { AuditValues } from "../api/Audit.ts"
+import { type AuditValues, wordsOf } from "../api/Audit.ts"
 import type { ApiKey } from "../api/Keys.ts"
-import { formatNumber, wordsOf } from "./Parts.tsx"
+import { formatNumber } from "./Parts.tsx"
 
 const isInstant = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
 

@@ -2,6 +2,7 @@
 import { DateTime } from "effect"
 import type { ComponentChildren, TargetedSubmitEvent } from "preact"
 import { useState } from "preact/hooks"
+import { wordsOf } from "../api/Audit.ts"
 import type { KeyState } from "../api/Keys.ts"
 import type { Limits } from "../api/Plans.ts"
 import { hrefOf } from "./Route.ts"
@@ -69,10 +70,6 @@ export const submitTo = (view: "audit" | "keys") => (event: TargetedSubmitEvent<
   event.preventDefault()
   location.hash = `#/${view}?${new URLSearchParams(textsOf(new FormData(event.currentTarget)))}`
 }
-
-/** Returns the words of a name such as `perMinute` or `end-former`. A hint is the end of the secret. */
-export const wordsOf = (name: string): string =>
-  name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
 
 /** A choice of a filter, which applies at once. */
 export const Choice = ({ name, none, value = "", values }: {

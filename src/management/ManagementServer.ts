@@ -4,7 +4,6 @@ import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, OpenApi } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
-import { resolve } from "node:path"
 import { adminTokenPlace } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
@@ -110,10 +109,8 @@ const logStart = Effect.gen(function*() {
   yield* Effect.logInfo(`Issue API keys with: ${command} keys issue --name NAME`)
 })
 
-/** The `petstore` command, as it works in a checkout and where the package is installed. */
-const command = import.meta.filename.endsWith(".ts")
-  ? "npm run petstore --"
-  : `node ${resolve(import.meta.dirname, "../cli.js")}`
+/** In a checkout an npm script. The installations of docs/install.md have the command on the PATH. */
+const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }
 
