@@ -1,4 +1,3 @@
-/** The address and the admin token with which the command reaches the management port. */
 import { Config, Data, Effect, FileSystem, Layer, Option, Redacted } from "effect"
 import { AdminClient } from "../client/AdminClient.ts"
 import { read, textForm } from "../config/Setting.ts"

@@ -1,4 +1,3 @@
-/** Turns a failure into the exit code and the one line on stderr. */
 import { Cause, Config, Exit, Predicate, Schema } from "effect"
 import { CliError } from "effect/cli"
 import { ErrorBody } from "../api/Errors.ts"

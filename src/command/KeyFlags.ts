@@ -59,13 +59,11 @@ export const given = <A>(fields: { readonly [K in keyof A]: Option.Option<A[K]> 
   return values
 }
 
-/** The two limits are set together: rejects a command line with only one of them. */
 export const toLimits = (perMinute: Option.Option<number>, perDay: Option.Option<number>) =>
   Option.isSome(perMinute) === Option.isSome(perDay)
     ? Effect.succeed(Option.all({ perMinute, perDay }))
     : new CliError.ValidationError({ message: "--per-minute and --per-day: use both, or none" })
 
-/** The key to change, and optionally the version that it must have. */
 export const changeFlags = {
   id: idArgument,
   ifVersion: optional(
