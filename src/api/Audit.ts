@@ -13,7 +13,7 @@ export const AuditAction = Schema.Literals(actions).annotate({
 })
 export type AuditAction = typeof AuditAction.Type
 
-/** The words for a field or an action: `perMinute` is "per minute". The hint is shown as the secret's last characters. */
+/** Turns the name of a field or an action into words: `perMinute` into "per minute". */
 export const wordsOf = (name: string): string =>
   name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
 

@@ -106,7 +106,7 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
   const { order, plan, search: searched = "", state }: KeysQuery = route.view === "keys" ? route.query : {}
   const href = hrefOf(route)
   const [search, setSearch] = useState(searched)
-  /** The URL that the search field reflects. Compared while rendering: an effect could overwrite what is being typed. */
+  /** The URL that the search field reflects. Compared while rendering: an effect could undo typing. */
   const [shown, setShown] = useState(href)
   const [dialog, setDialog] = useState<"issue" | IssuedKey>()
   const [revision, setRevision] = useState(0)

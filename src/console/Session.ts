@@ -64,7 +64,7 @@ export interface Query<A> {
   reload(): void
 }
 
-/** Runs `read` when `id` changes, and polls every `everyMs` while the page is visible. A new run aborts the last one. */
+/** Runs `read` when `id` changes, and polls every `everyMs` while the page is visible. A new run aborts the last. */
 export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs?: number): Query<A> => {
   const call = useCall()
   const [state, setState] = useState<{ readonly value?: A; readonly valueId?: string; readonly failure?: string }>({})
