@@ -1,6 +1,6 @@
 /** Caches API keys by the hash of their secret, under a lease that the background renews while a key is in use. */
 import { Clock, Duration, Effect, Latch } from "effect"
-import type { ServiceUnavailable } from "../api/Errors.ts"
+import { ServiceUnavailable } from "../api/Errors.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
@@ -38,6 +38,8 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     const generationAtStart = generation
     const readAt = clock.monotonicTimeNanosUnsafe()
     const holders = yield* store.findByHashes(hashes)
+    // After a pause of this process, the response can come before the timeout that it missed.
+    if (clock.monotonicTimeNanosUnsafe() - readAt >= leaseNanos) return yield* new ServiceUnavailable()
     const found = new Map<string, Entry>()
     for (const hash of hashes) {
       const [holder, cached] = [holders.get(hash), entries.get(hash)]

@@ -25,7 +25,7 @@ export class KeyVerifier extends Context.Service<KeyVerifier, {
 
 /** Makes the service. The store has the secrets of keys only as the results of `hash`. */
 export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
-  readonly store: ApiKeyStore
+  readonly store: Pick<ApiKeyStore, "findByHashes" | "recordUses">
   readonly hash: (secret: string) => string
 }) {
   const clock = yield* Clock.Clock
