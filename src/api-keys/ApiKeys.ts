@@ -66,8 +66,6 @@ export class ApiKeys extends Context.Service<ApiKeys, {
 
   /** The audit log, which has an entry for each operation above that changes a key. */
   readonly audit: AuditLog.AuditLog
-
-  /** The usage of each key over time. */
   readonly usage: KeyUsage.KeyUsage
 }>()("petstore/ApiKeys") {
   /** Stores keys in the memory of this process, for tests, under the same rules. It keeps secrets without a hash. */

@@ -12,7 +12,6 @@ export const routerConfig = {
   maxParamLength: 16_384
 }
 
-/** Returns the path of a URL as the router reads it. */
 const pathOf = (url: string): string => {
   const [path = ""] = url.split(/[?;#]/, 1)
   try {

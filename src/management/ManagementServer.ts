@@ -84,7 +84,7 @@ const routesAt = makeRoutesAt(
   ["/healthz", "/readyz", "/metrics", "/admin/openapi.json", ...ConsoleFiles.paths]
 )
 
-const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port, Config.ConfigError> {
+const makeHooks = Effect.gen(function*(): Effect.gen.Return<Responses.PortHooks, Config.ConfigError> {
   const names = [yield* Settings.managementHost.config, ...yield* Settings.managementAllowedHosts.config]
   return {
     routesAt,
@@ -119,9 +119,9 @@ const address = { host: Settings.managementHost, port: Settings.managementPort }
 
 /** Serves the admin API on `MANAGEMENT_HOST` and `MANAGEMENT_PORT`. */
 export const layer = Layer.unwrap(
-  Effect.map(makePort, (port) => {
-    const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer, Responses.layer(port))
-    const server = Server.layer(HttpRouter.toHttpEffect(routes), port, address)
+  Effect.map(makeHooks, (hooks) => {
+    const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer, Responses.layer(hooks))
+    const server = Server.layer(HttpRouter.toHttpEffect(routes), hooks, address)
     return Layer.provide(Layer.effectDiscard(logStart), server)
   })
 )

@@ -59,7 +59,7 @@ const invalidValues: ReadonlyArray<readonly [path: string, values: string, messa
   ["/v1/pets?limit=", ` 0 101 -1 1.5 1e1 a %20 1&limit=2 ${"9".repeat(1000)}`, limit],
   ["/v1/pets?status=", " Sold lost sold&status=sold sold,pending", "query.status: expected available, pending or sold"],
   ["/v1/pets?cursor=", " x MQ== MDE LTA MS41 OTIyMzM3MjAzNjg1NDc3NTgwOA Nw%3D%3D", "query.cursor"],
-  ["/v1/pets/", ` a 1.5 1e3 0x1 9223372036854775808 %00 %F0%9F%90%88 ${"1".repeat(5000)}`, petId]
+  ["/v1/pets/", `a 1.5 1e3 0x1 9223372036854775808 %00 %F0%9F%90%88 ${"1".repeat(5000)}`, petId]
 ]
 
 /** Integers as a body may write them, and as a response writes them. */
@@ -217,7 +217,16 @@ for (const store of [...stores, ...PgBouncer.stores]) {
         Effect.gen(function*() {
           const { call } = yield* Service
           const { get, key } = yield* newClient
-          const unknown = ["/v1", "/v2/pets", "//v1/pets", "/v1/pets/1/x", "/V1/pets", "/v1/%zz", "/v1/store/orders"]
+          const unknown = [
+            "/v1",
+            "/v1/pets/",
+            "/v2/pets",
+            "//v1/pets",
+            "/v1/pets/1/x",
+            "/V1/pets",
+            "/v1/%zz",
+            "/v1/store/orders"
+          ]
           for (const path of unknown) {
             for (const response of [yield* call(path), yield* get(path)]) assertError(response, 404, "not_found")
           }
