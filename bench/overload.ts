@@ -9,7 +9,7 @@
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Console, Effect } from "effect"
 import { connect } from "node:net"
-import { freePort } from "../test/support/Harness.ts"
+import { freePort } from "../test/support/Temporary.ts"
 import * as Contender from "./Contender.ts"
 import * as Workload from "./Workload.ts"
 

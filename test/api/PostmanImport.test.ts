@@ -9,7 +9,9 @@ import { AdminApi } from "../../src/api/AdminApi.ts"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import type { Json } from "../conformance/Requests.ts"
 import { Management, serversOn } from "../management/Management.ts"
-import { memory, type ReceivedResponse, Service } from "../support/Harness.ts"
+import { memory } from "../support/Databases.ts"
+import { Service } from "../support/Service.ts"
+import type { ReceivedResponse } from "../support/Sockets.ts"
 
 const record = (variables: ReadonlyArray<Json>) => Object.fromEntries(variables.map(({ key, value }) => [key, value]))
 

@@ -7,11 +7,12 @@ import { Effect } from "effect"
 import { chmodSync, symlinkSync, writeFileSync } from "node:fs"
 import { type IncomingMessage, request } from "node:http"
 import { dirname, join } from "node:path"
+import { dataDirectory } from "../support/Databases.ts"
 import { type CodeBlock, codeBlocks, documents, readPage, root } from "../support/Documents.ts"
-import { dataDirectory, temporaryDirectory } from "../support/Harness.ts"
 import { run } from "../support/NpmPrograms.ts"
 import * as Postgres from "../support/Postgres.ts"
 import { adminToken, compileCache, issue, send, serve, start } from "../support/Process.ts"
+import { temporaryDirectory } from "../support/Temporary.ts"
 
 type Environment = Readonly<Record<string, string>>
 type Service = Effect.Success<ReturnType<typeof startService>>

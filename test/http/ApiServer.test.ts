@@ -7,7 +7,9 @@ import { setImmediate } from "node:timers/promises"
 import { GracefulShutdown } from "../../src/http/Responses.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { assertCommonHeaders, assertError } from "../support/Assertions.ts"
-import { memory, type ReceivedResponse, Service, service } from "../support/Harness.ts"
+import { memory } from "../support/Databases.ts"
+import { Service, service } from "../support/Service.ts"
+import type { ReceivedResponse } from "../support/Sockets.ts"
 
 /** The stores in memory, with other operations on pets. */
 const memoryWith = (change: (pets: PetRepository["Service"]) => Partial<PetRepository["Service"]>) =>

@@ -2,8 +2,10 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { assertError, assertSuccess } from "../support/Assertions.ts"
-import { type ReceivedResponse, Service, service, stores } from "../support/Harness.ts"
+import { stores } from "../support/Databases.ts"
 import * as PgBouncer from "../support/PgBouncer.ts"
+import { Service, service } from "../support/Service.ts"
+import type { ReceivedResponse } from "../support/Sockets.ts"
 
 /** Requests with a new key of the Free plan. */
 const newClient = Effect.gen(function*() {

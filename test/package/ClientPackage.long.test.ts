@@ -9,11 +9,12 @@ import { createRequire } from "node:module"
 import { join } from "node:path"
 import { rolldown } from "rolldown"
 import { launch } from "../support/Chromium.ts"
+import { dataDirectory } from "../support/Databases.ts"
 import { codeBlocks, readPage, root } from "../support/Documents.ts"
-import { dataDirectory, freePort, temporaryDirectory } from "../support/Harness.ts"
 import { install, makeProject, run } from "../support/NpmPrograms.ts"
 import { adminToken, firstKey, runProgram, send, serve, start, untilListening } from "../support/Process.ts"
 import { browser } from "../support/setup.ts"
+import { freePort, temporaryDirectory } from "../support/Temporary.ts"
 
 type Environment = Readonly<Record<string, string>>
 

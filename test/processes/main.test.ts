@@ -10,12 +10,14 @@ import { once } from "node:events"
 import { existsSync, statSync } from "node:fs"
 import { join } from "node:path"
 import { load } from "../../bench/load.ts"
+import { clientOn, dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
-import { clientOn, dataDirectory, sendBytes, temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
 import * as Postgres from "../support/Postgres.ts"
 import { firstKey, issue, metricsOf, portOf, send, serve, start, stop, until, untilTrue } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
+import { sendBytes } from "../support/Sockets.ts"
+import { temporaryDirectory } from "../support/Temporary.ts"
 
 const linesOf = (log: string) => log.trim().split("\n").map((line) => JSON.parse(line))
 
