@@ -1,23 +1,17 @@
 /** Tests over sockets the bounds on all connections of a port, on idle ones, and on the labels of metrics. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer, Metric } from "effect"
-import { connect, type Socket } from "node:net"
-import { memory, Service, service } from "../support/Harness.ts"
+import { memory } from "../support/Databases.ts"
 import { until } from "../support/Process.ts"
-
-const openSockets = (port: number, count: number) =>
-  Effect.acquireRelease(
-    Effect.sync(() =>
-      Array.from({ length: count }, (): Socket => connect(port, "127.0.0.1").on("error", () => {}).resume())
-    ),
-    (sockets) => Effect.sync(() => sockets.forEach((socket) => socket.destroy()))
-  )
+import { Service, service } from "../support/Service.ts"
+import { openConnections } from "../support/Sockets.ts"
 
 describe.concurrent("The API port", () => {
   it.live("closes each connection beyond MAX_CONNECTIONS", () =>
     Effect.gen(function*() {
       const { port } = yield* Service
-      const sockets = yield* openSockets(port, 30)
+      const sockets = yield* openConnections(port, 30, {})
+      for (const socket of sockets) socket.resume()
       const closed = () => sockets.filter(({ destroyed, readableEnded }) => destroyed || readableEnded).length
       yield* until(() => closed() >= 10)
       yield* Effect.sleep("200 millis")
@@ -27,9 +21,9 @@ describe.concurrent("The API port", () => {
   it.live("closes an idle connection KEEP_ALIVE_SECONDS after its last byte", () =>
     Effect.gen(function*() {
       const { port } = yield* Service
-      const [idle, dripping] = yield* openSockets(port, 2)
+      const [idle, dripping] = yield* openConnections(port, 2, { bytes: "GET / HTTP/1.1\r\nHost: x\r\n\r\n" })
       assert(idle !== undefined && dripping !== undefined)
-      for (const socket of [idle, dripping]) socket.write("GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+      for (const socket of [idle, dripping]) socket.resume()
       const drip = setInterval(() => dripping.write("\r\n"), 300)
       yield* Effect.addFinalizer(() => Effect.sync(() => clearInterval(drip)))
       yield* until(() => idle.destroyed)
