@@ -11,6 +11,10 @@ export const AuditAction = Schema.Literals(actions).annotate({
 })
 export type AuditAction = typeof AuditAction.Type
 
+/** Turns the name of a field or an action into words: `perMinute` into "per minute". */
+export const wordsOf = (name: string): string =>
+  name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
+
 /** Changed fields by name. Instants are ISO 8601 texts. Secrets are never included. */
 export const AuditValues = Schema.Record(
   Schema.String,
