@@ -1,4 +1,3 @@
-/** The database of the service: a PostgreSQL server, or one embedded in this process. */
 import { PgClient } from "@effect/sql-pg"
 import { Cause, Config, Data, Duration, Effect, Layer, Option, Record, Schedule } from "effect"
 import { Migrator, SqlClient, SqlError } from "effect/sql"

@@ -25,10 +25,9 @@ const failures = byAttributes(
   (code: string) => ({ code })
 )
 
-/** The failures that an address may make. The limit per day is never reached before the one per minute. */
+/** Per address. The limit of a day is as high as that of all its minutes, so it has no effect. */
 const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
 
-/** Responds with 401 to invalid tokens, 403 to a change with a read-only token, and 429 after too many failures. */
 export const layer = Layer.effect(
   AdminAuth,
   Effect.gen(function*() {

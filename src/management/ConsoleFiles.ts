@@ -36,5 +36,4 @@ const routes = Array.map(files, ({ contentType, name, path }) => {
   return CachedDocument.serve(path, Effect.orElseSucceed(document, () => notBuilt))
 })
 
-/** Each file is read from disk on its first request. */
 export const layer = Layer.mergeAll(...routes)
