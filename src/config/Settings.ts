@@ -158,8 +158,8 @@ export const Settings = {
     textForm("a URL like http://host:4318", (text) => /^https?:\/\//.test(URL.parse(text)?.href ?? "")),
     "none: no export"
   )(
-    "A collector for traces, metrics and logs. OpenTelemetry's other variables, such as `OTEL_EXPORTER_OTLP_HEADERS`, " +
-      "configure the export."
+    "A collector for traces, metrics and logs. " +
+      "OpenTelemetry's other variables, such as `OTEL_EXPORTER_OTLP_HEADERS`, configure the export."
   ),
   otelTracesSampler: withDefault(
     "OTEL_TRACES_SAMPLER",
