@@ -78,7 +78,7 @@ const shownWindows = ({ bannedUntil, windows: [minute, day] }: Decision): Decisi
   bannedUntil === undefined ? [minute, day] : [{ ...minute, remaining: 0, resetAt: bannedUntil }, day]
 
 /** Seconds, rounded up, at least one (RFC 9110 §10.2.3). */
-const retryAfter = (decision: Decision): number =>
+export const retryAfter = (decision: Decision): number =>
   Math.max(1, secondsUntilReset(mostRestrictive(shownWindows(decision)), decision))
 
 const secondsUntilReset = (window: Window, { decidedAt }: Decision): number =>
