@@ -41,9 +41,10 @@ const decodeDigits = (text: unknown): Effect.Effect<bigint, SchemaIssue.Issue> =
 
 const decodeNumber = (number: unknown): Effect.Effect<bigint, SchemaIssue.Issue> => {
   const value = typeof number === "number" && Number.isInteger(number) ? BigInt(number) : number
-  return isInt64(value)
-    ? Effect.succeed(value)
-    : invalid(number, typeof value === "bigint" ? range : `${range}, not ${nounOf(value)}`)
+  if (isInt64(value)) return Effect.succeed(value)
+  // `JSON.parse` reads 1e400 as infinite.
+  const isTooLarge = typeof value === "bigint" || value === Infinity || value === -Infinity
+  return invalid(number, isTooLarge ? range : `${range}, not ${nounOf(value)}`)
 }
 
 const toJson = (schema: JsonSchema.JsonSchema) =>
