@@ -24,24 +24,12 @@ const range = `a whole number from ${-(2n ** 63n)} to ${2n ** 63n - 1n}`
 
 /** Returns the description of a JSON value that is no int64. */
 const expectedInsteadOf = (value: unknown): string => {
-  switch (typeof value) {
-    case "bigint":
-      return range
-    case "number":
-      return Number.isInteger(value) ? range : `${range}, not a fraction`
-    case "string":
-      return `${range}, not a string`
-    default:
-      return `${range}, not ${
-        value === null
-          ? "null"
-          : Array.isArray(value)
-          ? "an array"
-          : typeof value === "object"
-          ? "an object"
-          : `a ${typeof value}`
-      }`
+  if (typeof value === "bigint" || (typeof value === "number" && Math.abs(value) >= 2 ** 63)) return range
+  if (typeof value === "number") return `${range}, not a fraction`
+  if (typeof value === "object" && value !== null) {
+    return `${range}, not an ${Array.isArray(value) ? "array" : "object"}`
   }
+  return `${range}, not ${value === null ? "null" : `a ${typeof value}`}`
 }
 
 /** Whether the JSON of an int64 is a number, as in {@link exactJson}, and not the digits of Effect's own codecs. */
@@ -171,7 +159,12 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
         SchemaGetter.transformEffect((text: string, options) =>
           Effect.try({
             try: () => parse(text),
-            catch: () => new SchemaIssue.InvalidValue({ expected: "valid JSON" }, text, options)
+            catch: () =>
+              new SchemaIssue.InvalidValue(
+                { expected: text === "" ? "JSON, not an empty body" : "valid JSON" },
+                text,
+                options
+              )
           }).pipe(
             Effect.flatMap((value) => decode(value, options)),
             Effect.provideService(AsNumbers, true)

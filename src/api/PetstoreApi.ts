@@ -8,7 +8,7 @@ import { headersOf } from "./ResponseHeaders.ts"
 
 const basePath = "/v1"
 
-/** Describes a deployment. SPEC §1 does not state its address. Postman and linters need an absolute default. */
+/** Describes a deployment. SPEC §1 does not state its address. Linters need an absolute default. */
 const makeServer = (variable: string, description: string): OpenApi.OpenAPISpecServer => ({
   url: `{${variable}}`,
   description,
@@ -56,9 +56,9 @@ export class PetstoreApi extends HttpApi.make("petstore")
     title: "Petstore",
     description: introduction,
     servers: [
+      { url: basePath, description: "The deployment that returned this document" },
       makeServer("base_url", "Production"),
-      makeServer("staging_base_url", "Staging"),
-      { url: basePath, description: "The deployment that returned this document" }
+      makeServer("staging_base_url", "Staging")
     ],
     transform: makeTransform({
       basePath,

@@ -16,9 +16,8 @@ type Response = HttpServerResponse.HttpServerResponse
 /** What each port supplies: its routes, the hosts that it serves, and hooks that finish or abort a response. */
 export interface PortHooks {
   readonly routesAt: RoutesAt
-  /** The proxies whose `X-Forwarded-For` the port trusts. */
   readonly trustedProxies: TrustedProxies
-  /** Whether the port serves the host that a request names. Without it, the port serves all. */
+  /** Without it, the port serves every host. */
   readonly isAllowedHost?: (name: string) => boolean
   /** Adds the port's headers to a response. The API port also logs it, and may make it a 429. */
   readonly finish: (
@@ -26,18 +25,18 @@ export interface PortHooks {
     context: RequestContext["Service"],
     response: Response
   ) => Effect.Effect<Response>
-  /** Runs when the request ended before its response: the client disconnected, or the process stops. */
+  /** Runs instead of `finish` when the client disconnects or the process stops. */
   readonly abort: (head: RequestHead, context: RequestContext["Service"]) => Effect.Effect<void>
 }
 
-/** Whether the graceful shutdown has begun: each connection then closes after its response. */
+/** Whether the process drains: each connection then closes after its response. */
 export class GracefulShutdown
   extends Context.Service<GracefulShutdown, Ref.Ref<boolean>>()("petstore/http/GracefulShutdown")
 {
   static readonly layer = Layer.effect(GracefulShutdown, Ref.make(false))
 }
 
-/** Returns `response` with exactly `headers`. `HttpServerResponse.setHeaders` copies them twice, which takes longer. */
+/** Replaces all headers. `HttpServerResponse.setHeaders` copies them twice (measured: docs/performance.md). */
 export const withHeaders = (response: Response, headers: Readonly<Record<string, string>>): Response =>
   Object.assign(Object.create(Object.getPrototypeOf(response)), response, { headers })
 
@@ -57,7 +56,7 @@ const addRequiredHeaders = (head: RequestHead, response: Response): Response => 
   }
 }
 
-/** Completes the response to a request that no route gets, because Node's parser or a check of its head rejects it. */
+/** Completes the response to a request that Node's parser rejects. */
 export const reject = (
   hooks: PortHooks,
   head: RequestHead,
@@ -68,7 +67,6 @@ export const reject = (
   return hooks.finish(head, context, ErrorResponses.make(error, { connection: "close", ...allow }))
 }
 
-/** The middleware around all routes of `port`. */
 export const layer = (hooks: PortHooks) =>
   HttpRouter.middleware(
     Effect.gen(function*() {

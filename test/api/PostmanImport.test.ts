@@ -52,7 +52,7 @@ describe("Postman", () => {
       const { admin } = yield* Management
       const key = yield* newKey
       const pets = yield* importDocument(OpenApi.fromApi(PetstoreApi))
-      assert.deepInclude(pets.variable, { key: "base_url", value: "http://localhost:8080/v1" })
+      assert.deepInclude(pets.variable, { key: "baseUrl", value: "/v1" })
       assert.hasAllKeys(requestsOf(pets), ["List pets", "Create a pet", "Get a pet"])
       const send = makeSender(pets, (path, options) => call(`/v1${path}`, { ...options, key }))
       for (const id of [1, 2]) assert.deepInclude(yield* send("Create a pet"), { id, name: "Rex" })
