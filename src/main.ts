@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** Starts the Petstore service: the one module that composes the layers of the running service. */
+/** Entry point of the service: composes all layers. */
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option, Ref, Runtime } from "effect"
@@ -18,10 +18,9 @@ import * as Telemetry from "./observability/Telemetry.ts"
 import * as SqlPetRepository from "./pets/SqlPetRepository.ts"
 import * as SqlRateLimiter from "./rate-limit/SqlRateLimiter.ts"
 
-/** The maximum time of a shutdown in milliseconds. */
 const maxShutdownMs = 9_500
 
-/** Loads the Redis client only when it is needed. */
+/** A dynamic import, so that the Redis client is loaded only if `REDIS_URL` is set. */
 const redisRateLimiter = Layer.unwrap(
   Effect.map(Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts")), ({ layer }) => layer)
 )
@@ -33,7 +32,7 @@ const rateLimiter = Layer.unwrap(Effect.map(
 
 const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLimiter).pipe(
   Layer.provideMerge(Database.layer),
-  // The admin token is built before the database, so that an unusable `DATA_DIR` stops the start before a migration.
+  // Before the database: an unusable `DATA_DIR` fails the start before any migration.
   Layer.provideMerge(AdminToken.layer),
   Layer.provideMerge(NodeCrypto.layerSecureRandom)
 )
@@ -41,9 +40,8 @@ const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLi
 const servers = Layer.merge(ApiServer.layer, ManagementServer.layer)
 
 /**
- * Begins the shutdown: for `DRAIN_SECONDS` the process is not ready and closes each connection after its response, so
- * that balancers send requests elsewhere. Then it takes no new connections. The process exits in any case, even if the
- * database does not respond.
+ * Graceful shutdown: for `DRAIN_SECONDS`, reports not ready and closes each connection after its response, so that
+ * load balancers move on. Then the listeners close. A timer forces the exit if the database hangs.
  */
 const drain = Layer.effectDiscard(Effect.gen(function*() {
   const shutdown = yield* GracefulShutdown
@@ -54,24 +52,22 @@ const drain = Layer.effectDiscard(Effect.gen(function*() {
   })
 }))
 
-// The first key is shown only once, so it is issued last, when both servers listen and no step can fail.
+// The first key is shown only once, so issue it last, when nothing can fail the start any more.
 const service = Layer.merge(drain, FirstKey.layer).pipe(
   Layer.provide(servers),
   Layer.provide(GracefulShutdown.layer),
   Layer.provide(services)
 )
 
-/** Reports all invalid settings before any file or table is created. */
 const validSettings = Layer.effectDiscard(Effect.tapError(checkSettings, ({ message }) => Console.error(message)))
 
 const logFatal = Effect.tapCause((cause: Cause.Cause<unknown>) => Effect.logFatal(describe(cause)))
 
-/** Runs the service until it fails, is interrupted, or loses its data directory. */
 const program = Effect.gen(function*() {
   const lost = yield* Deferred.make<never, DataDirectoryLost>()
   const failWithLoss = (error: DataDirectoryLost) => void Deferred.doneUnsafe(lost, Exit.fail(error))
   const launched = Layer.launch(Layer.provide(service, Layer.succeed(OnDataDirectoryLost, failWithLoss)))
-  // The loss is logged before the graceful shutdown of the service, which takes some seconds.
+  // Each side logs its own failure: a lost data directory is logged before the shutdown, which takes seconds.
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
 })
 
@@ -86,7 +82,7 @@ program.pipe(
   ),
   NodeRuntime.runMain({
     disableErrorReporting: true,
-    // The exit code is 0 after a signal, which interrupts the service. After a failure it is the error's, usually 1.
+    // A signal interrupts the service: exit with 0. After a failure, exit with the error's own code, or 1.
     teardown: (exit, onExit) =>
       onExit(
         Exit.isFailure(exit) && !Cause.hasInterruptsOnly(exit.cause)

@@ -10,7 +10,7 @@ import * as KeyCache from "./KeyCache.ts"
 const minuteMs = 60_000
 
 const rejectKey = Effect.fail(new InvalidApiKey())
-const rejectMistyped = Effect.fail(new InvalidApiKey({ message: "The API key is incomplete or mistyped." }))
+const rejectMalformed = Effect.fail(new InvalidApiKey({ message: "The API key is incomplete or mistyped." }))
 
 export class KeyVerifier extends Context.Service<KeyVerifier, {
   /**
@@ -56,7 +56,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
         const hash = hashSecret(text)
         const cached = cache.peek(hash)
         if (cached !== undefined) return allow(cached)
-        if (!isWellFormed(text)) return rejectMistyped
+        if (!isWellFormed(text)) return rejectMalformed
         return Effect.flatMap(cache.get(hash), (entry) => entry === undefined ? rejectKey : allow(entry))
       }),
     evict: cache.evict

@@ -1,10 +1,9 @@
-/** Connects the command to the management port: its address, and the admin token. */
 import { Config, Data, Effect, FileSystem, Layer, Option, Redacted } from "effect"
 import { AdminClient } from "../client/AdminClient.ts"
 import { read, textForm } from "../config/Setting.ts"
 import { Settings } from "../config/Settings.ts"
 
-/** The command cannot do its work, although its command line is valid. */
+/** The command line is valid, but the command cannot do its work. Exits with 1. */
 export class CommandError extends Data.TaggedError("CommandError")<{ readonly message: string }> {}
 
 const withScheme = (text: string): string => /^[a-z][a-z\d+.-]*:\/\//i.test(text) ? text : `http://${text}`
@@ -14,7 +13,6 @@ const isAddress = (text: string): boolean => {
   return url !== null && /^https?:$/.test(url.protocol) && url.href === `${url.origin}/`
 }
 
-/** The address of the management port: `PETSTORE_ADMIN_URL`, else `MANAGEMENT_PORT` on this machine. */
 const baseUrl = Effect.gen(function*() {
   const port = yield* Settings.managementPort.config
   const address = textForm("an address like http://127.0.0.1:9090, without a path", isAddress)
@@ -22,7 +20,6 @@ const baseUrl = Effect.gen(function*() {
   return Option.match(configured, { onNone: () => `http://127.0.0.1:${port}`, onSome: withScheme })
 })
 
-/** The admin token: `ADMIN_TOKEN`, else the file `admin-token` that the service keeps in its `DATA_DIR`. */
 const adminToken = Effect.gen(function*() {
   const configured = yield* Config.option(Settings.adminToken.config)
   if (Option.isSome(configured)) return configured.value
@@ -38,12 +35,8 @@ const adminToken = Effect.gen(function*() {
   )
 })
 
-/** The client of the management port. It reports an invalid address and a missing token before any request. */
+/** Reports an invalid address or a missing token before any request. */
 export const adminClientLayer = Layer.unwrap(Effect.gen(function*() {
-  return AdminClient.layer({
-    baseUrl: yield* baseUrl,
-    token: yield* adminToken,
-    timeout: "10 seconds",
-    retry: { times: 0 }
-  })
+  const [url, token] = [yield* baseUrl, yield* adminToken]
+  return AdminClient.layer({ baseUrl: url, token, timeout: "10 seconds", retry: { times: 0 } })
 }))

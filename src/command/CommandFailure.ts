@@ -1,4 +1,3 @@
-/** Describes why the command failed, and chooses its exit code. */
 import { Cause, Config, Exit, Predicate, Schema } from "effect"
 import { CliError } from "effect/cli"
 import { ErrorBody } from "../api/Errors.ts"
@@ -10,14 +9,14 @@ const isApiError = Schema.is(ErrorBody)
 
 const isConfigError = (failure: unknown): failure is Config.ConfigError => failure instanceof Config.ConfigError
 
-/** Whether Effect has printed the failure, with the help. */
+/** Invalid command lines: Effect has already printed the error and the help. */
 const isPrinted = (failure: unknown): failure is CliError.ShowHelp =>
   CliError.isCliError(failure) && failure._tag === "ShowHelp"
 
 const isInvalidInput = (failure: unknown): failure is PetstoreClientError =>
   failure instanceof PetstoreClientError && failure.reason._tag === "InvalidInput"
 
-/** Returns the exit codes of docs/keys.md. */
+/** The exit codes are documented in docs/keys.md. */
 export const exitCodeOf = (exit: Exit.Exit<unknown, unknown>): number => {
   if (Exit.isSuccess(exit)) return 0
   if (Cause.hasInterruptsOnly(exit.cause)) return 130
@@ -26,7 +25,6 @@ export const exitCodeOf = (exit: Exit.Exit<unknown, unknown>): number => {
   return CliError.isCliError(failure) || isConfigError(failure) || isInvalidInput(failure) ? 2 : 1
 }
 
-/** Returns the line for the operator, or `undefined` if Effect has printed the failure. */
 export const describeFailure = (failure: unknown): string | undefined => {
   if (isPrinted(failure)) return undefined
   if (isConfigError(failure)) return describeError(failure)
@@ -38,8 +36,8 @@ export const describeFailure = (failure: unknown): string | undefined => {
   if (isInvalidInput(failure) && Schema.isSchemaError(failure.reason.cause)) {
     return Issue.describe(failure.reason.cause.issue, (path) => path.join("."))
   }
-  const text = (Predicate.hasProperty(failure, "message") ? String(failure.message) : String(failure))
-    .replaceAll(/\s+/g, " ")
+  const message = Predicate.hasProperty(failure, "message") ? failure.message : failure
+  const text = String(message).replaceAll(/\s+/g, " ")
   return failure instanceof PetstoreClientError && failure.reason._tag !== "InvalidInput"
     ? `${text.replace(/\.$/, "")}. Start the service, or set PETSTORE_ADMIN_URL to its management port.`
     : text

@@ -1,4 +1,4 @@
-/** The flags and arguments of the subcommands of `petstore keys`. The contract declares which values are valid. */
+/** Flags and arguments of `petstore keys`, validated by the schemas of the API contract. */
 import { Effect, Option, type Schema } from "effect"
 import { Argument, CliError, Flag } from "effect/cli"
 import { AuditAction } from "../api/Audit.ts"
@@ -50,6 +50,7 @@ export const termFlags = {
   )
 }
 
+/** Keeps the flags that are on the command line, without their `Option`. */
 export const given = <A>(fields: { readonly [K in keyof A]: Option.Option<A[K]> }): Partial<A> => {
   const values: Partial<A> = {}
   for (const field in fields) {
@@ -58,16 +59,18 @@ export const given = <A>(fields: { readonly [K in keyof A]: Option.Option<A[K]> 
   return values
 }
 
-/** Returns the limits, if both flags are given. Fails if there is only one. */
 export const toLimits = (perMinute: Option.Option<number>, perDay: Option.Option<number>) =>
   Option.isSome(perMinute) === Option.isSome(perDay)
     ? Effect.succeed(Option.all({ perMinute, perDay }))
     : new CliError.ValidationError({ message: "--per-minute and --per-day: use both, or none" })
 
-export const ifVersionFlag = optional(
-  Flag.Int("if-version").pipe(Flag.withMetavar("version")),
-  "Change the key only if it has this version, which show prints"
-)
+export const changeFlags = {
+  id: idArgument,
+  ifVersion: optional(
+    Flag.Int("if-version").pipe(Flag.withMetavar("version")),
+    "Change the key only if it has this version, which show prints"
+  )
+}
 
 export const graceFlag = Flag.Int("grace").pipe(
   Flag.withMetavar("seconds"),
@@ -76,7 +79,6 @@ export const graceFlag = Flag.Int("grace").pipe(
   Flag.withDefault(3_600)
 )
 
-/** The flags of `keys top`, whose defaults are those of the service. */
 export const topFlags = {
   window: optional(
     Flag.Literals("window", TopUsageQuery.fields.window.schema.literals),
@@ -90,7 +92,6 @@ export const logFlags = {
   action: optional(Flag.Literals("action", AuditAction.literals), "Print only this action")
 }
 
-/** The filter and the order of `keys list`. A secret must not be in `search`, which is in the URL of the request. */
 export const filterFlags = {
   plan: optional(Flag.Literals("plan", Plan.literals), "Print only keys on this plan"),
   state: optional(Flag.Literals("state", KeyState.literals), "Print only keys in this state"),
@@ -99,6 +100,7 @@ export const filterFlags = {
     Flag.String("search").pipe(
       Flag.withMetavar("text"),
       Flag.withSchema(KeysQuery.fields.search.schema),
+      // The search text goes into the request's URL, and URLs end up in logs.
       Flag.filter((text) => !text.includes("psk_"), () => "Find the key of a secret with petstore keys whose")
     ),
     "Print only keys with this text in the name or the id, or with these last four characters"

@@ -1,20 +1,17 @@
-/** Prints keys and entries of the audit log: as a table, as lines, and as JSON. */
+/** Output of `petstore keys`: tables, text, or JSON as in the management API. */
 import { Console, DateTime, Effect, PlatformError, Predicate, Redacted, Schema, Stdio, Stream } from "effect"
-import type { AuditEntry } from "../api/Audit.ts"
+import { type AuditEntry, wordsOf } from "../api/Audit.ts"
 import type { ApiKey, ApiKeyDetails, FormerSecret, IssuedKey, ListedKey } from "../api/Keys.ts"
 import { keyStateOf } from "../api/Keys.ts"
 import { type KeyTotals, usageKinds } from "../api/Usage.ts"
 
-/**
- * Replaces characters that would move the cursor or reorder the line: control characters, line separators, and the
- * controls of the Unicode bidirectional algorithm. The database can have names with them.
- */
+/** Replaces control and bidi characters, so that a key's name cannot move the cursor or reorder the line. */
 const printable = (text: string): string => text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\uFFFD")
 
 export const formatTime = (at: DateTime.Utc | null, absent = "never"): string =>
   at === null ? absent : DateTime.formatIso(at)
 
-/** A column of a table. Only names, and columns after them, have spaces, so that programs like awk find the others. */
+/** Columns before NAME contain no spaces, so that awk can split the rows. */
 interface Column<Row> {
   readonly heading: string
   readonly width: number
@@ -24,13 +21,12 @@ interface Column<Row> {
 const formatRow = <Row>(columns: ReadonlyArray<Column<Row>>, cell: (column: Column<Row>) => string): string =>
   `${columns.map((column) => printable(cell(column)).padEnd(column.width)).join("  ").trimEnd()}\n`
 
-/** The columns of `keys list`. `now` decides which keys have expired. */
 export const keyColumns = (now: DateTime.Utc): ReadonlyArray<Column<ListedKey>> => [
   { heading: "ID", width: 20, cell: ({ id }) => id },
   { heading: "STATE", width: 8, cell: (key) => keyStateOf(key, now) },
   { heading: "PLAN", width: 10, cell: ({ plan }) => plan },
-  { heading: "MINUTE", width: 6, cell: ({ limits }) => String(limits.perMinute) },
-  { heading: "DAY", width: 7, cell: ({ limits }) => String(limits.perDay) },
+  { heading: "MINUTE", width: 10, cell: ({ limits }) => String(limits.perMinute) },
+  { heading: "DAY", width: 10, cell: ({ limits }) => String(limits.perDay) },
   { heading: "HINT", width: 4, cell: ({ hint }) => hint ?? "-" },
   { heading: "LAST USED", width: 24, cell: ({ lastUsedAt }) => formatTime(lastUsedAt) },
   { heading: "NAME", width: 0, cell: ({ name }) => name }
@@ -47,11 +43,11 @@ export const topColumns: ReadonlyArray<Column<KeyTotals>> = [
   { heading: "NAME", width: 0, cell: ({ name }) => name ?? "-" }
 ]
 
-/** Describes the changed fields, as `plan: free → pro`. A new key has only new values. */
+/** For example `plan: free → pro, per minute: 60 → 300`. */
 const describeChanges = ({ after, before }: AuditEntry): string =>
   Object.keys({ ...before, ...after }).map((name) => {
     const [old, changed] = [before, after].map((values) => String(values?.[name] ?? "none"))
-    return before?.[name] === undefined ? `${name}: ${changed}` : `${name}: ${old} → ${changed}`
+    return `${wordsOf(name)}: ${before?.[name] === undefined ? "" : `${old} → `}${changed}`
   }).join(", ")
 
 export const auditColumns: ReadonlyArray<Column<AuditEntry>> = [
@@ -68,7 +64,7 @@ const isClosedPipe = (error: unknown): boolean =>
   PlatformError.isPlatformError(error) && Predicate.hasProperty(error.reason.cause, "code") &&
   error.reason.cause.code === "EPIPE"
 
-/** Prints rows as a table, or as one JSON array in the shape of the management API. It holds one page in memory. */
+/** Streams rows as a table or a JSON array, one page in memory at a time. */
 export const printRows = <Row, E, R>(rows: Stream.Stream<Row, E, R>, { columns, json, schema }: {
   readonly columns: ReadonlyArray<Column<Row>>
   readonly json: boolean
@@ -86,27 +82,23 @@ export const printRows = <Row, E, R>(rows: Stream.Stream<Row, E, R>, { columns, 
           ? Effect.map(encode(row), (encoded) => JSON.stringify(encoded, null, 2))
           : Effect.succeed(formatRow(columns, ({ cell }) => cell(row)))
       ),
-      // The start comes with the first row, so that a failed request prints its message alone.
+      // Nothing is printed before the first row, so a failed request leaves stdout empty.
       Stream.mapAccum(() => start, (before, line) => [separator, [before + line]]),
       Stream.orElseIfEmpty(() => Stream.make(start)),
       Stream.concat(Stream.make(end))
     )
-    // A reader such as `head` closes the pipe when it has enough.
+    // `petstore keys list | head` closes the pipe early. That is not an error.
     yield* Effect.catchIf(Stream.run(text, stdout()), isClosedPipe, () => Effect.void)
   })
 
-/** Prints `value` as JSON in the shape of the management API, or prints `text`. */
 export const print = <S extends Schema.ConstraintEncoder<unknown>>(
   schema: S,
   value: S["Type"],
-  options: { readonly json: boolean; readonly text: string }
-) =>
-  options.json
-    ? Effect.flatMap(
-      Schema.encodeEffect(Schema.fromJsonString(Schema.toCodecJson(schema), { space: 2 }))(value),
-      Console.log
-    )
-    : Console.log(options.text)
+  { json, text }: { readonly json: boolean; readonly text: string }
+) => {
+  const encode = Schema.encodeEffect(Schema.fromJsonString(Schema.toCodecJson(schema), { space: 2 }))
+  return Effect.flatMap(json ? encode(value) : Effect.succeed(text), Console.log)
+}
 
 export const describeKey = (key: ApiKey): string =>
   [

@@ -1,4 +1,3 @@
-/** The subcommands of `petstore keys`. */
 import { Console, DateTime, Duration, Effect, Option, Redacted, Stdio, Stream } from "effect"
 import { Argument, CliError, Command, Flag, Prompt, TerminalCapabilities } from "effect/cli"
 import { AuditEntry } from "../api/Audit.ts"
@@ -11,7 +10,7 @@ import { adminClientLayer, CommandError } from "./AdminConnection.ts"
 import * as Flags from "./KeyFlags.ts"
 import * as Output from "./KeyOutput.ts"
 
-/** Asks `question` on a terminal, unless `isConfirmed`. Fails if the operator does not confirm. */
+/** Asks for confirmation on a TTY. Without a TTY, proceeds without asking. */
 const confirm = Effect.fnUntraced(function*(question: string, isConfirmed: boolean) {
   const { canPrompt } = yield* TerminalCapabilities.TerminalCapabilities
   const mayAct = isConfirmed || !canPrompt || (yield* Prompt.run(Prompt.Confirm({ message: question })))
@@ -62,8 +61,7 @@ const update = Command.make(
     name: Flag.optional(Flags.nameFlag),
     plan: Flag.optional(Flags.planFlag),
     ...Flags.termFlags,
-    ifVersion: Flags.ifVersionFlag,
-    id: Flags.idArgument,
+    ...Flags.changeFlags,
     json: Flags.jsonFlag
   },
   Effect.fnUntraced(function*({ expiresAt, id, ifVersion, json, name, perDay, perMinute, plan }) {
@@ -79,21 +77,13 @@ const update = Command.make(
 
 const rotate = Command.make(
   "rotate",
-  {
-    id: Flags.idArgument,
-    grace: Flags.graceFlag,
-    ifVersion: Flags.ifVersionFlag,
-    yes: Flags.yesFlag,
-    json: Flags.jsonFlag
-  },
+  { ...Flags.changeFlags, grace: Flags.graceFlag, yes: Flags.yesFlag, json: Flags.jsonFlag },
   Effect.fnUntraced(function*({ grace, id, ifVersion, json, yes }) {
     const client = yield* AdminClient
     if (grace === 0) yield* confirm(`Rotate ${id}? Its current secret stops working now.`, yes)
-    const issued = yield* client.rotate(id, {
-      gracePeriod: Duration.seconds(grace),
-      ...Flags.given({ version: ifVersion })
-    })
-    // Prints the new secret even if this request fails.
+    const version = Flags.given({ version: ifVersion })
+    const issued = yield* client.rotate(id, { gracePeriod: Duration.seconds(grace), ...version })
+    // Best effort: the new secret must be printed even if this request fails.
     const { formerSecrets } = yield* Effect.orElseSucceed(client.get(id), () => ({ formerSecrets: [] }))
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued, formerSecrets) })
   })
@@ -102,10 +92,21 @@ const rotate = Command.make(
   Command.withExamples([{ command: "petstore keys rotate key_… --grace 86400" }])
 )
 
+const revoke = Command.make(
+  "revoke",
+  { ...Flags.changeFlags, yes: Flags.yesFlag },
+  Effect.fnUntraced(function*({ id, ifVersion, yes }) {
+    const client = yield* AdminClient
+    yield* confirm(`Revoke ${id}? This cannot be undone.`, yes)
+    yield* client.revoke(id, Flags.given({ version: ifVersion }))
+    yield* Console.log(`${id} is revoked.`)
+  })
+).pipe(Command.withDescription("End a key for good"))
+
 const enabling = (name: string, enabled: boolean, description: string) =>
   Command.make(
     name,
-    { id: Flags.idArgument, ifVersion: Flags.ifVersionFlag },
+    Flags.changeFlags,
     Effect.fnUntraced(function*({ id, ifVersion }) {
       yield* AdminClient.use((client) => client.update(id, { enabled }, Flags.given({ version: ifVersion })))
       yield* Console.log(`${id} is ${name}d.`)
@@ -115,20 +116,9 @@ const enabling = (name: string, enabled: boolean, description: string) =>
 const disable = enabling("disable", false, "Reject the requests of a key until it is enabled again")
 const enable = enabling("enable", true, "Enable a disabled key")
 
-const revoke = Command.make(
-  "revoke",
-  { id: Flags.idArgument, ifVersion: Flags.ifVersionFlag, yes: Flags.yesFlag },
-  Effect.fnUntraced(function*({ id, ifVersion, yes }) {
-    const client = yield* AdminClient
-    yield* confirm(`Revoke ${id}? This cannot be undone.`, yes)
-    yield* client.revoke(id, Flags.given({ version: ifVersion }))
-    yield* Console.log(`${id} is revoked.`)
-  })
-).pipe(Command.withDescription("End a key for good"))
-
 const endFormer = Command.make(
   "end-former",
-  { id: Flags.idArgument, ifVersion: Flags.ifVersionFlag },
+  Flags.changeFlags,
   Effect.fnUntraced(function*({ id, ifVersion }) {
     yield* AdminClient.use((client) => client.endFormerSecrets(id, Flags.given({ version: ifVersion })))
     yield* Console.log(`Only the current secret of ${id} works.`)
@@ -145,7 +135,6 @@ const unban = Command.make(
     const text = ban === null
       ? `${id} was not banned.`
       : `The ban of ${id}, which would have lasted until ${DateTime.formatIso(ban.until)}, is lifted.`
-    // Without Redis, the other processes count for themselves.
     const place = counting === "shared" ? "" : " This was counted without Redis, by the process that responded."
     yield* Console.log(text + place)
   })
@@ -161,7 +150,7 @@ const log = Command.make(
   },
   Effect.fnUntraced(function*({ action, id, json, limit, operator }) {
     const client = yield* AdminClient
-    // The log of an unknown key is empty, as that of a key without entries, so the key is looked up first.
+    // Fails for an unknown key, whose log would just be empty.
     if (Option.isSome(id)) yield* client.get(id.value)
     const entries = client.auditAll({
       ...Flags.given({ action, key: id, operator }),
@@ -183,16 +172,14 @@ const top = Command.make(
   Command.withExamples([{ command: "petstore keys top --window day --by rejected" }])
 )
 
-/** The maximum number of bytes that `whose` reads. A secret has 42. */
-const maxInputBytes = 4_096
-
 const readStdin = Effect.gen(function*() {
   const { stdin } = yield* Stdio.Stdio
+  const maxInputBytes = 4_096
   const bytes = yield* Stream.runCollect(Stream.take(Stream.flattenIterable(stdin), maxInputBytes))
   return Redacted.make(Buffer.from(bytes).toString())
 })
 
-/** Reads the secret from a prompt that does not show it, or from a pipe. A shell keeps arguments in its history. */
+/** Takes the secret from a hidden prompt or a pipe. An argument would stay in the shell's history. */
 const readSecret = Effect.gen(function*() {
   const { canPrompt } = yield* TerminalCapabilities.TerminalCapabilities
   const text = yield* canPrompt ? Prompt.run(Prompt.Hidden({ message: "Secret" })) : readStdin
@@ -229,21 +216,9 @@ const whose = Command.make(
 
 const keys = Command.make("keys").pipe(
   Command.withDescription("Manage API keys"),
-  Command.withSubcommands([
-    issue,
-    list,
-    show,
-    update,
-    rotate,
-    endFormer,
-    disable,
-    enable,
-    revoke,
-    unban,
-    top,
-    log,
-    whose
-  ]),
+  Command.withSubcommands(
+    [issue, list, show, update, rotate, endFormer, disable, enable, revoke, unban, top, log, whose]
+  ),
   Command.provide(adminClientLayer)
 )
 

@@ -1,11 +1,10 @@
-/** The audit log, of all keys or of one. */
-import { AuditAction, type AuditQuery } from "../api/Audit.ts"
+import { AuditAction, type AuditQuery, wordsOf } from "../api/Audit.ts"
 import { Changes } from "./Changes.tsx"
-import { Choice, KeyLink, ListPage, submitTo, When, wordsOf } from "./Parts.tsx"
+import { handleSubmit, textsOf } from "./Forms.ts"
+import { Choice, KeyLink, ListPage, When } from "./Parts.tsx"
 import { hrefOf } from "./Route.ts"
 import { useQuery, useSession } from "./Session.ts"
 
-/** A page of the log, newest entry first. `revision` grows when an action may have added an entry. */
 export const AuditTable = ({ query, revision = 0 }: { readonly query: AuditQuery; readonly revision?: number }) => {
   const { client } = useSession()
   const page = useQuery(client.audit(query), `${hrefOf({ view: "audit", query })} ${revision}`)
@@ -37,10 +36,14 @@ export const AuditTable = ({ query, revision = 0 }: { readonly query: AuditQuery
   )
 }
 
+const search = handleSubmit((form) => {
+  location.hash = `#/audit?${new URLSearchParams(textsOf(form))}`
+})
+
 export const AuditLog = ({ query }: { readonly query: AuditQuery }) => (
   <>
     <h1>{query.key === undefined ? "Audit log" : `Audit log of ${query.key}`}</h1>
-    <form class="filters" role="search" onSubmit={submitTo("audit")}>
+    <form class="filters" role="search" onSubmit={search}>
       {query.key !== undefined && <input type="hidden" name="key" value={query.key} />}
       <input
         key={query.operator}

@@ -1,8 +1,7 @@
-/** The changes of a key: those of an entry of the audit log, and those between two versions of the key. */
 import { DateTime } from "effect"
-import type { AuditValues } from "../api/Audit.ts"
+import { type AuditValues, wordsOf } from "../api/Audit.ts"
 import type { ApiKey } from "../api/Keys.ts"
-import { formatNumber, wordsOf } from "./Parts.tsx"
+import { formatNumber } from "./Parts.tsx"
 
 const isInstant = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/
 
@@ -14,7 +13,6 @@ const formatValue = (name: string, value: AuditValues[string] | undefined): stri
   return isInstant.test(value) ? `${value.slice(0, 16).replace("T", " ")} UTC` : value
 }
 
-/** The changed fields, or the fields of a new key that have a value. */
 export const Changes = ({ after, before }: Readonly<Record<"after" | "before", AuditValues | null>>) => (
   <ul class="changes">
     {Object.keys({ ...before, ...after })
@@ -42,7 +40,6 @@ const valuesOf = ({ enabled, expiresAt, hint, limits, name, plan, revokedAt }: A
   revokedAt: revokedAt && DateTime.formatIso(revokedAt)
 })
 
-/** Describes what differs between two versions of a key, such as `plan free → pro`. */
 export const describeChanges = (before: ApiKey, after: ApiKey): string => {
   const [old, changed] = [valuesOf(before), valuesOf(after)]
   const names = Object.keys(old).filter((name) => old[name] !== changed[name])

@@ -1,40 +1,30 @@
-/** The page of the console: the sign-in page, or the views of a signed-in operator. */
-import { type ComponentChildren, render, type TargetedSubmitEvent } from "preact"
+import { type ComponentChildren, render } from "preact"
 import { useCallback, useLayoutEffect, useRef, useState } from "preact/hooks"
 import { AuditLog } from "./AuditLog.tsx"
+import { handleSubmit, textsOf } from "./Forms.ts"
 import { KeyList } from "./KeyList.tsx"
 import { KeyPage } from "./KeyPage.tsx"
-import { Alert, textsOf } from "./Parts.tsx"
+import { Alert } from "./Parts.tsx"
 import { useRoute } from "./Route.ts"
 import { SessionContext, type SignedIn, signIn, useAction } from "./Session.ts"
 
+// The `autofocus` attribute works only once per page load, so not after signing out.
+const focus = (element: HTMLElement | null): void => element?.focus()
+
 const SignIn = ({ onSignIn, reason }: { readonly reason: string | undefined; onSignIn(session: SignedIn): void }) => {
   const { failure = reason, isRunning, run } = useAction()
-  const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
-    event.preventDefault()
-    run(signIn(textsOf(new FormData(event.currentTarget)).token ?? ""), onSignIn)
-  }
+  const submit = handleSubmit((form) => run(signIn(textsOf(form).token ?? ""), onSignIn))
   return (
     <main class="sign-in">
       <form class="card" onSubmit={submit}>
         <h1>Petstore console</h1>
         <label class="field">
           <span>Admin token</span>
-          <input
-            type="password"
-            name="token"
-            class="mono"
-            required
-            autoFocus
-            autocomplete="off"
-            spellcheck={false}
-            aria-describedby="token-hint"
-          />
+          <input type="password" name="token" required ref={focus} autocomplete="off" aria-describedby="token-hint" />
         </label>
         <p class="muted" id="token-hint">
-          Your own token, which is in <code>ADMIN_TOKENS</code> with your name, or else <code>ADMIN_TOKEN</code>{" "}
-          or the file <code>admin-token</code> in{" "}
-          <code>DATA_DIR</code>. It stays in the memory of this page, so a reload signs you out.
+          Your own token from <code>ADMIN_TOKENS</code>, else <code>ADMIN_TOKEN</code> or the file{" "}
+          <code>admin-token</code> in <code>DATA_DIR</code>. This page keeps it only in memory: a reload signs you out.
         </p>
         {failure !== undefined && <Alert>{failure}</Alert>}
         <button type="submit" class="primary" aria-disabled={isRunning}>
@@ -53,8 +43,8 @@ const Console = () => {
   const place = route.view === "key" ? route.id : route.view === "audit"
   const signOut = useCallback((reason?: string) => setState({ reason }), [])
   const environment = "client" in state && state.environment !== null ? `${state.environment} · ` : ""
-  // A new view begins at its top, and the keyboard continues there. After the rendering, this would take the focus from
-  // a field in which the operator types already.
+  // A new view starts at the top, with the focus in it. A plain effect would run later and could take the focus from a
+  // field in which the operator is already typing.
   useLayoutEffect(() => {
     document.title = `${environment}${route.view === "audit" ? "Audit log" : "Keys"} · Petstore console`
     main.current?.focus({ preventScroll: true })

@@ -1,29 +1,30 @@
-/** Modal dialogs: the browser keeps the focus inside, and returns it to the opener. */
+/** Modal dialogs. `<dialog>` traps the focus and returns it to the button that opened the dialog. */
 import { Effect, Redacted } from "effect"
-import type { ComponentChildren, TargetedSubmitEvent } from "preact"
+import type { ComponentChildren } from "preact"
 import { useLayoutEffect, useRef, useState } from "preact/hooks"
 import type { ApiKey, IssuedKey } from "../api/Keys.ts"
 import { describeChanges } from "./Changes.tsx"
+import { handleSubmit } from "./Forms.ts"
 import { Alert, CopyButton, Name } from "./Parts.tsx"
 import { holdPage } from "./Route.ts"
 import { type Failure, useAction, useSession } from "./Session.ts"
 
 const Dialog = ({ children, isHeld, onClose, title }: {
   readonly title: string
-  /** Whether neither Escape nor Back nor a reload leaves the dialog, because a secret would be lost. */
+  /** Blocks Escape and Back, and asks before a reload: leaving now could lose a secret. */
   readonly isHeld: boolean
   readonly children: ComponentChildren
   onClose(): void
 }) => {
   const dialog = useRef<HTMLDialogElement>(null)
-  // Effects of the layout run before the browser handles the next key.
+  // A layout effect, because the dialog must be open before the next key press.
   useLayoutEffect(() => {
     const element = dialog.current
     element?.showModal()
     return () => element?.close()
   }, [])
   useLayoutEffect(() => {
-    // Chromium closes a dialog at the second Escape, also if a handler prevented the first one.
+    // Chromium closes a dialog at the second Escape even if `onCancel` prevents the default.
     dialog.current?.setAttribute("closedby", isHeld ? "none" : "closerequest")
     return isHeld ? holdPage() : undefined
   }, [isHeld])
@@ -42,7 +43,7 @@ const Dialog = ({ children, isHeld, onClose, title }: {
   )
 }
 
-/** A dialog whose form runs a call. It cannot be left while the call runs, because the response can have a secret. */
+/** Submits its form with `call`, and is held while the call runs: the response may contain a secret. */
 export function FormDialog<A>({ action, call, children, isDanger = false, onClose, onDone, title }: {
   readonly title: string
   readonly action: string
@@ -53,13 +54,9 @@ export function FormDialog<A>({ action, call, children, isDanger = false, onClos
   onClose(): void
 }) {
   const { failure, isRunning, run } = useAction()
-  const submit = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
-    event.preventDefault()
-    run(call(new FormData(event.currentTarget)), onDone)
-  }
   return (
     <Dialog title={title} isHeld={isRunning} onClose={onClose}>
-      <form onSubmit={submit}>
+      <form onSubmit={handleSubmit((form) => run(call(form), onDone))}>
         {children}
         {failure !== undefined && <Alert>{failure}</Alert>}
         <div class="buttons">
@@ -71,7 +68,7 @@ export function FormDialog<A>({ action, call, children, isDanger = false, onClos
   )
 }
 
-/** A dialog that changes the key as it was when the dialog opened. After a conflict, it shows what else has changed. */
+/** Changes a key if it still has the version that the dialog shows (optimistic locking). Else explains the conflict. */
 export function KeyDialog<A>({ apiKey, call, onConflict, ...dialog }:
   & Omit<Parameters<typeof FormDialog<A>>[0], "call">
   & {
@@ -98,7 +95,6 @@ export function KeyDialog<A>({ apiKey, call, onConflict, ...dialog }:
   )
 }
 
-/** Shows the secret of an issued or rotated key, once. Only its button closes it. */
 export const SecretDialog = ({ issued, onClose }: { readonly issued: IssuedKey; onClose(): void }) => {
   const secret = Redacted.value(issued.key)
   return (
@@ -113,7 +109,6 @@ export const SecretDialog = ({ issued, onClose }: { readonly issued: IssuedKey; 
           autoFocus
           value={secret}
           aria-label="Secret"
-          spellcheck={false}
           onFocus={({ currentTarget }) => currentTarget.select()}
         />
         <CopyButton label="the secret" text={secret} />

@@ -1,13 +1,13 @@
-/** The dialogs that issue and change a key, with their form. The contract's schemas check the form. */
 import { DateTime, Effect, Record, Schema } from "effect"
 import { useState } from "preact/hooks"
 import { type ApiKey, type IssuedKey, KeyChange, NewKey } from "../api/Keys.ts"
 import { Plan, planLimits } from "../api/Plans.ts"
 import { FormDialog, KeyDialog } from "./Dialog.tsx"
-import { formatLimits, textsOf } from "./Parts.tsx"
+import { textsOf } from "./Forms.ts"
+import { formatLimits } from "./Parts.tsx"
 import { useSession } from "./Session.ts"
 
-/** The texts of the form. The expiry is in UTC, to the minute, as `datetime-local` has it: `2030-12-31T00:00`. */
+/** The values of the inputs. The expiry is in UTC, in the format of `datetime-local`: `2030-12-31T00:00`. */
 type FormTexts = Readonly<Record<"expiresAt" | "name" | "perDay" | "perMinute" | "plan", string>>
 
 const textsOfKey = ({ expiresAt, limits, name, plan }: ApiKey): FormTexts => ({
@@ -20,8 +20,7 @@ const textsOfKey = ({ expiresAt, limits, name, plan }: ApiKey): FormTexts => ({
 
 const emptyTexts: FormTexts = { name: "", plan: "free", perMinute: "", perDay: "", expiresAt: "" }
 
-/** Returns the request body of a form: the fields that differ from `before`. */
-const bodyOf = (form: FormData, before: FormTexts): Readonly<Record<string, unknown>> => {
+const changedFields = (form: FormData, before: FormTexts): Readonly<Record<string, unknown>> => {
   const { expiresAt = "", name = "", perDay = "", perMinute = "", plan = "" } = textsOf(form)
   const hasOwnLimits = plan === "enterprise" &&
     (plan !== before.plan || perMinute !== before.perMinute || perDay !== before.perDay)
@@ -43,14 +42,7 @@ const KeyFields = ({ texts }: { readonly texts: FormTexts }) => {
     <>
       <label class="field">
         <span>Name</span>
-        <input
-          name="name"
-          dir="auto"
-          required
-          maxLength={255}
-          autocomplete="off"
-          defaultValue={texts.name}
-        />
+        <input name="name" dir="auto" required maxLength={255} autocomplete="off" defaultValue={texts.name} />
       </label>
       <label class="field">
         <span>Plan</span>
@@ -78,11 +70,11 @@ const KeyFields = ({ texts }: { readonly texts: FormTexts }) => {
 
 export const IssueDialog = ({ onClose, onIssued }: { onIssued(issued: IssuedKey): void; onClose(): void }) => {
   const { client } = useSession()
-  // After a lost response, a second request with the same idempotency key names the key that the first has issued.
+  // If the response is lost, the operator's next attempt fails with the id of the key that was issued.
   const [idempotencyKey] = useState(() => crypto.getRandomValues(new Uint32Array(4)).join("-"))
   const issue = (form: FormData) =>
     Effect.flatMap(
-      Schema.decodeUnknownEffect(NewKey)({ plan: "free", ...bodyOf(form, emptyTexts) }),
+      Schema.decodeUnknownEffect(NewKey)({ plan: "free", ...changedFields(form, emptyTexts) }),
       (key) => client.issue(key, { idempotencyKey })
     )
   return (
@@ -92,7 +84,7 @@ export const IssueDialog = ({ onClose, onIssued }: { onIssued(issued: IssuedKey)
   )
 }
 
-/** Changes a key. After a conflict, the form keeps what was entered, and shows the other fields as they are. */
+/** After a conflict, keeps what the operator entered and updates the other fields. */
 export const ChangeDialog = ({ apiKey, onChanged, onClose }: {
   readonly apiKey: ApiKey
   onChanged(changed: ApiKey): void
@@ -107,7 +99,7 @@ export const ChangeDialog = ({ apiKey, onChanged, onClose }: {
       action="Save"
       call={(form, seen) =>
         Effect.flatMap(
-          Schema.decodeEffect(KeyChange)(bodyOf(form, textsOfKey(seen))),
+          Schema.decodeEffect(KeyChange)(changedFields(form, textsOfKey(seen))),
           (change) => client.update(seen.id, change, { version: seen.version })
         )}
       onConflict={(form, seen, current) => {

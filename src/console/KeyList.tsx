@@ -1,7 +1,6 @@
-/** The list of keys: search, filters and pages, or the keys with the most requests. */
 import { DateTime, Effect } from "effect"
 import { Hex } from "effect/encoding"
-import type { ComponentChildren, TargetedSubmitEvent } from "preact"
+import type { ComponentChildren } from "preact"
 import { useState } from "preact/hooks"
 import { type IssuedKey, type KeysPage, type KeysQuery, KeyState, keyStateOf, type ListedKey } from "../api/Keys.ts"
 import { listLimit } from "../api/Paging.ts"
@@ -9,12 +8,13 @@ import { Plan } from "../api/Plans.ts"
 import { findSecret, isWellFormed } from "../api/SecretForm.ts"
 import { type TopUsageQuery, usageKinds } from "../api/Usage.ts"
 import { SecretDialog } from "./Dialog.tsx"
+import { handleSubmit, textsOf } from "./Forms.ts"
 import { IssueDialog } from "./KeyForm.tsx"
-import { Alert, Choice, formatLimits, formatNumber, KeyLink, LastUse, ListPage, StateBadge, textsOf } from "./Parts.tsx"
+import { Alert, Choice, formatLimits, formatNumber, KeyLink, LastUse, ListPage, StateBadge } from "./Parts.tsx"
 import { hrefOf, type Route } from "./Route.ts"
 import { type Client, type Failure, useAction, useQuery, useSession } from "./Session.ts"
 
-/** Reads a page. A response with few matches is not the last one, so further requests fill the page. */
+/** A filtered response can be short although more keys match, so request more until the page is full. */
 const readPage = (client: Client, query: KeysQuery, found: KeysPage["keys"] = []): Effect.Effect<KeysPage, Failure> => {
   const pageSize = query.limit ?? listLimit.default
   return Effect.flatMap(client.list({ ...query, limit: pageSize - found.length }), ({ keys, next }) => {
@@ -27,10 +27,9 @@ const readPage = (client: Client, query: KeysQuery, found: KeysPage["keys"] = []
   })
 }
 
-/** Returns the hash of a secret: neither a request nor the URL has the secret itself. */
+/** Search by hash, so that the secret itself appears in no request and no URL. */
 const hashOf = (secret: string): Effect.Effect<string, Failure> => {
   const message = isWellFormed(secret)
-    // The browser computes a hash only in a secure context.
     ? "The search for a secret needs localhost or HTTPS. Use the command petstore keys whose instead."
     : "This is no whole secret: its length or its checksum is wrong."
   if (!isSecureContext || !isWellFormed(secret)) return Effect.fail({ _tag: "InvalidSecret", message })
@@ -102,13 +101,12 @@ const orders = [
   ...["hour", "day"].flatMap((window) => usageKinds.map((kind) => `most ${kind}, last ${window}`))
 ]
 
-/** The first page. Its URL has the search, but only the hash of a secret that the operator searches for. */
 export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly view: "audit" | "key" }> }) => {
   const { mayChange } = useSession()
   const { order, plan, search: searched = "", state }: KeysQuery = route.view === "keys" ? route.query : {}
   const href = hrefOf(route)
   const [search, setSearch] = useState(searched)
-  /** The URL whose search the field shows. An effect after the rendering would undo what is typed meanwhile. */
+  /** The URL that the search field reflects. Compared while rendering: an effect could undo typing. */
   const [shown, setShown] = useState(href)
   const [dialog, setDialog] = useState<"issue" | IssuedKey>()
   const [revision, setRevision] = useState(0)
@@ -117,10 +115,8 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
     setShown(href)
     setSearch(searched)
   }
-  const applyFilter = (event: TargetedSubmitEvent<HTMLFormElement>): void => {
-    event.preventDefault()
-    // The form has what was typed, also before it is rendered again.
-    const { order: chosen = "", ...filter } = textsOf(new FormData(event.currentTarget))
+  const applyFilter = handleSubmit((form) => {
+    const { order: chosen = "", ...filter } = textsOf(form)
     const [, by, window = ""] = /^most (\w+), last (\w+)$/.exec(chosen) ?? []
     const secret = findSecret(filter.search ?? "")
     if (secret !== undefined) {
@@ -136,7 +132,7 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
         ...chosen === "oldest first" && { order: "oldest" }
       })}`
     }
-  }
+  })
   return (
     <>
       <div class="heading">

@@ -1,4 +1,3 @@
-/** One key: its properties, its usage, its audit log, and the actions on it. */
 import { DateTime, Effect } from "effect"
 import type { ComponentChildren } from "preact"
 import { useLayoutEffect, useRef, useState } from "preact/hooks"
@@ -54,7 +53,6 @@ const Window = ({ name, window: { limit, remaining, resetAt } }: {
 
 const gracePeriods = { "1 hour": 3_600, "1 day": 86_400, "7 days": 604_800, "30 days": 2_592_000 }
 
-/** An action that the operator confirms. */
 interface KeyAction extends Readonly<Record<"text" | "title", string>> {
   call(client: Client, id: string, options: { readonly version: number }): Effect.Effect<unknown, Failure>
 }
@@ -83,13 +81,10 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
   const [revision, setRevision] = useState(0)
   const unban = useAction()
   const heading = useRef<HTMLHeadingElement>(null)
-  const query = useQuery(
-    Effect.all({ apiKey: client.get(id), history: client.usage(id) }, { concurrency: 2 }),
-    id,
-    3_000
-  )
+  const read = Effect.all({ apiKey: client.get(id), history: client.usage(id) }, { concurrency: 2 })
+  const query = useQuery(read, id, 3_000)
   const state = query.value && keyStateOf(query.value.apiKey, DateTime.nowUnsafe())
-  // An action can remove its own button. The keyboard then continues at the heading.
+  // If an action removes its own button, move the focus to the heading.
   useLayoutEffect(() => {
     if (document.activeElement === document.body) heading.current?.focus()
   }, [state])

@@ -1,7 +1,7 @@
-/** Texts and parts that several views share. */
 import { DateTime } from "effect"
-import type { ComponentChildren, TargetedSubmitEvent } from "preact"
+import type { ComponentChildren } from "preact"
 import { useState } from "preact/hooks"
+import { wordsOf } from "../api/Audit.ts"
 import type { KeyState } from "../api/Keys.ts"
 import type { Limits } from "../api/Plans.ts"
 import { hrefOf } from "./Route.ts"
@@ -14,12 +14,12 @@ export const formatNumber = (value: number): string => numbers.format(value)
 export const formatLimits = ({ perDay, perMinute }: Limits): string =>
   `${formatNumber(perMinute)} a minute, ${formatNumber(perDay)} a day`
 
-/** Formats an instant in UTC, to the minute: `2026-11-23 08:12`. */
+/** For example `2026-11-23 08:12`, in UTC. */
 export const formatInstant = (at: DateTime.Utc): string => DateTime.formatIso(at).slice(0, 16).replace("T", " ")
 
 const units = [["d", 86_400], ["h", 3_600], ["min", 60], ["s", 1]] as const
 
-/** Formats an instant relative to now, by the largest unit, which is at least `precision`: `5 min ago`, `in 3 d`. */
+/** For example `5 min ago` or `in 3 d`. Differences below `precision` seconds are "just now". */
 const formatRelative = (at: DateTime.Utc, precision: number): string => {
   const seconds = (DateTime.toEpochMillis(at) - Date.now()) / 1_000
   const [unit, size] = units.find(([, length]) => Math.abs(seconds) >= length && length >= precision) ?? ["", 0]
@@ -28,7 +28,6 @@ const formatRelative = (at: DateTime.Utc, precision: number): string => {
   return seconds < 0 ? `${text} ago` : `in ${text}`
 }
 
-/** An instant relative to now, with a precision in seconds. Its title is the instant in UTC. */
 export const When = ({ at, precision = 1 }: { readonly at: DateTime.Utc; readonly precision?: number }) => (
   <time dateTime={DateTime.formatIso(at)} title={`${formatInstant(at)} UTC`}>{formatRelative(at, precision)}</time>
 )
@@ -36,14 +35,13 @@ export const When = ({ at, precision = 1 }: { readonly at: DateTime.Utc; readonl
 export const LastUse = ({ at }: { readonly at: DateTime.Utc | null }) =>
   at === null ? <>never</> : <When at={at} precision={60} />
 
-/** The name of a key. Its characters do not change the direction of the text around it. */
+/** `<bdi>` keeps right-to-left characters in a name from reordering the text around it. */
 export const Name = ({ of: { name } }: { readonly of: { readonly name: string } }) => (
   <strong>
     <bdi>{name}</bdi>
   </strong>
 )
 
-/** A link to a key. A key that is no longer in the database has no name. */
 export const KeyLink = ({ id, name }: { readonly id: string; readonly name: string | null }) => (
   <>
     <a class="key" href={hrefOf({ view: "key", id })}>
@@ -59,40 +57,19 @@ export const Alert = ({ children }: { readonly children: ComponentChildren }) =>
   <p class="alert" role="alert">{children}</p>
 )
 
-/** Returns the trimmed texts of a form by the names of its fields. A field without text is absent. */
-export const textsOf = (form: FormData): Readonly<Record<string, string>> =>
-  Object.fromEntries(
-    [...form].flatMap(([name, value]) => typeof value === "string" && value.trim() !== "" ? [[name, value.trim()]] : [])
-  )
-
-export const submitTo = (view: "audit" | "keys") => (event: TargetedSubmitEvent<HTMLFormElement>): void => {
-  event.preventDefault()
-  location.hash = `#/${view}?${new URLSearchParams(textsOf(new FormData(event.currentTarget)))}`
-}
-
-/** Returns the words of a name such as `perMinute` or `end-former`. A hint is the end of the secret. */
-export const wordsOf = (name: string): string =>
-  name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
-
-/** A choice of a filter, which applies at once. */
 export const Choice = ({ name, none, value = "", values }: {
   readonly name: string
   readonly none: string
   readonly value?: string | undefined
   readonly values: ReadonlyArray<string>
 }) => (
-  <select
-    name={name}
-    aria-label={name}
-    value={value}
-    onChange={({ currentTarget }) => currentTarget.form?.requestSubmit()}
-  >
+  <select name={name} aria-label={name} value={value} onChange={(event) => event.currentTarget.form?.requestSubmit()}>
     <option value="">{none}</option>
     {values.map((each) => <option key={each} value={each}>{wordsOf(each)}</option>)}
   </select>
 )
 
-/** A page of a list as a table. A narrow window shows each row as a card, with the column before each value. */
+/** A table with links to other pages. In a narrow window, CSS shows each row as a card labelled by `data-column`. */
 export const ListPage = ({ columns, first, name, next, page, rows, status }: {
   readonly name: string
   readonly columns: ReadonlyArray<string>
@@ -123,10 +100,9 @@ export const ListPage = ({ columns, first, name, next, page, rows, status }: {
   </>
 )
 
-/** A button that copies `text`. Without access to the clipboard it says so. */
 export const CopyButton = ({ label, text }: { readonly label: string; readonly text: string }) => {
   const [state, setState] = useState("Copy")
-  // The clipboard exists only in secure contexts, such as localhost.
+  // In an insecure context, `navigator.clipboard` is undefined: `async` turns the TypeError into a rejection.
   const copy = async (): Promise<void> => navigator.clipboard.writeText(text)
   const onClick = () => copy().then(() => setState("Copied"), () => setState("Select and copy it"))
   return (

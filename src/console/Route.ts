@@ -1,11 +1,11 @@
-/** The route of the console, in the fragment of the URL: no server sees it, and the Back button works. */
+/** Hash routing: the server never sees the fragment, and Back works. */
 import { Option, Schema } from "effect"
 import { useEffect, useState } from "preact/hooks"
 import { AuditQuery } from "../api/Audit.ts"
 import { KeysQuery } from "../api/Keys.ts"
 import { TopUsageQuery } from "../api/Usage.ts"
 
-/** The queries of the lists are those of their requests, so the URL has the filter and the position. */
+/** A list's URL holds the query of its API request, so filter and page survive a reload. */
 const queries = { keys: KeysQuery, top: TopUsageQuery, audit: AuditQuery } as const
 type Queries = { readonly [View in keyof typeof queries]: typeof queries[View]["Type"] }
 
@@ -19,7 +19,7 @@ export const hrefOf = (route: Route): string => {
   return parameters === "" ? `#/${route.view}` : `#/${route.view}?${parameters}`
 }
 
-/** Parses a fragment. An unknown one is the list of all keys, and an invalid query is none. */
+/** Falls back to the list of keys for an unknown view, and to an empty query for an invalid one. */
 const parseRoute = (fragment: string): Route => {
   const [path = "", text = ""] = fragment.replace(/^#\/?/, "").split("?")
   const [, id] = /^keys\/(.+)$/.exec(path) ?? []
@@ -34,12 +34,11 @@ const parseRoute = (fragment: string): Route => {
 
 const preventDefault = (event: Event): void => event.preventDefault()
 
-/** The fragment of the held page, or `undefined` if the page is not held. */
 let heldFragment: string | undefined
 
 export const isPageHeld = (): boolean => heldFragment !== undefined
 
-/** Keeps Back on the page, and makes the browser ask before a reload, until the returned function runs. */
+/** Blocks Back, and makes the browser ask before a reload. Returns the function that releases the page. */
 export const holdPage = (): () => void => {
   heldFragment = location.hash
   addEventListener("beforeunload", preventDefault)
@@ -49,12 +48,11 @@ export const holdPage = (): () => void => {
   }
 }
 
-/** Returns the current route, and renders again when it changes. */
 export const useRoute = (): Route => {
   const [fragment, setFragment] = useState(location.hash)
   useEffect(() => {
     const update = (): void => {
-      // The browser has already changed the URL, so the URL of the held page becomes a new entry of the history.
+      // Back has already changed the URL, so push the held one again.
       if (heldFragment === undefined) setFragment(location.hash)
       else history.pushState(null, "", `${location.pathname}${heldFragment}`)
     }

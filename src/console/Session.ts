@@ -1,4 +1,4 @@
-/** The session of an operator, and the hooks that run its calls. The token is in the memory of the page alone. */
+/** The signed-in operator, and hooks that call the API. The token is kept only in memory. */
 import { Effect, Redacted, type Schema } from "effect"
 import { type ComponentChildren, createContext } from "preact"
 import { useCallback, useContext, useEffect, useRef, useState } from "preact/hooks"
@@ -8,23 +8,19 @@ import { isPageHeld } from "./Route.ts"
 
 export type Client = AdminClient["Service"]
 
-/** The client of a signed-in operator, with what the service says about its token. */
 export interface SignedIn extends Schema.Schema.Type<typeof TokenSession> {
   readonly client: Client
 }
 
 export interface Session extends SignedIn {
-  /** Ends the session. The sign-in page shows `reason`. */
   signOut(reason?: string): void
   announce(message: ComponentChildren): void
 }
 
-/** A failed call: an error of the API, or no response. */
 export type Failure = Readonly<Record<"_tag" | "message", string>>
 
 const policy = { retry: { times: 1, maxWait: "2 seconds" }, timeout: "15 seconds" } as const
 
-/** Fails unless the service accepts the token. */
 export const signIn = (token: string): Effect.Effect<SignedIn, Failure> =>
   AdminClient.use((client) => Effect.map(client.session(), (session) => ({ ...session, client }))).pipe(
     Effect.provide(AdminClient.layer({ baseUrl: location.origin, token: Redacted.make(token), ...policy }))
@@ -38,7 +34,7 @@ export const useSession = (): Session => {
   return session
 }
 
-/** Returns a function that runs a call and passes its outcome on. It ends the session if the token is rejected. */
+/** Runs a call, and signs the operator out if the service rejects the token. */
 const useCall = () => {
   const signOut = useContext(SessionContext)?.signOut
   return useCallback(
@@ -49,7 +45,7 @@ const useCall = () => {
           onSuccess,
           onFailure: (failure) => {
             const isRejected = failure._tag === "InvalidAdminToken" || failure._tag === "MissingAdminToken"
-            // A held page shows a secret, which the end of the session would hide.
+            // Not while the page is held: signing out would hide a secret that is shown only once.
             if (signOut && isRejected && !isPageHeld()) {
               signOut("The service no longer accepts this token. Sign in again.")
             } else onFailure(failure.message)
@@ -60,7 +56,7 @@ const useCall = () => {
   )
 }
 
-/** The state of a query. A failed reload keeps the last value, if it has the same id. */
+/** After a failed reload, `value` is still the last one that was read. */
 export interface Query<A> {
   readonly value: A | undefined
   readonly failure: string | undefined
@@ -68,7 +64,7 @@ export interface Query<A> {
   reload(): void
 }
 
-/** Runs `read` when `id` changes, and every `everyMs` while the page is visible. It interrupts an earlier run. */
+/** Runs `read` when `id` changes, and polls every `everyMs` while the page is visible. A new run aborts the last. */
 export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs?: number): Query<A> => {
   const call = useCall()
   const [state, setState] = useState<{ readonly value?: A; readonly valueId?: string; readonly failure?: string }>({})
@@ -95,7 +91,7 @@ export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs
   return { value: state.value, failure: state.failure, isLoading, reload }
 }
 
-/** Runs the calls of a form or a button, one at a time. A call continues even if its view disappears. */
+/** Runs one call at a time for a form or button. Unmounting does not abort a call: the change may be done already. */
 export const useAction = () => {
   const call = useCall()
   const [failure, setFailure] = useState<string>()

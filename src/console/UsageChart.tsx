@@ -1,4 +1,4 @@
-/** A chart of the requests of a key as stacked bars: the last `steps` steps of `stepMs` milliseconds. */
+/** Stacked bars of a key's requests in the last `steps` intervals of `stepMs`. */
 import { DateTime } from "effect"
 import { addUsage, noUsage, type UsageInterval, usageKinds } from "../api/Usage.ts"
 import { formatInstant, formatNumber } from "./Parts.tsx"

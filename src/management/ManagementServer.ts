@@ -4,7 +4,6 @@ import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, OpenApi } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
-import { resolve } from "node:path"
 import { adminTokenPlace } from "../api-keys/AdminToken.ts"
 import { AdminApi } from "../api/AdminApi.ts"
 import { ServiceUnavailable } from "../api/Errors.ts"
@@ -102,10 +101,8 @@ const logStart = Effect.gen(function*() {
   yield* Effect.logInfo(`Issue API keys with: ${command} keys issue --name NAME`)
 })
 
-/** The `petstore` command, in a checkout or of the built service. */
-const command = import.meta.filename.endsWith(".ts")
-  ? "npm run petstore --"
-  : `node ${resolve(import.meta.dirname, "../cli.js")}`
+/** In a checkout an npm script. The installations of docs/install.md have the command on the PATH. */
+const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }
 

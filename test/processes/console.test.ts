@@ -116,7 +116,7 @@ describeConsole((test) => {
     await assertAccessible(page)
 
     await page.getByRole("button", { name: "Sign out" }).click()
-    await page.getByLabel("Admin token").waitFor()
+    await page.locator("input:focus").waitFor()
     await page.goBack()
     await page.getByLabel("Admin token").waitFor()
     assert.deepStrictEqual([...origins], [service.management])
