@@ -42,7 +42,7 @@ export const layerService: Layer.Layer<
   .effect(
     HttpClient.HttpClient,
     Effect.gen(function*() {
-      const handleRequest = yield* HttpRouter.toHttpEffect(ApiRoutes.layer(yield* ApiRoutes.makePort))
+      const handleRequest = yield* HttpRouter.toHttpEffect(ApiRoutes.layer(yield* ApiRoutes.makeHooks))
       return HttpClient.make((request) =>
         handleRequest.pipe(
           Effect.provideService(HttpServerRequest.HttpServerRequest, HttpServerRequest.fromClientRequest(request)),

@@ -59,7 +59,7 @@ const errors = {
   HeaderFieldsTooLarge: [
     "request_header_fields_too_large",
     431,
-    "The head of the request is larger than 16 KiB, or has more than 1,000 fields."
+    "The URL and the headers are larger than 16 KiB, or there are more than 1,000 headers."
   ],
   InternalError: ["internal_error", 500, "The service failed to respond. The fault is not in the request."],
   ServiceUnavailable: ["service_unavailable", 503, "The service cannot respond at the moment. Retry shortly."],
@@ -194,8 +194,8 @@ export const RetryAfter = Schema.String.pipe(
 const exampleMessages: Readonly<Record<string, string>> = {
   invalid_request: "Invalid request: body.name: expected string; body.categoryId: required.",
   conflict: "Key key_4fTq9XbLw2ZkPn7R is revoked.",
-  rate_limit_exceeded: "The limit of 60 requests a minute is used up. Retry in 12 seconds.",
-  api_key_banned: "The API key is banned for requests after a 429. Retry in 60 seconds."
+  rate_limit_exceeded: "The API key has used its limit of 60 requests per minute. Retry in 12 seconds.",
+  api_key_banned: "The API key is banned, because it kept sending requests after 429 responses. Retry in 60 seconds."
 }
 
 const isErrorBody = Schema.is(ErrorBody)

@@ -43,7 +43,13 @@ const decodeNumber = (number: unknown): Effect.Effect<bigint, SchemaIssue.Issue>
   const value = typeof number === "number" && Number.isInteger(number) ? BigInt(number) : number
   return isInt64(value)
     ? Effect.succeed(value)
-    : invalid(number, typeof value === "bigint" ? range : `${range}, not ${nounOf(value)}`)
+    // `1e400` is parsed as `Infinity`.
+    : invalid(
+      number,
+      typeof value === "bigint" || value === Infinity || value === -Infinity
+        ? range
+        : `${range}, not ${nounOf(value)}`
+    )
 }
 
 const toJson = (schema: JsonSchema.JsonSchema) =>
@@ -146,7 +152,7 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
       Effect.try({
         try: () => parse(text),
         catch: () => {
-          const expected = text === "" ? "JSON, but the body is empty" : "valid JSON"
+          const expected = text === "" ? "JSON, not an empty body" : "valid JSON"
           return new SchemaIssue.InvalidValue({ expected }, text, options)
         }
       }).pipe(Effect.flatMap((value) => decode(value, options)), Effect.provideService(AsNumbers, true)),

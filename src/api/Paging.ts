@@ -5,7 +5,7 @@ import { documented, transformText } from "./Text.ts"
 
 export const listLimit = { minimum: 1, maximum: 100, default: 20 }
 
-const expectedLimit = `an integer from ${listLimit.minimum} to ${listLimit.maximum}`
+const expectedLimit = `one integer from ${listLimit.minimum} to ${listLimit.maximum}`
 
 const parseLimit = (text: string): number | undefined => {
   const limit = /^\d{1,3}$/.test(text) ? Number(text) : 0

@@ -10,7 +10,7 @@ import { idempotencyKey, isStorable, uncheckedOf } from "./Text.ts"
 export const PetStatus = Schema.Literals(["available", "pending", "sold"]).annotate({
   identifier: "PetStatus",
   description: "Availability.",
-  message: "Expected available, pending or sold"
+  message: "Expected one of available, pending or sold"
 })
 export type PetStatus = typeof PetStatus.Type
 

@@ -7,7 +7,7 @@ import { headersOf } from "./ResponseHeaders.ts"
 
 const basePath = "/v1"
 
-/** SPEC §1 states no address, so it is a variable. Postman and linters need an absolute default. */
+/** SPEC §1 states no address, so it is a variable. Linters need an absolute default. */
 const makeServer = (variable: string, description: string): OpenApi.OpenAPISpecServer => ({
   url: `{${variable}}`,
   description,
@@ -53,9 +53,9 @@ export class PetstoreApi extends HttpApi.make("petstore")
     title: "Petstore",
     description: introduction,
     servers: [
+      { url: basePath, description: "The deployment that returned this document" },
       makeServer("base_url", "Production"),
-      makeServer("staging_base_url", "Staging"),
-      { url: basePath, description: "The deployment that returned this document" }
+      makeServer("staging_base_url", "Staging")
     ],
     transform: makeTransform({
       basePath,

@@ -37,7 +37,7 @@ const idempotencyKeyForm = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 export const idempotencyKey = (description: string, example: string) =>
   Schema.String.annotate({ description, pattern: idempotencyKeyForm.source, examples: [example] }).check(
     Schema.isPattern(idempotencyKeyForm, {
-      expected: "1 to 255 visible ASCII characters but quotation marks, in quotation marks or not"
+      expected: "one key of 1 to 255 visible ASCII characters, without spaces and quotation marks"
     })
   ).pipe(
     Schema.decodeTo(Schema.String, {

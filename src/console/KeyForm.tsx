@@ -92,7 +92,7 @@ export const IssueDialog = ({ onClose, onIssued }: { onIssued(issued: IssuedKey)
   )
 }
 
-/** Changes a key. After a conflict, the form keeps what the operator entered, and shows the other fields as they are. */
+/** Changes a key. After a conflict, the form keeps what was entered, and shows the other fields as they are. */
 export const ChangeDialog = ({ apiKey, onChanged, onClose }: {
   readonly apiKey: ApiKey
   onChanged(changed: ApiKey): void

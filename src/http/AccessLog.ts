@@ -20,7 +20,7 @@ const durations = byAttributes(
   })
 )
 
-/** The methods of the metric. Others are one label, so that clients cannot make series without end. */
+/** The methods with a label of their own. A client cannot create more series. */
 const methods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
 
 /**

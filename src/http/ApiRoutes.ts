@@ -44,63 +44,65 @@ const makeCorsHeaders =
   }
 
 /** Makes the part of the responses that differs from the management port: charges, headers and the access log. */
-export const makePort = Effect.gen(function*(): Effect.gen.Return<Responses.Port, Config.ConfigError, RateLimiter> {
-  const limiter = yield* RateLimiter
-  const corsHeaders = makeCorsHeaders(new Set(yield* corsOrigins.config))
-  const routesAt = makeRoutesAt(PetstoreApi, pages)
+export const makeHooks = Effect.gen(
+  function*(): Effect.gen.Return<Responses.PortHooks, Config.ConfigError, RateLimiter> {
+    const limiter = yield* RateLimiter
+    const corsHeaders = makeCorsHeaders(new Set(yield* corsOrigins.config))
+    const routesAt = makeRoutesAt(PetstoreApi, pages)
 
-  /** Adds the headers of the port to the response to a charged request, and writes the access log. */
-  const send = (
-    head: RequestHead,
-    context: RequestContext["Service"],
-    decision: ChargedDecision,
-    response: Response
-  ) => {
-    const { headers: own } = response
-    const headers: Record<string, string> = {
-      // A document has its own caching, and may have its own policy.
-      ...fixedHeaders,
-      ...own,
-      ...RateLimiting.headers(decision),
-      "x-request-id": context.requestId,
-      ...corsHeaders(head.method, headerOf(head, "origin"), own.allow),
-      ...context.endpoint === undefined
-        ? routesAt(head.url).headers
-        : Context.getOrUndefined(context.endpoint.annotations, PathHeaders)
+    /** Adds the headers of the port to the response to a charged request, and writes the access log. */
+    const send = (
+      head: RequestHead,
+      context: RequestContext["Service"],
+      decision: ChargedDecision,
+      response: Response
+    ) => {
+      const { headers: own } = response
+      const headers: Record<string, string> = {
+        // A document has its own caching, and may have its own policy.
+        ...fixedHeaders,
+        ...own,
+        ...RateLimiting.headers(decision),
+        "x-request-id": context.requestId,
+        ...corsHeaders(head.method, headerOf(head, "origin"), own.allow),
+        ...context.endpoint === undefined
+          ? routesAt(head.url).headers
+          : Context.getOrUndefined(context.endpoint.annotations, PathHeaders)
+      }
+      if (own.vary !== undefined && headers.vary !== own.vary) headers.vary = `${own.vary}, ${headers.vary}`
+      return Effect.as(recordResponse(head, context, response), Responses.withHeaders(response, headers))
     }
-    if (own.vary !== undefined && headers.vary !== own.vary) headers.vary = `${own.vary}, ${headers.vary}`
-    return Effect.as(recordResponse(head, context, response), Responses.withHeaders(response, headers))
-  }
 
-  /** Charges a request without a valid key to its address. */
-  const charge = (head: RequestHead, isFree: boolean) =>
-    RateLimiting.chargeAddress(limiter, `address:${clientNetwork(head)}`, isFree)
+    /** Charges a request without a valid key to its address. */
+    const charge = (head: RequestHead, isFree: boolean) =>
+      RateLimiting.chargeAddress(limiter, `address:${clientNetwork(head)}`, isFree)
 
-  const chargeAndSend = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
-    const isPreflight = response.status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
-      corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
-    // A fault is the service's, and a browser repeats a preflight for each URL: neither is charged.
-    const isFree = (response.status >= 500 && response.status !== 505) || isPreflight
-    return Effect.flatMap(charge(head, isFree), (decision) => {
-      if (decision.allowed) return send(head, context, decision, response)
-      // A rejected client must not hold one of the limited connections.
-      const rejection = ErrorResponses.make(RateLimiting.rejectionOf(decision), { connection: "close" })
-      return send(head, context, decision, rejection)
-    })
-  }
+    const chargeAndSend = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
+      const isPreflight = response.status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
+        corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
+      // A fault is the service's, and a browser repeats a preflight for each URL: neither is charged.
+      const isFree = (response.status >= 500 && response.status !== 505) || isPreflight
+      return Effect.flatMap(charge(head, isFree), (decision) => {
+        if (decision.allowed) return send(head, context, decision, response)
+        // A rejected client must not hold one of the limited connections.
+        const rejection = ErrorResponses.make(RateLimiting.rejectionOf(decision), { connection: "close" })
+        return send(head, context, decision, rejection)
+      })
+    }
 
-  return {
-    routesAt,
-    trustedProxies: yield* trustedProxies.config,
-    finish: (head, context, response) =>
-      context.decision === undefined
-        ? chargeAndSend(head, context, response)
-        : send(head, context, context.decision, response),
-    // Guesses of keys are charged, also if the client disconnects before the response.
-    abort: (head, context) =>
-      Effect.andThen(context.decision === undefined ? charge(head, false) : Effect.void, recordAbort(head, context))
+    return {
+      routesAt,
+      trustedProxies: yield* trustedProxies.config,
+      finish: (head, context, response) =>
+        context.decision === undefined
+          ? chargeAndSend(head, context, response)
+          : send(head, context, context.decision, response),
+      // Guesses of keys are charged, also if the client disconnects before the response.
+      abort: (head, context) =>
+        Effect.andThen(context.decision === undefined ? charge(head, false) : Effect.void, recordAbort(head, context))
+    }
   }
-})
+)
 
 const operations = HttpApiBuilder.layer(PetstoreApi).pipe(
   Layer.provide(PetHandlers.layer),
@@ -109,4 +111,4 @@ const operations = HttpApiBuilder.layer(PetstoreApi).pipe(
 )
 
 /** API routes, wrapped in the port's middleware, which also runs for unmatched routes. */
-export const layer = (port: Responses.Port) => Layer.merge(operations, Responses.layer(port))
+export const layer = (hooks: Responses.PortHooks) => Layer.merge(operations, Responses.layer(hooks))

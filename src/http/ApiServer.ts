@@ -1,4 +1,4 @@
-/** The server of the API port: the operations and the documents on Node's server. */
+/** The API port: the operations and the documents on Node's server. */
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServer } from "effect/http"
 import { localUrl, Settings } from "../config/Settings.ts"
@@ -8,8 +8,9 @@ import * as Server from "./Server.ts"
 
 const server = Layer.unwrap(
   Effect.map(
-    ApiRoutes.makePort,
-    (port) => Server.layer(HttpRouter.toHttpEffect(Layer.merge(ApiRoutes.layer(port), Documents.layer)), port, Settings)
+    ApiRoutes.makeHooks,
+    (hooks) =>
+      Server.layer(HttpRouter.toHttpEffect(Layer.merge(ApiRoutes.layer(hooks), Documents.layer)), hooks, Settings)
   )
 )
 
@@ -18,5 +19,4 @@ const logStart = Effect.flatMap(HttpServer.HttpServer, (listening) =>
     `Listening on ${HttpServer.formatAddress(listening.address)}, with documentation at ${localUrl(listening)}/docs`
   ))
 
-/** Serves the contract on `HOST` and `PORT`. */
 export const layer = Layer.provideMerge(Layer.effectDiscard(logStart), server)

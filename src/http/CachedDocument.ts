@@ -1,35 +1,31 @@
-/** Serves a document that is the same for all clients: rendered and compressed once, and revalidated by its ETag. */
+/** Serves a document that is rendered and compressed once, and revalidated by its ETag. */
 import { Effect } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { createHash } from "node:crypto"
 import { promisify } from "node:util"
 import { gzip } from "node:zlib"
 
-/** A document before it is compressed. */
 export interface Document {
   readonly contentType: string
   readonly content: string
-  /** Headers beside those of the representation, such as what a browser may do with the document. */
   readonly headers?: Readonly<Record<string, string>>
 }
 
-/** Returns the document with `value` as JSON. */
 export const json = (value: unknown): Document => ({
   contentType: "application/json",
   content: JSON.stringify(value)
 })
 
-/** Matches an entry of `Accept-Encoding` that accepts gzip: its weight is not 0 (RFC 9110 §12.5.3). */
+/** Matches an entry of `Accept-Encoding` that accepts gzip with a weight other than 0 (RFC 9110 §12.5.3). */
 const gzipEntry = /^\s*(?:(?:x-)?gzip|\*)\s*(?:;\s*q\s*=\s*(?!0(?:\.0*)?\s*$).*)?$/i
 
-/** Returns whether a client accepts gzip. */
 export const acceptsGzip = (acceptEncoding = ""): boolean =>
   acceptEncoding.split(",").some((entry) => gzipEntry.test(entry))
 
-/** Makes the response to a client, and that to a client which has the document already. Caches must revalidate it. */
+/** Makes the 200, and the 304 for a client that has the document already. Caches must revalidate it. */
 const makeResponses = (content: Uint8Array, { contentType, headers }: Document, encoding?: "gzip") => {
   const etag = `"${createHash("sha256").update(content).digest("base64url").slice(0, 22)}"`
-  // A browser takes the headers of a 304 over those that it has stored.
+  // Browsers update their stored headers from a 304.
   const cached = { vary: "Accept-Encoding", "cache-control": "private, no-cache", etag, ...headers }
   return {
     etag,
@@ -41,7 +37,7 @@ const makeResponses = (content: Uint8Array, { contentType, headers }: Document, 
   }
 }
 
-/** Serves a document at `path`. The first request runs `render`, and later requests share its result. */
+/** Serves a document at `path`. The first request renders it. */
 export const serve = (path: `/${string}`, render: Effect.Effect<Document>) =>
   HttpRouter.use(Effect.fnUntraced(function*(router) {
     const made = Effect.gen(function*() {

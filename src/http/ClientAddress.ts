@@ -4,7 +4,7 @@ import { HttpMiddleware } from "effect/http"
 import { IpNetwork, NetAddress } from "effect/net"
 import type { RequestHead } from "./RequestHead.ts"
 
-/** Parses an address without its zone. An IPv4 address inside IPv6 is that IPv4 address. */
+/** Parses an address without its zone. An IPv4-mapped IPv6 address becomes IPv4. */
 const parse = (text: string): NetAddress.IpAddress | undefined =>
   NetAddress.ipFromString(text.replace(/%.*$/, "")).pipe(
     Result.map((address) => NetAddress.toCanonical(address)),
@@ -20,13 +20,12 @@ const networkOf = (address: NetAddress.IpAddress): string =>
 const ofRequest = ({ remoteAddress }: RequestHead): NetAddress.IpAddress | undefined =>
   parse(Option.getOrElse(remoteAddress, () => ""))
 
-/** Returns the network of a request's client, which unauthenticated requests are charged to, or `"unknown"`. */
+/** Returns the network that a request without a valid key is charged to. */
 export const clientNetwork = (request: RequestHead): string => {
   const address = ofRequest(request)
   return address === undefined ? "unknown" : networkOf(address)
 }
 
-/** Returns the address of a request's client, for the audit log, or `"unknown"`. */
 export const clientAddress = (request: RequestHead): string => {
   const address = ofRequest(request)
   return address === undefined ? "unknown" : NetAddress.formatIp(address)
@@ -35,13 +34,13 @@ export const clientAddress = (request: RequestHead): string => {
 export type TrustedProxies = ReadonlyArray<IpNetwork.IpNetwork>
 
 /**
- * The middleware that sets a request's `remoteAddress` to its client's. It reads `X-Forwarded-For` from the right, as
- * far as trusted proxies added the entries: a client can forge all entries before them.
+ * Middleware that takes a request's `remoteAddress` from `X-Forwarded-For`. It reads the header from the right, as far
+ * as trusted proxies wrote it, because a client can forge the rest.
  */
 export const forwarded = (trustedProxies: TrustedProxies) =>
   trustedProxies.length === 0 ? identity : HttpMiddleware.xForwardedHeaders({ trustedProxies })
 
-/** Returns the network of a peer, or `undefined` for a trusted proxy, which opens connections for many clients. */
+/** Returns the network of a peer, or `undefined` for a trusted proxy. */
 export const peerNetwork = (trustedProxies: TrustedProxies, peer: string): string | undefined => {
   const address = parse(peer)
   return address === undefined || trustedProxies.some((network) => IpNetwork.contains(network, address))

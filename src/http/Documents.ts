@@ -7,7 +7,7 @@ import * as CachedDocument from "./CachedDocument.ts"
 
 const links = { docs: "/docs", openapi: "/openapi.json", pets: "/v1/pets" }
 
-/** Returns links, or sends a browser to the API reference. */
+/** Redirects browsers to the API reference. */
 const root = HttpRouter.add(
   "GET",
   "/",
@@ -35,7 +35,7 @@ const exactIntegers = `<script>
   JSON.parse = (text, reviver) => parse(text, reviver ?? (/\\d{16}/.test(text) ? keepDigits : undefined))
 </script>`
 
-/** Hides links to another site and its picture, and wraps long lines of code samples. */
+/** Hides links to Scalar's site, and wraps long lines of code samples. */
 const customCss = `
   a[href^="https://www.scalar.com"], .ascii-art { display: none }
   .code-snippet > .scalar-code-block { min-width: 0; width: 100% }
@@ -45,7 +45,7 @@ const customCss = `
   }
 `
 
-/** The configuration of Scalar. Effect's type has only the first three settings. */
+/** Effect's type has only the first three of these settings. */
 const scalar = {
   withDefaultFonts: false,
   defaultOpenAllTags: true,
@@ -66,7 +66,6 @@ const page = HttpApiScalar.layer(PetstoreApi, { path: "/docs", scalar })
 const contentSecurityPolicy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
   "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-/** The API reference, with its scripts and styles inside. */
 const docs = CachedDocument.serve(
   "/docs",
   Effect.scoped(Effect.gen(function*() {
@@ -81,5 +80,4 @@ const docs = CachedDocument.serve(
   })).pipe(Effect.orDie)
 )
 
-/** The routes of `/`, `/openapi.json` and `/docs`. */
 export const layer = Layer.mergeAll(root, openApi, docs)

@@ -28,16 +28,18 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
   return methods.includes(method)
     // The router knows no path with invalid percent-encoding.
     ? make(new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
-    : make(new Errors.MethodNotAllowed({ message: `${method} is not allowed here.` }), { allow })
+    : make(new Errors.MethodNotAllowed({ message: `${method} is not allowed here. Use one of ${allow}.` }), { allow })
 }
+
+const latin1 = new TextDecoder("latin1")
 
 /** Returns the method, in capital letters, in which Node's parser found a fault. */
 const unknownMethod = (fault: unknown): string | undefined => {
   if (!Predicate.hasProperty(fault, "rawPacket") || !Predicate.hasProperty(fault, "bytesParsed")) return undefined
-  const bytes = Buffer.isBuffer(fault.rawPacket) ? fault.rawPacket.toString("latin1") : ""
+  const bytes = fault.rawPacket instanceof Uint8Array ? latin1.decode(fault.rawPacket) : ""
   const at = Number(fault.bytesParsed)
   const [start = ""] = /[A-Z]*$/.exec(bytes.slice(0, at)) ?? []
-  return /^([A-Z]{1,20}) \S+ HTTP\/1\.[01]\r\n/.exec(start + bytes.slice(at, at + 20_000))?.[1]
+  return /^([A-Z]{1,20}) \S+ HTTP\/1\.[01]\r\n/.exec(start + bytes.slice(at))?.[1]
 }
 
 /** Returns the error for a request that Node's parser rejects, by the parser's error code. */

@@ -1,6 +1,6 @@
 /**
- * The middleware that the contract declares for its operations. Hot path: generators would take a tenth of the time of
- * a request. `getUnsafe` is safe, because `Responses.ts` provides the request context around all routes.
+ * The middleware that the contract declares for its operations. Hot path: avoids `Effect.gen` (measured:
+ * docs/performance.md). `getUnsafe` is safe, because `Responses.ts` provides the request context around all routes.
  */
 import { Clock, Context, Effect, Layer, Redacted } from "effect"
 import { HttpMethod, type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
@@ -17,7 +17,7 @@ import * as RateLimiting from "./RateLimiting.ts"
 import { RequestContext } from "./RequestContext.ts"
 import { headerOf } from "./RequestHead.ts"
 
-/** The result of a middleware that fails with `E`, or as the operation `Operation` that it runs. */
+/** Fails with `E` or with any error of the wrapped operation. */
 type Result<Operation, E, R = never> = Effect.Effect<
   HttpServerResponse.HttpServerResponse,
   E | Effect.Error<Operation>,
@@ -29,7 +29,6 @@ const bearer = /^bearer +(\S.*)$/i
 
 type AuthError = Errors.MissingApiKey | Errors.InvalidApiKey | Errors.ServiceUnavailable
 
-/** Verifies the API key of each request (SPEC §5). Fails with 401 for a missing or invalid key. */
 const auth = Layer.effect(
   Auth,
   Effect.gen(function*() {
@@ -50,7 +49,6 @@ const auth = Layer.effect(
   })
 )
 
-/** Charges each request to its API key. Fails with 429 if the key is banned or over a limit. */
 const rateLimit = Layer.effect(
   RateLimit,
   Effect.gen(function*() {
@@ -77,10 +75,7 @@ const rateLimit = Layer.effect(
   })
 )
 
-/**
- * Checks the body of each request, which is then complete and takes a slot: a slow body occupies a connection, and no
- * slot.
- */
+/** Takes a slot once the body has arrived, so that slow bodies hold connections but no slots. */
 export const validation = Layer.effect(
   Validation,
   Effect.zipWith(
@@ -104,7 +99,7 @@ export const validation = Layer.effect(
   )
 ).pipe(Layer.provide(Validation.layer))
 
-/** Fails with 410 from the sunset of the deprecated operation on (RFC 8594). */
+/** Returns 410 after the sunset date (RFC 8594). */
 const sunset = Layer.succeed(Sunset, (httpEffect) =>
   Effect.flatMap(
     Clock.currentTimeMillis,
@@ -112,5 +107,4 @@ const sunset = Layer.succeed(Sunset, (httpEffect) =>
       now < getPetSunset.getTime() ? httpEffect : Effect.fail(new Errors.Gone())
   ))
 
-/** The middleware of the API under `/v1`. */
 export const layer = Layer.mergeAll(auth, rateLimit, validation, sunset)

@@ -6,7 +6,7 @@ import { type ApiError, MethodNotAllowed } from "../api/Errors.ts"
 import { errorOfParser } from "./ErrorResponses.ts"
 import { closeGently, type OrderedServer, Request } from "./OrderedServer.ts"
 import { RequestContext } from "./RequestContext.ts"
-import { type Port, reject } from "./Responses.ts"
+import { type PortHooks, reject } from "./Responses.ts"
 
 /** Returns the `Origin` header of the bytes that the parser rejects, for the CORS headers of the response. */
 const originOf = (fault: object): { readonly origin?: string } => {
@@ -15,16 +15,18 @@ const originOf = (fault: object): { readonly origin?: string } => {
   return origin === undefined ? {} : { origin }
 }
 
-export const attach = Effect.fnUntraced(function*(server: OrderedServer, port: Port) {
+export const attach = Effect.fnUntraced(function*(server: OrderedServer, hooks: PortHooks) {
   const clock = yield* Clock.Clock
   const run = Effect.runForkWith(yield* Effect.context())
   const rejected = new WeakSet<Socket>()
 
   const respond = Effect.fnUntraced(function*(error: ApiError, request: Request, headers = request.headers) {
-    const { method = "none", socket, url = "" } = request
+    const { socket, url = "" } = request
+    // Node's type says `undefined` for a head that the parser rejects, but it is `null`.
+    const method = request.method ?? "none"
     const head = { method, url, headers, remoteAddress: Option.fromUndefinedOr(socket.remoteAddress) }
     const context = RequestContext.make(headers["x-request-id"], clock.monotonicTimeNanosUnsafe())
-    const { body, headers: sent, status } = yield* reject(port, head, context, error)
+    const { body, headers: sent, status } = yield* reject(hooks, head, context, error)
     if (!socket.writable) return
     const response = new ServerResponse(request)
     response.assignSocket(socket)

@@ -36,10 +36,7 @@ const group = HttpApiBuilder.group(
   })
 )
 
-/**
- * The handlers, built with only the services that they need. HttpApi adds the services of this layer to the context of
- * each request, so that each of them costs time.
- */
+/** The handlers with only the services that they need: HttpApi adds the context of this layer to each request. */
 export const layer = Layer.effectContext(
   Effect.updateContext(
     Layer.build(group),

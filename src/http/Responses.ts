@@ -14,11 +14,10 @@ import type { RoutesAt } from "./RoutePaths.ts"
 type Response = HttpServerResponse.HttpServerResponse
 
 /** What each port supplies: its routes, the hosts that it serves, and hooks that finish or abort a response. */
-export interface Port {
+export interface PortHooks {
   readonly routesAt: RoutesAt
-  /** The proxies whose `X-Forwarded-For` the port trusts. */
   readonly trustedProxies: TrustedProxies
-  /** Whether the port serves the host that a request names. Without it, the port serves all. */
+  /** Without it, the port serves every host. */
   readonly isAllowedHost?: (name: string) => boolean
   /** Adds the port's headers to a response. The API port also logs it, and may make it a 429. */
   readonly finish: (
@@ -26,18 +25,18 @@ export interface Port {
     context: RequestContext["Service"],
     response: Response
   ) => Effect.Effect<Response>
-  /** Runs when the request ended before its response: the client disconnected, or the process stops. */
+  /** Runs instead of `finish` when the client disconnects or the process stops. */
   readonly abort: (head: RequestHead, context: RequestContext["Service"]) => Effect.Effect<void>
 }
 
-/** Whether the graceful shutdown has begun: each connection then closes after its response. */
+/** Whether the process drains: each connection then closes after its response. */
 export class GracefulShutdown
   extends Context.Service<GracefulShutdown, Ref.Ref<boolean>>()("petstore/http/GracefulShutdown")
 {
   static readonly layer = Layer.effect(GracefulShutdown, Ref.make(false))
 }
 
-/** Returns `response` with exactly `headers`. `HttpServerResponse.setHeaders` copies them twice, which takes longer. */
+/** Replaces all headers. `HttpServerResponse.setHeaders` copies them twice (measured: docs/performance.md). */
 export const withHeaders = (response: Response, headers: Readonly<Record<string, string>>): Response =>
   Object.assign(Object.create(Object.getPrototypeOf(response)), response, { headers })
 
@@ -57,28 +56,27 @@ const addRequiredHeaders = (head: RequestHead, response: Response): Response => 
   }
 }
 
-/** Completes the response to a request that no route gets, because Node's parser or a check of its head rejects it. */
+/** Completes the response to a request that Node's parser rejects. */
 export const reject = (
-  port: Port,
+  hooks: PortHooks,
   head: RequestHead,
   context: RequestContext["Service"],
   error: ApiError
 ): Effect.Effect<Response> => {
-  const allow = error.status === 405 && { allow: port.routesAt("*").methods.join(", ") }
-  return port.finish(head, context, ErrorResponses.make(error, { connection: "close", ...allow }))
+  const allow = error.status === 405 && { allow: hooks.routesAt("*").methods.join(", ") }
+  return hooks.finish(head, context, ErrorResponses.make(error, { connection: "close", ...allow }))
 }
 
-/** The middleware around all routes of `port`. */
-export const layer = (port: Port) =>
+export const layer = (hooks: PortHooks) =>
   HttpRouter.middleware(
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
       const shutdown = yield* GracefulShutdown
-      const forward = forwarded(port.trustedProxies)
+      const forward = forwarded(hooks.trustedProxies)
 
       const finish = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
         const own = addRequiredHeaders(head, response)
-        return port.finish(
+        return hooks.finish(
           head,
           context,
           Ref.getUnsafe(shutdown) ? withHeaders(own, { ...own.headers, connection: "close" }) : own
@@ -89,14 +87,14 @@ export const layer = (port: Port) =>
         forward(Effect.withFiber((fiber) => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const context = RequestContext.make(headerOf(request, "x-request-id"), clock.monotonicTimeNanosUnsafe())
-          const error = headError(request, port)
+          const error = headError(request, hooks)
           return Effect.matchCauseEffect(error === undefined ? httpEffect : Effect.die(error), {
             onSuccess: (response) => finish(request, context, response),
             onFailure: (cause) => {
               if (Cause.hasInterruptsOnly(cause)) {
-                return Effect.andThen(port.abort(request, context), Effect.failCause(cause))
+                return Effect.andThen(hooks.abort(request, context), Effect.failCause(cause))
               }
-              const response = ErrorResponses.responseOf(cause, request, context, port.routesAt)
+              const response = ErrorResponses.responseOf(cause, request, context, hooks.routesAt)
               return Effect.flatMap(response, (made) => finish(request, context, made))
             }
           }).pipe(Effect.provideContext(

@@ -12,7 +12,6 @@ export const routerConfig = {
   maxParamLength: 16_384
 }
 
-/** Returns the path of a URL as the router reads it. */
 const pathOf = (url: string): string => {
   const [path = ""] = url.split(/[?;#]/, 1)
   try {
@@ -37,7 +36,7 @@ export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Cons
     onGroup() {},
     onEndpoint({ endpoint: { annotations, method, path } }) {
       // Any segment stands for a parameter.
-      const pattern = new RegExp(`^${path.replace(/:\w+/g, "[^/]*")}$`)
+      const pattern = new RegExp(`^${path.replace(/:\w+/g, "[^/]+")}$`)
       routes.push({ method, path: pattern, headers: Context.getOrUndefined(annotations, PathHeaders) })
     }
   })

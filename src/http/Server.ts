@@ -1,4 +1,4 @@
-/** Serves the routes of a port on Node's HTTP server, with the limits of the service, for both ports. */
+/** Serves the routes of a port on Node's HTTP server. */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { ByteSize, Clock, Context, Data, Effect, Layer, Logger, Predicate, References, Scope, Tracer } from "effect"
 import {
@@ -16,14 +16,13 @@ import * as ConnectionLimits from "./ConnectionLimits.ts"
 import * as JsonBody from "./JsonBody.ts"
 import { OrderedServer } from "./OrderedServer.ts"
 import * as ParserRejections from "./ParserRejections.ts"
-import type { Port } from "./Responses.ts"
+import type { PortHooks } from "./Responses.ts"
 import { routerConfig } from "./RoutePaths.ts"
 
-/** Makes Node's server for `port`. It is not listening yet. */
-const make = Effect.fnUntraced(function*(port: Port) {
+const makeNodeServer = Effect.fnUntraced(function*(hooks: PortHooks) {
   const server = new OrderedServer({
     maxHeaderSize: 16 * 1024,
-    /** Milliseconds for the head of a request, and for the whole request. */
+    // The timeouts of a head and of a whole request, in milliseconds.
     headersTimeout: 10_000,
     requestTimeout: 30_000,
     connectionsCheckingInterval: 1_000,
@@ -31,10 +30,10 @@ const make = Effect.fnUntraced(function*(port: Port) {
     // Node's own response would have no Error body.
     requireHostHeader: false
   })
-  // The idle timeout of a connection during a request, in milliseconds. Between requests `keepAliveTimeout` holds.
+  // The idle timeout of a connection during a request; `keepAliveTimeout` holds between requests.
   server.setTimeout(60_000)
-  yield* ConnectionLimits.attach(server, port.trustedProxies)
-  yield* ParserRejections.attach(server, port)
+  yield* ConnectionLimits.attach(server, hooks.trustedProxies)
+  yield* ParserRejections.attach(server, hooks)
   return server
 })
 
@@ -49,35 +48,24 @@ interface Address {
 /** The server cannot listen. The message names the setting that an operator can change. */
 export class CannotListen extends Data.TaggedError("CannotListen")<{
   readonly message: string
-  /** The system's error, unless the message says the same. */
   readonly cause?: unknown
 }> {}
 
-/** Returns why a server cannot listen, by the code of the system's error. */
 const cannotListen = ({ host, port }: Address, address: string, portNumber: number, cause: unknown): CannotListen => {
-  switch (Predicate.hasProperty(cause, "code") ? cause.code : undefined) {
-    case "EADDRINUSE":
-      return new CannotListen({
-        message: `${port.name}: port ${portNumber} of ${address} is in use. ` +
-          `End the program that uses it, or set ${port.name} to another one`
-      })
-    case "EADDRNOTAVAIL":
-    case "ENOTFOUND":
-      return new CannotListen({
-        message: `${host.name}: this machine has no address "${address}". Set ${host.name} to one that it has`
-      })
-    default:
-      return new CannotListen({
-        message: `${host.name} and ${port.name}: the service cannot listen on port ${portNumber} of ${address}`,
-        cause
-      })
+  const code = Predicate.hasProperty(cause, "code") ? cause.code : undefined
+  if (code === "EADDRINUSE") {
+    const advice = `End the program that uses it, or set ${port.name} to another one`
+    return new CannotListen({ message: `${port.name}: port ${portNumber} of ${address} is in use. ${advice}` })
   }
+  if (code === "EADDRNOTAVAIL" || code === "ENOTFOUND") {
+    const advice = `Set ${host.name} to one that it has`
+    return new CannotListen({ message: `${host.name}: this machine has no address "${address}". ${advice}` })
+  }
+  const message = `${host.name} and ${port.name}: the service cannot listen on port ${portNumber} of ${address}`
+  return new CannotListen({ message, cause })
 }
 
-/**
- * Removes all services but those that each request needs. Effect copies the context of the server for each request, so
- * that each service in it costs time.
- */
+/** Keeps only the services that requests need: Effect copies them all for each request. */
 const pickForRequests = Context.pick(
   Scope.Scope,
   Clock.Clock,
@@ -90,7 +78,7 @@ const pickForRequests = Context.pick(
   UrlParams.CurrentRedactedNames
 )
 
-/** The query parameters whose values spans hide: all but those of the contract. A client can send a secret in them. */
+/** Spans hide the values of all query parameters but these: a client can send a secret in them. */
 const redactedNames = [/^(?!(?:limit|status|cursor)$)/]
 
 type Response = HttpServerResponse.HttpServerResponse
@@ -98,13 +86,13 @@ type Response = HttpServerResponse.HttpServerResponse
 /** Serves the routes of a port on the address that two settings name. With port 0 the system chooses a free port. */
 export const layer = <E, R>(
   routes: Effect.Effect<Effect.Effect<Response, unknown, Scope.Scope | HttpServerRequest.HttpServerRequest>, E, R>,
-  port: Port,
+  hooks: PortHooks,
   address: Address
 ) =>
   Layer.effect(
     HttpServer.HttpServer,
     Effect.gen(function*() {
-      const node = yield* make(port)
+      const node = yield* makeNodeServer(hooks)
       const host = yield* address.host.config
       const portNumber = yield* address.port.config
       const drainSeconds = yield* Settings.drainSeconds.config

@@ -11,7 +11,6 @@ export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 /** The maximum of addresses. Clients can use any number of addresses, but only as many keys as operators issue. */
 const maxAddresses = 100_000
 
-/** The number of callers that are checked before other work gets a turn. */
 const maxCheckedPerTurn = 10_000
 
 const none: Policy.State = {}

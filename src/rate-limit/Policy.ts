@@ -15,19 +15,14 @@ export interface Window {
   readonly limit: number
   /** The length of the window in seconds. */
   readonly seconds: number
-  /** The requests that the window still allows. */
   readonly remaining: number
   /** The end of the window, in milliseconds since the Unix epoch. */
   readonly resetAt: number
 }
 
-/** The decision on a request, with everything that the response says about the limits. */
 export interface Decision {
   readonly allowed: boolean
-  /**
-   * The end of the caller's ban, in milliseconds since the Unix epoch, if the caller is banned. The windows do not
-   * matter until then.
-   */
+  /** The end of the caller's ban, in milliseconds since the Unix epoch. The windows do not matter until then. */
   readonly bannedUntil: number | undefined
   /** Whether this request began the ban. */
   readonly banBegan: boolean
@@ -36,7 +31,6 @@ export interface Decision {
   readonly windows: readonly [minute: Window, day: Window]
 }
 
-/** The number of counted requests, and the end of the count. */
 interface Count {
   readonly used: number
   readonly resetAt: number
@@ -52,9 +46,8 @@ interface Ban {
 export interface State {
   readonly minute?: Count | undefined
   readonly day?: Count | undefined
-  /** Rejections within a minute of the first one. */
+  /** Those within a minute of the first one. */
   readonly rejections?: Count | undefined
-  /** The last ban. */
   readonly ban?: Ban | undefined
 }
 

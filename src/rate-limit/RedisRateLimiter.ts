@@ -12,7 +12,7 @@ import { type Counting, RateLimiter } from "./RateLimiter.ts"
 import { RedisClient } from "./RedisClient.ts"
 import * as RedisRequests from "./RedisRequests.ts"
 
-/** Redis runs nothing else while a script charges the calls of a batch, for some microseconds. */
+/** Bounds the microseconds for which Redis runs nothing but the script of a batch. */
 const maxCallsPerBatch = 128
 
 const localDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
@@ -35,7 +35,6 @@ interface Batch {
 const countCharges = ({ calls }: Batch): number => calls.filter(({ verb }) => verb === "charge").length
 
 const make = Effect.gen(function*() {
-  /** For metrics that are recorded within a decision. */
   const context = yield* Effect.context()
   const clock = yield* Clock.Clock
   const callers = yield* CallerStates.make
@@ -52,7 +51,6 @@ const make = Effect.gen(function*() {
       return charged.decision
     })
     callers.set(caller, next)
-    // All state is set before the calls resume: they may charge again.
     for (const [index, decision] of decisions.entries()) calls[index]?.resume(decision)
   }
   const decideLocally = (batch: Batch): void => {

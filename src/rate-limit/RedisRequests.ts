@@ -18,7 +18,6 @@ const ticksPerTimeout = 10
 const probeInterval = "250 millis"
 /** How long a probe waits for a late reply: a client on which nothing else is sent cuts a silent connection meanwhile. */
 const probeTimeout = Duration.seconds(5)
-/** The caller of the first probe. */
 const nobody: Caller = "key:probe"
 
 const durations = Metric.histogram("rate_limit_redis_duration_seconds", {
@@ -56,7 +55,6 @@ export const make = Effect.gen(function*() {
 
   /** The servers whose breaker is open. Each has a fiber that probes it. */
   const down = new Set<string>([unnamedServer])
-  /** Whether the log says that Redis is down. */
   let isReported = false
   /** The last error of a connection. It has the reason for which a client is offline. */
   let lastError: unknown

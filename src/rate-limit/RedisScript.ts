@@ -7,7 +7,6 @@ import type { Limits } from "../api/Plans.ts"
 import { type Caller, isKey } from "./CallerStates.ts"
 import { bans, dayWindow, minuteWindow, type State } from "./Policy.ts"
 
-/** The key of a caller in Redis. */
 export const keyOf = (caller: Caller): string => `petstore:limits:${caller}`
 
 export type Command =

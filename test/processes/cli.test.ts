@@ -6,7 +6,7 @@ import { once } from "node:events"
 import { fileURLToPath } from "node:url"
 import { withChecksum } from "../../src/api/SecretForm.ts"
 import { type Environment, runCommand } from "../support/CommandRun.ts"
-import { dataDirectory } from "../support/Harness.ts"
+import { dataDirectory } from "../support/Databases.ts"
 import { compileCache, type Running, send, serve, start, until } from "../support/Process.ts"
 
 const cli = fileURLToPath(new URL("../../src/cli.ts", import.meta.url))
@@ -99,10 +99,10 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       const [{ id: banned }] = yield* json("list --state banned")
       // Each process writes its counts every two seconds.
       yield* Effect.repeat(json("top --window day --by rejected"), {
-        until: ([first]: ReadonlyArray<{ readonly rejected: number }>) => first?.rejected === 60,
+        until: ([first]: ReadonlyArray<{ readonly rejected: number }>) => first?.rejected === 59,
         schedule: Schedule.spaced("500 millis")
       }).pipe(Effect.timeout("30 seconds"))
-      const topRow = `${banned}  free        60          60          0           hammered`
+      const topRow = `${banned}  free        60          59          1           hammered`
       assert.include(yield* text("top --by rejected --limit 1"), `NAME\n${topRow}\n`)
       assert.include(yield* text(`unban ${banned}`), `The ban of ${banned}, which would have lasted until 20`)
 

@@ -1,0 +1,199 @@
+/** Processes of the service with their real limiters, verifiers and batches, and a real client, on fakes of servers. */
+import { Cause, Clock, Context, Duration, Effect, Exit, Layer, Logger, Random, Redacted, Scope } from "effect"
+import { HttpClient, type HttpClientRequest, HttpClientResponse } from "effect/http"
+import * as KeyVerifier from "../../src/api-keys/KeyVerifier.ts"
+import { withChecksum } from "../../src/api/SecretForm.ts"
+import { PetstoreClient } from "../../src/client/PetstoreClient.ts"
+import * as RequestBatcher from "../../src/database/RequestBatcher.ts"
+import type { Caller } from "../../src/rate-limit/CallerStates.ts"
+import type { Decision } from "../../src/rate-limit/Policy.ts"
+import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { RedisClient } from "../../src/rate-limit/RedisClient.ts"
+import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
+import { isShared, makeDatabase, makeRedis } from "./Servers.ts"
+import { makeNetwork, makeProcess, makeWorld, type Process } from "./World.ts"
+
+const limit = 3
+const limits = (perDay: number) => ({ perMinute: 1_000_000, perDay })
+const processCount = 3
+/** The longest waits in milliseconds. A lookup and a create can wait for the batch before theirs. */
+const [redisWait, lookupWait, clientWait] = [250, 2 * 900, 5_000]
+const serveWait = lookupWait + redisWait + 2 * Duration.toMillis(RequestBatcher.callTimeout)
+/** The time of faults and load, and the time when all calls have ended. */
+const [begin, end, settled] = [500, 4_000, 20_000]
+const secrets = [withChecksum("a".repeat(32)), withChecksum("b".repeat(32)), withChecksum("c".repeat(32))] as const
+const [clientSecret, ...disabledSecrets] = secrets
+/** Runs a seed. Returns the promises that did not hold, and the ends of all calls. */
+export const simulate = async (seed: number) => {
+  Error.stackTraceLimit = 0
+  const world = makeWorld(seed)
+  const [redis, database, http] = [makeRedis(world), makeDatabase(world), makeNetwork(world)]
+  const [problems, ends]: [Array<string>, Array<string>] = [[], []]
+  const check = (holds: boolean, problem: () => string) => {
+    if (!holds) problems.push(`${world.now} ms: ${problem()}`)
+  }
+  const shared = Context.make(Scope.Scope, Scope.makeUnsafe()).pipe(Context.add(Logger.CurrentLoggers, new Set()))
+  let running = 0
+  /** Runs a call in a process. It must end within `wait` and the pauses of the process, and not die. */
+  const call = <A, E>(
+    name: string,
+    process: Process,
+    wait: number,
+    effect: Effect.Effect<A, E, Scope.Scope>,
+    onEnd: (exit: Exit.Exit<A, E>) => void
+  ): void => {
+    running++
+    const startedAt = world.now
+    const context = Context.add(shared, Clock.Clock, process.clock)
+    const seeded = Random.withSeed(Effect.withTracerEnabled(effect, false), seed)
+    Effect.runFork(Effect.provideContext(seeded, context)).addObserver((exit) => {
+      running--
+      ends.push(`${world.now} ${name} ${exit._tag}`)
+      check(world.now - startedAt <= wait + process.paused + 0.001, () => `${name} took ${world.now - startedAt} ms`)
+      check(Exit.isSuccess(exit) || !Cause.hasDies(exit.cause), () => `${name} died: ${String(exit)}`)
+      onEnd(exit)
+    })
+  }
+  const start = Effect.fnUntraced(function*(process: Process) {
+    const limiters = Layer.fresh(RedisRateLimiter.layerWithoutClient)
+    const context = yield* Effect.provideService(Layer.build(limiters), RedisClient, redis.clientOf(process))
+    const store = { recordUses: () => Effect.void, findByHashes: database.findByHashesOf(process) }
+    const batches = { name: "create", concurrency: 1, size: 2, timeout: RequestBatcher.callTimeout }
+    return {
+      process,
+      limiter: Context.get(context, RateLimiter),
+      verifier: yield* KeyVerifier.make({ store, hash: (secret) => secret }),
+      create: yield* RequestBatcher.make({ ...batches, run: database.insertOf(process) })
+    }
+  })
+  type Service = Effect.Success<ReturnType<typeof start>>
+  const services: Array<Service> = []
+  for (let i = 0; i < processCount; i++) {
+    const process = makeProcess(world)
+    call("start", process, 1_000, start(process), (exit) => Exit.isSuccess(exit) && services.push(exit.value))
+  }
+  for (const [index, secret] of secrets.entries()) {
+    database.keys.set(secret, {
+      key: { id: `key_${index}`, plan: "enterprise", limits: limits(1_000_000) },
+      endsAt: Infinity
+    })
+  }
+  await world.runUntil(() => services.length === processCount, begin)
+  const decisions: Array<Decision & { readonly caller: Caller; readonly process: Process }> = []
+  const charge = ({ limiter, process }: Service, caller: Caller): void =>
+    call(`charge ${caller}`, process, redisWait, limiter.charge(caller, limits(limit)), (exit) => {
+      if (Exit.isSuccess(exit)) decisions.push({ ...exit.value, caller, process })
+    })
+  const verify = ({ process, verifier }: Service, secret: string): void =>
+    call("verify", process, lookupWait, verifier.verify(Redacted.make(secret)), (exit) => {
+      const disabledFor = world.now - (database.disabled.get(secret) ?? world.now)
+      if (Exit.isSuccess(exit)) check(disabledFor <= 1_000, () => `a key works ${disabledFor} ms after its end`)
+      else check(secret !== clientSecret || !/InvalidApiKey/.test(String(exit)), () => "a valid key is rejected")
+    })
+  /** Creates a pet as the service does. */
+  const serve = ({ create, limiter, verifier }: Service, { body, headers }: HttpClientRequest.HttpClientRequest) =>
+    Effect.gen(function*() {
+      const key = yield* verifier.verify(Redacted.make((headers["authorization"] ?? "").slice("Bearer ".length)))
+      yield* limiter.charge(`key:${key.id}`, key.limits)
+      const { name } = JSON.parse(body._tag === "Uint8Array" ? new TextDecoder().decode(body.body) : "{}")
+      const created = yield* create({ name, key: headers["idempotency-key"] ?? "" })
+      return { status: 201, body: { id: 1, name: created, categoryId: 1 } }
+    }).pipe(Effect.catch(({ code, message, status }) => Effect.succeed({ status, body: { code, message, status } })))
+  const user = makeProcess(world)
+  type Served = Effect.Success<ReturnType<typeof serve>>
+  const transport = HttpClient.make((request) =>
+    Effect.callback((resume) => {
+      const serveLater = (reply: (response: Served) => void): void => {
+        const service = world.pick(services)
+        const onEnd = (exit: Exit.Exit<Served>) => Exit.isSuccess(exit) && reply(exit.value)
+        service.process.after(0, () => call("serve", service.process, serveWait, serve(service, request), onEnd))
+      }
+      http.send<Served>(user, serveLater, ({ body, status }) => {
+        const headers = { "content-type": "application/json", "location": "/v1/pets", "retry-after": "1" }
+        const response = new Response(JSON.stringify(body), { status, headers })
+        resume(Effect.succeed(HttpClientResponse.fromWeb(request, response)))
+      }, () => {})
+    })
+  )
+  const retry = { times: 5, attemptTimeout: 2_000 }
+  const options = { baseUrl: "http://petstore.test", apiKey: Redacted.make(clientSecret), timeout: clientWait, retry }
+  const client = Layer.fresh(PetstoreClient.layerHttp(options))
+  let petstore: PetstoreClient["Service"] | undefined
+  call("client", user, 0, Effect.provideService(Layer.build(client), HttpClient.HttpClient, transport), (exit) => {
+    if (Exit.isSuccess(exit)) petstore = Context.get(exit.value, PetstoreClient)
+  })
+  const create = (name: string, mustSucceed: boolean): void => {
+    if (petstore === undefined) return
+    call(`create ${name}`, user, clientWait, petstore.create({ name, categoryId: 1n }), (exit) => {
+      const stored = [...database.pets.values()].filter((each) => each === name).length
+      check(stored <= 1, () => `${name} is stored ${stored} times`)
+      if (Exit.isSuccess(exit)) check(stored === 1 && exit.value.name === name, () => `${name} is not stored`)
+      else check(!mustSucceed, () => `${name} was not created: ${String(exit)}`)
+    })
+  }
+  const during = (probability: number, run: () => void): void => {
+    if (world.chance(probability)) world.at(world.between(begin, end), run)
+  }
+  const later = (): number => world.now + world.between(50, 3_000)
+  const fault = world.pick(["none", "none", "frozen", "down", "lossy"])
+  if (fault === "frozen") during(1, () => redis.network.frozenUntil = later())
+  during(fault === "down" ? 1 : 0, () => {
+    redis.network.downUntil = later()
+    redis.restart(world.chance(0.5))
+  })
+  const networks = [http, database.network, ...fault === "lossy" ? [redis.network] : []]
+  for (const network of networks) during(0.6, () => network.faults = world.between(0, 0.5))
+  world.at(end, () => networks.forEach((network) => network.faults = 0))
+  during(0.3, () => database.network.frozenUntil = later())
+  during(0.3, () => database.network.downUntil = later())
+  during(0.3, () => redis.clockOffset += world.between(-3_600_000, 3_600_000))
+  for (const service of services) {
+    // A pause begins with requests in flight.
+    during(0.5, () => {
+      verify(service, world.pick(secrets))
+      charge(service, "key:a")
+      for (const key of ["x", "y", "z"]) {
+        call("insert", service.process, serveWait, service.create({ name: key, key }), () => {})
+      }
+      service.process.after(world.between(0, 10), () => service.process.pause(world.between(50, 1_500)))
+    })
+    during(0.3, () => service.process.clockOffset += world.between(-3_600_000, 3_600_000))
+  }
+  for (const secret of disabledSecrets) {
+    during(1, () => database.disabled.set(secret, world.now))
+    during(0.3, () => database.disabled.delete(secret))
+  }
+  for (let i = 0; i < 30; i++) {
+    during(1, () => charge(world.pick(services), world.pick(["key:a", "key:a", "address:b"])))
+  }
+  for (let i = 0; i < 14; i++) during(1, () => verify(world.pick(services), world.pick(secrets)))
+  for (const name of ["Rex", "Tom"]) during(1, () => create(name, false))
+  await world.runUntil(() => false, settled)
+  check(running === 0, () => `${running} calls have no end`)
+  for (const caller of ["key:a", "address:b"]) {
+    const all = decisions.filter((decision) => decision.caller === caller)
+    const allowed = all.filter((decision) => decision.allowed)
+    check(fault !== "none" || all.every(isShared), () => `processes counted ${caller} alone without a reason`)
+    check(allowed.filter(isShared).length <= limit * redis.lives, () => `Redis allowed ${caller} too many requests`)
+    const most = limit * (processCount + redis.lives)
+    check(fault === "lossy" || allowed.length <= most, () => `${caller} had ${allowed.length} requests in an outage`)
+    for (const service of services) {
+      let alone = 0
+      for (const decision of all.filter(({ process }) => process === service.process)) {
+        alone = isShared(decision) ? 0 : alone + Number(decision.allowed)
+        check(alone <= limit, () => `a process allowed ${caller} ${alone} requests alone`)
+      }
+    }
+  }
+  const stored = [...database.pets.values()]
+  check(new Set(stored).size === stored.length, () => `pets are stored twice: ${String(stored)}`)
+  for (const service of services) {
+    for (let i = 0; i < limit; i++) charge(service, "key:after")
+    verify(service, clientSecret)
+  }
+  create("Last", true)
+  await world.runUntil(() => running === 0, settled + clientWait)
+  const after = decisions.filter(({ allowed, caller }) => allowed && caller === "key:after")
+  check(after.length === limit && after.every(isShared), () => `${after.length} requests were allowed after the faults`)
+  return { problems, ends }
+}
