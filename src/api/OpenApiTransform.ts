@@ -1,5 +1,5 @@
 /** Completes derived OpenAPI documents: whole examples, shared headers, and the security scheme. */
-import { Context, Record as Records, Schema } from "effect"
+import { Context, Schema } from "effect"
 import { type HttpApiSecurity, OpenApi } from "effect/http-api"
 
 export type Headers = Readonly<Record<string, OpenApi.OpenAPISpecHeader>>
@@ -47,7 +47,10 @@ const complete = (
   { basePath, headersOf, securityScheme: { name: schemeName, scheme } }: Documentation
 ) => {
   const security = [{ [schemeName]: [] }]
-  const schemas = Records.map(derived.components.schemas, ({ additionalProperties: _, ...schema }) => schema)
+  const schemas: OpenApi.OpenAPISpec["components"]["schemas"] = {}
+  for (const [name, { additionalProperties: _, ...schema }] of Object.entries(derived.components.schemas)) {
+    schemas[name] = schema
+  }
 
   const resolve = (schema: object): JsonSchema => {
     const { $ref }: JsonSchema = schema
