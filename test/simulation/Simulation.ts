@@ -152,6 +152,9 @@ export const simulate = async (seed: number) => {
     during(0.5, () => {
       verify(service, world.pick(secrets))
       charge(service, "key:a")
+      for (const key of ["x", "y", "z"]) {
+        call("insert", service.process, serveWait, service.create({ name: key, key }), () => {})
+      }
       service.process.after(world.between(0, 10), () => service.process.pause(world.between(50, 1_500)))
     })
     during(0.3, () => service.process.clockOffset += world.between(-3_600_000, 3_600_000))
@@ -184,7 +187,6 @@ export const simulate = async (seed: number) => {
   }
   const stored = [...database.pets.values()]
   check(new Set(stored).size === stored.length, () => `pets are stored twice: ${String(stored)}`)
-  // After the faults.
   for (const service of services) {
     for (let i = 0; i < limit; i++) charge(service, "key:after")
     verify(service, clientSecret)

@@ -88,7 +88,6 @@ export const makeProcess = (world: World) => {
   return Object.assign(state, { after, clock, pause })
 }
 export type Process = ReturnType<typeof makeProcess>
-
 /** Makes the way to a server. `faults` is the share of requests that are late, lost or doubled, or whose reply is. */
 export const makeNetwork = (world: World) => {
   const state = { faults: 0, frozenUntil: 0, downUntil: 0 }
