@@ -5,7 +5,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { promisify } from "node:util"
-import { freePort } from "../test/support/Harness.ts"
+import { freePort } from "../test/support/Temporary.ts"
 
 const pathOf = (file: string): string => fileURLToPath(new URL(file, import.meta.url))
 const contender = (file: string): string => pathOf(`contenders/${file}`)

@@ -3,7 +3,9 @@ import { PgClient } from "@effect/sql-pg"
 import { Effect, Redacted, Schema, Struct } from "effect"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
-import { freePort, temporaryDatabaseUrl, unlimitedKeyOptions } from "../test/support/Harness.ts"
+import { temporaryDatabaseUrl } from "../test/support/Databases.ts"
+import { unlimitedKeyOptions } from "../test/support/Process.ts"
+import { freePort } from "../test/support/Temporary.ts"
 import * as Contender from "./Contender.ts"
 
 export const newPet = `{"name":"Rex","categoryId":1,"status":"available"}`

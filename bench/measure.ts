@@ -1,6 +1,6 @@
 /** Loads processes in turn, round by round, so that the machine's noise affects all of them alike. */
 import { Config, Console, Effect, Schema } from "effect"
-import { temporaryDirectory } from "../test/support/Harness.ts"
+import { temporaryDirectory } from "../test/support/Temporary.ts"
 import * as Contender from "./Contender.ts"
 import * as Workload from "./Workload.ts"
 import * as Wrk from "./wrk.ts"

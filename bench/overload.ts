@@ -7,9 +7,9 @@
  * `TEST_DATABASE_URL`, a PostgreSQL server to create databases on, and Linux, where every address of 127.0.0.0/8 is local.
  */
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
-import { Console, Effect } from "effect"
+import { Console, Duration, Effect } from "effect"
 import { connect } from "node:net"
-import { freePort } from "../test/support/Harness.ts"
+import { freePort } from "../test/support/Temporary.ts"
 import * as Contender from "./Contender.ts"
 import * as Workload from "./Workload.ts"
 
@@ -108,12 +108,12 @@ const run = Effect.fnUntraced(function*({ clientsOf, goal, heapMegabytes = 4_096
   // The shutdown begins while the clients of a second trial are connected.
   yield* openClients(service.address, clientsOf(keys))
   yield* Effect.sleep("1 seconds")
-  const stopped = yield* Effect.timed(service.stop)
+  const [stopped] = yield* Effect.timed(service.stop)
   yield* Console.log(
     `${title}\n  ${(highest - rest).toFixed(0)} MB above ${rest.toFixed(0)} MB at rest, then ${
       (after - rest).toFixed(0)
     } MB; ${describe("lists of another key:", lists)}; ${describe("/healthz:", healths)}; SIGTERM ${
-      (Number(stopped[0]) || 0).toFixed(1)
+      Duration.toSeconds(stopped).toFixed(1)
     } s (goal: ${goal})`
   )
 }, Effect.scoped)

@@ -32,7 +32,10 @@ const send = async (path, { headers, ...init } = {}) => {
     const seconds = Number(response?.headers.get("retry-after") ?? 0)
     const mayHelp = response === undefined || temporary.has(response.status)
     // At the limit of the day, Retry-After can be 24 hours.
-    if (!mayHelp || attempt === 5 || seconds > 300) throw new Error(`${response.status} ${await response.text()}`)
+    if (!mayHelp || attempt === 5 || seconds > 300) {
+      const requestId = response.headers.get("x-request-id")
+      throw new Error(`${response.status} ${await response.text()}, X-Request-Id: ${requestId}`)
+    }
     const backoff = 200 * 2 ** attempt * (1 + Math.random() / 4)
     await new Promise((resolve) => setTimeout(resolve, Math.max(seconds * 1000, backoff)))
   }

@@ -20,4 +20,6 @@ const created = await client.POST("/pets", {
 })
 if (created.error) throw new Error(created.error.code)
 const { data } = await client.GET("/pets", { params: { query: { status: "available", limit: 5 } } })
-console.log(created.data.name, data?.length)
+// The type of `error` is the Error body of the document.
+const { error } = await client.POST("/pets", { body: { name: "Rex", categoryId: 1.5 } })
+console.log(created.data.name, data?.length, error?.code)

@@ -19,7 +19,9 @@ const created = await createPet({
 })
 if (created.error) throw new Error(created.error.code)
 const { data } = await listPets({ query: { status: "available", limit: 5 } })
-console.log(created.data.name, data?.length)
+// The type of `error` is the Error body of the document.
+const { error } = await createPet({ body: { name: "Rex", categoryId: 1.5 } })
+console.log(created.data.name, data?.length, error?.code)
 
 // 2^53 + 1 is the first integer that a number cannot hold.
 const exact = await fetch(`${PETSTORE_URL}/v1/pets`, {

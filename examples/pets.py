@@ -31,7 +31,7 @@ def send(path, pet=None, headers=None):
             seconds = int(error.headers.get("Retry-After", 0))
             # The statuses that a retry can help. At the limit of the day, Retry-After can be 24 hours.
             if error.code not in (408, 429, 500, 502, 503, 504) or attempt == 5 or seconds > 300:
-                raise SystemExit(f"{error.code} {error.read().decode()}")
+                raise SystemExit(f"{error.code} {error.read().decode()}, X-Request-Id: {error.headers['X-Request-Id']}")
         except (OSError, http.client.HTTPException):
             if attempt == 5:
                 raise

@@ -1,3 +1,3 @@
-/** The entry `petstore-client`: both clients and the contract. */
+/** The entry `petstore-client`. */
 export * from "./api/entry.ts"
 export * from "./client/Clients.ts"

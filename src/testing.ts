@@ -1,4 +1,4 @@
-/** Runs the service in memory, with its real handlers and middleware, for the tests of applications that call it. */
+/** The entry `petstore-client/testing`: the in-memory service, with its real handlers and middleware. */
 import { ConfigProvider, Effect, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -23,7 +23,7 @@ import {
 
 export { ApiKeys, KeyVerifier, PetRepository, RateLimiter, type SentRequest, TestService }
 
-/** The pets, API keys and rate limits, all in the memory of this process. */
+/** In-memory pets, API keys and rate limits. */
 export const layerMemory: Layer.Layer<PetRepository | ApiKeys | KeyVerifier | RateLimiter> = Layer.mergeAll(
   PetRepository.layerMemory,
   ApiKeys.layerMemory,
@@ -31,8 +31,8 @@ export const layerMemory: Layer.Layer<PetRepository | ApiKeys | KeyVerifier | Ra
 ).pipe(Layer.provide(SecureRandom.layerWebCrypto))
 
 /**
- * An `HttpClient` whose requests the real handlers and middleware serve in this process, over any pets, API keys and
- * rate limits. It reads no environment variable, so that tests give the same result on every machine.
+ * An `HttpClient` that serves requests in this process, with the real handlers and middleware, over the services of the
+ * context. It reads no environment variables, so that tests behave the same on every machine.
  */
 export const layerService: Layer.Layer<
   HttpClient.HttpClient,
@@ -61,12 +61,11 @@ export const layerService: Layer.Layer<
     Layer.orDie
   )
 
-/** The plan of the test key, or its own limits, which put the key on plan Enterprise. */
+/** `limits` put the test key on plan Enterprise. */
 type PlanOrLimits =
   | { readonly plan?: Exclude<Plan, "enterprise">; readonly limits?: never }
   | { readonly plan?: "enterprise"; readonly limits: Limits }
 
-/** The services of `layerTest` that are not in memory, or whose memory a test wraps. */
 interface Services {
   readonly pets?: Layer.Layer<PetRepository>
   readonly apiKeys?: Layer.Layer<ApiKeys | KeyVerifier>
@@ -76,11 +75,10 @@ interface Services {
 const apiKeysMemory = Layer.provide(ApiKeys.layerMemory, SecureRandom.layerWebCrypto)
 
 /**
- * A client, and a new service in memory for it alone.
+ * A client with a new in-memory service of its own. The client uses `apiKey`, by default a new key on `plan` (Free) or
+ * with `limits`. `pets`, `apiKeys` and `rateLimiter` replace the in-memory services.
  *
- * The client uses `apiKey`. Without one it uses a new key on plan Free, or with the `plan` or `limits` of the options.
- * The layer also provides `TestService`, which provokes faults and reports requests, and the service's pets, keys and
- * limits, to insert and inspect data. `pets`, `apiKeys` and `rateLimiter` replace those in memory.
+ * Also provides `TestService`, to inject faults and inspect requests, and the services, to insert and inspect data.
  */
 export const layerTest = (
   {

@@ -1,4 +1,4 @@
-/** Provides the admin token, which clients of the management port send as a bearer token. */
+/** The admin token: the bearer token of the management port. */
 import { Config, Context, Data, Effect, Layer, Option, Redacted, Result } from "effect"
 import { chmodSync, existsSync, linkSync, readFileSync, statSync, unlinkSync, writeFileSync } from "node:fs"
 import { join, resolve } from "node:path"
@@ -13,17 +13,16 @@ export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{
 
 const fileName = "admin-token"
 
-/** Where the token is: the name of the setting, or the absolute path of the file. */
+/** Where an operator finds the token: the name of the setting, or the path of the file. */
 export const adminTokenPlace = Effect.gen(function*() {
   if (Option.isSome(yield* Config.option(Settings.adminToken.config))) return Settings.adminToken.name
   return resolve(yield* Settings.dataDir.config, fileName)
 })
 
-/** A shorter token works, with a warning. */
+/** Shorter tokens work, but are logged as a warning. */
 const minLength = 16
 
 export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()("petstore/AdminToken") {
-  /** Reads the token from `ADMIN_TOKEN`, or else from `DATA_DIR/admin-token`, which the first start creates. */
   static readonly layer = Layer.effect(
     AdminToken,
     Effect.gen(function*() {
@@ -62,7 +61,7 @@ const readFile = Effect.gen(function*() {
   return { source: file, token: yield* Effect.fromResult(parsed) }
 })
 
-/** Restricts access to `file` to its owner. Returns its former mode in octal if other users had access. */
+/** Returns the former mode in octal if other users had access. */
 const restrictMode = (file: string): string | undefined => {
   const mode = statSync(file).mode & 0o777
   if ((mode & 0o077) === 0) return undefined
@@ -70,10 +69,10 @@ const restrictMode = (file: string): string | undefined => {
   return mode.toString(8).padStart(4, "0")
 }
 
-/** Writes `token` to `file`, unless the file exists. Two processes that start at once use the token of the first. */
+/** Creates `file` unless it exists. Processes that start together use the token of the first. */
 const createFile = (file: string, token: string, temporarySuffix: string): void => {
   if (existsSync(file)) return
-  // The link makes the complete file visible, so no process reads half a token.
+  // Linking a complete file is atomic, so no process reads half a token.
   const temporaryFile = `${file}.${temporarySuffix}`
   writeFileSync(temporaryFile, `${token}\n`, { mode: 0o600 })
   try {

@@ -1,54 +1,51 @@
-/** Declares what stores API keys, and stores them in memory. The rules for keys are in `ApiKeys.ts`. */
 import { DateTime, Effect, type Result } from "effect"
 import { Digest } from "effect/crypto"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/Keys.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
-/** The key of a secret, and when the secret stops working, in epoch milliseconds (`Infinity` if it never does). */
+/** The key of a secret. `endsAt` is when the secret stops working, in epoch milliseconds, or `Infinity`. */
 export interface SecretHolder {
   readonly key: CurrentKey["Service"]
   readonly endsAt: number
 }
 
-/** Selects at most `limit` keys that meet the filter, after the position `after`. */
 export interface KeySelection extends Omit<KeysQuery, "cursor"> {
   readonly limit: number
   readonly after?: KeyPosition | undefined
 }
 
-/** As `KeySelection`, by the ids of keys instead of a secret and of bans. */
+/** The hash of a secret and bans are resolved to `ids`. */
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
   readonly ids?: ReadonlyArray<string>
   readonly state?: Exclude<KeysQuery["state"], "banned">
 }
 
-/** The key of a secret, and the end of the secret (`null` for a current one). */
+/** `endsAt` is `null` for the current secret of a key. */
 export interface SecretOrigin {
   readonly keyId: string
   readonly endsAt: DateTime.Utc | null
 }
 
-/** A use of a secret of a key, in epoch milliseconds. */
 export interface SecretUse {
   readonly keyId: string
+  /** In epoch milliseconds. */
   readonly at: number
 }
 
-/** A change of a key. `alongside` runs in the same transaction. */
 export interface Change {
-  /** The key after the change, with its next version. The id, the creation and the last use must stay the same. */
   readonly key: ApiKey
-  /** The hash of a new current secret. The one before it becomes a former one. */
+  /** The hash of a new current secret. */
   readonly secretHash?: string
-  /** The former secrets of the key stop working then, or earlier if they end earlier. `null` ends them now. */
+  /** When former secrets stop working, unless they end earlier. `null` ends them now. */
   readonly formerEnd?: DateTime.Utc | null
+  /** Runs in the transaction of the change. */
   readonly alongside: Effect.Effect<void, ServiceUnavailable>
 }
 
-/** Stores keys and the hashes of their secrets. Each operation fails with `ServiceUnavailable` in an outage. */
+/** Stores keys, and secrets as hashes. Each operation fails with `ServiceUnavailable` in an outage. */
 export interface ApiKeyStore {
-  /** Inserts a key with its first secret, or returns the id of the key that has this idempotency key already. */
+  /** Inserts a key with its first secret. Returns the id of the key that already has this idempotency key, if any. */
   insert(
     key: ApiKey,
     hash: string,
@@ -56,23 +53,23 @@ export interface ApiKeyStore {
     idempotencyKey?: string
   ): Effect.Effect<string | undefined, ServiceUnavailable>
   /**
-   * Changes a key, and returns it, or `undefined` if there is no such key. `change` gets the number of secrets that
-   * work at `now`, and returns `undefined` to change nothing. Concurrent changes of a key run one after another.
+   * Returns the key after `change`, or `undefined` if there is no such key. If `change` returns `undefined`, the key
+   * stays as it is. Concurrent changes of a key run one after another.
    */
   change<E>(
     id: string,
     now: DateTime.Utc,
     change: (key: ApiKey, workingSecrets: number) => Result.Result<Change | undefined, E>
   ): Effect.Effect<ApiKey | undefined, E | ServiceUnavailable>
-  /** Returns keys that meet the filter at `now`, in order of creation time, then of the bytes of the id. */
+  /** Orders keys by creation time, then by the bytes of their ids. */
   list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ReadonlyArray<ApiKey>, ServiceUnavailable>
-  /** Returns the former secrets of a key that work at `now`, in the order of their ends. */
+  /** Returns only those that still work, by their ends. */
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
-  /** Returns the secret with this SHA-256, or `undefined` if there is none. Also finds secrets that ended by `now`. */
+  /** Also finds secrets that no longer work. */
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<SecretOrigin | undefined, ServiceUnavailable>
-  /** Returns the holders by hash. Hashes of no key, of a disabled or revoked key and of an ended secret are absent. */
+  /** Returns the holders by hash, without those of disabled and revoked keys and of secrets that were ended. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
-  /** Records the last uses of secrets, by hash, and of their keys. A use before the recorded one changes nothing. */
+  /** Records the last uses of secrets, by hash, and of their keys. Ignores uses older than the recorded one. */
   recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>
 }
 
@@ -84,7 +81,7 @@ export const positionOf = ({ createdAt, id }: ApiKey): KeyPosition => ({
 const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
   Number(a.createdAtMicros - b.createdAtMicros) || (a.id < b.id ? -1 : Number(a.id > b.id))
 
-/** Makes a store in the memory of this process, for tests. It has secrets as they are, instead of hashes. */
+/** For tests. Stores secrets in clear text. */
 export const memoryStore = Effect.gen(function*() {
   const digest = yield* Digest.Digest
   const keys = new Map<string, ApiKey>()

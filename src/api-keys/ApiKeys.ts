@@ -1,4 +1,4 @@
-/** Issues, changes, rotates, revokes and lists API keys. `KeyVerifier.ts` verifies the key of each request. */
+/** Manages API keys. `KeyVerifier.ts` verifies the key of each request. */
 import { Context, DateTime, Duration, Effect, Equal, Layer, Redacted, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { AuditValues } from "../api/Audit.ts"
@@ -15,30 +15,24 @@ import * as KeyUsage from "./KeyUsage.ts"
 import * as KeyVerifier from "./KeyVerifier.ts"
 import { hintOf, newSecret, randomText } from "./Secrets.ts"
 
-/** A page of keys. `next` is the position of its last key, if there are more. `secret` is the one looked up. */
+/** A page of keys. `secret` is the one that was searched for; the last page has no `next`. */
 export interface ListedKeys {
   readonly keys: ReadonlyArray<ApiKey & { readonly secret?: FoundSecret }>
   readonly next?: KeyPosition
 }
 
-/** There is no such key, it is revoked (`Conflict`), or `ifMatch` does not name its version. */
+/** `Conflict`: the key is revoked. `PreconditionFailed`: `ifMatch` does not name its version. */
 type ChangeError = NotFound | Conflict | PreconditionFailed | ServiceUnavailable
 
-/** The service for API keys. Each operation fails with `ServiceUnavailable` in an outage of the database. */
+/** Each operation fails with `ServiceUnavailable` in an outage of the database. */
 export class ApiKeys extends Context.Service<ApiKeys, {
   /**
-   * Issues a key. Fails with `InvalidRequest` if its expiry has passed, or its limits do not fit its plan. Fails with
-   * `Conflict` if a key was issued with this idempotency key: the secret is stored nowhere.
+   * Fails with `InvalidRequest` if the expiry has passed or the limits do not fit the plan, and with `Conflict` if the
+   * idempotency key was used: the secret of that key is stored nowhere, so it cannot be returned again.
    */
-  issue(
-    key: NewKey,
-    idempotencyKey?: string
-  ): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
+  issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
 
-  /**
-   * Returns a page of the keys that meet the filter. The cost of a page without a filter, or with `secretHash`, does
-   * not grow with their number. With `banned` it has keys banned in the last hour: the limiter knows which still are.
-   */
+  /** With the state `banned`, returns keys banned in the last hour: only the limiter knows which bans go on. */
   list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
 
   find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>
@@ -47,41 +41,32 @@ export class ApiKeys extends Context.Service<ApiKeys, {
 
   formerSecrets(id: string): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
 
-  /**
-   * Changes the named fields of a key, at once in this process, and within one second in others. Concurrent changes run
-   * one after another. Counts of open windows stay. Fails with `InvalidRequest` if the change does not fit the key.
-   */
+  /** Changes the named fields of a key, at once in this process and within one second in others. */
   update(id: string, change: KeyChange, ifMatch?: IfMatch): Effect.Effect<ApiKey, ChangeError | InvalidRequest>
 
-  /**
-   * Issues another secret for a key. The former secrets work for at most `grace`; zero ends them at once. Fails with
-   * `Conflict` also if the key is expired, or if more than five secrets would work.
-   */
+  /** Issues a new secret. Former secrets work for `grace`, or end at once if it is zero. At most five work together. */
   rotate(id: string, grace: Duration.Duration, ifMatch?: IfMatch): Effect.Effect<IssuedKey, ChangeError>
 
   endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
 
-  /** Revokes a key permanently, at once in this process, and within one second in others. */
   revoke(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
 
-  /** The audit log, which has an entry for each operation above that changes a key. */
   readonly audit: AuditLog.AuditLog
   readonly usage: KeyUsage.KeyUsage
 }>()("petstore/ApiKeys") {
-  /** Stores keys in the memory of this process, for tests, under the same rules. It keeps secrets without a hash. */
+  /** For tests. Stores secrets in clear text. */
   static readonly layerMemory = Layer.effectContext(Effect.gen(function*() {
     const [store, audit, usage] = yield* Effect.all([memoryStore, AuditLog.memoryStore, KeyUsage.memoryStore])
     return yield* make({ store, audit, usage, hash: (secret) => secret })
   }))
 }
 
-/** The longest ban of a key (`Policy.ts`). A ban that began earlier has ended. */
+/** As in `Policy.ts`. */
 const maxBan = Duration.hours(1)
 
-/** The maximum number of working secrets of one key: the current secret, and those in their grace period. */
 const maxWorkingSecrets = 5
 
-/** Makes the services of API keys on stores. They have the secrets of keys only as the results of `hash`. */
+/** Makes `ApiKeys` and `KeyVerifier`. The store gets only the hashes of secrets. */
 export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...stores }: {
   readonly store: ApiKeyStore
   readonly audit: AuditLog.AuditStore
@@ -111,7 +96,6 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
     return last === undefined ? { keys } : { keys, next: positionOf(last) }
   })
 
-  /** Changes a key that is not revoked to the result of `change`, and adds the difference to the audit log. */
   const changeKey = Effect.fnUntraced(function*<E>(
     action: "update" | "revoke" | "rotate" | "end-former",
     id: string,
@@ -134,7 +118,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
             return { ...result, key, alongside: append(id, AuditLog.differences(before, key), after) }
           }))
     ).pipe(
-      // A change whose commit got no response may have happened.
+      // Also after a failure, because the transaction may have committed.
       Effect.ensuring(Effect.sync(() => verifier.evict(id)))
     )
     return yield* orNotFound(id, changed)
@@ -187,7 +171,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
     update: Effect.fn("ApiKeys.update")((id, change, ifMatch) =>
       changeKey("update", id, ifMatch, (key, now): Result.Result<Pick<Change, "key">, InvalidRequest> => {
         const { enabled = key.enabled, expiresAt = key.expiresAt, limits, name = key.name, plan = key.plan } = change
-        // The unchanged expiry of an expired key is valid.
+        // An expired key may keep its expiry.
         if (expiresAt !== key.expiresAt && hasEnded(expiresAt, now.epochMilliseconds)) return invalidExpiry
         const isUnchanged = limits === undefined && plan === key.plan
         return Result.map(

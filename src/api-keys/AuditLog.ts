@@ -1,4 +1,4 @@
-/** Records the actions of operators and the bans of keys, in the log and in a store. */
+/** The audit log: actions of operators, and bans of keys. */
 import { Context, DateTime, Effect, Record } from "effect"
 import type { AuditAction, AuditEntry, AuditPosition, AuditQuery, AuditValues } from "../api/Audit.ts"
 import type { ServiceUnavailable } from "../api/Errors.ts"
@@ -6,7 +6,6 @@ import type { ApiKey } from "../api/Keys.ts"
 import { cutPage } from "../api/Paging.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
 
-/** The admin token of the current request, and its address. Outside of a request there is none. */
 interface Operator extends Pick<AuditEntry, "operator" | "address"> {
   readonly mayChange: boolean
 }
@@ -14,31 +13,27 @@ export const CurrentOperator = Context.Reference<Operator>("petstore/api-keys/Cu
   defaultValue: () => ({ operator: null, address: null, mayChange: false })
 })
 
-/** An entry as it is stored. The name of its key can change, so it is read with the entry. */
+/** An entry without the name of its key, which can change. */
 type StoredEntry = Omit<AuditEntry, "keyName">
 type NewEntry = Omit<StoredEntry, "id">
 
-/** Selects at most `limit` entries that meet the filter, after the position `after`. */
 export interface AuditSelection extends Omit<AuditQuery, "cursor"> {
   readonly limit: number
   readonly after?: AuditPosition | undefined
 }
 
-/** A page of entries, newest first. `next` is the position of its last entry, if there are more. */
 export interface ListedEntries {
   readonly entries: ReadonlyArray<StoredEntry>
   readonly next?: AuditPosition
 }
 
-/** Stores entries. Each operation fails with `ServiceUnavailable` in an outage. */
 export interface AuditStore extends Pick<AuditLog, "bannedSince"> {
-  /** Appends entries. In a transaction, they commit together with it. */
   append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void, ServiceUnavailable>
-  /** Returns at most `limit` entries, newest first: by time, then by id. */
+  /** Orders entries by time, then by id, newest first. */
   list(selection: AuditSelection): Effect.Effect<ReadonlyArray<StoredEntry>, ServiceUnavailable>
 }
 
-/** Appends the entry of an action. It must run in the transaction of the action. */
+/** Appends the entry of an action. Must run in the transaction of the action. */
 type Append = (
   keyId: string,
   before: AuditValues | null,
@@ -46,13 +41,12 @@ type Append = (
 ) => Effect.Effect<void, ServiceUnavailable>
 
 export interface AuditLog {
-  /** Runs an action of an operator, which appends its own entry. Logs the entry after the action has succeeded. */
+  /** Runs an action, which must append its entry. Logs the entry when the action has succeeded. */
   record<A, E>(action: AuditAction, run: (append: Append) => Effect.Effect<A, E>): Effect.Effect<A, E>
-  /** Logs the begin of a ban, and stores it in the background. `at` and `until` are in epoch milliseconds. */
+  /** Stores the start of a ban in the background. Times are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
-  /** Returns the ids of the keys of which a ban began after `since`. */
+  /** Returns the ids of keys. */
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>
-  /** Returns a page of the log, newest entry first. The cost of a page does not grow with the log. */
   list(selection: AuditSelection): Effect.Effect<ListedEntries, ServiceUnavailable>
 }
 
@@ -66,7 +60,6 @@ const log = ({ action, address, after, before, keyId, operator }: NewEntry) =>
     after
   })
 
-/** Makes the audit log on a store. It writes pending bans until its scope closes. */
 export const make = Effect.fnUntraced(function*(store: AuditStore) {
   const pendingBans = yield* WriteBehind.make({
     table: "audit_log",
@@ -115,13 +108,11 @@ export const valuesOf = ({ enabled, expiresAt, hint, limits, name, plan, revoked
   hint
 })
 
-/** Returns the values of a key that are different in `other`. */
 export const differences = (key: ApiKey, other: ApiKey): AuditValues => {
   const others = valuesOf(other)
   return Record.filter(valuesOf(key), (value, name) => value !== others[name])
 }
 
-/** Makes a store in the memory of this process, for tests. */
 export const memoryStore = Effect.sync((): AuditStore => {
   const entries: Array<StoredEntry> = []
   return {

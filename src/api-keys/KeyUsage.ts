@@ -1,4 +1,4 @@
-/** Counts the requests of each API key over time, in memory, and adds the counts to a store in the background. */
+/** Counts the requests of each API key, in memory, and writes the counts to a store in the background. */
 import { Clock, DateTime, Effect, Semaphore } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { TopUsageQuery, UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
@@ -9,31 +9,27 @@ interface KeyCounts extends UsageCounts {
   readonly keyId: string
 }
 
-/** The requests of a key in one minute. `minute` is its begin in epoch milliseconds. */
 export interface MinuteCounts extends KeyCounts {
+  /** The start of the minute in epoch milliseconds. */
   readonly minute: number
 }
 
-/** The length of an interval, and for how long its counts are kept from its begin. */
 export const resolutions = {
   minutes: { seconds: 60, keptSeconds: 60 * 60 },
   hours: { seconds: 60 * 60, keptSeconds: 30 * 24 * 60 * 60 }
 }
 
-/** Selects the keys with the most requests of the kind `by`, in intervals that began after `since`. */
+/** Selects the keys with the most requests, in intervals of `seconds` that start after `since`. */
 export interface TopSelection extends Required<Pick<TopUsageQuery, "by" | "limit">> {
-  /** The length of the intervals. */
   readonly seconds: number
   readonly since: DateTime.Utc
 }
 
-/** Stores the counts of keys, in minutes and in hours. */
 export interface UsageStore {
-  /** Adds counts to those that are stored. */
   add(counts: Iterable<MinuteCounts>): Effect.Effect<void, unknown>
-  /** Returns the counts of a key, oldest first. They can include some that are no longer kept. */
+  /** Oldest first. May include expired counts. */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
-  /** Returns the sums of stored counts and of `pending`, highest first. */
+  /** Sums stored and pending counts, highest first. */
   top(
     selection: TopSelection,
     pending: ReadonlyArray<KeyCounts>
@@ -41,36 +37,28 @@ export interface UsageStore {
 }
 
 export interface KeyUsage {
-  /** Counts a request of a key, decided `at` in epoch milliseconds. */
+  /** `at` is in epoch milliseconds. */
   count(keyId: string, kind: UsageKind, at: number): void
-  /** Returns all counts of this process, and those that others wrote. */
+  /** Includes pending counts of this process, but not of others. */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
-  /** Returns the keys with the most requests in the last 60 minutes or 24 hours, highest first. */
   top(query: TopUsageQuery & { readonly limit: number }): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }
 
-/** Returns the begin of the interval that contains `at`. */
 const startOf = (at: number, seconds: number): number => at - at % (seconds * 1_000)
 
-/** The maximum of counts that wait for a write, such as 1,000 keys in an outage of 100 minutes. */
-const maxPending = 100_000
-
-/** The maximum of counts in one flush, which bounds the load on the database to 2,000 counts a second. */
-const maxPerFlush = 4_000
-
-/** Makes the counter on a store. It writes pending counts every two seconds, and once more when its scope closes. */
 export const make = Effect.fnUntraced(function*(store: UsageStore) {
-  // A read and a write exclude each other. Otherwise a read could miss counts that are being written.
-  const turn = yield* Semaphore.make(1)
+  // A read must not miss counts that are being written.
+  const lock = yield* Semaphore.make(1)
 
   const pending = yield* WriteBehind.make<string, MinuteCounts>({
     table: "key_usage",
     interval: "2 seconds",
-    maxPending,
-    maxPerFlush,
+    // The counts of 1,000 keys in an outage of 100 minutes.
+    maxPending: 100_000,
+    maxPerFlush: 4_000,
     combine: (older, newer) => ({ ...older, ...addUsage(older, newer) }),
-    write: (counts) => turn.withPermits(1)(store.add(counts.values())),
-    // The next flush writes the counts again. It counts them twice if the failed write has committed.
+    write: (counts) => lock.withPermits(1)(store.add(counts.values())),
+    // A retry after a write that committed counts twice.
     warning: "The usage of keys cannot be stored"
   })
 
@@ -83,18 +71,17 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
       const now = yield* Clock.currentTimeMillis
       const stored = yield* store.read(keyId)
       return addCounts(stored, pending.values().filter((counts) => counts.keyId === keyId), now)
-    }, turn.withPermits(1)),
+    }, lock.withPermits(1)),
     top: Effect.fn("KeyUsage.top")(function*({ by = "allowed", limit, window = "hour" }) {
       const [{ seconds }, count] = window === "hour" ? [resolutions.minutes, 60] : [resolutions.hours, 24]
       const since = (yield* Clock.currentTimeMillis) - count * seconds * 1_000
       const own = pending.values().filter(({ minute }) => startOf(minute, seconds) > since)
       return yield* store.top({ by, limit, seconds, since: DateTime.makeUnsafe(since) }, sumByKey(own))
-    }, turn.withPermits(1))
+    }, lock.withPermits(1))
   }
   return usage
 })
 
-/** Adds counts to stored intervals, without those that are no longer kept at `now`. */
 const addCounts = (stored: UsageHistory, counts: Iterable<MinuteCounts>, now: number): UsageHistory => {
   const sum = (name: keyof UsageHistory): ReadonlyArray<UsageInterval> => {
     const { keptSeconds, seconds } = resolutions[name]
@@ -116,7 +103,6 @@ const sumByKey = (counts: Iterable<KeyCounts>): ReadonlyArray<KeyCounts> => {
   return [...sums.values()]
 }
 
-/** Makes a store in the memory of this process, for tests. */
 export const memoryStore = Effect.sync((): UsageStore => {
   const stored: Array<MinuteCounts> = []
   return {

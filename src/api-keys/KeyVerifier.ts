@@ -1,4 +1,4 @@
-/** Verifies the API key of each request (SPEC §5): its form, its hash, its lease, and the record of its last use. */
+/** Verifies the API key of each request (SPEC §5). */
 import { Clock, Context, Effect, Redacted } from "effect"
 import { InvalidApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
@@ -9,21 +9,20 @@ import * as KeyCache from "./KeyCache.ts"
 
 const minuteMs = 60_000
 
-/** Fails with `InvalidApiKey` (401, SPEC §5.3). All requests share this instance. */
 const rejectKey = Effect.fail(new InvalidApiKey())
+const rejectMalformed = Effect.fail(new InvalidApiKey({ message: "The API key is incomplete or mistyped." }))
 
 export class KeyVerifier extends Context.Service<KeyVerifier, {
   /**
-   * Returns the API key of `secret`, and records its use once a minute. Fails with `InvalidApiKey` if the key is
-   * unknown, expired, disabled or revoked. A change takes effect within one second, and at once in its own process.
+   * Returns the key of a secret and records its use. Fails with `InvalidApiKey` if the key is unknown, expired,
+   * disabled or revoked. A change of a key takes effect within one second, and at once in its own process.
    */
   verify(secret: Redacted.Redacted): Effect.Effect<CurrentKey["Service"], InvalidApiKey | ServiceUnavailable>
 
-  /** Evicts the secrets of a key. `ApiKeys` calls it for each key that it changes. */
   evict(keyId: string): void
 }>()("petstore/KeyVerifier") {}
 
-/** Makes the service. The store has the secrets of keys only as the results of `hash`. */
+/** `hash` is the hash under which the store has secrets. */
 export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
   readonly store: Pick<ApiKeyStore, "findByHashes" | "recordUses">
   readonly hash: (secret: string) => string
@@ -40,7 +39,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
   const allow = (entry: KeyCache.Entry): Effect.Effect<CurrentKey["Service"], InvalidApiKey> => {
     const now = clock.currentTimeMillisUnsafe()
     if (entry.endsAt <= now) return rejectKey
-    // Last use has minute resolution, so it is written once a minute.
+    // Last use has minute resolution, so write it once a minute.
     const minute = now - now % minuteMs
     if (entry.recordedMinute !== minute) {
       entry.recordedMinute = minute
@@ -50,14 +49,14 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
   }
 
   return KeyVerifier.of({
-    // Hot path: it has no generator, and does not check the form of a cached secret.
+    // Hot path: avoids `Effect.gen`, and skips the check of the form for cached secrets.
     verify: (secret) =>
       Effect.suspend(() => {
         const text = Redacted.value(secret)
         const hash = hashSecret(text)
         const cached = cache.peek(hash)
         if (cached !== undefined) return allow(cached)
-        if (!isWellFormed(text)) return rejectKey
+        if (!isWellFormed(text)) return rejectMalformed
         return Effect.flatMap(cache.get(hash), (entry) => entry === undefined ? rejectKey : allow(entry))
       }),
     evict: cache.evict

@@ -1,9 +1,8 @@
-/** Makes random texts, and the secrets of API keys. `api/SecretForm.ts` has their form. */
 import { Effect } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { base62, randomLength, withChecksum } from "../api/SecretForm.ts"
 
-/** Returns `length` random base62 characters. Each has 5.95 bits. */
+/** Returns random base62 characters, of 5.95 bits each. */
 export const randomText = Effect.fnUntraced(function*(length: number) {
   const random = yield* SecureRandom.SecureRandom
   const indices = yield* Effect.replicateEffect(random.intBetween(0, base62.length - 1), length)
@@ -12,5 +11,5 @@ export const randomText = Effect.fnUntraced(function*(length: number) {
 
 export const newSecret = Effect.map(randomText(randomLength), withChecksum)
 
-/** Returns the last four characters of a secret (part of its checksum), so that operators recognize the key. */
+/** The last four characters of a secret (part of its checksum), so that operators can recognize the key. */
 export const hintOf = (secret: string): string => secret.slice(-4)

@@ -1,4 +1,3 @@
-/** Stores API keys on PostgreSQL. The rules for keys are in `ApiKeys.ts`. */
 import { DateTime, Duration, Effect, Layer, Result } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import type { ApiKey } from "../api/Keys.ts"
@@ -16,7 +15,7 @@ const columns = `k.id, k.version, k.name, k.hint, k.plan, k.per_minute AS "perMi
   k.enabled, k.created_at AS "createdAt", k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt",
   k.last_used_at AS "lastUsedAt"`
 
-/** Reads a page, without a filter by the index `api_keys_created`. The planner must know the limit, so it is text. */
+/** The planner must know the limit, so it is text. */
 export const pageStatement = (
   sql: SqlClient.SqlClient,
   { after, ids, limit, order, plan, search, state }: StoreSelection,
@@ -45,11 +44,10 @@ export const pageStatement = (
   }
   return sql<KeyRow>`
     SELECT ${sql.literal(columns)} FROM api_keys k
-    ${conditions.length === 0 ? sql.literal("") : sql`WHERE ${sql.and(conditions)}`}
+    WHERE ${sql.and(conditions)}
     ${sql.literal(`ORDER BY k.created_at ${direction}, k.id COLLATE "C" ${direction} LIMIT ${limit}`)}`
 }
 
-/** Makes the store on PostgreSQL, and deletes secrets some time after their end, until its scope closes. */
 const keyStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const store: ApiKeyStore = {
@@ -88,7 +86,7 @@ const keyStore = Effect.gen(function*() {
         ),
 
     findSecret: (sha256, now) =>
-      // The clock that ended a secret early may be ahead of this one.
+      // The clock of the process that ended the secret may be ahead.
       sql<{ readonly keyId: string; readonly endsAt: Date | null }>`
         SELECT key_id AS "keyId",
           CASE WHEN is_ended THEN LEAST(expires_at, ${DateTime.toDateUtc(now)}) ELSE expires_at END AS "endsAt"
@@ -114,12 +112,11 @@ const keyStore = Effect.gen(function*() {
 
     change: (id, now, change) =>
       sql.withTransaction(Effect.gen(function*() {
-        // The lock serializes concurrent changes of a key, so that each starts from the result of the one before.
         const [row] = yield* sql<KeyRow>`SELECT ${
           sql.literal(columns)
         } FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
         if (row === undefined) return Result.succeed(undefined)
-        // A statement of its own, because the one above sees the secrets as they were before it waited for the lock.
+        // The first statement has the snapshot from before it waited for the lock, so this is a second one.
         const working = yield* sql`
           SELECT FROM api_key_secrets
           WHERE key_id = ${id} AND NOT is_ended AND (expires_at IS NULL OR expires_at > ${DateTime.toDateUtc(now)})`
@@ -146,7 +143,7 @@ const keyStore = Effect.gen(function*() {
         return Result.succeed(key)
       })).pipe(toServiceUnavailable, Effect.flatMap(Effect.fromResult)),
 
-    // Two statements, so that neither holds a lock of a table while it waits for one of the other.
+    // Two statements, because one that locks rows of both tables could deadlock.
     recordUses: Effect.fnUntraced(function*(uses) {
       const rows = JSON.stringify(Array.from(uses, ([hash, { at, keyId }]) => ({ hash, keyId, at: new Date(at) })))
       const used = sql`
@@ -166,14 +163,13 @@ const keyStore = Effect.gen(function*() {
   yield* Expiry.deleteExpired({
     table: "api_key_secrets",
     column: "expires_at",
-    // An operator can find the key of a secret that has ended.
+    // Until then, an operator can find the key of a leaked secret.
     keptFor: Duration.days(400),
     warning: "Former secrets of keys cannot be deleted"
   })
   return store
 })
 
-/** The API keys on PostgreSQL. */
 export const layer = Layer.effectContext(Effect.gen(function*() {
   const [store, audit, usage] = yield* Effect.all([keyStore, auditStore, usageStore])
   return yield* ApiKeys.make({ store, audit, usage, hash: hashSecret })

@@ -1,4 +1,4 @@
-/** Stores the audit log and the usage of keys on PostgreSQL. */
+/** The stores of the audit log and of the usage of keys on PostgreSQL. */
 import { DateTime, Duration, Effect } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import type { AuditEntry } from "../api/Audit.ts"
@@ -14,7 +14,7 @@ interface AuditRow extends Omit<AuditEntry, "id" | "at" | "keyName"> {
   readonly at: Date
 }
 
-/** Reads a page, newest entry first. An index serves each filter. The planner must know the limit, so it is text. */
+/** Each filter has an index. The planner must know the limit, so it is text. */
 export const auditPageStatement = (
   sql: SqlClient.SqlClient,
   { action, after, key, limit, operator }: AuditSelection
@@ -29,11 +29,10 @@ export const auditPageStatement = (
   ]
   return sql<AuditRow>`
     SELECT id, at, action, key_id AS "keyId", operator, address, before, after FROM audit_log
-    ${conditions.length === 0 ? sql.literal("") : sql`WHERE ${sql.and(conditions)}`}
+    WHERE ${sql.and(conditions)}
     ORDER BY at DESC, id DESC LIMIT ${sql.literal(String(limit))}`
 }
 
-/** Makes the store of the audit log. It deletes old entries until its scope closes. */
 export const auditStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const keptFor = Duration.days(yield* Settings.auditRetentionDays.config)
@@ -72,13 +71,11 @@ interface UsageRow extends UsageCounts {
   readonly from: Date
 }
 
-/** Makes the store of usage. It deletes the counts of old minutes and hours until its scope closes. */
 export const usageStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const { hours, minutes } = resolutions
-  const hoursKeptFor = Duration.days(yield* Settings.usageRetentionDays.config)
   const store: UsageStore = {
-    // All processes insert in one order, so that no two statements wait for each other.
+    // The order prevents deadlocks between processes.
     add: (counts) =>
       sql`
         INSERT INTO key_usage (key_id, seconds, starts_at, allowed, rejected, banned)
@@ -121,15 +118,15 @@ export const usageStore = Effect.gen(function*() {
         GROUP BY key_id HAVING sum(${sql(by)}) > 0 ORDER BY sum(${sql(by)}) DESC, key_id COLLATE "C" LIMIT ${limit}
       `.pipe(toServiceUnavailable)
   }
-  const minutesKeptFor = Duration.seconds(minutes.keptSeconds)
-  for (const [seconds, keptFor] of [[minutes.seconds, minutesKeptFor], [hours.seconds, hoursKeptFor]] as const) {
-    yield* Expiry.deleteExpired({
+  const deleteExpired = (seconds: number, keptFor: Duration.Duration) =>
+    Expiry.deleteExpired({
       table: "key_usage",
       column: "starts_at",
       where: sql`seconds = ${seconds}`,
       keptFor,
       warning: "The usage of keys in the past cannot be deleted"
     })
-  }
+  yield* deleteExpired(minutes.seconds, Duration.seconds(minutes.keptSeconds))
+  yield* deleteExpired(hours.seconds, Duration.days(yield* Settings.usageRetentionDays.config))
   return store
 })

@@ -1,4 +1,3 @@
-/** Declares the API of the management port, which is for operators and never for clients of `/v1`. */
 import { Schema } from "effect"
 import { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware, HttpApiSecurity, OpenApi } from "effect/http-api"
 import { AuditGroup } from "./Audit.ts"
@@ -10,7 +9,7 @@ import { adminHeadersOf } from "./ResponseHeaders.ts"
 
 const adminToken = HttpApiSecurity.annotate(HttpApiSecurity.bearer, OpenApi.Description, "The admin token.")
 
-/** Returns 401 for a request without an operator's token (`ADMIN_TOKEN`, `ADMIN_TOKENS`) as a bearer token. */
+/** Requires an admin token (`ADMIN_TOKEN`, `ADMIN_TOKENS`) as a bearer token. Fails with 401 without one. */
 export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
   requiredForClient: true,
   security: { adminToken },
@@ -23,7 +22,6 @@ export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/
   ]
 }) {}
 
-/** The admin token of a request, and the service that it operates. */
 export const Session = Schema.Struct({
   operator: Schema.String.annotate({ description: "The name of the admin token.", examples: ["admin"] }),
   mayChange: Schema.Boolean.annotate({ description: "Whether the token may change keys, or only read." }),
@@ -47,14 +45,14 @@ one of \`ADMIN_TOKENS\`.
 
 Every error has the body \`{"code","message","status"}\`. An unknown field or query parameter is an error.`
 
-/** The API under `/admin`. Middleware runs from the last to the first: the admin token, then the validation. */
+/** The API under `/admin`. The last middleware runs first: the admin token is checked before the request. */
 export class AdminApi extends HttpApi.make("petstore-admin")
   .add(AuditGroup.middleware(Validation).middleware(AdminAuth))
   .add(KeysGroup.middleware(Validation).middleware(AdminAuth))
   .add(SessionGroup.middleware(AdminAuth))
   .prefix("/admin")
   .annotate(HttpApi.ParseOptions, { errors: "all" })
-  // Unknown fields and parameters are rejected: with a misspelled `expiresAt`, a key would never expire.
+  // Unknown fields are errors: with a misspelled `expiresAt`, a key would never expire.
   .annotate(HttpApi.PayloadParseOptions, { errors: "all", onExcessProperty: "error" })
   .annotate(HttpApi.QueryParseOptions, { errors: "all", onExcessProperty: "error" })
   .annotateMerge(OpenApi.annotations({

@@ -1,11 +1,9 @@
-/** Declares the audit log: what operators did to keys, and which bans began, with its endpoint. */
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Instant, KeyId } from "./Keys.ts"
 import { cursor, limit, linkHeader, linkOf, nextOf } from "./Paging.ts"
 import { isStorable } from "./Text.ts"
 
-/** An action of an operator, or the begin of a ban. */
 const actions = ["issue", "update", "rotate", "end-former", "revoke", "unban", "ban"] as const
 export const AuditAction = Schema.Literals(actions).annotate({
   description: "The action. `update` includes disabling and enabling. `ban` is the begin of a ban.",
@@ -17,7 +15,7 @@ export type AuditAction = typeof AuditAction.Type
 export const wordsOf = (name: string): string =>
   name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
 
-/** The values of the fields that an action changed. Instants are ISO 8601 texts. No value is a secret. */
+/** Changed fields by name. Instants are ISO 8601 texts. Secrets are never included. */
 export const AuditValues = Schema.Record(
   Schema.String,
   Schema.NullOr(Schema.Union([Schema.String, Schema.Int, Schema.Boolean]))
@@ -25,9 +23,8 @@ export const AuditValues = Schema.Record(
 export type AuditValues = typeof AuditValues.Type
 
 /**
- * One entry of the audit log. `operator` is the name of the admin token. It is `null` for an action of the service
- * itself, as is `address`, unless it is a ban. `keyName` is the current name of the key, or `null` for a key that is
- * no longer in the database. `before` and `after` have the changed fields.
+ * An action on a key. `operator` is the name of the admin token, or `null` for an action of the service itself; `address` is then `null`
+ * too, unless the action is a ban. `keyName` is the key's current name, or `null` if the key is no longer stored.
  */
 export const AuditEntry = Schema.Struct({
   id: Schema.Int,
@@ -42,17 +39,17 @@ export const AuditEntry = Schema.Struct({
 }).annotate({ identifier: "AuditEntry" })
 export interface AuditEntry extends Schema.Schema.Type<typeof AuditEntry> {}
 
-/** The position of an entry in the audit log, which the cursor of a page contains. `at` is in epoch milliseconds. */
+/** The content of a cursor. `at` is in epoch milliseconds. */
 export const AuditPosition = Schema.Struct({ at: Schema.Int, id: Schema.Int })
 export interface AuditPosition extends Schema.Schema.Type<typeof AuditPosition> {}
 
-/** Parses the text of a cursor. Returns `undefined` for an invalid text, or an instant later than those of `Date`. */
+/** Returns `undefined` for an invalid text, and for instants that `Date` cannot hold. */
 const parsePosition = (text: string): AuditPosition | undefined => {
   const [, at, id] = /^(\d{1,16}) (\d{1,15})$/.exec(text) ?? []
   return at === undefined || Number(at) > 8_640_000_000_000_000 ? undefined : { at: Number(at), id: Number(id) }
 }
 
-/** The query of `listAudit`: the page, and the key, the operator and the action that all its entries have. */
+/** A page's size and cursor, and filters by key, operator and action. */
 export const AuditQuery = Schema.Struct({
   limit: Schema.optionalKey(limit("Maximum number of entries returned.")),
   cursor: Schema.optionalKey(cursor(AuditPosition, {
@@ -74,7 +71,6 @@ export const AuditPage = Schema.Struct({
 }).annotate({ description: "The entries of the page, newest first." })
 export interface AuditPage extends Schema.Schema.Type<typeof AuditPage> {}
 
-/** The endpoint of the audit log, newest entries first. */
 export class AuditGroup extends HttpApiGroup.make("audit", { topLevel: true }).add(
   HttpApiEndpoint.get("listAudit", "/audit", {
     query: AuditQuery.fields,

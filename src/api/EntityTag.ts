@@ -1,15 +1,14 @@
-/** Declares entity tags: a client changes a resource only in the version that it has read (RFC 9110 §8.8.3). */
+/** Entity tags, so that a client changes only the version that it has read (RFC 9110 §8.8.3). */
 import { Schema } from "effect"
 import { transformText } from "./Text.ts"
 
-/** Returns the entity tag of a version, as `"3"` with its quotes. */
 export const formatETag = (version: number): string => `"${version}"`
 
-/** An entity tag. It can contain a comma or a star. */
+// The quoted text can contain a comma or a star.
 const entityTag = /(?:W\/)?"[\x21\x23-\x7e\x80-\xff]*"/g
 const list = new RegExp(`^(?:${entityTag.source}\\s*(?:,\\s*|$))+$`)
 
-/** The `If-Match` header (RFC 9110 §13.1.1). A weak tag, such as `W/"3"`, is valid and equals no version. */
+/** The `If-Match` header (RFC 9110 §13.1.1). A weak tag, such as `W/"3"`, is valid but matches no version. */
 export const IfMatch = Schema.String.annotate({
   description: "The versions of the key that the request may change, or `*` for any. Without it, any version.",
   examples: ["*"]
@@ -25,6 +24,5 @@ export const IfMatch = Schema.String.annotate({
 )
 export type IfMatch = typeof IfMatch.Type
 
-/** Returns whether a request with this `If-Match` may change a resource of this version. */
 export const isMatch = (ifMatch: IfMatch | undefined, version: number): boolean =>
   ifMatch === undefined || ifMatch.includes("*") || ifMatch.includes(formatETag(version))

@@ -1,7 +1,7 @@
 /**
- * Declares exact 64-bit integers, which are `bigint` in TypeScript, decimal digits in URLs and numbers in JSON.
+ * Exact 64-bit integers: `bigint` in TypeScript, digits in URLs, numbers in JSON bodies.
  *
- * `JSON.parse` rounds integers beyond 2^53. So a body with an `int64` is a text with the codec {@link exactJson}.
+ * `JSON.parse` rounds integers beyond 2^53, so the codec {@link exactJson} parses the text of a body itself.
  */
 import {
   Context,
@@ -10,7 +10,6 @@ import {
   Predicate,
   Schema,
   SchemaAST,
-  SchemaGetter,
   SchemaIssue,
   SchemaParser,
   SchemaTransformation
@@ -22,29 +21,14 @@ const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" &
 
 const range = `a whole number from ${-(2n ** 63n)} to ${2n ** 63n - 1n}`
 
-/** Returns the description of a JSON value that is no int64. */
-const expectedInsteadOf = (value: unknown): string => {
-  switch (typeof value) {
-    case "bigint":
-      return range
-    case "number":
-      return Number.isInteger(value) ? range : `${range}, not a fraction`
-    case "string":
-      return `${range}, not a string`
-    default:
-      return `${range}, not ${
-        value === null
-          ? "null"
-          : Array.isArray(value)
-          ? "an array"
-          : typeof value === "object"
-          ? "an object"
-          : `a ${typeof value}`
-      }`
-  }
+const nounOf = (value: unknown): string => {
+  if (value === null) return "null"
+  if (Array.isArray(value)) return "an array"
+  if (typeof value === "number") return "a fraction"
+  return typeof value === "object" ? "an object" : `a ${typeof value}`
 }
 
-/** Whether the JSON of an int64 is a number, as in {@link exactJson}, and not the digits of Effect's own codecs. */
+/** Set by {@link exactJson}: JSON numbers instead of the strings of digits in Effect's own codecs. */
 const AsNumbers = Context.Reference<boolean>("petstore/api/Int64/AsNumbers", { defaultValue: () => false })
 
 const invalid = (value: unknown, expected: string) =>
@@ -57,10 +41,11 @@ const decodeDigits = (text: unknown): Effect.Effect<bigint, SchemaIssue.Issue> =
 
 const decodeNumber = (number: unknown): Effect.Effect<bigint, SchemaIssue.Issue> => {
   const value = typeof number === "number" && Number.isInteger(number) ? BigInt(number) : number
-  return isInt64(value) ? Effect.succeed(value) : invalid(number, expectedInsteadOf(number))
+  return isInt64(value)
+    ? Effect.succeed(value)
+    : invalid(number, typeof value === "bigint" ? range : `${range}, not ${nounOf(value)}`)
 }
 
-/** Makes the link to JSON: digits, or within `exactJson` a number that `JSON.stringify` writes exactly. */
 const toJson = (schema: JsonSchema.JsonSchema) =>
   Schema.link<bigint>()(
     documented(Predicate.isUnknown, range, schema),
@@ -71,7 +56,7 @@ const toJson = (schema: JsonSchema.JsonSchema) =>
     })
   )
 
-/** `JSON.rawJSON` takes twice the time of a number. */
+/** Uses `JSON.rawJSON`, which takes twice as long, only for integers that a double cannot hold. */
 const toNumber = (value: bigint): unknown => {
   const number = Number(value)
   return Number.isSafeInteger(number) ? number : JSON.rawJSON(String(value))
@@ -82,10 +67,9 @@ const roundingWarning =
   "`number` round it beyond 2^53."
 
 /**
- * Makes the schema of an integer from -2^63 to 2^63-1 (SPEC §2: integer, int64), with its description and an example.
- *
- * In a path or a query it is decimal digits, and in an {@link exactJson} a number. In the JSON of Effect's own codecs
- * (`Schema.toCodecJson`), which another HttpApi, Effect RPC and queues use, it is a string of digits.
+ * Makes the schema of an integer from -2^63 to 2^63-1 (SPEC §2: integer, int64), for OpenAPI with a description and an
+ * example. It is digits in a path or query, a number in {@link exactJson}, and a string of digits in the JSON of
+ * Effect's own codecs, which other HttpApis, RPC and queues use.
  */
 export const int64 = (description?: string, example?: number) => {
   const annotations: Readonly<Record<string, unknown>> = {
@@ -101,24 +85,22 @@ export const int64 = (description?: string, example?: number) => {
   }).check(Schema.makeFilter(() => true, { toJsonSchema: () => ({ type: "integer" }) }))
 }
 
-/** An `int64` without a description. */
+/** An {@link int64} without a description. */
 export const Int64 = int64()
 
-/** Matches JSON numbers: sign, integer part, fraction and exponent. Unlike JSON, it allows leading zeros. */
+/** Sign, integer part, fraction, exponent. Allows leading zeros, which digits in a URL can have. */
 const jsonNumber = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/
 
 /**
- * Parses the integer that a JSON number denotes in any notation: `1e3` and `10.0` are integers.
- *
- * Returns `undefined` for other texts, and for more than 19 digits. The result can still be out of the range of an
- * int64. The time is linear in the length of the text, for any exponent.
+ * Parses an integer in any JSON notation, such as `1e3` or `10.0`, in time linear in the length of the text. Returns
+ * `undefined` for other texts and beyond 19 digits; the result can still exceed an int64.
  */
 export const parseInteger = (text: string): bigint | undefined => {
   const match = jsonNumber.exec(text)
   if (match === null) return undefined
   const [, sign = "", whole = "", fraction = "", exponent = "0"] = match
   const significant = (whole + fraction).replace(/^0+/, "")
-  // The lookbehind lets a match begin only at the start of a run of zeros. Without it, a long run takes quadratic time.
+  // Without the lookbehind, a long run of zeros inside the number takes quadratic time.
   const digits = significant.replace(/(?<!0)0+$/, "")
   if (digits === "") return 0n
   const zeros = significant.length - digits.length - fraction.length + Number(exponent)
@@ -126,12 +108,12 @@ export const parseInteger = (text: string): bigint | undefined => {
   return BigInt(sign + digits + "0".repeat(zeros))
 }
 
-/** Matches a text that may have a number of more than 15 digits, or one that becomes 0. */
+/** Matches any text with a number that a double may round: more than 15 digits, or a tiny exponent. */
 const mayRound = /[\d.]{16}|e-\d{3}/i
 
 /**
- * Parses a JSON text, with the integers that a double cannot hold as `bigint`, and the fractions that it would round to
- * an integer as `NaN`. A reviver takes four times the time, and most texts need none.
+ * Parses JSON. Integers that a double cannot hold become `bigint`; fractions that it would round to an integer become
+ * `NaN`. The reviver is four times slower, so most texts skip it.
  */
 const parse = (text: string): unknown =>
   mayRound.test(text)
@@ -143,14 +125,9 @@ const parse = (text: string): unknown =>
     })
     : JSON.parse(text)
 
-const isString = (value: unknown): value is string => typeof value === "string"
-
 /**
- * Makes the codec between a JSON text and a value of `schema`, which keeps every integer exact in both directions.
- *
- * `encodeText` can replace the encoding of the schema by a faster one. The OpenAPI document of any HttpApi describes
- * the body by `schema`, with an `int64` as an integer. The codec declares its type without a check, so that a value is
- * checked only once, by the transformation.
+ * Makes the codec between a value of `schema` and a JSON body with exact integers. OpenAPI describes the body by
+ * `schema`, with each `int64` as an integer. `encodeText` can replace the encoder by a faster one.
  */
 export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   schema: S,
@@ -160,30 +137,29 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   const decode = SchemaParser.decodeUnknownEffect(codec)
   const encode = SchemaParser.encodeUnknownEffect(codec)
   const type = SchemaAST.isArrays(schema.ast) ? "array" : "object"
-  const jsonText = Schema.declare(isString).check(Schema.makeFilter(() => true, {
+  const jsonText = Schema.declare(Predicate.isString).check(Schema.makeFilter(() => true, {
     representation: { id: "petstore/exactJson", payload: null, schemas: [schema.ast] },
     toJsonSchema: ({ schemas }) => ({ type, allOf: schemas })
   }))
+  const transformation = SchemaTransformation.transformEffect<S["Type"], string>({
+    decode: (text, options) =>
+      Effect.try({
+        try: () => parse(text),
+        catch: () => {
+          const expected = text === "" ? "JSON, but the body is empty" : "valid JSON"
+          return new SchemaIssue.InvalidValue({ expected }, text, options)
+        }
+      }).pipe(Effect.flatMap((value) => decode(value, options)), Effect.provideService(AsNumbers, true)),
+    encode: encodeText !== undefined
+      ? (value) => Effect.succeed(encodeText(value))
+      : (value, options) => Effect.map(Effect.provideService(encode(value, options), AsNumbers, true), stringify)
+  })
+  // The transformation checks the value, so its declaration need not.
+  const unchecked = Schema.declare((_value: unknown): _value is S["Type"] => true)
   return jsonText.pipe(
-    Schema.decodeTo(
-      Schema.declare((_value: unknown): _value is S["Type"] => true),
-      new SchemaTransformation.Transformation(
-        SchemaGetter.transformEffect((text: string, options) =>
-          Effect.try({
-            try: () => parse(text),
-            catch: () => new SchemaIssue.InvalidValue({ expected: "valid JSON" }, text, options)
-          }).pipe(
-            Effect.flatMap((value) => decode(value, options)),
-            Effect.provideService(AsNumbers, true)
-          )
-        ),
-        encodeText === undefined
-          ? SchemaGetter.transformEffect((value: S["Type"], options) =>
-            Effect.map(Effect.provideService(encode(value, options), AsNumbers, true), (json) => JSON.stringify(json))
-          )
-          : SchemaGetter.transform(encodeText)
-      )
-    ),
+    Schema.decodeTo(unchecked, transformation),
     HttpApiSchema.asText({ contentType: "application/json" })
   )
 }
+
+const stringify = (json: unknown): string => JSON.stringify(json)

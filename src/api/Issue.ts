@@ -1,15 +1,10 @@
-/** Describes the schema errors of a value in words. */
 import { SchemaIssue } from "effect"
 
 const format = SchemaIssue.makeFormatterStandardSchemaV1({
   leafHook: (issue) => issue._tag === "MissingKey" ? "required" : SchemaIssue.defaultLeafHook(issue)
 })
 
-/**
- * Returns each invalid field with the value that the schema expects there, as `name: expected …; name: required`.
- *
- * `nameOf` makes the name of a field from its path.
- */
+/** Returns each invalid field, named by `nameOf`, and the expected value: `name: expected …; name: required`. */
 export const describe = (issue: SchemaIssue.Issue, nameOf: (path: ReadonlyArray<string>) => string): string =>
   format(issue).issues
     .map(({ message, path = [] }) => {

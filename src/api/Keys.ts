@@ -1,4 +1,3 @@
-/** Declares the API keys that an operator manages. `KeysGroup.ts` has the endpoints of the management port. */
 import { DateTime, Result, Schema } from "effect"
 import { cursor, limit } from "./Paging.ts"
 import { Limits, Plan, planLimits } from "./Plans.ts"
@@ -9,10 +8,9 @@ export const KeyId = Schema.String.annotate({
   examples: ["key_4fTq9XbLw2ZkPn7R"]
 }).check(isStorable)
 
-/** An instant that a response contains: in JSON an ISO 8601 text in UTC. */
 export const Instant = Schema.DateTimeUtcFromString
 
-/** A character that a reader sees: no space, no control, and none that Unicode lets a font leave out. */
+/** A character that a font shows: no space, no control character, nothing default-ignorable. */
 const visible = /[^\p{White_Space}\p{C}\p{Default_Ignorable_Code_Point}\u2800]/u
 
 const name = Schema.String.annotate({
@@ -27,12 +25,12 @@ const name = Schema.String.annotate({
   })
 )
 
-/** An instant that an operator sends: a date, which is in UTC, or a date and time with `Z` or an offset. */
+/** A date, which means midnight in UTC, or a date and time with `Z` or an offset. */
 const NewInstant = Schema.String.check(
   Schema.isPattern(/^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/, {
     expected: "an instant like 2030-12-31T00:00:00Z"
   }).abort(),
-  // `Date` turns 30 February into a day of March, so the parsed date must equal the text.
+  // `Date` parses 30 February as a day in March.
   Schema.makeFilter((text: string) => {
     const date = text.slice(0, "2030-12-31".length)
     const instant = new Date(date)
@@ -45,7 +43,6 @@ interface PlanAndLimits {
   readonly limits?: Limits
 }
 
-/** Returns the limits of a key: on plan enterprise its own, else those of its plan. Fails if `limits` does not fit. */
 export const limitsOf = ({ limits, plan }: PlanAndLimits): Result.Result<Limits, string> => {
   if (plan === "enterprise") {
     return Result.filterOrFail(
@@ -66,7 +63,7 @@ const isEnabled = Schema.Boolean.annotate({
   description: "Whether requests with the key are authenticated. A disabled key can be enabled again."
 })
 
-/** The request body that issues a key. Only plan enterprise has, and needs, `limits`. `null` means no expiry. */
+/** The body of `issueKey`. `limits` is required on plan enterprise and invalid on others. `null` means no expiry. */
 export const NewKey = Schema.Struct({
   name,
   plan: Plan,
@@ -75,14 +72,14 @@ export const NewKey = Schema.Struct({
 }).check(Schema.makeFilter(checkLimits)).annotate({ identifier: "NewKey" })
 export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
 
-/** The request body that changes a key. Absent fields stay as they are. `null` removes the expiry. */
+/** The body of `updateKey`. Absent fields stay unchanged; `expiresAt: null` removes the expiry. */
 export const KeyChange = Schema.Struct({
   ...NewKey.fields,
   name: Schema.optionalKey(name),
   plan: Schema.optionalKey(Plan),
   enabled: Schema.optionalKey(isEnabled)
 }).check(
-  // Without a plan, the limits must fit the current plan of the key, which only the service knows.
+  // Limits without a plan are checked against the stored plan, by the service.
   Schema.makeFilter(({ limits, plan }) =>
     plan === undefined || limits === undefined ? undefined : checkLimits({ limits, plan })
   )
@@ -90,10 +87,8 @@ export const KeyChange = Schema.Struct({
 export interface KeyChange extends Schema.Schema.Type<typeof KeyChange> {}
 
 /**
- * A stored key. Expiry, revocation and last use are `null` while there is none.
- *
- * `hint` is the last four characters of the current secret, or `null` for a secret of an earlier version of the
- * service. `version` grows with each change of the key, except of its last use, and is the ETag.
+ * A stored key. `hint` is the last four characters of the current secret, or `null` if an older version of the service
+ * issued it. `version`, the ETag, increases with each change except of `lastUsedAt`.
  */
 export const ApiKey = Schema.Struct({
   id: KeyId,
@@ -110,6 +105,7 @@ export const ApiKey = Schema.Struct({
 }).annotate({ identifier: "ApiKey", description: "The key, without its secret." })
 export interface ApiKey extends Schema.Schema.Type<typeof ApiKey> {}
 
+/** A new or rotated key, with its secret in `key`. */
 export const IssuedKey = Schema.Struct({
   ...ApiKey.fields,
   key: Schema.RedactedFromValue(Schema.String)
@@ -119,15 +115,14 @@ export const IssuedKey = Schema.Struct({
 })
 export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
-/** The earliest instant of PostgreSQL and the latest of `Date`, in microseconds since the Unix epoch. */
+/** The earliest instant of PostgreSQL and the latest of `Date`, in microseconds since the epoch. */
 const minMicros = -210_866_803_200_000_000n
 const maxMicros = 8_640_000_000_000_000_000n
 
-/** The position of a key in the list of all keys. A `DateTime` has only milliseconds, and PostgreSQL microseconds. */
+/** The content of a cursor, with PostgreSQL's microseconds, because a `DateTime` has only milliseconds. */
 export const KeyPosition = Schema.Struct({ createdAtMicros: Schema.BigInt, id: KeyId })
 export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
 
-/** Parses the text of a cursor. Returns `undefined` for an invalid text or an instant out of range. */
 const parsePosition = (text: string): KeyPosition | undefined => {
   const [, digits, id] = /^(-?\d{1,19}) ([^\0]*)$/.exec(text) ?? []
   if (digits === undefined || id === undefined) return undefined
@@ -135,7 +130,7 @@ const parsePosition = (text: string): KeyPosition | undefined => {
   return createdAtMicros >= minMicros && createdAtMicros <= maxMicros ? { createdAtMicros, id } : undefined
 }
 
-/** The state of a key: the first that holds of revoked, expired, disabled and banned, or else active. */
+/** The first that applies of revoked, expired, disabled and banned, or else active. */
 export const KeyState = Schema.Literals(["active", "banned", "disabled", "expired", "revoked"]).annotate({
   description: "The state of the keys. `active` includes banned keys. A revoked key is not expired, and an expired " +
     "key is not disabled.",
@@ -143,7 +138,7 @@ export const KeyState = Schema.Literals(["active", "banned", "disabled", "expire
 })
 export type KeyState = typeof KeyState.Type
 
-/** Returns the state of a key at `now`. A key without a known ban counts as not banned. */
+/** Without `ban`, the key counts as not banned. */
 export const keyStateOf = (
   { ban = null, enabled, expiresAt, revokedAt }:
     & Pick<ApiKey, "enabled" | "expiresAt" | "revokedAt">
@@ -156,7 +151,6 @@ export const keyStateOf = (
   return ban !== null && DateTime.isGreaterThan(ban.until, now) ? "banned" : "active"
 }
 
-/** The conditions that listed keys meet. */
 const keyFilter = {
   plan: Schema.optionalKey(Plan),
   state: Schema.optionalKey(KeyState),
@@ -193,14 +187,14 @@ export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
 
 const ban = Schema.NullOr(Schema.Struct({ until: Instant }))
 
-/** A secret of a key. It works up to `endsAt` while its key is enabled and neither expired nor revoked. */
+/** The secret that a list by `secretHash` found. It works until `endsAt` while its key is active. */
 export const FoundSecret = Schema.Struct({
   works: Schema.Boolean.annotate({ description: "Whether requests with the secret are authenticated." }),
   endsAt: Schema.NullOr(Instant).annotate({ description: "The end of a former secret. `null` for the current one." })
 }).annotate({ identifier: "FoundSecret" })
 export interface FoundSecret extends Schema.Schema.Type<typeof FoundSecret> {}
 
-/** A key in a list, with its ban if it is banned. Only a request with `secretHash` gets `secret`. */
+/** A key in a list. `ban` is `null` unless the key is banned now. `secret` is present only with the filter `secretHash`. */
 export const ListedKey = Schema.Struct({
   ...ApiKey.fields,
   ban,
@@ -215,13 +209,13 @@ export const KeysPage = Schema.Struct({
 }).annotate({ description: "The keys of the page." })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
-/** A former secret in its grace period. Clients use it until `lastUsedAt`, which has the resolution of a minute. */
+/** A rotated secret in its grace period. `lastUsedAt` has minute resolution. */
 export const FormerSecret = Schema.Struct({ endsAt: Instant, lastUsedAt: Schema.NullOr(Instant) })
 export interface FormerSecret extends Schema.Schema.Type<typeof FormerSecret> {}
 
 const Window = Schema.Struct({ limit: Schema.Int, remaining: Schema.Int, resetAt: Instant })
 
-/** A key with the state of its rate limit windows, and its ban, or `null` if it is not banned. */
+/** A key with its rate limit windows. `ban` is `null` unless the key is banned now. */
 export const ApiKeyDetails = Schema.Struct({
   ...ApiKey.fields,
   usage: Schema.Struct({ minute: Window, day: Window }),
@@ -234,7 +228,7 @@ export const ApiKeyDetails = Schema.Struct({
 }).annotate({ identifier: "ApiKeyDetails", description: "The key, with its usage, its ban and its former secrets." })
 export interface ApiKeyDetails extends Schema.Schema.Type<typeof ApiKeyDetails> {}
 
-/** The request body that rotates a key: for how long its earlier secrets stay valid, at most 30 days. */
+/** The body of `rotateKey`: the grace period of the former secrets, at most 30 days. */
 export const Rotation = Schema.Struct({
   gracePeriodSeconds: Schema.optionalKey(
     Schema.Int.annotate({ examples: [3600] }).check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 }))

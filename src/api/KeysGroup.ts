@@ -1,4 +1,3 @@
-/** Declares the endpoints of API keys on the management port. */
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { formatETag, IfMatch } from "./EntityTag.ts"
@@ -17,7 +16,6 @@ const etag = {
   )
 }
 
-/** Maps a key to a response whose `ETag` header has the version of the key (RFC 9110 §8.8.3). */
 const withETag = <Key extends { readonly version: number }>() => ({
   decode: ({ body }: { readonly body: Key }): Key => body,
   encode: (key: Key) => ({ body: key, headers: { etag: formatETag(key.version) } })
@@ -29,7 +27,6 @@ const conflict = Errors.errorResponse(Errors.Conflict)
 const headers = { "if-match": Schema.optionalKey(IfMatch) }
 const changeErrors = [notFound, conflict, Errors.errorResponse(Errors.PreconditionFailed)] as const
 
-/** The endpoints with which an operator lists, issues, shows, changes, rotates, revokes and unbans keys. */
 export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add(
   HttpApiEndpoint.post("issueKey", "/keys", {
     headers: {

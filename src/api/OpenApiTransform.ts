@@ -1,19 +1,17 @@
-/** The transformation of the derived OpenAPI documents: whole examples, shared headers and the security scheme. */
-import { Context, Schema } from "effect"
+/** Completes derived OpenAPI documents: whole examples, shared headers, and the security scheme. */
+import { Context, Record as Records, Schema } from "effect"
 import { type HttpApiSecurity, OpenApi } from "effect/http-api"
 
 export type Headers = Readonly<Record<string, OpenApi.OpenAPISpecHeader>>
 
-/** The parts of a document that its contract does not declare. */
 export interface Documentation {
-  /** The prefix that the paths of the document leave out. */
+  /** Removed from the start of each path. */
   readonly basePath: string
   readonly securityScheme: { readonly name: string; readonly scheme: HttpApiSecurity.Http }
-  /** Returns the headers that all responses with a status have, beside those that the endpoint declares. */
+  /** The headers of all responses with this status, beside those that the endpoint declares. */
   readonly headersOf: (status: string, operation: OpenApi.OpenAPISpecOperation) => Headers
 }
 
-/** The fields of a JSON Schema that this file reads. */
 interface JsonSchema {
   readonly $ref?: string
   readonly allOf?: ReadonlyArray<JsonSchema>
@@ -27,41 +25,35 @@ interface JsonSchema {
   readonly required?: ReadonlyArray<string>
 }
 
-/** Returns the usual form of a header's name: `idempotency-key` becomes `Idempotency-Key`. */
+/** `idempotency-key` becomes `Idempotency-Key`. */
 const toFieldName = (name: string): string =>
   name === "etag" ? "ETag" : name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())
 
-/** Returns whether an example is the body of an error. */
-const hasCode = Schema.is(Schema.Struct({ code: Schema.String }))
+const isErrorBody = Schema.is(Schema.Struct({ code: Schema.String }))
 
-/** Returns the schema that `exactJson` or an annotated field refers to, or the first member of a union. */
+/** Removes the `allOf` of `exactJson` and of annotated fields, and the `anyOf` of optional fields. */
 const unwrap = (schema: JsonSchema): JsonSchema => schema.allOf?.[0] ?? schema.anyOf?.[0] ?? schema
 
-/** Makes the annotation `transform` of a contract, with which `OpenApi.fromApi` makes the whole document. */
+type Derived = Parameters<OpenApi.Transform["Service"]>[0]
+
+/** Makes the annotation with which `OpenApi.fromApi` makes the whole document. */
 export const makeTransform = (documentation: Documentation) => ({ components, info, paths, ...rest }: Derived) => ({
   ...rest,
   ...complete({ components, info, paths }, documentation)
 })
-
-/** The derived document. The annotation of Effect has no type for it. */
-type Derived = Parameters<OpenApi.Transform["Service"]>[0]
 
 const complete = (
   derived: Pick<OpenApi.OpenAPISpec, "components" | "info" | "paths">,
   { basePath, headersOf, securityScheme: { name: schemeName, scheme } }: Documentation
 ) => {
   const security = [{ [schemeName]: [] }]
-  const schemas: OpenApi.OpenAPISpec["components"]["schemas"] = {}
-  for (const [name, { additionalProperties: _, ...schema }] of Object.entries(derived.components.schemas)) {
-    schemas[name] = schema
-  }
+  const schemas = Records.map(derived.components.schemas, ({ additionalProperties: _, ...schema }) => schema)
 
   const resolve = (schema: object): JsonSchema => {
     const { $ref }: JsonSchema = schema
     return $ref === undefined ? schema : schemas[$ref.split("/").at(-1) ?? ""] ?? schema
   }
 
-  /** Returns the example of a schema, made of those of its fields. `undefined` if a required field has none. */
   const exampleOf = (schema: JsonSchema): unknown => {
     const { enum: values, examples = values, items, properties, required = [] } = resolve(schema)
     if (properties === undefined) {
@@ -79,13 +71,13 @@ const complete = (
       const schema = unwrap(declared)
       const [example, ...others] = declared.examples ?? [exampleOf(schema)]
       const examples = example === undefined ? {} : Object.fromEntries(
-        [example, ...others].map((value) => [hasCode(value) ? value.code : "example", { value }])
+        [example, ...others].map((value) => [isErrorBody(value) ? value.code : "example", { value }])
       )
       Object.assign(body, { schema, ...example !== undefined && { examples } })
     }
   }
 
-  /** Moves the description and the example of a schema to its parameter, where more tools show them. */
+  // More tools show the description and the example of a parameter than those of its schema.
   const completeParameter = (parameter: OpenApi.OpenAPISpecParameter): OpenApi.OpenAPISpecParameter => {
     const described: JsonSchema = parameter.schema
     const { description, examples, ...schema } = unwrap(described)
@@ -94,7 +86,6 @@ const complete = (
       ...parameter,
       name: parameter.in === "header" ? toFieldName(parameter.name) : parameter.name,
       schema,
-      // The description of an annotated field follows the schema to which it refers.
       description: described.allOf?.[1]?.description ?? description ?? resolve(schema).description ?? "",
       ...example !== undefined && { example }
     }
@@ -115,7 +106,7 @@ const complete = (
       const shared = headersOf(status, operation)
       Object.assign(headers, shared)
       const references = Object.keys(shared).map((name) => [name, { $ref: `#/components/headers/${name}` }] as const)
-      // Effect's type of a header has no references.
+      // `Object.assign`, because Effect's type of a header has no `$ref`.
       Object.assign(response, {
         headers: {
           ...Object.fromEntries(references),
@@ -130,7 +121,7 @@ const complete = (
     paths[path.slice(basePath.length)] = item
     for (const operation of [item.get, item.post, item.patch, item.delete]) {
       if (operation === undefined) continue
-      // The middleware declares the errors of bodies for all operations.
+      // The middleware declares 413 and 415 for all operations.
       if (operation.requestBody === undefined) { for (const status of [413, 415]) delete operation.responses[status] }
       completeOperation(operation)
     }
@@ -146,7 +137,6 @@ const complete = (
   const info = {
     ...derived.info,
     version: "1.0.0",
-    // Effect's type of `info` has no contact.
     contact: { name: "The operator of the service" },
     license: { name: "MIT", url: "https://opensource.org/license/mit" }
   }

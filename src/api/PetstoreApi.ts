@@ -1,4 +1,3 @@
-/** Declares the API of the Petstore service. The server implements it, and clients and documents derive from it. */
 import { HttpApi, OpenApi } from "effect/http-api"
 import { makeTransform } from "./OpenApiTransform.ts"
 import { Auth, RateLimit, Validation } from "./OperationMiddleware.ts"
@@ -8,7 +7,7 @@ import { headersOf } from "./ResponseHeaders.ts"
 
 const basePath = "/v1"
 
-/** Describes a deployment. SPEC §1 does not state its address. Postman and linters need an absolute default. */
+/** SPEC §1 states no address, so it is a variable. Linters need an absolute default. */
 const makeServer = (variable: string, description: string): OpenApi.OpenAPISpecServer => ({
   url: `{${variable}}`,
   description,
@@ -20,12 +19,10 @@ const makeServer = (variable: string, description: string): OpenApi.OpenAPISpecS
   }
 })
 
-/** The rows of the plans with fixed limits (SPEC §8). */
 const planRows = Object.entries(planLimits).map(([plan, { perDay, perMinute }]) =>
   `| ${plan} | ${perMinute.toLocaleString("en")} | ${perDay.toLocaleString("en")} |`
 )
 
-/** The introduction, in CommonMark. */
 const introduction = `The pets of a store, as JSON over HTTP.
 
 Each request carries an API key as a bearer token. The operator of the service issues keys.
@@ -47,7 +44,7 @@ The last page has none.
 
 \`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`
 
-/** The API under `/v1`. Middleware runs from the last to the first: authentication, rate limit, validation. */
+/** The API under `/v1`. The last middleware runs first: authentication, then rate limits, then validation. */
 export class PetstoreApi extends HttpApi.make("petstore")
   .add(PetsGroup.middleware(Validation).middleware(RateLimit).middleware(Auth))
   .prefix(basePath)
@@ -56,9 +53,9 @@ export class PetstoreApi extends HttpApi.make("petstore")
     title: "Petstore",
     description: introduction,
     servers: [
+      { url: basePath, description: "The deployment that returned this document" },
       makeServer("base_url", "Production"),
-      makeServer("staging_base_url", "Staging"),
-      { url: basePath, description: "The deployment that returned this document" }
+      makeServer("staging_base_url", "Staging")
     ],
     transform: makeTransform({
       basePath,

@@ -1,11 +1,10 @@
-/** Declares the headers that no endpoint declares itself, for the server, the OpenAPI documents and CORS. */
+/** Response headers that endpoints do not declare themselves, for the server, OpenAPI and CORS. */
 import type { OpenApi } from "effect/http-api"
 import type { Headers } from "./OpenApiTransform.ts"
 import { getPetHeaders } from "./Pets.ts"
 
-/** The headers with the same value in every response, except for documents. */
+/** Sent with every response; documents override some. */
 export const fixedHeaders = {
-  // Every response depends on the caller.
   "cache-control": "no-store",
   "x-content-type-options": "nosniff",
   "content-security-policy": "default-src 'none'; frame-ancestors 'none'"
@@ -17,7 +16,6 @@ const header = (description: string, schema: object): OpenApi.OpenAPISpecHeader 
   schema
 })
 
-/** Describes a text that is the same in every response. */
 const fixed = (description: string, value: string) => header(description, { type: "string", const: value })
 
 const cacheControl = { "Cache-Control": fixed("Caches must not store the response.", fixedHeaders["cache-control"]) }
@@ -30,7 +28,6 @@ const requestId = {
   )
 }
 
-/** The headers of every response. */
 const commonHeaders: Headers = {
   "X-RateLimit-Limit": header("The limit that applies to the caller.", { type: "integer", examples: [60] }),
   "X-RateLimit-Remaining": header("Requests remaining.", { type: "integer", examples: [59] }),
@@ -60,41 +57,38 @@ const retryAfter = {
   "Retry-After": header("Seconds to wait before the next request.", { type: "integer", examples: [12] })
 }
 
-/** The additional headers of responses with certain statuses. */
 const statusHeaders: Readonly<Record<string, Headers>> = {
-  "401": { "WWW-Authenticate": fixed("How to authenticate.", "Bearer") },
+  "401": {
+    "WWW-Authenticate": header("The scheme, and `invalid_token` if the request has a bearer token (RFC 6750 §3).", {
+      type: "string",
+      enum: ["Bearer", `Bearer error="invalid_token"`]
+    })
+  },
   "429": retryAfter,
   "503": retryAfter
 }
 
-/** The additional headers of responses of deprecated operations. */
 const deprecationHeaders: Headers = {
   "Deprecation": fixed("The instant of the deprecation (RFC 9745).", getPetHeaders.deprecation),
   "Sunset": fixed("The instant of the removal (RFC 8594).", getPetHeaders.sunset),
   "Link": fixed("The operation that replaces this one.", getPetHeaders.link)
 }
 
-/**
- * The statuses of requests that the service mostly rejects before it knows their operation.
- *
- * Their responses therefore do not have the headers of deprecated operations.
- */
+/** Mostly sent before the operation is known, so without the headers of deprecated operations. */
 const statusesBeforeRouting = new Set(["408", "431"])
 
-/** Returns the headers of the responses of an operation under `/v1` with a status. */
 export const headersOf = (status: string, { deprecated }: { readonly deprecated?: boolean }): Headers => ({
   ...commonHeaders,
   ...statusHeaders[status],
   ...deprecated && !statusesBeforeRouting.has(status) && deprecationHeaders
 })
 
-/** Returns the headers of the responses of the management port with a status. */
 export const adminHeadersOf = (status: string): Headers => ({ ...requestId, ...cacheControl, ...statusHeaders[status] })
 
-/** Headers that are for the browser and not for the script of a page. */
+// Browsers act on these themselves; scripts have no use for them.
 const browserHeaders = new Set([...Object.keys(fixedHeaders), "www-authenticate"])
 
-/** The headers that a page of an allowed origin may read (Fetch, `Access-Control-Expose-Headers`). */
+/** CORS: the headers that scripts may read (`Access-Control-Expose-Headers`). */
 export const exposedHeaders: ReadonlyArray<string> = [
   ...new Set([commonHeaders, deprecationHeaders, ...Object.values(statusHeaders)].flatMap((all) => Object.keys(all))),
   "Idempotent-Replayed",

@@ -1,19 +1,17 @@
 /**
- * The form of the secrets of API keys.
+ * The format of API key secrets: `psk_`, 32 random base62 characters (190 bits), and a checksum of 6 characters.
  *
- * A secret is `psk_`, 32 random base62 characters (190 bits) and a checksum of 6 characters. With the checksum, the
- * service rejects a mistyped key without a lookup, and a secret scanner recognizes a real key.
+ * The checksum lets the service reject a mistyped key without a lookup, and secret scanners recognise real keys.
  */
 
 const prefix = "psk_"
 const checksumLength = 6
 
-/** The number of random characters in a secret. */
 export const randomLength = 32
 
 export const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-/** Returns the CRC-32 (RFC 1952 §8) of an ASCII text. Only Node has `zlib.crc32`. */
+/** CRC-32 (RFC 1952 §8) of an ASCII text. `zlib.crc32` is missing in browsers, where the test service also runs. */
 const crc32 = (text: string): number => {
   let remainder = ~0
   for (let i = 0; i < text.length; i++) {
@@ -23,7 +21,7 @@ const crc32 = (text: string): number => {
   return ~remainder >>> 0
 }
 
-/** Returns the CRC-32 of `secret` in base62. Its 32 bits fit into six characters, which hold 35 bits. */
+/** The CRC-32 in base62: 32 bits fit into six characters. */
 const checksum = (secret: string): string => {
   let remainder = crc32(secret)
   let text = ""
@@ -36,14 +34,12 @@ const checksum = (secret: string): string => {
 
 const format = new RegExp(`^${prefix}([0-9A-Za-z]{${randomLength}})([0-9A-Za-z]{${checksumLength}})$`)
 
-/** Returns the secret that has these random characters. */
 export const withChecksum = (text: string): string => prefix + text + checksum(text)
 
-/** Returns whether `text` has the form of a secret and a correct checksum. */
 export const isWellFormed = (text: string): boolean => {
   const match = format.exec(text)
   return match !== null && checksum(match[1] ?? "") === match[2]
 }
 
-/** Returns the secret, or the part of one, that a text such as `Authorization: Bearer psk_…` contains. */
+/** Finds a secret, whole or truncated, in a text such as `Authorization: Bearer psk_…`. */
 export const findSecret = (text: string): string | undefined => /psk_[0-9A-Za-z]*/.exec(text)?.[0]

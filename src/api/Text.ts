@@ -1,7 +1,6 @@
-/** Texts: checks of those that the service stores, idempotency keys, and values that are texts in a URL or a header. */
 import { Effect, type JsonSchema, Schema, SchemaAST, SchemaGetter, SchemaIssue, SchemaTransformation } from "effect"
 
-/** Makes the transformation between a text and a value. `parse` returns `undefined` for an invalid text. */
+/** `parse` returns `undefined` for an invalid text. */
 export const transformText = <A>(
   expected: string,
   parse: (text: string) => A | undefined,
@@ -17,7 +16,7 @@ export const transformText = <A>(
     encode: (value) => Effect.succeed(format(value))
   })
 
-/** Makes the schema of a text or a number that OpenAPI documents describe by `schema`. The codecs keep it as it is. */
+/** A value that codecs pass through unchanged, described in OpenAPI by `schema`. */
 export const documented = <A>(
   isValue: (value: unknown) => value is A,
   expected: string,
@@ -27,25 +26,18 @@ export const documented = <A>(
     Schema.makeFilter(() => true, { toJsonSchema: () => schema })
   )
 
-/** Checks that PostgreSQL can store a text: it has no U+0000, and no lone surrogates, which UTF-8 cannot encode. */
+/** PostgreSQL cannot store U+0000, and UTF-8 cannot encode lone surrogates. */
 export const isStorable = Schema.makeFilter((text: string) => text.isWellFormed() && !text.includes("\0"), {
   expected: "a string without U+0000 and lone surrogates"
 })
 
-/** Checks that a text has at most `max` characters: Unicode code points, as in `maxLength` of JSON Schema. */
-export const hasAtMost = (max: number) =>
-  Schema.makeFilter((text: string) => text.length <= max || Array.from(text.slice(0, 2 * max + 1)).length <= max, {
-    expected: `a string of at most ${max.toLocaleString("en")} characters`,
-    toJsonSchema: () => ({ maxLength: max })
-  })
-
 const idempotencyKeyForm = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 
-/** Makes the schema of an `Idempotency-Key` header. Quotation marks are optional: `"a"` and `a` are the same key. */
+/** The `Idempotency-Key` header. Quotation marks are optional: `"a"` and `a` are the same key. */
 export const idempotencyKey = (description: string, example: string) =>
   Schema.String.annotate({ description, pattern: idempotencyKeyForm.source, examples: [example] }).check(
     Schema.isPattern(idempotencyKeyForm, {
-      expected: "1 to 255 visible ASCII characters but quotation marks, in quotation marks or not"
+      expected: "one key of 1 to 255 visible ASCII characters, without spaces and quotation marks"
     })
   ).pipe(
     Schema.decodeTo(Schema.String, {
@@ -54,7 +46,7 @@ export const idempotencyKey = (description: string, example: string) =>
     })
   )
 
-/** Makes a schema of the same type that accepts every value: the codec of the body checks the parts of a response. */
+/** Skips the check of a response's value, because the codec of its body checks the parts. */
 export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
   Schema.declare((_value: unknown): _value is A => true, {
     description: SchemaAST.resolveDescription(schema.ast) ?? "Success"

@@ -1,4 +1,3 @@
-/** Declares the usage of API keys over time. `KeysGroup.ts` has its endpoints. */
 import { Schema } from "effect"
 import { Instant, KeyId } from "./Keys.ts"
 import { limit } from "./Paging.ts"
@@ -10,11 +9,10 @@ const counts = {
   banned: Schema.Int.annotate({ description: "Requests during a ban: 429 api_key_banned." })
 }
 
-/** The requests of one key in one minute or hour. `from` is its begin. */
 const UsageInterval = Schema.Struct({ from: Instant, ...counts }).annotate({ identifier: "UsageInterval" })
 export interface UsageInterval extends Schema.Schema.Type<typeof UsageInterval> {}
 
-/** The requests of one key in each of the last 60 minutes and 720 hours, oldest first. Empty intervals are absent. */
+/** The last 60 minutes and 720 hours, oldest first, without intervals that have no requests. */
 export const UsageHistory = Schema.Struct({
   minutes: Schema.Array(UsageInterval),
   hours: Schema.Array(UsageInterval)
@@ -23,12 +21,10 @@ export interface UsageHistory extends Schema.Schema.Type<typeof UsageHistory> {}
 
 export const topUsageLimit = 10
 
-/** The kinds of requests that usage counts: allowed, rejected by a limit, or rejected by a ban. */
 export const usageKinds = ["allowed", "rejected", "banned"] as const
 export type UsageKind = typeof usageKinds[number]
 export type UsageCounts = Readonly<Record<UsageKind, number>>
 
-/** The query of `topUsage`: the keys with the most requests of the kind `by` in the last hour or day. */
 export const TopUsageQuery = Schema.Struct({
   window: Schema.optionalKey(
     Schema.Literals(["hour", "day"]).annotate({
@@ -46,7 +42,7 @@ export const TopUsageQuery = Schema.Struct({
 })
 export interface TopUsageQuery extends Schema.Schema.Type<typeof TopUsageQuery> {}
 
-/** The requests of one key in the window. A key that is no longer in the database has no name and no plan. */
+/** `name` and `plan` are `null` for a key that is no longer stored. */
 export const KeyTotals = Schema.Struct({
   keyId: KeyId,
   name: Schema.NullOr(Schema.String),

@@ -1,4 +1,4 @@
-/** The entry `petstore-client/api`: the contract, to derive clients, mock servers and documents from it. */
+/** The entry `petstore-client/api`: the contract. */
 export { AdminApi, AdminAuth } from "./AdminApi.ts"
 export { AuditEntry, AuditPage, AuditQuery } from "./Audit.ts"
 export * as Errors from "./Errors.ts"

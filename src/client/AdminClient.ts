@@ -1,4 +1,3 @@
-/** The typed client of the management API, derived from the contract. It runs where `fetch` runs. */
 import { Config, Context, Duration, Effect, Layer, Option, Redacted, type Stream } from "effect"
 import { Digest } from "effect/crypto"
 import { FetchHttpClient, HttpClient } from "effect/http"
@@ -16,37 +15,35 @@ import type { CallOptions, ClientOptions, ErrorOf, Optional, PageSize, Secret } 
 import type { PetstoreClientError } from "./ClientError.ts"
 import { makeRateLimits } from "./RateLimits.ts"
 
-/** An error that any call to the management API can fail with. */
+/** The errors that every call of `AdminClient` can fail with. */
 export type AnyAdminError = PetstoreClientError | ErrorOf<typeof AdminApi, "listKeys">
 
-/** A key, and the one of its secrets that `whose` looked for. */
+/** The result of `whose`: a key, and the state of the given secret. */
 export interface FoundKey extends Keys.ListedKey {
   readonly secret: Keys.FoundSecret
 }
 
-/** An error of a change of a key. */
 type ChangeError = AnyAdminError | Errors.NotFound | Errors.Conflict | Errors.PreconditionFailed
 
-/** The options of a change. With a `version`, the key changes only if it has this version. */
 interface ChangeOptions extends CallOptions {
+  /** Change the key only if it has this version. */
   readonly version?: number | undefined
 }
 
-/** The options of `AdminClient`. The URL is that of the management port, such as `http://127.0.0.1:9090`. */
+/** The options of `AdminClient`. `baseUrl` is the management port, such as `http://127.0.0.1:9090`. */
 export interface AdminOptions extends ClientOptions {
-  /** The admin token of the service (`ADMIN_TOKEN`). */
+  /** An admin token of the service (`ADMIN_TOKEN`, `ADMIN_TOKENS`). */
   readonly token: Secret
 }
 
 /**
- * A client of the management API of a running service. Each call can fail with any of `AnyAdminError`, such as
- * `InvalidRequest`, and a stream does so after the items of the pages before. A request that changes something is
- * retried only after a 429, which says that the service did nothing.
+ * A client of the management API. Calls and streams can fail with any of `AnyAdminError`. Only a 429 makes the client
+ * retry a change, because the service then did nothing.
  */
 export class AdminClient extends Context.Service<AdminClient, {
   /**
-   * Issues a key. Only this response has its secret. With an `idempotencyKey`, a second call issues no second key: it
-   * fails with `Conflict`, which names the issued key.
+   * Issues a key. Only this response has its secret. Fails with `Conflict`, which names the issued key, if the
+   * `idempotencyKey` was used before.
    *
    * @example
    * const { id, key } = yield* admin.issue({ name: "shop", plan: "pro" }, { idempotencyKey: "order-7" })
@@ -55,10 +52,10 @@ export class AdminClient extends Context.Service<AdminClient, {
     key: Optional<Keys.NewKey>,
     options?: CallOptions & { readonly idempotencyKey?: string | undefined }
   ): Effect.Effect<Keys.IssuedKey, AnyAdminError | Errors.Conflict>
-  /** Lists one page of the keys that meet the filter. The last page has no `next`. */
+  /** Lists one page of keys. The last page has no `next`. */
   list(query?: Optional<Keys.KeysQuery>, options?: CallOptions): Effect.Effect<Keys.KeysPage, AnyAdminError>
   /**
-   * Streams all keys that meet the filter. It requests each page, of 100 keys by default, only when it is needed.
+   * Streams all matching keys. It requests pages, of 100 keys by default, on demand.
    *
    * @example
    * yield* Stream.runForEach(admin.all({ state: "active" }), (key) => Console.log(key.name))
@@ -68,35 +65,33 @@ export class AdminClient extends Context.Service<AdminClient, {
     options?: CallOptions
   ): Stream.Stream<Keys.ListedKey, AnyAdminError>
   /**
-   * Returns the key to which a current or former secret belongs, and whether the secret still works. The request
-   * contains only the SHA-256 of the secret.
+   * Finds the key of a current or former secret, and whether the secret still works. Sends only the secret's SHA-256.
    *
    * @example
    * const leaked = yield* admin.whose(secret)
    * if (Option.isSome(leaked)) yield* admin.rotate(leaked.value.id)
    */
   whose(secret: Redacted.Redacted, options?: CallOptions): Effect.Effect<Option.Option<FoundKey>, AnyAdminError>
-  /** Gets a key, its remaining requests, its ban, and its former secrets that still work. */
+  /** Gets a key with its remaining requests, its ban, and the former secrets that still work. */
   get(id: string, options?: CallOptions): Effect.Effect<Keys.ApiKeyDetails, AnyAdminError | Errors.NotFound>
-  /** Returns the requests of a key in each of the last 60 minutes and 720 hours that had any, oldest first. */
+  /** Returns a key's requests per minute (the last 60) and per hour (the last 720), oldest first. */
   usage(id: string, options?: CallOptions): Effect.Effect<UsageHistory, AnyAdminError | Errors.NotFound>
-  /** Lists the keys with the most requests in the last hour or day: by default ten, by allowed requests in the hour. */
+  /** Lists the busiest keys of the last hour or day. The default: ten keys, by allowed requests in the last hour. */
   topUsage(
     query?: Optional<TopUsageQuery>,
     options?: CallOptions
   ): Effect.Effect<ReadonlyArray<KeyTotals>, AnyAdminError>
   /**
-   * Changes the named fields of a key. `expiresAt: null` removes the expiry. A key with `enabled: false` gets 401
-   * until it is enabled again. Fails with `Conflict` for a revoked key, and with `PreconditionFailed` for another
-   * `version`.
+   * Changes the given fields of a key. `expiresAt: null` removes the expiry; `enabled: false` makes requests get 401.
+   * Fails with `Conflict` if the key is revoked, and with `PreconditionFailed` if it has another `version`.
    *
    * @example
    * const key = yield* admin.update(id, { plan: "pro" }, { version: 3 })
    */
   update(id: string, change: Optional<Keys.KeyChange>, options?: ChangeOptions): Effect.Effect<Keys.ApiKey, ChangeError>
   /**
-   * Replaces the secret of a key. The old secret works for the grace period, in whole seconds: by default not at all.
-   * Fails with `Conflict` for a revoked or expired key.
+   * Replaces the secret of a key. The old secret keeps working for `gracePeriod`, in whole seconds, by default 0. Fails
+   * with `Conflict` if the key is revoked or expired.
    *
    * @example
    * const { key } = yield* admin.rotate(id, { gracePeriod: "1 hour" })
@@ -105,27 +100,27 @@ export class AdminClient extends Context.Service<AdminClient, {
     id: string,
     options?: ChangeOptions & { readonly gracePeriod?: Duration.Input | undefined }
   ): Effect.Effect<Keys.IssuedKey, ChangeError>
-  /** Ends the grace periods of a key: only its current secret works then. */
+  /** Ends all grace periods of a key: only its current secret works from then on. */
   endFormerSecrets(id: string, options?: ChangeOptions): Effect.Effect<void, ChangeError>
-  /** Revokes a key. This cannot be undone. Fails with `Conflict` for a key that is revoked already. */
+  /** Revokes a key for good. Fails with `Conflict` if it is revoked already. */
   revoke(id: string, options?: ChangeOptions): Effect.Effect<void, ChangeError>
   /** Lifts the ban of a key. */
   unban(id: string, options?: CallOptions): Effect.Effect<void, AnyAdminError | Errors.NotFound>
-  /** Lists one page of the entries of the audit log that meet the filter, newest first. The last has no `next`. */
+  /** Lists one page of the audit log, newest first. The last page has no `next`. */
   audit(query?: Optional<AuditQuery>, options?: CallOptions): Effect.Effect<AuditPage, AnyAdminError>
-  /** Streams the entries of the audit log that meet the filter, newest first. It requests each page when needed. */
+  /** Streams all matching entries of the audit log, newest first. It requests pages on demand. */
   auditAll(
     filter?: Optional<Omit<AuditQuery, "limit">> & PageSize,
     options?: CallOptions
   ): Stream.Stream<AuditEntry, AnyAdminError>
-  /** Returns the name of the admin token, whether it may change keys, and the environment of the service. */
+  /** Returns the name of the admin token, whether it may change keys, and the service's environment. */
   session(options?: CallOptions): Effect.Effect<typeof Session.Type, AnyAdminError>
 }>()("petstore/AdminClient") {
-  /** A client that uses `fetch`. */
+  /** Uses `fetch`. */
   static readonly layer = (options: AdminOptions): Layer.Layer<AdminClient> =>
     AdminClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
 
-  /** A client that uses `fetch` and reads `config`: by default `PETSTORE_ADMIN_URL` and `ADMIN_TOKEN`. */
+  /** Uses `fetch`. Reads `PETSTORE_ADMIN_URL` and `ADMIN_TOKEN` by default. */
   static readonly layerConfig = (
     config: Config.Wrap<AdminOptions> = {
       baseUrl: Config.URL("PETSTORE_ADMIN_URL"),
@@ -133,7 +128,7 @@ export class AdminClient extends Context.Service<AdminClient, {
     }
   ): Layer.Layer<AdminClient, Config.ConfigError> => Layer.unwrap(Effect.map(Config.unwrap(config), AdminClient.layer))
 
-  /** A client that uses the `HttpClient` of the context. */
+  /** Uses the `HttpClient` of the context. */
   static readonly layerHttp = (options: AdminOptions): Layer.Layer<AdminClient, never, HttpClient.HttpClient> =>
     Layer.effect(AdminClient, make(options)).pipe(
       Layer.provide(HttpApiMiddleware.layerClient(AdminAuth, authorize(options.token))),
@@ -159,12 +154,10 @@ const decode = {
 }
 const responseMode = "response-only" as const
 
-/** The traits of calls that read, and of calls that change the key `id`. */
 const reading = (id?: string) => ({ isRepeatable: true, ...id !== undefined && attributesOf(id) })
 const changing = (id: string) => ({ isRepeatable: false, ...attributesOf(id) })
 const attributesOf = (id: string) => ({ attributes: { "petstore.key.id": id } })
 
-/** The request for the key `id`, and for a change of its `version`. */
 const ofKey = (id: string) => ({ params: { id }, responseMode })
 const ofVersion = (id: string, version: number | undefined) => ({
   ...ofKey(id),

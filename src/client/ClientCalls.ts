@@ -1,4 +1,3 @@
-/** Makes the calls of a client: each has a span, a timeout, retries, and a failure with its cause. */
 import { Context, Duration, Effect, Option, type Redacted, Ref, type Schema, Stream } from "effect"
 import { Headers, type HttpClientError, HttpClientRequest, type HttpClientResponse } from "effect/http"
 import type { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
@@ -9,62 +8,57 @@ import { type RetryOptions, sendWithRetries } from "./Retries.ts"
 
 export const version = "1.0.0"
 
-/** The options of one call. They replace those of the client, retry option by retry option. */
+/** The options of one call. Each overrides the client's option, also within `retry`. */
 export interface CallOptions {
   readonly retry?: RetryOptions | undefined
-  /** The max duration of the call with its retries and waits. Then it fails and sends nothing more: 2 minutes. */
+  /** Fails the call after this time, retries and waits included. The default is 2 minutes. */
   readonly timeout?: Duration.Input | undefined
-  /** Further headers of the request. */
+  /** Additional request headers. */
   readonly headers?: Headers.Input | undefined
 }
 
-/** The options of `all`. */
 export interface PageSize {
-  /** The items of one request: 100 by default. */
+  /** The number of items per request. The default is 100. */
   readonly pageSize?: number | undefined
 }
 
-/** The options that both clients have. */
 export interface ClientOptions extends CallOptions {
-  /** An http or https URL. The layer dies with a `TypeError` for another text. */
+  /** An http or https URL. Anything else is a defect: a `TypeError`. */
   readonly baseUrl: string | URL
 }
 
-/** The fields of `T`, of which the optional ones can also be `undefined`. */
+/** Allows `undefined` for the optional fields of `T`. */
 export type Optional<T> = { readonly [K in keyof T]: object extends Pick<T, K> ? T[K] | undefined : T[K] }
 
-/** Removes the fields that are `undefined`, which the schemas of the contract do not allow. */
 export const omitUndefined = <T extends object>(fields: Optional<T>): T =>
   // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- only optional fields of T can be undefined
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as T
 
-/** The errors that the contract declares for an endpoint. */
 export type ErrorOf<Api, Name extends string> = Api extends HttpApi.HttpApi<infer _Id, infer Groups>
   ? HttpApiEndpoint.ErrorsWithIdentifier<HttpApiGroup.Endpoints<Groups>, Name>
   : never
 
-/** A secret, or an effect that returns it before each attempt, so that a rotated key needs no new layer. */
+/** A secret, or an effect that runs before each attempt, so that a rotated secret needs no new layer. */
 export type Secret = Redacted.Redacted | Effect.Effect<Redacted.Redacted>
 
-/** The facts of a response beside its body. */
+/** A response without its body. */
 export interface ResponseMetadata {
   readonly status: number
   readonly headers: Headers.Headers
-  /** The `X-Request-Id`, which the log of the service has too. */
+  /** The `X-Request-Id`, which is also in the service's log. */
   readonly requestId: string | undefined
-  /** The limits of the API key. `undefined` for the management port. */
+  /** The key's limits. `undefined` for the management port, which has none. */
   readonly rateLimit: RateLimitState | undefined
-  /** Whether the pet is from an earlier request with the same idempotency key. */
+  /** Whether an earlier request with the same idempotency key created the pet. */
   readonly isReplayed: boolean
 }
 
-/** The metadata of the last successful call within `withMetadata`. */
 const LastMetadata = Context.Reference("petstore/client/LastMetadata", {
   defaultValue: () => Ref.makeUnsafe(Option.none<ResponseMetadata>())
 })
 
 /**
- * Adds the metadata of the response to the result of a call. With several calls, it is that of the last one.
+ * Adds the response's metadata to the result of a call. If `call` makes several, the last successful one counts.
  *
  * @example
  * const [pet, { isReplayed, requestId }] = yield* withMetadata(petstore.create({ name: "Rex", categoryId: 1n }))
@@ -79,13 +73,11 @@ export const withMetadata = Effect.fnUntraced(function*<A, E, R>(
   return yield* Effect.die(new TypeError("withMetadata: the effect has made no successful call"))
 })
 
-/** The headers of the current call, which `authorize` adds to its requests. */
 const CallHeaders = Context.Reference<Headers.Input>("petstore/client/CallHeaders", { defaultValue: () => ({}) })
 
-/** Browsers do not let a page of another origin set `User-Agent` without the permission of the service. */
+/** CORS: in browsers, setting `User-Agent` needs the service's permission. */
 const isBrowser = "navigator" in globalThis && globalThis.navigator.userAgent.startsWith("Mozilla/")
 
-/** Makes the client side of the authentication: it adds the secret and the headers of the call. */
 export const authorize =
   (secret: Secret): HttpApiMiddleware.HttpApiMiddlewareClient<never, never, never> => ({ next, request }) =>
     Effect.gen(function*() {
@@ -97,7 +89,7 @@ export const authorize =
       return yield* next(HttpClientRequest.bearerToken(HttpClientRequest.setHeaders(request, headers), token))
     })
 
-/** Returns a base URL without its trailing slash and without the `/v1` of the API. Throws for other texts. */
+/** Removes a trailing slash and `/v1`. Throws a `TypeError` unless it is an http or https URL. */
 export const parseBaseUrl = (baseUrl: string | URL): string => {
   const url = URL.parse(String(baseUrl))
   if (url === null || !/^https?:$/.test(url.protocol)) {
@@ -110,19 +102,18 @@ type Response = HttpClientResponse.HttpClientResponse
 
 type Attributes = Readonly<Record<string, unknown>>
 
-/** Returns the function that makes the calls of the client `clientName`. Their spans have its name and theirs. */
 export const makeCaller = (clientName: string, defaults: CallOptions, limits: RateLimits) =>
 <A, E extends ApiError>(
   name: string,
   request: Effect.Effect<Response, unknown>,
   decode: (response: Response) => Effect.Effect<A, E | HttpClientError.HttpClientError | Schema.SchemaError>,
-  /** `isRepeatable`: whether the service does the work once, however often it gets the request. */
+  /** `isRepeatable`: sending the request twice does no harm. */
   { attributes = {}, isRepeatable }: { readonly isRepeatable: boolean; readonly attributes?: Attributes },
   options: CallOptions = {}
 ): Effect.Effect<A, E | PetstoreClientError> => {
   const timeout = Duration.fromInputUnsafe(options.timeout ?? defaults.timeout ?? "2 minutes")
   const send = request.pipe(
-    // A response whose body breaks off counts as no response, so the body is read here.
+    // Read the body here, so that a broken-off body counts as no response and is retried.
     Effect.tap((response) => response.text),
     Effect.mapError(fromRequest),
     Effect.provideService(CallHeaders, options.headers ?? defaults.headers ?? {})
@@ -140,7 +131,6 @@ export const makeCaller = (clientName: string, defaults: CallOptions, limits: Ra
   }).pipe(Effect.withSpan(`${clientName}.${name}`, { attributes: omitUndefined<Attributes>(attributes) }))
 }
 
-/** Streams the items of all pages, from the query `first` on. It requests a page when the consumer needs it. */
 export const streamPages = <Query, Page extends { readonly next?: NoInfer<Query> }, A, E>(
   spanName: string,
   list: (query?: Query, options?: CallOptions) => Effect.Effect<Page, E>,

@@ -1,35 +1,31 @@
-/** The failures of a client: the errors that the contract declares, and {@link PetstoreClientError} for the others. */
 import { Duration, Effect, Option, Schema } from "effect"
 import { Headers, HttpClientError, type HttpClientRequest, type HttpClientResponse } from "effect/http"
 import { type ApiError, ErrorBody, RetryAfter } from "../api/Errors.ts"
 
 const withCause = { message: Schema.String, cause: Schema.optionalKey(Schema.Defect()) }
 
-/** No complete response arrived in time. The service may have done the work. */
+/** No complete response arrived in time. The service may still have done the work. */
 export class Unreachable extends Schema.TaggedError<Unreachable>()("Unreachable", withCause) {}
 
-/** The response is not one that this client can read. Another server may listen at the address. */
+/** The client cannot read the response. Another server may listen at the address. `status` is its HTTP status. */
 export class UnexpectedResponse
   extends Schema.TaggedError<UnexpectedResponse>()("UnexpectedResponse", { ...withCause, status: Schema.Int })
 {}
 
-/** The service returned an error that this version of the client does not declare for the call. */
+/** The service returned an error that this version of the client does not expect from the call. */
 export class UndeclaredError extends Schema.TaggedError<UndeclaredError>()("UndeclaredError", ErrorBody.fields) {}
 
-/** The arguments of the call do not fit the contract. The client sent nothing. */
+/** An argument of the call is invalid. The client sent nothing. */
 export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInput", withCause) {}
 
-/** The reasons of a `PetstoreClientError`, for `Effect.catchReason`. */
+/** Match these with `Effect.catchReason`. */
 export const PetstoreClientErrorReason = Schema.Union([Unreachable, UnexpectedResponse, UndeclaredError, InvalidInput])
 export type PetstoreClientErrorReason = typeof PetstoreClientErrorReason.Type
 
-/**
- * A call failed without an error that the contract declares for it. `message` says what happened. An `HttpApi` that
- * declares this error returns it with status 502.
- */
+/** A call failed with an error that the contract does not declare. An `HttpApi` that passes it on responds with 502. */
 export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>()("PetstoreClientError", {
   reason: PetstoreClientErrorReason,
-  /** The `X-Request-Id` of the response. The log of the service has it too. */
+  /** The `X-Request-Id` of the response, which is also in the service's log. */
   requestId: Schema.optionalKey(Schema.String),
   /** The `Retry-After` of the response (RFC 9110 §10.2.3). */
   retryAfter: Schema.optionalKey(Schema.Duration)
@@ -41,23 +37,20 @@ export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>
   }
 }
 
-/** Whether a response with this status leaves open if a later request succeeds: 408, 429, and 5xx but 505. */
 export const isRetryableStatus = (status: number): boolean =>
   status === 408 || status === 429 || (status >= 500 && status !== 505)
 
-/** Whether the same call can succeed later: after 408, 429 and 5xx but 505, and without a response. */
+/** Whether the same call may succeed later: after 408, 429, 5xx except 505, or no response. */
 export const isRetryable = (error: ApiError | PetstoreClientError): boolean => {
   const cause = error._tag === "PetstoreClientError" ? error.reason : error
   return "status" in cause ? isRetryableStatus(cause.status) : cause._tag === "Unreachable"
 }
 
-/** The wait that the `Retry-After` of a response names, if it has one. */
 export const retryAfterOf = (headers: Headers.Headers): Effect.Effect<Duration.Duration | undefined> => {
   const value = headers["retry-after"]
   return value === undefined ? Effect.undefined : Effect.orDie(Schema.decodeEffect(RetryAfter)(value))
 }
 
-/** Fails if a call or an attempt has no complete response within `timeout`. */
 export const withTimeout = <A, E, R>(effect: Effect.Effect<A, E, R>, timeout: Duration.Input) =>
   Effect.timeoutOrElse(effect, {
     duration: timeout,
@@ -67,7 +60,6 @@ export const withTimeout = <A, E, R>(effect: Effect.Effect<A, E, R>, timeout: Du
     }
   })
 
-/** Returns the error for a request that failed without a complete response. */
 export const fromRequest = (error: unknown): PetstoreClientError => {
   if (Schema.isSchemaError(error)) {
     const message = `The request cannot be sent: ${error.message}`
@@ -89,13 +81,11 @@ const innermostMessage = (error: unknown): string => {
 
 const readErrorBody = Schema.decodeUnknownOption(Schema.fromJsonString(ErrorBody))
 
-/** Why a response has neither the success nor an error that the contract declares for the call. */
 type Mismatch = HttpClientError.HttpClientError | Schema.SchemaError
 
 export const isMismatch = (error: unknown): error is Mismatch =>
   HttpClientError.isHttpClientError(error) || Schema.isSchemaError(error)
 
-/** Returns the error for a response that the contract does not declare for the call. */
 export const fromResponse = Effect.fnUntraced(function*(
   cause: Mismatch,
   { headers, request, status, text }: HttpClientResponse.HttpClientResponse

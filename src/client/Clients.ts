@@ -1,4 +1,4 @@
-/** The entry `petstore-client/client`: both clients, and everything that names a type or a failure of theirs. */
+/** The entry `petstore-client/client`. */
 export { AdminClient, type AdminOptions, type AnyAdminError, type FoundKey } from "./AdminClient.ts"
 export {
   type CallOptions,

@@ -1,4 +1,3 @@
-/** The typed client of the public API, derived from the contract. It runs where `fetch` runs. */
 import { Config, Context, Effect, Layer, type Option, type Stream } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { FetchHttpClient, HttpClient } from "effect/http"
@@ -13,34 +12,31 @@ import type { CallOptions, ClientOptions, ErrorOf, Optional, PageSize, Secret } 
 import type { PetstoreClientError } from "./ClientError.ts"
 import { makeRateLimits, type RateLimitState } from "./RateLimits.ts"
 
-/** An error that any call can fail with. Its `_tag` names the kind; the response on the wire names it by `code`. */
+/** The errors that every call of `PetstoreClient` can fail with. */
 export type AnyError = PetstoreClientError | ErrorOf<typeof PetstoreApi, "listPets">
 
-/** The options of `PetstoreClient`. The URL can end with the `/v1` of the base URL (SPEC §1). */
+/** The options of `PetstoreClient`. `baseUrl` may end with `/v1` (SPEC §1). */
 export interface Options extends ClientOptions {
-  /** The API key that each request carries as a bearer token. */
   readonly apiKey: Secret
 }
 
-/** The options of `all`. `cursor` is the id of the pet after which the stream begins. */
+/** The query of `all`. With a `cursor`, the stream begins after the pet with this id. */
 export interface AllQuery extends Optional<Omit<ListQuery, "limit">>, PageSize {}
 
 /** The options of `create`. */
 export interface CreateOptions extends CallOptions {
-  /** Calls with the same key create one pet. The default is a new key for each run of the effect. */
+  /** Calls with the same key create one pet (within 24 hours). The default is a new key per run of the effect. */
   readonly idempotencyKey?: string | undefined
 }
 
 /**
- * A client of the Petstore service. It retries requests after a 429, after a fault such as 503, and without a response,
- * and waits as `Retry-After` says. Each create has an `Idempotency-Key`, so a retry cannot create a second pet.
+ * A client of the Petstore service. It retries after a 429, a fault such as 503, or no response, with backoff and not
+ * before `Retry-After`. Each create has an `Idempotency-Key`, so retries do not create a second pet.
  */
 export class PetstoreClient extends Context.Service<PetstoreClient, {
   /**
-   * Lists one page of pets (SPEC §4.1). `next` is the query of the next page; the last page has none.
-   *
-   * Fails with any of `AnyError`, for example `InvalidApiKey`: with `RateLimitExceeded` or `ServiceUnavailable` after
-   * all retries, and with `PetstoreClientError` without a response, or for a `limit` outside 1 to 100.
+   * Lists one page of pets (SPEC §4.1). `next` is the query of the next page; the last page has none. Fails with any of
+   * `AnyError`, such as `InvalidApiKey`; with `RateLimitExceeded` or `ServiceUnavailable` only after all retries.
    *
    * @example
    * const { next, pets } = yield* petstore.list({ limit: 20, status: "available" })
@@ -48,44 +44,41 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    */
   list(query?: Optional<ListQuery>, options?: CallOptions): Effect.Effect<PetsPage, AnyError>
   /**
-   * Streams all pets by ascending id, after the id `cursor` if there is one. It requests each page, by default of 100
-   * pets, when the consumer needs it. Fails as `list`, after the pets of the pages before.
+   * Streams all matching pets by ascending id. It requests pages, of 100 pets by default, on demand. Fails as `list`
+   * does, after the pets of earlier pages.
    *
    * @example
    * yield* Stream.runForEach(petstore.all({ status: "sold" }), (pet) => Console.log(pet.name))
    */
   all(query?: AllQuery, options?: CallOptions): Stream.Stream<Pet, AnyError>
   /**
-   * Creates a pet (SPEC §4.2) once, however often the client retries the request. A second run of the effect creates
-   * a second pet, because each run has a new key. To prevent this, the caller passes its own `idempotencyKey`.
-   *
-   * Fails with `IdempotencyKeyReused` if the key belongs to another pet, and with any of `AnyError`.
+   * Creates a pet (SPEC §4.2), once per run of the effect however often the client retries. Pass an `idempotencyKey` to
+   * create it once across several runs. Fails with `IdempotencyKeyReused` if the key belongs to another pet.
    *
    * @example
    * const rex = yield* petstore.create({ name: "Rex", categoryId: 1n }, { idempotencyKey: `order-${order.id}` })
    */
   create(pet: Optional<NewPet>, options?: CreateOptions): Effect.Effect<Pet, AnyError | Errors.IdempotencyKeyReused>
   /**
-   * Gets the pet with this id. Fails with `NotFound` if there is none, with `Gone` after the removal, and with any of
-   * `AnyError`.
+   * Gets a pet. Fails with `NotFound` for an unknown id, and with `Gone` after the removal of the operation.
    *
    * @example
    * const pet = yield* petstore.get(1n).pipe(Effect.catchTag("NotFound", () => Effect.undefined))
    *
-   * @deprecated The operation will be removed on 5 December 2030 (SPEC §4.3). Use `list` or `all` with a status.
+   * @deprecated Will be removed on 5 December 2030 (SPEC §4.3). Use `list` or `all`.
    */
   get(id: bigint, options?: CallOptions): Effect.Effect<Pet, AnyError | Errors.NotFound | Errors.Gone>
   /**
-   * The limits of the API key from the most recent response to this client. `None` before the first. Responses that
-   * show the limits of the client's address do not change it. It sends nothing and cannot fail.
+   * The key's limits from the most recent response; `None` before the first. Sends nothing. Ignores responses that show
+   * the limits of the client's address.
    */
   readonly rateLimit: Effect.Effect<Option.Option<RateLimitState>>
 }>()("petstore/PetstoreClient") {
-  /** A client that uses `fetch`. */
+  /** Uses `fetch`. */
   static readonly layer = (options: Options): Layer.Layer<PetstoreClient> =>
     PetstoreClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
 
-  /** A client that uses `fetch` and reads `config`: by default `PETSTORE_URL` and `PETSTORE_API_KEY`. */
+  /** Uses `fetch`. Reads `PETSTORE_URL` and `PETSTORE_API_KEY` by default. */
   static readonly layerConfig = (
     config: Config.Wrap<Options> = {
       baseUrl: Config.URL("PETSTORE_URL"),
@@ -94,11 +87,11 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   ): Layer.Layer<PetstoreClient, Config.ConfigError> =>
     Layer.unwrap(Effect.map(Config.unwrap(config), PetstoreClient.layer))
 
-  /** A client that uses the `HttpClient` of the context. */
+  /** Uses the `HttpClient` of the context. */
   static readonly layerHttp = (options: Options): Layer.Layer<PetstoreClient, never, HttpClient.HttpClient> =>
     Layer.effect(PetstoreClient, PetstoreClient.make(options))
 
-  /** Makes the client of one key, for a program that has several. It uses the `HttpClient` of the context. */
+  /** For programs with several keys: makes the client of one. Uses the `HttpClient` of the context. */
   static readonly make = (
     options: Options
   ): Effect.Effect<PetstoreClient["Service"], never, HttpClient.HttpClient> =>

@@ -1,6 +1,6 @@
 /**
- * The limits of one API key, as the responses to a client's calls show them (SPEC §8). With them a client sends as many
- * requests as the limits allow, and gets few rejections, and no ban, at any load.
+ * What a client learns about its key's limits from responses (SPEC §8). It paces requests by them, so that loops slow
+ * down instead of getting the key banned.
  */
 import { Clock, Data, DateTime, Duration, Effect, Option, Random, Ref, Schema, SchemaGetter, Semaphore } from "effect"
 import type { Headers, HttpClientResponse } from "effect/http"
@@ -8,22 +8,19 @@ import { retryAfterOf } from "./ClientError.ts"
 
 type Response = HttpClientResponse.HttpClientResponse
 
-/** After this time the client checks whether a pause still holds: an operator may have lifted the ban. */
+/** An operator may lift a ban early, so once a minute a request is sent despite the pause. */
 const maxPauseTrustMs = 60_000
 
-/** An instant in the seconds of a header. */
 const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
   decode: SchemaGetter.transform((seconds) => seconds * 1000),
   encode: SchemaGetter.transform((millis) => millis / 1000)
 }))
 
-/** The rate limit that most restricts an API key, from the `X-RateLimit-*` headers of a response (SPEC §8). */
+/** The key's most restrictive limit, from the `X-RateLimit-*` headers of a response (SPEC §8). */
 export const RateLimitState = Schema.Struct({
-  /** The requests that the window allows. */
+  /** Requests per window. */
   limit: Schema.FiniteFromString,
-  /** The requests that remain in the window. */
   remaining: Schema.FiniteFromString,
-  /** The end of the window. */
   resetAt: EpochSeconds
 }).pipe(
   Schema.encodeKeys({ limit: "x-ratelimit-limit", remaining: "x-ratelimit-remaining", resetAt: "x-ratelimit-reset" })
@@ -32,30 +29,28 @@ export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState
 
 const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 
-/** Returns the limits of the API key that a response shows. A 401, 408, 431 or 503 can show those of the address. */
+/** `None` if the headers show the limits of the client's address, as after a 401. */
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
-/** A time without requests. All waiting calls share its jitter, so that no later call overtakes an earlier one. */
+/** A time without requests. All calls share its jitter, so that later calls do not overtake earlier ones. */
 interface Pause {
   readonly startedAt: number
   readonly endsAt: number
-  /** The 429 that demands the pause. `undefined` if a response showed that the window is used up. */
+  /** The 429 that caused the pause. `undefined` if a response showed that the window is used up. */
   readonly rejection: Response | undefined
-  /** Until this time the rejection is the outcome of calls that cannot wait. */
+  /** Until then, calls that cannot wait fail with `rejection` without sending anything. */
   readonly trustedUntil: number
 }
 
-/** The knowledge of one client about the limits of its key. All times are in epoch milliseconds. */
+/** All times are in epoch milliseconds. */
 interface Knowledge {
-  /** The limits from the most recent response that shows them. */
   readonly latest: Option.Option<RateLimitState>
   readonly pause: Pause | undefined
-  /** The requests that may be in flight: the remaining ones of the latest response, or one while these are unknown. */
+  /** The remaining requests of the latest response; one while they are unknown. */
   readonly maxInFlight: number
 }
 
-/** An attempt sent nothing, because the call must wait for the end of a pause. */
 export class MustWait extends Data.TaggedError("MustWait")<{ readonly waitMs: number }> {}
 
 export const makeRateLimits = Effect.gen(function*() {
@@ -65,18 +60,17 @@ export const makeRateLimits = Effect.gen(function*() {
   const update = (learn: (before: Knowledge) => Knowledge) =>
     Effect.flatMap(Ref.updateAndGet(known, learn), ({ maxInFlight }) => slots.resize(maxInFlight))
 
-  /** Allows one more request in flight: calls must not wait for each other's timeouts in turn. */
+  /** After an attempt without a response: otherwise queued calls would wait for each other's timeouts. */
   const addSlot = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withSlot(before, now)))
 
   return {
     latest: Effect.map(Ref.get(known), ({ latest }) => latest),
 
-    /** The end of the current pause, or `now` without one. */
     pauseEnd: (now: number) => Effect.map(Ref.get(known), ({ pause }) => Math.max(pause?.endsAt ?? now, now)),
 
     /**
-     * Waits for a slot and sends the request. During a pause it sends nothing if the pause ends before `deadline`, or
-     * if the service would reject the request as it rejected the last one.
+     * Sends the request once a slot is free. During a pause, fails with `MustWait` if the pause ends before `deadline`;
+     * otherwise returns the last rejection, while it is trusted.
      */
     attempt: <E>(send: Effect.Effect<Response, E>, deadline: number) =>
       Effect.gen(function*() {
@@ -112,7 +106,7 @@ const withResponse = (
 ): Knowledge => {
   const { headers, status } = response
   const shown = rateLimitOf(headers)
-  // A request that was sent during a pause and succeeded shows that the pause is over.
+  // A success during the pause ends it.
   const pause = status < 400 && before !== undefined && before.startedAt < sentAt ? undefined : before
   const pauseFor = (ms: number, rejection?: Response): Pause => {
     const endsAt = now + jitterMs + ms
@@ -135,7 +129,7 @@ const withResponse = (
   }
 }
 
-/** The milliseconds until the used up window ends. `RateLimit` does not depend on this machine's clock. */
+/** Prefers the relative seconds of `RateLimit`, which do not depend on this machine's clock. */
 const resetMs = (headers: Headers.Headers, { resetAt }: RateLimitState, now: number): number => {
   const seconds = [...(headers["ratelimit"] ?? "").matchAll(/;r=0;t=(\d+)/g)].map(([, t]) => Number(t))
   return seconds.length > 0 ? Math.max(...seconds) * 1000 : Math.max(0, DateTime.toEpochMillis(resetAt) - now)

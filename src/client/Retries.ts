@@ -1,29 +1,27 @@
 /**
- * Sends a request and retries it (SPEC §8: wait as `Retry-After` says, back off exponentially).
+ * Retries requests (SPEC §8): with exponential backoff, and not before `Retry-After`.
  *
- * Every request is retried after a 429, because a 429 says that the service did nothing. After a 408, a 5xx or a
- * missing response, the service may have done the work (after a 503 too). Then only requests that are safe to repeat
- * are retried: those with the method GET or with an `Idempotency-Key`.
+ * A 429 means that the service did nothing, so every request is retried. After a 408, a 5xx or no response, it may have
+ * done the work, so only repeatable requests are retried: GET, or with an `Idempotency-Key`.
  */
 import { Clock, Duration, Effect, Pull, Result, Schedule } from "effect"
 import type { HttpClientResponse } from "effect/http"
 import { isRetryable, isRetryableStatus, type PetstoreClientError, retryAfterOf, withTimeout } from "./ClientError.ts"
 import type { RateLimits } from "./RateLimits.ts"
 
-/** Limits on the retries of one call. */
+/** The retries of one call. */
 export interface RetryOptions {
-  /** The max number of retries, after the first attempt. The default is 5. */
+  /** The maximum number of retries after the first attempt. The default is 5. */
   readonly times?: number | undefined
   /**
-   * The delays of the retries. A longer `Retry-After` takes precedence. The default starts at 200 milliseconds and
-   * doubles, with a jitter of 20 percent up or down.
+   * The delays between attempts, at least `Retry-After`. The default starts at 200 ms and doubles, with 20 % jitter.
    */
   readonly schedule?: Schedule.Schedule<unknown> | undefined
-  /** The max duration of one attempt. The default is 30 seconds. */
+  /** The timeout of one attempt. The default is 30 seconds. */
   readonly attemptTimeout?: Duration.Input | undefined
   /**
-   * A call waits for nothing that ends later than this after its start: neither for a retry nor for the end of a window
-   * that is used up. The default is the timeout of the call.
+   * Wait budget, from the start of the call: a retry or rate-limit wait that would end later fails the call at once. The
+   * default is the call's `timeout`.
    */
   readonly maxWait?: Duration.Input | undefined
 }
@@ -32,10 +30,7 @@ const backoff = Schedule.jittered(Schedule.exponential("200 millis"))
 
 type Attempt = Effect.Effect<HttpClientResponse.HttpClientResponse, PetstoreClientError>
 
-/**
- * Sends a request until a retry cannot help, or until `options` allow no further one. Returns the last outcome. While
- * the limits say that the service would reject the request, it sends none.
- */
+/** Returns the last outcome: when a retry cannot help, or the options allow no further one. */
 export const sendWithRetries = Effect.fnUntraced(function*(
   send: Attempt,
   isRepeatable: boolean,
@@ -72,7 +67,7 @@ export const sendWithRetries = Effect.fnUntraced(function*(
   }
 })
 
-/** Waits. Shows the wait in the log, at level debug, and as an event of the current span. */
+/** Sleeps, with a debug log and an event on the current span. */
 const wait = Effect.fnUntraced(function*(waitMs: number, cause: string) {
   const clock = yield* Clock.Clock
   const attributes = { "petstore.wait.ms": Math.ceil(waitMs), "petstore.wait.cause": cause }

@@ -1,8 +1,6 @@
 /**
- * Evicts the oldest entries of `map`, in insertion order, when it holds more than `maxEntries`.
- *
- * It evicts a tenth of the entries at once. To find the first entry, a `Map` steps over all entries that were deleted
- * before it, so one eviction per insert would be slow.
+ * If `map` has more than `maxEntries`, evicts the oldest tenth, in insertion order. One eviction per insert would be
+ * slow, because iteration steps over the slots of deleted entries.
  */
 export const evictOldest = (map: Map<unknown, unknown>, maxEntries: number): void => {
   if (map.size <= maxEntries) return

@@ -1,15 +1,15 @@
 /**
- * Parses `DATABASE_URL` and `REDIS_URL`, and reads the files for TLS that they name.
+ * Parses `DATABASE_URL` and `REDIS_URL`, and reads the TLS files that they name.
  *
- * A failure completes "Expected a URL with", or is empty. It repeats no part of the URL but the path of a file, because
- * each part can contain an unencoded password. A parameter without an effect is an error.
+ * A failure is empty or completes "Expected a URL with". It contains no part of the URL but a file path, because any
+ * other part may contain an unencoded password.
  */
 import { Predicate, Redacted, Result } from "effect"
 import { X509Certificate } from "node:crypto"
 import { readFileSync } from "node:fs"
 import { type ConnectionOptions, createSecureContext, getCACertificates } from "node:tls"
 
-/** One PostgreSQL endpoint and the way to connect to it. The driver reads all other parts of `url` itself. */
+/** The parts of `DATABASE_URL` that the driver does not read from `url`. */
 export interface DatabaseUrl {
   readonly url: Redacted.Redacted
   /** A host name, an IP address, or the directory of a Unix socket. */
@@ -17,7 +17,7 @@ export interface DatabaseUrl {
   readonly port: number
   readonly ssl: false | ConnectionOptions
   readonly applicationName: string
-  /** Whether a pooler such as PgBouncer is in front, which gives each transaction another session. */
+  /** Whether a pooler such as PgBouncer is in front. */
   readonly isPooled: boolean
 }
 
@@ -30,18 +30,16 @@ export interface Credentials {
 
 export interface RedisUrl {
   readonly kind: "server" | "sentinel" | "cluster"
-  /** The server, or the sentinels, or some nodes of the cluster. */
+  /** The server, the sentinels, or some nodes of the cluster. */
   readonly addresses: readonly [Address, ...ReadonlyArray<Address>]
   readonly credentials: Credentials
   readonly database: number
-  /** The name that the sentinels give to the master. */
   readonly masterName: string
   readonly sentinelCredentials: Credentials
-  /** `undefined` without TLS. The certificate and the host of a server are always verified. */
+  /** `undefined`: no TLS. */
   readonly tls: ConnectionOptions | undefined
 }
 
-/** The parameters with a few valid values. */
 const words: Readonly<Record<string, ReadonlyArray<string> | undefined>> = {
   sslmode: ["disable", "require", "verify-ca", "verify-full"],
   pgbouncer: ["true", "false"]
@@ -60,7 +58,7 @@ const checkParameters = (found: URLSearchParams, names: ReadonlyArray<string>): 
 
 const isDecodable = (text: string): boolean => Result.isSuccess(Result.try(() => decodeURIComponent(text)))
 
-/** Reads a file in PEM format. `check` throws an error if the service cannot use it. */
+/** `check` throws if the file is not usable. */
 const readPem = (name: string, path: string, check: (text: string) => unknown): Result.Result<string, string> =>
   Result.try({
     try: () => {
@@ -74,13 +72,12 @@ const readPem = (name: string, path: string, check: (text: string) => unknown): 
     }
   })
 
-/** The authorities that the system trusts, or Mozilla's list, which Node has, on a system without any. */
+/** Node bundles Mozilla's authorities, for systems without any. */
 const systemAuthorities = (): Array<string> => {
   const system = getCACertificates("system")
   return system.length > 0 ? system : getCACertificates("bundled")
 }
 
-/** Reads the files whose paths are in the parameters `names`: authorities, certificate, key, and its password. */
 const readTls = (
   parameters: URLSearchParams,
   [caName, certName, keyName, passwordName]: typeof postgresTls | typeof redisTls
@@ -102,11 +99,11 @@ const readTls = (
   })
 
 const postgresTls = ["sslrootcert", "sslcert", "sslkey", "sslpassword"] as const
-// `pgbouncer` is not of libpq. Prisma gives it this meaning.
+// libpq's names, and Prisma's `pgbouncer`.
 const postgresNames = "host port user password dbname application_name options connect_timeout pgbouncer sslmode"
   .split(" ").concat(postgresTls)
 
-/** The rules of `sslmode` and its files. libpq describes them in "Protection Provided in Different Modes". */
+/** The rules of libpq: "Protection Provided in Different Modes". */
 const readSsl = (parameters: URLSearchParams): Result.Result<DatabaseUrl["ssl"], string> => {
   const mode = parameters.get("sslmode") ?? "disable"
   if (mode === "disable") {
@@ -119,7 +116,7 @@ const readSsl = (parameters: URLSearchParams): Result.Result<DatabaseUrl["ssl"],
   }
   return Result.map(readTls(parameters, postgresTls), (files) => ({
     ...files,
-    // With an authority each mode verifies the chain. Only verify-full compares the host with the certificate.
+    // As in libpq, `require` with an authority also verifies the chain. Only `verify-full` verifies the host.
     rejectUnauthorized: files.ca !== undefined,
     ...mode !== "verify-full" && { checkServerIdentity: () => undefined }
   }))
@@ -151,18 +148,18 @@ export const parseDatabaseUrl = (text: string): Result.Result<DatabaseUrl, strin
   })
 
 const hostForm = "(?:\\[[\\da-f:.]+\\]|[\\w.-]+)(?::\\d+)?"
-/** `scheme://[user[:password]@]host[:port],…[/path][?parameters]`, with several hosts as in Celery and Spring. */
+/** `scheme://[user[:password]@]host[:port],…[/path][?parameters]` */
 const redisForm = new RegExp(
   "^(rediss?)(?:\\+(sentinel|cluster))?://(?:([^:@/?#]*)(?::([^/?#]*))?@)?" +
     `((?:${hostForm}(?:,${hostForm})*)?)(?:/([^?#]*))?(?:\\?([^#]*))?$`,
   "i"
 )
 
-// The names are those of redis-py.
+// redis-py's names.
 const redisTls = ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password"] as const
 const sentinelNames = ["sentinel_username", "sentinel_password"] as const
 
-/** The default port and the path of each kind: the name of the master, and the database. */
+/** The groups of a path are the master's name and the database. */
 const kinds = {
   server: { port: 6379, path: /^()(\d*)$/, expected: "a database number, as in redis://host:6379/1" },
   sentinel: {

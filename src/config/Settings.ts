@@ -1,15 +1,10 @@
-/**
- * Declares every setting of the service: its environment variable, form, default and meaning.
- *
- * The check at the start of the process reads all declarations, and the table in docs/configuration.md equals them.
- */
+/** Declares every setting of the service. A test keeps docs/configuration.md equal to it. */
 import { Config, Data, Effect, Redacted, Result } from "effect"
 import { HttpServer } from "effect/http"
 import { parseDatabaseUrl, parseRedisUrl } from "./ConnectionUrls.ts"
 import * as Setting from "./Setting.ts"
 import { list, makeForm, oneOf, optional, textForm, wholeNumber, withDefault } from "./Setting.ts"
 
-/** A URL with parameters. A failure of `parse` says what the URL must have. */
 const urlForm = <A>(form: string, parse: (text: string) => Result.Result<A, string>): Setting.Form<A> => ({
   form,
   parse: (text) => Result.mapError(parse(text), (problem) => problem === "" ? "" : ` with ${problem}`)
@@ -23,17 +18,14 @@ const hostNames = list(
 )
 const boolean = makeForm("true or false", (text) => text === "true" || (text === "false" ? false : undefined))
 
-/**
- * A token that a client can send in an `Authorization` header. White space around it is ignored. A longer one may not
- * fit into a request head, which is limited to 16 KiB.
- */
+/** A longer token may not fit into a request head of 16 KiB. White space around the token is ignored. */
 export const adminTokenForm = makeForm("1 to 4096 visible ASCII characters without spaces", (text) => {
   const [, token] = /^\s*([!-~]{1,4096})\s*$/.exec(text) ?? []
   return token === undefined ? undefined : Redacted.make(token)
 })
 
-/** An admin token beside `ADMIN_TOKEN`, with the name that its actions have in the audit log. */
 export interface NamedAdminToken {
+  /** Shown in the audit log. */
   readonly name: string
   readonly mayChange: boolean
   readonly token: Redacted.Redacted
@@ -46,7 +38,7 @@ const parseNamedToken = (entry: string): NamedAdminToken | undefined => {
     : { name, mayChange: read === undefined, token: Redacted.make(token) }
 }
 
-/** Not a `list`, because its error would contain a token. */
+/** Not a `list`, because its error would show a token. */
 const namedAdminTokens = makeForm<ReadonlyArray<NamedAdminToken>>(
   "entries like alice:token or dashboard:read:token, separated by commas, with 16 to 4096 visible ASCII characters " +
     "in each token",
@@ -56,7 +48,6 @@ const namedAdminTokens = makeForm<ReadonlyArray<NamedAdminToken>>(
   }
 )
 
-/** All settings, in the order of the table in docs/configuration.md. */
 export const Settings = {
   host: withDefault("HOST", host, "0.0.0.0")("The address of the API."),
   port: withDefault("PORT", port, 8080)("The port of the API. With 0 the system chooses a free port."),
@@ -92,8 +83,8 @@ export const Settings = {
       "`ssl_keyfile` and `ssl_password` (docs/redis.md)."
   ),
   redisTimeoutMs: withDefault("REDIS_TIMEOUT_MS", wholeNumber(10, 10_000), 250)(
-    "How long a request waits for a reply of Redis, in milliseconds. After a late reply the process counts by itself, " +
-      "until Redis replies again."
+    "How long a request waits for a reply of Redis, in milliseconds. " +
+      "After a late reply the process counts by itself, until Redis replies again."
   ),
   reusePort: withDefault("REUSE_PORT", boolean, false)(
     "Whether several processes on this machine may listen on `PORT` together. " +
@@ -196,16 +187,15 @@ export const Settings = {
 
 export const allSettings: ReadonlyArray<Setting.Setting<unknown>> = Object.values(Settings)
 
-/** Settings have invalid values. The message has one line per setting. */
+/** The message has one line per invalid setting. */
 export class InvalidSettings extends Data.TaggedError("InvalidSettings")<{ readonly message: string }> {}
 
-/** Reads all settings. Fails with `InvalidSettings`, which describes all errors, if any value is invalid. */
 export const checkSettings = Effect.gen(function*() {
   const [, errors] = yield* Effect.partition(allSettings, ({ config }) => Config.option(config))
   const message = errors.map(Setting.describeError).join("\n")
   return yield* message === "" ? Effect.void : new InvalidSettings({ message })
 })
 
-/** Returns the URL by which this machine reaches a server. All addresses, 0.0.0.0 or [::], become localhost. */
+/** The URL of a server on this machine. Replaces the wildcards 0.0.0.0 and [::] by localhost. */
 export const localUrl = ({ address }: HttpServer.HttpServer["Service"]): string =>
   HttpServer.formatAddress(address).replace(/\/\/(0\.0\.0\.0|\[::\]):/, "//localhost:")

@@ -1,4 +1,3 @@
-/** Counts the failures of tasks that use the database beside the requests: writes and deletions. */
 import { Effect, Metric } from "effect"
 import { byAttributes, startAtZero } from "../observability/Metrics.ts"
 
@@ -10,6 +9,6 @@ const failures = byAttributes(
   (task: string) => ({ task })
 )
 
-/** Returns an effect that counts a failure of `task`. */
+/** A background task is a flush or a deletion of expired rows. */
 export const makeCountFailure = (task: string): Effect.Effect<Effect.Effect<void>> =>
   Effect.as(startAtZero([failures(task)]), Metric.update(failures(task), 1))

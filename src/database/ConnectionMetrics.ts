@@ -1,4 +1,3 @@
-/** The metrics of the pool of connections to a PostgreSQL server. */
 import { Effect, Metric } from "effect"
 import type { Duplex } from "node:stream"
 
@@ -7,7 +6,6 @@ const limit = Metric.gauge("database_max_connections", {
   description: "The maximum of connections to the database, DATABASE_MAX_CONNECTIONS."
 })
 
-/** Returns a function that counts a connection until it closes. `maxConnections` is the limit of the pool. */
 export const makeCountConnection = Effect.fnUntraced(function*(maxConnections: number) {
   yield* Metric.update(limit, maxConnections)
   const context = yield* Effect.context()

@@ -13,34 +13,29 @@ import baseline from "./migrations/0001_baseline.ts"
 import keysEnabled from "./migrations/0002_keys_enabled.ts"
 import * as Outage from "./Outage.ts"
 
-/** The migrations in order. Their numbers are the versions of the schema. */
+/** The number of a migration is the schema version. */
 const migrations = { "0001_baseline": baseline, "0002_keys_enabled": keysEnabled }
 const newest = Object.keys(migrations).length
 const table = "petstore_migrations"
 
-/** The schema of the database was made by a later version of the service. */
 export class DatabaseIsNewer extends Data.TaggedError("DatabaseIsNewer")<{ readonly version: number }> {
   override readonly message =
     `The database has schema version ${this.version}, which is newer than version ${newest} of this service. ` +
     "Start the version of the service that migrated it, or a later one."
 }
 
-/** The server is a standby, or replays its log after a crash or a backup. */
 class DatabaseInRecovery extends Data.TaggedError("DatabaseInRecovery") {
   override readonly message =
     "The server is in recovery and accepts no writes. Promote it, or set DATABASE_URL to the address of the primary."
 }
 
-/** PgBouncer rejects the parameter of a session that it cannot pass on. */
+/** PgBouncer rejects startup parameters that it cannot pass on. */
 class PoolerInFront extends Data.TaggedError("PoolerInFront") {
   override readonly message = "DATABASE_URL: the server does not accept the parameter statement_timeout. " +
     "Add pgbouncer=true if a pooler is in front of it."
 }
 
-/**
- * Migrates the schema to the newest version. Processes that start together wait for the first, which locks the table of
- * the migrations.
- */
+/** Migrates the schema. Of processes that start together, one migrates and the others wait for its table lock. */
 const bringUpToDate = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const [server] = yield* sql<{ readonly isInRecovery: boolean }>`SELECT pg_is_in_recovery() AS "isInRecovery"`
@@ -52,34 +47,28 @@ const bringUpToDate = Effect.gen(function*() {
 })
 export const migrate = Layer.effectDiscard(bringUpToDate)
 
-/** The maximum time that the service waits for the server at its start. */
-const timeout = Duration.seconds(30)
+const maxStartupWait = Duration.seconds(30)
 
-/** Whether the server may be usable soon: it starts, or is in recovery. */
 const mayRecover = (failure: Effect.Error<typeof bringUpToDate>): boolean => {
   if (failure._tag === "DatabaseInRecovery") return true
   const error = failure._tag === "MigrationError" ? failure.cause : failure
   return SqlError.isSqlError(error) && Outage.isStarting(error)
 }
 
-/** The server cancels statements that take longer. Behind a pooler, the timeouts of the callers do. */
+/** The server cancels longer statements. Behind a pooler, only the timeouts of the callers apply. */
 const statementTimeoutMs = 3_500
 
-/**
- * The maximum silence in milliseconds on a connection. It exceeds the longest statement. An idle connection closes too,
- * so that none is left to a server that was frozen or is unreachable.
- */
-const maxSilenceMs = 4_500
+/** Longer than the statement timeout, so only dead or idle connections are closed. */
+const socketIdleTimeoutMs = 4_500
 
-/** Opens a connection for the driver, which adds TLS. The driver alone would wait 10 s for a silent server. */
+/** The driver's own timeout for a silent server is 10 s. */
 const open = ({ host, port }: DatabaseUrl): Socket => {
   const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
-  return socket.setTimeout(maxSilenceMs, () => socket.destroy())
+  return socket.setTimeout(socketIdleTimeoutMs, () => socket.destroy())
 }
 
 const databaseUrl = Config.option(Settings.databaseUrl.config)
 
-/** Whether the database is embedded in this process. */
 export const isEmbedded = Config.map(databaseUrl, Option.isNone)
 
 const server = (target: DatabaseUrl, maxConnections: number, countConnection: (connection: Duplex) => Duplex) => {
@@ -88,7 +77,7 @@ const server = (target: DatabaseUrl, maxConnections: number, countConnection: (c
     url,
     ssl,
     applicationName,
-    // A pooler gives each transaction another session, which has not prepared the statement.
+    // A pooler can give each transaction another session, which lacks the prepared statement.
     prepare: !isPooled,
     startupParameters: isPooled ? {} : { statement_timeout: String(timeoutMs) }
   })
@@ -99,7 +88,7 @@ const server = (target: DatabaseUrl, maxConnections: number, countConnection: (c
       Effect.logWarning(`Waiting for the database: ${describe(Cause.fail(error))}`),
       Effect.retry(attempt, {
         while: mayRecover,
-        schedule: Schedule.upTo(Schedule.spaced("1 second"), { duration: timeout })
+        schedule: Schedule.upTo(Schedule.spaced("1 second"), { duration: maxStartupWait })
       })
     )).pipe(
       Effect.mapError((error) =>
@@ -114,14 +103,13 @@ const server = (target: DatabaseUrl, maxConnections: number, countConnection: (c
 }
 
 const embedded = Layer.unwrap(Effect.gen(function*() {
-  // Loads PGlite only when `DATABASE_URL` is not set.
+  // Load PGlite only when DATABASE_URL is not set.
   const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))
   return migrate.pipe(Layer.provideMerge(EmbeddedDatabase.layer(yield* dataDirectory)))
 }))
 
 type Opened = ReturnType<typeof server> | typeof embedded
 
-/** Connects to a server in `DATABASE_URL` (PostgreSQL 15 or later), or opens the database in `DATA_DIR`. */
 export const layer = Layer.unwrap(Effect.gen(function*(): Effect.fn.Return<
   Layer.Layer<Layer.Success<Opened>, Layer.Error<Opened>>,
   Config.ConfigError

@@ -1,4 +1,3 @@
-/** The exclusive lock of a data directory. */
 import { Data, Effect, Predicate, type Scope } from "effect"
 import { closeSync, openSync, statSync } from "node:fs"
 import { join } from "node:path"
@@ -14,8 +13,8 @@ export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{
 const sqliteBusy = 5
 
 /**
- * Returns a predicate that tells whether `path` is still the file that it is now, by device and inode. It costs one
- * `stat`, about 2.5 µs. It does not open the file: closing a file releases the POSIX locks that the process has on it.
+ * Returns a function that tells whether `path` is still the same file. It calls `stat`, because opening and closing the
+ * file would release the POSIX locks that this process has on it.
  */
 export const watchFile = (path: string): () => boolean => {
   const watched = statSync(path, { bigint: true })
@@ -26,11 +25,11 @@ export const watchFile = (path: string): () => boolean => {
 }
 
 /**
- * Locks `directory` until the scope closes. The kernel holds SQLite's file lock, which ends with the process, also
- * after `kill -9`. It works between containers that share the directory, where process ids mean nothing.
+ * Locks a directory until the scope closes, through SQLite's file lock. The kernel releases it when the process ends,
+ * also after `kill -9`. Unlike a pid file, it works between containers that share the directory.
  *
- * Returns whether the lock file at its path is still the one that this process holds. A process that starts after the
- * file was removed or replaced gets a lock of its own on the new file.
+ * Returns a function that tells whether the lock still holds. If someone deletes the lock file, another process can
+ * lock the new one.
  */
 export const acquire = (
   directory: string

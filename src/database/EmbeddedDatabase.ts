@@ -1,7 +1,4 @@
-/**
- * PostgreSQL inside this process (PGlite), behind the same client as a server: a `Duplex` that speaks the wire
- * protocol. The data directory has one owner at a time.
- */
+/** PostgreSQL inside this process (PGlite), behind the same client as a server. */
 import { PgClient } from "@effect/sql-pg"
 import { PGlite } from "@electric-sql/pglite"
 import { Duration, Effect, Layer, Schedule } from "effect"
@@ -13,14 +10,14 @@ import { callbackify } from "node:util"
 import { DataDirectoryLost, DataDirectoryUnusable, OnDataDirectoryLost } from "./DataDirectory.ts"
 import * as DirectoryLock from "./DirectoryLock.ts"
 
-/** Opens the database in `directory`. Closing it writes, so the scope closes it only while `isOwned`. */
+/** Closing the database writes files, so a process that lost the directory does not close it. */
 const open = (directory: string, isOwned: () => boolean) =>
   Effect.acquireRelease(
     Effect.tryPromise({
       try: async () => {
         const files = join(directory, "pgdata")
         const database = await PGlite.create(files)
-        // PGlite creates files that every user may write.
+        // PGlite makes its files writable for all users.
         chmodSync(files, 0o700)
         return database
       },
@@ -29,25 +26,21 @@ const open = (directory: string, isOwned: () => boolean) =>
     (database) => Effect.suspend(() => isOwned() ? Effect.promise(() => database.close()) : Effect.void)
   )
 
-/** The length of the first message in `bytes`, or `undefined` while its head is incomplete. */
 const messageLength = (bytes: Buffer, started: boolean): number | undefined => {
-  // The first message of a session has no type byte before its length.
+  // The startup message has no type byte.
   const type = started ? 1 : 0
   return bytes.length < type + 4 ? undefined : type + bytes.readUInt32BE(type)
 }
 
 const terminate = 0x58 // "X"
 
-/** Checks of the ownership of the data directory. Each throws `DataDirectoryLost` after the loss. */
+/** Each check throws `DataDirectoryLost` once another process may own the directory. */
 interface Ownership {
   readonly checkBeforeStatement: () => void
   readonly checkBeforeResponse: () => void
 }
 
-/**
- * A session with `database` in the form of the client's socket. PGlite takes whole messages, so writes are joined
- * first.
- */
+/** A socket for the client that passes whole messages of the wire protocol to PGlite. */
 const session = (database: PGlite, ownership: Ownership): Duplex => {
   let pending: Buffer = Buffer.alloc(0)
   let started = false
@@ -57,7 +50,7 @@ const session = (database: PGlite, ownership: Ownership): Duplex => {
     while (true) {
       const length = messageLength(pending.subarray(end), started)
       if (length === undefined || pending.length < end + length) break
-      // PGlite has one backend for the whole process. The end of a session must not end the backend.
+      // All sessions share one backend, so Terminate must not reach it.
       if (started && pending[end] === terminate) {
         socket.push(null)
         return
@@ -81,7 +74,7 @@ const session = (database: PGlite, ownership: Ownership): Duplex => {
       callbackify(() => exchange(this))(done)
     },
     construct(done) {
-      // The backend may still have the state of the session before.
+      // The backend may still have the state of the previous session.
       callbackify(async () => {
         ownership.checkBeforeStatement()
         await database.exec("ROLLBACK")
@@ -91,10 +84,9 @@ const session = (database: PGlite, ownership: Ownership): Duplex => {
   })
 }
 
-/** The maximum bytes of the write-ahead log. A start after a `kill -9` replays it, which takes half a second. */
+/** The replay of a log of this size after a `kill -9` takes half a second. */
 const maxLogBytes = 32 * 1024 * 1024
 
-/** Runs `work` every `interval` until the scope closes, first after one `interval`, so that no start waits for it. */
 const every = <E, R>(interval: Duration.Input, work: Effect.Effect<unknown, E, R>) =>
   work.pipe(
     Effect.catchCause((cause) => Effect.logWarning("The maintenance of the embedded database failed", cause)),
@@ -102,7 +94,7 @@ const every = <E, R>(interval: Duration.Input, work: Effect.Effect<unknown, E, R
     Effect.forkScoped
   )
 
-/** The maintenance that a server does in the background: checkpoints bound the log, and VACUUM frees deleted rows. */
+/** What a server does in the background: checkpoints, and autovacuum. */
 const upkeep = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const checkpoint = Effect.gen(function*() {
@@ -111,21 +103,20 @@ const upkeep = Effect.gen(function*() {
     if (due.length > 0) yield* sql`CHECKPOINT`
   })
   yield* every("10 seconds", checkpoint)
-  // All statements wait meanwhile: 20 ms, or 200 ms after a million creates.
+  // Blocks all statements for 20 ms, or 200 ms after a million creates.
   yield* every("10 minutes", sql`VACUUM`)
 })
 
-/** The embedded database in `directory`, which must exist. */
 export const layer = (directory: string) =>
   Layer.unwrap(Effect.gen(function*() {
-    // The symbolic link is resolved once. If it changed later, the files would be in two places.
+    // Resolve a symbolic link once, because it may change while the process runs.
     const path = yield* Effect.try({
       try: () => realpathSync(directory),
       catch: (cause) => new DataDirectoryUnusable({ directory, cause })
     })
     const onLost = yield* OnDataDirectoryLost
     const isHeld = yield* DirectoryLock.acquire(path)
-    // A lost directory stays lost, even if the file comes back: another process may have written meanwhile.
+    // A loss is final, even if the file comes back: another process may have written meanwhile.
     let lost: DataDirectoryLost | undefined
     const check = (isUnchanged: () => boolean, file: string): void => {
       if (lost === undefined && !isUnchanged()) {
@@ -155,7 +146,7 @@ export const layer = (directory: string) =>
       maxConnections: 1,
       idleTimeout: Duration.infinity
     })
-    // A process without requests runs no statements, and must also notice the loss.
+    // Detect the loss without statements too.
     yield* Effect.try(ownership.checkBeforeResponse).pipe(
       Effect.ignore,
       Effect.schedule(Schedule.spaced("1 second")),

@@ -1,17 +1,17 @@
-/** Distinguishes outages of the database, after which the same statement can succeed, from other failures. */
+/** Distinguishes outages of the database, after which a retry can succeed, from defects. */
 import { Cause, Effect, Predicate } from "effect"
 import { type SqlClient, SqlError } from "effect/sql"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { describe } from "../observability/LogLines.ts"
 
-/** SQLSTATEs of a server that starts or stops (57P), is out of resources (53) or is read-only (25006). */
+/** SQLSTATEs: the server starts or stops (57P), is out of resources (53), or is read-only (25006). */
 const temporaryStates = "57P|53|25006"
 
-/** Whether a server that could not be used at the start may accept writes soon. A wrong setting is no outage. */
+/** Whether a failure at startup may end soon, unlike a wrong setting. */
 export const isStarting = (error: SqlError.SqlError): boolean => {
   const { reason } = error
   const code = codeOf(reason.cause)
-  // PgBouncer reports a server that cannot be used yet as a violation of the protocol.
+  // PgBouncer reports an unavailable server as a protocol violation.
   if (code === "08P01") return !isUnsupportedParameter(error)
   return code === undefined
     ? reason._tag === "ConnectionError" && [error, ...causes(error)].some(isClosed)
@@ -19,16 +19,15 @@ export const isStarting = (error: SqlError.SqlError): boolean => {
 }
 
 /**
- * Whether a failure of a running service is an outage. Failed system calls (58), wrong states (55000) and a missing
- * database (3D000) count too. The settings were right at the start, so the server is in repair or being replaced.
- * Prepared statements that are missing (26000) or there already (42P05) show a pooler that was not there at the start.
+ * Whether a failure after startup is an outage. Settings were right at startup, so system errors (58), wrong states
+ * (55000), a missing database (3D000) and failed logins mean a server in repair. Missing (26000) and duplicate (42P05)
+ * prepared statements mean that a pooler was put in front.
  */
 export const isOutage = (failure: unknown): boolean =>
   Cause.isTimeoutError(failure) ||
   (SqlError.isSqlError(failure) &&
     (failure.reason.isRetryable || unreachable.has(failure.reason._tag) || causes(failure).some(isOutageState)))
 
-/** Whether the database rejected a write: it is a standby, or read-only. Reads work. */
 export const isReadOnly = (failure: unknown): boolean =>
   SqlError.isSqlError(failure) && causes(failure).some((cause) => codeOf(cause) === "25006")
 
@@ -36,8 +35,8 @@ const isDatabaseFault = <E>(failure: E): failure is E & (SqlError.SqlError | Cau
   SqlError.isSqlError(failure) || Cause.isTimeoutError(failure)
 
 /**
- * Fails with `ServiceUnavailable` in an outage, and logs one line without a stack trace: during an outage all lines
- * have the same cause. Any other failure of the database is a defect. Other errors pass.
+ * Turns an outage into `ServiceUnavailable`, logged in one line without a stack trace. Any other fault of the database
+ * is a defect. Other errors pass.
  */
 export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>) =>
   Effect.catchIf(statements, isDatabaseFault<E>, (fault): Effect.Effect<never, ServiceUnavailable> =>
@@ -53,8 +52,8 @@ export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>
       : Effect.die(fault))
 
 /**
- * Ends one connection if a write failed because the server is read-only. The server may be a former primary that kept
- * its sessions. A new connection then reaches its successor, also behind a pooler.
+ * If the server is read-only, it may be a former primary that kept its sessions. Closes one, so that the next
+ * connection can reach the new primary, also behind a pooler.
  */
 export const leaveReadOnlyServer = <A, E, R>(write: Effect.Effect<A, E, R>, sql: SqlClient.SqlClient) =>
   Effect.tapError(
@@ -62,7 +61,6 @@ export const leaveReadOnlyServer = <A, E, R>(write: Effect.Effect<A, E, R>, sql:
     (error) => isReadOnly(error) ? Effect.ignore(sql`SELECT pg_terminate_backend(pg_backend_pid())`) : Effect.void
   )
 
-/** Whether a pooler rejected a parameter of the session's startup. */
 export const isUnsupportedParameter = (error: SqlError.SqlError): boolean =>
   causes(error).some((cause) => codeOf(cause) === "08P01" && /startup parameter/.test(String(cause)))
 

@@ -1,4 +1,3 @@
-/** Batches concurrent calls: calls that arrive while a batch runs wait, and run together in the next batch. */
 import { Array, Context, Duration, Effect, Exit, Request, RequestResolver, Semaphore, Tracer } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 
@@ -6,19 +5,18 @@ interface Call<A, B, E> extends Request.Request<B | undefined, E | ServiceUnavai
   readonly item: A
 }
 
-/** The timeout of a call, for a network that loses packets. PostgreSQL's own statement timeout is shorter. */
+/** Longer than the statement timeout, for a network that loses packets. */
 export const callTimeout = Duration.seconds(4)
 
 /**
- * Turns `run`, which processes many items, into a function for one item. A run starts after the calls that it serves,
- * so a result is never older than its call. If a run fails, its calls fail with its error.
+ * Turns `run`, which processes many items, into a function for one item. While `concurrency` batches are in flight,
+ * calls collect for the next one. A result is never older than its call.
  *
- * At most `concurrency` batches are in flight. Each runs its items in runs of at most `size`. Calls of a batch with an
- * equal item share a result. A call that was interrupted before its batch is dropped. A batch that takes longer than
- * `timeout` fails with `ServiceUnavailable`, so a call waits for at most twice the timeout.
+ * A batch has one run for every `size` items. Calls with an equal item share a result, and calls of a failed run its
+ * error. A batch fails with `ServiceUnavailable` after `timeout`, so a call waits for at most twice the timeout.
  */
 export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, run, size, timeout }: {
-  /** The name of the span of a batch. It is a child of its first request, and has links to the others. */
+  /** The name of the span of a batch, whose parent is its first call, with links to the others. */
   readonly name: string
   readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>, E>
   readonly concurrency: number

@@ -28,7 +28,7 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
   return methods.includes(method)
     // The router knows no path with invalid percent-encoding.
     ? make(new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
-    : make(new Errors.MethodNotAllowed({ message: `${method} is not allowed here.` }), { allow })
+    : make(new Errors.MethodNotAllowed({ message: `${method} is not allowed here. Use one of ${allow}.` }), { allow })
 }
 
 const latin1 = new TextDecoder("latin1")

@@ -27,6 +27,7 @@ export class Request extends IncomingMessage {
 
   // The parser calls this with each piece: a view that keeps the 64 KiB of a whole read of the socket alive.
   override push(piece: Buffer | null): boolean {
+    if (this.#hasFault) return false
     const size = this.#size + (piece?.length ?? 0)
     if (piece === null || size > JsonBody.maxBytes) {
       if (this.#size > 0) super.push(this.#bytes.subarray(0, this.#size))
@@ -36,6 +37,7 @@ export class Request extends IncomingMessage {
     }
     if (++this.#pieces > maxBodyPieces) {
       this.fail(Object.assign(new Error("The body has too many pieces"), { code: "ERR_TOO_MANY_PIECES" }))
+      return false
     }
     if (size > this.#bytes.length) {
       const larger = Buffer.allocUnsafe(Math.min(Math.max(size, 2 * this.#bytes.length), JsonBody.maxBytes))
@@ -44,7 +46,7 @@ export class Request extends IncomingMessage {
     }
     piece.copy(this.#bytes, this.#size)
     this.#size = size
-    return !this.#hasFault
+    return true
   }
 
   /** Fails current and later readers of the body. Unlike `destroy`, it leaves the connection open for the response. */
@@ -124,7 +126,12 @@ export class OrderedServer extends Server<typeof Request> {
       connection.isBusy = true
       start()
     } else if (connection.waiting.length < maxWaiting) connection.waiting.push(start)
-    else socket.destroy()
+    else {
+      // Without this, Node's parser makes objects of all requests of the read, for 42 µs each: 60 connections of 64 KB
+      // stall the process for two seconds instead of 0.2 (measured). A result of 2 ends the parsing.
+      Object.assign(Object(Reflect.get(socket, "parser")), { onIncoming: () => 2 })
+      socket.destroy()
+    }
   }
 
   #startNext(socket: Duplex, connection: Connection): void {

@@ -21,7 +21,9 @@ export const attach = Effect.fnUntraced(function*(server: OrderedServer, hooks: 
   const rejected = new WeakSet<Socket>()
 
   const respond = Effect.fnUntraced(function*(error: ApiError, request: Request, headers = request.headers) {
-    const { method = "none", socket, url = "" } = request
+    const { socket, url = "" } = request
+    // Node's type says `undefined` for a head that the parser rejects, but it is `null`.
+    const method = request.method ?? "none"
     const head = { method, url, headers, remoteAddress: Option.fromUndefinedOr(socket.remoteAddress) }
     const context = RequestContext.make(headers["x-request-id"], clock.monotonicTimeNanosUnsafe())
     const { body, headers: sent, status } = yield* reject(hooks, head, context, error)

@@ -36,7 +36,7 @@ export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Cons
     onGroup() {},
     onEndpoint({ endpoint: { annotations, method, path } }) {
       // Any segment stands for a parameter.
-      const pattern = new RegExp(`^${path.replace(/:\w+/g, "[^/]*")}$`)
+      const pattern = new RegExp(`^${path.replace(/:\w+/g, "[^/]+")}$`)
       routes.push({ method, path: pattern, headers: Context.getOrUndefined(annotations, PathHeaders) })
     }
   })

@@ -1,4 +1,3 @@
-/** Authentication of the operator on the management port. */
 import { Duration, Effect, Layer, Metric, Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { createHash, timingSafeEqual } from "node:crypto"
@@ -14,7 +13,7 @@ import { byAttributes, startAtZero } from "../observability/Metrics.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
-/** Hashes a token. Comparing hashes takes a time that depends on neither token, not even on its length. */
+/** `timingSafeEqual` needs inputs of one length. */
 const digest = (token: Redacted.Redacted): Buffer => createHash("sha256").update(Redacted.value(token)).digest()
 
 const failures = byAttributes(
@@ -25,13 +24,10 @@ const failures = byAttributes(
   (code: string) => ({ code })
 )
 
-/** The failed attempts that an address may make. The limit per minute decides; the limit per day is never reached. */
+/** The failures that an address may make. The limit per day is never reached before the one per minute. */
 const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
 
-/**
- * Compares the bearer token of each request with the admin tokens. Fails with 401 for a missing or invalid token, with
- * 403 for a change with a token that can only read, and responds with 429 after too many failures of one address.
- */
+/** Responds with 401 to invalid tokens, 403 to a change with a read-only token, and 429 after too many failures. */
 export const layer = Layer.effect(
   AdminAuth,
   Effect.gen(function*() {
@@ -43,7 +39,7 @@ export const layer = Layer.effect(
       hash: digest(token)
     }))
 
-    /** Counts a failure of the client's address, and logs the first one of a minute. */
+    /** Logs only the first failure of an address in a minute. */
     const countFailure = Effect.fnUntraced(function*(failure: MissingAdminToken | InvalidAdminToken) {
       yield* Metric.update(failures(failure.code), 1)
       const address = clientNetwork(yield* HttpServerRequest.HttpServerRequest)
@@ -58,7 +54,7 @@ export const layer = Layer.effect(
       adminToken: Effect.fnUntraced(function*(httpEffect, { credential, endpoint }) {
         const context = yield* RequestContext.current
         context.endpoint = endpoint
-        // The token is compared first, so that no number of failures locks the operator out.
+        // Failures never lock out a valid token.
         const hash = digest(credential)
         const operator = operators.find((each) => timingSafeEqual(each.hash, hash))
         if (operator !== undefined) {
@@ -77,7 +73,7 @@ export const layer = Layer.effect(
     })
   })
 ).pipe(
-  // Failures are counted in this process alone: the loopback address of another machine is another client.
+  // In memory, not in Redis: the loopback address is a different client on each machine.
   Layer.provide(RateLimiter.layerMemory)
 )
 

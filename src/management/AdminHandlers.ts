@@ -1,4 +1,3 @@
-/** The handlers of the management port: the operations on keys, and the audit log. */
 import { Config, DateTime, Duration, Effect, Layer, Option } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
@@ -10,10 +9,8 @@ import { Settings } from "../config/Settings.ts"
 import type { Decision, Window } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
-/** Encodes a rate-limit window for the operator. `resetAt` becomes a `DateTime`. */
 const usageOf = ({ limit, remaining, resetAt }: Window) => ({ limit, remaining, resetAt: DateTime.makeUnsafe(resetAt) })
 
-/** Returns the ban of a key for the operator. */
 const banOf = ({ bannedUntil }: Decision) =>
   bannedUntil === undefined ? null : { until: DateTime.makeUnsafe(bannedUntil) }
 
@@ -28,7 +25,7 @@ const keyHandlers = HttpApiBuilder.group(
       listKeys: Effect.fnUntraced(function*({ query }) {
         const { cursor, limit = listLimit.default, ...filter } = query
         const { keys, next } = yield* apiKeys.list({ ...filter, limit, after: cursor })
-        // The limiter sends the peeks of one turn together.
+        // The limiter batches concurrent peeks.
         const peeked = yield* Effect.forEach(
           keys,
           (key) => Effect.map(limiter.peek(`key:${key.id}`, key.limits), (state) => ({ ...key, ban: banOf(state) })),
@@ -64,7 +61,7 @@ const keyHandlers = HttpApiBuilder.group(
         const { bannedUntil } = yield* limiter.peek(`key:${id}`, limits)
         if (bannedUntil === undefined) return
         const before = { bannedUntil: new Date(bannedUntil).toISOString() }
-        // The entry is stored first, because lifting a ban cannot fail.
+        // Audit first, because unbanning cannot fail.
         yield* apiKeys.audit.record(
           "unban",
           (append) => Effect.andThen(append(id, before, { bannedUntil: null }), limiter.unban(`key:${id}`))
@@ -107,5 +104,4 @@ const sessionHandlers = HttpApiBuilder.group(
   })
 )
 
-/** The handlers of `AdminApi`. */
 export const layer = Layer.mergeAll(keyHandlers, auditHandlers, sessionHandlers)

@@ -1,12 +1,9 @@
-/** Serves the files of the console, the page of operators, which `npm run build:console` bundles. */
+/** Serves the console, the web page for operators that `npm run build:console` bundles. */
 import { Effect, Layer, Option } from "effect"
 import { readFile } from "node:fs/promises"
 import * as CachedDocument from "../http/CachedDocument.ts"
 
-/**
- * The page may load its own files and call the service, and nothing else. No page can embed it (clickjacking), and no
- * other page has access to its window.
- */
+/** The page can only load its own files and call the service. No other page can embed it or access its window. */
 const headers = {
   "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -23,10 +20,9 @@ const files = [
   { path: "/console.css", name: "console.css", contentType: "text/css; charset=utf-8" }
 ] as const
 
-/** The paths of the files. */
 export const paths: ReadonlyArray<string> = files.map(({ path }) => path)
 
-/** The document for a missing file: an installation without development dependencies does not build the console. */
+/** An installation without development dependencies does not build the console. */
 const notBuilt: CachedDocument.Document = {
   contentType: "text/plain; charset=utf-8",
   content: "The console is not built. Run `npm ci` or `npm run build:console`, then restart the service.\n"
@@ -47,5 +43,5 @@ const [first, ...others] = files.map(({ contentType, name, path }) =>
   )
 )
 
-/** The routes of the files. Each is read from the disk for its first request. */
+/** Each file is read from disk on its first request. */
 export const layer = first === undefined ? Layer.empty : Layer.mergeAll(first, ...others)

@@ -1,4 +1,4 @@
-/** The management server: health, metrics, the admin API and the console. It shares no route with the API port. */
+/** The management port: health, metrics, the admin API and the console. */
 import { Config, Effect, Exit, Layer, Option, Ref } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, OpenApi } from "effect/http-api"
@@ -28,7 +28,6 @@ const admin = HttpApiBuilder.layer(AdminApi).pipe(
   Layer.provide(HttpServer.layerServices)
 )
 
-/** Metrics for Prometheus, whose names end in the unit. */
 const metrics = PrometheusMetrics.format({
   prefix: "petstore",
   metricNameMapper: (name) => name.endsWith(".duration") ? `${name}_seconds` : name
@@ -36,10 +35,7 @@ const metrics = PrometheusMetrics.format({
 
 const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shutting down." }))
 
-/**
- * Reports about this process. It is healthy while it responds at all. It is ready if the database responds within a
- * second, unless a shutdown began. It also works without Redis; the field `limits` names the counts in use.
- */
+/** The service is ready while the database responds within a second, until it drains. Redis does not matter. */
 const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter
@@ -47,17 +43,17 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const revision = yield* Settings.buildRevision.config
   const environment = Option.getOrUndefined(yield* Config.option(Settings.environment.config))
   const ofProcess = yield* ProcessMetrics.make
-  // Concurrent requests share one statement.
   const statement = Outage.toServiceUnavailable(Effect.timeout(sql`SELECT 1`, "1 second"))
-  const answers = yield* Effect.cachedWithTTL(Effect.exit(statement), "100 millis")
-  const ready = Effect.andThen(Effect.flatten(answers), limiter.counting)
+  const databaseExit = yield* Effect.cachedWithTTL(Effect.exit(statement), "100 millis")
+  const ready = Effect.andThen(Effect.flatten(databaseExit), limiter.counting)
   const health = { status: "healthy", version: ProcessMetrics.serviceVersion, revision }
   yield* router.add("GET", "/healthz", HttpServerResponse.jsonUnsafe(health))
   yield* router.add(
     "GET",
     "/readyz",
-    Effect.suspend(() => Ref.getUnsafe(draining) ? Effect.orDie(ending) : Effect.orDie(ready)).pipe(
-      Effect.map((limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits, environment }))
+    Effect.map(
+      Effect.suspend(() => Effect.orDie(Ref.getUnsafe(draining) ? ending : ready)),
+      (limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits, environment })
     )
   )
   yield* router.add(
@@ -65,28 +61,25 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
     "/metrics",
     Effect.zipWith(
       metrics,
-      Effect.map(answers, Exit.isSuccess),
+      Effect.map(databaseExit, Exit.isSuccess),
       (text, isReady) =>
         HttpServerResponse.text(text + ofProcess(isReady), { contentType: "text/plain; version=0.0.4; charset=utf-8" })
     )
   )
 }))
 
-/** The OpenAPI document of the admin API. It is no secret, so it needs no token. */
+/** Needs no token: it is no secret. */
 const openApi = CachedDocument.serve(
   "/admin/openapi.json",
   Effect.sync(() => CachedDocument.json(OpenApi.fromApi(AdminApi)))
 )
 
-const routesAt = makeRoutesAt(
-  AdminApi,
-  ["/healthz", "/readyz", "/metrics", "/admin/openapi.json", ...ConsoleFiles.paths]
-)
+const otherPaths = ["/healthz", "/readyz", "/metrics", "/admin/openapi.json", ...ConsoleFiles.paths]
 
 const makeHooks = Effect.gen(function*(): Effect.gen.Return<Responses.PortHooks, Config.ConfigError> {
   const names = [yield* Settings.managementHost.config, ...yield* Settings.managementAllowedHosts.config]
   return {
-    routesAt,
+    routesAt: makeRoutesAt(AdminApi, otherPaths),
     trustedProxies: yield* Settings.managementTrustedProxies.config,
     isAllowedHost: isAllowedAmong(names),
     finish: (_, { requestId }, response) =>
@@ -97,7 +90,6 @@ const makeHooks = Effect.gen(function*(): Effect.gen.Return<Responses.PortHooks,
   }
 })
 
-/** Logs the address of the port, the place of the admin token, and the command that issues keys. */
 const logStart = Effect.gen(function*() {
   const { address } = yield* HttpServer.HttpServer
   const [url, place] = [HttpServer.formatAddress(address), yield* adminTokenPlace]
@@ -114,7 +106,6 @@ const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }
 
-/** Serves the admin API on `MANAGEMENT_HOST` and `MANAGEMENT_PORT`. */
 export const layer = Layer.unwrap(
   Effect.map(makeHooks, (hooks) => {
     const routes = Layer.mergeAll(admin, reports, openApi, ConsoleFiles.layer, Responses.layer(hooks))

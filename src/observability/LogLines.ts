@@ -1,16 +1,15 @@
-/** The content of log lines: descriptions of failures, and the logger that writes JSON lines. */
 import { Cause, Config, Context, type Logger, Predicate, Schema } from "effect"
 import { describeError } from "../config/Setting.ts"
 
 /**
- * The logger that writes JSON lines, and its writer. While it is the only logger, the access log writes straight to
- * the writer. A line through the general logger costs a third of a request.
+ * The JSON logger and its writer. While it is the only logger, the access log bypasses it and uses the writer: a line
+ * through the logger costs a third of a request.
  */
 export const JsonLines = Context.Reference<
   { readonly logger: Logger.Logger<unknown, void>; readonly write: (line: string) => void } | undefined
 >("petstore/observability/JsonLines", { defaultValue: () => undefined })
 
-/** Whether requests have a log line (`ACCESS_LOG`). */
+/** `ACCESS_LOG`. */
 export const AccessLogEnabled = Context.Reference<boolean>("petstore/observability/AccessLogEnabled", {
   defaultValue: () => true
 })
@@ -20,10 +19,7 @@ const isSettingError = (error: object): error is Config.ConfigError & { readonly
 
 const causeOf = (error: object): unknown => "cause" in error && !isSettingError(error) ? error.cause : undefined
 
-/**
- * Describes a failure in one line, from the failed operation down to its innermost cause, without repeated messages.
- * An invalid setting is described by its name and expected form, never by its value.
- */
+/** Describes a failure in one line, from the outermost to the innermost cause. Never contains the value of a setting. */
 export const describe = (cause: Cause.Cause<unknown>): string => {
   const messages: Array<string> = []
   const seen = new Set<unknown>()
@@ -39,7 +35,7 @@ export const describe = (cause: Cause.Cause<unknown>): string => {
 
 const secret = /(psk|adm)_\w+/gi
 
-/** Hides secrets of keys and admin tokens in a text, also percent-encoded ones. */
+/** Redacts secrets of keys and admin tokens, also percent-encoded ones. */
 export const redactSecrets = (text: string): string => {
   const decoded = text.replaceAll(/%([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)))
   return decoded.search(secret) < 0 ? text : decoded.replaceAll(secret, "$1_…")

@@ -1,14 +1,14 @@
-/** Writes logs to standard error, one line per event, as JSON or as text for people. */
+/** Writes logs to standard error, as JSON or as text for people. */
 import { Config, Effect, Layer, Logger, type LogLevel, Metric, Option, References } from "effect"
 import { styleText } from "node:util"
 import { Settings } from "../config/Settings.ts"
 import { AccessLogEnabled, JsonLines } from "./LogLines.ts"
 import { startAtZero } from "./Metrics.ts"
 
-/** The maximum of characters that wait for the reader of standard error. Lines beyond it are dropped. */
-const maxPending = 4 * 1024 * 1024
+/** If the reader of standard error is slower, lines are dropped. */
+const maxPendingCharacters = 4 * 1024 * 1024
 
-/** The maximum time of the last write, when the process ends. */
+/** For the last write at exit. */
 const maxFlushTime = "1 second"
 
 const dropped = Metric.counter("log_lines_dropped_total", {
@@ -17,15 +17,14 @@ const dropped = Metric.counter("log_lines_dropped_total", {
 })
 
 /**
- * Returns a function that writes a line. Node's stream never waits for a reader that is slow or has stopped. The lines
- * of one turn of the event loop are one write. With a write for each line, or with a library that writes in Node's
- * thread pool (sonic-boom), a line costs 4 to 7 µs more, a tenth of a request.
+ * Makes a function that writes a line without blocking. Batches the lines of an event-loop turn: a write for each line,
+ * or sonic-boom, would cost 4 to 7 µs a line, a tenth of a request.
  */
 const makeWrite = Effect.gen(function*() {
   yield* startAtZero([dropped])
   const context = yield* Effect.context()
   const { stderr } = process
-  // The service continues without logs when the reader has gone.
+  // Continue without logs when the reader has gone.
   stderr.on("error", () => {})
   let lines = ""
   const flush = () => {
@@ -43,7 +42,7 @@ const makeWrite = Effect.gen(function*() {
     )
   )
   return (line: string): void => {
-    if (lines.length + stderr.writableLength > maxPending) {
+    if (lines.length + stderr.writableLength > maxPendingCharacters) {
       dropped.updateUnsafe(1, context)
       return
     }
@@ -52,7 +51,6 @@ const makeWrite = Effect.gen(function*() {
   }
 })
 
-/** An entry of the log, as `Logger.formatStructured` returns it. */
 type Entry = typeof Logger.formatStructured extends Logger.Logger<unknown, infer A> ? A : never
 
 type Color = Parameters<typeof styleText>[0]
@@ -66,7 +64,7 @@ const colors: ReadonlyMap<string, Color> = new Map([
 
 const style = (color: Color, text: string): string => styleText(color, text, { stream: process.stderr })
 
-/** Escapes control characters, with which a text could change what a terminal shows. */
+/** Escapes control characters, which could manipulate a terminal. */
 const escape = (text: string): string =>
   // oxlint-disable-next-line no-control-regex -- these are the characters to escape
   text.replaceAll(/[\u0000-\u001f\u007f-\u009f]/g, (character) =>
@@ -74,7 +72,7 @@ const escape = (text: string): string =>
 
 const formatText = (value: unknown): string => escape(typeof value === "string" ? value : JSON.stringify(value))
 
-/** Formats an entry for people: one line, which an error's stack trace follows. Colors depend on the terminal. */
+/** Formats an entry as one line, followed by the stack trace of an error. */
 export const formatPretty = ({ annotations, cause, level, message, timestamp }: Entry): string => {
   const fields = Object.entries(annotations).map(([name, value]) => ` ${style("dim", `${name}=`)}${formatText(value)}`)
   const trace = cause === undefined ? "" : `\n${cause.split("\n").map((line) => `  ${escape(line)}`).join("\n")}`
@@ -94,7 +92,6 @@ const levels = {
   none: "None"
 } as const satisfies Record<string, LogLevel.LogLevel>
 
-/** The logger that `LOG_LEVEL`, `LOG_FORMAT` and `ACCESS_LOG` configure. Fails with a `ConfigError`. */
 export const layer = Layer.unwrap(Effect.gen(function*() {
   const format = yield* Config.option(Settings.logFormat.config)
   const isJson = Option.getOrElse(format, () => process.stderr.isTTY ? "pretty" : "json") === "json"

@@ -1,10 +1,8 @@
-/** Series of metrics: a cache of them, and counters that start at zero. */
 import { Effect, Metric } from "effect"
 
 /**
- * Returns a function from attribute values to the series of `metric` with these values. It caches the series, because
- * creating one per request costs more than updating it. The cache evicts nothing, so the attributes must have few
- * different values.
+ * Returns a function from attribute values to the labelled metric. Caches labelled metrics, because making one costs
+ * more than updating it. Nothing is evicted, so attributes must have few values.
  */
 export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>(
   metric: Metric.Metric<Input, State>,
@@ -25,9 +23,6 @@ export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>
   }
 }
 
-/**
- * Shows counters with the value 0 before their first event. Otherwise Prometheus misses that event: `increase` compares
- * with the first sample of a series.
- */
+/** Otherwise Prometheus misses the first event: `increase` compares with the first sample. */
 export const startAtZero = (counters: Iterable<Metric.Counter<number>>): Effect.Effect<void> =>
   Effect.forEach(counters, (counter) => Metric.update(counter, 0), { discard: true })

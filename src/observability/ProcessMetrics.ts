@@ -1,4 +1,4 @@
-/** The metrics of the process itself in the text format of Prometheus, with the names of its client libraries. */
+/** Metrics of the process in Prometheus' text format, with the names of its client libraries. */
 import { Effect } from "effect"
 import { readFileSync } from "node:fs"
 import { monitorEventLoopDelay, PerformanceObserver } from "node:perf_hooks"
@@ -8,23 +8,17 @@ const { version }: { readonly version: string } = JSON.parse(
   readFileSync(new URL("../../package.json", import.meta.url), "utf8")
 )
 
-/** The version of the service. */
 export const serviceVersion = version
 
-/** Milliseconds between two measurements of the delay of the event loop. */
-const resolution = 20
+const resolutionMs = 20
 
-/** Returns a metric with one sample. */
 const metric = (type: "counter" | "gauge", name: string, help: string, value: number, labels = ""): string =>
   `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${name}${labels} ${value}\n`
 
-/**
- * Measures this process until the scope closes. Returns a function that returns the metrics, among them whether the
- * process is ready. The delays of the event loop are those since its last call.
- */
+/** Makes a function that returns the metrics. The event-loop delays are those since its last call. */
 export const make = Effect.gen(function*() {
   const revision = yield* Settings.buildRevision.config
-  const delay = monitorEventLoopDelay({ resolution })
+  const delay = monitorEventLoopDelay({ resolution: resolutionMs })
   let collectionSeconds = 0
   const observer = new PerformanceObserver((list) => {
     for (const { duration } of list.getEntries()) collectionSeconds += duration / 1_000
@@ -43,8 +37,8 @@ export const make = Effect.gen(function*() {
   return (isReady: boolean): string => {
     const { system, user } = process.cpuUsage()
     const { external, heapUsed, rss } = process.memoryUsage()
-    // The histogram counts the resolution as well: a timer that is on time has a delay of that length.
-    const lag = (percentile: number): number => Math.max(0, delay.percentile(percentile) / 1e9 - resolution / 1_000)
+    // A delay includes the resolution: a punctual timer has a delay of that length.
+    const lag = (percentile: number): number => Math.max(0, delay.percentile(percentile) / 1e9 - resolutionMs / 1_000)
     const [p50, p99] = [lag(50), lag(99)]
     delay.reset()
     const labels = `{node="${process.version}",revision="${revision}",version="${serviceVersion}"}`

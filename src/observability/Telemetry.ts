@@ -1,16 +1,11 @@
-/**
- * Exports traces, metrics and logs over OTLP when `OTEL_EXPORTER_OTLP_ENDPOINT` is set.
- *
- * Effect's exporter reads OpenTelemetry's other environment variables. When the collector does not respond, only its
- * telemetry is lost: requests are served as before.
- */
+/** Exports traces, metrics and logs over OTLP. Effect's exporter reads OpenTelemetry's environment variables. */
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { ConfigProvider, Effect, Layer, Option, Tracer } from "effect"
 import { Otlp, OtlpSerialization } from "effect/observability"
 import { Settings } from "../config/Settings.ts"
 import { redactSecrets } from "./LogLines.ts"
 
-/** The defaults of OpenTelemetry and of this service. Effect's own are to export nothing. */
+/** By default, Effect exports nothing. */
 const defaults = {
   OTEL_SERVICE_NAME: "petstore",
   OTEL_TRACES_EXPORTER: "otlp",
@@ -20,18 +15,18 @@ const defaults = {
 
 type SpanOptions = Parameters<Tracer.Tracer["span"]>[0]
 
-/** Whether to export a span: like its parent. Without a parent, chance decides. */
+/** A child span follows its parent. */
 const isSampled = ({ parent, sampled }: SpanOptions, ratio: number): boolean =>
   sampled && (Option.isSome(parent) ? parent.value.sampled : Math.random() < ratio)
 
-/** Returns a tracer that samples the spans of `tracer`. `ratio` is the share of traces, from 0 to 1. */
+/** `ratio` is the share of traces, from 0 to 1. */
 export const sample = (tracer: Tracer.Tracer, ratio: number): Tracer.Tracer =>
   Tracer.make({
     ...tracer,
     span: (options) => tracer.span({ ...options, sampled: isSampled(options, ratio) })
   })
 
-/** Returns a tracer whose attributes show no secret, which a client can send in a path or a `User-Agent`. */
+/** A client can send a secret in a path or a `User-Agent`. */
 export const redact = (tracer: Tracer.Tracer): Tracer.Tracer =>
   Tracer.make({
     ...tracer,
@@ -54,7 +49,6 @@ const exported = Layer.effect(
   })
 )
 
-/** The exporters of the signals that have an endpoint. Fails with a `ConfigError`. */
 export const layer = exported.pipe(
   Layer.provideMerge(Otlp.layerFromConfig()),
   Layer.provide([OtlpSerialization.layerJson, NodeHttpClient.layerNodeHttp]),

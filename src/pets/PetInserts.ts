@@ -1,11 +1,11 @@
 /**
  * Creates pets on PostgreSQL, with and without idempotency keys.
  *
- * - Concurrent creates share one statement and one commit. A statement stores all its pets and their keys, or nothing.
- * - One such statement runs at a time, so that the pets of this process become visible in ascending order of ids.
- * - A statement claims a key with `ON CONFLICT`, which also sees the keys that other processes commit meanwhile. So one
- *   statement decides between a create, a replay and a conflict, without a transaction of several statements.
- * - Statements claim their keys in the same order, so that two processes cannot wait for each other.
+ * - Concurrent creates share one statement and one commit, which stores all of them or none.
+ * - One statement runs at a time, so the pets of this process become visible by ascending id.
+ * - `ON CONFLICT` claims the keys. It sees keys that other processes commit meanwhile, so one statement decides between
+ *   a create, a replay and a conflict.
+ * - All statements claim keys in the same order, so they cannot deadlock.
  */
 import { Clock, Duration, Effect } from "effect"
 import { SqlClient } from "effect/sql"
@@ -16,44 +16,40 @@ import * as Outage from "../database/Outage.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import { canonicalText, type Created, type Idempotency, keyLifetime, keyReused } from "./PetRepository.ts"
 
-/** One call of `create`. Each is an object of its own, so that a batch does not merge the creates of equal pets. */
+/** An object for each call, because the batcher merges equal items. */
 interface Create {
   readonly pet: NewPet
-  /** The idempotency key, with the SHA-256 of the pet's fields. */
+  /** `request` is the SHA-256 of the pet's fields. */
   readonly claim: (Idempotency & { readonly request: string }) | undefined
 }
 
-/** A row of the result of a statement, one for each of its creates, in the same order. */
 interface CreatedRow {
-  /** The id of the new pet, or of the pet that the key was used for. */
+  /** The id of the new pet, or of the pet that the key already created. */
   readonly id: unknown
-  /** `true` if the key was in use before the statement. */
+  /** Whether the key was in use before. */
   readonly isUsed?: unknown
-  /** The request for which the key is in use, if it is another one. */
+  /** The request of the key, if it is another one. */
   readonly otherRequest?: unknown
 }
 
 const noId = Effect.die(new Error("INSERT returned no id"))
 
-/** Encodes creates as the JSON parameter of the statements. */
 const encode = (creates: ReadonlyArray<Create>): string =>
-  JSON.stringify(creates.map(({ claim, pet: { categoryId, name, status } }) =>
-    claim === undefined
-      ? [name, String(categoryId), status]
-      : [name, String(categoryId), status, claim.owner, claim.key, claim.request]
-  ))
+  JSON.stringify(
+    creates.map(({ claim, pet: { categoryId, name, status } }) =>
+      [name, String(categoryId), status].concat(claim === undefined ? [] : [claim.owner, claim.key, claim.request])
+    )
+  )
 
-/** Makes the function that creates a pet. */
 export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  // A CTE assigns the ids before the INSERT, because the rows that an INSERT returns have no guaranteed order. The
-  // subselect finds the sequence once per statement, which saves the database a sixth of the cost of a create.
+  // Ids are assigned before the INSERT, because RETURNING has no guaranteed order. The subselect makes PostgreSQL look
+  // up the sequence once per statement.
   const asked = (creates: ReadonlyArray<Create>) =>
     sql`SELECT nextval((SELECT pg_get_serial_sequence('pets', 'id')::regclass)) AS id, pet, nth
         FROM jsonb_array_elements(${encode(creates)}::text::jsonb) WITH ORDINALITY AS asked (pet, nth)`
   const insertInto = sql.literal("INSERT INTO pets (id, name, category_id, status) OVERRIDING SYSTEM VALUE")
 
-  /** Inserts pets without keys. */
   const insertPets = (creates: ReadonlyArray<Create>) =>
     sql<CreatedRow>`
       WITH added AS MATERIALIZED (${asked(creates)}), inserted AS (
@@ -62,15 +58,12 @@ export const make = Effect.gen(function*() {
       SELECT id FROM added ORDER BY nth`
 
   /**
-   * Inserts pets with and without keys. No two of the creates may have the same key.
-   *
-   * A key in use is updated to its own values, because only changed rows are returned. A plain SELECT would miss a key
-   * that another process commits while this statement runs. It would also depend on a cached plan, which can be a scan
-   * of the whole table. Each replay therefore takes an id from the sequence and wastes it.
+   * Inserts pets, at most one for each key. A key in use is updated to its own values, because RETURNING has only
+   * changed rows, and a SELECT would miss a key that another process commits meanwhile. So a replay wastes an id.
    */
   const claimAndInsert = (creates: ReadonlyArray<Create>) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {
-      // The server's clock may differ, so the process that claims a key decides whether it is expired.
+      // The process that claimed the key set its expiry, so it is compared with a process's clock, not the server's.
       const expired = sql`existing.expires_at <= ${new Date(nowMs)}`
       return sql<CreatedRow>`
         WITH added AS MATERIALIZED (
@@ -96,9 +89,8 @@ export const make = Effect.gen(function*() {
         FROM decided ORDER BY nth`
     })
 
-  /** Runs one statement for the first create of each key. The others with the key get its pet, or are rejected. */
+  /** Runs a statement for the first create of each key. Further creates with the key replay it, or are rejected. */
   const run = (creates: ReadonlyArray<Create>) => {
-    // PostgreSQL's texts have no U+0000, so it separates the two without ambiguity.
     const keyOf = (create: Create) => create.claim === undefined ? create : `${create.claim.owner}\0${create.claim.key}`
     const groups = [...Map.groupBy(creates, keyOf).values()]
     const firsts = groups.flatMap((group) => group.slice(0, 1))

@@ -1,33 +1,29 @@
 /**
- * Knows an id below which no create in flight can add a pet any more, so that gaps between ids can be cached.
+ * Finds an id below which no transaction can insert a pet any more, so that the gaps below it can be cached.
  *
- * Ids come from one sequence in ascending order, and a transaction locks the table before it takes an id, until its
- * pet is visible. So once a pet is visible, only the transactions that hold the lock then can still add a lower id.
- * When all of them have ended, the gaps below are final. This needs no bound on the time of a statement or a commit.
+ * The sequence ascends, and a transaction locks the table before it takes an id, until its pet is visible. So once a
+ * pet is visible, only transactions that hold the lock then can insert a lower id. When they have ended, the gaps below
+ * are final. No bound on the duration of a transaction is needed.
  */
 
-/** The minimum time in milliseconds between two looks at the writers. */
-const intervalMs = 1_000
+const minIntervalMs = 1_000
 
-/** An id that was visible in a statement that started at a time. */
-interface Visible {
+interface Found {
   readonly id: number
+  /** When the statement started that found a pet with this id. */
   readonly at: number
 }
 
-const none: Visible = { id: 0, at: -Infinity }
+const none: Found = { id: 0, at: -Infinity }
 
 export class SettledIds {
   readonly #nowMs: () => number
   readonly #lifetimeMs: number
   #lookedAt = -Infinity
-  /** The greatest id above an unsettled gap since the last look. */
+  /** The highest id above a gap that was found after the last look. */
   #unsettled = none
-  /** The greatest such id before the last look, and the writers at the look. */
-  #candidate: { readonly visible: Visible; readonly writers: ReadonlySet<unknown> } = {
-    visible: none,
-    writers: new Set()
-  }
+  /** The highest such id before the last look, and the transactions that held the lock then. */
+  #candidate: { readonly found: Found; readonly writers: ReadonlySet<unknown> } = { found: none, writers: new Set() }
   #settled = none
 
   constructor(lifetimeMs: number, nowMs: () => number) {
@@ -35,36 +31,35 @@ export class SettledIds {
     this.#nowMs = nowMs
   }
 
-  /** The settled id. It holds for the lifetime, because the sequence returns lower ids again after a restore. */
   current(): number {
     return this.#isExpired(this.#settled) ? 0 : this.#settled.id
   }
 
-  /** Notes that a statement that started at `at` found a pet above a gap. */
   noteGap(id: number, at: number): void {
-    this.#unsettled = this.#greater(this.#unsettled, { id, at })
+    this.#unsettled = this.#higher(this.#unsettled, { id, at })
   }
 
-  /** Begins a look, if one is due, and returns the function that takes the writers. */
+  /** If a look at the locks is due, returns the function to call with the transactions that hold them. */
   beginLook(): ((writers: ReadonlySet<unknown>) => void) | undefined {
     const now = this.#nowMs()
-    if (this.#unsettled === none || now - this.#lookedAt < intervalMs) return undefined
-    const [candidate, visible] = [this.#candidate, this.#unsettled]
+    if (this.#unsettled === none || now - this.#lookedAt < minIntervalMs) return undefined
+    const [candidate, found] = [this.#candidate, this.#unsettled]
     this.#lookedAt = now
     this.#unsettled = none
     return (writers) => {
       // A look that ended meanwhile may have seen later writers.
       if (this.#candidate !== candidate) return
-      if (writers.isDisjointFrom(candidate.writers)) this.#settled = this.#greater(this.#settled, candidate.visible)
-      this.#candidate = { visible, writers }
+      if (writers.isDisjointFrom(candidate.writers)) this.#settled = this.#higher(this.#settled, candidate.found)
+      this.#candidate = { found, writers }
     }
   }
 
-  #isExpired({ at }: Visible): boolean {
+  /** Ids expire, because the sequence returns lower ones again after a restore. */
+  #isExpired({ at }: Found): boolean {
     return at < this.#nowMs() - this.#lifetimeMs
   }
 
-  #greater(current: Visible, other: Visible): Visible {
+  #higher(current: Found, other: Found): Found {
     return other.id > current.id || this.#isExpired(current) ? other : current
   }
 }

@@ -1,8 +1,4 @@
-/**
- * The pet repository on PostgreSQL.
- *
- * Concurrent calls of one operation share one statement, so that few statements are in flight at any load.
- */
+/** The pet repository on PostgreSQL. Concurrent calls of an operation share statements. */
 import { Clock, Duration, Effect, Layer, Option } from "effect"
 import { SqlClient } from "effect/sql"
 import { type Pet, PetStatus } from "../api/Pets.ts"
@@ -14,13 +10,9 @@ import { PetCache } from "./PetCache.ts"
 import * as PetInserts from "./PetInserts.ts"
 import { PetRepository, type Selection, toPage } from "./PetRepository.ts"
 
-/**
- * The bounds of a batch of reads. Two statements of an operation run at once: the database executes one while this
- * process reads the result of the other.
- */
+/** The database executes one statement while this process decodes the result of the other. */
 const readBatch = { concurrency: 2, timeout: RequestBatcher.callTimeout }
 
-/** The maximum id, a signed 64-bit integer. The ids of pets start at 1. */
 const maxId = 2n ** 63n - 1n
 
 const make = Effect.gen(function*() {
@@ -44,21 +36,17 @@ const make = Effect.gen(function*() {
     }, Outage.toServiceUnavailable)
   })
 
-  /**
-   * Reads one page of at most `size` pets for each start. A page has the pets of this status with an id of at least the
-   * start. An empty `status` selects all pets.
-   */
-  const readPages = (size: string, status: string, starts: ReadonlyArray<string>) => {
-    // The condition bounds both columns and has no `status = …`. Only the index on both columns then has the required
-    // order, so that PostgreSQL uses it however rare a status is.
+  /** Reads a page of at most `size` pets for each cursor in `afters`. An empty `status` selects all pets. */
+  const readPages = (size: string, status: string, afters: ReadonlyArray<string>) => {
+    // With `status = …`, PostgreSQL may scan the primary key instead of the index on both columns. That is slow if the
+    // status is rare.
     const [condition, order] = status === ""
-      ? [sql`id >= start`, sql.literal("id")]
-      : [sql`(status, id) >= (${status}, start) AND (status, id) <= (${status}, ${maxId})`, sql.literal("status, id")]
-    // The size is part of the text, not a parameter, so that the planner of PostgreSQL knows how few rows it must read.
-    // One array per column costs a quarter less than rows, in the database and in this process.
+      ? [sql`id > after`, sql.literal("id")]
+      : [sql`(status, id) > (${status}, after) AND (status, id) <= (${status}, ${maxId})`, sql.literal("status, id")]
+    // The planner must know the limit, so it is text. Arrays of columns cost a quarter less than rows.
     return sql<Row>`
       SELECT page::int, found.*
-      FROM unnest(${`{${starts.join()}}`}::text::bigint[]) WITH ORDINALITY AS asked (start, page)
+      FROM unnest(${`{${afters.join()}}`}::text::bigint[]) WITH ORDINALITY AS asked (after, page)
       CROSS JOIN LATERAL (
         SELECT
           array_agg(id) AS ids,
@@ -72,7 +60,7 @@ const make = Effect.gen(function*() {
       WHERE ids IS NOT NULL`
   }
 
-  /** Finds the transactions that may add pets, as `SettledIds` needs them. `pg_locks` shows those of all roles. */
+  /** The transactions that may insert pets, for `SettledIds`. Any role can see all locks. */
   const findWriters = Effect.map(
     sql<Row>`SELECT virtualtransaction AS id FROM pg_locks
         WHERE relation = 'pets'::regclass AND mode = 'RowExclusiveLock'`,
@@ -82,9 +70,9 @@ const make = Effect.gen(function*() {
   const findPage = yield* RequestBatcher.make({
     ...readBatch,
     name: "PetRepository.list",
-    // The whole result is in memory at once: 13 MB with 100 names of 1,000 characters on each page.
+    // At most 13 MB of memory, with 100 names of 1,000 characters on each page.
     size: 32,
-    // A batch item is the text "size status start". Calls for the same page have equal texts and share one item.
+    // An item is the text "size status after", so calls for the same page share it.
     run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {
       const look = cache.settledIds.beginLook()
       if (look !== undefined) look(yield* findWriters)
@@ -94,11 +82,11 @@ const make = Effect.gen(function*() {
         Map.groupBy(pageKeys, (pageKey) => pageKey.slice(0, pageKey.lastIndexOf(" "))),
         Effect.fnUntraced(function*([prefix, group]) {
           const [size = "", status = ""] = prefix.split(" ")
-          const starts = group.map((pageKey) => pageKey.slice(prefix.length + 1))
-          for (const row of yield* readPages(size, status, starts)) {
+          const afters = group.map((pageKey) => pageKey.slice(prefix.length + 1))
+          for (const row of yield* readPages(size, status, afters)) {
             const [page, index] = [toPets(row), Number(row.page) - 1]
             found.set(group[index] ?? "", page)
-            cachePets(page, status === "" ? BigInt(starts[index] ?? 0) - 1n : undefined)
+            cachePets(page, status === "" ? BigInt(afters[index] ?? 0) : undefined)
           }
         }),
         { concurrency: "unbounded", discard: true }
@@ -117,10 +105,9 @@ const make = Effect.gen(function*() {
     list: (selection: Selection) =>
       Effect.suspend(() => {
         const { after = 0n, limit, status = "" } = selection
-        if (after === maxId) return Effect.succeed({ pets: [] })
         const cached = cache.page(selection)
         return cached === undefined
-          ? Effect.map(findPage(`${limit + 1} ${status} ${after + 1n}`), (found = []) => toPage(found, limit))
+          ? Effect.map(findPage(`${limit + 1} ${status} ${after}`), (found = []) => toPage(found, limit))
           : Effect.succeed(cached)
       }),
     create: yield* PetInserts.make,
@@ -132,16 +119,14 @@ const make = Effect.gen(function*() {
   })
 })
 
-/** Stores pets in PostgreSQL. */
 export const layer = Layer.effect(PetRepository, make)
 
-/** A row as the driver returns it. The checks below take no time that can be measured, and a schema 0.5 µs a pet. */
+/** A row as the driver returns it. A schema would add 0.5 µs a pet to the checks below. */
 type Row = Readonly<Record<string, unknown>>
 
-/** One shared string per status. Without it, each cached pet would hold a string of its own from the database. */
+/** Interns the statuses. Otherwise each cached pet would hold a string of its own. */
 const sharedStatuses = new Map<unknown, PetStatus>(PetStatus.literals.map((status) => [status, status]))
 
-/** Makes a pet of its columns. A pet without a status has no `status`, because the field is optional (SPEC §2). */
 const toPet = (id: unknown, name: unknown, categoryId: unknown, status: unknown): Pet => {
   const shared = sharedStatuses.get(status)
   if (
@@ -151,7 +136,6 @@ const toPet = (id: unknown, name: unknown, categoryId: unknown, status: unknown)
   return shared === undefined ? { id, name, categoryId } : { id, name, categoryId, status: shared }
 }
 
-/** Makes the pets of a row of `readPages`, which has one array per column. */
 const toPets = ({ categoryIds, ids, names, statuses }: Row): ReadonlyArray<Pet> => {
   if (!Array.isArray(ids) || !Array.isArray(names) || !Array.isArray(categoryIds) || !Array.isArray(statuses)) {
     throw new Error("The database returned a row that is no page")

@@ -1,4 +1,3 @@
-/** The controls of the service in memory: they provoke faults, and report the requests that its client has sent. */
 import { Context, Duration, Effect, Layer, Option, Queue, type Redacted, Ref, References, Schema } from "effect"
 import { Headers, HttpClient, HttpClientError, type HttpClientRequest, HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
@@ -9,64 +8,60 @@ import type { PetstoreClientError } from "../client/ClientError.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
-/** A request that the client has sent. `path` has the query, `headers` has no `authorization`, `body` is a text. */
+/** A request that the client sent. `path` includes the query; `headers` excludes `authorization`. */
 export interface SentRequest {
   readonly method: string
   readonly path: string
   readonly headers: Readonly<Record<string, string>>
   readonly body: string
-  /** The status of the response. `undefined` until the service responds, and if the response was lost. */
+  /** `undefined` before the response, and if the response was lost. */
   readonly status: number | undefined
 }
 
-/** Provokes what a test of an application needs to see, and reports the requests that the client has sent. */
+/** Makes the in-memory service fail in chosen ways, and reports the requests that its client sent. */
 export class TestService extends Context.Service<TestService, {
-  /** Stores pets, in this order. */
+  /** Stores pets in this order, without a request. */
   insertPets(...pets: ReadonlyArray<NewPet>): Effect.Effect<ReadonlyArray<Pet>>
-  /** Uses up the key's limit per minute: the next request gets 429 `rate_limit_exceeded` until the window ends. */
+  /** Uses up the key's limit per minute: requests get 429 `rate_limit_exceeded` until the window ends. */
   readonly exhaustLimit: Effect.Effect<void>
-  /** Bans the key for a minute, and longer each further time: the next request gets 429 `api_key_banned`. */
+  /** Bans the key for a minute, and longer each further time: requests get 429 `api_key_banned`. */
   readonly banKey: Effect.Effect<void>
-  /** Revokes the key: the next request gets 401 `invalid_api_key`. */
+  /** Revokes the key: requests get 401 `invalid_api_key`. */
   readonly revokeKey: Effect.Effect<void>
-  /** Makes the pets unavailable: requests get 503 `service_unavailable` until `recover`. */
+  /** Simulates a database outage: requests get 503 `service_unavailable` until `recover`. */
   readonly becomeUnavailable: Effect.Effect<void>
   /**
-   * Makes one request fail with `error`: the client gets its response, or none for `Unreachable`, and the service does
-   * nothing. Several calls make as many requests fail, in order.
+   * Makes the next request fail with `error` (for `Unreachable`: without a response) before the service sees it. Calls
+   * queue up: each makes one more request fail.
    */
   failNext(error: ApiError | PetstoreClientError): Effect.Effect<void>
-  /** Delays each request by `delay`, by the `Clock`, until `recover`. */
+  /** Delays each request by the `Clock`, until `recover`. */
   becomeSlow(delay: Duration.Input): Effect.Effect<void>
-  /** Serves the next `count` requests and loses their responses: the client gets a transport error. */
+  /** Serves the next `count` requests, but the client gets a transport error instead of each response. */
   loseResponses(count: number): Effect.Effect<void>
-  /** Ends everything but used up limits, bans and a revocation. */
+  /** Ends all faults except used-up limits, bans and revocation. */
   readonly recover: Effect.Effect<void>
-  /** The requests that the client has sent, oldest first. */
+  /** All requests of the client, oldest first. */
   readonly sentRequests: Effect.Effect<ReadonlyArray<SentRequest>>
 }>()("petstore/testing/TestService") {}
 
-/** The outcome of one request: the service fails with an error, or serves it and the response is lost. */
 type Outcome = ApiError | PetstoreClientError | "lost"
 
 const makeFaults = Effect.all({
   isUnavailable: Ref.make(false),
   delay: Ref.make(Duration.zero),
-  /** The outcomes of the next requests. */
   outcomes: Queue.unbounded<Outcome>(),
   sent: Ref.make<ReadonlyArray<SentRequest>>([])
 })
 
-/** The faults of a service in memory, and the requests that its client has sent. */
 export class Faults extends Context.Service<Faults, Effect.Success<typeof makeFaults>>()("petstore/testing/Faults") {
   static readonly layer = Layer.effect(Faults, makeFaults)
 }
 
-/** Logs only warnings and errors: the access log and the audit log would clutter the output of tests. */
+/** Hides the access log and the audit log, which would clutter test output. */
 export const withoutInfoLogs = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.provideService(effect, References.MinimumLogLevel, "Warn")
 
-/** The pets of the context, which fail as in an outage of the database while the service is unavailable. */
 export const layerFaultyPets = Layer.effect(
   PetRepository,
   Effect.gen(function*() {
@@ -82,7 +77,6 @@ export const layerFaultyPets = Layer.effect(
   })
 )
 
-/** Returns the response of the error, or fails as a connection that breaks off. */
 const failWith = (error: ApiError | PetstoreClientError, request: HttpClientRequest.HttpClientRequest) => {
   const shown = error._tag === "PetstoreClientError" ? error.reason : error
   if (!("status" in shown)) return noResponse(request, shown.message)
@@ -103,13 +97,12 @@ const noResponse = (request: HttpClientRequest.HttpClientRequest, description: s
     new HttpClientError.HttpClientError({ reason: new HttpClientError.TransportError({ request, description }) })
   )
 
-/** The client of the context, which delays requests, provokes errors, loses responses, and reports the requests. */
 export const layerFaultyClient = Layer.effect(
   HttpClient.HttpClient,
   Effect.gen(function*() {
     const { delay, outcomes, sent } = yield* Faults
     const client = yield* HttpClient.HttpClient
-    // The span of an attempt is that of the faulty client, which is around delays and losses.
+    // This client already makes the span of an attempt, which includes delays and losses.
     const execute = (request: HttpClientRequest.HttpClientRequest) =>
       Effect.provideService(client.execute(request), HttpClient.TracerDisabledWhen, () => true)
     return HttpClient.make(Effect.fnUntraced(function*(request, { pathname, search }) {
@@ -134,7 +127,6 @@ export const layerFaultyClient = Layer.effect(
   })
 )
 
-/** Makes the `TestService` of the client that uses `secret`. */
 export const makeTestService = Effect.fnUntraced(function*(secret: Redacted.Redacted) {
   const { delay, isUnavailable, outcomes, sent } = yield* Faults
   const [apiKeys, limiter, pets] = [yield* ApiKeys, yield* RateLimiter, yield* PetRepository]

@@ -5,7 +5,8 @@ import { chmodSync, statSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { AdminToken } from "../../src/api-keys/AdminToken.ts"
 import * as LogLines from "../../src/observability/LogLines.ts"
-import { random, temporaryDirectory } from "../support/Harness.ts"
+import { random } from "../support/Databases.ts"
+import { temporaryDirectory } from "../support/Temporary.ts"
 
 /** Reads the token in the environment `env`. Returns it with the lines that this logs. */
 const readToken = (env: Readonly<Record<string, string>>) =>

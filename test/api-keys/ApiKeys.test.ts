@@ -9,7 +9,7 @@ import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import type { ServiceUnavailable } from "../../src/api/Errors.ts"
 import type { ApiKey, KeyChange, KeyFilter, KeyPosition, NewKey } from "../../src/api/Keys.ts"
 import { planLimits } from "../../src/api/Plans.ts"
-import { databases, random, stores } from "../support/Harness.ts"
+import { databases, random, stores } from "../support/Databases.ts"
 
 const issue = (options: Partial<NewKey> = {}) =>
   Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.issue({ name: "test", plan: "free", ...options }))

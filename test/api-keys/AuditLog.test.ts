@@ -8,8 +8,8 @@ import { CurrentOperator } from "../../src/api-keys/AuditLog.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import type { AuditEntry, AuditPosition, AuditQuery } from "../../src/api/Audit.ts"
 import type { ServiceUnavailable } from "../../src/api/Errors.ts"
+import { databases, random, stores } from "../support/Databases.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
-import { databases, random, stores } from "../support/Harness.ts"
 
 const asAlice = Effect.provideService(CurrentOperator, { operator: "alice", mayChange: true, address: "192.0.2.7" })
 

@@ -8,7 +8,7 @@ import { make, memoryStore } from "../../src/api-keys/KeyUsage.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import { usageStore } from "../../src/api-keys/SqlKeyHistory.ts"
 import type { UsageInterval, UsageKind } from "../../src/api/Usage.ts"
-import { databases, random, stores } from "../support/Harness.ts"
+import { databases, random, stores } from "../support/Databases.ts"
 
 const minuteMs = 60_000
 const hourMs = 60 * minuteMs

@@ -9,7 +9,9 @@ import { AdminApi } from "../../src/api/AdminApi.ts"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import type { Json } from "../conformance/Requests.ts"
 import { Management, serversOn } from "../management/Management.ts"
-import { memory, type ReceivedResponse, Service } from "../support/Harness.ts"
+import { memory } from "../support/Databases.ts"
+import { Service } from "../support/Service.ts"
+import type { ReceivedResponse } from "../support/Sockets.ts"
 
 const record = (variables: ReadonlyArray<Json>) => Object.fromEntries(variables.map(({ key, value }) => [key, value]))
 
@@ -50,7 +52,7 @@ describe("Postman", () => {
       const { admin } = yield* Management
       const key = yield* newKey
       const pets = yield* importDocument(OpenApi.fromApi(PetstoreApi))
-      assert.deepInclude(pets.variable, { key: "base_url", value: "http://localhost:8080/v1" })
+      assert.deepInclude(pets.variable, { key: "baseUrl", value: "/v1" })
       assert.hasAllKeys(requestsOf(pets), ["List pets", "Create a pet", "Get a pet"])
       const send = makeSender(pets, (path, options) => call(`/v1${path}`, { ...options, key }))
       for (const id of [1, 2]) assert.deepInclude(yield* send("Create a pet"), { id, name: "Rex" })

@@ -1,7 +1,7 @@
 /** Checks a response against the OpenAPI document. */
 import { assert } from "@effect/vitest"
 import { Ajv2020 } from "ajv/dist/2020.js"
-import type { ReceivedResponse } from "../support/Harness.ts"
+import type { ReceivedResponse } from "../support/Sockets.ts"
 import type { Json, Request } from "./Requests.ts"
 
 /** Returns a function that throws if a response does not conform to `document`, which has `responses` by operation. */

@@ -6,9 +6,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as fc from "fast-check"
-import { dataDirectory, temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
+import { dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { issue, send, start } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
+import { temporaryDirectory } from "../support/Temporary.ts"
 import { checksOf } from "./Checks.ts"
 import { type Request, requestsOf } from "./Requests.ts"
 

@@ -61,7 +61,7 @@ const invalid = ({ in: place, required, schema }: Json): Json => {
 
 /** Makes generators of valid and invalid requests for all operations of an OpenAPI document. */
 export const requestsOf = ({ components, paths, servers }: Json) => {
-  const basePath = new URL(servers[0].variables.base_url.default).pathname
+  const basePath = servers[0].url
   const resolve = (schema: Json): Json => schema.$ref ? components.schemas[schema.$ref.split("/").at(-1)] : schema
 
   const operations = Object.entries<Json>(paths).flatMap(([path, item]) =>

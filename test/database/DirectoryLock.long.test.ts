@@ -4,9 +4,10 @@ import { Effect } from "effect"
 import { rmSync, symlinkSync, unlinkSync } from "node:fs"
 import { join } from "node:path"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
-import { dataDirectory, temporaryDirectory } from "../support/Harness.ts"
+import { dataDirectory } from "../support/Databases.ts"
 import * as Load from "../support/Load.ts"
 import { issue, type Running, start, stop, until } from "../support/Process.ts"
+import { temporaryDirectory } from "../support/Temporary.ts"
 
 /** Sends 40 creates, which must succeed. */
 const createPets = Effect.fnUntraced(function*({ address }: Running, key: string) {

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Expiry from "../../src/database/Expiry.ts"
-import { clientOn, temporaryDatabaseUrl } from "../support/Harness.ts"
+import { clientOn, temporaryDatabaseUrl } from "../support/Databases.ts"
 
 /** A clock that is two hours ahead. */
 const clockAhead: Clock.Clock = Object.assign(Object.create(Clock.Clock.defaultValue()), {

@@ -7,11 +7,12 @@ import { Effect } from "effect"
 import { chmodSync, symlinkSync, writeFileSync } from "node:fs"
 import { type IncomingMessage, request } from "node:http"
 import { dirname, join } from "node:path"
+import { dataDirectory } from "../support/Databases.ts"
 import { type CodeBlock, codeBlocks, documents, readPage, root } from "../support/Documents.ts"
-import { dataDirectory, temporaryDirectory } from "../support/Harness.ts"
 import { run } from "../support/NpmPrograms.ts"
 import * as Postgres from "../support/Postgres.ts"
 import { adminToken, compileCache, issue, send, serve, start } from "../support/Process.ts"
+import { temporaryDirectory } from "../support/Temporary.ts"
 
 type Environment = Readonly<Record<string, string>>
 type Service = Effect.Success<ReturnType<typeof startService>>
@@ -143,8 +144,8 @@ describe("The blocks of", () => {
             if (/^npm ci\nnpm start$/m.test(block.code)) continue
             const output = yield* runBlock(page, block, service, variables)
             if (block.output !== undefined) assertOutput(output, block.output, `${page}:${block.line}`)
-            // Comments like `# 201 {"id":1}` show a body too.
-            for (const [, body = ""] of block.code.matchAll(/^# \d{3} (.*)$/gm)) assert.include(output, body)
+            // Comments like `# {"id":1}` show a body too.
+            for (const [, body = ""] of block.code.matchAll(/^# (\{.*)$/gm)) assert.include(output, body)
             const set = block.code.split("\n").filter((line) => /^(?:export )?[A-Z_]+=\S/.test(line)).join("\n")
             if (block.language === "sh" && set !== "") variables += `${yield* withValues(set, service)}\n`
           }

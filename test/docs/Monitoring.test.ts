@@ -5,8 +5,8 @@ import { writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { stringify } from "yaml"
 import { anchorsOf, readPage } from "../support/Documents.ts"
-import { temporaryDirectory } from "../support/Harness.ts"
 import { alerts, missing, panels, rules, runPromtool } from "../support/Prometheus.ts"
+import { temporaryDirectory } from "../support/Temporary.ts"
 
 const page = readPage("docs/monitoring.md")
 

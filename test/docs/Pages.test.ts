@@ -36,9 +36,9 @@ describe.each(documents)("The page %s", (document) => {
 
   it("has shell and JSON blocks that parse", () => {
     for (const { code, language, line } of codeBlocks(text)) {
-      const { status } = spawnSync("bash", ["-n"], { input: language === "sh" ? code : "" })
-      assert.strictEqual(status, 0, `${document}:${line}`)
       if (language === "json") JSON.parse(code)
+      if (language !== "sh") continue
+      assert.strictEqual(spawnSync("bash", ["-n"], { input: code }).status, 0, `${document}:${line}`)
     }
   })
 })
@@ -65,7 +65,7 @@ describe("The client's page", () => {
 })
 
 interface Operation {
-  readonly parameters: ReadonlyArray<{ readonly name: string }>
+  readonly parameters: ReadonlyArray<{ readonly name: string; readonly in: string }>
   readonly responses: Readonly<Record<string, { readonly headers?: object }>>
 }
 
@@ -84,10 +84,16 @@ describe("The callers' pages", () => {
   it("name every operation, parameter, field, status and header of the OpenAPI document", () => {
     for (const [path, methods] of Object.entries<Readonly<Record<string, Operation>>>(paths)) {
       for (const [method, { parameters, responses }] of Object.entries(methods)) {
-        assert.include(reference, `\`${method.toUpperCase()} /v1${path}\``)
-        for (const { name } of parameters) assert.include(reference.toLowerCase(), name.toLowerCase())
+        const section = reference.split(/^## /m).find((text) => text.includes(`\`${method.toUpperCase()} /v1${path}\``))
+        for (const { in: place, name } of parameters) {
+          assert.include(
+            section,
+            place === "query" ? `\n| \`${name}\` |` : place === "path" ? `{${name}}` : `\`${name}\``
+          )
+        }
         for (const [status, { headers = {} }] of Object.entries(responses)) {
-          assert.match(reference + errors, new RegExp(`\\b${status}\\b`))
+          if (Number(status) < 400) assert.include(section, `\nHTTP/1.1 ${status} `)
+          else assert.include(errors, `\n| ${status} | \``)
           for (const name of Object.keys(headers)) assert.include(reference + errors, `\`${name}\``)
         }
       }

@@ -3,7 +3,8 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { OpenApi } from "effect/http-api"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
-import { memory, Service, service } from "../support/Harness.ts"
+import { memory } from "../support/Databases.ts"
+import { Service, service } from "../support/Service.ts"
 
 const documents = ["/docs", "/openapi.json"]
 

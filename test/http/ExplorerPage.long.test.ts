@@ -3,9 +3,9 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import type { Page } from "playwright-core"
 import { launch } from "../support/Chromium.ts"
-import { temporaryDirectory } from "../support/Harness.ts"
 import { firstKey, send, start } from "../support/Process.ts"
 import { browser } from "../support/setup.ts"
+import { temporaryDirectory } from "../support/Temporary.ts"
 
 /** Sends the prepared request of the operation at `index` in the page. Returns the response that the page shows. */
 const tryOut = async (page: Page, index: number): Promise<string> => {

@@ -1,9 +1,12 @@
-/** Bounds on what one connection can make the service hold, and the end of a connection whose bytes are not HTTP. */
-import { assert, layer } from "@effect/vitest"
+/** Bounds on connections and on what one can make the service hold, and the end of one whose bytes are not HTTP. */
+import { assert, describe, it, layer } from "@effect/vitest"
 import { Duration, Effect, Layer } from "effect"
 import { connect } from "node:net"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
-import { memory, type ReceivedResponse, Service, service } from "../support/Harness.ts"
+import { memory } from "../support/Databases.ts"
+import { until } from "../support/Process.ts"
+import { Service, service } from "../support/Service.ts"
+import { openConnections, type ReceivedResponse } from "../support/Sockets.ts"
 
 const lines = (...fields: ReadonlyArray<string>) => `${fields.join("\r\n")}\r\n\r\n`
 const get = lines("GET / HTTP/1.1", "Host: localhost")
@@ -49,7 +52,9 @@ layer(Layer.fresh(service(slowStore)))("A connection", (it) => {
       const { newUnlimitedKey, send } = yield* Service
       const find = lines("GET /v1/pets/1 HTTP/1.1", "Host: x", `Authorization: Bearer ${yield* newUnlimitedKey}`)
       const connectRequest = lines("CONNECT a:1 HTTP/1.1", "Host: a")
-      for (const bytes of [find + get.repeat(2_500), find + get.repeat(17) + connectRequest]) {
+      const last = lines("GET / HTTP/1.1", "Host: localhost", "Connection: close")
+      const seventeen = find + get.repeat(16)
+      for (const bytes of [find + get.repeat(2_500), seventeen + last, seventeen + connectRequest]) {
         // Without a response, or with a reset.
         const [duration, response] = yield* Effect.timed(Effect.catchDefect(send(bytes), () => Effect.undefined))
         assert.isEmpty(response?.text ?? "")
@@ -111,4 +116,27 @@ layer(Layer.fresh(service(slowStore)))("A connection", (it) => {
       )
       assert.strictEqual(yield* remaining, before - 2)
     }))
+})
+
+describe("The service", () => {
+  const limit = { MAX_CONNECTIONS_PER_ADDRESS: "20", TRUSTED_PROXIES: "127.0.0.3" }
+  it.live("closes each connection of an address beyond the maximum, unless it is a trusted proxy", () =>
+    Effect.gen(function*() {
+      const { call, port } = yield* Service
+      const closedOf = Effect.fnUntraced(function*(localAddress: string, atLeast: number) {
+        const sockets = yield* openConnections(port, 30, { localAddress })
+        yield* until(() => sockets.every(({ connecting }) => !connecting))
+        const closed = () => sockets.filter((socket) => socket.resume().destroyed || socket.readableEnded).length
+        // The service accepts connections in their order, so it has accepted these before this one.
+        yield* call("/openapi.json")
+        yield* until(() => closed() >= atLeast)
+        yield* Effect.sleep("50 millis")
+        return closed()
+      }, Effect.scoped)
+      assert.strictEqual(yield* closedOf("127.0.0.2", 10), 10)
+      assert.strictEqual(yield* closedOf("127.0.0.3", 0), 0)
+      // Closed connections count no more, once the service has read their ends.
+      const again = Effect.repeat(closedOf("127.0.0.2", 10), { until: (closed) => closed === 10, times: 20 })
+      assert.strictEqual(yield* again, 10)
+    }).pipe(Effect.provide(Layer.fresh(service(memory, limit)))))
 })

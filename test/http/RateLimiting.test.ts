@@ -5,7 +5,9 @@ import { TestClock } from "effect/testing"
 import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { assertError } from "../support/Assertions.ts"
-import { memory, type ReceivedResponse, Service, service } from "../support/Harness.ts"
+import { memory } from "../support/Databases.ts"
+import { Service, service } from "../support/Service.ts"
+import type { ReceivedResponse } from "../support/Sockets.ts"
 
 /** The status and the headers of SPEC §8. */
 const limitsOf = ({ headers, status }: ReceivedResponse) => ({

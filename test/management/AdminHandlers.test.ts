@@ -3,7 +3,8 @@ import { assert, describe, layer } from "@effect/vitest"
 import { DateTime, Effect, Redacted, Stream } from "effect"
 import type { AuditEntry } from "../../src/api/Audit.ts"
 import { AdminClient } from "../../src/client/AdminClient.ts"
-import { Service, stores } from "../support/Harness.ts"
+import { stores } from "../support/Databases.ts"
+import { Service } from "../support/Service.ts"
 import { assertError, Management, serversOn } from "./Management.ts"
 
 /** Lists pets `times` times with a key, and returns the last response. */

@@ -12,8 +12,10 @@ import { GracefulShutdown } from "../../src/http/Responses.ts"
 import * as ManagementServer from "../../src/management/ManagementServer.ts"
 import type { PetRepository } from "../../src/pets/PetRepository.ts"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
-import { freePort, type ReceivedResponse, sendBytes, Service } from "../support/Harness.ts"
 import { adminToken, send } from "../support/Process.ts"
+import { Service } from "../support/Service.ts"
+import { type ReceivedResponse, sendBytes } from "../support/Sockets.ts"
+import { freePort } from "../support/Temporary.ts"
 
 /** Only the readiness check, which these suites do not test, uses the database. */
 const noDatabase = Layer.succeed(

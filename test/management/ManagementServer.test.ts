@@ -3,7 +3,7 @@ import { assert, describe, it, layer } from "@effect/vitest"
 import { Effect, Layer, Redacted } from "effect"
 import { TestClock } from "effect/testing"
 import { AdminClient } from "../../src/client/AdminClient.ts"
-import { memory } from "../support/Harness.ts"
+import { memory } from "../support/Databases.ts"
 import { adminToken as token } from "../support/Process.ts"
 import { assertError, Management, serversOn } from "./Management.ts"
 

@@ -4,7 +4,7 @@ import { ConfigProvider, Context, Effect, Layer, Option, Tracer } from "effect"
 import { text } from "node:stream/consumers"
 import { describe as describeCause } from "../../src/observability/LogLines.ts"
 import * as Telemetry from "../../src/observability/Telemetry.ts"
-import { dataDirectory } from "../support/Harness.ts"
+import { dataDirectory } from "../support/Databases.ts"
 import { adminToken, firstKey, send, serve, start, stop } from "../support/Process.ts"
 
 type Span = Readonly<Record<"name" | "traceId" | "spanId", string> & Partial<Record<"parentSpanId", string>>>

@@ -9,11 +9,12 @@ import { createRequire } from "node:module"
 import { join } from "node:path"
 import { rolldown } from "rolldown"
 import { launch } from "../support/Chromium.ts"
+import { dataDirectory } from "../support/Databases.ts"
 import { codeBlocks, readPage, root } from "../support/Documents.ts"
-import { dataDirectory, freePort, temporaryDirectory } from "../support/Harness.ts"
 import { install, makeProject, run } from "../support/NpmPrograms.ts"
 import { adminToken, firstKey, runProgram, send, serve, start, untilListening } from "../support/Process.ts"
 import { browser } from "../support/setup.ts"
+import { freePort, temporaryDirectory } from "../support/Temporary.ts"
 
 type Environment = Readonly<Record<string, string>>
 
@@ -203,6 +204,17 @@ const exampleOptions = {
   skipLibCheck: true
 }
 
+/** Calls the client of openapi-typescript-codegen, whose base URL is the first server of the document: `/v1`. */
+const codegenProgram = `import { ApiError, OpenAPI, PetsService } from "./codegen/index"
+
+OpenAPI.BASE = process.env.PETSTORE_URL + OpenAPI.BASE
+OpenAPI.TOKEN = process.env.PETSTORE_API_KEY
+const { name } = await PetsService.createPet({ name: "Rex", categoryId: 1 }, "codegen")
+const { length } = await PetsService.listPets(5)
+const error: unknown = await PetsService.createPet({ name: "Rex", categoryId: 1.5 }).catch((error) => error)
+console.log(name, length, error instanceof ApiError && error.body.code)
+`
+
 /** Makes a project with the examples, and what the generators make of the OpenAPI document. */
 const makeExamples = Effect.gen(function*() {
   const { tarball } = yield* Installed
@@ -212,6 +224,7 @@ const makeExamples = Effect.gen(function*() {
     "@hey-api/openapi-ts": "0.99.0",
     "openapi-fetch": "0.17.0",
     "openapi-typescript": "7.13.0",
+    "openapi-typescript-codegen": "0.29.0",
     "petstore-client": `file:${tarball}`,
     // The generators need the API of this older compiler.
     "typescript": devDependencies["typescript-5.9"].replace("npm:typescript@", ""),
@@ -224,6 +237,8 @@ const makeExamples = Effect.gen(function*() {
   // The generator reads tsconfig.json to learn that imports have extensions.
   writeFileSync(join(path, "tsconfig.json"), JSON.stringify({ compilerOptions: { moduleResolution: "NodeNext" } }))
   yield* run(path, "npx", ["openapi-ts", "-i", document, "-o", "generated"])
+  yield* run(path, "npx", ["openapi", "--input", document, "--output", "codegen", "--client", "fetch"])
+  writeFileSync(join(path, "calls.ts"), codegenProgram)
   return path
 })
 const Examples = Context.Service<string>("test/package/Examples")
@@ -346,12 +361,20 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
           const generated = { ...exampleOptions, exactOptionalPropertyTypes: false, outDir: "out" }
           yield* compile(path, ["hey-api.ts", "generated/**/*.ts"], generated)
           const { env: ownEnv } = yield* startService()
-          assert.strictEqual(yield* runNode(path, ["out/hey-api.js"], ownEnv), "Rex 1\ntrue 9007199254740992\n")
+          assert.strictEqual(
+            yield* runNode(path, ["out/hey-api.js"], ownEnv),
+            "Rex 1 invalid_request\ntrue 9007199254740992\n"
+          )
+          const bundled = { ...exampleOptions, module: "ESNext", moduleResolution: "Bundler", noEmit: true }
+          yield* compile(path, ["calls.ts"], { ...bundled, exactOptionalPropertyTypes: false })
+          const { env: codegenEnv } = yield* startService()
+          writeFileSync(join(path, "calls.mjs"), yield* bundleForBrowser(join(path, "calls.ts"), { format: "esm" }))
+          assert.strictEqual(yield* runNode(path, ["calls.mjs"], codegenEnv), "Rex 1 invalid_request\n")
           const { env } = yield* startService()
           const onward =
             /^\[\{"id":"1",.*\n\[\{"id":1,.*\n(\d) over RPC, \1 stored, the next page begins at the cursor \w+\n$/
           const outputs = [
-            ["generated.ts", /^Rex 1\n$/],
+            ["generated.ts", /^Rex 1 invalid_request\n$/],
             ["derived.ts", /^1\n$/],
             ["inventory/main.ts", /^category 1: 1\n$/],
             ["onward.ts", onward],
@@ -429,7 +452,7 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
               return tab.locator("li").allInnerTexts()
             }
             assert.deepStrictEqual(await show(env.PETSTORE_API_KEY, "Complete"), ["Rex (1)", "Ada (2)"])
-            assert.isEmpty(await show("psk_unknown", "unknown, expired or revoked"))
+            assert.isEmpty(await show("psk_unknown", "incomplete or mistyped"))
           })
         }))
     })

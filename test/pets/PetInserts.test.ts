@@ -5,7 +5,7 @@ import { SqlClient } from "effect/sql"
 import * as Database from "../../src/database/Database.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
-import { clientOn, temporaryDatabaseUrl } from "../support/Harness.ts"
+import { clientOn, temporaryDatabaseUrl } from "../support/Databases.ts"
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Creates of two processes", () => {
   it.effect("with the same keys in opposite orders create each pet once, without a deadlock", () =>

@@ -7,7 +7,7 @@ import type { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { maxPets } from "../../src/pets/PetCache.ts"
 import { type Page, PetRepository, type Selection } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
-import { databases } from "../support/Harness.ts"
+import { databases } from "../support/Databases.ts"
 
 const owner = "key_a"
 const maxInt64 = 9223372036854775807n

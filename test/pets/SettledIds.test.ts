@@ -7,7 +7,7 @@ import type { Pet } from "../../src/api/Pets.ts"
 import { PetCache } from "../../src/pets/PetCache.ts"
 import { PetRepository } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
-import { databases } from "../support/Harness.ts"
+import { databases } from "../support/Databases.ts"
 
 const list = (after?: bigint) =>
   Effect.flatMap(

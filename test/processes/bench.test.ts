@@ -3,8 +3,8 @@ import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import * as Contender from "../../bench/Contender.ts"
 import * as Workload from "../../bench/Workload.ts"
-import { freePort } from "../support/Harness.ts"
 import { send, until } from "../support/Process.ts"
+import { freePort } from "../support/Temporary.ts"
 
 /** The service on a database of 95 pets with ids up to 100, and a key without limits. */
 const startPetstore = Effect.gen(function*() {

@@ -2,9 +2,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { join } from "node:path"
-import { temporaryDirectory } from "../support/Harness.ts"
 import * as Postgres from "../support/Postgres.ts"
 import { issue, send, sendAdmin, start } from "../support/Process.ts"
+import { temporaryDirectory } from "../support/Temporary.ts"
 
 describe.skipIf(Postgres.missing !== undefined)("A running process", () => {
   it.live("accepts, within a second after a restore, the keys of the dump and no others", () =>

@@ -6,7 +6,7 @@ import { once } from "node:events"
 import { fileURLToPath } from "node:url"
 import { withChecksum } from "../../src/api/SecretForm.ts"
 import { type Environment, runCommand } from "../support/CommandRun.ts"
-import { dataDirectory } from "../support/Harness.ts"
+import { dataDirectory } from "../support/Databases.ts"
 import { compileCache, type Running, send, serve, start, until } from "../support/Process.ts"
 
 const cli = fileURLToPath(new URL("../../src/cli.ts", import.meta.url))

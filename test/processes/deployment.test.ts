@@ -5,11 +5,12 @@ import { execFileSync, spawnSync } from "node:child_process"
 import { chmodSync, cpSync, existsSync, symlinkSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { parse, parseAllDocuments } from "yaml"
+import { dataDirectory } from "../support/Databases.ts"
 import { codeBlocks, readPage, root } from "../support/Documents.ts"
-import { dataDirectory, freePort, temporaryDirectory } from "../support/Harness.ts"
 import { install } from "../support/NpmPrograms.ts"
 import { firstKey, send, start, stop } from "../support/Process.ts"
 import { haproxy } from "../support/setup.ts"
+import { freePort, temporaryDirectory } from "../support/Temporary.ts"
 
 const which = (program: string): boolean =>
   ["/usr/bin", "/usr/sbin", "/bin", "/usr/local/bin"].some((bin) => existsSync(join(bin, program)))

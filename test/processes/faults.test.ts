@@ -5,12 +5,13 @@ import { execFileSync } from "node:child_process"
 import { cpSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
-import { clientOn, dataDirectory, temporaryDirectory } from "../support/Harness.ts"
+import { clientOn, dataDirectory } from "../support/Databases.ts"
 import * as Load from "../support/Load.ts"
 import * as Postgres from "../support/Postgres.ts"
 import { issue, start, stop, until, untilTrue } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import { mayMount } from "../support/setup.ts"
+import { temporaryDirectory } from "../support/Temporary.ts"
 
 const makeDeployment = Effect.gen(function*() {
   const postgres = yield* Postgres.run()

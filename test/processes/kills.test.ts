@@ -3,7 +3,7 @@ import { describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { randomInt } from "node:crypto"
 import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
-import { dataDirectory } from "../support/Harness.ts"
+import { dataDirectory } from "../support/Databases.ts"
 import * as Load from "../support/Load.ts"
 import { issue, start, stop, until } from "../support/Process.ts"
 

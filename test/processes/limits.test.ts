@@ -2,7 +2,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { load } from "../../bench/load.ts"
-import { temporaryDatabaseUrl } from "../support/Harness.ts"
+import { temporaryDatabaseUrl } from "../support/Databases.ts"
 import {
   issue,
   metricsOf,

@@ -10,12 +10,14 @@ import { once } from "node:events"
 import { existsSync, statSync } from "node:fs"
 import { join } from "node:path"
 import { load } from "../../bench/load.ts"
+import { clientOn, dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
-import { clientOn, dataDirectory, sendBytes, temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
 import * as Postgres from "../support/Postgres.ts"
 import { firstKey, issue, metricsOf, portOf, send, serve, start, stop, until, untilTrue } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
+import { sendBytes } from "../support/Sockets.ts"
+import { temporaryDirectory } from "../support/Temporary.ts"
 
 const linesOf = (log: string) => log.trim().split("\n").map((line) => JSON.parse(line))
 
@@ -163,12 +165,12 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
         assert.strictEqual(service.stdout(), "", "no key is printed")
       }
       const applied = yield* query(DATABASE_URL, (sql) => sql`SELECT migration_id AS id FROM petstore_migrations`)
-      assert.deepStrictEqual(applied, [{ id: 1 }])
+      assert.deepStrictEqual(applied, [{ id: 1 }, { id: 2 }])
 
-      yield* query(DATABASE_URL, (sql) => sql`INSERT INTO petstore_migrations (migration_id, name) VALUES (2, 'later')`)
+      yield* query(DATABASE_URL, (sql) => sql`INSERT INTO petstore_migrations (migration_id, name) VALUES (3, 'later')`)
       const { code, stderr } = yield* Effect.flip(start({ DATABASE_URL }))
       assert.strictEqual(code, 1)
-      assert.include(stderr, `The database has schema version 2`)
+      assert.include(stderr, `The database has schema version 3`)
       assert.lengthOf(stderr.trim().split("\n"), 1)
     }))
 

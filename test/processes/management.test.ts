@@ -1,8 +1,8 @@
 /** Tests the management port of a process, its metrics, and revocation in another process. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { readPage } from "../support/Documents.ts"
-import { dataDirectory, temporaryDatabaseUrl } from "../support/Harness.ts"
 import { adminToken, issue, metricsOf, send, sendAdmin, start } from "../support/Process.ts"
 import * as Prometheus from "../support/Prometheus.ts"
 import * as Redis from "../support/Redis.ts"

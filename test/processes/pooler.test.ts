@@ -1,7 +1,7 @@
 /** Tests a running process behind PgBouncer in transaction mode: under load, with a locked table, and a lost server. */
 import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
-import { clientOn } from "../support/Harness.ts"
+import { clientOn } from "../support/Databases.ts"
 import * as Load from "../support/Load.ts"
 import * as PgBouncer from "../support/PgBouncer.ts"
 import * as Postgres from "../support/Postgres.ts"

@@ -1,10 +1,11 @@
 /** Tests two processes that share a port by `REUSE_PORT`, on PostgreSQL and Redis. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { clientOn, freePort, temporaryDatabaseUrl } from "../support/Harness.ts"
+import { clientOn, temporaryDatabaseUrl } from "../support/Databases.ts"
 import * as Load from "../support/Load.ts"
 import { issue, metricsOf, start, stop } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
+import { freePort } from "../support/Temporary.ts"
 
 describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL === undefined)(
   "Processes on one port",

@@ -4,11 +4,12 @@ import { Effect } from "effect"
 import { writeFileSync } from "node:fs"
 import { connect } from "node:net"
 import { join } from "node:path"
+import { dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { readPage } from "../support/Documents.ts"
-import { dataDirectory, freePort, temporaryDatabaseUrl, temporaryDirectory } from "../support/Harness.ts"
 import * as Load from "../support/Load.ts"
 import { issue, portOf, runProgram, send, start, stop, until, untilListening, untilTrue } from "../support/Process.ts"
 import { haproxy } from "../support/setup.ts"
+import { freePort, temporaryDirectory } from "../support/Temporary.ts"
 
 type Server = Readonly<Record<"port" | "management", number>>
 

@@ -1,10 +1,10 @@
 /** The limits while a single Redis fails, on a real Redis. */
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Duration, Effect, Layer } from "effect"
-import { freePort } from "../support/Harness.ts"
 import { until } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import * as Redis from "../support/Redis.ts"
+import { freePort } from "../support/Temporary.ts"
 import * as Limiters from "./Limiters.ts"
 
 // No test lasts for a day, however slow the machine is.

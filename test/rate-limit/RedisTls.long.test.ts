@@ -2,9 +2,9 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as Certificates from "../support/Certificates.ts"
-import { freePort } from "../support/Harness.ts"
 import { until } from "../support/Process.ts"
 import * as RedisServer from "../support/Redis.ts"
+import { freePort } from "../support/Temporary.ts"
 import * as Limiters from "./Limiters.ts"
 
 const missing = RedisServer.missing ?? Certificates.missing ??

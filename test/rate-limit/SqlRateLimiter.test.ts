@@ -5,7 +5,7 @@ import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as SqlRateLimiter from "../../src/rate-limit/SqlRateLimiter.ts"
-import { databases } from "../support/Harness.ts"
+import { databases } from "../support/Databases.ts"
 
 for (const database of databases) {
   describe.skipIf(database.skip)(`RateLimiter on ${database.name}`, () => {

@@ -1,6 +1,6 @@
 /** Assertions on responses of the API port. */
 import { assert } from "@effect/vitest"
-import type { ReceivedResponse } from "./Harness.ts"
+import type { ReceivedResponse } from "./Sockets.ts"
 
 /** Checks the headers that every response of the API port carries. */
 export const assertCommonHeaders = ({ headers, status }: ReceivedResponse): void => {

@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { execFileSync } from "node:child_process"
 import { chmodSync, existsSync, writeFileSync } from "node:fs"
 import { basename, join } from "node:path"
-import { temporaryDirectory } from "./Harness.ts"
+import { temporaryDirectory } from "./Temporary.ts"
 
 const program = "/usr/bin/openssl"
 

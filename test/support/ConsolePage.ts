@@ -3,7 +3,7 @@ import { describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import type { Page } from "playwright-core"
 import { launch } from "./Chromium.ts"
-import { dataDirectory } from "./Harness.ts"
+import { dataDirectory } from "./Databases.ts"
 import { adminToken, type Running, send, sendAdmin, start } from "./Process.ts"
 import { browser } from "./setup.ts"
 

@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { execFile } from "node:child_process"
 import { writeFileSync } from "node:fs"
 import { join } from "node:path"
-import { temporaryDirectory } from "./Harness.ts"
+import { temporaryDirectory } from "./Temporary.ts"
 
 type Environment = Readonly<Record<string, string>>
 

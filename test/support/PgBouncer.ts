@@ -6,8 +6,9 @@ import { join } from "node:path"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import * as Database from "../../src/database/Database.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
-import { freePort, random, temporaryDatabaseUrl, temporaryDirectory } from "./Harness.ts"
+import { random, temporaryDatabaseUrl } from "./Databases.ts"
 import { runProgram, untilListening } from "./Process.ts"
+import { freePort, temporaryDirectory } from "./Temporary.ts"
 
 const program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].find(existsSync)
 

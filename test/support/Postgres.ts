@@ -9,7 +9,8 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import type { Certificate } from "./Certificates.ts"
-import { clientOn, freePort, temporaryDirectory } from "./Harness.ts"
+import { clientOn } from "./Databases.ts"
+import { freePort, temporaryDirectory } from "./Temporary.ts"
 
 const versions = "/usr/lib/postgresql"
 const bin = existsSync(versions)

@@ -6,7 +6,6 @@ import { createServer, type RequestListener } from "node:http"
 import { type AddressInfo, connect } from "node:net"
 import { setTimeout } from "node:timers/promises"
 import { fileURLToPath } from "node:url"
-import { unlimitedKeyOptions } from "./Harness.ts"
 
 const main = fileURLToPath(new URL("../../src/main.ts", import.meta.url))
 
@@ -107,6 +106,9 @@ export const sendAdmin = ({ management }: Running, method: string, path: string,
 
 /** Returns the metrics of a service. */
 export const metricsOf = ({ management }: Running) => Effect.map(send(`${management}/metrics`, ""), ({ text }) => text)
+
+/** Options of a key whose limits are never reached, so that counting costs time and rejects nothing. */
+export const unlimitedKeyOptions = { name: "a", plan: "enterprise", limits: { perMinute: 2e9, perDay: 2e9 } } as const
 
 /** Issues a key, by default one whose limits are never reached. */
 export const issue = (service: Running, options: object = unlimitedKeyOptions) =>

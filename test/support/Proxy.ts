@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { once } from "node:events"
 import { connect, createServer, type Socket } from "node:net"
 import { setTimeout } from "node:timers/promises"
-import { freePort } from "./Harness.ts"
+import { freePort } from "./Temporary.ts"
 
 export type Fault =
   /** Replies take half a second. */

@@ -6,8 +6,8 @@ import { existsSync, renameSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import type { Certificate } from "./Certificates.ts"
-import { freePort, temporaryDirectoryIn } from "./Harness.ts"
 import { untilListening } from "./Process.ts"
+import { freePort, temporaryDirectoryIn } from "./Temporary.ts"
 
 const server = ["/usr/bin/redis-server", "/usr/bin/valkey-server", "/usr/local/bin/redis-server"].find(existsSync)
 

@@ -1,8 +1,8 @@
 /** A Redis cluster, and a Redis with sentinels, on this machine. */
 import { Effect } from "effect"
-import { freePort } from "./Harness.ts"
 import { untilTrue } from "./Process.ts"
 import * as Redis from "./Redis.ts"
+import { freePort } from "./Temporary.ts"
 
 /** The time without a reply after which a node or a sentinel takes a server for failed. */
 const failureTimeoutMs = 1000

@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 
 const statements = [
-  // Adds a column without rewriting the table. A process of the version before ignores it.
+  // A default needs no rewrite of the table. Processes of the previous version ignore the column.
   `ALTER TABLE api_keys ADD COLUMN enabled boolean NOT NULL DEFAULT true`,
   `ALTER TABLE api_key_secrets ADD COLUMN last_used_at timestamptz(3)`,
   `CREATE INDEX IF NOT EXISTS audit_log_operator ON audit_log (operator, at, id)`,

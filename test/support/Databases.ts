@@ -1,0 +1,86 @@
+/** The databases that suites run on, and the stores on them and in memory. */
+import { NodeCrypto } from "@effect/platform-node"
+import { PgClient } from "@effect/sql-pg"
+import { Clock, Effect, Layer, Redacted } from "effect"
+import { randomUUID } from "node:crypto"
+import { cpSync, existsSync, mkdirSync, renameSync } from "node:fs"
+import { join } from "node:path"
+import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
+import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
+import * as Database from "../../src/database/Database.ts"
+import * as EmbeddedDatabase from "../../src/database/EmbeddedDatabase.ts"
+import { PetRepository } from "../../src/pets/PetRepository.ts"
+import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
+import { temporaryDirectory } from "./Temporary.ts"
+
+/** A client of a database, with one connection. */
+export const clientOn = (url: string) => PgClient.layer({ url: Redacted.make(url), maxConnections: 1 })
+
+/**
+ * Creates a data directory. The scope removes it. In a test run its database has the schema, as an ended service leaves
+ * it. It is a copy of a template for all workers, because making the files takes seconds.
+ */
+export const dataDirectory = Effect.tap(temporaryDirectory, (directory) =>
+  Effect.gen(function*() {
+    if (process.env.TEST_TEMPLATE_DIRECTORY === undefined) return
+    const template = join(process.env.TEST_TEMPLATE_DIRECTORY, "template")
+    if (!existsSync(template)) {
+      const own = `${template}-${randomUUID()}`
+      mkdirSync(own)
+      yield* Effect.scoped(Layer.build(Layer.fresh(Layer.provide(Database.migrate, EmbeddedDatabase.layer(own)))))
+      // Another worker may have made the template meanwhile.
+      if (!existsSync(template)) renameSync(own, template)
+    }
+    cpSync(join(template, "pgdata"), join(directory, "pgdata"), { recursive: true })
+  }))
+
+/** The embedded database. It is on the live clock, so that a step of `TestClock` does not run its maintenance. */
+const pglite = Layer.unwrap(Effect.map(dataDirectory, EmbeddedDatabase.layer)).pipe(
+  Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
+)
+
+/** Creates a database on the server of `TEST_DATABASE_URL`. The scope drops it. */
+export const temporaryDatabaseUrl = Effect.gen(function*() {
+  const server = process.env.TEST_DATABASE_URL ?? ""
+  const name = `petstore_test_${randomUUID().replaceAll("-", "")}`
+  const url = new URL(server)
+  url.pathname = `/${name}`
+  const run = (statement: string) =>
+    Effect.orDie(Effect.provide(Effect.flatMap(PgClient.PgClient, (sql) => sql.unsafe(statement)), clientOn(server)))
+  yield* Effect.acquireRelease(run(`CREATE DATABASE ${name}`), () => run(`DROP DATABASE ${name} WITH (FORCE)`))
+  return url.href
+})
+
+/** A database on PostgreSQL. Its commits do not wait for the disk, because these suites stop no server. */
+const postgres = Layer.unwrap(Effect.map(
+  temporaryDatabaseUrl,
+  (url) =>
+    PgClient.layer({ url: Redacted.make(url), multiplex: true, startupParameters: { synchronous_commit: "off" } })
+))
+
+/** The databases that a suite runs on. Each layer creates one, with the schema. */
+export const databases = [
+  { name: "PGlite", skip: false, layer: Database.migrate.pipe(Layer.provideMerge(pglite)) },
+  {
+    name: "PostgreSQL",
+    skip: process.env.TEST_DATABASE_URL === undefined,
+    layer: Database.migrate.pipe(Layer.provideMerge(postgres))
+  }
+]
+
+export const random = NodeCrypto.layerSecureRandom
+
+/** All stores in memory. */
+export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory).pipe(Layer.provideMerge(random))
+
+/** The stores that the service runs on. */
+export const stores = [
+  { name: "memory", skip: false, layer: memory },
+  ...databases.map(({ layer, ...database }) => ({
+    ...database,
+    layer: Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer).pipe(
+      Layer.provide(layer),
+      Layer.provideMerge(random)
+    )
+  }))
+]
