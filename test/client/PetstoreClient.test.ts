@@ -52,7 +52,7 @@ const reasonOf = (error: { readonly _tag: string }): string =>
 const rex = { name: "Rex", categoryId: 9223372036854775807n, status: "available" } as const
 
 describe("PetstoreClient with the service in memory", () => {
-  it.effect("creates, gets, lists page by page and streams pets, with every digit of their integers", () =>
+  it.effect("creates, gets, lists and streams pets without rounding their integers", () =>
     Effect.gen(function*() {
       const client = yield* PetstoreClient
       const created = yield* Effect.forEach([1, 2, 3, 4, 5], () => client.create(rex))
@@ -66,7 +66,7 @@ describe("PetstoreClient with the service in memory", () => {
       assert.deepStrictEqual(yield* Stream.runCollect(client.all({ cursor: 2n, pageSize: 2 })), created.slice(2))
     }).pipe(Effect.provide(layerTest())))
 
-  it.effect("tells the errors of the service apart by their tag, with status, code and request id", () =>
+  it.effect("fails with the tag, status, code and request id of each error of the service", () =>
     Effect.gen(function*() {
       const [client, service] = [yield* PetstoreClient, yield* TestService]
       const named = client.create(rex, { idempotencyKey: "a" })
@@ -96,7 +96,7 @@ describe("PetstoreClient with the service in memory", () => {
       assert.isEmpty(yield* service.sentRequests)
     }).pipe(Effect.provide(layerTest())))
 
-  it.effect("treats optional fields that are undefined as absent, and knows the limits of the last response", () =>
+  it.effect("omits undefined fields from a request, and returns the limits of the latest response", () =>
     Effect.gen(function*() {
       const client = yield* PetstoreClient
       assert.deepStrictEqual(yield* client.rateLimit, Option.none())
@@ -107,7 +107,7 @@ describe("PetstoreClient with the service in memory", () => {
       assert.deepStrictEqual(yield* client.rateLimit, Option.some(limits))
     }).pipe(Effect.provide(layerTest())))
 
-  it.effect("returns the metadata of a success on demand", () =>
+  it.effect("returns the metadata of a response with withMetadata", () =>
     Effect.gen(function*() {
       const client = yield* PetstoreClient
       const create = withMetadata(client.create(rex, { idempotencyKey: "a" }))
@@ -120,7 +120,7 @@ describe("PetstoreClient with the service in memory", () => {
       assert.strictEqual(created.headers["location"], "/v1/pets/1")
     }).pipe(Effect.provide(layerTest())))
 
-  it.effect("takes headers for one call, and names itself in User-Agent", () =>
+  it.effect("sends the headers of one call, and its own User-Agent", () =>
     Effect.gen(function*() {
       const [client, service] = [yield* PetstoreClient, yield* TestService]
       yield* client.list({}, { headers: { "x-request-id": "order-17" } })
@@ -130,7 +130,7 @@ describe("PetstoreClient with the service in memory", () => {
       assert.match(headers[1]?.["user-agent"] ?? "", /^petstore-client\/\d+\.\d+\.\d+$/)
     }).pipe(Effect.provide(layerTest())))
 
-  it.effect("makes a client for each of several keys, with the limits of its key", () =>
+  it.effect("keeps the limits of several keys apart", () =>
     Effect.gen(function*() {
       const keys = yield* ApiKeys
       const clients = yield* Effect.forEach(["free", "pro"] as const, (plan) =>
@@ -142,7 +142,7 @@ describe("PetstoreClient with the service in memory", () => {
       assert.deepStrictEqual(yield* Effect.forEach(clients, limitOf), [60, 300])
     }).pipe(Effect.provide(Layer.provideMerge(layerService, layerMemory))))
 
-  it.effect("gives each test layer a service of its own, also when layers are nested", () =>
+  it.effect("starts a separate service for each test layer, even for a nested one", () =>
     Effect.gen(function*() {
       const outer = yield* PetstoreClient
       yield* outer.create(rex)
@@ -173,7 +173,7 @@ describe("PetstoreClient with the service in memory", () => {
       }).pipe(Effect.provide(layerTest()))
   )
 
-  it.effect("fails at once when the wait would exceed the max wait, then without a request and without a ban", () =>
+  it.effect("fails at once, without a request, when a wait would exceed maxWait", () =>
     Effect.gen(function*() {
       const [client, service] = [yield* PetstoreClient, yield* TestService]
       yield* client.list()
@@ -240,8 +240,8 @@ const limits = (remaining: number, scope: "key" | "address") => ({
   "x-ratelimit-scope": scope
 })
 
-describe("The limits that a client knows", () => {
-  it.effect("are those of its key: it ignores what a response says of its address", () =>
+describe("The limits of a client", () => {
+  it.effect("ignore responses that show the limits of the address", () =>
     Effect.gen(function*() {
       const late = error(408, "request_timeout", limits(0, "address"))
       const stub = stubClient([json(200, "[]", limits(500, "key")), late, json(200, "[]", limits(499, "key"))])
@@ -251,7 +251,7 @@ describe("The limits that a client knows", () => {
       assert.lengthOf(stub.requests, 3)
     }))
 
-  it.effect("show in the debug log that a call waits", () =>
+  it.effect("are the reason for a wait, which is logged at level debug", () =>
     Effect.gen(function*() {
       const messages: Array<string> = []
       yield* withClient(stubClient([busy, pets]), (client) => client.list()).pipe(
@@ -279,7 +279,7 @@ const spansOf = Effect.fnUntraced(function*<A, E, R>(effect: Effect.Effect<A, E,
 const parentOf = ({ parent }: Tracer.NativeSpan) => Option.getOrUndefined(parent)?.spanId
 
 describe("The spans of a client", () => {
-  it.effect("are one of the call with its attributes and waits, and one of each attempt, which counts the resends", () =>
+  it.effect("show a call with its waits, and each attempt with its resend count", () =>
     Effect.gen(function*() {
       const headers = { "x-request-id": "7" }
       const stub = stubClient([busy, busy, json(200, "[]", headers)])
@@ -301,7 +301,7 @@ describe("The spans of a client", () => {
       assert.match(traceparent, new RegExp(`^00-${call.traceId}-${attempts[0]?.spanId}-0[01]$`))
     }))
 
-  it.effect("are one of a stream around the calls of its pages, and with layerTest too one of each attempt", () =>
+  it.effect("show a stream, the calls of its pages, and their attempts, with layerTest too", () =>
     Effect.gen(function*() {
       const [client, service] = [yield* PetstoreClient, yield* TestService]
       yield* service.insertPets(rex, rex, rex)
@@ -333,7 +333,7 @@ const failures: ReadonlyArray<readonly [reply: Reply, tag: string, message: RegE
 ]
 
 describe("PetstoreClient with a failing service", () => {
-  it.effect("retries as Retry-After says, a create with the same idempotency key, and reports the last failure", () =>
+  it.effect("retries after Retry-After, repeats a create with its idempotency key, and fails with the last error", () =>
     Effect.gen(function*() {
       const list = stubClient([busy, "nothing", busy, pets])
       const { result, seconds } = yield* withClient(list, (client) => client.list())
@@ -351,7 +351,7 @@ describe("PetstoreClient with a failing service", () => {
       assert.deepStrictEqual(retries, [first, first])
     }))
 
-  it.effect("reports the reason and a message of each failed call, and retries it if it can succeed later", () =>
+  it.effect("fails with a reason and a message, and retries a call that can succeed later", () =>
     Effect.gen(function*() {
       for (const [reply, reason, message, canSucceed] of failures) {
         const stub = stubClient([reply], { retry: { attemptTimeout: "5 seconds", times: 2 } })
@@ -366,7 +366,7 @@ describe("PetstoreClient with a failing service", () => {
       }
     }))
 
-  it.effect("reports an error of a later version of the service with its status, code, message and request id", () =>
+  it.effect("fails with status, code, message and request id for an error that it does not know", () =>
     Effect.gen(function*() {
       const headers = { "x-request-id": "7", "retry-after": "3" }
       // An unknown code, an unknown status, and known errors that `list` does not declare.
@@ -381,7 +381,7 @@ describe("PetstoreClient with a failing service", () => {
       }
     }))
 
-  it.effect("takes a timeout of each attempt and retries by a Schedule for one call", () =>
+  it.effect("accepts an attempt timeout and a retry Schedule for one call", () =>
     Effect.gen(function*() {
       const stub = stubClient(["never"])
       const { seconds } = yield* withClient(stub, ({ list }) =>
@@ -392,7 +392,7 @@ describe("PetstoreClient with a failing service", () => {
       assert.strictEqual(seconds, 23)
     }))
 
-  it.effect("asks an effect for the API key before each attempt", () =>
+  it.effect("runs the effect of the API key before each attempt", () =>
     Effect.gen(function*() {
       let rotations = 0
       const stub = stubClient([fault, pets], { apiKey: Effect.sync(() => Redacted.make(`psk_${++rotations}`)) })
@@ -400,7 +400,7 @@ describe("PetstoreClient with a failing service", () => {
       assert.deepStrictEqual(stub.requests.map(({ authorization }) => authorization), ["Bearer psk_1", "Bearer psk_2"])
     }))
 
-  it.effect("takes a base URL with or without /v1, and dies if it is not an http or https URL", () =>
+  it.effect("accepts a base URL with or without /v1, and dies if it is not an http or https URL", () =>
     Effect.gen(function*() {
       for (const path of ["", "/", "/v1", "/v1/"]) {
         const failure = yield* failureOf(stubClient([html(200)], { baseUrl: `https://petstore.test${path}` }))
@@ -412,7 +412,7 @@ describe("PetstoreClient with a failing service", () => {
       }
     }))
 
-  it.effect("reports failures from AdminClient too, which retries only GET requests after a fault", () =>
+  it.effect("retries only the GET requests of AdminClient after a fault", () =>
     Effect.gen(function*() {
       const call = <A, E>(reply: Reply, use: (client: AdminClient["Service"]) => Effect.Effect<A, E>) => {
         const { http, requests } = stubClient([reply, pets])
@@ -431,7 +431,7 @@ describe("PetstoreClient with a failing service", () => {
       }
     }))
 
-  it.effect("ends each of many calls at once when its timeout is over, and sends nothing more", () =>
+  it.effect("fails every call at its timeout, and then sends nothing more", () =>
     Effect.gen(function*() {
       for (const reply of ["never", busy] as const) {
         const silent = stubClient([reply], { timeout: "2500 millis" })
@@ -447,7 +447,7 @@ describe("PetstoreClient with a failing service", () => {
       }
     }))
 
-  it.effect("fails with an error that another HttpApi can declare, with its reason, request id and Retry-After", () =>
+  it.effect("fails with an error that another HttpApi can declare", () =>
     Effect.gen(function*() {
       const failure = yield* failureOf(stubClient([error(403, "later", { "x-request-id": "7", "retry-after": "3" })]))
       assert.instanceOf(failure, PetstoreClientError)

@@ -10,7 +10,7 @@ const run = (args: ReadonlyArray<string>, address = "127.0.0.1:1") =>
 const issue = ["issue", "--name", "a"]
 
 describe("The petstore command", () => {
-  it.effect("prints Effect's errors of an invalid command line, and exits with 2", () =>
+  it.effect("prints the error of an invalid command line, and exits with 2", () =>
     Effect.gen(function*() {
       const cases = [
         [[...issue, "--plan", "gold"], /--plan: "gold"\. Expected: "free" \| "pro"/],
@@ -30,7 +30,7 @@ describe("The petstore command", () => {
       }
     }))
 
-  it.effect("prints one line about values that do not fit together, and exits with 2", () =>
+  it.effect("prints one line for values that contradict each other, and exits with 2", () =>
     Effect.gen(function*() {
       const cases = [
         [[...issue, "--plan", "enterprise"], "limits: required on plan enterprise"],
@@ -42,7 +42,7 @@ describe("The petstore command", () => {
       }
     }))
 
-  it.effect("prints help without a subcommand and with --help, and a completion script, and exits with 0", () =>
+  it.effect("prints help and a completion script, and exits with 0", () =>
     Effect.gen(function*() {
       for (const args of [[], ["keys"]]) {
         const { code, stdout } = yield* run(args)
@@ -53,7 +53,7 @@ describe("The petstore command", () => {
       assert.include((yield* run(["--completions", "bash"])).stdout, "whose")
     }))
 
-  it.effect("exits with 1 if no service responds, and with 2 at an invalid address, which it does not repeat", () =>
+  it.effect("exits with 1 if no service responds, and with 2 for an invalid address", () =>
     Effect.gen(function*() {
       for (const address of ["127.0.0.1:1", "HTTP://127.0.0.1:1/", "[::1]:1"]) {
         const { code, stderr, stdout } = yield* run(["keys", ...issue], address)

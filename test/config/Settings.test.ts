@@ -55,21 +55,21 @@ const examples: Readonly<Record<string, readonly [valid: ReadonlyArray<string>, 
 }
 
 describe("Settings", () => {
-  it("have examples here", () => {
+  it("have examples in this test", () => {
     assert.deepStrictEqual(allSettings.map(({ name }) => name).toSorted(), Object.keys(examples).toSorted())
   })
 
   for (const { config, form, name } of allSettings) {
     const [valid, invalid] = examples[name] ?? [[], []]
 
-    it.effect(`accept each valid ${name}, and treat an empty one as not set`, () =>
+    it.effect(`accept each valid ${name}, and ignore an empty one`, () =>
       Effect.gen(function*() {
         for (const text of valid) yield* read(config, { [name]: text })
         const [empty, absent] = yield* Effect.forEach([{ [name]: "" }, {}], (env) => read(Config.option(config), env))
         assert.deepStrictEqual(empty, absent)
       }))
 
-    it.effect(`reject each invalid ${name} with the name and the form, and without a secret`, () =>
+    it.effect(`reject each invalid ${name} by its name and its form, without its secrets`, () =>
       Effect.gen(function*() {
         for (const text of invalid) {
           const message = LogLines.describe(Cause.fail(yield* Effect.flip(read(config, { [name]: text }))))
@@ -79,7 +79,7 @@ describe("Settings", () => {
       }))
   }
 
-  it.effect("are read without the white space around them, and the error names the invalid entry of a list", () =>
+  it.effect("are trimmed, and the error names the invalid entry of a list", () =>
     Effect.gen(function*() {
       assert.strictEqual(yield* read(Settings.port.config, { PORT: " 80 " }), 80)
       assert.strictEqual(Redacted.value(yield* read(Settings.adminToken.config, { ADMIN_TOKEN: " adm_! " })), "adm_!")
@@ -91,7 +91,7 @@ describe("Settings", () => {
       assert.include(LogLines.describe(Cause.fail(error)), "or *, not \"shop\"")
     }))
 
-  it("are the table of docs/configuration.md", () => {
+  it("match the table of docs/configuration.md", () => {
     const rows = allSettings.map(({ byDefault, form, meaning, name }) =>
       `| \`${name}\` | ${form} | ${byDefault} | ${meaning} |`
     )
@@ -124,11 +124,11 @@ const example = [
 ].join("\n")
 
 describe(".env.example", () => {
-  it("has each setting with its meaning, form and default", async () => {
+  it("lists each setting with its meaning, form and default", async () => {
     await expect(example).toMatchFileSnapshot("../../.env.example")
   })
 
-  it.effect("has valid defaults, which Node reads from the file", () => {
+  it.effect("has valid defaults when Node reads the file", () => {
     const env = parseEnv(example.replaceAll(/^#(?=[A-Z])/gm, ""))
     assert.sameMembers(Object.keys(env), allSettings.map(({ name }) => name))
     assert.include(env, { PORT: "8080", DATABASE_URL: "" })

@@ -178,7 +178,7 @@ const runUnreliableProxy = Effect.fnUntraced(function*(address: string) {
 
 describe("The examples that retry", () => {
   const page = "docs/errors-and-limits.md"
-  it.live("create no second pet after 502, 504 and a lost response, in each language", () =>
+  it.live("create no second pet after a 502, a 504 or a lost response, in each language", () =>
     Effect.gen(function*() {
       const service = yield* startService(page)
       const blocks = codeBlocks(readPage(page)).filter(({ code }) => /--retry|504/.test(code))

@@ -78,7 +78,7 @@ const promtool = Effect.fnUntraced(function*(command: ReadonlyArray<string>, con
 })
 
 describe("The alert rules", () => {
-  it("select the job, wait before they fire, and lead to a runbook with at least three steps", () => {
+  it("select the job, wait before they fire, and link to a runbook of at least three steps", () => {
     const { homepage }: { readonly homepage: string } = JSON.parse(readPage("package/package.json"))
     for (const { alert, annotations, expr, for: wait, labels: { severity } } of alerts) {
       for (const [selector] of expr.matchAll(/\{[^}]*\}/g)) assert.include(selector, `{job="petstore"`, alert)
@@ -132,7 +132,7 @@ describe("The alert rules", () => {
 })
 
 describe("The dashboard", () => {
-  it.effect.skipIf(missing !== undefined)("has panels with a description, and queries that Prometheus can read", () => {
+  it.effect.skipIf(missing !== undefined)("describes each panel, and has only queries that Prometheus accepts", () => {
     for (const { description, title } of panels) assert.match(description, /^.{30,}\.$/, title)
     const expressions = panels.flatMap(({ targets }) => targets.map(({ expr }) => expr))
     const rules = expressions.map((expr, index) => {

@@ -24,7 +24,7 @@ const isBroken = (document: string, link: string): boolean => {
 describe.each(documents)("The page %s", (document) => {
   const text = readPage(document)
 
-  it("names only files and scripts that exist, and has no broken link", () => {
+  it("names only existing files and scripts, and has no broken link", () => {
     for (const [, name = ""] of text.matchAll(/`((?:[\w.-]+\/)+[\w.-]+\.(?:ts|md|yaml))`/g)) {
       assert.isTrue(existsSync(join(root, name)) || existsSync(join(root, "src", name)), name)
     }
@@ -34,7 +34,7 @@ describe.each(documents)("The page %s", (document) => {
     assert.deepStrictEqual(links.filter((link) => isBroken(document, link)), [])
   })
 
-  it("has shell and JSON blocks that parse", () => {
+  it("has only shell and JSON blocks that parse", () => {
     for (const { code, language, line } of codeBlocks(text)) {
       if (language === "json") JSON.parse(code)
       if (language !== "sh") continue
@@ -81,7 +81,7 @@ describe("The callers' pages", () => {
     }
   })
 
-  it("name every operation, parameter, field, status and header of the OpenAPI document", () => {
+  it("document every operation, parameter, field, status and header of the OpenAPI document", () => {
     for (const [path, methods] of Object.entries<Readonly<Record<string, Operation>>>(paths)) {
       for (const [method, { parameters, responses }] of Object.entries(methods)) {
         const section = reference.split(/^## /m).find((text) => text.includes(`\`${method.toUpperCase()} /v1${path}\``))
@@ -102,7 +102,7 @@ describe("The callers' pages", () => {
     assert.include(reference, `the interface version is ${info.version}`)
   })
 
-  it("have the limits of every plan", () => {
+  it("state the limits of every plan", () => {
     for (const [plan, { perDay, perMinute }] of Object.entries(planLimits)) {
       const row = `| ${plan} | ${perMinute.toLocaleString("en")} | ${perDay.toLocaleString("en")} |`
       assert.include(errors.toLowerCase(), row)

@@ -3,8 +3,8 @@ import { assert, describe, it } from "@effect/vitest"
 import { stripVTControlCharacters } from "node:util"
 import { formatPretty } from "../../src/observability/Logging.ts"
 
-describe("A log line for people", () => {
-  it("has the time, the level, the message and all fields in one line, and control characters as escapes", () => {
+describe("A pretty log line", () => {
+  it("has time, level, message and all fields in one line, and escapes control characters", () => {
     const line = formatPretty({
       timestamp: "2026-11-24T21:39:10.661Z",
       level: "INFO",

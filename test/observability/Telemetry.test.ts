@@ -24,7 +24,7 @@ const collector = Effect.gen(function*() {
 const caller = { traceId: "0af7651916cd43dd8448eb211c80319c", spanId: "b7ad6b7169203331" }
 
 describe("OpenTelemetry", () => {
-  it.live("explains a request in the caller's trace, down to the statements, without a secret", () =>
+  it.live("adds a request and its statements to the caller's trace, without a secret", () =>
     Effect.gen(function*() {
       const { received, url } = yield* collector
       const service = yield* start({ DATA_DIR: yield* dataDirectory, OTEL_EXPORTER_OTLP_ENDPOINT: url })
@@ -62,7 +62,7 @@ describe("OpenTelemetry", () => {
       }
     }))
 
-  it.live("serves requests and shuts down as usual while the collector does not respond", () =>
+  it.live("delays neither requests nor the shutdown while the collector does not respond", () =>
     Effect.gen(function*() {
       const env = { DATA_DIR: yield* dataDirectory, OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:1" }
       const service = yield* start(env)
@@ -71,7 +71,7 @@ describe("OpenTelemetry", () => {
       assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
     }))
 
-  it.effect("names a variable whose value the exporter cannot read, and not the value", () =>
+  it.effect("names a variable whose value is invalid, without the value", () =>
     Effect.gen(function*() {
       const env = { OTEL_EXPORTER_OTLP_ENDPOINT: "http://h", OTEL_EXPORTER_OTLP_TIMEOUT: "secret" }
       const layer = Layer.provide(Telemetry.layer, ConfigProvider.layer(ConfigProvider.fromUnknown(env)))
@@ -80,7 +80,7 @@ describe("OpenTelemetry", () => {
       assert.notInclude(describeCause(cause), "secret")
     }))
 
-  it("exports a trace if the caller decided so, or else the share of all traces", () => {
+  it("samples a trace as the caller decided, and other traces by the configured share", () => {
     const isExported = (ratio: number, parent?: boolean) =>
       Telemetry.sample(Tracer.nativeTracer, ratio).span({
         name: "span",

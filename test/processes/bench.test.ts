@@ -115,7 +115,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The contenders of 
       )
     }
 
-    it.effect("the floor repeats responses of the service byte for byte", () =>
+    it.effect("include the floor, which repeats responses of the service byte for byte", () =>
       Effect.gen(function*() {
         const { key, service } = yield* Petstore
         const floor = yield* Contender.start("node:http", { SERVICE: service.address, KEY: key })

@@ -54,7 +54,7 @@ const listPets = ({ address }: Running, key: string) =>
   Effect.map(send(`${address}/v1/pets`, key), ({ status }) => status)
 
 layer(Layer.effect(Service, startService), { excludeTestServices: true })("The petstore command", (it) => {
-  it.effect("issues, lists, shows, updates, rotates, revokes and unbans keys, and prints their log", () =>
+  it.effect("issues, shows, changes, rotates, revokes and unbans keys, and prints their log", () =>
     Effect.gen(function*() {
       const { env, service } = yield* Service
       const text = (line: string) => runText(env, line)
@@ -118,7 +118,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       assert.notInclude(log, "psk_")
     }))
 
-  it.effect("prints one line about a failure, and exits with 1", () =>
+  it.effect("prints one line for a failure, and exits with 1", () =>
     Effect.gen(function*() {
       const { env, service } = yield* Service
       const other = yield* serve((_request, response) => response.end("another server"))
@@ -141,7 +141,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       }
     }))
 
-  it.effect("finds the key of a secret, which does not leave the command, and says whether the secret works", () =>
+  it.effect("finds the key of a secret without sending the secret, and prints whether it works", () =>
     Effect.gen(function*() {
       const { env, service } = yield* Service
       const json = (line: string) => runJson(env, line)
@@ -177,7 +177,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       }
     }))
 
-  it.effect("asks on a terminal before it revokes, and replaces characters of a name that reorder a line", () =>
+  it.effect("asks before a revocation on a terminal, and replaces characters that reorder a line", () =>
     Effect.gen(function*() {
       const { env } = yield* Service
       const { id } = yield* runJson(env, "issue --name a\u202Eb")

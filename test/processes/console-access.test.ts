@@ -7,7 +7,7 @@ import { callAdmin, describeConsole, openSignedIn } from "../support/ConsolePage
 import { adminToken } from "../support/Process.ts"
 
 describeConsole((test) => {
-  test("keeps the token in memory alone: no cookie, no storage, no URL, and none after a reload", async (service) => {
+  test("keeps the token only in memory, and forgets it at a reload", async (service) => {
     const page = await openSignedIn(service)
     for (const path of ["/", "/console.js", "/console.css", "/admin/keys", "/metrics", "/nothing"]) {
       const headers = { authorization: `Bearer ${adminToken}` }
@@ -20,7 +20,7 @@ describeConsole((test) => {
     assert.strictEqual(await page.getByLabel("Admin token").inputValue(), "")
   })
 
-  test("cannot be called, embedded or reached under another name by a page of another origin", async (service) => {
+  test("rejects calls, frames and host names of other origins", async (service) => {
     const { management } = service
     const foreignPage = createServer((_request, response) => {
       response.setHeader("content-type", "text/html").end(`<!doctype html><title>foreign</title>

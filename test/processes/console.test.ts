@@ -36,7 +36,7 @@ const assertAccessible = async (page: Page): Promise<void> => {
 const focused = (page: Page) => page.evaluate<string>("document.activeElement?.innerText ?? ''")
 
 describeConsole((test) => {
-  test("issues a key, shows its usage and ban, changes, rotates and revokes it, accessibly", async (service) => {
+  test("issues, shows, changes, rotates and revokes a key, without accessibility violations", async (service) => {
     const { errors, origins, page } = await openConsole(service)
     await signIn(page, "adm_wrong")
     assert.match(await page.getByRole("alert").innerText(), /admin token/)
@@ -123,7 +123,7 @@ describeConsole((test) => {
     assert.deepStrictEqual(errors, [])
   })
 
-  test("keeps the only view of a secret: neither Escape nor Back nor a reload leaves it", async (service) => {
+  test("leaves a new secret neither by Escape nor by Back nor by a reload", async (service) => {
     const { id, key: former } = await callAdmin(service, "POST", "/keys", { name: "held", plan: "free" })
     const page = await openSignedIn(service)
     // Within the page, only the fragment changes.
@@ -163,7 +163,7 @@ describeConsole((test) => {
     await page.getByRole("heading", { name: "Keys", exact: true }).waitFor()
   })
 
-  test("changes no key that another operator has changed meanwhile, says what changed, and keeps what was typed", async (service) => {
+  test("shows what another operator changed meanwhile, changes nothing, and keeps the input", async (service) => {
     const { id, key } = await callAdmin(service, "POST", "/keys", { name: "\u202eemca", plan: "free" })
     const page = await openSignedIn(service, `#/keys/${id}`, aliceToken)
     assert.strictEqual(await page.locator("h1 bdi").textContent(), "\u202eemca")
@@ -204,7 +204,7 @@ describeConsole((test) => {
     await page.getByText("0 on this page").waitFor()
   })
 
-  test("finds the key of a secret, and shows the result at its own URL alone, which has only the hash", async (service) => {
+  test("finds the key of a secret at a URL that has only the hash", async (service) => {
     const { key } = await callAdmin(service, "POST", "/keys", { name: "leaked", plan: "free" })
     await callAdmin(service, "POST", "/keys", { name: "other", plan: "free" })
     const page = await openSignedIn(service)
@@ -238,7 +238,7 @@ describeConsole((test) => {
     await page.getByRole("alert").waitFor({ state: "hidden" })
   })
 
-  test("shows an operator's name, the environment, and only the actions that the token allows", async (service) => {
+  test("shows the operator, the environment, and only the actions that the token allows", async (service) => {
     const { id, key } = await callAdmin(service, "POST", "/keys", {
       name: "banned",
       plan: "enterprise",
@@ -283,7 +283,7 @@ describeConsole((test) => {
     assert.include(page.url(), "#/keys?search=busy")
   })
 
-  test("shows every column in a narrow window, and messages that cover nothing", async (service) => {
+  test("shows every column in a narrow window, and covers nothing with messages", async (service) => {
     const { id } = await callAdmin(service, "POST", "/keys", { name: "narrow", plan: "pro" })
     const page = await openSignedIn(service, "#/keys?search=narrow")
     await page.setViewportSize({ width: 390, height: 800 })
@@ -300,7 +300,7 @@ describeConsole((test) => {
     await page.getByRole("table").getByText("127.0.0.1").waitFor()
   })
 
-  test("has the filter and the position of a list in its URL", async (service) => {
+  test("keeps the filter and the position of a list in its URL", async (service) => {
     for (let i = 0; i < 25; i++) {
       await callAdmin(service, "POST", "/keys", { name: `page ${i}`, plan: "business" })
     }
@@ -325,7 +325,7 @@ describeConsole((test) => {
     await page.getByRole("row").nth(1).filter({ hasText: "page 0" }).waitFor()
   })
 
-  test("issues one key if the response is lost and the operator tries again", async (service) => {
+  test("issues one key if the operator tries again after a lost response", async (service) => {
     const page = await openSignedIn(service)
     await page.getByRole("button", { name: "Issue key" }).click()
     const dialog = page.getByRole("dialog")
@@ -343,7 +343,7 @@ describeConsole((test) => {
     assert.include(message, issued[0].id)
   })
 
-  test("works with the keyboard alone, and returns the focus to the button that opened a dialog", async (service) => {
+  test("works with the keyboard alone, and returns the focus when a dialog closes", async (service) => {
     const page = await openSignedIn(service)
     /** Presses Tab until an element with this text has the focus, and then Enter. */
     const choose = async (text: string): Promise<void> => {

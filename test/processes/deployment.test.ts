@@ -31,7 +31,7 @@ const readOnly =
 
 describe("The image", () => {
   it.live.skipIf(process.getuid?.() !== 0)(
-    "has the command, runs as an unprivileged user on a read-only file system, and reports its health",
+    "runs as an unprivileged user on a read-only file system, and reports its health",
     () =>
       Effect.gen(function*() {
         const app = yield* temporaryDirectory
@@ -74,7 +74,7 @@ describe("The image", () => {
 
 describe("npm ci --omit=dev", () => {
   it.live(
-    "installs at most 125 MB without a warning, and npm start serves requests on the machine's own Node 22",
+    "installs at most 125 MB without a warning, and serves requests on the machine's own Node 22",
     () =>
       Effect.gen(function*() {
         const node = (yield* install("node"))("node")
@@ -110,7 +110,7 @@ const validate = async (manifest: Manifest): Promise<void> => {
 
 describe("Files for operators", () => {
   it.skipIf(!which("kubectl")).each(["staging", "production"])(
-    "hold an overlay that Kubernetes' schemas accept: %s",
+    "contain an overlay that Kubernetes' schemas accept: %s",
     async (overlay) => {
       const folder = join(root, "deploy/kubernetes/overlays", overlay)
       const output = execFileSync("kubectl", ["kustomize", folder]).toString()
@@ -128,7 +128,7 @@ describe("Files for operators", () => {
     }
   )
 
-  it("document an Ingress that Kubernetes' schemas accept, and a secret with what the pods need", async () => {
+  it("document an Ingress that Kubernetes' schemas accept, and every key of the secret", async () => {
     const page = readPage("docs/install.md")
     await validate(parse(codeBlocks(page).find(({ code }) => code.includes("kind: Ingress"))?.code ?? ""))
     const namesIn = (text: string, pattern: RegExp) => [...text.matchAll(pattern)].map(([, name]) => name)
@@ -138,14 +138,20 @@ describe("Files for operators", () => {
     )
   })
 
-  it.skipIf(!which("systemd-analyze"))("hold a systemd unit that systemd accepts, and that needs its settings", () => {
-    const unit = "deploy/petstore@.service"
-    assert.strictEqual(execFileSync("systemd-analyze", ["verify", join(root, unit)], { stdio: "pipe" }).toString(), "")
-    assert.match(readPage(unit), /^EnvironmentFile=\//m)
-  })
+  it.skipIf(!which("systemd-analyze"))(
+    "contain a unit that systemd accepts, and that does not start without its settings",
+    () => {
+      const unit = "deploy/petstore@.service"
+      assert.strictEqual(
+        execFileSync("systemd-analyze", ["verify", join(root, unit)], { stdio: "pipe" }).toString(),
+        ""
+      )
+      assert.match(readPage(unit), /^EnvironmentFile=\//m)
+    }
+  )
 
   it.each([["22.18.0", 1], ["22.19.0", 0], ["24.0.0", 0]])(
-    "hold a unit that reports a Node before 22.19: %s",
+    "contain a unit that rejects Node before 22.19: %s",
     (version, code) => {
       const [, check = ""] = /^ExecStartPre=\/usr\/bin\/node -e "(.*)"$/m.exec(readPage("deploy/petstore@.service")) ??
         []
@@ -157,7 +163,7 @@ describe("Files for operators", () => {
   )
 
   it.effect.skipIf(haproxy === undefined)(
-    "hold settings that haproxy accepts",
+    "contain settings that haproxy accepts",
     () =>
       Effect.map(temporaryDirectory, (directory) => {
         for (const name of ["deploy/haproxy.cfg", "deploy/ha/haproxy.cfg"]) {

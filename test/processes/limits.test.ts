@@ -42,7 +42,7 @@ const localDecisions = (services: ReadonlyArray<Running>) =>
 describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL === undefined)(
   "Processes on one Redis",
   () => {
-    it.live("allow exactly the limit, as four processes together on a busy machine, and share bans", () =>
+    it.live("allow exactly the limit together, and share bans, on a busy machine", () =>
       Effect.gen(function*() {
         const redis = yield* Redis.run
         yield* redis.start
@@ -69,7 +69,7 @@ describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL ===
         assert.strictEqual(yield* codeOf(others[1]), "rate_limit_exceeded")
       }))
 
-    it.live("respond while Redis is slow, down, hanging or empty, and report it in log, metrics and readiness", () =>
+    it.live("respond to every request while Redis is slow, down, hanging or empty, and report it", () =>
       Effect.gen(function*() {
         const redis = yield* Redis.run
         yield* redis.start

@@ -61,7 +61,7 @@ describe("The service on the embedded database", () => {
       assert.strictEqual(yield* stop(second, "SIGINT"), 0)
     }))
 
-  it.live("logs one line for each request, without the key, also for the last before a shutdown", () =>
+  it.live("logs each request once, without its secret, up to the last before a shutdown", () =>
     Effect.gen(function*() {
       const service = yield* start({ DATA_DIR: yield* dataDirectory })
       const key = yield* firstKey(service)
@@ -84,7 +84,7 @@ describe("The service on the embedded database", () => {
       assert.notInclude(service.stderr(), key.slice(4, 36))
     }))
 
-  it.live("logs no request but operators' actions, and counts requests, with ACCESS_LOG=false", () =>
+  it.live("logs operators' actions but no requests with ACCESS_LOG=false, and still counts requests", () =>
     Effect.gen(function*() {
       const service = yield* start({ DATA_DIR: yield* dataDirectory, ACCESS_LOG: "false" })
       yield* send(`${service.address}/v1/pets`, (yield* issue(service)).key)
@@ -95,7 +95,7 @@ describe("The service on the embedded database", () => {
       assert.notInclude(messages, "request")
     }))
 
-  it.live("serves requests and ends while the reader of its log has stopped, and counts dropped lines", () =>
+  it.live("serves requests and exits while nothing reads its log, and counts dropped lines", () =>
     Effect.gen(function*() {
       const service = yield* start({ DATA_DIR: yield* dataDirectory })
       const { key } = yield* issue(service)
@@ -117,7 +117,7 @@ describe("The service on the embedded database", () => {
       assert.isAtMost(logged + Number(dropped), 20_000)
     }))
 
-  it.live("reports invalid settings before it creates anything, and exits with 1", () =>
+  it.live("reports invalid settings before it creates a file or a table, and exits with 1", () =>
     Effect.gen(function*() {
       const DATA_DIR = `${yield* temporaryDirectory}/data`
       const invalid = {
@@ -155,7 +155,7 @@ describe("The service on the embedded database", () => {
 })
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on PostgreSQL", () => {
-  it.live("start concurrently on an empty database, migrate it once, and reject it after a later migration", () =>
+  it.live("migrate an empty database once when they start together, and reject a newer schema", () =>
     Effect.gen(function*() {
       const DATABASE_URL = yield* temporaryDatabaseUrl
       const services = yield* Effect.replicateEffect(start({ DATABASE_URL }), 3, { concurrency: "unbounded" })
@@ -174,7 +174,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
       assert.lengthOf(stderr.trim().split("\n"), 1)
     }))
 
-  it.live("open DATABASE_MAX_CONNECTIONS connections under load, and no more", () =>
+  it.live("open exactly DATABASE_MAX_CONNECTIONS connections under load", () =>
     Effect.gen(function*() {
       const DATABASE_URL = yield* temporaryDatabaseUrl
       const service = yield* start({ DATABASE_URL, DATABASE_MAX_CONNECTIONS: "3" })
@@ -192,7 +192,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
 })
 
 describe.skipIf(Postgres.missing !== undefined)("A process whose database is not available yet", () => {
-  it.live("waits until it is reachable and promoted, logs one line, and then serves requests", () =>
+  it.live("waits until it is reachable and writable, logs one line, and then serves requests", () =>
     Effect.gen(function*() {
       const primary = yield* Postgres.run()
       const standby = yield* Postgres.run({}, primary.port)

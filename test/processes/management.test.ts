@@ -8,7 +8,7 @@ import * as Prometheus from "../support/Prometheus.ts"
 import * as Redis from "../support/Redis.ts"
 
 describe("The management port", () => {
-  it.live("requires its token, serves no path of the API port, and counts requests by route and status", () =>
+  it.live("requires its token, and serves no path of the API port", () =>
     Effect.gen(function*() {
       const { address, management } = yield* start({ DATA_DIR: yield* dataDirectory, BUILD_REVISION: "79d1fb3" })
       assert.match(management, /^http:\/\/127\.0\.0\.1:/)
@@ -32,7 +32,7 @@ describe("The management port", () => {
 })
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Two processes on one PostgreSQL", () => {
-  it.live("reject a key within a second after the other revoked it, under load, and fail no other request", () =>
+  it.live("reject a key within a second after another process revoked it, and fail no other request", () =>
     Effect.gen(function*() {
       const env = { DATABASE_URL: yield* temporaryDatabaseUrl }
       const [one, two] = [yield* start(env), yield* start(env)]
@@ -74,7 +74,7 @@ const skip = Prometheus.missing !== undefined || Redis.missing !== undefined ||
   process.env.TEST_DATABASE_URL === undefined
 
 describe.skipIf(skip)("The metrics of a process", () => {
-  it.live("are those of docs/monitoring.md, with the labels of the alerts and the dashboard", () =>
+  it.live("match docs/monitoring.md, and have the labels of the alerts and the dashboard", () =>
     Effect.gen(function*() {
       const redis = yield* Redis.run
       yield* redis.start

@@ -10,7 +10,7 @@ import { freePort } from "../support/Temporary.ts"
 describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL === undefined)(
   "Processes on one port",
   () => {
-    it.live("are replaced one by one under load, which can only reset a connection", () =>
+    it.live("are replaced one by one under load, and lose at most a reset connection", () =>
       Effect.gen(function*() {
         const redis = yield* Redis.run
         yield* redis.start

@@ -39,7 +39,7 @@ const runBalancer = Effect.fnUntraced(function*(servers: ReadonlyArray<Server>) 
 const statusOf = (url: string) => Effect.map(send(url, ""), ({ status }) => status)
 
 describe.skipIf(process.env.TEST_DATABASE_URL === undefined || haproxy === undefined)("Behind a balancer", () => {
-  it.live("no request is lost while processes are replaced one after the other under load", () =>
+  it.live("no request is lost while processes are replaced one by one under load", () =>
     Effect.gen(function*() {
       const DATABASE_URL = yield* temporaryDatabaseUrl
       const servers = yield* Effect.replicateEffect(Effect.all({ port: freePort, management: freePort }), 2)
@@ -72,7 +72,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined || haproxy === undef
 })
 
 describe("A process that receives SIGTERM", () => {
-  it.live("closes idle connections first, and exits although clients send nothing, with 499 in its log", () =>
+  it.live("closes idle connections, logs unfinished requests with 499, and exits", () =>
     Effect.gen(function*() {
       const service = yield* start({ DATA_DIR: yield* dataDirectory })
       const closed: Array<string> = []

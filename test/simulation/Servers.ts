@@ -47,6 +47,7 @@ export const makeRedis = (world: World) => {
     })
   })
 }
+
 export const makeDatabase = (world: World) => {
   const network = makeNetwork(world)
   const keys = new Map<string, SecretHolder>()
@@ -58,7 +59,11 @@ export const makeDatabase = (world: World) => {
       const fail = () => resume(Effect.fail(new ServiceUnavailable()))
       network.send<A>(process, (reply) => reply(execute()), (value) => resume(Effect.succeed(value)), fail)
     })
-  return Object.assign({ network, keys, disabled, pets }, {
+  return {
+    network,
+    keys,
+    disabled,
+    pets,
     findByHashesOf: (process: Process) => (hashes: ReadonlyArray<string>) =>
       statement(process, () => new Map([...keys].filter(([hash]) => hashes.includes(hash) && !disabled.has(hash)))),
     insertOf: (process: Process) => (creates: ReadonlyArray<{ readonly name: string; readonly key: string }>) =>
@@ -68,5 +73,5 @@ export const makeDatabase = (world: World) => {
           pets.set(create.key, name)
           return [create, name]
         })))
-  })
+  }
 }
