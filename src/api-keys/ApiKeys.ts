@@ -15,9 +15,10 @@ import * as KeyUsage from "./KeyUsage.ts"
 import * as KeyVerifier from "./KeyVerifier.ts"
 import { hintOf, newSecret, randomText } from "./Secrets.ts"
 
-/** A page of keys. `secret` is the one that was searched for; the last page has no `next`. */
 export interface ListedKeys {
+  /** `secret` is the one that was searched for. */
   readonly keys: ReadonlyArray<ApiKey & { readonly secret?: FoundSecret }>
+  /** Absent on the last page. */
   readonly next?: KeyPosition
 }
 

@@ -13,7 +13,7 @@ export const CurrentOperator = Context.Reference<Operator>("petstore/api-keys/Cu
   defaultValue: () => ({ operator: null, address: null, mayChange: false })
 })
 
-/** An entry without the name of its key, which can change. */
+/** The name of a key can change, so it is not stored. */
 type StoredEntry = Omit<AuditEntry, "keyName">
 type NewEntry = Omit<StoredEntry, "id">
 
@@ -45,7 +45,6 @@ export interface AuditLog {
   record<A, E>(action: AuditAction, run: (append: Append) => Effect.Effect<A, E>): Effect.Effect<A, E>
   /** Stores the start of a ban in the background. Times are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
-  /** Returns the ids of keys. */
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>
   list(selection: AuditSelection): Effect.Effect<ListedEntries, ServiceUnavailable>
 }

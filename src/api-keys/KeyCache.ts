@@ -5,11 +5,11 @@ import { evictOldest } from "../collections/evictOldest.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
 
-/** From the start of the lookup. A second, less some time for the request. */
+/** A key is used for this time from the start of its lookup: a second, less some time for the request. */
 const lease = Duration.millis(900)
-/** A use at this age starts a refresh. */
+/** Using an entry of this age starts its refresh. */
 const refreshAge = Duration.millis(500)
-/** Refreshes in this time share a statement. */
+/** Refreshes that start within this time share a statement. */
 const refreshInterval = Duration.millis(50)
 const maxHashesPerStatement = 1_000
 const maxEntries = 100_000

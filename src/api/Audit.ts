@@ -23,8 +23,8 @@ export const AuditValues = Schema.Record(
 export type AuditValues = typeof AuditValues.Type
 
 /**
- * An action on a key. `operator` is the name of the admin token, or `null` for an action of the service itself; `address` is then `null`
- * too, unless the action is a ban. `keyName` is the key's current name, or `null` if the key is no longer stored.
+ * An action on a key. `operator` is the name of the admin token, or `null` for an action of the service itself, which
+ * has an `address` only if it is a ban. `keyName` is the key's current name, or `null` if the key is no longer stored.
  */
 export const AuditEntry = Schema.Struct({
   id: Schema.Int,

@@ -194,7 +194,7 @@ export const FoundSecret = Schema.Struct({
 }).annotate({ identifier: "FoundSecret" })
 export interface FoundSecret extends Schema.Schema.Type<typeof FoundSecret> {}
 
-/** A key in a list. `ban` is `null` unless the key is banned now. `secret` is present only with the filter `secretHash`. */
+/** A key in a list. `ban` is `null` unless the key is banned now. Only lists by `secretHash` have `secret`. */
 export const ListedKey = Schema.Struct({
   ...ApiKey.fields,
   ban,

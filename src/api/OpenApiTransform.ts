@@ -47,7 +47,7 @@ const complete = (
   { basePath, headersOf, securityScheme: { name: schemeName, scheme } }: Documentation
 ) => {
   const security = [{ [schemeName]: [] }]
-  const schemas = Records.map(derived.components.schemas, ({ additionalProperties: _, ...schema }) => schema)
+  const schemas = Records.map(derived.components.schemas, ({ additionalProperties: _closed, ...schema }) => schema)
 
   const resolve = (schema: object): JsonSchema => {
     const { $ref }: JsonSchema = schema

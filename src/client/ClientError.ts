@@ -18,7 +18,7 @@ export class UndeclaredError extends Schema.TaggedError<UndeclaredError>()("Unde
 /** An argument of the call is invalid. The client sent nothing. */
 export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInput", withCause) {}
 
-/** Match these with `Effect.catchReason`. */
+/** The reasons of a `PetstoreClientError`. Match them with `Effect.catchReason`. */
 export const PetstoreClientErrorReason = Schema.Union([Unreachable, UnexpectedResponse, UndeclaredError, InvalidInput])
 export type PetstoreClientErrorReason = typeof PetstoreClientErrorReason.Type
 

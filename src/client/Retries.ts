@@ -20,8 +20,8 @@ export interface RetryOptions {
   /** The timeout of one attempt. The default is 30 seconds. */
   readonly attemptTimeout?: Duration.Input | undefined
   /**
-   * Wait budget, from the start of the call: a retry or rate-limit wait that would end later fails the call at once. The
-   * default is the call's `timeout`.
+   * Wait budget from the start of the call. A wait for a retry or a limit that would end later fails the call at once.
+   * The default is the `timeout` of the call.
    */
   readonly maxWait?: Duration.Input | undefined
 }

@@ -195,8 +195,7 @@ export const parseRedisUrl = (text: string): Result.Result<RedisUrl, string> =>
     if (others.length > 0 && kind === "server") {
       return yield* Result.fail("one host, or redis+sentinel:// or redis+cluster:// for several")
     }
-    const areValid = addresses.every(({ port }) => 1 <= port && port <= 65_535)
-    if (!areValid) return yield* Result.fail("ports from 1 to 65535")
+    if (addresses.some(({ port }) => port < 1 || port > 65_535)) return yield* Result.fail("ports from 1 to 65535")
     const [, masterName = "", database = ""] = kinds[kind].path.exec(path) ?? (yield* Result.fail(kinds[kind].expected))
     const [sentinelUsername = "", sentinelPassword = ""] = sentinelNames.map((name) => parameters.get(name) ?? "")
     return {

@@ -54,13 +54,12 @@ export const oneOf = <const Word extends string>(...words: ReadonlyArray<Word>):
 
 const entriesOf = (text: string) => text.split(",").map((entry) => entry.trim()).filter((entry) => entry !== "")
 
-/** A comma-separated list. The error names the first invalid entry. */
+/** The error names the first invalid entry. */
 export const list = <A>(form: string, parse: (entry: string) => A | undefined): Form<ReadonlyArray<A>> => {
   const parseEntry = (entry: string) => Result.fromNullishOr(parse(entry), () => `, not "${entry}"`)
   return { form, parse: (text) => Result.all(entriesOf(text).map(parseEntry)) }
 }
 
-/** `byDefault` describes the behavior when it is not set. */
 export const optional = <A>(name: string, form: Form<A>, byDefault: string) => (meaning: string): Setting<A> => ({
   name,
   config: read(name, form),

@@ -56,19 +56,16 @@ export const Settings = {
     urlForm("postgres://user:password@host/database", parseDatabaseUrl),
     "none: an embedded database in `DATA_DIR`"
   )(
-    "One PostgreSQL endpoint, version 15 or later: a server, a balancer, a pooler or a managed address. " +
-      "Without a database name, the name of the user is used. " +
-      "A pooler such as PgBouncer needs the parameter `pgbouncer=true`. " +
+    "One PostgreSQL endpoint, version 15 or later: a server, a balancer, a pooler or a managed address. Without a " +
+      "database name, the name of the user is used. A pooler such as PgBouncer needs the parameter `pgbouncer=true`. " +
       "Some of libpq's parameters can follow, such as `?sslmode=verify-full&sslrootcert=/etc/ca.crt` " +
-      "(docs/database.md). " +
-      "`PGSSLMODE` and libpq's other variables are not read."
+      "(docs/database.md). `PGSSLMODE` and libpq's other variables are not read."
   ),
   databaseMaxConnections: withDefault("DATABASE_MAX_CONNECTIONS", wholeNumber(2, 1_000), 10)(
     "The maximum number of connections that a process opens to `DATABASE_URL`."
   ),
   petCacheSeconds: withDefault("PET_CACHE_SECONDS", wholeNumber(0, 3_600), 300)(
-    "How long a process serves a pet from its cache, in seconds. " +
-      "A change in SQL becomes visible within that time. " +
+    "How long a process serves a pet from its cache, in seconds. A change in SQL becomes visible within that time. " +
       "With 0 each request reads the database."
   ),
   redisUrl: optional(
@@ -76,11 +73,10 @@ export const Settings = {
     urlForm("redis://host:port, redis+sentinel://host:port/name or redis+cluster://host:port", parseRedisUrl),
     "none: each process counts alone"
   )(
-    "A Redis 7 or Valkey server, in which all processes count requests together. " +
-      "With sentinels or a cluster, separate several hosts with commas (docs/redis.md). " +
-      "If installations share a server, give each its own database, as in `redis://host:6379/1`. " +
-      "`rediss://`, `rediss+sentinel://` and `rediss+cluster://` use TLS, and take `ssl_ca_certs`, `ssl_certfile`, " +
-      "`ssl_keyfile` and `ssl_password` (docs/redis.md)."
+    "A Redis 7 or Valkey server, in which all processes count requests together. With sentinels or a cluster, " +
+      "separate several hosts with commas (docs/redis.md). If installations share a server, give each its own " +
+      "database, as in `redis://host:6379/1`. `rediss://`, `rediss+sentinel://` and `rediss+cluster://` use TLS, and " +
+      "take `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile` and `ssl_password` (docs/redis.md)."
   ),
   redisTimeoutMs: withDefault("REDIS_TIMEOUT_MS", wholeNumber(10, 10_000), 250)(
     "How long a request waits for a reply of Redis, in milliseconds. " +
@@ -106,9 +102,7 @@ export const Settings = {
     "ADMIN_TOKEN",
     adminTokenForm,
     "created at the first start, in `DATA_DIR/admin-token` (mode 0600)"
-  )(
-    "The bearer token of `/admin`."
-  ),
+  )("The bearer token of `/admin`."),
   adminTokens: withDefault("ADMIN_TOKENS", namedAdminTokens, [], "none")(
     "More bearer tokens of `/admin`, each with a name for the audit log: `alice:token`. " +
       "A token after `read:` can only read. `ADMIN_TOKEN` has the name `admin`."
@@ -164,16 +158,15 @@ export const Settings = {
     textForm("a URL like http://host:4318", (text) => /^https?:\/\//.test(URL.parse(text)?.href ?? "")),
     "none: no export"
   )(
-    "A collector for traces, metrics and logs. OpenTelemetry's other variables, such as " +
-      "`OTEL_EXPORTER_OTLP_HEADERS`, configure the export."
+    "A collector for traces, metrics and logs. " +
+      "OpenTelemetry's other variables, such as `OTEL_EXPORTER_OTLP_HEADERS`, configure the export."
   ),
   otelTracesSampler: withDefault(
     "OTEL_TRACES_SAMPLER",
     oneOf("parentbased_always_on", "parentbased_traceidratio"),
     "parentbased_always_on"
   )(
-    "The traces that are exported: all, or a share of them. " +
-      "A decision in the caller's `traceparent` takes precedence."
+    "The traces that are exported: all, or a share of them. A decision in the caller's `traceparent` takes precedence."
   ),
   otelTracesSamplerRatio: withDefault(
     "OTEL_TRACES_SAMPLER_ARG",

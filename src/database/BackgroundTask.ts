@@ -9,6 +9,5 @@ const failures = byAttributes(
   (task: string) => ({ task })
 )
 
-/** A background task is a flush or a deletion of expired rows. */
 export const makeCountFailure = (task: string): Effect.Effect<Effect.Effect<void>> =>
   Effect.as(startAtZero([failures(task)]), Metric.update(failures(task), 1))

@@ -26,7 +26,7 @@ export const OnDataDirectoryLost = Context.Reference<(error: DataDirectoryLost) 
   { defaultValue: () => () => {} }
 )
 
-/** Returns the path, after creating the directory if only its parent exists. */
+/** Creates the directory, but not its parents. */
 export const dataDirectory = Effect.gen(function*() {
   const directory = yield* Settings.dataDir.config
   yield* Effect.try({

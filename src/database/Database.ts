@@ -1,6 +1,5 @@
-/** The database of the service: a PostgreSQL server, or one embedded in this process. */
 import { PgClient } from "@effect/sql-pg"
-import { Cause, Config, Data, Duration, Effect, Layer, Option, Schedule } from "effect"
+import { Cause, Config, Data, Duration, Effect, Layer, Option, Record, Schedule } from "effect"
 import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
 import type { Duplex } from "node:stream"
@@ -13,8 +12,14 @@ import baseline from "./migrations/0001_baseline.ts"
 import keysEnabled from "./migrations/0002_keys_enabled.ts"
 import * as Outage from "./Outage.ts"
 
-/** The number of a migration is the schema version. */
+/** The statements of each migration. Its number is the schema version. */
 const migrations = { "0001_baseline": baseline, "0002_keys_enabled": keysEnabled }
+const loader = Migrator.fromRecord(
+  Record.map(
+    migrations,
+    (statements) => Effect.flatMap(SqlClient.SqlClient, (sql) => Effect.forEach(statements, (text) => sql.unsafe(text)))
+  )
+)
 const newest = Object.keys(migrations).length
 const table = "petstore_migrations"
 
@@ -40,7 +45,7 @@ const bringUpToDate = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const [server] = yield* sql<{ readonly isInRecovery: boolean }>`SELECT pg_is_in_recovery() AS "isInRecovery"`
   if (server?.isInRecovery === true) return yield* new DatabaseInRecovery()
-  yield* Migrator.make({})({ loader: Migrator.fromRecord(migrations), table })
+  yield* Migrator.make({})({ loader, table })
   const [latest] = yield* sql<{ readonly version: number }>`SELECT max(migration_id) AS version FROM ${sql(table)}`
   const version = latest?.version ?? 0
   return yield* version > newest ? new DatabaseIsNewer({ version }) : Effect.void

@@ -6,7 +6,7 @@ import { byAttributes } from "../observability/Metrics.ts"
 import type { RequestContext } from "./RequestContext.ts"
 import type { RequestHead } from "./RequestHead.ts"
 
-/** The duration of requests in seconds, named by OpenTelemetry's semantic conventions for HTTP. */
+/** In seconds. OpenTelemetry's semantic conventions name the metric and its labels. */
 const durations = byAttributes(
   Metric.histogram("http.server.request.duration", {
     description: "Duration of requests on the API port.",
@@ -20,13 +20,12 @@ const durations = byAttributes(
   })
 )
 
-/** The methods with a label of their own. A client cannot create more series. */
+/** Other methods share one label, so that clients cannot create series. */
 const methods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
 
 /**
- * Returns the first 200 characters of the path of a URL, without its query and without secrets. It has only visible
- * ASCII characters, so that no client writes control characters to a terminal. Returns `undefined` for a target without
- * a path, such as the authority of CONNECT.
+ * Returns the path without query and secrets, cut to 200 characters. Other than visible ASCII is escaped, because a
+ * control character could change an operator's terminal. The target of CONNECT has no path.
  */
 const redactPath = (url: string): string | undefined => {
   // The absolute form of a target has an authority, which can contain a password.
@@ -41,7 +40,6 @@ const redactPath = (url: string): string | undefined => {
 
 const utf8 = new TextDecoder()
 
-/** Returns the code of the Error body and, of a 400, the names of the invalid fields. */
 const errorOf = ({ body, status }: HttpServerResponse.HttpServerResponse): { error?: string; fields?: string } => {
   if (status < 400 || body._tag !== "Uint8Array") return {}
   const text = utf8.decode(body.body)
@@ -93,12 +91,11 @@ const record = (
     return Effect.void
   })
 
-/** Records the duration of a request and logs it at level Info, with its path if it has no route. Hot path. */
 export const recordResponse = (
   head: Head,
   context: RequestContext["Service"],
   response: HttpServerResponse.HttpServerResponse
 ) => record(head, context, response.status, errorOf(response))
 
-/** Records a request whose client disconnected before the response, with status 499, as nginx does. */
+/** The client disconnected before the response. nginx also uses 499. */
 export const recordAbort = (head: Head, context: RequestContext["Service"]) => record(head, context, 499, {})

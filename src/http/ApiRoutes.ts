@@ -21,10 +21,9 @@ import { makeRoutesAt } from "./RoutePaths.ts"
 type Response = HttpServerResponse.HttpServerResponse
 type Headers = Readonly<Record<string, string>>
 
-/** The pages beside the operations. */
 const pages = ["/", "/openapi.json", "/docs"]
 
-/** The headers of cross-origin requests that the service accepts. Clients send trace context unasked. */
+/** Includes trace context, which instrumented pages add to every request. */
 const acceptedHeaders = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, b3, traceparent, tracestate"
 
 /** Returns the CORS headers for the allowed origins (Fetch §3.2). */
@@ -43,14 +42,13 @@ const makeCorsHeaders =
       }
   }
 
-/** Makes the part of the responses that differs from the management port: charges, headers and the access log. */
+/** What the API port adds to every response: a charge, headers and a line of the access log. */
 export const makeHooks = Effect.gen(
   function*(): Effect.gen.Return<Responses.PortHooks, Config.ConfigError, RateLimiter> {
     const limiter = yield* RateLimiter
     const corsHeaders = makeCorsHeaders(new Set(yield* corsOrigins.config))
     const routesAt = makeRoutesAt(PetstoreApi, pages)
 
-    /** Adds the headers of the port to the response to a charged request, and writes the access log. */
     const send = (
       head: RequestHead,
       context: RequestContext["Service"],
@@ -59,7 +57,7 @@ export const makeHooks = Effect.gen(
     ) => {
       const { headers: own } = response
       const headers: Record<string, string> = {
-        // A document has its own caching, and may have its own policy.
+        // Documents override caching and content security policy.
         ...fixedHeaders,
         ...own,
         ...RateLimiting.headers(decision),
@@ -80,7 +78,7 @@ export const makeHooks = Effect.gen(
     const chargeAndSend = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
       const isPreflight = response.status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
         corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
-      // A fault is the service's, and a browser repeats a preflight for each URL: neither is charged.
+      // Free: faults of the service, and preflights, which browsers repeat for each URL.
       const isFree = (response.status >= 500 && response.status !== 505) || isPreflight
       return Effect.flatMap(charge(head, isFree), (decision) => {
         if (decision.allowed) return send(head, context, decision, response)

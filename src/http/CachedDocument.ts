@@ -16,13 +16,12 @@ export const json = (value: unknown): Document => ({
   content: JSON.stringify(value)
 })
 
-/** Matches an entry of `Accept-Encoding` that accepts gzip with a weight other than 0 (RFC 9110 §12.5.3). */
+/** Matches an `Accept-Encoding` entry for gzip whose weight is not 0 (RFC 9110 §12.5.3). */
 const gzipEntry = /^\s*(?:(?:x-)?gzip|\*)\s*(?:;\s*q\s*=\s*(?!0(?:\.0*)?\s*$).*)?$/i
 
 export const acceptsGzip = (acceptEncoding = ""): boolean =>
   acceptEncoding.split(",").some((entry) => gzipEntry.test(entry))
 
-/** Makes the 200, and the 304 for a client that has the document already. Caches must revalidate it. */
 const makeResponses = (content: Uint8Array, { contentType, headers }: Document, encoding?: "gzip") => {
   const etag = `"${createHash("sha256").update(content).digest("base64url").slice(0, 22)}"`
   // Browsers update their stored headers from a 304.
@@ -46,7 +45,7 @@ export const serve = (path: `/${string}`, render: Effect.Effect<Document>) =>
       const compressed = yield* Effect.promise(() => promisify(gzip)(plain, { level: 9 }))
       return { plain: makeResponses(plain, document), compressed: makeResponses(compressed, document, "gzip") }
     })
-    // If the first client disconnects, the others do not render the document again.
+    // Uninterruptible: if the first client disconnects, the others still get the document.
     const responses = yield* Effect.cached(Effect.uninterruptible(made))
     yield* router.add(
       "GET",

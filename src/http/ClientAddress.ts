@@ -11,7 +11,7 @@ const parse = (text: string): NetAddress.IpAddress | undefined =>
     Result.getOrUndefined
   )
 
-/** Returns an IPv4 address, or the /64 of an IPv6 address: the smallest network that one client gets. */
+/** A client usually gets a whole /64 of IPv6. */
 const networkOf = (address: NetAddress.IpAddress): string =>
   NetAddress.isIpv4Address(address)
     ? NetAddress.formatIp(address)
@@ -20,7 +20,6 @@ const networkOf = (address: NetAddress.IpAddress): string =>
 const ofRequest = ({ remoteAddress }: RequestHead): NetAddress.IpAddress | undefined =>
   parse(Option.getOrElse(remoteAddress, () => ""))
 
-/** Returns the network that a request without a valid key is charged to. */
 export const clientNetwork = (request: RequestHead): string => {
   const address = ofRequest(request)
   return address === undefined ? "unknown" : networkOf(address)
@@ -40,7 +39,7 @@ export type TrustedProxies = ReadonlyArray<IpNetwork.IpNetwork>
 export const forwarded = (trustedProxies: TrustedProxies) =>
   trustedProxies.length === 0 ? identity : HttpMiddleware.xForwardedHeaders({ trustedProxies })
 
-/** Returns the network of a peer, or `undefined` for a trusted proxy. */
+/** `undefined` for a trusted proxy. */
 export const peerNetwork = (trustedProxies: TrustedProxies, peer: string): string | undefined => {
   const address = parse(peer)
   return address === undefined || trustedProxies.some((network) => IpNetwork.contains(network, address))

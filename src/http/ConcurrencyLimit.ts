@@ -1,17 +1,16 @@
-/** Bounds the operations that run at once. More of them would take longer, and each holds memory. */
+/** Bounds the operations that run at once, and with them the memory that they hold. */
 import { Effect, Metric, Option, Semaphore } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 
 const maxRunning = 2_500
 
-/** The time for which an operation beyond the maximum waits. */
 const maxWait = "1 second"
 
 const queued = Metric.gauge("http_server_requests_queued", { description: "Requests that wait for a slot." })
 
 const overloaded = new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." })
 
-/** Makes a function that runs an operation in a slot. It fails with a 503 after a second without a free one. */
+/** Returns a function that runs an operation in a slot, or fails with 503 if none gets free in time. */
 export const make = Effect.gen(function*() {
   yield* Metric.update(queued, 0)
   const slots = yield* Semaphore.make(maxRunning)

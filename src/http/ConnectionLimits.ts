@@ -16,7 +16,6 @@ export const attach = Effect.fnUntraced(function*(server: Server, trustedProxies
     return open
   }
   server.on("connection", (socket: Socket) => {
-    // A trusted proxy opens connections for many clients.
     const network = peerNetwork(trustedProxies, socket.remoteAddress ?? "")
     if (network === undefined) return
     socket.on("close", () => change(network, -1))

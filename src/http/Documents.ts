@@ -7,7 +7,6 @@ import * as CachedDocument from "./CachedDocument.ts"
 
 const links = { docs: "/docs", openapi: "/openapi.json", pets: "/v1/pets" }
 
-/** Redirects browsers to the API reference. */
 const root = HttpRouter.add(
   "GET",
   "/",
@@ -24,10 +23,7 @@ const openApi = CachedDocument.serve(
   Effect.sync(() => CachedDocument.json(OpenApi.fromApi(PetstoreApi)))
 )
 
-/**
- * Lets the page show integers beyond 2^53 as they arrived. Scalar formats a response with `JSON.parse` and
- * `JSON.stringify`, which would round them.
- */
+/** Keeps integers beyond 2^53 exact: Scalar formats responses with `JSON.parse` and `JSON.stringify`. */
 const exactIntegers = `<script>
   const { parse } = JSON
   const keepDigits = (_, value, { source }) =>
@@ -50,9 +46,7 @@ const scalar = {
   withDefaultFonts: false,
   defaultOpenAllTags: true,
   customCss,
-  // The page sends requests to its own deployment.
   servers: [{ url: "/v1", description: "This deployment" }],
-  // Fields have the order of the document.
   orderSchemaPropertiesBy: "preserve",
   orderRequiredPropertiesFirst: false,
   hideClientButton: true,

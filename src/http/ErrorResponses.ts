@@ -10,7 +10,6 @@ type Response = HttpServerResponse.HttpServerResponse
 
 const retryAfter = Schema.encodeSync(Errors.RetryAfter)
 
-/** Makes a response with the Error body: exactly `code`, `message` and `status`. */
 export const make = (error: Errors.ApiError, headers: Readonly<Record<string, string>> = {}): Response =>
   HttpServerResponse.text(JSON.stringify(Errors.bodyOf(error)), {
     status: error.status,
@@ -33,7 +32,7 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
 
 const latin1 = new TextDecoder("latin1")
 
-/** Returns the method, in capital letters, in which Node's parser found a fault. */
+/** The parser stops inside a method that it does not know. */
 const unknownMethod = (fault: unknown): string | undefined => {
   if (!Predicate.hasProperty(fault, "rawPacket") || !Predicate.hasProperty(fault, "bytesParsed")) return undefined
   const bytes = fault.rawPacket instanceof Uint8Array ? latin1.decode(fault.rawPacket) : ""
@@ -42,7 +41,6 @@ const unknownMethod = (fault: unknown): string | undefined => {
   return /^([A-Z]{1,20}) \S+ HTTP\/1\.[01]\r\n/.exec(start + bytes.slice(at))?.[1]
 }
 
-/** Returns the error for a request that Node's parser rejects, by the parser's error code. */
 export const errorOfParser = (fault: unknown): Errors.ApiError => {
   switch (Predicate.hasProperty(fault, "code") ? fault.code : undefined) {
     case "HPE_INVALID_METHOD": {
@@ -72,13 +70,13 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
 const isApiError = (failure: unknown): failure is Errors.ApiError =>
   Errors.errorClasses.some((error) => failure instanceof error)
 
-/** Returns the response to a failure that is no fault of the service, or `undefined`. */
+/** `undefined` for a fault of the service. */
 const ofClientFault = (
   failure: unknown,
   request: HttpServerRequest.HttpServerRequest,
   routesAt: RoutesAt
 ): Response | undefined => {
-  // A check of the head or of the body failed, or the service has no room. The connection ends.
+  // From the checks of the head: what follows on the connection cannot be trusted.
   if (isApiError(failure)) return make(failure, { connection: "close" })
   if (!HttpServerError.isHttpServerError(failure)) return undefined
   const { reason } = failure
@@ -87,7 +85,6 @@ const ofClientFault = (
   return make(reason.reason === "BodyTooLarge" ? new Errors.PayloadTooLarge() : errorOfParser(reason.cause))
 }
 
-/** Returns the response to a failure, and logs a fault of the service. */
 export const responseOf = (
   cause: Cause.Cause<unknown>,
   request: HttpServerRequest.HttpServerRequest,

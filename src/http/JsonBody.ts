@@ -3,18 +3,17 @@ import { Effect } from "effect"
 import type { Headers, HttpServerRequest } from "effect/http"
 import { InvalidRequest, PayloadTooLarge, UnsupportedMediaType } from "../api/Errors.ts"
 
-/** The maximum size of a body in bytes. */
 export const maxBytes = 65_536
 
-/** The maximum number of nested levels. Some parsers use stack space for each. */
+/** Some parsers use stack space for each nested level. */
 const maxLevels = 1_000
 
 export type BodyError = InvalidRequest | PayloadTooLarge | UnsupportedMediaType
 
-/** Reads and checks the body, which Effect's request then has in its cache. A body that does not arrive is a defect. */
+/** Reads the body, which the request caches for HttpApi. A body that does not arrive is a defect. */
 export const check = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, BodyError> => {
   const { headers } = request
-  // A body that declares more than the maximum is rejected before it arrives.
+  // Reject before the body arrives.
   if (Number(headers["content-length"]) > maxBytes) return Effect.fail(new PayloadTooLarge())
   const part = unsupportedPart(headers)
   if (part !== undefined) return unsupported(part)
@@ -35,11 +34,10 @@ const unsupported = (part: string) =>
     })
   )
 
-/** Returns the header of a body that the service cannot read, or the parameter of it. Names are case-insensitive. */
 const unsupportedPart = (headers: Headers.Headers): string | undefined => {
   const [type = "", ...parameters] = (headers["content-type"] ?? "application/json").split(";")
   if (type.trim().toLowerCase() !== "application/json") return `Content-Type: ${type.trim().slice(0, 100)}`
-  // RFC 8259 §11 defines no parameters, but clients send a charset.
+  // RFC 8259 §11 defines no parameters, but clients send `charset`.
   const charset = parameters.map((parameter) => parameter.trim()).find((parameter) =>
     /^charset=/i.test(parameter) && !/^charset="?utf-?8"?$/i.test(parameter)
   )
@@ -52,7 +50,7 @@ const unsupportedPart = (headers: Headers.Headers): string | undefined => {
 // A decoder that replaces invalid bytes would store other text than the client sent.
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
-/** Returns what was expected of a body that not all parsers understand alike, or `undefined` for a valid one. */
+/** `undefined` for a body that all parsers understand alike. */
 const expectedOf = (bytes: ArrayBuffer): string | undefined => {
   let text: string
   try {

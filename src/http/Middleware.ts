@@ -24,7 +24,7 @@ type Result<Operation, E, R = never> = Effect.Effect<
   R
 >
 
-/** Matches the credential of the bearer scheme, whose name is case-insensitive (RFC 9110 §11.1). */
+/** Schemes are case-insensitive (RFC 9110 §11.1). */
 const bearer = /^bearer +(\S.*)$/i
 
 type AuthError = Errors.MissingApiKey | Errors.InvalidApiKey | Errors.ServiceUnavailable

@@ -65,12 +65,11 @@ export class Request extends IncomingMessage {
 interface Connection {
   readonly waiting: Array<() => void>
   isBusy: boolean
-  /** The response to the request that arrived last. */
   last?: ServerResponse<Request>
 }
 
 export class OrderedServer extends Server<typeof Request> {
-  // Whatever waits on a connection is collected with its socket.
+  // Weak, so that what waits is collected with its socket.
   readonly #connections = new WeakMap<Duplex, Connection>()
 
   constructor(options: ServerOptions<typeof Request>) {

@@ -8,7 +8,7 @@ import { closeGently, type OrderedServer, Request } from "./OrderedServer.ts"
 import { RequestContext } from "./RequestContext.ts"
 import { type PortHooks, reject } from "./Responses.ts"
 
-/** Returns the `Origin` header of the bytes that the parser rejects, for the CORS headers of the response. */
+/** The response needs CORS headers, but the rejected head has no parsed ones. */
 const originOf = (fault: object): { readonly origin?: string } => {
   const bytes = Predicate.hasProperty(fault, "rawPacket") ? String(fault.rawPacket) : ""
   const [, origin] = /^origin: *(\S{1,1000})\r?$/im.exec(bytes) ?? []
@@ -34,11 +34,10 @@ export const attach = Effect.fnUntraced(function*(server: OrderedServer, hooks: 
     response.writeHead(status, sent).end(body._tag === "Uint8Array" ? body.body : undefined)
   })
   const end = (socket: Socket, fault: Error, error: ApiError, request: Request, headers = request.headers): void => {
-    // The parser reports an error again for all that follows.
+    // The parser reports an error again for later bytes.
     if (rejected.has(socket)) return
     rejected.add(socket)
     socket.on("error", () => socket.destroy())
-    // A connection on which the client sent nothing gets no response.
     if (!socket.writable || socket.bytesRead === 0) socket.destroy()
     else server.end(socket, fault, () => run(respond(error, request, headers)))
   }

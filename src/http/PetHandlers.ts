@@ -1,4 +1,3 @@
-/** The handlers of the pet operations: list, create and get (SPEC §4). */
 import { Context, Effect, Layer, Option, Scope } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { NotFound } from "../api/Errors.ts"
@@ -36,7 +35,7 @@ const group = HttpApiBuilder.group(
   })
 )
 
-/** The handlers with only the services that they need: HttpApi adds the context of this layer to each request. */
+/** Keeps only the services that requests need: HttpApi merges this layer's context into each request. */
 export const layer = Layer.effectContext(
   Effect.updateContext(
     Layer.build(group),

@@ -23,7 +23,7 @@ const bans = byAttributes(
   (plan: string) => ({ plan })
 )
 
-/** Counts the decision on a request of `plan` (`none` for an address). Hot path: avoids `Effect.gen`. */
+/** `plan` is `none` for an address. Hot path: avoids `Effect.gen`. */
 const countDecision = (charged: Effect.Effect<Decision>, plan: Plan | "none") =>
   Effect.withFiber(({ context }) =>
     Effect.map(charged, (decision) => {
@@ -39,17 +39,13 @@ const kindOf = ({ allowed, bannedUntil }: Decision): UsageKind =>
 /** Shows the bans of each plan with the value 0 before the first one. */
 export const startCounters = startAtZero(Plan.literals.map((plan) => bans(plan)))
 
-/** Charges a request to a key, and counts it in the usage of the key. */
 export const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key: CurrentKey["Service"]) =>
   Effect.map(countDecision(limiter.charge(`key:${key.id}`, key.limits), key.plan), (decision) => {
     usage.count(key.id, kindOf(decision), decision.decidedAt)
     return decision
   })
 
-/**
- * Charges a request without a valid key to the network of its client. This also limits guesses of keys. A free request
- * is not charged: its response only shows what is left.
- */
+/** Charges a request without a valid key, which also limits guesses of keys. A free one only shows what is left. */
 export const chargeAddress = (
   limiter: RateLimiter["Service"],
   caller: Caller,
@@ -62,7 +58,6 @@ export const chargeAddress = (
       (decision) => ({ ...decision, scope: "address" })
     )
 
-/** Returns the 429 for a caller that is banned or over a limit. */
 export const rejectionOf = (decision: ChargedDecision): ApiKeyBanned | RateLimitExceeded => {
   const seconds = retryAfter(decision)
   const wait = { retryAfter: Duration.seconds(seconds) }
@@ -78,14 +73,12 @@ export const rejectionOf = (decision: ChargedDecision): ApiKeyBanned | RateLimit
   })
 }
 
-/** The windows as responses show them. While banned, the minute has zero remaining until the ban ends. */
+/** While banned, report zero remaining for the minute until the ban ends. */
 const shownWindows = ({ bannedUntil, windows: [minute, day] }: Decision): Decision["windows"] =>
   bannedUntil === undefined ? [minute, day] : [{ ...minute, remaining: 0, resetAt: bannedUntil }, day]
 
-/**
- * Seconds until the window that rejected the request, or the ban, ends: rounded up, at least one (RFC 9110 §10.2.3).
- */
-const retryAfter = (decision: Decision): number =>
+/** Seconds, rounded up, at least one (RFC 9110 §10.2.3). */
+export const retryAfter = (decision: Decision): number =>
   Math.max(1, secondsUntilReset(mostRestrictive(shownWindows(decision)), decision))
 
 const secondsUntilReset = (window: Window, { decidedAt }: Decision): number =>
@@ -96,10 +89,7 @@ const policy = ({ limit, name, seconds }: Window): string => `"${name}";q=${limi
 const left = (window: Window, decision: Decision): string =>
   `"${window.name}";r=${window.remaining};t=${secondsUntilReset(window, decision)}`
 
-/**
- * Returns `X-RateLimit-*` of the most restrictive window, whose limits they are, and the IETF fields of both windows
- * (draft-ietf-httpapi-ratelimit-headers).
- */
+/** `X-RateLimit-*` for the most restrictive window, and the fields of draft-ietf-httpapi-ratelimit-headers for both. */
 export const headers = (decision: ChargedDecision): Record<string, string> => {
   const windows = shownWindows(decision)
   const window = mostRestrictive(windows)

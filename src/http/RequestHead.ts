@@ -7,7 +7,7 @@ import type { RoutesAt } from "./RoutePaths.ts"
 
 type RawHeaders = Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 
-/** The parts of a request that its response depends on. `HttpServerRequest` has them all. */
+/** An `HttpServerRequest`, or what is known of a request that Node's parser rejects. */
 export interface RequestHead {
   readonly method: string
   readonly url: string
@@ -16,7 +16,7 @@ export interface RequestHead {
   readonly source?: object
 }
 
-/** The head of a request as Node parsed it. Requests in memory have none. */
+/** Tests in memory have no such source. */
 interface NodeRequest {
   readonly headers: RawHeaders
   readonly rawHeaders: ReadonlyArray<string>
@@ -46,7 +46,7 @@ const noSuchPath = new Errors.NotFound({
 })
 const misdirected = new Errors.MisdirectedRequest()
 
-/** Returns the 404 of a path, which names the path that the client may have meant. */
+/** Suggests the path that the client may have meant. */
 export const missingPath = (url: string, routesAt: RoutesAt): Errors.NotFound => {
   const [path = ""] = url.toLowerCase().split("?", 1)
   const similar = path.replace(/\/+$/, "")
@@ -55,7 +55,6 @@ export const missingPath = (url: string, routesAt: RoutesAt): Errors.NotFound =>
     : noSuchPath
 }
 
-/** Returns the error for a head that HTTP/1.1 forbids, or that is for another host. */
 export const headError = (
   { method, source, url }: HttpServerRequest.HttpServerRequest,
   { isAllowedHost, routesAt }: { readonly routesAt: RoutesAt; readonly isAllowedHost?: (name: string) => boolean }
@@ -82,7 +81,7 @@ export const headError = (
 
 const validHost = /^(?:\[[0-9a-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d*)?$/i
 
-/** Counts the headers with this name. `rawHeaders` has names and values in turn. */
+/** `rawHeaders` alternates names and values. */
 const countOf = (rawHeaders: ReadonlyArray<string>, name: string): number => {
   let count = 0
   for (let i = 0; i < rawHeaders.length; i += 2) {
@@ -92,18 +91,18 @@ const countOf = (rawHeaders: ReadonlyArray<string>, name: string): number => {
   return count
 }
 
-/** Normalizes case and the dot of the DNS root: `localhost.` and `localhost` are the same host. */
+/** `localhost.` is `localhost`. */
 const normalize = (name: string): string => name.toLowerCase().replace(/\.$/, "")
 
-/** Returns the host of a request without its port: of a target in absolute form, else of `Host` (RFC 9112 §3.2.2). */
+/** A target in absolute form takes precedence over `Host` (RFC 9112 §3.2.2). */
 const hostOf = ({ headers, url }: NodeRequest): string | undefined => {
   const [, authority = headers.host?.toString()] = /^[a-z][a-z\d+.-]*:\/\/(?:[^/?#]*@)?([^/?#]*)/i.exec(url) ?? []
   return authority && normalize(authority.replace(/:\d*$/, ""))
 }
 
 /**
- * Returns a predicate: whether a name is an IP address, `localhost` or one of `names`. A page of another origin can
- * point its DNS name to this machine (DNS rebinding), but the browser then sends that name.
+ * Allows IP addresses, `localhost` and `names`. It stops DNS rebinding: a page can point its own name to this machine,
+ * but the browser then sends that name.
  */
 export const isAllowedAmong = (names: Iterable<string>) => {
   const allowed = new Set(["localhost", ...Array.from(names, normalize)])

@@ -40,7 +40,6 @@ export class GracefulShutdown
 export const withHeaders = (response: Response, headers: Readonly<Record<string, string>>): Response =>
   Object.assign(Object.create(Object.getPrototypeOf(response)), response, { headers })
 
-/** Adds the headers that HTTP requires for a status. */
 const addRequiredHeaders = (head: RequestHead, response: Response): Response => {
   switch (response.status) {
     case 401: {
@@ -49,14 +48,12 @@ const addRequiredHeaders = (head: RequestHead, response: Response): Response => 
       return HttpServerResponse.setHeader(response, "www-authenticate", `Bearer${error}`)
     }
     case 413:
-      // The rest of the body is not read.
       return HttpServerResponse.setHeader(response, "connection", "close")
     default:
       return response
   }
 }
 
-/** Completes the response to a request that Node's parser rejects. */
 export const reject = (
   hooks: PortHooks,
   head: RequestHead,

@@ -3,7 +3,6 @@ import { Context } from "effect"
 import { HttpApi, type HttpApiGroup } from "effect/http-api"
 import { PathHeaders } from "../api/OperationMiddleware.ts"
 
-/** The router matches paths exactly as the contract writes them. */
 export const routerConfig = {
   caseSensitive: true,
   ignoreDuplicateSlashes: false,
@@ -21,12 +20,12 @@ const pathOf = (url: string): string => {
   }
 }
 
-/** The methods of a path, none for an unknown one, and the headers that every response for the path carries. */
+/** The methods of a path (none if it is unknown), and the headers of all its responses. */
 export type RoutesAt = (
   url: string
 ) => { readonly methods: ReadonlyArray<string>; readonly headers?: Readonly<Record<string, string>> | undefined }
 
-/** Returns a function that finds the operations of `api`, and the pages beside it, at a URL. `*` is all of them. */
+/** `pages` are paths beside the operations. The URL `*` has all methods. */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
   pages: ReadonlyArray<string>

@@ -22,7 +22,6 @@ import { routerConfig } from "./RoutePaths.ts"
 const makeNodeServer = Effect.fnUntraced(function*(hooks: PortHooks) {
   const server = new OrderedServer({
     maxHeaderSize: 16 * 1024,
-    // The timeouts of a head and of a whole request, in milliseconds.
     headersTimeout: 10_000,
     requestTimeout: 30_000,
     connectionsCheckingInterval: 1_000,
@@ -37,15 +36,13 @@ const makeNodeServer = Effect.fnUntraced(function*(hooks: PortHooks) {
   return server
 })
 
-/** The settings of an address. */
 interface Address {
   readonly host: Setting<string>
   readonly port: Setting<number>
-  /** Whether other processes may listen on the same port. */
   readonly reusePort?: Setting<boolean>
 }
 
-/** The server cannot listen. The message names the setting that an operator can change. */
+/** The message names the setting to change. */
 export class CannotListen extends Data.TaggedError("CannotListen")<{
   readonly message: string
   readonly cause?: unknown
@@ -83,7 +80,7 @@ const redactedNames = [/^(?!(?:limit|status|cursor)$)/]
 
 type Response = HttpServerResponse.HttpServerResponse
 
-/** Serves the routes of a port on the address that two settings name. With port 0 the system chooses a free port. */
+/** With port 0 the system chooses a free port. */
 export const layer = <E, R>(
   routes: Effect.Effect<Effect.Effect<Response, unknown, Scope.Scope | HttpServerRequest.HttpServerRequest>, E, R>,
   hooks: PortHooks,

@@ -8,6 +8,7 @@ import { InvalidAdminToken, MissingAdminToken, ReadOnlyToken, TooManyAttempts } 
 import type { Limits } from "../api/Plans.ts"
 import { type NamedAdminToken, Settings } from "../config/Settings.ts"
 import { clientAddress, clientNetwork } from "../http/ClientAddress.ts"
+import { retryAfter } from "../http/RateLimiting.ts"
 import { RequestContext } from "../http/RequestContext.ts"
 import { byAttributes, startAtZero } from "../observability/Metrics.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
@@ -24,10 +25,9 @@ const failures = byAttributes(
   (code: string) => ({ code })
 )
 
-/** The failures that an address may make. The limit per day is never reached before the one per minute. */
+/** Per address. The limit of a day is as high as that of all its minutes, so it has no effect. */
 const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
 
-/** Responds with 401 to invalid tokens, 403 to a change with a read-only token, and 429 after too many failures. */
 export const layer = Layer.effect(
   AdminAuth,
   Effect.gen(function*() {
@@ -77,8 +77,8 @@ export const layer = Layer.effect(
   Layer.provide(RateLimiter.layerMemory)
 )
 
-const tooManyAttempts = ({ decidedAt, windows: [minute] }: Decision) => {
-  const seconds = Math.max(1, Math.ceil((minute.resetAt - decidedAt) / 1000))
+const tooManyAttempts = (decision: Decision) => {
+  const seconds = retryAfter(decision)
   const message = `Too many requests without the admin token came from this address. Retry in ${seconds} seconds.`
   return new TooManyAttempts({ message, retryAfter: Duration.seconds(seconds) })
 }

@@ -1,5 +1,5 @@
 /** Serves the console, the web page for operators that `npm run build:console` bundles. */
-import { Effect, Layer, Option } from "effect"
+import { Array, Effect, Layer } from "effect"
 import { readFile } from "node:fs/promises"
 import * as CachedDocument from "../http/CachedDocument.ts"
 
@@ -30,18 +30,10 @@ const notBuilt: CachedDocument.Document = {
 
 const folder = new URL("../../dist/console/", import.meta.url)
 
-const [first, ...others] = files.map(({ contentType, name, path }) =>
-  CachedDocument.serve(
-    path,
-    Effect.map(
-      Effect.option(Effect.tryPromise(() => readFile(new URL(name, folder), "utf8"))),
-      Option.match({
-        onNone: () => notBuilt,
-        onSome: (content) => ({ contentType, content, headers })
-      })
-    )
-  )
-)
+const routes = Array.map(files, ({ contentType, name, path }) => {
+  const read = Effect.tryPromise(() => readFile(new URL(name, folder), "utf8"))
+  const document = Effect.map(read, (content) => ({ contentType, content, headers }))
+  return CachedDocument.serve(path, Effect.orElseSucceed(document, () => notBuilt))
+})
 
-/** Each file is read from disk on its first request. */
-export const layer = first === undefined ? Layer.empty : Layer.mergeAll(first, ...others)
+export const layer = Layer.mergeAll(...routes)

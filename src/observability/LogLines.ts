@@ -19,7 +19,7 @@ const isSettingError = (error: object): error is Config.ConfigError & { readonly
 
 const causeOf = (error: object): unknown => "cause" in error && !isSettingError(error) ? error.cause : undefined
 
-/** Describes a failure in one line, from the outermost to the innermost cause. Never contains the value of a setting. */
+/** Describes a failure in one line, from the outermost to the innermost cause, without the values of settings. */
 export const describe = (cause: Cause.Cause<unknown>): string => {
   const messages: Array<string> = []
   const seen = new Set<unknown>()

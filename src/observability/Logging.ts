@@ -8,7 +8,6 @@ import { startAtZero } from "./Metrics.ts"
 /** If the reader of standard error is slower, lines are dropped. */
 const maxPendingCharacters = 4 * 1024 * 1024
 
-/** For the last write at exit. */
 const maxFlushTime = "1 second"
 
 const dropped = Metric.counter("log_lines_dropped_total", {

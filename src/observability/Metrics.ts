@@ -23,6 +23,6 @@ export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>
   }
 }
 
-/** Otherwise Prometheus misses the first event: `increase` compares with the first sample. */
+/** Without a sample of 0, Prometheus misses the first event: `increase` compares with the first sample. */
 export const startAtZero = (counters: Iterable<Metric.Counter<number>>): Effect.Effect<void> =>
   Effect.forEach(counters, (counter) => Metric.update(counter, 0), { discard: true })

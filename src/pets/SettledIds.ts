@@ -3,7 +3,7 @@
  *
  * The sequence ascends, and a transaction locks the table before it takes an id, until its pet is visible. So once a
  * pet is visible, only transactions that hold the lock then can insert a lower id. When they have ended, the gaps below
- * are final. No bound on the duration of a transaction is needed.
+ * are final, however long they took. A look reads the holders of the lock, at most once a second.
  */
 
 const minIntervalMs = 1_000

@@ -1,24 +1,20 @@
-/** The states of callers in this process's memory. */
 import { Clock, Effect, Schedule } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as Policy from "./Policy.ts"
 
-/** The party that a request is charged to: an API key, or a client's address. Only keys are banned. */
+/** Requests are charged to an API key, or without a key to the client's address. Only keys can be banned. */
 export type Caller = `key:${string}` | `address:${string}`
 
 export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
-/** The maximum of addresses. Clients can use any number of addresses, but only as many keys as operators issue. */
+/** Addresses need a bound, because a client can use any number of them. Only operators issue keys. */
 const maxAddresses = 100_000
 
 const maxCheckedPerTurn = 10_000
 
 const none: Policy.State = {}
 
-/**
- * A map of callers for as long as the scope lasts. When there are too many addresses, it evicts those with the oldest
- * last request. Once a minute it deletes callers whose state has ended.
- */
+/** The states in this process's memory. Evicts excess addresses (LRU), and deletes ended states once a minute. */
 export const make = Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const keys = new Map<Caller, Policy.State>()
@@ -43,7 +39,7 @@ export const make = Effect.gen(function*() {
         keys.set(caller, state)
         return
       }
-      // The insertion order of the map is the order of last requests.
+      // Delete and insert again, so that the map's order is least recently used first.
       addresses.delete(caller)
       addresses.set(caller, state)
       evictOldest(addresses, maxAddresses)

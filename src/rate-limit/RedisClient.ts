@@ -1,4 +1,3 @@
-/** The client library's client for each form of `REDIS_URL`. It connects, reconnects, and finds masters by itself. */
 import calculateSlot from "@redis/client/dist/lib/utils/calculate-slot.js"
 import { type Cause, Context, Effect, Layer, Redacted } from "effect"
 import { isIP } from "node:net"
@@ -12,15 +11,11 @@ import { type Command, keyOf, type Reply, runCommand } from "./RedisScript.ts"
 export const unnamedServer = "Redis"
 
 export class RedisClient extends Context.Service<RedisClient, {
-  /** Calls `listener` with errors of connections. */
   onError(listener: (error: unknown) => void): void
-  /** Tries to connect, for as long as the library does. */
   readonly connect: Effect.Effect<void, Cause.UnknownError>
   run(caller: Caller, command: Command): Promise<Reply>
-  /** Returns the name of the server that has the key of a caller. */
   serverOf(caller: Caller): string
 }>()("petstore/RedisClient") {
-  /** A client of the Redis at `REDIS_URL`, which the scope closes. */
   static readonly layer = Layer.effect(
     RedisClient,
     Effect.gen(function*() {
@@ -33,14 +28,14 @@ export class RedisClient extends Context.Service<RedisClient, {
       const destroy = async () => client.destroy()
       yield* Effect.addFinalizer(() =>
         Effect.sync(() => {
-          // A connection that opens after the first call would stay open. A client that is closed already fails.
+          // Destroy twice: a connection that is still opening would survive the first call. Closed clients throw.
           for (const turn of [Promise.resolve(), connecting]) void turn.then(destroy, destroy).catch(() => {})
         })
       )
       return RedisClient.of({
         onError(listener) {
           for (const name of errors) {
-            // Some events are texts, and some have the error inside.
+            // The library's events are errors, strings, or objects with an `error`.
             client.on(
               name,
               (event) => listener(event instanceof Error || typeof event !== "object" ? event : event.error)
@@ -62,7 +57,7 @@ const optionsOf = ({ tls }: RedisUrl, { password, username }: Credentials, timeo
   commandsQueueMaxLength: 10_000,
   disableClientInfo: true,
   maintNotifications: "disabled" as const,
-  // Cuts a connection without replies: a ping waits for the reply to the last one, so the socket falls silent.
+  // Detects dead connections: pings keep a live socket busy, and `socketTimeout` closes a silent one.
   pingInterval: 500,
   socket: {
     ...tls,
@@ -75,7 +70,7 @@ const optionsOf = ({ tls }: RedisUrl, { password, username }: Credentials, timeo
 
 const open = (url: RedisUrl, timeoutMs: number) => {
   const options = optionsOf(url, url.credentials, timeoutMs)
-  // The limiter has its own timeout. The library's costs a timer for each command.
+  // No timeout by the library, which starts a timer per command: `RedisRequests` has its own.
   const shared = { scripts: { runCommand }, commandOptions: { timeout: 0 } }
   if (url.kind === "sentinel") {
     const client = createSentinel({
@@ -92,11 +87,11 @@ const open = (url: RedisUrl, timeoutMs: number) => {
       ...shared,
       rootNodes: url.addresses.map((address) => ({ socket: { ...address } })),
       defaults: options,
-      // A node that is down must not stop the use of the others.
+      // Keep using the other nodes while one is down.
       minimizeConnections: true,
       topologyRefreshOnReconnectionAttemptStrategy: false
     })
-    // The library's own strategy begins only after a node was connected once. A master can be down before that.
+    // The library rediscovers only after a first connection, but a master can be down from the start.
     client.on("node-reconnecting", ({ host, port }) => {
       client._slots.rediscover(undefined, new Set([`${host}:${port}`])).catch(() => {})
     })
@@ -110,5 +105,4 @@ const open = (url: RedisUrl, timeoutMs: number) => {
   return { client, errors: ["error"], serverOf: () => unnamedServer }
 }
 
-/** Returns the slot of a caller in a cluster. */
 export const slotOf = (caller: Caller): number => calculateSlot.default(keyOf(caller))

@@ -1,6 +1,6 @@
 /**
- * The rate limiter that counts in Redis, for any number of processes. While Redis does not reply, this process decides
- * from its own memory, which continues from the last counts that Redis returned. Nothing is merged afterwards.
+ * Counts in Redis, for any number of processes. The fallback without Redis is this process's memory, which starts from
+ * the last counts that Redis returned. Local counts are never merged back.
  */
 import { Clock, Context, Effect, Layer, Metric, Tracer } from "effect"
 import type { Limits } from "../api/Plans.ts"
@@ -12,7 +12,7 @@ import { type Counting, RateLimiter } from "./RateLimiter.ts"
 import { RedisClient } from "./RedisClient.ts"
 import * as RedisRequests from "./RedisRequests.ts"
 
-/** Bounds the microseconds for which Redis runs nothing but the script of a batch. */
+/** A script blocks Redis, so its work must be bounded. */
 const maxCallsPerBatch = 128
 
 const localDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
@@ -25,7 +25,7 @@ interface Call {
   readonly resume: (decision: Policy.Decision) => void
 }
 
-/** Calls of one turn of the event loop for one caller, under the same limits. */
+/** Concurrent calls for one caller share a command: those made in one event-loop turn, under the same limits. */
 interface Batch {
   readonly caller: Caller
   readonly limits: Limits
@@ -41,7 +41,6 @@ const make = Effect.gen(function*() {
   yield* startAtZero([localDecisions])
   const requests = yield* RedisRequests.make
 
-  /** Decides on the calls of a batch in turn, from the state before it. */
   const decide = ({ caller, calls, limits }: Batch, state: Policy.State, now: number): void => {
     let next = state
     const decisions = calls.map(({ verb }) => {
@@ -67,7 +66,6 @@ const make = Effect.gen(function*() {
     )
   }
 
-  // The batches of this turn. The client library writes the commands of a turn to the socket at once.
   let batches = new Map<Caller, Batch>()
   const flush = (): void => {
     const sent = batches
@@ -88,7 +86,7 @@ const make = Effect.gen(function*() {
     batches.set(caller, { caller, limits, calls: [call] })
   }
   const call = (verb: Call["verb"]) => (caller: Caller, limits: Limits) => {
-    // An interruption does not take a call out of its batch: the request was made.
+    // An interrupted call stays in its batch: the request was made, so it is charged.
     const decision = Effect.callback<Policy.Decision>((resume) =>
       add(caller, limits, { verb, resume: (decided) => resume(Effect.succeed(decided)) })
     )
@@ -104,7 +102,7 @@ const make = Effect.gen(function*() {
     peek: call("peek"),
     unban: (caller) =>
       Effect.callback<Counting>((resume) => {
-        // Calls of this turn that came earlier run first.
+        // Keep the order: send the charges that came before.
         flush()
         const lift = (counting: Counting): void => {
           callers.set(caller, Policy.unban(callers.get(caller), clock.currentTimeMillisUnsafe()))
@@ -118,5 +116,4 @@ const make = Effect.gen(function*() {
 
 export const layerWithoutClient = Layer.effect(RateLimiter, make)
 
-/** Counts in the Redis at `REDIS_URL`, together with all other processes. */
 export const layer = Layer.provide(layerWithoutClient, RedisClient.layer)

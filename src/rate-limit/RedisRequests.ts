@@ -1,6 +1,6 @@
 /**
- * Sends commands to Redis with a bounded wait, behind a circuit breaker for each server: the first late reply opens it,
- * and a reply to a probe closes it. In a cluster each master is a server.
+ * Sends commands to Redis with a timeout, behind one circuit breaker per server (in a cluster, per master). The first
+ * timeout opens the breaker, and a successful probe closes it.
  */
 import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Metric, Schedule } from "effect"
 import { ErrorReply } from "redis"
@@ -10,13 +10,10 @@ import type { Caller } from "./CallerStates.ts"
 import { RedisClient, unnamedServer } from "./RedisClient.ts"
 import type { Command, Reply } from "./RedisScript.ts"
 
-/**
- * A reply is late after this number of ticks of a timer. A pause of this process is one tick, and the replies that
- * arrived meanwhile are read before the next one.
- */
+/** Timeouts count timer ticks: if this process pauses, only one tick passes, and waiting replies are read first. */
 const ticksPerTimeout = 10
 const probeInterval = "250 millis"
-/** How long a probe waits for a late reply: a client on which nothing else is sent cuts a silent connection meanwhile. */
+/** Long enough for the client to cut a silent connection first. */
 const probeTimeout = Duration.seconds(5)
 const nobody: Caller = "key:probe"
 
@@ -28,10 +25,10 @@ const fallback = Metric.gauge("rate_limit_fallback", {
   description: "1 while a Redis server does not respond and this process counts its callers by itself, else 0."
 })
 
-/** Errors that show that the server cannot serve any request, or that it is a node of a cluster. */
+/** Errors that every command would get from this server. */
 const isUseless =
   /^(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|MOVED|NOAUTH|NOPERM|NOREPLICAS|OOM|READONLY)|ACL failure|can't run/
-/** Returns whether Redis rejected this command alone. A slot can move to a node that the client does not know yet. */
+/** Whether only this command failed. "Cannot find node": the slot moved to a node that the client does not know yet. */
 const isRejection = (error: unknown): boolean =>
   error instanceof ErrorReply && !isUseless.test(error.message) ||
   error instanceof Error && error.message.startsWith("Cannot find node")
@@ -44,7 +41,6 @@ interface InFlight {
   readonly onFailure: () => void
 }
 
-/** Connects to Redis, and waits for that for at most one second. */
 export const make = Effect.gen(function*() {
   const client = yield* RedisClient
   const timeout = Duration.millis(yield* Settings.redisTimeoutMs.config)
@@ -53,10 +49,9 @@ export const make = Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const now = (): number => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
 
-  /** The servers whose breaker is open. Each has a fiber that probes it. */
   const down = new Set<string>([unnamedServer])
   let isReported = false
-  /** The last error of a connection. It has the reason for which a client is offline. */
+  /** Tells why the client is offline, which the error of a command does not. */
   let lastError: unknown
   client.onError((error) => {
     lastError = error
@@ -84,9 +79,8 @@ export const make = Effect.gen(function*() {
       return Effect.logInfo("Limits are counted in Redis")
     })
 
-  // A mutable set and one timer for all commands: a fiber and a timeout for each would cost more.
+  // Hot path: one timer for all commands, instead of a fiber and a timeout for each.
   const inFlight = new Set<InFlight>()
-  /** Open while commands or probes are in flight. An idle process has no timer. */
   const isBusy = Latch.makeUnsafe(false)
   let ticks = 0
   let probes = 0
@@ -112,7 +106,7 @@ export const make = Effect.gen(function*() {
     fork(Effect.andThen(reportDown(server, cause), Effect.delay(recover(server, caller), probeInterval)))
   }
 
-  /** Returns whether the command had no outcome yet. */
+  /** Returns false if the command already has an outcome, for example a timeout. */
   const settle = (command: InFlight): boolean => {
     if (!inFlight.delete(command)) return false
     durations.updateUnsafe((now() - command.sentAt) / 1000, context)
@@ -125,7 +119,6 @@ export const make = Effect.gen(function*() {
   }
   const tick = Effect.sync(() => {
     ticks++
-    // The set has the oldest command first.
     for (const command of inFlight) {
       if (command.lateAtTick > ticks) break
       fail(command, new Error("The reply of Redis is late"))
@@ -142,13 +135,13 @@ export const make = Effect.gen(function*() {
     Effect.andThen(recover(unnamedServer, nobody))
   )
   const first = yield* Effect.forkScoped(connected)
-  // Requests right after the start are counted in Redis too.
+  // Wait for Redis, so that the first requests are counted there too. Start without it after a second.
   yield* Effect.timeoutOption(Fiber.await(first), "1 second")
   fallback.updateUnsafe(down.size > 0 ? 1 : 0, context)
 
   return {
     isUp: (): boolean => down.size === 0,
-    /** Runs a command. Calls `onFailure` if Redis does not reply in time, also if the command may still run. */
+    /** After `onFailure`, Redis may still run the command: it can be late instead of lost. */
     send(caller: Caller, command: Command, onReply: (reply: Reply) => void, onFailure: () => void): void {
       const server = client.serverOf(caller)
       if (down.has(server)) {

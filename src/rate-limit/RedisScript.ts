@@ -1,6 +1,6 @@
 /**
- * The rules of `Policy.ts` as one Lua script for Redis 7 and Valkey, which runs in one atomic step on Redis's clock. A
- * caller is one key, and so one slot of a cluster. Its value has the eight numbers of a state.
+ * `Policy.ts` as an atomic Lua script for Redis 7 and Valkey, on Redis's clock. One Redis key per caller holds the
+ * eight numbers of its state.
  */
 import { type CommandParser, defineScript } from "redis"
 import type { Limits } from "../api/Plans.ts"
@@ -10,15 +10,11 @@ import { bans, dayWindow, minuteWindow, type State } from "./Policy.ts"
 export const keyOf = (caller: Caller): string => `petstore:limits:${caller}`
 
 export type Command =
-  /** Charges `requests` one after another, as the policy does. */
   | { readonly verb: "charge"; readonly requests: number; readonly limits: Limits }
-  /** A probe writes the state of the caller unchanged, which fails on a replica and on a full server. */
+  /** A probe writes the unchanged state, which fails on a read-only replica or a full server. */
   | { readonly verb: "peek" | "unban" | "probe" }
 
-/**
- * Redis's time, and the state of the caller before the command: the process decides on each request of a charge from
- * it, as the script did, so the reply needs no list of decisions.
- */
+/** The state before the command. The process replays the policy on it, so the reply needs no list of decisions. */
 export interface Reply {
   readonly now: number
   readonly state: State
@@ -40,10 +36,7 @@ const readReply = (reply: unknown): Reply => {
   }
 }
 
-/**
- * Runs a command on a caller. No count or ban ends later than its length from now (`Policy.clamp`). Redis keeps a
- * caller for a day longer than its counts, so that a step of its clock deletes none that has not ended.
- */
+/** Keys expire a day after their state ends, so that a clock jump in Redis deletes no open window or ban. */
 export const runCommand = defineScript({
   NUMBER_OF_KEYS: 1,
   IS_READ_ONLY: false,

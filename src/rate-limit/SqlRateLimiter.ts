@@ -1,4 +1,3 @@
-/** The rate limiter whose counts and bans outlive the process, in the table `rate_limits`. */
 import { Clock, Duration, Effect, Layer, Metric } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Expiry from "../database/Expiry.ts"
@@ -15,14 +14,12 @@ const writes = Metric.histogram("rate_limit_write_duration_seconds", {
 
 interface Row {
   readonly caller: Caller
-  /** The state, with rejections by the name that earlier versions gave them. */
+  /** Earlier versions stored `rejections` as `refusals`. */
   readonly state: Omit<Policy.State, "rejections"> & { readonly refusals?: Policy.State["rejections"] }
 }
 
-/** Few enough rows for the statement timeout. */
 const maxRowsPerQuery = 50_000
 
-/** Loads the states of all callers into memory. A state that has ended is deleted there within a minute. */
 const load = Effect.fnUntraced(function*(callers: CallerStates.CallerStates) {
   const sql = yield* SqlClient.SqlClient
   let last = ""
@@ -44,7 +41,7 @@ const make = Effect.gen(function*() {
   yield* load(callers)
 
   const save = (states: ReadonlyMap<Caller, Policy.State>) => {
-    // As a number, the end is exact to the millisecond, and takes half the time of a text to write.
+    // A number is exact to the millisecond and twice as fast as text.
     const rows = Array.from(states, ([caller, state]): Row & { readonly ends_at: number } => {
       const { rejections: refusals, ...others } = state
       return { caller, state: { ...others, refusals }, ends_at: Policy.endOf(state) }
@@ -58,7 +55,7 @@ const make = Effect.gen(function*() {
   }
   const changed = yield* WriteBehind.make({
     table: "rate_limits",
-    // A write begins half a second after a change, so that it has ended after a second.
+    // A crash may lose one second of counts: half is for waiting, half for the write.
     interval: "500 millis",
     write: save,
     warning: "Counts of requests cannot be stored in the database"
@@ -71,8 +68,5 @@ const make = Effect.gen(function*() {
   return RateLimiter.make(callers, yield* Clock.Clock, changed.set)
 })
 
-/**
- * Counts in this process's memory, and writes the states of keys to the database in the background. Counts and bans
- * outlive the process, except for the last second before a `kill -9`.
- */
+/** Counts in memory, with write-behind of the keys' states: a `kill -9` loses at most the last second. */
 export const layer = Layer.effect(RateLimiter.RateLimiter, make)

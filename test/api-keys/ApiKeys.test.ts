@@ -1,13 +1,13 @@
 /** Tests issuing, listing, rotation, revocation and verification of API keys, in memory and on each database. */
 import { assert, describe, layer } from "@effect/vitest"
-import { DateTime, Duration, Effect, Exit, Layer, Option, Redacted, Result, Stream, Struct } from "effect"
+import { DateTime, Duration, Effect, Exit, Layer, Option, Predicate, Redacted, Result, Stream, Struct } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
 import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import type { ServiceUnavailable } from "../../src/api/Errors.ts"
-import type { ApiKey, KeyChange, KeyFilter, KeyPosition, NewKey } from "../../src/api/Keys.ts"
+import type { ApiKey, IssuedKey, KeyChange, KeyFilter, KeyPosition, NewKey } from "../../src/api/Keys.ts"
 import { planLimits } from "../../src/api/Plans.ts"
 import { databases, random, stores } from "../support/Databases.ts"
 
@@ -24,6 +24,63 @@ const isAllowed = (key: Redacted.Redacted) =>
 /** Asserts for each of `keys` whether the service allows it. */
 const assertAllowed = (isExpected: boolean, ...keys: ReadonlyArray<Redacted.Redacted>) =>
   Effect.forEach(keys, (key) => Effect.map(isAllowed(key), (allowed) => assert.strictEqual(allowed, isExpected)))
+
+/** Asserts that an operation fails with this code. */
+const assertFails = <E extends { readonly code: string }, R>(operation: Effect.Effect<unknown, E, R>, code: string) =>
+  Effect.map(Effect.flip(operation), (error) => assert.strictEqual(error.code, code))
+
+const isIssued = (result: unknown): result is IssuedKey =>
+  Predicate.hasProperty(result, "key") && Redacted.isRedacted(result.key)
+
+type Step = readonly [step: Effect.Effect<unknown, unknown, ApiKeys>, working: string]
+
+/**
+ * Lives of a key: steps, and the secrets that work after each of them. The secrets are `a`, `b`, … in the order in
+ * which they were issued.
+ */
+const lives: ReadonlyArray<
+  readonly [title: string, (keys: ApiKeys["Service"], id: string, now: DateTime.Utc) => ReadonlyArray<Step>]
+> = [
+  ["allows a key until exactly its expiry, and again once the expiry is removed", ({ rotate, update }, id, now) => {
+    const expiresAt = DateTime.add(now, { seconds: 90 })
+    return [
+      [update(id, { expiresAt }), "a"],
+      [TestClock.adjust("89999 millis"), "a"],
+      [TestClock.adjust("1 millis"), ""],
+      [assertFails(rotate(id, Duration.zero), "conflict"), ""],
+      [assertFails(issue({ expiresAt }), "invalid_request"), ""],
+      [update(id, { name: "ended" }), ""],
+      [update(id, { expiresAt: null }), "a"]
+    ]
+  }],
+  ["rejects all secrets of a disabled key at once, and allows them once it is enabled", ({ rotate, update }, id) => [
+    [rotate(id, Duration.hours(1)), "ab"],
+    [update(id, { enabled: false }), ""],
+    [TestClock.adjust("1 minute"), ""],
+    [update(id, { enabled: true }), "ab"]
+  ]],
+  ["rejects an old secret after its grace period or its early end, and at once after a revocation", (keys, id) => {
+    const { endFormerSecrets, revoke, rotate } = keys
+    const formerSecrets = (count: number) =>
+      Effect.map(keys.formerSecrets(id), (former) => assert.lengthOf(former, count))
+    return [
+      [rotate(id, Duration.minutes(5)), "ab"],
+      [TestClock.adjust("4 minutes"), "ab"],
+      [rotate(id, Duration.zero), "c"],
+      [rotate(id, Duration.minutes(1)), "cd"],
+      [formerSecrets(1), "cd"],
+      [endFormerSecrets(id), "d"],
+      [formerSecrets(0), "d"],
+      [rotate(id, Duration.minutes(1)), "de"],
+      [TestClock.adjust("1 minute"), "e"],
+      [revoke(id), ""],
+      [assertFails(revoke(id), "conflict"), ""],
+      [assertFails(rotate(id, Duration.zero), "conflict"), ""],
+      [assertFails(revoke("key_none"), "not_found"), ""],
+      [assertFails(rotate("key_none", Duration.zero), "not_found"), ""]
+    ]
+  }]
+]
 
 /** Returns the pages of a walk through the keys that meet a filter, oldest first. */
 const walkPages = (limit: number, filter: KeyFilter = {}) =>
@@ -55,7 +112,7 @@ for (const store of stores) {
             assert.lengthOf(pages, Math.ceil(keys.length / limit))
           }
           assert.deepStrictEqual(yield* apiKeys.find(last.id), last)
-          assert.strictEqual((yield* Effect.flip(apiKeys.find("key_none"))).code, "not_found")
+          yield* assertFails(apiKeys.find("key_none"), "not_found")
         }))
 
       it.effect("lists only the keys that meet each condition of a filter, page by page", () =>
@@ -123,7 +180,7 @@ for (const store of stores) {
           const own = { perMinute: 5, perDay: 7 }
           const enterprise = yield* issue({ plan: "enterprise", limits: own })
           assert.deepStrictEqual((yield* verify(enterprise.key)).limits, own)
-          assert.strictEqual((yield* Effect.flip(issue({ plan: "enterprise" }))).code, "invalid_request")
+          yield* assertFails(issue({ plan: "enterprise" }), "invalid_request")
         }))
 
       it.effect("changes the named fields of a key, and no others, in effect with the next request", () =>
@@ -169,64 +226,15 @@ for (const store of stores) {
           assert.strictEqual((yield* apiKeys.find(id)).version, 5)
         }))
 
-      it.effect("allows a key until exactly its expiry, and again once the expiry is removed", () =>
+      it.effect.each(lives)("%s", ([, stepsOf]) =>
         Effect.gen(function*() {
-          const apiKeys = yield* ApiKeys
-          const expiresAt = DateTime.add(yield* DateTime.now, { seconds: 90 })
-          const { id, key } = yield* issue({ expiresAt })
-          yield* assertAllowed(true, key)
-          yield* TestClock.adjust("89999 millis")
-          yield* assertAllowed(true, key)
-          yield* TestClock.adjust("1 millis")
-          yield* assertAllowed(false, key)
-          assert.strictEqual((yield* Effect.flip(apiKeys.rotate(id, Duration.zero))).code, "conflict")
-          assert.strictEqual((yield* Effect.flip(issue({ expiresAt }))).code, "invalid_request")
-          yield* apiKeys.update(id, { name: "ended" })
-          yield* assertAllowed(false, key)
-          yield* apiKeys.update(id, { expiresAt: null })
-          yield* assertAllowed(true, key)
-        }))
-
-      it.effect("rejects a disabled key with each of its secrets at once, and allows it again once it is enabled", () =>
-        Effect.gen(function*() {
-          const { rotate, update } = yield* ApiKeys
-          const first = yield* issue()
-          const { id, key } = yield* rotate(first.id, Duration.hours(1))
-          yield* assertAllowed(true, first.key, key)
-          assert.deepInclude(yield* update(id, { enabled: false }), { enabled: false, version: 3 })
-          yield* assertAllowed(false, first.key, key)
-          yield* TestClock.adjust("1 minute")
-          yield* assertAllowed(false, first.key, key)
-          assert.deepInclude(yield* update(id, { enabled: true }), { enabled: true, version: 4 })
-          yield* assertAllowed(true, first.key, key)
-        }))
-
-      it.effect("rejects an old secret after its grace period or its early end, and at once after a revocation", () =>
-        Effect.gen(function*() {
-          const { endFormerSecrets, formerSecrets, revoke, rotate } = yield* ApiKeys
-          const first = yield* issue()
-          yield* assertAllowed(true, first.key)
-          const second = yield* rotate(first.id, Duration.minutes(5))
-          assert.strictEqual(second.id, first.id)
-          yield* TestClock.adjust("4 minutes")
-          yield* assertAllowed(true, first.key, second.key)
-          const third = yield* rotate(first.id, Duration.zero)
-          yield* assertAllowed(false, first.key, second.key)
-          const ended = yield* rotate(first.id, Duration.minutes(1))
-          assert.lengthOf(yield* formerSecrets(first.id), 1)
-          yield* endFormerSecrets(first.id)
-          assert.lengthOf(yield* formerSecrets(first.id), 0)
-          yield* assertAllowed(false, third.key)
-          const fourth = yield* rotate(first.id, Duration.minutes(1))
-          yield* assertAllowed(true, ended.key, fourth.key)
-          yield* TestClock.adjust("1 minute")
-          yield* assertAllowed(false, ended.key)
-          yield* assertAllowed(true, fourth.key)
-          yield* revoke(first.id)
-          yield* assertAllowed(false, fourth.key)
-          for (const action of [revoke, (id: string) => rotate(id, Duration.zero)]) {
-            assert.strictEqual((yield* Effect.flip(action(first.id))).code, "conflict")
-            assert.strictEqual((yield* Effect.flip(action("key_none"))).code, "not_found")
+          const { key, id } = yield* issue()
+          const secrets = [["a", key] as readonly [string, Redacted.Redacted]]
+          for (const [index, [step, working]] of stepsOf(yield* ApiKeys, id, yield* DateTime.now).entries()) {
+            const result = yield* step
+            if (isIssued(result)) secrets.push([String.fromCharCode(97 + secrets.length), result.key])
+            const allowed = yield* Effect.filter(secrets, ([, secret]) => isAllowed(secret))
+            assert.strictEqual(allowed.map(([name]) => name).join(""), working, `step ${index}`)
           }
         }))
 

@@ -18,7 +18,7 @@ const start = 1_795_428_000_000
 type Usage = ApiKeys["Service"]["usage"]
 
 /** Sets the clock before a layer is built. A later step would run all periodic work in between. */
-const atStart = Layer.effectDiscard(TestClock.setTime(start))
+const startAt = (at: number) => Layer.effectDiscard(TestClock.setTime(at))
 
 /** Counts requests of a key in the minute `minute` since the start. */
 const count = (usage: Usage, keyId: string, counts: Partial<Record<UsageKind, number>>, minute = 0) => {
@@ -40,7 +40,7 @@ const read = (usage: Usage, keyId: string) =>
 
 for (const store of stores) {
   describe.skipIf(store.skip)(`The usage of keys on ${store.name}`, () => {
-    layer(Layer.provide(store.layer, atStart))((it) => {
+    layer(Layer.provide(store.layer, startAt(start)))((it) => {
       it.effect("has allowed, rejected and banned requests by minute and by hour", () =>
         Effect.gen(function*() {
           const { usage } = yield* ApiKeys
@@ -127,7 +127,7 @@ const writeFailures = Effect.map(Metric.snapshot, (metrics) => {
 for (const database of databases) {
   describe.skipIf(database.skip)(`The stored usage of keys on ${database.name}`, () => {
     const apiKeys = SqlApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(database.layer))
-    layer(Layer.provide(apiKeys, atStart))((it) => {
+    layer(Layer.provide(apiKeys, startAt(start)))((it) => {
       it.effect("is the sum of all processes that use the database, also of those that a graceful shutdown ended", () =>
         Effect.gen(function*() {
           const store = yield* usageStore

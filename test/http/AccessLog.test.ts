@@ -2,8 +2,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger, References } from "effect"
 import { HttpServerResponse } from "effect/http"
+import { InvalidRequest } from "../../src/api/Errors.ts"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import { recordResponse } from "../../src/http/AccessLog.ts"
+import * as ErrorResponses from "../../src/http/ErrorResponses.ts"
 import { RequestContext } from "../../src/http/RequestContext.ts"
 import { AccessLogEnabled, JsonLines } from "../../src/observability/LogLines.ts"
 
@@ -13,7 +15,8 @@ const linesOf = (
   url: string | undefined,
   isDirect: boolean,
   level: "Info" | "Warn",
-  isEnabled = true
+  isEnabled = true,
+  response = HttpServerResponse.empty({ status: 200 })
 ) =>
   Effect.gen(function*() {
     const lines: Array<string> = []
@@ -22,11 +25,7 @@ const linesOf = (
     const context = RequestContext.make("id:1.2-3_4", 0n)
     if (url === undefined) context.endpoint = PetstoreApi.groups.pets.endpoints.getPet
     if (keyId !== undefined) context.keyId = keyId
-    yield* recordResponse(
-      { method: "GET", url: url ?? "/v1/pets/1" },
-      context,
-      HttpServerResponse.empty({ status: 200 })
-    ).pipe(
+    yield* recordResponse({ method: "GET", url: url ?? "/v1/pets/1" }, context, response).pipe(
       Effect.provideService(JsonLines, isDirect ? { logger, write } : undefined),
       Effect.provideService(References.MinimumLogLevel, level),
       Effect.provideService(AccessLogEnabled, isEnabled),
@@ -67,5 +66,14 @@ describe("The access log", () => {
           assert.isEmpty(yield* linesOf(keyId, url, isDirect, "Info", false))
         }
       }
+    }))
+
+  it.effect("has the code of an error and the names of the invalid fields, without secrets", () =>
+    Effect.gen(function*() {
+      const message = `Invalid request: body.name: expected string; body.psk_${"a".repeat(38)}: query.limit.`
+      const response = ErrorResponses.make(new InvalidRequest({ message }))
+      const [line = ""] = yield* linesOf("key_a", undefined, true, "Info", true, response)
+      const expected = { status: 400, error: "invalid_request", fields: "body.name,body.psk_…" }
+      assert.deepInclude(JSON.parse(line).annotations, expected)
     }))
 })

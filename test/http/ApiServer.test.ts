@@ -5,17 +5,10 @@ import { TestClock } from "effect/testing"
 import { randomUUID } from "node:crypto"
 import { setImmediate } from "node:timers/promises"
 import { GracefulShutdown } from "../../src/http/Responses.ts"
-import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { assertCommonHeaders, assertError } from "../support/Assertions.ts"
-import { memory } from "../support/Databases.ts"
+import { memory, memoryWith } from "../support/Databases.ts"
 import { Service, service } from "../support/Service.ts"
-import type { ReceivedResponse } from "../support/Sockets.ts"
-
-/** The stores in memory, with other operations on pets. */
-const memoryWith = (change: (pets: PetRepository["Service"]) => Partial<PetRepository["Service"]>) =>
-  Layer.effect(PetRepository, Effect.map(PetRepository, (pets) => ({ ...pets, ...change(pets) }))).pipe(
-    Layer.provideMerge(memory)
-  )
+import { statusesOf } from "../support/Sockets.ts"
 
 const json = "Content-Type: application/json"
 const chunked = "Transfer-Encoding: chunked"
@@ -164,12 +157,6 @@ const newClient = Effect.gen(function*() {
   const key = yield* service.newUnlimitedKey
   return { ...service, key, fill: (bytes: string) => bytes.replaceAll("KEY", `Authorization: Bearer ${key}`) }
 })
-
-/** The statuses of all responses on a connection. */
-const statusesOf = ({ status, text }: ReceivedResponse) => [
-  status,
-  ...text.matchAll(/HTTP\/1\.1 (\d+)/g).map(([, code]) => Number(code))
-]
 
 describe("ApiServer", () => {
   const slowStore = memoryWith((pets) => ({

@@ -1,9 +1,8 @@
 /** Tests over sockets the bounds on operations that run at once and on slow clients. */
 import { assert, describe, it } from "@effect/vitest"
 import { Duration, Effect, Fiber, Layer } from "effect"
-import { PetRepository } from "../../src/pets/PetRepository.ts"
 import { assertError } from "../support/Assertions.ts"
-import { memory } from "../support/Databases.ts"
+import { memory, memoryWith } from "../support/Databases.ts"
 import { until } from "../support/Process.ts"
 import { Service, service } from "../support/Service.ts"
 import { openConnections } from "../support/Sockets.ts"
@@ -11,10 +10,7 @@ import { openConnections } from "../support/Sockets.ts"
 describe("The service", () => {
   let reads = 0
   /** The stores in memory, where a read of one pet never ends. */
-  const neverReads = Layer.effect(
-    PetRepository,
-    Effect.map(PetRepository, (pets) => ({ ...pets, find: () => Effect.suspend(() => (reads++, Effect.never)) }))
-  ).pipe(Layer.provideMerge(memory))
+  const neverReads = memoryWith(() => ({ find: () => Effect.suspend(() => (reads++, Effect.never)) }))
 
   it.live("returns 503 to a request that waits one second for one of the 2,500 slots", () =>
     Effect.gen(function*() {

@@ -2,30 +2,20 @@
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Duration, Effect, Layer } from "effect"
 import { connect } from "node:net"
-import { PetRepository } from "../../src/pets/PetRepository.ts"
-import { memory } from "../support/Databases.ts"
+import { setTimeout } from "node:timers/promises"
+import { memory, memoryWith } from "../support/Databases.ts"
 import { until } from "../support/Process.ts"
 import { Service, service } from "../support/Service.ts"
-import { openConnections, type ReceivedResponse } from "../support/Sockets.ts"
+import { openConnections, statusesOf } from "../support/Sockets.ts"
 
 const lines = (...fields: ReadonlyArray<string>) => `${fields.join("\r\n")}\r\n\r\n`
 const get = lines("GET / HTTP/1.1", "Host: localhost")
 const chunked = "Transfer-Encoding: chunked"
 
-/** The statuses of all responses on a connection. */
-const statusesOf = ({ status, text }: ReceivedResponse) => [
-  status,
-  ...text.matchAll(/HTTP\/1\.1 (\d+)/g).map(([, code]) => Number(code))
-]
-
 /** The stores in memory, where each read of one pet takes some turns of the event loop. */
-const slowStore = Layer.effect(
-  PetRepository,
-  Effect.map(PetRepository, (pets) => ({
-    ...pets,
-    find: (id) => Effect.andThen(Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 5))), pets.find(id))
-  }))
-).pipe(Layer.provideMerge(memory))
+const slowStore = memoryWith(({ find }) => ({
+  find: (id) => Effect.andThen(Effect.promise(() => setTimeout(5)), find(id))
+}))
 
 layer(Layer.fresh(service(slowStore)))("A connection", (it) => {
   const create = (key: string, ...fields: ReadonlyArray<string>) =>
@@ -110,7 +100,7 @@ layer(Layer.fresh(service(slowStore)))("A connection", (it) => {
         new Promise<void>((resolve) => {
           const socket = connect({ port, host: "127.0.0.1" }, () => {
             socket.write(lines("GET /v1/pets HTTP/1.1", "Host: x", `Authorization: Bearer psk_${"a".repeat(38)}`))
-            setTimeout(() => socket.resetAndDestroy(), 50)
+            void setTimeout(50).then(() => socket.resetAndDestroy())
           }).on("close", () => resolve())
         })
       )

@@ -60,7 +60,10 @@ export const makeDatabase = (world: World) => {
       network.send<A>(process, (reply) => reply(execute()), (value) => resume(Effect.succeed(value)), fail)
     })
   return {
-    ...{ network, keys, disabled, pets },
+    network,
+    keys,
+    disabled,
+    pets,
     findByHashesOf: (process: Process) => (hashes: ReadonlyArray<string>) =>
       statement(process, () => new Map([...keys].filter(([hash]) => hashes.includes(hash) && !disabled.has(hash)))),
     insertOf: (process: Process) => (creates: ReadonlyArray<{ readonly name: string; readonly key: string }>) =>

@@ -106,4 +106,3 @@ export const makeNetwork = (world: World) => {
   }
   return Object.assign(state, { send })
 }
-export type Network = ReturnType<typeof makeNetwork>

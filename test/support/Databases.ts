@@ -73,6 +73,12 @@ export const random = NodeCrypto.layerSecureRandom
 /** All stores in memory. */
 export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory).pipe(Layer.provideMerge(random))
 
+/** The stores in memory, with other operations on pets. */
+export const memoryWith = (change: (pets: PetRepository["Service"]) => Partial<PetRepository["Service"]>) =>
+  Layer.effect(PetRepository, Effect.map(PetRepository, (pets) => ({ ...pets, ...change(pets) }))).pipe(
+    Layer.provideMerge(memory)
+  )
+
 /** The stores that the service runs on. */
 export const stores = [
   { name: "memory", skip: false, layer: memory },

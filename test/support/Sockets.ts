@@ -44,6 +44,12 @@ const parseResponse = (text: string): ReceivedResponse => {
   return { status: Number(status.split(" ")[1]), headers: new Headers(headers), text: text.slice(end + 4) }
 }
 
+/** The statuses of all responses on a connection. */
+export const statusesOf = ({ status, text }: ReceivedResponse) => [
+  status,
+  ...text.matchAll(/HTTP\/1\.1 (\d+)/g).map(([, code]) => Number(code))
+]
+
 /** Opens connections that send `bytes`, and never read. The scope destroys them. */
 export const openConnections = (port: number, connections: number, { bytes = "", localAddress = "127.0.0.1" }) =>
   Effect.acquireRelease(

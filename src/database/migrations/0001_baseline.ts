@@ -1,7 +1,4 @@
-import { Effect } from "effect"
-import { SqlClient } from "effect/sql"
-
-const statements = [
+export default [
   // GENERATED ALWAYS keeps an operator's INSERT from taking an id that the sequence will return.
   `CREATE TABLE pets (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY CHECK (id > 0),
@@ -79,8 +76,3 @@ const statements = [
   ) WITH (fillfactor = 70)`,
   `CREATE INDEX key_usage_starts_at ON key_usage (seconds, starts_at)`
 ]
-
-export default Effect.gen(function*() {
-  const sql = yield* SqlClient.SqlClient
-  yield* Effect.forEach(statements, (statement) => sql.unsafe(statement), { discard: true })
-})

@@ -1,15 +1,7 @@
-import { Effect } from "effect"
-import { SqlClient } from "effect/sql"
-
-const statements = [
+export default [
   // A default needs no rewrite of the table. Processes of the previous version ignore the column.
   `ALTER TABLE api_keys ADD COLUMN enabled boolean NOT NULL DEFAULT true`,
   `ALTER TABLE api_key_secrets ADD COLUMN last_used_at timestamptz(3)`,
   `CREATE INDEX IF NOT EXISTS audit_log_operator ON audit_log (operator, at, id)`,
   `CREATE INDEX IF NOT EXISTS audit_log_action ON audit_log (action, at, id)`
 ]
-
-export default Effect.gen(function*() {
-  const sql = yield* SqlClient.SqlClient
-  yield* Effect.forEach(statements, (statement) => sql.unsafe(statement), { discard: true })
-})
