@@ -163,4 +163,9 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   )
 }
 
-const stringify = (json: unknown): string => JSON.stringify(json)
+const stringify = (json: unknown): string =>
+  JSON.stringify(json, (_key, value: unknown) => {
+    const isRounded = typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value)
+    // All digits of the double: the shortest form, such as 76113668362221540, is another integer.
+    return isRounded && Math.abs(value) < 1e19 ? JSON.rawJSON(String(BigInt(value))) : value
+  })

@@ -17,7 +17,7 @@ const limit = 3
 const limits = (perDay: number) => ({ perMinute: 1_000_000, perDay })
 const processCount = 3
 /** The longest waits in milliseconds. A lookup and a create can wait for the batch before theirs. */
-const [redisWait, lookupWait, clientWait] = [250, 2 * 900, 5_000]
+const [redisWait, lookupWait, clientWait] = [250, 4 * 900, 5_000]
 const serveWait = lookupWait + redisWait + 2 * Duration.toMillis(RequestBatcher.callTimeout)
 /** The time of faults and load, and the time when all calls have ended. */
 const [begin, end, settled] = [500, 4_000, 20_000]
