@@ -2,8 +2,8 @@
 import { Context, Effect } from "effect"
 import { HttpApiMiddleware, HttpApiSecurity, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
-import * as Issue from "./Issue.ts"
 import type { Limits, Plan } from "./Plans.ts"
+import { describeIssue } from "./Text.ts"
 
 /** The API key of the current request. */
 export class CurrentKey extends Context.Service<CurrentKey, {
@@ -50,7 +50,7 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
     const { cause, kind } = error
     // The response did not encode: a fault of the service, so not a 400.
     if (kind === "Body" || kind === "ResponseHeaders") return Effect.fail(error)
-    const fields = Issue.describe(cause.issue, (path) => [places[kind], ...path].join("."))
+    const fields = describeIssue(cause.issue, (path) => [places[kind], ...path].join("."))
     return Effect.fail(new Errors.InvalidRequest({ message: `Invalid request: ${fields}.` }))
   })
 }

@@ -51,3 +51,16 @@ export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
   Schema.declare((_value: unknown): _value is A => true, {
     description: SchemaAST.resolveDescription(schema.ast) ?? "Success"
   })
+
+const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1({
+  leafHook: (issue) => issue._tag === "MissingKey" ? "required" : SchemaIssue.defaultLeafHook(issue)
+})
+
+/** Returns each invalid field, named by `nameOf`, and the expected value: `name: expected …; name: required`. */
+export const describeIssue = (issue: SchemaIssue.Issue, nameOf: (path: ReadonlyArray<string>) => string): string =>
+  formatIssue(issue).issues
+    .map(({ message, path = [] }) => {
+      const name = nameOf(path.map((segment) => String(typeof segment === "object" ? segment.key : segment)))
+      return `${name}: ${message.charAt(0).toLowerCase()}${message.slice(1)}`
+    })
+    .join("; ")

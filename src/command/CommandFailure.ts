@@ -1,7 +1,7 @@
 import { Cause, Config, Exit, Predicate, Schema } from "effect"
 import { CliError } from "effect/cli"
 import { ErrorBody } from "../api/Errors.ts"
-import * as Issue from "../api/Issue.ts"
+import { describeIssue } from "../api/Text.ts"
 import { PetstoreClientError } from "../client/ClientError.ts"
 import { describeError } from "../config/Setting.ts"
 
@@ -34,7 +34,7 @@ export const describeFailure = (failure: unknown): string | undefined => {
       : failure.message
   }
   if (isInvalidInput(failure) && Schema.isSchemaError(failure.reason.cause)) {
-    return Issue.describe(failure.reason.cause.issue, (path) => path.join("."))
+    return describeIssue(failure.reason.cause.issue, (path) => path.join("."))
   }
   const message = Predicate.hasProperty(failure, "message") ? failure.message : failure
   const text = String(message).replaceAll(/\s+/g, " ")

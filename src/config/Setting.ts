@@ -4,7 +4,7 @@
  */
 import { Config, Effect, Result, Schema, SchemaIssue } from "effect"
 import { IpInterface, IpNetwork } from "effect/net"
-import * as Issue from "../api/Issue.ts"
+import { describeIssue } from "../api/Text.ts"
 
 /** A failure of `parse` is empty, or a text to append to `Expected ${form}`. */
 export interface Form<A> {
@@ -32,7 +32,7 @@ export const read = <A>(name: string, { form, parse }: Form<A>): Config.Config<A
     }))
 
 export const describeError = (error: Config.ConfigError): string =>
-  Schema.isSchemaError(error.cause) ? Issue.describe(error.cause.issue, (path) => path.join("_")) : error.message
+  Schema.isSchemaError(error.cause) ? describeIssue(error.cause.issue, (path) => path.join("_")) : error.message
 
 /** `parse` returns `undefined` for an invalid text. */
 export const makeForm = <A>(form: string, parse: (text: string) => A | undefined): Form<A> => ({

@@ -1,7 +1,6 @@
 import { AuditAction, type AuditQuery, wordsOf } from "../api/Audit.ts"
 import { Changes } from "./Changes.tsx"
-import { handleSubmit, textsOf } from "./Forms.ts"
-import { Choice, KeyLink, ListPage, When } from "./Parts.tsx"
+import { Choice, handleSubmit, KeyLink, ListPage, textsOf, When } from "./Parts.tsx"
 import { hrefOf } from "./Route.ts"
 import { useQuery, useSession } from "./Session.ts"
 

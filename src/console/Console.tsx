@@ -1,10 +1,9 @@
 import { type ComponentChildren, render } from "preact"
 import { useCallback, useLayoutEffect, useRef, useState } from "preact/hooks"
 import { AuditLog } from "./AuditLog.tsx"
-import { handleSubmit, textsOf } from "./Forms.ts"
 import { KeyList } from "./KeyList.tsx"
 import { KeyPage } from "./KeyPage.tsx"
-import { Alert } from "./Parts.tsx"
+import { Alert, handleSubmit, textsOf } from "./Parts.tsx"
 import { useRoute } from "./Route.ts"
 import { SessionContext, type SignedIn, signIn, useAction } from "./Session.ts"
 

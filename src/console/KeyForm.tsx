@@ -3,8 +3,7 @@ import { useState } from "preact/hooks"
 import { type ApiKey, type IssuedKey, KeyChange, NewKey } from "../api/Keys.ts"
 import { Plan, planLimits } from "../api/Plans.ts"
 import { FormDialog, KeyDialog } from "./Dialog.tsx"
-import { textsOf } from "./Forms.ts"
-import { formatLimits } from "./Parts.tsx"
+import { formatLimits, textsOf } from "./Parts.tsx"
 import { useSession } from "./Session.ts"
 
 /** The values of the inputs. The expiry is in UTC, in the format of `datetime-local`: `2030-12-31T00:00`. */

@@ -8,9 +8,19 @@ import { Plan } from "../api/Plans.ts"
 import { findSecret, isWellFormed } from "../api/SecretForm.ts"
 import { type TopUsageQuery, usageKinds } from "../api/Usage.ts"
 import { SecretDialog } from "./Dialog.tsx"
-import { handleSubmit, textsOf } from "./Forms.ts"
 import { IssueDialog } from "./KeyForm.tsx"
-import { Alert, Choice, formatLimits, formatNumber, KeyLink, LastUse, ListPage, StateBadge } from "./Parts.tsx"
+import {
+  Alert,
+  Choice,
+  formatLimits,
+  formatNumber,
+  handleSubmit,
+  KeyLink,
+  LastUse,
+  ListPage,
+  StateBadge,
+  textsOf
+} from "./Parts.tsx"
 import { hrefOf, type Route } from "./Route.ts"
 import { type Client, type Failure, useAction, useQuery, useSession } from "./Session.ts"
 

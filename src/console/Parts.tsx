@@ -1,5 +1,5 @@
 import { DateTime } from "effect"
-import type { ComponentChildren } from "preact"
+import type { ComponentChildren, TargetedSubmitEvent } from "preact"
 import { useState } from "preact/hooks"
 import { wordsOf } from "../api/Audit.ts"
 import type { KeyState } from "../api/Keys.ts"
@@ -108,4 +108,15 @@ export const CopyButton = ({ label, text }: { readonly label: string; readonly t
   return (
     <button type="button" aria-label={state === "Copy" ? `Copy ${label}` : state} onClick={onClick}>{state}</button>
   )
+}
+
+/** The trimmed values of the fields that are not empty. */
+export const textsOf = (form: FormData): Readonly<Record<string, string>> =>
+  Object.fromEntries(
+    [...form].flatMap(([name, value]) => typeof value === "string" && value.trim() !== "" ? [[name, value.trim()]] : [])
+  )
+
+export const handleSubmit = (use: (form: FormData) => void) => (event: TargetedSubmitEvent<HTMLFormElement>): void => {
+  event.preventDefault()
+  use(new FormData(event.currentTarget))
 }

@@ -1,16 +1,34 @@
 import { PgClient } from "@effect/sql-pg"
-import { Cause, Config, Data, Duration, Effect, Layer, Option, Record, Schedule } from "effect"
+import { Cause, Config, Data, Duration, Effect, Layer, Metric, Option, Record, Schedule } from "effect"
 import { Migrator, SqlClient, SqlError } from "effect/sql"
 import { connect, type Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import type { DatabaseUrl } from "../config/ConnectionUrls.ts"
 import { Settings } from "../config/Settings.ts"
 import { describe } from "../observability/LogLines.ts"
-import * as ConnectionMetrics from "./ConnectionMetrics.ts"
 import { dataDirectory } from "./DataDirectory.ts"
 import baseline from "./migrations/0001_baseline.ts"
 import keysEnabled from "./migrations/0002_keys_enabled.ts"
 import * as Outage from "./Outage.ts"
+
+const connections = Metric.gauge("database_connections", { description: "Open connections to the database." })
+const connectionLimit = Metric.gauge("database_max_connections", {
+  description: "The maximum of connections to the database, DATABASE_MAX_CONNECTIONS."
+})
+
+const makeCountConnection = Effect.fnUntraced(function*(maxConnections: number) {
+  yield* Metric.update(connectionLimit, maxConnections)
+  const context = yield* Effect.context()
+  let open = 0
+  const add = (change: 1 | -1): void => {
+    open += change
+    connections.updateUnsafe(open, context)
+  }
+  return (connection: Duplex): Duplex => {
+    add(1)
+    return connection.on("close", () => add(-1))
+  }
+})
 
 /** The statements of each migration. Its number is the schema version. */
 const migrations = { "0001_baseline": baseline, "0002_keys_enabled": keysEnabled }
@@ -122,5 +140,5 @@ export const layer = Layer.unwrap(Effect.gen(function*(): Effect.fn.Return<
   const url = yield* databaseUrl
   if (Option.isNone(url)) return embedded
   const maxConnections = yield* Settings.databaseMaxConnections.config
-  return server(url.value, maxConnections, yield* ConnectionMetrics.makeCountConnection(maxConnections))
+  return server(url.value, maxConnections, yield* makeCountConnection(maxConnections))
 }))

@@ -1,6 +1,6 @@
 import { Clock, Duration, Effect, Schedule } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
-import * as BackgroundTask from "./BackgroundTask.ts"
+import { makeCountFailure } from "../observability/Metrics.ts"
 
 const maxRowsPerStatement = 5_000
 
@@ -15,7 +15,7 @@ export const deleteExpired = Effect.fnUntraced(function*(options: {
   readonly where?: Statement.Fragment
   readonly warning: string
 }) {
-  const countFailure = yield* BackgroundTask.makeCountFailure(`delete_${options.table}`)
+  const countFailure = yield* makeCountFailure(`delete_${options.table}`)
   const sql = yield* SqlClient.SqlClient
   const [table, column] = [sql(options.table), sql(options.column)]
   /**

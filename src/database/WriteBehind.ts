@@ -1,6 +1,6 @@
 import { type Duration, Effect, Schedule, Semaphore } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
-import * as BackgroundTask from "./BackgroundTask.ts"
+import { makeCountFailure } from "../observability/Metrics.ts"
 
 /** Bounds the time for which the serialization blocks the event loop. */
 const maxValuesPerWrite = 1_000
@@ -28,7 +28,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
   /** The last flush has no maximum. */
   readonly maxPerFlush?: number
 }) {
-  const countFailure = yield* BackgroundTask.makeCountFailure(`write_${table}`)
+  const countFailure = yield* makeCountFailure(`write_${table}`)
   let pending = new Map<K, A>()
   /** Values of the current flush that are not in a write yet. */
   let writing: Array<[K, A]> = []

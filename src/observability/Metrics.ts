@@ -26,3 +26,14 @@ export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>
 /** Without a sample of 0, Prometheus misses the first event: `increase` compares with the first sample. */
 export const startAtZero = (counters: Iterable<Metric.Counter<number>>): Effect.Effect<void> =>
   Effect.forEach(counters, (counter) => Metric.update(counter, 0), { discard: true })
+
+const failures = byAttributes(
+  Metric.counter("background_failures_total", {
+    description: "Failures of tasks beside the requests, by task.",
+    incremental: true
+  }),
+  (task: string) => ({ task })
+)
+
+export const makeCountFailure = (task: string): Effect.Effect<Effect.Effect<void>> =>
+  Effect.as(startAtZero([failures(task)]), Metric.update(failures(task), 1))
