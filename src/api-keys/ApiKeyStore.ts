@@ -39,7 +39,7 @@ export interface Change {
   readonly secretHash?: string
   /** When former secrets stop working, unless they end earlier. `null` ends them now. */
   readonly formerEnd?: DateTime.Utc | null
-  /** Runs in the transaction of the change. */
+  /** Runs in the same transaction as the change of the key. */
   readonly alongside: Effect.Effect<void, ServiceUnavailable>
 }
 
@@ -67,7 +67,7 @@ export interface ApiKeyStore {
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
   /** Also finds secrets that no longer work. */
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<SecretOrigin | undefined, ServiceUnavailable>
-  /** Returns the holders by hash, without those of disabled and revoked keys and of secrets that were ended. */
+  /** Returns a map from the hash of a secret to its key. Disabled keys, revoked keys and ended secrets are absent. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
   /** Records the last uses of secrets, by hash, and of their keys. Ignores uses older than the recorded one. */
   recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>

@@ -45,7 +45,10 @@ export class ApiKeys extends Context.Service<ApiKeys, {
   /** Changes the named fields of a key, at once in this process and within one second in others. */
   update(id: string, change: KeyChange, ifMatch?: IfMatch): Effect.Effect<ApiKey, ChangeError | InvalidRequest>
 
-  /** Issues a new secret. Former secrets work for `grace`, or end at once if it is zero. At most five work together. */
+  /**
+   * Issues a new secret. Former secrets stay valid for the duration `grace`; zero ends them at once. A key has at most
+   * five valid secrets, including the new one.
+   */
   rotate(id: string, grace: Duration.Duration, ifMatch?: IfMatch): Effect.Effect<IssuedKey, ChangeError>
 
   endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>

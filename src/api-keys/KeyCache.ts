@@ -1,4 +1,7 @@
-/** Caches API keys by the hash of their secret, under a lease that is renewed in the background while in use. */
+/**
+ * Caches API keys by the hash of their secret. An entry is valid under a lease, which is renewed in the background
+ * while the key is in use.
+ */
 import { Clock, Duration, Effect, Latch } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
@@ -7,9 +10,9 @@ import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
 
 /** A key is used for this time from the start of its lookup: a second, less some time for the request. */
 const lease = Duration.millis(900)
-/** Using an entry of this age starts its refresh. */
+/** Once an entry reaches this age, its next use starts a refresh in the background. */
 const refreshAge = Duration.millis(500)
-/** Refreshes that start within this time share a statement. */
+/** Refreshes that start within this interval share one SQL statement. */
 const refreshInterval = Duration.millis(50)
 const maxHashesPerStatement = 1_000
 const maxEntries = 100_000
@@ -35,7 +38,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     const generationAtStart = generation
     const readAt = clock.monotonicTimeNanosUnsafe()
     const holders = yield* store.findByHashes(hashes)
-    // After a pause of this process, the response can come before the timeout that it missed.
+    // After a pause of the process, a late response can be handled before its overdue timeout fires.
     if (clock.monotonicTimeNanosUnsafe() - readAt >= leaseNanos) return yield* new ServiceUnavailable()
     const found = new Map<string, Entry>()
     for (const hash of hashes) {

@@ -14,8 +14,9 @@ const rejectMalformed = Effect.fail(new InvalidApiKey({ message: "The API key is
 
 export class KeyVerifier extends Context.Service<KeyVerifier, {
   /**
-   * Returns the key of a secret and records its use. Fails with `InvalidApiKey` if the key is unknown, expired,
-   * disabled or revoked. A change of a key takes effect within one second, and at once in its own process.
+   * Looks up the key of a secret and records the use. Fails with `InvalidApiKey` if the key is unknown, expired,
+   * disabled or revoked. A change of a key takes effect at once in the process that made it, and within one second in
+   * others.
    */
   verify(secret: Redacted.Redacted): Effect.Effect<CurrentKey["Service"], InvalidApiKey | ServiceUnavailable>
 

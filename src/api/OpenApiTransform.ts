@@ -77,7 +77,7 @@ const complete = (
     }
   }
 
-  // More tools show the description and the example of a parameter than those of its schema.
+  // Moves description and example from a parameter's schema to the parameter, where more tools show them.
   const completeParameter = (parameter: OpenApi.OpenAPISpecParameter): OpenApi.OpenAPISpecParameter => {
     const described: JsonSchema = parameter.schema
     const { description, examples, ...schema } = unwrap(described)

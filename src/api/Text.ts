@@ -56,7 +56,10 @@ const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1({
   leafHook: (issue) => issue._tag === "MissingKey" ? "required" : SchemaIssue.defaultLeafHook(issue)
 })
 
-/** Returns each invalid field, named by `nameOf`, and the expected value: `name: expected …; name: required`. */
+/**
+ * Describes all invalid fields in one text: the name from `nameOf`, and what was expected, as in `limit: expected an
+ * integer; name: required`.
+ */
 export const describeIssue = (issue: SchemaIssue.Issue, nameOf: (path: ReadonlyArray<string>) => string): string =>
   formatIssue(issue).issues
     .map(({ message, path = [] }) => {

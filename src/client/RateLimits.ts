@@ -29,7 +29,7 @@ export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState
 
 const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 
-/** `None` if the headers show the limits of the client's address, as after a 401. */
+/** `None` if the headers show the limits of the address instead of the key's, as in a 401. */
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
@@ -60,7 +60,10 @@ export const makeRateLimits = Effect.gen(function*() {
   const update = (learn: (before: Knowledge) => Knowledge) =>
     Effect.flatMap(Ref.updateAndGet(known, learn), ({ maxInFlight }) => slots.resize(maxInFlight))
 
-  /** After an attempt without a response: otherwise queued calls would wait for each other's timeouts. */
+  /**
+   * Lets the next queued call start after an attempt without a response. Otherwise queued calls would wait for each
+   * other's timeouts.
+   */
   const addSlot = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withSlot(before, now)))
 
   return {
@@ -129,7 +132,7 @@ const withResponse = (
   }
 }
 
-/** Prefers the relative seconds of `RateLimit`, which do not depend on this machine's clock. */
+/** Prefers the relative time in `RateLimit` to a timestamp, because it does not depend on this machine's clock. */
 const resetMs = (headers: Headers.Headers, { resetAt }: RateLimitState, now: number): number => {
   const seconds = [...(headers["ratelimit"] ?? "").matchAll(/;r=0;t=(\d+)/g)].map(([, t]) => Number(t))
   return seconds.length > 0 ? Math.max(...seconds) * 1000 : Math.max(0, DateTime.toEpochMillis(resetAt) - now)

@@ -9,7 +9,7 @@ import type { HttpClientResponse } from "effect/http"
 import { isRetryable, isRetryableStatus, type PetstoreClientError, retryAfterOf, withTimeout } from "./ClientError.ts"
 import type { RateLimits } from "./RateLimits.ts"
 
-/** The retries of one call. */
+/** The state of the retries of one call. */
 export interface RetryOptions {
   /** The maximum number of retries after the first attempt. The default is 5. */
   readonly times?: number | undefined
@@ -30,7 +30,7 @@ const backoff = Schedule.jittered(Schedule.exponential("200 millis"))
 
 type Attempt = Effect.Effect<HttpClientResponse.HttpClientResponse, PetstoreClientError>
 
-/** Returns the last outcome: when a retry cannot help, or the options allow no further one. */
+/** Returns the outcome of the last attempt, once a retry cannot help or the options allow no more. */
 export const sendWithRetries = Effect.fnUntraced(function*(
   send: Attempt,
   isRepeatable: boolean,

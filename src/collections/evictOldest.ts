@@ -1,6 +1,6 @@
 /**
- * If `map` has more than `maxEntries`, evicts the oldest tenth, in insertion order. One eviction per insert would be
- * slow, because iteration steps over the slots of deleted entries.
+ * If `map` has more than `maxEntries`, evicts the oldest tenth by insertion order. Evicting in batches is faster,
+ * because finding the oldest entry means skipping the slots of deleted ones.
  */
 export const evictOldest = (map: Map<unknown, unknown>, maxEntries: number): void => {
   if (map.size <= maxEntries) return

@@ -9,7 +9,7 @@ const isApiError = Schema.is(ErrorBody)
 
 const isConfigError = (failure: unknown): failure is Config.ConfigError => failure instanceof Config.ConfigError
 
-/** Invalid command lines: Effect has already printed the error and the help. */
+/** The command line was invalid. Effect has already printed the error and the help. */
 const isPrinted = (failure: unknown): failure is CliError.ShowHelp =>
   CliError.isCliError(failure) && failure._tag === "ShowHelp"
 

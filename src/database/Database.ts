@@ -78,7 +78,10 @@ const mayRecover = (failure: Effect.Error<typeof bringUpToDate>): boolean => {
   return SqlError.isSqlError(error) && Outage.isStarting(error)
 }
 
-/** The server cancels longer statements. Behind a pooler, only the timeouts of the callers apply. */
+/**
+ * The server cancels statements that run longer. A pooler may ignore this setting; then only the timeouts of the
+ * calling code apply.
+ */
 const statementTimeoutMs = 3_500
 
 /** Longer than the statement timeout, so only dead or idle connections are closed. */

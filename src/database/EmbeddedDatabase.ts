@@ -94,7 +94,7 @@ const every = <E, R>(interval: Duration.Input, work: Effect.Effect<unknown, E, R
     Effect.forkScoped
   )
 
-/** What a server does in the background: checkpoints, and autovacuum. */
+/** Runs checkpoints and vacuums, which a PostgreSQL server does by itself in the background. */
 const upkeep = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const checkpoint = Effect.gen(function*() {

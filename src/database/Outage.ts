@@ -7,7 +7,7 @@ import { describe } from "../observability/LogLines.ts"
 /** SQLSTATEs: the server starts or stops (57P), is out of resources (53), or is read-only (25006). */
 const temporaryStates = "57P|53|25006"
 
-/** Whether a failure at startup may end soon, unlike a wrong setting. */
+/** Whether a startup failure is transient and worth a retry. A wrong setting is not. */
 export const isStarting = (error: SqlError.SqlError): boolean => {
   const { reason } = error
   const code = codeOf(reason.cause)

@@ -42,7 +42,7 @@ const makeCorsHeaders =
       }
   }
 
-/** What the API port adds to every response: a charge, headers and a line of the access log. */
+/** The hooks of the API port: count the request against its limits, set response headers, and write the access log. */
 export const makeHooks = Effect.gen(
   function*(): Effect.gen.Return<Responses.PortHooks, Config.ConfigError, RateLimiter> {
     const limiter = yield* RateLimiter
@@ -95,7 +95,7 @@ export const makeHooks = Effect.gen(
         context.decision === undefined
           ? chargeAndSend(head, context, response)
           : send(head, context, context.decision, response),
-      // Guesses of keys are charged, also if the client disconnects before the response.
+      // Guesses of keys count against the address even if the client disconnects before the response.
       abort: (head, context) =>
         Effect.andThen(context.decision === undefined ? charge(head, false) : Effect.void, recordAbort(head, context))
     }

@@ -1,4 +1,4 @@
-/** The API port: the operations and the documents on Node's server. */
+/** The HTTP server of the API port, with the API operations and the documents. */
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServer } from "effect/http"
 import { localUrl, Settings } from "../config/Settings.ts"

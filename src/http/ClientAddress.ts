@@ -39,7 +39,7 @@ export type TrustedProxies = ReadonlyArray<IpNetwork.IpNetwork>
 export const forwarded = (trustedProxies: TrustedProxies) =>
   trustedProxies.length === 0 ? identity : HttpMiddleware.xForwardedHeaders({ trustedProxies })
 
-/** `undefined` for a trusted proxy. */
+/** Returns `undefined` for a trusted proxy, whose connections are not limited. */
 export const peerNetwork = (trustedProxies: TrustedProxies, peer: string): string | undefined => {
   const address = parse(peer)
   return address === undefined || trustedProxies.some((network) => IpNetwork.contains(network, address))

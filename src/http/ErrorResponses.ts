@@ -25,7 +25,7 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
   const allow = methods.join(", ")
   if (method === "OPTIONS") return HttpServerResponse.empty({ status: 204, headers: { allow } })
   return methods.includes(method)
-    // The router knows no path with invalid percent-encoding.
+    // The router matches no route if the percent-encoding of a path is invalid.
     ? make(new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
     : make(new Errors.MethodNotAllowed({ message: `${method} is not allowed here. Use one of ${allow}.` }), { allow })
 }

@@ -1,4 +1,4 @@
-/** Checks request bodies: JSON text in UTF-8 of a bounded size, which all parsers read alike. */
+/** Checks that a body is UTF-8 JSON within the size limit, without duplicate names, which parsers treat differently. */
 import { Effect } from "effect"
 import type { Headers, HttpServerRequest } from "effect/http"
 import { InvalidRequest, PayloadTooLarge, UnsupportedMediaType } from "../api/Errors.ts"
@@ -13,7 +13,7 @@ export type BodyError = InvalidRequest | PayloadTooLarge | UnsupportedMediaType
 /** Reads the body, which the request caches for HttpApi. A body that does not arrive is a defect. */
 export const check = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, BodyError> => {
   const { headers } = request
-  // Reject before the body arrives.
+  // Reject a large body by its declared length, before it arrives.
   if (Number(headers["content-length"]) > maxBytes) return Effect.fail(new PayloadTooLarge())
   const part = unsupportedPart(headers)
   if (part !== undefined) return unsupported(part)

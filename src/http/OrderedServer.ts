@@ -9,7 +9,10 @@ const maxWaiting = 16
 /** The pieces in which a body may arrive: chunks, or segments of the network. */
 const maxBodyPieces = 4_096
 
-/** Closes a connection after its last response. Unread data would reset it and lose the response, so it is dropped. */
+/**
+ * Closes a connection after its last response. Reads and discards what the client still sends: otherwise the close
+ * would reset the connection, and the client could lose the response.
+ */
 export const closeGently = (socket: Duplex): void => {
   socket.end()
   socket.resume()
@@ -74,7 +77,7 @@ export class OrderedServer extends Server<typeof Request> {
 
   constructor(options: ServerOptions<typeof Request>) {
     super({ ...options, IncomingMessage: Request })
-    // A client that half-closes after its request still gets the response.
+    // Allows half-open sockets: a client that half-closes after its request still gets the response.
     Object.assign(this, { httpAllowHalfOpen: true })
     // Without a listener, Node responds to an unknown `Expect` itself.
     this.on("checkExpectation", () => {})
@@ -90,7 +93,7 @@ export class OrderedServer extends Server<typeof Request> {
     const { socket } = request
     const connection = this.#connectionOf(socket)
     connection.last = response
-    // Node's parser loses what follows an ignored upgrade in the same read.
+    // If an `Upgrade` is ignored, Node's parser drops pipelined bytes of the same socket read.
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false
     this.#enqueue(socket, connection, () => {
       response.once("finish", () => this.#startNext(socket, connection))
@@ -134,7 +137,7 @@ export class OrderedServer extends Server<typeof Request> {
   }
 
   #startNext(socket: Duplex, connection: Connection): void {
-    // After the last response of a connection it stays busy, so that no further request starts.
+    // After its last response, a connection stays marked as busy, so that no further request starts on it.
     if (socket.writableEnded) return
     const start = connection.waiting.shift()
     connection.isBusy = start !== undefined

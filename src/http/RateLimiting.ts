@@ -1,4 +1,4 @@
-/** Rate limits over HTTP (SPEC §8): charges to keys and addresses, and the rate-limit headers of every response. */
+/** Counts each request against its API key or address (SPEC §8), and makes the rate-limit headers of its response. */
 import { Duration, Effect, Metric } from "effect"
 import type { KeyUsage } from "../api-keys/KeyUsage.ts"
 import { ApiKeyBanned, RateLimitExceeded } from "../api/Errors.ts"
@@ -23,7 +23,7 @@ const bans = byAttributes(
   (plan: string) => ({ plan })
 )
 
-/** `plan` is `none` for an address. Hot path: avoids `Effect.gen`. */
+/** `plan` is `none` if the caller is an address instead of an API key. Hot path: avoids `Effect.gen`. */
 const countDecision = (charged: Effect.Effect<Decision>, plan: Plan | "none") =>
   Effect.withFiber(({ context }) =>
     Effect.map(charged, (decision) => {
@@ -36,7 +36,7 @@ const countDecision = (charged: Effect.Effect<Decision>, plan: Plan | "none") =>
 const kindOf = ({ allowed, bannedUntil }: Decision): UsageKind =>
   allowed ? "allowed" : bannedUntil === undefined ? "rejected" : "banned"
 
-/** Shows the bans of each plan with the value 0 before the first one. */
+/** Exports the ban counter of each plan as 0 before the first ban. */
 export const startCounters = startAtZero(Plan.literals.map((plan) => bans(plan)))
 
 export const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key: CurrentKey["Service"]) =>

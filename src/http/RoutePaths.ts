@@ -1,4 +1,4 @@
-/** The paths of a port: how the router reads a URL, and the methods and headers of a path. */
+/** The routes of a port: which methods a URL allows, and which headers its responses carry. */
 import { Context } from "effect"
 import { HttpApi, type HttpApiGroup } from "effect/http-api"
 import { PathHeaders } from "../api/OperationMiddleware.ts"

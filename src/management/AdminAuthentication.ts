@@ -54,7 +54,7 @@ export const layer = Layer.effect(
       adminToken: Effect.fnUntraced(function*(httpEffect, { credential, endpoint }) {
         const context = yield* RequestContext.current
         context.endpoint = endpoint
-        // Failures never lock out a valid token.
+        // Failed attempts from an address never block a request with a valid token.
         const hash = digest(credential)
         const operator = operators.find((each) => timingSafeEqual(each.hash, hash))
         if (operator !== undefined) {
@@ -73,7 +73,7 @@ export const layer = Layer.effect(
     })
   })
 ).pipe(
-  // In memory, not in Redis: the loopback address is a different client on each machine.
+  // Failed attempts are counted in memory, not in Redis: 127.0.0.1 is a different client on each machine.
   Layer.provide(RateLimiter.layerMemory)
 )
 

@@ -101,7 +101,7 @@ const logStart = Effect.gen(function*() {
   yield* Effect.logInfo(`Issue API keys with: ${command} keys issue --name NAME`)
 })
 
-/** In a checkout an npm script. The installations of docs/install.md have the command on the PATH. */
+/** How to run the command: in a checkout as an npm script. An installation by docs/install.md has it on the PATH. */
 const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }

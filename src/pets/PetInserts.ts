@@ -43,8 +43,8 @@ const encode = (creates: ReadonlyArray<Create>): string =>
 
 export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  // Ids are assigned before the INSERT, because RETURNING has no guaranteed order. The subselect makes PostgreSQL look
-  // up the sequence once per statement.
+  // Assign ids before the INSERT, because RETURNING does not guarantee the order of rows. The subselect resolves the
+  // sequence's name once per statement instead of once per row.
   const asked = (creates: ReadonlyArray<Create>) =>
     sql`SELECT nextval((SELECT pg_get_serial_sequence('pets', 'id')::regclass)) AS id, pet, nth
         FROM jsonb_array_elements(${encode(creates)}::text::jsonb) WITH ORDINALITY AS asked (pet, nth)`
@@ -58,8 +58,9 @@ export const make = Effect.gen(function*() {
       SELECT id FROM added ORDER BY nth`
 
   /**
-   * Inserts pets, at most one for each key. A key in use is updated to its own values, because RETURNING has only
-   * changed rows, and a SELECT would miss a key that another process commits meanwhile. So a replay wastes an id.
+   * Inserts pets, at most one for each idempotency key. If a key exists, a no-op update makes RETURNING include its
+   * row. A separate SELECT could miss a key that another process commits meanwhile. The cost: each replay uses up one
+   * id.
    */
   const claimAndInsert = (creates: ReadonlyArray<Create>) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {

@@ -37,7 +37,7 @@ interface Ban {
 export interface State {
   readonly minute?: Count | undefined
   readonly day?: Count | undefined
-  /** Rejections within a minute of the first one. */
+  /** The number of rejections within a minute of the first one. Too many begin a ban. */
   readonly rejections?: Count | undefined
   readonly ban?: Ban | undefined
 }
@@ -123,7 +123,7 @@ const isBanned = (state: State, now: number): state is State & { readonly ban: B
 
 const rejected = (next: State): Outcome => ({ allowed: false, banBegan: false, next })
 
-/** Counts the rejection. The threshold for a ban is the limit per minute, or three if that is higher. */
+/** Counts a rejection towards a ban. The threshold is the limit per minute, but at least three rejections. */
 const reject = (state: State, limits: Limits, now: number): Outcome => {
   const rejections = add(current(state.rejections, minuteWindow.seconds, now))
   if (rejections.used < Math.max(limits.perMinute, bans.minRejections)) {

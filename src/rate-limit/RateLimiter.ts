@@ -32,7 +32,7 @@ export const make = (
   changed: (caller: Caller, state: Policy.State) => void
 ): RateLimiter["Service"] => {
   const set = (caller: Caller, state: Policy.State, before: Policy.State): void => {
-    // Set even an unchanged state, because it marks the address as recently used.
+    // Write the state back even if it is unchanged: the write marks the address as recently used.
     callers.set(caller, state)
     if (state !== before && isKey(caller)) changed(caller, state)
   }

@@ -25,7 +25,9 @@ interface Call {
   readonly resume: (decision: Policy.Decision) => void
 }
 
-/** Concurrent calls for one caller share a command: those made in one event-loop turn, under the same limits. */
+/**
+ * Batches calls into one Redis command: calls for the same caller, under the same limits, in the same event-loop turn.
+ */
 interface Batch {
   readonly caller: Caller
   readonly limits: Limits
@@ -102,7 +104,7 @@ const make = Effect.gen(function*() {
     peek: call("peek"),
     unban: (caller) =>
       Effect.callback<Counting>((resume) => {
-        // Keep the order: send the charges that came before.
+        // Send the queued charges first, so that Redis applies them in order.
         flush()
         const lift = (counting: Counting): void => {
           callers.set(caller, Policy.unban(callers.get(caller), clock.currentTimeMillisUnsafe()))

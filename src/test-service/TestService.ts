@@ -14,13 +14,13 @@ export interface SentRequest {
   readonly path: string
   readonly headers: Readonly<Record<string, string>>
   readonly body: string
-  /** `undefined` before the response, and if the response was lost. */
+  /** `undefined` until the response arrives, or if it was lost. */
   readonly status: number | undefined
 }
 
 /** Makes the in-memory service fail in chosen ways, and reports the requests that its client sent. */
 export class TestService extends Context.Service<TestService, {
-  /** Stores pets in this order, without a request. */
+  /** Stores pets directly, in the given order, without an HTTP request. */
   insertPets(...pets: ReadonlyArray<NewPet>): Effect.Effect<ReadonlyArray<Pet>>
   /** Uses up the key's limit per minute: requests get 429 `rate_limit_exceeded` until the window ends. */
   readonly exhaustLimit: Effect.Effect<void>
@@ -41,7 +41,7 @@ export class TestService extends Context.Service<TestService, {
   loseResponses(count: number): Effect.Effect<void>
   /** Ends all faults except used-up limits, bans and revocation. */
   readonly recover: Effect.Effect<void>
-  /** All requests of the client, oldest first. */
+  /** All requests that the client has sent to this service, oldest first. */
   readonly sentRequests: Effect.Effect<ReadonlyArray<SentRequest>>
 }>()("petstore/testing/TestService") {}
 

@@ -33,7 +33,8 @@ export default [
     last_used_at timestamptz(3),
     idempotency_key text UNIQUE
   ) WITH (fillfactor = 50)`,
-  // Serves a page of keys without a sort. The collation makes the order independent of the locale.
+  // With this index, PostgreSQL reads a page of keys in order, without a sort. The collation makes the order
+  // independent of the locale.
   `CREATE INDEX api_keys_created ON api_keys (created_at, id COLLATE "C")`,
   // A rotated key has several secrets. Ended ones stay, so that an operator finds the key of a leaked secret.
   // `is_ended`: ended early, independent of any clock.
