@@ -66,7 +66,7 @@ const exactness = (services: ReadonlyArray<Running>) =>
     for (let i = 0; i < 8; i++) yield* runProgram(process.execPath, ["--eval", "for (;;);"])
     const allowed: Array<number> = []
     for (let round = 0; round < rounds; round++) {
-      const key = yield* issue({ perMinute: 1_000_000, perDay: 1_000 })
+      const key = yield* issue({ perMinute: 1_000, perDay: 1_000 })
       const { statuses } = yield* Effect.promise(() =>
         load({ ports: services.map(port), request: get(key), connections: 64, requests: 2_000 })
       )

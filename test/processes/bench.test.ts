@@ -50,7 +50,7 @@ const rows: Readonly<Record<string, Row>> = {
 
 const limitedKeys = {
   "by the minute": { perMinute: 2, perDay: 1_000 },
-  "by the day": { perMinute: 1_000, perDay: 2 }
+  "by the day": { perMinute: 2, perDay: 2 }
 }
 
 /** Sends a request. Returns what all contenders have in common in the response, and in the line of the log. */
