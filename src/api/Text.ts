@@ -1,4 +1,4 @@
-import { Effect, type JsonSchema, Schema, SchemaAST, SchemaGetter, SchemaIssue, SchemaTransformation } from "effect"
+import { Effect, type JsonSchema, Predicate, Schema, SchemaAST, SchemaIssue, SchemaTransformation } from "effect"
 
 /** `parse` returns `undefined` for an invalid text. */
 export const transformText = <A>(
@@ -34,17 +34,20 @@ export const isStorable = Schema.makeFilter((text: string) => text.isWellFormed(
 const idempotencyKeyForm = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 
 /** The `Idempotency-Key` header. Quotation marks are optional: `"a"` and `a` are the same key. */
-export const idempotencyKey = (description: string, example: string) =>
-  Schema.String.annotate({ description, pattern: idempotencyKeyForm.source, examples: [example] }).check(
-    Schema.isPattern(idempotencyKeyForm, {
-      expected: "one key of 1 to 255 visible ASCII characters, without spaces and quotation marks"
-    })
-  ).pipe(
-    Schema.decodeTo(Schema.String, {
-      decode: SchemaGetter.transform((text: string) => text.replaceAll(`"`, "")),
-      encode: SchemaGetter.passthrough()
-    })
+export const idempotencyKey = (description: string, example: string) => {
+  const expected = "one key of 1 to 255 visible ASCII characters, without spaces and quotation marks"
+  const schema = { type: "string", pattern: idempotencyKeyForm.source, description, examples: [example] } as const
+  return documented(Predicate.isString, expected, schema).pipe(
+    Schema.decodeTo(
+      Schema.String,
+      transformText(
+        expected,
+        (text) => idempotencyKeyForm.test(text) ? text.replaceAll(`"`, "") : undefined,
+        (key) => key
+      )
+    )
   )
+}
 
 /** Skips the check of a response's value, because the codec of its body checks the parts. */
 export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>

@@ -45,7 +45,7 @@ const errorOf = ({ body, status }: HttpServerResponse.HttpServerResponse): { err
   const text = utf8.decode(body.body)
   const [, error] = /"code":"(\w+)"/.exec(text) ?? []
   const fields = status === 400
-    ? text.match(/\b(?:path|query|header|body)(?:\.[\w-]{1,64})*(?=: )/g)?.map(redactSecrets).join()
+    ? text.slice(0, 2_000).match(/\b(?:path|query|header|body)(?:\.[\w-]{1,64})*(?=: )/g)?.map(redactSecrets).join()
     : undefined
   return { ...error !== undefined && { error }, ...fields !== undefined && { fields } }
 }

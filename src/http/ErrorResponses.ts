@@ -37,7 +37,7 @@ const unknownMethod = (fault: unknown): string | undefined => {
   if (!Predicate.hasProperty(fault, "rawPacket") || !Predicate.hasProperty(fault, "bytesParsed")) return undefined
   const bytes = fault.rawPacket instanceof Uint8Array ? latin1.decode(fault.rawPacket) : ""
   const at = Number(fault.bytesParsed)
-  const [start = ""] = /[A-Z]*$/.exec(bytes.slice(0, at)) ?? []
+  const [start = ""] = /[A-Z]*$/.exec(bytes.slice(Math.max(0, at - 20), at)) ?? []
   return /^([A-Z]{1,20}) \S+ HTTP\/1\.[01]\r\n/.exec(start + bytes.slice(at))?.[1]
 }
 

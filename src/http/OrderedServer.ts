@@ -1,10 +1,16 @@
 /** Node's HTTP server, which runs the requests of a connection one at a time, and copies each body into one buffer. */
 import { IncomingMessage, Server, type ServerOptions, ServerResponse } from "node:http"
-import type { Duplex } from "node:stream"
+import type { Socket } from "node:net"
 import * as JsonBody from "./JsonBody.ts"
 
 /** The requests that may wait behind the running one. One more destroys the connection. */
 const maxWaiting = 16
+
+/** The bytes that may arrive behind the running request. */
+const maxWaitingBytes = 65_536
+
+/** The time in which a client must read a response. */
+const maxUnreadMs = 60_000
 
 /** The pieces in which a body may arrive: chunks, or segments of the network. */
 const maxBodyPieces = 4_096
@@ -13,7 +19,7 @@ const maxBodyPieces = 4_096
  * Closes a connection after its last response. Reads and discards what the client still sends: otherwise the close
  * would reset the connection, and the client could lose the response.
  */
-export const closeGently = (socket: Duplex): void => {
+export const closeGently = (socket: Socket): void => {
   socket.end()
   socket.resume()
   const timer = setTimeout(() => socket.destroy(), 1_000).unref()
@@ -28,9 +34,14 @@ export class Request extends IncomingMessage {
   #pieces = 0
   #hasFault = false
 
+  get #server(): OrderedServer | undefined {
+    const server: unknown = Reflect.get(this.socket, "server")
+    return server instanceof OrderedServer ? server : undefined
+  }
+
   // The parser calls this with each piece: a view that keeps the 64 KiB of a whole read of the socket alive.
   override push(piece: Buffer | null): boolean {
-    if (this.#hasFault) return false
+    if (this.#hasFault) return true
     const size = this.#size + (piece?.length ?? 0)
     if (piece === null || size > JsonBody.maxBytes) {
       if (this.#size > 0) super.push(this.#bytes.subarray(0, this.#size))
@@ -39,8 +50,10 @@ export class Request extends IncomingMessage {
       return super.push(piece)
     }
     if (++this.#pieces > maxBodyPieces) {
-      this.fail(Object.assign(new Error("The body has too many pieces"), { code: "ERR_TOO_MANY_PIECES" }))
-      return false
+      const fault = Object.assign(new Error("The body has too many pieces"), { code: "ERR_TOO_MANY_PIECES" })
+      this.#hasFault = true
+      this.#server?.emit("clientError", fault, this.socket)
+      return true
     }
     if (size > this.#bytes.length) {
       const larger = Buffer.allocUnsafe(Math.min(Math.max(size, 2 * this.#bytes.length), JsonBody.maxBytes))
@@ -68,12 +81,14 @@ export class Request extends IncomingMessage {
 interface Connection {
   readonly waiting: Array<() => void>
   isBusy: boolean
+  /** The bytes that had arrived when the first waiting request did. */
+  waitingFrom: number
   last?: ServerResponse<Request>
 }
 
 export class OrderedServer extends Server<typeof Request> {
   // Weak, so that what waits is collected with its socket.
-  readonly #connections = new WeakMap<Duplex, Connection>()
+  readonly #connections = new WeakMap<Socket, Connection>()
 
   constructor(options: ServerOptions<typeof Request>) {
     super({ ...options, IncomingMessage: Request })
@@ -97,6 +112,12 @@ export class OrderedServer extends Server<typeof Request> {
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false
     this.#enqueue(socket, connection, () => {
       response.once("finish", () => this.#startNext(socket, connection))
+      // Node's idle timeout restarts with each byte that the client sends, also while it does not read.
+      response.once("prefinish", () => {
+        if (socket.writableLength === 0) return
+        const timer = setTimeout(() => socket.destroy(), maxUnreadMs).unref()
+        response.once("close", () => clearTimeout(timer))
+      })
       super.emit(event === "checkExpectation" ? "request" : event, request, response)
     })
     return true
@@ -106,7 +127,7 @@ export class OrderedServer extends Server<typeof Request> {
    * Ends a connection whose next bytes are not HTTP. In a body, they fail its request, so that no request gets two
    * responses. Otherwise `respond` runs after the responses before it.
    */
-  end(socket: Duplex, fault: Error, respond: () => void): void {
+  end(socket: Socket, fault: Error, respond: () => void): void {
     const connection = this.#connectionOf(socket)
     const { last } = connection
     if (last === undefined || last.req.complete) this.#enqueue(socket, connection, respond)
@@ -117,28 +138,33 @@ export class OrderedServer extends Server<typeof Request> {
     }
   }
 
-  #connectionOf(socket: Duplex): Connection {
-    const connection = this.#connections.get(socket) ?? { waiting: [], isBusy: false }
+  #connectionOf(socket: Socket): Connection {
+    const connection = this.#connections.get(socket) ?? { waiting: [], isBusy: false, waitingFrom: 0 }
     this.#connections.set(socket, connection)
     return connection
   }
 
-  #enqueue(socket: Duplex, connection: Connection, start: () => void): void {
+  #enqueue(socket: Socket, connection: Connection, start: () => void): void {
+    const { waiting } = connection
     if (!connection.isBusy) {
       connection.isBusy = true
       start()
-    } else if (connection.waiting.length < maxWaiting) connection.waiting.push(start)
-    else {
-      // Without this, Node's parser makes objects of all requests of the read, for 42 µs each: 60 connections of 64 KB
-      // stall the process for two seconds instead of 0.2 (measured). A result of 2 ends the parsing.
-      Object.assign(Object(Reflect.get(socket, "parser")), { onIncoming: () => 2 })
-      socket.destroy()
+      return
     }
+    if (waiting.length === 0) connection.waitingFrom = socket.bytesRead
+    if (waiting.length < maxWaiting && socket.bytesRead - connection.waitingFrom <= maxWaitingBytes) {
+      waiting.push(start)
+      return
+    }
+    // Without this, Node's parser makes objects of all requests of the read, for 42 µs each: 60 connections of 64 KB
+    // stall the process for two seconds instead of 0.2 (measured). A result of 2 ends the parsing.
+    Object.assign(Object(Reflect.get(socket, "parser")), { onIncoming: () => 2 })
+    socket.destroy()
   }
 
-  #startNext(socket: Duplex, connection: Connection): void {
+  #startNext(socket: Socket, connection: Connection): void {
     // After its last response, a connection stays marked as busy, so that no further request starts on it.
-    if (socket.writableEnded) return
+    if (!socket.writable) return
     const start = connection.waiting.shift()
     connection.isBusy = start !== undefined
     start?.()

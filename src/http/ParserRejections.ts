@@ -10,8 +10,10 @@ import { type PortHooks, reject } from "./Responses.ts"
 
 /** The response needs CORS headers, but the rejected head has no parsed ones. */
 const originOf = (fault: object): { readonly origin?: string } => {
-  const bytes = Predicate.hasProperty(fault, "rawPacket") ? String(fault.rawPacket) : ""
-  const [, origin] = /^origin: *(\S{1,1000})\r?$/im.exec(bytes) ?? []
+  const bytes = Predicate.hasProperty(fault, "rawPacket") && Buffer.isBuffer(fault.rawPacket)
+    ? fault.rawPacket.toString("latin1")
+    : ""
+  const [, origin] = /^origin: *([!-~]{1,1000})\r?$/im.exec(bytes) ?? []
   return origin === undefined ? {} : { origin }
 }
 
@@ -39,10 +41,16 @@ export const attach = Effect.fnUntraced(function*(server: OrderedServer, hooks: 
     rejected.add(socket)
     socket.on("error", () => socket.destroy())
     if (!socket.writable || socket.bytesRead === 0) socket.destroy()
-    else server.end(socket, fault, () => run(respond(error, request, headers)))
+    else {server.end(socket, fault, () =>
+        run(Effect.onError(respond(error, request, headers), () =>
+          Effect.sync(() =>
+            socket.destroy()
+          ))))}
   }
   server.on("clientError", (fault, socket) => {
-    if (socket instanceof Socket) end(socket, fault, errorOfParser(fault), new Request(socket), originOf(fault))
+    if (socket instanceof Socket && !rejected.has(socket)) {
+      end(socket, fault, errorOfParser(fault), new Request(socket), originOf(fault))
+    }
   })
   server.on("connect", (request) => {
     const error = new MethodNotAllowed({ message: "CONNECT is not allowed here." })

@@ -49,7 +49,7 @@ const misdirected = new Errors.MisdirectedRequest()
 /** Suggests the path that the client may have meant. */
 export const missingPath = (url: string, routesAt: RoutesAt): Errors.NotFound => {
   const [path = ""] = url.toLowerCase().split("?", 1)
-  const similar = path.replace(/\/+$/, "")
+  const similar = path.replace(/(?<!\/)\/+$/, "")
   return similar !== "" && routesAt(similar).methods.length > 0
     ? new Errors.NotFound({ message: `No such path. Use ${similar}.` })
     : noSuchPath

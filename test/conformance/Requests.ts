@@ -44,7 +44,9 @@ const valid = (schema: Json): fc.Arbitrary<unknown> => {
 const invalid = ({ in: place, required, schema }: Json): Json => {
   const isText = place !== "body"
   const missing = required && !isText ? { missing: undefined } : {}
-  const others = { ...missing, ...isText ? { empty: "" } : { null: null, array: [], object: {}, boolean: true } }
+  // A path with an empty parameter is another path.
+  const empty = place === "path" ? {} : { empty: "" }
+  const others = { ...missing, ...isText ? empty : { null: null, array: [], object: {}, boolean: true } }
   if (schema.enum) {
     return { ...others, "no value of the enumeration": "lost", "another case": schema.enum[0].toUpperCase() }
   }

@@ -82,6 +82,26 @@ layer(Layer.fresh(service(slowStore)))("A connection", (it) => {
       })
   )
 
+  it.effect("ends after an error whose body comes in too many pieces, with one response", () =>
+    Effect.gen(function*() {
+      const { send } = yield* Service
+      const response = yield* send(
+        lines("POST /nowhere HTTP/1.1", "Host: x", chunked) + "1\r\n \r\n".repeat(65_000) + get
+      )
+      assert.deepStrictEqual(statusesOf(response), [404])
+    }))
+
+  it.effect("is read in time proportional to its bytes, whatever its paths and methods are", () =>
+    Effect.gen(function*() {
+      const { send } = yield* Service
+      const letters = lines("POST /x HTTP/1.1", "Host: x", "Content-Length: 60000") + "A".repeat(60_000)
+      const [duration] = yield* Effect.timed(Effect.all([
+        send(`${letters}\r\n${lines("FOO / HTTP/1.1", "Host: x")}`),
+        send(lines(`GET ${"/".repeat(15_000)}a HTTP/1.1`, "Host: x", "Connection: close"))
+      ]))
+      assert.isBelow(Duration.toSeconds(duration), 4)
+    }))
+
   it.effect("ends after the response to a request that asks for an upgrade", () =>
     Effect.gen(function*() {
       const { send } = yield* Service
