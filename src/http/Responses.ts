@@ -84,6 +84,11 @@ export const layer = (hooks: PortHooks) =>
         forward(Effect.withFiber((fiber) => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const context = RequestContext.make(headerOf(request, "x-request-id"), clock.monotonicTimeNanosUnsafe())
+          // Safe to change the fiber's context: Effect's server resets it after each request.
+          fiber.setContext(fiber.context.pipe(
+            Context.add(RequestContext, context),
+            Context.add(References.CurrentLogAnnotations, { requestId: context.requestId })
+          ))
           const error = headError(request, hooks)
           return Effect.matchCauseEffect(error === undefined ? httpEffect : Effect.die(error), {
             onSuccess: (response) => finish(request, context, response),
@@ -94,11 +99,7 @@ export const layer = (hooks: PortHooks) =>
               const response = ErrorResponses.responseOf(cause, request, context, hooks.routesAt)
               return Effect.flatMap(response, (made) => finish(request, context, made))
             }
-          }).pipe(Effect.provideContext(
-            Context.make(RequestContext, context).pipe(
-              Context.add(References.CurrentLogAnnotations, { requestId: context.requestId })
-            )
-          ))
+          })
         }))
     }),
     { global: true }
