@@ -36,24 +36,19 @@ export const attach = Effect.fnUntraced(function*(server: OrderedServer, hooks: 
     response.writeHead(status, sent).end(body._tag === "Uint8Array" ? body.body : undefined)
   })
   const end = (socket: Socket, fault: Error, error: ApiError, request: Request, headers = request.headers): void => {
-    // The parser reports an error again for later bytes.
-    if (rejected.has(socket)) return
     rejected.add(socket)
     socket.on("error", () => socket.destroy())
+    const close = Effect.sync(() => socket.destroy())
     if (!socket.writable || socket.bytesRead === 0) socket.destroy()
-    else {server.end(socket, fault, () =>
-        run(Effect.onError(respond(error, request, headers), () =>
-          Effect.sync(() =>
-            socket.destroy()
-          ))))}
+    else server.end(socket, fault, () => run(Effect.onError(respond(error, request, headers), () => close)))
   }
   server.on("clientError", (fault, socket) => {
-    if (socket instanceof Socket && !rejected.has(socket)) {
-      end(socket, fault, errorOfParser(fault), new Request(socket), originOf(fault))
-    }
+    // The parser reports an error again for later bytes.
+    if (!(socket instanceof Socket) || rejected.has(socket)) return
+    end(socket, fault, errorOfParser(fault), new Request(socket), originOf(fault))
   })
   server.on("connect", (request) => {
     const error = new MethodNotAllowed({ message: "CONNECT is not allowed here." })
-    end(request.socket, error, error, request)
+    if (!rejected.has(request.socket)) end(request.socket, error, error, request)
   })
 })
