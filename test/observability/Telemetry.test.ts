@@ -95,4 +95,25 @@ describe("OpenTelemetry", () => {
     const decisions = [isExported(1), isExported(0), isExported(0, true), isExported(1, false)]
     assert.deepStrictEqual(decisions, [true, false, true, false])
   })
+
+  it("hides secrets in the attributes of a span, also percent-encoded ones", () => {
+    const span = Telemetry.redact(Tracer.nativeTracer).span({
+      name: "span",
+      parent: Option.none(),
+      annotations: Context.empty(),
+      links: [],
+      startTime: 0n,
+      kind: "server",
+      root: true,
+      sampled: true
+    })
+    span.attribute("url.path", `/ps%6b%5F${"a".repeat(38)}`)
+    span.attribute("user_agent.original", `curl adm_${"b".repeat(32)}`)
+    span.attribute("http.response.status_code", 404)
+    assert.deepStrictEqual([...span.attributes], [
+      ["url.path", "/psk_…"],
+      ["user_agent.original", "curl adm_…"],
+      ["http.response.status_code", 404]
+    ])
+  })
 })
