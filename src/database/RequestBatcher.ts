@@ -1,8 +1,11 @@
-import { Array, Context, Duration, Effect, Exit, Request, RequestResolver, Semaphore, Tracer } from "effect"
+import { Array, Context, Duration, Effect, Exit, Queue, Tracer } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 
-interface Call<A, B, E> extends Request.Request<B | undefined, E | ServiceUnavailable> {
+interface Call<A, B, E> {
   readonly item: A
+  readonly span: Tracer.AnySpan | undefined
+  readonly complete: (exit: Exit.Exit<B | undefined, E | ServiceUnavailable>) => void
+  isInterrupted: boolean
 }
 
 /** Longer than the statement timeout, for a network that loses packets. */
@@ -14,6 +17,9 @@ export const callTimeout = Duration.seconds(4)
  *
  * A batch has one run for every `size` items. Calls with an equal item share a result, and calls of a failed run its
  * error. A batch fails with `ServiceUnavailable` after `timeout`, so a call waits for at most twice the timeout.
+ *
+ * Not Effect's `RequestResolver`: it reuses its sets, and V8 then keeps each entry alive until a major collection,
+ * which costs a create 8 % of its CPU (measured: docs/performance.md).
  */
 export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, run, size, timeout }: {
   /** The name of the span of a batch, whose parent is its first call, with links to the others. */
@@ -23,41 +29,60 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
   readonly size: number
   readonly timeout: Duration.Duration
 }) {
-  const context = yield* Effect.context()
-  const slots = yield* Semaphore.make(concurrency)
+  const queue = yield* Queue.unbounded<Call<A, B, E>>()
   const timedOut = Effect.andThen(
     Effect.logError(`${name} took longer than ${Duration.format(timeout)}`),
     Effect.fail(new ServiceUnavailable())
   )
 
-  const withSpan = <X, Y>(batch: Effect.Effect<X, Y>, entries: ReadonlyArray<Request.Entry<unknown>>) => {
-    const spans = entries.flatMap((entry) => Context.getOrUndefined(entry.context, Tracer.ParentSpan) ?? [])
-    const [parent, ...others] = spans.filter(({ sampled }) => sampled)
+  const withSpan = <X, Y>(batch: Effect.Effect<X, Y>, calls: ReadonlyArray<Call<A, B, E>>) => {
+    const [parent, ...others] = calls.flatMap(({ span }) => span?.sampled === true ? span : [])
     return parent === undefined
       ? Effect.withTracerEnabled(batch, false)
       : Effect.withSpan(batch, name, { parent, links: others.map((span) => ({ span, attributes: {} })) })
   }
 
-  const resolver = RequestResolver.make<Call<A, B, E>>((entries) => {
-    const entriesByItem = Map.groupBy(entries, ({ request }) => request.item)
+  const runBatch = (calls: ReadonlyArray<Call<A, B, E>>) => {
+    const callsByItem = Map.groupBy(calls, ({ item }) => item)
     const runs = Effect.forEach(
-      Array.chunksOf(entriesByItem.keys(), size),
+      Array.chunksOf(callsByItem.keys(), size),
       (items) =>
         Effect.map(run(items), (results) => {
           for (const item of items) {
-            for (const entry of entriesByItem.get(item) ?? []) entry.completeUnsafe(Exit.succeed(results.get(item)))
+            for (const call of callsByItem.get(item) ?? []) call.complete(Exit.succeed(results.get(item)))
           }
         }),
       { discard: true }
     )
     return Effect.timeoutOrElse(runs, { duration: timeout, orElse: () => timedOut }).pipe(
-      (batch) => withSpan(batch, entries),
-      slots.withPermit,
-      // A batch must not inherit the context of its first caller.
-      Effect.updateContext(() => context)
+      (batch) => withSpan(batch, calls),
+      Effect.onError((cause) =>
+        Effect.sync(() => {
+          for (const call of calls) call.complete(Exit.failCause(cause))
+        })
+      ),
+      Effect.ignoreCause
     )
-  }).pipe(RequestResolver.setDelayEffect(Effect.andThen(Effect.yieldNow, slots.withPermit(Effect.void))))
+  }
 
-  const makeCall = Request.of<Call<A, B, E>>()
-  return (item: A): Effect.Effect<B | undefined, E | ServiceUnavailable> => Effect.request(makeCall({ item }), resolver)
+  const runBatches = Effect.gen(function*() {
+    yield* Queue.peek(queue)
+    // The batch holds all calls of this turn of the event loop.
+    yield* Effect.yieldNow
+    const calls = yield* Queue.takeAll(queue)
+    yield* runBatch(calls.filter(({ isInterrupted }) => !isInterrupted))
+  })
+  yield* Effect.replicateEffect(Effect.forkScoped(Effect.forever(runBatches)), concurrency)
+
+  return (item: A): Effect.Effect<B | undefined, E | ServiceUnavailable> =>
+    Effect.withFiber((fiber) =>
+      Effect.callback((resume) => {
+        const span = Context.getOrUndefined(fiber.context, Tracer.ParentSpan)
+        const call: Call<A, B, E> = { item, span, complete: resume, isInterrupted: false }
+        Queue.offerUnsafe(queue, call)
+        return Effect.sync(() => {
+          call.isInterrupted = true
+        })
+      })
+    )
 })
