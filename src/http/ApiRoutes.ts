@@ -74,7 +74,7 @@ export const makeHooks = Effect.gen(
     const chargeAndSend = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
       const isPreflight = response.status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
         corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
-      // Not charged: server errors (but 505 is the client's fault), and CORS preflights, which browsers send on their own.
+      // Not charged: server errors (505 is the client's), and CORS preflights, which browsers send by themselves.
       const isFree = (response.status >= 500 && response.status !== 505) || isPreflight
       return Effect.flatMap(chargeAddress(head, isFree), (decision) => {
         if (decision.allowed) return send(head, context, decision, response)

@@ -80,10 +80,10 @@ describe("Cached pages", () => {
         if (random(3) > 0) { for (const id of writers.get(ended) ?? []) visible.add(id) }
         writers.delete(ended)
       } else if (action < 6) {
-        const look = cache.settledIds.beginLook()
-        if (look !== undefined) {
+        const check = cache.settledIds.beginCheck()
+        if (check !== undefined) {
           const holders = new Set(writers.keys())
-          results.push(() => look(holders))
+          results.push(() => check(holders))
         }
       } else if (action < 9) {
         const after = Math.max(0, newest - random(20))
