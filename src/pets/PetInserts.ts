@@ -10,10 +10,10 @@ import { Clock, Duration, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { hash } from "node:crypto"
 import type { IdempotencyKeyReused } from "../api/Errors.ts"
-import type { NewPet } from "../api/Pets.ts"
+import type { CreatedPet, NewPet } from "../api/Pets.ts"
 import * as Outage from "../database/Outage.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
-import { canonicalText, type Created, type Idempotency, keyLifetime, keyReused } from "./PetRepository.ts"
+import { canonicalText, type Idempotency, keyLifetime, keyReused } from "./PetRepository.ts"
 
 /** Each call makes its own object, because the batcher merges calls with the same item. */
 interface Create {
@@ -28,16 +28,17 @@ interface CreatedRow {
   readonly otherHash?: unknown
 }
 
-const encode = ({ claim, pet: { categoryId, name, status } }: Create): ReadonlyArray<string> =>
+const encode = ({ claim, pet: { categoryId, name, status } }: Create) =>
   [name, String(categoryId), status].concat(claim === undefined ? [] : [claim.owner, claim.key, claim.petHash])
 
 export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  // Assign ids before the INSERT, because RETURNING does not guarantee the order of rows. The subselect resolves the
-  // sequence's name once per statement instead of once per row.
+  // Assigns ids before the INSERT, because RETURNING does not guarantee the order of rows. The subselect looks up the
+  // sequence once per statement instead of once per row.
   const asked = (creates: ReadonlyArray<Create>) =>
     sql`SELECT nextval((SELECT pg_get_serial_sequence('pets', 'id')::regclass)) AS id, pet, nth
-        FROM jsonb_array_elements(${JSON.stringify(creates.map(encode))}::text::jsonb) WITH ORDINALITY AS asked (pet, nth)`
+        FROM jsonb_array_elements(${JSON.stringify(creates.map(encode))}::text::jsonb)
+          WITH ORDINALITY AS asked (pet, nth)`
   const insertInto = sql.literal("INSERT INTO pets (id, name, category_id, status) OVERRIDING SYSTEM VALUE")
 
   const insertPets = (creates: ReadonlyArray<Create>) =>
@@ -79,14 +80,14 @@ export const make = Effect.gen(function*() {
         FROM decided ORDER BY nth`
     })
 
-  /** The statement has only the first create of each key. The others of the batch replay it or are rejected. */
+  /** Sends only the first create of each idempotency key. Others in the batch replay it or are rejected. */
   const run = (creates: ReadonlyArray<Create>) => {
     const keyOf = (create: Create) => create.claim === undefined ? create : `${create.claim.owner}\0${create.claim.key}`
     const groups = [...Map.groupBy(creates, keyOf).values()]
     const firsts = groups.flatMap((group) => group.slice(0, 1))
     const statement = firsts.some(({ claim }) => claim !== undefined) ? claimAndInsert(firsts) : insertPets(firsts)
     return Effect.map(Outage.toServiceUnavailable(Outage.leaveReadOnlyServer(statement, sql)), (rows) => {
-      const outcomes = new Map<Create, Effect.Effect<Created, IdempotencyKeyReused>>()
+      const outcomes = new Map<Create, Effect.Effect<CreatedPet, IdempotencyKeyReused>>()
       for (const [index, group] of groups.entries()) {
         const [row, first] = [rows[index], firsts[index]]
         if (typeof row?.id !== "bigint") continue
@@ -110,7 +111,7 @@ export const make = Effect.gen(function*() {
 
   return (pet: NewPet, idempotency?: Idempotency) => {
     const claim = idempotency && { ...idempotency, petHash: hash("sha256", canonicalText(pet)) }
-    const noId = Effect.die(new Error("INSERT returned no id"))
-    return Effect.flatMap(createInBatch({ pet, claim }), (outcome = noId) => outcome)
+    const created = createInBatch({ pet, claim })
+    return Effect.flatMap(created, (outcome = Effect.die(new Error("INSERT returned no id"))) => outcome)
   }
 })

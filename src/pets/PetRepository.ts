@@ -1,7 +1,7 @@
 import { Clock, Context, Duration, Effect, Layer, Option } from "effect"
 import { IdempotencyKeyReused, type ServiceUnavailable } from "../api/Errors.ts"
 import { cutPage } from "../api/Paging.ts"
-import type { NewPet, Pet, PetStatus } from "../api/Pets.ts"
+import type { CreatedPet, NewPet, Pet, PetStatus } from "../api/Pets.ts"
 
 export interface Selection {
   readonly limit: number
@@ -20,12 +20,6 @@ export interface Page {
 export const toPage = (found: ReadonlyArray<Pet>, limit: number): Page => {
   const { items, last } = cutPage(found, limit)
   return last === undefined ? { pets: items } : { pets: items, next: last.id }
-}
-
-/** `isReplay` is `true` if an earlier create with the same idempotency key created the pet. */
-export interface Created {
-  readonly pet: Pet
-  readonly isReplay: boolean
 }
 
 export interface Idempotency {
@@ -51,14 +45,14 @@ export class PetRepository extends Context.Service<PetRepository, {
    * Creates a pet, which is durable once the effect succeeds. If the idempotency key was used within 24 hours, returns
    * the pet created then, or fails with `IdempotencyKeyReused` if that pet has other fields.
    */
-  create(pet: NewPet, idempotency?: Idempotency): Effect.Effect<Created, IdempotencyKeyReused | ServiceUnavailable>
+  create(pet: NewPet, idempotency?: Idempotency): Effect.Effect<CreatedPet, IdempotencyKeyReused | ServiceUnavailable>
 
   find(id: bigint): Effect.Effect<Option.Option<Pet>, ServiceUnavailable>
 }>()("petstore/PetRepository") {
   /** For tests. */
   static readonly layerMemory = Layer.sync(PetRepository, () => {
     const pets = new Map<bigint, Pet>()
-    const claims = new Map<string, { readonly pet: Pet & NewPet; readonly expiresAtMs: number }>()
+    const claims = new Map<string, { readonly pet: Pet; readonly expiresAtMs: number }>()
     let lastId = 0n
     return PetRepository.of({
       list: ({ after = 0n, limit, status }) =>

@@ -12,7 +12,7 @@ const none: FoundId = { id: 0, readAtMs: -Infinity }
  *
  * The sequence ascends, and a transaction locks the table from before it takes an id until its pet is visible. So once
  * a pet is visible, only the transactions that hold the lock at that time can still insert a lower id. When they have
- * ended, the gaps below that pet are final. The caller reads the lock holders at most once a second.
+ * ended, the gaps below that pet are final.
  */
 export class SettledIds {
   readonly #nowMs: () => number
@@ -20,7 +20,7 @@ export class SettledIds {
   #checkedAtMs = -Infinity
   /** The highest id above a gap that was found since the last check. */
   #unchecked = none
-  /** `found` is settled when the transactions `writers`, which held the lock at the last check, have ended. */
+  /** `found` gets settled once the transactions that held the lock at the last check (`writers`) have ended. */
   #candidate: { readonly found: FoundId; readonly writers: ReadonlySet<unknown> } = { found: none, writers: new Set() }
   #settled = none
 
@@ -37,7 +37,7 @@ export class SettledIds {
     this.#unchecked = this.#higher(this.#unchecked, { id, readAtMs })
   }
 
-  /** If it is time to check the lock, returns a function to call with the transactions that hold it. */
+  /** At most once a second, returns a function to call with the transactions that hold the lock now. */
   beginCheck(): ((writers: ReadonlySet<unknown>) => void) | undefined {
     const nowMs = this.#nowMs()
     if (this.#unchecked === none || nowMs - this.#checkedAtMs < minCheckIntervalMs) return undefined
@@ -52,7 +52,7 @@ export class SettledIds {
     }
   }
 
-  /** Ids expire, because a restored database returns lower ids again. */
+  /** Ids expire, because a database restored from a backup assigns lower ids again. */
   #isExpired({ readAtMs }: FoundId): boolean {
     return readAtMs < this.#nowMs() - this.#lifetimeMs
   }
