@@ -44,15 +44,13 @@ export const serve = (path: `/${string}`, render: Effect.Effect<Document>) =>
     yield* router.add(
       "GET",
       path,
-      Effect.flatMap(
-        HttpServerRequest.HttpServerRequest,
-        ({ headers }) =>
-          Effect.map(responses, ({ compressed, plain }) => {
-            const { etag, full, notModified } = acceptsGzip(headers["accept-encoding"]) ? compressed : plain
-            const known = headers["if-none-match"]?.split(",").map((entry) => entry.trim().replace(/^W\//, "")) ?? []
-            return known.includes(etag) || known.includes("*") ? notModified : full
-          })
-      )
+      Effect.gen(function*() {
+        const { headers } = yield* HttpServerRequest.HttpServerRequest
+        const { compressed, plain } = yield* responses
+        const { etag, full, notModified } = acceptsGzip(headers["accept-encoding"]) ? compressed : plain
+        const known = headers["if-none-match"]?.split(",").map((entry) => entry.trim().replace(/^W\//, "")) ?? []
+        return known.includes(etag) || known.includes("*") ? notModified : full
+      })
     )
   }))
 

@@ -37,7 +37,7 @@ const customCss = `
   }
 `
 
-/** A variable, because Effect's type has only the first three settings and a literal with the others is an error. */
+/** A variable, because a literal argument does not compile: Effect's type has only the first three settings. */
 const scalar = {
   withDefaultFonts: false,
   defaultOpenAllTags: true,

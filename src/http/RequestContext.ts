@@ -1,5 +1,5 @@
 /** Middleware records here what the response headers and the access log need. */
-import { Context, Effect } from "effect"
+import { Context } from "effect"
 import type { HttpApiEndpoint } from "effect/http-api"
 import type { Decision } from "../rate-limit/Policy.ts"
 
@@ -22,9 +22,4 @@ export class RequestContext extends Context.Service<RequestContext, {
     requestId: typeof sentId === "string" && /^[\w.:-]{1,64}$/.test(sentId) ? sentId : crypto.randomUUID(),
     startedAtNs
   })
-
-  /** For HttpApi middleware, whose type does not allow it to require this service. */
-  static readonly current = Effect.withFiber(({ context }) =>
-    Effect.succeed(Context.getUnsafe(context, RequestContext))
-  )
 }

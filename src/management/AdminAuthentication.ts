@@ -1,4 +1,4 @@
-import { Duration, Effect, Layer, Metric, Redacted } from "effect"
+import { Context, Duration, Effect, Layer, Metric, Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { createHash, timingSafeEqual } from "node:crypto"
 import { AdminToken } from "../api-keys/AdminToken.ts"
@@ -39,7 +39,7 @@ export const layer = Layer.effect(
       hash: digest(token)
     }))
 
-    /** Logs only the first failure of an address in a minute. */
+    /** Logs only the first failure of an address in each minute. */
     const countFailure = Effect.fnUntraced(function*(failure: MissingAdminToken | InvalidAdminToken) {
       yield* Metric.update(failures(failure.code), 1)
       const address = clientNetwork(yield* HttpServerRequest.HttpServerRequest)
@@ -52,7 +52,8 @@ export const layer = Layer.effect(
 
     return AdminAuth.of({
       adminToken: Effect.fnUntraced(function*(httpEffect, { credential, endpoint }) {
-        const context = yield* RequestContext.current
+        // Not `yield* RequestContext`: HttpApi's type does not allow this middleware to require it.
+        const context = Context.getUnsafe(yield* Effect.context(), RequestContext)
         context.endpoint = endpoint
         // Failed attempts from an address never block a request with a valid token.
         const hash = digest(credential)

@@ -8,7 +8,7 @@ export const maxPets = 2 ** 19
 /** About 8 MB. */
 const maxGaps = 2 ** 16
 const maxCachedNameLength = 100
-/** For a rare status, the database's index is faster than a visit of many cached pets. */
+/** If a page visits more cached pets, because its status is rare, the database's index is faster. */
 const maxVisits = 1_000
 
 /**
@@ -25,7 +25,7 @@ export class PetCache {
   readonly #ids = new Float64Array(maxPets).fill(NaN)
   /** When the statement that read each pet started. */
   readonly #readAt = new Float64Array(maxPets)
-  /** From the last id before a gap to the id of the next pet. */
+  /** Maps the last id before a gap to the next pet's id. */
   readonly #gaps = new Map<number, { readonly next: number; readonly readAt: number }>()
   readonly settledIds: SettledIds
 

@@ -24,7 +24,7 @@ interface Create {
 interface CreatedRow {
   readonly id: unknown
   readonly isReplay?: unknown
-  /** The hash that the key was claimed with, if it is a different one. */
+  /** The pet's hash stored with the idempotency key, if it differs from this pet's. */
   readonly otherHash?: unknown
 }
 
@@ -49,8 +49,8 @@ export const make = Effect.gen(function*() {
       SELECT id FROM added ORDER BY nth`
 
   /**
-   * If a key exists, DO UPDATE keeps its values but makes RETURNING include its row. A separate SELECT could miss a
-   * key that another process commits meanwhile. The cost: each replay uses up an id of the sequence.
+   * For an existing key, DO UPDATE keeps the values (unless the key expired), but makes RETURNING include the row. A
+   * separate SELECT could miss a key that another process commits meanwhile. The cost: each replay uses up an id.
    */
   const claimAndInsert = (creates: ReadonlyArray<Create>) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {

@@ -51,7 +51,7 @@ for (const database of databases.filter(({ name }) => name === "PostgreSQL")) {
 }
 
 describe("Cached pages", () => {
-  it("contain each pet that was visible before, in any interleaving of transactions, reads and looks", () => {
+  it("contain each pet that was visible before, in any interleaving of transactions, reads and lock checks", () => {
     let seed = 1
     const random = (below: number): number => {
       seed = (seed * 48_271) % 2_147_483_647
