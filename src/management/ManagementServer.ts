@@ -1,4 +1,3 @@
-/** The management port: health, metrics, the admin API and the console. */
 import { Config, Effect, Exit, Layer, Option, Ref } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, OpenApi } from "effect/http-api"
