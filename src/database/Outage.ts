@@ -26,7 +26,7 @@ export const isOutage = (failure: unknown): boolean =>
   (SqlError.isSqlError(failure) &&
     (failure.reason.isRetryable || unreachable.has(failure.reason._tag) || causes(failure).some(isOutageState)))
 
-export const isReadOnly = (failure: unknown): boolean =>
+const isReadOnly = (failure: unknown): boolean =>
   SqlError.isSqlError(failure) && causes(failure).some((cause) => codeOf(cause) === "25006")
 
 const isDatabaseFault = <E>(failure: E): failure is E & (SqlError.SqlError | Cause.TimeoutError) =>
