@@ -14,8 +14,7 @@ export interface Document {
 /** Matches gzip in `Accept-Encoding`, unless it has the weight `q=0` (RFC 9110 §12.5.3). */
 const gzipEntry = /^\s*(?:(?:x-)?gzip|\*)\s*(?:;\s*q\s*=\s*(?!0(?:\.0*)?\s*$).*)?$/i
 
-const acceptsGzip = (acceptEncoding = ""): boolean =>
-  acceptEncoding.split(",").some((entry) => gzipEntry.test(entry))
+const acceptsGzip = (acceptEncoding = ""): boolean => acceptEncoding.split(",").some((entry) => gzipEntry.test(entry))
 
 const makeResponses = (content: Uint8Array, { contentType, headers }: Document, encoding?: "gzip") => {
   const etag = `"${createHash("sha256").update(content).digest("base64url").slice(0, 22)}"`
