@@ -1,0 +1,23 @@
+import { Effect } from "effect"
+import type { Server } from "node:http"
+import { Settings } from "../config/Settings.ts"
+import { peerNetwork, type TrustedProxies } from "./ClientAddress.ts"
+
+/** Limits the open connections of a server, in all and per address that is not a trusted proxy. */
+export const attach = Effect.fnUntraced(function*(server: Server, trustedProxies: TrustedProxies) {
+  const maxPerAddress = yield* Settings.maxConnectionsPerAddress.config
+  server.maxConnections = yield* Settings.maxConnections.config
+  const connections = new Map<string, number>()
+  const change = (network: string, by: 1 | -1): number => {
+    const open = (connections.get(network) ?? 0) + by
+    if (open === 0) connections.delete(network)
+    else connections.set(network, open)
+    return open
+  }
+  server.on("connection", (socket) => {
+    const network = peerNetwork(trustedProxies, socket.remoteAddress ?? "")
+    if (network === undefined) return
+    socket.on("close", () => change(network, -1))
+    if (change(network, 1) > maxPerAddress) socket.destroy()
+  })
+})
