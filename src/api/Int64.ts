@@ -1,19 +1,9 @@
 /**
- * Exact 64-bit integers: `bigint` in TypeScript, digits in URLs, numbers in JSON bodies.
- *
- * `JSON.parse` rounds integers beyond 2^53, so the codec {@link exactJson} parses the text of a body itself.
+ * Exact 64-bit integers: `bigint` in TypeScript, digits in URLs, numbers in JSON bodies. `JSON.parse` rounds integers
+ * beyond 2^53, so {@link exactJson} decodes the text of a body.
  */
-import {
-  Context,
-  Effect,
-  type JsonSchema,
-  Predicate,
-  Schema,
-  SchemaAST,
-  SchemaIssue,
-  SchemaParser,
-  SchemaTransformation
-} from "effect"
+import { Context, Effect, type JsonSchema, Predicate, Schema } from "effect"
+import { SchemaAST, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { documented } from "./Text.ts"
 
@@ -28,7 +18,7 @@ const nounOf = (value: unknown): string => {
   return typeof value === "object" ? "an object" : `a ${typeof value}`
 }
 
-/** Set by {@link exactJson}: JSON numbers instead of the strings of digits in Effect's own codecs. */
+/** {@link exactJson} sets this: integers are JSON numbers. Effect's own codecs write them as strings of digits. */
 const AsNumbers = Context.Reference<boolean>("petstore/api/Int64/AsNumbers", { defaultValue: () => false })
 
 const invalid = (value: unknown, expected: string) =>
@@ -42,7 +32,7 @@ const decodeDigits = (text: unknown): Effect.Effect<bigint, SchemaIssue.Issue> =
 const decodeNumber = (number: unknown): Effect.Effect<bigint, SchemaIssue.Issue> => {
   const value = typeof number === "number" && Number.isInteger(number) ? BigInt(number) : number
   if (isInt64(value)) return Effect.succeed(value)
-  // `JSON.parse` reads 1e400 as infinite.
+  // `JSON.parse` reads 1e400 as `Infinity`.
   const isTooLarge = typeof value === "bigint" || value === Infinity || value === -Infinity
   return invalid(number, isTooLarge ? range : `${range}, not ${nounOf(value)}`)
 }
@@ -57,7 +47,7 @@ const toJson = (schema: JsonSchema.JsonSchema) =>
     })
   )
 
-/** Uses `JSON.rawJSON`, which takes twice as long, only for integers that a double cannot hold. */
+/** Fast path: `JSON.rawJSON` is slower, so only integers that a double cannot hold use it. */
 const toNumber = (value: bigint): unknown => {
   const number = Number(value)
   return Number.isSafeInteger(number) ? number : JSON.rawJSON(String(value))
@@ -68,9 +58,8 @@ const roundingWarning =
   "`number` round it beyond 2^53."
 
 /**
- * Makes the schema of an integer from -2^63 to 2^63-1 (SPEC §2: integer, int64), for OpenAPI with a description and an
- * example. It is digits in a path or query, a number in {@link exactJson}, and a string of digits in the JSON of
- * Effect's own codecs, which other HttpApis, RPC and queues use.
+ * An integer from -2^63 to 2^63-1 (SPEC §2: integer, int64). OpenAPI shows the description and the example. Encoded as
+ * digits in paths and queries, as a number by {@link exactJson}, and as a string of digits by other JSON codecs.
  */
 export const int64 = (description?: string, example?: number) => {
   const annotations: Readonly<Record<string, unknown>> = {
@@ -86,15 +75,14 @@ export const int64 = (description?: string, example?: number) => {
   }).check(Schema.makeFilter(() => true, { toJsonSchema: () => ({ type: "integer" }) }))
 }
 
-/** An {@link int64} without a description. */
 export const Int64 = int64()
 
-/** Sign, integer part, fraction, exponent. Allows leading zeros, which digits in a URL can have. */
+/** Groups: sign, integer part, fraction, exponent. Unlike JSON, allows leading zeros, for digits in URLs. */
 const jsonNumber = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/
 
 /**
- * Parses an integer in any JSON notation, such as `1e3` or `10.0`, in time linear in the length of the text. Returns
- * `undefined` for other texts and beyond 19 digits; the result can still exceed an int64.
+ * Parses an integer in any JSON notation, such as `1e3` or `10.0`, in linear time. Returns `undefined` for other texts,
+ * and beyond 19 digits. The result can still exceed an int64.
  */
 export const parseInteger = (text: string): bigint | undefined => {
   const match = jsonNumber.exec(text)
@@ -109,12 +97,12 @@ export const parseInteger = (text: string): bigint | undefined => {
   return BigInt(sign + digits + "0".repeat(zeros))
 }
 
-/** Matches any text with a number that a double may round: more than 15 digits, or a tiny exponent. */
+/** Matches every JSON text with a number that a double may round: more than 15 digits, or an exponent below -99. */
 const mayRound = /[\d.]{16}|e-\d{3}/i
 
 /**
- * Parses JSON without losing precision. Integers that a double cannot hold become `bigint`; fractions that a double
- * would round to an integer become `NaN`. A reviver is four times slower, so only texts that may need it use one.
+ * Parses JSON. Integers that a double cannot hold become `bigint`. Fractions that a double would round to an integer
+ * become `NaN`. Fast path: most texts need no reviver, which is four times slower.
  */
 const parse = (text: string): unknown =>
   mayRound.test(text)
@@ -127,8 +115,8 @@ const parse = (text: string): unknown =>
     : JSON.parse(text)
 
 /**
- * Makes the codec between a value of `schema` and a JSON body with exact integers. OpenAPI describes the body by
- * `schema`, with each `int64` as an integer. `encodeText` can replace the encoder by a faster one.
+ * A JSON body that decodes to a value of `schema`, with exact integers. `encodeText` can replace the derived encoder by
+ * a faster one that returns the same text.
  */
 export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   schema: S,
@@ -155,7 +143,7 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
       ? (value) => Effect.succeed(encodeText(value))
       : (value, options) => Effect.map(Effect.provideService(encode(value, options), AsNumbers, true), stringify)
   })
-  // The transformation checks the value, so its declaration need not.
+  // `decode` has already checked the value.
   const unchecked = Schema.declare((_value: unknown): _value is S["Type"] => true)
   return jsonText.pipe(
     Schema.decodeTo(unchecked, transformation),
@@ -166,6 +154,6 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
 const stringify = (json: unknown): string =>
   JSON.stringify(json, (_key, value: unknown) => {
     const isRounded = typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value)
-    // All digits of the double: the shortest form, such as 76113668362221540, is another integer.
+    // `String(2 ** 60)` ends in rounded digits. `BigInt` writes the exact integer that the double holds.
     return isRounded && Math.abs(value) < 1e19 ? JSON.rawJSON(String(BigInt(value))) : value
   })

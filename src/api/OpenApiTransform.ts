@@ -1,16 +1,8 @@
-/** Completes derived OpenAPI documents: whole examples, shared headers, and the security scheme. */
+/** Completes the OpenAPI documents that Effect derives: examples, response headers, and the security scheme. */
 import { Context, Record as Records, Schema } from "effect"
 import { type HttpApiSecurity, OpenApi } from "effect/http-api"
 
 export type Headers = Readonly<Record<string, OpenApi.OpenAPISpecHeader>>
-
-export interface Documentation {
-  /** Removed from the start of each path. */
-  readonly basePath: string
-  readonly securityScheme: { readonly name: string; readonly scheme: HttpApiSecurity.Http }
-  /** The headers of all responses with this status, beside those that the endpoint declares. */
-  readonly headersOf: (status: string, operation: OpenApi.OpenAPISpecOperation) => Headers
-}
 
 interface JsonSchema {
   readonly $ref?: string
@@ -25,27 +17,23 @@ interface JsonSchema {
   readonly required?: ReadonlyArray<string>
 }
 
-/** `idempotency-key` becomes `Idempotency-Key`. */
+/** Turns `idempotency-key` into `Idempotency-Key`. */
 const toFieldName = (name: string): string =>
   name === "etag" ? "ETag" : name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())
 
 const isErrorBody = Schema.is(Schema.Struct({ code: Schema.String }))
 
-/** Removes the `allOf` of `exactJson` and of annotated fields, and the `anyOf` of optional fields. */
+/** Removes the `allOf` around bodies and annotated fields, and the `anyOf` around optional fields. */
 const unwrap = (schema: JsonSchema): JsonSchema => schema.allOf?.[0] ?? schema.anyOf?.[0] ?? schema
 
-type Derived = Parameters<OpenApi.Transform["Service"]>[0]
-
-/** Makes the annotation with which `OpenApi.fromApi` makes the whole document. */
-export const makeTransform = (documentation: Documentation) => ({ components, info, paths, ...rest }: Derived) => ({
-  ...rest,
-  ...complete({ components, info, paths }, documentation)
-})
-
-const complete = (
-  derived: Pick<OpenApi.OpenAPISpec, "components" | "info" | "paths">,
-  { basePath, headersOf, securityScheme: { name: schemeName, scheme } }: Documentation
-) => {
+/** `basePath` is cut off each path. `headersOf`: the response headers that no endpoint declares. */
+export const makeTransform = ({ basePath, headersOf, securityScheme: { name: schemeName, scheme } }: {
+  readonly basePath: string
+  readonly securityScheme: { readonly name: string; readonly scheme: HttpApiSecurity.Http }
+  readonly headersOf: (status: string, operation: OpenApi.OpenAPISpecOperation) => Headers
+}) =>
+({ components, info, paths, ...rest }: Parameters<OpenApi.Transform["Service"]>[0]) => {
+  const derived: Pick<OpenApi.OpenAPISpec, "components" | "info" | "paths"> = { components, info, paths }
   const security = [{ [schemeName]: [] }]
   const schemas = Records.map(derived.components.schemas, ({ additionalProperties: _closed, ...schema }) => schema)
 
@@ -77,7 +65,7 @@ const complete = (
     }
   }
 
-  // Moves description and example from a parameter's schema to the parameter, where more tools show them.
+  // Moves description and example from the parameter's schema to the parameter, where more tools show them.
   const completeParameter = (parameter: OpenApi.OpenAPISpecParameter): OpenApi.OpenAPISpecParameter => {
     const described: JsonSchema = parameter.schema
     const { description, examples, ...schema } = unwrap(described)
@@ -116,30 +104,32 @@ const complete = (
     }
   }
 
-  const paths: OpenApi.OpenAPISpecPaths = {}
+  const relativePaths: OpenApi.OpenAPISpecPaths = {}
   for (const [path, item] of Object.entries(derived.paths)) {
-    paths[path.slice(basePath.length)] = item
+    relativePaths[path.slice(basePath.length)] = item
     for (const operation of [item.get, item.post, item.patch, item.delete]) {
       if (operation === undefined) continue
-      // The middleware declares 413 and 415 for all operations.
+      // The `Validation` middleware declares 413 and 415 also for operations without a body.
       if (operation.requestBody === undefined) { for (const status of [413, 415]) delete operation.responses[status] }
       completeOperation(operation)
     }
   }
   const description = Context.getOrUndefined(scheme.annotations, OpenApi.Description)
-  const securitySchemes = {
-    [schemeName]: {
-      type: "http",
-      scheme: scheme.scheme.toLowerCase(),
-      ...description !== undefined && { description }
-    } as const
+  const documentedScheme = {
+    type: "http",
+    scheme: scheme.scheme.toLowerCase(),
+    ...description !== undefined && { description }
   }
-  const info = {
-    ...derived.info,
-    version: "1.0.0",
-    contact: { name: "The operator of the service" },
-    license: { name: "MIT", url: "https://opensource.org/license/mit" }
+  return {
+    ...rest,
+    info: {
+      ...derived.info,
+      version: "1.0.0",
+      contact: { name: "The operator of the service" },
+      license: { name: "MIT", url: "https://opensource.org/license/mit" }
+    },
+    security,
+    paths: relativePaths,
+    components: { schemas, headers, securitySchemes: { [schemeName]: documentedScheme } }
   }
-  const components = { schemas, headers, securitySchemes }
-  return { info, security, paths, components }
 }

@@ -1,31 +1,25 @@
-/** Response headers that endpoints do not declare themselves, for the server, OpenAPI and CORS. */
-import type { OpenApi } from "effect/http-api"
+/** Response headers that endpoints do not declare: for the server, OpenAPI and CORS. */
 import type { Headers } from "./OpenApiTransform.ts"
 import { getPetHeaders } from "./Pets.ts"
 
-/** Sent with every response; documents override some. */
 export const fixedHeaders = {
   "cache-control": "no-store",
   "x-content-type-options": "nosniff",
   "content-security-policy": "default-src 'none'; frame-ancestors 'none'"
 }
 
-const header = (description: string, schema: object): OpenApi.OpenAPISpecHeader => ({
-  description,
-  required: true,
-  schema
-})
+const header = (description: string, schema: object) => ({ description, required: true, schema })
 
 const fixed = (description: string, value: string) => header(description, { type: "string", const: value })
 
-const cacheControl = { "Cache-Control": fixed("Caches must not store the response.", fixedHeaders["cache-control"]) }
-
-const requestId = {
+/** Headers of both ports. */
+const sharedHeaders = {
   "X-Request-Id": header(
     "The id of the request: its own X-Request-Id if that has 1 to 64 letters, digits, `_`, `.`, `:` or `-`, " +
       "else a new one.",
     { type: "string", examples: ["01a1fd7a-b6a8-77a5-8e19-8b5b27105fa0"] }
-  )
+  ),
+  "Cache-Control": fixed("Caches must not store the response.", fixedHeaders["cache-control"])
 }
 
 const commonHeaders: Headers = {
@@ -47,8 +41,7 @@ const commonHeaders: Headers = {
     type: "string",
     examples: [`"minute";r=59;t=60, "day";r=999;t=86400`]
   }),
-  ...requestId,
-  ...cacheControl,
+  ...sharedHeaders,
   "X-Content-Type-Options": fixed("The media type is that of Content-Type.", fixedHeaders["x-content-type-options"]),
   "Content-Security-Policy": fixed("A browser runs no script in the response.", fixedHeaders["content-security-policy"])
 }
@@ -74,7 +67,7 @@ const deprecationHeaders: Headers = {
   "Link": fixed("The operation that replaces this one.", getPetHeaders.link)
 }
 
-/** Mostly sent before the operation is known, so without the headers of deprecated operations. */
+/** The server usually sends these before routing, so without the headers of the operation. */
 const statusesBeforeRouting = new Set(["408", "431"])
 
 export const headersOf = (status: string, { deprecated }: { readonly deprecated?: boolean }): Headers => ({
@@ -83,12 +76,12 @@ export const headersOf = (status: string, { deprecated }: { readonly deprecated?
   ...deprecated && !statusesBeforeRouting.has(status) && deprecationHeaders
 })
 
-export const adminHeadersOf = (status: string): Headers => ({ ...requestId, ...cacheControl, ...statusHeaders[status] })
+export const adminHeadersOf = (status: string): Headers => ({ ...sharedHeaders, ...statusHeaders[status] })
 
-// Browsers act on these themselves; scripts have no use for them.
+// Only for browsers, so scripts need not read them.
 const browserHeaders = new Set([...Object.keys(fixedHeaders), "www-authenticate"])
 
-/** CORS: the headers that scripts may read (`Access-Control-Expose-Headers`). */
+/** CORS: the value of `Access-Control-Expose-Headers`. */
 export const exposedHeaders: ReadonlyArray<string> = [
   ...new Set([commonHeaders, deprecationHeaders, ...Object.values(statusHeaders)].flatMap((all) => Object.keys(all))),
   "Idempotent-Replayed",
