@@ -43,15 +43,13 @@ export interface AuditEntry extends Schema.Schema.Type<typeof AuditEntry> {}
 export const AuditPosition = Schema.Struct({ at: Schema.Int, id: Schema.Int })
 export interface AuditPosition extends Schema.Schema.Type<typeof AuditPosition> {}
 
-/** The latest instant that a `Date` can hold, in epoch milliseconds. */
-const maxInstant = 8_640_000_000_000_000
+const maxDateMs = 8_640_000_000_000_000
 
 const parsePosition = (text: string): AuditPosition | undefined => {
   const [, at, id] = /^(\d{1,16}) (\d{1,15})$/.exec(text) ?? []
-  return at === undefined || Number(at) > maxInstant ? undefined : { at: Number(at), id: Number(id) }
+  return at === undefined || Number(at) > maxDateMs ? undefined : { at: Number(at), id: Number(id) }
 }
 
-/** The query of `listAudit`. `key` is the id of a key; `operator` is the name of an admin token. */
 export const AuditQuery = Schema.Struct({
   limit: Schema.optionalKey(limit("Maximum number of entries returned.")),
   cursor: Schema.optionalKey(cursor(AuditPosition, ({ at, id }) => `${at} ${id}`, parsePosition)),

@@ -15,7 +15,6 @@ export const ErrorBody = Schema.Struct({
 }).annotate({ identifier: "Error" })
 export interface ErrorBody extends Schema.Schema.Type<typeof ErrorBody> {}
 
-/** The `code`, HTTP status and default `message` of each error class. */
 const errors = {
   InvalidRequest: ["invalid_request", 400, "A required field is missing, or a value is invalid."],
   MissingApiKey: ["missing_api_key", 401, "Send an API key as a bearer token: Authorization: Bearer psk_…"],
@@ -105,22 +104,18 @@ export class NotFound extends declareError<NotFound>()("NotFound") {}
 export class MethodNotAllowed extends declareError<MethodNotAllowed>()("MethodNotAllowed") {}
 export class RequestTimeout extends declareError<RequestTimeout>()("RequestTimeout") {}
 export class Conflict extends declareError<Conflict>()("Conflict") {}
-/** 410: the operation was removed (SPEC §9.3). */
 export class Gone extends declareError<Gone>()("Gone") {}
 /** 412: `If-Match` does not list the current version of the resource (RFC 9110 §15.5.13). */
 export class PreconditionFailed extends declareError<PreconditionFailed>()("PreconditionFailed") {}
 export class PayloadTooLarge extends declareError<PayloadTooLarge>()("PayloadTooLarge") {}
 export class UnsupportedMediaType extends declareError<UnsupportedMediaType>()("UnsupportedMediaType") {}
 export class ExpectationFailed extends declareError<ExpectationFailed>()("ExpectationFailed") {}
-/** 421: the management port does not serve the requested host (RFC 9110 §15.5.20). */
 export class MisdirectedRequest extends declareError<MisdirectedRequest>()("MisdirectedRequest") {}
-/** 422: an earlier request used the same `Idempotency-Key` with another body. */
 export class IdempotencyKeyReused extends declareError<IdempotencyKeyReused>()("IdempotencyKeyReused") {}
 /** 429: the caller exceeded its rate limit (SPEC §8). Retry after `retryAfter`. */
 export class RateLimitExceeded extends declareErrorWithWait<RateLimitExceeded>()("RateLimitExceeded") {}
 /** 429: the API key kept sending after 429 responses and is banned for `retryAfter` (SPEC §5.4, §8). */
 export class ApiKeyBanned extends declareErrorWithWait<ApiKeyBanned>()("ApiKeyBanned") {}
-/** 429: one address sent too many requests without the admin token. */
 export class TooManyAttempts extends declareErrorWithWait<TooManyAttempts>()("TooManyAttempts") {}
 export class HeaderFieldsTooLarge extends declareError<HeaderFieldsTooLarge>()("HeaderFieldsTooLarge") {}
 /** 500: the service failed. The message has no internal details. */
@@ -156,7 +151,6 @@ export const errorClasses = [
   HttpVersionNotSupported
 ] as const
 
-/** Any error of the API port or the management port. */
 export type ApiError = InstanceType<(typeof errorClasses)[number]>
 
 export const bodyOf = ({ code, message, status }: ApiError): ErrorBody => ({ code, message, status })
@@ -187,7 +181,6 @@ const waitHeaders = { ...idHeader, "retry-after": Schema.optionalKey(RetryAfter)
 interface ErrorHeaders extends Schema.Struct.Type<typeof waitHeaders> {}
 
 interface ErrorClass extends Schema.ConstraintCodec<ApiError, unknown> {
-  /** Classes without `retryAfter` ignore it. */
   new(fields?: Partial<Pick<RateLimitExceeded, "message" | "requestId" | "retryAfter">>): ApiError
   readonly fields: object
 }
@@ -236,7 +229,6 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
 /** Operations and their middleware must declare 503 with the same schema. */
 export const serviceUnavailable = errorResponse(ServiceUnavailable)
 
-/** The errors that every operation can return: 408, 431, 500 and 503. */
 export const commonErrors = [
   errorResponse(RequestTimeout),
   errorResponse(HeaderFieldsTooLarge),

@@ -2,8 +2,7 @@
  * Exact 64-bit integers: `bigint` in TypeScript, digits in URLs, numbers in JSON bodies. `JSON.parse` rounds integers
  * beyond 2^53, so {@link exactJson} decodes the text of a body.
  */
-import { Context, Effect, type JsonSchema, Predicate, Schema } from "effect"
-import { SchemaAST, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
+import { Context, Effect, Predicate, Schema, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { documented } from "./Text.ts"
 
@@ -11,38 +10,33 @@ const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" &
 
 const range = `a whole number from ${-(2n ** 63n)} to ${2n ** 63n - 1n}`
 
-const nounOf = (value: unknown): string => {
-  if (value === null) return "null"
-  if (Array.isArray(value)) return "an array"
-  if (typeof value === "number") return "a fraction"
-  return typeof value === "object" ? "an object" : `a ${typeof value}`
+/** Numbers out of range include `Infinity`, which `JSON.parse` returns for 1e400. */
+const expectationFor = (value: unknown): string => {
+  if (typeof value === "bigint") return range
+  if (typeof value === "number") return Math.abs(value) >= 2 ** 63 ? range : `${range}, not a fraction`
+  if (value === null) return `${range}, not null`
+  if (Array.isArray(value)) return `${range}, not an array`
+  return `${range}, not ${typeof value === "object" ? "an object" : `a ${typeof value}`}`
 }
 
 /** {@link exactJson} sets this: integers are JSON numbers. Effect's own codecs write them as strings of digits. */
 const AsNumbers = Context.Reference<boolean>("petstore/api/Int64/AsNumbers", { defaultValue: () => false })
 
-const invalid = (value: unknown, expected: string) =>
-  Effect.fail(new SchemaIssue.InvalidValue({ expected }, value, undefined))
+const fromNumber = (value: unknown) => typeof value === "number" && Number.isInteger(value) ? BigInt(value) : value
 
-const decodeDigits = (text: unknown): Effect.Effect<bigint, SchemaIssue.Issue> => {
-  const value = typeof text === "string" && /^-?\d+$/.test(text) ? parseInteger(text) : undefined
-  return isInt64(value) ? Effect.succeed(value) : invalid(text, range)
-}
+const fromDigits = (text: unknown) => typeof text === "string" && /^-?\d+$/.test(text) ? parseInteger(text) : undefined
 
-const decodeNumber = (number: unknown): Effect.Effect<bigint, SchemaIssue.Issue> => {
-  const value = typeof number === "number" && Number.isInteger(number) ? BigInt(number) : number
-  if (isInt64(value)) return Effect.succeed(value)
-  // `JSON.parse` reads 1e400 as `Infinity`.
-  const isTooLarge = typeof value === "bigint" || value === Infinity || value === -Infinity
-  return invalid(number, isTooLarge ? range : `${range}, not ${nounOf(value)}`)
-}
-
-const toJson = (schema: JsonSchema.JsonSchema) =>
+const toJson = (schema: Readonly<Record<string, unknown>>) =>
   Schema.link<bigint>()(
     documented(Predicate.isUnknown, range, schema),
     SchemaTransformation.transformEffect<bigint, unknown>({
       decode: (value) =>
-        Effect.flatMap(AsNumbers, (asNumbers) => asNumbers ? decodeNumber(value) : decodeDigits(value)),
+        Effect.flatMap(AsNumbers, (asNumbers) => {
+          const integer = asNumbers ? fromNumber(value) : fromDigits(value)
+          if (isInt64(integer)) return Effect.succeed(integer)
+          const expected = asNumbers ? expectationFor(value) : range
+          return Effect.fail(new SchemaIssue.InvalidValue({ expected }, value, undefined))
+        }),
       encode: (value) => Effect.map(AsNumbers, (asNumbers) => asNumbers ? toNumber(value) : String(value))
     })
   )
@@ -125,7 +119,7 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   const codec = Schema.toCodecJson(schema)
   const decode = SchemaParser.decodeUnknownEffect(codec)
   const encode = SchemaParser.encodeUnknownEffect(codec)
-  const type = SchemaAST.isArrays(schema.ast) ? "array" : "object"
+  const type = schema.ast._tag === "Arrays" ? "array" : "object"
   const jsonText = Schema.declare(Predicate.isString).check(Schema.makeFilter(() => true, {
     representation: { id: "petstore/exactJson", payload: null, schemas: [schema.ast] },
     toJsonSchema: ({ schemas }) => ({ type, allOf: schemas })

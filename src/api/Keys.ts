@@ -99,7 +99,6 @@ export const ApiKey = Schema.Struct({
 }).annotate({ identifier: "ApiKey", description: "The key, without its secret." })
 export interface ApiKey extends Schema.Schema.Type<typeof ApiKey> {}
 
-/** A new or rotated key. `key` is its secret. */
 export const IssuedKey = Schema.Struct({
   ...ApiKey.fields,
   key: Schema.RedactedFromValue(Schema.String)
@@ -212,7 +211,6 @@ export const ApiKeyDetails = Schema.Struct({
 }).annotate({ identifier: "ApiKeyDetails", description: "The key, with its usage, its ban and its former secrets." })
 export interface ApiKeyDetails extends Schema.Schema.Type<typeof ApiKeyDetails> {}
 
-/** The body of `rotateKey`. */
 export const Rotation = Schema.Struct({
   gracePeriodSeconds: Schema.optionalKey(
     Schema.Int.annotate({ examples: [3600] }).check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 }))

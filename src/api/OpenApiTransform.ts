@@ -17,8 +17,7 @@ interface JsonSchema {
   readonly required?: ReadonlyArray<string>
 }
 
-/** Turns `idempotency-key` into `Idempotency-Key`. */
-const toFieldName = (name: string): string =>
+const capitalizeWords = (name: string): string =>
   name === "etag" ? "ETag" : name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())
 
 const isErrorBody = Schema.is(Schema.Struct({ code: Schema.String }))
@@ -72,7 +71,7 @@ export const makeTransform = ({ basePath, headersOf, securityScheme: { name: sch
     const example = examples?.[0] ?? schema.default
     return {
       ...parameter,
-      name: parameter.in === "header" ? toFieldName(parameter.name) : parameter.name,
+      name: parameter.in === "header" ? capitalizeWords(parameter.name) : parameter.name,
       schema,
       description: described.allOf?.[1]?.description ?? description ?? resolve(schema).description ?? "",
       ...example !== undefined && { example }
@@ -89,7 +88,7 @@ export const makeTransform = ({ basePath, headersOf, securityScheme: { name: sch
       if (status === "204") response.description = "Done. The response has no body."
       const declared = Object.entries(response.headers ?? {}).map(([name, { required, schema: described }]) => {
         const { description, ...schema }: JsonSchema = described
-        return [toFieldName(name), { description, required, schema }] as const
+        return [capitalizeWords(name), { description, required, schema }] as const
       })
       const shared = headersOf(status, operation)
       Object.assign(headers, shared)

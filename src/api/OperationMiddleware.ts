@@ -5,7 +5,6 @@ import * as Errors from "./Errors.ts"
 import type { Limits, Plan } from "./Plans.ts"
 import { describeIssue } from "./Text.ts"
 
-/** The API key of the current request. */
 export class CurrentKey extends Context.Service<CurrentKey, {
   readonly id: string
   readonly plan: Plan

@@ -35,10 +35,7 @@ const decodeText = (text: string): string | undefined => {
 
 const expectedCursor = "a cursor from a Link header"
 
-/**
- * A `cursor` parameter: the Base64url of `format(position)`. Decoding rejects other encodings of the same position.
- * `parse` returns `undefined` for an invalid text.
- */
+/** A parameter with the Base64url of `format(position)`. Decoding rejects other encodings of the same position. */
 export const cursor = <P>(
   position: Schema.Schema<P>,
   format: (position: P) => string,

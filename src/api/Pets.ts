@@ -6,7 +6,6 @@ import { PathHeaders, Sunset } from "./OperationMiddleware.ts"
 import { cursor, limit, linkHeader, linkOf, nextOf } from "./Paging.ts"
 import { idempotencyKey, isStorable, uncheckedOf } from "./Text.ts"
 
-/** The availability of a pet (SPEC §3). */
 export const PetStatus = Schema.Literals(["available", "pending", "sold"]).annotate({
   identifier: "PetStatus",
   description: "Availability.",
@@ -17,7 +16,7 @@ export type PetStatus = typeof PetStatus.Type
 // No maximum length, because operators can store longer names by SQL.
 const name = Schema.String.annotate({ description: "The pet's name.", examples: ["Rex"] }).check(isStorable)
 
-/** The request body that creates a pet (SPEC §2 NewPet). */
+/** SPEC §2 NewPet. */
 export const NewPet = Schema.Struct({
   /** At most 1,000 code points, so that a page fits in memory. No U+0000, no lone surrogates. */
   name: name.check(Schema.isMaxCodePoints(1_000, { expected: "a string of at most 1,000 characters" })),

@@ -12,8 +12,7 @@ const header = (description: string, schema: object) => ({ description, required
 
 const fixed = (description: string, value: string) => header(description, { type: "string", const: value })
 
-/** Headers of both ports. */
-const sharedHeaders = {
+const headersOfBothPorts = {
   "X-Request-Id": header(
     "The id of the request: its own X-Request-Id if that has 1 to 64 letters, digits, `_`, `.`, `:` or `-`, " +
       "else a new one.",
@@ -41,7 +40,7 @@ const commonHeaders: Headers = {
     type: "string",
     examples: [`"minute";r=59;t=60, "day";r=999;t=86400`]
   }),
-  ...sharedHeaders,
+  ...headersOfBothPorts,
   "X-Content-Type-Options": fixed("The media type is that of Content-Type.", fixedHeaders["x-content-type-options"]),
   "Content-Security-Policy": fixed("A browser runs no script in the response.", fixedHeaders["content-security-policy"])
 }
@@ -76,7 +75,7 @@ export const headersOf = (status: string, { deprecated }: { readonly deprecated?
   ...deprecated && !statusesBeforeRouting.has(status) && deprecationHeaders
 })
 
-export const adminHeadersOf = (status: string): Headers => ({ ...sharedHeaders, ...statusHeaders[status] })
+export const adminHeadersOf = (status: string): Headers => ({ ...headersOfBothPorts, ...statusHeaders[status] })
 
 // Only for browsers, so scripts need not read them.
 const browserHeaders = new Set([...Object.keys(fixedHeaders), "www-authenticate"])

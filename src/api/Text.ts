@@ -1,6 +1,5 @@
 import { Effect, type JsonSchema, Predicate, Schema, SchemaAST, SchemaIssue, SchemaTransformation } from "effect"
 
-/** A transformation whose `parse` returns `undefined` for an invalid text. */
 export const transformText = <A>(
   expected: string,
   parse: (text: string) => A | undefined,
