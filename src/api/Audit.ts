@@ -54,9 +54,8 @@ export const AuditQuery = Schema.Struct({
   limit: Schema.optionalKey(limit("Maximum number of entries returned.")),
   cursor: Schema.optionalKey(cursor(AuditPosition, ({ at, id }) => `${at} ${id}`, parsePosition)),
   key: Schema.optionalKey(KeyId),
-  operator: Schema.optionalKey(
-    Schema.String.annotate({ description: "The name of the admin token.", examples: ["admin"] }).check(isStorable)
-  ),
+  operator: Schema.String.annotate({ description: "The name of the admin token.", examples: ["admin"] })
+    .check(isStorable).pipe(Schema.optionalKey),
   action: Schema.optionalKey(AuditAction)
 })
 export interface AuditQuery extends Schema.Schema.Type<typeof AuditQuery> {}

@@ -142,36 +142,29 @@ export const keyStateOf = (
   return ban !== null && DateTime.isGreaterThan(ban.until, now) ? "banned" : "active"
 }
 
-const keyFilter = {
-  plan: Schema.optionalKey(Plan),
-  state: Schema.optionalKey(KeyState),
-  search: Schema.optionalKey(
-    Schema.String.annotate({
-      description: "A part of the name or the id, or the last four characters of the secret.",
-      examples: ["acme"]
-    }).check(Schema.isMinLength(1), Schema.isMaxLength(255), isStorable)
-  ),
-  secretHash: Schema.optionalKey(
-    Schema.String.annotate({
-      description: "The SHA-256 of a current or former secret of the key, in hexadecimal.",
-      examples: ["0f2e4c1d5b6a7988".repeat(4)]
-    }).check(Schema.isPattern(/^[0-9a-f]{64}$/, { expected: "64 lowercase hexadecimal digits" }))
-  )
-}
-export interface KeyFilter extends Schema.Schema.Type<Schema.Struct<typeof keyFilter>> {}
-
 export const KeyOrder = Schema.Literals(["oldest", "newest"]).annotate({
   description: "Which keys come first. By default the oldest.",
   message: "Expected oldest or newest"
 })
 
 export const KeysQuery = Schema.Struct({
-  ...keyFilter,
+  plan: Schema.optionalKey(Plan),
+  state: Schema.optionalKey(KeyState),
+  search: Schema.String.annotate({
+    description: "A part of the name or the id, or the last four characters of the secret.",
+    examples: ["acme"]
+  }).check(Schema.isMinLength(1), Schema.isMaxLength(255), isStorable).pipe(Schema.optionalKey),
+  secretHash: Schema.String.annotate({
+    description: "The SHA-256 of a current or former secret of the key, in hexadecimal.",
+    examples: ["0f2e4c1d5b6a7988".repeat(4)]
+  }).check(Schema.isPattern(/^[0-9a-f]{64}$/, { expected: "64 lowercase hexadecimal digits" }))
+    .pipe(Schema.optionalKey),
   order: Schema.optionalKey(KeyOrder),
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
   cursor: Schema.optionalKey(cursor(KeyPosition, ({ createdAtMicros, id }) => `${createdAtMicros} ${id}`, parsePosition))
 })
 export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
+export interface KeyFilter extends Omit<KeysQuery, "order" | "limit" | "cursor"> {}
 
 const ban = Schema.NullOr(Schema.Struct({ until: Instant }))
 
@@ -212,7 +205,7 @@ export const ApiKeyDetails = Schema.Struct({
 export interface ApiKeyDetails extends Schema.Schema.Type<typeof ApiKeyDetails> {}
 
 export const Rotation = Schema.Struct({
-  gracePeriodSeconds: Schema.optionalKey(
-    Schema.Int.annotate({ examples: [3600] }).check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 }))
-  )
+  gracePeriodSeconds: Schema.Int.annotate({ examples: [3600] })
+    .check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 }))
+    .pipe(Schema.optionalKey)
 }).annotate({ identifier: "Rotation" })

@@ -113,11 +113,9 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
     body: PetJson.pipe(HttpApiSchema.status(201)),
     headers: {
       location: Schema.String.annotate({ description: "The path of the new pet.", examples: ["/v1/pets/7"] }),
-      "idempotent-replayed": Schema.optionalKey(
-        Schema.Literal("true").annotate({
-          description: "Present if an earlier request with the same idempotency key created the pet."
-        })
-      )
+      "idempotent-replayed": Schema.Literal("true").annotate({
+        description: "Present if an earlier request with the same idempotency key created the pet."
+      }).pipe(Schema.optionalKey)
     }
   }, {
     decode: ({ body, headers }) => ({ pet: body, isReplay: headers["idempotent-replayed"] !== undefined }),

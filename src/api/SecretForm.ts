@@ -19,13 +19,9 @@ const crc32 = (text: string): number => {
 
 /** The CRC-32 in base62. Its 32 bits fit into six characters. */
 const checksum = (random: string): string => {
-  let remainder = crc32(random)
-  let text = ""
-  for (let i = 0; i < checksumLength; i++) {
-    text = base62.charAt(remainder % base62.length) + text
-    remainder = Math.floor(remainder / base62.length)
-  }
-  return text
+  const crc = crc32(random)
+  const places = Array.from({ length: checksumLength }, (_, i) => base62.length ** (checksumLength - 1 - i))
+  return places.map((place) => base62.charAt(Math.floor(crc / place) % base62.length)).join("")
 }
 
 const format = new RegExp(`^${prefix}[0-9A-Za-z]{${randomLength + checksumLength}}$`)

@@ -26,18 +26,14 @@ export type UsageCounts = Readonly<Record<UsageKind, number>>
 export const topUsageLimit = 10
 
 export const TopUsageQuery = Schema.Struct({
-  window: Schema.optionalKey(
-    Schema.Literals(["hour", "day"]).annotate({
-      description: "The last 60 minutes, or the last 24 hours. By default the hour.",
-      message: "Expected hour or day"
-    })
-  ),
-  by: Schema.optionalKey(
-    Schema.Literals(usageKinds).annotate({
-      description: "The kind of requests that keys are ordered by. By default `allowed`.",
-      message: "Expected allowed, rejected or banned"
-    })
-  ),
+  window: Schema.Literals(["hour", "day"]).annotate({
+    description: "The last 60 minutes, or the last 24 hours. By default the hour.",
+    message: "Expected hour or day"
+  }).pipe(Schema.optionalKey),
+  by: Schema.Literals(usageKinds).annotate({
+    description: "The kind of requests that keys are ordered by. By default `allowed`.",
+    message: "Expected allowed, rejected or banned"
+  }).pipe(Schema.optionalKey),
   limit: Schema.optionalKey(limit("Maximum number of keys returned.", topUsageLimit))
 })
 export interface TopUsageQuery extends Schema.Schema.Type<typeof TopUsageQuery> {}
