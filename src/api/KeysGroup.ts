@@ -55,23 +55,17 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
       "Returns a page of the keys, without secrets. A page of banned keys can have fewer keys than `limit`, or none, " +
       "and still have a `Link` to the next page."
   })),
-  HttpApiEndpoint.get("showKey", "/keys/:id", {
-    params,
-    success: withETag(Keys.ApiKeyDetails),
-    error: notFound
-  }).annotateMerge(OpenApi.annotations({
-    summary: "Show a key",
-    description:
-      "Returns the key, its rate limit windows, its ban, and its former secrets that still work, with their last use."
-  })),
-  HttpApiEndpoint.get("showUsage", "/keys/:id/usage", {
-    params,
-    success: UsageHistory,
-    error: notFound
-  }).annotateMerge(OpenApi.annotations({
-    summary: "Show the usage of a key over time",
-    description: "Returns the requests of the last 60 minutes and 720 hours. An interval without requests is absent."
-  })),
+  HttpApiEndpoint.get("showKey", "/keys/:id", { params, success: withETag(Keys.ApiKeyDetails), error: notFound })
+    .annotateMerge(OpenApi.annotations({
+      summary: "Show a key",
+      description:
+        "Returns the key, its rate limit windows, its ban, and its former secrets that still work, with their last use."
+    })),
+  HttpApiEndpoint.get("showUsage", "/keys/:id/usage", { params, success: UsageHistory, error: notFound })
+    .annotateMerge(OpenApi.annotations({
+      summary: "Show the usage of a key over time",
+      description: "Returns the requests of the last 60 minutes and 720 hours. An interval without requests is absent."
+    })),
   HttpApiEndpoint.get("topUsage", "/usage", {
     query: TopUsageQuery.fields,
     success: Schema.Array(KeyTotals).annotate({ description: "The keys, highest first." })
@@ -91,12 +85,11 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     description: "Changes the named fields. The change takes effect within one second. `null` removes the expiry. " +
       "Requests with a disabled key get 401 until the key is enabled again."
   })),
-  HttpApiEndpoint.delete("revokeKey", "/keys/:id", { params, headers, error: changeErrors }).annotateMerge(
-    OpenApi.annotations({
+  HttpApiEndpoint.delete("revokeKey", "/keys/:id", { params, headers, error: changeErrors })
+    .annotateMerge(OpenApi.annotations({
       summary: "Revoke a key",
       description: "Ends the key for good, within one second. This cannot be undone."
-    })
-  ),
+    })),
   HttpApiEndpoint.post("rotateKey", "/keys/:id/rotate", {
     params,
     headers,

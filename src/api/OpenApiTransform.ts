@@ -56,11 +56,9 @@ export const makeTransform = ({ basePath, headersOf, securityScheme: { name: sch
     for (const body of Object.values(content)) {
       const declared: JsonSchema = body.schema
       const schema = unwrap(declared)
-      const [example, ...others] = declared.examples ?? [exampleOf(schema)]
-      const examples = example === undefined ? {} : Object.fromEntries(
-        [example, ...others].map((value) => [isErrorBody(value) ? value.code : "example", { value }])
-      )
-      Object.assign(body, { schema, ...example !== undefined && { examples } })
+      const values = (declared.examples ?? [exampleOf(schema)]).filter((value) => value !== undefined)
+      const examples = Object.fromEntries(values.map((value) => [isErrorBody(value) ? value.code : "example", { value }]))
+      Object.assign(body, { schema, ...values.length > 0 && { examples } })
     }
   }
 
@@ -92,14 +90,10 @@ export const makeTransform = ({ basePath, headersOf, securityScheme: { name: sch
       })
       const shared = headersOf(status, operation)
       Object.assign(headers, shared)
-      const references = Object.keys(shared).map((name) => [name, { $ref: `#/components/headers/${name}` }] as const)
+      const references = Records.map(shared, (_, name) => ({ $ref: `#/components/headers/${name}` }))
+      const ownHeaders = declared.filter(([name]) => !(name in shared))
       // `Object.assign`, because Effect's type of a header has no `$ref`.
-      Object.assign(response, {
-        headers: {
-          ...Object.fromEntries(references),
-          ...Object.fromEntries(declared.filter(([name]) => !(name in shared)))
-        }
-      })
+      Object.assign(response, { headers: { ...references, ...Object.fromEntries(ownHeaders) } })
     }
   }
 
