@@ -16,10 +16,8 @@ export const wordsOf = (name: string): string =>
   name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
 
 /** Values by field name. Instants are ISO 8601 texts. Secrets are never included. */
-export const AuditValues = Schema.Record(
-  Schema.String,
-  Schema.NullOr(Schema.Union([Schema.String, Schema.Int, Schema.Boolean]))
-)
+const AuditValue = Schema.NullOr(Schema.Union([Schema.String, Schema.Int, Schema.Boolean]))
+export const AuditValues = Schema.Record(Schema.String, AuditValue)
 export type AuditValues = typeof AuditValues.Type
 
 /**

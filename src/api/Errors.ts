@@ -1,7 +1,4 @@
-/**
- * The errors of the API: one class per `code` (SPEC §7). Over HTTP, {@link errorResponse} encodes each as an
- * {@link ErrorBody}. The schema of the class itself keeps all fields, for RPC and queues.
- */
+/** One error class per `code` (SPEC §7). Its own schema, for RPC and queues, has more fields than an HTTP response. */
 import { Clock, Duration, Effect, Schema, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 
@@ -9,9 +6,8 @@ import { HttpApiSchema } from "effect/http-api"
 export const ErrorBody = Schema.Struct({
   code: Schema.String.annotate({ description: "Machine-readable error code." }),
   message: Schema.String.annotate({ description: "Human-readable description." }),
-  status: Schema.Int.check(Schema.isBetween({ minimum: 400, maximum: 599 })).annotate({
-    description: "The HTTP status code."
-  })
+  status: Schema.Int.check(Schema.isBetween({ minimum: 400, maximum: 599 }))
+    .annotate({ description: "The HTTP status code." })
 }).annotate({ identifier: "Error" })
 export interface ErrorBody extends Schema.Schema.Type<typeof ErrorBody> {}
 
@@ -185,10 +181,7 @@ interface ErrorClass extends Schema.ConstraintCodec<ApiError, unknown> {
   readonly fields: object
 }
 
-/**
- * Declares the error responses of an endpoint for one status: an {@link ErrorBody} whose `code` selects the class. Pass
- * all classes of the status in one call, because Effect allows one response with headers per status.
- */
+/** Declares all errors that an endpoint returns with one status. The `code` in the {@link ErrorBody} selects the class. */
 export const errorResponse = <const Classes extends readonly [ErrorClass, ...ReadonlyArray<ErrorClass>]>(
   ...classes: Classes
 ) => {

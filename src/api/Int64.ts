@@ -1,7 +1,4 @@
-/**
- * Exact 64-bit integers: `bigint` in TypeScript, digits in URLs, numbers in JSON bodies. `JSON.parse` rounds integers
- * beyond 2^53, so {@link exactJson} decodes the text of a body.
- */
+/** Exact 64-bit integers. `JSON.parse` rounds integers beyond 2^53, so {@link exactJson} decodes the text of a body. */
 import { Context, Effect, Predicate, Schema, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { documented } from "./Text.ts"
@@ -51,10 +48,7 @@ const roundingWarning =
   "As a JSON number, JavaScript's JSON.parse, jq before 1.7 and generated clients with the type " +
   "`number` round it beyond 2^53."
 
-/**
- * An integer from -2^63 to 2^63-1 (SPEC §2: integer, int64). OpenAPI shows the description and the example. Encoded as
- * digits in paths and queries, as a number by {@link exactJson}, and as a string of digits by other JSON codecs.
- */
+/** An integer from -2^63 to 2^63-1: a number in {@link exactJson}, and a string of digits in other JSON codecs. */
 export const int64 = (description?: string, example?: number) => {
   const annotations: Readonly<Record<string, unknown>> = {
     format: "int64",
@@ -74,10 +68,7 @@ export const Int64 = int64()
 /** Groups: sign, integer part, fraction, exponent. Unlike JSON, allows leading zeros, for digits in URLs. */
 const jsonNumber = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/
 
-/**
- * Parses an integer in any JSON notation, such as `1e3` or `10.0`, in linear time. Returns `undefined` for other texts,
- * and beyond 19 digits. The result can still exceed an int64.
- */
+/** Parses an integer of at most 19 digits in any JSON notation, such as `1e3`, in linear time. May exceed an int64. */
 export const parseInteger = (text: string): bigint | undefined => {
   const match = jsonNumber.exec(text)
   if (match === null) return undefined
@@ -91,13 +82,10 @@ export const parseInteger = (text: string): bigint | undefined => {
   return BigInt(sign + digits + "0".repeat(zeros))
 }
 
-/** Matches every JSON text with a number that a double may round: more than 15 digits, or an exponent below -99. */
+/** Fast path: other texts have no number that a double may round, so they need no reviver, which is slow. */
 const mayRound = /[\d.]{16}|e-\d{3}/i
 
-/**
- * Parses JSON. Integers that a double cannot hold become `bigint`. Fractions that a double would round to an integer
- * become `NaN`. Fast path: most texts need no reviver, which is four times slower.
- */
+/** Integers that a double cannot hold become `bigint`. Fractions that it would round to an integer become `NaN`. */
 const parse = (text: string): unknown =>
   mayRound.test(text)
     ? JSON.parse(text, (_key, field, { source = "" }) => {
@@ -108,10 +96,7 @@ const parse = (text: string): unknown =>
     })
     : JSON.parse(text)
 
-/**
- * A JSON body that decodes to a value of `schema`, with exact integers. `encodeText` can replace the derived encoder by
- * a faster one that returns the same text.
- */
+/** A JSON body with exact integers. `encodeText` can replace the derived encoder by a faster one. */
 export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   schema: S,
   encodeText?: (value: S["Type"]) => string

@@ -80,10 +80,7 @@ export const KeyChange = Schema.Struct({
 ).annotate({ identifier: "KeyChange" })
 export interface KeyChange extends Schema.Schema.Type<typeof KeyChange> {}
 
-/**
- * A stored key. `hint`: the last four characters of its secret, or `null` if an older version of the service issued it.
- * `version`: the ETag, increased by each change other than of `lastUsedAt`.
- */
+/** `hint`: the last four characters of the secret, `null` in keys of older versions. `version`: the ETag. */
 export const ApiKey = Schema.Struct({
   id: KeyId,
   version: Schema.Int,
@@ -99,10 +96,7 @@ export const ApiKey = Schema.Struct({
 }).annotate({ identifier: "ApiKey", description: "The key, without its secret." })
 export interface ApiKey extends Schema.Schema.Type<typeof ApiKey> {}
 
-export const IssuedKey = Schema.Struct({
-  ...ApiKey.fields,
-  key: Schema.RedactedFromValue(Schema.String)
-}).annotate({
+export const IssuedKey = Schema.Struct({ ...ApiKey.fields, key: Schema.RedactedFromValue(Schema.String) }).annotate({
   identifier: "IssuedKey",
   description: "The key, with its secret. Only the response that issues or rotates the key contains the secret."
 })

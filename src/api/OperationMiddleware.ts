@@ -12,10 +12,8 @@ export class CurrentKey extends Context.Service<CurrentKey, {
 }>()("petstore/api/CurrentKey") {}
 
 /**
- * Requires an API key as a bearer token (SPEC §5, RFC 6750). Fails with 401 without a valid one.
- *
- * Hot path: with Effect's `security` option, each request would run a generator, copy its headers and allocate a
- * `Redacted` (measured: docs/performance.md).
+ * Requires an API key as a bearer token (SPEC §5, RFC 6750). Fails with 401 without a valid one. Hot path: avoids
+ * Effect's `security` option, which runs a generator and copies the headers (measured: docs/performance.md).
  */
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,

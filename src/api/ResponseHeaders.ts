@@ -24,10 +24,7 @@ const headersOfBothPorts = {
 const commonHeaders: Headers = {
   "X-RateLimit-Limit": header("The limit that applies to the caller.", { type: "integer", examples: [60] }),
   "X-RateLimit-Remaining": header("Requests remaining.", { type: "integer", examples: [59] }),
-  "X-RateLimit-Reset": header("Unix timestamp at which the limit resets.", {
-    type: "integer",
-    examples: [1_795_240_800]
-  }),
+  "X-RateLimit-Reset": header("Unix timestamp at which the limit resets.", { type: "integer", examples: [1795240800] }),
   "X-RateLimit-Scope": header(
     "Whose limits these are: those of the API key, or of the client's address if no operation got a valid key.",
     { type: "string", enum: ["key", "address"] }
@@ -45,9 +42,7 @@ const commonHeaders: Headers = {
   "Content-Security-Policy": fixed("A browser runs no script in the response.", fixedHeaders["content-security-policy"])
 }
 
-const retryAfter = {
-  "Retry-After": header("Seconds to wait before the next request.", { type: "integer", examples: [12] })
-}
+const waitSeconds = header("Seconds to wait before the next request.", { type: "integer", examples: [12] })
 
 const statusHeaders: Readonly<Record<string, Headers>> = {
   "401": {
@@ -56,8 +51,8 @@ const statusHeaders: Readonly<Record<string, Headers>> = {
       enum: ["Bearer", `Bearer error="invalid_token"`]
     })
   },
-  "429": retryAfter,
-  "503": retryAfter
+  "429": { "Retry-After": waitSeconds },
+  "503": { "Retry-After": waitSeconds }
 }
 
 const deprecationHeaders: Headers = {

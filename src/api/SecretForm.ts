@@ -1,7 +1,4 @@
-/**
- * The format of API key secrets: `psk_`, 32 random base62 characters (190 bits), and a checksum of 6 characters. With
- * the checksum, the service rejects a mistyped key without a lookup, and secret scanners recognise real keys.
- */
+/** Secrets are `psk_`, 32 random base62 characters (190 bits), and a checksum, which shows typos without a lookup. */
 const prefix = "psk_"
 const checksumLength = 6
 export const randomLength = 32
