@@ -1,4 +1,4 @@
-/** Caches API keys by the hash of their secret, under a lease that is renewed in the background while a key is in use. */
+/** Caches API keys by the hash of their secret, under a lease that is renewed in the background while in use. */
 import { Clock, Duration, Effect, Latch } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { evictOldest } from "../collections/evictOldest.ts"

@@ -7,10 +7,12 @@ import { makeTransform } from "./OpenApiTransform.ts"
 import { Validation } from "./OperationMiddleware.ts"
 import { adminHeadersOf } from "./ResponseHeaders.ts"
 
+const adminToken = HttpApiSecurity.annotate(HttpApiSecurity.bearer, OpenApi.Description, "The admin token.")
+
 /** Requires one of the admin tokens (`ADMIN_TOKEN`, `ADMIN_TOKENS`) as a bearer token. */
 export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
   requiredForClient: true,
-  security: { adminToken: HttpApiSecurity.annotate(HttpApiSecurity.bearer, OpenApi.Description, "The admin token.") },
+  security: { adminToken },
   error: [
     Errors.errorResponse(Errors.MissingAdminToken, Errors.InvalidAdminToken),
     Errors.errorResponse(Errors.ReadOnlyToken),

@@ -176,12 +176,15 @@ const idHeader = { "x-request-id": Schema.optionalKey(Schema.String) }
 const waitHeaders = { ...idHeader, "retry-after": Schema.optionalKey(RetryAfter) }
 interface ErrorHeaders extends Schema.Struct.Type<typeof waitHeaders> {}
 
+const headersOf = (error: ApiError): ErrorHeaders =>
+  "retryAfter" in error && error.retryAfter !== undefined ? { "retry-after": error.retryAfter } : {}
+
 interface ErrorClass extends Schema.ConstraintCodec<ApiError, unknown> {
   new(fields?: Partial<Pick<RateLimitExceeded, "message" | "requestId" | "retryAfter">>): ApiError
   readonly fields: object
 }
 
-/** Declares all errors that an endpoint returns with one status. The `code` in the {@link ErrorBody} selects the class. */
+/** Declares all errors that an endpoint returns with one status. The `code` of the body selects the class. */
 export const errorResponse = <const Classes extends readonly [ErrorClass, ...ReadonlyArray<ErrorClass>]>(
   ...classes: Classes
 ) => {
@@ -202,19 +205,14 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
     const { "retry-after": retryAfter, "x-request-id": requestId } = headers
     return new Error({ message, ...requestId !== undefined && { requestId }, ...retryAfter && { retryAfter } })
   }
-  const errorSchema = Schema.declare(Schema.is(Schema.Union(classes)))
+  const isOneOf = Schema.is(Schema.Union(classes))
+  const errorSchema = Schema.declare((error): error is Classes[number]["Type"] => isOneOf(error))
   const description = defaults.map(({ message }) => message).join(", or: ").replaceAll("., or: ", ", or: ")
   const hasWait = classes.some(({ fields }) => "retryAfter" in fields)
   return errorSchema.pipe(
     HttpApiSchema.encodeToWithHeaders<typeof errorSchema, typeof body, typeof waitHeaders | typeof idHeader>(
       { body, headers: hasWait ? waitHeaders : idHeader },
-      {
-        decode,
-        encode: (error) => ({
-          body: bodyOf(error),
-          headers: "retryAfter" in error && error.retryAfter !== undefined ? { "retry-after": error.retryAfter } : {}
-        })
-      }
+      { decode, encode: (error) => ({ body: bodyOf(error), headers: headersOf(error) }) }
     )
   ).annotate({ description })
 }

@@ -155,7 +155,9 @@ export const KeysQuery = Schema.Struct({
     .pipe(Schema.optionalKey),
   order: Schema.optionalKey(KeyOrder),
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
-  cursor: Schema.optionalKey(cursor(KeyPosition, ({ createdAtMicros, id }) => `${createdAtMicros} ${id}`, parsePosition))
+  cursor: Schema.optionalKey(
+    cursor(KeyPosition, ({ createdAtMicros, id }) => `${createdAtMicros} ${id}`, parsePosition)
+  )
 })
 export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
 export interface KeyFilter extends Omit<KeysQuery, "order" | "limit" | "cursor"> {}

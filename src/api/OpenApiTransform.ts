@@ -57,7 +57,9 @@ export const makeTransform = ({ basePath, headersOf, securityScheme: { name: sch
       const declared: JsonSchema = body.schema
       const schema = unwrap(declared)
       const values = (declared.examples ?? [exampleOf(schema)]).filter((value) => value !== undefined)
-      const examples = Object.fromEntries(values.map((value) => [isErrorBody(value) ? value.code : "example", { value }]))
+      const examples = Object.fromEntries(
+        values.map((value) => [isErrorBody(value) ? value.code : "example", { value }])
+      )
       Object.assign(body, { schema, ...values.length > 0 && { examples } })
     }
   }

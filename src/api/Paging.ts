@@ -52,14 +52,15 @@ export const cursor = <P>(
   }).pipe(Schema.decodeTo(Schema.toType(position), transformText(expectedCursor, decode, encode)))
 }
 
+const parseNextLink = (header: string) => {
+  const target = /<[^>?]*\?([^>]*)>\s*;\s*rel="?next"?/.exec(header)?.[1]
+  return target === undefined ? undefined : Object.fromEntries(new URLSearchParams(target))
+}
+
 export const linkHeader = <S extends Schema.Codec<unknown, { readonly [key: string]: string }>>(
   path: string,
   query: S
 ) => {
-  const parse = (link: string): S["Encoded"] | undefined => {
-    const target = /<[^>?]*\?([^>]*)>\s*;\s*rel="?next"?/.exec(link)?.[1]
-    return target === undefined ? undefined : Object.fromEntries(new URLSearchParams(target))
-  }
   const format = (next: S["Encoded"]): string => {
     const parameters = Object.entries(next).map(([name, value]) => `${name}=${encodeURIComponent(value)}`)
     return `<${path}?${parameters.join("&")}>; rel="next"`
@@ -67,7 +68,7 @@ export const linkHeader = <S extends Schema.Codec<unknown, { readonly [key: stri
   const link = Schema.String.annotate({
     description: "The next page, if there is one (RFC 8288).",
     examples: [`<${path}?limit=20&cursor=Nw>; rel="next"`]
-  }).pipe(Schema.decodeTo(query, transformText(`a link with rel="next"`, parse, format)))
+  }).pipe(Schema.decodeTo(query, transformText<S["Encoded"]>(`a link with rel="next"`, parseNextLink, format)))
   return { link: Schema.optionalKey(link) }
 }
 

@@ -1,4 +1,4 @@
-/** Paces a client's requests by the rate-limit headers of responses (SPEC §8), so that loops do not get a key banned. */
+/** Paces requests by the rate-limit headers of responses (SPEC §8), so that loops do not get the key banned. */
 import { Clock, Data, DateTime, Duration, Effect, Option, Random, Ref, Schema, SchemaGetter, Semaphore } from "effect"
 import type { Headers, HttpClientResponse } from "effect/http"
 import { retryAfterOf } from "./ClientError.ts"
