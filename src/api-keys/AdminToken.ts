@@ -12,7 +12,6 @@ export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{
 
 const fileName = "admin-token"
 
-/** For messages: the name of the setting, or the path of the file. */
 export const adminTokenPlace = Effect.gen(function*() {
   if (Option.isSome(yield* Config.option(Settings.adminToken.config))) return Settings.adminToken.name
   return resolve(yield* Settings.dataDir.config, fileName)

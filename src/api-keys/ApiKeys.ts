@@ -30,26 +30,17 @@ export class ApiKeys extends Context.Service<ApiKeys, {
    * idempotency key was used: a replay is impossible, because secrets are stored only as hashes.
    */
   issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
-
   /** The state `banned` selects keys banned in the last hour. Only the limiter knows which bans still last. */
   list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
-
   find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>
-
   findAll(ids: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, ApiKey>, ServiceUnavailable>
-
   formerSecrets(id: string): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
-
   /** Takes effect at once in this process, and within one second in others. */
   update(id: string, change: KeyChange, ifMatch?: IfMatch): Effect.Effect<ApiKey, ChangeError | InvalidRequest>
-
   /** Former secrets work for another `grace`. Fails with `Conflict` if the key would have too many working secrets. */
   rotate(id: string, grace: Duration.Duration, ifMatch?: IfMatch): Effect.Effect<IssuedKey, ChangeError>
-
   endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
-
   revoke(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
-
   readonly audit: AuditLog.AuditLog
   readonly usage: KeyUsage.KeyUsage
 }>()("petstore/ApiKeys") {
@@ -61,7 +52,6 @@ export class ApiKeys extends Context.Service<ApiKeys, {
 }
 
 const maxBan = Duration.hours(1)
-
 const maxWorkingSecrets = 5
 
 export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...stores }: {

@@ -42,7 +42,6 @@ export const AuditPosition = Schema.Struct({ at: Schema.Int, id: Schema.Int })
 export interface AuditPosition extends Schema.Schema.Type<typeof AuditPosition> {}
 
 const maxDateMs = 8_640_000_000_000_000
-
 const parsePosition = (text: string): AuditPosition | undefined => {
   const [, at, id] = /^(\d{1,16}) (\d{1,15})$/.exec(text) ?? []
   return at === undefined || Number(at) > maxDateMs ? undefined : { at: Number(at), id: Number(id) }

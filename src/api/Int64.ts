@@ -65,7 +65,6 @@ export const int64 = (description?: string, example?: number) => {
 
 export const Int64 = int64()
 
-/** Groups: sign, integer part, fraction, exponent. Unlike JSON, allows leading zeros, for digits in URLs. */
 const jsonNumber = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/
 
 /** Parses an integer of at most 19 digits in any JSON notation, such as `1e3`, in linear time. May exceed an int64. */

@@ -7,10 +7,8 @@ import { linkHeader, linkOf, nextOf } from "./Paging.ts"
 import { idempotencyKey } from "./Text.ts"
 import { KeyTotals, TopUsageQuery, UsageHistory } from "./Usage.ts"
 
-const ETag = Schema.String.annotate({
-  description: "The version of the key, for If-Match (RFC 9110 §8.8.3).",
-  examples: [`"3"`]
-})
+const description = "The version of the key, for If-Match (RFC 9110 §8.8.3)."
+const ETag = Schema.String.annotate({ description, examples: [`"3"`] })
 
 const withETag = <Key extends { readonly version: number }, Encoded>(
   schema: Schema.Codec<Key, Encoded>,

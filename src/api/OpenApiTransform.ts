@@ -20,7 +20,7 @@ interface JsonSchema {
 const capitalizeWords = (name: string): string =>
   name === "etag" ? "ETag" : name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())
 
-const isErrorBody = Schema.is(Schema.Struct({ code: Schema.String }))
+const isError = Schema.is(Schema.Struct({ code: Schema.String }))
 
 /** Removes the `allOf` around bodies and annotated fields, and the `anyOf` around optional fields. */
 const unwrap = (schema: JsonSchema): JsonSchema => schema.allOf?.[0] ?? schema.anyOf?.[0] ?? schema
@@ -57,9 +57,7 @@ export const makeTransform = ({ basePath, headersOf, securityScheme: { name: sch
       const declared: JsonSchema = body.schema
       const schema = unwrap(declared)
       const values = (declared.examples ?? [exampleOf(schema)]).filter((value) => value !== undefined)
-      const examples = Object.fromEntries(
-        values.map((value) => [isErrorBody(value) ? value.code : "example", { value }])
-      )
+      const examples = Object.fromEntries(values.map((value) => [isError(value) ? value.code : "example", { value }]))
       Object.assign(body, { schema, ...values.length > 0 && { examples } })
     }
   }

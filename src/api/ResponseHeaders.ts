@@ -29,10 +29,10 @@ const commonHeaders: Headers = {
     "Whose limits these are: those of the API key, or of the client's address if no operation got a valid key.",
     { type: "string", enum: ["key", "address"] }
   ),
-  "RateLimit-Policy": header("All limits of the caller.", {
-    type: "string",
-    examples: [`"minute";q=60;w=60, "day";q=1000;w=86400`]
-  }),
+  "RateLimit-Policy": header(
+    "All limits of the caller.",
+    { type: "string", examples: [`"minute";q=60;w=60, "day";q=1000;w=86400`] }
+  ),
   "RateLimit": header("The remaining requests of each limit, and the seconds until it resets.", {
     type: "string",
     examples: [`"minute";r=59;t=60, "day";r=999;t=86400`]
@@ -61,7 +61,6 @@ const deprecationHeaders: Headers = {
   "Link": fixed("The operation that replaces this one.", getPetHeaders.link)
 }
 
-/** The server usually sends these before routing, so without the headers of the operation. */
 const statusesBeforeRouting = new Set(["408", "431"])
 
 export const headersOf = (status: string, { deprecated }: { readonly deprecated?: boolean }): Headers => ({
@@ -72,7 +71,6 @@ export const headersOf = (status: string, { deprecated }: { readonly deprecated?
 
 export const adminHeadersOf = (status: string): Headers => ({ ...headersOfBothPorts, ...statusHeaders[status] })
 
-// Only for browsers, so scripts need not read them.
 const browserHeaders = new Set([...Object.keys(fixedHeaders), "www-authenticate"])
 
 /** CORS: the value of `Access-Control-Expose-Headers`. */
