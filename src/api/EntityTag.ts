@@ -1,14 +1,13 @@
-/** Entity tags, so that a client changes only the version that it has read (RFC 9110 §8.8.3). */
+/** Optimistic locking: with `If-Match`, a client changes only the version that it has read (RFC 9110 §8.8.3). */
 import { Schema } from "effect"
 import { transformText } from "./Text.ts"
 
 export const formatETag = (version: number): string => `"${version}"`
 
-// The quoted text can contain a comma or a star.
 const entityTag = /(?:W\/)?"[\x21\x23-\x7e\x80-\xff]*"/g
 const list = new RegExp(`^(?:${entityTag.source}\\s*(?:,\\s*|$))+$`)
 
-/** The `If-Match` header (RFC 9110 §13.1.1). A weak tag, such as `W/"3"`, is valid but matches no version. */
+/** `If-Match` (RFC 9110 §13.1.1): `["*"]`, or quoted versions. A weak tag such as `W/"3"` matches no version. */
 export const IfMatch = Schema.String.annotate({
   description: "The versions of the key that the request may change, or `*` for any. Without it, any version.",
   examples: ["*"]

@@ -2,19 +2,19 @@ import { Clock, Effect, Schedule } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as Policy from "./Policy.ts"
 
-/** Requests are charged to an API key, or without a key to the client's address. Only keys can be banned. */
+/** Requests are charged to an API key, or to the client's address. Only keys can be banned. */
 export type Caller = `key:${string}` | `address:${string}`
 
 export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
-/** Addresses need a bound, because a client can use any number of them. Only operators issue keys. */
+/** Bounds the memory for addresses, because a client can use any number of them. */
 const maxAddresses = 100_000
 
 const maxCheckedPerTurn = 10_000
 
 const none: Policy.State = {}
 
-/** The states in this process's memory. Evicts excess addresses (LRU), and deletes ended states once a minute. */
+/** The states in memory. Addresses are an LRU cache. Ended states are deleted once a minute. */
 export const make = Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const keys = new Map<Caller, Policy.State>()
@@ -39,7 +39,7 @@ export const make = Effect.gen(function*() {
         keys.set(caller, state)
         return
       }
-      // Delete and insert again, so that the map's order is least recently used first.
+      // Insert at the end, so that the map's order is least recently used first.
       addresses.delete(caller)
       addresses.set(caller, state)
       evictOldest(addresses, maxAddresses)

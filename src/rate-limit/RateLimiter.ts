@@ -4,17 +4,14 @@ import * as CallerStates from "./CallerStates.ts"
 import { type Caller, isKey } from "./CallerStates.ts"
 import * as Policy from "./Policy.ts"
 
-/** `own`: this process counts alone. `shared`: counted in Redis. `fallback`: counts alone while Redis is down. */
+/** `own`: in this process, without Redis. `shared`: in Redis. `fallback`: in this process while Redis is down. */
 export type Counting = "own" | "shared" | "fallback"
 
 export class RateLimiter extends Context.Service<RateLimiter, {
   charge(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
-
   peek(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
-
-  /** Returns the counts that it changed: after `fallback`, the ban is still in Redis. */
+  /** Returns where it lifted the ban. After `fallback`, the ban is still in Redis. */
   unban(caller: Caller): Effect.Effect<Counting>
-
   readonly counting: Effect.Effect<Counting>
 }>()("petstore/RateLimiter") {
   static readonly layerMemory = Layer.effect(
@@ -25,16 +22,15 @@ export class RateLimiter extends Context.Service<RateLimiter, {
   )
 }
 
-/** `changed` is called with each new state of a key. */
 export const make = (
   callers: CallerStates.CallerStates,
   clock: Clock.Clock,
-  changed: (caller: Caller, state: Policy.State) => void
+  onKeyChange: (caller: Caller, state: Policy.State) => void
 ): RateLimiter["Service"] => {
   const set = (caller: Caller, state: Policy.State, before: Policy.State): void => {
-    // Write the state back even if it is unchanged: the write marks the address as recently used.
+    // Set even an unchanged state, because that marks the address as recently used.
     callers.set(caller, state)
-    if (state !== before && isKey(caller)) changed(caller, state)
+    if (state !== before && isKey(caller)) onKeyChange(caller, state)
   }
   return {
     charge: (caller, limits) =>

@@ -14,7 +14,7 @@ const writes = Metric.histogram("rate_limit_write_duration_seconds", {
 
 interface Row {
   readonly caller: Caller
-  /** Earlier versions stored `rejections` as `refusals`. */
+  /** The column has `rejections` under the name that earlier versions gave it. */
   readonly state: Omit<Policy.State, "rejections"> & { readonly refusals?: Policy.State["rejections"] }
 }
 
@@ -41,7 +41,6 @@ const make = Effect.gen(function*() {
   yield* load(callers)
 
   const save = (states: ReadonlyMap<Caller, Policy.State>) => {
-    // A number is exact to the millisecond and twice as fast as text.
     const rows = Array.from(states, ([caller, state]): Row & { readonly ends_at: number } => {
       const { rejections: refusals, ...others } = state
       return { caller, state: { ...others, refusals }, ends_at: Policy.endOf(state) }
@@ -55,7 +54,7 @@ const make = Effect.gen(function*() {
   }
   const changed = yield* WriteBehind.make({
     table: "rate_limits",
-    // A crash may lose one second of counts: half is for waiting, half for the write.
+    // With half a second for the write, a crash loses at most one second of counts.
     interval: "500 millis",
     write: save,
     warning: "Counts of requests cannot be stored in the database"
@@ -68,5 +67,5 @@ const make = Effect.gen(function*() {
   return RateLimiter.make(callers, yield* Clock.Clock, changed.set)
 })
 
-/** Counts in memory, with write-behind of the keys' states: a `kill -9` loses at most the last second. */
+/** Counts in memory, and stores the counts of keys by write-behind. */
 export const layer = Layer.effect(RateLimiter.RateLimiter, make)
