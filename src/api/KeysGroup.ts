@@ -1,11 +1,35 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { formatETag, IfMatch } from "./EntityTag.ts"
 import * as Errors from "./Errors.ts"
 import * as Keys from "./Keys.ts"
 import { linkHeader, linkOf, nextOf } from "./Paging.ts"
-import { idempotencyKey } from "./Text.ts"
+import { idempotencyKey, transformText } from "./Text.ts"
 import { KeyTotals, TopUsageQuery, UsageHistory } from "./Usage.ts"
+
+// Optimistic locking: with `If-Match`, a client changes only the version that it has read (RFC 9110 §8.8.3).
+export const formatETag = (version: number): string => `"${version}"`
+
+const entityTag = /(?:W\/)?"[\x21\x23-\x7e\x80-\xff]*"/g
+const list = new RegExp(`^(?:${entityTag.source}\\s*(?:,\\s*|$))+$`)
+
+/** `If-Match` (RFC 9110 §13.1.1): `["*"]`, or quoted versions. A weak tag such as `W/"3"` matches no version. */
+export const IfMatch = Schema.String.annotate({
+  description: "The versions of the key that the request may change, or `*` for any. Without it, any version.",
+  examples: ["*"]
+}).pipe(
+  Schema.decodeTo(
+    Schema.Array(Schema.String),
+    transformText<ReadonlyArray<string>>(
+      `* or entity tags in quotes, like "3"`,
+      (text) => text.trim() === "*" ? ["*"] : list.test(text.trim()) ? text.match(entityTag) ?? [] : undefined,
+      (tags) => tags.join(", ")
+    )
+  )
+)
+export type IfMatch = typeof IfMatch.Type
+
+export const isMatch = (ifMatch: IfMatch | undefined, version: number): boolean =>
+  ifMatch === undefined || ifMatch.includes("*") || ifMatch.includes(formatETag(version))
 
 const description = "The version of the key, for If-Match (RFC 9110 §8.8.3)."
 const ETag = Schema.String.annotate({ description, examples: [`"3"`] })

@@ -1,8 +1,12 @@
-import { Clock, Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import type { Limits } from "../api/Plans.ts"
-import * as CallerStates from "./CallerStates.ts"
-import { type Caller, isKey } from "./CallerStates.ts"
+import { evictOldest } from "../collections/evictOldest.ts"
 import * as Policy from "./Policy.ts"
+
+/** Requests are charged to an API key, or to the client's address. Only keys can be banned. */
+export type Caller = `key:${string}` | `address:${string}`
+
+export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
 /** `own`: in this process, without Redis. `shared`: in Redis. `fallback`: in this process while Redis is down. */
 export type Counting = "own" | "shared" | "fallback"
@@ -17,13 +21,13 @@ export class RateLimiter extends Context.Service<RateLimiter, {
   static readonly layerMemory = Layer.effect(
     RateLimiter,
     Effect.gen(function*() {
-      return make(yield* CallerStates.make, yield* Clock.Clock, () => {})
+      return make(yield* makeStates, yield* Clock.Clock, () => {})
     })
   )
 }
 
 export const make = (
-  callers: CallerStates.CallerStates,
+  callers: CallerStates,
   clock: Clock.Clock,
   onKeyChange: (caller: Caller, state: Policy.State) => void
 ): RateLimiter["Service"] => {
@@ -51,3 +55,45 @@ export const make = (
     counting: Effect.succeed("own")
   }
 }
+
+/** Bounds the memory for addresses, because a client can use any number of them. */
+const maxAddresses = 100_000
+
+const maxCheckedPerTurn = 10_000
+
+const none: Policy.State = {}
+
+/** The states in memory. Addresses are an LRU cache. Ended states are deleted once a minute. */
+export const makeStates = Effect.gen(function*() {
+  const clock = yield* Clock.Clock
+  const keys = new Map<Caller, Policy.State>()
+  const addresses = new Map<Caller, Policy.State>()
+
+  const deleteEnded = Effect.gen(function*() {
+    const now = clock.currentTimeMillisUnsafe()
+    for (const map of [keys, addresses]) {
+      let checked = 0
+      for (const [caller, state] of map) {
+        if (Policy.endOf(state) <= now) map.delete(caller)
+        if (++checked % maxCheckedPerTurn === 0) yield* Effect.yieldNow
+      }
+    }
+  })
+  yield* Effect.forkScoped(Effect.repeat(deleteEnded, Schedule.spaced("1 minute")))
+
+  return {
+    get: (caller: Caller): Policy.State => (isKey(caller) ? keys : addresses).get(caller) ?? none,
+    set(caller: Caller, state: Policy.State): void {
+      if (isKey(caller)) {
+        keys.set(caller, state)
+        return
+      }
+      // Insert at the end, so that the map's order is least recently used first.
+      addresses.delete(caller)
+      addresses.set(caller, state)
+      evictOldest(addresses, maxAddresses)
+    }
+  }
+})
+
+export type CallerStates = Effect.Success<typeof makeStates>

@@ -4,7 +4,7 @@ import { isIP } from "node:net"
 import { createClient, createCluster, createSentinel } from "redis"
 import type { Credentials, RedisUrl } from "../config/ConnectionUrls.ts"
 import { Settings } from "../config/Settings.ts"
-import type { Caller } from "./CallerStates.ts"
+import type { Caller } from "./RateLimiter.ts"
 import { type Command, keyOf, type Reply, runCommand } from "./RedisScript.ts"
 
 /** Placeholder while there is only one master, or it is not known yet. */

@@ -5,10 +5,8 @@
 import { Clock, Context, Effect, Layer, Metric, Tracer } from "effect"
 import type { Limits } from "../api/Plans.ts"
 import { startAtZero } from "../observability/Metrics.ts"
-import * as CallerStates from "./CallerStates.ts"
-import { type Caller, isKey } from "./CallerStates.ts"
 import * as Policy from "./Policy.ts"
-import { type Counting, RateLimiter } from "./RateLimiter.ts"
+import { type Caller, type Counting, isKey, makeStates, RateLimiter } from "./RateLimiter.ts"
 import { RedisClient } from "./RedisClient.ts"
 import * as RedisRequests from "./RedisRequests.ts"
 
@@ -37,7 +35,7 @@ const countCharges = ({ calls }: Batch): number => calls.filter(({ verb }) => ve
 const make = Effect.gen(function*() {
   const context = yield* Effect.context()
   const clock = yield* Clock.Clock
-  const callers = yield* CallerStates.make
+  const callers = yield* makeStates
   yield* startAtZero([localDecisions])
   const requests = yield* RedisRequests.make
 

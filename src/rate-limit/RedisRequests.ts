@@ -6,7 +6,7 @@ import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Metric, Schedul
 import { ErrorReply } from "redis"
 import { Settings } from "../config/Settings.ts"
 import { describe } from "../observability/LogLines.ts"
-import type { Caller } from "./CallerStates.ts"
+import type { Caller } from "./RateLimiter.ts"
 import { RedisClient, unnamedServer } from "./RedisClient.ts"
 import type { Command, Reply } from "./RedisScript.ts"
 

@@ -4,8 +4,8 @@
  */
 import { type CommandParser, defineScript } from "redis"
 import type { Limits } from "../api/Plans.ts"
-import { type Caller, isKey } from "./CallerStates.ts"
 import { bans, dayWindow, minuteWindow, type State } from "./Policy.ts"
+import { type Caller, isKey } from "./RateLimiter.ts"
 
 export const keyOf = (caller: Caller): string => `petstore:limits:${caller}`
 
