@@ -67,12 +67,15 @@ export const makeTransform = ({ basePath, headersOf, securityScheme: { name: sch
     const described: JsonSchema = parameter.schema
     const { description, examples, ...schema } = unwrap(described)
     const example = examples?.[0] ?? schema.default
+    const [value] = resolve(schema).enum ?? []
     return {
       ...parameter,
       name: parameter.in === "header" ? capitalizeWords(parameter.name) : parameter.name,
       schema,
       description: described.allOf?.[1]?.description ?? description ?? resolve(schema).description ?? "",
-      ...example !== undefined && { example }
+      ...example !== undefined && { example },
+      // Otherwise Scalar, the library of the API reference, sends the first value of an optional parameter.
+      ...value !== undefined && { examples: { default: { value, "x-disabled": true } } }
     }
   }
 
