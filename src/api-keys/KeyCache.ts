@@ -20,14 +20,17 @@ export interface Entry extends SecretHolder {
   readonly hash: string
   /** The start of the lookup, in nanoseconds of the monotonic clock. */
   readonly readAt: bigint
-  /** The minute of the last recorded use, in epoch milliseconds. */
+  /** The start of the minute of the last use that was queued for writing, in epoch milliseconds. */
   recordedMinute: number
 }
 
 export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findByHashes">) {
   const clock = yield* Clock.Clock
   const entries = new Map<string, Entry>()
-  /** Counts changes by this process: a lookup that began before a change must not be cached. */
+  /**
+   * The number of changes to keys by this process. The result of a lookup that began before a change must not be
+   * cached.
+   */
   let generation = 0
 
   const read = Effect.fnUntraced(function*(hashes: ReadonlyArray<string>) {
@@ -69,7 +72,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     isAging.closeUnsafe()
     const hashes = [...aging]
     for (let start = 0; start < hashes.length; start += maxHashesPerStatement) {
-      // In an outage longer than the lease, the next lookup fails and logs it.
+      // Ignore a failed refresh: if the outage outlasts the lease, the lookup of the next request fails and is logged.
       yield* Effect.ignoreCause(Effect.timeout(read(hashes.slice(start, start + maxHashesPerStatement)), lease))
     }
     for (const hash of hashes) aging.delete(hash)

@@ -163,7 +163,7 @@ const keyStore = Effect.gen(function*() {
   yield* Expiry.deleteExpired({
     table: "api_key_secrets",
     column: "expires_at",
-    // For this long, an operator can find the key of a leaked secret.
+    // Ended secrets are kept this long, so that an operator can find the key of a leaked one.
     keptFor: Duration.days(400),
     warning: "Former secrets of keys cannot be deleted"
   })

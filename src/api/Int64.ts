@@ -81,7 +81,7 @@ export const parseInteger = (text: string): bigint | undefined => {
   return BigInt(sign + digits + "0".repeat(zeros))
 }
 
-/** Fast path: other texts have no number that a double may round, so they need no reviver, which is slow. */
+/** Matches texts with a number that a double may round. All others are parsed without a reviver, which is slow. */
 const mayRound = /[\d.]{16}|e-\d{3}/i
 
 /** Integers that a double cannot hold become `bigint`. Fractions that it would round to an integer become `NaN`. */

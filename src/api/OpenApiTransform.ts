@@ -25,7 +25,10 @@ const isError = Schema.is(Schema.Struct({ code: Schema.String }))
 /** Removes the `allOf` around bodies and annotated fields, and the `anyOf` around optional fields. */
 const unwrap = (schema: JsonSchema): JsonSchema => schema.allOf?.[0] ?? schema.anyOf?.[0] ?? schema
 
-/** `basePath` is cut off each path. `headersOf`: the response headers that no endpoint declares. */
+/**
+ * Removes `basePath` from each path. `headersOf` returns the headers that the service adds to a response, which replace
+ * declared ones of the same name.
+ */
 export const makeTransform = ({ basePath, headersOf, securityScheme: { name: schemeName, scheme } }: {
   readonly basePath: string
   readonly securityScheme: { readonly name: string; readonly scheme: HttpApiSecurity.Http }
@@ -74,7 +77,7 @@ export const makeTransform = ({ basePath, headersOf, securityScheme: { name: sch
       schema,
       description: described.allOf?.[1]?.description ?? description ?? resolve(schema).description ?? "",
       ...example !== undefined && { example },
-      // Otherwise Scalar, the library of the API reference, sends the first value of an optional parameter.
+      // Disabled until the reader enables it: otherwise Scalar (/docs) sends the first value of the enum.
       ...value !== undefined && { examples: { default: { value, "x-disabled": true } } }
     }
   }

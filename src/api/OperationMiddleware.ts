@@ -57,7 +57,10 @@ export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Su
   error: Errors.errorResponse(Errors.Gone)
 }) {}
 
-/** Annotates an endpoint with headers of every response for its path, whatever the method or status. */
+/**
+ * An annotation of an endpoint: headers that the service adds to every response at its path, whatever the method or
+ * status.
+ */
 export class PathHeaders extends Context.Service<PathHeaders, Readonly<Record<string, string>>>()(
   "petstore/api/PathHeaders"
 ) {}

@@ -86,8 +86,9 @@ export class AdminClient extends Context.Service<AdminClient, {
    */
   update(id: string, change: Optional<Keys.KeyChange>, options?: ChangeOptions): Effect.Effect<Keys.ApiKey, ChangeError>
   /**
-   * Replaces the secret of a key. The old secret works for another `gracePeriod` in whole seconds, by default 0. Fails
-   * with `Conflict` if the key is revoked or expired.
+   * Replaces the secret of a key. Its previous secrets work for at most `gracePeriod` longer: whole seconds up to 30
+   * days, by default 0, which ends them at once. Fails with `Conflict` if the key is revoked or expired, or, with a
+   * grace period, already has five working secrets.
    *
    * @example
    * const { key } = yield* admin.rotate(id, { gracePeriod: "1 hour" })

@@ -56,7 +56,10 @@ export const makeRateLimits = Effect.gen(function*() {
   const update = (change: (before: Pacing) => Pacing) =>
     Effect.flatMap(Ref.updateAndGet(pacing, change), ({ maxInFlight }) => slots.resize(maxInFlight))
 
-  /** After an attempt without a response: otherwise, queued calls would wait for one timeout after another. */
+  /**
+   * Lets one more call run at once after an attempt without a response. With a single slot, queued calls would wait for
+   * one timeout after another.
+   */
   const addSlot = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withSlot(before, now)))
 
   return {

@@ -66,7 +66,7 @@ export const optional = <A>(name: string, form: Form<A>, byDefault: string) => (
   meaning
 })
 
-/** `words` describe the default in docs/configuration.md. */
+/** `words` is the default as docs/configuration.md and .env.example show it, in Markdown. */
 export const withDefault =
   <A>(name: string, form: Form<A>, byDefault: NoInfer<A>, words = `\`${String(byDefault)}\``) =>
   (meaning: string): Setting<A> => {

@@ -51,7 +51,7 @@ export const useRoute = (): Route => {
   const [fragment, setFragment] = useState(location.hash)
   useEffect(() => {
     const update = (): void => {
-      // Back has already changed the URL, so push the held URL again.
+      // Back has already changed the URL. To block it while the page is held, push the page's own URL again.
       if (heldFragment === undefined) setFragment(location.hash)
       else history.pushState(null, "", `${location.pathname}${heldFragment}`)
     }

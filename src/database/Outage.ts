@@ -1,7 +1,7 @@
 import { Cause, Effect, Predicate } from "effect"
 import { type SqlClient, SqlError } from "effect/sql"
 import { ServiceUnavailable } from "../api/Errors.ts"
-import { describe } from "../observability/LogLines.ts"
+import { describe } from "../observability/LogText.ts"
 
 /** SQLSTATEs: the server starts or stops (57P), is out of resources (53), or is read-only (25006). */
 const temporaryStates = "57P|53|25006"

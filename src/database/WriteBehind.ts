@@ -64,7 +64,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
         step: () => {}
       }).pipe(Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause))))
     }).pipe(Effect.andThen(reportEvicted), lock.withPermits(1))
-  yield* Effect.forkScoped(Effect.repeat(flush(maxPerFlush), Schedule.spaced(interval)))
+  yield* Effect.forkScoped(Effect.repeat(flush(maxPerFlush), Schedule.fixed(interval)))
   // Finalizers run in reverse order, so this flush starts before the fiber above is interrupted.
   yield* Effect.addFinalizer(() => flush(Infinity))
   return {

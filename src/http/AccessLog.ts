@@ -1,6 +1,6 @@
 import { Clock, Effect, Logger, LogLevel, Metric, References } from "effect"
 import type { HttpServerResponse } from "effect/http"
-import { AccessLogEnabled, JsonLines, redactSecrets } from "../observability/LogLines.ts"
+import { AccessLogEnabled, JsonLines, redactSecrets } from "../observability/LogText.ts"
 import { byAttributes } from "../observability/Metrics.ts"
 import type { RequestContext } from "./RequestContext.ts"
 import type { RequestHead } from "./RequestHead.ts"

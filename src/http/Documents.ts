@@ -37,7 +37,10 @@ const customCss = `
   }
 `
 
-/** A variable, because a literal argument does not compile: Effect's type has only the first three settings. */
+/**
+ * Not written inside the call, where TypeScript rejects unknown properties: Effect's `ScalarConfig` declares only the
+ * first three.
+ */
 const scalar = {
   withDefaultFonts: false,
   defaultOpenAllTags: true,

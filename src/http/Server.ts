@@ -10,7 +10,7 @@ import {
 } from "effect/http"
 import type { Setting } from "../config/Setting.ts"
 import { Settings } from "../config/Settings.ts"
-import { AccessLogEnabled, JsonLines } from "../observability/LogLines.ts"
+import { AccessLogEnabled, JsonLines } from "../observability/LogText.ts"
 import * as ConnectionLimits from "./ConnectionLimits.ts"
 import * as JsonBody from "./JsonBody.ts"
 import { OrderedServer } from "./OrderedServer.ts"
@@ -73,7 +73,7 @@ const pickForRequests = Context.pick(
   UrlParams.CurrentRedactedNames
 )
 
-/** In spans, redacts the values of all other query parameters, because a client can send a secret in one. */
+/** Spans show the values of these three query parameters only, because a client can send a secret in any other. */
 const redactedNames = [/^(?!(?:limit|status|cursor)$)/]
 
 type Response = HttpServerResponse.HttpServerResponse
@@ -91,7 +91,8 @@ export const layer = <E, R>(
       const portNumber = yield* address.port.config
       const drainSeconds = yield* Settings.drainSeconds.config
       // Yield before sending: the responses of an event-loop turn are then sent together, so a client with several
-      // connections wakes once. A list takes 0.7 of the CPU (measured: docs/performance.md).
+      // connections wakes once. Where waking is expensive, a list takes 0.7 times the CPU that it takes without this
+      // (docs/performance.md).
       const httpEffect = Effect.flatMap(yield* routes, (response) => Effect.as(Effect.yieldNow, response))
       const server = yield* Effect.catchTag(
         NodeHttpServer.make(() => node, {

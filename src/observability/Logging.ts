@@ -1,7 +1,7 @@
 import { Config, Effect, Layer, Logger, type LogLevel, Metric, Option, References } from "effect"
 import { styleText } from "node:util"
 import { Settings } from "../config/Settings.ts"
-import { AccessLogEnabled, JsonLines } from "./LogLines.ts"
+import { AccessLogEnabled, JsonLines } from "./LogText.ts"
 import { startAtZero } from "./Metrics.ts"
 
 /** Beyond this number, lines are dropped: the reader of standard error is too slow. */

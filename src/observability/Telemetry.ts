@@ -3,7 +3,7 @@ import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { ConfigProvider, Effect, Layer, Option, Tracer } from "effect"
 import { Otlp, OtlpSerialization } from "effect/observability"
 import { Settings } from "../config/Settings.ts"
-import { redactSecrets } from "./LogLines.ts"
+import { redactSecrets } from "./LogText.ts"
 
 /** Effect's own defaults export nothing. */
 const defaults = {

@@ -23,9 +23,9 @@ export class PetCache {
   readonly #lifetimeMs: number
   readonly #pets = Array<Pet | undefined>(maxPets).fill(undefined)
   readonly #ids = new Float64Array(maxPets).fill(NaN)
-  /** When the statement that read each pet started. */
+  /** For each slot, the time in milliseconds at which the statement that read its pet started. */
   readonly #readAt = new Float64Array(maxPets)
-  /** Maps the last id before a gap to the next pet's id. */
+  /** Maps an id after which ids are missing to the next pet, and to the time of the read that found this. */
   readonly #gaps = new Map<number, { readonly next: number; readonly readAt: number }>()
   readonly settledIds: SettledIds
 

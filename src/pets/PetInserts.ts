@@ -24,7 +24,7 @@ interface Create {
 interface CreatedRow {
   readonly id: unknown
   readonly isReplay?: unknown
-  /** The pet's hash stored with the idempotency key, if it differs from this pet's. */
+  /** The hash stored with the idempotency key, if the key was first used for a different pet. */
   readonly otherHash?: unknown
 }
 

@@ -23,7 +23,7 @@ export const toPage = (found: ReadonlyArray<Pet>, limit: number): Page => {
 }
 
 export interface Idempotency {
-  /** The id of the API key. */
+  /** The id of the API key that sent the idempotency key. */
   readonly owner: string
   readonly key: string
 }

@@ -37,7 +37,10 @@ export class SettledIds {
     this.#unchecked = this.#higher(this.#unchecked, { id, readAtMs })
   }
 
-  /** At most once a second, returns a function to call with the transactions that hold the lock now. */
+  /**
+   * If a check is due, begins it: the caller queries the transactions that hold the lock, and passes them to the
+   * returned function. Checks are due at most once a second.
+   */
   beginCheck(): ((writers: ReadonlySet<unknown>) => void) | undefined {
     const nowMs = this.#nowMs()
     if (this.#unchecked === none || nowMs - this.#checkedAtMs < minCheckIntervalMs) return undefined
@@ -45,14 +48,14 @@ export class SettledIds {
     this.#checkedAtMs = nowMs
     this.#unchecked = none
     return (writers) => {
-      // Another check ended meanwhile and may have seen later writers.
+      // Checks can overlap. If another one ended first, drop this result, because its transactions may be older.
       if (this.#candidate !== candidate) return
       if (writers.isDisjointFrom(candidate.writers)) this.#settled = this.#higher(this.#settled, candidate.found)
       this.#candidate = { found, writers }
     }
   }
 
-  /** Ids expire, because a database restored from a backup assigns lower ids again. */
+  /** A settled id expires, because a database restored from a backup can assign ids below it again. */
   #isExpired({ readAtMs }: FoundId): boolean {
     return readAtMs < this.#nowMs() - this.#lifetimeMs
   }

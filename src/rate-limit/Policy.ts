@@ -84,7 +84,7 @@ export const peek = (state: State, limits: Limits, now: number): Decision => {
 /** Resets the backoff, and clears the rejections, so that the next one does not begin a ban. */
 export const unban = ({ day, minute }: State, now: number): State => ({ minute, day, ban: { seconds: 0, until: now } })
 
-/** Guards against clock steps: no count or ban ends later than its full length from now. */
+/** If the clock was set back, moves the end of each count and ban to at most its full length from now. */
 export const clamp = (state: State, now: number): State => {
   const atMost = (count: Count | undefined, seconds: number): Count | undefined => {
     const latest = now + seconds * 1000
@@ -116,7 +116,10 @@ const isBanned = (state: State, now: number): state is State & { readonly ban: B
 
 const rejected = (next: State): Outcome => ({ allowed: false, banBegan: false, next })
 
-/** Counts a rejection of a key. The ban begins at its limit per minute, but at least three rejections. */
+/**
+ * Counts a rejected request of a key. A ban begins when the rejections within a minute reach the key's limit per
+ * minute, or three if that is more.
+ */
 const reject = (state: State, limits: Limits, now: number): Outcome => {
   const rejections = add(current(state.rejections, minuteWindow.seconds, now))
   if (rejections.used < Math.max(limits.perMinute, bans.minRejections)) {

@@ -69,7 +69,7 @@ const optionsOf = ({ tls }: RedisUrl, { password, username }: Credentials, timeo
 
 const open = (url: RedisUrl, timeoutMs: number) => {
   const options = optionsOf(url, url.credentials, timeoutMs)
-  // With a timeout, the library would start a timer per command. `RedisRequests` has its own timeout.
+  // With a timeout, the library would start a timer per command. `RedisCircuitBreaker` has its own timeout.
   const shared = { scripts: { runCommand }, commandOptions: { timeout: 0 } }
   if (url.kind === "sentinel") {
     const client = createSentinel({

@@ -7,10 +7,10 @@ import type { Limits } from "../api/Plans.ts"
 import { startAtZero } from "../observability/Metrics.ts"
 import * as Policy from "./Policy.ts"
 import { type Caller, type Counting, isKey, makeStates, RateLimiter } from "./RateLimiter.ts"
+import * as RedisCircuitBreaker from "./RedisCircuitBreaker.ts"
 import { RedisClient } from "./RedisClient.ts"
-import * as RedisRequests from "./RedisRequests.ts"
 
-/** Bounds the time for which one script blocks Redis. */
+/** Limits how long one run of the script blocks Redis: the script loops over the charges of a batch. */
 const maxCallsPerBatch = 128
 
 const localDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
@@ -37,7 +37,7 @@ const make = Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const callers = yield* makeStates
   yield* startAtZero([localDecisions])
-  const requests = yield* RedisRequests.make
+  const requests = yield* RedisCircuitBreaker.make
 
   const decide = ({ caller, calls, limits }: Batch, state: Policy.State, now: number): void => {
     let next = state
@@ -84,7 +84,7 @@ const make = Effect.gen(function*() {
     batches.set(caller, { caller, limits, calls: [call] })
   }
   const call = (verb: Call["verb"]) => (caller: Caller, limits: Limits) => {
-    // An interrupted call stays in its batch, because the client did send the request.
+    // An interrupted call stays in its batch: a caller that disconnects is still charged for its HTTP request.
     const decision = Effect.callback<Policy.Decision>((resume) =>
       add(caller, limits, { verb, resume: (decided) => resume(Effect.succeed(decided)) })
     )

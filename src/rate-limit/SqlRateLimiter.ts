@@ -12,7 +12,7 @@ const writes = Metric.histogram("rate_limit_write_duration_seconds", {
 
 interface Row {
   readonly caller: RateLimiter.Caller
-  /** The column has `rejections` under the name that earlier versions gave it. */
+  /** In the column, `rejections` is called `refusals`, its name in earlier versions. */
   readonly state: Omit<Policy.State, "rejections"> & { readonly refusals?: Policy.State["rejections"] }
 }
 
@@ -52,7 +52,7 @@ const make = Effect.gen(function*() {
   }
   const changed = yield* WriteBehind.make({
     table: "rate_limits",
-    // With half a second for the write, a crash loses at most one second of counts.
+    // If a write takes at most as long, a crash loses at most one second of counts.
     interval: "500 millis",
     write: save,
     warning: "Counts of requests cannot be stored in the database"

@@ -4,7 +4,7 @@ import { Cause, ConfigProvider, Effect, Layer, Logger, Redacted } from "effect"
 import { chmodSync, statSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { AdminToken } from "../../src/api-keys/AdminToken.ts"
-import * as LogLines from "../../src/observability/LogLines.ts"
+import * as LogText from "../../src/observability/LogText.ts"
 import { random } from "../support/Databases.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
 
@@ -37,7 +37,7 @@ describe("The admin token", () => {
       const DATA_DIR = yield* temporaryDirectory
       const file = join(DATA_DIR, "admin-token")
       writeFileSync(file, "adm_secret\nadm_secret_2", { mode: 0o600 })
-      const message = LogLines.describe(Cause.fail(yield* Effect.flip(readToken({ DATA_DIR }))))
+      const message = LogText.describe(Cause.fail(yield* Effect.flip(readToken({ DATA_DIR }))))
       assert.include(message, `${file}: expected 1 to 4096 visible ASCII characters`)
       assert.include(message, "remove the file, and the service makes a new token")
       assert.notInclude(message, "adm_secret")

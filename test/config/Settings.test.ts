@@ -4,7 +4,7 @@ import { Cause, Config, ConfigProvider, Effect, Redacted } from "effect"
 import { IpNetwork } from "effect/net"
 import { parseEnv } from "node:util"
 import { allSettings, checkSettings, Settings } from "../../src/config/Settings.ts"
-import * as LogLines from "../../src/observability/LogLines.ts"
+import * as LogText from "../../src/observability/LogText.ts"
 import { readPage } from "../support/Documents.ts"
 
 /** Reads `config` from `env` as the service reads it from its environment. */
@@ -72,7 +72,7 @@ describe("Settings", () => {
     it.effect(`reject each invalid ${name} by its name and its form, without its secrets`, () =>
       Effect.gen(function*() {
         for (const text of invalid) {
-          const message = LogLines.describe(Cause.fail(yield* Effect.flip(read(config, { [name]: text }))))
+          const message = LogText.describe(Cause.fail(yield* Effect.flip(read(config, { [name]: text }))))
           assert.isTrue(message.startsWith(`${name}: expected ${form}`), `${text}: ${message}`)
           assert.notInclude(message, "secret")
         }
@@ -88,7 +88,7 @@ describe("Settings", () => {
       const networks = yield* read(Settings.trustedProxies.config, { TRUSTED_PROXIES: "10.0.0.1,10.0.0.0/8" })
       assert.deepStrictEqual(networks.map(IpNetwork.format), ["10.0.0.1/32", "10.0.0.0/8"])
       const error = yield* Effect.flip(read(Settings.corsOrigins.config, { CORS_ORIGINS: "https://a.example, shop" }))
-      assert.include(LogLines.describe(Cause.fail(error)), "or *, not \"shop\"")
+      assert.include(LogText.describe(Cause.fail(error)), "or *, not \"shop\"")
     }))
 
   it("match the table of docs/configuration.md", () => {

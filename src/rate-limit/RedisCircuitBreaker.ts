@@ -5,7 +5,7 @@
 import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Metric, Schedule } from "effect"
 import { ErrorReply } from "redis"
 import { Settings } from "../config/Settings.ts"
-import { describe } from "../observability/LogLines.ts"
+import { describe } from "../observability/LogText.ts"
 import type { Caller } from "./RateLimiter.ts"
 import { RedisClient, unnamedServer } from "./RedisClient.ts"
 import type { Command, Reply } from "./RedisScript.ts"
@@ -13,7 +13,10 @@ import type { Command, Reply } from "./RedisScript.ts"
 /** Counts timer ticks, because a pause of this process (one tick) must not time out replies that already arrived. */
 const ticksPerTimeout = 10
 const probeInterval = "250 millis"
-/** Longer than the client's `socketTimeout`, which closes a half-open socket. */
+/**
+ * Added to `REDIS_TIMEOUT_MS`: the sum is longer than the Redis client's `socketTimeout`, which closes a half-open
+ * socket.
+ */
 const probeTimeout = Duration.seconds(5)
 const nobody: Caller = "key:probe"
 
