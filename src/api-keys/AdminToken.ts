@@ -1,7 +1,7 @@
 import { Config, Context, Data, Effect, Layer, Option, Redacted, Result } from "effect"
 import { chmodSync, existsSync, linkSync, readFileSync, statSync, unlinkSync, writeFileSync } from "node:fs"
 import { join, resolve } from "node:path"
-import { adminTokenForm, Settings } from "../config/Settings.ts"
+import { adminTokenFile, adminTokenForm, Settings } from "../config/Settings.ts"
 import { dataDirectory, DataDirectoryUnusable } from "../database/DataDirectory.ts"
 import { randomText } from "./ApiKeys.ts"
 
@@ -10,11 +10,9 @@ export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{
     `${this.file}: expected ${Settings.adminToken.form}; remove the file, and the service makes a new token`
 }
 
-const fileName = "admin-token"
-
 export const adminTokenPlace = Effect.gen(function*() {
   if (Option.isSome(yield* Config.option(Settings.adminToken.config))) return Settings.adminToken.name
-  return resolve(yield* Settings.dataDir.config, fileName)
+  return resolve(yield* Settings.dataDir.config, adminTokenFile)
 })
 
 const recommendedLength = 16
@@ -39,7 +37,7 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
 
 const readFile = Effect.gen(function*() {
   const directory = yield* dataDirectory
-  const file = join(directory, fileName)
+  const file = join(directory, adminTokenFile)
   const newToken = `adm_${yield* randomText(32)}`
   const temporarySuffix = yield* randomText(8)
   const { mode, text } = yield* Effect.try({

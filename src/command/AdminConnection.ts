@@ -1,7 +1,7 @@
 import { Config, Data, Effect, FileSystem, Layer, Option, Redacted } from "effect"
 import { AdminClient } from "../client/AdminClient.ts"
 import { read, textForm } from "../config/Setting.ts"
-import { Settings } from "../config/Settings.ts"
+import { adminTokenFile, Settings } from "../config/Settings.ts"
 
 /** A valid command that cannot do its work. Exits with 1. */
 export class CommandError extends Data.TaggedError("CommandError")<{ readonly message: string }> {}
@@ -23,7 +23,7 @@ const baseUrl = Effect.gen(function*() {
 const adminToken = Effect.gen(function*() {
   const configured = yield* Config.option(Settings.adminToken.config)
   if (Option.isSome(configured)) return configured.value
-  const file = `${yield* Settings.dataDir.config}/admin-token`
+  const file = `${yield* Settings.dataDir.config}/${adminTokenFile}`
   const files = yield* FileSystem.FileSystem
   return yield* files.readFileString(file).pipe(
     Effect.map((token) => Redacted.make(token.trim())),

@@ -4,6 +4,7 @@ import { ErrorBody } from "../api/Errors.ts"
 import { describeIssue } from "../api/Text.ts"
 import { PetstoreClientError } from "../client/ClientError.ts"
 import { describeError } from "../config/Setting.ts"
+import { adminTokenFile } from "../config/Settings.ts"
 
 const isApiError = Schema.is(ErrorBody)
 
@@ -29,11 +30,14 @@ export const describeFailure = (failure: unknown): string | undefined => {
   if (isConfigError(failure)) return describeError(failure)
   if (isApiError(failure)) {
     return failure.status === 401
-      ? `${failure.message} The command takes it from ADMIN_TOKEN, or else from DATA_DIR/admin-token.`
+      ? `${failure.message} The command takes it from ADMIN_TOKEN, or else from DATA_DIR/${adminTokenFile}.`
       : failure.message
   }
   if (isInvalidInput(failure) && Schema.isSchemaError(failure.reason.cause)) {
-    return describeIssue(failure.reason.cause.issue, (path) => path.join("."))
+    return describeIssue(
+      failure.reason.cause.issue,
+      (path) => path[0] === "limits" ? "--per-minute and --per-day" : path.join(".")
+    )
   }
   const message = Predicate.hasProperty(failure, "message") ? failure.message : failure
   const text = String(message).replaceAll(/\s+/g, " ")

@@ -18,6 +18,9 @@ const hostNames = list(
 )
 const boolean = makeForm("true or false", (text) => text === "true" || (text === "false" ? false : undefined))
 
+/** The file of the admin token in `DATA_DIR`, which the service creates and the command reads. */
+export const adminTokenFile = "admin-token"
+
 /** At most 4096, so that the token fits into a request head of 16 KiB. Ignores white space around it. */
 export const adminTokenForm = makeForm("1 to 4096 visible ASCII characters without spaces", (text) => {
   const [, token] = /^\s*([!-~]{1,4096})\s*$/.exec(text) ?? []
@@ -101,7 +104,7 @@ export const Settings = {
   adminToken: optional(
     "ADMIN_TOKEN",
     adminTokenForm,
-    "created at the first start, in `DATA_DIR/admin-token` (mode 0600)"
+    `created at the first start, in \`DATA_DIR/${adminTokenFile}\` (mode 0600)`
   )("The bearer token of `/admin`."),
   adminTokens: withDefault("ADMIN_TOKENS", namedAdminTokens, [], "none")(
     "More bearer tokens of `/admin`, each with a name for the audit log: `alice:token`. " +

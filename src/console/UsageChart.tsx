@@ -17,7 +17,8 @@ export const UsageChart = ({ intervals, stepMs, steps, title, unit }: {
     const time = formatInstant(DateTime.makeUnsafe((firstStep + index) * stepMs)).slice("2030-12-31 ".length)
     return { counts, time, total: counts.allowed + counts.rejected + counts.banned }
   })
-  const max = Math.max(1, ...bars.map(({ total }) => total))
+  const max = Math.max(...bars.map(({ total }) => total))
+  const scale = 100 / (max || 1)
   return (
     <figure class="card">
       <figcaption>
@@ -36,7 +37,7 @@ export const UsageChart = ({ intervals, stepMs, steps, title, unit }: {
             key={time}
             title={`${time}: ${usageKinds.map((kind) => `${counts[kind]} ${kind}`).join(", ")}`}
           >
-            {usageKinds.map((kind) => <i key={kind} class={kind} style={{ height: `${100 * counts[kind] / max}%` }} />)}
+            {usageKinds.map((kind) => <i key={kind} class={kind} style={{ height: `${scale * counts[kind]}%` }} />)}
           </div>
         ))}
       </div>

@@ -32,10 +32,11 @@ describe("The petstore command", () => {
 
   it.effect("prints one line for values that contradict each other, and exits with 2", () =>
     Effect.gen(function*() {
+      const both = "--per-minute and --per-day"
       const cases = [
-        [[...issue, "--plan", "enterprise"], "limits: required on plan enterprise"],
-        [[...issue, "--per-minute", "1", "--per-day", "1"], "limits: fixed on plan free: only enterprise has its own"],
-        [["update", "key_a", "--per-minute", "1"], "--per-minute and --per-day: use both, or none"]
+        [[...issue, "--plan", "enterprise"], `${both}: required on plan enterprise`],
+        [[...issue, "--per-minute", "1", "--per-day", "1"], `${both}: fixed on plan free: only enterprise has its own`],
+        [["update", "key_a", "--per-minute", "1"], `${both}: use both, or none`]
       ] as const
       for (const [args, message] of cases) {
         assert.deepStrictEqual(yield* run(["keys", ...args]), { code: 2, stdout: "", stderr: `${message}\n` })

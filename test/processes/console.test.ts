@@ -63,6 +63,7 @@ describeConsole((test) => {
     await page.getByRole("heading", { name: `${name} active` }).waitFor()
     assert.strictEqual(await page.title(), "staging · Keys · Petstore console", "the markup is text")
     assert.notInclude(await page.content(), secret)
+    await waitForText(page, "at most 0 a minute")
 
     assert.deepStrictEqual(await callApi(service, secret, 3), [200, 200, 200])
     await untilUsed(page, 3)
