@@ -15,7 +15,7 @@ export const adminTokenPlace = Effect.gen(function*() {
   return resolve(yield* Settings.dataDir.config, adminTokenFile)
 })
 
-const recommendedLength = 16
+const minLength = 16
 
 export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()("petstore/AdminToken") {
   static readonly layer = Layer.effect(
@@ -25,9 +25,9 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
       const { source, token } = Option.isSome(configured)
         ? { source: Settings.adminToken.name, token: configured.value }
         : yield* readFile
-      if (Redacted.value(token).length < recommendedLength) {
+      if (Redacted.value(token).length < minLength) {
         yield* Effect.logWarning(
-          `${source} is short: use at least ${recommendedLength} characters, or a client of the management port may guess it`
+          `${source} is short: use at least ${minLength} characters, or a client of the management port may guess it`
         )
       }
       return token
