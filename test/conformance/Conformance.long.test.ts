@@ -6,32 +6,17 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import * as fc from "fast-check"
-import { dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
+import { dataDirectory } from "../support/Databases.ts"
 import { issue, send, start } from "../support/Process.ts"
-import * as Redis from "../support/Redis.ts"
-import { temporaryDirectory } from "../support/Temporary.ts"
 import { checksOf } from "./Checks.ts"
 import { type Request, requestsOf } from "./Requests.ts"
 
 const requests = Number(process.env.CONFORMANCE_REQUESTS ?? 1_500)
 const seed = Number(process.env.CONFORMANCE_SEED ?? Math.trunc(Math.random() * 2 ** 31))
 
-const deployments = [
-  { name: "the embedded database", skip: false, env: Effect.map(dataDirectory, (DATA_DIR) => ({ DATA_DIR })) },
-  {
-    name: "PostgreSQL and Redis",
-    skip: process.env.TEST_DATABASE_URL === undefined || Redis.missing !== undefined,
-    env: Effect.gen(function*() {
-      const redis = yield* Redis.run
-      yield* redis.start
-      return { DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL: redis.url, DATA_DIR: yield* temporaryDirectory }
-    })
-  }
-]
-
 /** Starts the service, and makes requests of its OpenAPI document. `check` sends one, and checks the response. */
-const setup = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>) {
-  const service = yield* start(env)
+const setup = Effect.gen(function*() {
+  const service = yield* start({ DATA_DIR: yield* dataDirectory })
   const { key } = yield* issue(service)
   const { body: document } = yield* send(`${service.address}/openapi.json`, "")
   const generated = requestsOf(document)
@@ -52,10 +37,10 @@ const setup = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>)
   return { ...generated, check }
 })
 
-describe.each(deployments)("The service on $name", ({ env, skip }) => {
-  it.live.skipIf(skip)(`conforms to its OpenAPI document in ${requests} requests`, () =>
+describe("The service", () => {
+  it.live(`conforms to its OpenAPI document in ${requests} requests`, () =>
     Effect.gen(function*() {
-      const { boundaries, check, invalid, responses, valid } = yield* setup(yield* env)
+      const { boundaries, check, invalid, responses, valid } = yield* setup
       yield* Effect.promise(async () => {
         assert.sameMembers(Object.keys(responses), ["listPets", "createPet", "getPet"])
 

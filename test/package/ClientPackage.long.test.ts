@@ -121,49 +121,6 @@ export const describe = (error: AnyError): string => error.message
 export const create = ({ create }: PetstoreClient["Service"]) => create({ name: 1, categoryId: 1n })
 `
 
-/**
- * Uses the contract without the client: the README's mock server, a derived client that exceeds its limit, and the
- * OpenAPI document. Prints the mock's response to an invalid body, the derived client's error, and the document.
- */
-const contractProgram = `import { Duration, Effect, Layer } from "effect"
-import { HttpClientRequest } from "effect/http"
-import { HttpApiClient, HttpApiMiddleware, OpenApi } from "effect/http-api"
-import { Auth, PetstoreApi, type RateLimitExceeded } from "petstore-client/api"
-import { ApiKeys, layerMemory, layerService } from "petstore-client/testing"
-import { handler } from "./mock.ts"
-
-const invalid = new Request("http://mock/v1/pets", {
-  method: "POST",
-  headers: { "content-type": "application/json" },
-  body: JSON.stringify({ name: 1, categoryId: 1 })
-})
-const response = await handler(invalid)
-const mocked = [response.status, await response.json()]
-
-const derived = Effect.gen(function*() {
-  const limits = { perMinute: 1, perDay: 10 }
-  const { key } = yield* (yield* ApiKeys).issue({ name: "test", plan: "enterprise", limits })
-  const authorized = HttpApiMiddleware.layerClient(
-    Auth,
-    ({ next, request }) => next(HttpClientRequest.bearerToken(request, key))
-  )
-  const api = yield* Effect.provide(HttpApiClient.make(PetstoreApi, { baseUrl: "http://petstore.test" }), authorized)
-  yield* api.listPets({ query: {} })
-  return yield* api.listPets({ query: {} }).pipe(
-    Effect.as(undefined),
-    Effect.catchTag("RateLimitExceeded", (error: RateLimitExceeded) => Effect.succeed(error))
-  )
-}).pipe(Effect.provide(Layer.provideMerge(layerService, layerMemory)))
-const error = await Effect.runPromise(derived)
-const limited = [error?._tag, error?.status, Duration.toSeconds(error?.retryAfter ?? 0), typeof error?.requestId]
-console.log(JSON.stringify({ mocked, limited, document: OpenApi.fromApi(PetstoreApi) }))
-`
-
-const writeContractProgram = (project: string) => {
-  writeFileSync(join(project, "mock.ts"), readmeExamples.find((code) => code.includes("Validation.layer")) ?? "")
-  writeFileSync(join(project, "contract.ts"), contractProgram)
-}
-
 /** The examples that are a test: the name of each, and a program that runs it. */
 const readmeTests = readmeExamples.flatMap((code) => {
   const [, name] = /^export const (\w+) = Effect/m.exec(code) ?? []
@@ -204,17 +161,6 @@ const exampleOptions = {
   skipLibCheck: true
 }
 
-/** Calls the client of openapi-typescript-codegen, whose base URL is the first server of the document: `/v1`. */
-const codegenProgram = `import { ApiError, OpenAPI, PetsService } from "./codegen/index"
-
-OpenAPI.BASE = process.env.PETSTORE_URL + OpenAPI.BASE
-OpenAPI.TOKEN = process.env.PETSTORE_API_KEY
-const { name } = await PetsService.createPet({ name: "Rex", categoryId: 1 }, "codegen")
-const { length } = await PetsService.listPets(5)
-const error: unknown = await PetsService.createPet({ name: "Rex", categoryId: 1.5 }).catch((error) => error)
-console.log(name, length, error instanceof ApiError && error.body.code)
-`
-
 /** Makes a project with the examples, and what the generators make of the OpenAPI document. */
 const makeExamples = Effect.gen(function*() {
   const { tarball } = yield* Installed
@@ -224,7 +170,6 @@ const makeExamples = Effect.gen(function*() {
     "@hey-api/openapi-ts": "0.99.0",
     "openapi-fetch": "0.17.0",
     "openapi-typescript": "7.13.0",
-    "openapi-typescript-codegen": "0.29.0",
     "petstore-client": `file:${tarball}`,
     // The generators need the API of this older compiler.
     "typescript": devDependencies["typescript-5.9"].replace("npm:typescript@", ""),
@@ -237,8 +182,6 @@ const makeExamples = Effect.gen(function*() {
   // The generator reads tsconfig.json to learn that imports have extensions.
   writeFileSync(join(path, "tsconfig.json"), JSON.stringify({ compilerOptions: { moduleResolution: "NodeNext" } }))
   yield* run(path, "npx", ["openapi-ts", "-i", document, "-o", "generated"])
-  yield* run(path, "npx", ["openapi", "--input", document, "--output", "codegen", "--client", "fetch"])
-  writeFileSync(join(path, "calls.ts"), codegenProgram)
   return path
 })
 const Examples = Context.Service<string>("test/package/Examples")
@@ -282,7 +225,6 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
             writeFileSync(join(project, `readme${number}.ts`), code)
           }
           writeFileSync(join(project, "names.ts"), names)
-          writeContractProgram(project)
           const options = {
             module,
             moduleResolution,
@@ -290,24 +232,9 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
             outDir: "out",
             rewriteRelativeImportExtensions: true
           }
-          yield* compile(project, ["readme*.ts", "names.ts", "contract.ts"], options, [compiler])
+          yield* compile(project, ["readme*.ts", "names.ts"], options, [compiler])
         }))
     }
-
-    it.effect("has a contract that a mock server, a derived client and a document need nothing to complete", () =>
-      Effect.gen(function*() {
-        const { project } = yield* Installed
-        writeContractProgram(project)
-        const { service } = yield* startService()
-        // The mock logs its responses before.
-        const printed = (yield* runNode(project, ["contract.ts"])).trimEnd().split("\n").at(-1) ?? ""
-        const { document, limited, mocked } = JSON.parse(printed)
-        const message = "Invalid request: body.name: expected string."
-        assert.deepStrictEqual(mocked, [400, { code: "invalid_request", message, status: 400 }])
-        assert.deepStrictEqual(limited, ["RateLimitExceeded", 429, 60, "string"])
-        const { body } = yield* send(`${service.address}/openapi.json`, "")
-        assert.deepStrictEqual(document, body)
-      }))
 
     it.effect.each(runtimes)(
       "runs the examples of its README in $name",
@@ -380,18 +307,6 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
           assert.include(listed, " Tom 9223372036854775807\n")
           assert.include(listed, " Kit 9223372036854775807\n")
           assert.match(yield* runNode(path, ["--test", "inventory/Inventory.test.ts"]), /pass 2\n[^]*fail 0\n/)
-        }))
-
-      it.effect("are matched by openapi-typescript-codegen: it creates, lists and gets the code of an error", () =>
-        Effect.gen(function*() {
-          const path = yield* Examples
-          const options = { ...exampleOptions, exactOptionalPropertyTypes: false, noEmit: true }
-          // The generated imports have no extensions.
-          const bundled = { ...options, module: "ESNext", moduleResolution: "Bundler" }
-          yield* compile(path, ["calls.ts"], bundled, compilers.slice(1))
-          writeFileSync(join(path, "calls.mjs"), yield* bundleForBrowser(join(path, "calls.ts"), { format: "esm" }))
-          const { env } = yield* startService()
-          assert.strictEqual(yield* runNode(path, ["calls.mjs"], env), "Rex 1 invalid_request\n")
         }))
 
       it.effect("serve pets from Deno", () =>
