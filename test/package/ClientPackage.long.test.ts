@@ -127,25 +127,6 @@ const readmeTests = readmeExamples.flatMap((code) => {
   return name === undefined ? [] : [{ name, code: `${code}\nawait Effect.runPromise(${name})\n` }]
 })
 
-/** A worker whose requests share one client, although a request must not use another's connections. */
-const sharedClientWorker = `import { Effect, ManagedRuntime, Redacted } from "effect"
-import { PetstoreClient } from "petstore-client/client"
-
-let runtime
-export default {
-  fetch(_request, env) {
-    const apiKey = Redacted.make(env.PETSTORE_API_KEY)
-    runtime ??= ManagedRuntime.make(PetstoreClient.layer({ baseUrl: env.PETSTORE_URL, apiKey, timeout: "2 seconds" }))
-    return runtime.runPromise(Effect.flatMap(PetstoreClient, ({ list }) => list()).pipe(
-      Effect.match({
-        onFailure: ({ message }) => Response.json({ message }, { status: 502 }),
-        onSuccess: ({ pets }) => Response.json(pets.length)
-      })
-    ))
-  }
-}
-`
-
 const runtimes = [
   { name: "Node 24", program: undefined, version: /^v24\./, args: [] },
   { name: "Node 22", program: "node", version: /^v22\.(?:19|20)\.0\n$/, args: [] },
@@ -337,21 +318,6 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
           const rejected = yield* send(unauthorized, "")
           assert.strictEqual(rejected.status, 502)
           assert.deepInclude(rejected.body, { error: "InvalidApiKey" })
-        }))
-
-      it.effect("end within the timeout in workerd, also if its requests share a client", () =>
-        Effect.gen(function*() {
-          const path = yield* Examples
-          writeFileSync(join(path, "shared.js"), sharedClientWorker)
-          const code = yield* bundleForBrowser(join(path, "shared.js"), { format: "esm" })
-          const { env } = yield* startService(["Rex"])
-          const url = yield* startWorker((yield* Installed).programs("workerd"), code, env)
-          // Calls that wait behind the call of another request cannot go on in workerd, and end by their timeout.
-          const responses = Effect.replicateEffect(send(url, ""), 10, { concurrency: "unbounded" })
-          const statuses = (yield* Effect.timeout(responses, "10 seconds")).map(({ status }) => status)
-          assert.includeMembers([200, 502], statuses)
-          assert.include(statuses, 200)
-          assert.strictEqual((yield* send(url, "")).status, 200)
         }))
 
       it.effect.skipIf(browser === undefined)("show pets in a page of another origin", () =>
