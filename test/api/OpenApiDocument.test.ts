@@ -154,14 +154,16 @@ describe.each(files)("docs/api/$file", ({ file, value }) => {
   it("equals the document that the service returns", async () => {
     await expect(`${JSON.stringify(value, null, 2)}\n`).toMatchFileSnapshot(`../../docs/api/${file}`)
   })
+})
 
-  it("passes the strictest recommended rules of Redocly", async () => {
+describe("The documents in docs/api", () => {
+  it("pass the strictest recommended rules of Redocly", async () => {
     const redocly = "node_modules/@redocly/cli/bin/cli.js"
-    const linted = await promisify(execFile)(
+    // Each warning is an error, with which the linter exits.
+    await promisify(execFile)(
       process.execPath,
-      [redocly, "lint", "--extends=recommended-strict", "--format=json", `docs/api/${file}`],
+      [redocly, "lint", "--extends=recommended-strict", ...files.map(({ file }) => `docs/api/${file}`)],
       { env: { ...process.env, REDOCLY_TELEMETRY: "off", REDOCLY_SUPPRESS_UPDATE_NOTICE: "true" } }
     )
-    assert.deepStrictEqual(JSON.parse(linted.stdout).totals, { errors: 0, warnings: 0, ignored: 0 })
   })
 })

@@ -50,17 +50,17 @@ const compilers = ["typescript", "typescript-5.9"].map((name) => {
   return { version: JSON.parse(readFileSync(file, "utf8")).version, file: join(file, "../bin/tsc") }
 })
 
-/** Compiles the files of a project with each compiler and the options of a strict user. */
+/** Compiles the files of a project with the options of a strict user. */
 const compile = Effect.fnUntraced(function*(
   project: string,
   include: ReadonlyArray<string>,
   compilerOptions: Readonly<Record<string, unknown>>,
-  withCompilers = compilers
+  compiler = compilers[0]?.file ?? ""
 ) {
   const options = { target: "ES2024", module: "NodeNext", moduleResolution: "NodeNext", strict: true }
   const tsconfig = { compilerOptions: { ...options, ...compilerOptions }, include }
   writeFileSync(join(project, "tsconfig.json"), JSON.stringify(tsconfig))
-  for (const { file } of withCompilers) yield* runNode(project, [file, "-p", "."])
+  yield* runNode(project, [compiler, "-p", "."])
 })
 
 /** Bundles a module for browsers into one file that imports nothing. */
@@ -121,11 +121,18 @@ export const describe = (error: AnyError): string => error.message
 export const create = ({ create }: PetstoreClient["Service"]) => create({ name: 1, categoryId: 1n })
 `
 
-/** The examples that are a test: the name of each, and a program that runs it. */
-const readmeTests = readmeExamples.flatMap((code) => {
-  const [, name] = /^export const (\w+) = Effect/m.exec(code) ?? []
-  return name === undefined ? [] : [{ name, code: `${code}\nawait Effect.runPromise(${name})\n` }]
-})
+/** Writes the examples that are tests into a project. `tests.ts` runs all of them, and exports whether they passed. */
+const writeReadmeTests = (project: string) => {
+  const tests = readmeExamples.flatMap((code) => {
+    const [, name] = /^export const (\w+) = Effect/m.exec(code) ?? []
+    return name === undefined ? [] : [`${code}\nexport const result = Effect.runPromise(${name})\n`]
+  })
+  assert.lengthOf(tests, 4)
+  for (const [index, code] of tests.entries()) writeFileSync(join(project, `test${index}.ts`), code)
+  const imports = tests.map((_, index) => `import { result as test${index} } from "./test${index}.ts"\n`).join("")
+  const results = tests.map((_, index) => `test${index}`).join(", ")
+  writeFileSync(join(project, "tests.ts"), `${imports}export const passed = Promise.all([${results}])\n`)
+}
 
 const runtimes = [
   { name: "Node 24", program: undefined, version: /^v24\./, args: [] },
@@ -159,10 +166,12 @@ const makeExamples = Effect.gen(function*() {
   cpSync(join(root, "examples"), path, { recursive: true })
   const { env } = yield* startService()
   const document = `${env.PETSTORE_URL}/openapi.json`
-  yield* run(path, "npx", ["openapi-typescript", document, "-o", "schema.d.ts"])
+  const generate = (program: string, ...args: ReadonlyArray<string>) =>
+    run(path, join(path, "node_modules/.bin", program), args)
+  yield* generate("openapi-typescript", document, "-o", "schema.d.ts")
   // The generator reads tsconfig.json to learn that imports have extensions.
   writeFileSync(join(path, "tsconfig.json"), JSON.stringify({ compilerOptions: { moduleResolution: "NodeNext" } }))
-  yield* run(path, "npx", ["openapi-ts", "-i", document, "-o", "generated"])
+  yield* generate("openapi-ts", "-i", document, "-o", "generated")
   return path
 })
 const Examples = Context.Service<string>("test/package/Examples")
@@ -213,7 +222,7 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
             outDir: "out",
             rewriteRelativeImportExtensions: true
           }
-          yield* compile(project, ["readme*.ts", "names.ts"], options, [compiler])
+          yield* compile(project, ["readme*.ts", "names.ts"], options, compiler.file)
         }))
     }
 
@@ -233,8 +242,8 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
           assert.match(yield* runExample(calls, env), /^1n\n\{\s+id: 1n,[^]*categoryId: 9223372036854775807n/)
           const adminEnv = { PETSTORE_ADMIN_URL: service.management, ADMIN_TOKEN: adminToken }
           assert.match(yield* runExample(keys, adminEnv), /^shop pro\n0\nshop true\n$/m)
-          assert.lengthOf(readmeTests, 4)
-          for (const { code } of readmeTests) yield* runExample(code)
+          writeReadmeTests(project)
+          yield* runExample(`import { passed } from "./tests.ts"\nawait passed\n`)
         })
     )
 
@@ -246,16 +255,14 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
           // Browsers offer `crypto.randomUUID` only to pages of a secure origin, such as 127.0.0.1.
           const origin = yield* serveFiles({ "/": ["text/html", "<title>test</title>"] })
           const running = yield* launch()
-          for (const { code, name } of readmeTests) {
-            writeFileSync(join(project, "page.ts"), code.replace("await Effect", "export const result = Effect"))
-            const bundle = yield* bundleForBrowser(join(project, "page.ts"), { format: "iife", name: "tested" })
-            yield* Effect.promise(async () => {
-              const tab = await running.newPage()
-              await tab.goto(origin)
-              const outcome = `(async () => { ${bundle}; await tested.result; return "passed" })().catch(String)`
-              assert.strictEqual(await tab.evaluate(outcome), "passed", name)
-            })
-          }
+          writeReadmeTests(project)
+          const bundle = yield* bundleForBrowser(join(project, "tests.ts"), { format: "iife", name: "tests" })
+          yield* Effect.promise(async () => {
+            const tab = await running.newPage()
+            await tab.goto(origin)
+            const outcome = `(async () => { ${bundle}; await tests.passed; return "passed" })().catch(String)`
+            assert.strictEqual(await tab.evaluate(outcome), "passed")
+          })
         })
     )
 
