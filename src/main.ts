@@ -1,5 +1,4 @@
 #!/usr/bin/env node
-/** Entry point of the service: composes all layers. */
 import * as NodeCrypto from "@effect/platform-node/NodeCrypto"
 import * as NodeRuntime from "@effect/platform-node/NodeRuntime"
 import { Cause, Config, Console, Deferred, Duration, Effect, Exit, Layer, Option, Ref, Runtime } from "effect"
@@ -20,7 +19,7 @@ import * as SqlRateLimiter from "./rate-limit/SqlRateLimiter.ts"
 
 const maxShutdownMs = 9_500
 
-/** A dynamic import, so that the Redis client is loaded only if `REDIS_URL` is set. */
+/** Loads the Redis client only if `REDIS_URL` is set. */
 const redisRateLimiter = Layer.unwrap(
   Effect.map(Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts")), ({ layer }) => layer)
 )
@@ -32,7 +31,7 @@ const rateLimiter = Layer.unwrap(Effect.map(
 
 const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLimiter).pipe(
   Layer.provideMerge(Database.layer),
-  // Before the database: an unusable `DATA_DIR` fails the start before any migration.
+  // Built before the database, so that an unusable `DATA_DIR` fails the start before any migration.
   Layer.provideMerge(AdminToken.layer),
   Layer.provideMerge(NodeCrypto.layerSecureRandom)
 )
@@ -40,8 +39,8 @@ const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLi
 const servers = Layer.merge(ApiServer.layer, ManagementServer.layer)
 
 /**
- * Graceful shutdown: for `DRAIN_SECONDS`, reports not ready and closes each connection after its response, so that
- * load balancers move on. Then the listeners close. A timer forces the exit if the database hangs.
+ * Graceful shutdown: for `DRAIN_SECONDS`, the process reports not ready and closes each connection after its response,
+ * so that load balancers stop using it. Then the listeners close. A timer forces the exit if the database hangs.
  */
 const drain = Layer.effectDiscard(Effect.gen(function*() {
   const shutdown = yield* GracefulShutdown
@@ -52,7 +51,7 @@ const drain = Layer.effectDiscard(Effect.gen(function*() {
   })
 }))
 
-// The first key is shown only once, so issue it last, when nothing can fail the start any more.
+// Issues the first key last, because it is shown only once: a start that fails later would lose it.
 const service = Layer.merge(drain, FirstKey.layer).pipe(
   Layer.provide(servers),
   Layer.provide(GracefulShutdown.layer),
@@ -67,7 +66,7 @@ const program = Effect.gen(function*() {
   const lost = yield* Deferred.make<never, DataDirectoryLost>()
   const failWithLoss = (error: DataDirectoryLost) => void Deferred.doneUnsafe(lost, Exit.fail(error))
   const launched = Layer.launch(Layer.provide(service, Layer.succeed(OnDataDirectoryLost, failWithLoss)))
-  // Each side logs its own failure: a lost data directory is logged before the shutdown, which takes seconds.
+  // Each side logs its own failure, so that a lost data directory is logged before the shutdown, which takes seconds.
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
 })
 
@@ -82,7 +81,7 @@ program.pipe(
   ),
   NodeRuntime.runMain({
     disableErrorReporting: true,
-    // A signal interrupts the service: exit with 0. After a failure, exit with the error's own code, or 1.
+    // After a signal, which interrupts the service, exits with 0. After a failure, with the error's own code, or 1.
     teardown: (exit, onExit) =>
       onExit(
         Exit.isFailure(exit) && !Cause.hasInterruptsOnly(exit.cause)

@@ -1,4 +1,4 @@
-/** The entry `petstore-client/testing`: the in-memory service, with its real handlers and middleware. */
+/** The entry `petstore-client/testing`: an in-memory service with the real handlers and middleware. */
 import { ConfigProvider, Effect, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -31,8 +31,8 @@ export const layerMemory: Layer.Layer<PetRepository | ApiKeys | KeyVerifier | Ra
 ).pipe(Layer.provide(SecureRandom.layerWebCrypto))
 
 /**
- * An `HttpClient` that serves requests in this process, with the real handlers and middleware, over the services of the
- * context. It reads no environment variables, so that tests behave the same on every machine.
+ * An `HttpClient` that runs the real handlers and middleware in this process, on the pets, keys and limits that you
+ * provide. It reads no environment variables, so tests behave the same on every machine.
  */
 export const layerService: Layer.Layer<
   HttpClient.HttpClient,
@@ -61,7 +61,7 @@ export const layerService: Layer.Layer<
     Layer.orDie
   )
 
-/** `limits` put the test key on plan Enterprise. */
+/** With `limits`, the test key is on the plan Enterprise. */
 type PlanOrLimits =
   | { readonly plan?: Exclude<Plan, "enterprise">; readonly limits?: never }
   | { readonly plan?: "enterprise"; readonly limits: Limits }
@@ -75,8 +75,8 @@ interface Services {
 const apiKeysMemory = Layer.provide(ApiKeys.layerMemory, SecureRandom.layerWebCrypto)
 
 /**
- * A client with a new in-memory service of its own. The client uses `apiKey`, by default a new key on `plan` (Free) or
- * with `limits`. `pets`, `apiKeys` and `rateLimiter` replace the in-memory services.
+ * A client with its own new in-memory service. It uses `apiKey`, by default a new key on `plan` (Free unless `limits`
+ * are given). `pets`, `apiKeys` and `rateLimiter` replace the in-memory services.
  *
  * Also provides `TestService`, to inject faults and inspect requests, and the services, to insert and inspect data.
  */

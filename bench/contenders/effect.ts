@@ -86,7 +86,8 @@ const makePets = Effect.gen(function*() {
     Request: Schema.Struct({ after: Schema.Int, limit: Schema.Int }),
     Result: PetRow,
     execute: ({ after, limit }) =>
-      sql`SELECT ${columns} FROM pets WHERE id > ${BigInt(after)} ORDER BY id LIMIT ${BigInt(limit)}`
+      // Not `ORDER BY id`, which would sort all rows by the column of the result.
+      sql`SELECT ${columns} FROM pets WHERE id > ${BigInt(after)} ORDER BY pets.id LIMIT ${BigInt(limit)}`
   })
   const find = SqlSchema.findOneOption({
     Request: Schema.Int,

@@ -1,6 +1,6 @@
 /**
- * If `map` has more than `maxEntries`, evicts the oldest tenth by insertion order. Evicting in batches is faster,
- * because finding the oldest entry means skipping the slots of deleted ones.
+ * If `map` has more than `maxEntries`, evicts the tenth that was inserted first. Evicts a batch, because the search for
+ * the first entry of a `Map` is slow: it skips the slots of deleted ones.
  */
 export const evictOldest = (map: Map<unknown, unknown>, maxEntries: number): void => {
   if (map.size <= maxEntries) return

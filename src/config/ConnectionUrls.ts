@@ -1,15 +1,15 @@
 /**
  * Parses `DATABASE_URL` and `REDIS_URL`, and reads the TLS files that they name.
  *
- * A failure is empty or completes "Expected a URL with". It contains no part of the URL but a file path, because any
- * other part may contain an unencoded password.
+ * A failure is empty or completes "Expected a URL with". It quotes nothing of the URL but file paths, because any other
+ * part may contain an unencoded password.
  */
 import { Predicate, Redacted, Result } from "effect"
 import { X509Certificate } from "node:crypto"
 import { readFileSync } from "node:fs"
 import { type ConnectionOptions, createSecureContext, getCACertificates } from "node:tls"
 
-/** The parts of `DATABASE_URL` that the driver does not read from `url`. */
+/** `url` for the driver, and the parts that the driver does not read from it. */
 export interface DatabaseUrl {
   readonly url: Redacted.Redacted
   /** A host name, an IP address, or the directory of a Unix socket. */
@@ -17,7 +17,6 @@ export interface DatabaseUrl {
   readonly port: number
   readonly ssl: false | ConnectionOptions
   readonly applicationName: string
-  /** Whether a pooler such as PgBouncer is in front. */
   readonly isPooled: boolean
 }
 
@@ -30,7 +29,7 @@ export interface Credentials {
 
 export interface RedisUrl {
   readonly kind: "server" | "sentinel" | "cluster"
-  /** The server, the sentinels, or some nodes of the cluster. */
+  /** The server, the sentinels, or some nodes of the cluster, by `kind`. */
   readonly addresses: readonly [Address, ...ReadonlyArray<Address>]
   readonly credentials: Credentials
   readonly database: number
@@ -58,7 +57,6 @@ const checkParameters = (found: URLSearchParams, names: ReadonlyArray<string>): 
 
 const isDecodable = (text: string): boolean => Result.isSuccess(Result.try(() => decodeURIComponent(text)))
 
-/** `check` throws if the file is not usable. */
 const readPem = (name: string, path: string, check: (text: string) => unknown): Result.Result<string, string> =>
   Result.try({
     try: () => {
@@ -72,7 +70,7 @@ const readPem = (name: string, path: string, check: (text: string) => unknown): 
     }
   })
 
-/** Node bundles Mozilla's authorities, for systems without any. */
+/** Falls back to Mozilla's certificate authorities, which Node bundles, if the system has none. */
 const systemAuthorities = (): Array<string> => {
   const system = getCACertificates("system")
   return system.length > 0 ? system : getCACertificates("bundled")
@@ -99,11 +97,11 @@ const readTls = (
   })
 
 const postgresTls = ["sslrootcert", "sslcert", "sslkey", "sslpassword"] as const
-// libpq's names, and Prisma's `pgbouncer`.
+// libpq's parameters, and `pgbouncer`, which Prisma uses.
 const postgresNames = "host port user password dbname application_name options connect_timeout pgbouncer sslmode"
   .split(" ").concat(postgresTls)
 
-/** The rules of libpq: "Protection Provided in Different Modes". */
+/** Follows libpq: see "Protection Provided in Different Modes" in PostgreSQL's manual. */
 const readSsl = (parameters: URLSearchParams): Result.Result<DatabaseUrl["ssl"], string> => {
   const mode = parameters.get("sslmode") ?? "disable"
   if (mode === "disable") {
@@ -116,7 +114,7 @@ const readSsl = (parameters: URLSearchParams): Result.Result<DatabaseUrl["ssl"],
   }
   return Result.map(readTls(parameters, postgresTls), (files) => ({
     ...files,
-    // As in libpq, `require` with an authority also verifies the chain. Only `verify-full` verifies the host.
+    // As in libpq, `require` verifies the certificate if `sslrootcert` is set. Only `verify-full` verifies the host.
     rejectUnauthorized: files.ca !== undefined,
     ...mode !== "verify-full" && { checkServerIdentity: () => undefined }
   }))
@@ -159,7 +157,7 @@ const redisForm = new RegExp(
 const redisTls = ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password"] as const
 const sentinelNames = ["sentinel_username", "sentinel_password"] as const
 
-/** The groups of a path are the master's name and the database. */
+/** The groups of each `path` capture the master's name and the database number. */
 const kinds = {
   server: { port: 6379, path: /^()(\d*)$/, expected: "a database number, as in redis://host:6379/1" },
   sentinel: {

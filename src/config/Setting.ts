@@ -1,29 +1,29 @@
 /**
- * Settings: their forms, and the two settings of the middleware that the service in memory shares. That service is in
- * the client package, so this file must not import Node.
+ * How settings are declared, and the two settings that the in-memory service uses too. That service is part of the
+ * client package, so this file must not import Node modules.
  */
 import { Config, Effect, Result, Schema, SchemaIssue } from "effect"
 import { IpInterface, IpNetwork } from "effect/net"
 import { describeIssue } from "../api/Text.ts"
 
-/** A failure of `parse` is empty, or a text to append to `Expected ${form}`. */
+/** A failure of `parse` is empty, or text to append to the message `Expected ${form}`. */
 export interface Form<A> {
   readonly form: string
   readonly parse: (text: string) => Result.Result<A, string>
 }
 
-/** An environment variable. Empty means not set. */
+/** An environment variable. An empty one counts as not set. */
 export interface Setting<A> {
   readonly name: string
   readonly config: Config.Config<A>
   readonly form: string
-  /** The default, in Markdown. */
+  /** In Markdown. */
   readonly byDefault: string
   /** In Markdown. */
   readonly meaning: string
 }
 
-/** The error never contains the value, which may be a secret. */
+/** The error never contains the value, because it may be a secret. */
 export const read = <A>(name: string, { form, parse }: Form<A>): Config.Config<A> =>
   Config.mapEffect(Config.String(name), (text) =>
     Effect.mapError(Effect.fromResult(parse(text)), (problem) => {
@@ -34,7 +34,6 @@ export const read = <A>(name: string, { form, parse }: Form<A>): Config.Config<A
 export const describeError = (error: Config.ConfigError): string =>
   Schema.isSchemaError(error.cause) ? describeIssue(error.cause.issue, (path) => path.join("_")) : error.message
 
-/** `parse` returns `undefined` for an invalid text. */
 export const makeForm = <A>(form: string, parse: (text: string) => A | undefined): Form<A> => ({
   form,
   parse: (text) => Result.fromNullishOr(parse(text), () => "")
@@ -54,7 +53,6 @@ export const oneOf = <const Word extends string>(...words: ReadonlyArray<Word>):
 
 const entriesOf = (text: string) => text.split(",").map((entry) => entry.trim()).filter((entry) => entry !== "")
 
-/** The error names the first invalid entry. */
 export const list = <A>(form: string, parse: (entry: string) => A | undefined): Form<ReadonlyArray<A>> => {
   const parseEntry = (entry: string) => Result.fromNullishOr(parse(entry), () => `, not "${entry}"`)
   return { form, parse: (text) => Result.all(entriesOf(text).map(parseEntry)) }
@@ -68,7 +66,7 @@ export const optional = <A>(name: string, form: Form<A>, byDefault: string) => (
   meaning
 })
 
-/** `words` describe the default in the documentation. */
+/** `words` describe the default in docs/configuration.md. */
 export const withDefault =
   <A>(name: string, form: Form<A>, byDefault: NoInfer<A>, words = `\`${String(byDefault)}\``) =>
   (meaning: string): Setting<A> => {

@@ -1,4 +1,4 @@
-/** Declares every setting of the service. A test keeps docs/configuration.md equal to it. */
+/** Declares every setting of the service. A test compares them with docs/configuration.md. */
 import { Config, Data, Effect, Redacted, Result } from "effect"
 import { HttpServer } from "effect/http"
 import { parseDatabaseUrl, parseRedisUrl } from "./ConnectionUrls.ts"
@@ -18,7 +18,7 @@ const hostNames = list(
 )
 const boolean = makeForm("true or false", (text) => text === "true" || (text === "false" ? false : undefined))
 
-/** A longer token may not fit into a request head of 16 KiB. White space around the token is ignored. */
+/** At most 4096, so that the token fits into a request head of 16 KiB. Ignores white space around it. */
 export const adminTokenForm = makeForm("1 to 4096 visible ASCII characters without spaces", (text) => {
   const [, token] = /^\s*([!-~]{1,4096})\s*$/.exec(text) ?? []
   return token === undefined ? undefined : Redacted.make(token)
@@ -38,7 +38,7 @@ const parseNamedToken = (entry: string): NamedAdminToken | undefined => {
     : { name, mayChange: read === undefined, token: Redacted.make(token) }
 }
 
-/** Not a `list`, because its error would show a token. */
+/** Not a `list`, because the error of a list shows the invalid entry, here a token. */
 const namedAdminTokens = makeForm<ReadonlyArray<NamedAdminToken>>(
   "entries like alice:token or dashboard:read:token, separated by commas, with 16 to 4096 visible ASCII characters " +
     "in each token",
@@ -180,7 +180,6 @@ export const Settings = {
 
 export const allSettings: ReadonlyArray<Setting.Setting<unknown>> = Object.values(Settings)
 
-/** The message has one line per invalid setting. */
 export class InvalidSettings extends Data.TaggedError("InvalidSettings")<{ readonly message: string }> {}
 
 export const checkSettings = Effect.gen(function*() {
@@ -189,6 +188,6 @@ export const checkSettings = Effect.gen(function*() {
   return yield* message === "" ? Effect.void : new InvalidSettings({ message })
 })
 
-/** The URL of a server on this machine. Replaces the wildcards 0.0.0.0 and [::] by localhost. */
+/** Replaces the wildcard addresses 0.0.0.0 and [::] by localhost, so that the URL works in a browser. */
 export const localUrl = ({ address }: HttpServer.HttpServer["Service"]): string =>
   HttpServer.formatAddress(address).replace(/\/\/(0\.0\.0\.0|\[::\]):/, "//localhost:")

@@ -1,4 +1,3 @@
-/** The directory of the embedded database and the admin token (`DATA_DIR`). */
 import { Context, Data, Effect } from "effect"
 import { existsSync, mkdirSync } from "node:fs"
 import { Settings } from "../config/Settings.ts"
@@ -20,13 +19,11 @@ export class DataDirectoryLost extends Data.TaggedError("DataDirectoryLost")<{
     `Start one process on the directory. Never delete or replace a file in it, the file "lock" included.`
 }
 
-/** Called once when another process may own the directory. `main.ts` ends the process. */
 export const OnDataDirectoryLost = Context.Reference<(error: DataDirectoryLost) => void>(
   "petstore/DataDirectory/OnDataDirectoryLost",
   { defaultValue: () => () => {} }
 )
 
-/** Creates the directory, but not its parents. */
 export const dataDirectory = Effect.gen(function*() {
   const directory = yield* Settings.dataDir.config
   yield* Effect.try({

@@ -19,18 +19,12 @@ const connectionLimit = Metric.gauge("database_max_connections", {
 const makeCountConnection = Effect.fnUntraced(function*(maxConnections: number) {
   yield* Metric.update(connectionLimit, maxConnections)
   const context = yield* Effect.context()
-  let open = 0
-  const add = (change: 1 | -1): void => {
-    open += change
-    connections.updateUnsafe(open, context)
-  }
   return (connection: Duplex): Duplex => {
-    add(1)
-    return connection.on("close", () => add(-1))
+    connections.modifyUnsafe(1, context)
+    return connection.on("close", () => connections.modifyUnsafe(-1, context))
   }
 })
 
-/** The statements of each migration. Its number is the schema version. */
 const migrations = { "0001_baseline": baseline, "0002_keys_enabled": keysEnabled }
 const loader = Migrator.fromRecord(
   Record.map(
@@ -38,12 +32,12 @@ const loader = Migrator.fromRecord(
     (statements) => Effect.flatMap(SqlClient.SqlClient, (sql) => Effect.forEach(statements, (text) => sql.unsafe(text)))
   )
 )
-const newest = Object.keys(migrations).length
+const newestVersion = Object.keys(migrations).length
 const table = "petstore_migrations"
 
 export class DatabaseIsNewer extends Data.TaggedError("DatabaseIsNewer")<{ readonly version: number }> {
   override readonly message =
-    `The database has schema version ${this.version}, which is newer than version ${newest} of this service. ` +
+    `The database has schema version ${this.version}, which is newer than version ${newestVersion} of this service. ` +
     "Start the version of the service that migrated it, or a later one."
 }
 
@@ -52,42 +46,38 @@ class DatabaseInRecovery extends Data.TaggedError("DatabaseInRecovery") {
     "The server is in recovery and accepts no writes. Promote it, or set DATABASE_URL to the address of the primary."
 }
 
-/** PgBouncer rejects startup parameters that it cannot pass on. */
 class PoolerInFront extends Data.TaggedError("PoolerInFront") {
   override readonly message = "DATABASE_URL: the server does not accept the parameter statement_timeout. " +
     "Add pgbouncer=true if a pooler is in front of it."
 }
 
-/** Migrates the schema. Of processes that start together, one migrates and the others wait for its table lock. */
-const bringUpToDate = Effect.gen(function*() {
+/** If several processes start together, one migrates and the others wait for its table lock. */
+const runMigrations = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const [server] = yield* sql<{ readonly isInRecovery: boolean }>`SELECT pg_is_in_recovery() AS "isInRecovery"`
   if (server?.isInRecovery === true) return yield* new DatabaseInRecovery()
   yield* Migrator.make({})({ loader, table })
   const [latest] = yield* sql<{ readonly version: number }>`SELECT max(migration_id) AS version FROM ${sql(table)}`
   const version = latest?.version ?? 0
-  return yield* version > newest ? new DatabaseIsNewer({ version }) : Effect.void
+  return yield* version > newestVersion ? new DatabaseIsNewer({ version }) : Effect.void
 })
-export const migrate = Layer.effectDiscard(bringUpToDate)
+export const migrate = Layer.effectDiscard(runMigrations)
 
 const maxStartupWait = Duration.seconds(30)
 
-const mayRecover = (failure: Effect.Error<typeof bringUpToDate>): boolean => {
+const mayRecover = (failure: Effect.Error<typeof runMigrations>): boolean => {
   if (failure._tag === "DatabaseInRecovery") return true
   const error = failure._tag === "MigrationError" ? failure.cause : failure
-  return SqlError.isSqlError(error) && Outage.isStarting(error)
+  return SqlError.isSqlError(error) && Outage.isTransientAtStart(error)
 }
 
-/**
- * The server cancels statements that run longer. A pooler may ignore this setting; then only the timeouts of the
- * calling code apply.
- */
+/** PostgreSQL cancels longer statements. It cannot be set through a pooler, where only the callers' timeouts apply. */
 const statementTimeoutMs = 3_500
 
-/** Longer than the statement timeout, so only dead or idle connections are closed. */
+/** Longer than the statement timeout, so only dead or idle connections reach it. */
 const socketIdleTimeoutMs = 4_500
 
-/** The driver's own timeout for a silent server is 10 s. */
+/** Opens the socket for the driver, whose own timeout for a server that does not respond is too long: 10 s. */
 const open = ({ host, port }: DatabaseUrl): Socket => {
   const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
   return socket.setTimeout(socketIdleTimeoutMs, () => socket.destroy())
@@ -103,12 +93,12 @@ const server = (target: DatabaseUrl, maxConnections: number, countConnection: (c
     url,
     ssl,
     applicationName,
-    // A pooler can give each transaction another session, which lacks the prepared statement.
+    // A pooler can run each transaction in another session, where the prepared statement does not exist.
     prepare: !isPooled,
     startupParameters: isPooled ? {} : { statement_timeout: String(timeoutMs) }
   })
-  // Migrations run without a timeout.
-  const attempt = Effect.provide(bringUpToDate, PgClient.layer({ ...options(0), maxConnections: 1 }))
+  // No statement timeout.
+  const attempt = Effect.provide(runMigrations, PgClient.layer({ ...options(0), maxConnections: 1 }))
   const migrated = Effect.catchIf(attempt, mayRecover, (error) =>
     Effect.andThen(
       Effect.logWarning(`Waiting for the database: ${describe(Cause.fail(error))}`),
@@ -129,7 +119,7 @@ const server = (target: DatabaseUrl, maxConnections: number, countConnection: (c
 }
 
 const embedded = Layer.unwrap(Effect.gen(function*() {
-  // Load PGlite only when DATABASE_URL is not set.
+  // Loads PGlite only if DATABASE_URL is not set.
   const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))
   return migrate.pipe(Layer.provideMerge(EmbeddedDatabase.layer(yield* dataDirectory)))
 }))

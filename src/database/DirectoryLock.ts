@@ -13,8 +13,8 @@ export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{
 const sqliteBusy = 5
 
 /**
- * Returns a function that tells whether `path` is still the same file. It calls `stat`, because opening and closing the
- * file would release the POSIX locks that this process has on it.
+ * Returns a function that tells whether `path` is still the same file. Uses `stat`, because closing the file after
+ * opening it would release the POSIX locks that this process holds on it.
  */
 export const watchFile = (path: string): () => boolean => {
   const watched = statSync(path, { bigint: true })
@@ -25,11 +25,11 @@ export const watchFile = (path: string): () => boolean => {
 }
 
 /**
- * Locks a directory until the scope closes, through SQLite's file lock. The kernel releases it when the process ends,
- * also after `kill -9`. Unlike a pid file, it works between containers that share the directory.
+ * Locks a directory with SQLite's file lock until the scope closes. The kernel releases it when the process ends, even
+ * after `kill -9`. Unlike a PID file, it works between containers that share the directory.
  *
- * Returns a function that tells whether the lock still holds. If someone deletes the lock file, another process can
- * lock the new one.
+ * Returns a function that tells whether this process still holds the lock. If someone deletes the lock file, another
+ * process can lock a new one.
  */
 export const acquire = (
   directory: string

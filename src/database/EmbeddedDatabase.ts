@@ -1,4 +1,3 @@
-/** PostgreSQL inside this process (PGlite), behind the same client as a server. */
 import { PgClient } from "@effect/sql-pg"
 import { PGlite } from "@electric-sql/pglite"
 import { Duration, Effect, Layer, Schedule } from "effect"
@@ -10,7 +9,7 @@ import { callbackify } from "node:util"
 import { DataDirectoryLost, DataDirectoryUnusable, OnDataDirectoryLost } from "./DataDirectory.ts"
 import * as DirectoryLock from "./DirectoryLock.ts"
 
-/** Closing the database writes files, so a process that lost the directory does not close it. */
+/** PGlite writes files when it closes, so a process that lost the directory must not close it. */
 const open = (directory: string, isOwned: () => boolean) =>
   Effect.acquireRelease(
     Effect.tryPromise({
@@ -40,7 +39,7 @@ interface Ownership {
   readonly checkBeforeResponse: () => void
 }
 
-/** A socket for the client that passes whole messages of the wire protocol to PGlite. */
+/** Replaces the PostgreSQL client's socket, and passes whole messages of the wire protocol to PGlite. */
 const session = (database: PGlite, ownership: Ownership): Duplex => {
   let pending: Buffer = Buffer.alloc(0)
   let started = false
@@ -50,7 +49,7 @@ const session = (database: PGlite, ownership: Ownership): Duplex => {
     while (true) {
       const length = messageLength(pending.subarray(end), started)
       if (length === undefined || pending.length < end + length) break
-      // All sessions share one backend, so Terminate must not reach it.
+      // All sessions share one PGlite backend, so Terminate must not reach it.
       if (started && pending[end] === terminate) {
         socket.push(null)
         return
@@ -74,7 +73,7 @@ const session = (database: PGlite, ownership: Ownership): Duplex => {
       callbackify(() => exchange(this))(done)
     },
     construct(done) {
-      // The backend may still have the state of the previous session.
+      // The shared backend may still have the previous session's state.
       callbackify(async () => {
         ownership.checkBeforeStatement()
         await database.exec("ROLLBACK")
@@ -84,8 +83,8 @@ const session = (database: PGlite, ownership: Ownership): Duplex => {
   })
 }
 
-/** The replay of a log of this size after a `kill -9` takes half a second. */
-const maxLogBytes = 32 * 1024 * 1024
+/** Bounds the recovery after `kill -9` to about half a second. */
+const maxWalBytes = 32 * 1024 * 1024
 
 const every = <E, R>(interval: Duration.Input, work: Effect.Effect<unknown, E, R>) =>
   work.pipe(
@@ -94,29 +93,28 @@ const every = <E, R>(interval: Duration.Input, work: Effect.Effect<unknown, E, R
     Effect.forkScoped
   )
 
-/** Runs checkpoints and vacuums, which a PostgreSQL server does by itself in the background. */
+/** PGlite lacks PostgreSQL's background processes, so it needs explicit checkpoints and vacuums. */
 const upkeep = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const checkpoint = Effect.gen(function*() {
     const due = yield* sql`
-      SELECT FROM pg_control_checkpoint() WHERE pg_current_wal_lsn() - redo_lsn > ${sql.literal(String(maxLogBytes))}`
+      SELECT FROM pg_control_checkpoint() WHERE pg_current_wal_lsn() - redo_lsn > ${sql.literal(String(maxWalBytes))}`
     if (due.length > 0) yield* sql`CHECKPOINT`
   })
   yield* every("10 seconds", checkpoint)
-  // Blocks all statements for 20 ms, or 200 ms after a million creates.
   yield* every("10 minutes", sql`VACUUM`)
 })
 
 export const layer = (directory: string) =>
   Layer.unwrap(Effect.gen(function*() {
-    // Resolve a symbolic link once, because it may change while the process runs.
+    // Resolves a symbolic link once, because it may change while the process runs.
     const path = yield* Effect.try({
       try: () => realpathSync(directory),
       catch: (cause) => new DataDirectoryUnusable({ directory, cause })
     })
     const onLost = yield* OnDataDirectoryLost
     const isHeld = yield* DirectoryLock.acquire(path)
-    // A loss is final, even if the file comes back: another process may have written meanwhile.
+    // Once lost, the directory stays lost, even if the file comes back: another process may have written to it.
     let lost: DataDirectoryLost | undefined
     const check = (isUnchanged: () => boolean, file: string): void => {
       if (lost === undefined && !isUnchanged()) {
@@ -146,7 +144,7 @@ export const layer = (directory: string) =>
       maxConnections: 1,
       idleTimeout: Duration.infinity
     })
-    // Detect the loss without statements too.
+    // Detects the loss even if no statement runs.
     yield* Effect.try(ownership.checkBeforeResponse).pipe(
       Effect.ignore,
       Effect.schedule(Schedule.spaced("1 second")),

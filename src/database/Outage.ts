@@ -1,4 +1,3 @@
-/** Distinguishes outages of the database, after which a retry can succeed, from defects. */
 import { Cause, Effect, Predicate } from "effect"
 import { type SqlClient, SqlError } from "effect/sql"
 import { ServiceUnavailable } from "../api/Errors.ts"
@@ -7,8 +6,7 @@ import { describe } from "../observability/LogLines.ts"
 /** SQLSTATEs: the server starts or stops (57P), is out of resources (53), or is read-only (25006). */
 const temporaryStates = "57P|53|25006"
 
-/** Whether a startup failure is transient and worth a retry. A wrong setting is not. */
-export const isStarting = (error: SqlError.SqlError): boolean => {
+export const isTransientAtStart = (error: SqlError.SqlError): boolean => {
   const { reason } = error
   const code = codeOf(reason.cause)
   // PgBouncer reports an unavailable server as a protocol violation.
@@ -19,24 +17,24 @@ export const isStarting = (error: SqlError.SqlError): boolean => {
 }
 
 /**
- * Whether a failure after startup is an outage. Settings were right at startup, so system errors (58), wrong states
- * (55000), a missing database (3D000) and failed logins mean a server in repair. Missing (26000) and duplicate (42P05)
- * prepared statements mean that a pooler was put in front.
+ * For failures after the start. The settings worked at the start, so system errors (58), wrong states (55000), a
+ * missing database (3D000) and failed logins mean that the server is under repair. Missing (26000) and duplicate
+ * (42P05) prepared statements mean that a pooler was put in front of it.
  */
 export const isOutage = (failure: unknown): boolean =>
   Cause.isTimeoutError(failure) ||
   (SqlError.isSqlError(failure) &&
     (failure.reason.isRetryable || unreachable.has(failure.reason._tag) || causes(failure).some(isOutageState)))
 
-export const isReadOnly = (failure: unknown): boolean =>
+const isReadOnly = (failure: unknown): boolean =>
   SqlError.isSqlError(failure) && causes(failure).some((cause) => codeOf(cause) === "25006")
 
 const isDatabaseFault = <E>(failure: E): failure is E & (SqlError.SqlError | Cause.TimeoutError) =>
   SqlError.isSqlError(failure) || Cause.isTimeoutError(failure)
 
 /**
- * Turns an outage into `ServiceUnavailable`, logged in one line without a stack trace. Any other fault of the database
- * is a defect. Other errors pass.
+ * Turns an outage into `ServiceUnavailable`, logged in one line without a stack trace. Any other error of the database
+ * becomes a defect. Errors that are not of the database pass through.
  */
 export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>) =>
   Effect.catchIf(statements, isDatabaseFault<E>, (fault): Effect.Effect<never, ServiceUnavailable> =>
@@ -52,8 +50,8 @@ export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>
       : Effect.die(fault))
 
 /**
- * If the server is read-only, it may be a former primary that kept its sessions. Closes one, so that the next
- * connection can reach the new primary, also behind a pooler.
+ * After a failover, sessions can stay connected to the old primary, which is read-only now. Terminates such a session,
+ * so that the next connection can reach the new primary, even behind a pooler.
  */
 export const leaveReadOnlyServer = <A, E, R>(write: Effect.Effect<A, E, R>, sql: SqlClient.SqlClient) =>
   Effect.tapError(

@@ -8,21 +8,21 @@ interface Call<A, B, E> {
   isInterrupted: boolean
 }
 
-/** Longer than the statement timeout, for a network that loses packets. */
+/** Longer than the statement timeout, so only a network that loses packets reaches it. */
 export const callTimeout = Duration.seconds(4)
 
 /**
  * Turns `run`, which processes many items, into a function for one item. While `concurrency` batches are in flight,
- * calls collect for the next one. A result is never older than its call.
+ * calls wait for the next batch. A result is never older than its call.
  *
- * A batch has one run for every `size` items. Calls with an equal item share a result, and calls of a failed run its
- * error. A batch fails with `ServiceUnavailable` after `timeout`, so a call waits for at most twice the timeout.
+ * `run` gets at most `size` items at a time. Calls with the same item share its result. An error fails all calls of the
+ * batch that have no result yet. A batch fails with `ServiceUnavailable` after `timeout`, so a call waits for at most
+ * twice the timeout.
  *
- * Not Effect's `RequestResolver`: it reuses its sets, and V8 then keeps each entry alive until a major collection,
- * which costs a create 8 % of its CPU (measured: docs/performance.md).
+ * Not Effect's `RequestResolver`: it reuses its sets, whose entries V8 keeps alive until a major garbage collection.
  */
 export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, run, size, timeout }: {
-  /** The name of the span of a batch, whose parent is its first call, with links to the others. */
+  /** The name of a batch's span. Its parent is the first call, and it links to the other calls. */
   readonly name: string
   readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>, E>
   readonly concurrency: number
@@ -67,7 +67,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
 
   const runBatches = Effect.gen(function*() {
     yield* Queue.peek(queue)
-    // The batch holds all calls of this turn of the event loop.
+    // Wait for the other calls of this event-loop turn.
     yield* Effect.yieldNow
     const calls = yield* Queue.takeAll(queue)
     yield* runBatch(calls.filter(({ isInterrupted }) => !isInterrupted))

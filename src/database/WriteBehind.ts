@@ -2,12 +2,12 @@ import { type Duration, Effect, Schedule, Semaphore } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
 import { makeCountFailure } from "../observability/Metrics.ts"
 
-/** Bounds the time for which the serialization blocks the event loop. */
+/** Bounds how long the serialization of values blocks the event loop. */
 const maxValuesPerWrite = 1_000
 
 /**
- * Collects values by key, and writes them in the background every `interval`, and when the scope closes. The values of
- * a failed write stay pending, combined with newer ones.
+ * A write-behind buffer: collects values by key, and writes them in the background every `interval`, and when the scope
+ * closes. The values of a failed write stay pending, combined with newer ones.
  */
 export const make = Effect.fnUntraced(function*<K, A>({
   interval,
@@ -23,15 +23,14 @@ export const make = Effect.fnUntraced(function*<K, A>({
   readonly combine?: (older: A, newer: A) => A
   readonly table: string
   readonly warning: string
-  /** Beyond it, the oldest values are dropped. */
+  /** Beyond this number, the oldest values are dropped. */
   readonly maxPending?: number
-  /** The last flush has no maximum. */
+  /** Does not apply to the last flush, when the scope closes. */
   readonly maxPerFlush?: number
 }) {
   const countFailure = yield* makeCountFailure(`write_${table}`)
   let pending = new Map<K, A>()
-  /** Values of the current flush that are not in a write yet. */
-  let writing: Array<[K, A]> = []
+  let restOfFlush: Array<[K, A]> = []
   let evicted = 0
   const add = (key: K, value: A): void => {
     const older = pending.get(key)
@@ -43,30 +42,30 @@ export const make = Effect.fnUntraced(function*<K, A>({
     evicted = 0
     return Effect.andThen(countFailure, report)
   })
-  // One flush at a time. The last one waits instead of interrupting: an interrupted statement can still commit, and its
-  // values would be written twice.
+  // One flush at a time. The last flush waits for a running one and does not interrupt it: an interrupted statement can
+  // still commit, and its values would be written twice.
   const lock = yield* Semaphore.make(1)
   const flush = (limit: number) =>
     Effect.suspend(() => {
-      writing = [...pending]
-      pending = new Map(writing.splice(limit))
+      restOfFlush = [...pending]
+      pending = new Map(restOfFlush.splice(limit))
       return Effect.whileLoop({
-        while: () => writing.length > 0,
+        while: () => restOfFlush.length > 0,
         body: () => {
-          const values = writing.splice(0, maxValuesPerWrite)
+          const values = restOfFlush.splice(0, maxValuesPerWrite)
           return Effect.onError(Effect.timeout(write(new Map(values)), "5 seconds"), () =>
             Effect.sync(() => {
               const newer = pending
-              pending = new Map([...values, ...writing])
+              pending = new Map([...values, ...restOfFlush])
               newer.forEach((value, key) => add(key, value))
-              writing = []
+              restOfFlush = []
             }))
         },
         step: () => {}
       }).pipe(Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause))))
     }).pipe(Effect.andThen(reportEvicted), lock.withPermits(1))
   yield* Effect.forkScoped(Effect.repeat(flush(maxPerFlush), Schedule.spaced(interval)))
-  // Finalizers run in reverse order, so this runs before the fiber above is interrupted.
+  // Finalizers run in reverse order, so this flush starts before the fiber above is interrupted.
   yield* Effect.addFinalizer(() => flush(Infinity))
   return {
     set: (key: K, value: A): void => {
@@ -76,7 +75,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
         evicted += maxPending + 1 - pending.size
       }
     },
-    /** Values that are not in a write yet, oldest first. A key can occur twice. */
-    values: (): ReadonlyArray<A> => [...writing.map(([, value]) => value), ...pending.values()]
+    /** The values not passed to `write` yet, oldest first. A key can occur twice. */
+    values: (): ReadonlyArray<A> => [...restOfFlush.map(([, value]) => value), ...pending.values()]
   }
 })

@@ -1,4 +1,3 @@
-/** The metrics and the log line of each request on the API port. */
 import { Clock, Effect, Logger, LogLevel, Metric, References } from "effect"
 import type { HttpServerResponse } from "effect/http"
 import { AccessLogEnabled, JsonLines, redactSecrets } from "../observability/LogLines.ts"
@@ -6,8 +5,7 @@ import { byAttributes } from "../observability/Metrics.ts"
 import type { RequestContext } from "./RequestContext.ts"
 import type { RequestHead } from "./RequestHead.ts"
 
-/** In seconds. OpenTelemetry's semantic conventions name the metric and its labels. */
-const durations = byAttributes(
+const durationSeconds = byAttributes(
   Metric.histogram("http.server.request.duration", {
     description: "Duration of requests on the API port.",
     boundaries: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5]
@@ -20,15 +18,15 @@ const durations = byAttributes(
   })
 )
 
-/** Other methods share one label, so that clients cannot create series. */
-const methods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
+/** Any other method gets the label `_OTHER`, so that clients cannot create unlimited time series. */
+const labelledMethods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
 
 /**
- * Returns the path without query and secrets, cut to 200 characters. Other than visible ASCII is escaped, because a
- * control character could change an operator's terminal. The target of CONNECT has no path.
+ * Returns the path of a URL without query and secrets, cut to 200 characters. Escapes all but visible ASCII, because
+ * control characters could manipulate an operator's terminal.
  */
 const redactPath = (url: string): string | undefined => {
-  // The absolute form of a target has an authority, which can contain a password.
+  // An absolute URL is reduced to its path, because `user:password@host` may precede it.
   const [path = ""] = url.replace(/^[a-z][a-z\d+.-]*:\/\/[^/?#]*/i, "").split(/[?;#]/, 1)
   if (!path.startsWith("/")) return undefined
   const redacted = redactSecrets(path).replaceAll(
@@ -54,16 +52,16 @@ type Head = Pick<RequestHead, "method" | "url">
 
 const record = (
   { method, url }: Head,
-  { endpoint, keyId = "none", requestId, startedAt }: RequestContext["Service"],
+  { endpoint, keyId = "none", requestId, startedAtNs }: RequestContext["Service"],
   status: number,
   error: ReturnType<typeof errorOf>
 ) =>
   Effect.withFiber((fiber) => {
     const clock = fiber.getRef(Clock.Clock)
     const route = endpoint?.path ?? "none"
-    const durationMs = Number(clock.monotonicTimeNanosUnsafe() - startedAt) / 1e6
-    const label = methods.has(method) ? method : "_OTHER"
-    durations(label, route, String(status)).updateUnsafe(durationMs / 1000, fiber.context)
+    const durationMs = Number(clock.monotonicTimeNanosUnsafe() - startedAtNs) / 1e6
+    const label = labelledMethods.has(method) ? method : "_OTHER"
+    durationSeconds(label, route, String(status)).updateUnsafe(durationMs / 1000, fiber.context)
     if (!fiber.getRef(AccessLogEnabled)) return Effect.void
     if (LogLevel.isGreaterThan(fiber.getRef(References.MinimumLogLevel), "Info")) return Effect.void
     const path = endpoint === undefined ? redactPath(url) : undefined
@@ -82,7 +80,7 @@ const record = (
     if (json === undefined || loggers.size !== 1 || !loggers.has(json.logger)) {
       return Effect.annotateLogs(Effect.logInfo("request"), annotations)
     }
-    // The line of `Logger.formatJson`, which costs a third of a list (measured: docs/performance.md).
+    // Hot path: writes the same line as `Logger.formatJson`, without the cost of Effect's logger.
     const timestamp = new Date(clock.currentTimeMillisUnsafe()).toISOString()
     json.write(
       `{"message":"request","level":"INFO","timestamp":"${timestamp}","annotations":${JSON.stringify(annotations)},` +
@@ -97,5 +95,5 @@ export const recordResponse = (
   response: HttpServerResponse.HttpServerResponse
 ) => record(head, context, response.status, errorOf(response))
 
-/** The client disconnected before the response. nginx also uses 499. */
+/** Status 499, as in nginx: the client disconnected before the response. */
 export const recordAbort = (head: Head, context: RequestContext["Service"]) => record(head, context, 499, {})

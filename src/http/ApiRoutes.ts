@@ -1,4 +1,4 @@
-/** The API port without a server: the contract with its handlers and middleware, and the parts of each response. */
+/** The API port without its listening server. Tests run these routes in memory. */
 import { type Config, Context, Effect, Layer } from "effect"
 import { HttpServer, type HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
@@ -23,10 +23,9 @@ type Headers = Readonly<Record<string, string>>
 
 const pages = ["/", "/openapi.json", "/docs"]
 
-/** Includes trace context, which instrumented pages add to every request. */
+/** `b3`, `traceparent` and `tracestate` are there because tracing libraries in browsers add them to every request. */
 const acceptedHeaders = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, b3, traceparent, tracestate"
 
-/** Returns the CORS headers for the allowed origins (Fetch §3.2). */
 const makeCorsHeaders =
   (origins: ReadonlySet<string>) => (method: string, origin: string | undefined, allow = ""): Headers | undefined => {
     if (origins.size === 0) return undefined
@@ -42,7 +41,6 @@ const makeCorsHeaders =
       }
   }
 
-/** The hooks of the API port: count the request against its limits, set response headers, and write the access log. */
 export const makeHooks = Effect.gen(
   function*(): Effect.gen.Return<Responses.PortHooks, Config.ConfigError, RateLimiter> {
     const limiter = yield* RateLimiter
@@ -57,7 +55,6 @@ export const makeHooks = Effect.gen(
     ) => {
       const { headers: own } = response
       const headers: Record<string, string> = {
-        // Documents override caching and content security policy.
         ...fixedHeaders,
         ...own,
         ...RateLimiting.headers(decision),
@@ -71,18 +68,17 @@ export const makeHooks = Effect.gen(
       return Effect.as(recordResponse(head, context, response), Responses.withHeaders(response, headers))
     }
 
-    /** Charges a request without a valid key to its address. */
-    const charge = (head: RequestHead, isFree: boolean) =>
+    const chargeAddress = (head: RequestHead, isFree: boolean) =>
       RateLimiting.chargeAddress(limiter, `address:${clientNetwork(head)}`, isFree)
 
     const chargeAndSend = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
       const isPreflight = response.status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
         corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
-      // Free: faults of the service, and preflights, which browsers repeat for each URL.
+      // Not charged: server errors (505 is the client's), and CORS preflights, which browsers send by themselves.
       const isFree = (response.status >= 500 && response.status !== 505) || isPreflight
-      return Effect.flatMap(charge(head, isFree), (decision) => {
+      return Effect.flatMap(chargeAddress(head, isFree), (decision) => {
         if (decision.allowed) return send(head, context, decision, response)
-        // A rejected client must not hold one of the limited connections.
+        // Close the connection, so that a client over its limit does not occupy one.
         const rejection = ErrorResponses.make(RateLimiting.rejectionOf(decision), { connection: "close" })
         return send(head, context, decision, rejection)
       })
@@ -95,9 +91,12 @@ export const makeHooks = Effect.gen(
         context.decision === undefined
           ? chargeAndSend(head, context, response)
           : send(head, context, context.decision, response),
-      // Guesses of keys count against the address even if the client disconnects before the response.
+      // Charge even without a response: otherwise a client that disconnects early could guess keys without limit.
       abort: (head, context) =>
-        Effect.andThen(context.decision === undefined ? charge(head, false) : Effect.void, recordAbort(head, context))
+        Effect.andThen(
+          context.decision === undefined ? chargeAddress(head, false) : Effect.void,
+          recordAbort(head, context)
+        )
     }
   }
 )

@@ -1,4 +1,3 @@
-/** The HTTP server of the API port, with the API operations and the documents. */
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServer } from "effect/http"
 import { localUrl, Settings } from "../config/Settings.ts"

@@ -1,4 +1,4 @@
-/** Serves a document that is rendered and compressed once, and revalidated by its ETag. */
+/** Serves documents that are rendered and compressed once, at the first request, and revalidated by ETag. */
 import { Effect } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { createHash } from "node:crypto"
@@ -11,20 +11,14 @@ export interface Document {
   readonly headers?: Readonly<Record<string, string>>
 }
 
-export const json = (value: unknown): Document => ({
-  contentType: "application/json",
-  content: JSON.stringify(value)
-})
-
-/** Matches an `Accept-Encoding` entry for gzip whose weight is not 0 (RFC 9110 §12.5.3). */
+/** Matches gzip in `Accept-Encoding`, unless it has the weight `q=0` (RFC 9110 §12.5.3). */
 const gzipEntry = /^\s*(?:(?:x-)?gzip|\*)\s*(?:;\s*q\s*=\s*(?!0(?:\.0*)?\s*$).*)?$/i
 
-export const acceptsGzip = (acceptEncoding = ""): boolean =>
-  acceptEncoding.split(",").some((entry) => gzipEntry.test(entry))
+const acceptsGzip = (acceptEncoding = ""): boolean => acceptEncoding.split(",").some((entry) => gzipEntry.test(entry))
 
 const makeResponses = (content: Uint8Array, { contentType, headers }: Document, encoding?: "gzip") => {
   const etag = `"${createHash("sha256").update(content).digest("base64url").slice(0, 22)}"`
-  // Browsers update their stored headers from a 304.
+  // The 304 has these headers too, because browsers update the stored ones from it.
   const cached = { vary: "Accept-Encoding", "cache-control": "private, no-cache", etag, ...headers }
   return {
     etag,
@@ -36,7 +30,6 @@ const makeResponses = (content: Uint8Array, { contentType, headers }: Document, 
   }
 }
 
-/** Serves a document at `path`. The first request renders it. */
 export const serve = (path: `/${string}`, render: Effect.Effect<Document>) =>
   HttpRouter.use(Effect.fnUntraced(function*(router) {
     const made = Effect.gen(function*() {
@@ -50,14 +43,15 @@ export const serve = (path: `/${string}`, render: Effect.Effect<Document>) =>
     yield* router.add(
       "GET",
       path,
-      Effect.flatMap(
-        HttpServerRequest.HttpServerRequest,
-        ({ headers }) =>
-          Effect.map(responses, ({ compressed, plain }) => {
-            const { etag, full, notModified } = acceptsGzip(headers["accept-encoding"]) ? compressed : plain
-            const known = headers["if-none-match"]?.split(",").map((entry) => entry.trim().replace(/^W\//, "")) ?? []
-            return known.includes(etag) || known.includes("*") ? notModified : full
-          })
-      )
+      Effect.gen(function*() {
+        const { headers } = yield* HttpServerRequest.HttpServerRequest
+        const { compressed, plain } = yield* responses
+        const { etag, full, notModified } = acceptsGzip(headers["accept-encoding"]) ? compressed : plain
+        const known = headers["if-none-match"]?.split(",").map((entry) => entry.trim().replace(/^W\//, "")) ?? []
+        return known.includes(etag) || known.includes("*") ? notModified : full
+      })
     )
   }))
+
+export const serveJson = (path: `/${string}`, render: () => unknown) =>
+  serve(path, Effect.sync(() => ({ contentType: "application/json", content: JSON.stringify(render()) })))

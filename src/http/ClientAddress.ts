@@ -1,40 +1,35 @@
-/** The client's address: the peer, or the one that trusted proxies name in `X-Forwarded-For`. */
 import { identity, Option, Result } from "effect"
 import { HttpMiddleware } from "effect/http"
 import { IpNetwork, NetAddress } from "effect/net"
 import type { RequestHead } from "./RequestHead.ts"
 
-/** Parses an address without its zone. An IPv4-mapped IPv6 address becomes IPv4. */
+/** Ignores the zone of an IPv6 address (`%eth0`). An IPv4-mapped IPv6 address becomes IPv4. */
 const parse = (text: string): NetAddress.IpAddress | undefined =>
   NetAddress.ipFromString(text.replace(/%.*$/, "")).pipe(
     Result.map((address) => NetAddress.toCanonical(address)),
     Result.getOrUndefined
   )
 
-/** A client usually gets a whole /64 of IPv6. */
+/** The address, or the /64 of an IPv6 address, because providers usually assign a whole /64 to one client. */
 const networkOf = (address: NetAddress.IpAddress): string =>
   NetAddress.isIpv4Address(address)
     ? NetAddress.formatIp(address)
     : `${NetAddress.ipv6ToSegments(address).slice(0, 4).map((segment) => segment.toString(16)).join(":")}::/64`
 
-const ofRequest = ({ remoteAddress }: RequestHead): NetAddress.IpAddress | undefined =>
-  parse(Option.getOrElse(remoteAddress, () => ""))
-
-export const clientNetwork = (request: RequestHead): string => {
-  const address = ofRequest(request)
-  return address === undefined ? "unknown" : networkOf(address)
+const addressAs = (format: (address: NetAddress.IpAddress) => string) => ({ remoteAddress }: RequestHead): string => {
+  const address = parse(Option.getOrElse(remoteAddress, () => ""))
+  return address === undefined ? "unknown" : format(address)
 }
 
-export const clientAddress = (request: RequestHead): string => {
-  const address = ofRequest(request)
-  return address === undefined ? "unknown" : NetAddress.formatIp(address)
-}
+export const clientNetwork = addressAs(networkOf)
+
+export const clientAddress = addressAs(NetAddress.formatIp)
 
 export type TrustedProxies = ReadonlyArray<IpNetwork.IpNetwork>
 
 /**
- * Middleware that takes a request's `remoteAddress` from `X-Forwarded-For`. It reads the header from the right, as far
- * as trusted proxies wrote it, because a client can forge the rest.
+ * Middleware that sets `remoteAddress` to the client's address in `X-Forwarded-For`. It reads the header from the right
+ * and stops at the first address that is not a trusted proxy, because a client can forge the rest.
  */
 export const forwarded = (trustedProxies: TrustedProxies) =>
   trustedProxies.length === 0 ? identity : HttpMiddleware.xForwardedHeaders({ trustedProxies })

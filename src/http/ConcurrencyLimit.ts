@@ -1,4 +1,4 @@
-/** Bounds the operations that run at once, and with them the memory that they hold. */
+/** Bounds the number of concurrent operations, and so their memory. One that gets no slot in time fails with 503. */
 import { Effect, Metric, Option, Semaphore } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 
@@ -10,12 +10,11 @@ const queued = Metric.gauge("http_server_requests_queued", { description: "Reque
 
 const overloaded = new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." })
 
-/** Returns a function that runs an operation in a slot, or fails with 503 if none gets free in time. */
 export const make = Effect.gen(function*() {
   yield* Metric.update(queued, 0)
   const slots = yield* Semaphore.make(maxRunning)
 
-  const runLater = <A, E, R>(operation: Effect.Effect<A, E, R>) =>
+  const queue = <A, E, R>(operation: Effect.Effect<A, E, R>) =>
     Effect.suspend(() => {
       let isWaiting = true
       const stopWaiting = Effect.suspend(() => {
@@ -24,7 +23,7 @@ export const make = Effect.gen(function*() {
         return Metric.modify(queued, change)
       })
       const timeout = Effect.delay(Effect.suspend(() => isWaiting ? Effect.fail(overloaded) : Effect.never), maxWait)
-      // A timeout of `Semaphore.take` could lose a slot that it gets in the same moment.
+      // Not a timeout around `Semaphore.take`: a slot granted at the moment of the timeout would never be returned.
       return Metric.modify(queued, 1).pipe(
         Effect.andThen(Effect.raceFirst(slots.withPermits(1)(Effect.andThen(stopWaiting, operation)), timeout)),
         Effect.ensuring(stopWaiting)
@@ -34,6 +33,6 @@ export const make = Effect.gen(function*() {
   return <A, E, R>(operation: Effect.Effect<A, E, R>): Effect.Effect<A, E | ServiceUnavailable, R> =>
     Effect.flatMap(
       slots.withPermitsIfAvailable(1)(operation),
-      (done) => Option.isSome(done) ? Effect.succeed(done.value) : runLater(operation)
+      (done) => Option.isSome(done) ? Effect.succeed(done.value) : queue(operation)
     )
 })

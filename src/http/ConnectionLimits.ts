@@ -1,10 +1,9 @@
-/** Limits the connections of a port: in all, and for each client address. */
 import { Effect } from "effect"
 import type { Server } from "node:http"
-import type { Socket } from "node:net"
 import { Settings } from "../config/Settings.ts"
 import { peerNetwork, type TrustedProxies } from "./ClientAddress.ts"
 
+/** Limits the open connections of a server, in all and per address that is not a trusted proxy. */
 export const attach = Effect.fnUntraced(function*(server: Server, trustedProxies: TrustedProxies) {
   const maxPerAddress = yield* Settings.maxConnectionsPerAddress.config
   server.maxConnections = yield* Settings.maxConnections.config
@@ -15,7 +14,7 @@ export const attach = Effect.fnUntraced(function*(server: Server, trustedProxies
     else connections.set(network, open)
     return open
   }
-  server.on("connection", (socket: Socket) => {
+  server.on("connection", (socket) => {
     const network = peerNetwork(trustedProxies, socket.remoteAddress ?? "")
     if (network === undefined) return
     socket.on("close", () => change(network, -1))

@@ -1,4 +1,3 @@
-/** The pages of the API port beside its operations: `/` with links, the API reference and the OpenAPI document. */
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiScalar, OpenApi } from "effect/http-api"
@@ -18,12 +17,9 @@ const root = HttpRouter.add(
   })
 )
 
-const openApi = CachedDocument.serve(
-  "/openapi.json",
-  Effect.sync(() => CachedDocument.json(OpenApi.fromApi(PetstoreApi)))
-)
+const openApi = CachedDocument.serveJson("/openapi.json", () => OpenApi.fromApi(PetstoreApi))
 
-/** Keeps integers beyond 2^53 exact: Scalar formats responses with `JSON.parse` and `JSON.stringify`. */
+/** Scalar formats responses with `JSON.parse`, which would round integers beyond 2^53. This keeps their digits. */
 const exactIntegers = `<script>
   const { parse } = JSON
   const keepDigits = (_, value, { source }) =>
@@ -41,7 +37,7 @@ const customCss = `
   }
 `
 
-/** Effect's type has only the first three of these settings. */
+/** A variable, because a literal argument does not compile: Effect's type has only the first three settings. */
 const scalar = {
   withDefaultFonts: false,
   defaultOpenAllTags: true,
@@ -56,7 +52,6 @@ const scalar = {
 
 const page = HttpApiScalar.layer(PetstoreApi, { path: "/docs", scalar })
 
-/** The page may run its own scripts and call the service, and nothing else. */
 const contentSecurityPolicy = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; " +
   "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
@@ -67,7 +62,7 @@ const docs = CachedDocument.serve(
     const httpEffect = yield* HttpRouter.toHttpEffect(page)
     const response = yield* Effect.provideService(httpEffect, HttpServerRequest.HttpServerRequest, request)
     const html = yield* Effect.promise(() => HttpServerResponse.toWeb(response).text())
-    // Without an icon, browsers request /favicon.ico.
+    // An empty icon stops browsers from requesting /favicon.ico.
     const content = html.replace("<head>", () => `<head><link rel="icon" href="data:,">${exactIntegers}`)
     const headers = { "content-security-policy": contentSecurityPolicy }
     return { contentType: "text/html; charset=utf-8", content, headers }

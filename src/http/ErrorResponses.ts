@@ -1,4 +1,3 @@
-/** Maps every failure to the Error body of SPEC §7, without internal details. */
 import { Cause, Effect, Predicate, Schema } from "effect"
 import { HttpServerError, type HttpServerRequest, HttpServerResponse } from "effect/http"
 import * as Errors from "../api/Errors.ts"
@@ -25,14 +24,14 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
   const allow = methods.join(", ")
   if (method === "OPTIONS") return HttpServerResponse.empty({ status: 204, headers: { allow } })
   return methods.includes(method)
-    // The router matches no route if the percent-encoding of a path is invalid.
+    // The path exists, so the router found no match because of invalid percent-encoding.
     ? make(new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
     : make(new Errors.MethodNotAllowed({ message: `${method} is not allowed here. Use one of ${allow}.` }), { allow })
 }
 
 const latin1 = new TextDecoder("latin1")
 
-/** The parser stops inside a method that it does not know. */
+/** Returns a method that Node does not know. The parser stops inside it, so it starts before `bytesParsed`. */
 const unknownMethod = (fault: unknown): string | undefined => {
   if (!Predicate.hasProperty(fault, "rawPacket") || !Predicate.hasProperty(fault, "bytesParsed")) return undefined
   const bytes = fault.rawPacket instanceof Uint8Array ? latin1.decode(fault.rawPacket) : ""
@@ -59,7 +58,7 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
     case "HPE_PAUSED_H2_UPGRADE":
       return new Errors.HttpVersionNotSupported()
     case "HPE_INVALID_VERSION":
-      // With any other reason the text is not a version at all.
+      // Any other reason means that the text has no HTTP version at all.
       if (Predicate.hasProperty(fault, "reason") && fault.reason === "Invalid HTTP version") {
         return new Errors.HttpVersionNotSupported()
       }
@@ -70,13 +69,12 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
 const isApiError = (failure: unknown): failure is Errors.ApiError =>
   Errors.errorClasses.some((error) => failure instanceof error)
 
-/** `undefined` for a fault of the service. */
-const ofClientFault = (
+const ofClientError = (
   failure: unknown,
   request: HttpServerRequest.HttpServerRequest,
   routesAt: RoutesAt
 ): Response | undefined => {
-  // From the checks of the head: what follows on the connection cannot be trusted.
+  // `headError` rejected the request. Close the connection, because its next bytes cannot be trusted.
   if (isApiError(failure)) return make(failure, { connection: "close" })
   if (!HttpServerError.isHttpServerError(failure)) return undefined
   const { reason } = failure
@@ -91,7 +89,7 @@ export const responseOf = (
   context: RequestContext["Service"],
   routesAt: RoutesAt
 ): Effect.Effect<Response> => {
-  const response = ofClientFault(Cause.squash(cause), request, routesAt)
+  const response = ofClientError(Cause.squash(cause), request, routesAt)
   return response !== undefined ? Effect.succeed(response) : Effect.logError("The request failed", cause).pipe(
     Effect.annotateLogs({ method: request.method, route: context.endpoint?.path ?? "none" }),
     Effect.as(make(new Errors.InternalError()))

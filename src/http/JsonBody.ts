@@ -1,19 +1,18 @@
-/** Checks that a body is UTF-8 JSON within the size limit, without duplicate names, which parsers treat differently. */
+/** Checks that a body is UTF-8 JSON within the size limit, without anything that parsers read differently. */
 import { Effect } from "effect"
 import type { Headers, HttpServerRequest } from "effect/http"
 import { InvalidRequest, PayloadTooLarge, UnsupportedMediaType } from "../api/Errors.ts"
 
 export const maxBytes = 65_536
 
-/** Some parsers use stack space for each nested level. */
+/** Deeper nesting can overflow the stack of a recursive parser. */
 const maxLevels = 1_000
 
 export type BodyError = InvalidRequest | PayloadTooLarge | UnsupportedMediaType
 
-/** Reads the body, which the request caches for HttpApi. A body that does not arrive is a defect. */
+/** The request caches the body, so HttpApi can read it again. A body that does not arrive in full is a defect. */
 export const check = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, BodyError> => {
   const { headers } = request
-  // Reject a large body by its declared length, before it arrives.
   if (Number(headers["content-length"]) > maxBytes) return Effect.fail(new PayloadTooLarge())
   const part = unsupportedPart(headers)
   if (part !== undefined) return unsupported(part)
@@ -37,7 +36,7 @@ const unsupported = (part: string) =>
 const unsupportedPart = (headers: Headers.Headers): string | undefined => {
   const [type = "", ...parameters] = (headers["content-type"] ?? "application/json").split(";")
   if (type.trim().toLowerCase() !== "application/json") return `Content-Type: ${type.trim().slice(0, 100)}`
-  // RFC 8259 §11 defines no parameters, but clients send `charset`.
+  // JSON has no `charset` parameter (RFC 8259 §11), but clients send one.
   const charset = parameters.map((parameter) => parameter.trim()).find((parameter) =>
     /^charset=/i.test(parameter) && !/^charset="?utf-?8"?$/i.test(parameter)
   )
@@ -47,10 +46,10 @@ const unsupportedPart = (headers: Headers.Headers): string | undefined => {
   return transfer.toLowerCase() === "chunked" ? undefined : `Transfer-Encoding: ${transfer.slice(0, 100)}`
 }
 
-// A decoder that replaces invalid bytes would store other text than the client sent.
+// Fatal: invalid bytes are rejected instead of replaced, so that no other text is stored than the client sent.
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
-/** `undefined` for a body that all parsers understand alike. */
+/** Completes the error message "expected …". Returns `undefined` for a valid body. */
 const expectedOf = (bytes: ArrayBuffer): string | undefined => {
   let text: string
   try {
@@ -58,15 +57,14 @@ const expectedOf = (bytes: ArrayBuffer): string | undefined => {
   } catch {
     return "valid UTF-8"
   }
-  // No JSON text begins with one (RFC 8259 §8.1).
   if (text.startsWith("\ufeff")) return "no byte order mark"
   try {
     const value: unknown = JSON.parse(text)
-    // Fast path: a text that serializes to itself has no duplicate name, and a short one has no more levels.
+    // Fast path: if `stringify(parse(text)) === text`, no name is duplicated. A short text cannot nest too deeply.
     const isShort = text.length <= maxLevels && !text.includes("__proto__")
     if (isShort && JSON.stringify(value) === text) return undefined
   } catch (error) {
-    // The rest of V8's message repeats the body.
+    // Only this part of V8's message, because the rest quotes the body.
     const [fault] = error instanceof Error
       ? /at position \d+|Unexpected (?:token '.'|end)/u.exec(error.message) ?? []
       : []
@@ -77,10 +75,7 @@ const expectedOf = (bytes: ArrayBuffer): string | undefined => {
 
 const token = /"(?:[^"\\]|\\.)*"|[{}[\]:]/g
 
-/**
- * Checks names and levels of a JSON text. Parsers treat duplicate names differently (RFC 8259 §4), attackers use the
- * name `__proto__`, and deep nesting overflows stacks.
- */
+/** Parsers treat duplicate names differently (RFC 8259 §4), and `__proto__` can pollute prototypes in JavaScript. */
 const expectedOfNames = (text: string): string | undefined => {
   const objects: Array<Set<string> | undefined> = []
   let last = ""

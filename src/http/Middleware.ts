@@ -1,6 +1,6 @@
 /**
  * The middleware that the contract declares for its operations. Hot path: avoids `Effect.gen` (measured:
- * docs/performance.md). `getUnsafe` is safe, because `Responses.ts` provides the request context around all routes.
+ * docs/performance.md). `getUnsafe` cannot fail, because the middleware in `Responses.ts` provides the request context.
  */
 import { Clock, Context, Effect, Layer, Redacted } from "effect"
 import { HttpMethod, type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
@@ -24,7 +24,6 @@ type Result<Operation, E, R = never> = Effect.Effect<
   R
 >
 
-/** Schemes are case-insensitive (RFC 9110 §11.1). */
 const bearer = /^bearer +(\S.*)$/i
 
 type AuthError = Errors.MissingApiKey | Errors.InvalidApiKey | Errors.ServiceUnavailable
@@ -52,7 +51,7 @@ const auth = Layer.effect(
 const rateLimit = Layer.effect(
   RateLimit,
   Effect.gen(function*() {
-    yield* RateLimiting.startCounters
+    yield* RateLimiting.startBanCounters
     const limiter = yield* RateLimiter
     const { audit, usage } = yield* ApiKeys
     return RateLimit.of((httpEffect) =>
@@ -75,7 +74,7 @@ const rateLimit = Layer.effect(
   })
 )
 
-/** Takes a slot once the body has arrived, so that slow bodies hold connections but no slots. */
+/** Takes a concurrency slot only after the body has arrived, so that slow uploads occupy no slots. */
 export const validation = Layer.effect(
   Validation,
   Effect.zipWith(
@@ -99,7 +98,6 @@ export const validation = Layer.effect(
   )
 ).pipe(Layer.provide(Validation.layer))
 
-/** Returns 410 after the sunset date (RFC 8594). */
 const sunset = Layer.succeed(Sunset, (httpEffect) =>
   Effect.flatMap(
     Clock.currentTimeMillis,

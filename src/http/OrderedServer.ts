@@ -1,23 +1,19 @@
-/** Node's HTTP server, which runs the requests of a connection one at a time, and copies each body into one buffer. */
+/** Node's HTTP server, except that pipelined requests run one at a time and each body is copied into one buffer. */
 import { IncomingMessage, Server, type ServerOptions, ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import * as JsonBody from "./JsonBody.ts"
 
-/** The requests that may wait behind the running one. One more destroys the connection. */
-const maxWaiting = 16
+/** Limits of pipelined requests that wait behind the running one. Beyond them, the connection is destroyed. */
+const maxQueuedRequests = 16
+const maxQueuedBytes = 65_536
 
-/** The bytes that may arrive behind the running request. */
-const maxWaitingBytes = 65_536
+const maxResponseReadMs = 60_000
 
-/** The time in which a client must read a response. */
-const maxUnreadMs = 60_000
-
-/** The pieces in which a body may arrive: chunks, or segments of the network. */
 const maxBodyPieces = 4_096
 
 /**
- * Closes a connection after its last response. Reads and discards what the client still sends: otherwise the close
- * would reset the connection, and the client could lose the response.
+ * Closes a connection after its last response, and discards what the client still sends: closing a socket with unread
+ * input resets the connection, and the client could lose the response.
  */
 export const closeGently = (socket: Socket): void => {
   socket.end()
@@ -34,12 +30,7 @@ export class Request extends IncomingMessage {
   #pieces = 0
   #hasFault = false
 
-  get #server(): OrderedServer | undefined {
-    const server: unknown = Reflect.get(this.socket, "server")
-    return server instanceof OrderedServer ? server : undefined
-  }
-
-  // The parser calls this with each piece: a view that keeps the 64 KiB of a whole read of the socket alive.
+  // Copies each piece of the body, because Node's parser passes a view that keeps a read buffer of 64 KiB alive.
   override push(piece: Buffer | null): boolean {
     if (this.#hasFault) return true
     const size = this.#size + (piece?.length ?? 0)
@@ -51,8 +42,9 @@ export class Request extends IncomingMessage {
     }
     if (++this.#pieces > maxBodyPieces) {
       const fault = Object.assign(new Error("The body has too many pieces"), { code: "ERR_TOO_MANY_PIECES" })
+      const server: unknown = Reflect.get(this.socket, "server")
       this.#hasFault = true
-      this.#server?.emit("clientError", fault, this.socket)
+      if (server instanceof OrderedServer) server.emit("clientError", fault, this.socket)
       return true
     }
     if (size > this.#bytes.length) {
@@ -65,7 +57,7 @@ export class Request extends IncomingMessage {
     return true
   }
 
-  /** Fails current and later readers of the body. Unlike `destroy`, it leaves the connection open for the response. */
+  /** Fails readers of the body. Unlike `destroy`, it leaves the connection open for the response. */
   fail(fault: Error): void {
     this.#hasFault = true
     this.destroy(fault)
@@ -73,49 +65,48 @@ export class Request extends IncomingMessage {
 
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
     if (!this.#hasFault) return super._destroy(error, done)
-    // Without a reader, nothing would handle the error.
+    // Without an `error` listener, Node would throw the error and end the process.
     process.nextTick(() => done(this.listenerCount("error") === 0 ? null : error))
   }
 }
 
 interface Connection {
-  readonly waiting: Array<() => void>
+  readonly queue: Array<() => void>
   isBusy: boolean
-  /** The bytes that had arrived when the first waiting request did. */
-  waitingFrom: number
-  last?: ServerResponse<Request>
+  /** `socket.bytesRead` when the first request was queued. */
+  queuedFrom: number
+  lastResponse?: ServerResponse<Request>
 }
 
 export class OrderedServer extends Server<typeof Request> {
-  // Weak, so that what waits is collected with its socket.
   readonly #connections = new WeakMap<Socket, Connection>()
 
   constructor(options: ServerOptions<typeof Request>) {
     super({ ...options, IncomingMessage: Request })
-    // Allows half-open sockets: a client that half-closes after its request still gets the response.
+    // A client that half-closes its socket after the request still gets the response.
     Object.assign(this, { httpAllowHalfOpen: true })
-    // Without a listener, Node responds to an unknown `Expect` itself.
+    // With a listener, Node leaves an unknown `Expect` to this server instead of responding 417.
     this.on("checkExpectation", () => {})
     this.on("connection", (socket) => {
       socket.destroySoon = () => closeGently(socket)
     })
   }
 
-  // Holds a request back until the response before it is sent (RFC 9112 §9.3.2).
+  // Queues a pipelined request until the previous response is sent (RFC 9112 §9.3.2).
   override emit(event: string, ...values: ReadonlyArray<unknown>): boolean {
     const [request, response] = values
     if (!(request instanceof Request && response instanceof ServerResponse)) return super.emit(event, ...values)
     const { socket } = request
     const connection = this.#connectionOf(socket)
-    connection.last = response
-    // If an `Upgrade` is ignored, Node's parser drops pipelined bytes of the same socket read.
+    connection.lastResponse = response
+    // Close after this response: when an `Upgrade` is ignored, Node's parser drops pipelined bytes of the same read.
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false
     this.#enqueue(socket, connection, () => {
       response.once("finish", () => this.#startNext(socket, connection))
-      // Node's idle timeout restarts with each byte that the client sends, also while it does not read.
+      // Node's idle timeout misses a client that sends but never reads, because each byte sent restarts it.
       response.once("prefinish", () => {
         if (socket.writableLength === 0) return
-        const timer = setTimeout(() => socket.destroy(), maxUnreadMs).unref()
+        const timer = setTimeout(() => socket.destroy(), maxResponseReadMs).unref()
         response.once("close", () => clearTimeout(timer))
       })
       super.emit(event === "checkExpectation" ? "request" : event, request, response)
@@ -124,12 +115,12 @@ export class OrderedServer extends Server<typeof Request> {
   }
 
   /**
-   * Ends a connection whose next bytes are not HTTP. In a body, they fail its request, so that no request gets two
-   * responses. Otherwise `respond` runs after the responses before it.
+   * Ends a connection after malformed HTTP. Inside a body, it fails that body's request, so that no request gets two
+   * responses. Otherwise it queues `respond` behind the running request.
    */
   end(socket: Socket, fault: Error, respond: () => void): void {
     const connection = this.#connectionOf(socket)
-    const { last } = connection
+    const { lastResponse: last } = connection
     if (last === undefined || last.req.complete) this.#enqueue(socket, connection, respond)
     else if (last.writableEnded) closeGently(socket)
     else {
@@ -139,33 +130,33 @@ export class OrderedServer extends Server<typeof Request> {
   }
 
   #connectionOf(socket: Socket): Connection {
-    const connection = this.#connections.get(socket) ?? { waiting: [], isBusy: false, waitingFrom: 0 }
+    const connection = this.#connections.get(socket) ?? { queue: [], isBusy: false, queuedFrom: 0 }
     this.#connections.set(socket, connection)
     return connection
   }
 
   #enqueue(socket: Socket, connection: Connection, start: () => void): void {
-    const { waiting } = connection
+    const { queue } = connection
     if (!connection.isBusy) {
       connection.isBusy = true
       start()
       return
     }
-    if (waiting.length === 0) connection.waitingFrom = socket.bytesRead
-    if (waiting.length < maxWaiting && socket.bytesRead - connection.waitingFrom <= maxWaitingBytes) {
-      waiting.push(start)
+    if (queue.length === 0) connection.queuedFrom = socket.bytesRead
+    if (queue.length < maxQueuedRequests && socket.bytesRead - connection.queuedFrom <= maxQueuedBytes) {
+      queue.push(start)
       return
     }
-    // Without this, Node's parser makes objects of all requests of the read, for 42 µs each: 60 connections of 64 KB
-    // stall the process for two seconds instead of 0.2 (measured). A result of 2 ends the parsing.
+    // Returning 2 stops Node's parser. Otherwise it would still parse all requests of this read, and 60 such
+    // connections could stall the process for two seconds.
     Object.assign(Object(Reflect.get(socket, "parser")), { onIncoming: () => 2 })
     socket.destroy()
   }
 
   #startNext(socket: Socket, connection: Connection): void {
-    // After its last response, a connection stays marked as busy, so that no further request starts on it.
+    // The connection is closing. It stays busy, so that no further request starts.
     if (!socket.writable) return
-    const start = connection.waiting.shift()
+    const start = connection.queue.shift()
     connection.isBusy = start !== undefined
     start?.()
   }

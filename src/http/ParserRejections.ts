@@ -8,7 +8,7 @@ import { closeGently, type OrderedServer, Request } from "./OrderedServer.ts"
 import { RequestContext } from "./RequestContext.ts"
 import { type PortHooks, reject } from "./Responses.ts"
 
-/** The response needs CORS headers, but the rejected head has no parsed ones. */
+/** Finds the `Origin` for CORS in the raw bytes, because Node's parser returned no headers. */
 const originOf = (fault: object): { readonly origin?: string } => {
   const bytes = Predicate.hasProperty(fault, "rawPacket") && Buffer.isBuffer(fault.rawPacket)
     ? fault.rawPacket.toString("latin1")
@@ -24,7 +24,7 @@ export const attach = Effect.fnUntraced(function*(server: OrderedServer, hooks: 
 
   const respond = Effect.fnUntraced(function*(error: ApiError, request: Request, headers = request.headers) {
     const { socket, url = "" } = request
-    // Node's type says `undefined` for a head that the parser rejects, but it is `null`.
+    // If the parser rejected the head, `method` is null, despite Node's type.
     const method = request.method ?? "none"
     const head = { method, url, headers, remoteAddress: Option.fromUndefinedOr(socket.remoteAddress) }
     const context = RequestContext.make(headers["x-request-id"], clock.monotonicTimeNanosUnsafe())
@@ -38,12 +38,12 @@ export const attach = Effect.fnUntraced(function*(server: OrderedServer, hooks: 
   const end = (socket: Socket, fault: Error, error: ApiError, request: Request, headers = request.headers): void => {
     rejected.add(socket)
     socket.on("error", () => socket.destroy())
-    const close = Effect.sync(() => socket.destroy())
+    const destroy = () => Effect.sync(() => socket.destroy())
     if (!socket.writable || socket.bytesRead === 0) socket.destroy()
-    else server.end(socket, fault, () => run(Effect.onError(respond(error, request, headers), () => close)))
+    else server.end(socket, fault, () => run(Effect.onError(respond(error, request, headers), destroy)))
   }
   server.on("clientError", (fault, socket) => {
-    // The parser reports an error again for later bytes.
+    // The parser emits the error again for later bytes.
     if (!(socket instanceof Socket) || rejected.has(socket)) return
     end(socket, fault, errorOfParser(fault), new Request(socket), originOf(fault))
   })

@@ -35,7 +35,7 @@ const group = HttpApiBuilder.group(
   })
 )
 
-/** Keeps only the services that requests need: HttpApi merges this layer's context into each request. */
+/** Keeps only the services that requests need, because HttpApi merges this context into every request's. */
 export const layer = Layer.effectContext(
   Effect.updateContext(
     Layer.build(group),

@@ -1,4 +1,3 @@
-/** Counts each request against its API key or address (SPEC §8), and makes the rate-limit headers of its response. */
 import { Duration, Effect, Metric } from "effect"
 import type { KeyUsage } from "../api-keys/KeyUsage.ts"
 import { ApiKeyBanned, RateLimitExceeded } from "../api/Errors.ts"
@@ -23,7 +22,6 @@ const bans = byAttributes(
   (plan: string) => ({ plan })
 )
 
-/** `plan` is `none` if the caller is an address instead of an API key. Hot path: avoids `Effect.gen`. */
 const countDecision = (charged: Effect.Effect<Decision>, plan: Plan | "none") =>
   Effect.withFiber(({ context }) =>
     Effect.map(charged, (decision) => {
@@ -36,8 +34,7 @@ const countDecision = (charged: Effect.Effect<Decision>, plan: Plan | "none") =>
 const kindOf = ({ allowed, bannedUntil }: Decision): UsageKind =>
   allowed ? "allowed" : bannedUntil === undefined ? "rejected" : "banned"
 
-/** Exports the ban counter of each plan as 0 before the first ban. */
-export const startCounters = startAtZero(Plan.literals.map((plan) => bans(plan)))
+export const startBanCounters = startAtZero(Plan.literals.map((plan) => bans(plan)))
 
 export const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key: CurrentKey["Service"]) =>
   Effect.map(countDecision(limiter.charge(`key:${key.id}`, key.limits), key.plan), (decision) => {
@@ -45,21 +42,17 @@ export const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key:
     return decision
   })
 
-/** Charges a request without a valid key, which also limits guesses of keys. A free one only shows what is left. */
-export const chargeAddress = (
-  limiter: RateLimiter["Service"],
-  caller: Caller,
-  isFree: boolean
-): Effect.Effect<ChargedDecision> =>
-  isFree
-    ? Effect.map(limiter.peek(caller, planLimits.free), (left) => ({ ...left, allowed: true, scope: "address" }))
-    : Effect.map(
-      countDecision(limiter.charge(caller, planLimits.free), "none"),
-      (decision) => ({ ...decision, scope: "address" })
-    )
+/** Limits requests without a valid key, and so key guessing. If `isFree`, reads the limits without charging. */
+export const chargeAddress = (limiter: RateLimiter["Service"], caller: Caller, isFree: boolean) =>
+  Effect.map(
+    isFree
+      ? Effect.map(limiter.peek(caller, planLimits.free), (state) => ({ ...state, allowed: true }))
+      : countDecision(limiter.charge(caller, planLimits.free), "none"),
+    (decision): ChargedDecision => ({ ...decision, scope: "address" })
+  )
 
 export const rejectionOf = (decision: ChargedDecision): ApiKeyBanned | RateLimitExceeded => {
-  const seconds = retryAfter(decision)
+  const seconds = retryAfterSeconds(decision)
   const wait = { retryAfter: Duration.seconds(seconds) }
   if (decision.bannedUntil !== undefined) {
     const reason = "because it kept sending requests after 429 responses"
@@ -77,8 +70,7 @@ export const rejectionOf = (decision: ChargedDecision): ApiKeyBanned | RateLimit
 const shownWindows = ({ bannedUntil, windows: [minute, day] }: Decision): Decision["windows"] =>
   bannedUntil === undefined ? [minute, day] : [{ ...minute, remaining: 0, resetAt: bannedUntil }, day]
 
-/** Seconds, rounded up, at least one (RFC 9110 §10.2.3). */
-export const retryAfter = (decision: Decision): number =>
+export const retryAfterSeconds = (decision: Decision): number =>
   Math.max(1, secondsUntilReset(mostRestrictive(shownWindows(decision)), decision))
 
 const secondsUntilReset = (window: Window, { decidedAt }: Decision): number =>
@@ -89,7 +81,7 @@ const policy = ({ limit, name, seconds }: Window): string => `"${name}";q=${limi
 const left = (window: Window, decision: Decision): string =>
   `"${window.name}";r=${window.remaining};t=${secondsUntilReset(window, decision)}`
 
-/** `X-RateLimit-*` for the most restrictive window, and the fields of draft-ietf-httpapi-ratelimit-headers for both. */
+/** `X-RateLimit-*` for the most restrictive window, and the fields of the IETF draft for both windows. */
 export const headers = (decision: ChargedDecision): Record<string, string> => {
   const windows = shownWindows(decision)
   const window = mostRestrictive(windows)

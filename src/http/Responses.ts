@@ -1,6 +1,6 @@
 /**
- * The middleware around all routes of a port: it provides the request context, maps failures to the Error body, and
- * completes the response. Hot path: avoids generators.
+ * Middleware around all routes of a port: provides the request context, maps failures to the Error body, and completes
+ * the response. Hot path: avoids generators.
  */
 import { Cause, Clock, Context, Effect, Layer, Ref, References } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -17,9 +17,8 @@ type Response = HttpServerResponse.HttpServerResponse
 export interface PortHooks {
   readonly routesAt: RoutesAt
   readonly trustedProxies: TrustedProxies
-  /** Without it, the port serves every host. */
   readonly isAllowedHost?: (name: string) => boolean
-  /** Adds the port's headers to a response. The API port also logs it, and may make it a 429. */
+  /** Adds the port's headers. The API port also writes the access log, and may replace the response by a 429. */
   readonly finish: (
     head: RequestHead,
     context: RequestContext["Service"],
@@ -29,37 +28,26 @@ export interface PortHooks {
   readonly abort: (head: RequestHead, context: RequestContext["Service"]) => Effect.Effect<void>
 }
 
-/** Whether the process drains: each connection then closes after its response. */
+/** True while the process drains: each connection closes after its response. */
 export class GracefulShutdown
   extends Context.Service<GracefulShutdown, Ref.Ref<boolean>>()("petstore/http/GracefulShutdown")
 {
   static readonly layer = Layer.effect(GracefulShutdown, Ref.make(false))
 }
 
-/** Replaces all headers. `HttpServerResponse.setHeaders` copies them twice (measured: docs/performance.md). */
+/** Hot path: `HttpServerResponse.setHeaders` would copy the headers twice (measured: docs/performance.md). */
 export const withHeaders = (response: Response, headers: Readonly<Record<string, string>>): Response =>
   Object.assign(Object.create(Object.getPrototypeOf(response)), response, { headers })
 
 const addRequiredHeaders = (head: RequestHead, response: Response): Response => {
-  switch (response.status) {
-    case 401: {
-      // RFC 6750 §3.1: a request without a credential gets no error.
-      const error = /^bearer +\S/i.test(headerOf(head, "authorization") ?? "") ? ` error="invalid_token"` : ""
-      return HttpServerResponse.setHeader(response, "www-authenticate", `Bearer${error}`)
-    }
-    case 413:
-      return HttpServerResponse.setHeader(response, "connection", "close")
-    default:
-      return response
-  }
+  if (response.status === 413) return HttpServerResponse.setHeader(response, "connection", "close")
+  if (response.status !== 401) return response
+  // Without a credential, the challenge has no `error` (RFC 6750 §3.1).
+  const error = /^bearer +\S/i.test(headerOf(head, "authorization") ?? "") ? ` error="invalid_token"` : ""
+  return HttpServerResponse.setHeader(response, "www-authenticate", `Bearer${error}`)
 }
 
-export const reject = (
-  hooks: PortHooks,
-  head: RequestHead,
-  context: RequestContext["Service"],
-  error: ApiError
-): Effect.Effect<Response> => {
+export const reject = (hooks: PortHooks, head: RequestHead, context: RequestContext["Service"], error: ApiError) => {
   const allow = error.status === 405 && { allow: hooks.routesAt("*").methods.join(", ") }
   return hooks.finish(head, context, ErrorResponses.make(error, { connection: "close", ...allow }))
 }

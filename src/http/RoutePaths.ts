@@ -1,4 +1,3 @@
-/** The routes of a port: which methods a URL allows, and which headers its responses carry. */
 import { Context } from "effect"
 import { HttpApi, type HttpApiGroup } from "effect/http-api"
 import { PathHeaders } from "../api/OperationMiddleware.ts"
@@ -7,7 +6,7 @@ export const routerConfig = {
   caseSensitive: true,
   ignoreDuplicateSlashes: false,
   ignoreTrailingSlash: false,
-  // An id of any length reaches its endpoint, which returns 400. Node limits the size of the head.
+  // As large as the head may be: an id that is too long gets 400 from its endpoint, not 404 from the router.
   maxParamLength: 16_384
 }
 
@@ -20,12 +19,12 @@ const pathOf = (url: string): string => {
   }
 }
 
-/** The methods of a path (none if it is unknown), and the headers of all its responses. */
+/** Returns the allowed methods of a URL, none for an unknown path, and headers for all of its responses. */
 export type RoutesAt = (
   url: string
 ) => { readonly methods: ReadonlyArray<string>; readonly headers?: Readonly<Record<string, string>> | undefined }
 
-/** `pages` are paths beside the operations. The URL `*` has all methods. */
+/** `pages` are the paths outside of the contract, for GET. The URL `*` allows all methods. */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
   pages: ReadonlyArray<string>
@@ -34,7 +33,6 @@ export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Cons
   HttpApi.reflect(api, {
     onGroup() {},
     onEndpoint({ endpoint: { annotations, method, path } }) {
-      // Any segment stands for a parameter.
       const pattern = new RegExp(`^${path.replace(/:\w+/g, "[^/]+")}$`)
       routes.push({ method, path: pattern, headers: Context.getOrUndefined(annotations, PathHeaders) })
     }

@@ -1,4 +1,3 @@
-/** Serves the routes of a port on Node's HTTP server. */
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { ByteSize, Clock, Context, Data, Effect, Layer, Logger, Predicate, References, Scope, Tracer } from "effect"
 import {
@@ -26,10 +25,10 @@ const makeNodeServer = Effect.fnUntraced(function*(hooks: PortHooks) {
     requestTimeout: 30_000,
     connectionsCheckingInterval: 1_000,
     keepAliveTimeout: 1_000 * (yield* Settings.keepAliveSeconds.config),
-    // Node's own response would have no Error body.
+    // `headError` checks `Host` instead, because Node's own 400 would have no Error body.
     requireHostHeader: false
   })
-  // The idle timeout of a connection during a request; `keepAliveTimeout` holds between requests.
+  // The idle timeout during a request. Between requests, `keepAliveTimeout` applies.
   server.setTimeout(60_000)
   yield* ConnectionLimits.attach(server, hooks.trustedProxies)
   yield* ParserRejections.attach(server, hooks)
@@ -42,7 +41,6 @@ interface Address {
   readonly reusePort?: Setting<boolean>
 }
 
-/** The message names the setting to change. */
 export class CannotListen extends Data.TaggedError("CannotListen")<{
   readonly message: string
   readonly cause?: unknown
@@ -62,7 +60,7 @@ const cannotListen = ({ host, port }: Address, address: string, portNumber: numb
   return new CannotListen({ message, cause })
 }
 
-/** Keeps only the services that requests need: Effect copies them all for each request. */
+/** Keeps only the services that requests need, because Effect copies all of them for each request. */
 const pickForRequests = Context.pick(
   Scope.Scope,
   Clock.Clock,
@@ -75,12 +73,11 @@ const pickForRequests = Context.pick(
   UrlParams.CurrentRedactedNames
 )
 
-/** Spans hide the values of all query parameters but these: a client can send a secret in them. */
+/** In spans, redacts the values of all other query parameters, because a client can send a secret in one. */
 const redactedNames = [/^(?!(?:limit|status|cursor)$)/]
 
 type Response = HttpServerResponse.HttpServerResponse
 
-/** With port 0 the system chooses a free port. */
 export const layer = <E, R>(
   routes: Effect.Effect<Effect.Effect<Response, unknown, Scope.Scope | HttpServerRequest.HttpServerRequest>, E, R>,
   hooks: PortHooks,
@@ -93,8 +90,8 @@ export const layer = <E, R>(
       const host = yield* address.host.config
       const portNumber = yield* address.port.config
       const drainSeconds = yield* Settings.drainSeconds.config
-      // Send the responses of an event-loop turn one after another, so that their clients wake once: a list takes 0.7 of
-      // the CPU (measured: docs/performance.md).
+      // Yield before sending: the responses of an event-loop turn are then sent together, so a client with several
+      // connections wakes once. A list takes 0.7 of the CPU (measured: docs/performance.md).
       const httpEffect = Effect.flatMap(yield* routes, (response) => Effect.as(Effect.yieldNow, response))
       const server = yield* Effect.catchTag(
         NodeHttpServer.make(() => node, {
@@ -108,7 +105,7 @@ export const layer = <E, R>(
         ({ cause }) => cannotListen(address, host, portNumber, cause)
       )
       yield* Effect.updateContext(server.serve(httpEffect), pickForRequests<Scope.Scope>)
-      // Node passes an upgrade as any other request if there is no listener (RFC 9110 §7.8).
+      // Without an `upgrade` listener, Node handles such a request like any other (RFC 9110 §7.8).
       node.removeAllListeners("upgrade")
       return server
     })

@@ -1,4 +1,4 @@
-import { Duration, Effect, Layer, Metric, Redacted } from "effect"
+import { Context, Duration, Effect, Layer, Metric, Redacted } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { createHash, timingSafeEqual } from "node:crypto"
 import { AdminToken } from "../api-keys/AdminToken.ts"
@@ -8,13 +8,13 @@ import { InvalidAdminToken, MissingAdminToken, ReadOnlyToken, TooManyAttempts } 
 import type { Limits } from "../api/Plans.ts"
 import { type NamedAdminToken, Settings } from "../config/Settings.ts"
 import { clientAddress, clientNetwork } from "../http/ClientAddress.ts"
-import { retryAfter } from "../http/RateLimiting.ts"
+import { retryAfterSeconds } from "../http/RateLimiting.ts"
 import { RequestContext } from "../http/RequestContext.ts"
 import { byAttributes, startAtZero } from "../observability/Metrics.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
-/** `timingSafeEqual` needs inputs of one length. */
+/** Hashes both tokens, because `timingSafeEqual` needs inputs of the same length. */
 const digest = (token: Redacted.Redacted): Buffer => createHash("sha256").update(Redacted.value(token)).digest()
 
 const failures = byAttributes(
@@ -25,7 +25,7 @@ const failures = byAttributes(
   (code: string) => ({ code })
 )
 
-/** Per address. The limit of a day is as high as that of all its minutes, so it has no effect. */
+/** For each client address. The daily limit has no effect, because it allows the full rate in every minute. */
 const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
 
 export const layer = Layer.effect(
@@ -39,7 +39,7 @@ export const layer = Layer.effect(
       hash: digest(token)
     }))
 
-    /** Logs only the first failure of an address in a minute. */
+    /** Logs only the first failure of an address in each minute. */
     const countFailure = Effect.fnUntraced(function*(failure: MissingAdminToken | InvalidAdminToken) {
       yield* Metric.update(failures(failure.code), 1)
       const address = clientNetwork(yield* HttpServerRequest.HttpServerRequest)
@@ -52,7 +52,8 @@ export const layer = Layer.effect(
 
     return AdminAuth.of({
       adminToken: Effect.fnUntraced(function*(httpEffect, { credential, endpoint }) {
-        const context = yield* RequestContext.current
+        // Not `yield* RequestContext`: HttpApi's type does not allow this middleware to require it.
+        const context = Context.getUnsafe(yield* Effect.context(), RequestContext)
         context.endpoint = endpoint
         // Failed attempts from an address never block a request with a valid token.
         const hash = digest(credential)
@@ -78,7 +79,7 @@ export const layer = Layer.effect(
 )
 
 const tooManyAttempts = (decision: Decision) => {
-  const seconds = retryAfter(decision)
+  const seconds = retryAfterSeconds(decision)
   const message = `Too many requests without the admin token came from this address. Retry in ${seconds} seconds.`
   return new TooManyAttempts({ message, retryAfter: Duration.seconds(seconds) })
 }

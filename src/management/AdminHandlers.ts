@@ -61,7 +61,7 @@ const keyHandlers = HttpApiBuilder.group(
         const { bannedUntil } = yield* limiter.peek(`key:${id}`, limits)
         if (bannedUntil === undefined) return
         const before = { bannedUntil: new Date(bannedUntil).toISOString() }
-        // Audit first, because unbanning cannot fail.
+        // Writes the audit entry first: if that fails, the ban stays. The unban itself cannot fail.
         yield* apiKeys.audit.record(
           "unban",
           (append) => Effect.andThen(append(id, before, { bannedUntil: null }), limiter.unban(`key:${id}`))

@@ -3,7 +3,6 @@ import { Array, Effect, Layer } from "effect"
 import { readFile } from "node:fs/promises"
 import * as CachedDocument from "../http/CachedDocument.ts"
 
-/** The page can only load its own files and call the service. No other page can embed it or access its window. */
 const headers = {
   "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; " +
     "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -22,7 +21,6 @@ const files = [
 
 export const paths: ReadonlyArray<string> = files.map(({ path }) => path)
 
-/** An installation without development dependencies does not build the console. */
 const notBuilt: CachedDocument.Document = {
   contentType: "text/plain; charset=utf-8",
   content: "The console is not built. Run `npm ci` or `npm run build:console`, then restart the service.\n"

@@ -1,4 +1,3 @@
-/** The management port: health, metrics, the admin API and the console. */
 import { Config, Effect, Exit, Layer, Option, Ref } from "effect"
 import { HttpRouter, HttpServer, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder, OpenApi } from "effect/http-api"
@@ -35,7 +34,7 @@ const metrics = PrometheusMetrics.format({
 
 const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shutting down." }))
 
-/** The service is ready while the database responds within a second, until it drains. Redis does not matter. */
+/** Ready means that the database responds within a second and the process does not drain. Redis is optional. */
 const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter
@@ -68,11 +67,7 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   )
 }))
 
-/** Needs no token: it is no secret. */
-const openApi = CachedDocument.serve(
-  "/admin/openapi.json",
-  Effect.sync(() => CachedDocument.json(OpenApi.fromApi(AdminApi)))
-)
+const openApi = CachedDocument.serveJson("/admin/openapi.json", () => OpenApi.fromApi(AdminApi))
 
 const otherPaths = ["/healthz", "/readyz", "/metrics", "/admin/openapi.json", ...ConsoleFiles.paths]
 
@@ -101,7 +96,7 @@ const logStart = Effect.gen(function*() {
   yield* Effect.logInfo(`Issue API keys with: ${command} keys issue --name NAME`)
 })
 
-/** How to run the command: in a checkout as an npm script. An installation by docs/install.md has it on the PATH. */
+/** A checkout has the command as an npm script. An installation (docs/install.md) has it on the PATH. */
 const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }

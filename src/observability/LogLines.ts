@@ -2,8 +2,8 @@ import { Cause, Config, Context, type Logger, Predicate, Schema } from "effect"
 import { describeError } from "../config/Setting.ts"
 
 /**
- * The JSON logger and its writer. While it is the only logger, the access log bypasses it and uses the writer: a line
- * through the logger costs a third of a request.
+ * The JSON logger and its writer. If it is the only logger, the access log calls the writer itself, because the logger
+ * would take a third of a request's CPU.
  */
 export const JsonLines = Context.Reference<
   { readonly logger: Logger.Logger<unknown, void>; readonly write: (line: string) => void } | undefined
@@ -19,7 +19,7 @@ const isSettingError = (error: object): error is Config.ConfigError & { readonly
 
 const causeOf = (error: object): unknown => "cause" in error && !isSettingError(error) ? error.cause : undefined
 
-/** Describes a failure in one line, from the outermost to the innermost cause, without the values of settings. */
+/** One line, from the outermost to the innermost cause. It hides the values of settings, which may be secrets. */
 export const describe = (cause: Cause.Cause<unknown>): string => {
   const messages: Array<string> = []
   const seen = new Set<unknown>()
@@ -35,7 +35,6 @@ export const describe = (cause: Cause.Cause<unknown>): string => {
 
 const secret = /(psk|adm)_\w+/gi
 
-/** Redacts secrets of keys and admin tokens, also percent-encoded ones. */
 export const redactSecrets = (text: string): string => {
   const decoded = text.replaceAll(/%([\da-f]{2})/gi, (_, hex: string) => String.fromCharCode(parseInt(hex, 16)))
   return decoded.search(secret) < 0 ? text : decoded.replaceAll(secret, "$1_…")

@@ -1,11 +1,10 @@
-/** Writes logs to standard error, as JSON or as text for people. */
 import { Config, Effect, Layer, Logger, type LogLevel, Metric, Option, References } from "effect"
 import { styleText } from "node:util"
 import { Settings } from "../config/Settings.ts"
 import { AccessLogEnabled, JsonLines } from "./LogLines.ts"
 import { startAtZero } from "./Metrics.ts"
 
-/** If the reader of standard error is slower, lines are dropped. */
+/** Beyond this number, lines are dropped: the reader of standard error is too slow. */
 const maxPendingCharacters = 4 * 1024 * 1024
 
 const maxFlushTime = "1 second"
@@ -16,14 +15,14 @@ const dropped = Metric.counter("log_lines_dropped_total", {
 })
 
 /**
- * Makes a function that writes a line without blocking. Batches the lines of an event-loop turn: a write for each line,
- * or sonic-boom, would cost 4 to 7 µs a line, a tenth of a request.
+ * Returns a function that writes a line without blocking. It batches the lines of an event-loop turn, because a write
+ * for each line would take a tenth of a request's CPU.
  */
 const makeWrite = Effect.gen(function*() {
   yield* startAtZero([dropped])
   const context = yield* Effect.context()
   const { stderr } = process
-  // Continue without logs when the reader has gone.
+  // If the reader of standard error is gone, continue without logs.
   stderr.on("error", () => {})
   let lines = ""
   const flush = () => {
@@ -71,7 +70,6 @@ const escape = (text: string): string =>
 
 const formatText = (value: unknown): string => escape(typeof value === "string" ? value : JSON.stringify(value))
 
-/** Formats an entry as one line, followed by the stack trace of an error. */
 export const formatPretty = ({ annotations, cause, level, message, timestamp }: Entry): string => {
   const fields = Object.entries(annotations).map(([name, value]) => ` ${style("dim", `${name}=`)}${formatText(value)}`)
   const trace = cause === undefined ? "" : `\n${cause.split("\n").map((line) => `  ${escape(line)}`).join("\n")}`

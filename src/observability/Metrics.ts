@@ -1,8 +1,8 @@
 import { Effect, Metric } from "effect"
 
 /**
- * Returns a function from attribute values to the labelled metric. Caches labelled metrics, because making one costs
- * more than updating it. Nothing is evicted, so attributes must have few values.
+ * Returns a function from attribute values to the labelled metric. Caches the labelled metrics, because creating one
+ * costs more than an update. The cache never evicts, so attributes must have few values.
  */
 export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>(
   metric: Metric.Metric<Input, State>,
@@ -23,7 +23,7 @@ export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>
   }
 }
 
-/** Without a sample of 0, Prometheus misses the first event: `increase` compares with the first sample. */
+/** Without a sample of 0, Prometheus' `increase` misses the first event, because it starts at the first sample. */
 export const startAtZero = (counters: Iterable<Metric.Counter<number>>): Effect.Effect<void> =>
   Effect.forEach(counters, (counter) => Metric.update(counter, 0), { discard: true })
 

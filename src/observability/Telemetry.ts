@@ -5,7 +5,7 @@ import { Otlp, OtlpSerialization } from "effect/observability"
 import { Settings } from "../config/Settings.ts"
 import { redactSecrets } from "./LogLines.ts"
 
-/** By default, Effect exports nothing. */
+/** Effect's own defaults export nothing. */
 const defaults = {
   OTEL_SERVICE_NAME: "petstore",
   OTEL_TRACES_EXPORTER: "otlp",
@@ -15,18 +15,16 @@ const defaults = {
 
 type SpanOptions = Parameters<Tracer.Tracer["span"]>[0]
 
-/** A child span follows its parent. */
 const isSampled = ({ parent, sampled }: SpanOptions, ratio: number): boolean =>
   sampled && (Option.isSome(parent) ? parent.value.sampled : Math.random() < ratio)
 
-/** `ratio` is the share of traces, from 0 to 1. */
 export const sample = (tracer: Tracer.Tracer, ratio: number): Tracer.Tracer =>
   Tracer.make({
     ...tracer,
     span: (options) => tracer.span({ ...options, sampled: isSampled(options, ratio) })
   })
 
-/** A client can send a secret in a path or a `User-Agent`. */
+/** Redacts secrets in span attributes: a client can send one in a path or a `User-Agent`. */
 export const redact = (tracer: Tracer.Tracer): Tracer.Tracer =>
   Tracer.make({
     ...tracer,

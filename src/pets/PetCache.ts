@@ -1,39 +1,34 @@
-/**
- * Caches pets by id, and the gaps between their ids.
- *
- * The service never changes a pet, so only changes in SQL are seen late, by at most the lifetime. A page is cached if
- * it is full, and each id in its range has a cached pet or is in a settled gap (`SettledIds`).
- */
 import type { Pet } from "../api/Pets.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
 import { type Page, type Selection, toPage } from "./PetRepository.ts"
 import { SettledIds } from "./SettledIds.ts"
 
-/** About 80 MB with names of usual length. */
+/** About 80 MB with names of typical length. */
 export const maxPets = 2 ** 19
 /** About 8 MB. */
 const maxGaps = 2 ** 16
-/** Longer names are not cached, which bounds the memory. */
-const maxNameLength = 100
-/** The maximum number of pets that a lookup of a page visits. Beyond it, the database's index on status is faster. */
+const maxCachedNameLength = 100
+/** If a page visits more cached pets, because its status is rare, the database's index is faster. */
 const maxVisits = 1_000
 
 /**
- * A direct-mapped cache: a pet has the slot `id % maxPets`, and replaces any other pet there. Measured against a map:
- * docs/performance.md. Ids are numbers, four times as fast as bigints; pets with ids over 2^53 - 1 are not cached.
+ * Caches pets and the gaps between their ids, to find pets and full pages without the database. The service never
+ * changes a pet, so only changes in SQL are seen late, by at most the lifetime.
+ *
+ * A direct-mapped cache: a pet has the slot `id % maxPets` and replaces the pet there (measured: docs/performance.md).
+ * Ids are numbers, which are faster than bigints. Pets with ids over 2^53 - 1 are not cached.
  */
 export class PetCache {
   readonly #nowMs: () => number
   readonly #lifetimeMs: number
   readonly #pets = Array<Pet | undefined>(maxPets).fill(undefined)
   readonly #ids = new Float64Array(maxPets).fill(NaN)
-  /** When the statement that read the pet started. */
+  /** When the statement that read each pet started. */
   readonly #readAt = new Float64Array(maxPets)
-  /** The next pet after an id, if that is not the next id. */
+  /** Maps the last id before a gap to the next pet's id. */
   readonly #gaps = new Map<number, { readonly next: number; readonly readAt: number }>()
   readonly settledIds: SettledIds
 
-  /** `nowMs` returns the time of a monotonic clock in milliseconds. */
   constructor(lifetimeMs: number, nowMs: () => number) {
     this.#lifetimeMs = lifetimeMs
     this.#nowMs = nowMs
@@ -42,7 +37,7 @@ export class PetCache {
 
   /**
    * Call it before a statement that reads pets, and the returned function with the pets. With `after`, they must be all
-   * pets from that id to the last of them, in order: the ids between them are gaps.
+   * pets that follow this id, in order: any id missing between them is a gap.
    */
   beginLookup(): (found: Iterable<Pet>, after?: bigint) => void {
     const readAt = this.#nowMs()
@@ -58,7 +53,7 @@ export class PetCache {
           else this.settledIds.noteGap(id, readAt)
         }
         if (after !== undefined) previous = id
-        if (pet.name.length > maxNameLength) continue
+        if (pet.name.length > maxCachedNameLength) continue
         this.#pets[id % maxPets] = pet
         this.#ids[id % maxPets] = id
         this.#readAt[id % maxPets] = readAt

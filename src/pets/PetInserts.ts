@@ -1,53 +1,44 @@
 /**
- * Creates pets on PostgreSQL, with and without idempotency keys.
+ * Creates pets on PostgreSQL. Concurrent creates share one statement and one commit.
  *
- * - Concurrent creates share one statement and one commit, which stores all of them or none.
- * - One statement runs at a time, so the pets of this process become visible by ascending id.
- * - `ON CONFLICT` claims the keys. It sees keys that other processes commit meanwhile, so one statement decides between
- *   a create, a replay and a conflict.
+ * - One statement runs at a time, so the pets of this process become visible in ascending order of their ids.
+ * - `INSERT … ON CONFLICT` claims the idempotency keys. It sees keys that other processes commit meanwhile, so one
+ *   statement decides between a create, a replay and a conflict.
  * - All statements claim keys in the same order, so they cannot deadlock.
  */
 import { Clock, Duration, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { hash } from "node:crypto"
-import type { IdempotencyKeyReused, ServiceUnavailable } from "../api/Errors.ts"
-import type { NewPet } from "../api/Pets.ts"
+import type { IdempotencyKeyReused } from "../api/Errors.ts"
+import type { CreatedPet, NewPet } from "../api/Pets.ts"
 import * as Outage from "../database/Outage.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
-import { canonicalText, type Created, type Idempotency, keyLifetime, keyReused } from "./PetRepository.ts"
+import { canonicalText, type Idempotency, keyLifetime, keyReused } from "./PetRepository.ts"
 
-/** An object for each call, because the batcher merges equal items. */
+/** Each call makes its own object, because the batcher merges calls with the same item. */
 interface Create {
   readonly pet: NewPet
-  /** `request` is the SHA-256 of the pet's fields. */
-  readonly claim: (Idempotency & { readonly request: string }) | undefined
+  readonly claim: (Idempotency & { readonly petHash: string }) | undefined
 }
 
 interface CreatedRow {
-  /** The id of the new pet, or of the pet that the key already created. */
   readonly id: unknown
-  /** Whether the key was in use before. */
-  readonly isUsed?: unknown
-  /** The request of the key, if it is another one. */
-  readonly otherRequest?: unknown
+  readonly isReplay?: unknown
+  /** The pet's hash stored with the idempotency key, if it differs from this pet's. */
+  readonly otherHash?: unknown
 }
 
-const noId = Effect.die(new Error("INSERT returned no id"))
-
-const encode = (creates: ReadonlyArray<Create>): string =>
-  JSON.stringify(
-    creates.map(({ claim, pet: { categoryId, name, status } }) =>
-      [name, String(categoryId), status].concat(claim === undefined ? [] : [claim.owner, claim.key, claim.request])
-    )
-  )
+const encode = ({ claim, pet: { categoryId, name, status } }: Create) =>
+  [name, String(categoryId), status].concat(claim === undefined ? [] : [claim.owner, claim.key, claim.petHash])
 
 export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  // Assign ids before the INSERT, because RETURNING does not guarantee the order of rows. The subselect resolves the
-  // sequence's name once per statement instead of once per row.
+  // Assigns ids before the INSERT, because RETURNING does not guarantee the order of rows. The subselect looks up the
+  // sequence once per statement instead of once per row.
   const asked = (creates: ReadonlyArray<Create>) =>
     sql`SELECT nextval((SELECT pg_get_serial_sequence('pets', 'id')::regclass)) AS id, pet, nth
-        FROM jsonb_array_elements(${encode(creates)}::text::jsonb) WITH ORDINALITY AS asked (pet, nth)`
+        FROM jsonb_array_elements(${JSON.stringify(creates.map(encode))}::text::jsonb)
+          WITH ORDINALITY AS asked (pet, nth)`
   const insertInto = sql.literal("INSERT INTO pets (id, name, category_id, status) OVERRIDING SYSTEM VALUE")
 
   const insertPets = (creates: ReadonlyArray<Create>) =>
@@ -58,13 +49,12 @@ export const make = Effect.gen(function*() {
       SELECT id FROM added ORDER BY nth`
 
   /**
-   * Inserts pets, at most one for each idempotency key. If a key exists, a no-op update makes RETURNING include its
-   * row. A separate SELECT could miss a key that another process commits meanwhile. The cost: each replay uses up one
-   * id.
+   * For an existing key, DO UPDATE keeps the values (unless the key expired), but makes RETURNING include the row. A
+   * separate SELECT could miss a key that another process commits meanwhile. The cost: each replay uses up an id.
    */
   const claimAndInsert = (creates: ReadonlyArray<Create>) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {
-      // The process that claimed the key set its expiry, so it is compared with a process's clock, not the server's.
+      // Processes set the expiry, so it is compared with a process's clock, not with the server's.
       const expired = sql`existing.expires_at <= ${new Date(nowMs)}`
       return sql<CreatedRow>`
         WITH added AS MATERIALIZED (
@@ -85,25 +75,25 @@ export const make = Effect.gen(function*() {
         ), inserted AS (
           ${insertInto} SELECT id, pet->>0, (pet->>1)::bigint, pet->>2 FROM decided WHERE key IS NULL OR pet_id = id
         )
-        SELECT COALESCE(pet_id, id) AS id, pet_id <> id AS "isUsed",
-          encode(NULLIF(claimed_request, request), 'hex') AS "otherRequest"
+        SELECT COALESCE(pet_id, id) AS id, pet_id <> id AS "isReplay",
+          encode(NULLIF(claimed_request, request), 'hex') AS "otherHash"
         FROM decided ORDER BY nth`
     })
 
-  /** Runs a statement for the first create of each key. Further creates with the key replay it, or are rejected. */
+  /** Sends only the first create of each idempotency key. Others in the batch replay it or are rejected. */
   const run = (creates: ReadonlyArray<Create>) => {
     const keyOf = (create: Create) => create.claim === undefined ? create : `${create.claim.owner}\0${create.claim.key}`
     const groups = [...Map.groupBy(creates, keyOf).values()]
     const firsts = groups.flatMap((group) => group.slice(0, 1))
     const statement = firsts.some(({ claim }) => claim !== undefined) ? claimAndInsert(firsts) : insertPets(firsts)
     return Effect.map(Outage.toServiceUnavailable(Outage.leaveReadOnlyServer(statement, sql)), (rows) => {
-      const outcomes = new Map<Create, Effect.Effect<Created, IdempotencyKeyReused>>()
+      const outcomes = new Map<Create, Effect.Effect<CreatedPet, IdempotencyKeyReused>>()
       for (const [index, group] of groups.entries()) {
         const [row, first] = [rows[index], firsts[index]]
         if (typeof row?.id !== "bigint") continue
         for (const create of group) {
-          const isReused = create.claim?.request !== (row.otherRequest ?? first?.claim?.request)
-          const created = { pet: { id: row.id, ...create.pet }, isReplay: create !== first || row.isUsed === true }
+          const isReused = create.claim?.petHash !== (row.otherHash ?? first?.claim?.petHash)
+          const created = { pet: { id: row.id, ...create.pet }, isReplay: create !== first || row.isReplay === true }
           outcomes.set(create, isReused ? Effect.fail(keyReused) : Effect.succeed(created))
         }
       }
@@ -119,11 +109,9 @@ export const make = Effect.gen(function*() {
     run
   })
 
-  return (
-    pet: NewPet,
-    idempotency?: Idempotency
-  ): Effect.Effect<Created, IdempotencyKeyReused | ServiceUnavailable> => {
-    const claim = idempotency && { ...idempotency, request: hash("sha256", canonicalText(pet)) }
-    return Effect.flatMap(createInBatch({ pet, claim }), (outcome = noId) => outcome)
+  return (pet: NewPet, idempotency?: Idempotency) => {
+    const claim = idempotency && { ...idempotency, petHash: hash("sha256", canonicalText(pet)) }
+    const created = createInBatch({ pet, claim })
+    return Effect.flatMap(created, (outcome = Effect.die(new Error("INSERT returned no id"))) => outcome)
   }
 })

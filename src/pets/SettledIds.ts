@@ -1,29 +1,27 @@
-/**
- * Finds an id below which no transaction can insert a pet any more, so that the gaps below it can be cached.
- *
- * The sequence ascends, and a transaction locks the table before it takes an id, until its pet is visible. So once a
- * pet is visible, only transactions that hold the lock then can insert a lower id. When they have ended, the gaps below
- * are final, however long they took. A look reads the holders of the lock, at most once a second.
- */
+const minCheckIntervalMs = 1_000
 
-const minIntervalMs = 1_000
-
-interface Found {
+interface FoundId {
   readonly id: number
-  /** When the statement started that found a pet with this id. */
-  readonly at: number
+  readonly readAtMs: number
 }
 
-const none: Found = { id: 0, at: -Infinity }
+const none: FoundId = { id: 0, readAtMs: -Infinity }
 
+/**
+ * Finds an id below which no transaction can still insert a pet, so that the gaps below it can be cached.
+ *
+ * The sequence ascends, and a transaction locks the table from before it takes an id until its pet is visible. So once
+ * a pet is visible, only the transactions that hold the lock at that time can still insert a lower id. When they have
+ * ended, the gaps below that pet are final.
+ */
 export class SettledIds {
   readonly #nowMs: () => number
   readonly #lifetimeMs: number
-  #lookedAt = -Infinity
-  /** The highest id above a gap that was found after the last look. */
-  #unsettled = none
-  /** The highest such id before the last look, and the transactions that held the lock then. */
-  #candidate: { readonly found: Found; readonly writers: ReadonlySet<unknown> } = { found: none, writers: new Set() }
+  #checkedAtMs = -Infinity
+  /** The highest id above a gap that was found since the last check. */
+  #unchecked = none
+  /** `found` gets settled once the transactions that held the lock at the last check (`writers`) have ended. */
+  #candidate: { readonly found: FoundId; readonly writers: ReadonlySet<unknown> } = { found: none, writers: new Set() }
   #settled = none
 
   constructor(lifetimeMs: number, nowMs: () => number) {
@@ -35,31 +33,31 @@ export class SettledIds {
     return this.#isExpired(this.#settled) ? 0 : this.#settled.id
   }
 
-  noteGap(id: number, at: number): void {
-    this.#unsettled = this.#higher(this.#unsettled, { id, at })
+  noteGap(id: number, readAtMs: number): void {
+    this.#unchecked = this.#higher(this.#unchecked, { id, readAtMs })
   }
 
-  /** If a look at the locks is due, returns the function to call with the transactions that hold them. */
-  beginLook(): ((writers: ReadonlySet<unknown>) => void) | undefined {
-    const now = this.#nowMs()
-    if (this.#unsettled === none || now - this.#lookedAt < minIntervalMs) return undefined
-    const [candidate, found] = [this.#candidate, this.#unsettled]
-    this.#lookedAt = now
-    this.#unsettled = none
+  /** At most once a second, returns a function to call with the transactions that hold the lock now. */
+  beginCheck(): ((writers: ReadonlySet<unknown>) => void) | undefined {
+    const nowMs = this.#nowMs()
+    if (this.#unchecked === none || nowMs - this.#checkedAtMs < minCheckIntervalMs) return undefined
+    const [candidate, found] = [this.#candidate, this.#unchecked]
+    this.#checkedAtMs = nowMs
+    this.#unchecked = none
     return (writers) => {
-      // A look that ended meanwhile may have seen later writers.
+      // Another check ended meanwhile and may have seen later writers.
       if (this.#candidate !== candidate) return
       if (writers.isDisjointFrom(candidate.writers)) this.#settled = this.#higher(this.#settled, candidate.found)
       this.#candidate = { found, writers }
     }
   }
 
-  /** Ids expire, because the sequence returns lower ones again after a restore. */
-  #isExpired({ at }: Found): boolean {
-    return at < this.#nowMs() - this.#lifetimeMs
+  /** Ids expire, because a database restored from a backup assigns lower ids again. */
+  #isExpired({ readAtMs }: FoundId): boolean {
+    return readAtMs < this.#nowMs() - this.#lifetimeMs
   }
 
-  #higher(current: Found, other: Found): Found {
+  #higher(current: FoundId, other: FoundId): FoundId {
     return other.id > current.id || this.#isExpired(current) ? other : current
   }
 }

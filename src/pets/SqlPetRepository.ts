@@ -1,4 +1,3 @@
-/** The pet repository on PostgreSQL. Concurrent calls of an operation share statements. */
 import { Clock, Duration, Effect, Layer, Option } from "effect"
 import { SqlClient } from "effect/sql"
 import { type Pet, PetStatus } from "../api/Pets.ts"
@@ -8,9 +7,9 @@ import * as Outage from "../database/Outage.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import { PetCache } from "./PetCache.ts"
 import * as PetInserts from "./PetInserts.ts"
-import { PetRepository, type Selection, toPage } from "./PetRepository.ts"
+import { PetRepository, toPage } from "./PetRepository.ts"
 
-/** The database executes one statement while this process decodes the result of the other. */
+/** Two, so that the database runs one batch while this process decodes the other. */
 const readBatch = { concurrency: 2, timeout: RequestBatcher.callTimeout }
 
 const maxId = 2n ** 63n - 1n
@@ -38,20 +37,17 @@ const make = Effect.gen(function*() {
 
   /** Reads a page of at most `size` pets for each cursor in `afters`. An empty `status` selects all pets. */
   const readPages = (size: string, status: string, afters: ReadonlyArray<string>) => {
-    // With `status = …`, PostgreSQL may scan the primary key instead of the index on both columns. That is slow if the
-    // status is rare.
+    // With `status = …`, PostgreSQL may scan the primary key instead of the index on (status, id), which is slow if the
+    // status is rare. A comparison of rows prevents that.
     const [condition, order] = status === ""
       ? [sql`id > after`, sql.literal("id")]
       : [sql`(status, id) > (${status}, after) AND (status, id) <= (${status}, ${maxId})`, sql.literal("status, id")]
-    // The planner must know the limit, so it is text. Arrays of columns cost a quarter less than rows.
+    // The limit is a literal for the planner. Arrays of columns are cheaper to decode than rows.
     return sql<Row>`
       SELECT page::int, found.*
       FROM unnest(${`{${afters.join()}}`}::text::bigint[]) WITH ORDINALITY AS asked (after, page)
       CROSS JOIN LATERAL (
-        SELECT
-          array_agg(id) AS ids,
-          array_agg(name) AS names,
-          array_agg(category_id) AS "categoryIds",
+        SELECT array_agg(id) AS ids, array_agg(name) AS names, array_agg(category_id) AS "categoryIds",
           array_agg(status) AS statuses
         FROM (
           SELECT id, name, category_id, status FROM pets WHERE ${condition} ORDER BY ${order} LIMIT ${sql.literal(size)}
@@ -60,7 +56,6 @@ const make = Effect.gen(function*() {
       WHERE ids IS NOT NULL`
   }
 
-  /** The transactions that may insert pets, for `SettledIds`. Any role can see all locks. */
   const findWriters = Effect.map(
     sql<Row>`SELECT virtualtransaction AS id FROM pg_locks
         WHERE relation = 'pets'::regclass AND mode = 'RowExclusiveLock'`,
@@ -70,12 +65,12 @@ const make = Effect.gen(function*() {
   const findPage = yield* RequestBatcher.make({
     ...readBatch,
     name: "PetRepository.list",
-    // At most 13 MB of memory, with 100 names of 1,000 characters on each page.
+    // At most 13 MB of memory, if each page has 100 names of 1,000 characters.
     size: 32,
-    // An item is the text "size status after", so calls for the same page share it.
+    // A page key is the text "size status after": the batcher merges calls with the same key.
     run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {
-      const look = cache.settledIds.beginLook()
-      if (look !== undefined) look(yield* findWriters)
+      const check = cache.settledIds.beginCheck()
+      if (check !== undefined) check(yield* findWriters)
       const cachePets = cache.beginLookup()
       const found = new Map<string, ReadonlyArray<Pet>>()
       yield* Effect.forEach(
@@ -102,7 +97,7 @@ const make = Effect.gen(function*() {
   })
 
   return PetRepository.of({
-    list: (selection: Selection) =>
+    list: (selection) =>
       Effect.suspend(() => {
         const { after = 0n, limit, status = "" } = selection
         const cached = cache.page(selection)
@@ -121,10 +116,10 @@ const make = Effect.gen(function*() {
 
 export const layer = Layer.effect(PetRepository, make)
 
-/** A row as the driver returns it. A schema would add 0.5 µs a pet to the checks below. */
+/** A row as the driver returns it. Hot path: the checks below are faster than a schema. */
 type Row = Readonly<Record<string, unknown>>
 
-/** Interns the statuses. Otherwise each cached pet would hold a string of its own. */
+/** Interns the statuses, so that cached pets share their strings. */
 const sharedStatuses = new Map<unknown, PetStatus>(PetStatus.literals.map((status) => [status, status]))
 
 const toPet = (id: unknown, name: unknown, categoryId: unknown, status: unknown): Pet => {

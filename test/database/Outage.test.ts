@@ -24,7 +24,7 @@ describe("An outage", () => {
     ["a missing table", unknown("42P01"), false, false]
   ])("includes %s: %j, at the start %s, later %s", (_, reason, atStart, later) => {
     const error = new SqlError.SqlError({ reason })
-    assert.deepStrictEqual([Outage.isStarting(error), Outage.isOutage(error)], [atStart, later])
+    assert.deepStrictEqual([Outage.isTransientAtStart(error), Outage.isOutage(error)], [atStart, later])
   })
 })
 

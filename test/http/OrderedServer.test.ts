@@ -1,5 +1,5 @@
 /** Bounds on connections and on what one can make the service hold, and the end of one whose bytes are not HTTP. */
-import { assert, describe, it, layer } from "@effect/vitest"
+import { assert, describe, it, layer, vi } from "@effect/vitest"
 import { Duration, Effect, Layer } from "effect"
 import { connect } from "node:net"
 import { setTimeout } from "node:timers/promises"
@@ -125,6 +125,32 @@ layer(Layer.fresh(service(slowStore)))("A connection", (it) => {
         })
       )
       assert.strictEqual(yield* remaining, before - 2)
+    }))
+})
+
+const largePage = {
+  pets: Array.from({ length: 100 }, (_, index) => ({ id: BigInt(index), name: "😀".repeat(1_000), categoryId: 1n }))
+}
+
+layer(Layer.fresh(service(memoryWith(() => ({ list: () => Effect.succeed(largePage) })))))("A connection", (it) => {
+  it.effect("is destroyed when its client has not read a response for 60 seconds", () =>
+    Effect.gen(function*() {
+      const { newUnlimitedKey, port } = yield* Service
+      const authorization = `Authorization: Bearer ${yield* newUnlimitedKey}`
+      // Node's own timeouts use other timers.
+      vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] })
+      yield* Effect.addFinalizer(() => Effect.sync(() => vi.useRealTimers()))
+      const list = lines("GET /v1/pets?limit=100 HTTP/1.1", "Host: x", authorization)
+      // More than the buffers of both sockets hold.
+      const [socket = assert.fail()] = yield* openConnections(port, 1, { bytes: list.repeat(17) })
+      yield* Effect.promise(() => setTimeout(500))
+      vi.advanceTimersByTime(60_000)
+      const received = yield* Effect.promise(async () => {
+        let bytes = 0
+        for await (const chunk of socket) bytes += chunk.length
+        return bytes
+      }).pipe(Effect.catchDefect(() => Effect.succeed(0)))
+      assert.isBelow(received, 17 * 400_000)
     }))
 })
 

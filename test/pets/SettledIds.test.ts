@@ -51,7 +51,7 @@ for (const database of databases.filter(({ name }) => name === "PostgreSQL")) {
 }
 
 describe("Cached pages", () => {
-  it("contain each pet that was visible before, in any interleaving of transactions, reads and looks", () => {
+  it("contain each pet that was visible before, in any interleaving of transactions, reads and lock checks", () => {
     let seed = 1
     const random = (below: number): number => {
       seed = (seed * 48_271) % 2_147_483_647
@@ -80,10 +80,10 @@ describe("Cached pages", () => {
         if (random(3) > 0) { for (const id of writers.get(ended) ?? []) visible.add(id) }
         writers.delete(ended)
       } else if (action < 6) {
-        const look = cache.settledIds.beginLook()
-        if (look !== undefined) {
+        const check = cache.settledIds.beginCheck()
+        if (check !== undefined) {
           const holders = new Set(writers.keys())
-          results.push(() => look(holders))
+          results.push(() => check(holders))
         }
       } else if (action < 9) {
         const after = Math.max(0, newest - random(20))
