@@ -49,9 +49,7 @@ describe.concurrent("The API port", () => {
       assert.isAtLeast(before, 1)
       assert.strictEqual(yield* countOf, before)
     }).pipe(Effect.provide(Layer.fresh(service(memory)))))
-})
 
-describe("The service", () => {
   let reads = 0
   /** The stores in memory, where a read of one pet never ends. */
   const neverReads = memoryWith(() => ({ find: () => Effect.suspend(() => (reads++, Effect.never)) }))
@@ -76,15 +74,13 @@ describe("The service", () => {
       // A pause of this machine of a second lets the request wait for too long.
       yield* Effect.repeat(served, { until: ({ status }) => status === 200 })
     }).pipe(Effect.provide(Layer.fresh(service(neverReads, { MAX_CONNECTIONS_PER_ADDRESS: "3000" })))))
-})
 
-describe.concurrent("A slow client", () => {
   const json = "Content-Type: application/json\r\nContent-Length: 99\r\n"
   const requests = [
     ["head takes longer than 10", "GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nX: "],
     ["body takes longer than 30", `POST /v1/pets HTTP/1.1\r\nHost: localhost\r\n${json}KEY\r\n`]
   ] as const
-  it.live.each(requests)("gets 408 if its %s seconds", ([, bytes]) =>
+  it.live.each(requests)("returns 408 to a client whose %s seconds", ([, bytes]) =>
     Effect.gen(function*() {
       const response = yield* Effect.flatMap(Service, ({ sendWithDrip }) => sendWithDrip(bytes, " "))
       assertError(response, 408, "request_timeout")
