@@ -1,4 +1,3 @@
-/** The admin token: the bearer token of the management port. */
 import { Config, Context, Data, Effect, Layer, Option, Redacted, Result } from "effect"
 import { chmodSync, existsSync, linkSync, readFileSync, statSync, unlinkSync, writeFileSync } from "node:fs"
 import { join, resolve } from "node:path"
@@ -13,14 +12,12 @@ export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{
 
 const fileName = "admin-token"
 
-/** Where an operator finds the token: the name of the setting, or the path of the file. */
 export const adminTokenPlace = Effect.gen(function*() {
   if (Option.isSome(yield* Config.option(Settings.adminToken.config))) return Settings.adminToken.name
   return resolve(yield* Settings.dataDir.config, fileName)
 })
 
-/** Shorter tokens work, but are logged as a warning. */
-const minLength = 16
+const recommendedLength = 16
 
 export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()("petstore/AdminToken") {
   static readonly layer = Layer.effect(
@@ -30,9 +27,9 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
       const { source, token } = Option.isSome(configured)
         ? { source: Settings.adminToken.name, token: configured.value }
         : yield* readFile
-      if (Redacted.value(token).length < minLength) {
+      if (Redacted.value(token).length < recommendedLength) {
         yield* Effect.logWarning(
-          `${source} is short: use at least ${minLength} characters, or a client of the management port may guess it`
+          `${source} is short: use at least ${recommendedLength} characters, or a client of the management port may guess it`
         )
       }
       return token
@@ -61,7 +58,7 @@ const readFile = Effect.gen(function*() {
   return { source: file, token: yield* Effect.fromResult(parsed) }
 })
 
-/** Returns the former mode in octal if other users had access. */
+/** Returns the former mode, in octal, if other users had access. */
 const restrictMode = (file: string): string | undefined => {
   const mode = statSync(file).mode & 0o777
   if ((mode & 0o077) === 0) return undefined
@@ -69,10 +66,10 @@ const restrictMode = (file: string): string | undefined => {
   return mode.toString(8).padStart(4, "0")
 }
 
-/** Creates `file` unless it exists. Processes that start together use the token of the first. */
+/** Creates `file` unless it exists. Processes that start together all use the first one's token. */
 const createFile = (file: string, token: string, temporarySuffix: string): void => {
   if (existsSync(file)) return
-  // Linking a complete file is atomic, so no process reads half a token.
+  // A link to a complete file is atomic, so no process reads half a token.
   const temporaryFile = `${file}.${temporarySuffix}`
   writeFileSync(temporaryFile, `${token}\n`, { mode: 0o600 })
   try {

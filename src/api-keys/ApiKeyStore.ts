@@ -4,7 +4,7 @@ import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/Keys.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
-/** The key of a secret. `endsAt` is when the secret stops working, in epoch milliseconds, or `Infinity`. */
+/** The key of a secret, which works until `endsAt`: in epoch milliseconds, or `Infinity`. */
 export interface SecretHolder {
   readonly key: CurrentKey["Service"]
   readonly endsAt: number
@@ -15,13 +15,13 @@ export interface KeySelection extends Omit<KeysQuery, "cursor"> {
   readonly after?: KeyPosition | undefined
 }
 
-/** The hash of a secret and bans are resolved to `ids`. */
+/** The service resolves `secretHash` and the state `banned` to `ids`. */
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
   readonly ids?: ReadonlyArray<string>
   readonly state?: Exclude<KeysQuery["state"], "banned">
 }
 
-/** `endsAt` is `null` for the current secret of a key. */
+/** `endsAt` is `null` for a current secret. */
 export interface SecretOrigin {
   readonly keyId: string
   readonly endsAt: DateTime.Utc | null
@@ -35,17 +35,14 @@ export interface SecretUse {
 
 export interface Change {
   readonly key: ApiKey
-  /** The hash of a new current secret. */
   readonly secretHash?: string
-  /** When former secrets stop working, unless they end earlier. `null` ends them now. */
+  /** The latest end of all former secrets. `null` ends them now. */
   readonly formerEnd?: DateTime.Utc | null
-  /** Runs in the same transaction as the change of the key. */
   readonly alongside: Effect.Effect<void, ServiceUnavailable>
 }
 
-/** Stores keys, and secrets as hashes. Each operation fails with `ServiceUnavailable` in an outage. */
 export interface ApiKeyStore {
-  /** Inserts a key with its first secret. Returns the id of the key that already has this idempotency key, if any. */
+  /** Inserts a key with its first secret. If a key already has this idempotency key, returns that key's id instead. */
   insert(
     key: ApiKey,
     hash: string,
@@ -53,23 +50,22 @@ export interface ApiKeyStore {
     idempotencyKey?: string
   ): Effect.Effect<string | undefined, ServiceUnavailable>
   /**
-   * Returns the key after `change`, or `undefined` if there is no such key. If `change` returns `undefined`, the key
-   * stays as it is. Concurrent changes of a key run one after another.
+   * Returns the changed key, or `undefined` without such a key. `change` can return `undefined` to change nothing.
+   * Concurrent changes of a key run one after another.
    */
   change<E>(
     id: string,
     now: DateTime.Utc,
     change: (key: ApiKey, workingSecrets: number) => Result.Result<Change | undefined, E>
   ): Effect.Effect<ApiKey | undefined, E | ServiceUnavailable>
-  /** Orders keys by creation time, then by the bytes of their ids. */
+  /** Ordered by creation time, then by the bytes of the id. */
   list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ReadonlyArray<ApiKey>, ServiceUnavailable>
-  /** Returns only those that still work, by their ends. */
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
-  /** Also finds secrets that no longer work. */
+  /** Also finds secrets that have ended. */
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<SecretOrigin | undefined, ServiceUnavailable>
-  /** Returns a map from the hash of a secret to its key. Disabled keys, revoked keys and ended secrets are absent. */
+  /** Returns the keys by hash, without disabled keys, revoked keys and ended secrets. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
-  /** Records the last uses of secrets, by hash, and of their keys. Ignores uses older than the recorded one. */
+  /** Records the last use of secrets, by hash, and of their keys. Ignores a use before the recorded one. */
   recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>
 }
 
@@ -81,7 +77,6 @@ export const positionOf = ({ createdAt, id }: ApiKey): KeyPosition => ({
 const comparePositions = (a: KeyPosition, b: KeyPosition): number =>
   Number(a.createdAtMicros - b.createdAtMicros) || (a.id < b.id ? -1 : Number(a.id > b.id))
 
-/** For tests. Stores secrets in clear text. */
 export const memoryStore = Effect.gen(function*() {
   const digest = yield* Digest.Digest
   const keys = new Map<string, ApiKey>()

@@ -1,11 +1,11 @@
-/** Manages API keys. `KeyVerifier.ts` verifies the key of each request. */
+/** Manages API keys. `KeyVerifier.ts` verifies the keys of requests. */
 import { Context, DateTime, Duration, Effect, Equal, Layer, Redacted, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { AuditValues } from "../api/Audit.ts"
-import { type IfMatch, isMatch } from "../api/EntityTag.ts"
 import { Conflict, InvalidRequest, NotFound, PreconditionFailed, type ServiceUnavailable } from "../api/Errors.ts"
 import type { ApiKey, FormerSecret, FoundSecret, IssuedKey, KeyChange, KeyPosition, NewKey } from "../api/Keys.ts"
 import { limitsOf } from "../api/Keys.ts"
+import { type IfMatch, isMatch } from "../api/KeysGroup.ts"
 import { cutPage } from "../api/Paging.ts"
 import type { Limits, Plan } from "../api/Plans.ts"
 import type { ApiKeyStore, Change, KeySelection, StoreSelection } from "./ApiKeyStore.ts"
@@ -16,61 +16,44 @@ import * as KeyVerifier from "./KeyVerifier.ts"
 import { hintOf, newSecret, randomText } from "./Secrets.ts"
 
 export interface ListedKeys {
-  /** `secret` is the one that was searched for. */
+  /** `secret` is present if the selection had a `secretHash`. */
   readonly keys: ReadonlyArray<ApiKey & { readonly secret?: FoundSecret }>
-  /** Absent on the last page. */
   readonly next?: KeyPosition
 }
 
-/** `Conflict`: the key is revoked. `PreconditionFailed`: `ifMatch` does not name its version. */
+/** `Conflict`: the key is revoked. `PreconditionFailed`: `ifMatch` does not list its version. */
 type ChangeError = NotFound | Conflict | PreconditionFailed | ServiceUnavailable
 
-/** Each operation fails with `ServiceUnavailable` in an outage of the database. */
 export class ApiKeys extends Context.Service<ApiKeys, {
   /**
    * Fails with `InvalidRequest` if the expiry has passed or the limits do not fit the plan, and with `Conflict` if the
-   * idempotency key was used: the secret of that key is stored nowhere, so it cannot be returned again.
+   * idempotency key was used: a replay is impossible, because secrets are stored only as hashes.
    */
   issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
-
-  /** With the state `banned`, returns keys banned in the last hour: only the limiter knows which bans go on. */
+  /** The state `banned` selects keys banned in the last hour. Only the limiter knows which bans still last. */
   list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
-
   find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>
-
   findAll(ids: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, ApiKey>, ServiceUnavailable>
-
   formerSecrets(id: string): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
-
-  /** Changes the named fields of a key, at once in this process and within one second in others. */
+  /** Takes effect at once in this process, and within one second in others. */
   update(id: string, change: KeyChange, ifMatch?: IfMatch): Effect.Effect<ApiKey, ChangeError | InvalidRequest>
-
-  /**
-   * Issues a new secret. Former secrets stay valid for the duration `grace`; zero ends them at once. A key has at most
-   * five valid secrets, including the new one.
-   */
+  /** Former secrets work for another `grace`. Fails with `Conflict` if the key would have too many working secrets. */
   rotate(id: string, grace: Duration.Duration, ifMatch?: IfMatch): Effect.Effect<IssuedKey, ChangeError>
-
   endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
-
   revoke(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
-
   readonly audit: AuditLog.AuditLog
   readonly usage: KeyUsage.KeyUsage
 }>()("petstore/ApiKeys") {
-  /** For tests. Stores secrets in clear text. */
+  /** For tests. Stores secrets in plain text. */
   static readonly layerMemory = Layer.effectContext(Effect.gen(function*() {
     const [store, audit, usage] = yield* Effect.all([memoryStore, AuditLog.memoryStore, KeyUsage.memoryStore])
     return yield* make({ store, audit, usage, hash: (secret) => secret })
   }))
 }
 
-/** As in `Policy.ts`. */
 const maxBan = Duration.hours(1)
-
 const maxWorkingSecrets = 5
 
-/** Makes `ApiKeys` and `KeyVerifier`. The store gets only the hashes of secrets. */
 export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...stores }: {
   readonly store: ApiKeyStore
   readonly audit: AuditLog.AuditStore
@@ -122,7 +105,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
             return { ...result, key, alongside: append(id, AuditLog.differences(before, key), after) }
           }))
     ).pipe(
-      // Also after a failure, because the transaction may have committed.
+      // After a failure too, because the transaction may have committed.
       Effect.ensuring(Effect.sync(() => verifier.evict(id)))
     )
     return yield* orNotFound(id, changed)

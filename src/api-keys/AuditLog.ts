@@ -1,4 +1,3 @@
-/** The audit log: actions of operators, and bans of keys. */
 import { Context, DateTime, Effect, Record } from "effect"
 import type { AuditAction, AuditEntry, AuditPosition, AuditQuery, AuditValues } from "../api/Audit.ts"
 import type { ServiceUnavailable } from "../api/Errors.ts"
@@ -13,7 +12,6 @@ export const CurrentOperator = Context.Reference<Operator>("petstore/api-keys/Cu
   defaultValue: () => ({ operator: null, address: null, mayChange: false })
 })
 
-/** The name of a key can change, so it is not stored. */
 type StoredEntry = Omit<AuditEntry, "keyName">
 type NewEntry = Omit<StoredEntry, "id">
 
@@ -29,11 +27,11 @@ export interface ListedEntries {
 
 export interface AuditStore extends Pick<AuditLog, "bannedSince"> {
   append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void, ServiceUnavailable>
-  /** Orders entries by time, then by id, newest first. */
+  /** Newest first: ordered by time, then by id. */
   list(selection: AuditSelection): Effect.Effect<ReadonlyArray<StoredEntry>, ServiceUnavailable>
 }
 
-/** Appends the entry of an action. Must run in the transaction of the action. */
+/** Must run in the transaction of the action. */
 type Append = (
   keyId: string,
   before: AuditValues | null,
@@ -41,9 +39,9 @@ type Append = (
 ) => Effect.Effect<void, ServiceUnavailable>
 
 export interface AuditLog {
-  /** Runs an action, which must append its entry. Logs the entry when the action has succeeded. */
+  /** Runs an action, which appends its entry if it changes something. Logs the entry after the action succeeds. */
   record<A, E>(action: AuditAction, run: (append: Append) => Effect.Effect<A, E>): Effect.Effect<A, E>
-  /** Stores the start of a ban in the background. Times are in epoch milliseconds. */
+  /** Write-behind. Times are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>
   list(selection: AuditSelection): Effect.Effect<ListedEntries, ServiceUnavailable>

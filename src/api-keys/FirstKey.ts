@@ -4,13 +4,13 @@ import { localUrl } from "../config/Settings.ts"
 import * as Database from "../database/Database.ts"
 import { ApiKeys } from "./ApiKeys.ts"
 
-/** At the first start on an embedded database, issues a key and prints it with a `curl` command that can be pasted. */
+/** On the first start with the embedded database, issues a key and prints it in a `curl` command to paste. */
 export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const apiKeys = yield* ApiKeys
   if (!(yield* Database.isEmbedded) || (yield* apiKeys.list({ limit: 1 })).keys.length > 0) return
   const baseUrl = localUrl(yield* HttpServer.HttpServer)
   const key = Redacted.value((yield* apiKeys.issue({ name: "first key", plan: "free" })).key)
-  // Standard output, because logs must never contain a key.
+  // Not the log, because logs must never contain a key.
   yield* Console.log(
     `Your API key, shown only now: ${key}\n\n  curl -H "Authorization: Bearer ${key}" ${baseUrl}/v1/pets\n`
   )

@@ -1,18 +1,15 @@
-/**
- * Caches API keys by the hash of their secret. An entry is valid under a lease, which is renewed in the background
- * while the key is in use.
- */
+/** Caches API keys by the hash of their secret, under a lease that is renewed in the background while in use. */
 import { Clock, Duration, Effect, Latch } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
 
-/** A key is used for this time from the start of its lookup: a second, less some time for the request. */
+/** Starts with the lookup. Changes must take effect within a second, which includes the duration of a request. */
 const lease = Duration.millis(900)
-/** Once an entry reaches this age, its next use starts a refresh in the background. */
+/** From this age on, the next use of an entry refreshes it in the background. */
 const refreshAge = Duration.millis(500)
-/** Refreshes that start within this interval share one SQL statement. */
+/** Refreshes within this interval share one SQL statement. */
 const refreshInterval = Duration.millis(50)
 const maxHashesPerStatement = 1_000
 const maxEntries = 100_000
@@ -21,24 +18,23 @@ const [leaseNanos, refreshAgeNanos] = [Duration.toNanosUnsafe(lease), Duration.t
 
 export interface Entry extends SecretHolder {
   readonly hash: string
-  /** The start of the lookup, by the monotonic clock in nanoseconds. */
+  /** The start of the lookup, in nanoseconds of the monotonic clock. */
   readonly readAt: bigint
   /** The minute of the last recorded use, in epoch milliseconds. */
   recordedMinute: number
 }
 
-/** Unknown hashes are not cached. */
 export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findByHashes">) {
   const clock = yield* Clock.Clock
   const entries = new Map<string, Entry>()
-  /** The number of changes by this process. A lookup that began before a change is not cached. */
+  /** Counts changes by this process: a lookup that began before a change must not be cached. */
   let generation = 0
 
   const read = Effect.fnUntraced(function*(hashes: ReadonlyArray<string>) {
     const generationAtStart = generation
     const readAt = clock.monotonicTimeNanosUnsafe()
     const holders = yield* store.findByHashes(hashes)
-    // After a pause of the process, a late response can be handled before its overdue timeout fires.
+    // After a pause of the process, a late reply can arrive before its overdue timeout fires.
     if (clock.monotonicTimeNanosUnsafe() - readAt >= leaseNanos) return yield* new ServiceUnavailable()
     const found = new Map<string, Entry>()
     for (const hash of hashes) {
@@ -54,9 +50,8 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     return found
   })
 
-  // One statement at a time, so that invented keys cannot occupy the pool. The lease of a result starts with its
-  // statement, so a slower statement is useless: repeat it once, and a stall of the database for a second causes no
-  // 503.
+  // One statement at a time, so that invented keys cannot occupy the pool. A statement slower than the lease is
+  // repeated once, so that a stall of one second causes no 503.
   const lookUp = yield* RequestBatcher.make({
     name: "ApiKeys.lookup",
     concurrency: 1,
@@ -74,7 +69,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     isAging.closeUnsafe()
     const hashes = [...aging]
     for (let start = 0; start < hashes.length; start += maxHashesPerStatement) {
-      // If the outage outlasts the lease, the next lookup logs it.
+      // In an outage longer than the lease, the next lookup fails and logs it.
       yield* Effect.ignoreCause(Effect.timeout(read(hashes.slice(start, start + maxHashesPerStatement)), lease))
     }
     for (const hash of hashes) aging.delete(hash)

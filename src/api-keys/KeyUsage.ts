@@ -1,4 +1,4 @@
-/** Counts the requests of each API key, in memory, and writes the counts to a store in the background. */
+/** Counts the requests of each API key per minute and hour, with write-behind. */
 import { Clock, DateTime, Effect, Semaphore } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { TopUsageQuery, UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
@@ -10,7 +10,7 @@ interface KeyCounts extends UsageCounts {
 }
 
 export interface MinuteCounts extends KeyCounts {
-  /** The start of the minute in epoch milliseconds. */
+  /** The start of the minute, in epoch milliseconds. */
   readonly minute: number
 }
 
@@ -19,7 +19,7 @@ export const resolutions = {
   hours: { seconds: 60 * 60, keptSeconds: 30 * 24 * 60 * 60 }
 }
 
-/** Selects the keys with the most requests, in intervals of `seconds` that start after `since`. */
+/** Sums the intervals of length `seconds` that start after `since`. */
 export interface TopSelection extends Required<Pick<TopUsageQuery, "by" | "limit">> {
   readonly seconds: number
   readonly since: DateTime.Utc
@@ -27,9 +27,8 @@ export interface TopSelection extends Required<Pick<TopUsageQuery, "by" | "limit
 
 export interface UsageStore {
   add(counts: Iterable<MinuteCounts>): Effect.Effect<void, unknown>
-  /** Oldest first. May include expired counts. */
+  /** Oldest first. Can include expired counts. */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
-  /** Sums stored and pending counts, highest first. */
   top(
     selection: TopSelection,
     pending: ReadonlyArray<KeyCounts>
@@ -37,34 +36,33 @@ export interface UsageStore {
 }
 
 export interface KeyUsage {
-  /** `at` is in epoch milliseconds. */
-  count(keyId: string, kind: UsageKind, at: number): void
-  /** Includes pending counts of this process, but not of others. */
+  count(keyId: string, kind: UsageKind, atMs: number): void
+  /** Includes this process's pending counts, but not those of others. */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
   top(query: TopUsageQuery & { readonly limit: number }): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }
 
-const startOf = (at: number, seconds: number): number => at - at % (seconds * 1_000)
+const startOf = (atMs: number, seconds: number): number => atMs - atMs % (seconds * 1_000)
 
 export const make = Effect.fnUntraced(function*(store: UsageStore) {
-  // A read must not miss counts that are being written.
+  // A read during a flush would miss the counts in flight.
   const lock = yield* Semaphore.make(1)
 
   const pending = yield* WriteBehind.make<string, MinuteCounts>({
     table: "key_usage",
     interval: "2 seconds",
-    // The counts of 1,000 keys in an outage of 100 minutes.
+    // Enough for 1,000 keys in an outage of 100 minutes.
     maxPending: 100_000,
     maxPerFlush: 4_000,
     combine: (older, newer) => ({ ...older, ...addUsage(older, newer) }),
     write: (counts) => lock.withPermits(1)(store.add(counts.values())),
-    // A retry after a write that committed counts twice.
+    // If a failed write did commit, its retry counts twice.
     warning: "The usage of keys cannot be stored"
   })
 
   const usage: KeyUsage = {
-    count: (keyId, kind, at) => {
-      const minute = startOf(at, resolutions.minutes.seconds)
+    count: (keyId, kind, atMs) => {
+      const minute = startOf(atMs, resolutions.minutes.seconds)
       pending.set(`${minute} ${keyId}`, { keyId, minute, ...noUsage, [kind]: 1 })
     },
     read: Effect.fn("KeyUsage.read")(function*(keyId) {

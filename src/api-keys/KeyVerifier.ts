@@ -1,4 +1,3 @@
-/** Verifies the API key of each request (SPEC §5). */
 import { Clock, Context, Effect, Redacted } from "effect"
 import { InvalidApiKey, type ServiceUnavailable } from "../api/Errors.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
@@ -13,17 +12,12 @@ const rejectKey = Effect.fail(new InvalidApiKey())
 const rejectMalformed = Effect.fail(new InvalidApiKey({ message: "The API key is incomplete or mistyped." }))
 
 export class KeyVerifier extends Context.Service<KeyVerifier, {
-  /**
-   * Looks up the key of a secret and records the use. Fails with `InvalidApiKey` if the key is unknown, expired,
-   * disabled or revoked. A change of a key takes effect at once in the process that made it, and within one second in
-   * others.
-   */
+  /** Returns the key of a secret and records its use. Fails for an unknown, expired, disabled or revoked key. */
   verify(secret: Redacted.Redacted): Effect.Effect<CurrentKey["Service"], InvalidApiKey | ServiceUnavailable>
 
   evict(keyId: string): void
 }>()("petstore/KeyVerifier") {}
 
-/** `hash` is the hash under which the store has secrets. */
 export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
   readonly store: Pick<ApiKeyStore, "findByHashes" | "recordUses">
   readonly hash: (secret: string) => string
@@ -50,7 +44,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
   }
 
   return KeyVerifier.of({
-    // Hot path: avoids `Effect.gen`, and skips the check of the form for cached secrets.
+    // Hot path: avoids `Effect.gen`, and checks the form only of secrets that are not cached.
     verify: (secret) =>
       Effect.suspend(() => {
         const text = Redacted.value(secret)

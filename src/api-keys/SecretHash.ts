@@ -1,7 +1,7 @@
 import { hash } from "node:crypto"
 
 /**
- * The SHA-256 of a secret, in hexadecimal. A slow hash would add no protection, because 190 random bits cannot be
- * guessed. A file of its own, because the service in memory must not import Node.
+ * SHA-256 in hexadecimal. A slow hash would not help, because 190 random bits cannot be guessed. In its own file,
+ * because the in-memory service must not import Node.
  */
 export const hashSecret = (secret: string): string => hash("sha256", secret)

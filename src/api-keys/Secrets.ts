@@ -2,7 +2,6 @@ import { Effect } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { base62, randomLength, withChecksum } from "../api/SecretForm.ts"
 
-/** Returns random base62 characters, of 5.95 bits each. */
 export const randomText = Effect.fnUntraced(function*(length: number) {
   const random = yield* SecureRandom.SecureRandom
   const indices = yield* Effect.replicateEffect(random.intBetween(0, base62.length - 1), length)
@@ -11,5 +10,5 @@ export const randomText = Effect.fnUntraced(function*(length: number) {
 
 export const newSecret = Effect.map(randomText(randomLength), withChecksum)
 
-/** The last four characters of a secret (part of its checksum), so that operators can recognize the key. */
+/** The last four characters of a secret (part of its checksum), so operators can recognise the key. */
 export const hintOf = (secret: string): string => secret.slice(-4)

@@ -15,7 +15,7 @@ const columns = `k.id, k.version, k.name, k.hint, k.plan, k.per_minute AS "perMi
   k.enabled, k.created_at AS "createdAt", k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt",
   k.last_used_at AS "lastUsedAt"`
 
-/** The planner must know the limit, so it is text. */
+/** `LIMIT` is a literal, because the planner must know it. */
 export const pageStatement = (
   sql: SqlClient.SqlClient,
   { after, ids, limit, order, plan, search, state }: StoreSelection,
@@ -86,7 +86,7 @@ const keyStore = Effect.gen(function*() {
         ),
 
     findSecret: (sha256, now) =>
-      // The clock of the process that ended the secret may be ahead.
+      // Another process may have ended the secret with a clock ahead of this one: report no end in the future.
       sql<{ readonly keyId: string; readonly endsAt: Date | null }>`
         SELECT key_id AS "keyId",
           CASE WHEN is_ended THEN LEAST(expires_at, ${DateTime.toDateUtc(now)}) ELSE expires_at END AS "endsAt"
@@ -116,7 +116,7 @@ const keyStore = Effect.gen(function*() {
           sql.literal(columns)
         } FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
         if (row === undefined) return Result.succeed(undefined)
-        // The first statement has the snapshot from before it waited for the lock, so this is a second one.
+        // A second statement, because the snapshot of the first is from before it waited for the row lock.
         const working = yield* sql`
           SELECT FROM api_key_secrets
           WHERE key_id = ${id} AND NOT is_ended AND (expires_at IS NULL OR expires_at > ${DateTime.toDateUtc(now)})`
@@ -143,7 +143,7 @@ const keyStore = Effect.gen(function*() {
         return Result.succeed(key)
       })).pipe(toServiceUnavailable, Effect.flatMap(Effect.fromResult)),
 
-    // Two statements, because one that locks rows of both tables could deadlock.
+    // Two statements, because one that locks both tables could deadlock.
     recordUses: Effect.fnUntraced(function*(uses) {
       const rows = JSON.stringify(Array.from(uses, ([hash, { at, keyId }]) => ({ hash, keyId, at: new Date(at) })))
       const used = sql`
@@ -163,7 +163,7 @@ const keyStore = Effect.gen(function*() {
   yield* Expiry.deleteExpired({
     table: "api_key_secrets",
     column: "expires_at",
-    // Until then, an operator can find the key of a leaked secret.
+    // For this long, an operator can find the key of a leaked secret.
     keptFor: Duration.days(400),
     warning: "Former secrets of keys cannot be deleted"
   })
@@ -183,16 +183,11 @@ interface KeyRow extends Pick<ApiKey, "id" | "version" | "name" | "hint" | "plan
 const toDate = (at: DateTime.Utc | null): Date | null => at && DateTime.toDateUtc(at)
 const toDateTime = (date: Date | null): DateTime.Utc | null => date && DateTime.fromDateUnsafe(date)
 
-const fromKeyRow = ({ enabled, hint, id, name, perDay, perMinute, plan, version, ...row }: KeyRow): ApiKey => ({
-  id,
-  version,
-  name,
-  hint,
-  plan,
+const fromKeyRow = ({ createdAt, expiresAt, lastUsedAt, perDay, perMinute, revokedAt, ...row }: KeyRow): ApiKey => ({
+  ...row,
   limits: { perMinute, perDay },
-  enabled,
-  createdAt: DateTime.fromDateUnsafe(row.createdAt),
-  expiresAt: toDateTime(row.expiresAt),
-  revokedAt: toDateTime(row.revokedAt),
-  lastUsedAt: toDateTime(row.lastUsedAt)
+  createdAt: DateTime.fromDateUnsafe(createdAt),
+  expiresAt: toDateTime(expiresAt),
+  revokedAt: toDateTime(revokedAt),
+  lastUsedAt: toDateTime(lastUsedAt)
 })

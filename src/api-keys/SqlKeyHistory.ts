@@ -1,4 +1,3 @@
-/** The stores of the audit log and of the usage of keys on PostgreSQL. */
 import { DateTime, Duration, Effect } from "effect"
 import { SqlClient, type Statement } from "effect/sql"
 import type { AuditEntry } from "../api/Audit.ts"
@@ -14,7 +13,7 @@ interface AuditRow extends Omit<AuditEntry, "id" | "at" | "keyName"> {
   readonly at: Date
 }
 
-/** Each filter has an index. The planner must know the limit, so it is text. */
+/** Each filter has an index. `LIMIT` is a literal, because the planner must know it. */
 export const auditPageStatement = (
   sql: SqlClient.SqlClient,
   { action, after, key, limit, operator }: AuditSelection
@@ -75,7 +74,7 @@ export const usageStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const { hours, minutes } = resolutions
   const store: UsageStore = {
-    // The order prevents deadlocks between processes.
+    // `ORDER BY` prevents deadlocks between processes.
     add: (counts) =>
       sql`
         INSERT INTO key_usage (key_id, seconds, starts_at, allowed, rejected, banned)

@@ -9,7 +9,7 @@ import { adminHeadersOf } from "./ResponseHeaders.ts"
 
 const adminToken = HttpApiSecurity.annotate(HttpApiSecurity.bearer, OpenApi.Description, "The admin token.")
 
-/** Requires an admin token (`ADMIN_TOKEN`, `ADMIN_TOKENS`) as a bearer token. Fails with 401 without one. */
+/** Requires one of the admin tokens (`ADMIN_TOKEN`, `ADMIN_TOKENS`) as a bearer token. */
 export class AdminAuth extends HttpApiMiddleware.Service<AdminAuth>()("petstore/api/AdminAuth", {
   requiredForClient: true,
   security: { adminToken },
@@ -45,14 +45,14 @@ one of \`ADMIN_TOKENS\`.
 
 Every error has the body \`{"code","message","status"}\`. An unknown field or query parameter is an error.`
 
-/** The API under `/admin`. The last middleware runs first: the admin token is checked before the request. */
+/** The API under `/admin`. The last middleware runs first: authentication, then validation. */
 export class AdminApi extends HttpApi.make("petstore-admin")
   .add(AuditGroup.middleware(Validation).middleware(AdminAuth))
   .add(KeysGroup.middleware(Validation).middleware(AdminAuth))
   .add(SessionGroup.middleware(AdminAuth))
   .prefix("/admin")
   .annotate(HttpApi.ParseOptions, { errors: "all" })
-  // Unknown fields are errors: with a misspelled `expiresAt`, a key would never expire.
+  // Reject unknown fields: with a misspelled `expiresAt`, a key would never expire.
   .annotate(HttpApi.PayloadParseOptions, { errors: "all", onExcessProperty: "error" })
   .annotate(HttpApi.QueryParseOptions, { errors: "all", onExcessProperty: "error" })
   .annotateMerge(OpenApi.annotations({

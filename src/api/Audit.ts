@@ -11,20 +11,18 @@ export const AuditAction = Schema.Literals(actions).annotate({
 })
 export type AuditAction = typeof AuditAction.Type
 
-/** Turns the name of a field or an action into words: `perMinute` into "per minute". */
+/** Turns a field or action name into words: `perMinute` into "per minute". */
 export const wordsOf = (name: string): string =>
   name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
 
-/** Changed fields by name. Instants are ISO 8601 texts. Secrets are never included. */
-export const AuditValues = Schema.Record(
-  Schema.String,
-  Schema.NullOr(Schema.Union([Schema.String, Schema.Int, Schema.Boolean]))
-)
+/** Values by field name. Instants are ISO 8601 texts. Secrets are never included. */
+const AuditValue = Schema.NullOr(Schema.Union([Schema.String, Schema.Int, Schema.Boolean]))
+export const AuditValues = Schema.Record(Schema.String, AuditValue)
 export type AuditValues = typeof AuditValues.Type
 
 /**
- * An action on a key. `operator` is the name of the admin token, or `null` for an action of the service itself, which
- * has an `address` only if it is a ban. `keyName` is the key's current name, or `null` if the key is no longer stored.
+ * An action on a key. `operator`: the name of the admin token, or `null` if the service itself acted. `address`: of the
+ * operator or, for a ban, of the client. `keyName`: the current name, or `null` if the key is no longer stored.
  */
 export const AuditEntry = Schema.Struct({
   id: Schema.Int,
@@ -39,36 +37,29 @@ export const AuditEntry = Schema.Struct({
 }).annotate({ identifier: "AuditEntry" })
 export interface AuditEntry extends Schema.Schema.Type<typeof AuditEntry> {}
 
-/** The content of a cursor. `at` is in epoch milliseconds. */
+/** The content of a cursor. `at`: epoch milliseconds. */
 export const AuditPosition = Schema.Struct({ at: Schema.Int, id: Schema.Int })
 export interface AuditPosition extends Schema.Schema.Type<typeof AuditPosition> {}
 
-/** Returns `undefined` for an invalid text, and for instants that `Date` cannot hold. */
+const maxDateMs = 8_640_000_000_000_000
 const parsePosition = (text: string): AuditPosition | undefined => {
   const [, at, id] = /^(\d{1,16}) (\d{1,15})$/.exec(text) ?? []
-  return at === undefined || Number(at) > 8_640_000_000_000_000 ? undefined : { at: Number(at), id: Number(id) }
+  return at === undefined || Number(at) > maxDateMs ? undefined : { at: Number(at), id: Number(id) }
 }
 
-/** A page's size and cursor, and filters by key, operator and action. */
 export const AuditQuery = Schema.Struct({
   limit: Schema.optionalKey(limit("Maximum number of entries returned.")),
-  cursor: Schema.optionalKey(cursor(AuditPosition, {
-    format: ({ at, id }) => `${at} ${id}`,
-    parse: parsePosition
-  })),
+  cursor: Schema.optionalKey(cursor(AuditPosition, ({ at, id }) => `${at} ${id}`, parsePosition)),
   key: Schema.optionalKey(KeyId),
-  operator: Schema.optionalKey(
-    Schema.String.annotate({ description: "The name of the admin token.", examples: ["admin"] }).check(isStorable)
-  ),
+  operator: Schema.String.annotate({ description: "The name of the admin token.", examples: ["admin"] })
+    .check(isStorable).pipe(Schema.optionalKey),
   action: Schema.optionalKey(AuditAction)
 })
 export interface AuditQuery extends Schema.Schema.Type<typeof AuditQuery> {}
 
-/** A page of the audit log. `next` is the query of the next page; the last page has none. */
-export const AuditPage = Schema.Struct({
-  entries: Schema.Array(AuditEntry),
-  next: Schema.optionalKey(AuditQuery)
-}).annotate({ description: "The entries of the page, newest first." })
+/** `next` is the query of the next page. The last page has none. */
+export const AuditPage = Schema.Struct({ entries: Schema.Array(AuditEntry), next: Schema.optionalKey(AuditQuery) })
+  .annotate({ description: "The entries of the page, newest first." })
 export interface AuditPage extends Schema.Schema.Type<typeof AuditPage> {}
 
 export class AuditGroup extends HttpApiGroup.make("audit", { topLevel: true }).add(

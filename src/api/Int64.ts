@@ -1,19 +1,5 @@
-/**
- * Exact 64-bit integers: `bigint` in TypeScript, digits in URLs, numbers in JSON bodies.
- *
- * `JSON.parse` rounds integers beyond 2^53, so the codec {@link exactJson} parses the text of a body itself.
- */
-import {
-  Context,
-  Effect,
-  type JsonSchema,
-  Predicate,
-  Schema,
-  SchemaAST,
-  SchemaIssue,
-  SchemaParser,
-  SchemaTransformation
-} from "effect"
+/** Exact 64-bit integers. `JSON.parse` rounds integers beyond 2^53, so {@link exactJson} decodes the text of a body. */
+import { Context, Effect, Predicate, Schema, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { documented } from "./Text.ts"
 
@@ -21,43 +7,38 @@ const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" &
 
 const range = `a whole number from ${-(2n ** 63n)} to ${2n ** 63n - 1n}`
 
-const nounOf = (value: unknown): string => {
-  if (value === null) return "null"
-  if (Array.isArray(value)) return "an array"
-  if (typeof value === "number") return "a fraction"
-  return typeof value === "object" ? "an object" : `a ${typeof value}`
+/** Numbers out of range include `Infinity`, which `JSON.parse` returns for 1e400. */
+const expectationFor = (value: unknown): string => {
+  if (typeof value === "bigint") return range
+  if (typeof value === "number") return Math.abs(value) >= 2 ** 63 ? range : `${range}, not a fraction`
+  if (value === null) return `${range}, not null`
+  if (Array.isArray(value)) return `${range}, not an array`
+  return `${range}, not ${typeof value === "object" ? "an object" : `a ${typeof value}`}`
 }
 
-/** Set by {@link exactJson}: JSON numbers instead of the strings of digits in Effect's own codecs. */
+/** {@link exactJson} sets this: integers are JSON numbers. Effect's own codecs write them as strings of digits. */
 const AsNumbers = Context.Reference<boolean>("petstore/api/Int64/AsNumbers", { defaultValue: () => false })
 
-const invalid = (value: unknown, expected: string) =>
-  Effect.fail(new SchemaIssue.InvalidValue({ expected }, value, undefined))
+const fromNumber = (value: unknown) => typeof value === "number" && Number.isInteger(value) ? BigInt(value) : value
 
-const decodeDigits = (text: unknown): Effect.Effect<bigint, SchemaIssue.Issue> => {
-  const value = typeof text === "string" && /^-?\d+$/.test(text) ? parseInteger(text) : undefined
-  return isInt64(value) ? Effect.succeed(value) : invalid(text, range)
-}
+const fromDigits = (text: unknown) => typeof text === "string" && /^-?\d+$/.test(text) ? parseInteger(text) : undefined
 
-const decodeNumber = (number: unknown): Effect.Effect<bigint, SchemaIssue.Issue> => {
-  const value = typeof number === "number" && Number.isInteger(number) ? BigInt(number) : number
-  if (isInt64(value)) return Effect.succeed(value)
-  // `JSON.parse` reads 1e400 as infinite.
-  const isTooLarge = typeof value === "bigint" || value === Infinity || value === -Infinity
-  return invalid(number, isTooLarge ? range : `${range}, not ${nounOf(value)}`)
-}
-
-const toJson = (schema: JsonSchema.JsonSchema) =>
+const toJson = (schema: Readonly<Record<string, unknown>>) =>
   Schema.link<bigint>()(
     documented(Predicate.isUnknown, range, schema),
     SchemaTransformation.transformEffect<bigint, unknown>({
       decode: (value) =>
-        Effect.flatMap(AsNumbers, (asNumbers) => asNumbers ? decodeNumber(value) : decodeDigits(value)),
+        Effect.flatMap(AsNumbers, (asNumbers) => {
+          const integer = asNumbers ? fromNumber(value) : fromDigits(value)
+          if (isInt64(integer)) return Effect.succeed(integer)
+          const expected = asNumbers ? expectationFor(value) : range
+          return Effect.fail(new SchemaIssue.InvalidValue({ expected }, value, undefined))
+        }),
       encode: (value) => Effect.map(AsNumbers, (asNumbers) => asNumbers ? toNumber(value) : String(value))
     })
   )
 
-/** Uses `JSON.rawJSON`, which takes twice as long, only for integers that a double cannot hold. */
+/** Fast path: `JSON.rawJSON` is slower, so only integers that a double cannot hold use it. */
 const toNumber = (value: bigint): unknown => {
   const number = Number(value)
   return Number.isSafeInteger(number) ? number : JSON.rawJSON(String(value))
@@ -67,11 +48,7 @@ const roundingWarning =
   "As a JSON number, JavaScript's JSON.parse, jq before 1.7 and generated clients with the type " +
   "`number` round it beyond 2^53."
 
-/**
- * Makes the schema of an integer from -2^63 to 2^63-1 (SPEC §2: integer, int64), for OpenAPI with a description and an
- * example. It is digits in a path or query, a number in {@link exactJson}, and a string of digits in the JSON of
- * Effect's own codecs, which other HttpApis, RPC and queues use.
- */
+/** An integer from -2^63 to 2^63-1: a number in {@link exactJson}, and a string of digits in other JSON codecs. */
 export const int64 = (description?: string, example?: number) => {
   const annotations: Readonly<Record<string, unknown>> = {
     format: "int64",
@@ -86,16 +63,11 @@ export const int64 = (description?: string, example?: number) => {
   }).check(Schema.makeFilter(() => true, { toJsonSchema: () => ({ type: "integer" }) }))
 }
 
-/** An {@link int64} without a description. */
 export const Int64 = int64()
 
-/** Sign, integer part, fraction, exponent. Allows leading zeros, which digits in a URL can have. */
 const jsonNumber = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/
 
-/**
- * Parses an integer in any JSON notation, such as `1e3` or `10.0`, in time linear in the length of the text. Returns
- * `undefined` for other texts and beyond 19 digits; the result can still exceed an int64.
- */
+/** Parses an integer of at most 19 digits in any JSON notation, such as `1e3`, in linear time. May exceed an int64. */
 export const parseInteger = (text: string): bigint | undefined => {
   const match = jsonNumber.exec(text)
   if (match === null) return undefined
@@ -109,13 +81,10 @@ export const parseInteger = (text: string): bigint | undefined => {
   return BigInt(sign + digits + "0".repeat(zeros))
 }
 
-/** Matches any text with a number that a double may round: more than 15 digits, or a tiny exponent. */
+/** Fast path: other texts have no number that a double may round, so they need no reviver, which is slow. */
 const mayRound = /[\d.]{16}|e-\d{3}/i
 
-/**
- * Parses JSON without losing precision. Integers that a double cannot hold become `bigint`; fractions that a double
- * would round to an integer become `NaN`. A reviver is four times slower, so only texts that may need it use one.
- */
+/** Integers that a double cannot hold become `bigint`. Fractions that it would round to an integer become `NaN`. */
 const parse = (text: string): unknown =>
   mayRound.test(text)
     ? JSON.parse(text, (_key, field, { source = "" }) => {
@@ -126,10 +95,7 @@ const parse = (text: string): unknown =>
     })
     : JSON.parse(text)
 
-/**
- * Makes the codec between a value of `schema` and a JSON body with exact integers. OpenAPI describes the body by
- * `schema`, with each `int64` as an integer. `encodeText` can replace the encoder by a faster one.
- */
+/** A JSON body with exact integers. `encodeText` can replace the derived encoder by a faster one. */
 export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   schema: S,
   encodeText?: (value: S["Type"]) => string
@@ -137,7 +103,7 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   const codec = Schema.toCodecJson(schema)
   const decode = SchemaParser.decodeUnknownEffect(codec)
   const encode = SchemaParser.encodeUnknownEffect(codec)
-  const type = SchemaAST.isArrays(schema.ast) ? "array" : "object"
+  const type = schema.ast._tag === "Arrays" ? "array" : "object"
   const jsonText = Schema.declare(Predicate.isString).check(Schema.makeFilter(() => true, {
     representation: { id: "petstore/exactJson", payload: null, schemas: [schema.ast] },
     toJsonSchema: ({ schemas }) => ({ type, allOf: schemas })
@@ -155,7 +121,7 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
       ? (value) => Effect.succeed(encodeText(value))
       : (value, options) => Effect.map(Effect.provideService(encode(value, options), AsNumbers, true), stringify)
   })
-  // The transformation checks the value, so its declaration need not.
+  // `decode` has already checked the value.
   const unchecked = Schema.declare((_value: unknown): _value is S["Type"] => true)
   return jsonText.pipe(
     Schema.decodeTo(unchecked, transformation),
@@ -166,6 +132,6 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
 const stringify = (json: unknown): string =>
   JSON.stringify(json, (_key, value: unknown) => {
     const isRounded = typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value)
-    // All digits of the double: the shortest form, such as 76113668362221540, is another integer.
+    // `String(2 ** 60)` ends in rounded digits. `BigInt` writes the exact integer that the double holds.
     return isRounded && Math.abs(value) < 1e19 ? JSON.rawJSON(String(BigInt(value))) : value
   })

@@ -10,8 +10,7 @@ export const KeyId = Schema.String.annotate({
 
 export const Instant = Schema.DateTimeUtcFromString
 
-/** A character that a font shows: no space, no control character, nothing default-ignorable. */
-const visible = /[^\p{White_Space}\p{C}\p{Default_Ignorable_Code_Point}\u2800]/u
+const visibleCharacter = /[^\p{White_Space}\p{C}\p{Default_Ignorable_Code_Point}\u2800]/u
 
 const name = Schema.String.annotate({
   description: "The name that an operator gives the key: 1 to 255 characters.",
@@ -20,17 +19,17 @@ const name = Schema.String.annotate({
   Schema.isMinLength(1),
   Schema.isMaxLength(255),
   isStorable,
-  Schema.makeFilter((text: string) => visible.test(text) && !/\p{Cc}/u.test(text), {
+  Schema.makeFilter((text: string) => visibleCharacter.test(text) && !/\p{Cc}/u.test(text), {
     expected: "a name with a visible character and without control characters"
   })
 )
 
-/** A date, which means midnight in UTC, or a date and time with `Z` or an offset. */
+/** A date (midnight in UTC), or a date and time with `Z` or an offset. */
 const NewInstant = Schema.String.check(
   Schema.isPattern(/^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/, {
     expected: "an instant like 2030-12-31T00:00:00Z"
   }).abort(),
-  // `Date` parses 30 February as a day in March.
+  // `Date` turns 30 February into a day in March.
   Schema.makeFilter((text: string) => {
     const date = text.slice(0, "2030-12-31".length)
     const instant = new Date(date)
@@ -44,16 +43,11 @@ interface PlanAndLimits {
 }
 
 export const limitsOf = ({ limits, plan }: PlanAndLimits): Result.Result<Limits, string> => {
-  if (plan === "enterprise") {
-    return Result.filterOrFail(
-      Result.fromNullishOr(limits, () => "required on plan enterprise"),
-      ({ perDay, perMinute }) => perMinute <= perDay,
-      () => "expected perMinute to be at most perDay"
-    )
-  }
-  return limits === undefined
-    ? Result.succeed(planLimits[plan])
-    : Result.fail(`fixed on plan ${plan}: only enterprise has its own`)
+  if (plan !== "enterprise" && limits === undefined) return Result.succeed(planLimits[plan])
+  if (plan !== "enterprise") return Result.fail(`fixed on plan ${plan}: only enterprise has its own`)
+  if (limits === undefined) return Result.fail("required on plan enterprise")
+  const isOrdered = limits.perMinute <= limits.perDay
+  return isOrdered ? Result.succeed(limits) : Result.fail("expected perMinute to be at most perDay")
 }
 
 const checkLimits = (key: PlanAndLimits) =>
@@ -63,7 +57,7 @@ const isEnabled = Schema.Boolean.annotate({
   description: "Whether requests with the key are authenticated. A disabled key can be enabled again."
 })
 
-/** The body of `issueKey`. `limits` is required on plan enterprise and invalid on others. `null` means no expiry. */
+/** The body of `issueKey`. `limits` is required on plan enterprise and invalid on others. `expiresAt: null`: never. */
 export const NewKey = Schema.Struct({
   name,
   plan: Plan,
@@ -79,17 +73,14 @@ export const KeyChange = Schema.Struct({
   plan: Schema.optionalKey(Plan),
   enabled: Schema.optionalKey(isEnabled)
 }).check(
-  // Limits without a plan are checked against the stored plan, by the service.
+  // If the change names no plan, the service checks the limits against the stored plan.
   Schema.makeFilter(({ limits, plan }) =>
     plan === undefined || limits === undefined ? undefined : checkLimits({ limits, plan })
   )
 ).annotate({ identifier: "KeyChange" })
 export interface KeyChange extends Schema.Schema.Type<typeof KeyChange> {}
 
-/**
- * A stored key. `hint` is the last four characters of the current secret, or `null` if an older version of the service
- * issued it. `version`, the ETag, increases with each change except of `lastUsedAt`.
- */
+/** `hint`: the last four characters of the secret, `null` in keys of older versions. `version`: the ETag. */
 export const ApiKey = Schema.Struct({
   id: KeyId,
   version: Schema.Int,
@@ -105,21 +96,16 @@ export const ApiKey = Schema.Struct({
 }).annotate({ identifier: "ApiKey", description: "The key, without its secret." })
 export interface ApiKey extends Schema.Schema.Type<typeof ApiKey> {}
 
-/** A new or rotated key, with its secret in `key`. */
-export const IssuedKey = Schema.Struct({
-  ...ApiKey.fields,
-  key: Schema.RedactedFromValue(Schema.String)
-}).annotate({
+export const IssuedKey = Schema.Struct({ ...ApiKey.fields, key: Schema.RedactedFromValue(Schema.String) }).annotate({
   identifier: "IssuedKey",
   description: "The key, with its secret. Only the response that issues or rotates the key contains the secret."
 })
 export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
-/** The earliest instant of PostgreSQL and the latest of `Date`, in microseconds since the epoch. */
-const minMicros = -210_866_803_200_000_000n
-const maxMicros = 8_640_000_000_000_000_000n
+/** The earliest `timestamptz` of PostgreSQL and the latest `Date`. */
+const [minMicros, maxMicros] = [-210_866_803_200_000_000n, 8_640_000_000_000_000_000n]
 
-/** The content of a cursor, with PostgreSQL's microseconds, because a `DateTime` has only milliseconds. */
+/** The content of a cursor. PostgreSQL orders by microseconds; a `DateTime` has only milliseconds. */
 export const KeyPosition = Schema.Struct({ createdAtMicros: Schema.BigInt, id: KeyId })
 export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
 
@@ -130,7 +116,7 @@ const parsePosition = (text: string): KeyPosition | undefined => {
   return createdAtMicros >= minMicros && createdAtMicros <= maxMicros ? { createdAtMicros, id } : undefined
 }
 
-/** The first that applies of revoked, expired, disabled and banned, or else active. */
+/** If several states apply, the first of: revoked, expired, disabled, banned. */
 export const KeyState = Schema.Literals(["active", "banned", "disabled", "expired", "revoked"]).annotate({
   description: "The state of the keys. `active` includes banned keys. A revoked key is not expired, and an expired " +
     "key is not disabled.",
@@ -138,7 +124,6 @@ export const KeyState = Schema.Literals(["active", "banned", "disabled", "expire
 })
 export type KeyState = typeof KeyState.Type
 
-/** Without `ban`, the key counts as not banned. */
 export const keyStateOf = (
   { ban = null, enabled, expiresAt, revokedAt }:
     & Pick<ApiKey, "enabled" | "expiresAt" | "revokedAt">
@@ -151,65 +136,52 @@ export const keyStateOf = (
   return ban !== null && DateTime.isGreaterThan(ban.until, now) ? "banned" : "active"
 }
 
-const keyFilter = {
-  plan: Schema.optionalKey(Plan),
-  state: Schema.optionalKey(KeyState),
-  search: Schema.optionalKey(
-    Schema.String.annotate({
-      description: "A part of the name or the id, or the last four characters of the secret.",
-      examples: ["acme"]
-    }).check(Schema.isMinLength(1), Schema.isMaxLength(255), isStorable)
-  ),
-  secretHash: Schema.optionalKey(
-    Schema.String.annotate({
-      description: "The SHA-256 of a current or former secret of the key, in hexadecimal.",
-      examples: ["0f2e4c1d5b6a7988".repeat(4)]
-    }).check(Schema.isPattern(/^[0-9a-f]{64}$/, { expected: "64 lowercase hexadecimal digits" }))
-  )
-}
-export interface KeyFilter extends Schema.Schema.Type<Schema.Struct<typeof keyFilter>> {}
-
 export const KeyOrder = Schema.Literals(["oldest", "newest"]).annotate({
   description: "Which keys come first. By default the oldest.",
   message: "Expected oldest or newest"
 })
 
 export const KeysQuery = Schema.Struct({
-  ...keyFilter,
+  plan: Schema.optionalKey(Plan),
+  state: Schema.optionalKey(KeyState),
+  search: Schema.String.annotate({
+    description: "A part of the name or the id, or the last four characters of the secret.",
+    examples: ["acme"]
+  }).check(Schema.isMinLength(1), Schema.isMaxLength(255), isStorable).pipe(Schema.optionalKey),
+  secretHash: Schema.String.annotate({
+    description: "The SHA-256 of a current or former secret of the key, in hexadecimal.",
+    examples: ["0f2e4c1d5b6a7988".repeat(4)]
+  }).check(Schema.isPattern(/^[0-9a-f]{64}$/, { expected: "64 lowercase hexadecimal digits" }))
+    .pipe(Schema.optionalKey),
   order: Schema.optionalKey(KeyOrder),
   limit: Schema.optionalKey(limit("Maximum number of keys returned.")),
-  cursor: Schema.optionalKey(cursor(KeyPosition, {
-    format: ({ createdAtMicros, id }) => `${createdAtMicros} ${id}`,
-    parse: parsePosition
-  }))
+  cursor: Schema.optionalKey(
+    cursor(KeyPosition, ({ createdAtMicros, id }) => `${createdAtMicros} ${id}`, parsePosition)
+  )
 })
 export interface KeysQuery extends Schema.Schema.Type<typeof KeysQuery> {}
+export interface KeyFilter extends Omit<KeysQuery, "order" | "limit" | "cursor"> {}
 
 const ban = Schema.NullOr(Schema.Struct({ until: Instant }))
 
-/** The secret that a list by `secretHash` found. It works until `endsAt` while its key is active. */
+/** The secret that a `listKeys` call with `secretHash` found. It works until `endsAt` while its key is active. */
 export const FoundSecret = Schema.Struct({
   works: Schema.Boolean.annotate({ description: "Whether requests with the secret are authenticated." }),
   endsAt: Schema.NullOr(Instant).annotate({ description: "The end of a former secret. `null` for the current one." })
 }).annotate({ identifier: "FoundSecret" })
 export interface FoundSecret extends Schema.Schema.Type<typeof FoundSecret> {}
 
-/** A key in a list. `ban` is `null` unless the key is banned now. Only lists by `secretHash` have `secret`. */
-export const ListedKey = Schema.Struct({
-  ...ApiKey.fields,
-  ban,
-  secret: Schema.optionalKey(FoundSecret)
-}).annotate({ identifier: "ListedKey" })
+/** `ban` is `null` unless the key is banned now. `secret` is present only if the query had `secretHash`. */
+export const ListedKey = Schema.Struct({ ...ApiKey.fields, ban, secret: Schema.optionalKey(FoundSecret) })
+  .annotate({ identifier: "ListedKey" })
 export interface ListedKey extends Schema.Schema.Type<typeof ListedKey> {}
 
-/** A page of keys. `next` is the query of the next page; the last page has none. */
-export const KeysPage = Schema.Struct({
-  keys: Schema.Array(ListedKey),
-  next: Schema.optionalKey(KeysQuery)
-}).annotate({ description: "The keys of the page." })
+/** `next` is the query of the next page. The last page has none. */
+export const KeysPage = Schema.Struct({ keys: Schema.Array(ListedKey), next: Schema.optionalKey(KeysQuery) })
+  .annotate({ description: "The keys of the page." })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
-/** A rotated secret in its grace period. `lastUsedAt` has minute resolution. */
+/** A rotated secret that still works. `lastUsedAt` has minute resolution. */
 export const FormerSecret = Schema.Struct({ endsAt: Instant, lastUsedAt: Schema.NullOr(Instant) })
 export interface FormerSecret extends Schema.Schema.Type<typeof FormerSecret> {}
 
@@ -228,9 +200,8 @@ export const ApiKeyDetails = Schema.Struct({
 }).annotate({ identifier: "ApiKeyDetails", description: "The key, with its usage, its ban and its former secrets." })
 export interface ApiKeyDetails extends Schema.Schema.Type<typeof ApiKeyDetails> {}
 
-/** The body of `rotateKey`: the grace period of the former secrets, at most 30 days. */
 export const Rotation = Schema.Struct({
-  gracePeriodSeconds: Schema.optionalKey(
-    Schema.Int.annotate({ examples: [3600] }).check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 }))
-  )
+  gracePeriodSeconds: Schema.Int.annotate({ examples: [3600] })
+    .check(Schema.isBetween({ minimum: 0, maximum: 2_592_000 }))
+    .pipe(Schema.optionalKey)
 }).annotate({ identifier: "Rotation" })

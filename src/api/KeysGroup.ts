@@ -1,25 +1,47 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { formatETag, IfMatch } from "./EntityTag.ts"
 import * as Errors from "./Errors.ts"
 import * as Keys from "./Keys.ts"
 import { linkHeader, linkOf, nextOf } from "./Paging.ts"
-import { idempotencyKey } from "./Text.ts"
+import { idempotencyKey, transformText } from "./Text.ts"
 import { KeyTotals, TopUsageQuery, UsageHistory } from "./Usage.ts"
 
-const etag = {
-  etag: Schema.optionalKey(
-    Schema.String.annotate({
-      description: "The version of the key, for If-Match (RFC 9110 §8.8.3).",
-      examples: [`"3"`]
-    })
-  )
-}
+// Optimistic locking: with `If-Match`, a client changes only the version that it has read (RFC 9110 §8.8.3).
+export const formatETag = (version: number): string => `"${version}"`
 
-const withETag = <Key extends { readonly version: number }>() => ({
-  decode: ({ body }: { readonly body: Key }): Key => body,
-  encode: (key: Key) => ({ body: key, headers: { etag: formatETag(key.version) } })
-})
+const entityTag = /(?:W\/)?"[\x21\x23-\x7e\x80-\xff]*"/g
+const list = new RegExp(`^(?:${entityTag.source}\\s*(?:,\\s*|$))+$`)
+
+/** `If-Match` (RFC 9110 §13.1.1): `["*"]`, or quoted versions. A weak tag such as `W/"3"` matches no version. */
+export const IfMatch = Schema.String.annotate({
+  description: "The versions of the key that the request may change, or `*` for any. Without it, any version.",
+  examples: ["*"]
+}).pipe(
+  Schema.decodeTo(
+    Schema.Array(Schema.String),
+    transformText<ReadonlyArray<string>>(
+      `* or entity tags in quotes, like "3"`,
+      (text) => text.trim() === "*" ? ["*"] : list.test(text.trim()) ? text.match(entityTag) ?? [] : undefined,
+      (tags) => tags.join(", ")
+    )
+  )
+)
+export type IfMatch = typeof IfMatch.Type
+
+export const isMatch = (ifMatch: IfMatch | undefined, version: number): boolean =>
+  ifMatch === undefined || ifMatch.includes("*") || ifMatch.includes(formatETag(version))
+
+const description = "The version of the key, for If-Match (RFC 9110 §8.8.3)."
+const ETag = Schema.String.annotate({ description, examples: [`"3"`] })
+
+const withETag = <Key extends { readonly version: number }, Encoded>(
+  schema: Schema.Codec<Key, Encoded>,
+  body: Schema.Codec<Key, Encoded> = schema
+) =>
+  schema.pipe(HttpApiSchema.encodeToWithHeaders({ body, headers: { etag: Schema.optionalKey(ETag) } }, {
+    decode: (response) => response.body,
+    encode: (key) => ({ body: key, headers: { etag: formatETag(key.version) } })
+  }))
 
 const params = { id: Keys.KeyId }
 const notFound = Errors.errorResponse(Errors.NotFound)
@@ -33,12 +55,7 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
       "idempotency-key": Schema.optionalKey(idempotencyKey("Identifies this key for a retry.", "issue-acme-1"))
     },
     payload: Keys.NewKey,
-    success: Keys.IssuedKey.pipe(
-      HttpApiSchema.encodeToWithHeaders(
-        { body: Keys.IssuedKey.pipe(HttpApiSchema.status(201)), headers: etag },
-        withETag()
-      )
-    ),
+    success: withETag(Keys.IssuedKey, Keys.IssuedKey.pipe(HttpApiSchema.status(201))),
     error: conflict
   }).annotateMerge(OpenApi.annotations({
     summary: "Issue a key",
@@ -60,24 +77,17 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
       "Returns a page of the keys, without secrets. A page of banned keys can have fewer keys than `limit`, or none, " +
       "and still have a `Link` to the next page."
   })),
-  HttpApiEndpoint.get("showKey", "/keys/:id", {
-    params,
-    success: Keys.ApiKeyDetails.pipe(
-      HttpApiSchema.encodeToWithHeaders({ body: Keys.ApiKeyDetails, headers: etag }, withETag())
-    ),
-    error: notFound
-  }).annotateMerge(OpenApi.annotations({
-    summary: "Show a key",
-    description:
-      "Returns the key, its rate limit windows, its ban, and its former secrets that still work, with their " +
-      "last use."
-  })),
-  HttpApiEndpoint.get("showUsage", "/keys/:id/usage", { params, success: UsageHistory, error: notFound }).annotateMerge(
-    OpenApi.annotations({
+  HttpApiEndpoint.get("showKey", "/keys/:id", { params, success: withETag(Keys.ApiKeyDetails), error: notFound })
+    .annotateMerge(OpenApi.annotations({
+      summary: "Show a key",
+      description:
+        "Returns the key, its rate limit windows, its ban, and its former secrets that still work, with their last use."
+    })),
+  HttpApiEndpoint.get("showUsage", "/keys/:id/usage", { params, success: UsageHistory, error: notFound })
+    .annotateMerge(OpenApi.annotations({
       summary: "Show the usage of a key over time",
       description: "Returns the requests of the last 60 minutes and 720 hours. An interval without requests is absent."
-    })
-  ),
+    })),
   HttpApiEndpoint.get("topUsage", "/usage", {
     query: TopUsageQuery.fields,
     success: Schema.Array(KeyTotals).annotate({ description: "The keys, highest first." })
@@ -90,26 +100,23 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     params,
     headers,
     payload: Keys.KeyChange,
-    success: Keys.ApiKey.pipe(HttpApiSchema.encodeToWithHeaders({ body: Keys.ApiKey, headers: etag }, withETag())),
+    success: withETag(Keys.ApiKey),
     error: changeErrors
   }).annotateMerge(OpenApi.annotations({
     summary: "Change a key",
     description: "Changes the named fields. The change takes effect within one second. `null` removes the expiry. " +
       "Requests with a disabled key get 401 until the key is enabled again."
   })),
-  HttpApiEndpoint.delete("revokeKey", "/keys/:id", { params, headers, error: changeErrors }).annotateMerge(
-    OpenApi.annotations({
+  HttpApiEndpoint.delete("revokeKey", "/keys/:id", { params, headers, error: changeErrors })
+    .annotateMerge(OpenApi.annotations({
       summary: "Revoke a key",
       description: "Ends the key for good, within one second. This cannot be undone."
-    })
-  ),
+    })),
   HttpApiEndpoint.post("rotateKey", "/keys/:id/rotate", {
     params,
     headers,
     payload: [Keys.Rotation, Schema.Null],
-    success: Keys.IssuedKey.pipe(
-      HttpApiSchema.encodeToWithHeaders({ body: Keys.IssuedKey, headers: etag }, withETag())
-    ),
+    success: withETag(Keys.IssuedKey),
     error: changeErrors
   }).annotateMerge(OpenApi.annotations({
     summary: "Rotate the secret of a key",

@@ -1,16 +1,8 @@
-/** Completes derived OpenAPI documents: whole examples, shared headers, and the security scheme. */
+/** Completes the OpenAPI documents that Effect derives: examples, response headers, and the security scheme. */
 import { Context, Record as Records, Schema } from "effect"
 import { type HttpApiSecurity, OpenApi } from "effect/http-api"
 
 export type Headers = Readonly<Record<string, OpenApi.OpenAPISpecHeader>>
-
-export interface Documentation {
-  /** Removed from the start of each path. */
-  readonly basePath: string
-  readonly securityScheme: { readonly name: string; readonly scheme: HttpApiSecurity.Http }
-  /** The headers of all responses with this status, beside those that the endpoint declares. */
-  readonly headersOf: (status: string, operation: OpenApi.OpenAPISpecOperation) => Headers
-}
 
 interface JsonSchema {
   readonly $ref?: string
@@ -25,27 +17,22 @@ interface JsonSchema {
   readonly required?: ReadonlyArray<string>
 }
 
-/** `idempotency-key` becomes `Idempotency-Key`. */
-const toFieldName = (name: string): string =>
+const capitalizeWords = (name: string): string =>
   name === "etag" ? "ETag" : name.replace(/\b[a-z]/g, (letter) => letter.toUpperCase())
 
-const isErrorBody = Schema.is(Schema.Struct({ code: Schema.String }))
+const isError = Schema.is(Schema.Struct({ code: Schema.String }))
 
-/** Removes the `allOf` of `exactJson` and of annotated fields, and the `anyOf` of optional fields. */
+/** Removes the `allOf` around bodies and annotated fields, and the `anyOf` around optional fields. */
 const unwrap = (schema: JsonSchema): JsonSchema => schema.allOf?.[0] ?? schema.anyOf?.[0] ?? schema
 
-type Derived = Parameters<OpenApi.Transform["Service"]>[0]
-
-/** Makes the annotation with which `OpenApi.fromApi` makes the whole document. */
-export const makeTransform = (documentation: Documentation) => ({ components, info, paths, ...rest }: Derived) => ({
-  ...rest,
-  ...complete({ components, info, paths }, documentation)
-})
-
-const complete = (
-  derived: Pick<OpenApi.OpenAPISpec, "components" | "info" | "paths">,
-  { basePath, headersOf, securityScheme: { name: schemeName, scheme } }: Documentation
-) => {
+/** `basePath` is cut off each path. `headersOf`: the response headers that no endpoint declares. */
+export const makeTransform = ({ basePath, headersOf, securityScheme: { name: schemeName, scheme } }: {
+  readonly basePath: string
+  readonly securityScheme: { readonly name: string; readonly scheme: HttpApiSecurity.Http }
+  readonly headersOf: (status: string, operation: OpenApi.OpenAPISpecOperation) => Headers
+}) =>
+({ components, info, paths, ...rest }: Parameters<OpenApi.Transform["Service"]>[0]) => {
+  const derived: Pick<OpenApi.OpenAPISpec, "components" | "info" | "paths"> = { components, info, paths }
   const security = [{ [schemeName]: [] }]
   const schemas = Records.map(derived.components.schemas, ({ additionalProperties: _closed, ...schema }) => schema)
 
@@ -69,25 +56,26 @@ const complete = (
     for (const body of Object.values(content)) {
       const declared: JsonSchema = body.schema
       const schema = unwrap(declared)
-      const [example, ...others] = declared.examples ?? [exampleOf(schema)]
-      const examples = example === undefined ? {} : Object.fromEntries(
-        [example, ...others].map((value) => [isErrorBody(value) ? value.code : "example", { value }])
-      )
-      Object.assign(body, { schema, ...example !== undefined && { examples } })
+      const values = (declared.examples ?? [exampleOf(schema)]).filter((value) => value !== undefined)
+      const examples = Object.fromEntries(values.map((value) => [isError(value) ? value.code : "example", { value }]))
+      Object.assign(body, { schema, ...values.length > 0 && { examples } })
     }
   }
 
-  // Moves description and example from a parameter's schema to the parameter, where more tools show them.
+  // Moves description and example from the parameter's schema to the parameter, where more tools show them.
   const completeParameter = (parameter: OpenApi.OpenAPISpecParameter): OpenApi.OpenAPISpecParameter => {
     const described: JsonSchema = parameter.schema
     const { description, examples, ...schema } = unwrap(described)
     const example = examples?.[0] ?? schema.default
+    const [value] = resolve(schema).enum ?? []
     return {
       ...parameter,
-      name: parameter.in === "header" ? toFieldName(parameter.name) : parameter.name,
+      name: parameter.in === "header" ? capitalizeWords(parameter.name) : parameter.name,
       schema,
       description: described.allOf?.[1]?.description ?? description ?? resolve(schema).description ?? "",
-      ...example !== undefined && { example }
+      ...example !== undefined && { example },
+      // Otherwise Scalar, the library of the API reference, sends the first value of an optional parameter.
+      ...value !== undefined && { examples: { default: { value, "x-disabled": true } } }
     }
   }
 
@@ -101,45 +89,43 @@ const complete = (
       if (status === "204") response.description = "Done. The response has no body."
       const declared = Object.entries(response.headers ?? {}).map(([name, { required, schema: described }]) => {
         const { description, ...schema }: JsonSchema = described
-        return [toFieldName(name), { description, required, schema }] as const
+        return [capitalizeWords(name), { description, required, schema }] as const
       })
       const shared = headersOf(status, operation)
       Object.assign(headers, shared)
-      const references = Object.keys(shared).map((name) => [name, { $ref: `#/components/headers/${name}` }] as const)
+      const references = Records.map(shared, (_, name) => ({ $ref: `#/components/headers/${name}` }))
+      const ownHeaders = declared.filter(([name]) => !(name in shared))
       // `Object.assign`, because Effect's type of a header has no `$ref`.
-      Object.assign(response, {
-        headers: {
-          ...Object.fromEntries(references),
-          ...Object.fromEntries(declared.filter(([name]) => !(name in shared)))
-        }
-      })
+      Object.assign(response, { headers: { ...references, ...Object.fromEntries(ownHeaders) } })
     }
   }
 
-  const paths: OpenApi.OpenAPISpecPaths = {}
+  const relativePaths: OpenApi.OpenAPISpecPaths = {}
   for (const [path, item] of Object.entries(derived.paths)) {
-    paths[path.slice(basePath.length)] = item
+    relativePaths[path.slice(basePath.length)] = item
     for (const operation of [item.get, item.post, item.patch, item.delete]) {
       if (operation === undefined) continue
-      // The middleware declares 413 and 415 for all operations.
+      // The `Validation` middleware declares 413 and 415 also for operations without a body.
       if (operation.requestBody === undefined) { for (const status of [413, 415]) delete operation.responses[status] }
       completeOperation(operation)
     }
   }
   const description = Context.getOrUndefined(scheme.annotations, OpenApi.Description)
-  const securitySchemes = {
-    [schemeName]: {
-      type: "http",
-      scheme: scheme.scheme.toLowerCase(),
-      ...description !== undefined && { description }
-    } as const
+  const documentedScheme = {
+    type: "http",
+    scheme: scheme.scheme.toLowerCase(),
+    ...description !== undefined && { description }
   }
-  const info = {
-    ...derived.info,
-    version: "1.0.0",
-    contact: { name: "The operator of the service" },
-    license: { name: "MIT", url: "https://opensource.org/license/mit" }
+  return {
+    ...rest,
+    info: {
+      ...derived.info,
+      version: "1.0.0",
+      contact: { name: "The operator of the service" },
+      license: { name: "MIT", url: "https://opensource.org/license/mit" }
+    },
+    security,
+    paths: relativePaths,
+    components: { schemas, headers, securitySchemes: { [schemeName]: documentedScheme } }
   }
-  const components = { schemas, headers, securitySchemes }
-  return { info, security, paths, components }
 }

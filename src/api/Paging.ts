@@ -1,4 +1,4 @@
-/** Paging: a `limit`, and an opaque `cursor` in the `Link` header of each page (RFC 8288). */
+/** Keyset pagination: a `limit`, and an opaque `cursor` in the `Link` header of each page (RFC 8288). */
 import { Predicate, Result, Schema } from "effect"
 import { Base64Url } from "effect/encoding"
 import { documented, transformText } from "./Text.ts"
@@ -20,7 +20,7 @@ export const limit = (description: string, defaultLimit = listLimit.default) =>
 
 const ascii = /^[ -~]*$/
 
-/** Base64url without padding (RFC 4648 §5). Fast path: a round trip by `btoa` takes 0.7 µs, by `Base64Url` 2.1. */
+/** Base64url without padding (RFC 4648 §5). Fast path for ASCII: `btoa` is three times as fast as `Base64Url`. */
 const encodeText = (text: string): string => {
   if (!ascii.test(text)) return Base64Url.encode(text)
   const encoded = btoa(text).slice(0, Math.ceil(text.length * 4 / 3))
@@ -35,18 +35,15 @@ const decodeText = (text: string): string | undefined => {
 
 const expectedCursor = "a cursor from a Link header"
 
-/**
- * Makes the schema of a `cursor` parameter: Base64url of `format(position)`. Decoding rejects all but the one canonical
- * cursor of each position. `parse` returns `undefined` for an invalid text.
- */
-export const cursor = <P>(position: Schema.Schema<P>, codec: {
-  readonly format: (position: P) => string
-  readonly parse: (text: string) => P | undefined
-}) => {
-  const encode = (after: P): string => encodeText(codec.format(after))
+/** A parameter with the Base64url of `format(position)`. Decoding rejects other encodings of the same position. */
+export const cursor = <P>(
+  position: Schema.Schema<P>,
+  format: (position: P) => string,
+  parse: (text: string) => P | undefined
+) => {
+  const encode = (after: P): string => encodeText(format(after))
   const decode = (text: string): P | undefined => {
-    const decoded = decodeText(text)
-    const after = decoded === undefined ? undefined : codec.parse(decoded)
+    const after = parse(decodeText(text) ?? "")
     return after !== undefined && encode(after) === text ? after : undefined
   }
   return Schema.String.annotate({
@@ -55,36 +52,34 @@ export const cursor = <P>(position: Schema.Schema<P>, codec: {
   }).pipe(Schema.decodeTo(Schema.toType(position), transformText(expectedCursor, decode, encode)))
 }
 
-const nextLink = <S extends Schema.Codec<unknown, { readonly [key: string]: string }>>(path: string, query: S) =>
-  Schema.String.annotate({
-    description: "The next page, if there is one (RFC 8288).",
-    examples: [`<${path}?limit=20&cursor=Nw>; rel="next"`]
-  }).pipe(
-    Schema.decodeTo(
-      query,
-      transformText<S["Encoded"]>(`a link with rel="next"`, (link) => {
-        const target = /<[^>?]*\?([^>]*)>\s*;\s*rel="?next"?/.exec(link)?.[1]
-        return target === undefined ? undefined : Object.fromEntries(new URLSearchParams(target))
-      }, (next) => {
-        const parameters = Object.entries(next).map(([name, value]) => `${name}=${encodeURIComponent(value)}`)
-        return `<${path}?${parameters.join("&")}>; rel="next"`
-      })
-    )
-  )
-
-/** Cuts off what a store found beyond `size`. `last` is the end of the page, if another page follows. */
-export const cutPage = <A>(found: ReadonlyArray<A>, size: number): {
-  readonly items: ReadonlyArray<A>
-  readonly last: A | undefined
-} => found.length <= size ? { items: found, last: undefined } : { items: found.slice(0, size), last: found[size - 1] }
+const parseNextLink = (header: string) => {
+  const target = /<[^>?]*\?([^>]*)>\s*;\s*rel="?next"?/.exec(header)?.[1]
+  return target === undefined ? undefined : Object.fromEntries(new URLSearchParams(target))
+}
 
 export const linkHeader = <S extends Schema.Codec<unknown, { readonly [key: string]: string }>>(
   path: string,
   query: S
-) => ({ link: Schema.optionalKey(nextLink(path, query)) })
+) => {
+  const format = (next: S["Encoded"]): string => {
+    const parameters = Object.entries(next).map(([name, value]) => `${name}=${encodeURIComponent(value)}`)
+    return `<${path}?${parameters.join("&")}>; rel="next"`
+  }
+  const link = Schema.String.annotate({
+    description: "The next page, if there is one (RFC 8288).",
+    examples: [`<${path}?limit=20&cursor=Nw>; rel="next"`]
+  }).pipe(Schema.decodeTo(query, transformText<S["Encoded"]>(`a link with rel="next"`, parseNextLink, format)))
+  return { link: Schema.optionalKey(link) }
+}
 
 export const nextOf = <Query>({ link }: { readonly link?: Query }): { readonly next?: Query } =>
   link === undefined ? {} : { next: link }
 
 export const linkOf = <Query>({ next }: { readonly next?: Query }): { readonly link?: Query } =>
   next === undefined ? {} : { link: next }
+
+/** `found` has one item more than the page's `size` if another page follows. `last` is then the page's last item. */
+export const cutPage = <A>(found: ReadonlyArray<A>, size: number): {
+  readonly items: ReadonlyArray<A>
+  readonly last: A | undefined
+} => found.length <= size ? { items: found, last: undefined } : { items: found.slice(0, size), last: found[size - 1] }

@@ -1,13 +1,13 @@
 import { Schema } from "effect"
 
-/** The maximum number of requests per 60 seconds and per 86,400 seconds. */
+/** The maximum number of requests per 60 and per 86,400 seconds. */
 export const Limits = Schema.Struct({
   perMinute: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 2_147_483_647 })),
   perDay: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 2_147_483_647 }))
 }).annotate({ identifier: "Limits" })
 export interface Limits extends Schema.Schema.Type<typeof Limits> {}
 
-/** The plan of an API key. Enterprise keys each have their own limits. */
+/** Enterprise keys each have their own limits. */
 export const Plan = Schema.Literals(["free", "pro", "business", "enterprise"]).annotate({
   identifier: "Plan",
   description: "The plan, which determines the limits.",
@@ -15,7 +15,7 @@ export const Plan = Schema.Literals(["free", "pro", "business", "enterprise"]).a
 })
 export type Plan = typeof Plan.Type
 
-/** The limits of the plans other than enterprise (SPEC §8). */
+/** SPEC §8. */
 export const planLimits: Readonly<Record<Exclude<Plan, "enterprise">, Limits>> = {
   free: { perMinute: 60, perDay: 1_000 },
   pro: { perMinute: 300, perDay: 10_000 },

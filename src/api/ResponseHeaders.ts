@@ -1,61 +1,48 @@
-/** Response headers that endpoints do not declare themselves, for the server, OpenAPI and CORS. */
-import type { OpenApi } from "effect/http-api"
+/** Response headers that endpoints do not declare: for the server, OpenAPI and CORS. */
 import type { Headers } from "./OpenApiTransform.ts"
 import { getPetHeaders } from "./Pets.ts"
 
-/** Sent with every response; documents override some. */
 export const fixedHeaders = {
   "cache-control": "no-store",
   "x-content-type-options": "nosniff",
   "content-security-policy": "default-src 'none'; frame-ancestors 'none'"
 }
 
-const header = (description: string, schema: object): OpenApi.OpenAPISpecHeader => ({
-  description,
-  required: true,
-  schema
-})
+const header = (description: string, schema: object) => ({ description, required: true, schema })
 
 const fixed = (description: string, value: string) => header(description, { type: "string", const: value })
 
-const cacheControl = { "Cache-Control": fixed("Caches must not store the response.", fixedHeaders["cache-control"]) }
-
-const requestId = {
+const headersOfBothPorts = {
   "X-Request-Id": header(
     "The id of the request: its own X-Request-Id if that has 1 to 64 letters, digits, `_`, `.`, `:` or `-`, " +
       "else a new one.",
     { type: "string", examples: ["01a1fd7a-b6a8-77a5-8e19-8b5b27105fa0"] }
-  )
+  ),
+  "Cache-Control": fixed("Caches must not store the response.", fixedHeaders["cache-control"])
 }
 
 const commonHeaders: Headers = {
   "X-RateLimit-Limit": header("The limit that applies to the caller.", { type: "integer", examples: [60] }),
   "X-RateLimit-Remaining": header("Requests remaining.", { type: "integer", examples: [59] }),
-  "X-RateLimit-Reset": header("Unix timestamp at which the limit resets.", {
-    type: "integer",
-    examples: [1_795_240_800]
-  }),
+  "X-RateLimit-Reset": header("Unix timestamp at which the limit resets.", { type: "integer", examples: [1795240800] }),
   "X-RateLimit-Scope": header(
     "Whose limits these are: those of the API key, or of the client's address if no operation got a valid key.",
     { type: "string", enum: ["key", "address"] }
   ),
-  "RateLimit-Policy": header("All limits of the caller.", {
-    type: "string",
-    examples: [`"minute";q=60;w=60, "day";q=1000;w=86400`]
-  }),
+  "RateLimit-Policy": header(
+    "All limits of the caller.",
+    { type: "string", examples: [`"minute";q=60;w=60, "day";q=1000;w=86400`] }
+  ),
   "RateLimit": header("The remaining requests of each limit, and the seconds until it resets.", {
     type: "string",
     examples: [`"minute";r=59;t=60, "day";r=999;t=86400`]
   }),
-  ...requestId,
-  ...cacheControl,
+  ...headersOfBothPorts,
   "X-Content-Type-Options": fixed("The media type is that of Content-Type.", fixedHeaders["x-content-type-options"]),
   "Content-Security-Policy": fixed("A browser runs no script in the response.", fixedHeaders["content-security-policy"])
 }
 
-const retryAfter = {
-  "Retry-After": header("Seconds to wait before the next request.", { type: "integer", examples: [12] })
-}
+const waitSeconds = header("Seconds to wait before the next request.", { type: "integer", examples: [12] })
 
 const statusHeaders: Readonly<Record<string, Headers>> = {
   "401": {
@@ -64,8 +51,8 @@ const statusHeaders: Readonly<Record<string, Headers>> = {
       enum: ["Bearer", `Bearer error="invalid_token"`]
     })
   },
-  "429": retryAfter,
-  "503": retryAfter
+  "429": { "Retry-After": waitSeconds },
+  "503": { "Retry-After": waitSeconds }
 }
 
 const deprecationHeaders: Headers = {
@@ -74,7 +61,6 @@ const deprecationHeaders: Headers = {
   "Link": fixed("The operation that replaces this one.", getPetHeaders.link)
 }
 
-/** Mostly sent before the operation is known, so without the headers of deprecated operations. */
 const statusesBeforeRouting = new Set(["408", "431"])
 
 export const headersOf = (status: string, { deprecated }: { readonly deprecated?: boolean }): Headers => ({
@@ -83,12 +69,11 @@ export const headersOf = (status: string, { deprecated }: { readonly deprecated?
   ...deprecated && !statusesBeforeRouting.has(status) && deprecationHeaders
 })
 
-export const adminHeadersOf = (status: string): Headers => ({ ...requestId, ...cacheControl, ...statusHeaders[status] })
+export const adminHeadersOf = (status: string): Headers => ({ ...headersOfBothPorts, ...statusHeaders[status] })
 
-// Browsers act on these themselves; scripts have no use for them.
 const browserHeaders = new Set([...Object.keys(fixedHeaders), "www-authenticate"])
 
-/** CORS: the headers that scripts may read (`Access-Control-Expose-Headers`). */
+/** CORS: the value of `Access-Control-Expose-Headers`. */
 export const exposedHeaders: ReadonlyArray<string> = [
   ...new Set([commonHeaders, deprecationHeaders, ...Object.values(statusHeaders)].flatMap((all) => Object.keys(all))),
   "Idempotent-Replayed",

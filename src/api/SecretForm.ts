@@ -1,17 +1,10 @@
-/**
- * The format of API key secrets: `psk_`, 32 random base62 characters (190 bits), and a checksum of 6 characters.
- *
- * The checksum lets the service reject a mistyped key without a lookup, and secret scanners recognise real keys.
- */
-
+/** Secrets are `psk_`, 32 random base62 characters (190 bits), and a checksum, which shows typos without a lookup. */
 const prefix = "psk_"
 const checksumLength = 6
-
 export const randomLength = 32
-
 export const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-/** CRC-32 (RFC 1952 §8) of an ASCII text. `zlib.crc32` is missing in browsers, where the test service also runs. */
+/** CRC-32 of an ASCII text (RFC 1952 §8). Browsers, which also run the test service, have no `zlib.crc32`. */
 const crc32 = (text: string): number => {
   let remainder = ~0
   for (let i = 0; i < text.length; i++) {
@@ -21,25 +14,19 @@ const crc32 = (text: string): number => {
   return ~remainder >>> 0
 }
 
-/** The CRC-32 in base62: 32 bits fit into six characters. */
-const checksum = (secret: string): string => {
-  let remainder = crc32(secret)
-  let text = ""
-  for (let i = 0; i < checksumLength; i++) {
-    text = base62.charAt(remainder % base62.length) + text
-    remainder = Math.floor(remainder / base62.length)
-  }
-  return text
+/** The CRC-32 in base62. Its 32 bits fit into six characters. */
+const checksum = (random: string): string => {
+  const crc = crc32(random)
+  const places = Array.from({ length: checksumLength }, (_, i) => base62.length ** (checksumLength - 1 - i))
+  return places.map((place) => base62.charAt(Math.floor(crc / place) % base62.length)).join("")
 }
 
-const format = new RegExp(`^${prefix}([0-9A-Za-z]{${randomLength}})([0-9A-Za-z]{${checksumLength}})$`)
+const format = new RegExp(`^${prefix}[0-9A-Za-z]{${randomLength + checksumLength}}$`)
 
-export const withChecksum = (text: string): string => prefix + text + checksum(text)
+export const withChecksum = (random: string): string => prefix + random + checksum(random)
 
-export const isWellFormed = (text: string): boolean => {
-  const match = format.exec(text)
-  return match !== null && checksum(match[1] ?? "") === match[2]
-}
+export const isWellFormed = (secret: string): boolean =>
+  format.test(secret) && withChecksum(secret.slice(prefix.length, -checksumLength)) === secret
 
-/** Finds a secret, whole or truncated, in a text such as `Authorization: Bearer psk_…`. */
+/** Finds a whole or truncated secret in a text such as `Authorization: Bearer psk_…`. */
 export const findSecret = (text: string): string | undefined => /psk_[0-9A-Za-z]*/.exec(text)?.[0]

@@ -1,6 +1,5 @@
 import { Effect, type JsonSchema, Predicate, Schema, SchemaAST, SchemaIssue, SchemaTransformation } from "effect"
 
-/** `parse` returns `undefined` for an invalid text. */
 export const transformText = <A>(
   expected: string,
   parse: (text: string) => A | undefined,
@@ -16,7 +15,7 @@ export const transformText = <A>(
     encode: (value) => Effect.succeed(format(value))
   })
 
-/** A value that codecs pass through unchanged, described in OpenAPI by `schema`. */
+/** A schema that leaves values as they are. OpenAPI shows the given JSON Schema. */
 export const documented = <A>(
   isValue: (value: unknown) => value is A,
   expected: string,
@@ -37,19 +36,13 @@ const idempotencyKeyForm = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 export const idempotencyKey = (description: string, example: string) => {
   const expected = "one key of 1 to 255 visible ASCII characters, without spaces and quotation marks"
   const schema = { type: "string", pattern: idempotencyKeyForm.source, description, examples: [example] } as const
+  const parse = (text: string) => idempotencyKeyForm.test(text) ? text.replaceAll(`"`, "") : undefined
   return documented(Predicate.isString, expected, schema).pipe(
-    Schema.decodeTo(
-      Schema.String,
-      transformText(
-        expected,
-        (text) => idempotencyKeyForm.test(text) ? text.replaceAll(`"`, "") : undefined,
-        (key) => key
-      )
-    )
+    Schema.decodeTo(Schema.String, transformText(expected, parse, (key) => key))
   )
 }
 
-/** Skips the check of a response's value, because the codec of its body checks the parts. */
+/** Accepts any value: for responses, whose parts the codec of the body already checks. */
 export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
   Schema.declare((_value: unknown): _value is A => true, {
     description: SchemaAST.resolveDescription(schema.ast) ?? "Success"
@@ -59,10 +52,7 @@ const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1({
   leafHook: (issue) => issue._tag === "MissingKey" ? "required" : SchemaIssue.defaultLeafHook(issue)
 })
 
-/**
- * Describes all invalid fields in one text: the name from `nameOf`, and what was expected, as in `limit: expected an
- * integer; name: required`.
- */
+/** Describes all invalid fields, as in `limit: expected an integer; name: required`. */
 export const describeIssue = (issue: SchemaIssue.Issue, nameOf: (path: ReadonlyArray<string>) => string): string =>
   formatIssue(issue).issues
     .map(({ message, path = [] }) => {

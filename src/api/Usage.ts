@@ -12,37 +12,33 @@ const counts = {
 const UsageInterval = Schema.Struct({ from: Instant, ...counts }).annotate({ identifier: "UsageInterval" })
 export interface UsageInterval extends Schema.Schema.Type<typeof UsageInterval> {}
 
-/** The last 60 minutes and 720 hours, oldest first, without intervals that have no requests. */
+/** The last 60 minutes and 720 hours, oldest first. Intervals without requests are absent. */
 export const UsageHistory = Schema.Struct({
   minutes: Schema.Array(UsageInterval),
   hours: Schema.Array(UsageInterval)
 }).annotate({ identifier: "UsageHistory", description: "The requests of the key, by minute and by hour." })
 export interface UsageHistory extends Schema.Schema.Type<typeof UsageHistory> {}
 
-export const topUsageLimit = 10
-
 export const usageKinds = ["allowed", "rejected", "banned"] as const
 export type UsageKind = typeof usageKinds[number]
 export type UsageCounts = Readonly<Record<UsageKind, number>>
 
+export const topUsageLimit = 10
+
 export const TopUsageQuery = Schema.Struct({
-  window: Schema.optionalKey(
-    Schema.Literals(["hour", "day"]).annotate({
-      description: "The last 60 minutes, or the last 24 hours. By default the hour.",
-      message: "Expected hour or day"
-    })
-  ),
-  by: Schema.optionalKey(
-    Schema.Literals(usageKinds).annotate({
-      description: "The kind of requests that keys are ordered by. By default `allowed`.",
-      message: "Expected allowed, rejected or banned"
-    })
-  ),
+  window: Schema.Literals(["hour", "day"]).annotate({
+    description: "The last 60 minutes, or the last 24 hours. By default the hour.",
+    message: "Expected hour or day"
+  }).pipe(Schema.optionalKey),
+  by: Schema.Literals(usageKinds).annotate({
+    description: "The kind of requests that keys are ordered by. By default `allowed`.",
+    message: "Expected allowed, rejected or banned"
+  }).pipe(Schema.optionalKey),
   limit: Schema.optionalKey(limit("Maximum number of keys returned.", topUsageLimit))
 })
 export interface TopUsageQuery extends Schema.Schema.Type<typeof TopUsageQuery> {}
 
-/** `name` and `plan` are `null` for a key that is no longer stored. */
+/** `name` and `plan` are `null` if the key is no longer stored. */
 export const KeyTotals = Schema.Struct({
   keyId: KeyId,
   name: Schema.NullOr(Schema.String),

@@ -4,9 +4,9 @@ import { FetchHttpClient, HttpClient } from "effect/http"
 import { HttpApiClient, HttpApiMiddleware } from "effect/http-api"
 import { AdminApi, AdminAuth, type Session } from "../api/AdminApi.ts"
 import type { AuditEntry, AuditPage, AuditQuery } from "../api/Audit.ts"
-import { formatETag } from "../api/EntityTag.ts"
 import type * as Errors from "../api/Errors.ts"
 import type * as Keys from "../api/Keys.ts"
+import { formatETag } from "../api/KeysGroup.ts"
 import type { KeysGroup } from "../api/KeysGroup.ts"
 import { listLimit } from "../api/Paging.ts"
 import type { KeyTotals, TopUsageQuery, UsageHistory } from "../api/Usage.ts"
@@ -15,10 +15,8 @@ import type { CallOptions, ClientOptions, ErrorOf, Optional, PageSize, Secret } 
 import type { PetstoreClientError } from "./ClientError.ts"
 import { makeRateLimits } from "./RateLimits.ts"
 
-/** The errors that every call of `AdminClient` can fail with. */
 export type AnyAdminError = PetstoreClientError | ErrorOf<typeof AdminApi, "listKeys">
 
-/** The result of `whose`: a key, and the state of the given secret. */
 export interface FoundKey extends Keys.ListedKey {
   readonly secret: Keys.FoundSecret
 }
@@ -26,24 +24,23 @@ export interface FoundKey extends Keys.ListedKey {
 type ChangeError = AnyAdminError | Errors.NotFound | Errors.Conflict | Errors.PreconditionFailed
 
 interface ChangeOptions extends CallOptions {
-  /** Change the key only if it has this version. */
+  /** Optimistic locking: change the key only if it has this version. */
   readonly version?: number | undefined
 }
 
-/** The options of `AdminClient`. `baseUrl` is the management port, such as `http://127.0.0.1:9090`. */
+/** `baseUrl` is the URL of the management port, such as `http://127.0.0.1:9090`. */
 export interface AdminOptions extends ClientOptions {
-  /** An admin token of the service (`ADMIN_TOKEN`, `ADMIN_TOKENS`). */
   readonly token: Secret
 }
 
 /**
- * A client of the management API. Calls and streams can fail with any of `AnyAdminError`. Only a 429 makes the client
- * retry a change, because the service then did nothing.
+ * A client of the management API. Every call can fail with `AnyAdminError`. The client retries a change only after a
+ * 429, because the service then did nothing.
  */
 export class AdminClient extends Context.Service<AdminClient, {
   /**
-   * Issues a key. Only this response has its secret. Fails with `Conflict`, which names the issued key, if the
-   * `idempotencyKey` was used before.
+   * Issues a key. Only this response has its secret. If the `idempotencyKey` was used before, fails with `Conflict`,
+   * which names the key that was issued then.
    *
    * @example
    * const { id, key } = yield* admin.issue({ name: "shop", plan: "pro" }, { idempotencyKey: "order-7" })
@@ -52,10 +49,9 @@ export class AdminClient extends Context.Service<AdminClient, {
     key: Optional<Keys.NewKey>,
     options?: CallOptions & { readonly idempotencyKey?: string | undefined }
   ): Effect.Effect<Keys.IssuedKey, AnyAdminError | Errors.Conflict>
-  /** Lists one page of keys. The last page has no `next`. */
   list(query?: Optional<Keys.KeysQuery>, options?: CallOptions): Effect.Effect<Keys.KeysPage, AnyAdminError>
   /**
-   * Streams all matching keys. It requests pages, of 100 keys by default, on demand.
+   * Streams all matching keys, and requests pages on demand.
    *
    * @example
    * yield* Stream.runForEach(admin.all({ state: "active" }), (key) => Console.log(key.name))
@@ -65,7 +61,7 @@ export class AdminClient extends Context.Service<AdminClient, {
     options?: CallOptions
   ): Stream.Stream<Keys.ListedKey, AnyAdminError>
   /**
-   * Finds the key of a current or former secret, and whether the secret still works. Sends only the secret's SHA-256.
+   * Finds the key of a current or former secret. Sends only the secret's SHA-256.
    *
    * @example
    * const leaked = yield* admin.whose(secret)
@@ -74,23 +70,23 @@ export class AdminClient extends Context.Service<AdminClient, {
   whose(secret: Redacted.Redacted, options?: CallOptions): Effect.Effect<Option.Option<FoundKey>, AnyAdminError>
   /** Gets a key with its remaining requests, its ban, and the former secrets that still work. */
   get(id: string, options?: CallOptions): Effect.Effect<Keys.ApiKeyDetails, AnyAdminError | Errors.NotFound>
-  /** Returns a key's requests per minute (the last 60) and per hour (the last 720), oldest first. */
+  /** Gets a key's requests in each of the last 60 minutes and 720 hours, oldest first. */
   usage(id: string, options?: CallOptions): Effect.Effect<UsageHistory, AnyAdminError | Errors.NotFound>
-  /** Lists the busiest keys of the last hour or day. The default: ten keys, by allowed requests in the last hour. */
+  /** Lists the busiest keys: by default ten, by allowed requests in the last hour. */
   topUsage(
     query?: Optional<TopUsageQuery>,
     options?: CallOptions
   ): Effect.Effect<ReadonlyArray<KeyTotals>, AnyAdminError>
   /**
-   * Changes the given fields of a key. `expiresAt: null` removes the expiry; `enabled: false` makes requests get 401.
-   * Fails with `Conflict` if the key is revoked, and with `PreconditionFailed` if it has another `version`.
+   * Changes the given fields of a key. `expiresAt: null` removes the expiry. `enabled: false`: requests get 401. Fails
+   * with `Conflict` if the key is revoked, and with `PreconditionFailed` if it has another `version`.
    *
    * @example
    * const key = yield* admin.update(id, { plan: "pro" }, { version: 3 })
    */
   update(id: string, change: Optional<Keys.KeyChange>, options?: ChangeOptions): Effect.Effect<Keys.ApiKey, ChangeError>
   /**
-   * Replaces the secret of a key. The old secret keeps working for `gracePeriod`, in whole seconds, by default 0. Fails
+   * Replaces the secret of a key. The old secret works for another `gracePeriod` in whole seconds, by default 0. Fails
    * with `Conflict` if the key is revoked or expired.
    *
    * @example
@@ -100,27 +96,24 @@ export class AdminClient extends Context.Service<AdminClient, {
     id: string,
     options?: ChangeOptions & { readonly gracePeriod?: Duration.Input | undefined }
   ): Effect.Effect<Keys.IssuedKey, ChangeError>
-  /** Ends all grace periods of a key: only its current secret works from then on. */
+  /** Ends all grace periods, so that only the current secret works. */
   endFormerSecrets(id: string, options?: ChangeOptions): Effect.Effect<void, ChangeError>
-  /** Revokes a key for good. Fails with `Conflict` if it is revoked already. */
+  /** Revokes a key for good. Fails with `Conflict` if it is already revoked. */
   revoke(id: string, options?: ChangeOptions): Effect.Effect<void, ChangeError>
-  /** Lifts the ban of a key. */
   unban(id: string, options?: CallOptions): Effect.Effect<void, AnyAdminError | Errors.NotFound>
-  /** Lists one page of the audit log, newest first. The last page has no `next`. */
   audit(query?: Optional<AuditQuery>, options?: CallOptions): Effect.Effect<AuditPage, AnyAdminError>
-  /** Streams all matching entries of the audit log, newest first. It requests pages on demand. */
+  /** Streams all matching entries of the audit log, newest first, and requests pages on demand. */
   auditAll(
     filter?: Optional<Omit<AuditQuery, "limit">> & PageSize,
     options?: CallOptions
   ): Stream.Stream<AuditEntry, AnyAdminError>
-  /** Returns the name of the admin token, whether it may change keys, and the service's environment. */
   session(options?: CallOptions): Effect.Effect<typeof Session.Type, AnyAdminError>
 }>()("petstore/AdminClient") {
   /** Uses `fetch`. */
   static readonly layer = (options: AdminOptions): Layer.Layer<AdminClient> =>
     AdminClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
 
-  /** Uses `fetch`. Reads `PETSTORE_ADMIN_URL` and `ADMIN_TOKEN` by default. */
+  /** By default from the variables `PETSTORE_ADMIN_URL` and `ADMIN_TOKEN`. Uses `fetch`. */
   static readonly layerConfig = (
     config: Config.Wrap<AdminOptions> = {
       baseUrl: Config.URL("PETSTORE_ADMIN_URL"),
@@ -128,7 +121,6 @@ export class AdminClient extends Context.Service<AdminClient, {
     }
   ): Layer.Layer<AdminClient, Config.ConfigError> => Layer.unwrap(Effect.map(Config.unwrap(config), AdminClient.layer))
 
-  /** Uses the `HttpClient` of the context. */
   static readonly layerHttp = (options: AdminOptions): Layer.Layer<AdminClient, never, HttpClient.HttpClient> =>
     Layer.effect(AdminClient, make(options)).pipe(
       Layer.provide(HttpApiMiddleware.layerClient(AdminAuth, authorize(options.token))),
@@ -154,8 +146,8 @@ const decode = {
 }
 const responseMode = "response-only" as const
 
-const reading = (id?: string) => ({ isRepeatable: true, ...id !== undefined && attributesOf(id) })
-const changing = (id: string) => ({ isRepeatable: false, ...attributesOf(id) })
+const reading = (id?: string) => ({ isIdempotent: true, ...id !== undefined && attributesOf(id) })
+const changing = (id: string) => ({ isIdempotent: false, ...attributesOf(id) })
 const attributesOf = (id: string) => ({ attributes: { "petstore.key.id": id } })
 
 const ofKey = (id: string) => ({ params: { id }, responseMode })
@@ -183,7 +175,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     issue: (key, { idempotencyKey, ...options } = {}) => {
       const headers = idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }
       const request = api.issueKey({ payload: omitUndefined(key), headers, responseMode })
-      return call("issue", request, decode.issue, { isRepeatable: false }, options)
+      return call("issue", request, decode.issue, { isIdempotent: false }, options)
     },
     list,
     all: ({ pageSize: limit = listLimit.maximum, ...query } = {}, options) =>

@@ -8,26 +8,26 @@ import { type RetryOptions, sendWithRetries } from "./Retries.ts"
 
 export const version = "1.0.0"
 
-/** The options of one call. Each overrides the client's option, also within `retry`. */
+/** The options of one call. Each overrides the client's option. `retry` is merged field by field. */
 export interface CallOptions {
   readonly retry?: RetryOptions | undefined
-  /** Fails the call after this time, retries and waits included. The default is 2 minutes. */
+  /** The timeout of the whole call, with retries and waits. The default is 2 minutes. */
   readonly timeout?: Duration.Input | undefined
   /** Additional request headers. */
   readonly headers?: Headers.Input | undefined
 }
 
 export interface PageSize {
-  /** The number of items per request. The default is 100. */
+  /** Items per request. The default is 100. */
   readonly pageSize?: number | undefined
 }
 
 export interface ClientOptions extends CallOptions {
-  /** An http or https URL. Anything else is a defect: a `TypeError`. */
+  /** An http or https URL. For any other text, the client dies with a `TypeError`. */
   readonly baseUrl: string | URL
 }
 
-/** Allows `undefined` for the optional fields of `T`. */
+/** `T`, with `undefined` allowed for its optional fields. */
 export type Optional<T> = { readonly [K in keyof T]: object extends Pick<T, K> ? T[K] | undefined : T[K] }
 
 export const omitUndefined = <T extends object>(fields: Optional<T>): T =>
@@ -38,16 +38,15 @@ export type ErrorOf<Api, Name extends string> = Api extends HttpApi.HttpApi<infe
   ? HttpApiEndpoint.ErrorsWithIdentifier<HttpApiGroup.Endpoints<Groups>, Name>
   : never
 
-/** A secret, or an effect that runs before each attempt, so that a rotated secret needs no new layer. */
+/** A secret, or an effect that reads it before each attempt, so that a rotation needs no new client. */
 export type Secret = Redacted.Redacted | Effect.Effect<Redacted.Redacted>
 
-/** A response without its body. */
 export interface ResponseMetadata {
   readonly status: number
   readonly headers: Headers.Headers
-  /** The `X-Request-Id`, which is also in the service's log. */
+  /** The `X-Request-Id`. The service logs it too. */
   readonly requestId: string | undefined
-  /** The key's limits. `undefined` for the management port, which has none. */
+  /** The key's limits. `undefined` for `AdminClient`: the management port has no limits. */
   readonly rateLimit: RateLimitState | undefined
   /** Whether an earlier request with the same idempotency key created the pet. */
   readonly isReplayed: boolean
@@ -58,7 +57,7 @@ const LastMetadata = Context.Reference("petstore/client/LastMetadata", {
 })
 
 /**
- * Adds the response's metadata to the result of a call. If `call` makes several, the last successful one counts.
+ * Returns the result of a call and the metadata of its last successful response.
  *
  * @example
  * const [pet, { isReplayed, requestId }] = yield* withMetadata(petstore.create({ name: "Rex", categoryId: 1n }))
@@ -75,7 +74,7 @@ export const withMetadata = Effect.fnUntraced(function*<A, E, R>(
 
 const CallHeaders = Context.Reference<Headers.Input>("petstore/client/CallHeaders", { defaultValue: () => ({}) })
 
-/** CORS: in browsers, setting `User-Agent` needs the service's permission. */
+/** In browsers, a `User-Agent` header would need the service's permission (CORS). */
 const isBrowser = "navigator" in globalThis && globalThis.navigator.userAgent.startsWith("Mozilla/")
 
 export const authorize =
@@ -89,7 +88,6 @@ export const authorize =
       return yield* next(HttpClientRequest.bearerToken(HttpClientRequest.setHeaders(request, headers), token))
     })
 
-/** Removes a trailing slash and `/v1`. Throws a `TypeError` unless it is an http or https URL. */
 export const parseBaseUrl = (baseUrl: string | URL): string => {
   const url = URL.parse(String(baseUrl))
   if (url === null || !/^https?:$/.test(url.protocol)) {
@@ -107,18 +105,17 @@ export const makeCaller = (clientName: string, defaults: CallOptions, limits: Ra
   name: string,
   request: Effect.Effect<Response, unknown>,
   decode: (response: Response) => Effect.Effect<A, E | HttpClientError.HttpClientError | Schema.SchemaError>,
-  /** `isRepeatable`: sending the request twice does no harm. */
-  { attributes = {}, isRepeatable }: { readonly isRepeatable: boolean; readonly attributes?: Attributes },
+  { attributes = {}, isIdempotent }: { readonly isIdempotent: boolean; readonly attributes?: Attributes },
   options: CallOptions = {}
 ): Effect.Effect<A, E | PetstoreClientError> => {
   const timeout = Duration.fromInputUnsafe(options.timeout ?? defaults.timeout ?? "2 minutes")
   const send = request.pipe(
-    // Read the body here, so that a broken-off body counts as no response and is retried.
+    // Read the body within the attempt, so that a truncated body is retried.
     Effect.tap((response) => response.text),
     Effect.mapError(fromRequest),
     Effect.provideService(CallHeaders, options.headers ?? defaults.headers ?? {})
   )
-  const sendAll = sendWithRetries(send, isRepeatable, { ...defaults.retry, ...options.retry }, timeout, limits)
+  const sendAll = sendWithRetries(send, isIdempotent, { ...defaults.retry, ...options.retry }, timeout, limits)
   return Effect.gen(function*() {
     const response = yield* withTimeout(sendAll, timeout)
     const metadata = metadataOf(response)

@@ -4,28 +4,28 @@ import { type ApiError, ErrorBody, RetryAfter } from "../api/Errors.ts"
 
 const withCause = { message: Schema.String, cause: Schema.optionalKey(Schema.Defect()) }
 
-/** No complete response arrived in time. The service may still have done the work. */
+/** No complete response arrived in time. The service may still have processed the request. */
 export class Unreachable extends Schema.TaggedError<Unreachable>()("Unreachable", withCause) {}
 
-/** The client cannot read the response. Another server may listen at the address. `status` is its HTTP status. */
+/** The response is not one of the Petstore API: perhaps another server listens at the address. */
 export class UnexpectedResponse
   extends Schema.TaggedError<UnexpectedResponse>()("UnexpectedResponse", { ...withCause, status: Schema.Int })
 {}
 
-/** The service returned an error that this version of the client does not expect from the call. */
+/** The service returned an error code that this version of the client does not know for the call. */
 export class UndeclaredError extends Schema.TaggedError<UndeclaredError>()("UndeclaredError", ErrorBody.fields) {}
 
 /** An argument of the call is invalid. The client sent nothing. */
 export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInput", withCause) {}
 
-/** The reasons of a `PetstoreClientError`. Match them with `Effect.catchReason`. */
+/** The `reason` of a `PetstoreClientError`. Match it with `Effect.catchReason`. */
 export const PetstoreClientErrorReason = Schema.Union([Unreachable, UnexpectedResponse, UndeclaredError, InvalidInput])
 export type PetstoreClientErrorReason = typeof PetstoreClientErrorReason.Type
 
-/** A call failed with an error that the contract does not declare. An `HttpApi` that passes it on responds with 502. */
+/** A call failed with an error that the API does not declare. As an error of another `HttpApi`, it becomes a 502. */
 export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>()("PetstoreClientError", {
   reason: PetstoreClientErrorReason,
-  /** The `X-Request-Id` of the response, which is also in the service's log. */
+  /** The `X-Request-Id` of the response. The service logs it too. */
   requestId: Schema.optionalKey(Schema.String),
   /** The `Retry-After` of the response (RFC 9110 §10.2.3). */
   retryAfter: Schema.optionalKey(Schema.Duration)
@@ -40,7 +40,7 @@ export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>
 export const isRetryableStatus = (status: number): boolean =>
   status === 408 || status === 429 || (status >= 500 && status !== 505)
 
-/** Whether the same call may succeed later: after 408, 429, 5xx except 505, or no response. */
+/** Whether the same call may succeed later: after 408, 429, 5xx other than 505, or without a response. */
 export const isRetryable = (error: ApiError | PetstoreClientError): boolean => {
   const cause = error._tag === "PetstoreClientError" ? error.reason : error
   return "status" in cause ? isRetryableStatus(cause.status) : cause._tag === "Unreachable"

@@ -1,4 +1,4 @@
-/** The entry `petstore-client/client`. */
+/** Entry point of the package export `petstore-client/client`. */
 export { AdminClient, type AdminOptions, type AnyAdminError, type FoundKey } from "./AdminClient.ts"
 export {
   type CallOptions,

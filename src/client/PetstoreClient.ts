@@ -12,31 +12,29 @@ import type { CallOptions, ClientOptions, ErrorOf, Optional, PageSize, Secret } 
 import type { PetstoreClientError } from "./ClientError.ts"
 import { makeRateLimits, type RateLimitState } from "./RateLimits.ts"
 
-/** The errors that every call of `PetstoreClient` can fail with. */
 export type AnyError = PetstoreClientError | ErrorOf<typeof PetstoreApi, "listPets">
 
-/** The options of `PetstoreClient`. `baseUrl` may end with `/v1` (SPEC §1). */
+/** `baseUrl` may end with `/v1` (SPEC §1). */
 export interface Options extends ClientOptions {
   readonly apiKey: Secret
 }
 
-/** The query of `all`. With a `cursor`, the stream begins after the pet with this id. */
+/** With a `cursor`, the stream begins after the pet with this id. */
 export interface AllQuery extends Optional<Omit<ListQuery, "limit">>, PageSize {}
 
-/** The options of `create`. */
 export interface CreateOptions extends CallOptions {
-  /** Calls with the same key create one pet (within 24 hours). The default is a new key per run of the effect. */
+  /** Within 24 hours, calls with the same key create one pet. The default is a new key per run of the effect. */
   readonly idempotencyKey?: string | undefined
 }
 
 /**
- * A client of the Petstore service. It retries after a 429, a fault such as 503, or no response, with backoff and not
- * before `Retry-After`. Each create has an `Idempotency-Key`, so retries do not create a second pet.
+ * A client of the Petstore service. After a 408, a 429, a 5xx or no response, it retries with backoff and not before
+ * `Retry-After`. Each create has an `Idempotency-Key`, so a retry does not create a second pet.
  */
 export class PetstoreClient extends Context.Service<PetstoreClient, {
   /**
-   * Lists one page of pets (SPEC §4.1). `next` is the query of the next page; the last page has none. Fails with any of
-   * `AnyError`, such as `InvalidApiKey`; with `RateLimitExceeded` or `ServiceUnavailable` only after all retries.
+   * Gets one page of pets (SPEC §4.1). `next` is the query of the next page. The last page has none. Fails with
+   * `AnyError`, and with errors such as `RateLimitExceeded` and `ServiceUnavailable` only after all retries.
    *
    * @example
    * const { next, pets } = yield* petstore.list({ limit: 20, status: "available" })
@@ -44,16 +42,16 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    */
   list(query?: Optional<ListQuery>, options?: CallOptions): Effect.Effect<PetsPage, AnyError>
   /**
-   * Streams all matching pets by ascending id. It requests pages, of 100 pets by default, on demand. Fails as `list`
-   * does, after the pets of earlier pages.
+   * Streams all matching pets by ascending id, and requests pages on demand. Fails as `list` does, after the pets of
+   * earlier pages.
    *
    * @example
    * yield* Stream.runForEach(petstore.all({ status: "sold" }), (pet) => Console.log(pet.name))
    */
   all(query?: AllQuery, options?: CallOptions): Stream.Stream<Pet, AnyError>
   /**
-   * Creates a pet (SPEC §4.2), once per run of the effect however often the client retries. Pass an `idempotencyKey` to
-   * create it once across several runs. Fails with `IdempotencyKeyReused` if the key belongs to another pet.
+   * Creates one pet per run of the effect, also if the client retries (SPEC §4.2). With an `idempotencyKey`, several
+   * runs create one pet. Fails with `IdempotencyKeyReused` if the key already created a different pet.
    *
    * @example
    * const rex = yield* petstore.create({ name: "Rex", categoryId: 1n }, { idempotencyKey: `order-${order.id}` })
@@ -69,8 +67,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    */
   get(id: bigint, options?: CallOptions): Effect.Effect<Pet, AnyError | Errors.NotFound | Errors.Gone>
   /**
-   * The key's limits from the most recent response; `None` before the first. Sends nothing. Ignores responses that show
-   * the limits of the client's address.
+   * The key's limits from the most recent response that showed them. `None` before the first. Sends nothing.
    */
   readonly rateLimit: Effect.Effect<Option.Option<RateLimitState>>
 }>()("petstore/PetstoreClient") {
@@ -78,7 +75,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   static readonly layer = (options: Options): Layer.Layer<PetstoreClient> =>
     PetstoreClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
 
-  /** Uses `fetch`. Reads `PETSTORE_URL` and `PETSTORE_API_KEY` by default. */
+  /** By default from the variables `PETSTORE_URL` and `PETSTORE_API_KEY`. Uses `fetch`. */
   static readonly layerConfig = (
     config: Config.Wrap<Options> = {
       baseUrl: Config.URL("PETSTORE_URL"),
@@ -87,11 +84,10 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   ): Layer.Layer<PetstoreClient, Config.ConfigError> =>
     Layer.unwrap(Effect.map(Config.unwrap(config), PetstoreClient.layer))
 
-  /** Uses the `HttpClient` of the context. */
   static readonly layerHttp = (options: Options): Layer.Layer<PetstoreClient, never, HttpClient.HttpClient> =>
     Layer.effect(PetstoreClient, PetstoreClient.make(options))
 
-  /** For programs with several keys: makes the client of one. Uses the `HttpClient` of the context. */
+  /** For programs with several keys: the client of one key. Uses the `HttpClient` in the context. */
   static readonly make = (
     options: Options
   ): Effect.Effect<PetstoreClient["Service"], never, HttpClient.HttpClient> =>
@@ -115,7 +111,7 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
     const { cursor, limit, status } = query
     const attributes = { "petstore.limit": limit, "petstore.status": status, "petstore.cursor": cursor }
     const request = api.listPets({ query: omitUndefined(query), responseMode })
-    return call("list", request, decode.list, { isRepeatable: true, attributes }, options)
+    return call("list", request, decode.list, { isIdempotent: true, attributes }, options)
   }
 
   return PetstoreClient.of({
@@ -125,11 +121,11 @@ const make = Effect.fnUntraced(function*(clientOptions: Options) {
     create: Effect.fnUntraced(function*(pet, { idempotencyKey, ...options } = {}) {
       const key = idempotencyKey ?? (yield* random.uuidV7())
       const request = api.createPet({ payload: omitUndefined(pet), headers: { "idempotency-key": key }, responseMode })
-      const traits = { isRepeatable: true, attributes: { "petstore.idempotency_key": key } }
+      const traits = { isIdempotent: true, attributes: { "petstore.idempotency_key": key } }
       return (yield* call("create", request, decode.create, traits, options)).pet
     }),
     get: (petId, options) => {
-      const traits = { isRepeatable: true, attributes: { "petstore.pet.id": petId } }
+      const traits = { isIdempotent: true, attributes: { "petstore.pet.id": petId } }
       return call("get", api.getPet({ params: { petId }, responseMode }), decode.get, traits, options)
     },
     rateLimit: limits.latest

@@ -1,14 +1,11 @@
-/**
- * What a client learns about its key's limits from responses (SPEC §8). It paces requests by them, so that loops slow
- * down instead of getting the key banned.
- */
+/** Paces requests by the rate-limit headers of responses (SPEC §8), so that loops do not get the key banned. */
 import { Clock, Data, DateTime, Duration, Effect, Option, Random, Ref, Schema, SchemaGetter, Semaphore } from "effect"
 import type { Headers, HttpClientResponse } from "effect/http"
 import { retryAfterOf } from "./ClientError.ts"
 
 type Response = HttpClientResponse.HttpClientResponse
 
-/** An operator may lift a ban early, so once a minute a request is sent despite the pause. */
+/** An operator may lift a ban early, so once a minute one request goes out despite the pause. */
 const maxPauseTrustMs = 60_000
 
 const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
@@ -16,7 +13,7 @@ const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTim
   encode: SchemaGetter.transform((millis) => millis / 1000)
 }))
 
-/** The key's most restrictive limit, from the `X-RateLimit-*` headers of a response (SPEC §8). */
+/** The key's most restrictive limit, read from the `X-RateLimit-*` headers of a response (SPEC §8). */
 export const RateLimitState = Schema.Struct({
   /** Requests per window. */
   limit: Schema.FiniteFromString,
@@ -29,55 +26,48 @@ export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState
 
 const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 
-/** `None` if the headers show the limits of the address instead of the key's, as in a 401. */
+/** `None` without rate-limit headers, and if they show the limits of the client's address, as in a 401. */
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
-/** A time without requests. All calls share its jitter, so that later calls do not overtake earlier ones. */
+/** A time without requests, in epoch milliseconds. */
 interface Pause {
   readonly startedAt: number
   readonly endsAt: number
-  /** The 429 that caused the pause. `undefined` if a response showed that the window is used up. */
+  /** The 429 that caused the pause. `undefined` if a response had zero requests remaining. */
   readonly rejection: Response | undefined
-  /** Until then, calls that cannot wait fail with `rejection` without sending anything. */
+  /** Until then, a call whose deadline is before `endsAt` fails with `rejection` and sends nothing. */
   readonly trustedUntil: number
 }
 
-/** All times are in epoch milliseconds. */
-interface Knowledge {
+interface Pacing {
   readonly latest: Option.Option<RateLimitState>
   readonly pause: Pause | undefined
-  /** The remaining requests of the latest response; one while they are unknown. */
+  /** The remaining requests in the latest response. 1 while unknown. */
   readonly maxInFlight: number
 }
 
 export class MustWait extends Data.TaggedError("MustWait")<{ readonly waitMs: number }> {}
 
 export const makeRateLimits = Effect.gen(function*() {
-  const known = yield* Ref.make<Knowledge>({ latest: Option.none(), pause: undefined, maxInFlight: 1 })
+  const pacing = yield* Ref.make<Pacing>({ latest: Option.none(), pause: undefined, maxInFlight: 1 })
   const slots = yield* Semaphore.make(1)
 
-  const update = (learn: (before: Knowledge) => Knowledge) =>
-    Effect.flatMap(Ref.updateAndGet(known, learn), ({ maxInFlight }) => slots.resize(maxInFlight))
+  const update = (change: (before: Pacing) => Pacing) =>
+    Effect.flatMap(Ref.updateAndGet(pacing, change), ({ maxInFlight }) => slots.resize(maxInFlight))
 
-  /**
-   * Lets the next queued call start after an attempt without a response. Otherwise queued calls would wait for each
-   * other's timeouts.
-   */
+  /** After an attempt without a response: otherwise, queued calls would wait for one timeout after another. */
   const addSlot = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withSlot(before, now)))
 
   return {
-    latest: Effect.map(Ref.get(known), ({ latest }) => latest),
+    latest: Effect.map(Ref.get(pacing), ({ latest }) => latest),
 
-    pauseEnd: (now: number) => Effect.map(Ref.get(known), ({ pause }) => Math.max(pause?.endsAt ?? now, now)),
+    pauseEnd: (now: number) => Effect.map(Ref.get(pacing), ({ pause }) => Math.max(pause?.endsAt ?? now, now)),
 
-    /**
-     * Sends the request once a slot is free. During a pause, fails with `MustWait` if the pause ends before `deadline`;
-     * otherwise returns the last rejection, while it is trusted.
-     */
+    /** Waits for a slot, then sends. If a pause ends by `deadline`, fails with `MustWait` instead. */
     attempt: <E>(send: Effect.Effect<Response, E>, deadline: number) =>
       Effect.gen(function*() {
-        const { pause } = yield* Ref.get(known)
+        const { pause } = yield* Ref.get(pacing)
         const now = yield* Clock.currentTimeMillis
         if (pause !== undefined && now < pause.endsAt) {
           if (pause.endsAt <= deadline) return yield* new MustWait({ waitMs: pause.endsAt - now })
@@ -94,7 +84,7 @@ export const makeRateLimits = Effect.gen(function*() {
 })
 export type RateLimits = Effect.Success<typeof makeRateLimits>
 
-const withSlot = (before: Knowledge, now: number): Knowledge => {
+const withSlot = (before: Pacing, now: number): Pacing => {
   const allowed = Option.match(before.latest, {
     onNone: () => Infinity,
     onSome: ({ limit, remaining, resetAt }) => now < DateTime.toEpochMillis(resetAt) ? remaining : limit
@@ -103,15 +93,16 @@ const withSlot = (before: Knowledge, now: number): Knowledge => {
 }
 
 const withResponse = (
-  { latest, maxInFlight, pause: before }: Knowledge,
+  { latest, maxInFlight, pause: before }: Pacing,
   response: Response,
   { jitterMs, now, retryAfterMs, sentAt }: Readonly<Record<"sentAt" | "now" | "jitterMs" | "retryAfterMs", number>>
-): Knowledge => {
+): Pacing => {
   const { headers, status } = response
   const shown = rateLimitOf(headers)
-  // A success during the pause ends it.
+  // A request sent during the pause succeeded, so the pause is over.
   const pause = status < 400 && before !== undefined && before.startedAt < sentAt ? undefined : before
   const pauseFor = (ms: number, rejection?: Response): Pause => {
+    // All calls share the jitter, so that later calls do not overtake earlier ones.
     const endsAt = now + jitterMs + ms
     const trustedUntil = rejection === undefined ? now : Math.min(endsAt, now + maxPauseTrustMs)
     return { startedAt: now, endsAt, rejection, trustedUntil }
@@ -120,7 +111,7 @@ const withResponse = (
   return {
     latest: Option.orElse(shown, () => latest),
     maxInFlight: Option.match(shown, {
-      // The management port has no limits.
+      // A service without limits, such as the management port.
       onNone: () => headers["x-ratelimit-limit"] === undefined && status < 400 ? Infinity : maxInFlight,
       onSome: ({ remaining }) => Math.max(1, remaining)
     }),
@@ -132,7 +123,7 @@ const withResponse = (
   }
 }
 
-/** Prefers the relative time in `RateLimit` to a timestamp, because it does not depend on this machine's clock. */
+/** Prefers the seconds in `RateLimit` to the timestamp, because they do not depend on this machine's clock. */
 const resetMs = (headers: Headers.Headers, { resetAt }: RateLimitState, now: number): number => {
   const seconds = [...(headers["ratelimit"] ?? "").matchAll(/;r=0;t=(\d+)/g)].map(([, t]) => Number(t))
   return seconds.length > 0 ? Math.max(...seconds) * 1000 : Math.max(0, DateTime.toEpochMillis(resetAt) - now)

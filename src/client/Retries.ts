@@ -1,27 +1,23 @@
 /**
- * Retries requests (SPEC §8): with exponential backoff, and not before `Retry-After`.
- *
- * A 429 means that the service did nothing, so every request is retried. After a 408, a 5xx or no response, it may have
- * done the work, so only repeatable requests are retried: GET, or with an `Idempotency-Key`.
+ * Retries requests with exponential backoff, and not before `Retry-After` (SPEC §8). A 429 means that the service did
+ * nothing, so any request is retried. After a 408, a 5xx or no response, only idempotent ones are: GET requests, and
+ * those with an `Idempotency-Key`.
  */
 import { Clock, Duration, Effect, Pull, Result, Schedule } from "effect"
 import type { HttpClientResponse } from "effect/http"
 import { isRetryable, isRetryableStatus, type PetstoreClientError, retryAfterOf, withTimeout } from "./ClientError.ts"
 import type { RateLimits } from "./RateLimits.ts"
 
-/** The state of the retries of one call. */
 export interface RetryOptions {
-  /** The maximum number of retries after the first attempt. The default is 5. */
+  /** The maximum number of retries. The default is 5. */
   readonly times?: number | undefined
-  /**
-   * The delays between attempts, at least `Retry-After`. The default starts at 200 ms and doubles, with 20 % jitter.
-   */
+  /** The delays between attempts. The default starts at 200 ms and doubles, with 20 % jitter. */
   readonly schedule?: Schedule.Schedule<unknown> | undefined
   /** The timeout of one attempt. The default is 30 seconds. */
   readonly attemptTimeout?: Duration.Input | undefined
   /**
-   * Wait budget from the start of the call. A wait for a retry or a limit that would end later fails the call at once.
-   * The default is the `timeout` of the call.
+   * Wait budget from the start of the call: a retry or rate-limit wait that would exceed it fails immediately. The
+   * default is the call's `timeout`.
    */
   readonly maxWait?: Duration.Input | undefined
 }
@@ -30,10 +26,9 @@ const backoff = Schedule.jittered(Schedule.exponential("200 millis"))
 
 type Attempt = Effect.Effect<HttpClientResponse.HttpClientResponse, PetstoreClientError>
 
-/** Returns the outcome of the last attempt, once a retry cannot help or the options allow no more. */
 export const sendWithRetries = Effect.fnUntraced(function*(
   send: Attempt,
-  isRepeatable: boolean,
+  isIdempotent: boolean,
   { attemptTimeout = "30 seconds", maxWait, schedule = backoff, times = 5 }: RetryOptions,
   timeout: Duration.Duration,
   limits: RateLimits
@@ -54,7 +49,7 @@ export const sendWithRetries = Effect.fnUntraced(function*(
     const response = Result.isSuccess(outcome) ? outcome.success : undefined
     const isRejection = response?.status === 429
     const mayHelp = Result.isSuccess(outcome) ? isRetryableStatus(outcome.success.status) : isRetryable(outcome.failure)
-    if (!mayHelp || !isRepeatable && !isRejection) return yield* Effect.fromResult(outcome)
+    if (!mayHelp || !isIdempotent && !isRejection) return yield* Effect.fromResult(outcome)
     const delayMs = yield* nextDelay(now, undefined).pipe(
       Effect.map(([, delay]) => Duration.toMillis(delay)),
       Pull.catchDone(() => Effect.succeed(Infinity))
@@ -67,7 +62,6 @@ export const sendWithRetries = Effect.fnUntraced(function*(
   }
 })
 
-/** Sleeps, with a debug log and an event on the current span. */
 const wait = Effect.fnUntraced(function*(waitMs: number, cause: string) {
   const clock = yield* Clock.Clock
   const attributes = { "petstore.wait.ms": Math.ceil(waitMs), "petstore.wait.cause": cause }

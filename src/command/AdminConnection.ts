@@ -3,7 +3,7 @@ import { AdminClient } from "../client/AdminClient.ts"
 import { read, textForm } from "../config/Setting.ts"
 import { Settings } from "../config/Settings.ts"
 
-/** The command line is valid, but the command cannot do its work. Exits with 1. */
+/** A valid command that cannot do its work. Exits with 1. */
 export class CommandError extends Data.TaggedError("CommandError")<{ readonly message: string }> {}
 
 const withScheme = (text: string): string => /^[a-z][a-z\d+.-]*:\/\//i.test(text) ? text : `http://${text}`
@@ -35,7 +35,6 @@ const adminToken = Effect.gen(function*() {
   )
 })
 
-/** Reports an invalid address or a missing token before any request. */
 export const adminClientLayer = Layer.unwrap(Effect.gen(function*() {
   const [url, token] = [yield* baseUrl, yield* adminToken]
   return AdminClient.layer({ baseUrl: url, token, timeout: "10 seconds", retry: { times: 0 } })

@@ -9,14 +9,13 @@ const isApiError = Schema.is(ErrorBody)
 
 const isConfigError = (failure: unknown): failure is Config.ConfigError => failure instanceof Config.ConfigError
 
-/** The command line was invalid. Effect has already printed the error and the help. */
+/** For an invalid command line, Effect has already printed the error and the help. */
 const isPrinted = (failure: unknown): failure is CliError.ShowHelp =>
   CliError.isCliError(failure) && failure._tag === "ShowHelp"
 
 const isInvalidInput = (failure: unknown): failure is PetstoreClientError =>
   failure instanceof PetstoreClientError && failure.reason._tag === "InvalidInput"
 
-/** The exit codes are documented in docs/keys.md. */
 export const exitCodeOf = (exit: Exit.Exit<unknown, unknown>): number => {
   if (Exit.isSuccess(exit)) return 0
   if (Cause.hasInterruptsOnly(exit.cause)) return 130

@@ -1,4 +1,3 @@
-/** Flags and arguments of `petstore keys`, validated by the schemas of the API contract. */
 import { Effect, Option, type Schema } from "effect"
 import { Argument, CliError, Flag } from "effect/cli"
 import { AuditAction } from "../api/Audit.ts"
@@ -50,8 +49,7 @@ export const termFlags = {
   )
 }
 
-/** Keeps the flags that are on the command line, without their `Option`. */
-export const given = <A>(fields: { readonly [K in keyof A]: Option.Option<A[K]> }): Partial<A> => {
+export const omitNone = <A>(fields: { readonly [K in keyof A]: Option.Option<A[K]> }): Partial<A> => {
   const values: Partial<A> = {}
   for (const field in fields) {
     if (Option.isSome(fields[field])) values[field] = fields[field].value
@@ -100,7 +98,7 @@ export const filterFlags = {
     Flag.String("search").pipe(
       Flag.withMetavar("text"),
       Flag.withSchema(KeysQuery.fields.search.schema),
-      // The search text goes into the request's URL, and URLs end up in logs.
+      // A secret must not be in a URL, because proxies log URLs.
       Flag.filter((text) => !text.includes("psk_"), () => "Find the key of a secret with petstore keys whose")
     ),
     "Print only keys with this text in the name or the id, or with these last four characters"

@@ -5,13 +5,13 @@ import type { ApiKey, ApiKeyDetails, FormerSecret, IssuedKey, ListedKey } from "
 import { keyStateOf } from "../api/Keys.ts"
 import { type KeyTotals, usageKinds } from "../api/Usage.ts"
 
-/** Replaces control and bidi characters, so that a key's name cannot move the cursor or reorder the line. */
+/** A key's name must not move the cursor or reorder the line. */
 const printable = (text: string): string => text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\uFFFD")
 
 export const formatTime = (at: DateTime.Utc | null, absent = "never"): string =>
   at === null ? absent : DateTime.formatIso(at)
 
-/** Columns before NAME contain no spaces, so that awk can split the rows. */
+/** Columns before NAME must not contain spaces, so that awk can split the rows. */
 interface Column<Row> {
   readonly heading: string
   readonly width: number
@@ -64,7 +64,7 @@ const isClosedPipe = (error: unknown): boolean =>
   PlatformError.isPlatformError(error) && Predicate.hasProperty(error.reason.cause, "code") &&
   error.reason.cause.code === "EPIPE"
 
-/** Streams rows as a table or a JSON array, one page in memory at a time. */
+/** Streams rows, so that only one page of them is in memory. */
 export const printRows = <Row, E, R>(rows: Stream.Stream<Row, E, R>, { columns, json, schema }: {
   readonly columns: ReadonlyArray<Column<Row>>
   readonly json: boolean
@@ -82,12 +82,12 @@ export const printRows = <Row, E, R>(rows: Stream.Stream<Row, E, R>, { columns, 
           ? Effect.map(encode(row), (encoded) => JSON.stringify(encoded, null, 2))
           : Effect.succeed(formatRow(columns, ({ cell }) => cell(row)))
       ),
-      // Nothing is printed before the first row, so a failed request leaves stdout empty.
+      // Print the start with the first row, so that a failed request leaves stdout empty.
       Stream.mapAccum(() => start, (before, line) => [separator, [before + line]]),
       Stream.orElseIfEmpty(() => Stream.make(start)),
       Stream.concat(Stream.make(end))
     )
-    // `petstore keys list | head` closes the pipe early. That is not an error.
+    // `petstore keys list | head` closes the pipe early, which is no error.
     yield* Effect.catchIf(Stream.run(text, stdout()), isClosedPipe, () => Effect.void)
   })
 

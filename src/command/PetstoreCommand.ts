@@ -22,7 +22,7 @@ const issue = Command.make(
   { name: Flags.nameFlag, plan: Flag.withDefault(Flags.planFlag, "free"), ...Flags.termFlags, json: Flags.jsonFlag },
   Effect.fnUntraced(function*({ expiresAt, json, name, perDay, perMinute, plan }) {
     const limits = yield* Flags.toLimits(perMinute, perDay)
-    const terms = Flags.given({ limits, expiresAt: Option.filter(expiresAt, (at) => at !== null) })
+    const terms = Flags.omitNone({ limits, expiresAt: Option.filter(expiresAt, (at) => at !== null) })
     const issued = yield* AdminClient.use((client) => client.issue({ name, plan, ...terms }))
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued) })
   })
@@ -37,7 +37,7 @@ const list = Command.make(
   Effect.fnUntraced(function*({ json, limit, ...filter }) {
     const { all } = yield* AdminClient
     const count = Option.getOrElse(limit, () => Infinity)
-    const keys = all({ ...Flags.given(filter), pageSize: Math.min(count, listLimit.maximum) })
+    const keys = all({ ...Flags.omitNone(filter), pageSize: Math.min(count, listLimit.maximum) })
     const columns = Output.keyColumns(yield* DateTime.now)
     yield* Output.printRows(Stream.take(keys, count), { columns, json, schema: ListedKey })
   })
@@ -66,8 +66,8 @@ const update = Command.make(
   },
   Effect.fnUntraced(function*({ expiresAt, id, ifVersion, json, name, perDay, perMinute, plan }) {
     const limits = yield* Flags.toLimits(perMinute, perDay)
-    const change = Flags.given({ name, plan, limits, expiresAt })
-    const key = yield* AdminClient.use((client) => client.update(id, change, Flags.given({ version: ifVersion })))
+    const change = Flags.omitNone({ name, plan, limits, expiresAt })
+    const key = yield* AdminClient.use((client) => client.update(id, change, Flags.omitNone({ version: ifVersion })))
     yield* Output.print(ApiKey, key, { json, text: Output.describeKey(key) })
   })
 ).pipe(
@@ -81,9 +81,9 @@ const rotate = Command.make(
   Effect.fnUntraced(function*({ grace, id, ifVersion, json, yes }) {
     const client = yield* AdminClient
     if (grace === 0) yield* confirm(`Rotate ${id}? Its current secret stops working now.`, yes)
-    const version = Flags.given({ version: ifVersion })
+    const version = Flags.omitNone({ version: ifVersion })
     const issued = yield* client.rotate(id, { gracePeriod: Duration.seconds(grace), ...version })
-    // Best effort: the new secret must be printed even if this request fails.
+    // Best effort: print the new secret even if this request fails.
     const { formerSecrets } = yield* Effect.orElseSucceed(client.get(id), () => ({ formerSecrets: [] }))
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued, formerSecrets) })
   })
@@ -98,7 +98,7 @@ const revoke = Command.make(
   Effect.fnUntraced(function*({ id, ifVersion, yes }) {
     const client = yield* AdminClient
     yield* confirm(`Revoke ${id}? This cannot be undone.`, yes)
-    yield* client.revoke(id, Flags.given({ version: ifVersion }))
+    yield* client.revoke(id, Flags.omitNone({ version: ifVersion }))
     yield* Console.log(`${id} is revoked.`)
   })
 ).pipe(Command.withDescription("End a key for good"))
@@ -108,7 +108,7 @@ const enabling = (name: string, enabled: boolean, description: string) =>
     name,
     Flags.changeFlags,
     Effect.fnUntraced(function*({ id, ifVersion }) {
-      yield* AdminClient.use((client) => client.update(id, { enabled }, Flags.given({ version: ifVersion })))
+      yield* AdminClient.use((client) => client.update(id, { enabled }, Flags.omitNone({ version: ifVersion })))
       yield* Console.log(`${id} is ${name}d.`)
     })
   ).pipe(Command.withDescription(description))
@@ -120,7 +120,7 @@ const endFormer = Command.make(
   "end-former",
   Flags.changeFlags,
   Effect.fnUntraced(function*({ id, ifVersion }) {
-    yield* AdminClient.use((client) => client.endFormerSecrets(id, Flags.given({ version: ifVersion })))
+    yield* AdminClient.use((client) => client.endFormerSecrets(id, Flags.omitNone({ version: ifVersion })))
     yield* Console.log(`Only the current secret of ${id} works.`)
   })
 ).pipe(Command.withDescription("End the former secrets of a key, which work after a rotation"))
@@ -150,10 +150,10 @@ const log = Command.make(
   },
   Effect.fnUntraced(function*({ action, id, json, limit, operator }) {
     const client = yield* AdminClient
-    // Fails for an unknown key, whose log would just be empty.
+    // For an unknown key, fail instead of printing an empty log.
     if (Option.isSome(id)) yield* client.get(id.value)
     const entries = client.auditAll({
-      ...Flags.given({ action, key: id, operator }),
+      ...Flags.omitNone({ action, key: id, operator }),
       pageSize: Math.min(limit, listLimit.maximum)
     })
     yield* Output.printRows(Stream.take(entries, limit), { columns: Output.auditColumns, json, schema: AuditEntry })
@@ -164,7 +164,7 @@ const top = Command.make(
   "top",
   { ...Flags.topFlags, limit: Flag.optional(Flags.limitFlag), json: Flags.jsonFlag },
   Effect.fnUntraced(function*({ by, json, limit, window }) {
-    const keys = yield* AdminClient.use((client) => client.topUsage(Flags.given({ by, limit, window })))
+    const keys = yield* AdminClient.use((client) => client.topUsage(Flags.omitNone({ by, limit, window })))
     yield* Output.printRows(Stream.fromIterable(keys), { columns: Output.topColumns, json, schema: KeyTotals })
   })
 ).pipe(
@@ -179,7 +179,7 @@ const readStdin = Effect.gen(function*() {
   return Redacted.make(Buffer.from(bytes).toString())
 })
 
-/** Takes the secret from a hidden prompt or a pipe. An argument would stay in the shell's history. */
+/** From a hidden prompt or a pipe: an argument would stay in the shell's history. */
 const readSecret = Effect.gen(function*() {
   const { canPrompt } = yield* TerminalCapabilities.TerminalCapabilities
   const text = yield* canPrompt ? Prompt.run(Prompt.Hidden({ message: "Secret" })) : readStdin

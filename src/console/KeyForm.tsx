@@ -6,7 +6,7 @@ import { FormDialog, KeyDialog } from "./Dialog.tsx"
 import { formatLimits, textsOf } from "./Parts.tsx"
 import { useSession } from "./Session.ts"
 
-/** The values of the inputs. The expiry is in UTC, in the format of `datetime-local`: `2030-12-31T00:00`. */
+/** The values of the inputs. The expiry is in UTC, as in `<input type="datetime-local">`: `2030-12-31T00:00`. */
 type FormTexts = Readonly<Record<"expiresAt" | "name" | "perDay" | "perMinute" | "plan", string>>
 
 const textsOfKey = ({ expiresAt, limits, name, plan }: ApiKey): FormTexts => ({
@@ -69,7 +69,7 @@ const KeyFields = ({ texts }: { readonly texts: FormTexts }) => {
 
 export const IssueDialog = ({ onClose, onIssued }: { onIssued(issued: IssuedKey): void; onClose(): void }) => {
   const { client } = useSession()
-  // If the response is lost, the operator's next attempt fails with the id of the key that was issued.
+  // If the response is lost, the next attempt fails and names the key that was issued.
   const [idempotencyKey] = useState(() => crypto.getRandomValues(new Uint32Array(4)).join("-"))
   const issue = (form: FormData) =>
     Effect.flatMap(

@@ -24,7 +24,7 @@ import {
 import { hrefOf, type Route } from "./Route.ts"
 import { type Client, type Failure, useAction, useQuery, useSession } from "./Session.ts"
 
-/** A filtered response can be short although more keys match, so request more until the page is full. */
+/** A response can have too few keys although more match the filter, so request more until the page is full. */
 const readPage = (client: Client, query: KeysQuery, found: KeysPage["keys"] = []): Effect.Effect<KeysPage, Failure> => {
   const pageSize = query.limit ?? listLimit.default
   return Effect.flatMap(client.list({ ...query, limit: pageSize - found.length }), ({ keys, next }) => {
@@ -116,7 +116,7 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
   const { order, plan, search: searched = "", state }: KeysQuery = route.view === "keys" ? route.query : {}
   const href = hrefOf(route)
   const [search, setSearch] = useState(searched)
-  /** The URL that the search field reflects. Compared while rendering: an effect could undo typing. */
+  /** The URL that the search field shows. Compared while rendering, because an effect could undo typing. */
   const [shown, setShown] = useState(href)
   const [dialog, setDialog] = useState<"issue" | IssuedKey>()
   const [revision, setRevision] = useState(0)

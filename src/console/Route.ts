@@ -1,11 +1,11 @@
-/** Hash routing: the server never sees the fragment, and Back works. */
+/** Hash routing: the server needs no routes for views, and Back works. */
 import { Option, Schema } from "effect"
 import { useEffect, useState } from "preact/hooks"
 import { AuditQuery } from "../api/Audit.ts"
 import { KeysQuery } from "../api/Keys.ts"
 import { TopUsageQuery } from "../api/Usage.ts"
 
-/** A list's URL holds the query of its API request, so filter and page survive a reload. */
+/** A list's URL has the query of its API request, so that filter and page survive a reload. */
 const queries = { keys: KeysQuery, top: TopUsageQuery, audit: AuditQuery } as const
 type Queries = { readonly [View in keyof typeof queries]: typeof queries[View]["Type"] }
 
@@ -19,7 +19,6 @@ export const hrefOf = (route: Route): string => {
   return parameters === "" ? `#/${route.view}` : `#/${route.view}?${parameters}`
 }
 
-/** Falls back to the list of keys for an unknown view, and to an empty query for an invalid one. */
 const parseRoute = (fragment: string): Route => {
   const [path = "", text = ""] = fragment.replace(/^#\/?/, "").split("?")
   const [, id] = /^keys\/(.+)$/.exec(path) ?? []
@@ -38,7 +37,7 @@ let heldFragment: string | undefined
 
 export const isPageHeld = (): boolean => heldFragment !== undefined
 
-/** Blocks Back, and makes the browser ask before a reload. Returns the function that releases the page. */
+/** Blocks Back, and asks before a reload. The returned function releases the page. */
 export const holdPage = (): () => void => {
   heldFragment = location.hash
   addEventListener("beforeunload", preventDefault)
@@ -52,7 +51,7 @@ export const useRoute = (): Route => {
   const [fragment, setFragment] = useState(location.hash)
   useEffect(() => {
     const update = (): void => {
-      // Back has already changed the URL, so push the held one again.
+      // Back has already changed the URL, so push the held URL again.
       if (heldFragment === undefined) setFragment(location.hash)
       else history.pushState(null, "", `${location.pathname}${heldFragment}`)
     }

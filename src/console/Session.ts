@@ -1,4 +1,4 @@
-/** The signed-in operator, and hooks that call the API. The token is kept only in memory. */
+/** The operator's session, and hooks that call the API. The token is kept only in memory. */
 import { Effect, Redacted, type Schema } from "effect"
 import { type ComponentChildren, createContext } from "preact"
 import { useCallback, useContext, useEffect, useRef, useState } from "preact/hooks"
@@ -34,7 +34,6 @@ export const useSession = (): Session => {
   return session
 }
 
-/** Runs a call, and signs the operator out if the service rejects the token. */
 const useCall = () => {
   const signOut = useContext(SessionContext)?.signOut
   return useCallback(
@@ -45,7 +44,7 @@ const useCall = () => {
           onSuccess,
           onFailure: (failure) => {
             const isRejected = failure._tag === "InvalidAdminToken" || failure._tag === "MissingAdminToken"
-            // Not while the page is held: signing out would hide a secret that is shown only once.
+            // While the page is held, it may show a new secret, which signing out would hide for good.
             if (signOut && isRejected && !isPageHeld()) {
               signOut("The service no longer accepts this token. Sign in again.")
             } else onFailure(failure.message)
@@ -56,7 +55,7 @@ const useCall = () => {
   )
 }
 
-/** After a failed reload, `value` is still the last one that was read. */
+/** After a failed reload, `value` is that of the last successful one. */
 export interface Query<A> {
   readonly value: A | undefined
   readonly failure: string | undefined
@@ -64,7 +63,7 @@ export interface Query<A> {
   reload(): void
 }
 
-/** Runs `read` when `id` changes, and polls every `everyMs` while the page is visible. A new run aborts the last. */
+/** Runs `read` when `id` changes, and polls while the page is visible. A new run aborts the previous one. */
 export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs?: number): Query<A> => {
   const call = useCall()
   const [state, setState] = useState<{ readonly value?: A; readonly valueId?: string; readonly failure?: string }>({})
@@ -91,7 +90,7 @@ export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs
   return { value: state.value, failure: state.failure, isLoading, reload }
 }
 
-/** Runs one call at a time for a form or button. Unmounting does not abort a call: the change may be done already. */
+/** Runs one call at a time. Unmounting does not abort it, because the service may already have made the change. */
 export const useAction = () => {
   const call = useCall()
   const [failure, setFailure] = useState<string>()

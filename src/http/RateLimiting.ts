@@ -5,9 +5,8 @@ import type { CurrentKey } from "../api/OperationMiddleware.ts"
 import { Plan, planLimits } from "../api/Plans.ts"
 import type { UsageKind } from "../api/Usage.ts"
 import { byAttributes, startAtZero } from "../observability/Metrics.ts"
-import type { Caller } from "../rate-limit/CallerStates.ts"
 import { type Decision, mostRestrictive, type Window } from "../rate-limit/Policy.ts"
-import type { RateLimiter } from "../rate-limit/RateLimiter.ts"
+import type { Caller, RateLimiter } from "../rate-limit/RateLimiter.ts"
 import type { ChargedDecision } from "./RequestContext.ts"
 
 const decisions = byAttributes(

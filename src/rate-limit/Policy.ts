@@ -2,8 +2,8 @@
  * The rate-limit policy (SPEC §8) as pure functions. All times are in epoch milliseconds.
  *
  * A caller has two fixed windows, a minute and a day, each opened by the first request charged to it. An allowed
- * request is charged to both, a rejected one to neither. A key that keeps sending after rejections is banned, with
- * exponential backoff: for a minute, then twice as long each time, up to an hour. An hour without a ban resets it.
+ * request is charged to both windows, a rejected one to neither. A key that keeps sending after rejections is banned
+ * for a minute. Each further ban lasts twice as long, up to an hour. An hour without a ban resets this backoff.
  */
 import type { Limits } from "../api/Plans.ts"
 
@@ -33,11 +33,10 @@ interface Ban {
   readonly until: number
 }
 
-/** What is stored for a caller. A count or ban whose end has passed is treated as absent. */
+/** A count or ban whose end has passed is treated as absent. */
 export interface State {
   readonly minute?: Count | undefined
   readonly day?: Count | undefined
-  /** The number of rejections within a minute of the first one. Too many begin a ban. */
   readonly rejections?: Count | undefined
   readonly ban?: Ban | undefined
 }
@@ -45,12 +44,11 @@ export interface State {
 export const minuteWindow = { name: "minute", seconds: 60 } as const
 export const dayWindow = { name: "day", seconds: 86_400 } as const
 export const bans = {
-  /** A client that honours `Retry-After` is rejected at most twice a minute, so it is never banned. */
+  /** A client that honours `Retry-After` gets at most two rejections a minute, so it is never banned. */
   minRejections: 3,
-  shortest: 60,
-  longest: 3_600,
-  /** Seconds without a ban that reset the backoff. */
-  memory: 3_600
+  minSeconds: 60,
+  maxSeconds: 3_600,
+  backoffResetSeconds: 3_600
 } as const
 
 interface Outcome extends Pick<Decision, "allowed" | "banBegan"> {
@@ -78,19 +76,15 @@ const outcomeOf = (stored: State, limits: Limits, now: number, bannable: boolean
   return bannable ? reject(state, limits, now) : rejected(state)
 }
 
-/** Previews the decision on the next request, without charging it. */
 export const peek = (state: State, limits: Limits, now: number): Decision => {
   const { allowed } = outcomeOf(state, limits, now, false)
   return decisionOf({ allowed, banBegan: false, next: clamp(state, now) }, limits, now)
 }
 
-/** A lifted ban has zero seconds. Also forgets the rejections, so that the next one does not begin a ban. */
+/** Resets the backoff, and clears the rejections, so that the next one does not begin a ban. */
 export const unban = ({ day, minute }: State, now: number): State => ({ minute, day, ban: { seconds: 0, until: now } })
 
-/**
- * Guards against clock jumps: no count or ban ends later than its full length from now. Returns the same object if
- * nothing changes.
- */
+/** Guards against clock steps: no count or ban ends later than its full length from now. */
 export const clamp = (state: State, now: number): State => {
   const atMost = (count: Count | undefined, seconds: number): Count | undefined => {
     const latest = now + seconds * 1000
@@ -108,11 +102,10 @@ export const clamp = (state: State, now: number): State => {
 
 /** The time from which the state means the same as no state. */
 export const endOf = ({ ban, day, minute, rejections }: State): number => {
-  const backoffReset = ban === undefined ? 0 : ban.until + bans.memory * 1000
-  return Math.max(minute?.resetAt ?? 0, day?.resetAt ?? 0, rejections?.resetAt ?? 0, backoffReset)
+  const backoffEnd = ban === undefined ? 0 : ban.until + bans.backoffResetSeconds * 1000
+  return Math.max(minute?.resetAt ?? 0, day?.resetAt ?? 0, rejections?.resetAt ?? 0, backoffEnd)
 }
 
-/** The window with fewer requests remaining. In a tie, the one that resets later. */
 export const mostRestrictive = ([minute, day]: Decision["windows"]): Window => {
   const isTie = minute.remaining === day.remaining
   return (isTie ? minute.resetAt > day.resetAt : minute.remaining < day.remaining) ? minute : day
@@ -123,15 +116,15 @@ const isBanned = (state: State, now: number): state is State & { readonly ban: B
 
 const rejected = (next: State): Outcome => ({ allowed: false, banBegan: false, next })
 
-/** Counts a rejection towards a ban. The threshold is the limit per minute, but at least three rejections. */
+/** Counts a rejection of a key. The ban begins at its limit per minute, but at least three rejections. */
 const reject = (state: State, limits: Limits, now: number): Outcome => {
   const rejections = add(current(state.rejections, minuteWindow.seconds, now))
   if (rejections.used < Math.max(limits.perMinute, bans.minRejections)) {
     return rejected({ ...state, rejections })
   }
   const { ban = { seconds: 0, until: 0 }, rejections: _, ...rest } = state
-  const repeated = ban.seconds > 0 && now < ban.until + bans.memory * 1000
-  const seconds = repeated ? Math.min(2 * ban.seconds, bans.longest) : bans.shortest
+  const repeated = ban.seconds > 0 && now < ban.until + bans.backoffResetSeconds * 1000
+  const seconds = repeated ? Math.min(2 * ban.seconds, bans.maxSeconds) : bans.minSeconds
   return { allowed: false, banBegan: true, next: { ...rest, ban: { seconds, until: now + seconds * 1000 } } }
 }
 

@@ -1,40 +1,40 @@
-import { Clock, Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import type { Limits } from "../api/Plans.ts"
-import * as CallerStates from "./CallerStates.ts"
-import { type Caller, isKey } from "./CallerStates.ts"
+import { evictOldest } from "../collections/evictOldest.ts"
 import * as Policy from "./Policy.ts"
 
-/** `own`: this process counts alone. `shared`: counted in Redis. `fallback`: counts alone while Redis is down. */
+/** Requests are charged to an API key, or to the client's address. Only keys can be banned. */
+export type Caller = `key:${string}` | `address:${string}`
+
+export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
+
+/** `own`: in this process, without Redis. `shared`: in Redis. `fallback`: in this process while Redis is down. */
 export type Counting = "own" | "shared" | "fallback"
 
 export class RateLimiter extends Context.Service<RateLimiter, {
   charge(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
-
   peek(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
-
-  /** Returns the counts that it changed: after `fallback`, the ban is still in Redis. */
+  /** Returns where it lifted the ban. After `fallback`, the ban is still in Redis. */
   unban(caller: Caller): Effect.Effect<Counting>
-
   readonly counting: Effect.Effect<Counting>
 }>()("petstore/RateLimiter") {
   static readonly layerMemory = Layer.effect(
     RateLimiter,
     Effect.gen(function*() {
-      return make(yield* CallerStates.make, yield* Clock.Clock, () => {})
+      return make(yield* makeStates, yield* Clock.Clock, () => {})
     })
   )
 }
 
-/** `changed` is called with each new state of a key. */
 export const make = (
-  callers: CallerStates.CallerStates,
+  callers: CallerStates,
   clock: Clock.Clock,
-  changed: (caller: Caller, state: Policy.State) => void
+  onKeyChange: (caller: Caller, state: Policy.State) => void
 ): RateLimiter["Service"] => {
   const set = (caller: Caller, state: Policy.State, before: Policy.State): void => {
-    // Write the state back even if it is unchanged: the write marks the address as recently used.
+    // Set even an unchanged state, because that marks the address as recently used.
     callers.set(caller, state)
-    if (state !== before && isKey(caller)) changed(caller, state)
+    if (state !== before && isKey(caller)) onKeyChange(caller, state)
   }
   return {
     charge: (caller, limits) =>
@@ -55,3 +55,45 @@ export const make = (
     counting: Effect.succeed("own")
   }
 }
+
+/** Bounds the memory for addresses, because a client can use any number of them. */
+const maxAddresses = 100_000
+
+const maxCheckedPerTurn = 10_000
+
+const none: Policy.State = {}
+
+/** The states in memory. Addresses are an LRU cache. Ended states are deleted once a minute. */
+export const makeStates = Effect.gen(function*() {
+  const clock = yield* Clock.Clock
+  const keys = new Map<Caller, Policy.State>()
+  const addresses = new Map<Caller, Policy.State>()
+
+  const deleteEnded = Effect.gen(function*() {
+    const now = clock.currentTimeMillisUnsafe()
+    for (const map of [keys, addresses]) {
+      let checked = 0
+      for (const [caller, state] of map) {
+        if (Policy.endOf(state) <= now) map.delete(caller)
+        if (++checked % maxCheckedPerTurn === 0) yield* Effect.yieldNow
+      }
+    }
+  })
+  yield* Effect.forkScoped(Effect.repeat(deleteEnded, Schedule.spaced("1 minute")))
+
+  return {
+    get: (caller: Caller): Policy.State => (isKey(caller) ? keys : addresses).get(caller) ?? none,
+    set(caller: Caller, state: Policy.State): void {
+      if (isKey(caller)) {
+        keys.set(caller, state)
+        return
+      }
+      // Insert at the end, so that the map's order is least recently used first.
+      addresses.delete(caller)
+      addresses.set(caller, state)
+      evictOldest(addresses, maxAddresses)
+    }
+  }
+})
+
+export type CallerStates = Effect.Success<typeof makeStates>

@@ -4,7 +4,7 @@ import { isIP } from "node:net"
 import { createClient, createCluster, createSentinel } from "redis"
 import type { Credentials, RedisUrl } from "../config/ConnectionUrls.ts"
 import { Settings } from "../config/Settings.ts"
-import type { Caller } from "./CallerStates.ts"
+import type { Caller } from "./RateLimiter.ts"
 import { type Command, keyOf, type Reply, runCommand } from "./RedisScript.ts"
 
 /** Placeholder while there is only one master, or it is not known yet. */
@@ -28,14 +28,13 @@ export class RedisClient extends Context.Service<RedisClient, {
       const destroy = async () => client.destroy()
       yield* Effect.addFinalizer(() =>
         Effect.sync(() => {
-          // Destroy twice: a connection that is still opening would survive the first call. Closed clients throw.
+          // Destroy again after connecting: a connection that is still opening survives the first call.
           for (const turn of [Promise.resolve(), connecting]) void turn.then(destroy, destroy).catch(() => {})
         })
       )
       return RedisClient.of({
         onError(listener) {
           for (const name of errors) {
-            // The library's events are errors, strings, or objects with an `error`.
             client.on(
               name,
               (event) => listener(event instanceof Error || typeof event !== "object" ? event : event.error)
@@ -57,7 +56,7 @@ const optionsOf = ({ tls }: RedisUrl, { password, username }: Credentials, timeo
   commandsQueueMaxLength: 10_000,
   disableClientInfo: true,
   maintNotifications: "disabled" as const,
-  // Detects dead connections: pings keep a live socket busy, and `socketTimeout` closes a silent one.
+  // Detects half-open sockets: pings keep a live socket busy, and `socketTimeout` closes an idle one.
   pingInterval: 500,
   socket: {
     ...tls,
@@ -70,7 +69,7 @@ const optionsOf = ({ tls }: RedisUrl, { password, username }: Credentials, timeo
 
 const open = (url: RedisUrl, timeoutMs: number) => {
   const options = optionsOf(url, url.credentials, timeoutMs)
-  // No timeout by the library, which starts a timer per command: `RedisRequests` has its own.
+  // With a timeout, the library would start a timer per command. `RedisRequests` has its own timeout.
   const shared = { scripts: { runCommand }, commandOptions: { timeout: 0 } }
   if (url.kind === "sentinel") {
     const client = createSentinel({
@@ -91,7 +90,7 @@ const open = (url: RedisUrl, timeoutMs: number) => {
       minimizeConnections: true,
       topologyRefreshOnReconnectionAttemptStrategy: false
     })
-    // The library rediscovers only after a first connection, but a master can be down from the start.
+    // The library does not look for a new master if the old one was down from the start.
     client.on("node-reconnecting", ({ host, port }) => {
       client._slots.rediscover(undefined, new Set([`${host}:${port}`])).catch(() => {})
     })

@@ -1,18 +1,16 @@
 /**
- * Counts in Redis, for any number of processes. The fallback without Redis is this process's memory, which starts from
- * the last counts that Redis returned. Local counts are never merged back.
+ * Counts in Redis, shared by any number of processes. While Redis is down, each process counts in memory, from the last
+ * counts that Redis returned. These local counts are never merged back.
  */
 import { Clock, Context, Effect, Layer, Metric, Tracer } from "effect"
 import type { Limits } from "../api/Plans.ts"
 import { startAtZero } from "../observability/Metrics.ts"
-import * as CallerStates from "./CallerStates.ts"
-import { type Caller, isKey } from "./CallerStates.ts"
 import * as Policy from "./Policy.ts"
-import { type Counting, RateLimiter } from "./RateLimiter.ts"
+import { type Caller, type Counting, isKey, makeStates, RateLimiter } from "./RateLimiter.ts"
 import { RedisClient } from "./RedisClient.ts"
 import * as RedisRequests from "./RedisRequests.ts"
 
-/** A script blocks Redis, so its work must be bounded. */
+/** Bounds the time for which one script blocks Redis. */
 const maxCallsPerBatch = 128
 
 const localDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
@@ -25,9 +23,7 @@ interface Call {
   readonly resume: (decision: Policy.Decision) => void
 }
 
-/**
- * Batches calls into one Redis command: calls for the same caller, under the same limits, in the same event-loop turn.
- */
+/** Calls of one event-loop turn for the same caller and limits, sent as one Redis command. */
 interface Batch {
   readonly caller: Caller
   readonly limits: Limits
@@ -39,7 +35,7 @@ const countCharges = ({ calls }: Batch): number => calls.filter(({ verb }) => ve
 const make = Effect.gen(function*() {
   const context = yield* Effect.context()
   const clock = yield* Clock.Clock
-  const callers = yield* CallerStates.make
+  const callers = yield* makeStates
   yield* startAtZero([localDecisions])
   const requests = yield* RedisRequests.make
 
@@ -88,7 +84,7 @@ const make = Effect.gen(function*() {
     batches.set(caller, { caller, limits, calls: [call] })
   }
   const call = (verb: Call["verb"]) => (caller: Caller, limits: Limits) => {
-    // An interrupted call stays in its batch: the request was made, so it is charged.
+    // An interrupted call stays in its batch, because the client did send the request.
     const decision = Effect.callback<Policy.Decision>((resume) =>
       add(caller, limits, { verb, resume: (decided) => resume(Effect.succeed(decided)) })
     )
@@ -104,7 +100,7 @@ const make = Effect.gen(function*() {
     peek: call("peek"),
     unban: (caller) =>
       Effect.callback<Counting>((resume) => {
-        // Send the queued charges first, so that Redis applies them in order.
+        // Send queued charges first, so that Redis applies the commands in order.
         flush()
         const lift = (counting: Counting): void => {
           callers.set(caller, Policy.unban(callers.get(caller), clock.currentTimeMillisUnsafe()))

@@ -1,19 +1,19 @@
 /**
- * Sends commands to Redis with a timeout, behind one circuit breaker per server (in a cluster, per master). The first
- * timeout opens the breaker, and a successful probe closes it.
+ * Sends commands to Redis with a timeout, behind one circuit breaker per master. The first timeout opens the breaker. A
+ * successful probe closes it.
  */
 import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Metric, Schedule } from "effect"
 import { ErrorReply } from "redis"
 import { Settings } from "../config/Settings.ts"
 import { describe } from "../observability/LogLines.ts"
-import type { Caller } from "./CallerStates.ts"
+import type { Caller } from "./RateLimiter.ts"
 import { RedisClient, unnamedServer } from "./RedisClient.ts"
 import type { Command, Reply } from "./RedisScript.ts"
 
-/** Timeouts count timer ticks: if this process pauses, only one tick passes, and waiting replies are read first. */
+/** Counts timer ticks, because a pause of this process (one tick) must not time out replies that already arrived. */
 const ticksPerTimeout = 10
 const probeInterval = "250 millis"
-/** Long enough for the client to cut a silent connection first. */
+/** Longer than the client's `socketTimeout`, which closes a half-open socket. */
 const probeTimeout = Duration.seconds(5)
 const nobody: Caller = "key:probe"
 
@@ -25,12 +25,11 @@ const fallback = Metric.gauge("rate_limit_fallback", {
   description: "1 while a Redis server does not respond and this process counts its callers by itself, else 0."
 })
 
-/** Errors that every command would get from this server. */
-const isUseless =
+const isServerError =
   /^(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|MOVED|NOAUTH|NOPERM|NOREPLICAS|OOM|READONLY)|ACL failure|can't run/
-/** Whether only this command failed. "Cannot find node": the slot moved to a node that the client does not know yet. */
-const isRejection = (error: unknown): boolean =>
-  error instanceof ErrorReply && !isUseless.test(error.message) ||
+/** Whether the server still works. "Cannot find node": the slot moved to a node that the client does not know yet. */
+const isCommandError = (error: unknown): boolean =>
+  error instanceof ErrorReply && !isServerError.test(error.message) ||
   error instanceof Error && error.message.startsWith("Cannot find node")
 
 interface InFlight {
@@ -51,10 +50,9 @@ export const make = Effect.gen(function*() {
 
   const down = new Set<string>([unnamedServer])
   let isReported = false
-  /** Tells why the client is offline, which the error of a command does not. */
-  let lastError: unknown
+  let lastClientError: unknown
   client.onError((error) => {
-    lastError = error
+    lastClientError = error
     if (down.has(unnamedServer)) fork(reportDown(unnamedServer, error))
   })
 
@@ -64,7 +62,7 @@ export const make = Effect.gen(function*() {
       if (isReported) return Effect.void
       isReported = true
       const isVague = cause instanceof Error && /offline|closed|late/i.test(cause.message)
-      const reason = describe(Cause.fail(isVague ? lastError ?? cause : cause))
+      const reason = describe(Cause.fail(isVague ? lastClientError ?? cause : cause))
       return Effect.logWarning(
         `REDIS_URL: ${server} cannot be used. This process counts requests by itself: ${reason}`
       )
@@ -74,12 +72,12 @@ export const make = Effect.gen(function*() {
       down.delete(server)
       if (down.size > 0) return Effect.void
       isReported = false
-      lastError = undefined
+      lastClientError = undefined
       fallback.updateUnsafe(0, context)
       return Effect.logInfo("Limits are counted in Redis")
     })
 
-  // Hot path: one timer for all commands, instead of a fiber and a timeout for each.
+  // Hot path: one timer for all commands instead of one per command.
   const inFlight = new Set<InFlight>()
   const isBusy = Latch.makeUnsafe(false)
   let ticks = 0
@@ -106,7 +104,6 @@ export const make = Effect.gen(function*() {
     fork(Effect.andThen(reportDown(server, cause), Effect.delay(recover(server, caller), probeInterval)))
   }
 
-  /** Returns false if the command already has an outcome, for example a timeout. */
   const settle = (command: InFlight): boolean => {
     if (!inFlight.delete(command)) return false
     durations.updateUnsafe((now() - command.sentAt) / 1000, context)
@@ -114,7 +111,7 @@ export const make = Effect.gen(function*() {
   }
   const fail = (command: InFlight, cause: unknown): void => {
     if (!settle(command)) return
-    if (!isRejection(cause)) setDown(command.server, command.caller, cause)
+    if (!isCommandError(cause)) setDown(command.server, command.caller, cause)
     command.onFailure()
   }
   const tick = Effect.sync(() => {
@@ -135,13 +132,13 @@ export const make = Effect.gen(function*() {
     Effect.andThen(recover(unnamedServer, nobody))
   )
   const first = yield* Effect.forkScoped(connected)
-  // Wait for Redis, so that the first requests are counted there too. Start without it after a second.
+  // Wait for Redis for up to a second, so that the first requests are counted there too.
   yield* Effect.timeoutOption(Fiber.await(first), "1 second")
   fallback.updateUnsafe(down.size > 0 ? 1 : 0, context)
 
   return {
     isUp: (): boolean => down.size === 0,
-    /** After `onFailure`, Redis may still run the command: it can be late instead of lost. */
+    /** Redis may still run a command after its `onFailure`. */
     send(caller: Caller, command: Command, onReply: (reply: Reply) => void, onFailure: () => void): void {
       const server = client.serverOf(caller)
       if (down.has(server)) {

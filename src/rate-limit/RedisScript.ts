@@ -1,20 +1,20 @@
 /**
- * `Policy.ts` as an atomic Lua script for Redis 7 and Valkey, on Redis's clock. One Redis key per caller holds the
+ * `Policy.ts` as an atomic Lua script for Redis 7 and Valkey, on Redis's clock. Each caller has one Redis key with the
  * eight numbers of its state.
  */
 import { type CommandParser, defineScript } from "redis"
 import type { Limits } from "../api/Plans.ts"
-import { type Caller, isKey } from "./CallerStates.ts"
 import { bans, dayWindow, minuteWindow, type State } from "./Policy.ts"
+import { type Caller, isKey } from "./RateLimiter.ts"
 
 export const keyOf = (caller: Caller): string => `petstore:limits:${caller}`
 
 export type Command =
   | { readonly verb: "charge"; readonly requests: number; readonly limits: Limits }
-  /** A probe writes the unchanged state, which fails on a read-only replica or a full server. */
+  /** A probe writes the unchanged state, so it fails on a read-only replica or a full server. */
   | { readonly verb: "peek" | "unban" | "probe" }
 
-/** The state before the command. The process replays the policy on it, so the reply needs no list of decisions. */
+/** The state before the command. The process runs the policy on it, so the script returns no decisions. */
 export interface Reply {
   readonly now: number
   readonly state: State
@@ -36,7 +36,7 @@ const readReply = (reply: unknown): Reply => {
   }
 }
 
-/** Keys expire a day after their state ends, so that a clock jump in Redis deletes no open window or ban. */
+/** A key expires a day after its state ends, so that a clock step in Redis deletes no open window or ban. */
 export const runCommand = defineScript({
   NUMBER_OF_KEYS: 1,
   IS_READ_ONLY: false,
@@ -86,13 +86,13 @@ for _ = 1, requests do
   elseif bannable then
     add(rejections)
     if state[rejections] >= math.max(per_minute, ${bans.minRejections}) then
-      local repeated = state[ban_seconds] > 0 and now < state[ban_until] + ${bans.memory * 1000}
-      ban(repeated and math.min(2 * state[ban_seconds], ${bans.longest}) or ${bans.shortest})
+      local repeated = state[ban_seconds] > 0 and now < state[ban_until] + ${bans.backoffResetSeconds * 1000}
+      ban(repeated and math.min(2 * state[ban_seconds], ${bans.maxSeconds}) or ${bans.minSeconds})
     end
   end
 end
 
-local ban_ends = state[ban_until] > 0 and state[ban_until] + ${bans.memory * 1000} or 0
+local ban_ends = state[ban_until] > 0 and state[ban_until] + ${bans.backoffResetSeconds * 1000} or 0
 local last = math.max(now, state[minute + 1], state[day + 1], state[rejections + 1], ban_ends)
 local value = table.concat(state, " ", 1, 8)
 if value ~= stored and last > now or verb == "probe" then

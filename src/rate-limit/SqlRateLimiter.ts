@@ -2,8 +2,6 @@ import { Clock, Duration, Effect, Layer, Metric } from "effect"
 import { SqlClient } from "effect/sql"
 import * as Expiry from "../database/Expiry.ts"
 import * as WriteBehind from "../database/WriteBehind.ts"
-import * as CallerStates from "./CallerStates.ts"
-import type { Caller } from "./CallerStates.ts"
 import * as Policy from "./Policy.ts"
 import * as RateLimiter from "./RateLimiter.ts"
 
@@ -13,14 +11,14 @@ const writes = Metric.histogram("rate_limit_write_duration_seconds", {
 })
 
 interface Row {
-  readonly caller: Caller
-  /** Earlier versions stored `rejections` as `refusals`. */
+  readonly caller: RateLimiter.Caller
+  /** The column has `rejections` under the name that earlier versions gave it. */
   readonly state: Omit<Policy.State, "rejections"> & { readonly refusals?: Policy.State["rejections"] }
 }
 
 const maxRowsPerQuery = 50_000
 
-const load = Effect.fnUntraced(function*(callers: CallerStates.CallerStates) {
+const load = Effect.fnUntraced(function*(callers: RateLimiter.CallerStates) {
   const sql = yield* SqlClient.SqlClient
   let last = ""
   let rows: ReadonlyArray<Row>
@@ -37,11 +35,10 @@ const load = Effect.fnUntraced(function*(callers: CallerStates.CallerStates) {
 
 const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  const callers = yield* CallerStates.make
+  const callers = yield* RateLimiter.makeStates
   yield* load(callers)
 
-  const save = (states: ReadonlyMap<Caller, Policy.State>) => {
-    // A number is exact to the millisecond and twice as fast as text.
+  const save = (states: ReadonlyMap<RateLimiter.Caller, Policy.State>) => {
     const rows = Array.from(states, ([caller, state]): Row & { readonly ends_at: number } => {
       const { rejections: refusals, ...others } = state
       return { caller, state: { ...others, refusals }, ends_at: Policy.endOf(state) }
@@ -55,7 +52,7 @@ const make = Effect.gen(function*() {
   }
   const changed = yield* WriteBehind.make({
     table: "rate_limits",
-    // A crash may lose one second of counts: half is for waiting, half for the write.
+    // With half a second for the write, a crash loses at most one second of counts.
     interval: "500 millis",
     write: save,
     warning: "Counts of requests cannot be stored in the database"
@@ -68,5 +65,5 @@ const make = Effect.gen(function*() {
   return RateLimiter.make(callers, yield* Clock.Clock, changed.set)
 })
 
-/** Counts in memory, with write-behind of the keys' states: a `kill -9` loses at most the last second. */
+/** Counts in memory, and stores the counts of keys by write-behind. */
 export const layer = Layer.effect(RateLimiter.RateLimiter, make)

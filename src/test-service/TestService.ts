@@ -8,40 +8,36 @@ import type { PetstoreClientError } from "../client/ClientError.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
-/** A request that the client sent. `path` includes the query; `headers` excludes `authorization`. */
+/** `path` includes the query. `headers` excludes `authorization`. `status` is `undefined` without a response. */
 export interface SentRequest {
   readonly method: string
   readonly path: string
   readonly headers: Readonly<Record<string, string>>
   readonly body: string
-  /** `undefined` until the response arrives, or if it was lost. */
   readonly status: number | undefined
 }
 
-/** Makes the in-memory service fail in chosen ways, and reports the requests that its client sent. */
+/** Injects faults into the in-memory service, and shows the requests that its client sent. */
 export class TestService extends Context.Service<TestService, {
-  /** Stores pets directly, in the given order, without an HTTP request. */
+  /** Stores pets directly, without an HTTP request, in the given order. */
   insertPets(...pets: ReadonlyArray<NewPet>): Effect.Effect<ReadonlyArray<Pet>>
-  /** Uses up the key's limit per minute: requests get 429 `rate_limit_exceeded` until the window ends. */
+  /** Uses up the key's limit: requests get 429 `rate_limit_exceeded` until the window ends. */
   readonly exhaustLimit: Effect.Effect<void>
-  /** Bans the key for a minute, and longer each further time: requests get 429 `api_key_banned`. */
+  /** Bans the key, for a minute the first time: requests get 429 `api_key_banned`. */
   readonly banKey: Effect.Effect<void>
   /** Revokes the key: requests get 401 `invalid_api_key`. */
   readonly revokeKey: Effect.Effect<void>
   /** Simulates a database outage: requests get 503 `service_unavailable` until `recover`. */
   readonly becomeUnavailable: Effect.Effect<void>
-  /**
-   * Makes the next request fail with `error` (for `Unreachable`: without a response) before the service sees it. Calls
-   * queue up: each makes one more request fail.
-   */
+  /** Fails one request with `error`, or with no response if that is `Unreachable`. Several calls queue up. */
   failNext(error: ApiError | PetstoreClientError): Effect.Effect<void>
-  /** Delays each request by the `Clock`, until `recover`. */
+  /** Delays each request until `recover`. Uses the `Clock`, so `TestClock` works. */
   becomeSlow(delay: Duration.Input): Effect.Effect<void>
-  /** Serves the next `count` requests, but the client gets a transport error instead of each response. */
+  /** The service processes the next `count` requests, but the client gets a transport error. */
   loseResponses(count: number): Effect.Effect<void>
-  /** Ends all faults except used-up limits, bans and revocation. */
+  /** Ends all faults other than used-up limits, bans and revocation. */
   readonly recover: Effect.Effect<void>
-  /** All requests that the client has sent to this service, oldest first. */
+  /** Oldest first. */
   readonly sentRequests: Effect.Effect<ReadonlyArray<SentRequest>>
 }>()("petstore/testing/TestService") {}
 
@@ -58,7 +54,6 @@ export class Faults extends Context.Service<Faults, Effect.Success<typeof makeFa
   static readonly layer = Layer.effect(Faults, makeFaults)
 }
 
-/** Hides the access log and the audit log, which would clutter test output. */
 export const withoutInfoLogs = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.provideService(effect, References.MinimumLogLevel, "Warn")
 
@@ -102,7 +97,7 @@ export const layerFaultyClient = Layer.effect(
   Effect.gen(function*() {
     const { delay, outcomes, sent } = yield* Faults
     const client = yield* HttpClient.HttpClient
-    // This client already makes the span of an attempt, which includes delays and losses.
+    // `HttpClient.make` below already makes the span, which includes injected faults.
     const execute = (request: HttpClientRequest.HttpClientRequest) =>
       Effect.provideService(client.execute(request), HttpClient.TracerDisabledWhen, () => true)
     return HttpClient.make(Effect.fnUntraced(function*(request, { pathname, search }) {

@@ -1,8 +1,7 @@
 /** Limiters on Redis, each as a process of its own has it, and load on them. */
 import { assert } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Fiber, Layer, Logger, Metric } from "effect"
-import type { Caller } from "../../src/rate-limit/CallerStates.ts"
-import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
+import { type Caller, RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import * as RedisRateLimiter from "../../src/rate-limit/RedisRateLimiter.ts"
 import { untilTrue } from "../support/Process.ts"
 

@@ -1,7 +1,7 @@
 /** The limits while masters fail and slots move, on a real Redis with sentinels and a real cluster. */
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
-import type { Caller } from "../../src/rate-limit/CallerStates.ts"
+import type { Caller } from "../../src/rate-limit/RateLimiter.ts"
 import { slotOf } from "../../src/rate-limit/RedisClient.ts"
 import { untilTrue } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
