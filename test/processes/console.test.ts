@@ -61,8 +61,6 @@ describeConsole((test) => {
     const secret = await dialog.getByLabel("Secret", { exact: true }).inputValue()
     assert.match(secret, /^psk_\w{38}$/)
     await dialog.getByRole("button", { name: "Done" }).click()
-    await page.getByRole("link", { name }).waitFor()
-    await assertAccessible(page)
     await page.getByRole("link", { name }).click()
     await page.getByRole("heading", { name: `${name} active` }).waitFor()
     assert.strictEqual(await page.title(), "staging · Keys · Petstore console", "the markup is text")
@@ -95,7 +93,6 @@ describeConsole((test) => {
     assert.deepStrictEqual(await callApi(service, secret, 1), [200])
 
     await page.getByRole("button", { name: "Rotate" }).click()
-    await assertAccessible(page)
     await dialog.getByLabel("The current secret").selectOption("ends now")
     await dialog.getByRole("button", { name: "Rotate key" }).click()
     const rotated = await dialog.getByLabel("Secret", { exact: true }).inputValue()
