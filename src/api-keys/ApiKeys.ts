@@ -8,12 +8,12 @@ import { limitsOf } from "../api/Keys.ts"
 import { type IfMatch, isMatch } from "../api/KeysGroup.ts"
 import { cutPage } from "../api/Paging.ts"
 import type { Limits, Plan } from "../api/Plans.ts"
+import { base62, randomLength, withChecksum } from "../api/SecretForm.ts"
 import type { ApiKeyStore, Change, KeySelection, StoreSelection } from "./ApiKeyStore.ts"
 import { memoryStore, positionOf } from "./ApiKeyStore.ts"
 import * as AuditLog from "./AuditLog.ts"
 import * as KeyUsage from "./KeyUsage.ts"
 import * as KeyVerifier from "./KeyVerifier.ts"
-import { hintOf, newSecret, randomText } from "./Secrets.ts"
 
 export interface ListedKeys {
   /** `secret` is present if the selection had a `secretHash`. */
@@ -50,6 +50,17 @@ export class ApiKeys extends Context.Service<ApiKeys, {
     return yield* make({ store, audit, usage, hash: (secret) => secret })
   }))
 }
+
+export const randomText = Effect.fnUntraced(function*(length: number) {
+  const random = yield* SecureRandom.SecureRandom
+  const indices = yield* Effect.replicateEffect(random.intBetween(0, base62.length - 1), length)
+  return indices.map((index) => base62.charAt(index)).join("")
+})
+
+const newSecret = Effect.map(randomText(randomLength), withChecksum)
+
+/** The last four characters of a secret (part of its checksum), so operators can recognise the key. */
+const hintOf = (secret: string): string => secret.slice(-4)
 
 const maxBan = Duration.hours(1)
 const maxWorkingSecrets = 5

@@ -66,9 +66,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    * @deprecated Will be removed on 5 December 2030 (SPEC §4.3). Use `list` or `all`.
    */
   get(id: bigint, options?: CallOptions): Effect.Effect<Pet, AnyError | Errors.NotFound | Errors.Gone>
-  /**
-   * The key's limits from the most recent response that showed them. `None` before the first. Sends nothing.
-   */
+  /** The key's limits from the most recent response that showed them. `None` before the first. Sends nothing. */
   readonly rateLimit: Effect.Effect<Option.Option<RateLimitState>>
 }>()("petstore/PetstoreClient") {
   /** Uses `fetch`. */
