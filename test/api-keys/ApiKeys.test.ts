@@ -9,7 +9,7 @@ import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import type { ServiceUnavailable } from "../../src/api/Errors.ts"
 import type { ApiKey, IssuedKey, KeyChange, KeyFilter, KeyPosition, NewKey } from "../../src/api/Keys.ts"
 import { planLimits } from "../../src/api/Plans.ts"
-import { databases, random, stores } from "../support/Databases.ts"
+import { random, stores } from "../support/Databases.ts"
 
 const issue = (options: Partial<NewKey> = {}) =>
   Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.issue({ name: "test", plan: "free", ...options }))
@@ -261,20 +261,16 @@ for (const store of stores) {
             yield* TestClock.adjust("1 minute")
           }
         }))
-    })
-  })
-}
 
-for (const database of databases) {
-  describe.skipIf(database.skip)(`ApiKeys on ${database.name}`, () => {
-    layer(SqlApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(database.layer)))((it) => {
+      if (store.name === "memory") return
+
       it.effect("stores no secret in clear text", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const { key } = yield* issue()
           const rows = yield* sql<{ readonly text: string }>`
             SELECT k::text AS text FROM api_keys k UNION ALL SELECT s::text FROM api_key_secrets s`
-          assert.lengthOf(rows, 2)
+          assert.isAtLeast(rows.length, 2)
           const plain = Redacted.value(key)
           const hex = Buffer.from(plain).toString("hex")
           assert.isFalse(rows.some(({ text }) => text.includes(plain.slice(4)) || text.includes(hex)))

@@ -5,10 +5,9 @@ import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import { make, memoryStore } from "../../src/api-keys/KeyUsage.ts"
-import * as SqlApiKeys from "../../src/api-keys/SqlApiKeys.ts"
 import { usageStore } from "../../src/api-keys/SqlKeyHistory.ts"
 import type { UsageInterval, UsageKind } from "../../src/api/Usage.ts"
-import { databases, random, stores } from "../support/Databases.ts"
+import { stores } from "../support/Databases.ts"
 
 const minuteMs = 60_000
 const hourMs = 60 * minuteMs
@@ -37,6 +36,14 @@ const toRow = ({ allowed, banned, from, rejected }: UsageInterval) => [
 
 const read = (usage: Usage, keyId: string) =>
   Effect.map(usage.read(keyId), ({ hours, minutes }) => ({ minutes: minutes.map(toRow), hours: hours.map(toRow) }))
+
+/** The number of failed writes, by the metric that docs/monitoring.md describes. */
+const writeFailures = Effect.map(Metric.snapshot, (metrics) => {
+  const metric = metrics.find(({ attributes, id }) =>
+    id === "background_failures_total" && attributes?.["task"] === "write_key_usage"
+  )
+  return metric?.type === "Counter" ? Number(metric.state.count) : NaN
+})
 
 for (const store of stores) {
   describe.skipIf(store.skip)(`The usage of keys on ${store.name}`, () => {
@@ -112,22 +119,9 @@ for (const store of stores) {
             count(usage, "key_a", { allowed: 1 }, now)
           }
         }))
-    })
-  })
-}
 
-/** The number of failed writes, by the metric that docs/monitoring.md describes. */
-const writeFailures = Effect.map(Metric.snapshot, (metrics) => {
-  const metric = metrics.find(({ attributes, id }) =>
-    id === "background_failures_total" && attributes?.["task"] === "write_key_usage"
-  )
-  return metric?.type === "Counter" ? Number(metric.state.count) : NaN
-})
+      if (store.name === "memory") return
 
-for (const database of databases) {
-  describe.skipIf(database.skip)(`The stored usage of keys on ${database.name}`, () => {
-    const apiKeys = SqlApiKeys.layer.pipe(Layer.provide(random), Layer.provideMerge(database.layer))
-    layer(Layer.provide(apiKeys, startAt(start)))((it) => {
       it.effect("is the sum of all processes that use the database, also of those that a graceful shutdown ended", () =>
         Effect.gen(function*() {
           const store = yield* usageStore

@@ -254,23 +254,17 @@ describe("ApiServer", () => {
         const { fill, send } = yield* newClient
         const mistakes = [
           [request("GET /v1/pets/"), "No such path. Use /v1/pets."],
-          [request("GET /V1/Pets"), "No such path. Use /v1/pets."],
           [request("GET /pets"), "No such path. Paths are case-sensitive and begin with /v1."],
           [request("BREW /v1/pets", []), "BREW is not allowed here."],
           [request("DELETE /v1/pets/1"), "DELETE is not allowed here. Use one of GET, HEAD, OPTIONS."],
           [request("GET /v1/pets", ["Authorization: Bearer psk_x"]), "The API key is incomplete or mistyped."],
-          [request("GET /v1/pets?limit=1&limit=2"), "query.limit: expected one integer from 1 to 100."],
           [request(`GET /v1/pets?cursor=${"A".repeat(3_000)}`), "query.cursor: expected a cursor from a Link header."],
           [request("GET /v1/pets", [`X: ${long}`]), "The URL and the headers are larger than 16 KiB"],
           [request("GET /v1/pets", ["Bad Header: 1"]), "malformed HTTP (method, URL encoding or a header)"],
           [post([`${json}; charset=us-ascii`], pet), "does not accept charset=us-ascii."],
           [post([json, "Content-Encoding: gzip"], pet), "does not accept Content-Encoding: gzip."],
           [post([json], `{"name":"a",}`), "body: expected valid JSON (at position 12)."],
-          [post([json], `{"name":"a"`), "body: expected valid JSON (at position 11)."],
-          [post([json], ""), "body: expected JSON, but the body is empty."],
-          [post([json], `{"name":"a","categoryId":1e400}`), "to 9223372036854775807."],
           [post([json], `{"name":"a","categoryId":1.5}`), "to 9223372036854775807, not a fraction."],
-          [post([json], `{"name":"a","categoryId":"1"}`), "to 9223372036854775807, not a string."],
           [post([json, "Idempotency-Key: a b"], pet), "expected one key of 1 to 255 visible ASCII characters"],
           [request("GET /v1/pets", ["KEY", "Authorization: Bearer x"]), "expected one Authorization header."]
         ] as const

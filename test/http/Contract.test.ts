@@ -1,8 +1,8 @@
-/** Tests SPEC §4, §5 and §7 over a socket, byte by byte, on every store. */
+/** Tests SPEC §4, §5 and §7 over a socket, byte by byte, and the operations on every store. */
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { assertError, assertSuccess } from "../support/Assertions.ts"
-import { stores } from "../support/Databases.ts"
+import { memory, stores } from "../support/Databases.ts"
 import * as PgBouncer from "../support/PgBouncer.ts"
 import { Service, service } from "../support/Service.ts"
 import type { ReceivedResponse } from "../support/Sockets.ts"
@@ -180,62 +180,66 @@ for (const store of [...stores, ...PgBouncer.stores]) {
             }
           }
         }))
-
-      it.effect("returns 400 for a body that is not a NewPet, names each invalid field, and creates no pet", () =>
-        Effect.gen(function*() {
-          const { get, post } = yield* newClient
-          const before = yield* get("/v1/pets?limit=100")
-          for (const [body, message] of invalidBodies) assertError(yield* post(body), 400, "invalid_request", message)
-          assert.strictEqual((yield* get("/v1/pets?limit=100")).text, before.text)
-        }))
-
-      it.effect("returns 400 for an invalid limit, status, cursor or id, and names it", () =>
-        Effect.gen(function*() {
-          const { get } = yield* newClient
-          for (const [path, values, message] of invalidValues) {
-            for (const value of values.split(" ")) {
-              assertError(yield* get(path + value), 400, "invalid_request", message)
-            }
-          }
-          assertError(yield* get("/v1/pets/%zz"), 400, "invalid_request", "percent-encoding")
-        }))
-
-      it.effect("returns 401 before it checks anything else in the request", () =>
-        Effect.gen(function*() {
-          const { call } = yield* Service
-          const { key } = yield* newClient
-          const post = { method: "POST", body: "{" }
-          const requests = [["/v1/pets", {}], ["/v1/pets?limit=0", {}], ["/v1/pets/x", {}], ["/v1/pets", post]] as const
-          for (const [path, options] of requests) {
-            assertError(yield* call(path, options), 401, "missing_api_key")
-            for (const authorization of ["Basic YTpi", "Bearer", "Bearer ", key]) {
-              assertError(yield* call(path, { ...options, headers: { authorization } }), 401, "missing_api_key")
-            }
-            const changed = key.slice(0, -1) + (key.endsWith("0") ? "1" : "0")
-            for (const invalid of [`${key}x`, changed, "ü".repeat(42)]) {
-              assertError(yield* call(path, { ...options, key: invalid }), 401, "invalid_api_key")
-            }
-          }
-          assert.strictEqual((yield* call("/v1/pets", { headers: { authorization: `bearer   ${key}` } })).status, 200)
-        }))
-
-      it.effect("returns 404 for an unknown path and 405 with Allow for an unsupported method, with or without a key", () =>
-        Effect.gen(function*() {
-          const { call } = yield* Service
-          const { get, key } = yield* newClient
-          const unknown = ["/v1", "/v2/pets", "//v1/pets", "/v1/pets/1/x", "/V1/pets", "/v1/%zz", "/v1/store/orders"]
-          for (const path of unknown) {
-            for (const response of [yield* call(path), yield* get(path)]) assertError(response, 404, "not_found")
-          }
-          const allowed = [["/openapi.json", "GET, HEAD"], ["/v1/pets", "GET, HEAD, POST"], ["/v1/pets/1", "GET, HEAD"]]
-          for (const [path = "", methods] of allowed) {
-            for (const options of [{ method: "PUT" }, { method: "DELETE", key }, { method: "PATCH", key }]) {
-              const response = yield* call(path, options)
-              assert.deepStrictEqual([response.status, JSON.parse(response.text).code], [405, "method_not_allowed"])
-              assert.strictEqual(response.headers.get("allow"), `${methods}, OPTIONS`)
-            }
-          }
-        }))
     })
   })
 }
+
+describe("The contract, before a request reaches the store", () => {
+  layer(service(memory))((it) => {
+    it.effect("returns 400 for a body that is not a NewPet, names each invalid field, and creates no pet", () =>
+      Effect.gen(function*() {
+        const { get, post } = yield* newClient
+        const before = yield* get("/v1/pets?limit=100")
+        for (const [body, message] of invalidBodies) assertError(yield* post(body), 400, "invalid_request", message)
+        assert.strictEqual((yield* get("/v1/pets?limit=100")).text, before.text)
+      }))
+
+    it.effect("returns 400 for an invalid limit, status, cursor or id, and names it", () =>
+      Effect.gen(function*() {
+        const { get } = yield* newClient
+        for (const [path, values, message] of invalidValues) {
+          for (const value of values.split(" ")) {
+            assertError(yield* get(path + value), 400, "invalid_request", message)
+          }
+        }
+        assertError(yield* get("/v1/pets/%zz"), 400, "invalid_request", "percent-encoding")
+      }))
+
+    it.effect("returns 401 before it checks anything else in the request", () =>
+      Effect.gen(function*() {
+        const { call } = yield* Service
+        const { key } = yield* newClient
+        const post = { method: "POST", body: "{" }
+        const requests = [["/v1/pets", {}], ["/v1/pets?limit=0", {}], ["/v1/pets/x", {}], ["/v1/pets", post]] as const
+        for (const [path, options] of requests) {
+          assertError(yield* call(path, options), 401, "missing_api_key")
+          for (const authorization of ["Basic YTpi", "Bearer", "Bearer ", key]) {
+            assertError(yield* call(path, { ...options, headers: { authorization } }), 401, "missing_api_key")
+          }
+          const changed = key.slice(0, -1) + (key.endsWith("0") ? "1" : "0")
+          for (const invalid of [`${key}x`, changed, "ü".repeat(42)]) {
+            assertError(yield* call(path, { ...options, key: invalid }), 401, "invalid_api_key")
+          }
+        }
+        assert.strictEqual((yield* call("/v1/pets", { headers: { authorization: `bearer   ${key}` } })).status, 200)
+      }))
+
+    it.effect("returns 404 for an unknown path and 405 with Allow for an unsupported method, with or without a key", () =>
+      Effect.gen(function*() {
+        const { call } = yield* Service
+        const { get, key } = yield* newClient
+        const unknown = ["/v1", "/v2/pets", "//v1/pets", "/v1/pets/1/x", "/V1/pets", "/v1/%zz", "/v1/store/orders"]
+        for (const path of unknown) {
+          for (const response of [yield* call(path), yield* get(path)]) assertError(response, 404, "not_found")
+        }
+        const allowed = [["/openapi.json", "GET, HEAD"], ["/v1/pets", "GET, HEAD, POST"], ["/v1/pets/1", "GET, HEAD"]]
+        for (const [path = "", methods] of allowed) {
+          for (const options of [{ method: "PUT" }, { method: "DELETE", key }, { method: "PATCH", key }]) {
+            const response = yield* call(path, options)
+            assert.deepStrictEqual([response.status, JSON.parse(response.text).code], [405, "method_not_allowed"])
+            assert.strictEqual(response.headers.get("allow"), `${methods}, OPTIONS`)
+          }
+        }
+      }))
+  })
+})

@@ -1,8 +1,8 @@
-/** The management port for suites, without a database. */
+/** The management port for suites. */
 import { assert } from "@effect/vitest"
 import { ConfigProvider, Context, Effect, Layer, Logger, Redacted, References } from "effect"
 import type { SecureRandom } from "effect/crypto"
-import { SqlClient } from "effect/sql"
+import type { SqlClient } from "effect/sql"
 import { AdminToken } from "../../src/api-keys/AdminToken.ts"
 import type { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import type { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
@@ -17,12 +17,6 @@ import { Service } from "../support/Service.ts"
 import { type ReceivedResponse, sendBytes } from "../support/Sockets.ts"
 import { freePort } from "../support/Temporary.ts"
 
-/** Only the readiness check, which these suites do not test, uses the database. */
-const noDatabase = Layer.succeed(
-  SqlClient.SqlClient,
-  (() => Effect.die("There is no database")) as unknown as SqlClient.SqlClient
-)
-
 /** The running management port. */
 export class Management extends Context.Service<Management, {
   readonly baseUrl: string
@@ -36,7 +30,7 @@ export class Management extends Context.Service<Management, {
 
 /** The API port and the management port on `store`, and a client with the admin token. */
 export const serversOn = <E>(
-  store: Layer.Layer<PetRepository | ApiKeys | KeyVerifier | SecureRandom.SecureRandom, E>,
+  store: Layer.Layer<PetRepository | ApiKeys | KeyVerifier | SecureRandom.SecureRandom | SqlClient.SqlClient, E>,
   config: Readonly<Record<string, string>> = {}
 ) =>
   Layer.unwrap(Effect.map(freePort, (port) => {
@@ -61,8 +55,7 @@ export const serversOn = <E>(
       Layer.provide([
         GracefulShutdown.layer,
         Layer.provideMerge(RateLimiter.layerMemory, store),
-        Layer.succeed(AdminToken, Redacted.make(adminToken)),
-        noDatabase
+        Layer.succeed(AdminToken, Redacted.make(adminToken))
       ]),
       Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(env))),
       Layer.provide(Logger.layer([logger]))

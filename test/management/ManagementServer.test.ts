@@ -5,6 +5,7 @@ import { TestClock } from "effect/testing"
 import { AdminClient } from "../../src/client/AdminClient.ts"
 import { memory } from "../support/Databases.ts"
 import { adminToken as token } from "../support/Process.ts"
+import { Service } from "../support/Service.ts"
 import { assertError, Management, serversOn } from "./Management.ts"
 
 /** A new management port for each test, so that no failure has been counted. */
@@ -131,9 +132,34 @@ const rejections: ReadonlyArray<readonly [name: string, bytes: string, status: n
 ]
 
 describe("The management port", () => {
-  layer(serversOn(memory, { MANAGEMENT_ALLOWED_HOSTS: "petstore.internal, Petstore-1" }))((it) => {
+  const config = { MANAGEMENT_ALLOWED_HOSTS: "petstore.internal, Petstore-1", BUILD_REVISION: "79d1fb3" }
+  layer(serversOn(memory, config))((it) => {
     const ofHost = (host: string, target = "/healthz") =>
       get(target, `Host: ${host}\r\nAuthorization: Bearer ${token}\r\n`)
+
+    it.effect("listens on the loopback address alone, and neither port serves paths of the other", () =>
+      Effect.gen(function*() {
+        const { baseUrl } = yield* Management
+        const { call } = yield* Service
+        const other = baseUrl.replace("127.0.0.1", "127.0.0.2")
+        assert.strictEqual((yield* Effect.exit(Effect.tryPromise(() => fetch(`${other}/healthz`))))._tag, "Failure")
+        assertError(yield* ofHost("localhost", "/v1/pets"), 404, "not_found")
+        for (const path of ["/admin/keys", "/healthz", "/readyz", "/metrics"]) {
+          const { status, text } = yield* call(path, { key: token })
+          assert.deepStrictEqual([status, JSON.parse(text).code], [404, "not_found"])
+        }
+        const labels = `http_request_method="GET",http_route="/v1/pets/:petId",http_response_status_code="401"`
+        const sample = new RegExp(`petstore_http_server_request_duration_seconds_count{${labels}} (\\d+)`)
+        const count = Effect.map(
+          get("/metrics", "Host: localhost\r\n"),
+          ({ text }) => Number(sample.exec(text)?.[1] ?? 0)
+        )
+        const before = yield* count
+        assert.strictEqual((yield* call("/v1/pets/1")).status, 401)
+        assert.strictEqual(yield* count, before + 1)
+        const health = yield* get("/healthz", "Host: localhost\r\n")
+        assert.strictEqual(JSON.parse(health.text).revision, "79d1fb3")
+      }))
 
     it.effect.each(rejections)(
       "responds to %s with the Error body and no-store, and closes the connection",

@@ -50,17 +50,17 @@ const compilers = ["typescript", "typescript-5.9"].map((name) => {
   return { version: JSON.parse(readFileSync(file, "utf8")).version, file: join(file, "../bin/tsc") }
 })
 
-/** Compiles the files of a project with each compiler and the options of a strict user. */
+/** Compiles the files of a project with the options of a strict user. */
 const compile = Effect.fnUntraced(function*(
   project: string,
   include: ReadonlyArray<string>,
   compilerOptions: Readonly<Record<string, unknown>>,
-  withCompilers = compilers
+  compiler = compilers[0]?.file ?? ""
 ) {
   const options = { target: "ES2024", module: "NodeNext", moduleResolution: "NodeNext", strict: true }
   const tsconfig = { compilerOptions: { ...options, ...compilerOptions }, include }
   writeFileSync(join(project, "tsconfig.json"), JSON.stringify(tsconfig))
-  for (const { file } of withCompilers) yield* runNode(project, [file, "-p", "."])
+  yield* runNode(project, [compiler, "-p", "."])
 })
 
 /** Bundles a module for browsers into one file that imports nothing. */
@@ -121,73 +121,18 @@ export const describe = (error: AnyError): string => error.message
 export const create = ({ create }: PetstoreClient["Service"]) => create({ name: 1, categoryId: 1n })
 `
 
-/**
- * Uses the contract without the client: the README's mock server, a derived client that exceeds its limit, and the
- * OpenAPI document. Prints the mock's response to an invalid body, the derived client's error, and the document.
- */
-const contractProgram = `import { Duration, Effect, Layer } from "effect"
-import { HttpClientRequest } from "effect/http"
-import { HttpApiClient, HttpApiMiddleware, OpenApi } from "effect/http-api"
-import { Auth, PetstoreApi, type RateLimitExceeded } from "petstore-client/api"
-import { ApiKeys, layerMemory, layerService } from "petstore-client/testing"
-import { handler } from "./mock.ts"
-
-const invalid = new Request("http://mock/v1/pets", {
-  method: "POST",
-  headers: { "content-type": "application/json" },
-  body: JSON.stringify({ name: 1, categoryId: 1 })
-})
-const response = await handler(invalid)
-const mocked = [response.status, await response.json()]
-
-const derived = Effect.gen(function*() {
-  const limits = { perMinute: 1, perDay: 10 }
-  const { key } = yield* (yield* ApiKeys).issue({ name: "test", plan: "enterprise", limits })
-  const authorized = HttpApiMiddleware.layerClient(
-    Auth,
-    ({ next, request }) => next(HttpClientRequest.bearerToken(request, key))
-  )
-  const api = yield* Effect.provide(HttpApiClient.make(PetstoreApi, { baseUrl: "http://petstore.test" }), authorized)
-  yield* api.listPets({ query: {} })
-  return yield* api.listPets({ query: {} }).pipe(
-    Effect.as(undefined),
-    Effect.catchTag("RateLimitExceeded", (error: RateLimitExceeded) => Effect.succeed(error))
-  )
-}).pipe(Effect.provide(Layer.provideMerge(layerService, layerMemory)))
-const error = await Effect.runPromise(derived)
-const limited = [error?._tag, error?.status, Duration.toSeconds(error?.retryAfter ?? 0), typeof error?.requestId]
-console.log(JSON.stringify({ mocked, limited, document: OpenApi.fromApi(PetstoreApi) }))
-`
-
-const writeContractProgram = (project: string) => {
-  writeFileSync(join(project, "mock.ts"), readmeExamples.find((code) => code.includes("Validation.layer")) ?? "")
-  writeFileSync(join(project, "contract.ts"), contractProgram)
+/** Writes the examples that are tests into a project. `tests.ts` runs all of them, and exports whether they passed. */
+const writeReadmeTests = (project: string) => {
+  const tests = readmeExamples.flatMap((code) => {
+    const [, name] = /^export const (\w+) = Effect/m.exec(code) ?? []
+    return name === undefined ? [] : [`${code}\nexport const result = Effect.runPromise(${name})\n`]
+  })
+  assert.lengthOf(tests, 4)
+  for (const [index, code] of tests.entries()) writeFileSync(join(project, `test${index}.ts`), code)
+  const imports = tests.map((_, index) => `import { result as test${index} } from "./test${index}.ts"\n`).join("")
+  const results = tests.map((_, index) => `test${index}`).join(", ")
+  writeFileSync(join(project, "tests.ts"), `${imports}export const passed = Promise.all([${results}])\n`)
 }
-
-/** The examples that are a test: the name of each, and a program that runs it. */
-const readmeTests = readmeExamples.flatMap((code) => {
-  const [, name] = /^export const (\w+) = Effect/m.exec(code) ?? []
-  return name === undefined ? [] : [{ name, code: `${code}\nawait Effect.runPromise(${name})\n` }]
-})
-
-/** A worker whose requests share one client, although a request must not use another's connections. */
-const sharedClientWorker = `import { Effect, ManagedRuntime, Redacted } from "effect"
-import { PetstoreClient } from "petstore-client/client"
-
-let runtime
-export default {
-  fetch(_request, env) {
-    const apiKey = Redacted.make(env.PETSTORE_API_KEY)
-    runtime ??= ManagedRuntime.make(PetstoreClient.layer({ baseUrl: env.PETSTORE_URL, apiKey, timeout: "2 seconds" }))
-    return runtime.runPromise(Effect.flatMap(PetstoreClient, ({ list }) => list()).pipe(
-      Effect.match({
-        onFailure: ({ message }) => Response.json({ message }, { status: 502 }),
-        onSuccess: ({ pets }) => Response.json(pets.length)
-      })
-    ))
-  }
-}
-`
 
 const runtimes = [
   { name: "Node 24", program: undefined, version: /^v24\./, args: [] },
@@ -204,17 +149,6 @@ const exampleOptions = {
   skipLibCheck: true
 }
 
-/** Calls the client of openapi-typescript-codegen, whose base URL is the first server of the document: `/v1`. */
-const codegenProgram = `import { ApiError, OpenAPI, PetsService } from "./codegen/index"
-
-OpenAPI.BASE = process.env.PETSTORE_URL + OpenAPI.BASE
-OpenAPI.TOKEN = process.env.PETSTORE_API_KEY
-const { name } = await PetsService.createPet({ name: "Rex", categoryId: 1 }, "codegen")
-const { length } = await PetsService.listPets(5)
-const error: unknown = await PetsService.createPet({ name: "Rex", categoryId: 1.5 }).catch((error) => error)
-console.log(name, length, error instanceof ApiError && error.body.code)
-`
-
 /** Makes a project with the examples, and what the generators make of the OpenAPI document. */
 const makeExamples = Effect.gen(function*() {
   const { tarball } = yield* Installed
@@ -224,7 +158,6 @@ const makeExamples = Effect.gen(function*() {
     "@hey-api/openapi-ts": "0.99.0",
     "openapi-fetch": "0.17.0",
     "openapi-typescript": "7.13.0",
-    "openapi-typescript-codegen": "0.29.0",
     "petstore-client": `file:${tarball}`,
     // The generators need the API of this older compiler.
     "typescript": devDependencies["typescript-5.9"].replace("npm:typescript@", ""),
@@ -233,12 +166,12 @@ const makeExamples = Effect.gen(function*() {
   cpSync(join(root, "examples"), path, { recursive: true })
   const { env } = yield* startService()
   const document = `${env.PETSTORE_URL}/openapi.json`
-  yield* run(path, "npx", ["openapi-typescript", document, "-o", "schema.d.ts"])
+  const generate = (program: string, ...args: ReadonlyArray<string>) =>
+    run(path, join(path, "node_modules/.bin", program), args)
+  yield* generate("openapi-typescript", document, "-o", "schema.d.ts")
   // The generator reads tsconfig.json to learn that imports have extensions.
   writeFileSync(join(path, "tsconfig.json"), JSON.stringify({ compilerOptions: { moduleResolution: "NodeNext" } }))
-  yield* run(path, "npx", ["openapi-ts", "-i", document, "-o", "generated"])
-  yield* run(path, "npx", ["openapi", "--input", document, "--output", "codegen", "--client", "fetch"])
-  writeFileSync(join(path, "calls.ts"), codegenProgram)
+  yield* generate("openapi-ts", "-i", document, "-o", "generated")
   return path
 })
 const Examples = Context.Service<string>("test/package/Examples")
@@ -282,7 +215,6 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
             writeFileSync(join(project, `readme${number}.ts`), code)
           }
           writeFileSync(join(project, "names.ts"), names)
-          writeContractProgram(project)
           const options = {
             module,
             moduleResolution,
@@ -290,24 +222,9 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
             outDir: "out",
             rewriteRelativeImportExtensions: true
           }
-          yield* compile(project, ["readme*.ts", "names.ts", "contract.ts"], options, [compiler])
+          yield* compile(project, ["readme*.ts", "names.ts"], options, compiler.file)
         }))
     }
-
-    it.effect("has a contract that a mock server, a derived client and a document need nothing to complete", () =>
-      Effect.gen(function*() {
-        const { project } = yield* Installed
-        writeContractProgram(project)
-        const { service } = yield* startService()
-        // The mock logs its responses before.
-        const printed = (yield* runNode(project, ["contract.ts"])).trimEnd().split("\n").at(-1) ?? ""
-        const { document, limited, mocked } = JSON.parse(printed)
-        const message = "Invalid request: body.name: expected string."
-        assert.deepStrictEqual(mocked, [400, { code: "invalid_request", message, status: 400 }])
-        assert.deepStrictEqual(limited, ["RateLimitExceeded", 429, 60, "string"])
-        const { body } = yield* send(`${service.address}/openapi.json`, "")
-        assert.deepStrictEqual(document, body)
-      }))
 
     it.effect.each(runtimes)(
       "runs the examples of its README in $name",
@@ -325,8 +242,8 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
           assert.match(yield* runExample(calls, env), /^1n\n\{\s+id: 1n,[^]*categoryId: 9223372036854775807n/)
           const adminEnv = { PETSTORE_ADMIN_URL: service.management, ADMIN_TOKEN: adminToken }
           assert.match(yield* runExample(keys, adminEnv), /^shop pro\n0\nshop true\n$/m)
-          assert.lengthOf(readmeTests, 4)
-          for (const { code } of readmeTests) yield* runExample(code)
+          writeReadmeTests(project)
+          yield* runExample(`import { passed } from "./tests.ts"\nawait passed\n`)
         })
     )
 
@@ -338,16 +255,14 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
           // Browsers offer `crypto.randomUUID` only to pages of a secure origin, such as 127.0.0.1.
           const origin = yield* serveFiles({ "/": ["text/html", "<title>test</title>"] })
           const running = yield* launch()
-          for (const { code, name } of readmeTests) {
-            writeFileSync(join(project, "page.ts"), code.replace("await Effect", "export const result = Effect"))
-            const bundle = yield* bundleForBrowser(join(project, "page.ts"), { format: "iife", name: "tested" })
-            yield* Effect.promise(async () => {
-              const tab = await running.newPage()
-              await tab.goto(origin)
-              const outcome = `(async () => { ${bundle}; await tested.result; return "passed" })().catch(String)`
-              assert.strictEqual(await tab.evaluate(outcome), "passed", name)
-            })
-          }
+          writeReadmeTests(project)
+          const bundle = yield* bundleForBrowser(join(project, "tests.ts"), { format: "iife", name: "tests" })
+          yield* Effect.promise(async () => {
+            const tab = await running.newPage()
+            await tab.goto(origin)
+            const outcome = `(async () => { ${bundle}; await tests.passed; return "passed" })().catch(String)`
+            assert.strictEqual(await tab.evaluate(outcome), "passed")
+          })
         })
     )
 
@@ -382,18 +297,6 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
           assert.match(yield* runNode(path, ["--test", "inventory/Inventory.test.ts"]), /pass 2\n[^]*fail 0\n/)
         }))
 
-      it.effect("are matched by openapi-typescript-codegen: it creates, lists and gets the code of an error", () =>
-        Effect.gen(function*() {
-          const path = yield* Examples
-          const options = { ...exampleOptions, exactOptionalPropertyTypes: false, noEmit: true }
-          // The generated imports have no extensions.
-          const bundled = { ...options, module: "ESNext", moduleResolution: "Bundler" }
-          yield* compile(path, ["calls.ts"], bundled, compilers.slice(1))
-          writeFileSync(join(path, "calls.mjs"), yield* bundleForBrowser(join(path, "calls.ts"), { format: "esm" }))
-          const { env } = yield* startService()
-          assert.strictEqual(yield* runNode(path, ["calls.mjs"], env), "Rex 1 invalid_request\n")
-        }))
-
       it.effect("serve pets from Deno", () =>
         Effect.gen(function*() {
           const path = yield* Examples
@@ -422,21 +325,6 @@ layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestSer
           const rejected = yield* send(unauthorized, "")
           assert.strictEqual(rejected.status, 502)
           assert.deepInclude(rejected.body, { error: "InvalidApiKey" })
-        }))
-
-      it.effect("end within the timeout in workerd, also if its requests share a client", () =>
-        Effect.gen(function*() {
-          const path = yield* Examples
-          writeFileSync(join(path, "shared.js"), sharedClientWorker)
-          const code = yield* bundleForBrowser(join(path, "shared.js"), { format: "esm" })
-          const { env } = yield* startService(["Rex"])
-          const url = yield* startWorker((yield* Installed).programs("workerd"), code, env)
-          // Calls that wait behind the call of another request cannot go on in workerd, and end by their timeout.
-          const responses = Effect.replicateEffect(send(url, ""), 10, { concurrency: "unbounded" })
-          const statuses = (yield* Effect.timeout(responses, "10 seconds")).map(({ status }) => status)
-          assert.includeMembers([200, 502], statuses)
-          assert.include(statuses, 200)
-          assert.strictEqual((yield* send(url, "")).status, 200)
         }))
 
       it.effect.skipIf(browser === undefined)("show pets in a page of another origin", () =>

@@ -84,17 +84,6 @@ describe("The service on the embedded database", () => {
       assert.notInclude(service.stderr(), key.slice(4, 36))
     }))
 
-  it.live("logs operators' actions but no requests with ACCESS_LOG=false, and still counts requests", () =>
-    Effect.gen(function*() {
-      const service = yield* start({ DATA_DIR: yield* dataDirectory, ACCESS_LOG: "false" })
-      yield* send(`${service.address}/v1/pets`, (yield* issue(service)).key)
-      assert.match(yield* metricsOf(service), /request_duration_seconds_count\{.*status_code="200".*\} 1$/m)
-      yield* stop(service, "SIGTERM")
-      const messages = linesOf(service.stderr()).map(({ message }) => message)
-      assert.include(messages, "Admin action")
-      assert.notInclude(messages, "request")
-    }))
-
   it.live("serves requests and exits while nothing reads its log, and counts dropped lines", () =>
     Effect.gen(function*() {
       const service = yield* start({ DATA_DIR: yield* dataDirectory })

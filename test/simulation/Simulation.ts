@@ -24,14 +24,20 @@ const secrets = [withChecksum("a".repeat(32)), withChecksum("b".repeat(32)), wit
 const [clientSecret, ...disabledSecrets] = secrets
 /** Runs a seed. Returns the promises that did not hold, and the ends of all calls. */
 export const simulate = async (seed: number) => {
-  Error.stackTraceLimit = 0
   const world = makeWorld(seed)
   const [redis, database, http] = [makeRedis(world), makeDatabase(world), makeNetwork(world)]
   const [problems, ends]: [Array<string>, Array<string>] = [[], []]
   const check = (holds: boolean, problem: () => string) => {
     if (!holds) problems.push(`${world.now} ms: ${problem()}`)
   }
-  const shared = Context.make(Scope.Scope, Scope.makeUnsafe()).pipe(Context.add(Logger.CurrentLoggers, new Set()))
+  const random = {
+    nextDoubleUnsafe: () => world.between(0, 1),
+    nextIntUnsafe: () => Math.floor(world.between(-(2 ** 31), 2 ** 31))
+  }
+  const shared = Context.make(Scope.Scope, Scope.makeUnsafe()).pipe(
+    Context.add(Logger.CurrentLoggers, new Set()),
+    Context.add(Random.Random, random)
+  )
   let running = 0
   /** Runs a call in a process. It must end within `wait` and the pauses of the process, and not die. */
   const call = <A, E>(
@@ -44,8 +50,8 @@ export const simulate = async (seed: number) => {
     running++
     const startedAt = world.now
     const context = Context.add(shared, Clock.Clock, process.clock)
-    const seeded = Random.withSeed(Effect.withTracerEnabled(effect, false), seed)
-    Effect.runFork(Effect.provideContext(seeded, context)).addObserver((exit) => {
+    const untraced = Effect.withTracerEnabled(effect, false)
+    Effect.runFork(Effect.provideContext(untraced, context)).addObserver((exit) => {
       running--
       ends.push(`${world.now} ${name} ${exit._tag}`)
       check(world.now - startedAt <= wait + process.paused + 0.001, () => `${name} took ${world.now - startedAt} ms`)

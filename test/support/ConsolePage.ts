@@ -10,7 +10,7 @@ import { browser } from "./setup.ts"
 /** The tokens of the operator alice, and of the operator board, who can only read. */
 export const [aliceToken, readToken] = ["a".repeat(32), "b".repeat(32)] as const
 
-/** One service and one browser for the tests of a file. */
+/** One service and one browser for all tests. */
 const startConsole = Effect.gen(function*() {
   const ADMIN_TOKENS = `alice:${aliceToken},board:read:${readToken}`
   const service = yield* start({ DATA_DIR: yield* dataDirectory, ADMIN_TOKENS, ENVIRONMENT: "staging" })
@@ -20,7 +20,7 @@ const startConsole = Effect.gen(function*() {
 type ConsoleService = Effect.Success<typeof startConsole>
 const ConsoleService = Context.Service<ConsoleService>("test/support/ConsoleService")
 
-/** Defines the tests of a file, with one service and one browser for all. */
+/** Defines tests, with one service and one browser for all. */
 export const describeConsole = (
   define: (test: (title: string, run: (service: ConsoleService) => Promise<void>) => void) => void
 ) =>

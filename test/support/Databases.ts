@@ -2,6 +2,7 @@
 import { NodeCrypto } from "@effect/platform-node"
 import { PgClient } from "@effect/sql-pg"
 import { Clock, Effect, Layer, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
 import { randomUUID } from "node:crypto"
 import { cpSync, existsSync, mkdirSync, renameSync } from "node:fs"
 import { join } from "node:path"
@@ -70,8 +71,16 @@ export const databases = [
 
 export const random = NodeCrypto.layerSecureRandom
 
+/** In place of the database of stores in memory. */
+export const noDatabase = Layer.succeed(
+  SqlClient.SqlClient,
+  (() => Effect.die("There is no database")) as unknown as SqlClient.SqlClient
+)
+
 /** All stores in memory. */
-export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory).pipe(Layer.provideMerge(random))
+export const memory = Layer.mergeAll(PetRepository.layerMemory, ApiKeys.layerMemory, noDatabase).pipe(
+  Layer.provideMerge(random)
+)
 
 /** The stores in memory, with other operations on pets. */
 export const memoryWith = (change: (pets: PetRepository["Service"]) => Partial<PetRepository["Service"]>) =>
@@ -79,13 +88,13 @@ export const memoryWith = (change: (pets: PetRepository["Service"]) => Partial<P
     Layer.provideMerge(memory)
   )
 
-/** The stores that the service runs on. */
+/** The stores that the service runs on, with their databases. */
 export const stores = [
   { name: "memory", skip: false, layer: memory },
   ...databases.map(({ layer, ...database }) => ({
     ...database,
     layer: Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer).pipe(
-      Layer.provide(layer),
+      Layer.provideMerge(layer),
       Layer.provideMerge(random)
     )
   }))
