@@ -19,7 +19,11 @@ const makeDeployment = Effect.gen(function*() {
     Effect.andThen(sql`CREATE ROLE petstore LOGIN`, sql`ALTER DATABASE postgres OWNER TO petstore`)
   )
   const proxy = yield* Proxy.run(postgres.port)
-  const service = yield* start({ DATABASE_URL: `postgres://petstore@127.0.0.1:${proxy.port}/postgres` })
+  const service = yield* start({
+    DATABASE_URL: `postgres://petstore@127.0.0.1:${proxy.port}/postgres`,
+    // `fetch` opens another connection for each request that begins before it has read the last response.
+    MAX_CONNECTIONS_PER_ADDRESS: "4000"
+  })
   const { key } = yield* issue(service)
   yield* Load.request(service.address, key)
   return { postgres, proxy, service, key }
