@@ -56,7 +56,7 @@ const readFile = Effect.gen(function*() {
   return { source: file, token: yield* Effect.fromResult(parsed) }
 })
 
-/** Returns the former mode, in octal, if other users had access. */
+/** Makes the file inaccessible to other users. If they had access, returns the previous mode in octal. */
 const restrictMode = (file: string): string | undefined => {
   const mode = statSync(file).mode & 0o777
   if ((mode & 0o077) === 0) return undefined
@@ -64,10 +64,10 @@ const restrictMode = (file: string): string | undefined => {
   return mode.toString(8).padStart(4, "0")
 }
 
-/** Creates `file` unless it exists. Processes that start together all use the first one's token. */
+/** Creates `file` unless it exists. If several processes start together, all use the token of the first. */
 const createFile = (file: string, token: string, temporarySuffix: string): void => {
   if (existsSync(file)) return
-  // A link to a complete file is atomic, so no process reads half a token.
+  // Write a temporary file, then link it to `file`. Linking is atomic, so no process reads half a token.
   const temporaryFile = `${file}.${temporarySuffix}`
   writeFileSync(temporaryFile, `${token}\n`, { mode: 0o600 })
   try {

@@ -4,7 +4,7 @@ import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/Keys.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
-/** The key of a secret, which works until `endsAt`: in epoch milliseconds, or `Infinity`. */
+/** The API key of a secret. The secret works until `endsAt`, in epoch milliseconds or `Infinity`. */
 export interface SecretHolder {
   readonly key: CurrentKey["Service"]
   readonly endsAt: number
@@ -15,13 +15,13 @@ export interface KeySelection extends Omit<KeysQuery, "cursor"> {
   readonly after?: KeyPosition | undefined
 }
 
-/** The service resolves `secretHash` and the state `banned` to `ids`. */
+/** The filters of the store. `ApiKeys.list` first resolves `secretHash` and the state `banned` to `ids`. */
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
   readonly ids?: ReadonlyArray<string>
   readonly state?: Exclude<KeysQuery["state"], "banned">
 }
 
-/** `endsAt` is `null` for a current secret. */
+/** The API key of a secret. `endsAt` is `null` for the current secret, which no rotation has replaced. */
 export interface SecretOrigin {
   readonly keyId: string
   readonly endsAt: DateTime.Utc | null
@@ -36,13 +36,13 @@ export interface SecretUse {
 export interface Change {
   readonly key: ApiKey
   readonly secretHash?: string
-  /** The latest end of all former secrets. `null` ends them now. */
+  /** Former secrets end at this time, unless they end earlier. `null` ends them now. */
   readonly formerEnd?: DateTime.Utc | null
   readonly alongside: Effect.Effect<void, ServiceUnavailable>
 }
 
 export interface ApiKeyStore {
-  /** Inserts a key with its first secret. If a key already has this idempotency key, returns that key's id instead. */
+  /** Inserts a key and its first secret. If another key has the idempotency key, only returns the other key's id. */
   insert(
     key: ApiKey,
     hash: string,
@@ -50,22 +50,22 @@ export interface ApiKeyStore {
     idempotencyKey?: string
   ): Effect.Effect<string | undefined, ServiceUnavailable>
   /**
-   * Returns the changed key, or `undefined` without such a key. `change` can return `undefined` to change nothing.
-   * Concurrent changes of a key run one after another.
+   * Applies `change` to a key and returns the new key, or `undefined` if no key has this id. `change` can return
+   * `undefined` to change nothing. Concurrent changes of one key run one after another.
    */
   change<E>(
     id: string,
     now: DateTime.Utc,
     change: (key: ApiKey, workingSecrets: number) => Result.Result<Change | undefined, E>
   ): Effect.Effect<ApiKey | undefined, E | ServiceUnavailable>
-  /** Ordered by creation time, then by the bytes of the id. */
+  /** Returns keys ordered by creation time. Ties are ordered by the bytes of the ids. */
   list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ReadonlyArray<ApiKey>, ServiceUnavailable>
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
-  /** Also finds secrets that have ended. */
+  /** Finds the API key of a secret by the secret's hash, even after the secret has ended. */
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<SecretOrigin | undefined, ServiceUnavailable>
-  /** Returns the keys by hash, without disabled keys, revoked keys and ended secrets. */
+  /** Maps hashes to API keys, except disabled and revoked keys. The caller must check whether `endsAt` has passed. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
-  /** Records the last use of secrets, by hash, and of their keys. Ignores a use before the recorded one. */
+  /** Stores the last use of secrets, by hash, and of their keys. Ignores a use if a later one is already stored. */
   recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>
 }
 

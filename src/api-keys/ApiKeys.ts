@@ -1,4 +1,4 @@
-/** Manages API keys. `KeyVerifier.ts` verifies the keys of requests. */
+/** Issues, lists and changes API keys. `KeyVerifier.ts` verifies the API keys that requests send. */
 import { Context, DateTime, Duration, Effect, Equal, Layer, Redacted, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
 import type { AuditValues } from "../api/Audit.ts"
@@ -16,35 +16,35 @@ import * as KeyUsage from "./KeyUsage.ts"
 import * as KeyVerifier from "./KeyVerifier.ts"
 
 export interface ListedKeys {
-  /** `secret` is present if the selection had a `secretHash`. */
+  /** A key has `secret` only if the selection was by `secretHash`. */
   readonly keys: ReadonlyArray<ApiKey & { readonly secret?: FoundSecret }>
   readonly next?: KeyPosition
 }
 
-/** `Conflict`: the key is revoked. `PreconditionFailed`: `ifMatch` does not list its version. */
+/** A revoked key fails with `Conflict`. A version that `ifMatch` does not list fails with `PreconditionFailed`. */
 type ChangeError = NotFound | Conflict | PreconditionFailed | ServiceUnavailable
 
 export class ApiKeys extends Context.Service<ApiKeys, {
   /**
-   * Fails with `InvalidRequest` if the expiry has passed or the limits do not fit the plan, and with `Conflict` if the
-   * idempotency key was used: a replay is impossible, because secrets are stored only as hashes.
+   * Fails with `InvalidRequest` if the expiry has passed or the limits do not fit the plan. Fails with `Conflict` if
+   * the idempotency key was used: the secret issued then cannot be returned again, because only its hash is stored.
    */
   issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
-  /** The state `banned` selects keys banned in the last hour. Only the limiter knows which bans still last. */
+  /** The state `banned` selects keys whose ban began in the last hour. The rate limiter knows if it still lasts. */
   list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
   find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>
   findAll(ids: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, ApiKey>, ServiceUnavailable>
   formerSecrets(id: string): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
-  /** Takes effect at once in this process, and within one second in others. */
+  /** The change takes effect immediately in this process, and within one second in other processes. */
   update(id: string, change: KeyChange, ifMatch?: IfMatch): Effect.Effect<ApiKey, ChangeError | InvalidRequest>
-  /** Former secrets work for another `grace`. Fails with `Conflict` if the key would have too many working secrets. */
+  /** Replaces the secret. Former secrets end after `grace` at the latest. Too many working secrets are a `Conflict`. */
   rotate(id: string, grace: Duration.Duration, ifMatch?: IfMatch): Effect.Effect<IssuedKey, ChangeError>
   endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
   revoke(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
   readonly audit: AuditLog.AuditLog
   readonly usage: KeyUsage.KeyUsage
 }>()("petstore/ApiKeys") {
-  /** For tests. Stores secrets in plain text. */
+  /** An in-memory service for tests. It stores secrets in plain text. */
   static readonly layerMemory = Layer.effectContext(Effect.gen(function*() {
     const [store, audit, usage] = yield* Effect.all([memoryStore, AuditLog.memoryStore, KeyUsage.memoryStore])
     return yield* make({ store, audit, usage, hash: (secret) => secret })
@@ -116,7 +116,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
             return { ...result, key, alongside: append(id, AuditLog.differences(before, key), after) }
           }))
     ).pipe(
-      // After a failure too, because the transaction may have committed.
+      // Evict the key from the cache even after a failure, because the transaction may have committed.
       Effect.ensuring(Effect.sync(() => verifier.evict(id)))
     )
     return yield* orNotFound(id, changed)
@@ -169,7 +169,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
     update: Effect.fn("ApiKeys.update")((id, change, ifMatch) =>
       changeKey("update", id, ifMatch, (key, now): Result.Result<Pick<Change, "key">, InvalidRequest> => {
         const { enabled = key.enabled, expiresAt = key.expiresAt, limits, name = key.name, plan = key.plan } = change
-        // An expired key may keep its expiry.
+        // Reject a past expiry only if it is new, so that other fields of an expired key can be changed.
         if (expiresAt !== key.expiresAt && hasEnded(expiresAt, now.epochMilliseconds)) return invalidExpiry
         const isUnchanged = limits === undefined && plan === key.plan
         return Result.map(

@@ -27,11 +27,11 @@ export interface ListedEntries {
 
 export interface AuditStore extends Pick<AuditLog, "bannedSince"> {
   append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void, ServiceUnavailable>
-  /** Newest first: ordered by time, then by id. */
+  /** Returns the newest entries first. Ties are ordered by descending id. */
   list(selection: AuditSelection): Effect.Effect<ReadonlyArray<StoredEntry>, ServiceUnavailable>
 }
 
-/** Must run in the transaction of the action. */
+/** Appends an entry. Must run in the transaction of the change, so that either both commit or neither does. */
 type Append = (
   keyId: string,
   before: AuditValues | null,
@@ -39,9 +39,9 @@ type Append = (
 ) => Effect.Effect<void, ServiceUnavailable>
 
 export interface AuditLog {
-  /** Runs an action, which appends its entry if it changes something. Logs the entry after the action succeeds. */
+  /** Runs an action, which must call `append` if it changes something. Logs the entry after the action succeeds. */
   record<A, E>(action: AuditAction, run: (append: Append) => Effect.Effect<A, E>): Effect.Effect<A, E>
-  /** Write-behind. Times are in epoch milliseconds. */
+  /** Logs a ban and stores it in the background. `at` and `until` are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>
   bannedSince(since: DateTime.Utc): Effect.Effect<ReadonlyArray<string>, ServiceUnavailable>
   list(selection: AuditSelection): Effect.Effect<ListedEntries, ServiceUnavailable>

@@ -10,7 +10,7 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
   if (!(yield* Database.isEmbedded) || (yield* apiKeys.list({ limit: 1 })).keys.length > 0) return
   const baseUrl = localUrl(yield* HttpServer.HttpServer)
   const key = Redacted.value((yield* apiKeys.issue({ name: "first key", plan: "free" })).key)
-  // Printed to standard output instead of logged, because logs must never contain a key.
+  // Print the key to standard output instead of logging it, because logs must never contain a key.
   yield* Console.log(
     `Your API key, shown only now: ${key}\n\n  curl -H "Authorization: Bearer ${key}" ${baseUrl}/v1/pets\n`
   )

@@ -1,15 +1,15 @@
-/** Caches API keys by the hash of their secret, under a lease that is renewed in the background while in use. */
+/** Caches API keys by the hash of their secret. The lease of an entry that is in use is renewed in the background. */
 import { Clock, Duration, Effect, Latch } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
 
-/** Starts with the lookup. Changes must take effect within a second, which includes the duration of a request. */
+/** The lifetime of an entry from the start of its lookup. Key changes must take effect within one second. */
 const lease = Duration.millis(900)
-/** From this age on, the next use of an entry refreshes it in the background. */
+/** The use of an entry that is older than this refreshes the entry in the background. */
 const refreshAge = Duration.millis(500)
-/** Refreshes within this interval share one SQL statement. */
+/** A refresh waits this long for other entries that need one, so that they share one SQL statement. */
 const refreshInterval = Duration.millis(50)
 const maxHashesPerStatement = 1_000
 const maxEntries = 100_000
@@ -18,26 +18,23 @@ const [leaseNanos, refreshAgeNanos] = [Duration.toNanosUnsafe(lease), Duration.t
 
 export interface Entry extends SecretHolder {
   readonly hash: string
-  /** The start of the lookup, in nanoseconds of the monotonic clock. */
+  /** The start of the lookup that found the entry, in nanoseconds of the monotonic clock. */
   readonly readAt: bigint
-  /** The start of the minute of the last use that was queued for writing, in epoch milliseconds. */
+  /** The start of the minute of the last recorded use, in epoch milliseconds. */
   recordedMinute: number
 }
 
 export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findByHashes">) {
   const clock = yield* Clock.Clock
   const entries = new Map<string, Entry>()
-  /**
-   * The number of changes to keys by this process. The result of a lookup that began before a change must not be
-   * cached.
-   */
+  /** Counts this process's changes to keys. A lookup that began before a change may be stale, so it is not cached. */
   let generation = 0
 
   const read = Effect.fnUntraced(function*(hashes: ReadonlyArray<string>) {
     const generationAtStart = generation
     const readAt = clock.monotonicTimeNanosUnsafe()
     const holders = yield* store.findByHashes(hashes)
-    // After a pause of the process, a late reply can arrive before its overdue timeout fires.
+    // Reject a reply after the lease: if the process paused, the reply can arrive before the timeout fires.
     if (clock.monotonicTimeNanosUnsafe() - readAt >= leaseNanos) return yield* new ServiceUnavailable()
     const found = new Map<string, Entry>()
     for (const hash of hashes) {
@@ -53,8 +50,8 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     return found
   })
 
-  // One statement at a time, so that invented keys cannot occupy the pool. A statement slower than the lease is
-  // repeated once, so that a stall of one second causes no 503.
+  // Run one statement at a time, so that requests with invented keys cannot occupy the connection pool. Repeat a
+  // statement slower than the lease once, so that a stall of one second causes no 503.
   const lookUp = yield* RequestBatcher.make({
     name: "ApiKeys.lookup",
     concurrency: 1,

@@ -1,4 +1,4 @@
-/** Counts the requests of each API key per minute and hour, with write-behind. */
+/** Counts the requests of each API key per minute and hour. Writes the counts to the database in the background. */
 import { Clock, DateTime, Effect, Semaphore } from "effect"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { TopUsageQuery, UsageCounts, UsageHistory, UsageInterval, UsageKind } from "../api/Usage.ts"
@@ -19,7 +19,7 @@ export const resolutions = {
   hours: { seconds: 60 * 60, keptSeconds: 30 * 24 * 60 * 60 }
 }
 
-/** Sums the intervals of length `seconds` that start after `since`. */
+/** Ranks keys by the sum of their intervals that are `seconds` long and start after `since`. */
 export interface TopSelection extends Required<Pick<TopUsageQuery, "by" | "limit">> {
   readonly seconds: number
   readonly since: DateTime.Utc
@@ -27,7 +27,7 @@ export interface TopSelection extends Required<Pick<TopUsageQuery, "by" | "limit
 
 export interface UsageStore {
   add(counts: Iterable<MinuteCounts>): Effect.Effect<void, unknown>
-  /** Oldest first. Can include expired counts. */
+  /** Returns the oldest intervals first, including expired ones that are not deleted yet. */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
   top(
     selection: TopSelection,
@@ -37,7 +37,7 @@ export interface UsageStore {
 
 export interface KeyUsage {
   count(keyId: string, kind: UsageKind, atMs: number): void
-  /** Includes this process's pending counts, but not those of others. */
+  /** Includes the counts that this process has not written yet, but not those of other processes. */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
   top(query: TopUsageQuery & { readonly limit: number }): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }
@@ -45,18 +45,18 @@ export interface KeyUsage {
 const startOf = (atMs: number, seconds: number): number => atMs - atMs % (seconds * 1_000)
 
 export const make = Effect.fnUntraced(function*(store: UsageStore) {
-  // A read during a flush would miss the counts in flight.
+  // Reads wait for a running write: its counts are neither pending nor stored yet, so a read would miss them.
   const lock = yield* Semaphore.make(1)
 
   const pending = yield* WriteBehind.make<string, MinuteCounts>({
     table: "key_usage",
     interval: "2 seconds",
-    // Enough for 1,000 keys in an outage of 100 minutes.
+    // Enough for the counts of 1,000 keys during a database outage of 100 minutes.
     maxPending: 100_000,
     maxPerFlush: 4_000,
     combine: (older, newer) => ({ ...older, ...addUsage(older, newer) }),
     write: (counts) => lock.withPermits(1)(store.add(counts.values())),
-    // If a failed write did commit, its retry counts twice.
+    // If a write fails although it was committed, its retry counts the same requests twice.
     warning: "The usage of keys cannot be stored"
   })
 

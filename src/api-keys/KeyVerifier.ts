@@ -12,7 +12,7 @@ const rejectKey = Effect.fail(new InvalidApiKey())
 const rejectMalformed = Effect.fail(new InvalidApiKey({ message: "The API key is incomplete or mistyped." }))
 
 export class KeyVerifier extends Context.Service<KeyVerifier, {
-  /** Returns the key of a secret and records its use. Fails for an unknown, expired, disabled or revoked key. */
+  /** Returns the API key of a secret and records its use. Fails for an unknown, expired, disabled or revoked key. */
   verify(secret: Redacted.Redacted): Effect.Effect<CurrentKey["Service"], InvalidApiKey | ServiceUnavailable>
 
   evict(keyId: string): void
@@ -34,7 +34,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
   const allow = (entry: KeyCache.Entry): Effect.Effect<CurrentKey["Service"], InvalidApiKey> => {
     const now = clock.currentTimeMillisUnsafe()
     if (entry.endsAt <= now) return rejectKey
-    // Last use has minute resolution, so write it once a minute.
+    // The last use is stored with minute resolution, so record it only once a minute.
     const minute = now - now % minuteMs
     if (entry.recordedMinute !== minute) {
       entry.recordedMinute = minute
@@ -44,7 +44,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
   }
 
   return KeyVerifier.of({
-    // Hot path: avoids `Effect.gen`, and checks the form only of secrets that are not cached.
+    // Hot path: avoids `Effect.gen`, and checks the form of a secret only if the secret is not cached.
     verify: (secret) =>
       Effect.suspend(() => {
         const text = Redacted.value(secret)

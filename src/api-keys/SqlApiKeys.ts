@@ -15,7 +15,7 @@ const columns = `k.id, k.version, k.name, k.hint, k.plan, k.per_minute AS "perMi
   k.enabled, k.created_at AS "createdAt", k.expires_at AS "expiresAt", k.revoked_at AS "revokedAt",
   k.last_used_at AS "lastUsedAt"`
 
-/** `LIMIT` is a literal, because the planner must know it. */
+/** `LIMIT` is a literal instead of a parameter, so that the query planner knows the number. */
 export const pageStatement = (
   sql: SqlClient.SqlClient,
   { after, ids, limit, order, plan, search, state }: StoreSelection,
@@ -86,7 +86,7 @@ const keyStore = Effect.gen(function*() {
         ),
 
     findSecret: (sha256, now) =>
-      // Another process may have ended the secret with a clock ahead of this one: report no end in the future.
+      // If a process whose clock is ahead ended the secret, report this process's time instead of an end in the future.
       sql<{ readonly keyId: string; readonly endsAt: Date | null }>`
         SELECT key_id AS "keyId",
           CASE WHEN is_ended THEN LEAST(expires_at, ${DateTime.toDateUtc(now)}) ELSE expires_at END AS "endsAt"
@@ -116,7 +116,7 @@ const keyStore = Effect.gen(function*() {
           sql.literal(columns)
         } FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
         if (row === undefined) return Result.succeed(undefined)
-        // A second statement, because the snapshot of the first is from before it waited for the row lock.
+        // Count in a second statement: the first one's snapshot is from before it waited for the row lock.
         const working = yield* sql`
           SELECT FROM api_key_secrets
           WHERE key_id = ${id} AND NOT is_ended AND (expires_at IS NULL OR expires_at > ${DateTime.toDateUtc(now)})`
@@ -143,7 +143,7 @@ const keyStore = Effect.gen(function*() {
         return Result.succeed(key)
       })).pipe(toServiceUnavailable, Effect.flatMap(Effect.fromResult)),
 
-    // Two statements, because one that locks both tables could deadlock.
+    // Update each table in its own statement, because one statement that locks both tables could deadlock.
     recordUses: Effect.fnUntraced(function*(uses) {
       const rows = JSON.stringify(Array.from(uses, ([hash, { at, keyId }]) => ({ hash, keyId, at: new Date(at) })))
       const used = sql`
@@ -163,7 +163,7 @@ const keyStore = Effect.gen(function*() {
   yield* Expiry.deleteExpired({
     table: "api_key_secrets",
     column: "expires_at",
-    // Ended secrets are kept this long, so that an operator can find the key of a leaked one.
+    // Keep ended secrets for 400 days, so that an operator can find the key of a leaked secret.
     keptFor: Duration.days(400),
     warning: "Former secrets of keys cannot be deleted"
   })

@@ -13,7 +13,7 @@ interface AuditRow extends Omit<AuditEntry, "id" | "at" | "keyName"> {
   readonly at: Date
 }
 
-/** Each filter has an index. `LIMIT` is a literal, because the planner must know it. */
+/** An index serves each filter. `LIMIT` is a literal and no parameter, so that the query planner knows the number. */
 export const auditPageStatement = (
   sql: SqlClient.SqlClient,
   { action, after, key, limit, operator }: AuditSelection
@@ -74,7 +74,7 @@ export const usageStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const { hours, minutes } = resolutions
   const store: UsageStore = {
-    // `ORDER BY` prevents deadlocks between processes.
+    // `ORDER BY` makes all processes lock rows in the same order, which prevents deadlocks.
     add: (counts) =>
       sql`
         INSERT INTO key_usage (key_id, seconds, starts_at, allowed, rejected, banned)

@@ -51,7 +51,7 @@ class PoolerInFront extends Data.TaggedError("PoolerInFront") {
     "Add pgbouncer=true if a pooler is in front of it."
 }
 
-/** If several processes start together, one migrates and the others wait for its table lock. */
+/** If several processes start together, one runs the migrations and the others wait for its table lock. */
 const runMigrations = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const [server] = yield* sql<{ readonly isInRecovery: boolean }>`SELECT pg_is_in_recovery() AS "isInRecovery"`
@@ -71,13 +71,13 @@ const mayRecover = (failure: Effect.Error<typeof runMigrations>): boolean => {
   return SqlError.isSqlError(error) && Outage.isTransientAtStart(error)
 }
 
-/** PostgreSQL cancels longer statements. It cannot be set through a pooler, where only the callers' timeouts apply. */
+/** PostgreSQL cancels longer statements. Poolers reject this setting, so callers need their own timeouts there. */
 const statementTimeoutMs = 3_500
 
-/** Longer than the statement timeout, so only dead or idle connections reach it. */
+/** Longer than the statement timeout, so that it closes only dead or idle connections. */
 const socketIdleTimeoutMs = 4_500
 
-/** Opens the socket for the driver, whose own timeout for a server that does not respond is too long: 10 s. */
+/** Opens the driver's socket. The driver alone would wait too long for a server that does not respond: 10 s. */
 const open = ({ host, port }: DatabaseUrl): Socket => {
   const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
   return socket.setTimeout(socketIdleTimeoutMs, () => socket.destroy())
@@ -93,7 +93,7 @@ const server = (target: DatabaseUrl, maxConnections: number, countConnection: (c
     url,
     ssl,
     applicationName,
-    // A pooler can run each transaction in another session, where the prepared statement does not exist.
+    // Behind a pooler, each transaction can run in another session, where a prepared statement does not exist.
     prepare: !isPooled,
     startupParameters: isPooled ? {} : { statement_timeout: String(timeoutMs) }
   })
@@ -119,7 +119,7 @@ const server = (target: DatabaseUrl, maxConnections: number, countConnection: (c
 }
 
 const embedded = Layer.unwrap(Effect.gen(function*() {
-  // Loads PGlite only if DATABASE_URL is not set.
+  // Load PGlite only if DATABASE_URL is not set.
   const EmbeddedDatabase = yield* Effect.promise(() => import("./EmbeddedDatabase.ts"))
   return migrate.pipe(Layer.provideMerge(EmbeddedDatabase.layer(yield* dataDirectory)))
 }))

@@ -9,14 +9,14 @@ import { callbackify } from "node:util"
 import { DataDirectoryLost, DataDirectoryUnusable, OnDataDirectoryLost } from "./DataDirectory.ts"
 import * as DirectoryLock from "./DirectoryLock.ts"
 
-/** PGlite writes files when it closes, so a process that lost the directory must not close it. */
+/** Opens PGlite. A process that lost the directory must not close PGlite, because closing writes files. */
 const open = (directory: string, isOwned: () => boolean) =>
   Effect.acquireRelease(
     Effect.tryPromise({
       try: async () => {
         const files = join(directory, "pgdata")
         const database = await PGlite.create(files)
-        // PGlite makes its files writable for all users.
+        // PGlite makes its files writable for all users, so deny other users access to their directory.
         chmodSync(files, 0o700)
         return database
       },
@@ -26,20 +26,20 @@ const open = (directory: string, isOwned: () => boolean) =>
   )
 
 const messageLength = (bytes: Buffer, started: boolean): number | undefined => {
-  // The startup message has no type byte.
+  // The startup message has no type byte before its length.
   const type = started ? 1 : 0
   return bytes.length < type + 4 ? undefined : type + bytes.readUInt32BE(type)
 }
 
 const terminate = 0x58 // "X"
 
-/** Each check throws `DataDirectoryLost` once another process may own the directory. */
+/** Each function throws `DataDirectoryLost` once another process may own the directory. */
 interface Ownership {
   readonly checkBeforeStatement: () => void
   readonly checkBeforeResponse: () => void
 }
 
-/** Replaces the PostgreSQL client's socket, and passes whole messages of the wire protocol to PGlite. */
+/** Replaces the socket of the PostgreSQL client. Passes complete messages of the wire protocol to PGlite. */
 const session = (database: PGlite, ownership: Ownership): Duplex => {
   let pending: Buffer = Buffer.alloc(0)
   let started = false
@@ -49,7 +49,7 @@ const session = (database: PGlite, ownership: Ownership): Duplex => {
     while (true) {
       const length = messageLength(pending.subarray(end), started)
       if (length === undefined || pending.length < end + length) break
-      // All sessions share one PGlite backend, so Terminate must not reach it.
+      // Do not pass Terminate to PGlite, because it would end the backend that all sessions share.
       if (started && pending[end] === terminate) {
         socket.push(null)
         return
@@ -73,7 +73,7 @@ const session = (database: PGlite, ownership: Ownership): Duplex => {
       callbackify(() => exchange(this))(done)
     },
     construct(done) {
-      // The shared backend may still have the previous session's state.
+      // Reset the shared backend, which may still have the state of the previous session.
       callbackify(async () => {
         ownership.checkBeforeStatement()
         await database.exec("ROLLBACK")
@@ -83,7 +83,7 @@ const session = (database: PGlite, ownership: Ownership): Duplex => {
   })
 }
 
-/** Bounds the recovery after `kill -9` to about half a second. */
+/** A larger WAL triggers a checkpoint, so that recovery after `kill -9` takes at most about half a second. */
 const maxWalBytes = 32 * 1024 * 1024
 
 const every = <E, R>(interval: Duration.Input, work: Effect.Effect<unknown, E, R>) =>
@@ -93,7 +93,7 @@ const every = <E, R>(interval: Duration.Input, work: Effect.Effect<unknown, E, R
     Effect.forkScoped
   )
 
-/** PGlite lacks PostgreSQL's background processes, so it needs explicit checkpoints and vacuums. */
+/** PGlite lacks PostgreSQL's background processes, so checkpoints and vacuums must run here. */
 const upkeep = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const checkpoint = Effect.gen(function*() {
@@ -107,14 +107,14 @@ const upkeep = Effect.gen(function*() {
 
 export const layer = (directory: string) =>
   Layer.unwrap(Effect.gen(function*() {
-    // Resolves a symbolic link once, because it may change while the process runs.
+    // Resolve a symbolic link once at startup, because its target may change while the process runs.
     const path = yield* Effect.try({
       try: () => realpathSync(directory),
       catch: (cause) => new DataDirectoryUnusable({ directory, cause })
     })
     const onLost = yield* OnDataDirectoryLost
     const isHeld = yield* DirectoryLock.acquire(path)
-    // Once lost, the directory stays lost, even if the file comes back: another process may have written to it.
+    // A lost directory stays lost even if the file comes back, because another process may have written to it.
     let lost: DataDirectoryLost | undefined
     const check = (isUnchanged: () => boolean, file: string): void => {
       if (lost === undefined && !isUnchanged()) {
@@ -144,7 +144,7 @@ export const layer = (directory: string) =>
       maxConnections: 1,
       idleTimeout: Duration.infinity
     })
-    // Detects the loss even if no statement runs.
+    // Check every second too, to detect a lost directory while no statement runs.
     yield* Effect.try(ownership.checkBeforeResponse).pipe(
       Effect.ignore,
       Effect.schedule(Schedule.spaced("1 second")),

@@ -3,13 +3,13 @@ import { type SqlClient, SqlError } from "effect/sql"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { describe } from "../observability/LogText.ts"
 
-/** SQLSTATEs: the server starts or stops (57P), is out of resources (53), or is read-only (25006). */
+/** SQLSTATE prefixes of a server that starts or stops (57P), lacks resources (53) or is read-only (25006). */
 const temporaryStates = "57P|53|25006"
 
 export const isTransientAtStart = (error: SqlError.SqlError): boolean => {
   const { reason } = error
   const code = codeOf(reason.cause)
-  // PgBouncer reports an unavailable server as a protocol violation.
+  // PgBouncer reports an unavailable server with 08P01, the code of a protocol violation.
   if (code === "08P01") return !isUnsupportedParameter(error)
   return code === undefined
     ? reason._tag === "ConnectionError" && [error, ...causes(error)].some(isClosed)
@@ -17,9 +17,9 @@ export const isTransientAtStart = (error: SqlError.SqlError): boolean => {
 }
 
 /**
- * For failures after the start. The settings worked at the start, so system errors (58), wrong states (55000), a
- * missing database (3D000) and failed logins mean that the server is under repair. Missing (26000) and duplicate
- * (42P05) prepared statements mean that a pooler was put in front of it.
+ * Whether a failure after startup is an outage. The settings worked at startup, so system errors (58), wrong states
+ * (55000), a missing database (3D000) and failed logins mean that the server is under repair. Missing (26000) and
+ * duplicate (42P05) prepared statements mean that a pooler was put in front of the server.
  */
 export const isOutage = (failure: unknown): boolean =>
   Cause.isTimeoutError(failure) ||
@@ -33,8 +33,8 @@ const isDatabaseFault = <E>(failure: E): failure is E & (SqlError.SqlError | Cau
   SqlError.isSqlError(failure) || Cause.isTimeoutError(failure)
 
 /**
- * Turns an outage into `ServiceUnavailable`, logged in one line without a stack trace. Any other error of the database
- * becomes a defect. Errors that are not of the database pass through.
+ * Turns an outage into `ServiceUnavailable`, logged in one line without a stack trace. Any other database error becomes
+ * a defect. Errors that are not from the database pass through.
  */
 export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>) =>
   Effect.catchIf(statements, isDatabaseFault<E>, (fault): Effect.Effect<never, ServiceUnavailable> =>
@@ -50,8 +50,8 @@ export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>
       : Effect.die(fault))
 
 /**
- * After a failover, sessions can stay connected to the old primary, which is read-only now. Terminates such a session,
- * so that the next connection can reach the new primary, even behind a pooler.
+ * After a failover, a session can stay connected to the old primary, which has become read-only. If a write fails for
+ * this reason, terminates the session, so that the next one can reach the new primary, even behind a pooler.
  */
 export const leaveReadOnlyServer = <A, E, R>(write: Effect.Effect<A, E, R>, sql: SqlClient.SqlClient) =>
   Effect.tapError(

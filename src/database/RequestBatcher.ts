@@ -8,21 +8,21 @@ interface Call<A, B, E> {
   isInterrupted: boolean
 }
 
-/** Longer than the statement timeout, so only a network that loses packets reaches it. */
+/** Longer than the statement timeout (3.5 s), so it applies only if a pooler or the network holds up the call. */
 export const callTimeout = Duration.seconds(4)
 
 /**
  * Turns `run`, which processes many items, into a function for one item. While `concurrency` batches are in flight,
- * calls wait for the next batch. A result is never older than its call.
+ * calls wait for the next batch. Each result is read after its call began.
  *
- * `run` gets at most `size` items at a time. Calls with the same item share its result. An error fails all calls of the
+ * `run` gets at most `size` items at a time. Calls with the same item share one result. An error fails all calls of the
  * batch that have no result yet. A batch fails with `ServiceUnavailable` after `timeout`, so a call waits for at most
  * twice the timeout.
  *
- * Not Effect's `RequestResolver`: it reuses its sets, whose entries V8 keeps alive until a major garbage collection.
+ * Effect's `RequestResolver` needs more memory: V8 keeps entries of its reused sets until a major garbage collection.
  */
 export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, run, size, timeout }: {
-  /** The name of a batch's span. Its parent is the first call, and it links to the other calls. */
+  /** The name of a batch's span. The span's parent is the first call's span. It links to the spans of other calls. */
   readonly name: string
   readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>, E>
   readonly concurrency: number
@@ -67,7 +67,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
 
   const runBatches = Effect.gen(function*() {
     yield* Queue.peek(queue)
-    // Wait for the other calls of this event-loop turn.
+    // Let the other calls of this event-loop turn join the batch.
     yield* Effect.yieldNow
     const calls = yield* Queue.takeAll(queue)
     yield* runBatch(calls.filter(({ isInterrupted }) => !isInterrupted))

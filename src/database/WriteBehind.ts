@@ -2,12 +2,12 @@ import { type Duration, Effect, Schedule, Semaphore } from "effect"
 import { evictOldest } from "../collections/evictOldest.ts"
 import { makeCountFailure } from "../observability/Metrics.ts"
 
-/** Bounds how long the serialization of values blocks the event loop. */
+/** Bounds how long one write blocks the event loop while it serializes the values. */
 const maxValuesPerWrite = 1_000
 
 /**
- * A write-behind buffer: collects values by key, and writes them in the background every `interval`, and when the scope
- * closes. The values of a failed write stay pending, combined with newer ones.
+ * A write-behind buffer. Collects values by key, and writes them in the background every `interval` and when the scope
+ * closes. If a write fails, its values stay pending and are combined with newer values of their keys.
  */
 export const make = Effect.fnUntraced(function*<K, A>({
   interval,
@@ -23,9 +23,9 @@ export const make = Effect.fnUntraced(function*<K, A>({
   readonly combine?: (older: A, newer: A) => A
   readonly table: string
   readonly warning: string
-  /** Beyond this number, the oldest values are dropped. */
+  /** If more values are pending, the oldest are dropped. */
   readonly maxPending?: number
-  /** Does not apply to the last flush, when the scope closes. */
+  /** The maximum number of values in a flush, except the last flush, when the scope closes. */
   readonly maxPerFlush?: number
 }) {
   const countFailure = yield* makeCountFailure(`write_${table}`)
@@ -42,8 +42,8 @@ export const make = Effect.fnUntraced(function*<K, A>({
     evicted = 0
     return Effect.andThen(countFailure, report)
   })
-  // One flush at a time. The last flush waits for a running one and does not interrupt it: an interrupted statement can
-  // still commit, and its values would be written twice.
+  // Run one flush at a time. The last flush waits for a running flush instead of interrupting it: an interrupted
+  // statement can still commit, and its values would be written twice.
   const lock = yield* Semaphore.make(1)
   const flush = (limit: number) =>
     Effect.suspend(() => {
@@ -65,7 +65,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
       }).pipe(Effect.catchCause((cause) => Effect.andThen(countFailure, Effect.logWarning(warning, cause))))
     }).pipe(Effect.andThen(reportEvicted), lock.withPermits(1))
   yield* Effect.forkScoped(Effect.repeat(flush(maxPerFlush), Schedule.fixed(interval)))
-  // Finalizers run in reverse order, so this flush starts before the fiber above is interrupted.
+  // Finalizers run in reverse order, so the last flush starts before the fiber above is interrupted.
   yield* Effect.addFinalizer(() => flush(Infinity))
   return {
     set: (key: K, value: A): void => {
@@ -75,7 +75,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
         evicted += maxPending + 1 - pending.size
       }
     },
-    /** The values not passed to `write` yet, oldest first. A key can occur twice. */
+    /** The values that were not passed to `write` yet, oldest first. Two values can have the same key. */
     values: (): ReadonlyArray<A> => [...restOfFlush.map(([, value]) => value), ...pending.values()]
   }
 })

@@ -3,29 +3,29 @@ import { evictOldest } from "../collections/evictOldest.ts"
 import { type Page, type Selection, toPage } from "./PetRepository.ts"
 import { SettledIds } from "./SettledIds.ts"
 
-/** About 80 MB with names of typical length. */
+/** This many pets take about 80 MB of memory if their names have a typical length. */
 export const maxPets = 2 ** 19
 /** About 8 MB. */
 const maxGaps = 2 ** 16
 const maxCachedNameLength = 100
-/** If a page visits more cached pets, because its status is rare, the database's index is faster. */
+/** A page lookup gives up after visiting this many cached pets. For a rare status, the database's index is faster. */
 const maxVisits = 1_000
 
 /**
- * Caches pets and the gaps between their ids, to find pets and full pages without the database. The service never
- * changes a pet, so only changes in SQL are seen late, by at most the lifetime.
+ * Caches pets and gaps (ranges of ids without a pet), so that finding a pet or a full page needs no database. The
+ * service never changes a pet. A change made in SQL is seen after `lifetimeMs` at the latest.
  *
- * A direct-mapped cache: a pet has the slot `id % maxPets` and replaces the pet there (measured: docs/performance.md).
- * Ids are numbers, which are faster than bigints. Pets with ids over 2^53 - 1 are not cached.
+ * The cache is direct-mapped: a pet is stored at index `id % maxPets` and replaces the pet there (measured:
+ * docs/performance.md). Ids are numbers, which are faster than bigints, so pets with ids over 2^53 - 1 are not cached.
  */
 export class PetCache {
   readonly #nowMs: () => number
   readonly #lifetimeMs: number
   readonly #pets = Array<Pet | undefined>(maxPets).fill(undefined)
   readonly #ids = new Float64Array(maxPets).fill(NaN)
-  /** For each slot, the time in milliseconds at which the statement that read its pet started. */
+  /** For each index of `#pets`, the start of the statement that read the pet, in milliseconds. */
   readonly #readAt = new Float64Array(maxPets)
-  /** Maps an id after which ids are missing to the next pet, and to the time of the read that found this. */
+  /** Maps the id before a gap to the id after it, and to the start of the statement that found the gap. */
   readonly #gaps = new Map<number, { readonly next: number; readonly readAt: number }>()
   readonly settledIds: SettledIds
 
@@ -36,8 +36,8 @@ export class PetCache {
   }
 
   /**
-   * Call it before a statement that reads pets, and the returned function with the pets. With `after`, they must be all
-   * pets that follow this id, in order: any id missing between them is a gap.
+   * Call this before a statement that reads pets, and pass the pets to the returned function to cache them. If `after`
+   * is given, pass all pets that follow this id, in ascending order: an id missing between them is a gap.
    */
   beginLookup(): (found: Iterable<Pet>, after?: bigint) => void {
     const readAt = this.#nowMs()

@@ -1,9 +1,9 @@
 /**
  * Creates pets on PostgreSQL. Concurrent creates share one statement and one commit.
  *
- * - One statement runs at a time, so the pets of this process become visible in ascending order of their ids.
- * - `INSERT … ON CONFLICT` claims the idempotency keys. It sees keys that other processes commit meanwhile, so one
- *   statement decides between a create, a replay and a conflict.
+ * - Each process runs one INSERT at a time, so its pets become visible in ascending order of their ids.
+ * - `INSERT … ON CONFLICT` claims the idempotency keys. It also sees keys that other processes commit while it runs. So
+ *   one statement decides whether to create a pet, replay an earlier create or reject a reused key.
  * - All statements claim keys in the same order, so they cannot deadlock.
  */
 import { Clock, Duration, Effect } from "effect"
@@ -15,7 +15,7 @@ import * as Outage from "../database/Outage.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import { canonicalText, type Idempotency, keyLifetime, keyReused } from "./PetRepository.ts"
 
-/** Each call makes its own object, because the batcher merges calls with the same item. */
+/** Each call must pass a new object, because the batcher would merge calls that pass the same object. */
 interface Create {
   readonly pet: NewPet
   readonly claim: (Idempotency & { readonly petHash: string }) | undefined
@@ -24,7 +24,7 @@ interface Create {
 interface CreatedRow {
   readonly id: unknown
   readonly isReplay?: unknown
-  /** The hash stored with the idempotency key, if the key was first used for a different pet. */
+  /** The hash of the pet that the idempotency key was first used for, if that pet is different. */
   readonly otherHash?: unknown
 }
 
@@ -33,8 +33,8 @@ const encode = ({ claim, pet: { categoryId, name, status } }: Create) =>
 
 export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  // Assigns ids before the INSERT, because RETURNING does not guarantee the order of rows. The subselect looks up the
-  // sequence once per statement instead of once per row.
+  // Assigns ids before the INSERT. RETURNING guarantees no order, so its ids could not be matched with the pets. The
+  // subselect looks up the sequence once per statement instead of once per row.
   const asked = (creates: ReadonlyArray<Create>) =>
     sql`SELECT nextval((SELECT pg_get_serial_sequence('pets', 'id')::regclass)) AS id, pet, nth
         FROM jsonb_array_elements(${JSON.stringify(creates.map(encode))}::text::jsonb)
@@ -49,12 +49,12 @@ export const make = Effect.gen(function*() {
       SELECT id FROM added ORDER BY nth`
 
   /**
-   * For an existing key, DO UPDATE keeps the values (unless the key expired), but makes RETURNING include the row. A
-   * separate SELECT could miss a key that another process commits meanwhile. The cost: each replay uses up an id.
+   * If a key is stored and has not expired, DO UPDATE rewrites its old values, so that RETURNING includes the row. A
+   * separate SELECT could miss a key that another process has just committed. Each replay uses up one pet id.
    */
   const claimAndInsert = (creates: ReadonlyArray<Create>) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {
-      // Processes set the expiry, so it is compared with a process's clock, not with the server's.
+      // Processes set `expires_at` by their own clocks, so compare it with this process's clock, not the server's.
       const expired = sql`existing.expires_at <= ${new Date(nowMs)}`
       return sql<CreatedRow>`
         WITH added AS MATERIALIZED (
@@ -80,7 +80,7 @@ export const make = Effect.gen(function*() {
         FROM decided ORDER BY nth`
     })
 
-  /** Sends only the first create of each idempotency key. Others in the batch replay it or are rejected. */
+  /** Runs only the first create of each idempotency key. Later creates with that key replay it or are rejected. */
   const run = (creates: ReadonlyArray<Create>) => {
     const keyOf = (create: Create) => create.claim === undefined ? create : `${create.claim.owner}\0${create.claim.key}`
     const groups = [...Map.groupBy(creates, keyOf).values()]

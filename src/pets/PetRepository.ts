@@ -6,17 +6,17 @@ import type { CreatedPet, NewPet, Pet, PetStatus } from "../api/Pets.ts"
 export interface Selection {
   readonly limit: number
   readonly status?: PetStatus | undefined
-  /** Only greater ids. */
+  /** Selects only pets with greater ids. */
   readonly after?: bigint | undefined
 }
 
-/** `next` is the `after` of the next page. It is absent on the last page. */
+/** Pass `next` as `after` to read the next page. The last page has no `next`. */
 export interface Page {
   readonly pets: ReadonlyArray<Pet>
   readonly next?: bigint
 }
 
-/** `found` has up to `limit + 1` pets. The extra pet means that there is a next page. */
+/** Pass up to `limit + 1` pets. An extra pet is not part of the page, but shows that a next page exists. */
 export const toPage = (found: ReadonlyArray<Pet>, limit: number): Page => {
   const { items, last } = cutPage(found, limit)
   return last === undefined ? { pets: items } : { pets: items, next: last.id }
@@ -32,18 +32,17 @@ export const keyLifetime = Duration.hours(24)
 
 export const keyReused = new IdempotencyKeyReused()
 
-/** Two pets have the same text only if all their fields are equal. */
+/** Two pets get the same text only if their name, category and status are equal. */
 export const canonicalText = ({ categoryId, name, status }: NewPet): string =>
   JSON.stringify([name, String(categoryId), status])
 
-/** Each operation fails with `ServiceUnavailable` while the database is unavailable. */
 export class PetRepository extends Context.Service<PetRepository, {
-  /** Returns pets by ascending id. */
+  /** Returns the pets of a page in ascending order of their ids. */
   list(selection: Selection): Effect.Effect<Page, ServiceUnavailable>
 
   /**
    * Creates a pet, which is durable once the effect succeeds. If the idempotency key was used within 24 hours, returns
-   * the pet created then, or fails with `IdempotencyKeyReused` if that pet has other fields.
+   * the pet created then. Fails with `IdempotencyKeyReused` if that pet differs from `pet`.
    */
   create(pet: NewPet, idempotency?: Idempotency): Effect.Effect<CreatedPet, IdempotencyKeyReused | ServiceUnavailable>
 

@@ -8,19 +8,19 @@ interface FoundId {
 const none: FoundId = { id: 0, readAtMs: -Infinity }
 
 /**
- * Finds an id below which no transaction can still insert a pet, so that the gaps below it can be cached.
+ * Finds the settled id: no transaction can still insert a pet below it, so gaps below it are final and can be cached.
  *
- * The sequence ascends, and a transaction locks the table from before it takes an id until its pet is visible. So once
- * a pet is visible, only the transactions that hold the lock at that time can still insert a lower id. When they have
- * ended, the gaps below that pet are final.
+ * Ids come from an ascending sequence. A transaction locks the table before it takes an id, and until its pet is
+ * visible. Once a pet is visible, only transactions that hold the lock at that time can still insert a lower id. When
+ * they have ended, the gaps below that pet are final.
  */
 export class SettledIds {
   readonly #nowMs: () => number
   readonly #lifetimeMs: number
   #checkedAtMs = -Infinity
-  /** The highest id above a gap that was found since the last check. */
+  /** The highest pet id that was found directly after a gap since the last check began. */
   #unchecked = none
-  /** `found` gets settled once the transactions that held the lock at the last check (`writers`) have ended. */
+  /** The id in `found` is settled once the transactions that held the lock at the last check (`writers`) ended. */
   #candidate: { readonly found: FoundId; readonly writers: ReadonlySet<unknown> } = { found: none, writers: new Set() }
   #settled = none
 
@@ -38,8 +38,8 @@ export class SettledIds {
   }
 
   /**
-   * If a check is due, begins it: the caller queries the transactions that hold the lock, and passes them to the
-   * returned function. Checks are due at most once a second.
+   * Begins a check if gaps were found since the last one, at most once a second. Otherwise returns `undefined`. The
+   * caller must query the transactions that hold the table lock and pass them to the returned function.
    */
   beginCheck(): ((writers: ReadonlySet<unknown>) => void) | undefined {
     const nowMs = this.#nowMs()
@@ -48,7 +48,7 @@ export class SettledIds {
     this.#checkedAtMs = nowMs
     this.#unchecked = none
     return (writers) => {
-      // Checks can overlap. If another one ended first, drop this result, because its transactions may be older.
+      // Two checks can overlap. Ignore this one if another check ended since it began: these writers may be older.
       if (this.#candidate !== candidate) return
       if (writers.isDisjointFrom(candidate.writers)) this.#settled = this.#higher(this.#settled, candidate.found)
       this.#candidate = { found, writers }

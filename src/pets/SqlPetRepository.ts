@@ -9,7 +9,7 @@ import { PetCache } from "./PetCache.ts"
 import * as PetInserts from "./PetInserts.ts"
 import { PetRepository, toPage } from "./PetRepository.ts"
 
-/** Two, so that the database runs one batch while this process decodes the other. */
+/** Two batches run at once, so that the database works on one while this process decodes the other. */
 const readBatch = { concurrency: 2, timeout: RequestBatcher.callTimeout }
 
 const maxId = 2n ** 63n - 1n
@@ -35,14 +35,14 @@ const make = Effect.gen(function*() {
     }, Outage.toServiceUnavailable)
   })
 
-  /** Reads a page of at most `size` pets for each cursor in `afters`. An empty `status` selects all pets. */
+  /** Reads one page of at most `size` pets after each id in `afters`. An empty `status` means any status. */
   const readPages = (size: string, status: string, afters: ReadonlyArray<string>) => {
-    // With `status = …`, PostgreSQL may scan the primary key instead of the index on (status, id), which is slow if the
-    // status is rare. A comparison of rows prevents that.
+    // With `status = …`, PostgreSQL may scan the primary key, which is slow if the status is rare. A comparison of
+    // (status, id) as a row makes it use the index on these columns.
     const [condition, order] = status === ""
       ? [sql`id > after`, sql.literal("id")]
       : [sql`(status, id) > (${status}, after) AND (status, id) <= (${status}, ${maxId})`, sql.literal("status, id")]
-    // The limit is a literal for the planner. Arrays of columns are cheaper to decode than rows.
+    // The limit is a literal, so that the planner knows it. One array per column is cheaper to decode than many rows.
     return sql<Row>`
       SELECT page::int, found.*
       FROM unnest(${`{${afters.join()}}`}::text::bigint[]) WITH ORDINALITY AS asked (after, page)
@@ -65,9 +65,9 @@ const make = Effect.gen(function*() {
   const findPage = yield* RequestBatcher.make({
     ...readBatch,
     name: "PetRepository.list",
-    // At most 13 MB of memory, if each page has 100 names of 1,000 characters.
+    // The names of 32 pages take at most 13 MB of memory, with 100 names of 1,000 characters in each page.
     size: 32,
-    // A page key is the text "size status after": the batcher merges calls with the same key.
+    // A page key is the text "size status after". The batcher merges calls with the same text.
     run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {
       const check = cache.settledIds.beginCheck()
       if (check !== undefined) check(yield* findWriters)
@@ -116,10 +116,10 @@ const make = Effect.gen(function*() {
 
 export const layer = Layer.effect(PetRepository, make)
 
-/** A row as the driver returns it. Hot path: the checks below are faster than a schema. */
+/** A row from the PostgreSQL driver, of unknown types. `toPet` and `toPets` check it by hand, faster than a schema. */
 type Row = Readonly<Record<string, unknown>>
 
-/** Interns the statuses, so that cached pets share their strings. */
+/** Interns the statuses: all cached pets of a status share one string, which saves memory. */
 const sharedStatuses = new Map<unknown, PetStatus>(PetStatus.literals.map((status) => [status, status]))
 
 const toPet = (id: unknown, name: unknown, categoryId: unknown, status: unknown): Pet => {

@@ -1,9 +1,9 @@
 /**
  * The rate-limit policy (SPEC §8) as pure functions. All times are in epoch milliseconds.
  *
- * A caller has two fixed windows, a minute and a day, each opened by the first request charged to it. An allowed
- * request is charged to both windows, a rejected one to neither. A key that keeps sending after rejections is banned
- * for a minute. Each further ban lasts twice as long, up to an hour. An hour without a ban resets this backoff.
+ * A caller has two fixed windows, a minute and a day. Each window opens with the first request that it counts. Both
+ * windows count allowed requests, and neither counts rejected ones. A key with too many rejections is banned for a
+ * minute. Each further ban lasts twice as long, up to an hour. An hour without a ban resets this backoff.
  */
 import type { Limits } from "../api/Plans.ts"
 
@@ -33,7 +33,7 @@ interface Ban {
   readonly until: number
 }
 
-/** A count or ban whose end has passed is treated as absent. */
+/** An expired count is treated as absent. An expired ban still doubles the next one, until the backoff resets. */
 export interface State {
   readonly minute?: Count | undefined
   readonly day?: Count | undefined
@@ -81,10 +81,10 @@ export const peek = (state: State, limits: Limits, now: number): Decision => {
   return decisionOf({ allowed, banBegan: false, next: clamp(state, now) }, limits, now)
 }
 
-/** Resets the backoff, and clears the rejections, so that the next one does not begin a ban. */
+/** Lifts the ban, resets the backoff and clears the rejections that count towards the next ban. */
 export const unban = ({ day, minute }: State, now: number): State => ({ minute, day, ban: { seconds: 0, until: now } })
 
-/** If the clock was set back, moves the end of each count and ban to at most its full length from now. */
+/** If the clock was set back, shortens each count and ban, so that it ends at most its full length from now. */
 export const clamp = (state: State, now: number): State => {
   const atMost = (count: Count | undefined, seconds: number): Count | undefined => {
     const latest = now + seconds * 1000
@@ -100,7 +100,7 @@ export const clamp = (state: State, now: number): State => {
   return isSame ? state : { minute, day, rejections, ban }
 }
 
-/** The time from which the state means the same as no state. */
+/** The time from which the state has no effect and can be deleted, in epoch milliseconds. */
 export const endOf = ({ ban, day, minute, rejections }: State): number => {
   const backoffEnd = ban === undefined ? 0 : ban.until + bans.backoffResetSeconds * 1000
   return Math.max(minute?.resetAt ?? 0, day?.resetAt ?? 0, rejections?.resetAt ?? 0, backoffEnd)
@@ -117,8 +117,8 @@ const isBanned = (state: State, now: number): state is State & { readonly ban: B
 const rejected = (next: State): Outcome => ({ allowed: false, banBegan: false, next })
 
 /**
- * Counts a rejected request of a key. A ban begins when the rejections within a minute reach the key's limit per
- * minute, or three if that is more.
+ * Counts a rejected request of an API key. Begins a ban if the rejections within a minute reach the key's limit per
+ * minute, or three if that is higher.
  */
 const reject = (state: State, limits: Limits, now: number): Outcome => {
   const rejections = add(current(state.rejections, minuteWindow.seconds, now))

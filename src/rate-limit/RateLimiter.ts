@@ -3,18 +3,18 @@ import type { Limits } from "../api/Plans.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as Policy from "./Policy.ts"
 
-/** Requests are charged to an API key, or to the client's address. Only keys can be banned. */
+/** A request is counted for an API key or for a client's address. Only API keys can be banned. */
 export type Caller = `key:${string}` | `address:${string}`
 
 export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
-/** `own`: in this process, without Redis. `shared`: in Redis. `fallback`: in this process while Redis is down. */
+/** Where requests are counted: in this process without Redis, in Redis, or in this process while Redis is down. */
 export type Counting = "own" | "shared" | "fallback"
 
 export class RateLimiter extends Context.Service<RateLimiter, {
   charge(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
   peek(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
-  /** Returns where it lifted the ban. After `fallback`, the ban is still in Redis. */
+  /** Returns where the ban was lifted. If the result is `fallback`, Redis may still hold the ban. */
   unban(caller: Caller): Effect.Effect<Counting>
   readonly counting: Effect.Effect<Counting>
 }>()("petstore/RateLimiter") {
@@ -32,7 +32,7 @@ export const make = (
   onKeyChange: (caller: Caller, state: Policy.State) => void
 ): RateLimiter["Service"] => {
   const set = (caller: Caller, state: Policy.State, before: Policy.State): void => {
-    // Set even an unchanged state, because that marks the address as recently used.
+    // Set even an unchanged state, which marks an address as recently used, so that it is evicted later.
     callers.set(caller, state)
     if (state !== before && isKey(caller)) onKeyChange(caller, state)
   }
@@ -56,14 +56,14 @@ export const make = (
   }
 }
 
-/** Bounds the memory for addresses, because a client can use any number of them. */
+/** Bounds the memory for addresses, because one client can use any number of addresses. */
 const maxAddresses = 100_000
 
 const maxCheckedPerTurn = 10_000
 
 const none: Policy.State = {}
 
-/** The states in memory. Addresses are an LRU cache. Ended states are deleted once a minute. */
+/** The states of callers in memory. Addresses are an LRU cache. States without effect are deleted once a minute. */
 export const makeStates = Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const keys = new Map<Caller, Policy.State>()
@@ -88,7 +88,7 @@ export const makeStates = Effect.gen(function*() {
         keys.set(caller, state)
         return
       }
-      // Insert at the end, so that the map's order is least recently used first.
+      // Delete and insert the address again, so that the map is ordered by last use, the oldest first.
       addresses.delete(caller)
       addresses.set(caller, state)
       evictOldest(addresses, maxAddresses)

@@ -1,6 +1,6 @@
 /**
- * Sends commands to Redis with a timeout, behind one circuit breaker per master. The first timeout opens the breaker. A
- * successful probe closes it.
+ * Sends commands to Redis with a timeout, behind one circuit breaker per master. A timeout or a server error opens the
+ * breaker, and commands then fail at once. A successful probe closes it.
  */
 import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Metric, Schedule } from "effect"
 import { ErrorReply } from "redis"
@@ -10,12 +10,12 @@ import type { Caller } from "./RateLimiter.ts"
 import { RedisClient, unnamedServer } from "./RedisClient.ts"
 import type { Command, Reply } from "./RedisScript.ts"
 
-/** Counts timer ticks, because a pause of this process (one tick) must not time out replies that already arrived. */
+/** The timeout in timer ticks. A pause of this process is one tick, so a pause does not make replies late. */
 const ticksPerTimeout = 10
 const probeInterval = "250 millis"
 /**
- * Added to `REDIS_TIMEOUT_MS`: the sum is longer than the Redis client's `socketTimeout`, which closes a half-open
- * socket.
+ * Added to `REDIS_TIMEOUT_MS` for probes. The sum is longer than the Redis client's `socketTimeout`, so the Redis
+ * client closes a half-open socket before the probe times out.
  */
 const probeTimeout = Duration.seconds(5)
 const nobody: Caller = "key:probe"
@@ -30,7 +30,7 @@ const fallback = Metric.gauge("rate_limit_fallback", {
 
 const isServerError =
   /^(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|MOVED|NOAUTH|NOPERM|NOREPLICAS|OOM|READONLY)|ACL failure|can't run/
-/** Whether the server still works. "Cannot find node": the slot moved to a node that the client does not know yet. */
+/** Whether only the command failed. "Cannot find node" means that the Redis client must still find a moved slot. */
 const isCommandError = (error: unknown): boolean =>
   error instanceof ErrorReply && !isServerError.test(error.message) ||
   error instanceof Error && error.message.startsWith("Cannot find node")
@@ -80,7 +80,7 @@ export const make = Effect.gen(function*() {
       return Effect.logInfo("Limits are counted in Redis")
     })
 
-  // Hot path: one timer for all commands instead of one per command.
+  // Hot path: one timer checks all commands in flight for timeouts, instead of one timer per command.
   const inFlight = new Set<InFlight>()
   const isBusy = Latch.makeUnsafe(false)
   let ticks = 0
@@ -135,13 +135,13 @@ export const make = Effect.gen(function*() {
     Effect.andThen(recover(unnamedServer, nobody))
   )
   const first = yield* Effect.forkScoped(connected)
-  // Wait for Redis for up to a second, so that the first requests are counted there too.
+  // Wait up to one second for Redis at startup, so that it also counts the first requests.
   yield* Effect.timeoutOption(Fiber.await(first), "1 second")
   fallback.updateUnsafe(down.size > 0 ? 1 : 0, context)
 
   return {
     isUp: (): boolean => down.size === 0,
-    /** Redis may still run a command after its `onFailure`. */
+    /** Calls `onFailure` if Redis is down or the command fails. Redis may still run the command later. */
     send(caller: Caller, command: Command, onReply: (reply: Reply) => void, onFailure: () => void): void {
       const server = client.serverOf(caller)
       if (down.has(server)) {

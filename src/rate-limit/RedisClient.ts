@@ -7,7 +7,7 @@ import { Settings } from "../config/Settings.ts"
 import type { Caller } from "./RateLimiter.ts"
 import { type Command, keyOf, type Reply, runCommand } from "./RedisScript.ts"
 
-/** Placeholder while there is only one master, or it is not known yet. */
+/** Placeholder for the master's address if there is only one master, or if the address is not known yet. */
 export const unnamedServer = "Redis"
 
 export class RedisClient extends Context.Service<RedisClient, {
@@ -28,7 +28,7 @@ export class RedisClient extends Context.Service<RedisClient, {
       const destroy = async () => client.destroy()
       yield* Effect.addFinalizer(() =>
         Effect.sync(() => {
-          // Destroy again after connecting: a connection that is still opening survives the first call.
+          // Destroy again once connected, because a connection that is still opening survives the first call.
           for (const turn of [Promise.resolve(), connecting]) void turn.then(destroy, destroy).catch(() => {})
         })
       )
@@ -56,7 +56,7 @@ const optionsOf = ({ tls }: RedisUrl, { password, username }: Credentials, timeo
   commandsQueueMaxLength: 10_000,
   disableClientInfo: true,
   maintNotifications: "disabled" as const,
-  // Detects half-open sockets: pings keep a live socket busy, and `socketTimeout` closes an idle one.
+  // Pings every 500 ms keep a live socket busy. A half-open socket stays idle, so `socketTimeout` closes it.
   pingInterval: 500,
   socket: {
     ...tls,
@@ -69,7 +69,7 @@ const optionsOf = ({ tls }: RedisUrl, { password, username }: Credentials, timeo
 
 const open = (url: RedisUrl, timeoutMs: number) => {
   const options = optionsOf(url, url.credentials, timeoutMs)
-  // With a timeout, the library would start a timer per command. `RedisCircuitBreaker` has its own timeout.
+  // Turn the library's timeout off, because it starts a timer per command. `RedisCircuitBreaker` has a timeout.
   const shared = { scripts: { runCommand }, commandOptions: { timeout: 0 } }
   if (url.kind === "sentinel") {
     const client = createSentinel({
@@ -86,11 +86,11 @@ const open = (url: RedisUrl, timeoutMs: number) => {
       ...shared,
       rootNodes: url.addresses.map((address) => ({ socket: { ...address } })),
       defaults: options,
-      // Keep using the other nodes while one is down.
+      // Keep using the reachable nodes of the cluster while another node is down.
       minimizeConnections: true,
       topologyRefreshOnReconnectionAttemptStrategy: false
     })
-    // The library does not look for a new master if the old one was down from the start.
+    // Search for the new master here, because the library does not if the old master was down at startup.
     client.on("node-reconnecting", ({ host, port }) => {
       client._slots.rediscover(undefined, new Set([`${host}:${port}`])).catch(() => {})
     })

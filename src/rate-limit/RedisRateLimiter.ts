@@ -1,6 +1,6 @@
 /**
- * Counts in Redis, shared by any number of processes. While Redis is down, each process counts in memory, from the last
- * counts that Redis returned. These local counts are never merged back.
+ * Counts requests in Redis, shared by all processes. While Redis is down, each process counts in memory, starting from
+ * the last counts that Redis returned. These local counts are never merged into Redis.
  */
 import { Clock, Context, Effect, Layer, Metric, Tracer } from "effect"
 import type { Limits } from "../api/Plans.ts"
@@ -10,7 +10,7 @@ import { type Caller, type Counting, isKey, makeStates, RateLimiter } from "./Ra
 import * as RedisCircuitBreaker from "./RedisCircuitBreaker.ts"
 import { RedisClient } from "./RedisClient.ts"
 
-/** Limits how long one run of the script blocks Redis: the script loops over the charges of a batch. */
+/** Bounds how long one run of the Lua script blocks Redis, because the script loops over the charges of a batch. */
 const maxCallsPerBatch = 128
 
 const localDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
@@ -23,7 +23,7 @@ interface Call {
   readonly resume: (decision: Policy.Decision) => void
 }
 
-/** Calls of one event-loop turn for the same caller and limits, sent as one Redis command. */
+/** Calls of one event-loop turn for the same caller and limits. One Redis command sends them all. */
 interface Batch {
   readonly caller: Caller
   readonly limits: Limits
@@ -84,7 +84,7 @@ const make = Effect.gen(function*() {
     batches.set(caller, { caller, limits, calls: [call] })
   }
   const call = (verb: Call["verb"]) => (caller: Caller, limits: Limits) => {
-    // An interrupted call stays in its batch: a caller that disconnects is still charged for its HTTP request.
+    // An interrupted call stays in its batch, so a caller that disconnects is still charged for its HTTP request.
     const decision = Effect.callback<Policy.Decision>((resume) =>
       add(caller, limits, { verb, resume: (decided) => resume(Effect.succeed(decided)) })
     )
@@ -100,7 +100,7 @@ const make = Effect.gen(function*() {
     peek: call("peek"),
     unban: (caller) =>
       Effect.callback<Counting>((resume) => {
-        // Send queued charges first, so that Redis applies the commands in order.
+        // Send the queued charges first, so that Redis counts them before it lifts the ban.
         flush()
         const lift = (counting: Counting): void => {
           callers.set(caller, Policy.unban(callers.get(caller), clock.currentTimeMillisUnsafe()))

@@ -1,6 +1,6 @@
 /**
- * `Policy.ts` as an atomic Lua script for Redis 7 and Valkey, on Redis's clock. Each caller has one Redis key with the
- * eight numbers of its state.
+ * The policy of `Policy.ts` as an atomic Lua script for Redis 7 and Valkey. The time is that of Redis's clock. Each
+ * caller has one Redis key, whose value is the caller's state as eight numbers.
  */
 import { type CommandParser, defineScript } from "redis"
 import type { Limits } from "../api/Plans.ts"
@@ -11,10 +11,10 @@ export const keyOf = (caller: Caller): string => `petstore:limits:${caller}`
 
 export type Command =
   | { readonly verb: "charge"; readonly requests: number; readonly limits: Limits }
-  /** A probe writes the unchanged state, so it fails on a read-only replica or a full server. */
+  /** A probe writes the state back unchanged, so it fails on a read-only replica or a server without memory. */
   | { readonly verb: "peek" | "unban" | "probe" }
 
-/** The state before the command. The process runs the policy on it, so the script returns no decisions. */
+/** The caller's state before the command. The process decides from it, so the script returns no decisions. */
 export interface Reply {
   readonly now: number
   readonly state: State
@@ -36,7 +36,7 @@ const readReply = (reply: unknown): Reply => {
   }
 }
 
-/** A key expires a day after its state ends, so that a clock step in Redis deletes no open window or ban. */
+/** A Redis key expires a day after its state ends, so that a clock step in Redis deletes no open window or ban. */
 export const runCommand = defineScript({
   NUMBER_OF_KEYS: 1,
   IS_READ_ONLY: false,

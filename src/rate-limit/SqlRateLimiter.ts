@@ -12,7 +12,7 @@ const writes = Metric.histogram("rate_limit_write_duration_seconds", {
 
 interface Row {
   readonly caller: RateLimiter.Caller
-  /** In the column, `rejections` is called `refusals`, its name in earlier versions. */
+  /** The stored JSON calls the rejections `refusals`, the name in earlier versions. */
   readonly state: Omit<Policy.State, "rejections"> & { readonly refusals?: Policy.State["rejections"] }
 }
 
@@ -52,7 +52,7 @@ const make = Effect.gen(function*() {
   }
   const changed = yield* WriteBehind.make({
     table: "rate_limits",
-    // If a write takes at most as long, a crash loses at most one second of counts.
+    // If a write takes up to 500 ms, a crash loses at most one second of counts.
     interval: "500 millis",
     write: save,
     warning: "Counts of requests cannot be stored in the database"
@@ -65,5 +65,5 @@ const make = Effect.gen(function*() {
   return RateLimiter.make(callers, yield* Clock.Clock, changed.set)
 })
 
-/** Counts in memory, and stores the counts of keys by write-behind. */
+/** Counts in memory, and writes the counts of API keys to the database in the background. */
 export const layer = Layer.effect(RateLimiter.RateLimiter, make)
