@@ -23,7 +23,6 @@ import {
 
 export { ApiKeys, KeyVerifier, PetRepository, RateLimiter, type SentRequest, TestService }
 
-/** In-memory pets, API keys and rate limits. */
 export const layerMemory: Layer.Layer<PetRepository | ApiKeys | KeyVerifier | RateLimiter> = Layer.mergeAll(
   PetRepository.layerMemory,
   ApiKeys.layerMemory,

@@ -6,7 +6,7 @@ import { Config, Effect, Result, Schema, SchemaIssue } from "effect"
 import { IpInterface, IpNetwork } from "effect/net"
 import { describeIssue } from "../api/Text.ts"
 
-/** Describes and parses the text of a setting. `parse` fails with text to append to `Expected ${form}`, or "". */
+/** The valid text of a setting. `parse` fails with text to append to the message `Expected ${form}`, or with "". */
 export interface Form<A> {
   readonly form: string
   readonly parse: (text: string) => Result.Result<A, string>
@@ -23,7 +23,7 @@ export interface Setting<A> {
   readonly meaning: string
 }
 
-/** Reads a setting. The error quotes the value only if `parse` does, because the value may be a secret. */
+/** Reads a setting. The error does not quote the value, which may be a secret, unless `parse` does. */
 export const read = <A>(name: string, { form, parse }: Form<A>): Config.Config<A> =>
   Config.mapEffect(Config.String(name), (text) =>
     Effect.mapError(Effect.fromResult(parse(text)), (problem) => {

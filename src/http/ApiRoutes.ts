@@ -74,12 +74,12 @@ export const makeHooks = Effect.gen(
     const chargeAndSend = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
       const isPreflight = response.status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
         corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
-      // Do not charge for server errors, except 505 (the client chose the HTTP version), and for CORS preflights, which
-      // browsers send by themselves.
+      // Do not charge for CORS preflights, which browsers send by themselves, or for server errors. Charge for a 505,
+      // because the client chose the HTTP version.
       const isFree = (response.status >= 500 && response.status !== 505) || isPreflight
       return Effect.flatMap(chargeAddress(head, isFree), (decision) => {
         if (decision.allowed) return send(head, context, decision, response)
-        // Close the connection, so that a client that exceeds its limit does not keep a connection open.
+        // Close the connection, so that a client that exceeds its limit does not keep it open.
         const rejection = ErrorResponses.make(RateLimiting.rejectionOf(decision), { connection: "close" })
         return send(head, context, decision, rejection)
       })

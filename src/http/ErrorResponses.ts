@@ -31,7 +31,7 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
 
 const latin1 = new TextDecoder("latin1")
 
-/** Returns the method, unknown to Node, at which the parser stopped. It starts up to 20 bytes before `bytesParsed`. */
+/** Returns a method that Node does not know. The method starts before `bytesParsed`, where Node's parser stopped. */
 const unknownMethod = (fault: unknown): string | undefined => {
   if (!Predicate.hasProperty(fault, "rawPacket") || !Predicate.hasProperty(fault, "bytesParsed")) return undefined
   const bytes = fault.rawPacket instanceof Uint8Array ? latin1.decode(fault.rawPacket) : ""
@@ -58,7 +58,7 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
     case "HPE_PAUSED_H2_UPGRADE":
       return new Errors.HttpVersionNotSupported()
     case "HPE_INVALID_VERSION":
-      // The parser gives other reasons for a malformed request line, such as `HTTP/1.x`.
+      // A malformed version, such as `HTTP/1.x`, has another `reason` and gets 400.
       if (Predicate.hasProperty(fault, "reason") && fault.reason === "Invalid HTTP version") {
         return new Errors.HttpVersionNotSupported()
       }

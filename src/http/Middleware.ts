@@ -1,6 +1,6 @@
 /**
  * Implements the middleware that the contract declares for its operations. Hot path: avoids `Effect.gen` (measured:
- * docs/performance.md). The middleware in `Responses.ts` runs first and provides the request context.
+ * docs/performance.md). `Context.getUnsafe` cannot fail, because `Responses.ts` has provided the request context.
  */
 import { Clock, Context, Effect, Layer, Redacted } from "effect"
 import { HttpMethod, type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"

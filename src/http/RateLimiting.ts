@@ -80,7 +80,7 @@ const policy = ({ limit, name, seconds }: Window): string => `"${name}";q=${limi
 const left = (window: Window, decision: Decision): string =>
   `"${window.name}";r=${window.remaining};t=${secondsUntilReset(window, decision)}`
 
-/** The `X-RateLimit-*` headers of the most restrictive window, and the IETF draft's headers of both windows. */
+/** Returns the `X-RateLimit-*` headers of the most restrictive window, and the IETF draft's headers of both. */
 export const headers = (decision: ChargedDecision): Record<string, string> => {
   const windows = shownWindows(decision)
   const window = mostRestrictive(windows)

@@ -4,7 +4,7 @@ import type { HttpApiEndpoint } from "effect/http-api"
 import type { Decision } from "../rate-limit/Policy.ts"
 
 export interface ChargedDecision extends Decision {
-  /** The kind of caller that the request was charged to. Absent for an API key. */
+  /** `address` if the request was charged to the client's address. Absent if it was charged to an API key. */
   readonly scope?: "address"
 }
 

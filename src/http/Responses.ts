@@ -13,7 +13,7 @@ import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
-/** What each port supplies: its routes, the hosts that it serves, and hooks that finish or abort a response. */
+/** The parts that differ between the ports: routes, allowed hosts, and hooks that finish or abort a response. */
 export interface PortHooks {
   readonly routesAt: RoutesAt
   readonly trustedProxies: TrustedProxies
@@ -35,7 +35,7 @@ export class GracefulShutdown
   static readonly layer = Layer.effect(GracefulShutdown, Ref.make(false))
 }
 
-/** Replaces all headers. Hot path: copies once; `HttpServerResponse.setHeaders` copies twice (docs/performance.md). */
+/** Replaces all headers. Hot path: `HttpServerResponse.setHeaders` would copy them twice (docs/performance.md). */
 export const withHeaders = (response: Response, headers: Readonly<Record<string, string>>): Response =>
   Object.assign(Object.create(Object.getPrototypeOf(response)), response, { headers })
 

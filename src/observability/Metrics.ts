@@ -23,7 +23,7 @@ export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>
   }
 }
 
-/** Starts counters at 0. Prometheus' `increase` would miss the first event of a counter that starts at 1. */
+/** Starts counters at 0. Prometheus' `increase` misses the first event of a counter that appears with the value 1. */
 export const startAtZero = (counters: Iterable<Metric.Counter<number>>): Effect.Effect<void> =>
   Effect.forEach(counters, (counter) => Metric.update(counter, 0), { discard: true })
 
