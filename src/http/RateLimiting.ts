@@ -41,7 +41,7 @@ export const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key:
     return decision
   })
 
-/** Charges the client address if no API key is charged, which limits key guessing. If `isFree`, only reads the limits. */
+/** Charges the client address if no API key is charged, which limits key guessing. If `isFree`, only reads limits. */
 export const chargeAddress = (limiter: RateLimiter["Service"], caller: Caller, isFree: boolean) =>
   Effect.map(
     isFree
