@@ -31,7 +31,7 @@ const rateLimiter = Layer.unwrap(Effect.map(
 
 const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLimiter).pipe(
   Layer.provideMerge(Database.layer),
-  // Built before the database, so that an unusable `DATA_DIR` fails the start before any migration.
+  // Read or create the admin token before opening the database, so that an unusable `DATA_DIR` prevents any migration.
   Layer.provideMerge(AdminToken.layer),
   Layer.provideMerge(NodeCrypto.layerSecureRandom)
 )
@@ -39,8 +39,8 @@ const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLi
 const servers = Layer.merge(ApiServer.layer, ManagementServer.layer)
 
 /**
- * Graceful shutdown: for `DRAIN_SECONDS`, the process reports not ready and closes each connection after its response,
- * so that load balancers stop using it. Then the listeners close. A timer forces the exit if the database hangs.
+ * Starts the graceful shutdown. For `DRAIN_SECONDS`, the process reports not ready and closes each connection after its
+ * response, so that load balancers stop using it. Then the listeners close. A timer ends a shutdown that hangs.
  */
 const drain = Layer.effectDiscard(Effect.gen(function*() {
   const shutdown = yield* GracefulShutdown
@@ -51,7 +51,7 @@ const drain = Layer.effectDiscard(Effect.gen(function*() {
   })
 }))
 
-// Issues the first key last, because it is shown only once: a start that fails later would lose it.
+// Issue the first API key last. It is shown only once, so a start that failed afterwards would lose it.
 const service = Layer.merge(drain, FirstKey.layer).pipe(
   Layer.provide(servers),
   Layer.provide(GracefulShutdown.layer),
@@ -66,7 +66,7 @@ const program = Effect.gen(function*() {
   const lost = yield* Deferred.make<never, DataDirectoryLost>()
   const failWithLoss = (error: DataDirectoryLost) => void Deferred.doneUnsafe(lost, Exit.fail(error))
   const launched = Layer.launch(Layer.provide(service, Layer.succeed(OnDataDirectoryLost, failWithLoss)))
-  // Each side logs its own failure, so that a lost data directory is logged before the shutdown, which takes seconds.
+  // Log each failure inside the race, so that a lost data directory is logged before the shutdown, which takes seconds.
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
 })
 
@@ -81,7 +81,7 @@ program.pipe(
   ),
   NodeRuntime.runMain({
     disableErrorReporting: true,
-    // After a signal, which interrupts the service, exits with 0. After a failure, with the error's own code, or 1.
+    // Exit with 0 after a signal, which interrupts the service. After a failure, exit with the error's code, or 1.
     teardown: (exit, onExit) =>
       onExit(
         Exit.isFailure(exit) && !Cause.hasInterruptsOnly(exit.cause)

@@ -1,4 +1,4 @@
-/** The entry `petstore-client/testing`: an in-memory service with the real handlers and middleware. */
+/** The module `petstore-client/testing`: an in-memory service with the real handlers and middleware. */
 import { ConfigProvider, Effect, Layer, Redacted } from "effect"
 import { SecureRandom } from "effect/crypto"
 import { HttpClient, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -23,7 +23,6 @@ import {
 
 export { ApiKeys, KeyVerifier, PetRepository, RateLimiter, type SentRequest, TestService }
 
-/** In-memory pets, API keys and rate limits. */
 export const layerMemory: Layer.Layer<PetRepository | ApiKeys | KeyVerifier | RateLimiter> = Layer.mergeAll(
   PetRepository.layerMemory,
   ApiKeys.layerMemory,
@@ -61,7 +60,7 @@ export const layerService: Layer.Layer<
     Layer.orDie
   )
 
-/** With `limits`, the test key is on the plan Enterprise. */
+/** Only a test key on the plan Enterprise has its own `limits`. */
 type PlanOrLimits =
   | { readonly plan?: Exclude<Plan, "enterprise">; readonly limits?: never }
   | { readonly plan?: "enterprise"; readonly limits: Limits }
@@ -75,8 +74,8 @@ interface Services {
 const apiKeysMemory = Layer.provide(ApiKeys.layerMemory, SecureRandom.layerWebCrypto)
 
 /**
- * A client with its own new in-memory service. It uses `apiKey`, by default a new key on `plan` (Free unless `limits`
- * are given). `pets`, `apiKeys` and `rateLimiter` replace the in-memory services.
+ * A client of a new in-memory service. Without `apiKey`, the client uses a new key on `plan`. The default plan is
+ * Enterprise if `limits` are given, else Free. `pets`, `apiKeys` and `rateLimiter` replace the in-memory services.
  *
  * Also provides `TestService`, to inject faults and inspect requests, and the services, to insert and inspect data.
  */

@@ -1,6 +1,6 @@
 /**
- * If `map` has more than `maxEntries`, evicts the tenth that was inserted first. Evicts a batch, because the search for
- * the first entry of a `Map` is slow: it skips the slots of deleted ones.
+ * If `map` has more than `maxEntries`, evicts the oldest entries until 90 % of `maxEntries` are left. Evicts a batch,
+ * because finding the first entry of a `Map` is slow: V8 must skip the slots of deleted entries.
  */
 export const evictOldest = (map: Map<unknown, unknown>, maxEntries: number): void => {
   if (map.size <= maxEntries) return

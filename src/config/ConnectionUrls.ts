@@ -1,15 +1,15 @@
 /**
  * Parses `DATABASE_URL` and `REDIS_URL`, and reads the TLS files that they name.
  *
- * A failure is empty or completes "Expected a URL with". It quotes nothing of the URL but file paths, because any other
- * part may contain an unencoded password.
+ * An error message completes "Expected a URL with", or is empty. It quotes only file paths, because any other part of
+ * the URL may contain an unencoded password.
  */
 import { Predicate, Redacted, Result } from "effect"
 import { X509Certificate } from "node:crypto"
 import { readFileSync } from "node:fs"
 import { type ConnectionOptions, createSecureContext, getCACertificates } from "node:tls"
 
-/** `url` for the driver, and the parts that the driver does not read from it. */
+/** The URL for the PostgreSQL driver, and the settings that the service reads from the URL itself. */
 export interface DatabaseUrl {
   readonly url: Redacted.Redacted
   /** A host name, an IP address, or the directory of a Unix socket. */
@@ -29,7 +29,7 @@ export interface Credentials {
 
 export interface RedisUrl {
   readonly kind: "server" | "sentinel" | "cluster"
-  /** The server, the sentinels, or some nodes of the cluster, by `kind`. */
+  /** The addresses of the server, of the sentinels, or of some cluster nodes, depending on `kind`. */
   readonly addresses: readonly [Address, ...ReadonlyArray<Address>]
   readonly credentials: Credentials
   readonly database: number
@@ -70,7 +70,7 @@ const readPem = (name: string, path: string, check: (text: string) => unknown): 
     }
   })
 
-/** Falls back to Mozilla's certificate authorities, which Node bundles, if the system has none. */
+/** Returns the system's certificate authorities, or Mozilla's, which Node bundles, if the system has none. */
 const systemAuthorities = (): Array<string> => {
   const system = getCACertificates("system")
   return system.length > 0 ? system : getCACertificates("bundled")
@@ -97,11 +97,11 @@ const readTls = (
   })
 
 const postgresTls = ["sslrootcert", "sslcert", "sslkey", "sslpassword"] as const
-// libpq's parameters, and `pgbouncer`, which Prisma uses.
+// The allowed parameters are libpq's, and Prisma's `pgbouncer`.
 const postgresNames = "host port user password dbname application_name options connect_timeout pgbouncer sslmode"
   .split(" ").concat(postgresTls)
 
-/** Follows libpq: see "Protection Provided in Different Modes" in PostgreSQL's manual. */
+/** Reads `sslmode` as libpq does: see "Protection Provided in Different Modes" in PostgreSQL's manual. */
 const readSsl = (parameters: URLSearchParams): Result.Result<DatabaseUrl["ssl"], string> => {
   const mode = parameters.get("sslmode") ?? "disable"
   if (mode === "disable") {
@@ -157,7 +157,7 @@ const redisForm = new RegExp(
 const redisTls = ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password"] as const
 const sentinelNames = ["sentinel_username", "sentinel_password"] as const
 
-/** The groups of each `path` capture the master's name and the database number. */
+/** The first group of each `path` captures the master's name, and the second group the database number. */
 const kinds = {
   server: { port: 6379, path: /^()(\d*)$/, expected: "a database number, as in redis://host:6379/1" },
   sentinel: {

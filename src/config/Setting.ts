@@ -1,18 +1,18 @@
 /**
- * How settings are declared, and the two settings that the in-memory service uses too. That service is part of the
- * client package, so this file must not import Node modules.
+ * Functions that declare settings, and the two settings that the in-memory test service also uses. That service is part
+ * of the client package, so this file must not import Node modules.
  */
 import { Config, Effect, Result, Schema, SchemaIssue } from "effect"
 import { IpInterface, IpNetwork } from "effect/net"
 import { describeIssue } from "../api/Text.ts"
 
-/** A failure of `parse` is empty, or text to append to the message `Expected ${form}`. */
+/** The valid text of a setting. `parse` fails with text to append to the message `Expected ${form}`, or with "". */
 export interface Form<A> {
   readonly form: string
   readonly parse: (text: string) => Result.Result<A, string>
 }
 
-/** An environment variable. An empty one counts as not set. */
+/** A setting that the service reads from an environment variable. An empty variable counts as not set. */
 export interface Setting<A> {
   readonly name: string
   readonly config: Config.Config<A>
@@ -23,7 +23,7 @@ export interface Setting<A> {
   readonly meaning: string
 }
 
-/** The error never contains the value, because it may be a secret. */
+/** Reads a setting. The error does not quote the value, which may be a secret, unless `parse` does. */
 export const read = <A>(name: string, { form, parse }: Form<A>): Config.Config<A> =>
   Config.mapEffect(Config.String(name), (text) =>
     Effect.mapError(Effect.fromResult(parse(text)), (problem) => {
@@ -66,7 +66,7 @@ export const optional = <A>(name: string, form: Form<A>, byDefault: string) => (
   meaning
 })
 
-/** `words` is the default as docs/configuration.md and .env.example show it, in Markdown. */
+/** `words` describes the default value in docs/configuration.md and .env.example, in Markdown. */
 export const withDefault =
   <A>(name: string, form: Form<A>, byDefault: NoInfer<A>, words = `\`${String(byDefault)}\``) =>
   (meaning: string): Setting<A> => {

@@ -21,14 +21,14 @@ const boolean = makeForm("true or false", (text) => text === "true" || (text ===
 /** The file of the admin token in `DATA_DIR`, which the service creates and the command reads. */
 export const adminTokenFile = "admin-token"
 
-/** At most 4096, so that the token fits into a request head of 16 KiB. Ignores white space around it. */
+/** Limits the token to 4096 characters, so that it fits into a request head of 16 KiB. Trims white space. */
 export const adminTokenForm = makeForm("1 to 4096 visible ASCII characters without spaces", (text) => {
   const [, token] = /^\s*([!-~]{1,4096})\s*$/.exec(text) ?? []
   return token === undefined ? undefined : Redacted.make(token)
 })
 
 export interface NamedAdminToken {
-  /** Shown in the audit log. */
+  /** The operator's name in the audit log. */
   readonly name: string
   readonly mayChange: boolean
   readonly token: Redacted.Redacted
@@ -41,7 +41,7 @@ const parseNamedToken = (entry: string): NamedAdminToken | undefined => {
     : { name, mayChange: read === undefined, token: Redacted.make(token) }
 }
 
-/** Not a `list`, because the error of a list shows the invalid entry, here a token. */
+/** Does not use `list`, because its error would show the invalid entry, which contains a token. */
 const namedAdminTokens = makeForm<ReadonlyArray<NamedAdminToken>>(
   "entries like alice:token or dashboard:read:token, separated by commas, with 16 to 4096 visible ASCII characters " +
     "in each token",

@@ -18,15 +18,15 @@ const durationSeconds = byAttributes(
   })
 )
 
-/** Any other method gets the label `_OTHER`, so that clients cannot create unlimited time series. */
+/** Metrics label all other methods `_OTHER`, so that clients cannot create unlimited time series. */
 const labelledMethods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
 
 /**
- * Returns the path of a URL without query and secrets, cut to 200 characters. Escapes all but visible ASCII, because
- * control characters could manipulate an operator's terminal.
+ * Returns the path of a URL for the log: without the query, with secrets redacted, cut to 200 characters. Escapes all
+ * but visible ASCII, because control characters could manipulate an operator's terminal.
  */
 const redactPath = (url: string): string | undefined => {
-  // An absolute URL is reduced to its path, because `user:password@host` may precede it.
+  // Remove the origin of an absolute URL, because it may contain `user:password@`.
   const [path = ""] = url.replace(/^[a-z][a-z\d+.-]*:\/\/[^/?#]*/i, "").split(/[?;#]/, 1)
   if (!path.startsWith("/")) return undefined
   const redacted = redactSecrets(path).replaceAll(
@@ -80,7 +80,7 @@ const record = (
     if (json === undefined || loggers.size !== 1 || !loggers.has(json.logger)) {
       return Effect.annotateLogs(Effect.logInfo("request"), annotations)
     }
-    // Hot path: writes the same line as `Logger.formatJson`, without the cost of Effect's logger.
+    // Hot path: write the same line as `Logger.formatJson`, without the cost of Effect's logger.
     const timestamp = new Date(clock.currentTimeMillisUnsafe()).toISOString()
     json.write(
       `{"message":"request","level":"INFO","timestamp":"${timestamp}","annotations":${JSON.stringify(annotations)},` +
@@ -95,5 +95,5 @@ export const recordResponse = (
   response: HttpServerResponse.HttpServerResponse
 ) => record(head, context, response.status, errorOf(response))
 
-/** Status 499, as in nginx: the client disconnected before the response. */
+/** Records a request that ended without a response. As in nginx, the logged status is 499. */
 export const recordAbort = (head: Head, context: RequestContext["Service"]) => record(head, context, 499, {})

@@ -1,4 +1,4 @@
-/** The API port without its listening server. Tests run these routes in memory. */
+/** The routes of the API port. They need no listening server, so tests run them in memory. */
 import { type Config, Context, Effect, Layer } from "effect"
 import { HttpServer, type HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
@@ -23,7 +23,7 @@ type Headers = Readonly<Record<string, string>>
 
 const pages = ["/", "/openapi.json", "/docs"]
 
-/** `b3`, `traceparent` and `tracestate` are there because tracing libraries in browsers add them to every request. */
+/** Browsers may send `b3`, `traceparent` and `tracestate`, because tracing libraries add them to every request. */
 const acceptedHeaders = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, b3, traceparent, tracestate"
 
 const makeCorsHeaders =
@@ -74,11 +74,12 @@ export const makeHooks = Effect.gen(
     const chargeAndSend = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
       const isPreflight = response.status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
         corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
-      // Not charged: server errors (505 is the client's), and CORS preflights, which browsers send by themselves.
+      // Do not charge for CORS preflights, which browsers send by themselves, or for server errors. Charge for a 505,
+      // because the client chose the HTTP version.
       const isFree = (response.status >= 500 && response.status !== 505) || isPreflight
       return Effect.flatMap(chargeAddress(head, isFree), (decision) => {
         if (decision.allowed) return send(head, context, decision, response)
-        // Close the connection, so that a client over its limit does not occupy one.
+        // Close the connection, so that a client that exceeds its limit does not keep it open.
         const rejection = ErrorResponses.make(RateLimiting.rejectionOf(decision), { connection: "close" })
         return send(head, context, decision, rejection)
       })
@@ -91,7 +92,8 @@ export const makeHooks = Effect.gen(
         context.decision === undefined
           ? chargeAndSend(head, context, response)
           : send(head, context, context.decision, response),
-      // Charge even without a response: otherwise a client that disconnects early could guess keys without limit.
+      // Charge the client address even without a response. Otherwise a client could guess API keys without limit by
+      // disconnecting early.
       abort: (head, context) =>
         Effect.andThen(
           context.decision === undefined ? chargeAddress(head, false) : Effect.void,

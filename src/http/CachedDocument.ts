@@ -1,4 +1,4 @@
-/** Serves documents that are rendered and compressed once, at the first request, and revalidated by ETag. */
+/** Renders and compresses a document at the first request, then serves it from memory with an `ETag`. */
 import { Effect } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { createHash } from "node:crypto"
@@ -11,14 +11,14 @@ export interface Document {
   readonly headers?: Readonly<Record<string, string>>
 }
 
-/** Matches gzip in `Accept-Encoding`, unless it has the weight `q=0` (RFC 9110 §12.5.3). */
+/** Matches an entry of `Accept-Encoding` that allows gzip. The weight `q=0` forbids it (RFC 9110 §12.5.3). */
 const gzipEntry = /^\s*(?:(?:x-)?gzip|\*)\s*(?:;\s*q\s*=\s*(?!0(?:\.0*)?\s*$).*)?$/i
 
 const acceptsGzip = (acceptEncoding = ""): boolean => acceptEncoding.split(",").some((entry) => gzipEntry.test(entry))
 
 const makeResponses = (content: Uint8Array, { contentType, headers }: Document, encoding?: "gzip") => {
   const etag = `"${createHash("sha256").update(content).digest("base64url").slice(0, 22)}"`
-  // The 304 has these headers too, because browsers update the stored ones from it.
+  // Send these headers with a 304 too, because browsers copy the headers of a 304 to their cached response.
   const cached = { vary: "Accept-Encoding", "cache-control": "private, no-cache", etag, ...headers }
   return {
     etag,
@@ -38,7 +38,7 @@ export const serve = (path: `/${string}`, render: Effect.Effect<Document>) =>
       const compressed = yield* Effect.promise(() => promisify(gzip)(plain, { level: 9 }))
       return { plain: makeResponses(plain, document), compressed: makeResponses(compressed, document, "gzip") }
     })
-    // Uninterruptible: if the first client disconnects, the others still get the document.
+    // Finish rendering even if the first client disconnects, because other clients may wait for the document.
     const responses = yield* Effect.cached(Effect.uninterruptible(made))
     yield* router.add(
       "GET",

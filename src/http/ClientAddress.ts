@@ -3,14 +3,14 @@ import { HttpMiddleware } from "effect/http"
 import { IpNetwork, NetAddress } from "effect/net"
 import type { RequestHead } from "./RequestHead.ts"
 
-/** Ignores the zone of an IPv6 address (`%eth0`). An IPv4-mapped IPv6 address becomes IPv4. */
+/** Parses an IP address. Drops the zone of an IPv6 address (`%eth0`), and converts IPv4-mapped IPv6 to IPv4. */
 const parse = (text: string): NetAddress.IpAddress | undefined =>
   NetAddress.ipFromString(text.replace(/%.*$/, "")).pipe(
     Result.map((address) => NetAddress.toCanonical(address)),
     Result.getOrUndefined
   )
 
-/** The address, or the /64 of an IPv6 address, because providers usually assign a whole /64 to one client. */
+/** Returns an IPv4 address, or the /64 of an IPv6 address: providers usually assign a whole /64 to one client. */
 const networkOf = (address: NetAddress.IpAddress): string =>
   NetAddress.isIpv4Address(address)
     ? NetAddress.formatIp(address)
@@ -28,13 +28,13 @@ export const clientAddress = addressAs(NetAddress.formatIp)
 export type TrustedProxies = ReadonlyArray<IpNetwork.IpNetwork>
 
 /**
- * Middleware that sets `remoteAddress` to the client's address in `X-Forwarded-For`. It reads the header from the right
- * and stops at the first address that is not a trusted proxy, because a client can forge the rest.
+ * Middleware that sets `remoteAddress` to the client's address if a trusted proxy sent the request. It takes the last
+ * address in `X-Forwarded-For` that is not a trusted proxy, because a client can forge the addresses before that one.
  */
 export const forwarded = (trustedProxies: TrustedProxies) =>
   trustedProxies.length === 0 ? identity : HttpMiddleware.xForwardedHeaders({ trustedProxies })
 
-/** Returns `undefined` for a trusted proxy, whose connections are not limited. */
+/** Returns the network to count a connection for, or `undefined` for a trusted proxy, which has no limit. */
 export const peerNetwork = (trustedProxies: TrustedProxies, peer: string): string | undefined => {
   const address = parse(peer)
   return address === undefined || trustedProxies.some((network) => IpNetwork.contains(network, address))

@@ -1,4 +1,4 @@
-/** Bounds the number of concurrent operations, and so their memory. One that gets no slot in time fails with 503. */
+/** Limits the number of concurrent operations, and so their memory. An operation without a slot in time gets 503. */
 import { Effect, Metric, Option, Semaphore } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 
@@ -23,7 +23,7 @@ export const make = Effect.gen(function*() {
         return Metric.modify(queued, change)
       })
       const timeout = Effect.delay(Effect.suspend(() => isWaiting ? Effect.fail(overloaded) : Effect.never), maxWait)
-      // Not a timeout around `Semaphore.take`: a slot granted at the moment of the timeout would never be returned.
+      // A timeout around `Semaphore.take` would leak a slot that is granted at the moment of the timeout.
       return Metric.modify(queued, 1).pipe(
         Effect.andThen(Effect.raceFirst(slots.withPermits(1)(Effect.andThen(stopWaiting, operation)), timeout)),
         Effect.ensuring(stopWaiting)

@@ -3,7 +3,7 @@ import type { Server } from "node:http"
 import { Settings } from "../config/Settings.ts"
 import { peerNetwork, type TrustedProxies } from "./ClientAddress.ts"
 
-/** Limits the open connections of a server, in all and per address that is not a trusted proxy. */
+/** Limits the open connections of a server in total, and per client address unless it is a trusted proxy. */
 export const attach = Effect.fnUntraced(function*(server: Server, trustedProxies: TrustedProxies) {
   const maxPerAddress = yield* Settings.maxConnectionsPerAddress.config
   server.maxConnections = yield* Settings.maxConnections.config

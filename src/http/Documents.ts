@@ -19,7 +19,7 @@ const root = HttpRouter.add(
 
 const openApi = CachedDocument.serveJson("/openapi.json", () => OpenApi.fromApi(PetstoreApi))
 
-/** Scalar formats responses with `JSON.parse`, which would round integers beyond 2^53. This keeps their digits. */
+/** Replaces `JSON.parse`, with which Scalar formats responses, because it would round integers beyond 2^53. */
 const exactIntegers = `<script>
   const { parse } = JSON
   const keepDigits = (_, value, { source }) =>
@@ -38,8 +38,8 @@ const customCss = `
 `
 
 /**
- * Not written inside the call, where TypeScript rejects unknown properties: Effect's `ScalarConfig` declares only the
- * first three.
+ * A constant instead of an argument, because TypeScript rejects unknown properties in an argument, and Effect's
+ * `ScalarConfig` declares only the first three of these.
  */
 const scalar = {
   withDefaultFonts: false,
@@ -65,7 +65,7 @@ const docs = CachedDocument.serve(
     const httpEffect = yield* HttpRouter.toHttpEffect(page)
     const response = yield* Effect.provideService(httpEffect, HttpServerRequest.HttpServerRequest, request)
     const html = yield* Effect.promise(() => HttpServerResponse.toWeb(response).text())
-    // An empty icon stops browsers from requesting /favicon.ico.
+    // Add an empty icon, so that browsers do not request /favicon.ico.
     const content = html.replace("<head>", () => `<head><link rel="icon" href="data:,">${exactIntegers}`)
     const headers = { "content-security-policy": contentSecurityPolicy }
     return { contentType: "text/html; charset=utf-8", content, headers }

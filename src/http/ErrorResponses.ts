@@ -24,14 +24,14 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
   const allow = methods.join(", ")
   if (method === "OPTIONS") return HttpServerResponse.empty({ status: 204, headers: { allow } })
   return methods.includes(method)
-    // The path exists, so the router found no match because of invalid percent-encoding.
+    // The path and its method exist, so the router must have rejected invalid percent-encoding.
     ? make(new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
     : make(new Errors.MethodNotAllowed({ message: `${method} is not allowed here. Use one of ${allow}.` }), { allow })
 }
 
 const latin1 = new TextDecoder("latin1")
 
-/** Returns a method that Node does not know. The parser stops inside it, so it starts before `bytesParsed`. */
+/** Returns a method that Node does not know. The method starts before `bytesParsed`, where Node's parser stopped. */
 const unknownMethod = (fault: unknown): string | undefined => {
   if (!Predicate.hasProperty(fault, "rawPacket") || !Predicate.hasProperty(fault, "bytesParsed")) return undefined
   const bytes = fault.rawPacket instanceof Uint8Array ? latin1.decode(fault.rawPacket) : ""
@@ -58,7 +58,7 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
     case "HPE_PAUSED_H2_UPGRADE":
       return new Errors.HttpVersionNotSupported()
     case "HPE_INVALID_VERSION":
-      // Any other reason means that the text has no HTTP version at all.
+      // A malformed version, such as `HTTP/1.x`, has another `reason` and gets 400.
       if (Predicate.hasProperty(fault, "reason") && fault.reason === "Invalid HTTP version") {
         return new Errors.HttpVersionNotSupported()
       }
@@ -74,7 +74,7 @@ const ofClientError = (
   request: HttpServerRequest.HttpServerRequest,
   routesAt: RoutesAt
 ): Response | undefined => {
-  // `headError` rejected the request. Close the connection, because its next bytes cannot be trusted.
+  // Close the connection, because the bytes after a request that `headError` rejected cannot be trusted.
   if (isApiError(failure)) return make(failure, { connection: "close" })
   if (!HttpServerError.isHttpServerError(failure)) return undefined
   const { reason } = failure

@@ -1,16 +1,16 @@
-/** Checks that a body is UTF-8 JSON within the size limit, without anything that parsers read differently. */
+/** Checks that a body is UTF-8 JSON within the size limit, and rejects JSON that two parsers could read differently. */
 import { Effect } from "effect"
 import type { Headers, HttpServerRequest } from "effect/http"
 import { InvalidRequest, PayloadTooLarge, UnsupportedMediaType } from "../api/Errors.ts"
 
 export const maxBytes = 65_536
 
-/** Deeper nesting can overflow the stack of a recursive parser. */
+/** The maximum nesting of arrays and objects. Deeper JSON can overflow the stack of a recursive parser. */
 const maxLevels = 1_000
 
 export type BodyError = InvalidRequest | PayloadTooLarge | UnsupportedMediaType
 
-/** The request caches the body, so HttpApi can read it again. A body that does not arrive in full is a defect. */
+/** Reads the body, which the request caches for HttpApi, and checks it. Dies if the body does not arrive in full. */
 export const check = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, BodyError> => {
   const { headers } = request
   if (Number(headers["content-length"]) > maxBytes) return Effect.fail(new PayloadTooLarge())
@@ -36,7 +36,7 @@ const unsupported = (part: string) =>
 const unsupportedPart = (headers: Headers.Headers): string | undefined => {
   const [type = "", ...parameters] = (headers["content-type"] ?? "application/json").split(";")
   if (type.trim().toLowerCase() !== "application/json") return `Content-Type: ${type.trim().slice(0, 100)}`
-  // JSON has no `charset` parameter (RFC 8259 §11), but clients send one.
+  // Allow `charset=utf-8`: clients send it, although JSON has no such parameter (RFC 8259 §11).
   const charset = parameters.map((parameter) => parameter.trim()).find((parameter) =>
     /^charset=/i.test(parameter) && !/^charset="?utf-?8"?$/i.test(parameter)
   )
@@ -46,10 +46,10 @@ const unsupportedPart = (headers: Headers.Headers): string | undefined => {
   return transfer.toLowerCase() === "chunked" ? undefined : `Transfer-Encoding: ${transfer.slice(0, 100)}`
 }
 
-// Fatal: invalid bytes are rejected instead of replaced, so that no other text is stored than the client sent.
+// Rejects invalid bytes instead of replacing them, so that the service stores exactly the text that the client sent.
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
-/** Completes the error message "expected …". Returns `undefined` for a valid body. */
+/** Returns the text after "expected" in the error message, or `undefined` for a valid body. */
 const expectedOf = (bytes: ArrayBuffer): string | undefined => {
   let text: string
   try {
@@ -60,11 +60,12 @@ const expectedOf = (bytes: ArrayBuffer): string | undefined => {
   if (text.startsWith("\ufeff")) return "no byte order mark"
   try {
     const value: unknown = JSON.parse(text)
-    // Fast path: if `stringify(parse(text)) === text`, no name is duplicated. A short text cannot nest too deeply.
+    // Fast path: if `stringify(parse(text)) === text`, no name is duplicated. A text of at most 1,000 characters cannot
+    // nest deeper than 1,000 levels.
     const isShort = text.length <= maxLevels && !text.includes("__proto__")
     if (isShort && JSON.stringify(value) === text) return undefined
   } catch (error) {
-    // Only this part of V8's message, because the rest quotes the body.
+    // Keep only this part of V8's message, because the rest quotes the body.
     const [fault] = error instanceof Error
       ? /at position \d+|Unexpected (?:token '.'|end)/u.exec(error.message) ?? []
       : []
@@ -75,7 +76,7 @@ const expectedOf = (bytes: ArrayBuffer): string | undefined => {
 
 const token = /"(?:[^"\\]|\\.)*"|[{}[\]:]/g
 
-/** Parsers treat duplicate names differently (RFC 8259 §4), and `__proto__` can pollute prototypes in JavaScript. */
+/** Rejects duplicate names, which parsers treat differently (RFC 8259 §4), `__proto__`, and deep nesting. */
 const expectedOfNames = (text: string): string | undefined => {
   const objects: Array<Set<string> | undefined> = []
   let last = ""

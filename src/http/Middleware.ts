@@ -1,6 +1,6 @@
 /**
- * The middleware that the contract declares for its operations. Hot path: avoids `Effect.gen` (measured:
- * docs/performance.md). `getUnsafe` cannot fail, because the middleware in `Responses.ts` provides the request context.
+ * Implements the middleware that the contract declares for its operations. Hot path: avoids `Effect.gen` (measured:
+ * docs/performance.md). `Context.getUnsafe` cannot fail, because `Responses.ts` has provided the request context.
  */
 import { Clock, Context, Effect, Layer, Redacted } from "effect"
 import { HttpMethod, type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
@@ -17,7 +17,7 @@ import * as RateLimiting from "./RateLimiting.ts"
 import { RequestContext } from "./RequestContext.ts"
 import { headerOf } from "./RequestHead.ts"
 
-/** Fails with `E` or with any error of the wrapped operation. */
+/** The response of a middleware, which fails with `E` or with any error of the wrapped operation. */
 type Result<Operation, E, R = never> = Effect.Effect<
   HttpServerResponse.HttpServerResponse,
   E | Effect.Error<Operation>,

@@ -3,7 +3,7 @@ import { IncomingMessage, Server, type ServerOptions, ServerResponse } from "nod
 import type { Socket } from "node:net"
 import * as JsonBody from "./JsonBody.ts"
 
-/** Limits of pipelined requests that wait behind the running one. Beyond them, the connection is destroyed. */
+/** The limits of the pipelined requests that wait on a connection. A connection that exceeds one is destroyed. */
 const maxQueuedRequests = 16
 const maxQueuedBytes = 65_536
 
@@ -12,8 +12,8 @@ const maxResponseReadMs = 60_000
 const maxBodyPieces = 4_096
 
 /**
- * Closes a connection after its last response, and discards what the client still sends: closing a socket with unread
- * input resets the connection, and the client could lose the response.
+ * Closes a connection after its last response, and discards further input for up to one second. Closing a socket with
+ * unread input would reset the connection, and the client could lose the response.
  */
 export const closeGently = (socket: Socket): void => {
   socket.end()
@@ -30,7 +30,7 @@ export class Request extends IncomingMessage {
   #pieces = 0
   #hasFault = false
 
-  // Copies each piece of the body, because Node's parser passes a view that keeps a read buffer of 64 KiB alive.
+  // Copies each piece of the body into one buffer. The piece itself would keep Node's read buffer of 64 KiB in memory.
   override push(piece: Buffer | null): boolean {
     if (this.#hasFault) return true
     const size = this.#size + (piece?.length ?? 0)
@@ -57,7 +57,7 @@ export class Request extends IncomingMessage {
     return true
   }
 
-  /** Fails readers of the body. Unlike `destroy`, it leaves the connection open for the response. */
+  /** Makes reading the body fail with `fault`. Unlike `destroy`, it leaves the connection open for the response. */
   fail(fault: Error): void {
     this.#hasFault = true
     this.destroy(fault)
@@ -65,7 +65,7 @@ export class Request extends IncomingMessage {
 
   override _destroy(error: Error | null, done: (error?: Error | null) => void): void {
     if (!this.#hasFault) return super._destroy(error, done)
-    // Without an `error` listener, Node would throw the error and end the process.
+    // Drop the error if nothing listens for it, because Node would throw it and end the process.
     process.nextTick(() => done(this.listenerCount("error") === 0 ? null : error))
   }
 }
@@ -73,7 +73,7 @@ export class Request extends IncomingMessage {
 interface Connection {
   readonly queue: Array<() => void>
   isBusy: boolean
-  /** `socket.bytesRead` when the first request was queued. */
+  /** The number of bytes read from the socket when the first waiting request was queued. */
   queuedFrom: number
   lastResponse?: ServerResponse<Request>
 }
@@ -83,9 +83,9 @@ export class OrderedServer extends Server<typeof Request> {
 
   constructor(options: ServerOptions<typeof Request>) {
     super({ ...options, IncomingMessage: Request })
-    // A client that half-closes its socket after the request still gets the response.
+    // Respond even to a client that half-closes its socket after the request.
     Object.assign(this, { httpAllowHalfOpen: true })
-    // With a listener, Node leaves an unknown `Expect` to this server instead of responding 417.
+    // Add a listener, because without one Node responds to an unknown `Expect` with a 417 that has no Error body.
     this.on("checkExpectation", () => {})
     this.on("connection", (socket) => {
       socket.destroySoon = () => closeGently(socket)
@@ -99,11 +99,13 @@ export class OrderedServer extends Server<typeof Request> {
     const { socket } = request
     const connection = this.#connectionOf(socket)
     connection.lastResponse = response
-    // Close after this response: when an `Upgrade` is ignored, Node's parser drops pipelined bytes of the same read.
+    // Close the connection after the response to a request with `Upgrade`, because Node's parser drops the pipelined
+    // requests that it read together with that one.
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false
     this.#enqueue(socket, connection, () => {
       response.once("finish", () => this.#startNext(socket, connection))
-      // Node's idle timeout misses a client that sends but never reads, because each byte sent restarts it.
+      // Limit the time to read a response. Node's idle timeout misses a client that sends but never reads, because each
+      // byte from the client restarts that timeout.
       response.once("prefinish", () => {
         if (socket.writableLength === 0) return
         const timer = setTimeout(() => socket.destroy(), maxResponseReadMs).unref()
@@ -115,8 +117,8 @@ export class OrderedServer extends Server<typeof Request> {
   }
 
   /**
-   * Ends a connection after malformed HTTP. Inside a body, it fails that body's request, so that no request gets two
-   * responses. Otherwise it queues `respond` behind the running request.
+   * Ends a connection after malformed HTTP or CONNECT. If a request body is incomplete, fails that request, so that it
+   * does not get two responses. Otherwise queues `respond` behind the running request.
    */
   end(socket: Socket, fault: Error, respond: () => void): void {
     const connection = this.#connectionOf(socket)
@@ -147,14 +149,14 @@ export class OrderedServer extends Server<typeof Request> {
       queue.push(start)
       return
     }
-    // Returning 2 stops Node's parser. Otherwise it would still parse all requests of this read, and 60 such
-    // connections could stall the process for two seconds.
+    // Stop Node's parser, which stops when `onIncoming` returns 2. Otherwise it would parse all requests that it has
+    // already read, and 60 such connections could stall the process for two seconds.
     Object.assign(Object(Reflect.get(socket, "parser")), { onIncoming: () => 2 })
     socket.destroy()
   }
 
   #startNext(socket: Socket, connection: Connection): void {
-    // The connection is closing. It stays busy, so that no further request starts.
+    // Leave a closing connection busy, so that no further request starts.
     if (!socket.writable) return
     const start = connection.queue.shift()
     connection.isBusy = start !== undefined

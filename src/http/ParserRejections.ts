@@ -8,7 +8,7 @@ import { closeGently, type OrderedServer, Request } from "./OrderedServer.ts"
 import { RequestContext } from "./RequestContext.ts"
 import { type PortHooks, reject } from "./Responses.ts"
 
-/** Finds the `Origin` for CORS in the raw bytes, because Node's parser returned no headers. */
+/** Finds `Origin`, for the CORS headers, in the raw bytes: Node provides no headers of a rejected request. */
 const originOf = (fault: object): { readonly origin?: string } => {
   const bytes = Predicate.hasProperty(fault, "rawPacket") && Buffer.isBuffer(fault.rawPacket)
     ? fault.rawPacket.toString("latin1")
@@ -24,7 +24,7 @@ export const attach = Effect.fnUntraced(function*(server: OrderedServer, hooks: 
 
   const respond = Effect.fnUntraced(function*(error: ApiError, request: Request, headers = request.headers) {
     const { socket, url = "" } = request
-    // If the parser rejected the head, `method` is null, despite Node's type.
+    // After a parser error, `method` is null, although Node's type says otherwise.
     const method = request.method ?? "none"
     const head = { method, url, headers, remoteAddress: Option.fromUndefinedOr(socket.remoteAddress) }
     const context = RequestContext.make(headers["x-request-id"], clock.monotonicTimeNanosUnsafe())
@@ -43,7 +43,7 @@ export const attach = Effect.fnUntraced(function*(server: OrderedServer, hooks: 
     else server.end(socket, fault, () => run(Effect.onError(respond(error, request, headers), destroy)))
   }
   server.on("clientError", (fault, socket) => {
-    // The parser emits the error again for later bytes.
+    // Ignore repeated errors: Node's parser reports the error again when more bytes arrive.
     if (!(socket instanceof Socket) || rejected.has(socket)) return
     end(socket, fault, errorOfParser(fault), new Request(socket), originOf(fault))
   })

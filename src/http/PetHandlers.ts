@@ -35,7 +35,7 @@ const group = HttpApiBuilder.group(
   })
 )
 
-/** Keeps only the services that requests need, because HttpApi merges this context into every request's. */
+/** Keeps only the services that the handlers need, because HttpApi copies all services for every request. */
 export const layer = Layer.effectContext(
   Effect.updateContext(
     Layer.build(group),

@@ -41,7 +41,7 @@ export const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key:
     return decision
   })
 
-/** Limits requests without a valid key, and so key guessing. If `isFree`, reads the limits without charging. */
+/** Charges the client address if no API key is charged, which limits key guessing. If `isFree`, only reads limits. */
 export const chargeAddress = (limiter: RateLimiter["Service"], caller: Caller, isFree: boolean) =>
   Effect.map(
     isFree
@@ -65,7 +65,7 @@ export const rejectionOf = (decision: ChargedDecision): ApiKeyBanned | RateLimit
   })
 }
 
-/** While banned, report zero remaining for the minute until the ban ends. */
+/** During a ban, the window of a minute shows zero remaining requests, and resets when the ban ends. */
 const shownWindows = ({ bannedUntil, windows: [minute, day] }: Decision): Decision["windows"] =>
   bannedUntil === undefined ? [minute, day] : [{ ...minute, remaining: 0, resetAt: bannedUntil }, day]
 
@@ -80,7 +80,7 @@ const policy = ({ limit, name, seconds }: Window): string => `"${name}";q=${limi
 const left = (window: Window, decision: Decision): string =>
   `"${window.name}";r=${window.remaining};t=${secondsUntilReset(window, decision)}`
 
-/** `X-RateLimit-*` for the most restrictive window, and the fields of the IETF draft for both windows. */
+/** Returns the `X-RateLimit-*` headers of the most restrictive window, and the IETF draft's headers of both. */
 export const headers = (decision: ChargedDecision): Record<string, string> => {
   const windows = shownWindows(decision)
   const window = mostRestrictive(windows)

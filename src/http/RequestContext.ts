@@ -1,15 +1,15 @@
-/** Middleware records here what the response headers and the access log need. */
+/** The data about a request that middleware records for the response headers and the access log. */
 import { Context } from "effect"
 import type { HttpApiEndpoint } from "effect/http-api"
 import type { Decision } from "../rate-limit/Policy.ts"
 
 export interface ChargedDecision extends Decision {
-  /** Absent if the request was charged to an API key. */
+  /** `address` if the request was charged to the client's address. Absent if it was charged to an API key. */
   readonly scope?: "address"
 }
 
 export class RequestContext extends Context.Service<RequestContext, {
-  /** The client's `X-Request-Id` if it is short and plain, else a random UUID. */
+  /** The client's `X-Request-Id` if it is 1 to 64 letters, digits, `_`, `.`, `:` and `-`, else a random UUID. */
   readonly requestId: string
   /** Monotonic clock. */
   readonly startedAtNs: bigint

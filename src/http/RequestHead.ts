@@ -15,7 +15,7 @@ export interface RequestHead {
   readonly source?: object
 }
 
-/** Node's own request. Requests that tests make in memory have none. */
+/** The used parts of Node's `IncomingMessage`. Requests that tests make in memory have no `IncomingMessage`. */
 interface NodeRequest {
   readonly headers: RawHeaders
   readonly rawHeaders: ReadonlyArray<string>
@@ -25,7 +25,7 @@ interface NodeRequest {
 
 const isNodeRequest = (source: unknown): source is NodeRequest => Predicate.hasProperty(source, "rawHeaders")
 
-/** Hot path: reads Node's headers, because Effect copies all headers at the first access. */
+/** Hot path: reads the header from Node's request, because Effect copies all headers at the first access. */
 export const headerOf = (head: RequestHead, name: string): string | undefined => {
   const value = (isNodeRequest(head.source) ? head.source.headers : head.headers)[name]
   return typeof value === "string" ? value : undefined
@@ -40,7 +40,7 @@ const twoCredentials = invalid("header.authorization: expected one Authorization
 const noSuchPath = new Errors.NotFound({ message: "No such path. Paths are case-sensitive and begin with /v1." })
 const misdirected = new Errors.MisdirectedRequest()
 
-/** Suggests the path in lower case, without trailing slashes, if that one exists. */
+/** Suggests the path in lower case and without trailing slashes, if that path exists. */
 export const missingPath = (url: string, routesAt: RoutesAt): Errors.NotFound => {
   const [path = ""] = url.toLowerCase().split("?", 1)
   const similar = path.replace(/(?<!\/)\/+$/, "")
@@ -53,21 +53,21 @@ export const headError = (
   { method, source, url }: HttpServerRequest.HttpServerRequest,
   { isAllowedHost, routesAt }: { readonly routesAt: RoutesAt; readonly isAllowedHost?: (name: string) => boolean }
 ): Errors.ApiError | undefined => {
-  // The router would ignore the rest of a path from `;` or `#` on.
+  // Reject a path with `;` or `#`, because the router would ignore the rest of the path.
   if (/^[^?]*[;#]/.test(url)) return badPath
-  // Only `OPTIONS *` is valid. The router would read `*` as the path `/`.
+  // Reject `*` for methods other than OPTIONS, because the router would read it as the path `/`.
   if (url === "*" && method !== "OPTIONS") return noSuchPath
-  // The router would read `/v1/pets/` as a pet with an empty id.
+  // Reject a trailing slash, because the router would read `/v1/pets/` as a pet with an empty id.
   if (/^[^?]+\/(?:\?|$)/.test(url)) return missingPath(url, routesAt)
   if (!isNodeRequest(source)) return undefined
   const { headers, httpVersion, rawHeaders } = source
-  // Node's parser also accepts 0.9 and 2.0.
+  // Reject the HTTP versions 0.9 and 2.0, which Node's parser accepts.
   if (httpVersion !== "1.1" && httpVersion !== "1.0") return unsupportedVersion
-  // Request smuggling: an HTTP/1.0 proxy may see a different end of such a request (RFC 9112 §6.1).
+  // Prevent request smuggling: an HTTP/1.0 proxy may see a different end of such a request (RFC 9112 §6.1).
   if (httpVersion === "1.0" && headers["transfer-encoding"] !== undefined) return faultyFraming
   const hosts = countOf(rawHeaders, "host")
   if (hosts === 0 ? httpVersion !== "1.0" : hosts > 1 || !validHost.test(String(headers.host))) return badHost
-  // Node would silently use the first of several.
+  // Reject several `Authorization` headers, because Node would silently use the first.
   if (countOf(rawHeaders, "authorization") > 1) return twoCredentials
   const name = isAllowedHost === undefined ? undefined : hostOf(source)
   return name === undefined || isAllowedHost?.(name) === true ? undefined : misdirected
@@ -75,7 +75,7 @@ export const headError = (
 
 const validHost = /^(?:\[[0-9a-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d*)?$/i
 
-/** `rawHeaders` alternates names and values. */
+/** Counts the headers of a name. `rawHeaders` alternates names and values. */
 const countOf = (rawHeaders: ReadonlyArray<string>, name: string): number => {
   let count = 0
   for (let i = 0; i < rawHeaders.length; i += 2) {
@@ -88,15 +88,15 @@ const countOf = (rawHeaders: ReadonlyArray<string>, name: string): number => {
 /** `localhost.` is `localhost`. */
 const normalize = (name: string): string => name.toLowerCase().replace(/\.$/, "")
 
-/** The host of an absolute URL takes precedence over the `Host` header (RFC 9112 §3.2.2). */
+/** Returns the host of an absolute URL, or else of the `Host` header (RFC 9112 §3.2.2). */
 const hostOf = ({ headers, url }: NodeRequest): string | undefined => {
   const [, authority = headers.host?.toString()] = /^[a-z][a-z\d+.-]*:\/\/(?:[^/?#]*@)?([^/?#]*)/i.exec(url) ?? []
   return authority && normalize(authority.replace(/:\d*$/, ""))
 }
 
 /**
- * Allows IP addresses, `localhost` and `names`. Prevents DNS rebinding, in which a web page points its own domain to
- * this machine: the browser then sends that domain as the host.
+ * Returns a predicate that allows IP addresses, `localhost` and `names`. It prevents DNS rebinding: a web page points
+ * its own domain to this machine, and the browser then sends that domain as the host.
  */
 export const isAllowedAmong = (names: Iterable<string>) => {
   const allowed = new Set(["localhost", ...Array.from(names, normalize)])

@@ -1,6 +1,6 @@
 /**
- * Middleware around all routes of a port: provides the request context, maps failures to the Error body, and completes
- * the response. Hot path: avoids generators.
+ * The middleware around all routes of a port. It provides the request context, turns failures into responses with the
+ * Error body, and adds headers to every response. Hot path: avoids generators.
  */
 import { Cause, Clock, Context, Effect, Layer, Ref, References } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
@@ -13,12 +13,12 @@ import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
-/** What each port supplies: its routes, the hosts that it serves, and hooks that finish or abort a response. */
+/** The parts that differ between the ports: routes, allowed hosts, and hooks that finish or abort a response. */
 export interface PortHooks {
   readonly routesAt: RoutesAt
   readonly trustedProxies: TrustedProxies
   readonly isAllowedHost?: (name: string) => boolean
-  /** Adds the port's headers. The API port also writes the access log, and may replace the response by a 429. */
+  /** Adds the port's headers. On the API port, also writes the access log, and may replace the response by a 429. */
   readonly finish: (
     head: RequestHead,
     context: RequestContext["Service"],
@@ -28,21 +28,21 @@ export interface PortHooks {
   readonly abort: (head: RequestHead, context: RequestContext["Service"]) => Effect.Effect<void>
 }
 
-/** True while the process drains: each connection closes after its response. */
+/** Whether the process is shutting down. If so, each connection closes after its response. */
 export class GracefulShutdown
   extends Context.Service<GracefulShutdown, Ref.Ref<boolean>>()("petstore/http/GracefulShutdown")
 {
   static readonly layer = Layer.effect(GracefulShutdown, Ref.make(false))
 }
 
-/** Hot path: `HttpServerResponse.setHeaders` would copy the headers twice (measured: docs/performance.md). */
+/** Replaces all headers. Hot path: `HttpServerResponse.setHeaders` would copy them twice (docs/performance.md). */
 export const withHeaders = (response: Response, headers: Readonly<Record<string, string>>): Response =>
   Object.assign(Object.create(Object.getPrototypeOf(response)), response, { headers })
 
 const addRequiredHeaders = (head: RequestHead, response: Response): Response => {
   if (response.status === 413) return HttpServerResponse.setHeader(response, "connection", "close")
   if (response.status !== 401) return response
-  // Without a credential, the challenge has no `error` (RFC 6750 §3.1).
+  // Omit `error` from the challenge if the request has no credential (RFC 6750 §3.1).
   const error = /^bearer +\S/i.test(headerOf(head, "authorization") ?? "") ? ` error="invalid_token"` : ""
   return HttpServerResponse.setHeader(response, "www-authenticate", `Bearer${error}`)
 }

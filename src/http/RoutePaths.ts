@@ -6,7 +6,8 @@ export const routerConfig = {
   caseSensitive: true,
   ignoreDuplicateSlashes: false,
   ignoreTrailingSlash: false,
-  // As large as the head may be: an id that is too long gets 400 from its endpoint, not 404 from the router.
+  // The maximum size of a request head in bytes, so that the endpoint rejects a long id with 400. A lower limit would
+  // make the router respond 404.
   maxParamLength: 16_384
 }
 
@@ -19,12 +20,12 @@ const pathOf = (url: string): string => {
   }
 }
 
-/** Returns the allowed methods of a URL, none for an unknown path, and headers for all of its responses. */
+/** Returns the methods that a URL allows (none for an unknown path), and headers to add to all of its responses. */
 export type RoutesAt = (
   url: string
 ) => { readonly methods: ReadonlyArray<string>; readonly headers?: Readonly<Record<string, string>> | undefined }
 
-/** `pages` are the paths outside of the contract, for GET. The URL `*` allows all methods. */
+/** `pages` are paths outside of the contract that allow GET. The URL `*` allows every method of the contract. */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
   pages: ReadonlyArray<string>

@@ -14,7 +14,7 @@ import { byAttributes, startAtZero } from "../observability/Metrics.ts"
 import type { Decision } from "../rate-limit/Policy.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
-/** Hashes both tokens, because `timingSafeEqual` needs inputs of the same length. */
+/** Hashes a token before the comparison, because `timingSafeEqual` needs inputs of the same length. */
 const digest = (token: Redacted.Redacted): Buffer => createHash("sha256").update(Redacted.value(token)).digest()
 
 const failures = byAttributes(
@@ -25,7 +25,7 @@ const failures = byAttributes(
   (code: string) => ({ code })
 )
 
-/** For each client address. The daily limit has no effect, because it allows the full rate in every minute. */
+/** The limit of failures per client address. The daily limit has no effect: it is 60 times the minutes of a day. */
 const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
 
 export const layer = Layer.effect(
@@ -39,7 +39,7 @@ export const layer = Layer.effect(
       hash: digest(token)
     }))
 
-    /** Logs only the first failure of an address in each minute. */
+    /** Counts every failure, and logs the first failure of a client address in each minute. */
     const countFailure = Effect.fnUntraced(function*(failure: MissingAdminToken | InvalidAdminToken) {
       yield* Metric.update(failures(failure.code), 1)
       const address = clientNetwork(yield* HttpServerRequest.HttpServerRequest)
@@ -52,10 +52,10 @@ export const layer = Layer.effect(
 
     return AdminAuth.of({
       adminToken: Effect.fnUntraced(function*(httpEffect, { credential, endpoint }) {
-        // Not `yield* RequestContext`: HttpApi's type does not allow this middleware to require it.
+        // Read the context directly, because HttpApi's type does not let this middleware require `RequestContext`.
         const context = Context.getUnsafe(yield* Effect.context(), RequestContext)
         context.endpoint = endpoint
-        // Failed attempts from an address never block a request with a valid token.
+        // Compare the token before counting failures, so that failures never block a request with a valid token.
         const hash = digest(credential)
         const operator = operators.find((each) => timingSafeEqual(each.hash, hash))
         if (operator !== undefined) {
@@ -74,7 +74,7 @@ export const layer = Layer.effect(
     })
   })
 ).pipe(
-  // Failed attempts are counted in memory, not in Redis: 127.0.0.1 is a different client on each machine.
+  // Count failures in memory, because in Redis 127.0.0.1 would be one client on all machines.
   Layer.provide(RateLimiter.layerMemory)
 )
 

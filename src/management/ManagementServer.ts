@@ -34,7 +34,7 @@ const metrics = PrometheusMetrics.format({
 
 const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shutting down." }))
 
-/** Ready means that the database responds within a second and the process does not drain. Redis is optional. */
+/** `/readyz` returns 200 if the database responds within a second and no shutdown has begun. Redis is optional. */
 const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter
@@ -96,7 +96,7 @@ const logStart = Effect.gen(function*() {
   yield* Effect.logInfo(`Issue API keys with: ${command} keys issue --name NAME`)
 })
 
-/** A checkout has the command as an npm script. An installation (docs/install.md) has it on the PATH. */
+/** The command for API keys: an npm script in a checkout, `petstore` in an installation (docs/install.md). */
 const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }

@@ -2,8 +2,8 @@ import { Cause, Config, Context, type Logger, Predicate, Schema } from "effect"
 import { describeError } from "../config/Setting.ts"
 
 /**
- * The JSON logger and its writer. If it is the only logger, the access log calls the writer itself, because the logger
- * would take a third of a request's CPU.
+ * The JSON logger and the function that writes its lines. If no other logger is active, the access log calls `write`
+ * directly, because the logger would take a third of a request's CPU.
  */
 export const JsonLines = Context.Reference<
   { readonly logger: Logger.Logger<unknown, void>; readonly write: (line: string) => void } | undefined
@@ -19,7 +19,7 @@ const isSettingError = (error: object): error is Config.ConfigError & { readonly
 
 const causeOf = (error: object): unknown => "cause" in error && !isSettingError(error) ? error.cause : undefined
 
-/** One line, from the outermost to the innermost cause. It hides the values of settings, which may be secrets. */
+/** Describes an error and its causes in one line. Omits the values of settings, because they may be secrets. */
 export const describe = (cause: Cause.Cause<unknown>): string => {
   const messages: Array<string> = []
   const seen = new Set<unknown>()

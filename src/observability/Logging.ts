@@ -4,7 +4,7 @@ import { Settings } from "../config/Settings.ts"
 import { AccessLogEnabled, JsonLines } from "./LogText.ts"
 import { startAtZero } from "./Metrics.ts"
 
-/** Beyond this number, lines are dropped: the reader of standard error is too slow. */
+/** The maximum number of characters that wait for a slow reader of standard error. Further lines are dropped. */
 const maxPendingCharacters = 4 * 1024 * 1024
 
 const maxFlushTime = "1 second"
@@ -15,14 +15,14 @@ const dropped = Metric.counter("log_lines_dropped_total", {
 })
 
 /**
- * Returns a function that writes a line without blocking. It batches the lines of an event-loop turn, because a write
+ * Returns a function that writes a line to standard error. It batches the lines of an event-loop turn, because a write
  * for each line would take a tenth of a request's CPU.
  */
 const makeWrite = Effect.gen(function*() {
   yield* startAtZero([dropped])
   const context = yield* Effect.context()
   const { stderr } = process
-  // If the reader of standard error is gone, continue without logs.
+  // Continue without logs if the reader of standard error is gone. Without a listener, the error would end the process.
   stderr.on("error", () => {})
   let lines = ""
   const flush = () => {

@@ -1,8 +1,8 @@
 import { Effect, Metric } from "effect"
 
 /**
- * Returns a function from attribute values to the labelled metric. Caches the labelled metrics, because creating one
- * costs more than an update. The cache never evicts, so attributes must have few values.
+ * Returns a function that returns the metric with the given label values. Caches the labelled metrics, because creating
+ * one costs more than an update. The cache never evicts, so labels must have few values.
  */
 export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>(
   metric: Metric.Metric<Input, State>,
@@ -23,7 +23,7 @@ export const byAttributes = <Values extends ReadonlyArray<string>, Input, State>
   }
 }
 
-/** Without a sample of 0, Prometheus' `increase` misses the first event, because it starts at the first sample. */
+/** Starts counters at 0. Prometheus' `increase` misses the first event of a counter that appears with the value 1. */
 export const startAtZero = (counters: Iterable<Metric.Counter<number>>): Effect.Effect<void> =>
   Effect.forEach(counters, (counter) => Metric.update(counter, 0), { discard: true })
 

@@ -1,4 +1,4 @@
-/** Process metrics in Prometheus' text format, named as in its client libraries. */
+/** Formats metrics of the process for Prometheus, with the names that Prometheus' client libraries use. */
 import { Effect } from "effect"
 import { readFileSync } from "node:fs"
 import { monitorEventLoopDelay, PerformanceObserver } from "node:perf_hooks"
@@ -15,7 +15,7 @@ const resolutionMs = 20
 const metric = (type: "counter" | "gauge", name: string, help: string, value: number, labels = ""): string =>
   `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${name}${labels} ${value}\n`
 
-/** Returns a function that formats the metrics. Event-loop delays are those since the function's last call. */
+/** Returns a function that formats the metrics. It reports the event-loop delays since its previous call. */
 export const make = Effect.gen(function*() {
   const revision = yield* Settings.buildRevision.config
   const delay = monitorEventLoopDelay({ resolution: resolutionMs })
@@ -37,7 +37,7 @@ export const make = Effect.gen(function*() {
   return (isReady: boolean): string => {
     const { system, user } = process.cpuUsage()
     const { external, heapUsed, rss } = process.memoryUsage()
-    // Node's delays include the timer's resolution, even if the timer is punctual.
+    // Subtract the timer's resolution, because Node includes it in every delay.
     const lag = (percentile: number): number => Math.max(0, delay.percentile(percentile) / 1e9 - resolutionMs / 1_000)
     const [p50, p99] = [lag(50), lag(99)]
     delay.reset()

@@ -1,11 +1,11 @@
-/** Exports traces, metrics and logs over OTLP. Effect's exporter reads OpenTelemetry's environment variables. */
+/** Exports traces, metrics and logs over OTLP, as OpenTelemetry's environment variables configure. */
 import * as NodeHttpClient from "@effect/platform-node/NodeHttpClient"
 import { ConfigProvider, Effect, Layer, Option, Tracer } from "effect"
 import { Otlp, OtlpSerialization } from "effect/observability"
 import { Settings } from "../config/Settings.ts"
 import { redactSecrets } from "./LogText.ts"
 
-/** Effect's own defaults export nothing. */
+/** Without these values, Effect exports nothing, even if an OTLP endpoint is set. */
 const defaults = {
   OTEL_SERVICE_NAME: "petstore",
   OTEL_TRACES_EXPORTER: "otlp",
@@ -24,7 +24,7 @@ export const sample = (tracer: Tracer.Tracer, ratio: number): Tracer.Tracer =>
     span: (options) => tracer.span({ ...options, sampled: isSampled(options, ratio) })
   })
 
-/** Redacts secrets in span attributes: a client can send one in a path or a `User-Agent`. */
+/** Redacts secrets in span attributes, because a client can send one in a path or a `User-Agent`. */
 export const redact = (tracer: Tracer.Tracer): Tracer.Tracer =>
   Tracer.make({
     ...tracer,
