@@ -45,14 +45,14 @@ one of \`ADMIN_TOKENS\`.
 
 Every error has the body \`{"code","message","status"}\`. An unknown field or query parameter is an error.`
 
-/** The API under `/admin`. The last middleware runs first: authentication, then validation. */
+/** The API under `/admin`. Effect runs the middleware added last first, so authentication precedes validation. */
 export class AdminApi extends HttpApi.make("petstore-admin")
   .add(AuditGroup.middleware(Validation).middleware(AdminAuth))
   .add(KeysGroup.middleware(Validation).middleware(AdminAuth))
   .add(SessionGroup.middleware(AdminAuth))
   .prefix("/admin")
   .annotate(HttpApi.ParseOptions, { errors: "all" })
-  // Reject unknown fields: with a misspelled `expiresAt`, a key would never expire.
+  // Reject unknown fields. If a misspelled `expiresAt` were ignored, the issued key would never expire.
   .annotate(HttpApi.PayloadParseOptions, { errors: "all", onExcessProperty: "error" })
   .annotate(HttpApi.QueryParseOptions, { errors: "all", onExcessProperty: "error" })
   .annotateMerge(OpenApi.annotations({

@@ -11,18 +11,18 @@ export const AuditAction = Schema.Literals(actions).annotate({
 })
 export type AuditAction = typeof AuditAction.Type
 
-/** Turns a field or action name into words: `perMinute` into "per minute". */
+/** Turns the name of a field or an action into words, such as `perMinute` into "per minute". */
 export const wordsOf = (name: string): string =>
   name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
 
-/** Values by field name. Instants are ISO 8601 texts. Secrets are never included. */
+/** A value of an API key's field. An instant is an ISO 8601 text. The audit log never contains secrets. */
 const AuditValue = Schema.NullOr(Schema.Union([Schema.String, Schema.Int, Schema.Boolean]))
 export const AuditValues = Schema.Record(Schema.String, AuditValue)
 export type AuditValues = typeof AuditValues.Type
 
 /**
- * An action on a key. `operator`: the name of the admin token, or `null` if the service itself acted. `address`: of the
- * operator or, for a ban, of the client. `keyName`: the current name, or `null` if the key is no longer stored.
+ * An action on an API key. `operator` is the name of the admin token, or `null` if the service itself acted. `address`
+ * is the IP address of the operator or, for a ban, of the banned client. `keyName` is `null` for a deleted API key.
  */
 export const AuditEntry = Schema.Struct({
   id: Schema.Int,
@@ -37,7 +37,7 @@ export const AuditEntry = Schema.Struct({
 }).annotate({ identifier: "AuditEntry" })
 export interface AuditEntry extends Schema.Schema.Type<typeof AuditEntry> {}
 
-/** The content of a cursor. `at`: epoch milliseconds. */
+/** The position of an entry in the audit log, which a cursor encodes. `at` is in epoch milliseconds. */
 export const AuditPosition = Schema.Struct({ at: Schema.Int, id: Schema.Int })
 export interface AuditPosition extends Schema.Schema.Type<typeof AuditPosition> {}
 
@@ -57,7 +57,7 @@ export const AuditQuery = Schema.Struct({
 })
 export interface AuditQuery extends Schema.Schema.Type<typeof AuditQuery> {}
 
-/** `next` is the query of the next page. The last page has none. */
+/** A page of the audit log. `next` is the query for the next page, and is absent on the last page. */
 export const AuditPage = Schema.Struct({ entries: Schema.Array(AuditEntry), next: Schema.optionalKey(AuditQuery) })
   .annotate({ description: "The entries of the page, newest first." })
 export interface AuditPage extends Schema.Schema.Type<typeof AuditPage> {}

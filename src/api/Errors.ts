@@ -1,4 +1,4 @@
-/** One error class per `code` (SPEC §7). Its own schema, for RPC and queues, has more fields than an HTTP response. */
+/** One error class per `code` (SPEC §7). An HTTP body contains only the `code`, `message` and `status` of an error. */
 import { Clock, Duration, Effect, Schema, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 
@@ -63,7 +63,7 @@ const errors = {
   ]
 } as const
 
-// oxlint-disable typescript/no-unnecessary-type-parameters -- the types of the classes have them
+// oxlint-disable typescript/no-unnecessary-type-parameters -- each class passes itself as `Self`
 const declareErrorWith =
   <const Fields extends Schema.Struct.Fields>(fields: Fields) =>
   <Self>() =>
@@ -73,7 +73,7 @@ const declareErrorWith =
       code: Schema.tag(code),
       message: Schema.String.pipe(Schema.withConstructorDefault(Effect.succeed(message))),
       status: Schema.tag(status),
-      // From the response's `X-Request-Id`, so only clients set it.
+      // The client copies the `X-Request-Id` header of the response to this field. The service leaves it unset.
       requestId: Schema.optionalKey(Schema.String),
       ...fields
     }, { description: message, httpApiStatus: status })
@@ -95,7 +95,7 @@ export class MissingAdminToken extends declareError<MissingAdminToken>()("Missin
 export class InvalidAdminToken extends declareError<InvalidAdminToken>()("InvalidAdminToken") {}
 /** 403: the admin token can only read (`ADMIN_TOKENS`). */
 export class ReadOnlyToken extends declareError<ReadOnlyToken>()("ReadOnlyToken") {}
-/** 404: the path, or the pet or API key that it names, does not exist (SPEC §7). */
+/** 404: there is no such path, pet or API key (SPEC §7). */
 export class NotFound extends declareError<NotFound>()("NotFound") {}
 export class MethodNotAllowed extends declareError<MethodNotAllowed>()("MethodNotAllowed") {}
 export class RequestTimeout extends declareError<RequestTimeout>()("RequestTimeout") {}
@@ -108,15 +108,15 @@ export class UnsupportedMediaType extends declareError<UnsupportedMediaType>()("
 export class ExpectationFailed extends declareError<ExpectationFailed>()("ExpectationFailed") {}
 export class MisdirectedRequest extends declareError<MisdirectedRequest>()("MisdirectedRequest") {}
 export class IdempotencyKeyReused extends declareError<IdempotencyKeyReused>()("IdempotencyKeyReused") {}
-/** 429: the caller exceeded its rate limit (SPEC §8). Retry after `retryAfter`. */
+/** 429: the caller exceeded its rate limit (SPEC §8), and may retry after `retryAfter`. */
 export class RateLimitExceeded extends declareErrorWithWait<RateLimitExceeded>()("RateLimitExceeded") {}
-/** 429: the API key kept sending after 429 responses and is banned for `retryAfter` (SPEC §5.4, §8). */
+/** 429: requests with this API key continued after 429 responses, so it is banned for `retryAfter` (SPEC §5.4, §8). */
 export class ApiKeyBanned extends declareErrorWithWait<ApiKeyBanned>()("ApiKeyBanned") {}
 export class TooManyAttempts extends declareErrorWithWait<TooManyAttempts>()("TooManyAttempts") {}
 export class HeaderFieldsTooLarge extends declareError<HeaderFieldsTooLarge>()("HeaderFieldsTooLarge") {}
 /** 500: the service failed. The message has no internal details. */
 export class InternalError extends declareError<InternalError>()("InternalError") {}
-/** 503: overload, shutdown or a database outage. `retryAfter` is one second by default. */
+/** 503: the service is overloaded or shuts down, or its database is down. `retryAfter` defaults to one second. */
 export class ServiceUnavailable extends declareErrorWithDefaultWait<ServiceUnavailable>()("ServiceUnavailable") {}
 export class HttpVersionNotSupported extends declareError<HttpVersionNotSupported>()("HttpVersionNotSupported") {}
 
@@ -151,7 +151,7 @@ export type ApiError = InstanceType<(typeof errorClasses)[number]>
 
 export const bodyOf = ({ code, message, status }: ApiError): ErrorBody => ({ code, message, status })
 
-/** A `Retry-After` header, in seconds or as a date (RFC 9110 §10.2.3). An invalid header decodes to zero. */
+/** The `Retry-After` header: seconds or a date (RFC 9110 §10.2.3). An invalid value decodes to a wait of zero. */
 export const RetryAfter = Schema.String.pipe(
   Schema.decodeTo(
     Schema.Duration,
@@ -184,7 +184,7 @@ interface ErrorClass extends Schema.ConstraintCodec<ApiError, unknown> {
   readonly fields: object
 }
 
-/** Declares all errors that an endpoint returns with one status. The `code` of the body selects the class. */
+/** Declares a response with one HTTP status. Clients decode it to one of `classes`, by the `code` in its body. */
 export const errorResponse = <const Classes extends readonly [ErrorClass, ...ReadonlyArray<ErrorClass>]>(
   ...classes: Classes
 ) => {
@@ -217,7 +217,7 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
   ).annotate({ description })
 }
 
-/** Operations and their middleware must declare 503 with the same schema. */
+/** Operations and middleware share this one instance, because Effect deduplicates schemas only by identity. */
 export const serviceUnavailable = errorResponse(ServiceUnavailable)
 
 export const commonErrors = [

@@ -1,4 +1,4 @@
-/** Exact 64-bit integers. `JSON.parse` rounds integers beyond 2^53, so {@link exactJson} decodes the text of a body. */
+/** Exact 64-bit integers in JSON. `JSON.parse` alone rounds integers beyond 2^53, so use {@link exactJson}. */
 import { Context, Effect, Predicate, Schema, SchemaIssue, SchemaParser, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 import { documented } from "./Text.ts"
@@ -7,7 +7,7 @@ const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" &
 
 const range = `a whole number from ${-(2n ** 63n)} to ${2n ** 63n - 1n}`
 
-/** Numbers out of range include `Infinity`, which `JSON.parse` returns for 1e400. */
+/** Describes the valid range, and why `value` is invalid. `Infinity`, to which 1e400 parses, is out of range. */
 const expectationFor = (value: unknown): string => {
   if (typeof value === "bigint") return range
   if (typeof value === "number") return Math.abs(value) >= 2 ** 63 ? range : `${range}, not a fraction`
@@ -16,7 +16,7 @@ const expectationFor = (value: unknown): string => {
   return `${range}, not ${typeof value === "object" ? "an object" : `a ${typeof value}`}`
 }
 
-/** {@link exactJson} sets this: integers are JSON numbers. Effect's own codecs write them as strings of digits. */
+/** Whether int64s are JSON numbers, as in {@link exactJson}. Effect's own JSON codecs use strings of digits. */
 const AsNumbers = Context.Reference<boolean>("petstore/api/Int64/AsNumbers", { defaultValue: () => false })
 
 const fromNumber = (value: unknown) => typeof value === "number" && Number.isInteger(value) ? BigInt(value) : value
@@ -38,7 +38,7 @@ const toJson = (schema: Readonly<Record<string, unknown>>) =>
     })
   )
 
-/** Fast path: `JSON.rawJSON` is slower, so only integers that a double cannot hold use it. */
+/** Only integers beyond 2^53 use `JSON.rawJSON`, because a plain number is faster. */
 const toNumber = (value: bigint): unknown => {
   const number = Number(value)
   return Number.isSafeInteger(number) ? number : JSON.rawJSON(String(value))
@@ -48,7 +48,7 @@ const roundingWarning =
   "As a JSON number, JavaScript's JSON.parse, jq before 1.7 and generated clients with the type " +
   "`number` round it beyond 2^53."
 
-/** An integer from -2^63 to 2^63-1: a number in {@link exactJson}, and a string of digits in other JSON codecs. */
+/** A 64-bit integer. {@link exactJson} encodes it as a number, and other JSON codecs as a string of digits. */
 export const int64 = (description?: string, example?: number) => {
   const annotations: Readonly<Record<string, unknown>> = {
     format: "int64",
@@ -67,13 +67,13 @@ export const Int64 = int64()
 
 const jsonNumber = /^(-?)(\d+)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/
 
-/** Parses an integer of at most 19 digits in any JSON notation, such as `1e3`, in linear time. May exceed an int64. */
+/** Parses an integer of up to 19 digits, also written as `1e3` or `1.0`. Does not check the range of an int64. */
 export const parseInteger = (text: string): bigint | undefined => {
   const match = jsonNumber.exec(text)
   if (match === null) return undefined
   const [, sign = "", whole = "", fraction = "", exponent = "0"] = match
   const significant = (whole + fraction).replace(/^0+/, "")
-  // Without the lookbehind, a long run of zeros inside the number takes quadratic time.
+  // The lookbehind keeps this linear: without it, a long run of zeros inside the number takes quadratic time.
   const digits = significant.replace(/(?<!0)0+$/, "")
   if (digits === "") return 0n
   const zeros = significant.length - digits.length - fraction.length + Number(exponent)
@@ -81,10 +81,10 @@ export const parseInteger = (text: string): bigint | undefined => {
   return BigInt(sign + digits + "0".repeat(zeros))
 }
 
-/** Matches texts with a number that a double may round. All others are parsed without a reviver, which is slow. */
+/** Matches JSON that may contain a number that a double rounds. Only such JSON needs the slow parse with a reviver. */
 const mayRound = /[\d.]{16}|e-\d{3}/i
 
-/** Integers that a double cannot hold become `bigint`. Fractions that it would round to an integer become `NaN`. */
+/** Returns a `bigint` for an integer that a double rounds, and `NaN` for a fraction that it rounds to an integer. */
 const parse = (text: string): unknown =>
   mayRound.test(text)
     ? JSON.parse(text, (_key, field, { source = "" }) => {
@@ -95,7 +95,7 @@ const parse = (text: string): unknown =>
     })
     : JSON.parse(text)
 
-/** A JSON body with exact integers. `encodeText` can replace the derived encoder by a faster one. */
+/** The codec of a JSON body with exact int64s. `encodeText` replaces the derived encoder with a faster one. */
 export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   schema: S,
   encodeText?: (value: S["Type"]) => string
@@ -121,7 +121,7 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
       ? (value) => Effect.succeed(encodeText(value))
       : (value, options) => Effect.map(Effect.provideService(encode(value, options), AsNumbers, true), stringify)
   })
-  // `decode` has already checked the value.
+  // Accept any value, because `decode` has already validated it.
   const unchecked = Schema.declare((_value: unknown): _value is S["Type"] => true)
   return jsonText.pipe(
     Schema.decodeTo(unchecked, transformation),
@@ -132,6 +132,6 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
 const stringify = (json: unknown): string =>
   JSON.stringify(json, (_key, value: unknown) => {
     const isRounded = typeof value === "number" && Number.isInteger(value) && !Number.isSafeInteger(value)
-    // `String(2 ** 60)` ends in rounded digits. `BigInt` writes the exact integer that the double holds.
+    // Use `BigInt`, because `String(2 ** 60)` is 1152921504606847000, which differs from 2^60 in the last digits.
     return isRounded && Math.abs(value) < 1e19 ? JSON.rawJSON(String(BigInt(value))) : value
   })

@@ -1,4 +1,4 @@
-/** ECMAScript's "JSON.parse source text access", which TypeScript's library does not declare yet. */
+/** Types of ECMAScript's "JSON.parse source text access", which TypeScript does not declare yet. */
 interface JSON {
   parse(
     text: string,

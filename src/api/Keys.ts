@@ -24,12 +24,12 @@ const name = Schema.String.annotate({
   })
 )
 
-/** A date (midnight in UTC), or a date and time with `Z` or an offset. */
+/** An instant in a request: a date, which means midnight in UTC, or a date and time with `Z` or an offset. */
 const NewInstant = Schema.String.check(
   Schema.isPattern(/^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/, {
     expected: "an instant like 2030-12-31T00:00:00Z"
   }).abort(),
-  // `Date` turns 30 February into a day in March.
+  // Reject days such as 30 February, which `Date` turns into a day in March.
   Schema.makeFilter((text: string) => {
     const date = text.slice(0, "2030-12-31".length)
     const instant = new Date(date)
@@ -57,7 +57,7 @@ const isEnabled = Schema.Boolean.annotate({
   description: "Whether requests with the key are authenticated. A disabled key can be enabled again."
 })
 
-/** The body of `issueKey`. `limits` is required on plan enterprise and invalid on others. `expiresAt: null`: never. */
+/** The body of `issueKey`. The plan enterprise requires `limits`, and other plans reject them. */
 export const NewKey = Schema.Struct({
   name,
   plan: Plan,
@@ -66,21 +66,21 @@ export const NewKey = Schema.Struct({
 }).check(Schema.makeFilter(checkLimits)).annotate({ identifier: "NewKey" })
 export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
 
-/** The body of `updateKey`. Absent fields stay unchanged; `expiresAt: null` removes the expiry. */
+/** The body of `updateKey`. Absent fields stay unchanged, and `expiresAt: null` removes the expiry. */
 export const KeyChange = Schema.Struct({
   ...NewKey.fields,
   name: Schema.optionalKey(name),
   plan: Schema.optionalKey(Plan),
   enabled: Schema.optionalKey(isEnabled)
 }).check(
-  // If the change names no plan, the service checks the limits against the stored plan.
+  // If the change has limits but no plan, the service checks the limits against the stored plan.
   Schema.makeFilter(({ limits, plan }) =>
     plan === undefined || limits === undefined ? undefined : checkLimits({ limits, plan })
   )
 ).annotate({ identifier: "KeyChange" })
 export interface KeyChange extends Schema.Schema.Type<typeof KeyChange> {}
 
-/** `hint`: the last four characters of the secret, `null` in keys of older versions. `version`: the ETag. */
+/** `hint` is the last four characters of the secret, or `null` in keys that an early version of the service issued. */
 export const ApiKey = Schema.Struct({
   id: KeyId,
   version: Schema.Int,
@@ -102,10 +102,10 @@ export const IssuedKey = Schema.Struct({ ...ApiKey.fields, key: Schema.RedactedF
 })
 export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 
-/** The earliest `timestamptz` of PostgreSQL and the latest `Date`. */
+/** The range of `createdAtMicros`: from PostgreSQL's earliest `timestamptz` to JavaScript's latest `Date`. */
 const [minMicros, maxMicros] = [-210_866_803_200_000_000n, 8_640_000_000_000_000_000n]
 
-/** The content of a cursor. PostgreSQL orders by microseconds; a `DateTime` has only milliseconds. */
+/** The position of a key in the list, which a cursor encodes. PostgreSQL sorts keys by microseconds. */
 export const KeyPosition = Schema.Struct({ createdAtMicros: Schema.BigInt, id: KeyId })
 export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
 
@@ -116,7 +116,7 @@ const parsePosition = (text: string): KeyPosition | undefined => {
   return createdAtMicros >= minMicros && createdAtMicros <= maxMicros ? { createdAtMicros, id } : undefined
 }
 
-/** If several states apply, the first of: revoked, expired, disabled, banned. */
+/** If several states apply to a key, it has the first of them in this order: revoked, expired, disabled, banned. */
 export const KeyState = Schema.Literals(["active", "banned", "disabled", "expired", "revoked"]).annotate({
   description: "The state of the keys. `active` includes banned keys. A revoked key is not expired, and an expired " +
     "key is not disabled.",
@@ -164,30 +164,30 @@ export interface KeyFilter extends Omit<KeysQuery, "order" | "limit" | "cursor">
 
 const ban = Schema.NullOr(Schema.Struct({ until: Instant }))
 
-/** The secret that a `listKeys` call with `secretHash` found. It works until `endsAt` while its key is active. */
+/** The secret whose hash was queried. It works until `endsAt` while its key is not disabled, expired or revoked. */
 export const FoundSecret = Schema.Struct({
   works: Schema.Boolean.annotate({ description: "Whether requests with the secret are authenticated." }),
   endsAt: Schema.NullOr(Instant).annotate({ description: "The end of a former secret. `null` for the current one." })
 }).annotate({ identifier: "FoundSecret" })
 export interface FoundSecret extends Schema.Schema.Type<typeof FoundSecret> {}
 
-/** `ban` is `null` unless the key is banned now. `secret` is present only if the query had `secretHash`. */
+/** A key in a list. `ban` is `null` if the key is not banned. `secret` is present if the query has a `secretHash`. */
 export const ListedKey = Schema.Struct({ ...ApiKey.fields, ban, secret: Schema.optionalKey(FoundSecret) })
   .annotate({ identifier: "ListedKey" })
 export interface ListedKey extends Schema.Schema.Type<typeof ListedKey> {}
 
-/** `next` is the query of the next page. The last page has none. */
+/** A page of keys. `next` is the query for the next page, and is absent on the last page. */
 export const KeysPage = Schema.Struct({ keys: Schema.Array(ListedKey), next: Schema.optionalKey(KeysQuery) })
   .annotate({ description: "The keys of the page." })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
-/** A rotated secret that still works. `lastUsedAt` has minute resolution. */
+/** A secret that a rotation replaced, and that works until `endsAt`. `lastUsedAt` is accurate to the minute. */
 export const FormerSecret = Schema.Struct({ endsAt: Instant, lastUsedAt: Schema.NullOr(Instant) })
 export interface FormerSecret extends Schema.Schema.Type<typeof FormerSecret> {}
 
 const Window = Schema.Struct({ limit: Schema.Int, remaining: Schema.Int, resetAt: Instant })
 
-/** A key with its rate limit windows. `ban` is `null` unless the key is banned now. */
+/** A key with its rate limit windows. `ban` is `null` if the key is not banned. */
 export const ApiKeyDetails = Schema.Struct({
   ...ApiKey.fields,
   usage: Schema.Struct({ minute: Window, day: Window }),

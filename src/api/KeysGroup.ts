@@ -6,13 +6,13 @@ import { linkHeader, linkOf, nextOf } from "./Paging.ts"
 import { idempotencyKey, transformText } from "./Text.ts"
 import { KeyTotals, TopUsageQuery, UsageHistory } from "./Usage.ts"
 
-// Optimistic locking: with `If-Match`, a client changes only the version that it has read (RFC 9110 §8.8.3).
+// The ETag of a version (RFC 9110 §8.8.3). A client sends it in `If-Match` to change only the version that it has read.
 export const formatETag = (version: number): string => `"${version}"`
 
 const entityTag = /(?:W\/)?"[\x21\x23-\x7e\x80-\xff]*"/g
 const list = new RegExp(`^(?:${entityTag.source}\\s*(?:,\\s*|$))+$`)
 
-/** `If-Match` (RFC 9110 §13.1.1): `["*"]`, or quoted versions. A weak tag such as `W/"3"` matches no version. */
+/** The `If-Match` header (RFC 9110 §13.1.1), which decodes to a list of `*` or ETags. A weak ETag never matches. */
 export const IfMatch = Schema.String.annotate({
   description: "The versions of the key that the request may change, or `*` for any. Without it, any version.",
   examples: ["*"]

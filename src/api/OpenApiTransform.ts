@@ -1,4 +1,4 @@
-/** Completes the OpenAPI documents that Effect derives: examples, response headers, and the security scheme. */
+/** Adds examples, response headers and the security scheme to the OpenAPI documents that Effect derives. */
 import { Context, Record as Records, Schema } from "effect"
 import { type HttpApiSecurity, OpenApi } from "effect/http-api"
 
@@ -22,12 +22,12 @@ const capitalizeWords = (name: string): string =>
 
 const isError = Schema.is(Schema.Struct({ code: Schema.String }))
 
-/** Removes the `allOf` around bodies and annotated fields, and the `anyOf` around optional fields. */
+/** Returns the schema that Effect wraps in `allOf` (bodies, annotated fields) or `anyOf` (optional fields). */
 const unwrap = (schema: JsonSchema): JsonSchema => schema.allOf?.[0] ?? schema.anyOf?.[0] ?? schema
 
 /**
- * Removes `basePath` from each path. `headersOf` returns the headers that the service adds to a response, which replace
- * declared ones of the same name.
+ * Returns a function that completes an OpenAPI document and removes `basePath` from its paths. The response headers
+ * from `headersOf` replace headers of the same name that an endpoint declares.
  */
 export const makeTransform = ({ basePath, headersOf, securityScheme: { name: schemeName, scheme } }: {
   readonly basePath: string
@@ -65,7 +65,7 @@ export const makeTransform = ({ basePath, headersOf, securityScheme: { name: sch
     }
   }
 
-  // Moves description and example from the parameter's schema to the parameter, where more tools show them.
+  // Moves description and example from the schema of a parameter to the parameter, where more tools show them.
   const completeParameter = (parameter: OpenApi.OpenAPISpecParameter): OpenApi.OpenAPISpecParameter => {
     const described: JsonSchema = parameter.schema
     const { description, examples, ...schema } = unwrap(described)
@@ -77,7 +77,7 @@ export const makeTransform = ({ basePath, headersOf, securityScheme: { name: sch
       schema,
       description: described.allOf?.[1]?.description ?? description ?? resolve(schema).description ?? "",
       ...example !== undefined && { example },
-      // Disabled until the reader enables it: otherwise Scalar (/docs) sends the first value of the enum.
+      // Disable the parameter at first, because Scalar (/docs) would otherwise send the first value of the enum.
       ...value !== undefined && { examples: { default: { value, "x-disabled": true } } }
     }
   }
@@ -98,7 +98,7 @@ export const makeTransform = ({ basePath, headersOf, securityScheme: { name: sch
       Object.assign(headers, shared)
       const references = Records.map(shared, (_, name) => ({ $ref: `#/components/headers/${name}` }))
       const ownHeaders = declared.filter(([name]) => !(name in shared))
-      // `Object.assign`, because Effect's type of a header has no `$ref`.
+      // Use `Object.assign`, because Effect's type for response headers does not allow `$ref`.
       Object.assign(response, { headers: { ...references, ...Object.fromEntries(ownHeaders) } })
     }
   }
@@ -108,7 +108,7 @@ export const makeTransform = ({ basePath, headersOf, securityScheme: { name: sch
     relativePaths[path.slice(basePath.length)] = item
     for (const operation of [item.get, item.post, item.patch, item.delete]) {
       if (operation === undefined) continue
-      // The `Validation` middleware declares 413 and 415 also for operations without a body.
+      // An operation without a body never returns 413 or 415, which `Validation` declares for every operation.
       if (operation.requestBody === undefined) { for (const status of [413, 415]) delete operation.responses[status] }
       completeOperation(operation)
     }

@@ -1,4 +1,4 @@
-/** The middleware of the operations under `/v1`. The service or a mock server implements it. */
+/** Declares the middleware of the operations. A server of the API, such as the service or a mock, implements it. */
 import { Context, Effect } from "effect"
 import { HttpApiMiddleware, HttpApiSecurity, OpenApi } from "effect/http-api"
 import * as Errors from "./Errors.ts"
@@ -12,8 +12,8 @@ export class CurrentKey extends Context.Service<CurrentKey, {
 }>()("petstore/api/CurrentKey") {}
 
 /**
- * Requires an API key as a bearer token (SPEC §5, RFC 6750). Fails with 401 without a valid one. Hot path: avoids
- * Effect's `security` option, which runs a generator and copies the headers (measured: docs/performance.md).
+ * Requires a valid API key as a bearer token, else fails with 401 (SPEC §5, RFC 6750). Hot path: avoids Effect's
+ * `security` option, which runs a generator and copies the headers (measured in docs/performance.md).
  */
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,
@@ -24,7 +24,7 @@ export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey
   )
 }
 
-/** Charges the request to its API key. Fails with 429 if the key is banned or over a limit (SPEC §5.4, §8). */
+/** Counts the request against its API key's limits. Fails with 429 over a limit or during a ban (SPEC §5.4, §8). */
 export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: CurrentKey }>()(
   "petstore/api/RateLimit",
   { error: Errors.errorResponse(Errors.RateLimitExceeded, Errors.ApiKeyBanned) }
@@ -32,7 +32,7 @@ export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: 
 
 const places = { Params: "path", Headers: "header", Query: "query", Payload: "body" }
 
-/** Validates requests (400, 413, 415, 417). Fails with 503 above the limit of concurrent requests. */
+/** Rejects invalid requests with 400, 413, 415 or 417, and requests over the concurrency limit with 503. */
 export class Validation extends HttpApiMiddleware.Service<Validation>()("petstore/api/Validation", {
   error: [
     Errors.errorResponse(Errors.InvalidRequest),
@@ -42,25 +42,22 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
     Errors.serviceUnavailable
   ]
 }) {
-  /** Fails with a 400 that names each invalid field. */
+  /** Turns a schema error into a 400 that names each invalid field. */
   static readonly layer = HttpApiMiddleware.layerSchemaErrorTransform(Validation, (error) => {
     const { cause, kind } = error
-    // The response does not encode: a fault of the service, not of the request.
+    // A response that cannot be encoded is the fault of the service, so do not fail with 400.
     if (kind === "Body" || kind === "ResponseHeaders") return Effect.fail(error)
     const fields = describeIssue(cause.issue, (path) => [places[kind], ...path].join("."))
     return Effect.fail(new Errors.InvalidRequest({ message: `Invalid request: ${fields}.` }))
   })
 }
 
-/** Fails with 410 after the sunset of a deprecated operation (SPEC §9.3). */
+/** Fails with 410 after the sunset date of a deprecated operation (SPEC §9.3). */
 export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {
   error: Errors.errorResponse(Errors.Gone)
 }) {}
 
-/**
- * An annotation of an endpoint: headers that the service adds to every response at its path, whatever the method or
- * status.
- */
+/** Annotates an endpoint with headers that the service adds to all responses at its path, for any method and status. */
 export class PathHeaders extends Context.Service<PathHeaders, Readonly<Record<string, string>>>()(
   "petstore/api/PathHeaders"
 ) {}

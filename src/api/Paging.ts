@@ -1,4 +1,4 @@
-/** Keyset pagination: a `limit`, and an opaque `cursor` in the `Link` header of each page (RFC 8288). */
+/** Keyset pagination: the `Link` header of each page has an opaque `cursor` for the next page (RFC 8288). */
 import { Predicate, Result, Schema } from "effect"
 import { Base64Url } from "effect/encoding"
 import { documented, transformText } from "./Text.ts"
@@ -20,7 +20,7 @@ export const limit = (description: string, defaultLimit = listLimit.default) =>
 
 const ascii = /^[ -~]*$/
 
-/** Base64url without padding (RFC 4648 §5). Fast path for ASCII: `btoa` is three times as fast as `Base64Url`. */
+/** Encodes as unpadded base64url (RFC 4648 §5). Uses `btoa` for ASCII: it is three times as fast as `Base64Url`. */
 const encodeText = (text: string): string => {
   if (!ascii.test(text)) return Base64Url.encode(text)
   const encoded = btoa(text).slice(0, Math.ceil(text.length * 4 / 3))
@@ -35,7 +35,7 @@ const decodeText = (text: string): string | undefined => {
 
 const expectedCursor = "a cursor from a Link header"
 
-/** A parameter with the Base64url of `format(position)`. Decoding rejects other encodings of the same position. */
+/** A cursor parameter: `format(position)` in base64url. Decoding accepts only the text that encoding produces. */
 export const cursor = <P>(
   position: Schema.Schema<P>,
   format: (position: P) => string,
@@ -78,7 +78,7 @@ export const nextOf = <Query>({ link }: { readonly link?: Query }): { readonly n
 export const linkOf = <Query>({ next }: { readonly next?: Query }): { readonly link?: Query } =>
   next === undefined ? {} : { link: next }
 
-/** `found` has one item more than the page's `size` if another page follows. `last` is then the page's last item. */
+/** Cuts `found` to `size` items. If `found` has more, another page follows, and `last` is the last item of the page. */
 export const cutPage = <A>(found: ReadonlyArray<A>, size: number): {
   readonly items: ReadonlyArray<A>
   readonly last: A | undefined

@@ -7,7 +7,7 @@ import { headersOf } from "./ResponseHeaders.ts"
 
 const basePath = "/v1"
 
-/** SPEC §1 states no address, so it is a variable. OpenAPI linters require an absolute default. */
+/** The address is a variable, because SPEC §1 states none. OpenAPI linters require a default that is absolute. */
 const makeServer = (variable: string, description: string): OpenApi.OpenAPISpecServer => ({
   url: `{${variable}}`,
   description,
@@ -44,7 +44,7 @@ The last page has none.
 
 \`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`
 
-/** The API under `/v1`. The last middleware runs first: authentication, rate limits, validation. */
+/** The API under `/v1`. Effect runs the middleware added last first: authentication, rate limits, then validation. */
 export class PetstoreApi extends HttpApi.make("petstore")
   .add(PetsGroup.middleware(Validation).middleware(RateLimit).middleware(Auth))
   .prefix(basePath)

@@ -1,13 +1,12 @@
 import { Schema } from "effect"
 
-/** The maximum number of requests per 60 and per 86,400 seconds. */
+/** The maximum number of requests in each window of 60 seconds and of 86,400 seconds. */
 export const Limits = Schema.Struct({
   perMinute: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 2_147_483_647 })),
   perDay: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 2_147_483_647 }))
 }).annotate({ identifier: "Limits" })
 export interface Limits extends Schema.Schema.Type<typeof Limits> {}
 
-/** Enterprise keys each have their own limits. */
 export const Plan = Schema.Literals(["free", "pro", "business", "enterprise"]).annotate({
   identifier: "Plan",
   description: "The plan, which determines the limits.",

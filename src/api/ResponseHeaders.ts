@@ -1,4 +1,4 @@
-/** Response headers that endpoints do not declare: for the server, OpenAPI and CORS. */
+/** Response headers that endpoints do not declare. The server, OpenAPI and CORS use this one list. */
 import type { Headers } from "./OpenApiTransform.ts"
 import { getPetHeaders } from "./Pets.ts"
 
@@ -73,7 +73,7 @@ export const adminHeadersOf = (status: string): Headers => ({ ...headersOfBothPo
 
 const browserHeaders = new Set([...Object.keys(fixedHeaders), "www-authenticate"])
 
-/** CORS: the value of `Access-Control-Expose-Headers`. */
+/** Response headers that scripts of other origins can read (CORS: `Access-Control-Expose-Headers`). */
 export const exposedHeaders: ReadonlyArray<string> = [
   ...new Set([commonHeaders, deprecationHeaders, ...Object.values(statusHeaders)].flatMap((all) => Object.keys(all))),
   "Idempotent-Replayed",

@@ -1,10 +1,10 @@
-/** Secrets are `psk_`, 32 random base62 characters (190 bits), and a checksum, which shows typos without a lookup. */
+/** A secret is `psk_`, 32 random base62 characters (190 bits), and a checksum that detects typos without a lookup. */
 const prefix = "psk_"
 const checksumLength = 6
 export const randomLength = 32
 export const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
-/** CRC-32 of an ASCII text (RFC 1952 §8). Browsers, which also run the test service, have no `zlib.crc32`. */
+/** Computes the CRC-32 of an ASCII text (RFC 1952 §8). Does not use `zlib.crc32`, which browsers do not have. */
 const crc32 = (text: string): number => {
   let remainder = ~0
   for (let i = 0; i < text.length; i++) {
@@ -14,7 +14,7 @@ const crc32 = (text: string): number => {
   return ~remainder >>> 0
 }
 
-/** The CRC-32 in base62. Its 32 bits fit into six characters. */
+/** Returns the CRC-32 as six base62 characters, which are enough for its 32 bits. */
 const checksum = (random: string): string => {
   const crc = crc32(random)
   const places = Array.from({ length: checksumLength }, (_, i) => base62.length ** (checksumLength - 1 - i))

@@ -15,7 +15,7 @@ export const transformText = <A>(
     encode: (value) => Effect.succeed(format(value))
   })
 
-/** A schema that leaves values as they are. OpenAPI shows the given JSON Schema. */
+/** A schema that accepts values for which `isValue` is true, and which OpenAPI documents with the given JSON Schema. */
 export const documented = <A>(
   isValue: (value: unknown) => value is A,
   expected: string,
@@ -25,7 +25,7 @@ export const documented = <A>(
     Schema.makeFilter(() => true, { toJsonSchema: () => schema })
   )
 
-/** PostgreSQL cannot store U+0000, and UTF-8 cannot encode lone surrogates. */
+/** Rejects texts with U+0000, which PostgreSQL cannot store, or with lone surrogates, which UTF-8 cannot encode. */
 export const isStorable = Schema.makeFilter((text: string) => text.isWellFormed() && !text.includes("\0"), {
   expected: "a string without U+0000 and lone surrogates"
 })
@@ -42,7 +42,7 @@ export const idempotencyKey = (description: string, example: string) => {
   )
 }
 
-/** Accepts any value: for responses, whose parts the codec of the body already checks. */
+/** A schema of type `A` that accepts any value. Use it for responses whose body has its own codec. */
 export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
   Schema.declare((_value: unknown): _value is A => true, {
     description: SchemaAST.resolveDescription(schema.ast) ?? "Success"
@@ -52,7 +52,7 @@ const formatIssue = SchemaIssue.makeFormatterStandardSchemaV1({
   leafHook: (issue) => issue._tag === "MissingKey" ? "required" : SchemaIssue.defaultLeafHook(issue)
 })
 
-/** Describes all invalid fields, as in `limit: expected an integer; name: required`. */
+/** Describes all invalid fields, such as `limit: expected an integer; name: required`. */
 export const describeIssue = (issue: SchemaIssue.Issue, nameOf: (path: ReadonlyArray<string>) => string): string =>
   formatIssue(issue).issues
     .map(({ message, path = [] }) => {

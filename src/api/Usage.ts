@@ -12,7 +12,7 @@ const counts = {
 const UsageInterval = Schema.Struct({ from: Instant, ...counts }).annotate({ identifier: "UsageInterval" })
 export interface UsageInterval extends Schema.Schema.Type<typeof UsageInterval> {}
 
-/** The last 60 minutes and 720 hours, oldest first. Intervals without requests are absent. */
+/** Request counts of the last 60 minutes and 720 hours, oldest first. Intervals without requests are absent. */
 export const UsageHistory = Schema.Struct({
   minutes: Schema.Array(UsageInterval),
   hours: Schema.Array(UsageInterval)
@@ -38,7 +38,7 @@ export const TopUsageQuery = Schema.Struct({
 })
 export interface TopUsageQuery extends Schema.Schema.Type<typeof TopUsageQuery> {}
 
-/** `name` and `plan` are `null` if the key is no longer stored. */
+/** The request counts of one API key. `name` and `plan` are `null` if the key has been deleted. */
 export const KeyTotals = Schema.Struct({
   keyId: KeyId,
   name: Schema.NullOr(Schema.String),

@@ -24,7 +24,7 @@ export interface FoundKey extends Keys.ListedKey {
 type ChangeError = AnyAdminError | Errors.NotFound | Errors.Conflict | Errors.PreconditionFailed
 
 interface ChangeOptions extends CallOptions {
-  /** Optimistic locking: change the key only if it has this version. */
+  /** Optimistic locking: the service changes the key only if it still has this version. */
   readonly version?: number | undefined
 }
 
@@ -35,12 +35,12 @@ export interface AdminOptions extends ClientOptions {
 
 /**
  * A client of the management API. Every call can fail with `AnyAdminError`. The client retries a change only after a
- * 429, because the service then did nothing.
+ * 429, because only then did the service certainly not process it.
  */
 export class AdminClient extends Context.Service<AdminClient, {
   /**
-   * Issues a key. Only this response has its secret. If the `idempotencyKey` was used before, fails with `Conflict`,
-   * which names the key that was issued then.
+   * Issues an API key. Only this call returns its secret. If an earlier call used the same `idempotencyKey`, fails with
+   * `Conflict`, which names the API key that the earlier call issued.
    *
    * @example
    * const { id, key } = yield* admin.issue({ name: "shop", plan: "pro" }, { idempotencyKey: "order-7" })
@@ -51,7 +51,7 @@ export class AdminClient extends Context.Service<AdminClient, {
   ): Effect.Effect<Keys.IssuedKey, AnyAdminError | Errors.Conflict>
   list(query?: Optional<Keys.KeysQuery>, options?: CallOptions): Effect.Effect<Keys.KeysPage, AnyAdminError>
   /**
-   * Streams all matching keys, and requests pages on demand.
+   * Streams all matching keys, and requests each page only when the stream needs it.
    *
    * @example
    * yield* Stream.runForEach(admin.all({ state: "active" }), (key) => Console.log(key.name))
@@ -61,7 +61,7 @@ export class AdminClient extends Context.Service<AdminClient, {
     options?: CallOptions
   ): Stream.Stream<Keys.ListedKey, AnyAdminError>
   /**
-   * Finds the key of a current or former secret. Sends only the secret's SHA-256.
+   * Finds the API key that has this current or former secret. Sends only the secret's SHA-256.
    *
    * @example
    * const leaked = yield* admin.whose(secret)
@@ -72,23 +72,23 @@ export class AdminClient extends Context.Service<AdminClient, {
   get(id: string, options?: CallOptions): Effect.Effect<Keys.ApiKeyDetails, AnyAdminError | Errors.NotFound>
   /** Gets a key's requests in each of the last 60 minutes and 720 hours, oldest first. */
   usage(id: string, options?: CallOptions): Effect.Effect<UsageHistory, AnyAdminError | Errors.NotFound>
-  /** Lists the busiest keys: by default ten, by allowed requests in the last hour. */
+  /** Lists the busiest keys. The default is the ten keys with the most allowed requests in the last hour. */
   topUsage(
     query?: Optional<TopUsageQuery>,
     options?: CallOptions
   ): Effect.Effect<ReadonlyArray<KeyTotals>, AnyAdminError>
   /**
-   * Changes the given fields of a key. `expiresAt: null` removes the expiry. `enabled: false`: requests get 401. Fails
-   * with `Conflict` if the key is revoked, and with `PreconditionFailed` if it has another `version`.
+   * Changes the given fields of a key. `expiresAt: null` removes the expiry. After `enabled: false`, requests with the
+   * key get 401. Fails with `Conflict` if the key is revoked, and with `PreconditionFailed` if its version differs.
    *
    * @example
    * const key = yield* admin.update(id, { plan: "pro" }, { version: 3 })
    */
   update(id: string, change: Optional<Keys.KeyChange>, options?: ChangeOptions): Effect.Effect<Keys.ApiKey, ChangeError>
   /**
-   * Replaces the secret of a key. Its previous secrets work for at most `gracePeriod` longer: whole seconds up to 30
-   * days, by default 0, which ends them at once. Fails with `Conflict` if the key is revoked or expired, or, with a
-   * grace period, already has five working secrets.
+   * Replaces the secret of a key. Former secrets stop working after `gracePeriod` at the latest: whole seconds, up to
+   * 30 days. The default is 0, which ends them at once. Fails with `Conflict` if the key is revoked or expired, or if
+   * it would have more than five working secrets.
    *
    * @example
    * const { key } = yield* admin.rotate(id, { gracePeriod: "1 hour" })
@@ -97,13 +97,13 @@ export class AdminClient extends Context.Service<AdminClient, {
     id: string,
     options?: ChangeOptions & { readonly gracePeriod?: Duration.Input | undefined }
   ): Effect.Effect<Keys.IssuedKey, ChangeError>
-  /** Ends all grace periods, so that only the current secret works. */
+  /** Ends the grace periods of all former secrets, so that only the current secret of the key works. */
   endFormerSecrets(id: string, options?: ChangeOptions): Effect.Effect<void, ChangeError>
   /** Revokes a key for good. Fails with `Conflict` if it is already revoked. */
   revoke(id: string, options?: ChangeOptions): Effect.Effect<void, ChangeError>
   unban(id: string, options?: CallOptions): Effect.Effect<void, AnyAdminError | Errors.NotFound>
   audit(query?: Optional<AuditQuery>, options?: CallOptions): Effect.Effect<AuditPage, AnyAdminError>
-  /** Streams all matching entries of the audit log, newest first, and requests pages on demand. */
+  /** Streams all matching entries of the audit log, newest first. Requests each page only when the stream needs it. */
   auditAll(
     filter?: Optional<Omit<AuditQuery, "limit">> & PageSize,
     options?: CallOptions
@@ -114,7 +114,7 @@ export class AdminClient extends Context.Service<AdminClient, {
   static readonly layer = (options: AdminOptions): Layer.Layer<AdminClient> =>
     AdminClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
 
-  /** By default from the variables `PETSTORE_ADMIN_URL` and `ADMIN_TOKEN`. Uses `fetch`. */
+  /** Reads the options from `PETSTORE_ADMIN_URL` and `ADMIN_TOKEN`, unless `config` replaces them. Uses `fetch`. */
   static readonly layerConfig = (
     config: Config.Wrap<AdminOptions> = {
       baseUrl: Config.URL("PETSTORE_ADMIN_URL"),

@@ -8,26 +8,26 @@ import { type RetryOptions, sendWithRetries } from "./Retries.ts"
 
 export const version = "1.0.0"
 
-/** The options of one call. Each overrides the client's option. `retry` is merged field by field. */
+/** The options of one call, which override those of the client. `retry` overrides field by field. */
 export interface CallOptions {
   readonly retry?: RetryOptions | undefined
-  /** The timeout of the whole call, with retries and waits. The default is 2 minutes. */
+  /** The timeout of the whole call, including retries and waits. The default is 2 minutes. */
   readonly timeout?: Duration.Input | undefined
   /** Additional request headers. */
   readonly headers?: Headers.Input | undefined
 }
 
 export interface PageSize {
-  /** Items per request. The default is 100. */
+  /** The maximum number of items per request. The default is 100. */
   readonly pageSize?: number | undefined
 }
 
 export interface ClientOptions extends CallOptions {
-  /** An http or https URL. For any other text, the client dies with a `TypeError`. */
+  /** An http or https URL. Any other value is a defect: creating the client dies with a `TypeError`. */
   readonly baseUrl: string | URL
 }
 
-/** `T`, with `undefined` allowed for its optional fields. */
+/** The type `T`, but optional fields may also be `undefined`. */
 export type Optional<T> = { readonly [K in keyof T]: object extends Pick<T, K> ? T[K] | undefined : T[K] }
 
 export const omitUndefined = <T extends object>(fields: Optional<T>): T =>
@@ -38,15 +38,15 @@ export type ErrorOf<Api, Name extends string> = Api extends HttpApi.HttpApi<infe
   ? HttpApiEndpoint.ErrorsWithIdentifier<HttpApiGroup.Endpoints<Groups>, Name>
   : never
 
-/** A secret, or an effect that reads it before each attempt, so that a rotation needs no new client. */
+/** A secret, or an effect that returns it. The effect runs before each attempt, so that the secret can be rotated. */
 export type Secret = Redacted.Redacted | Effect.Effect<Redacted.Redacted>
 
 export interface ResponseMetadata {
   readonly status: number
   readonly headers: Headers.Headers
-  /** The `X-Request-Id`. The service logs it too. */
+  /** The `X-Request-Id` of the response, which is also in the log of the service. */
   readonly requestId: string | undefined
-  /** The key's limits. `undefined` for `AdminClient`: the management port has no limits. */
+  /** The API key's most restrictive rate limit. `undefined` if the response does not show one, as for `AdminClient`. */
   readonly rateLimit: RateLimitState | undefined
   /** Whether an earlier request with the same idempotency key created the pet. */
   readonly isReplayed: boolean
@@ -57,7 +57,7 @@ const LastMetadata = Context.Reference("petstore/client/LastMetadata", {
 })
 
 /**
- * Returns the result of a call and the metadata of its last successful response.
+ * Runs a call, and returns its result with the metadata of the last successful response.
  *
  * @example
  * const [pet, { isReplayed, requestId }] = yield* withMetadata(petstore.create({ name: "Rex", categoryId: 1n }))
@@ -74,7 +74,7 @@ export const withMetadata = Effect.fnUntraced(function*<A, E, R>(
 
 const CallHeaders = Context.Reference<Headers.Input>("petstore/client/CallHeaders", { defaultValue: () => ({}) })
 
-/** In browsers, a `User-Agent` header would need the service's permission (CORS). */
+/** In browsers, do not set `User-Agent`, because the service would have to allow that header (CORS). */
 const isBrowser = "navigator" in globalThis && globalThis.navigator.userAgent.startsWith("Mozilla/")
 
 export const authorize =
@@ -110,7 +110,7 @@ export const makeCaller = (clientName: string, defaults: CallOptions, limits: Ra
 ): Effect.Effect<A, E | PetstoreClientError> => {
   const timeout = Duration.fromInputUnsafe(options.timeout ?? defaults.timeout ?? "2 minutes")
   const send = request.pipe(
-    // Read the body within the attempt, so that a truncated body is retried.
+    // Read the body within the attempt, so that the client retries after a truncated body.
     Effect.tap((response) => response.text),
     Effect.mapError(fromRequest),
     Effect.provideService(CallHeaders, options.headers ?? defaults.headers ?? {})

@@ -4,28 +4,28 @@ import { type ApiError, ErrorBody, RetryAfter } from "../api/Errors.ts"
 
 const withCause = { message: Schema.String, cause: Schema.optionalKey(Schema.Defect()) }
 
-/** No complete response arrived in time. The service may still have processed the request. */
+/** The connection failed, or no complete response arrived in time. The service may have processed the request. */
 export class Unreachable extends Schema.TaggedError<Unreachable>()("Unreachable", withCause) {}
 
-/** The response is not one of the Petstore API: perhaps another server listens at the address. */
+/** The response does not fit the Petstore API. Perhaps another server listens at the address. */
 export class UnexpectedResponse
   extends Schema.TaggedError<UnexpectedResponse>()("UnexpectedResponse", { ...withCause, status: Schema.Int })
 {}
 
-/** The service returned an error code that this version of the client does not know for the call. */
+/** The service returned an error code that this version of the client does not expect from the operation. */
 export class UndeclaredError extends Schema.TaggedError<UndeclaredError>()("UndeclaredError", ErrorBody.fields) {}
 
-/** An argument of the call is invalid. The client sent nothing. */
+/** An argument of the call is invalid, so the client sent no request. */
 export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInput", withCause) {}
 
-/** The `reason` of a `PetstoreClientError`. Match it with `Effect.catchReason`. */
+/** The `reason` of a `PetstoreClientError`. Handle it with `Effect.catchReason`. */
 export const PetstoreClientErrorReason = Schema.Union([Unreachable, UnexpectedResponse, UndeclaredError, InvalidInput])
 export type PetstoreClientErrorReason = typeof PetstoreClientErrorReason.Type
 
-/** A call failed with an error that the API does not declare. As an error of another `HttpApi`, it becomes a 502. */
+/** A call failed with an error that the API does not declare. A service that returns this error responds with 502. */
 export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>()("PetstoreClientError", {
   reason: PetstoreClientErrorReason,
-  /** The `X-Request-Id` of the response. The service logs it too. */
+  /** The `X-Request-Id` of the response, which is also in the log of the service. */
   requestId: Schema.optionalKey(Schema.String),
   /** The `Retry-After` of the response (RFC 9110 §10.2.3). */
   retryAfter: Schema.optionalKey(Schema.Duration)
@@ -40,7 +40,7 @@ export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>
 export const isRetryableStatus = (status: number): boolean =>
   status === 408 || status === 429 || (status >= 500 && status !== 505)
 
-/** Whether the same call may succeed later: after 408, 429, 5xx other than 505, or without a response. */
+/** Whether a retry may succeed: true after 408, 429, a 5xx other than 505, or no response. */
 export const isRetryable = (error: ApiError | PetstoreClientError): boolean => {
   const cause = error._tag === "PetstoreClientError" ? error.reason : error
   return "status" in cause ? isRetryableStatus(cause.status) : cause._tag === "Unreachable"

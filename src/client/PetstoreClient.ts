@@ -19,22 +19,22 @@ export interface Options extends ClientOptions {
   readonly apiKey: Secret
 }
 
-/** With a `cursor`, the stream begins after the pet with this id. */
+/** The query of `all`. `cursor` is a pet id: the stream starts with the next pet. */
 export interface AllQuery extends Optional<Omit<ListQuery, "limit">>, PageSize {}
 
 export interface CreateOptions extends CallOptions {
-  /** Within 24 hours, calls with the same key create one pet. The default is a new key per run of the effect. */
+  /** Within 24 hours, calls with the same key create only one pet. The default is a new UUID per run of the effect. */
   readonly idempotencyKey?: string | undefined
 }
 
 /**
- * A client of the Petstore service. After a 408, a 429, a 5xx or no response, it retries with backoff and not before
- * `Retry-After`. Each create has an `Idempotency-Key`, so a retry does not create a second pet.
+ * A client of the Petstore service. After a 408, a 429, a 5xx other than 505, or no response, it retries with backoff,
+ * but not before `Retry-After`. It sends an `Idempotency-Key` with each create, so a retry creates no second pet.
  */
 export class PetstoreClient extends Context.Service<PetstoreClient, {
   /**
-   * Gets one page of pets (SPEC §4.1). `next` is the query of the next page. The last page has none. Fails with
-   * `AnyError`, and with errors such as `RateLimitExceeded` and `ServiceUnavailable` only after all retries.
+   * Gets one page of pets (SPEC §4.1). `next` is the query for the next page, and is absent on the last page. Errors
+   * such as `RateLimitExceeded` and `ServiceUnavailable` occur only after all retries.
    *
    * @example
    * const { next, pets } = yield* petstore.list({ limit: 20, status: "available" })
@@ -42,23 +42,23 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    */
   list(query?: Optional<ListQuery>, options?: CallOptions): Effect.Effect<PetsPage, AnyError>
   /**
-   * Streams all matching pets by ascending id, and requests pages on demand. Fails as `list` does, after the pets of
-   * earlier pages.
+   * Streams all matching pets by ascending id, and requests each page only when the stream needs it. If the request for
+   * a page fails, the stream emits the pets of the earlier pages and then fails with the same error.
    *
    * @example
    * yield* Stream.runForEach(petstore.all({ status: "sold" }), (pet) => Console.log(pet.name))
    */
   all(query?: AllQuery, options?: CallOptions): Stream.Stream<Pet, AnyError>
   /**
-   * Creates one pet per run of the effect, also if the client retries (SPEC §4.2). With an `idempotencyKey`, several
-   * runs create one pet. Fails with `IdempotencyKeyReused` if the key already created a different pet.
+   * Creates one pet per run of the effect, even if the client retries (SPEC §4.2). Runs with the same `idempotencyKey`
+   * create only one pet. Fails with `IdempotencyKeyReused` if that idempotency key already created a different pet.
    *
    * @example
    * const rex = yield* petstore.create({ name: "Rex", categoryId: 1n }, { idempotencyKey: `order-${order.id}` })
    */
   create(pet: Optional<NewPet>, options?: CreateOptions): Effect.Effect<Pet, AnyError | Errors.IdempotencyKeyReused>
   /**
-   * Gets a pet. Fails with `NotFound` for an unknown id, and with `Gone` after the removal of the operation.
+   * Gets a pet. Fails with `NotFound` for an unknown id, and with `Gone` after the operation is removed.
    *
    * @example
    * const pet = yield* petstore.get(1n).pipe(Effect.catchTag("NotFound", () => Effect.undefined))
@@ -66,14 +66,14 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    * @deprecated Will be removed on 5 December 2030 (SPEC §4.3). Use `list` or `all`.
    */
   get(id: bigint, options?: CallOptions): Effect.Effect<Pet, AnyError | Errors.NotFound | Errors.Gone>
-  /** The key's limits from the most recent response that showed them. `None` before the first. Sends nothing. */
+  /** The API key's most restrictive limit, from the latest response that shows it. `None` before the first response. */
   readonly rateLimit: Effect.Effect<Option.Option<RateLimitState>>
 }>()("petstore/PetstoreClient") {
   /** Uses `fetch`. */
   static readonly layer = (options: Options): Layer.Layer<PetstoreClient> =>
     PetstoreClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
 
-  /** By default from the variables `PETSTORE_URL` and `PETSTORE_API_KEY`. Uses `fetch`. */
+  /** Reads the options from `PETSTORE_URL` and `PETSTORE_API_KEY`, unless `config` replaces them. Uses `fetch`. */
   static readonly layerConfig = (
     config: Config.Wrap<Options> = {
       baseUrl: Config.URL("PETSTORE_URL"),
@@ -85,7 +85,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   static readonly layerHttp = (options: Options): Layer.Layer<PetstoreClient, never, HttpClient.HttpClient> =>
     Layer.effect(PetstoreClient, PetstoreClient.make(options))
 
-  /** For programs with several keys: the client of one key. Uses the `HttpClient` in the context. */
+  /** Creates a client without a layer, for programs with several API keys. Uses the `HttpClient` in the context. */
   static readonly make = (
     options: Options
   ): Effect.Effect<PetstoreClient["Service"], never, HttpClient.HttpClient> =>

@@ -1,11 +1,11 @@
-/** Paces requests by the rate-limit headers of responses (SPEC §8), so that loops do not get the key banned. */
+/** Paces requests by the rate-limit headers of responses (SPEC §8), so that loops do not get the API key banned. */
 import { Clock, Data, DateTime, Duration, Effect, Option, Random, Ref, Schema, SchemaGetter, Semaphore } from "effect"
 import type { Headers, HttpClientResponse } from "effect/http"
 import { retryAfterOf } from "./ClientError.ts"
 
 type Response = HttpClientResponse.HttpClientResponse
 
-/** An operator may lift a ban early, so once a minute one request goes out despite the pause. */
+/** Despite a pause after a 429, send one request per minute, because an operator may have lifted a ban early. */
 const maxPauseTrustMs = 60_000
 
 const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
@@ -13,7 +13,7 @@ const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTim
   encode: SchemaGetter.transform((millis) => millis / 1000)
 }))
 
-/** The key's most restrictive limit, read from the `X-RateLimit-*` headers of a response (SPEC §8). */
+/** The API key's most restrictive limit, from the `X-RateLimit-*` headers of a response (SPEC §8). */
 export const RateLimitState = Schema.Struct({
   /** Requests per window. */
   limit: Schema.FiniteFromString,
@@ -26,24 +26,24 @@ export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState
 
 const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 
-/** `None` without rate-limit headers, and if they show the limits of the client's address, as in a 401. */
+/** Returns `None` if the headers show no limit, or the limit of an IP address instead of the API key, as in a 401. */
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
-/** A time without requests, in epoch milliseconds. */
+/** A time in which calls wait, after a 429 or when no requests remain. All instants are in epoch milliseconds. */
 interface Pause {
   readonly startedAt: number
   readonly endsAt: number
-  /** The 429 that caused the pause. `undefined` if a response had zero requests remaining. */
+  /** The 429 that caused the pause, or `undefined` if another response caused it by showing zero remaining requests. */
   readonly rejection: Response | undefined
-  /** Until then, a call whose deadline is before `endsAt` fails with `rejection` and sends nothing. */
+  /** The end of the time in which a call that cannot wait for `endsAt` gets `rejection` without sending a request. */
   readonly trustedUntil: number
 }
 
 interface Pacing {
   readonly latest: Option.Option<RateLimitState>
   readonly pause: Pause | undefined
-  /** The remaining requests in the latest response. 1 while unknown. */
+  /** The maximum number of requests in flight: 1 at first, then the remaining requests in the latest response. */
   readonly maxInFlight: number
 }
 
@@ -57,8 +57,8 @@ export const makeRateLimits = Effect.gen(function*() {
     Effect.flatMap(Ref.updateAndGet(pacing, change), ({ maxInFlight }) => slots.resize(maxInFlight))
 
   /**
-   * Lets one more call run at once after an attempt without a response. With a single slot, queued calls would wait for
-   * one timeout after another.
+   * Allows one more request in flight after an attempt without a response. If only one were allowed, queued calls would
+   * have to wait for one timeout after another.
    */
   const addSlot = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withSlot(before, now)))
 
@@ -67,7 +67,7 @@ export const makeRateLimits = Effect.gen(function*() {
 
     pauseEnd: (now: number) => Effect.map(Ref.get(pacing), ({ pause }) => Math.max(pause?.endsAt ?? now, now)),
 
-    /** Waits for a slot, then sends. If a pause ends by `deadline`, fails with `MustWait` instead. */
+    /** Sends once the requests in flight allow it. If a pause ends by `deadline`, fails with `MustWait` instead. */
     attempt: <E>(send: Effect.Effect<Response, E>, deadline: number) =>
       Effect.gen(function*() {
         const { pause } = yield* Ref.get(pacing)
@@ -102,10 +102,10 @@ const withResponse = (
 ): Pacing => {
   const { headers, status } = response
   const shown = rateLimitOf(headers)
-  // A request sent during the pause succeeded, so the pause is over.
+  // End the pause if a request that was sent after the pause began has succeeded.
   const pause = status < 400 && before !== undefined && before.startedAt < sentAt ? undefined : before
   const pauseFor = (ms: number, rejection?: Response): Pause => {
-    // All calls share the jitter, so that later calls do not overtake earlier ones.
+    // Add jitter to the shared pause, not to each call, so that later calls do not overtake earlier ones.
     const endsAt = now + jitterMs + ms
     const trustedUntil = rejection === undefined ? now : Math.min(endsAt, now + maxPauseTrustMs)
     return { startedAt: now, endsAt, rejection, trustedUntil }
@@ -114,7 +114,7 @@ const withResponse = (
   return {
     latest: Option.orElse(shown, () => latest),
     maxInFlight: Option.match(shown, {
-      // A service without limits, such as the management port.
+      // Do not limit the requests in flight if responses show no limits, as on the management port.
       onNone: () => headers["x-ratelimit-limit"] === undefined && status < 400 ? Infinity : maxInFlight,
       onSome: ({ remaining }) => Math.max(1, remaining)
     }),
@@ -126,7 +126,7 @@ const withResponse = (
   }
 }
 
-/** Prefers the seconds in `RateLimit` to the timestamp, because they do not depend on this machine's clock. */
+/** Prefers the seconds in `RateLimit` to the time in `X-RateLimit-Reset`, because this machine's clock may be wrong. */
 const resetMs = (headers: Headers.Headers, { resetAt }: RateLimitState, now: number): number => {
   const seconds = [...(headers["ratelimit"] ?? "").matchAll(/;r=0;t=(\d+)/g)].map(([, t]) => Number(t))
   return seconds.length > 0 ? Math.max(...seconds) * 1000 : Math.max(0, DateTime.toEpochMillis(resetAt) - now)

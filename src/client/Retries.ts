@@ -1,7 +1,7 @@
 /**
- * Retries requests with exponential backoff, and not before `Retry-After` (SPEC §8). A 429 means that the service did
- * nothing, so any request is retried. After a 408, a 5xx or no response, only idempotent ones are: GET requests, and
- * those with an `Idempotency-Key`.
+ * Retries requests with exponential backoff, but not before `Retry-After` (SPEC §8). After a 429, retries any request,
+ * because the service did not process it. After a 408, a 5xx other than 505, or no response, retries only idempotent
+ * requests: reads and the creation of pets.
  */
 import { Clock, Duration, Effect, Pull, Result, Schedule } from "effect"
 import type { HttpClientResponse } from "effect/http"
@@ -11,13 +11,13 @@ import type { RateLimits } from "./RateLimits.ts"
 export interface RetryOptions {
   /** The maximum number of retries. The default is 5. */
   readonly times?: number | undefined
-  /** The delays between attempts. The default starts at 200 ms and doubles, with 20 % jitter. */
+  /** The delays between attempts. By default, the first delay is 200 ms, and each delay doubles, with 20 % jitter. */
   readonly schedule?: Schedule.Schedule<unknown> | undefined
   /** The timeout of one attempt. The default is 30 seconds. */
   readonly attemptTimeout?: Duration.Input | undefined
   /**
-   * Wait budget from the start of the call: a retry or rate-limit wait that would exceed it fails immediately. The
-   * default is the call's `timeout`.
+   * The wait budget, counted from the start of the call. If the wait before a retry, or the pause after a 429, would
+   * exceed it, the call fails immediately. The default is the call's `timeout`.
    */
   readonly maxWait?: Duration.Input | undefined
 }

@@ -98,7 +98,7 @@ export const filterFlags = {
     Flag.String("search").pipe(
       Flag.withMetavar("text"),
       Flag.withSchema(KeysQuery.fields.search.schema),
-      // A secret must not be in a URL, because proxies log URLs.
+      // Reject secrets, because the search text becomes part of a URL, and proxies log URLs.
       Flag.filter((text) => !text.includes("psk_"), () => "Find the key of a secret with petstore keys whose")
     ),
     "Print only keys with this text in the name or the id, or with these last four characters"

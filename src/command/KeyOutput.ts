@@ -1,17 +1,17 @@
-/** Output of `petstore keys`: tables, text, or JSON as in the management API. */
+/** Prints the results of `petstore keys` as a table, as text, or as the JSON of the management API. */
 import { Console, DateTime, Effect, PlatformError, Predicate, Redacted, Schema, Stdio, Stream } from "effect"
 import { type AuditEntry, wordsOf } from "../api/Audit.ts"
 import type { ApiKey, ApiKeyDetails, FormerSecret, IssuedKey, ListedKey } from "../api/Keys.ts"
 import { keyStateOf } from "../api/Keys.ts"
 import { type KeyTotals, usageKinds } from "../api/Usage.ts"
 
-/** A key's name must not move the cursor or reorder the line. */
+/** Replaces control and bidi characters, with which the name of a key could move the cursor or reorder the line. */
 const printable = (text: string): string => text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/gu, "\uFFFD")
 
 export const formatTime = (at: DateTime.Utc | null, absent = "never"): string =>
   at === null ? absent : DateTime.formatIso(at)
 
-/** Columns before NAME must not contain spaces, so that awk can split the rows. */
+/** Only the cells of NAME and of later columns may contain spaces, so that awk can split a row into cells. */
 interface Column<Row> {
   readonly heading: string
   readonly width: number
@@ -43,7 +43,7 @@ export const topColumns: ReadonlyArray<Column<KeyTotals>> = [
   { heading: "NAME", width: 0, cell: ({ name }) => name ?? "-" }
 ]
 
-/** For example `plan: free → pro, per minute: 60 → 300`. */
+/** Formats the changes of an audit entry, such as `plan: free → pro, per minute: 60 → 300`. */
 const describeChanges = ({ after, before }: AuditEntry): string =>
   Object.keys({ ...before, ...after }).map((name) => {
     const [old, changed] = [before, after].map((values) => String(values?.[name] ?? "none"))
@@ -64,7 +64,7 @@ const isClosedPipe = (error: unknown): boolean =>
   PlatformError.isPlatformError(error) && Predicate.hasProperty(error.reason.cause, "code") &&
   error.reason.cause.code === "EPIPE"
 
-/** Streams rows, so that only one page of them is in memory. */
+/** Prints each page of rows before requesting the next, so that only one page is in memory. */
 export const printRows = <Row, E, R>(rows: Stream.Stream<Row, E, R>, { columns, json, schema }: {
   readonly columns: ReadonlyArray<Column<Row>>
   readonly json: boolean
@@ -82,12 +82,12 @@ export const printRows = <Row, E, R>(rows: Stream.Stream<Row, E, R>, { columns, 
           ? Effect.map(encode(row), (encoded) => JSON.stringify(encoded, null, 2))
           : Effect.succeed(formatRow(columns, ({ cell }) => cell(row)))
       ),
-      // Print the start with the first row, so that a failed request leaves stdout empty.
+      // Print the heading or `[` together with the first row, so that a failed request leaves stdout empty.
       Stream.mapAccum(() => start, (before, line) => [separator, [before + line]]),
       Stream.orElseIfEmpty(() => Stream.make(start)),
       Stream.concat(Stream.make(end))
     )
-    // `petstore keys list | head` closes the pipe early, which is no error.
+    // Ignore that the reader closes the pipe early, as in `petstore keys list | head`.
     yield* Effect.catchIf(Stream.run(text, stdout()), isClosedPipe, () => Effect.void)
   })
 

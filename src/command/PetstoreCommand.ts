@@ -83,7 +83,7 @@ const rotate = Command.make(
     if (grace === 0) yield* confirm(`Rotate ${id}? Its current secret stops working now.`, yes)
     const version = Flags.omitNone({ version: ifVersion })
     const issued = yield* client.rotate(id, { gracePeriod: Duration.seconds(grace), ...version })
-    // Best effort: print the new secret even if this request fails.
+    // Best effort: print the new secret even if the request for the former secrets fails.
     const { formerSecrets } = yield* Effect.orElseSucceed(client.get(id), () => ({ formerSecrets: [] }))
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued, formerSecrets) })
   })
@@ -150,7 +150,7 @@ const log = Command.make(
   },
   Effect.fnUntraced(function*({ action, id, json, limit, operator }) {
     const client = yield* AdminClient
-    // For an unknown key, fail instead of printing an empty log.
+    // Get the key first, so that an unknown id fails instead of printing an empty log.
     if (Option.isSome(id)) yield* client.get(id.value)
     const entries = client.auditAll({
       ...Flags.omitNone({ action, key: id, operator }),
@@ -179,7 +179,7 @@ const readStdin = Effect.gen(function*() {
   return Redacted.make(Buffer.from(bytes).toString())
 })
 
-/** From a hidden prompt or a pipe: an argument would stay in the shell's history. */
+/** Reads a secret from a hidden prompt or from stdin, because an argument would stay in the shell's history. */
 const readSecret = Effect.gen(function*() {
   const { canPrompt } = yield* TerminalCapabilities.TerminalCapabilities
   const text = yield* canPrompt ? Prompt.run(Prompt.Hidden({ message: "Secret" })) : readStdin

@@ -7,7 +7,7 @@ import { Alert, handleSubmit, textsOf } from "./Parts.tsx"
 import { useRoute } from "./Route.ts"
 import { SessionContext, type SignedIn, signIn, useAction } from "./Session.ts"
 
-// The `autofocus` attribute works only once per page load, so not after signing out.
+// Use this instead of `autofocus`, which works only once per page load, so not after the operator signs out.
 const focus = (element: HTMLElement | null): void => element?.focus()
 
 const SignIn = ({ onSignIn, reason }: { readonly reason: string | undefined; onSignIn(session: SignedIn): void }) => {
@@ -42,8 +42,8 @@ const Console = () => {
   const place = route.view === "key" ? route.id : route.view === "audit"
   const signOut = useCallback((reason?: string) => setState({ reason }), [])
   const environment = "client" in state && state.environment !== null ? `${state.environment} · ` : ""
-  // A new view starts at the top, with the focus in it. A plain effect would run later and could take the focus from a
-  // field in which the operator is already typing.
+  // Scroll each new view to the top and focus it. Use a layout effect, because a plain effect runs later and could take
+  // the focus from a field in which the operator is already typing.
   useLayoutEffect(() => {
     document.title = `${environment}${route.view === "audit" ? "Audit log" : "Keys"} · Petstore console`
     main.current?.focus({ preventScroll: true })

@@ -1,4 +1,4 @@
-/** Modal dialogs. `<dialog>` traps the focus and returns it to the button that opened the dialog. */
+/** Modal dialogs. `<dialog>` keeps the focus inside, and returns it on closing to the button that opened the dialog. */
 import { Effect, Redacted } from "effect"
 import type { ComponentChildren } from "preact"
 import { useLayoutEffect, useRef, useState } from "preact/hooks"
@@ -10,20 +10,20 @@ import { type Failure, useAction, useSession } from "./Session.ts"
 
 const Dialog = ({ children, isHeld, onClose, title }: {
   readonly title: string
-  /** Blocks Escape and Back, and asks before a reload: leaving now could lose a secret. */
+  /** Whether to block Escape and Back, and to ask before a reload, because leaving could lose a new secret. */
   readonly isHeld: boolean
   readonly children: ComponentChildren
   onClose(): void
 }) => {
   const dialog = useRef<HTMLDialogElement>(null)
-  // A layout effect, because the dialog must be open before the next key press.
+  // Open the dialog in a layout effect, so that it is open before the next key press.
   useLayoutEffect(() => {
     const element = dialog.current
     element?.showModal()
     return () => element?.close()
   }, [])
   useLayoutEffect(() => {
-    // Chromium closes a dialog at the second Escape even if `onCancel` prevents the default.
+    // Set `closedby`, because Chromium closes a dialog at the second Escape even if `onCancel` prevents the default.
     dialog.current?.setAttribute("closedby", isHeld ? "none" : "closerequest")
     return isHeld ? holdPage() : undefined
   }, [isHeld])
@@ -42,7 +42,7 @@ const Dialog = ({ children, isHeld, onClose, title }: {
   )
 }
 
-/** Submits its form with `call`, and is held while the call runs: the response may contain a secret. */
+/** Submits its form with `call`. While `call` runs, the dialog cannot close: the response may contain a secret. */
 export function FormDialog<A>({ action, call, children, isDanger = false, onClose, onDone, title }: {
   readonly title: string
   readonly action: string
@@ -67,7 +67,7 @@ export function FormDialog<A>({ action, call, children, isDanger = false, onClos
   )
 }
 
-/** Changes a key if it still has the version that the dialog shows (optimistic locking). Else explains the conflict. */
+/** Changes a key if it still has the version that the dialog shows (optimistic locking), or explains the conflict. */
 export function KeyDialog<A>({ apiKey, call, onConflict, ...dialog }:
   & Omit<Parameters<typeof FormDialog<A>>[0], "call">
   & {

@@ -6,7 +6,7 @@ import { FormDialog, KeyDialog } from "./Dialog.tsx"
 import { formatLimits, textsOf } from "./Parts.tsx"
 import { useSession } from "./Session.ts"
 
-/** The values of the inputs. The expiry is in UTC, as in `<input type="datetime-local">`: `2030-12-31T00:00`. */
+/** The values of the form's inputs. `expiresAt` is in UTC, such as `2030-12-31T00:00`, or empty for never. */
 type FormTexts = Readonly<Record<"expiresAt" | "name" | "perDay" | "perMinute" | "plan", string>>
 
 const textsOfKey = ({ expiresAt, limits, name, plan }: ApiKey): FormTexts => ({
@@ -69,7 +69,7 @@ const KeyFields = ({ texts }: { readonly texts: FormTexts }) => {
 
 export const IssueDialog = ({ onClose, onIssued }: { onIssued(issued: IssuedKey): void; onClose(): void }) => {
   const { client } = useSession()
-  // If the response is lost, the next attempt fails and names the key that was issued.
+  // Use one idempotency key per dialog: if a response is lost, a second attempt names the issued key and issues none.
   const [idempotencyKey] = useState(() => crypto.getRandomValues(new Uint32Array(4)).join("-"))
   const issue = (form: FormData) =>
     Effect.flatMap(
@@ -83,7 +83,7 @@ export const IssueDialog = ({ onClose, onIssued }: { onIssued(issued: IssuedKey)
   )
 }
 
-/** After a conflict, keeps what the operator entered and updates the other fields. */
+/** Changes the fields of a key. After a conflict, keeps what the operator entered and updates the other inputs. */
 export const ChangeDialog = ({ apiKey, onChanged, onClose }: {
   readonly apiKey: ApiKey
   onChanged(changed: ApiKey): void

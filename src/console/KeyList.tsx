@@ -24,7 +24,7 @@ import {
 import { hrefOf, type Route } from "./Route.ts"
 import { type Client, type Failure, useAction, useQuery, useSession } from "./Session.ts"
 
-/** A response can have too few keys although more match the filter, so request more until the page is full. */
+/** Fills a page with several requests, because a response can have fewer keys than its limit although more match. */
 const readPage = (client: Client, query: KeysQuery, found: KeysPage["keys"] = []): Effect.Effect<KeysPage, Failure> => {
   const pageSize = query.limit ?? listLimit.default
   return Effect.flatMap(client.list({ ...query, limit: pageSize - found.length }), ({ keys, next }) => {
@@ -37,7 +37,7 @@ const readPage = (client: Client, query: KeysQuery, found: KeysPage["keys"] = []
   })
 }
 
-/** Search by hash, so that the secret itself appears in no request and no URL. */
+/** Hashes a secret for the search, so that the secret itself appears in no request and no URL. */
 const hashOf = (secret: string): Effect.Effect<string, Failure> => {
   const message = isWellFormed(secret)
     ? "The search for a secret needs localhost or HTTPS. Use the command petstore keys whose instead."
@@ -116,7 +116,7 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
   const { order, plan, search: searched = "", state }: KeysQuery = route.view === "keys" ? route.query : {}
   const href = hrefOf(route)
   const [search, setSearch] = useState(searched)
-  /** The URL that the search field shows. Compared while rendering, because an effect could undo typing. */
+  /** The URL whose search text the field shows. Updated while rendering, because an effect could undo typing. */
   const [shown, setShown] = useState(href)
   const [dialog, setDialog] = useState<"issue" | IssuedKey>()
   const [revision, setRevision] = useState(0)

@@ -14,12 +14,12 @@ export const formatNumber = (value: number): string => numbers.format(value)
 export const formatLimits = ({ perDay, perMinute }: Limits): string =>
   `${formatNumber(perMinute)} a minute, ${formatNumber(perDay)} a day`
 
-/** For example `2026-11-23 08:12`, in UTC. */
+/** Formats an instant in UTC, such as `2026-11-23 08:12`. */
 export const formatInstant = (at: DateTime.Utc): string => DateTime.formatIso(at).slice(0, 16).replace("T", " ")
 
 const units = [["d", 86_400], ["h", 3_600], ["min", 60], ["s", 1]] as const
 
-/** For example `5 min ago` or `in 3 d`. Differences below `precision` seconds are "just now". */
+/** Formats the time from or to now, such as `5 min ago` or `in 3 d`. Below `precision` seconds, it is "just now". */
 const formatRelative = (at: DateTime.Utc, precision: number): string => {
   const seconds = (DateTime.toEpochMillis(at) - Date.now()) / 1_000
   const [unit, size] = units.find(([, length]) => Math.abs(seconds) >= length && length >= precision) ?? ["", 0]
@@ -69,7 +69,7 @@ export const Choice = ({ name, none, value = "", values }: {
   </select>
 )
 
-/** A table with links to other pages. In a narrow window, CSS shows each row as a card labelled by `data-column`. */
+/** One page of a list as a table. In a narrow window, CSS shows each row as a card, with labels from `data-column`. */
 export const ListPage = ({ columns, first, name, next, page, rows, status }: {
   readonly name: string
   readonly columns: ReadonlyArray<string>
@@ -102,7 +102,7 @@ export const ListPage = ({ columns, first, name, next, page, rows, status }: {
 
 export const CopyButton = ({ label, text }: { readonly label: string; readonly text: string }) => {
   const [state, setState] = useState("Copy")
-  // In an insecure context, `navigator.clipboard` is undefined: `async` turns the TypeError into a rejection.
+  // In an insecure context, `navigator.clipboard` is undefined. `async` turns the TypeError into a rejected promise.
   const copy = async (): Promise<void> => navigator.clipboard.writeText(text)
   const onClick = () => copy().then(() => setState("Copied"), () => setState("Select and copy it"))
   return (
@@ -110,7 +110,7 @@ export const CopyButton = ({ label, text }: { readonly label: string; readonly t
   )
 }
 
-/** The trimmed values of the fields that are not empty. */
+/** Returns the trimmed values of a form by field name, without empty fields. */
 export const textsOf = (form: FormData): Readonly<Record<string, string>> =>
   Object.fromEntries(
     [...form].flatMap(([name, value]) => typeof value === "string" && value.trim() !== "" ? [[name, value.trim()]] : [])

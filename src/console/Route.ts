@@ -1,11 +1,11 @@
-/** Hash routing: the server needs no routes for views, and Back works. */
+/** Routes by the fragment of the URL, so that the browser's Back works and the server needs no route for each view. */
 import { Option, Schema } from "effect"
 import { useEffect, useState } from "preact/hooks"
 import { AuditQuery } from "../api/Audit.ts"
 import { KeysQuery } from "../api/Keys.ts"
 import { TopUsageQuery } from "../api/Usage.ts"
 
-/** A list's URL has the query of its API request, so that filter and page survive a reload. */
+/** The URL of a list contains the query of its API request, so that the filter and the page survive a reload. */
 const queries = { keys: KeysQuery, top: TopUsageQuery, audit: AuditQuery } as const
 type Queries = { readonly [View in keyof typeof queries]: typeof queries[View]["Type"] }
 
@@ -37,7 +37,7 @@ let heldFragment: string | undefined
 
 export const isPageHeld = (): boolean => heldFragment !== undefined
 
-/** Blocks Back, and asks before a reload. The returned function releases the page. */
+/** Blocks the browser's Back and asks before a reload, until the returned function is called. */
 export const holdPage = (): () => void => {
   heldFragment = location.hash
   addEventListener("beforeunload", preventDefault)
@@ -51,7 +51,7 @@ export const useRoute = (): Route => {
   const [fragment, setFragment] = useState(location.hash)
   useEffect(() => {
     const update = (): void => {
-      // Back has already changed the URL. To block it while the page is held, push the page's own URL again.
+      // The browser's Back has already changed the URL, so push the URL of the held page again to stay on it.
       if (heldFragment === undefined) setFragment(location.hash)
       else history.pushState(null, "", `${location.pathname}${heldFragment}`)
     }

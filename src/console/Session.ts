@@ -1,4 +1,4 @@
-/** The operator's session, and hooks that call the API. The token is kept only in memory. */
+/** The operator's session, with the admin token only in memory, and hooks that call the management API. */
 import { Effect, Redacted, type Schema } from "effect"
 import { type ComponentChildren, createContext } from "preact"
 import { useCallback, useContext, useEffect, useRef, useState } from "preact/hooks"
@@ -44,7 +44,7 @@ const useCall = () => {
           onSuccess,
           onFailure: (failure) => {
             const isRejected = failure._tag === "InvalidAdminToken" || failure._tag === "MissingAdminToken"
-            // While the page is held, it may show a new secret, which signing out would hide for good.
+            // Do not sign out while a dialog holds the page: the dialog may show a new secret, which would be lost.
             if (signOut && isRejected && !isPageHeld()) {
               signOut("The service no longer accepts this token. Sign in again.")
             } else onFailure(failure.message)
@@ -55,7 +55,7 @@ const useCall = () => {
   )
 }
 
-/** After a failed reload, `value` is that of the last successful one. */
+/** The state of a query. After a failed reload, `value` is still the last value that was read. */
 export interface Query<A> {
   readonly value: A | undefined
   readonly failure: string | undefined
@@ -63,7 +63,7 @@ export interface Query<A> {
   reload(): void
 }
 
-/** Runs `read` when `id` changes, and polls while the page is visible. A new run aborts the previous one. */
+/** Runs `read` when `id` changes, and every `everyMs` while the page is visible. A new run aborts the previous one. */
 export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs?: number): Query<A> => {
   const call = useCall()
   const [state, setState] = useState<{ readonly value?: A; readonly valueId?: string; readonly failure?: string }>({})
@@ -90,7 +90,7 @@ export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs
   return { value: state.value, failure: state.failure, isLoading, reload }
 }
 
-/** Runs one call at a time. Unmounting does not abort it, because the service may already have made the change. */
+/** Runs one call at a time. Unmounting does not abort a call, because the service may already have made the change. */
 export const useAction = () => {
   const call = useCall()
   const [failure, setFailure] = useState<string>()

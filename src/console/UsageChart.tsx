@@ -1,4 +1,4 @@
-/** Stacked bars of a key's requests in the last `steps` intervals of `stepMs`. */
+/** Shows a key's requests as stacked bars, one for each of the last `steps` intervals of `stepMs` milliseconds. */
 import { DateTime } from "effect"
 import { addUsage, noUsage, type UsageInterval, usageKinds } from "../api/Usage.ts"
 import { formatInstant, formatNumber } from "./Parts.tsx"

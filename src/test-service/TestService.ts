@@ -8,7 +8,7 @@ import type { PetstoreClientError } from "../client/ClientError.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
-/** `path` includes the query. `headers` excludes `authorization`. `status` is `undefined` without a response. */
+/** `path` includes the query. `headers` omits `authorization`. `status` is `undefined` if no response arrived. */
 export interface SentRequest {
   readonly method: string
   readonly path: string
@@ -17,25 +17,25 @@ export interface SentRequest {
   readonly status: number | undefined
 }
 
-/** Injects faults into the in-memory service, and shows the requests that its client sent. */
+/** Controls the in-memory service: injects faults, and records the requests that clients send. */
 export class TestService extends Context.Service<TestService, {
-  /** Stores pets directly, without an HTTP request, in the given order. */
+  /** Stores pets in the given order, without HTTP requests. */
   insertPets(...pets: ReadonlyArray<NewPet>): Effect.Effect<ReadonlyArray<Pet>>
-  /** Uses up the key's limit: requests get 429 `rate_limit_exceeded` until the window ends. */
+  /** Uses up a limit of the API key. Requests get 429 `rate_limit_exceeded` until the window ends. */
   readonly exhaustLimit: Effect.Effect<void>
-  /** Bans the key, for a minute the first time: requests get 429 `api_key_banned`. */
+  /** Bans the API key, for one minute the first time. Requests get 429 `api_key_banned`. */
   readonly banKey: Effect.Effect<void>
-  /** Revokes the key: requests get 401 `invalid_api_key`. */
+  /** Revokes the API key. Requests get 401 `invalid_api_key`. */
   readonly revokeKey: Effect.Effect<void>
-  /** Simulates a database outage: requests get 503 `service_unavailable` until `recover`. */
+  /** Simulates a database outage. Requests get 503 `service_unavailable` until `recover` runs. */
   readonly becomeUnavailable: Effect.Effect<void>
-  /** Fails one request with `error`, or with no response if that is `Unreachable`. Several calls queue up. */
+  /** Fails the next request with `error`, or without a response for `Unreachable`. Two calls fail two requests. */
   failNext(error: ApiError | PetstoreClientError): Effect.Effect<void>
-  /** Delays each request until `recover`. Uses the `Clock`, so `TestClock` works. */
+  /** Delays each request by `delay` until `recover` runs. Uses Effect's `Clock`, so `TestClock` can skip the delay. */
   becomeSlow(delay: Duration.Input): Effect.Effect<void>
-  /** The service processes the next `count` requests, but the client gets a transport error. */
+  /** Loses the next `count` responses: the service processes the requests, but the client gets a transport error. */
   loseResponses(count: number): Effect.Effect<void>
-  /** Ends all faults other than used-up limits, bans and revocation. */
+  /** Ends the injected faults. Used-up limits, bans and the revocation of the API key remain. */
   readonly recover: Effect.Effect<void>
   /** Oldest first. */
   readonly sentRequests: Effect.Effect<ReadonlyArray<SentRequest>>
@@ -97,7 +97,7 @@ export const layerFaultyClient = Layer.effect(
   Effect.gen(function*() {
     const { delay, outcomes, sent } = yield* Faults
     const client = yield* HttpClient.HttpClient
-    // `HttpClient.make` below already makes the span, which includes injected faults.
+    // Disable the inner client's span, because `HttpClient.make` below makes one that also covers injected faults.
     const execute = (request: HttpClientRequest.HttpClientRequest) =>
       Effect.provideService(client.execute(request), HttpClient.TracerDisabledWhen, () => true)
     return HttpClient.make(Effect.fnUntraced(function*(request, { pathname, search }) {
