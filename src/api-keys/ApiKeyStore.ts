@@ -15,7 +15,10 @@ export interface KeySelection extends Omit<KeysQuery, "cursor"> {
   readonly after?: KeyPosition | undefined
 }
 
-/** The filters of the store. `ApiKeys.list` first resolves `secretHash` and the state `banned` to `ids`. */
+/**
+ * The filters that a store supports. Before it calls the store, `ApiKeys.list` replaces `secretHash` and the state
+ * `banned` by `ids`.
+ */
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
   readonly ids?: ReadonlyArray<string>
   readonly state?: Exclude<KeysQuery["state"], "banned">

@@ -16,7 +16,7 @@ import * as KeyUsage from "./KeyUsage.ts"
 import * as KeyVerifier from "./KeyVerifier.ts"
 
 export interface ListedKeys {
-  /** A key has `secret` only if the selection was by `secretHash`. */
+  /** `secret` says whether the secret with the selection's `secretHash` works and when it ends. */
   readonly keys: ReadonlyArray<ApiKey & { readonly secret?: FoundSecret }>
   readonly next?: KeyPosition
 }

@@ -50,8 +50,8 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     return found
   })
 
-  // Run one statement at a time, so that requests with invented keys cannot occupy the connection pool. Repeat a
-  // statement slower than the lease once, so that a stall of one second causes no 503.
+  // Run one lookup at a time, so that requests with invented keys cannot occupy the connection pool. After the lease, a
+  // result is too old to use: then run the lookup once more, so that a database stall of one second causes no 503.
   const lookUp = yield* RequestBatcher.make({
     name: "ApiKeys.lookup",
     concurrency: 1,
@@ -69,7 +69,8 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     isAging.closeUnsafe()
     const hashes = [...aging]
     for (let start = 0; start < hashes.length; start += maxHashesPerStatement) {
-      // Ignore a failed refresh: if the outage outlasts the lease, the lookup of the next request fails and is logged.
+      // Ignore a failed refresh: the cached keys stay valid until their lease ends. In a longer outage, the next
+      // request looks its key up, fails, and logs the error.
       yield* Effect.ignoreCause(Effect.timeout(read(hashes.slice(start, start + maxHashesPerStatement)), lease))
     }
     for (const hash of hashes) aging.delete(hash)

@@ -163,7 +163,7 @@ const keyStore = Effect.gen(function*() {
   yield* Expiry.deleteExpired({
     table: "api_key_secrets",
     column: "expires_at",
-    // Keep ended secrets for 400 days, so that an operator can find the key of a leaked secret.
+    // Keep former secrets for 400 days after they end, so that an operator can still find the key of a leaked one.
     keptFor: Duration.days(400),
     warning: "Former secrets of keys cannot be deleted"
   })

@@ -171,7 +171,8 @@ export const FoundSecret = Schema.Struct({
 }).annotate({ identifier: "FoundSecret" })
 export interface FoundSecret extends Schema.Schema.Type<typeof FoundSecret> {}
 
-/** A key in a list. `ban` is `null` if the key is not banned. `secret` is present if the query has a `secretHash`. */
+/** A key in a list. `ban` is `null` if the key is not banned. `secret` says whether the secret with the query's
+ * `secretHash` works and when it ends. */
 export const ListedKey = Schema.Struct({ ...ApiKey.fields, ban, secret: Schema.optionalKey(FoundSecret) })
   .annotate({ identifier: "ListedKey" })
 export interface ListedKey extends Schema.Schema.Type<typeof ListedKey> {}

@@ -57,7 +57,10 @@ export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Su
   error: Errors.errorResponse(Errors.Gone)
 }) {}
 
-/** Annotates an endpoint with headers that the service adds to all responses at its path, for any method and status. */
+/**
+ * An annotation of an endpoint: the headers that the service adds to every response at the endpoint's path, whatever
+ * the method and status.
+ */
 export class PathHeaders extends Context.Service<PathHeaders, Readonly<Record<string, string>>>()(
   "petstore/api/PathHeaders"
 ) {}

@@ -13,7 +13,7 @@ import type { KeyTotals, TopUsageQuery, UsageHistory } from "../api/Usage.ts"
 import { authorize, makeCaller, omitUndefined, parseBaseUrl, streamPages } from "./ClientCalls.ts"
 import type { CallOptions, ClientOptions, ErrorOf, Optional, PageSize, Secret } from "./ClientCalls.ts"
 import type { PetstoreClientError } from "./ClientError.ts"
-import { makeRateLimits } from "./RateLimits.ts"
+import { makePacing } from "./Pacing.ts"
 
 export type AnyAdminError = PetstoreClientError | ErrorOf<typeof AdminApi, "listKeys">
 
@@ -114,7 +114,10 @@ export class AdminClient extends Context.Service<AdminClient, {
   static readonly layer = (options: AdminOptions): Layer.Layer<AdminClient> =>
     AdminClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
 
-  /** Reads the options from `PETSTORE_ADMIN_URL` and `ADMIN_TOKEN`, unless `config` replaces them. Uses `fetch`. */
+  /**
+   * By default reads `baseUrl` from `PETSTORE_ADMIN_URL` and `token` from `ADMIN_TOKEN`. A `config` replaces both. Uses
+   * `fetch`.
+   */
   static readonly layerConfig = (
     config: Config.Wrap<AdminOptions> = {
       baseUrl: Config.URL("PETSTORE_ADMIN_URL"),
@@ -160,7 +163,7 @@ const ofVersion = (id: string, version: number | undefined) => ({
 const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
   const digest = yield* Digest.Digest
   const api = yield* HttpApiClient.make(AdminApi, { baseUrl: parseBaseUrl(clientOptions.baseUrl) })
-  const call = makeCaller("AdminClient", clientOptions, yield* makeRateLimits)
+  const call = makeCaller("AdminClient", clientOptions, yield* makePacing)
 
   const list: AdminClient["Service"]["list"] = (query = {}, options) =>
     call("list", api.listKeys({ query: omitUndefined(query), responseMode }), decode.list, reading(), options)

@@ -3,7 +3,7 @@ import { Headers, type HttpClientError, HttpClientRequest, type HttpClientRespon
 import type { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
 import type { ApiError } from "../api/Errors.ts"
 import { fromRequest, fromResponse, isMismatch, type PetstoreClientError, withTimeout } from "./ClientError.ts"
-import { rateLimitOf, type RateLimits, type RateLimitState } from "./RateLimits.ts"
+import { type Pacing, rateLimitOf, type RateLimitState } from "./Pacing.ts"
 import { type RetryOptions, sendWithRetries } from "./Retries.ts"
 
 export const version = "1.0.0"
@@ -31,7 +31,7 @@ export interface ClientOptions extends CallOptions {
 export type Optional<T> = { readonly [K in keyof T]: object extends Pick<T, K> ? T[K] | undefined : T[K] }
 
 export const omitUndefined = <T extends object>(fields: Optional<T>): T =>
-  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- only optional fields of T can be undefined
+  // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- removes only fields that are optional in T
   Object.fromEntries(Object.entries(fields).filter(([, value]) => value !== undefined)) as T
 
 export type ErrorOf<Api, Name extends string> = Api extends HttpApi.HttpApi<infer _Id, infer Groups>
@@ -100,7 +100,7 @@ type Response = HttpClientResponse.HttpClientResponse
 
 type Attributes = Readonly<Record<string, unknown>>
 
-export const makeCaller = (clientName: string, defaults: CallOptions, limits: RateLimits) =>
+export const makeCaller = (clientName: string, defaults: CallOptions, limits: Pacing) =>
 <A, E extends ApiError>(
   name: string,
   request: Effect.Effect<Response, unknown>,

@@ -18,5 +18,5 @@ export {
   Unreachable
 } from "./ClientError.ts"
 export { type AllQuery, type AnyError, type CreateOptions, type Options, PetstoreClient } from "./PetstoreClient.ts"
-export { RateLimitState } from "./RateLimits.ts"
+export { RateLimitState } from "./Pacing.ts"
 export type { RetryOptions } from "./Retries.ts"

@@ -10,7 +10,7 @@ import { PetstoreApi } from "../api/PetstoreApi.ts"
 import { authorize, makeCaller, omitUndefined, parseBaseUrl, streamPages } from "./ClientCalls.ts"
 import type { CallOptions, ClientOptions, ErrorOf, Optional, PageSize, Secret } from "./ClientCalls.ts"
 import type { PetstoreClientError } from "./ClientError.ts"
-import { makeRateLimits, type RateLimitState } from "./RateLimits.ts"
+import { makePacing, type RateLimitState } from "./Pacing.ts"
 
 export type AnyError = PetstoreClientError | ErrorOf<typeof PetstoreApi, "listPets">
 
@@ -102,7 +102,7 @@ const responseMode = "response-only"
 const make = Effect.fnUntraced(function*(clientOptions: Options) {
   const random = yield* SecureRandom.SecureRandom
   const api = yield* HttpApiClient.make(PetstoreApi, { baseUrl: parseBaseUrl(clientOptions.baseUrl) })
-  const limits = yield* makeRateLimits
+  const limits = yield* makePacing
   const call = makeCaller("PetstoreClient", clientOptions, limits)
 
   const list: PetstoreClient["Service"]["list"] = (query = {}, options) => {

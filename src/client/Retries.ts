@@ -6,7 +6,7 @@
 import { Clock, Duration, Effect, Pull, Result, Schedule } from "effect"
 import type { HttpClientResponse } from "effect/http"
 import { isRetryable, isRetryableStatus, type PetstoreClientError, retryAfterOf, withTimeout } from "./ClientError.ts"
-import type { RateLimits } from "./RateLimits.ts"
+import type { Pacing } from "./Pacing.ts"
 
 export interface RetryOptions {
   /** The maximum number of retries. The default is 5. */
@@ -31,7 +31,7 @@ export const sendWithRetries = Effect.fnUntraced(function*(
   isIdempotent: boolean,
   { attemptTimeout = "30 seconds", maxWait, schedule = backoff, times = 5 }: RetryOptions,
   timeout: Duration.Duration,
-  limits: RateLimits
+  limits: Pacing
 ) {
   const nextDelay = yield* Schedule.toStep(Schedule.upTo(schedule, { times }))
   const waitBudget = Duration.min(timeout, Duration.fromInputUnsafe(maxWait ?? timeout))

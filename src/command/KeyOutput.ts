@@ -11,7 +11,7 @@ const printable = (text: string): string => text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}
 export const formatTime = (at: DateTime.Utc | null, absent = "never"): string =>
   at === null ? absent : DateTime.formatIso(at)
 
-/** Only the cells of NAME and of later columns may contain spaces, so that awk can split a row into cells. */
+/** Cells before NAME must not contain spaces, so that awk can pick them by number, such as `$1`. */
 interface Column<Row> {
   readonly heading: string
   readonly width: number

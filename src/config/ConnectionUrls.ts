@@ -1,8 +1,8 @@
 /**
  * Parses `DATABASE_URL` and `REDIS_URL`, and reads the TLS files that they name.
  *
- * An error message completes "Expected a URL with", or is empty. It quotes only file paths, because any other part of
- * the URL may contain an unencoded password.
+ * A parser fails with text to append to "Expected postgres://… with", or with "" to append nothing. Of the URL, the
+ * text quotes only file paths, because any other part may contain an unencoded password.
  */
 import { Predicate, Redacted, Result } from "effect"
 import { X509Certificate } from "node:crypto"

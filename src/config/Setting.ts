@@ -23,7 +23,10 @@ export interface Setting<A> {
   readonly meaning: string
 }
 
-/** Reads a setting. The error does not quote the value, which may be a secret, unless `parse` does. */
+/**
+ * Reads a setting. The value may be a secret, so the error shows only as much of it as the text that `parse` fails
+ * with.
+ */
 export const read = <A>(name: string, { form, parse }: Form<A>): Config.Config<A> =>
   Config.mapEffect(Config.String(name), (text) =>
     Effect.mapError(Effect.fromResult(parse(text)), (problem) => {

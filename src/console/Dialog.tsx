@@ -1,12 +1,11 @@
 /** Modal dialogs. `<dialog>` keeps the focus inside, and returns it on closing to the button that opened the dialog. */
-import { Effect, Redacted } from "effect"
+import { type Effect, Redacted } from "effect"
 import type { ComponentChildren } from "preact"
-import { useLayoutEffect, useRef, useState } from "preact/hooks"
-import type { ApiKey, IssuedKey } from "../api/Keys.ts"
-import { describeChanges } from "./Changes.tsx"
+import { useLayoutEffect, useRef } from "preact/hooks"
+import type { IssuedKey } from "../api/Keys.ts"
 import { Alert, CopyButton, handleSubmit, Name } from "./Parts.tsx"
 import { holdPage } from "./Route.ts"
-import { type Failure, useAction, useSession } from "./Session.ts"
+import { type Failure, useAction } from "./Session.ts"
 
 const Dialog = ({ children, isHeld, onClose, title }: {
   readonly title: string
@@ -64,33 +63,6 @@ export function FormDialog<A>({ action, call, children, isDanger = false, onClos
         </div>
       </form>
     </Dialog>
-  )
-}
-
-/** Changes a key if it still has the version that the dialog shows (optimistic locking), or explains the conflict. */
-export function KeyDialog<A>({ apiKey, call, onConflict, ...dialog }:
-  & Omit<Parameters<typeof FormDialog<A>>[0], "call">
-  & {
-    readonly apiKey: ApiKey
-    call(form: FormData, seen: ApiKey): Effect.Effect<A, Failure>
-    onConflict?(form: FormData, seen: ApiKey, current: ApiKey): void
-  })
-{
-  const { client } = useSession()
-  const [seen, setSeen] = useState(apiKey)
-  const explain = (form: FormData) =>
-    Effect.flatMap(client.get(seen.id), (current): Effect.Effect<never, Failure> => {
-      setSeen(current)
-      onConflict?.(form, seen, current)
-      const message = `Another change came first, so nothing was saved: ${describeChanges(seen, current)}. ` +
-        `${onConflict ? "Your entries are kept. " : ""}Choose “${dialog.action}” again to change the key as it is now.`
-      return Effect.fail({ _tag: "PreconditionFailed", message })
-    })
-  return (
-    <FormDialog
-      {...dialog}
-      call={(form) => Effect.catchTag(call(form, seen), "PreconditionFailed", () => explain(form))}
-    />
   )
 }
 

@@ -2,9 +2,37 @@ import { DateTime, Effect, Record, Schema } from "effect"
 import { useState } from "preact/hooks"
 import { type ApiKey, type IssuedKey, KeyChange, NewKey } from "../api/Keys.ts"
 import { Plan, planLimits } from "../api/Plans.ts"
-import { FormDialog, KeyDialog } from "./Dialog.tsx"
+import { describeChanges } from "./Changes.tsx"
+import { FormDialog } from "./Dialog.tsx"
 import { formatLimits, textsOf } from "./Parts.tsx"
-import { useSession } from "./Session.ts"
+import { type Failure, useSession } from "./Session.ts"
+
+/** Changes a key if it still has the version that the dialog shows (optimistic locking), or explains the conflict. */
+export function KeyDialog<A>({ apiKey, call, onConflict, ...dialog }:
+  & Omit<Parameters<typeof FormDialog<A>>[0], "call">
+  & {
+    readonly apiKey: ApiKey
+    call(form: FormData, seen: ApiKey): Effect.Effect<A, Failure>
+    onConflict?(form: FormData, seen: ApiKey, current: ApiKey): void
+  })
+{
+  const { client } = useSession()
+  const [seen, setSeen] = useState(apiKey)
+  const explain = (form: FormData) =>
+    Effect.flatMap(client.get(seen.id), (current): Effect.Effect<never, Failure> => {
+      setSeen(current)
+      onConflict?.(form, seen, current)
+      const message = `Another change came first, so nothing was saved: ${describeChanges(seen, current)}. ` +
+        `${onConflict ? "Your entries are kept. " : ""}Choose “${dialog.action}” again to change the key as it is now.`
+      return Effect.fail({ _tag: "PreconditionFailed", message })
+    })
+  return (
+    <FormDialog
+      {...dialog}
+      call={(form) => Effect.catchTag(call(form, seen), "PreconditionFailed", () => explain(form))}
+    />
+  )
+}
 
 /** The values of the form's inputs. `expiresAt` is in UTC, such as `2030-12-31T00:00`, or empty for never. */
 type FormTexts = Readonly<Record<"expiresAt" | "name" | "perDay" | "perMinute" | "plan", string>>

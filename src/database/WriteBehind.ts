@@ -23,7 +23,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
   readonly combine?: (older: A, newer: A) => A
   readonly table: string
   readonly warning: string
-  /** If more values are pending, the oldest are dropped. */
+  /** The maximum number of pending values. One more drops the oldest tenth. */
   readonly maxPending?: number
   /** The maximum number of values in a flush, except the last flush, when the scope closes. */
   readonly maxPerFlush?: number

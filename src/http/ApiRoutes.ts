@@ -79,7 +79,8 @@ export const makeHooks = Effect.gen(
       const isFree = (response.status >= 500 && response.status !== 505) || isPreflight
       return Effect.flatMap(chargeAddress(head, isFree), (decision) => {
         if (decision.allowed) return send(head, context, decision, response)
-        // Close the connection, so that a client that exceeds its limit does not keep it open.
+        // Close the connection, so that a client whose address has used up its rate limit does not keep a connection
+        // open.
         const rejection = ErrorResponses.make(RateLimiting.rejectionOf(decision), { connection: "close" })
         return send(head, context, decision, rejection)
       })

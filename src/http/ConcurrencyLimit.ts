@@ -1,4 +1,7 @@
-/** Limits the number of concurrent operations, and so their memory. An operation without a slot in time gets 503. */
+/**
+ * Limits how many operations run at once, and so their memory. An operation that has waited one second for a slot fails
+ * with 503.
+ */
 import { Effect, Metric, Option, Semaphore } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 

@@ -19,7 +19,10 @@ const root = HttpRouter.add(
 
 const openApi = CachedDocument.serveJson("/openapi.json", () => OpenApi.fromApi(PetstoreApi))
 
-/** Replaces `JSON.parse`, with which Scalar formats responses, because it would round integers beyond 2^53. */
+/**
+ * A script in the page `/docs`, where Scalar formats responses with `JSON.parse`. It replaces that function, which
+ * would round integers beyond 2^53.
+ */
 const exactIntegers = `<script>
   const { parse } = JSON
   const keepDigits = (_, value, { source }) =>

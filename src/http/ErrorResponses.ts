@@ -2,8 +2,7 @@ import { Cause, Effect, Predicate, Schema } from "effect"
 import { HttpServerError, type HttpServerRequest, HttpServerResponse } from "effect/http"
 import * as Errors from "../api/Errors.ts"
 import type { RequestContext } from "./RequestContext.ts"
-import { missingPath } from "./RequestHead.ts"
-import type { RoutesAt } from "./RoutePaths.ts"
+import { missingPath, type RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 

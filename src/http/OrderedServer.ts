@@ -104,8 +104,8 @@ export class OrderedServer extends Server<typeof Request> {
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false
     this.#enqueue(socket, connection, () => {
       response.once("finish", () => this.#startNext(socket, connection))
-      // Limit the time to read a response. Node's idle timeout misses a client that sends but never reads, because each
-      // byte from the client restarts that timeout.
+      // Close the connection of a client that takes too long to read a response. Node's idle timeout misses a client
+      // that sends but never reads, because each byte from it restarts that timeout.
       response.once("prefinish", () => {
         if (socket.writableLength === 0) return
         const timer = setTimeout(() => socket.destroy(), maxResponseReadMs).unref()

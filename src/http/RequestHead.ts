@@ -2,7 +2,7 @@ import { type Option, Predicate, Result } from "effect"
 import type { HttpServerRequest } from "effect/http"
 import { NetAddress } from "effect/net"
 import * as Errors from "../api/Errors.ts"
-import type { RoutesAt } from "./RoutePaths.ts"
+import { missingPath, noSuchPath, type RoutesAt } from "./RoutePaths.ts"
 
 type RawHeaders = Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 
@@ -37,17 +37,7 @@ const faultyFraming = invalid("expected no Transfer-Encoding in HTTP/1.0")
 const badHost = invalid("expected one valid Host header")
 const badPath = invalid("path: expected no ; and no #")
 const twoCredentials = invalid("header.authorization: expected one Authorization header")
-const noSuchPath = new Errors.NotFound({ message: "No such path. Paths are case-sensitive and begin with /v1." })
 const misdirected = new Errors.MisdirectedRequest()
-
-/** Suggests the path in lower case and without trailing slashes, if that path exists. */
-export const missingPath = (url: string, routesAt: RoutesAt): Errors.NotFound => {
-  const [path = ""] = url.toLowerCase().split("?", 1)
-  const similar = path.replace(/(?<!\/)\/+$/, "")
-  return similar !== "" && routesAt(similar).methods.length > 0
-    ? new Errors.NotFound({ message: `No such path. Use ${similar}.` })
-    : noSuchPath
-}
 
 export const headError = (
   { method, source, url }: HttpServerRequest.HttpServerRequest,
@@ -63,7 +53,8 @@ export const headError = (
   const { headers, httpVersion, rawHeaders } = source
   // Reject the HTTP versions 0.9 and 2.0, which Node's parser accepts.
   if (httpVersion !== "1.1" && httpVersion !== "1.0") return unsupportedVersion
-  // Prevent request smuggling: an HTTP/1.0 proxy may see a different end of such a request (RFC 9112 §6.1).
+  // Reject `Transfer-Encoding` in HTTP/1.0, to prevent request smuggling: a proxy may see a different end of the
+  // request (RFC 9112 §6.1).
   if (httpVersion === "1.0" && headers["transfer-encoding"] !== undefined) return faultyFraming
   const hosts = countOf(rawHeaders, "host")
   if (hosts === 0 ? httpVersion !== "1.0" : hosts > 1 || !validHost.test(String(headers.host))) return badHost

@@ -13,7 +13,10 @@ import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
-/** The parts that differ between the ports: routes, allowed hosts, and hooks that finish or abort a response. */
+/**
+ * What the API port and the management port supply: routes, trusted proxies, allowed hosts, and the hooks that finish
+ * or abort a response.
+ */
 export interface PortHooks {
   readonly routesAt: RoutesAt
   readonly trustedProxies: TrustedProxies

@@ -1,5 +1,6 @@
 import { Context } from "effect"
 import { HttpApi, type HttpApiGroup } from "effect/http-api"
+import { NotFound } from "../api/Errors.ts"
 import { PathHeaders } from "../api/OperationMiddleware.ts"
 
 export const routerConfig = {
@@ -47,4 +48,15 @@ export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Cons
       ? { methods }
       : { methods: [...new Set([...methods, "OPTIONS"])], headers: path === "*" ? undefined : found[0]?.headers }
   }
+}
+
+export const noSuchPath = new NotFound({ message: "No such path. Paths are case-sensitive and begin with /v1." })
+
+/** Suggests the path in lower case and without trailing slashes, if that path exists. */
+export const missingPath = (url: string, routesAt: RoutesAt): NotFound => {
+  const [path = ""] = url.toLowerCase().split("?", 1)
+  const similar = path.replace(/(?<!\/)\/+$/, "")
+  return similar !== "" && routesAt(similar).methods.length > 0
+    ? new NotFound({ message: `No such path. Use ${similar}.` })
+    : noSuchPath
 }

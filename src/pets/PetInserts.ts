@@ -24,7 +24,10 @@ interface Create {
 interface CreatedRow {
   readonly id: unknown
   readonly isReplay?: unknown
-  /** The hash of the pet that the idempotency key was first used for, if that pet is different. */
+  /**
+   * The hash stored with the idempotency key, if it differs from the hash of this create's pet: the key was first used
+   * for another pet.
+   */
   readonly otherHash?: unknown
 }
 

@@ -32,7 +32,7 @@ export const keyLifetime = Duration.hours(24)
 
 export const keyReused = new IdempotencyKeyReused()
 
-/** Two pets get the same text only if their name, category and status are equal. */
+/** Returns a text that is the same for two pets if, and only if, their name, category and status are equal. */
 export const canonicalText = ({ categoryId, name, status }: NewPet): string =>
   JSON.stringify([name, String(categoryId), status])
 

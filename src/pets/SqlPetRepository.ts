@@ -67,7 +67,8 @@ const make = Effect.gen(function*() {
     name: "PetRepository.list",
     // The names of 32 pages take at most 13 MB of memory, with 100 names of 1,000 characters in each page.
     size: 32,
-    // A page key is the text "size status after". The batcher merges calls with the same text.
+    // An item names a page by `<size> <status> <after>`. It is one text, so that the batcher reads a page once for all
+    // calls that ask for it.
     run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {
       const check = cache.settledIds.beginCheck()
       if (check !== undefined) check(yield* findWriters)

@@ -117,8 +117,8 @@ const isBanned = (state: State, now: number): state is State & { readonly ban: B
 const rejected = (next: State): Outcome => ({ allowed: false, banBegan: false, next })
 
 /**
- * Counts a rejected request of an API key. Begins a ban if the rejections within a minute reach the key's limit per
- * minute, or three if that is higher.
+ * Counts a rejected request of an API key. Begins a ban when the rejections within a minute reach the key's limit per
+ * minute, but not before the third.
  */
 const reject = (state: State, limits: Limits, now: number): Outcome => {
   const rejections = add(current(state.rejections, minuteWindow.seconds, now))

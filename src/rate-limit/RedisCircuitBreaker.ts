@@ -135,7 +135,7 @@ export const make = Effect.gen(function*() {
     Effect.andThen(recover(unnamedServer, nobody))
   )
   const first = yield* Effect.forkScoped(connected)
-  // Wait up to one second for Redis at startup, so that it also counts the first requests.
+  // At startup, wait up to one second for Redis, so that even the first requests are counted there.
   yield* Effect.timeoutOption(Fiber.await(first), "1 second")
   fallback.updateUnsafe(down.size > 0 ? 1 : 0, context)
 

@@ -14,7 +14,10 @@ export type Command =
   /** A probe writes the state back unchanged, so it fails on a read-only replica or a server without memory. */
   | { readonly verb: "peek" | "unban" | "probe" }
 
-/** The caller's state before the command. The process decides from it, so the script returns no decisions. */
+/**
+ * The caller's state before the command. The process applies `Policy.ts` to it and so makes the same decisions as the
+ * script, which therefore need not return them.
+ */
 export interface Reply {
   readonly now: number
   readonly state: State
@@ -36,7 +39,10 @@ const readReply = (reply: unknown): Reply => {
   }
 }
 
-/** A Redis key expires a day after its state ends, so that a clock step in Redis deletes no open window or ban. */
+/**
+ * Redis deletes a caller's key only a day after its state ends. So if Redis's clock is ahead for a while, Redis deletes
+ * no window or ban that is still open.
+ */
 export const runCommand = defineScript({
   NUMBER_OF_KEYS: 1,
   IS_READ_ONLY: false,

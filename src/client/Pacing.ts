@@ -26,7 +26,10 @@ export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState
 
 const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 
-/** Returns `None` if the headers show no limit, or the limit of an IP address instead of the API key, as in a 401. */
+/**
+ * Returns the limit of the API key. Returns `None` if the headers have no limit, or if their limit is that of the
+ * client's address, as in a 401.
+ */
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
@@ -40,7 +43,7 @@ interface Pause {
   readonly trustedUntil: number
 }
 
-interface Pacing {
+interface PacingState {
   readonly latest: Option.Option<RateLimitState>
   readonly pause: Pause | undefined
   /** The maximum number of requests in flight: 1 at first, then the remaining requests in the latest response. */
@@ -49,11 +52,11 @@ interface Pacing {
 
 export class MustWait extends Data.TaggedError("MustWait")<{ readonly waitMs: number }> {}
 
-export const makeRateLimits = Effect.gen(function*() {
-  const pacing = yield* Ref.make<Pacing>({ latest: Option.none(), pause: undefined, maxInFlight: 1 })
+export const makePacing = Effect.gen(function*() {
+  const pacing = yield* Ref.make<PacingState>({ latest: Option.none(), pause: undefined, maxInFlight: 1 })
   const slots = yield* Semaphore.make(1)
 
-  const update = (change: (before: Pacing) => Pacing) =>
+  const update = (change: (before: PacingState) => PacingState) =>
     Effect.flatMap(Ref.updateAndGet(pacing, change), ({ maxInFlight }) => slots.resize(maxInFlight))
 
   /**
@@ -67,7 +70,10 @@ export const makeRateLimits = Effect.gen(function*() {
 
     pauseEnd: (now: number) => Effect.map(Ref.get(pacing), ({ pause }) => Math.max(pause?.endsAt ?? now, now)),
 
-    /** Sends once the requests in flight allow it. If a pause ends by `deadline`, fails with `MustWait` instead. */
+    /**
+     * Sends when the number of requests in flight allows it. During a pause that ends by `deadline`, fails with
+     * `MustWait`, so that the caller waits and tries again.
+     */
     attempt: <E>(send: Effect.Effect<Response, E>, deadline: number) =>
       Effect.gen(function*() {
         const { pause } = yield* Ref.get(pacing)
@@ -85,9 +91,9 @@ export const makeRateLimits = Effect.gen(function*() {
       }).pipe(slots.withPermit, Effect.onInterrupt(() => addSlot))
   }
 })
-export type RateLimits = Effect.Success<typeof makeRateLimits>
+export type Pacing = Effect.Success<typeof makePacing>
 
-const withSlot = (before: Pacing, now: number): Pacing => {
+const withSlot = (before: PacingState, now: number): PacingState => {
   const allowed = Option.match(before.latest, {
     onNone: () => Infinity,
     onSome: ({ limit, remaining, resetAt }) => now < DateTime.toEpochMillis(resetAt) ? remaining : limit
@@ -96,10 +102,10 @@ const withSlot = (before: Pacing, now: number): Pacing => {
 }
 
 const withResponse = (
-  { latest, maxInFlight, pause: before }: Pacing,
+  { latest, maxInFlight, pause: before }: PacingState,
   response: Response,
   { jitterMs, now, retryAfterMs, sentAt }: Readonly<Record<"sentAt" | "now" | "jitterMs" | "retryAfterMs", number>>
-): Pacing => {
+): PacingState => {
   const { headers, status } = response
   const shown = rateLimitOf(headers)
   // End the pause if a request that was sent after the pause began has succeeded.
