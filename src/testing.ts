@@ -60,7 +60,6 @@ export const layerService: Layer.Layer<
     Layer.orDie
   )
 
-/** Only a test key on the plan Enterprise has its own `limits`. */
 type PlanOrLimits =
   | { readonly plan?: Exclude<Plan, "enterprise">; readonly limits?: never }
   | { readonly plan?: "enterprise"; readonly limits: Limits }
@@ -74,10 +73,8 @@ interface Services {
 const apiKeysMemory = Layer.provide(ApiKeys.layerMemory, SecureRandom.layerWebCrypto)
 
 /**
- * A client of a new in-memory service. Without `apiKey`, the client uses a new key on `plan`. The default plan is
- * Enterprise if `limits` are given, else Free. `pets`, `apiKeys` and `rateLimiter` replace the in-memory services.
- *
- * Also provides `TestService`, to inject faults and inspect requests, and the services, to insert and inspect data.
+ * A client of a new in-memory service, with `apiKey` or a new key. `pets`, `apiKeys` and `rateLimiter` replace parts of
+ * the service. The layer also provides these parts, and `TestService` to inject faults.
  */
 export const layerTest = (
   {

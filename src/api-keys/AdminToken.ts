@@ -64,7 +64,7 @@ const restrictMode = (file: string): string | undefined => {
   return mode.toString(8).padStart(4, "0")
 }
 
-/** Creates `file` unless it exists. If several processes start together, all use the token of the first. */
+/** Creates `file` unless it exists. Processes that start together all use the token of the process that creates it. */
 const createFile = (file: string, token: string, temporarySuffix: string): void => {
   if (existsSync(file)) return
   // Write a temporary file, then link it to `file`. Linking is atomic, so no process reads half a token.

@@ -4,7 +4,7 @@ import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/Keys.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
-/** The API key of a secret. The secret works until `endsAt`, in epoch milliseconds or `Infinity`. */
+/** An API key that a secret gives access to until `endsAt`, in epoch milliseconds. `Infinity` means no end. */
 export interface SecretHolder {
   readonly key: CurrentKey["Service"]
   readonly endsAt: number
@@ -15,16 +15,13 @@ export interface KeySelection extends Omit<KeysQuery, "cursor"> {
   readonly after?: KeyPosition | undefined
 }
 
-/**
- * The filters that a store supports. Before it calls the store, `ApiKeys.list` replaces `secretHash` and the state
- * `banned` by `ids`.
- */
+/** `ApiKeys.list` first looks up `secretHash` and the state `banned`, and passes the matching `ids` to the store. */
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
   readonly ids?: ReadonlyArray<string>
   readonly state?: Exclude<KeysQuery["state"], "banned">
 }
 
-/** The API key of a secret. `endsAt` is `null` for the current secret, which no rotation has replaced. */
+/** The API key of a secret. `endsAt` is `null` while the secret is the key's current one. */
 export interface SecretOrigin {
   readonly keyId: string
   readonly endsAt: DateTime.Utc | null
@@ -39,13 +36,16 @@ export interface SecretUse {
 export interface Change {
   readonly key: ApiKey
   readonly secretHash?: string
-  /** Former secrets end at this time, unless they end earlier. `null` ends them now. */
+  /** The latest time at which former secrets end. `null` ends them now. */
   readonly formerEnd?: DateTime.Utc | null
   readonly alongside: Effect.Effect<void, ServiceUnavailable>
 }
 
 export interface ApiKeyStore {
-  /** Inserts a key and its first secret. If another key has the idempotency key, only returns the other key's id. */
+  /**
+   * Inserts a key and its first secret. If `idempotencyKey` was already used, inserts nothing and returns the id of the
+   * existing key.
+   */
   insert(
     key: ApiKey,
     hash: string,
@@ -61,14 +61,13 @@ export interface ApiKeyStore {
     now: DateTime.Utc,
     change: (key: ApiKey, workingSecrets: number) => Result.Result<Change | undefined, E>
   ): Effect.Effect<ApiKey | undefined, E | ServiceUnavailable>
-  /** Returns keys ordered by creation time. Ties are ordered by the bytes of the ids. */
   list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ReadonlyArray<ApiKey>, ServiceUnavailable>
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
   /** Finds the API key of a secret by the secret's hash, even after the secret has ended. */
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<SecretOrigin | undefined, ServiceUnavailable>
   /** Maps hashes to API keys, except disabled and revoked keys. The caller must check whether `endsAt` has passed. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
-  /** Stores the last use of secrets, by hash, and of their keys. Ignores a use if a later one is already stored. */
+  /** Stores when secrets and their keys were last used. Never replaces a later time. */
   recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>
 }
 

@@ -16,28 +16,26 @@ import * as KeyUsage from "./KeyUsage.ts"
 import * as KeyVerifier from "./KeyVerifier.ts"
 
 export interface ListedKeys {
-  /** `secret` says whether the secret with the selection's `secretHash` works and when it ends. */
+  /** `secret` is present in a search by `secretHash`: it says whether that secret works and when it ends. */
   readonly keys: ReadonlyArray<ApiKey & { readonly secret?: FoundSecret }>
   readonly next?: KeyPosition
 }
 
-/** A revoked key fails with `Conflict`. A version that `ifMatch` does not list fails with `PreconditionFailed`. */
 type ChangeError = NotFound | Conflict | PreconditionFailed | ServiceUnavailable
 
 export class ApiKeys extends Context.Service<ApiKeys, {
   /**
-   * Fails with `InvalidRequest` if the expiry has passed or the limits do not fit the plan. Fails with `Conflict` if
-   * the idempotency key was used: the secret issued then cannot be returned again, because only its hash is stored.
+   * If `idempotencyKey` was already used, fails with `Conflict`. The issued secret cannot be returned again, because
+   * only its hash is stored.
    */
   issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
-  /** The state `banned` selects keys whose ban began in the last hour. The rate limiter knows if it still lasts. */
+  /** The state `banned` selects active keys whose ban began in the last hour. Their bans may already have ended. */
   list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
   find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>
   findAll(ids: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, ApiKey>, ServiceUnavailable>
   formerSecrets(id: string): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
   /** The change takes effect immediately in this process, and within one second in other processes. */
   update(id: string, change: KeyChange, ifMatch?: IfMatch): Effect.Effect<ApiKey, ChangeError | InvalidRequest>
-  /** Replaces the secret. Former secrets end after `grace` at the latest. Too many working secrets are a `Conflict`. */
   rotate(id: string, grace: Duration.Duration, ifMatch?: IfMatch): Effect.Effect<IssuedKey, ChangeError>
   endFormerSecrets(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>
   revoke(id: string, ifMatch?: IfMatch): Effect.Effect<void, ChangeError>

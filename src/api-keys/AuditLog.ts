@@ -27,7 +27,6 @@ export interface ListedEntries {
 
 export interface AuditStore extends Pick<AuditLog, "bannedSince"> {
   append(entries: ReadonlyArray<NewEntry>): Effect.Effect<void, ServiceUnavailable>
-  /** Returns the newest entries first. Ties are ordered by descending id. */
   list(selection: AuditSelection): Effect.Effect<ReadonlyArray<StoredEntry>, ServiceUnavailable>
 }
 
@@ -39,7 +38,7 @@ type Append = (
 ) => Effect.Effect<void, ServiceUnavailable>
 
 export interface AuditLog {
-  /** Runs an action, which must call `append` if it changes something. Logs the entry after the action succeeds. */
+  /** Runs an action, which calls `append` for every change. After success, also writes the entry to the server log. */
   record<A, E>(action: AuditAction, run: (append: Append) => Effect.Effect<A, E>): Effect.Effect<A, E>
   /** Logs a ban and stores it in the background. `at` and `until` are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>

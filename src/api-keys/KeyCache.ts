@@ -1,15 +1,15 @@
-/** Caches API keys by the hash of their secret. The lease of an entry that is in use is renewed in the background. */
+/** Caches API keys by the hash of their secret. A background task refreshes the entries that requests use. */
 import { Clock, Duration, Effect, Latch } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import type { ApiKeyStore, SecretHolder } from "./ApiKeyStore.ts"
 
-/** The lifetime of an entry from the start of its lookup. Key changes must take effect within one second. */
+/** The maximum age of an entry: under one second, because key changes must take effect within one second. */
 const lease = Duration.millis(900)
-/** The use of an entry that is older than this refreshes the entry in the background. */
+/** The use of an entry older than this starts a background refresh of the entry. */
 const refreshAge = Duration.millis(500)
-/** A refresh waits this long for other entries that need one, so that they share one SQL statement. */
+/** Each refresh first waits this long, to collect more entries for one SQL statement. */
 const refreshInterval = Duration.millis(50)
 const maxHashesPerStatement = 1_000
 const maxEntries = 100_000
@@ -18,23 +18,21 @@ const [leaseNanos, refreshAgeNanos] = [Duration.toNanosUnsafe(lease), Duration.t
 
 export interface Entry extends SecretHolder {
   readonly hash: string
-  /** The start of the lookup that found the entry, in nanoseconds of the monotonic clock. */
   readonly readAt: bigint
-  /** The start of the minute of the last recorded use, in epoch milliseconds. */
   recordedMinute: number
 }
 
 export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findByHashes">) {
   const clock = yield* Clock.Clock
   const entries = new Map<string, Entry>()
-  /** Counts this process's changes to keys. A lookup that began before a change may be stale, so it is not cached. */
+  /** Counts key changes by this process. If it grows during a lookup, the result may be stale and is not cached. */
   let generation = 0
 
   const read = Effect.fnUntraced(function*(hashes: ReadonlyArray<string>) {
     const generationAtStart = generation
     const readAt = clock.monotonicTimeNanosUnsafe()
     const holders = yield* store.findByHashes(hashes)
-    // Reject a reply after the lease: if the process paused, the reply can arrive before the timeout fires.
+    // Check the age of the result too, because the timeout fires late if the process was paused.
     if (clock.monotonicTimeNanosUnsafe() - readAt >= leaseNanos) return yield* new ServiceUnavailable()
     const found = new Map<string, Entry>()
     for (const hash of hashes) {
@@ -50,8 +48,8 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     return found
   })
 
-  // Run one lookup at a time, so that requests with invented keys cannot occupy the connection pool. After the lease, a
-  // result is too old to use: then run the lookup once more, so that a database stall of one second causes no 503.
+  // Run one lookup at a time, so that requests with invented keys cannot occupy the connection pool. A lookup that
+  // takes longer than the lease runs once more, so that a short database stall causes no 503.
   const lookUp = yield* RequestBatcher.make({
     name: "ApiKeys.lookup",
     concurrency: 1,
@@ -69,8 +67,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     isAging.closeUnsafe()
     const hashes = [...aging]
     for (let start = 0; start < hashes.length; start += maxHashesPerStatement) {
-      // Ignore a failed refresh: the cached keys stay valid until their lease ends. In a longer outage, the next
-      // request looks its key up, fails, and logs the error.
+      // Ignore a failed refresh. If the entry expires, the next request looks the key up and reports any error.
       yield* Effect.ignoreCause(Effect.timeout(read(hashes.slice(start, start + maxHashesPerStatement)), lease))
     }
     for (const hash of hashes) aging.delete(hash)

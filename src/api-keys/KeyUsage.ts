@@ -19,7 +19,6 @@ export const resolutions = {
   hours: { seconds: 60 * 60, keptSeconds: 30 * 24 * 60 * 60 }
 }
 
-/** Ranks keys by the sum of their intervals that are `seconds` long and start after `since`. */
 export interface TopSelection extends Required<Pick<TopUsageQuery, "by" | "limit">> {
   readonly seconds: number
   readonly since: DateTime.Utc
@@ -45,13 +44,13 @@ export interface KeyUsage {
 const startOf = (atMs: number, seconds: number): number => atMs - atMs % (seconds * 1_000)
 
 export const make = Effect.fnUntraced(function*(store: UsageStore) {
-  // Reads wait for a running write: its counts are neither pending nor stored yet, so a read would miss them.
+  // Reads wait for a running write, because its counts are no longer pending and not yet stored.
   const lock = yield* Semaphore.make(1)
 
   const pending = yield* WriteBehind.make<string, MinuteCounts>({
     table: "key_usage",
     interval: "2 seconds",
-    // Enough for the counts of 1,000 keys during a database outage of 100 minutes.
+    // One entry per key and minute: enough for 1,000 keys during a database outage of 100 minutes.
     maxPending: 100_000,
     maxPerFlush: 4_000,
     combine: (older, newer) => ({ ...older, ...addUsage(older, newer) }),

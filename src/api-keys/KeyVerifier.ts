@@ -12,7 +12,6 @@ const rejectKey = Effect.fail(new InvalidApiKey())
 const rejectMalformed = Effect.fail(new InvalidApiKey({ message: "The API key is incomplete or mistyped." }))
 
 export class KeyVerifier extends Context.Service<KeyVerifier, {
-  /** Returns the API key of a secret and records its use. Fails for an unknown, expired, disabled or revoked key. */
   verify(secret: Redacted.Redacted): Effect.Effect<CurrentKey["Service"], InvalidApiKey | ServiceUnavailable>
 
   evict(keyId: string): void
@@ -44,7 +43,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
   }
 
   return KeyVerifier.of({
-    // Hot path: avoids `Effect.gen`, and checks the form of a secret only if the secret is not cached.
+    // Hot path: avoids `Effect.gen`, and skips the checksum of cached secrets.
     verify: (secret) =>
       Effect.suspend(() => {
         const text = Redacted.value(secret)

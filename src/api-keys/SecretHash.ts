@@ -1,7 +1,7 @@
 import { hash } from "node:crypto"
 
 /**
- * Returns the SHA-256 in hexadecimal. A slow hash would not help, because 190 random bits cannot be guessed. This file
- * is separate, because the in-memory service also runs in browsers and must not import Node.
+ * A fast hash suffices, because a secret has 190 random bits. It has its own file, so that browsers can load the
+ * in-memory service without `node:crypto`.
  */
 export const hashSecret = (secret: string): string => hash("sha256", secret)

@@ -86,7 +86,7 @@ const keyStore = Effect.gen(function*() {
         ),
 
     findSecret: (sha256, now) =>
-      // If a process whose clock is ahead ended the secret, report this process's time instead of an end in the future.
+      // An ended secret must not show an end in the future, even if another process's clock is ahead.
       sql<{ readonly keyId: string; readonly endsAt: Date | null }>`
         SELECT key_id AS "keyId",
           CASE WHEN is_ended THEN LEAST(expires_at, ${DateTime.toDateUtc(now)}) ELSE expires_at END AS "endsAt"
@@ -116,7 +116,7 @@ const keyStore = Effect.gen(function*() {
           sql.literal(columns)
         } FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
         if (row === undefined) return Result.succeed(undefined)
-        // Count in a second statement: the first one's snapshot is from before it waited for the row lock.
+        // Count after the row lock is held, because the first statement's snapshot can miss a concurrent rotation.
         const working = yield* sql`
           SELECT FROM api_key_secrets
           WHERE key_id = ${id} AND NOT is_ended AND (expires_at IS NULL OR expires_at > ${DateTime.toDateUtc(now)})`

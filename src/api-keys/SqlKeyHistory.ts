@@ -13,7 +13,6 @@ interface AuditRow extends Omit<AuditEntry, "id" | "at" | "keyName"> {
   readonly at: Date
 }
 
-/** An index serves each filter. `LIMIT` is a literal and no parameter, so that the query planner knows the number. */
 export const auditPageStatement = (
   sql: SqlClient.SqlClient,
   { action, after, key, limit, operator }: AuditSelection

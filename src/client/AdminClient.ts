@@ -24,7 +24,7 @@ export interface FoundKey extends Keys.ListedKey {
 type ChangeError = AnyAdminError | Errors.NotFound | Errors.Conflict | Errors.PreconditionFailed
 
 interface ChangeOptions extends CallOptions {
-  /** Optimistic locking: the service changes the key only if it still has this version. */
+  /** Optimistic locking: the change fails with `PreconditionFailed` if the key no longer has this version. */
   readonly version?: number | undefined
 }
 
@@ -35,12 +35,12 @@ export interface AdminOptions extends ClientOptions {
 
 /**
  * A client of the management API. Every call can fail with `AnyAdminError`. The client retries a change only after a
- * 429, because only then did the service certainly not process it.
+ * 429, because other failures do not show whether the service made the change.
  */
 export class AdminClient extends Context.Service<AdminClient, {
   /**
-   * Issues an API key. Only this call returns its secret. If an earlier call used the same `idempotencyKey`, fails with
-   * `Conflict`, which names the API key that the earlier call issued.
+   * Issues an API key. Only this call returns its secret. A second call with the same `idempotencyKey` fails with a
+   * `Conflict` whose message names the key that exists.
    *
    * @example
    * const { id, key } = yield* admin.issue({ name: "shop", plan: "pro" }, { idempotencyKey: "order-7" })
@@ -61,7 +61,7 @@ export class AdminClient extends Context.Service<AdminClient, {
     options?: CallOptions
   ): Stream.Stream<Keys.ListedKey, AnyAdminError>
   /**
-   * Finds the API key that has this current or former secret. Sends only the secret's SHA-256.
+   * Finds the API key that a current or former secret belongs to. The request contains only the secret's SHA-256.
    *
    * @example
    * const leaked = yield* admin.whose(secret)
@@ -78,17 +78,16 @@ export class AdminClient extends Context.Service<AdminClient, {
     options?: CallOptions
   ): Effect.Effect<ReadonlyArray<KeyTotals>, AnyAdminError>
   /**
-   * Changes the given fields of a key. `expiresAt: null` removes the expiry. After `enabled: false`, requests with the
-   * key get 401. Fails with `Conflict` if the key is revoked, and with `PreconditionFailed` if its version differs.
+   * Changes the given fields of a key. `expiresAt: null` removes the expiry. `enabled: false` makes the service reject
+   * the key with 401. Fails with `Conflict` if the key is revoked.
    *
    * @example
    * const key = yield* admin.update(id, { plan: "pro" }, { version: 3 })
    */
   update(id: string, change: Optional<Keys.KeyChange>, options?: ChangeOptions): Effect.Effect<Keys.ApiKey, ChangeError>
   /**
-   * Replaces the secret of a key. Former secrets stop working after `gracePeriod` at the latest: whole seconds, up to
-   * 30 days. The default is 0, which ends them at once. Fails with `Conflict` if the key is revoked or expired, or if
-   * it would have more than five working secrets.
+   * Replaces the secret of a key. Former secrets work for at most `gracePeriod`: whole seconds up to 30 days, by
+   * default 0. Fails with `Conflict` if the key is revoked or expired, or if more than five secrets would work.
    *
    * @example
    * const { key } = yield* admin.rotate(id, { gracePeriod: "1 hour" })
@@ -114,10 +113,7 @@ export class AdminClient extends Context.Service<AdminClient, {
   static readonly layer = (options: AdminOptions): Layer.Layer<AdminClient> =>
     AdminClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
 
-  /**
-   * By default reads `baseUrl` from `PETSTORE_ADMIN_URL` and `token` from `ADMIN_TOKEN`. A `config` replaces both. Uses
-   * `fetch`.
-   */
+  /** By default, `baseUrl` comes from `PETSTORE_ADMIN_URL` and `token` from `ADMIN_TOKEN`. Uses `fetch`. */
   static readonly layerConfig = (
     config: Config.Wrap<AdminOptions> = {
       baseUrl: Config.URL("PETSTORE_ADMIN_URL"),

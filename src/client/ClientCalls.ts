@@ -8,7 +8,7 @@ import { type RetryOptions, sendWithRetries } from "./Retries.ts"
 
 export const version = "1.0.0"
 
-/** The options of one call, which override those of the client. `retry` overrides field by field. */
+/** The options of one call. They override the client's options. `retry` is merged field by field. */
 export interface CallOptions {
   readonly retry?: RetryOptions | undefined
   /** The timeout of the whole call, including retries and waits. The default is 2 minutes. */
@@ -27,7 +27,6 @@ export interface ClientOptions extends CallOptions {
   readonly baseUrl: string | URL
 }
 
-/** The type `T`, but optional fields may also be `undefined`. */
 export type Optional<T> = { readonly [K in keyof T]: object extends Pick<T, K> ? T[K] | undefined : T[K] }
 
 export const omitUndefined = <T extends object>(fields: Optional<T>): T =>
@@ -46,7 +45,7 @@ export interface ResponseMetadata {
   readonly headers: Headers.Headers
   /** The `X-Request-Id` of the response, which is also in the log of the service. */
   readonly requestId: string | undefined
-  /** The API key's most restrictive rate limit. `undefined` if the response does not show one, as for `AdminClient`. */
+  /** The API key's most restrictive rate limit. `undefined` if the response shows no limit of an API key. */
   readonly rateLimit: RateLimitState | undefined
   /** Whether an earlier request with the same idempotency key created the pet. */
   readonly isReplayed: boolean

@@ -12,7 +12,7 @@ export class UnexpectedResponse
   extends Schema.TaggedError<UnexpectedResponse>()("UnexpectedResponse", { ...withCause, status: Schema.Int })
 {}
 
-/** The service returned an error code that this version of the client does not expect from the operation. */
+/** The service returned an error that this client does not know for the operation. The service may be newer. */
 export class UndeclaredError extends Schema.TaggedError<UndeclaredError>()("UndeclaredError", ErrorBody.fields) {}
 
 /** An argument of the call is invalid, so the client sent no request. */
@@ -22,12 +22,11 @@ export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInp
 export const PetstoreClientErrorReason = Schema.Union([Unreachable, UnexpectedResponse, UndeclaredError, InvalidInput])
 export type PetstoreClientErrorReason = typeof PetstoreClientErrorReason.Type
 
-/** A call failed with an error that the API does not declare. A service that returns this error responds with 502. */
+/** A failure that is not one of the API's own errors. An `HttpApi` endpoint that declares it responds with 502. */
 export class PetstoreClientError extends Schema.TaggedError<PetstoreClientError>()("PetstoreClientError", {
   reason: PetstoreClientErrorReason,
   /** The `X-Request-Id` of the response, which is also in the log of the service. */
   requestId: Schema.optionalKey(Schema.String),
-  /** The `Retry-After` of the response (RFC 9110 §10.2.3). */
   retryAfter: Schema.optionalKey(Schema.Duration)
 }, { httpApiStatus: 502 }) {
   override readonly cause = this.reason

@@ -5,7 +5,7 @@ import { retryAfterOf } from "./ClientError.ts"
 
 type Response = HttpClientResponse.HttpClientResponse
 
-/** Despite a pause after a 429, send one request per minute, because an operator may have lifted a ban early. */
+/** Calls get a stored 429 for this long. Then one request checks whether an operator has lifted the ban. */
 const maxPauseTrustMs = 60_000
 
 const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
@@ -26,27 +26,24 @@ export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState
 
 const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 
-/**
- * Returns the limit of the API key. Returns `None` if the headers have no limit, or if their limit is that of the
- * client's address, as in a 401.
- */
+/** Returns `None` if the headers show no limit, or the limit of an IP address instead of an API key, as in a 401. */
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
-/** A time in which calls wait, after a 429 or when no requests remain. All instants are in epoch milliseconds. */
+/** Begins after a 429 or when no requests remain. Calls wait until it ends. Times are in epoch milliseconds. */
 interface Pause {
   readonly startedAt: number
   readonly endsAt: number
-  /** The 429 that caused the pause, or `undefined` if another response caused it by showing zero remaining requests. */
+  /** The 429 that began the pause. `undefined` if the pause began because no requests remained. */
   readonly rejection: Response | undefined
-  /** The end of the time in which a call that cannot wait for `endsAt` gets `rejection` without sending a request. */
+  /** Until this time, a call that cannot wait until `endsAt` gets `rejection` without sending a request. */
   readonly trustedUntil: number
 }
 
 interface PacingState {
   readonly latest: Option.Option<RateLimitState>
   readonly pause: Pause | undefined
-  /** The maximum number of requests in flight: 1 at first, then the remaining requests in the latest response. */
+  /** Starts at 1. A response that shows the remaining requests sets it to their number, or to 1 if none remain. */
   readonly maxInFlight: number
 }
 
@@ -60,8 +57,8 @@ export const makePacing = Effect.gen(function*() {
     Effect.flatMap(Ref.updateAndGet(pacing, change), ({ maxInFlight }) => slots.resize(maxInFlight))
 
   /**
-   * Allows one more request in flight after an attempt without a response. If only one were allowed, queued calls would
-   * have to wait for one timeout after another.
+   * After an attempt without a response, allows one more request in flight. Otherwise each queued call could wait for
+   * another timeout.
    */
   const addSlot = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withSlot(before, now)))
 
@@ -71,8 +68,8 @@ export const makePacing = Effect.gen(function*() {
     pauseEnd: (now: number) => Effect.map(Ref.get(pacing), ({ pause }) => Math.max(pause?.endsAt ?? now, now)),
 
     /**
-     * Sends when the number of requests in flight allows it. During a pause that ends by `deadline`, fails with
-     * `MustWait`, so that the caller waits and tries again.
+     * Sends a request when fewer than `maxInFlight` are in flight. Fails with `MustWait` during a pause that ends by
+     * `deadline`. The caller must then wait and retry.
      */
     attempt: <E>(send: Effect.Effect<Response, E>, deadline: number) =>
       Effect.gen(function*() {
@@ -108,10 +105,10 @@ const withResponse = (
 ): PacingState => {
   const { headers, status } = response
   const shown = rateLimitOf(headers)
-  // End the pause if a request that was sent after the pause began has succeeded.
+  // A request sent after the pause began succeeded, so the pause is over: an operator may have lifted the ban.
   const pause = status < 400 && before !== undefined && before.startedAt < sentAt ? undefined : before
   const pauseFor = (ms: number, rejection?: Response): Pause => {
-    // Add jitter to the shared pause, not to each call, so that later calls do not overtake earlier ones.
+    // Delay all calls by the same jitter, so that they keep their order.
     const endsAt = now + jitterMs + ms
     const trustedUntil = rejection === undefined ? now : Math.min(endsAt, now + maxPauseTrustMs)
     return { startedAt: now, endsAt, rejection, trustedUntil }
@@ -120,7 +117,7 @@ const withResponse = (
   return {
     latest: Option.orElse(shown, () => latest),
     maxInFlight: Option.match(shown, {
-      // Do not limit the requests in flight if responses show no limits, as on the management port.
+      // Responses of the management port show no limits, so do not limit the requests in flight.
       onNone: () => headers["x-ratelimit-limit"] === undefined && status < 400 ? Infinity : maxInFlight,
       onSome: ({ remaining }) => Math.max(1, remaining)
     }),

@@ -23,7 +23,7 @@ export interface Options extends ClientOptions {
 export interface AllQuery extends Optional<Omit<ListQuery, "limit">>, PageSize {}
 
 export interface CreateOptions extends CallOptions {
-  /** Within 24 hours, calls with the same key create only one pet. The default is a new UUID per run of the effect. */
+  /** Within 24 hours, a key creates only one pet. The default is a new UUID per run of the effect. */
   readonly idempotencyKey?: string | undefined
 }
 
@@ -73,7 +73,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   static readonly layer = (options: Options): Layer.Layer<PetstoreClient> =>
     PetstoreClient.layerHttp(options).pipe(Layer.provide(FetchHttpClient.layer))
 
-  /** Reads the options from `PETSTORE_URL` and `PETSTORE_API_KEY`, unless `config` replaces them. Uses `fetch`. */
+  /** By default, `baseUrl` comes from `PETSTORE_URL` and `apiKey` from `PETSTORE_API_KEY`. Uses `fetch`. */
   static readonly layerConfig = (
     config: Config.Wrap<Options> = {
       baseUrl: Config.URL("PETSTORE_URL"),

@@ -16,8 +16,8 @@ export interface RetryOptions {
   /** The timeout of one attempt. The default is 30 seconds. */
   readonly attemptTimeout?: Duration.Input | undefined
   /**
-   * The wait budget, counted from the start of the call. If the wait before a retry, or the pause after a 429, would
-   * exceed it, the call fails immediately. The default is the call's `timeout`.
+   * The total wait budget, from the start of the call. If a retry would have to wait longer, the call fails
+   * immediately. The default is `timeout`.
    */
   readonly maxWait?: Duration.Input | undefined
 }

@@ -3,7 +3,6 @@ import { AdminClient } from "../client/AdminClient.ts"
 import { read, textForm } from "../config/Setting.ts"
 import { adminTokenFile, Settings } from "../config/Settings.ts"
 
-/** The failure of a valid command, with exit code 1. Invalid commands exit with 2. */
 export class CommandError extends Data.TaggedError("CommandError")<{ readonly message: string }> {}
 
 const withScheme = (text: string): string => /^[a-z][a-z\d+.-]*:\/\//i.test(text) ? text : `http://${text}`

@@ -11,7 +11,7 @@ const printable = (text: string): string => text.replaceAll(/[\p{Cc}\p{Zl}\p{Zp}
 export const formatTime = (at: DateTime.Utc | null, absent = "never"): string =>
   at === null ? absent : DateTime.formatIso(at)
 
-/** Cells before NAME must not contain spaces, so that awk can pick them by number, such as `$1`. */
+/** Cells to the left of NAME must not contain spaces, so that `awk '{ print $2 }'` works. */
 interface Column<Row> {
   readonly heading: string
   readonly width: number
@@ -43,7 +43,6 @@ export const topColumns: ReadonlyArray<Column<KeyTotals>> = [
   { heading: "NAME", width: 0, cell: ({ name }) => name ?? "-" }
 ]
 
-/** Formats the changes of an audit entry, such as `plan: free → pro, per minute: 60 → 300`. */
 const describeChanges = ({ after, before }: AuditEntry): string =>
   Object.keys({ ...before, ...after }).map((name) => {
     const [old, changed] = [before, after].map((values) => String(values?.[name] ?? "none"))
@@ -82,12 +81,12 @@ export const printRows = <Row, E, R>(rows: Stream.Stream<Row, E, R>, { columns, 
           ? Effect.map(encode(row), (encoded) => JSON.stringify(encoded, null, 2))
           : Effect.succeed(formatRow(columns, ({ cell }) => cell(row)))
       ),
-      // Print the heading or `[` together with the first row, so that a failed request leaves stdout empty.
+      // Print the heading or `[` with the first row, so that a failed first request prints nothing to stdout.
       Stream.mapAccum(() => start, (before, line) => [separator, [before + line]]),
       Stream.orElseIfEmpty(() => Stream.make(start)),
       Stream.concat(Stream.make(end))
     )
-    // Ignore that the reader closes the pipe early, as in `petstore keys list | head`.
+    // `petstore keys list | head` closes the pipe early, which is not an error.
     yield* Effect.catchIf(Stream.run(text, stdout()), isClosedPipe, () => Effect.void)
   })
 

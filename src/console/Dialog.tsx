@@ -9,7 +9,7 @@ import { type Failure, useAction } from "./Session.ts"
 
 const Dialog = ({ children, isHeld, onClose, title }: {
   readonly title: string
-  /** Whether to block Escape and Back, and to ask before a reload, because leaving could lose a new secret. */
+  /** Whether Escape and Back are blocked and a reload asks for confirmation, so that a new secret is not lost. */
   readonly isHeld: boolean
   readonly children: ComponentChildren
   onClose(): void
@@ -41,7 +41,7 @@ const Dialog = ({ children, isHeld, onClose, title }: {
   )
 }
 
-/** Submits its form with `call`. While `call` runs, the dialog cannot close: the response may contain a secret. */
+/** While `call` runs, the dialog cannot close, because the response may contain a new secret. */
 export function FormDialog<A>({ action, call, children, isDanger = false, onClose, onDone, title }: {
   readonly title: string
   readonly action: string

@@ -7,7 +7,7 @@ import { FormDialog } from "./Dialog.tsx"
 import { formatLimits, textsOf } from "./Parts.tsx"
 import { type Failure, useSession } from "./Session.ts"
 
-/** Changes a key if it still has the version that the dialog shows (optimistic locking), or explains the conflict. */
+/** If the key was changed after the operator saw it, shows what changed instead of overwriting it. */
 export function KeyDialog<A>({ apiKey, call, onConflict, ...dialog }:
   & Omit<Parameters<typeof FormDialog<A>>[0], "call">
   & {
@@ -97,7 +97,7 @@ const KeyFields = ({ texts }: { readonly texts: FormTexts }) => {
 
 export const IssueDialog = ({ onClose, onIssued }: { onIssued(issued: IssuedKey): void; onClose(): void }) => {
   const { client } = useSession()
-  // Use one idempotency key per dialog: if a response is lost, a second attempt names the issued key and issues none.
+  // One idempotency key per dialog: after a lost response, a second attempt fails and names the key already issued.
   const [idempotencyKey] = useState(() => crypto.getRandomValues(new Uint32Array(4)).join("-"))
   const issue = (form: FormData) =>
     Effect.flatMap(
@@ -111,7 +111,7 @@ export const IssueDialog = ({ onClose, onIssued }: { onIssued(issued: IssuedKey)
   )
 }
 
-/** Changes the fields of a key. After a conflict, keeps what the operator entered and updates the other inputs. */
+/** After a conflict, keeps the inputs that the operator edited and updates the others. */
 export const ChangeDialog = ({ apiKey, onChanged, onClose }: {
   readonly apiKey: ApiKey
   onChanged(changed: ApiKey): void

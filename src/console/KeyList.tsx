@@ -24,7 +24,7 @@ import {
 import { hrefOf, type Route } from "./Route.ts"
 import { type Client, type Failure, useAction, useQuery, useSession } from "./Session.ts"
 
-/** Fills a page with several requests, because a response can have fewer keys than its limit although more match. */
+/** Sends requests until the page is full: a response can have fewer keys than its limit although more match. */
 const readPage = (client: Client, query: KeysQuery, found: KeysPage["keys"] = []): Effect.Effect<KeysPage, Failure> => {
   const pageSize = query.limit ?? listLimit.default
   return Effect.flatMap(client.list({ ...query, limit: pageSize - found.length }), ({ keys, next }) => {
@@ -116,7 +116,7 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
   const { order, plan, search: searched = "", state }: KeysQuery = route.view === "keys" ? route.query : {}
   const href = hrefOf(route)
   const [search, setSearch] = useState(searched)
-  /** The URL whose search text the field shows. Updated while rendering, because an effect could undo typing. */
+  /** The URL that last set the search field. Compared while rendering: an effect could overwrite new input. */
   const [shown, setShown] = useState(href)
   const [dialog, setDialog] = useState<"issue" | IssuedKey>()
   const [revision, setRevision] = useState(0)

@@ -14,7 +14,6 @@ export const formatNumber = (value: number): string => numbers.format(value)
 export const formatLimits = ({ perDay, perMinute }: Limits): string =>
   `${formatNumber(perMinute)} a minute, ${formatNumber(perDay)} a day`
 
-/** Formats an instant in UTC, such as `2026-11-23 08:12`. */
 export const formatInstant = (at: DateTime.Utc): string => DateTime.formatIso(at).slice(0, 16).replace("T", " ")
 
 const units = [["d", 86_400], ["h", 3_600], ["min", 60], ["s", 1]] as const
@@ -102,7 +101,7 @@ export const ListPage = ({ columns, first, name, next, page, rows, status }: {
 
 export const CopyButton = ({ label, text }: { readonly label: string; readonly text: string }) => {
   const [state, setState] = useState("Copy")
-  // In an insecure context, `navigator.clipboard` is undefined. `async` turns the TypeError into a rejected promise.
+  // `async` turns a missing `navigator.clipboard` (insecure context) into a rejected promise.
   const copy = async (): Promise<void> => navigator.clipboard.writeText(text)
   const onClick = () => copy().then(() => setState("Copied"), () => setState("Select and copy it"))
   return (
@@ -110,7 +109,6 @@ export const CopyButton = ({ label, text }: { readonly label: string; readonly t
   )
 }
 
-/** Returns the trimmed values of a form by field name, without empty fields. */
 export const textsOf = (form: FormData): Readonly<Record<string, string>> =>
   Object.fromEntries(
     [...form].flatMap(([name, value]) => typeof value === "string" && value.trim() !== "" ? [[name, value.trim()]] : [])

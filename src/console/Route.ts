@@ -51,7 +51,7 @@ export const useRoute = (): Route => {
   const [fragment, setFragment] = useState(location.hash)
   useEffect(() => {
     const update = (): void => {
-      // The browser's Back has already changed the URL, so push the URL of the held page again to stay on it.
+      // The Back button has already changed the URL, so restore the URL of the held page.
       if (heldFragment === undefined) setFragment(location.hash)
       else history.pushState(null, "", `${location.pathname}${heldFragment}`)
     }

@@ -55,7 +55,7 @@ const useCall = () => {
   )
 }
 
-/** The state of a query. After a failed reload, `value` is still the last value that was read. */
+/** After a failed reload, `value` is still the last successful result. */
 export interface Query<A> {
   readonly value: A | undefined
   readonly failure: string | undefined

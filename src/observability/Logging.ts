@@ -4,7 +4,7 @@ import { Settings } from "../config/Settings.ts"
 import { AccessLogEnabled, JsonLines } from "./LogText.ts"
 import { startAtZero } from "./Metrics.ts"
 
-/** The maximum number of characters that wait for a slow reader of standard error. Further lines are dropped. */
+/** The maximum number of buffered characters. If standard error is read too slowly, further lines are dropped. */
 const maxPendingCharacters = 4 * 1024 * 1024
 
 const maxFlushTime = "1 second"

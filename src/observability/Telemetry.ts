@@ -5,7 +5,7 @@ import { Otlp, OtlpSerialization } from "effect/observability"
 import { Settings } from "../config/Settings.ts"
 import { redactSecrets } from "./LogText.ts"
 
-/** Without these values, Effect exports nothing, even if an OTLP endpoint is set. */
+/** By default, Effect exports nothing, even if an OTLP endpoint is set. These values enable all exporters. */
 const defaults = {
   OTEL_SERVICE_NAME: "petstore",
   OTEL_TRACES_EXPORTER: "otlp",

@@ -19,17 +19,15 @@ export interface SentRequest {
 
 /** Controls the in-memory service: injects faults, and records the requests that clients send. */
 export class TestService extends Context.Service<TestService, {
-  /** Stores pets in the given order, without HTTP requests. */
   insertPets(...pets: ReadonlyArray<NewPet>): Effect.Effect<ReadonlyArray<Pet>>
-  /** Uses up a limit of the API key. Requests get 429 `rate_limit_exceeded` until the window ends. */
+  /** Uses up a rate limit of the API key. Requests get 429 `rate_limit_exceeded` until the limit resets. */
   readonly exhaustLimit: Effect.Effect<void>
   /** Bans the API key, for one minute the first time. Requests get 429 `api_key_banned`. */
   readonly banKey: Effect.Effect<void>
-  /** Revokes the API key. Requests get 401 `invalid_api_key`. */
   readonly revokeKey: Effect.Effect<void>
   /** Simulates a database outage. Requests get 503 `service_unavailable` until `recover` runs. */
   readonly becomeUnavailable: Effect.Effect<void>
-  /** Fails the next request with `error`, or without a response for `Unreachable`. Two calls fail two requests. */
+  /** Makes the next request fail with `error`. `Unreachable` becomes a transport error. Two calls fail two requests. */
   failNext(error: ApiError | PetstoreClientError): Effect.Effect<void>
   /** Delays each request by `delay` until `recover` runs. Uses Effect's `Clock`, so `TestClock` can skip the delay. */
   becomeSlow(delay: Duration.Input): Effect.Effect<void>
@@ -97,7 +95,7 @@ export const layerFaultyClient = Layer.effect(
   Effect.gen(function*() {
     const { delay, outcomes, sent } = yield* Faults
     const client = yield* HttpClient.HttpClient
-    // Disable the inner client's span, because `HttpClient.make` below makes one that also covers injected faults.
+    // `HttpClient.make` below already creates a span for each request, so disable the inner client's span.
     const execute = (request: HttpClientRequest.HttpClientRequest) =>
       Effect.provideService(client.execute(request), HttpClient.TracerDisabledWhen, () => true)
     return HttpClient.make(Effect.fnUntraced(function*(request, { pathname, search }) {
