@@ -23,7 +23,7 @@ export interface Setting<A> {
   readonly meaning: string
 }
 
-/** Never quotes the whole value in the error, because it may be a secret. `parse` can quote a part of it. */
+/** The error contains only the part of the value that `parse` quotes, because the value may be a secret. */
 export const read = <A>(name: string, { form, parse }: Form<A>): Config.Config<A> =>
   Config.mapEffect(Config.String(name), (text) =>
     Effect.mapError(Effect.fromResult(parse(text)), (problem) => {

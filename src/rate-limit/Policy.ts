@@ -33,7 +33,7 @@ interface Ban {
   readonly until: number
 }
 
-/** Expired counts can remain and are ignored. The last ban remains, because the next one lasts twice as long. */
+/** Expired counts can remain and are ignored. The last ban remains, because it can double the next one. */
 export interface State {
   readonly minute?: Count | undefined
   readonly day?: Count | undefined
