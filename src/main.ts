@@ -19,7 +19,6 @@ import * as SqlRateLimiter from "./rate-limit/SqlRateLimiter.ts"
 
 const maxShutdownMs = 9_500
 
-/** Loads the Redis client only if `REDIS_URL` is set. */
 const redisRateLimiter = Layer.unwrap(
   Effect.map(Effect.promise(() => import("./rate-limit/RedisRateLimiter.ts")), ({ layer }) => layer)
 )
@@ -66,7 +65,7 @@ const program = Effect.gen(function*() {
   const lost = yield* Deferred.make<never, DataDirectoryLost>()
   const failWithLoss = (error: DataDirectoryLost) => void Deferred.doneUnsafe(lost, Exit.fail(error))
   const launched = Layer.launch(Layer.provide(service, Layer.succeed(OnDataDirectoryLost, failWithLoss)))
-  // Log each failure inside the race, so that a lost data directory is logged before the shutdown, which takes seconds.
+  // Log inside the race, because a lost data directory must be logged before the shutdown, which takes seconds.
   return yield* Effect.raceFirst(logFatal(launched), logFatal(Deferred.await(lost)))
 })
 
@@ -81,7 +80,7 @@ program.pipe(
   ),
   NodeRuntime.runMain({
     disableErrorReporting: true,
-    // Exit with 0 after a signal, which interrupts the service. After a failure, exit with the error's code, or 1.
+    // Exit with 0 after a signal such as SIGTERM. After a failure, exit with the code of the error, or 1.
     teardown: (exit, onExit) =>
       onExit(
         Exit.isFailure(exit) && !Cause.hasInterruptsOnly(exit.cause)

@@ -11,18 +11,17 @@ export const AuditAction = Schema.Literals(actions).annotate({
 })
 export type AuditAction = typeof AuditAction.Type
 
-/** Turns the name of a field or an action into words, such as `perMinute` into "per minute". */
 export const wordsOf = (name: string): string =>
   name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
 
-/** A value of an API key's field. An instant is an ISO 8601 text. The audit log never contains secrets. */
+/** The value of one API key field. Instants are ISO 8601 texts. Secrets are never recorded. */
 const AuditValue = Schema.NullOr(Schema.Union([Schema.String, Schema.Int, Schema.Boolean]))
 export const AuditValues = Schema.Record(Schema.String, AuditValue)
 export type AuditValues = typeof AuditValues.Type
 
 /**
- * An action on an API key. `operator` is the name of the admin token, or `null` if the service itself acted. `address`
- * is the IP address of the operator or, for a ban, of the banned client. `keyName` is `null` for a deleted API key.
+ * `operator` is the name of the admin token, or `null` if the service acted by itself. `address` is the IP address of
+ * the operator or, for a ban, of the banned client. `keyName` is `null` if the API key has been deleted.
  */
 export const AuditEntry = Schema.Struct({
   id: Schema.Int,
@@ -37,7 +36,6 @@ export const AuditEntry = Schema.Struct({
 }).annotate({ identifier: "AuditEntry" })
 export interface AuditEntry extends Schema.Schema.Type<typeof AuditEntry> {}
 
-/** The position of an entry in the audit log, which a cursor encodes. `at` is in epoch milliseconds. */
 export const AuditPosition = Schema.Struct({ at: Schema.Int, id: Schema.Int })
 export interface AuditPosition extends Schema.Schema.Type<typeof AuditPosition> {}
 

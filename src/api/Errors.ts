@@ -110,7 +110,7 @@ export class MisdirectedRequest extends declareError<MisdirectedRequest>()("Misd
 export class IdempotencyKeyReused extends declareError<IdempotencyKeyReused>()("IdempotencyKeyReused") {}
 /** 429: the caller exceeded its rate limit (SPEC §8), and may retry after `retryAfter`. */
 export class RateLimitExceeded extends declareErrorWithWait<RateLimitExceeded>()("RateLimitExceeded") {}
-/** 429: requests with this API key continued after 429 responses, so it is banned for `retryAfter` (SPEC §5.4, §8). */
+/** 429: the API key kept sending requests after 429 responses, so it is banned for `retryAfter` (SPEC §5.4, §8). */
 export class ApiKeyBanned extends declareErrorWithWait<ApiKeyBanned>()("ApiKeyBanned") {}
 export class TooManyAttempts extends declareErrorWithWait<TooManyAttempts>()("TooManyAttempts") {}
 export class HeaderFieldsTooLarge extends declareError<HeaderFieldsTooLarge>()("HeaderFieldsTooLarge") {}
@@ -184,7 +184,7 @@ interface ErrorClass extends Schema.ConstraintCodec<ApiError, unknown> {
   readonly fields: object
 }
 
-/** Declares a response with one HTTP status. Clients decode it to one of `classes`, by the `code` in its body. */
+/** Declares the error response for one HTTP status. Clients pick the class by the `code` in the body. */
 export const errorResponse = <const Classes extends readonly [ErrorClass, ...ReadonlyArray<ErrorClass>]>(
   ...classes: Classes
 ) => {
@@ -217,7 +217,7 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
   ).annotate({ description })
 }
 
-/** Operations and middleware share this one instance, because Effect deduplicates schemas only by identity. */
+/** Share this object: Effect treats equal schemas as duplicates only if they are the same object. */
 export const serviceUnavailable = errorResponse(ServiceUnavailable)
 
 export const commonErrors = [

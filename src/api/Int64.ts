@@ -7,7 +7,7 @@ const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" &
 
 const range = `a whole number from ${-(2n ** 63n)} to ${2n ** 63n - 1n}`
 
-/** Describes the valid range, and why `value` is invalid. `Infinity`, to which 1e400 parses, is out of range. */
+/** The error message for an invalid int64. JSON's 1e400 parses to `Infinity`, which is out of range. */
 const expectationFor = (value: unknown): string => {
   if (typeof value === "bigint") return range
   if (typeof value === "number") return Math.abs(value) >= 2 ** 63 ? range : `${range}, not a fraction`
@@ -16,7 +16,7 @@ const expectationFor = (value: unknown): string => {
   return `${range}, not ${typeof value === "object" ? "an object" : `a ${typeof value}`}`
 }
 
-/** Whether int64s are JSON numbers, as in {@link exactJson}. Effect's own JSON codecs use strings of digits. */
+/** Whether JSON has int64s as numbers, as in {@link exactJson}. Effect's own codecs write strings of digits. */
 const AsNumbers = Context.Reference<boolean>("petstore/api/Int64/AsNumbers", { defaultValue: () => false })
 
 const fromNumber = (value: unknown) => typeof value === "number" && Number.isInteger(value) ? BigInt(value) : value
@@ -38,7 +38,6 @@ const toJson = (schema: Readonly<Record<string, unknown>>) =>
     })
   )
 
-/** Only integers beyond 2^53 use `JSON.rawJSON`, because a plain number is faster. */
 const toNumber = (value: bigint): unknown => {
   const number = Number(value)
   return Number.isSafeInteger(number) ? number : JSON.rawJSON(String(value))
@@ -81,10 +80,10 @@ export const parseInteger = (text: string): bigint | undefined => {
   return BigInt(sign + digits + "0".repeat(zeros))
 }
 
-/** Matches JSON that may contain a number that a double rounds. Only such JSON needs the slow parse with a reviver. */
+/** Matches JSON text with numbers that `JSON.parse` may round. Only such text needs the slow parsing with a reviver. */
 const mayRound = /[\d.]{16}|e-\d{3}/i
 
-/** Returns a `bigint` for an integer that a double rounds, and `NaN` for a fraction that it rounds to an integer. */
+/** Integers that `JSON.parse` rounds become `bigint`. Fractions that round to an integer become `NaN` (invalid). */
 const parse = (text: string): unknown =>
   mayRound.test(text)
     ? JSON.parse(text, (_key, field, { source = "" }) => {
@@ -95,7 +94,7 @@ const parse = (text: string): unknown =>
     })
     : JSON.parse(text)
 
-/** The codec of a JSON body with exact int64s. `encodeText` replaces the derived encoder with a faster one. */
+/** Encodes and decodes JSON bodies with exact int64s. `encodeText` replaces the default encoder by a faster one. */
 export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   schema: S,
   encodeText?: (value: S["Type"]) => string
@@ -121,7 +120,6 @@ export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
       ? (value) => Effect.succeed(encodeText(value))
       : (value, options) => Effect.map(Effect.provideService(encode(value, options), AsNumbers, true), stringify)
   })
-  // Accept any value, because `decode` has already validated it.
   const unchecked = Schema.declare((_value: unknown): _value is S["Type"] => true)
   return jsonText.pipe(
     Schema.decodeTo(unchecked, transformation),

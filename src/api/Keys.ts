@@ -57,7 +57,6 @@ const isEnabled = Schema.Boolean.annotate({
   description: "Whether requests with the key are authenticated. A disabled key can be enabled again."
 })
 
-/** The body of `issueKey`. The plan enterprise requires `limits`, and other plans reject them. */
 export const NewKey = Schema.Struct({
   name,
   plan: Plan,
@@ -73,14 +72,14 @@ export const KeyChange = Schema.Struct({
   plan: Schema.optionalKey(Plan),
   enabled: Schema.optionalKey(isEnabled)
 }).check(
-  // If the change has limits but no plan, the service checks the limits against the stored plan.
+  // Without a plan in the body, the service checks the limits later, against the stored plan.
   Schema.makeFilter(({ limits, plan }) =>
     plan === undefined || limits === undefined ? undefined : checkLimits({ limits, plan })
   )
 ).annotate({ identifier: "KeyChange" })
 export interface KeyChange extends Schema.Schema.Type<typeof KeyChange> {}
 
-/** `hint` is the last four characters of the secret, or `null` in keys that an early version of the service issued. */
+/** `hint` is the last four characters of the secret, or `null` if the key is older than this field. */
 export const ApiKey = Schema.Struct({
   id: KeyId,
   version: Schema.Int,
@@ -105,7 +104,7 @@ export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 /** The range of `createdAtMicros`: from PostgreSQL's earliest `timestamptz` to JavaScript's latest `Date`. */
 const [minMicros, maxMicros] = [-210_866_803_200_000_000n, 8_640_000_000_000_000_000n]
 
-/** The position of a key in the list, which a cursor encodes. PostgreSQL sorts keys by microseconds. */
+/** The position of a key in the list, which the cursor encodes. PostgreSQL's timestamps have microseconds. */
 export const KeyPosition = Schema.Struct({ createdAtMicros: Schema.BigInt, id: KeyId })
 export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
 
@@ -116,7 +115,7 @@ const parsePosition = (text: string): KeyPosition | undefined => {
   return createdAtMicros >= minMicros && createdAtMicros <= maxMicros ? { createdAtMicros, id } : undefined
 }
 
-/** If several states apply to a key, it has the first of them in this order: revoked, expired, disabled, banned. */
+/** A key has exactly one state: the first of revoked, expired, disabled and banned that applies, otherwise active. */
 export const KeyState = Schema.Literals(["active", "banned", "disabled", "expired", "revoked"]).annotate({
   description: "The state of the keys. `active` includes banned keys. A revoked key is not expired, and an expired " +
     "key is not disabled.",
@@ -164,15 +163,13 @@ export interface KeyFilter extends Omit<KeysQuery, "order" | "limit" | "cursor">
 
 const ban = Schema.NullOr(Schema.Struct({ until: Instant }))
 
-/** The secret whose hash was queried. It works until `endsAt` while its key is not disabled, expired or revoked. */
+/** The secret that matches the query's `secretHash`. It does not work if its key is disabled, expired or revoked. */
 export const FoundSecret = Schema.Struct({
   works: Schema.Boolean.annotate({ description: "Whether requests with the secret are authenticated." }),
   endsAt: Schema.NullOr(Instant).annotate({ description: "The end of a former secret. `null` for the current one." })
 }).annotate({ identifier: "FoundSecret" })
 export interface FoundSecret extends Schema.Schema.Type<typeof FoundSecret> {}
 
-/** A key in a list. `ban` is `null` if the key is not banned. `secret` says whether the secret with the query's
- * `secretHash` works and when it ends. */
 export const ListedKey = Schema.Struct({ ...ApiKey.fields, ban, secret: Schema.optionalKey(FoundSecret) })
   .annotate({ identifier: "ListedKey" })
 export interface ListedKey extends Schema.Schema.Type<typeof ListedKey> {}
@@ -182,13 +179,12 @@ export const KeysPage = Schema.Struct({ keys: Schema.Array(ListedKey), next: Sch
   .annotate({ description: "The keys of the page." })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
-/** A secret that a rotation replaced, and that works until `endsAt`. `lastUsedAt` is accurate to the minute. */
+/** A secret that was replaced by a rotation but still works until `endsAt`. `lastUsedAt` is accurate to the minute. */
 export const FormerSecret = Schema.Struct({ endsAt: Instant, lastUsedAt: Schema.NullOr(Instant) })
 export interface FormerSecret extends Schema.Schema.Type<typeof FormerSecret> {}
 
 const Window = Schema.Struct({ limit: Schema.Int, remaining: Schema.Int, resetAt: Instant })
 
-/** A key with its rate limit windows. `ban` is `null` if the key is not banned. */
 export const ApiKeyDetails = Schema.Struct({
   ...ApiKey.fields,
   usage: Schema.Struct({ minute: Window, day: Window }),

@@ -12,7 +12,7 @@ export const formatETag = (version: number): string => `"${version}"`
 const entityTag = /(?:W\/)?"[\x21\x23-\x7e\x80-\xff]*"/g
 const list = new RegExp(`^(?:${entityTag.source}\\s*(?:,\\s*|$))+$`)
 
-/** The `If-Match` header (RFC 9110 §13.1.1), which decodes to a list of `*` or ETags. A weak ETag never matches. */
+/** The `If-Match` header (RFC 9110 §13.1.1) as a list: either only `*`, or ETags. A weak ETag never matches. */
 export const IfMatch = Schema.String.annotate({
   description: "The versions of the key that the request may change, or `*` for any. Without it, any version.",
   examples: ["*"]

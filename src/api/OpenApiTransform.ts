@@ -22,12 +22,12 @@ const capitalizeWords = (name: string): string =>
 
 const isError = Schema.is(Schema.Struct({ code: Schema.String }))
 
-/** Returns the schema that Effect wraps in `allOf` (bodies, annotated fields) or `anyOf` (optional fields). */
+/** Effect wraps the schemas of bodies and annotated fields in `allOf`, and those of optional fields in `anyOf`. */
 const unwrap = (schema: JsonSchema): JsonSchema => schema.allOf?.[0] ?? schema.anyOf?.[0] ?? schema
 
 /**
- * Returns a function that completes an OpenAPI document and removes `basePath` from its paths. The response headers
- * from `headersOf` replace headers of the same name that an endpoint declares.
+ * Completes an OpenAPI document and removes `basePath` from its paths. If an endpoint declares a header that
+ * `headersOf` also returns, the header from `headersOf` wins.
  */
 export const makeTransform = ({ basePath, headersOf, securityScheme: { name: schemeName, scheme } }: {
   readonly basePath: string
@@ -77,7 +77,7 @@ export const makeTransform = ({ basePath, headersOf, securityScheme: { name: sch
       schema,
       description: described.allOf?.[1]?.description ?? description ?? resolve(schema).description ?? "",
       ...example !== undefined && { example },
-      // Disable the parameter at first, because Scalar (/docs) would otherwise send the first value of the enum.
+      // Scalar (/docs) would send the first value of the enum by default, so mark the parameter as disabled.
       ...value !== undefined && { examples: { default: { value, "x-disabled": true } } }
     }
   }
@@ -108,7 +108,7 @@ export const makeTransform = ({ basePath, headersOf, securityScheme: { name: sch
     relativePaths[path.slice(basePath.length)] = item
     for (const operation of [item.get, item.post, item.patch, item.delete]) {
       if (operation === undefined) continue
-      // An operation without a body never returns 413 or 415, which `Validation` declares for every operation.
+      // Only a request body can cause 413 or 415, but `Validation` declares both for every operation.
       if (operation.requestBody === undefined) { for (const status of [413, 415]) delete operation.responses[status] }
       completeOperation(operation)
     }

@@ -42,7 +42,6 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
     Errors.serviceUnavailable
   ]
 }) {
-  /** Turns a schema error into a 400 that names each invalid field. */
   static readonly layer = HttpApiMiddleware.layerSchemaErrorTransform(Validation, (error) => {
     const { cause, kind } = error
     // A response that cannot be encoded is the fault of the service, so do not fail with 400.

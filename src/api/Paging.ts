@@ -78,7 +78,6 @@ export const nextOf = <Query>({ link }: { readonly link?: Query }): { readonly n
 export const linkOf = <Query>({ next }: { readonly next?: Query }): { readonly link?: Query } =>
   next === undefined ? {} : { link: next }
 
-/** Cuts `found` to `size` items. If `found` has more, another page follows, and `last` is the last item of the page. */
 export const cutPage = <A>(found: ReadonlyArray<A>, size: number): {
   readonly items: ReadonlyArray<A>
   readonly last: A | undefined

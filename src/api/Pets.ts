@@ -42,7 +42,7 @@ export interface CreatedPet extends Schema.Schema.Type<typeof CreatedPet> {}
 /** SPEC §2 Pets. */
 export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
 
-/** Hot path: returns a number if it is exact, because numbers format three times as fast as bigints. */
+/** Hot path: formats safe integers as numbers, which is three times as fast as formatting bigints. */
 const digits = (integer: bigint): number | bigint => {
   const number = Number(integer)
   return Number.isSafeInteger(number) ? number : integer
@@ -72,7 +72,6 @@ export const PetsCursor = cursor(Int64, String, (text) => /^-?\d{1,19}$/.test(te
 
 /** The query of `listPets` (SPEC §4.1). `cursor` is the id of the last pet on the previous page. */
 export const ListQuery = Schema.Struct({
-  /** The page size, from 1 to 100. The default is 20. */
   limit: Schema.optionalKey(limit("Maximum number of pets returned.")),
   status: Schema.optionalKey(PetStatus).annotateKey({
     description: "Filters by availability status. Without it, the page has pets with and without a status."

@@ -7,7 +7,7 @@ import { headersOf } from "./ResponseHeaders.ts"
 
 const basePath = "/v1"
 
-/** The address is a variable, because SPEC §1 states none. OpenAPI linters require a default that is absolute. */
+/** SPEC §1 states no address, so the URL is a variable. OpenAPI linters require an absolute default. */
 const makeServer = (variable: string, description: string): OpenApi.OpenAPISpecServer => ({
   url: `{${variable}}`,
   description,

@@ -15,7 +15,6 @@ export const transformText = <A>(
     encode: (value) => Effect.succeed(format(value))
   })
 
-/** A schema that accepts values for which `isValue` is true, and which OpenAPI documents with the given JSON Schema. */
 export const documented = <A>(
   isValue: (value: unknown) => value is A,
   expected: string,
@@ -42,7 +41,7 @@ export const idempotencyKey = (description: string, example: string) => {
   )
 }
 
-/** A schema of type `A` that accepts any value. Use it for responses whose body has its own codec. */
+/** A schema of type `A` without validation, for responses whose body is validated by its own codec. */
 export const uncheckedOf = <A>(schema: Schema.Schema<A>) =>
   Schema.declare((_value: unknown): _value is A => true, {
     description: SchemaAST.resolveDescription(schema.ast) ?? "Success"

@@ -1,8 +1,8 @@
 /**
  * Parses `DATABASE_URL` and `REDIS_URL`, and reads the TLS files that they name.
  *
- * A parser fails with text to append to "Expected postgres://… with", or with "" to append nothing. Of the URL, the
- * text quotes only file paths, because any other part may contain an unencoded password.
+ * A parser fails with the end of the message "Expected postgres://… with …", or with "" to end it before "with". The
+ * end quotes only file paths, because any other part of the URL may contain an unencoded password.
  */
 import { Predicate, Redacted, Result } from "effect"
 import { X509Certificate } from "node:crypto"
@@ -29,7 +29,6 @@ export interface Credentials {
 
 export interface RedisUrl {
   readonly kind: "server" | "sentinel" | "cluster"
-  /** The addresses of the server, of the sentinels, or of some cluster nodes, depending on `kind`. */
   readonly addresses: readonly [Address, ...ReadonlyArray<Address>]
   readonly credentials: Credentials
   readonly database: number
@@ -97,7 +96,6 @@ const readTls = (
   })
 
 const postgresTls = ["sslrootcert", "sslcert", "sslkey", "sslpassword"] as const
-// The allowed parameters are libpq's, and Prisma's `pgbouncer`.
 const postgresNames = "host port user password dbname application_name options connect_timeout pgbouncer sslmode"
   .split(" ").concat(postgresTls)
 
@@ -157,7 +155,7 @@ const redisForm = new RegExp(
 const redisTls = ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password"] as const
 const sentinelNames = ["sentinel_username", "sentinel_password"] as const
 
-/** The first group of each `path` captures the master's name, and the second group the database number. */
+/** In each `path`, the first group is the master's name and the second group is the database number. */
 const kinds = {
   server: { port: 6379, path: /^()(\d*)$/, expected: "a database number, as in redis://host:6379/1" },
   sentinel: {

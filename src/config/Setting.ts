@@ -1,12 +1,12 @@
 /**
- * Functions that declare settings, and the two settings that the in-memory test service also uses. That service is part
- * of the client package, so this file must not import Node modules.
+ * Helpers that declare settings, and two settings that the in-memory test service also needs. The test service ships in
+ * the client package, so this file must not import Node modules.
  */
 import { Config, Effect, Result, Schema, SchemaIssue } from "effect"
 import { IpInterface, IpNetwork } from "effect/net"
 import { describeIssue } from "../api/Text.ts"
 
-/** The valid text of a setting. `parse` fails with text to append to the message `Expected ${form}`, or with "". */
+/** How to parse a setting. On failure, `parse` returns the end of the error message `Expected ${form}…`. */
 export interface Form<A> {
   readonly form: string
   readonly parse: (text: string) => Result.Result<A, string>
@@ -23,10 +23,7 @@ export interface Setting<A> {
   readonly meaning: string
 }
 
-/**
- * Reads a setting. The value may be a secret, so the error shows only as much of it as the text that `parse` fails
- * with.
- */
+/** The error contains only the part of the value that `parse` quotes, because the value may be a secret. */
 export const read = <A>(name: string, { form, parse }: Form<A>): Config.Config<A> =>
   Config.mapEffect(Config.String(name), (text) =>
     Effect.mapError(Effect.fromResult(parse(text)), (problem) => {
@@ -69,7 +66,7 @@ export const optional = <A>(name: string, form: Form<A>, byDefault: string) => (
   meaning
 })
 
-/** `words` describes the default value in docs/configuration.md and .env.example, in Markdown. */
+/** `words` describes the default in docs/configuration.md and .env.example. It is Markdown. */
 export const withDefault =
   <A>(name: string, form: Form<A>, byDefault: NoInfer<A>, words = `\`${String(byDefault)}\``) =>
   (meaning: string): Setting<A> => {

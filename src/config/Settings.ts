@@ -1,4 +1,4 @@
-/** Declares every setting of the service. A test compares them with docs/configuration.md. */
+/** Every setting of the service. A test checks that docs/configuration.md lists the same settings. */
 import { Config, Data, Effect, Redacted, Result } from "effect"
 import { HttpServer } from "effect/http"
 import { parseDatabaseUrl, parseRedisUrl } from "./ConnectionUrls.ts"
@@ -18,7 +18,6 @@ const hostNames = list(
 )
 const boolean = makeForm("true or false", (text) => text === "true" || (text === "false" ? false : undefined))
 
-/** The file of the admin token in `DATA_DIR`, which the service creates and the command reads. */
 export const adminTokenFile = "admin-token"
 
 /** Limits the token to 4096 characters, so that it fits into a request head of 16 KiB. Trims white space. */

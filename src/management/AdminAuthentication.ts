@@ -25,7 +25,7 @@ const failures = byAttributes(
   (code: string) => ({ code })
 )
 
-/** The limit of failures per client address. The daily limit has no effect: it is 60 times the minutes of a day. */
+/** Allows 60 failures a minute for each client address. The daily limit is too high to take effect. */
 const maxFailures: Limits = { perMinute: 60, perDay: 60 * 24 * 60 }
 
 export const layer = Layer.effect(

@@ -25,7 +25,7 @@ const keyHandlers = HttpApiBuilder.group(
       listKeys: Effect.fnUntraced(function*({ query }) {
         const { cursor, limit = listLimit.default, ...filter } = query
         const { keys, next } = yield* apiKeys.list({ ...filter, limit, after: cursor })
-        // Read the bans concurrently, because the limiter then sends all reads to Redis together.
+        // Read the bans concurrently, so that the limiter can send all reads to Redis at once.
         const peeked = yield* Effect.forEach(
           keys,
           (key) => Effect.map(limiter.peek(`key:${key.id}`, key.limits), (state) => ({ ...key, ban: banOf(state) })),
@@ -61,7 +61,7 @@ const keyHandlers = HttpApiBuilder.group(
         const { bannedUntil } = yield* limiter.peek(`key:${id}`, limits)
         if (bannedUntil === undefined) return
         const before = { bannedUntil: new Date(bannedUntil).toISOString() }
-        // Write the audit entry first, because only this write can fail. The ban then stays.
+        // Write the audit entry first. If this fails, the key stays banned.
         yield* apiKeys.audit.record(
           "unban",
           (append) => Effect.andThen(append(id, before, { bannedUntil: null }), limiter.unban(`key:${id}`))

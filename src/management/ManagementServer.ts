@@ -96,7 +96,7 @@ const logStart = Effect.gen(function*() {
   yield* Effect.logInfo(`Issue API keys with: ${command} keys issue --name NAME`)
 })
 
-/** The command for API keys: an npm script in a checkout, `petstore` in an installation (docs/install.md). */
+/** Operators use an npm script in a checkout, and `petstore` in an installation (docs/install.md). */
 const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }

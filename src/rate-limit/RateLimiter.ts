@@ -3,18 +3,18 @@ import type { Limits } from "../api/Plans.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as Policy from "./Policy.ts"
 
-/** A request is counted for an API key or for a client's address. Only API keys can be banned. */
+/** An API key or a client's IP address, with its own request counts. Only API keys can be banned. */
 export type Caller = `key:${string}` | `address:${string}`
 
 export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
-/** Where requests are counted: in this process without Redis, in Redis, or in this process while Redis is down. */
+/** Where requests are counted. `own`: in memory. `shared`: in Redis. `fallback`: in memory, while Redis is down. */
 export type Counting = "own" | "shared" | "fallback"
 
 export class RateLimiter extends Context.Service<RateLimiter, {
   charge(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
   peek(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
-  /** Returns where the ban was lifted. If the result is `fallback`, Redis may still hold the ban. */
+  /** Returns where the ban was lifted. With `fallback`, it was lifted in this process, but Redis may still hold it. */
   unban(caller: Caller): Effect.Effect<Counting>
   readonly counting: Effect.Effect<Counting>
 }>()("petstore/RateLimiter") {
@@ -32,7 +32,7 @@ export const make = (
   onKeyChange: (caller: Caller, state: Policy.State) => void
 ): RateLimiter["Service"] => {
   const set = (caller: Caller, state: Policy.State, before: Policy.State): void => {
-    // Set even an unchanged state, which marks an address as recently used, so that it is evicted later.
+    // Set the state even if it is unchanged, because that moves an address to the recent end of the LRU cache.
     callers.set(caller, state)
     if (state !== before && isKey(caller)) onKeyChange(caller, state)
   }

@@ -10,12 +10,12 @@ import type { Caller } from "./RateLimiter.ts"
 import { RedisClient, unnamedServer } from "./RedisClient.ts"
 import type { Command, Reply } from "./RedisScript.ts"
 
-/** The timeout in timer ticks. A pause of this process is one tick, so a pause does not make replies late. */
+/** The timeout is ten timer ticks. The ticks stop while this process is paused, so replies do not count as late. */
 const ticksPerTimeout = 10
 const probeInterval = "250 millis"
 /**
- * Added to `REDIS_TIMEOUT_MS` for probes. The sum is longer than the Redis client's `socketTimeout`, so the Redis
- * client closes a half-open socket before the probe times out.
+ * Added to `REDIS_TIMEOUT_MS` for probes, so that the Redis client closes a half-open socket (`socketTimeout`) before
+ * the probe times out.
  */
 const probeTimeout = Duration.seconds(5)
 const nobody: Caller = "key:probe"
@@ -30,7 +30,7 @@ const fallback = Metric.gauge("rate_limit_fallback", {
 
 const isServerError =
   /^(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|MOVED|NOAUTH|NOPERM|NOREPLICAS|OOM|READONLY)|ACL failure|can't run/
-/** Whether only the command failed. "Cannot find node" means that the Redis client must still find a moved slot. */
+/** Whether only this command failed, so that Redis counts as up. "Cannot find node" occurs after a slot moved. */
 const isCommandError = (error: unknown): boolean =>
   error instanceof ErrorReply && !isServerError.test(error.message) ||
   error instanceof Error && error.message.startsWith("Cannot find node")

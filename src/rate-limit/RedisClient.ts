@@ -28,7 +28,7 @@ export class RedisClient extends Context.Service<RedisClient, {
       const destroy = async () => client.destroy()
       yield* Effect.addFinalizer(() =>
         Effect.sync(() => {
-          // Destroy again once connected, because a connection that is still opening survives the first call.
+          // `destroy` misses a connection that is still opening, so call it again when `connect` has settled.
           for (const turn of [Promise.resolve(), connecting]) void turn.then(destroy, destroy).catch(() => {})
         })
       )
@@ -56,7 +56,7 @@ const optionsOf = ({ tls }: RedisUrl, { password, username }: Credentials, timeo
   commandsQueueMaxLength: 10_000,
   disableClientInfo: true,
   maintNotifications: "disabled" as const,
-  // Pings every 500 ms keep a live socket busy. A half-open socket stays idle, so `socketTimeout` closes it.
+  // The pings keep a working socket busy. A half-open socket gets no reply, so `socketTimeout` closes it.
   pingInterval: 500,
   socket: {
     ...tls,
@@ -69,7 +69,7 @@ const optionsOf = ({ tls }: RedisUrl, { password, username }: Credentials, timeo
 
 const open = (url: RedisUrl, timeoutMs: number) => {
   const options = optionsOf(url, url.credentials, timeoutMs)
-  // Turn the library's timeout off, because it starts a timer per command. `RedisCircuitBreaker` has a timeout.
+  // Turn off the library's timeout: it needs a timer per command. `RedisCircuitBreaker` has its own.
   const shared = { scripts: { runCommand }, commandOptions: { timeout: 0 } }
   if (url.kind === "sentinel") {
     const client = createSentinel({
@@ -90,7 +90,7 @@ const open = (url: RedisUrl, timeoutMs: number) => {
       minimizeConnections: true,
       topologyRefreshOnReconnectionAttemptStrategy: false
     })
-    // Search for the new master here, because the library does not if the old master was down at startup.
+    // If a master was down at startup, the library does not look for the new master, so do it here.
     client.on("node-reconnecting", ({ host, port }) => {
       client._slots.rediscover(undefined, new Set([`${host}:${port}`])).catch(() => {})
     })

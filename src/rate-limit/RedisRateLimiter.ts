@@ -10,7 +10,7 @@ import { type Caller, type Counting, isKey, makeStates, RateLimiter } from "./Ra
 import * as RedisCircuitBreaker from "./RedisCircuitBreaker.ts"
 import { RedisClient } from "./RedisClient.ts"
 
-/** Bounds how long one run of the Lua script blocks Redis, because the script loops over the charges of a batch. */
+/** A batch is one run of a Lua script, which blocks Redis. The maximum keeps that run short. */
 const maxCallsPerBatch = 128
 
 const localDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
@@ -23,7 +23,6 @@ interface Call {
   readonly resume: (decision: Policy.Decision) => void
 }
 
-/** Calls of one event-loop turn for the same caller and limits. One Redis command sends them all. */
 interface Batch {
   readonly caller: Caller
   readonly limits: Limits
@@ -84,7 +83,7 @@ const make = Effect.gen(function*() {
     batches.set(caller, { caller, limits, calls: [call] })
   }
   const call = (verb: Call["verb"]) => (caller: Caller, limits: Limits) => {
-    // An interrupted call stays in its batch, so a caller that disconnects is still charged for its HTTP request.
+    // The call stays in its batch if the client disconnects, so the request still counts against the limits.
     const decision = Effect.callback<Policy.Decision>((resume) =>
       add(caller, limits, { verb, resume: (decided) => resume(Effect.succeed(decided)) })
     )

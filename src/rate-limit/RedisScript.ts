@@ -11,13 +11,10 @@ export const keyOf = (caller: Caller): string => `petstore:limits:${caller}`
 
 export type Command =
   | { readonly verb: "charge"; readonly requests: number; readonly limits: Limits }
-  /** A probe writes the state back unchanged, so it fails on a read-only replica or a server without memory. */
+  /** A probe writes the unchanged state, to detect servers that cannot write, such as read-only replicas. */
   | { readonly verb: "peek" | "unban" | "probe" }
 
-/**
- * The caller's state before the command. The process applies `Policy.ts` to it and so makes the same decisions as the
- * script, which therefore need not return them.
- */
+/** `state` is from before the command. The process computes the decisions from it, as the script does. */
 export interface Reply {
   readonly now: number
   readonly state: State
@@ -39,10 +36,7 @@ const readReply = (reply: unknown): Reply => {
   }
 }
 
-/**
- * Redis deletes a caller's key only a day after its state ends. So if Redis's clock is ahead for a while, Redis deletes
- * no window or ban that is still open.
- */
+/** Redis keeps each state a day too long, because it would delete open windows and bans if its clock ran ahead. */
 export const runCommand = defineScript({
   NUMBER_OF_KEYS: 1,
   IS_READ_ONLY: false,

@@ -12,7 +12,7 @@ const writes = Metric.histogram("rate_limit_write_duration_seconds", {
 
 interface Row {
   readonly caller: RateLimiter.Caller
-  /** The stored JSON calls the rejections `refusals`, the name in earlier versions. */
+  /** In the stored JSON, the rejections are called `refusals`, as in earlier versions. */
   readonly state: Omit<Policy.State, "rejections"> & { readonly refusals?: Policy.State["rejections"] }
 }
 
@@ -52,7 +52,7 @@ const make = Effect.gen(function*() {
   }
   const changed = yield* WriteBehind.make({
     table: "rate_limits",
-    // If a write takes up to 500 ms, a crash loses at most one second of counts.
+    // A crash loses at most one second of counts, if a write takes no longer than 500 ms.
     interval: "500 millis",
     write: save,
     warning: "Counts of requests cannot be stored in the database"
