@@ -25,8 +25,8 @@ export const watchFile = (path: string): () => boolean => {
 }
 
 /**
- * Locks a directory with SQLite's file lock. Unlike a PID file, it ends with the process and works between containers.
- * The returned function tells whether the lock is still held. Deleting the lock file loses the lock.
+ * Locks a directory with SQLite's file lock. Unlike a PID file, the lock ends with the process and works between
+ * containers. The returned function tells whether the lock is still held. Deleting the lock file loses it.
  */
 export const acquire = (
   directory: string

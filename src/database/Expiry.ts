@@ -5,7 +5,7 @@ import { makeCountFailure } from "../observability/Metrics.ts"
 const maxRowsPerStatement = 5_000
 
 /**
- * Deletes expired rows every 10 minutes. A row expires when its `column` is more than `keptFor` ago by both the
+ * Deletes expired rows every 10 minutes. A row expires when the time in `column` is more than `keptFor` ago by both the
  * process's and the server's clock. One wrong clock cannot delete it too early.
  */
 export const deleteExpired = Effect.fnUntraced(function*(options: {
@@ -20,7 +20,7 @@ export const deleteExpired = Effect.fnUntraced(function*(options: {
   const [table, column] = [sql(options.table), sql(options.column)]
   /**
    * Returns the number of deleted rows, which is 0 while another process holds the advisory lock. DELETE repeats the
-   * condition, because an update can extend a row before it is locked. `SKIP LOCKED` prevents deadlocks.
+   * condition, because a row's time can be extended before it is locked. `SKIP LOCKED` prevents deadlocks.
    */
   const deleteBatch = Effect.gen(function*() {
     const now = new Date(yield* Clock.currentTimeMillis)

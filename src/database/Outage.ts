@@ -60,7 +60,10 @@ export const isUnsupportedParameter = (error: SqlError.SqlError): boolean =>
 
 const unreachable = new Set(["ConnectionError", "AuthenticationError", "AuthorizationError"])
 
-/** System errors (58), wrong states (55000), a missing database (3D000), and a pooler put in between (26000, 42P05). */
+/**
+ * Outages during repairs: system errors (58), wrong states (55000), missing databases (3D000), new poolers (26000,
+ * 42P05).
+ */
 const isOutageState = (error: unknown): boolean =>
   new RegExp(`^(${temporaryStates}|58|55000|3D000|26000|42P05)`).test(codeOf(error) ?? "")
 

@@ -41,8 +41,8 @@ export const make = Effect.fnUntraced(function*<K, A>({
     evicted = 0
     return Effect.andThen(countFailure, report)
   })
-  // Run one flush at a time. The last flush waits for a running one: interrupting that could write its values twice,
-  // because an interrupted statement can still commit.
+  // Run one flush at a time. The last flush waits for a running one, because an interrupted statement can still commit.
+  // Its values would then be written twice.
   const lock = yield* Semaphore.make(1)
   const flush = (limit: number) =>
     Effect.suspend(() => {

@@ -30,9 +30,7 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
 
 const latin1 = new TextDecoder("latin1")
 
-/**
- * Returns the method of a request if Node does not know it. `bytesParsed` is where Node's parser stopped in the method.
- */
+/** Returns a method that Node's parser does not know. The parser stops at `bytesParsed`, often inside the method. */
 const unknownMethod = (fault: unknown): string | undefined => {
   if (!Predicate.hasProperty(fault, "rawPacket") || !Predicate.hasProperty(fault, "bytesParsed")) return undefined
   const bytes = fault.rawPacket instanceof Uint8Array ? latin1.decode(fault.rawPacket) : ""
@@ -59,7 +57,8 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
     case "HPE_PAUSED_H2_UPGRADE":
       return new Errors.HttpVersionNotSupported()
     case "HPE_INVALID_VERSION":
-      // Node uses this code for malformed versions such as `HTTP/1.x` too. Those get 400.
+      // Node also uses HPE_INVALID_VERSION for malformed versions such as `HTTP/1.x`. They have another `reason` and
+      // get 400.
       if (Predicate.hasProperty(fault, "reason") && fault.reason === "Invalid HTTP version") {
         return new Errors.HttpVersionNotSupported()
       }

@@ -73,7 +73,7 @@ export class Request extends IncomingMessage {
 interface Connection {
   readonly queue: Array<() => void>
   isBusy: boolean
-  /** The value of `socket.bytesRead` when the queue last stopped being empty. */
+  /** The value of `socket.bytesRead` when the first request in the queue was added. */
   queuedFrom: number
   lastResponse?: ServerResponse<Request>
 }
@@ -117,7 +117,7 @@ export class OrderedServer extends Server<typeof Request> {
 
   /**
    * Queues `respond`, the last response of a connection. If the body of a request is incomplete, fails that request
-   * instead, so that it does not get two responses.
+   * instead, so that the client does not get two responses to it.
    */
   end(socket: Socket, fault: Error, respond: () => void): void {
     const connection = this.#connectionOf(socket)
@@ -148,8 +148,8 @@ export class OrderedServer extends Server<typeof Request> {
       queue.push(start)
       return
     }
-    // Stop Node's parser by returning 2. Otherwise it would parse all requests that it has already read, and 60 such
-    // connections could stall the process for two seconds.
+    // Stop Node's parser, by returning 2 from `onIncoming`. Otherwise it would parse all requests that it has already
+    // read, and 60 such connections could stall the process for two seconds.
     Object.assign(Object(Reflect.get(socket, "parser")), { onIncoming: () => 2 })
     socket.destroy()
   }

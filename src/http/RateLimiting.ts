@@ -42,8 +42,8 @@ export const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key:
   })
 
 /**
- * Charges the client's address. Requests that charge no API key use it, which limits key guessing. If `isFree`, reads
- * the limits without charging.
+ * Charges a request to the client's address. This limits guessing of API keys, because requests without a valid key are
+ * charged too. If `isFree`, only reads the limits.
  */
 export const chargeAddress = (limiter: RateLimiter["Service"], caller: Caller, isFree: boolean) =>
   Effect.map(
@@ -68,7 +68,7 @@ export const rejectionOf = (decision: ChargedDecision): ApiKeyBanned | RateLimit
   })
 }
 
-/** During a ban, the response shows zero remaining requests for the minute, and the end of the ban as the reset. */
+/** During a ban, responses show zero remaining requests for the minute, and the end of the ban as the reset. */
 const shownWindows = ({ bannedUntil, windows: [minute, day] }: Decision): Decision["windows"] =>
   bannedUntil === undefined ? [minute, day] : [{ ...minute, remaining: 0, resetAt: bannedUntil }, day]
 

@@ -26,7 +26,8 @@ export class PetCache {
   /** `#readAt[i]` is the time in milliseconds when the statement that read `#pets[i]` started. */
   readonly #readAt = new Float64Array(maxPets)
   /**
-   * Gaps by the id before each. `next` is the id after the gap. `readAt` is when the statement that found it started.
+   * Maps the id before each gap to the id after it (`next`) and the start of the statement that found the gap
+   * (`readAt`).
    */
   readonly #gaps = new Map<number, { readonly next: number; readonly readAt: number }>()
   readonly settledIds: SettledIds

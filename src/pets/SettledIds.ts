@@ -16,9 +16,14 @@ export class SettledIds {
   readonly #nowMs: () => number
   readonly #lifetimeMs: number
   #checkedAtMs = -Infinity
-  /** The highest pet id found directly after a gap. The next check tries to settle it. */
+  /**
+   * The highest pet id that was found directly after a gap since the last check. The next check makes it the candidate.
+   */
   #unchecked = none
-  /** `found.id` is settled when all `writers` have ended: the transactions that held the lock at the last check. */
+  /**
+   * `writers` are the transactions that held the table lock at the last check. When all have ended, `found.id` is
+   * settled.
+   */
   #candidate: { readonly found: FoundId; readonly writers: ReadonlySet<unknown> } = { found: none, writers: new Set() }
   #settled = none
 
@@ -36,8 +41,8 @@ export class SettledIds {
   }
 
   /**
-   * Begins a check, or returns `undefined` without a new gap or within a second of the last check. Query the
-   * transactions that hold the table lock, and pass them to the returned function.
+   * Begins a check. Returns `undefined` if no gap was found or less than a second has passed since the last check.
+   * Query the transactions that hold the table lock, and pass them to the returned function.
    */
   beginCheck(): ((writers: ReadonlySet<unknown>) => void) | undefined {
     const nowMs = this.#nowMs()

@@ -1,5 +1,5 @@
 export default [
-  // GENERATED ALWAYS rejects an INSERT that sets an id, because the sequence would assign the same id again later.
+  // GENERATED ALWAYS rejects an operator's INSERT that sets an id, because the sequence would assign the same id later.
   `CREATE TABLE pets (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY CHECK (id > 0),
     name text NOT NULL CHECK (char_length(name) <= 1000),
@@ -35,7 +35,7 @@ export default [
   ) WITH (fillfactor = 50)`,
   // `COLLATE "C"` sorts the ids in the same order in every locale.
   `CREATE INDEX api_keys_created ON api_keys (created_at, id COLLATE "C")`,
-  // A rotated key has several secrets. Ended secrets stay, so that an operator can find the key of a leaked one.
+  // A rotated key has several secrets. Ended secrets stay, so that an operator can find the key of a leaked secret.
   // `is_ended` ends a secret at once, whatever a process's clock says.
   `CREATE TABLE api_key_secrets (
     hash bytea PRIMARY KEY,
