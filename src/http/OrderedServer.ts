@@ -73,7 +73,7 @@ export class Request extends IncomingMessage {
 interface Connection {
   readonly queue: Array<() => void>
   isBusy: boolean
-  /** The value of `socket.bytesRead` when the first request in the queue was added. */
+  /** The value of `socket.bytesRead` when a request was last added to an empty queue. */
   queuedFrom: number
   lastResponse?: ServerResponse<Request>
 }
