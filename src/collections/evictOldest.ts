@@ -1,6 +1,6 @@
 /**
- * If `map` has more than `maxEntries`, evicts the oldest entries until 90 % of `maxEntries` are left. Evicts a batch,
- * because finding the first entry of a `Map` is slow: V8 must skip the slots of deleted entries.
+ * If `map` has more than `maxEntries`, deletes its oldest entries until 90 % of `maxEntries` are left. Deleting one at
+ * a time would be slow, because V8's `Map` skips deleted entries to find the first.
  */
 export const evictOldest = (map: Map<unknown, unknown>, maxEntries: number): void => {
   if (map.size <= maxEntries) return

@@ -51,7 +51,7 @@ class PoolerInFront extends Data.TaggedError("PoolerInFront") {
     "Add pgbouncer=true if a pooler is in front of it."
 }
 
-/** If several processes start together, one runs the migrations and the others wait for its table lock. */
+/** If several processes start together, one runs the migrations while the others wait. */
 const runMigrations = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   const [server] = yield* sql<{ readonly isInRecovery: boolean }>`SELECT pg_is_in_recovery() AS "isInRecovery"`
@@ -77,7 +77,7 @@ const statementTimeoutMs = 3_500
 /** Longer than the statement timeout, so that it closes only dead or idle connections. */
 const socketIdleTimeoutMs = 4_500
 
-/** Opens the driver's socket. The driver alone would wait too long for a server that does not respond: 10 s. */
+/** Opens the driver's socket with a short timeout. The driver itself waits 10 s for a server that does not respond. */
 const open = ({ host, port }: DatabaseUrl): Socket => {
   const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
   return socket.setTimeout(socketIdleTimeoutMs, () => socket.destroy())

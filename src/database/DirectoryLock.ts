@@ -13,8 +13,8 @@ export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{
 const sqliteBusy = 5
 
 /**
- * Returns a function that tells whether `path` is still the same file. It calls `stat` and does not open the file,
- * because closing it would release the POSIX locks that this process holds on it.
+ * Returns a function that tells whether `path` is still the same file. It uses `stat`, because opening and closing the
+ * file would release this process's POSIX locks on it.
  */
 export const watchFile = (path: string): () => boolean => {
   const watched = statSync(path, { bigint: true })
@@ -25,11 +25,8 @@ export const watchFile = (path: string): () => boolean => {
 }
 
 /**
- * Locks a directory with SQLite's file lock until the scope closes. The kernel releases the lock when the process ends,
- * even after `kill -9`. Unlike a PID file, the lock works between containers that share the directory.
- *
- * Returns a function that tells whether this process still holds the lock. If someone deletes the lock file, this
- * process loses the lock, because another process can lock a new file.
+ * Locks a directory with SQLite's file lock. Unlike a PID file, the lock ends with the process and works between
+ * containers. The returned function tells whether the lock is still held. Deleting the lock file loses it.
  */
 export const acquire = (
   directory: string

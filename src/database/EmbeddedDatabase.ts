@@ -9,7 +9,7 @@ import { callbackify } from "node:util"
 import { DataDirectoryLost, DataDirectoryUnusable, OnDataDirectoryLost } from "./DataDirectory.ts"
 import * as DirectoryLock from "./DirectoryLock.ts"
 
-/** Opens PGlite. A process that lost the directory must not close PGlite, because closing writes files. */
+/** Opens PGlite. Closing it writes files, so close it only if this process still owns the data directory. */
 const open = (directory: string, isOwned: () => boolean) =>
   Effect.acquireRelease(
     Effect.tryPromise({
@@ -26,14 +26,14 @@ const open = (directory: string, isOwned: () => boolean) =>
   )
 
 const messageLength = (bytes: Buffer, started: boolean): number | undefined => {
-  // The startup message has no type byte before its length.
+  // Unlike all later messages, PostgreSQL's startup message has no type byte before its length.
   const type = started ? 1 : 0
   return bytes.length < type + 4 ? undefined : type + bytes.readUInt32BE(type)
 }
 
 const terminate = 0x58 // "X"
 
-/** Each function throws `DataDirectoryLost` once another process may own the directory. */
+/** Both functions throw `DataDirectoryLost` if another process may have taken over the data directory. */
 interface Ownership {
   readonly checkBeforeStatement: () => void
   readonly checkBeforeResponse: () => void
@@ -144,7 +144,8 @@ export const layer = (directory: string) =>
       maxConnections: 1,
       idleTimeout: Duration.infinity
     })
-    // Check every second too, to detect a lost directory while no statement runs.
+    // Each statement checks that this process still owns the directory. Check every second too, for times without
+    // statements.
     yield* Effect.try(ownership.checkBeforeResponse).pipe(
       Effect.ignore,
       Effect.schedule(Schedule.spaced("1 second")),

@@ -5,8 +5,8 @@ import { makeCountFailure } from "../observability/Metrics.ts"
 const maxRowsPerStatement = 5_000
 
 /**
- * Deletes expired rows every 10 minutes. A row is expired if its time in `column` is more than `keptFor` ago by the
- * clocks of both the process and the server, so that one wrong clock deletes no row too early.
+ * Deletes expired rows every 10 minutes. A row expires when the time in `column` is more than `keptFor` ago by both the
+ * process's and the server's clock. One wrong clock cannot delete it too early.
  */
 export const deleteExpired = Effect.fnUntraced(function*(options: {
   readonly table: string
@@ -19,9 +19,8 @@ export const deleteExpired = Effect.fnUntraced(function*(options: {
   const sql = yield* SqlClient.SqlClient
   const [table, column] = [sql(options.table), sql(options.column)]
   /**
-   * Returns the number of deleted rows, which is 0 while another process deletes and holds the advisory lock. The lock
-   * ends with the transaction, so it works behind a pooler. `SKIP LOCKED` prevents deadlocks. DELETE repeats the
-   * condition, because another statement can extend a row before it is locked.
+   * Returns the number of deleted rows, which is 0 while another process holds the advisory lock. DELETE repeats the
+   * condition, because a row's time can be extended before it is locked. `SKIP LOCKED` prevents deadlocks.
    */
   const deleteBatch = Effect.gen(function*() {
     const now = new Date(yield* Clock.currentTimeMillis)

@@ -16,11 +16,7 @@ export const isTransientAtStart = (error: SqlError.SqlError): boolean => {
     : new RegExp(`^(ECONN|ENOENT|ENOTFOUND|EAI_AGAIN|EHOST|ENET|ETIMEDOUT|${temporaryStates})`).test(code)
 }
 
-/**
- * Whether a failure after startup is an outage. The settings worked at startup, so system errors (58), wrong states
- * (55000), a missing database (3D000) and failed logins mean that the server is under repair. Missing (26000) and
- * duplicate (42P05) prepared statements mean that a pooler was put in front of the server.
- */
+/** Whether a failure after startup is an outage. Failed logins count too, because the settings worked at startup. */
 export const isOutage = (failure: unknown): boolean =>
   Cause.isTimeoutError(failure) ||
   (SqlError.isSqlError(failure) &&
@@ -50,8 +46,8 @@ export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>
       : Effect.die(fault))
 
 /**
- * After a failover, a session can stay connected to the old primary, which has become read-only. If a write fails for
- * this reason, terminates the session, so that the next one can reach the new primary, even behind a pooler.
+ * After a failover, a session can stay on the old primary, which is now read-only. If a write fails there, ends the
+ * session on the server, because a pooler would reuse it. The next session reaches the new primary.
  */
 export const leaveReadOnlyServer = <A, E, R>(write: Effect.Effect<A, E, R>, sql: SqlClient.SqlClient) =>
   Effect.tapError(
@@ -64,6 +60,10 @@ export const isUnsupportedParameter = (error: SqlError.SqlError): boolean =>
 
 const unreachable = new Set(["ConnectionError", "AuthenticationError", "AuthorizationError"])
 
+/**
+ * Outages during repairs: system errors (58), wrong states (55000), missing databases (3D000), new poolers (26000,
+ * 42P05).
+ */
 const isOutageState = (error: unknown): boolean =>
   new RegExp(`^(${temporaryStates}|58|55000|3D000|26000|42P05)`).test(codeOf(error) ?? "")
 

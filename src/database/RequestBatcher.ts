@@ -8,21 +8,16 @@ interface Call<A, B, E> {
   isInterrupted: boolean
 }
 
-/** Longer than the statement timeout (3.5 s), so it applies only if a pooler or the network holds up the call. */
+/** Longer than the statement timeout (3.5 s), so it ends only calls that a pooler or the network holds up. */
 export const callTimeout = Duration.seconds(4)
 
 /**
  * Turns `run`, which processes many items, into a function for one item. While `concurrency` batches are in flight,
- * calls wait for the next batch. Each result is read after its call began.
- *
- * `run` gets at most `size` items at a time. Calls with the same item share one result. An error fails all calls of the
- * batch that have no result yet. A batch fails with `ServiceUnavailable` after `timeout`, so a call waits for at most
- * twice the timeout.
- *
- * Effect's `RequestResolver` needs more memory: V8 keeps entries of its reused sets until a major garbage collection.
+ * calls wait for the next batch. Calls of a batch with the same item share one result. A batch fails with
+ * `ServiceUnavailable` after `timeout`, so a call waits for at most twice the timeout. Effect's `RequestResolver` would
+ * need more memory.
  */
 export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, run, size, timeout }: {
-  /** The name of a batch's span. The span's parent is the first call's span. It links to the spans of other calls. */
   readonly name: string
   readonly run: (items: ReadonlyArray<A>) => Effect.Effect<ReadonlyMap<A, B>, E>
   readonly concurrency: number

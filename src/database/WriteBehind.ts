@@ -23,9 +23,8 @@ export const make = Effect.fnUntraced(function*<K, A>({
   readonly combine?: (older: A, newer: A) => A
   readonly table: string
   readonly warning: string
-  /** The maximum number of pending values. One more drops the oldest tenth. */
+  /** The maximum number of pending values. If it is exceeded, the oldest tenth is dropped. */
   readonly maxPending?: number
-  /** The maximum number of values in a flush, except the last flush, when the scope closes. */
   readonly maxPerFlush?: number
 }) {
   const countFailure = yield* makeCountFailure(`write_${table}`)
@@ -42,8 +41,8 @@ export const make = Effect.fnUntraced(function*<K, A>({
     evicted = 0
     return Effect.andThen(countFailure, report)
   })
-  // Run one flush at a time. The last flush waits for a running flush instead of interrupting it: an interrupted
-  // statement can still commit, and its values would be written twice.
+  // Run one flush at a time. The last flush waits for a running one, because an interrupted statement can still commit.
+  // Its values would then be written twice.
   const lock = yield* Semaphore.make(1)
   const flush = (limit: number) =>
     Effect.suspend(() => {
@@ -75,7 +74,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
         evicted += maxPending + 1 - pending.size
       }
     },
-    /** The values that were not passed to `write` yet, oldest first. Two values can have the same key. */
+    /** The values not yet passed to `write`, oldest first. A key can occur twice. */
     values: (): ReadonlyArray<A> => [...restOfFlush.map(([, value]) => value), ...pending.values()]
   }
 })

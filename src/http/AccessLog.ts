@@ -18,7 +18,7 @@ const durationSeconds = byAttributes(
   })
 )
 
-/** Metrics label all other methods `_OTHER`, so that clients cannot create unlimited time series. */
+/** Metrics label all methods outside this list `_OTHER`. Otherwise clients could create unlimited time series. */
 const labelledMethods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
 
 /**

@@ -1,4 +1,3 @@
-/** The routes of the API port. They need no listening server, so tests run them in memory. */
 import { type Config, Context, Effect, Layer } from "effect"
 import { HttpServer, type HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
@@ -74,13 +73,12 @@ export const makeHooks = Effect.gen(
     const chargeAndSend = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
       const isPreflight = response.status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
         corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
-      // Do not charge for CORS preflights, which browsers send by themselves, or for server errors. Charge for a 505,
+      // CORS preflights are free, because browsers send them by themselves. Server errors are free too, except 505,
       // because the client chose the HTTP version.
       const isFree = (response.status >= 500 && response.status !== 505) || isPreflight
       return Effect.flatMap(chargeAddress(head, isFree), (decision) => {
         if (decision.allowed) return send(head, context, decision, response)
-        // Close the connection, so that a client whose address has used up its rate limit does not keep a connection
-        // open.
+        // Close the connection, so that a client over its rate limit cannot keep it open.
         const rejection = ErrorResponses.make(RateLimiting.rejectionOf(decision), { connection: "close" })
         return send(head, context, decision, rejection)
       })

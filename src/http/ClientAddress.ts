@@ -34,7 +34,6 @@ export type TrustedProxies = ReadonlyArray<IpNetwork.IpNetwork>
 export const forwarded = (trustedProxies: TrustedProxies) =>
   trustedProxies.length === 0 ? identity : HttpMiddleware.xForwardedHeaders({ trustedProxies })
 
-/** Returns the network to count a connection for, or `undefined` for a trusted proxy, which has no limit. */
 export const peerNetwork = (trustedProxies: TrustedProxies, peer: string): string | undefined => {
   const address = parse(peer)
   return address === undefined || trustedProxies.some((network) => IpNetwork.contains(network, address))

@@ -1,7 +1,4 @@
-/**
- * Limits how many operations run at once, and so their memory. An operation that has waited one second for a slot fails
- * with 503.
- */
+/** Limits how many operations run at once, to bound memory. An operation that waits one second for a slot gets 503. */
 import { Effect, Metric, Option, Semaphore } from "effect"
 import { ServiceUnavailable } from "../api/Errors.ts"
 
@@ -26,7 +23,7 @@ export const make = Effect.gen(function*() {
         return Metric.modify(queued, change)
       })
       const timeout = Effect.delay(Effect.suspend(() => isWaiting ? Effect.fail(overloaded) : Effect.never), maxWait)
-      // A timeout around `Semaphore.take` would leak a slot that is granted at the moment of the timeout.
+      // `Effect.timeout` around `Semaphore.take` would leak a slot that is granted just as the timeout fires.
       return Metric.modify(queued, 1).pipe(
         Effect.andThen(Effect.raceFirst(slots.withPermits(1)(Effect.andThen(stopWaiting, operation)), timeout)),
         Effect.ensuring(stopWaiting)

@@ -20,8 +20,8 @@ const root = HttpRouter.add(
 const openApi = CachedDocument.serveJson("/openapi.json", () => OpenApi.fromApi(PetstoreApi))
 
 /**
- * A script in the page `/docs`, where Scalar formats responses with `JSON.parse`. It replaces that function, which
- * would round integers beyond 2^53.
+ * A script for the page `/docs`. Scalar parses responses with `JSON.parse`, which rounds integers beyond 2^53. The
+ * script replaces `JSON.parse` with a version that keeps all digits.
  */
 const exactIntegers = `<script>
   const { parse } = JSON
@@ -41,8 +41,8 @@ const customCss = `
 `
 
 /**
- * A constant instead of an argument, because TypeScript rejects unknown properties in an argument, and Effect's
- * `ScalarConfig` declares only the first three of these.
+ * Effect's `ScalarConfig` declares only the first three options. TypeScript accepts the others in a constant, but not
+ * in an object literal that is passed directly.
  */
 const scalar = {
   withDefaultFonts: false,

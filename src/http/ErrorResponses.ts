@@ -23,14 +23,14 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
   const allow = methods.join(", ")
   if (method === "OPTIONS") return HttpServerResponse.empty({ status: 204, headers: { allow } })
   return methods.includes(method)
-    // The path and its method exist, so the router must have rejected invalid percent-encoding.
+    // The path and the method exist, so the router must have failed to decode the percent-encoding.
     ? make(new Errors.InvalidRequest({ message: "Invalid request: path: expected valid percent-encoding." }))
     : make(new Errors.MethodNotAllowed({ message: `${method} is not allowed here. Use one of ${allow}.` }), { allow })
 }
 
 const latin1 = new TextDecoder("latin1")
 
-/** Returns a method that Node does not know. The method starts before `bytesParsed`, where Node's parser stopped. */
+/** Returns a method that Node's parser does not know. The parser stops at `bytesParsed`, maybe inside the method. */
 const unknownMethod = (fault: unknown): string | undefined => {
   if (!Predicate.hasProperty(fault, "rawPacket") || !Predicate.hasProperty(fault, "bytesParsed")) return undefined
   const bytes = fault.rawPacket instanceof Uint8Array ? latin1.decode(fault.rawPacket) : ""
@@ -57,7 +57,8 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
     case "HPE_PAUSED_H2_UPGRADE":
       return new Errors.HttpVersionNotSupported()
     case "HPE_INVALID_VERSION":
-      // A malformed version, such as `HTTP/1.x`, has another `reason` and gets 400.
+      // Node also uses HPE_INVALID_VERSION for malformed versions such as `HTTP/1.x`. They have another `reason` and
+      // get 400.
       if (Predicate.hasProperty(fault, "reason") && fault.reason === "Invalid HTTP version") {
         return new Errors.HttpVersionNotSupported()
       }
@@ -73,7 +74,7 @@ const ofClientError = (
   request: HttpServerRequest.HttpServerRequest,
   routesAt: RoutesAt
 ): Response | undefined => {
-  // Close the connection, because the bytes after a request that `headError` rejected cannot be trusted.
+  // `headError` rejected the request. Close the connection, because the bytes that follow cannot be trusted.
   if (isApiError(failure)) return make(failure, { connection: "close" })
   if (!HttpServerError.isHttpServerError(failure)) return undefined
   const { reason } = failure

@@ -10,7 +10,9 @@ const maxLevels = 1_000
 
 export type BodyError = InvalidRequest | PayloadTooLarge | UnsupportedMediaType
 
-/** Reads the body, which the request caches for HttpApi, and checks it. Dies if the body does not arrive in full. */
+/**
+ * Reads and checks the body. HttpApi later reads it from the request's cache. Dies if the body does not arrive in full.
+ */
 export const check = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, BodyError> => {
   const { headers } = request
   if (Number(headers["content-length"]) > maxBytes) return Effect.fail(new PayloadTooLarge())
@@ -49,7 +51,6 @@ const unsupportedPart = (headers: Headers.Headers): string | undefined => {
 // Rejects invalid bytes instead of replacing them, so that the service stores exactly the text that the client sent.
 const utf8 = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true })
 
-/** Returns the text after "expected" in the error message, or `undefined` for a valid body. */
 const expectedOf = (bytes: ArrayBuffer): string | undefined => {
   let text: string
   try {
@@ -60,8 +61,7 @@ const expectedOf = (bytes: ArrayBuffer): string | undefined => {
   if (text.startsWith("\ufeff")) return "no byte order mark"
   try {
     const value: unknown = JSON.parse(text)
-    // Fast path: if `stringify(parse(text)) === text`, no name is duplicated. A text of at most 1,000 characters cannot
-    // nest deeper than 1,000 levels.
+    // Fast path: if `stringify(parse(text)) === text`, no name is duplicated. A text this short cannot nest too deeply.
     const isShort = text.length <= maxLevels && !text.includes("__proto__")
     if (isShort && JSON.stringify(value) === text) return undefined
   } catch (error) {

@@ -1,6 +1,5 @@
 /**
- * Implements the middleware that the contract declares for its operations. Hot path: avoids `Effect.gen` (measured:
- * docs/performance.md). `Context.getUnsafe` cannot fail, because `Responses.ts` has provided the request context.
+ * Implements the middleware that the contract declares. Hot path: avoids `Effect.gen` (measured: docs/performance.md).
  */
 import { Clock, Context, Effect, Layer, Redacted } from "effect"
 import { HttpMethod, type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
@@ -17,7 +16,6 @@ import * as RateLimiting from "./RateLimiting.ts"
 import { RequestContext } from "./RequestContext.ts"
 import { headerOf } from "./RequestHead.ts"
 
-/** The response of a middleware, which fails with `E` or with any error of the wrapped operation. */
 type Result<Operation, E, R = never> = Effect.Effect<
   HttpServerResponse.HttpServerResponse,
   E | Effect.Error<Operation>,

@@ -3,7 +3,7 @@ import { IncomingMessage, Server, type ServerOptions, ServerResponse } from "nod
 import type { Socket } from "node:net"
 import * as JsonBody from "./JsonBody.ts"
 
-/** The limits of the pipelined requests that wait on a connection. A connection that exceeds one is destroyed. */
+/** The limits of the pipelined requests that wait on a connection. Exceeding one destroys the connection. */
 const maxQueuedRequests = 16
 const maxQueuedBytes = 65_536
 
@@ -57,7 +57,7 @@ export class Request extends IncomingMessage {
     return true
   }
 
-  /** Makes reading the body fail with `fault`. Unlike `destroy`, it leaves the connection open for the response. */
+  /** Makes reading the body fail, but keeps the connection open for the response. `destroy` alone would close it. */
   fail(fault: Error): void {
     this.#hasFault = true
     this.destroy(fault)
@@ -73,7 +73,7 @@ export class Request extends IncomingMessage {
 interface Connection {
   readonly queue: Array<() => void>
   isBusy: boolean
-  /** The number of bytes read from the socket when the first waiting request was queued. */
+  /** The value of `socket.bytesRead` when a request was last added to an empty queue. */
   queuedFrom: number
   lastResponse?: ServerResponse<Request>
 }
@@ -85,7 +85,7 @@ export class OrderedServer extends Server<typeof Request> {
     super({ ...options, IncomingMessage: Request })
     // Respond even to a client that half-closes its socket after the request.
     Object.assign(this, { httpAllowHalfOpen: true })
-    // Add a listener, because without one Node responds to an unknown `Expect` with a 417 that has no Error body.
+    // Without this listener, Node itself responds to an unknown `Expect`, with a 417 that has no Error body.
     this.on("checkExpectation", () => {})
     this.on("connection", (socket) => {
       socket.destroySoon = () => closeGently(socket)
@@ -99,13 +99,12 @@ export class OrderedServer extends Server<typeof Request> {
     const { socket } = request
     const connection = this.#connectionOf(socket)
     connection.lastResponse = response
-    // Close the connection after the response to a request with `Upgrade`, because Node's parser drops the pipelined
-    // requests that it read together with that one.
+    // Close the connection after a request with `Upgrade`. Node's parser has dropped the pipelined requests behind it.
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false
     this.#enqueue(socket, connection, () => {
       response.once("finish", () => this.#startNext(socket, connection))
-      // Close the connection of a client that takes too long to read a response. Node's idle timeout misses a client
-      // that sends but never reads, because each byte from it restarts that timeout.
+      // Close the connection of a client that reads its response too slowly. Node's idle timeout would not: each byte
+      // that the client sends restarts it.
       response.once("prefinish", () => {
         if (socket.writableLength === 0) return
         const timer = setTimeout(() => socket.destroy(), maxResponseReadMs).unref()
@@ -117,8 +116,8 @@ export class OrderedServer extends Server<typeof Request> {
   }
 
   /**
-   * Ends a connection after malformed HTTP or CONNECT. If a request body is incomplete, fails that request, so that it
-   * does not get two responses. Otherwise queues `respond` behind the running request.
+   * Queues `respond`, the last response of a connection. If the body of a request is incomplete, fails that request
+   * instead, so that the client does not get two responses to it.
    */
   end(socket: Socket, fault: Error, respond: () => void): void {
     const connection = this.#connectionOf(socket)
@@ -149,14 +148,13 @@ export class OrderedServer extends Server<typeof Request> {
       queue.push(start)
       return
     }
-    // Stop Node's parser, which stops when `onIncoming` returns 2. Otherwise it would parse all requests that it has
-    // already read, and 60 such connections could stall the process for two seconds.
+    // Stop Node's parser, by returning 2 from `onIncoming`. Otherwise it would parse all requests that it has already
+    // read, and 60 such connections could stall the process for two seconds.
     Object.assign(Object(Reflect.get(socket, "parser")), { onIncoming: () => 2 })
     socket.destroy()
   }
 
   #startNext(socket: Socket, connection: Connection): void {
-    // Leave a closing connection busy, so that no further request starts.
     if (!socket.writable) return
     const start = connection.queue.shift()
     connection.isBusy = start !== undefined

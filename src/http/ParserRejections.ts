@@ -8,7 +8,7 @@ import { closeGently, type OrderedServer, Request } from "./OrderedServer.ts"
 import { RequestContext } from "./RequestContext.ts"
 import { type PortHooks, reject } from "./Responses.ts"
 
-/** Finds `Origin`, for the CORS headers, in the raw bytes: Node provides no headers of a rejected request. */
+/** Finds `Origin` in the raw bytes, for the CORS headers. Node does not pass on the headers of a rejected request. */
 const originOf = (fault: object): { readonly origin?: string } => {
   const bytes = Predicate.hasProperty(fault, "rawPacket") && Buffer.isBuffer(fault.rawPacket)
     ? fault.rawPacket.toString("latin1")

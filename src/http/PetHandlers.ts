@@ -35,7 +35,7 @@ const group = HttpApiBuilder.group(
   })
 )
 
-/** Keeps only the services that the handlers need, because HttpApi copies all services for every request. */
+/** HttpApi copies all services for every request, so keep only those that the handlers need. */
 export const layer = Layer.effectContext(
   Effect.updateContext(
     Layer.build(group),

@@ -41,7 +41,10 @@ export const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key:
     return decision
   })
 
-/** Charges the client address if no API key is charged, which limits key guessing. If `isFree`, only reads limits. */
+/**
+ * Charges a request to the client's address. This limits guessing of API keys, because requests without a valid key are
+ * charged too. If `isFree`, only reads the limits.
+ */
 export const chargeAddress = (limiter: RateLimiter["Service"], caller: Caller, isFree: boolean) =>
   Effect.map(
     isFree
@@ -65,7 +68,7 @@ export const rejectionOf = (decision: ChargedDecision): ApiKeyBanned | RateLimit
   })
 }
 
-/** During a ban, the window of a minute shows zero remaining requests, and resets when the ban ends. */
+/** During a ban, responses show zero remaining requests for the minute, and the end of the ban as the reset. */
 const shownWindows = ({ bannedUntil, windows: [minute, day] }: Decision): Decision["windows"] =>
   bannedUntil === undefined ? [minute, day] : [{ ...minute, remaining: 0, resetAt: bannedUntil }, day]
 
@@ -80,7 +83,6 @@ const policy = ({ limit, name, seconds }: Window): string => `"${name}";q=${limi
 const left = (window: Window, decision: Decision): string =>
   `"${window.name}";r=${window.remaining};t=${secondsUntilReset(window, decision)}`
 
-/** Returns the `X-RateLimit-*` headers of the most restrictive window, and the IETF draft's headers of both. */
 export const headers = (decision: ChargedDecision): Record<string, string> => {
   const windows = shownWindows(decision)
   const window = mostRestrictive(windows)

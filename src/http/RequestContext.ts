@@ -4,16 +4,14 @@ import type { HttpApiEndpoint } from "effect/http-api"
 import type { Decision } from "../rate-limit/Policy.ts"
 
 export interface ChargedDecision extends Decision {
-  /** `address` if the request was charged to the client's address. Absent if it was charged to an API key. */
+  /** Set if the request was charged to the client's address instead of an API key. */
   readonly scope?: "address"
 }
 
 export class RequestContext extends Context.Service<RequestContext, {
   /** The client's `X-Request-Id` if it is 1 to 64 letters, digits, `_`, `.`, `:` and `-`, else a random UUID. */
   readonly requestId: string
-  /** Monotonic clock. */
   readonly startedAtNs: bigint
-  /** Absent outside operations. */
   endpoint?: HttpApiEndpoint.Top
   keyId?: string
   decision?: ChargedDecision

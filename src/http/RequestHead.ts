@@ -6,7 +6,7 @@ import { missingPath, noSuchPath, type RoutesAt } from "./RoutePaths.ts"
 
 type RawHeaders = Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 
-/** An `HttpServerRequest`, or the known parts of a request that Node's parser rejected. */
+/** The part of `HttpServerRequest` that is known even if Node's parser rejects the request. */
 export interface RequestHead {
   readonly method: string
   readonly url: string
@@ -15,7 +15,7 @@ export interface RequestHead {
   readonly source?: object
 }
 
-/** The used parts of Node's `IncomingMessage`. Requests that tests make in memory have no `IncomingMessage`. */
+/** The part of Node's `IncomingMessage` that is used here. Tests without a server have no `IncomingMessage`. */
 interface NodeRequest {
   readonly headers: RawHeaders
   readonly rawHeaders: ReadonlyArray<string>
@@ -66,7 +66,6 @@ export const headError = (
 
 const validHost = /^(?:\[[0-9a-f:.]+\]|[\w.~%!$&'()*+,;=-]*)(?::\d*)?$/i
 
-/** Counts the headers of a name. `rawHeaders` alternates names and values. */
 const countOf = (rawHeaders: ReadonlyArray<string>, name: string): number => {
   let count = 0
   for (let i = 0; i < rawHeaders.length; i += 2) {

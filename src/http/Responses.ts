@@ -13,10 +13,6 @@ import type { RoutesAt } from "./RoutePaths.ts"
 
 type Response = HttpServerResponse.HttpServerResponse
 
-/**
- * What the API port and the management port supply: routes, trusted proxies, allowed hosts, and the hooks that finish
- * or abort a response.
- */
 export interface PortHooks {
   readonly routesAt: RoutesAt
   readonly trustedProxies: TrustedProxies

@@ -7,8 +7,8 @@ export const routerConfig = {
   caseSensitive: true,
   ignoreDuplicateSlashes: false,
   ignoreTrailingSlash: false,
-  // The maximum size of a request head in bytes, so that the endpoint rejects a long id with 400. A lower limit would
-  // make the router respond 404.
+  // The maximum size of a request head. No id is longer, so the endpoint can reject long ids with 400. With a lower
+  // limit, the router would respond 404.
   maxParamLength: 16_384
 }
 
@@ -21,12 +21,11 @@ const pathOf = (url: string): string => {
   }
 }
 
-/** Returns the methods that a URL allows (none for an unknown path), and headers to add to all of its responses. */
 export type RoutesAt = (
   url: string
 ) => { readonly methods: ReadonlyArray<string>; readonly headers?: Readonly<Record<string, string>> | undefined }
 
-/** `pages` are paths outside of the contract that allow GET. The URL `*` allows every method of the contract. */
+/** `pages` are paths outside the contract. They allow GET. The URL `*` allows all methods of the contract. */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
   pages: ReadonlyArray<string>

@@ -3,7 +3,7 @@ import { evictOldest } from "../collections/evictOldest.ts"
 import { type Page, type Selection, toPage } from "./PetRepository.ts"
 import { SettledIds } from "./SettledIds.ts"
 
-/** This many pets take about 80 MB of memory if their names have a typical length. */
+/** About 80 MB, if names have a typical length. */
 export const maxPets = 2 ** 19
 /** About 8 MB. */
 const maxGaps = 2 ** 16
@@ -23,9 +23,12 @@ export class PetCache {
   readonly #lifetimeMs: number
   readonly #pets = Array<Pet | undefined>(maxPets).fill(undefined)
   readonly #ids = new Float64Array(maxPets).fill(NaN)
-  /** For each index of `#pets`, the start of the statement that read the pet, in milliseconds. */
+  /** `#readAt[i]` is the time in milliseconds when the statement that read `#pets[i]` started. */
   readonly #readAt = new Float64Array(maxPets)
-  /** Maps the id before a gap to the id after it, and to the start of the statement that found the gap. */
+  /**
+   * Maps the id before each gap to the id after it (`next`) and the start of the statement that found the gap
+   * (`readAt`).
+   */
   readonly #gaps = new Map<number, { readonly next: number; readonly readAt: number }>()
   readonly settledIds: SettledIds
 
@@ -36,8 +39,8 @@ export class PetCache {
   }
 
   /**
-   * Call this before a statement that reads pets, and pass the pets to the returned function to cache them. If `after`
-   * is given, pass all pets that follow this id, in ascending order: an id missing between them is a gap.
+   * Call this before a statement that reads pets, and pass the pets to the returned function to cache them. With
+   * `after`, pass all pets that follow this id, in ascending order: missing ids are gaps.
    */
   beginLookup(): (found: Iterable<Pet>, after?: bigint) => void {
     const readAt = this.#nowMs()

@@ -1,10 +1,7 @@
 /**
- * Creates pets on PostgreSQL. Concurrent creates share one statement and one commit.
- *
- * - Each process runs one INSERT at a time, so its pets become visible in ascending order of their ids.
- * - `INSERT … ON CONFLICT` claims the idempotency keys. It also sees keys that other processes commit while it runs. So
- *   one statement decides whether to create a pet, replay an earlier create or reject a reused key.
- * - All statements claim keys in the same order, so they cannot deadlock.
+ * Creates pets on PostgreSQL. Concurrent creates share one statement and one commit. Each process runs one INSERT at a
+ * time, so its pets become visible in ascending order of ids. `ON CONFLICT` claims idempotency keys, and sees keys that
+ * other processes commit while it runs. All statements claim keys in the same order, so they cannot deadlock.
  */
 import { Clock, Duration, Effect } from "effect"
 import { SqlClient } from "effect/sql"
@@ -15,7 +12,7 @@ import * as Outage from "../database/Outage.ts"
 import * as RequestBatcher from "../database/RequestBatcher.ts"
 import { canonicalText, type Idempotency, keyLifetime, keyReused } from "./PetRepository.ts"
 
-/** Each call must pass a new object, because the batcher would merge calls that pass the same object. */
+/** The batcher merges calls that pass the same object, so each call must pass a new one. */
 interface Create {
   readonly pet: NewPet
   readonly claim: (Idempotency & { readonly petHash: string }) | undefined
@@ -24,10 +21,7 @@ interface Create {
 interface CreatedRow {
   readonly id: unknown
   readonly isReplay?: unknown
-  /**
-   * The hash stored with the idempotency key, if it differs from the hash of this create's pet: the key was first used
-   * for another pet.
-   */
+  /** Set if the idempotency key was first used for another pet: the hash of that pet. */
   readonly otherHash?: unknown
 }
 
@@ -36,8 +30,8 @@ const encode = ({ claim, pet: { categoryId, name, status } }: Create) =>
 
 export const make = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  // Assigns ids before the INSERT. RETURNING guarantees no order, so its ids could not be matched with the pets. The
-  // subselect looks up the sequence once per statement instead of once per row.
+  // Assigns ids before the INSERT: RETURNING has no fixed order, so its ids could not be matched with the pets. The
+  // subselect looks up the sequence once per statement, not once per row.
   const asked = (creates: ReadonlyArray<Create>) =>
     sql`SELECT nextval((SELECT pg_get_serial_sequence('pets', 'id')::regclass)) AS id, pet, nth
         FROM jsonb_array_elements(${JSON.stringify(creates.map(encode))}::text::jsonb)
@@ -52,8 +46,8 @@ export const make = Effect.gen(function*() {
       SELECT id FROM added ORDER BY nth`
 
   /**
-   * If a key is stored and has not expired, DO UPDATE rewrites its old values, so that RETURNING includes the row. A
-   * separate SELECT could miss a key that another process has just committed. Each replay uses up one pet id.
+   * DO UPDATE keeps the values of a stored key that has not expired, and makes RETURNING include it. A SELECT could
+   * miss a key that another process has just committed. Each replay uses up one pet id.
    */
   const claimAndInsert = (creates: ReadonlyArray<Create>) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {

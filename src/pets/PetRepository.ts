@@ -6,7 +6,6 @@ import type { CreatedPet, NewPet, Pet, PetStatus } from "../api/Pets.ts"
 export interface Selection {
   readonly limit: number
   readonly status?: PetStatus | undefined
-  /** Selects only pets with greater ids. */
   readonly after?: bigint | undefined
 }
 
@@ -16,7 +15,7 @@ export interface Page {
   readonly next?: bigint
 }
 
-/** Pass up to `limit + 1` pets. An extra pet is not part of the page, but shows that a next page exists. */
+/** Pass up to `limit + 1` pets. The extra pet only shows that a next page exists. */
 export const toPage = (found: ReadonlyArray<Pet>, limit: number): Page => {
   const { items, last } = cutPage(found, limit)
   return last === undefined ? { pets: items } : { pets: items, next: last.id }
@@ -32,7 +31,6 @@ export const keyLifetime = Duration.hours(24)
 
 export const keyReused = new IdempotencyKeyReused()
 
-/** Returns a text that is the same for two pets if, and only if, their name, category and status are equal. */
 export const canonicalText = ({ categoryId, name, status }: NewPet): string =>
   JSON.stringify([name, String(categoryId), status])
 

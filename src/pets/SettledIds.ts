@@ -9,18 +9,21 @@ const none: FoundId = { id: 0, readAtMs: -Infinity }
 
 /**
  * Finds the settled id: no transaction can still insert a pet below it, so gaps below it are final and can be cached.
- *
- * Ids come from an ascending sequence. A transaction locks the table before it takes an id, and until its pet is
- * visible. Once a pet is visible, only transactions that hold the lock at that time can still insert a lower id. When
- * they have ended, the gaps below that pet are final.
+ * Ids ascend, and a transaction locks the table before it takes an id. So once a pet is visible, only transactions that
+ * hold the lock at that time can insert a lower id. When they have ended, the pet's id is settled.
  */
 export class SettledIds {
   readonly #nowMs: () => number
   readonly #lifetimeMs: number
   #checkedAtMs = -Infinity
-  /** The highest pet id that was found directly after a gap since the last check began. */
+  /**
+   * The highest pet id that was found directly after a gap since the last check. The next check makes it the candidate.
+   */
   #unchecked = none
-  /** The id in `found` is settled once the transactions that held the lock at the last check (`writers`) ended. */
+  /**
+   * `writers` are the transactions that held the table lock at the last check. When all have ended, `found.id` is
+   * settled.
+   */
   #candidate: { readonly found: FoundId; readonly writers: ReadonlySet<unknown> } = { found: none, writers: new Set() }
   #settled = none
 
@@ -38,8 +41,8 @@ export class SettledIds {
   }
 
   /**
-   * Begins a check if gaps were found since the last one, at most once a second. Otherwise returns `undefined`. The
-   * caller must query the transactions that hold the table lock and pass them to the returned function.
+   * Begins a check. Returns `undefined` if no gap was found or less than a second has passed since the last check.
+   * Query the transactions that hold the table lock, and pass them to the returned function.
    */
   beginCheck(): ((writers: ReadonlySet<unknown>) => void) | undefined {
     const nowMs = this.#nowMs()
@@ -48,7 +51,7 @@ export class SettledIds {
     this.#checkedAtMs = nowMs
     this.#unchecked = none
     return (writers) => {
-      // Two checks can overlap. Ignore this one if another check ended since it began: these writers may be older.
+      // If another check has ended since this one began, ignore this one, because its `writers` may be older.
       if (this.#candidate !== candidate) return
       if (writers.isDisjointFrom(candidate.writers)) this.#settled = this.#higher(this.#settled, candidate.found)
       this.#candidate = { found, writers }

@@ -35,14 +35,13 @@ const make = Effect.gen(function*() {
     }, Outage.toServiceUnavailable)
   })
 
-  /** Reads one page of at most `size` pets after each id in `afters`. An empty `status` means any status. */
   const readPages = (size: string, status: string, afters: ReadonlyArray<string>) => {
-    // With `status = …`, PostgreSQL may scan the primary key, which is slow if the status is rare. A comparison of
-    // (status, id) as a row makes it use the index on these columns.
+    // With `status = …`, PostgreSQL may scan the primary key, which is slow for a rare status. Comparing (status, id)
+    // as a row makes it use the index on these columns.
     const [condition, order] = status === ""
       ? [sql`id > after`, sql.literal("id")]
       : [sql`(status, id) > (${status}, after) AND (status, id) <= (${status}, ${maxId})`, sql.literal("status, id")]
-    // The limit is a literal, so that the planner knows it. One array per column is cheaper to decode than many rows.
+    // With a literal LIMIT, the planner can choose a better plan. One array per column decodes faster than many rows.
     return sql<Row>`
       SELECT page::int, found.*
       FROM unnest(${`{${afters.join()}}`}::text::bigint[]) WITH ORDINALITY AS asked (after, page)
@@ -65,10 +64,9 @@ const make = Effect.gen(function*() {
   const findPage = yield* RequestBatcher.make({
     ...readBatch,
     name: "PetRepository.list",
-    // The names of 32 pages take at most 13 MB of memory, with 100 names of 1,000 characters in each page.
+    // Bounds memory: in 32 pages, 3,200 names of up to 1,000 characters take at most 13 MB.
     size: 32,
-    // An item names a page by `<size> <status> <after>`. It is one text, so that the batcher reads a page once for all
-    // calls that ask for it.
+    // A page key is a string such as `21 sold 100`: size, status, after. The batcher reads a page once for equal keys.
     run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {
       const check = cache.settledIds.beginCheck()
       if (check !== undefined) check(yield* findWriters)

@@ -1,5 +1,5 @@
 export default [
-  // GENERATED ALWAYS keeps an operator's INSERT from setting an id that the sequence assigns again later.
+  // GENERATED ALWAYS rejects an operator's INSERT that sets an id, because the sequence would assign the same id later.
   `CREATE TABLE pets (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY CHECK (id > 0),
     name text NOT NULL CHECK (char_length(name) <= 1000),
@@ -17,7 +17,8 @@ export default [
   )`,
   `CREATE INDEX idempotency_keys_expires_at ON idempotency_keys (expires_at)`,
 
-  // `fillfactor` leaves space in pages for HOT updates, which change no index. Times have milliseconds, as in the API.
+  // `fillfactor` leaves space in pages, so that updates need not change the indexes (HOT). Times have milliseconds, as
+  // in the API.
   `CREATE TABLE api_keys (
     id text PRIMARY KEY,
     version integer NOT NULL DEFAULT 1,
@@ -32,10 +33,10 @@ export default [
     last_used_at timestamptz(3),
     idempotency_key text UNIQUE
   ) WITH (fillfactor = 50)`,
-  // The collation "C" makes the order of keys independent of the database's locale.
+  // `COLLATE "C"` sorts the ids in the same order in every locale.
   `CREATE INDEX api_keys_created ON api_keys (created_at, id COLLATE "C")`,
   // A rotated key has several secrets. Ended secrets stay, so that an operator can find the key of a leaked secret.
-  // `is_ended` ends a secret immediately, even if `expires_at` is in the future by some process's clock.
+  // `is_ended` ends a secret at once, whatever a process's clock says.
   `CREATE TABLE api_key_secrets (
     hash bytea PRIMARY KEY,
     key_id text NOT NULL REFERENCES api_keys ON DELETE CASCADE,
@@ -63,7 +64,6 @@ export default [
   `CREATE INDEX audit_log_at ON audit_log (at, id)`,
   `CREATE INDEX audit_log_key ON audit_log (key_id, at, id)`,
 
-  // Minutes and hours.
   `CREATE TABLE key_usage (
     key_id text NOT NULL,
     seconds integer NOT NULL,
