@@ -16,8 +16,8 @@ export const callTimeout = Duration.seconds(4)
  * calls wait for the next batch. Calls of a batch with the same item share one result. A batch fails with
  * `ServiceUnavailable` after `timeout`, so a call waits for at most twice the timeout.
  *
- * Effect's `RequestResolver` keeps each item in memory until a major garbage collection: a create takes 1.2 times the CPU
- * (docs/performance.md).
+ * Effect's `RequestResolver` would keep each item in memory until a major garbage collection: a create would take 1.2
+ * times the CPU (docs/performance.md).
  */
 export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, run, size, timeout }: {
   readonly name: string
