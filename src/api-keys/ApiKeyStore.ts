@@ -15,7 +15,10 @@ export interface KeySelection extends Omit<KeysQuery, "cursor"> {
   readonly after?: KeyPosition | undefined
 }
 
-/** `ApiKeys.list` first looks up `secretHash` and the state `banned`, and passes the matching `ids` to the store. */
+/**
+ * The store does not filter by `secretHash` or the state `banned`: `ApiKeys.list` finds the keys for them first, and
+ * passes their `ids`.
+ */
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
   readonly ids?: ReadonlyArray<string>
   readonly state?: Exclude<KeysQuery["state"], "banned">

@@ -29,7 +29,10 @@ export class ApiKeys extends Context.Service<ApiKeys, {
    * only its hash is stored.
    */
   issue(key: NewKey, idempotencyKey?: string): Effect.Effect<IssuedKey, InvalidRequest | Conflict | ServiceUnavailable>
-  /** The state `banned` selects active keys whose ban began in the last hour. Their bans may already have ended. */
+  /**
+   * The state `banned` selects otherwise active keys with a ban that began in the last hour, because no ban lasts
+   * longer. The caller must drop keys whose ban has ended.
+   */
   list(selection: KeySelection): Effect.Effect<ListedKeys, ServiceUnavailable>
   find(id: string): Effect.Effect<ApiKey, NotFound | ServiceUnavailable>
   findAll(ids: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, ApiKey>, ServiceUnavailable>

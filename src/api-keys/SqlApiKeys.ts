@@ -86,7 +86,8 @@ const keyStore = Effect.gen(function*() {
         ),
 
     findSecret: (sha256, now) =>
-      // An ended secret must not show an end in the future, even if another process's clock is ahead.
+      // The `expires_at` of a secret that was ended at once can come from another process, whose clock may be ahead.
+      // Return `now` then, so that `endsAt` is not in the future.
       sql<{ readonly keyId: string; readonly endsAt: Date | null }>`
         SELECT key_id AS "keyId",
           CASE WHEN is_ended THEN LEAST(expires_at, ${DateTime.toDateUtc(now)}) ELSE expires_at END AS "endsAt"
@@ -163,7 +164,8 @@ const keyStore = Effect.gen(function*() {
   yield* Expiry.deleteExpired({
     table: "api_key_secrets",
     column: "expires_at",
-    // Keep former secrets for 400 days after they end, so that an operator can still find the key of a leaked one.
+    // Keep the hash of a former secret for 400 days after its end, so that an operator can still find the key of a
+    // leaked secret.
     keptFor: Duration.days(400),
     warning: "Former secrets of keys cannot be deleted"
   })

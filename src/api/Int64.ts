@@ -94,7 +94,8 @@ const parse = (text: string): unknown =>
     })
     : JSON.parse(text)
 
-/** Encodes and decodes JSON bodies with exact int64s. `encodeText` replaces the default encoder by a faster one. */
+/** Encodes and decodes JSON bodies with exact int64s. If `encodeText` is given, it is used instead of the encoder
+ * derived from `schema`. It must write the same JSON, and can be faster. */
 export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   schema: S,
   encodeText?: (value: S["Type"]) => string

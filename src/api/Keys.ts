@@ -115,7 +115,10 @@ const parsePosition = (text: string): KeyPosition | undefined => {
   return createdAtMicros >= minMicros && createdAtMicros <= maxMicros ? { createdAtMicros, id } : undefined
 }
 
-/** A key has exactly one state: the first of revoked, expired, disabled and banned that applies, otherwise active. */
+/**
+ * A key is shown with one state: the first of revoked, expired, disabled and banned that applies, otherwise active. As
+ * a filter, `active` also selects banned keys.
+ */
 export const KeyState = Schema.Literals(["active", "banned", "disabled", "expired", "revoked"]).annotate({
   description: "The state of the keys. `active` includes banned keys. A revoked key is not expired, and an expired " +
     "key is not disabled.",

@@ -72,7 +72,10 @@ export class AdminClient extends Context.Service<AdminClient, {
   get(id: string, options?: CallOptions): Effect.Effect<Keys.ApiKeyDetails, AnyAdminError | Errors.NotFound>
   /** Gets a key's requests in each of the last 60 minutes and 720 hours, oldest first. */
   usage(id: string, options?: CallOptions): Effect.Effect<UsageHistory, AnyAdminError | Errors.NotFound>
-  /** Lists the busiest keys. The default is the ten keys with the most allowed requests in the last hour. */
+  /**
+   * Lists the keys with the most requests of one kind: by default the ten with the most `allowed` requests in the last
+   * hour.
+   */
   topUsage(
     query?: Optional<TopUsageQuery>,
     options?: CallOptions

@@ -5,7 +5,10 @@ import { retryAfterOf } from "./ClientError.ts"
 
 type Response = HttpClientResponse.HttpClientResponse
 
-/** Calls get a stored 429 for this long. Then one request checks whether an operator has lifted the ban. */
+/**
+ * After a 429, calls that cannot wait for the end of the pause get that 429 without sending a request, for at most this
+ * long. Then one call sends a request, because an operator may have lifted the ban.
+ */
 const maxPauseTrustMs = 60_000
 
 const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
@@ -26,7 +29,10 @@ export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState
 
 const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 
-/** Returns `None` if the headers show no limit, or the limit of an IP address instead of an API key, as in a 401. */
+/**
+ * Returns `None` if the response has no rate-limit headers, or if they show the limit of the client's IP address, as in
+ * a 401.
+ */
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
@@ -36,7 +42,10 @@ interface Pause {
   readonly endsAt: number
   /** The 429 that began the pause. `undefined` if the pause began because no requests remained. */
   readonly rejection: Response | undefined
-  /** Until this time, a call that cannot wait until `endsAt` gets `rejection` without sending a request. */
+  /**
+   * Before this time, a call whose deadline is before `endsAt` gets `rejection` without sending a request. Afterwards,
+   * it sends one.
+   */
   readonly trustedUntil: number
 }
 

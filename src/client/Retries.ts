@@ -16,8 +16,8 @@ export interface RetryOptions {
   /** The timeout of one attempt. The default is 30 seconds. */
   readonly attemptTimeout?: Duration.Input | undefined
   /**
-   * The total wait budget, from the start of the call. If a retry would have to wait longer, the call fails
-   * immediately. The default is `timeout`.
+   * A retry must begin within this time after the start of the call, and within `timeout`. If its wait would end later,
+   * the call fails immediately. The default is `timeout`.
    */
   readonly maxWait?: Duration.Input | undefined
 }

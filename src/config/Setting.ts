@@ -23,7 +23,7 @@ export interface Setting<A> {
   readonly meaning: string
 }
 
-/** The error contains only the part of the value that `parse` quotes, because the value may be a secret. */
+/** The error does not contain the value, which may be a secret. Only `parse` may put a part of it into its message. */
 export const read = <A>(name: string, { form, parse }: Form<A>): Config.Config<A> =>
   Config.mapEffect(Config.String(name), (text) =>
     Effect.mapError(Effect.fromResult(parse(text)), (problem) => {

@@ -114,7 +114,8 @@ export const layer = (directory: string) =>
     })
     const onLost = yield* OnDataDirectoryLost
     const isHeld = yield* DirectoryLock.acquire(path)
-    // A lost directory stays lost even if the file comes back, because another process may have written to it.
+    // Once the lock file or `pg_control` was missing or replaced, the directory counts as lost, even if the file comes
+    // back: another process may have written to the directory.
     let lost: DataDirectoryLost | undefined
     const check = (isUnchanged: () => boolean, file: string): void => {
       if (lost === undefined && !isUnchanged()) {

@@ -22,7 +22,10 @@ type Headers = Readonly<Record<string, string>>
 
 const pages = ["/", "/openapi.json", "/docs"]
 
-/** Browsers may send `b3`, `traceparent` and `tracestate`, because tracing libraries add them to every request. */
+/**
+ * The request headers that CORS allows. `b3`, `traceparent` and `tracestate` are among them, because tracing libraries
+ * add them to every request.
+ */
 const acceptedHeaders = "Authorization, Content-Type, Idempotency-Key, X-Request-Id, b3, traceparent, tracestate"
 
 const makeCorsHeaders =

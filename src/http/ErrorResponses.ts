@@ -57,8 +57,8 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
     case "HPE_PAUSED_H2_UPGRADE":
       return new Errors.HttpVersionNotSupported()
     case "HPE_INVALID_VERSION":
-      // Node also uses HPE_INVALID_VERSION for malformed versions such as `HTTP/1.x`. They have another `reason` and
-      // get 400.
+      // Only this `reason` means an unsupported version, which gets 505. Malformed ones, such as `HTTP/1.x`, have the
+      // same code with another `reason`, and get 400.
       if (Predicate.hasProperty(fault, "reason") && fault.reason === "Invalid HTTP version") {
         return new Errors.HttpVersionNotSupported()
       }

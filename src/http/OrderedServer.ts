@@ -116,8 +116,8 @@ export class OrderedServer extends Server<typeof Request> {
   }
 
   /**
-   * Queues `respond`, the last response of a connection. If the body of a request is incomplete, fails that request
-   * instead, so that the client does not get two responses to it.
+   * Ends a connection after `fault`. Queues `respond` as its last response. If the body of the latest request is
+   * incomplete, fails that request instead, so that it does not get two responses.
    */
   end(socket: Socket, fault: Error, respond: () => void): void {
     const connection = this.#connectionOf(socket)

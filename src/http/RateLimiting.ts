@@ -42,8 +42,8 @@ export const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key:
   })
 
 /**
- * Charges a request to the client's address. This limits guessing of API keys, because requests without a valid key are
- * charged too. If `isFree`, only reads the limits.
+ * Charges a request without a valid API key to the client's address, which also limits guessing of keys. If `isFree`,
+ * only reads the limits, and allows the request.
  */
 export const chargeAddress = (limiter: RateLimiter["Service"], caller: Caller, isFree: boolean) =>
   Effect.map(

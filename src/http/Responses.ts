@@ -23,7 +23,10 @@ export interface PortHooks {
     context: RequestContext["Service"],
     response: Response
   ) => Effect.Effect<Response>
-  /** Runs instead of `finish` when the client disconnects or the process stops. */
+  /**
+   * Runs instead of `finish` for a request that is interrupted before it has a response, because the client
+   * disconnected or the process stops.
+   */
   readonly abort: (head: RequestHead, context: RequestContext["Service"]) => Effect.Effect<void>
 }
 

@@ -96,7 +96,10 @@ const logStart = Effect.gen(function*() {
   yield* Effect.logInfo(`Issue API keys with: ${command} keys issue --name NAME`)
 })
 
-/** Operators use an npm script in a checkout, and `petstore` in an installation (docs/install.md). */
+/**
+ * The command that the log names at the start: a checkout runs this `.ts` file and has an npm script, an installation
+ * runs compiled code and has `petstore`.
+ */
 const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }

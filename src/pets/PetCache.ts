@@ -40,7 +40,8 @@ export class PetCache {
 
   /**
    * Call this before a statement that reads pets, and pass the pets to the returned function to cache them. With
-   * `after`, pass all pets that follow this id, in ascending order: missing ids are gaps.
+   * `after`, pass the pets that come next after this id, in ascending order and with none left out: ids missing in
+   * between count as gaps.
    */
   beginLookup(): (found: Iterable<Pet>, after?: bigint) => void {
     const readAt = this.#nowMs()

@@ -21,7 +21,7 @@ interface Create {
 interface CreatedRow {
   readonly id: unknown
   readonly isReplay?: unknown
-  /** Set if the idempotency key was first used for another pet: the hash of that pet. */
+  /** The hash of the pet for which the idempotency key was first used, if that was a different pet. */
   readonly otherHash?: unknown
 }
 
@@ -51,7 +51,8 @@ export const make = Effect.gen(function*() {
    */
   const claimAndInsert = (creates: ReadonlyArray<Create>) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {
-      // Processes set `expires_at` by their own clocks, so compare it with this process's clock, not the server's.
+      // `expires_at` comes from the clock of a service process, so compare it with this process's clock, not with
+      // PostgreSQL's.
       const expired = sql`existing.expires_at <= ${new Date(nowMs)}`
       return sql<CreatedRow>`
         WITH added AS MATERIALIZED (

@@ -17,12 +17,13 @@ export class SettledIds {
   readonly #lifetimeMs: number
   #checkedAtMs = -Infinity
   /**
-   * The highest pet id that was found directly after a gap since the last check. The next check makes it the candidate.
+   * The highest id of a pet that reads since the last check found right after a gap. The next check makes it the
+   * candidate for the settled id.
    */
   #unchecked = none
   /**
-   * `writers` are the transactions that held the table lock at the last check. When all have ended, `found.id` is
-   * settled.
+   * `found.id` is settled once all `writers` have ended: the transactions that held the lock on `pets` at the last
+   * check.
    */
   #candidate: { readonly found: FoundId; readonly writers: ReadonlySet<unknown> } = { found: none, writers: new Set() }
   #settled = none
@@ -51,7 +52,8 @@ export class SettledIds {
     this.#checkedAtMs = nowMs
     this.#unchecked = none
     return (writers) => {
-      // If another check has ended since this one began, ignore this one, because its `writers` may be older.
+      // If another check has finished since this one began, ignore this result: its `writers` may have been read before
+      // those of the other check.
       if (this.#candidate !== candidate) return
       if (writers.isDisjointFrom(candidate.writers)) this.#settled = this.#higher(this.#settled, candidate.found)
       this.#candidate = { found, writers }

@@ -64,7 +64,8 @@ const make = Effect.gen(function*() {
   const findPage = yield* RequestBatcher.make({
     ...readBatch,
     name: "PetRepository.list",
-    // Bounds memory: in 32 pages, 3,200 names of up to 1,000 characters take at most 13 MB.
+    // Bounds memory: the names in 32 pages, each of up to 101 pets, take at most 13 MB (1,000 characters of 4 bytes
+    // each).
     size: 32,
     // A page key is a string such as `21 sold 100`: size, status, after. The batcher reads a page once for equal keys.
     run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {

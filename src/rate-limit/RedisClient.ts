@@ -7,7 +7,10 @@ import { Settings } from "../config/Settings.ts"
 import type { Caller } from "./RateLimiter.ts"
 import { type Command, keyOf, type Reply, runCommand } from "./RedisScript.ts"
 
-/** Placeholder for the master's address if there is only one master, or if the address is not known yet. */
+/**
+ * Names Redis where no master's address is used: with one server or Sentinel, and in a cluster until a slot's master is
+ * known.
+ */
 export const unnamedServer = "Redis"
 
 export class RedisClient extends Context.Service<RedisClient, {
@@ -69,7 +72,8 @@ const optionsOf = ({ tls }: RedisUrl, { password, username }: Credentials, timeo
 
 const open = (url: RedisUrl, timeoutMs: number) => {
   const options = optionsOf(url, url.credentials, timeoutMs)
-  // Turn off the library's timeout: it needs a timer per command. `RedisCircuitBreaker` has its own.
+  // Turn off the library's timeout, which needs a timer per command. `RedisCircuitBreaker` checks all commands with one
+  // timer.
   const shared = { scripts: { runCommand }, commandOptions: { timeout: 0 } }
   if (url.kind === "sentinel") {
     const client = createSentinel({

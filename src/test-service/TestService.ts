@@ -8,7 +8,10 @@ import type { PetstoreClientError } from "../client/ClientError.ts"
 import { PetRepository } from "../pets/PetRepository.ts"
 import { RateLimiter } from "../rate-limit/RateLimiter.ts"
 
-/** `path` includes the query. `headers` omits `authorization`. `status` is `undefined` if no response arrived. */
+/**
+ * A request that a client sent. `headers` are its headers without `authorization`, `path` includes the query, and
+ * `status` is that of the response, or `undefined` if there was none.
+ */
 export interface SentRequest {
   readonly method: string
   readonly path: string
