@@ -15,8 +15,5 @@ const printFailure = (cause: Cause.Cause<unknown>) => {
 Command.run(petstore, { version: "1.0.0" }).pipe(
   Effect.tapCause(printFailure),
   Effect.provide(NodeServices.layer),
-  NodeRuntime.runMain({
-    disableErrorReporting: true,
-    teardown: (exit, onExit) => onExit(exitCodeOf(exit))
-  })
+  NodeRuntime.runMain({ disableErrorReporting: true, teardown: (exit, onExit) => onExit(exitCodeOf(exit)) })
 )

@@ -70,8 +70,6 @@ interface Services {
   readonly rateLimiter?: Layer.Layer<RateLimiter>
 }
 
-const apiKeysMemory = Layer.provide(ApiKeys.layerMemory, SecureRandom.layerWebCrypto)
-
 /**
  * A client of a new in-memory service, with `apiKey` or a new key. `pets`, `apiKeys` and `rateLimiter` replace parts of
  * the service. The layer also provides these parts, and `TestService` to inject faults.
@@ -79,7 +77,7 @@ const apiKeysMemory = Layer.provide(ApiKeys.layerMemory, SecureRandom.layerWebCr
 export const layerTest = (
   {
     apiKey,
-    apiKeys = apiKeysMemory,
+    apiKeys = Layer.provide(ApiKeys.layerMemory, SecureRandom.layerWebCrypto),
     limits,
     pets = PetRepository.layerMemory,
     plan = limits === undefined ? "free" : "enterprise",

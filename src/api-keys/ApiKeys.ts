@@ -1,7 +1,7 @@
 /** Issues, lists and changes API keys. `KeyVerifier.ts` verifies the API keys that requests send. */
 import { Context, DateTime, Duration, Effect, Equal, Layer, Redacted, Result } from "effect"
 import { SecureRandom } from "effect/crypto"
-import type { AuditValues } from "../api/Audit.ts"
+import { type AuditValues, valuesOf } from "../api/Audit.ts"
 import { Conflict, InvalidRequest, NotFound, PreconditionFailed, type ServiceUnavailable } from "../api/Errors.ts"
 import type { ApiKey, FormerSecret, FoundSecret, IssuedKey, KeyChange, KeyPosition, NewKey } from "../api/Keys.ts"
 import { limitsOf } from "../api/Keys.ts"
@@ -156,7 +156,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
       }
       const existing = yield* audit.record(
         "issue",
-        (append) => store.insert(key, hashSecret(secret), append(key.id, null, AuditLog.valuesOf(key)), idempotencyKey)
+        (append) => store.insert(key, hashSecret(secret), append(key.id, null, valuesOf(key)), idempotencyKey)
       )
       if (existing !== undefined) {
         return yield* new Conflict({

@@ -1,5 +1,6 @@
 import { Context, DateTime, Effect, Record } from "effect"
-import type { AuditAction, AuditEntry, AuditPosition, AuditQuery, AuditValues } from "../api/Audit.ts"
+import { type AuditAction, type AuditEntry, type AuditPosition, type AuditQuery, valuesOf } from "../api/Audit.ts"
+import type { AuditValues } from "../api/Audit.ts"
 import type { ServiceUnavailable } from "../api/Errors.ts"
 import type { ApiKey } from "../api/Keys.ts"
 import { cutPage } from "../api/Paging.ts"
@@ -46,15 +47,10 @@ export interface AuditLog {
   list(selection: AuditSelection): Effect.Effect<ListedEntries, ServiceUnavailable>
 }
 
-const log = ({ action, address, after, before, keyId, operator }: NewEntry) =>
-  Effect.annotateLogs(Effect.logInfo(action === "ban" ? "Ban began" : "Admin action"), {
-    action,
-    keyId,
-    operator: operator ?? "none",
-    address: address ?? "none",
-    before,
-    after
-  })
+const log = ({ action, address, after, before, keyId, operator }: NewEntry) => {
+  const fields = { action, keyId, operator: operator ?? "none", address: address ?? "none", before, after }
+  return Effect.annotateLogs(Effect.logInfo(action === "ban" ? "Ban began" : "Admin action"), fields)
+}
 
 export const make = Effect.fnUntraced(function*(store: AuditStore) {
   const pendingBans = yield* WriteBehind.make({
@@ -91,17 +87,6 @@ export const make = Effect.fnUntraced(function*(store: AuditStore) {
     })
   }
   return auditLog
-})
-
-export const valuesOf = ({ enabled, expiresAt, hint, limits, name, plan, revokedAt }: ApiKey): AuditValues => ({
-  name,
-  plan,
-  perMinute: limits.perMinute,
-  perDay: limits.perDay,
-  enabled,
-  expiresAt: expiresAt && DateTime.formatIso(expiresAt),
-  revokedAt: revokedAt && DateTime.formatIso(revokedAt),
-  hint
 })
 
 export const differences = (key: ApiKey, other: ApiKey): AuditValues => {

@@ -113,9 +113,8 @@ const keyStore = Effect.gen(function*() {
 
     change: (id, now, change) =>
       sql.withTransaction(Effect.gen(function*() {
-        const [row] = yield* sql<KeyRow>`SELECT ${
-          sql.literal(columns)
-        } FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
+        const [row] = yield* sql<KeyRow>`
+          SELECT ${sql.literal(columns)} FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
         if (row === undefined) return Result.succeed(undefined)
         // Count after the row lock is held, because the first statement's snapshot can miss a concurrent rotation.
         const working = yield* sql`

@@ -33,7 +33,6 @@ export const auditPageStatement = (
 
 export const auditStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  const keptFor = Duration.days(yield* Settings.auditRetentionDays.config)
   const store: AuditStore = {
     append: (entries) =>
       sql`
@@ -58,16 +57,11 @@ export const auditStore = Effect.gen(function*() {
   yield* Expiry.deleteExpired({
     table: "audit_log",
     column: "at",
-    keptFor,
+    keptFor: Duration.days(yield* Settings.auditRetentionDays.config),
     warning: "Expired entries of the audit log cannot be deleted"
   })
   return store
 })
-
-interface UsageRow extends UsageCounts {
-  readonly seconds: number
-  readonly from: Date
-}
 
 export const usageStore = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
@@ -90,7 +84,7 @@ export const usageStore = Effect.gen(function*() {
           banned = key_usage.banned + excluded.banned
       `.pipe(Effect.asVoid),
     read: (keyId) =>
-      sql<UsageRow>`
+      sql<UsageCounts & { readonly seconds: number; readonly from: Date }>`
         SELECT seconds, starts_at AS "from", allowed::float8, rejected::float8, banned::float8 FROM key_usage
         WHERE key_id = ${keyId} ORDER BY starts_at
       `.pipe(

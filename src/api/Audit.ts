@@ -1,6 +1,6 @@
-import { Schema } from "effect"
+import { DateTime, Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Instant, KeyId } from "./Keys.ts"
+import { type ApiKey, Instant, KeyId } from "./Keys.ts"
 import { cursor, limit, linkHeader, linkOf, nextOf } from "./Paging.ts"
 import { isStorable } from "./Text.ts"
 
@@ -18,6 +18,16 @@ export const wordsOf = (name: string): string =>
 const AuditValue = Schema.NullOr(Schema.Union([Schema.String, Schema.Int, Schema.Boolean]))
 export const AuditValues = Schema.Record(Schema.String, AuditValue)
 export type AuditValues = typeof AuditValues.Type
+
+export const valuesOf = ({ enabled, expiresAt, hint, limits, name, plan, revokedAt }: ApiKey): AuditValues => ({
+  name,
+  plan,
+  ...limits,
+  enabled,
+  expiresAt: expiresAt && DateTime.formatIso(expiresAt),
+  revokedAt: revokedAt && DateTime.formatIso(revokedAt),
+  hint
+})
 
 /**
  * `operator` is the name of the admin token, or `null` if the service acted by itself. `address` is the IP address of

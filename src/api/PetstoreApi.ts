@@ -57,10 +57,6 @@ export class PetstoreApi extends HttpApi.make("petstore")
       makeServer("base_url", "Production"),
       makeServer("staging_base_url", "Staging")
     ],
-    transform: makeTransform({
-      basePath,
-      securityScheme: { name: "bearerAuth", scheme: Auth.scheme },
-      headersOf
-    })
+    transform: makeTransform({ basePath, securityScheme: { name: "bearerAuth", scheme: Auth.scheme }, headersOf })
   }))
 {}

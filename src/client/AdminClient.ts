@@ -149,9 +149,8 @@ const decode = {
 }
 const responseMode = "response-only" as const
 
-const reading = (id?: string) => ({ isIdempotent: true, ...id !== undefined && attributesOf(id) })
-const changing = (id: string) => ({ isIdempotent: false, ...attributesOf(id) })
-const attributesOf = (id: string) => ({ attributes: { "petstore.key.id": id } })
+const changing = (id?: string) => ({ isIdempotent: false, attributes: { "petstore.key.id": id } })
+const reading = (id?: string) => ({ ...changing(id), isIdempotent: true })
 
 const ofKey = (id: string) => ({ params: { id }, responseMode })
 const ofVersion = (id: string, version: number | undefined) => ({
@@ -178,7 +177,7 @@ const make = Effect.fnUntraced(function*(clientOptions: AdminOptions) {
     issue: (key, { idempotencyKey, ...options } = {}) => {
       const headers = idempotencyKey === undefined ? {} : { "idempotency-key": idempotencyKey }
       const request = api.issueKey({ payload: omitUndefined(key), headers, responseMode })
-      return call("issue", request, decode.issue, { isIdempotent: false }, options)
+      return call("issue", request, decode.issue, changing(), options)
     },
     list,
     all: ({ pageSize: limit = listLimit.maximum, ...query } = {}, options) =>

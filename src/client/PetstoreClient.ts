@@ -75,10 +75,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
 
   /** By default, `baseUrl` comes from `PETSTORE_URL` and `apiKey` from `PETSTORE_API_KEY`. Uses `fetch`. */
   static readonly layerConfig = (
-    config: Config.Wrap<Options> = {
-      baseUrl: Config.URL("PETSTORE_URL"),
-      apiKey: Config.Redacted("PETSTORE_API_KEY")
-    }
+    config: Config.Wrap<Options> = { baseUrl: Config.URL("PETSTORE_URL"), apiKey: Config.Redacted("PETSTORE_API_KEY") }
   ): Layer.Layer<PetstoreClient, Config.ConfigError> =>
     Layer.unwrap(Effect.map(Config.unwrap(config), PetstoreClient.layer))
 
@@ -86,9 +83,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
     Layer.effect(PetstoreClient, PetstoreClient.make(options))
 
   /** Creates a client without a layer, for programs with several API keys. Uses the `HttpClient` in the context. */
-  static readonly make = (
-    options: Options
-  ): Effect.Effect<PetstoreClient["Service"], never, HttpClient.HttpClient> =>
+  static readonly make = (options: Options): Effect.Effect<PetstoreClient["Service"], never, HttpClient.HttpClient> =>
     make(options).pipe(
       Effect.provide([HttpApiMiddleware.layerClient(Auth, authorize(options.apiKey)), SecureRandom.layerWebCrypto])
     )

@@ -35,11 +35,7 @@ export const keyColumns = (now: DateTime.Utc): ReadonlyArray<Column<ListedKey>> 
 export const topColumns: ReadonlyArray<Column<KeyTotals>> = [
   { heading: "ID", width: 20, cell: ({ keyId }) => keyId },
   { heading: "PLAN", width: 10, cell: ({ plan }) => plan ?? "-" },
-  ...usageKinds.map((kind) => ({
-    heading: kind.toUpperCase(),
-    width: 10,
-    cell: (totals: KeyTotals) => String(totals[kind])
-  })),
+  ...usageKinds.map((kind) => ({ heading: kind.toUpperCase(), width: 10, cell: (row: KeyTotals) => `${row[kind]}` })),
   { heading: "NAME", width: 0, cell: ({ name }) => name ?? "-" }
 ]
 

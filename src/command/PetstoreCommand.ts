@@ -152,10 +152,8 @@ const log = Command.make(
     const client = yield* AdminClient
     // Get the key first, so that an unknown id fails instead of printing an empty log.
     if (Option.isSome(id)) yield* client.get(id.value)
-    const entries = client.auditAll({
-      ...Flags.omitNone({ action, key: id, operator }),
-      pageSize: Math.min(limit, listLimit.maximum)
-    })
+    const pageSize = Math.min(limit, listLimit.maximum)
+    const entries = client.auditAll({ ...Flags.omitNone({ action, key: id, operator }), pageSize })
     yield* Output.printRows(Stream.take(entries, limit), { columns: Output.auditColumns, json, schema: AuditEntry })
   })
 ).pipe(Command.withDescription("Show what was done to a key or to all keys, the newest first: 100 entries by default"))

@@ -35,9 +35,7 @@ export const AuditTable = ({ query, revision = 0 }: { readonly query: AuditQuery
   )
 }
 
-const search = handleSubmit((form) => {
-  location.hash = `#/audit?${new URLSearchParams(textsOf(form))}`
-})
+const search = handleSubmit((form) => location.assign(`#/audit?${new URLSearchParams(textsOf(form))}`))
 
 export const AuditLog = ({ query }: { readonly query: AuditQuery }) => (
   <>

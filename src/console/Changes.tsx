@@ -1,5 +1,4 @@
-import { DateTime } from "effect"
-import { type AuditValues, wordsOf } from "../api/Audit.ts"
+import { type AuditValues, valuesOf, wordsOf } from "../api/Audit.ts"
 import type { ApiKey } from "../api/Keys.ts"
 import { formatNumber } from "./Parts.tsx"
 
@@ -29,16 +28,6 @@ export const Changes = ({ after, before }: Readonly<Record<"after" | "before", A
       ))}
   </ul>
 )
-
-const valuesOf = ({ enabled, expiresAt, hint, limits, name, plan, revokedAt }: ApiKey): AuditValues => ({
-  name,
-  plan,
-  ...limits,
-  enabled,
-  hint,
-  expiresAt: expiresAt && DateTime.formatIso(expiresAt),
-  revokedAt: revokedAt && DateTime.formatIso(revokedAt)
-})
 
 export const describeChanges = (before: ApiKey, after: ApiKey): string => {
   const [old, changed] = [valuesOf(before), valuesOf(after)]

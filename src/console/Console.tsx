@@ -78,7 +78,4 @@ const Console = () => {
 }
 
 const app = document.getElementById("app")
-if (app !== null) {
-  app.replaceChildren()
-  render(<Console />, app)
-}
+if (app !== null) render(<Console />, app)

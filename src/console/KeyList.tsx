@@ -31,9 +31,7 @@ const readPage = (client: Client, query: KeysQuery, found: KeysPage["keys"] = []
     const all = [...found, ...keys]
     if (next === undefined) return Effect.succeed({ keys: all })
     const nextQuery = { ...next, limit: pageSize }
-    return all.length === pageSize
-      ? Effect.succeed({ keys: all, next: nextQuery })
-      : readPage(client, nextQuery, all)
+    return all.length === pageSize ? Effect.succeed({ keys: all, next: nextQuery }) : readPage(client, nextQuery, all)
   })
 }
 
@@ -137,10 +135,8 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
     } else if (by !== undefined && (route.view === "keys" || filter.search === undefined)) {
       location.hash = `#/top?${new URLSearchParams({ window, by })}`
     } else {
-      location.hash = `#/keys?${new URLSearchParams({
-        ...filter,
-        ...chosen === "oldest first" && { order: "oldest" }
-      })}`
+      const query = { ...filter, ...chosen === "oldest first" && { order: "oldest" } }
+      location.hash = `#/keys?${new URLSearchParams(query)}`
     }
   })
   return (
@@ -178,9 +174,7 @@ export const KeyList = ({ route }: { readonly route: Exclude<Route, { readonly v
         <button type="submit">Search</button>
       </form>
       {hashing.failure !== undefined && findSecret(search) !== undefined && <Alert>{hashing.failure}</Alert>}
-      {route.view === "keys"
-        ? <KeyTable query={route.query} revision={revision} />
-        : <TopTable query={route.query} />}
+      {route.view === "keys" ? <KeyTable query={route.query} revision={revision} /> : <TopTable query={route.query} />}
       {dialog === "issue" && (
         <IssueDialog
           onClose={() => setDialog(undefined)}

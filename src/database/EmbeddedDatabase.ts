@@ -50,10 +50,7 @@ const session = (database: PGlite, ownership: Ownership): Duplex => {
       const length = messageLength(pending.subarray(end), started)
       if (length === undefined || pending.length < end + length) break
       // Do not pass Terminate to PGlite, because it would end the backend that all sessions share.
-      if (started && pending[end] === terminate) {
-        socket.push(null)
-        return
-      }
+      if (started && pending[end] === terminate) return void socket.push(null)
       started = true
       end += length
     }

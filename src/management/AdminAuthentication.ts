@@ -34,10 +34,8 @@ export const layer = Layer.effect(
     yield* startAtZero([MissingAdminToken, InvalidAdminToken].map((Failure) => failures(new Failure().code)))
     const limiter = yield* RateLimiter
     const admin: NamedAdminToken = { name: "admin", mayChange: true, token: yield* AdminToken }
-    const operators = [admin, ...yield* Settings.adminTokens.config].map(({ token, ...operator }) => ({
-      ...operator,
-      hash: digest(token)
-    }))
+    const tokens = [admin, ...yield* Settings.adminTokens.config]
+    const operators = tokens.map(({ token, ...operator }) => ({ ...operator, hash: digest(token) }))
 
     /** Counts every failure, and logs the first failure of a client address in each minute. */
     const countFailure = Effect.fnUntraced(function*(failure: MissingAdminToken | InvalidAdminToken) {
@@ -59,13 +57,10 @@ export const layer = Layer.effect(
         const hash = digest(credential)
         const operator = operators.find((each) => timingSafeEqual(each.hash, hash))
         if (operator !== undefined) {
-          if (!operator.mayChange && endpoint.method !== "GET") return yield* new ReadOnlyToken()
+          const { mayChange, name } = operator
+          if (!mayChange && endpoint.method !== "GET") return yield* new ReadOnlyToken()
           const address = clientAddress(yield* HttpServerRequest.HttpServerRequest)
-          return yield* Effect.provideService(httpEffect, CurrentOperator, {
-            operator: operator.name,
-            mayChange: operator.mayChange,
-            address
-          })
+          return yield* Effect.provideService(httpEffect, CurrentOperator, { operator: name, mayChange, address })
         }
         const failure = Redacted.value(credential) === "" ? new MissingAdminToken() : new InvalidAdminToken()
         const decision = yield* countFailure(failure)

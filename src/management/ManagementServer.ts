@@ -47,24 +47,14 @@ const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const ready = Effect.andThen(Effect.flatten(databaseExit), limiter.counting)
   const health = { status: "healthy", version: ProcessMetrics.serviceVersion, revision }
   yield* router.add("GET", "/healthz", HttpServerResponse.jsonUnsafe(health))
-  yield* router.add(
-    "GET",
-    "/readyz",
+  yield* router.add("GET", "/readyz", () =>
     Effect.map(
-      Effect.suspend(() => Effect.orDie(Ref.getUnsafe(draining) ? ending : ready)),
+      Effect.orDie(Ref.getUnsafe(draining) ? ending : ready),
       (limits) => HttpServerResponse.jsonUnsafe({ status: "ready", limits, environment })
-    )
-  )
-  yield* router.add(
-    "GET",
-    "/metrics",
-    Effect.zipWith(
-      metrics,
-      Effect.map(databaseExit, Exit.isSuccess),
-      (text, isReady) =>
-        HttpServerResponse.text(text + ofProcess(isReady), { contentType: "text/plain; version=0.0.4; charset=utf-8" })
-    )
-  )
+    ))
+  const report = Effect.zipWith(metrics, databaseExit, (text, exit) => text + ofProcess(Exit.isSuccess(exit)))
+  const contentType = "text/plain; version=0.0.4; charset=utf-8"
+  yield* router.add("GET", "/metrics", Effect.map(report, (text) => HttpServerResponse.text(text, { contentType })))
 }))
 
 const openApi = CachedDocument.serveJson("/admin/openapi.json", () => OpenApi.fromApi(AdminApi))

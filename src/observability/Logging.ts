@@ -1,4 +1,4 @@
-import { Config, Effect, Layer, Logger, type LogLevel, Metric, Option, References } from "effect"
+import { Config, Effect, Layer, Logger, Metric, Option, References, String } from "effect"
 import { styleText } from "node:util"
 import { Settings } from "../config/Settings.ts"
 import { AccessLogEnabled, JsonLines } from "./LogText.ts"
@@ -40,10 +40,7 @@ const makeWrite = Effect.gen(function*() {
     )
   )
   return (line: string): void => {
-    if (lines.length + stderr.writableLength > maxPendingCharacters) {
-      dropped.updateUnsafe(1, context)
-      return
-    }
+    if (lines.length + stderr.writableLength > maxPendingCharacters) return dropped.updateUnsafe(1, context)
     if (lines === "") setImmediate(flush)
     lines += `${line}\n`
   }
@@ -53,12 +50,7 @@ type Entry = typeof Logger.formatStructured extends Logger.Logger<unknown, infer
 
 type Color = Parameters<typeof styleText>[0]
 
-const colors: ReadonlyMap<string, Color> = new Map([
-  ["INFO", "green"],
-  ["WARN", "yellow"],
-  ["ERROR", "red"],
-  ["FATAL", "red"]
-])
+const colors: Readonly<Record<string, Color>> = { INFO: "green", WARN: "yellow", ERROR: "red", FATAL: "red" }
 
 const style = (color: Color, text: string): string => styleText(color, text, { stream: process.stderr })
 
@@ -74,20 +66,8 @@ export const formatPretty = ({ annotations, cause, level, message, timestamp }: 
   const fields = Object.entries(annotations).map(([name, value]) => ` ${style("dim", `${name}=`)}${formatText(value)}`)
   const trace = cause === undefined ? "" : `\n${cause.split("\n").map((line) => `  ${escape(line)}`).join("\n")}`
   const time = style("dim", timestamp.slice(11))
-  return `${time} ${style(colors.get(level) ?? "gray", level.padEnd(5))} ${formatText(message)}${
-    fields.join("")
-  }${trace}`
+  return `${time} ${style(colors[level] ?? "gray", level.padEnd(5))} ${formatText(message)}${fields.join("")}${trace}`
 }
-
-const levels = {
-  trace: "Trace",
-  debug: "Debug",
-  info: "Info",
-  warn: "Warn",
-  error: "Error",
-  fatal: "Fatal",
-  none: "None"
-} as const satisfies Record<string, LogLevel.LogLevel>
 
 export const layer = Layer.unwrap(Effect.gen(function*() {
   const format = yield* Config.option(Settings.logFormat.config)
@@ -100,6 +80,6 @@ export const layer = Layer.unwrap(Effect.gen(function*() {
     Logger.layer([logger]),
     Layer.succeed(JsonLines, isJson ? { logger, write } : undefined),
     Layer.succeed(AccessLogEnabled, yield* Settings.accessLog.config),
-    Layer.succeed(References.MinimumLogLevel, levels[yield* Settings.logLevel.config])
+    Layer.succeed(References.MinimumLogLevel, String.capitalize(yield* Settings.logLevel.config))
   )
 }))

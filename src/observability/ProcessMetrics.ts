@@ -4,11 +4,9 @@ import { readFileSync } from "node:fs"
 import { monitorEventLoopDelay, PerformanceObserver } from "node:perf_hooks"
 import { Settings } from "../config/Settings.ts"
 
-const { version }: { readonly version: string } = JSON.parse(
+export const { version: serviceVersion }: { readonly version: string } = JSON.parse(
   readFileSync(new URL("../../package.json", import.meta.url), "utf8")
 )
-
-export const serviceVersion = version
 
 const resolutionMs = 20
 
@@ -23,16 +21,13 @@ export const make = Effect.gen(function*() {
   const observer = new PerformanceObserver((list) => {
     for (const { duration } of list.getEntries()) collectionSeconds += duration / 1_000
   })
-  yield* Effect.acquireRelease(
+  delay.enable()
+  observer.observe({ entryTypes: ["gc"] })
+  yield* Effect.addFinalizer(() =>
     Effect.sync(() => {
-      delay.enable()
-      observer.observe({ entryTypes: ["gc"] })
-    }),
-    () =>
-      Effect.sync(() => {
-        delay.disable()
-        observer.disconnect()
-      })
+      delay.disable()
+      observer.disconnect()
+    })
   )
   return (isReady: boolean): string => {
     const { system, user } = process.cpuUsage()

@@ -19,10 +19,7 @@ const isSampled = ({ parent, sampled }: SpanOptions, ratio: number): boolean =>
   sampled && (Option.isSome(parent) ? parent.value.sampled : Math.random() < ratio)
 
 export const sample = (tracer: Tracer.Tracer, ratio: number): Tracer.Tracer =>
-  Tracer.make({
-    ...tracer,
-    span: (options) => tracer.span({ ...options, sampled: isSampled(options, ratio) })
-  })
+  Tracer.make({ ...tracer, span: (options) => tracer.span({ ...options, sampled: isSampled(options, ratio) }) })
 
 /** Redacts secrets in span attributes, because a client can send one in a path or a `User-Agent`. */
 export const redact = (tracer: Tracer.Tracer): Tracer.Tracer =>

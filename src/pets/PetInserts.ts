@@ -51,8 +51,7 @@ export const make = Effect.gen(function*() {
    */
   const claimAndInsert = (creates: ReadonlyArray<Create>) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {
-      // `expires_at` comes from the clock of a service process, so compare it with this process's clock, not with
-      // PostgreSQL's.
+      // Compare with this process's clock instead of PostgreSQL's, because a service process's clock set `expires_at`.
       const expired = sql`existing.expires_at <= ${new Date(nowMs)}`
       return sql<CreatedRow>`
         WITH added AS MATERIALIZED (
@@ -99,13 +98,8 @@ export const make = Effect.gen(function*() {
     })
   }
 
-  const createInBatch = yield* RequestBatcher.make({
-    name: "PetRepository.create",
-    concurrency: 1,
-    size: 250,
-    timeout: RequestBatcher.callTimeout,
-    run
-  })
+  const limits = { concurrency: 1, size: 250, timeout: RequestBatcher.callTimeout }
+  const createInBatch = yield* RequestBatcher.make({ ...limits, name: "PetRepository.create", run })
 
   return (pet: NewPet, idempotency?: Idempotency) => {
     const claim = idempotency && { ...idempotency, petHash: hash("sha256", canonicalText(pet)) }

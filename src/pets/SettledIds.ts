@@ -16,15 +16,9 @@ export class SettledIds {
   readonly #nowMs: () => number
   readonly #lifetimeMs: number
   #checkedAtMs = -Infinity
-  /**
-   * The highest id of a pet that reads since the last check found right after a gap. The next check makes it the
-   * candidate for the settled id.
-   */
+  /** The highest id that reads since the last check found right after a gap. The next check makes it the candidate. */
   #unchecked = none
-  /**
-   * `found.id` is settled once all `writers` have ended: the transactions that held the lock on `pets` at the last
-   * check.
-   */
+  /** `found.id` is settled once `writers` have ended: the transactions that held the table lock at the last check. */
   #candidate: { readonly found: FoundId; readonly writers: ReadonlySet<unknown> } = { found: none, writers: new Set() }
   #settled = none
 
@@ -52,8 +46,7 @@ export class SettledIds {
     this.#checkedAtMs = nowMs
     this.#unchecked = none
     return (writers) => {
-      // If another check has finished since this one began, ignore this result: its `writers` may have been read before
-      // those of the other check.
+      // If another check has finished since this one began, ignore this result: its `writers` may be the older ones.
       if (this.#candidate !== candidate) return
       if (writers.isDisjointFrom(candidate.writers)) this.#settled = this.#higher(this.#settled, candidate.found)
       this.#candidate = { found, writers }

@@ -64,8 +64,7 @@ const make = Effect.gen(function*() {
   const findPage = yield* RequestBatcher.make({
     ...readBatch,
     name: "PetRepository.list",
-    // Bounds memory: the names in 32 pages, each of up to 101 pets, take at most 13 MB (1,000 characters of 4 bytes
-    // each).
+    // Bounds memory: the names in 32 pages of up to 101 pets take at most 13 MB (1,000 characters of 4 bytes each).
     size: 32,
     // A page key is a string such as `21 sold 100`: size, status, after. The batcher reads a page once for equal keys.
     run: Effect.fnUntraced(function*(pageKeys: ReadonlyArray<string>) {
@@ -90,11 +89,8 @@ const make = Effect.gen(function*() {
     }, Outage.toServiceUnavailable)
   })
 
-  yield* Expiry.deleteExpired({
-    table: "idempotency_keys",
-    column: "expires_at",
-    warning: "Expired idempotency keys cannot be deleted"
-  })
+  const warning = "Expired idempotency keys cannot be deleted"
+  yield* Expiry.deleteExpired({ table: "idempotency_keys", column: "expires_at", warning })
 
   return PetRepository.of({
     list: (selection) =>

@@ -66,9 +66,7 @@ export const make = Effect.gen(function*() {
       isReported = true
       const isVague = cause instanceof Error && /offline|closed|late/i.test(cause.message)
       const reason = describe(Cause.fail(isVague ? lastClientError ?? cause : cause))
-      return Effect.logWarning(
-        `REDIS_URL: ${server} cannot be used. This process counts requests by itself: ${reason}`
-      )
+      return Effect.logWarning(`REDIS_URL: ${server} cannot be used. This process counts requests by itself: ${reason}`)
     })
   const setUp = (server: string) =>
     Effect.suspend(() => {
@@ -144,17 +142,11 @@ export const make = Effect.gen(function*() {
     /** Calls `onFailure` if Redis is down or the command fails. Redis may still run the command later. */
     send(caller: Caller, command: Command, onReply: (reply: Reply) => void, onFailure: () => void): void {
       const server = client.serverOf(caller)
-      if (down.has(server)) {
-        onFailure()
-        return
-      }
+      if (down.has(server)) return onFailure()
       const sent = { server, caller, sentAt: now(), lateAtTick: ticks + ticksPerTimeout, onFailure }
       inFlight.add(sent)
       isBusy.openUnsafe()
-      client.run(caller, command).then(
-        (reply) => settle(sent) && onReply(reply),
-        (error: unknown) => fail(sent, error)
-      )
+      client.run(caller, command).then((reply) => settle(sent) && onReply(reply), (error: unknown) => fail(sent, error))
     }
   }
 })

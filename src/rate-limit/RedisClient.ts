@@ -22,10 +22,7 @@ export class RedisClient extends Context.Service<RedisClient, {
   static readonly layer = Layer.effect(
     RedisClient,
     Effect.gen(function*() {
-      const { client, errors, serverOf } = open(
-        yield* Settings.redisUrl.config,
-        yield* Settings.redisTimeoutMs.config
-      )
+      const { client, errors, serverOf } = open(yield* Settings.redisUrl.config, yield* Settings.redisTimeoutMs.config)
       let connecting: Promise<unknown> = Promise.resolve()
       const connect = (): Promise<unknown> => connecting = client.connect()
       const destroy = async () => client.destroy()
