@@ -53,7 +53,7 @@ const Console = () => {
   if (!("client" in state)) return <SignIn reason={state.reason} onSignIn={setState} />
   return (
     <SessionContext.Provider value={{ ...state, signOut, announce }}>
-      <header class="top">
+      <header>
         <div class="inner">
           <strong>Petstore</strong>
           {state.environment !== null && <span class="badge">{state.environment}</span>}
