@@ -70,7 +70,7 @@ export class AdminClient extends Context.Service<AdminClient, {
   whose(secret: Redacted.Redacted, options?: CallOptions): Effect.Effect<Option.Option<FoundKey>, AnyAdminError>
   /** Gets a key with its remaining requests, its ban, and the former secrets that still work. */
   get(id: string, options?: CallOptions): Effect.Effect<Keys.ApiKeyDetails, AnyAdminError | Errors.NotFound>
-  /** Gets a key's requests in each of the last 60 minutes and 720 hours, oldest first. */
+  /** Counts a key's requests in each of the last 60 minutes and in each of the last 720 hours, oldest first. */
   usage(id: string, options?: CallOptions): Effect.Effect<UsageHistory, AnyAdminError | Errors.NotFound>
   /**
    * Lists the keys with the most requests of one kind: by default the ten with the most `allowed` requests in the last

@@ -74,7 +74,10 @@ const mayRecover = (failure: Effect.Error<typeof runMigrations>): boolean => {
 /** PostgreSQL cancels longer statements. Poolers reject this setting, so callers need their own timeouts there. */
 const statementTimeoutMs = 3_500
 
-/** Longer than the statement timeout, so that it closes only dead or idle connections. */
+/**
+ * The timeout of a silent socket. It is longer than the statement timeout, so that it closes only dead or idle
+ * connections.
+ */
 const socketIdleTimeoutMs = 4_500
 
 /** Opens the driver's socket with a short timeout. The driver itself waits 10 s for a server that does not respond. */

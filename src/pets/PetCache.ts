@@ -23,7 +23,7 @@ export class PetCache {
   readonly #lifetimeMs: number
   readonly #pets = Array<Pet | undefined>(maxPets).fill(undefined)
   readonly #ids = new Float64Array(maxPets).fill(NaN)
-  /** `#readAt[i]` is the time in milliseconds when the statement that read `#pets[i]` started. */
+  /** `#readAt[i]` is the time, in milliseconds, at which the SQL statement that read `#pets[i]` started. */
   readonly #readAt = new Float64Array(maxPets)
   /**
    * Maps the id before each gap to the id after it (`next`) and the start of the statement that found the gap

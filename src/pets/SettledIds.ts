@@ -8,9 +8,10 @@ interface FoundId {
 const none: FoundId = { id: 0, readAtMs: -Infinity }
 
 /**
- * Finds the settled id: no transaction can still insert a pet below it, so gaps below it are final and can be cached.
- * Ids ascend, and a transaction locks the table before it takes an id. So once a pet is visible, only transactions that
- * hold the lock at that time can insert a lower id. When they have ended, the pet's id is settled.
+ * Finds an id below which no transaction can still insert a pet, so that gaps below it can be cached. Ids come from an
+ * ascending sequence, and each transaction locks the table for writing before it takes an id. Once a pet is visible,
+ * only the transactions that hold such a lock at that moment can insert lower ids. When all of them have ended, the id
+ * is settled.
  */
 export class SettledIds {
   readonly #nowMs: () => number
