@@ -217,7 +217,7 @@ export const errorResponse = <const Classes extends readonly [ErrorClass, ...Rea
   ).annotate({ description })
 }
 
-/** Share this object: Effect treats equal schemas as duplicates only if they are the same object. */
+/** Use this one object everywhere: Effect removes duplicate schemas only if they are the same object. */
 export const serviceUnavailable = errorResponse(ServiceUnavailable)
 
 export const commonErrors = [

@@ -57,8 +57,8 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
     case "HPE_PAUSED_H2_UPGRADE":
       return new Errors.HttpVersionNotSupported()
     case "HPE_INVALID_VERSION":
-      // Only this `reason` means an unsupported version, which gets 505. Malformed ones, such as `HTTP/1.x`, have the
-      // same code with another `reason`, and get 400.
+      // Node reports unsupported and malformed HTTP versions with this same code. Only this `reason` means unsupported,
+      // which gets 505. A malformed version, such as `HTTP/1.x`, gets 400.
       if (Predicate.hasProperty(fault, "reason") && fault.reason === "Invalid HTTP version") {
         return new Errors.HttpVersionNotSupported()
       }

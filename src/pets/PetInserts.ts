@@ -21,7 +21,7 @@ interface Create {
 interface CreatedRow {
   readonly id: unknown
   readonly isReplay?: unknown
-  /** The hash of the pet for which the idempotency key was first used, if that was a different pet. */
+  /** If the idempotency key was first used for another pet than the one in this request, the hash of that pet. */
   readonly otherHash?: unknown
 }
 

@@ -41,7 +41,8 @@ const make = Effect.gen(function*() {
     const [condition, order] = status === ""
       ? [sql`id > after`, sql.literal("id")]
       : [sql`(status, id) > (${status}, after) AND (status, id) <= (${status}, ${maxId})`, sql.literal("status, id")]
-    // With a literal LIMIT, the planner can choose a better plan. One array per column decodes faster than many rows.
+    // LIMIT is a literal and not a parameter, so that the planner can choose a better plan. The result is one array per
+    // column, which decodes faster than many rows.
     return sql<Row>`
       SELECT page::int, found.*
       FROM unnest(${`{${afters.join()}}`}::text::bigint[]) WITH ORDINALITY AS asked (after, page)

@@ -8,8 +8,8 @@ import type { Caller } from "./RateLimiter.ts"
 import { type Command, keyOf, type Reply, runCommand } from "./RedisScript.ts"
 
 /**
- * Names Redis where no master's address is used: with one server or Sentinel, and in a cluster until a slot's master is
- * known.
+ * The name of Redis in logs where no master's address is used: with one server or Sentinel, and in a cluster until a
+ * slot's master is known.
  */
 export const unnamedServer = "Redis"
 
