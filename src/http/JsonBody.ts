@@ -76,7 +76,7 @@ const expectedOf = (bytes: ArrayBuffer): string | undefined => {
 
 const token = /"(?:[^"\\]|\\.)*"|[{}[\]:]/g
 
-/** Rejects the name `__proto__`, deep nesting, and duplicate names, which parsers may treat differently (RFC 8259 §4). */
+/** Rejects the name `__proto__`, deep nesting, and duplicate names, which parsers treat differently (RFC 8259 §4). */
 const expectedOfNames = (text: string): string | undefined => {
   const objects: Array<Set<string> | undefined> = []
   let last = ""
