@@ -78,7 +78,7 @@ export const makeTransform = ({ basePath, headersOf, securityScheme: { name: sch
       description: described.allOf?.[1]?.description ?? description ?? resolve(schema).description ?? "",
       ...example !== undefined && { example },
       // Scalar (/docs) would send the first value of the enum by default, so mark the parameter as disabled.
-      ...value !== undefined && { examples: { default: { value, "x-disabled": true } } }
+      ...example === undefined && value !== undefined && { examples: { default: { value, "x-disabled": true } } }
     }
   }
 

@@ -149,8 +149,8 @@ const decode = {
 }
 const responseMode = "response-only" as const
 
+const reading = (id?: string) => ({ isIdempotent: true, attributes: { "petstore.key.id": id } })
 const changing = (id?: string) => ({ isIdempotent: false, attributes: { "petstore.key.id": id } })
-const reading = (id?: string) => ({ ...changing(id), isIdempotent: true })
 
 const ofKey = (id: string) => ({ params: { id }, responseMode })
 const ofVersion = (id: string, version: number | undefined) => ({

@@ -4,8 +4,8 @@ import { ServiceUnavailable } from "../api/Errors.ts"
 interface Call<A, B, E> {
   readonly item: A
   readonly span: Tracer.AnySpan | undefined
-  readonly complete: (exit: Exit.Exit<B | undefined, E | ServiceUnavailable>) => void
-  isInterrupted: boolean
+  /** Resumes the fiber of the call. Absent once the call is interrupted, so that the queue does not hold its fiber. */
+  complete: ((exit: Exit.Exit<B | undefined, E | ServiceUnavailable>) => void) | undefined
 }
 
 /** Longer than the statement timeout (3.5 s), so it ends only calls that a pooler or the network holds up. */
@@ -46,7 +46,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
       (items) =>
         Effect.map(run(items), (results) => {
           for (const item of items) {
-            for (const call of callsByItem.get(item) ?? []) call.complete(Exit.succeed(results.get(item)))
+            for (const call of callsByItem.get(item) ?? []) call.complete?.(Exit.succeed(results.get(item)))
           }
         }),
       { discard: true }
@@ -55,7 +55,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
       (batch) => withSpan(batch, calls),
       Effect.onError((cause) =>
         Effect.sync(() => {
-          for (const call of calls) call.complete(Exit.failCause(cause))
+          for (const call of calls) call.complete?.(Exit.failCause(cause))
         })
       ),
       Effect.ignoreCause
@@ -67,7 +67,7 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
     // Let the other calls of this event-loop turn join the batch.
     yield* Effect.yieldNow
     const calls = yield* Queue.takeAll(queue)
-    yield* runBatch(calls.filter(({ isInterrupted }) => !isInterrupted))
+    yield* runBatch(calls.filter(({ complete }) => complete !== undefined))
   })
   yield* Effect.replicateEffect(Effect.forkScoped(Effect.forever(runBatches)), concurrency)
 
@@ -75,10 +75,10 @@ export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, ru
     Effect.withFiber((fiber) =>
       Effect.callback((resume) => {
         const span = Context.getOrUndefined(fiber.context, Tracer.ParentSpan)
-        const call: Call<A, B, E> = { item, span, complete: resume, isInterrupted: false }
+        const call: Call<A, B, E> = { item, span, complete: resume }
         Queue.offerUnsafe(queue, call)
         return Effect.sync(() => {
-          call.isInterrupted = true
+          call.complete = undefined
         })
       })
     )

@@ -92,7 +92,7 @@ export const layer = <E, R>(
       const drainSeconds = yield* Settings.drainSeconds.config
       // Yield first, so that all responses of an event-loop turn are sent together. Listing pets then takes up to 30 %
       // less CPU time (docs/performance.md).
-      const httpEffect = Effect.flatMap(yield* routes, (response) => Effect.as(Effect.yieldNow, response))
+      const httpEffect = Effect.tap(yield* routes, () => Effect.yieldNow)
       const server = yield* Effect.catchTag(
         NodeHttpServer.make(() => node, {
           host,
