@@ -71,8 +71,8 @@ interface Services {
 }
 
 /**
- * A client of a new in-memory service, with `apiKey` or a new key. `pets`, `apiKeys` and `rateLimiter` replace parts of
- * the service. The layer also provides these parts, and `TestService` to inject faults.
+ * Provides a client of a new in-memory service. The client uses `apiKey`, or else a new key. `pets`, `apiKeys` and
+ * `rateLimiter` replace parts of the service. The layer also provides these parts, and `TestService` to inject faults.
  */
 export const layerTest = (
   {

@@ -4,7 +4,7 @@ import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/Keys.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
-/** An API key that a secret gives access to until `endsAt`, in epoch milliseconds. `Infinity` means no end. */
+/** The API key of a secret, which works until `endsAt` (epoch milliseconds; `Infinity` means forever). */
 export interface SecretHolder {
   readonly key: CurrentKey["Service"]
   readonly endsAt: number
@@ -39,7 +39,7 @@ export interface SecretUse {
 export interface Change {
   readonly key: ApiKey
   readonly secretHash?: string
-  /** The latest time at which former secrets end. `null` ends them now. */
+  /** Former secrets end at this time, unless they already end earlier. `null` ends them at once. */
   readonly formerEnd?: DateTime.Utc | null
   readonly alongside: Effect.Effect<void, ServiceUnavailable>
 }

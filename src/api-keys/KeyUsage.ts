@@ -36,7 +36,7 @@ export interface UsageStore {
 
 export interface KeyUsage {
   count(keyId: string, kind: UsageKind, atMs: number): void
-  /** Includes the counts that this process has not written yet, but not those of other processes. */
+  /** Includes the unwritten counts of this process, but not the unwritten counts of other processes. */
   read(keyId: string): Effect.Effect<UsageHistory, ServiceUnavailable>
   top(query: TopUsageQuery & { readonly limit: number }): Effect.Effect<ReadonlyArray<KeyCounts>, ServiceUnavailable>
 }

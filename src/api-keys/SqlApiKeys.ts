@@ -86,8 +86,8 @@ const keyStore = Effect.gen(function*() {
         ),
 
     findSecret: (sha256, now) =>
-      // The `expires_at` of a secret that was ended at once can come from another process, whose clock may be ahead.
-      // Return `now` then, so that `endsAt` is not in the future.
+      // To end a secret at once, a process sets `expires_at` to its own time, which may be ahead of this process's
+      // clock. Then return `now`, so that `endsAt` is not in the future.
       sql<{ readonly keyId: string; readonly endsAt: Date | null }>`
         SELECT key_id AS "keyId",
           CASE WHEN is_ended THEN LEAST(expires_at, ${DateTime.toDateUtc(now)}) ELSE expires_at END AS "endsAt"
@@ -116,7 +116,8 @@ const keyStore = Effect.gen(function*() {
         const [row] = yield* sql<KeyRow>`
           SELECT ${sql.literal(columns)} FROM api_keys k WHERE id = ${id} FOR NO KEY UPDATE`
         if (row === undefined) return Result.succeed(undefined)
-        // Count after the row lock is held, because the first statement's snapshot can miss a concurrent rotation.
+        // Count in a second statement, after the lock is held. The snapshot of the statement that waited for the lock
+        // can miss a rotation that was committed meanwhile.
         const working = yield* sql`
           SELECT FROM api_key_secrets
           WHERE key_id = ${id} AND NOT is_ended AND (expires_at IS NULL OR expires_at > ${DateTime.toDateUtc(now)})`

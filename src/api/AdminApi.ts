@@ -45,7 +45,7 @@ one of \`ADMIN_TOKENS\`.
 
 Every error has the body \`{"code","message","status"}\`. An unknown field or query parameter is an error.`
 
-/** The API under `/admin`. Effect runs the middleware added last first, so authentication precedes validation. */
+/** The API under `/admin`. Middleware added last runs first, so authentication precedes validation. */
 export class AdminApi extends HttpApi.make("petstore-admin")
   .add(AuditGroup.middleware(Validation).middleware(AdminAuth))
   .add(KeysGroup.middleware(Validation).middleware(AdminAuth))

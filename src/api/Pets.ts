@@ -131,7 +131,7 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
 /** The instant from which `getPet` returns 410 (SPEC §4.3). */
 export const getPetSunset = new Date("2030-12-05T00:00:00Z")
 
-/** The headers of every response at the path of `getPet` (SPEC §4.3, §9.3, RFC 9745, RFC 8594). */
+/** The deprecation headers of every response at the path of `getPet` (SPEC §4.3, §9.3, RFC 9745, RFC 8594). */
 export const getPetHeaders = {
   deprecation: `@${new Date("2026-11-21T00:00:00Z").getTime() / 1000}`,
   sunset: getPetSunset.toUTCString(),

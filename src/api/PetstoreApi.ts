@@ -7,7 +7,7 @@ import { headersOf } from "./ResponseHeaders.ts"
 
 const basePath = "/v1"
 
-/** SPEC §1 states no address, so the URL is a variable. OpenAPI linters require an absolute default. */
+/** SPEC §1 states no server address, so it is an OpenAPI variable. Linters require an absolute URL as its default. */
 const makeServer = (variable: string, description: string): OpenApi.OpenAPISpecServer => ({
   url: `{${variable}}`,
   description,
@@ -44,7 +44,7 @@ The last page has none.
 
 \`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`
 
-/** The API under `/v1`. Effect runs the middleware added last first: authentication, rate limits, then validation. */
+/** The API under `/v1`. Middleware added last runs first, so the order is: authentication, rate limits, validation. */
 export class PetstoreApi extends HttpApi.make("petstore")
   .add(PetsGroup.middleware(Validation).middleware(RateLimit).middleware(Auth))
   .prefix(basePath)

@@ -6,8 +6,8 @@ import { retryAfterOf } from "./ClientError.ts"
 type Response = HttpClientResponse.HttpClientResponse
 
 /**
- * After a 429, calls that cannot wait for the end of the pause get that 429 without sending a request, for at most this
- * long. Then one call sends a request, because an operator may have lifted the ban.
+ * The maximum time after a 429 in which calls that cannot wait out the pause fail with that 429 and send nothing. After
+ * it, one call sends a request, because an operator may have lifted the ban.
  */
 const maxPauseTrustMs = 60_000
 
@@ -43,8 +43,8 @@ interface Pause {
   /** The 429 that began the pause. `undefined` if the pause began because no requests remained. */
   readonly rejection: Response | undefined
   /**
-   * Before this time, a call whose deadline is before `endsAt` gets `rejection` without sending a request. Afterwards,
-   * it sends one.
+   * Until this time, a call that cannot wait for `endsAt` gets `rejection` and sends nothing. After this time, such a
+   * call sends a request to find out whether the pause is over.
    */
   readonly trustedUntil: number
 }
@@ -52,7 +52,9 @@ interface Pause {
 interface PacingState {
   readonly latest: Option.Option<RateLimitState>
   readonly pause: Pause | undefined
-  /** Starts at 1. A response that shows the remaining requests sets it to their number, or to 1 if none remain. */
+  /**
+   * The maximum number of requests in flight. It starts at 1. Then it is the latest remaining number, but at least 1.
+   */
   readonly maxInFlight: number
 }
 
@@ -66,8 +68,8 @@ export const makePacing = Effect.gen(function*() {
     Effect.flatMap(Ref.updateAndGet(pacing, change), ({ maxInFlight }) => slots.resize(maxInFlight))
 
   /**
-   * After an attempt without a response, allows one more request in flight. Otherwise each queued call could wait for
-   * another timeout.
+   * After an attempt gets no response, allows one more request in flight. Otherwise the queued calls would time out one
+   * after another.
    */
   const addSlot = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withSlot(before, now)))
 
@@ -77,8 +79,8 @@ export const makePacing = Effect.gen(function*() {
     pauseEnd: (now: number) => Effect.map(Ref.get(pacing), ({ pause }) => Math.max(pause?.endsAt ?? now, now)),
 
     /**
-     * Sends a request when fewer than `maxInFlight` are in flight. Fails with `MustWait` during a pause that ends by
-     * `deadline`. The caller must then wait and retry.
+     * Sends a request as soon as fewer than `maxInFlight` are in flight. During a pause that ends by `deadline`, fails
+     * with `MustWait` instead. The caller must then wait and retry.
      */
     attempt: <E>(send: Effect.Effect<Response, E>, deadline: number) =>
       Effect.gen(function*() {
@@ -114,7 +116,7 @@ const withResponse = (
 ): PacingState => {
   const { headers, status } = response
   const shown = rateLimitOf(headers)
-  // A request sent after the pause began succeeded, so the pause is over: an operator may have lifted the ban.
+  // This request was sent during the pause and succeeded, so end the pause. An operator may have lifted the ban.
   const pause = status < 400 && before !== undefined && before.startedAt < sentAt ? undefined : before
   const pauseFor = (ms: number, rejection?: Response): Pause => {
     // Delay all calls by the same jitter, so that they keep their order.

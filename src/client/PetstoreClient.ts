@@ -23,7 +23,7 @@ export interface Options extends ClientOptions {
 export interface AllQuery extends Optional<Omit<ListQuery, "limit">>, PageSize {}
 
 export interface CreateOptions extends CallOptions {
-  /** Within 24 hours, a key creates only one pet. The default is a new UUID per run of the effect. */
+  /** The `Idempotency-Key`. In 24 hours, it creates only one pet. The default is a new UUID per run of the effect. */
   readonly idempotencyKey?: string | undefined
 }
 

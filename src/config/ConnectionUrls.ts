@@ -1,15 +1,16 @@
 /**
  * Parses `DATABASE_URL` and `REDIS_URL`, and reads the TLS files that they name.
  *
- * A parser fails with the end of the message "Expected postgres://… with …", or with "" to end it before "with". The
- * end quotes only file paths, because any other part of the URL may contain an unencoded password.
+ * If a URL is invalid, its parser fails with the text after "with" in "Expected postgres://… with …". If that text is
+ * "", the message has no "with". The text quotes nothing but file paths, because any other part of the URL may contain
+ * an unencoded password.
  */
 import { Predicate, Redacted, Result } from "effect"
 import { X509Certificate } from "node:crypto"
 import { readFileSync } from "node:fs"
 import { type ConnectionOptions, createSecureContext, getCACertificates } from "node:tls"
 
-/** The URL for the PostgreSQL driver, and the settings that the service reads from the URL itself. */
+/** The URL for the PostgreSQL driver, and the settings that the service itself takes from the URL. */
 export interface DatabaseUrl {
   readonly url: Redacted.Redacted
   /** A host name, an IP address, or the directory of a Unix socket. */

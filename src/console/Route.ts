@@ -51,7 +51,7 @@ export const useRoute = (): Route => {
   const [fragment, setFragment] = useState(location.hash)
   useEffect(() => {
     const update = (): void => {
-      // The Back button has already changed the URL, so restore the URL of the held page.
+      // The Back button has already changed the URL. If a dialog keeps this page open, restore its URL.
       if (heldFragment === undefined) setFragment(location.hash)
       else history.pushState(null, "", `${location.pathname}${heldFragment}`)
     }

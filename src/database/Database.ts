@@ -71,7 +71,7 @@ const mayRecover = (failure: Effect.Error<typeof runMigrations>): boolean => {
   return SqlError.isSqlError(error) && Outage.isTransientAtStart(error)
 }
 
-/** PostgreSQL cancels longer statements. Poolers reject this setting, so callers need their own timeouts there. */
+/** PostgreSQL's `statement_timeout`. Poolers reject it, so behind a pooler callers need their own timeouts. */
 const statementTimeoutMs = 3_500
 
 /**

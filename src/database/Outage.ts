@@ -61,8 +61,8 @@ export const isUnsupportedParameter = (error: SqlError.SqlError): boolean =>
 const unreachable = new Set(["ConnectionError", "AuthenticationError", "AuthorizationError"])
 
 /**
- * SQLSTATE codes while someone repairs the server: system error (58), object not in the required state (55000), no such
- * database (3D000), and prepared statements that a restarted pooler lost (26000, 42P05).
+ * SQLSTATE codes that occur while an operator repairs or restarts a database or a pooler: system error (58), object not
+ * in the required state (55000), no such database (3D000), and lost prepared statements (26000, 42P05).
  */
 const isOutageState = (error: unknown): boolean =>
   new RegExp(`^(${temporaryStates}|58|55000|3D000|26000|42P05)`).test(codeOf(error) ?? "")

@@ -41,8 +41,8 @@ export const make = Effect.fnUntraced(function*<K, A>({
     evicted = 0
     return Effect.andThen(countFailure, report)
   })
-  // Run one flush at a time. The last flush waits for a running one, because an interrupted statement can still commit.
-  // Its values would then be written twice.
+  // Run one flush at a time. The last flush waits for a running one instead of interrupting it. An interrupted
+  // statement can still commit, and then the last flush would write its values again.
   const lock = yield* Semaphore.make(1)
   const flush = (limit: number) =>
     Effect.suspend(() => {

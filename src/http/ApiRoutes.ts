@@ -111,5 +111,5 @@ const operations = HttpApiBuilder.layer(PetstoreApi).pipe(
   Layer.provide(HttpServer.layerServices)
 )
 
-/** API routes, wrapped in the port's middleware, which also runs for unmatched routes. */
+/** The API routes, wrapped in the middleware of the API port, which also runs for unmatched routes. */
 export const layer = (hooks: Responses.PortHooks) => Layer.merge(operations, Responses.layer(hooks))

@@ -7,8 +7,8 @@ export const routerConfig = {
   caseSensitive: true,
   ignoreDuplicateSlashes: false,
   ignoreTrailingSlash: false,
-  // The maximum size of a request head. No id is longer, so the endpoint can reject long ids with 400. With a lower
-  // limit, the router would respond 404.
+  // The longest path parameter that the router matches. No request head is longer, so even the longest id reaches the
+  // endpoint, which responds 400. Otherwise the router would respond 404.
   maxParamLength: 16_384
 }
 
@@ -25,7 +25,10 @@ export type RoutesAt = (
   url: string
 ) => { readonly methods: ReadonlyArray<string>; readonly headers?: Readonly<Record<string, string>> | undefined }
 
-/** `pages` are paths outside the contract. They allow GET. The URL `*` allows all methods of the contract. */
+/**
+ * Returns a function that finds what a URL allows. `pages` are paths outside the contract, which allow only GET.
+ * `OPTIONS *` allows all methods of the contract.
+ */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,
   pages: ReadonlyArray<string>

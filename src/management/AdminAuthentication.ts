@@ -69,7 +69,8 @@ export const layer = Layer.effect(
     })
   })
 ).pipe(
-  // Count failures in memory, because in Redis 127.0.0.1 would be one client on all machines.
+  // Count failures in memory. Redis is shared by several machines, so it would count the 127.0.0.1 of all machines as
+  // one client.
   Layer.provide(RateLimiter.layerMemory)
 )
 

@@ -34,7 +34,7 @@ const metrics = PrometheusMetrics.format({
 
 const ending = Effect.fail(new ServiceUnavailable({ message: "The service is shutting down." }))
 
-/** `/readyz` returns 200 if the database responds within a second and no shutdown has begun. Redis is optional. */
+/** `/readyz` returns 200 if the database responds within a second and no shutdown has begun, even without Redis. */
 const reports = HttpRouter.use(Effect.fnUntraced(function*(router) {
   const sql = yield* SqlClient.SqlClient
   const limiter = yield* RateLimiter
@@ -87,8 +87,8 @@ const logStart = Effect.gen(function*() {
 })
 
 /**
- * The command that the log names at the start: a checkout runs this `.ts` file and has an npm script, an installation
- * runs compiled code and has `petstore`.
+ * How an operator runs the `petstore` command, for the startup log: with npm in a checkout, where this file is `.ts`,
+ * or directly in an installation.
  */
 const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
 

@@ -21,7 +21,7 @@ interface Create {
 interface CreatedRow {
   readonly id: unknown
   readonly isReplay?: unknown
-  /** If the idempotency key was first used for another pet than the one in this request, the hash of that pet. */
+  /** The hash of the pet that the idempotency key first created, if this request has a different pet. */
   readonly otherHash?: unknown
 }
 
@@ -46,8 +46,9 @@ export const make = Effect.gen(function*() {
       SELECT id FROM added ORDER BY nth`
 
   /**
-   * DO UPDATE keeps the values of a stored key that has not expired, and makes RETURNING include it. A SELECT could
-   * miss a key that another process has just committed. Each replay uses up one pet id.
+   * If the idempotency key is already stored and has not expired, DO UPDATE changes nothing, but makes RETURNING
+   * include the stored row. A SELECT could miss a row that another process has just committed. The price is that each
+   * replay uses up one pet id.
    */
   const claimAndInsert = (creates: ReadonlyArray<Create>) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {

@@ -17,9 +17,12 @@ export class SettledIds {
   readonly #nowMs: () => number
   readonly #lifetimeMs: number
   #checkedAtMs = -Infinity
-  /** The highest id that reads since the last check found right after a gap. The next check makes it the candidate. */
+  /** The highest id after a gap that was read since the last check. It is the next check's candidate for settling. */
   #unchecked = none
-  /** `found.id` is settled once `writers` have ended: the transactions that held the table lock at the last check. */
+  /**
+   * `writers` are the transactions that held the table lock at the last check. When all of them have ended, `found.id`
+   * is settled.
+   */
   #candidate: { readonly found: FoundId; readonly writers: ReadonlySet<unknown> } = { found: none, writers: new Set() }
   #settled = none
 
@@ -37,8 +40,8 @@ export class SettledIds {
   }
 
   /**
-   * Begins a check. Returns `undefined` if no gap was found or less than a second has passed since the last check.
-   * Query the transactions that hold the table lock, and pass them to the returned function.
+   * Begins to check whether ids after gaps are settled, at most once a second. The caller must query the transactions
+   * that hold the table lock, and pass them to the returned function. Returns `undefined` if there is nothing to check.
    */
   beginCheck(): ((writers: ReadonlySet<unknown>) => void) | undefined {
     const nowMs = this.#nowMs()
@@ -47,7 +50,7 @@ export class SettledIds {
     this.#checkedAtMs = nowMs
     this.#unchecked = none
     return (writers) => {
-      // If another check has finished since this one began, ignore this result: its `writers` may be the older ones.
+      // If another check has finished meanwhile, ignore this result. The other check's `writers` may be newer.
       if (this.#candidate !== candidate) return
       if (writers.isDisjointFrom(candidate.writers)) this.#settled = this.#higher(this.#settled, candidate.found)
       this.#candidate = { found, writers }

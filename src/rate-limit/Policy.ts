@@ -44,7 +44,7 @@ export interface State {
 export const minuteWindow = { name: "minute", seconds: 60 } as const
 export const dayWindow = { name: "day", seconds: 86_400 } as const
 export const bans = {
-  /** A client that waits for `Retry-After` is rejected at most twice a minute, so a minimum of three never bans it. */
+  /** A client that waits for `Retry-After` is rejected at most twice a minute, so this minimum never bans it. */
   minRejections: 3,
   minSeconds: 60,
   maxSeconds: 3_600,
@@ -84,7 +84,7 @@ export const peek = (state: State, limits: Limits, now: number): Decision => {
 /** Lifts the ban, resets the backoff and clears the rejections that count towards the next ban. */
 export const unban = ({ day, minute }: State, now: number): State => ({ minute, day, ban: { seconds: 0, until: now } })
 
-/** Corrects the state after the clock was set back: no count or ban may end later than its full length from now. */
+/** Corrects the state after the clock was set back: a window or ban ends at most its full length from now. */
 export const clamp = (state: State, now: number): State => {
   const atMost = (count: Count | undefined, seconds: number): Count | undefined => {
     const latest = now + seconds * 1000

@@ -63,7 +63,9 @@ const maxCheckedPerTurn = 10_000
 
 const none: Policy.State = {}
 
-/** The states of callers in memory. Addresses are an LRU cache. States without effect are deleted once a minute. */
+/**
+ * Callers' rate-limit states, in memory. Those of addresses are in an LRU cache. Ended ones are deleted every minute.
+ */
 export const makeStates = Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const keys = new Map<Caller, Policy.State>()

@@ -10,13 +10,10 @@ import type { Caller } from "./RateLimiter.ts"
 import { RedisClient, unnamedServer } from "./RedisClient.ts"
 import type { Command, Reply } from "./RedisScript.ts"
 
-/** The timeout is ten timer ticks. The ticks stop while this process is paused, so replies do not count as late. */
+/** Measure the timeout in ten timer ticks. They stop while this process is paused, so a pause makes no reply late. */
 const ticksPerTimeout = 10
 const probeInterval = "250 millis"
-/**
- * Added to `REDIS_TIMEOUT_MS` for probes, so that the Redis client closes a half-open socket (`socketTimeout`) before
- * the probe times out.
- */
+/** Probes wait this much longer than `REDIS_TIMEOUT_MS`, so that `socketTimeout` closes a half-open socket first. */
 const probeTimeout = Duration.seconds(5)
 const nobody: Caller = "key:probe"
 
@@ -30,7 +27,10 @@ const fallback = Metric.gauge("rate_limit_fallback", {
 
 const isServerError =
   /^(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|MOVED|NOAUTH|NOPERM|NOREPLICAS|OOM|READONLY)|ACL failure|can't run/
-/** Whether only this command failed, so that Redis counts as up. "Cannot find node" occurs after a slot moved. */
+/**
+ * Whether the error concerns only this command, so that Redis still counts as up. For example, "Cannot find node"
+ * occurs after a cluster slot has moved.
+ */
 const isCommandError = (error: unknown): boolean =>
   error instanceof ErrorReply && !isServerError.test(error.message) ||
   error instanceof Error && error.message.startsWith("Cannot find node")

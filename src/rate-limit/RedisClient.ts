@@ -8,7 +8,7 @@ import type { Caller } from "./RateLimiter.ts"
 import { type Command, keyOf, type Reply, runCommand } from "./RedisScript.ts"
 
 /**
- * The name of Redis in logs where no master's address is used: with one server or Sentinel, and in a cluster until a
+ * The name of Redis in logs if no address is known: always for one server or Sentinel, and in a cluster until the
  * slot's master is known.
  */
 export const unnamedServer = "Redis"

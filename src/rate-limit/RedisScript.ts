@@ -14,7 +14,7 @@ export type Command =
   /** A probe writes the unchanged state, to detect servers that cannot write, such as read-only replicas. */
   | { readonly verb: "peek" | "unban" | "probe" }
 
-/** `state` is from before the command. The process computes the decisions from it, as the script does. */
+/** `state` is from before the command. The process computes the decisions from it, with the script's rules. */
 export interface Reply {
   readonly now: number
   readonly state: State
@@ -36,7 +36,7 @@ const readReply = (reply: unknown): Reply => {
   }
 }
 
-/** Redis keeps each state a day too long, because it would delete open windows and bans if its clock ran ahead. */
+/** Keeps each state an extra day. Otherwise a Redis clock that runs ahead would delete open windows and bans. */
 export const runCommand = defineScript({
   NUMBER_OF_KEYS: 1,
   IS_READ_ONLY: false,
