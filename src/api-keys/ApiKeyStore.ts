@@ -4,7 +4,7 @@ import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/Keys.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
-/** The API key of a secret, which works until `endsAt` (epoch milliseconds; `Infinity` means forever). */
+/** The API key of a secret. The secret works until `endsAt` (epoch milliseconds; `Infinity` means forever). */
 export interface SecretHolder {
   readonly key: CurrentKey["Service"]
   readonly endsAt: number

@@ -16,7 +16,7 @@ import * as KeyUsage from "./KeyUsage.ts"
 import * as KeyVerifier from "./KeyVerifier.ts"
 
 export interface ListedKeys {
-  /** `secret` is present in a search by `secretHash`: it says whether that secret works and when it ends. */
+  /** Only a search by `secretHash` returns `secret`, which says whether that secret works and when it ends. */
   readonly keys: ReadonlyArray<ApiKey & { readonly secret?: FoundSecret }>
   readonly next?: KeyPosition
 }

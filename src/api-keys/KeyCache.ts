@@ -48,8 +48,8 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     return found
   })
 
-  // Run one lookup at a time, so that requests with invented keys cannot occupy the connection pool. If a lookup takes
-  // longer than a cached key may be used, run it again, so that a short database stall causes no 503.
+  // Run one lookup at a time, so that requests with invented keys cannot occupy the connection pool. Retry a lookup
+  // once after 0.9 seconds (`lease`), so that a short database stall causes no 503.
   const lookUp = yield* RequestBatcher.make({
     name: "ApiKeys.lookup",
     concurrency: 1,

@@ -7,7 +7,7 @@ const isInt64 = (value: unknown): value is bigint => typeof value === "bigint" &
 
 const range = `a whole number from ${-(2n ** 63n)} to ${2n ** 63n - 1n}`
 
-/** The error message for an invalid int64. JSON's 1e400 parses to `Infinity`, which is out of range. */
+/** The error message for an invalid int64. `Infinity`, which JSON's 1e400 parses to, counts as out of range. */
 const expectationFor = (value: unknown): string => {
   if (typeof value === "bigint") return range
   if (typeof value === "number") return Math.abs(value) >= 2 ** 63 ? range : `${range}, not a fraction`

@@ -5,11 +5,8 @@ import { retryAfterOf } from "./ClientError.ts"
 
 type Response = HttpClientResponse.HttpClientResponse
 
-/**
- * The maximum time after a 429 in which calls that cannot wait out the pause fail with that 429 and send nothing. After
- * it, one call sends a request, because an operator may have lifted the ban.
- */
-const maxPauseTrustMs = 60_000
+/** How long after a 429 a call that cannot wait sends a request, because an operator may have lifted the ban. */
+const maxProbeDelayMs = 60_000
 
 const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
   decode: SchemaGetter.transform((seconds) => seconds * 1000),
@@ -36,25 +33,20 @@ const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
-/** Begins after a 429 or when no requests remain. Calls wait until it ends. Times are in epoch milliseconds. */
+/** A pause, in which calls wait. It begins after a 429 or when no requests remain. Times are in epoch milliseconds. */
 interface Pause {
   readonly startedAt: number
   readonly endsAt: number
   /** The 429 that began the pause. `undefined` if the pause began because no requests remained. */
   readonly rejection: Response | undefined
-  /**
-   * Until this time, a call that cannot wait for `endsAt` gets `rejection` and sends nothing. After this time, such a
-   * call sends a request to find out whether the pause is over.
-   */
-  readonly trustedUntil: number
+  /** From when on a call that cannot wait for `endsAt` sends a request. Before, it fails with `rejection`. */
+  readonly probeAt: number
 }
 
 interface PacingState {
   readonly latest: Option.Option<RateLimitState>
   readonly pause: Pause | undefined
-  /**
-   * The maximum number of requests in flight. It starts at 1. Then it is the latest remaining number, but at least 1.
-   */
+  /** At first 1. Then the number of remaining requests in the latest response, but at least 1. */
   readonly maxInFlight: number
 }
 
@@ -68,8 +60,7 @@ export const makePacing = Effect.gen(function*() {
     Effect.flatMap(Ref.updateAndGet(pacing, change), ({ maxInFlight }) => slots.resize(maxInFlight))
 
   /**
-   * After an attempt gets no response, allows one more request in flight. Otherwise the queued calls would time out one
-   * after another.
+   * After an attempt without a response, raises `maxInFlight` by one, so that queued calls do not time out one by one.
    */
   const addSlot = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withSlot(before, now)))
 
@@ -79,8 +70,8 @@ export const makePacing = Effect.gen(function*() {
     pauseEnd: (now: number) => Effect.map(Ref.get(pacing), ({ pause }) => Math.max(pause?.endsAt ?? now, now)),
 
     /**
-     * Sends a request as soon as fewer than `maxInFlight` are in flight. During a pause that ends by `deadline`, fails
-     * with `MustWait` instead. The caller must then wait and retry.
+     * Sends a request as soon as fewer than `maxInFlight` are in flight. During a pause, fails with `MustWait` if the
+     * pause ends by `deadline`, and otherwise returns the pause's 429 until `probeAt`.
      */
     attempt: <E>(send: Effect.Effect<Response, E>, deadline: number) =>
       Effect.gen(function*() {
@@ -88,7 +79,7 @@ export const makePacing = Effect.gen(function*() {
         const now = yield* Clock.currentTimeMillis
         if (pause !== undefined && now < pause.endsAt) {
           if (pause.endsAt <= deadline) return yield* new MustWait({ waitMs: pause.endsAt - now })
-          if (pause.rejection !== undefined && now < pause.trustedUntil) return pause.rejection
+          if (pause.rejection !== undefined && now < pause.probeAt) return pause.rejection
         }
         const response = yield* Effect.tapError(send, () => addSlot)
         const retryAfterMs = Duration.toMillis((yield* retryAfterOf(response.headers)) ?? 0)
@@ -121,18 +112,18 @@ const withResponse = (
   const pauseFor = (ms: number, rejection?: Response): Pause => {
     // Delay all calls by the same jitter, so that they keep their order.
     const endsAt = now + jitterMs + ms
-    const trustedUntil = rejection === undefined ? now : Math.min(endsAt, now + maxPauseTrustMs)
-    return { startedAt: now, endsAt, rejection, trustedUntil }
+    const probeAt = rejection === undefined ? now : Math.min(endsAt, now + maxProbeDelayMs)
+    return { startedAt: now, endsAt, rejection, probeAt }
   }
   const isUsedUp = Option.isSome(shown) && shown.value.remaining === 0
   return {
     latest: Option.orElse(shown, () => latest),
     maxInFlight: Option.match(shown, {
-      // Responses of the management port show no limits, so do not limit the requests in flight.
+      // The management port sends no rate-limit headers, so do not limit the requests in flight there.
       onNone: () => headers["x-ratelimit-limit"] === undefined && status < 400 ? Infinity : maxInFlight,
       onSome: ({ remaining }) => Math.max(1, remaining)
     }),
-    pause: status === 429 && now >= (pause?.trustedUntil ?? now)
+    pause: status === 429 && now >= (pause?.probeAt ?? now)
       ? pauseFor(retryAfterMs, response)
       : isUsedUp && now >= (pause?.endsAt ?? now)
       ? pauseFor(resetMs(headers, shown.value, now))

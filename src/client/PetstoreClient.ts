@@ -23,7 +23,10 @@ export interface Options extends ClientOptions {
 export interface AllQuery extends Optional<Omit<ListQuery, "limit">>, PageSize {}
 
 export interface CreateOptions extends CallOptions {
-  /** The `Idempotency-Key`. In 24 hours, it creates only one pet. The default is a new UUID per run of the effect. */
+  /**
+   * Creates with the same idempotency key within 24 hours create one pet. The default is a new UUID per run of the
+   * effect.
+   */
   readonly idempotencyKey?: string | undefined
 }
 

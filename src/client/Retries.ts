@@ -16,8 +16,8 @@ export interface RetryOptions {
   /** The timeout of one attempt. The default is 30 seconds. */
   readonly attemptTimeout?: Duration.Input | undefined
   /**
-   * A retry must begin within this time after the start of the call, and within `timeout`. If its wait would end later,
-   * the call fails immediately. The default is `timeout`.
+   * Retries must begin within this time after the start of the call. If a wait would end later, the call fails at once.
+   * The default and the maximum are the call's `timeout`.
    */
   readonly maxWait?: Duration.Input | undefined
 }

@@ -1,9 +1,9 @@
 /**
  * Parses `DATABASE_URL` and `REDIS_URL`, and reads the TLS files that they name.
  *
- * If a URL is invalid, its parser fails with the text after "with" in "Expected postgres://… with …". If that text is
- * "", the message has no "with". The text quotes nothing but file paths, because any other part of the URL may contain
- * an unencoded password.
+ * A parser fails with a correction, such as "a database number". The error message appends it to "Expected redis://…
+ * with". If it is empty, "with" is omitted. It quotes only file paths, because other parts of the URL may contain an
+ * unencoded password.
  */
 import { Predicate, Redacted, Result } from "effect"
 import { X509Certificate } from "node:crypto"

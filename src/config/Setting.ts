@@ -6,7 +6,9 @@ import { Config, Effect, Result, Schema, SchemaIssue } from "effect"
 import { IpInterface, IpNetwork } from "effect/net"
 import { describeIssue } from "../api/Text.ts"
 
-/** How to parse a setting. On failure, `parse` returns the text after `Expected ${form}` in the error message. */
+/**
+ * How to parse a setting. On failure, `parse` returns the rest of an error message that begins with `Expected ${form}`.
+ */
 export interface Form<A> {
   readonly form: string
   readonly parse: (text: string) => Result.Result<A, string>

@@ -51,7 +51,7 @@ export const useRoute = (): Route => {
   const [fragment, setFragment] = useState(location.hash)
   useEffect(() => {
     const update = (): void => {
-      // The Back button has already changed the URL. If a dialog keeps this page open, restore its URL.
+      // The Back button has already changed the URL. If an open dialog blocks leaving the page, restore the page's URL.
       if (heldFragment === undefined) setFragment(location.hash)
       else history.pushState(null, "", `${location.pathname}${heldFragment}`)
     }

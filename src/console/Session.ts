@@ -44,7 +44,7 @@ const useCall = () => {
           onSuccess,
           onFailure: (failure) => {
             const isRejected = failure._tag === "InvalidAdminToken" || failure._tag === "MissingAdminToken"
-            // Do not sign out while a dialog holds the page: the dialog may show a new secret, which would be lost.
+            // Do not sign out while a dialog keeps the page open. It may show a new secret, which would be lost.
             if (signOut && isRejected && !isPageHeld()) {
               signOut("The service no longer accepts this token. Sign in again.")
             } else onFailure(failure.message)

@@ -19,8 +19,8 @@ export const deleteExpired = Effect.fnUntraced(function*(options: {
   const sql = yield* SqlClient.SqlClient
   const [table, column] = [sql(options.table), sql(options.column)]
   /**
-   * Returns the number of deleted rows, which is 0 while another process holds the advisory lock. DELETE repeats the
-   * condition, because a row's time can be extended before it is locked. `SKIP LOCKED` prevents deadlocks.
+   * Returns the number of deleted rows: 0 while another process holds the advisory lock. DELETE checks the expiry
+   * again, because another process can extend a row before it is locked. `SKIP LOCKED` prevents deadlocks.
    */
   const deleteBatch = Effect.gen(function*() {
     const now = new Date(yield* Clock.currentTimeMillis)

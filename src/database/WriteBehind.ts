@@ -74,7 +74,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
         evicted += maxPending + 1 - pending.size
       }
     },
-    /** The values not yet passed to `write`, oldest first. A key can occur twice. */
+    /** The values not yet passed to `write`, oldest first. They can include two values of one key. */
     values: (): ReadonlyArray<A> => [...restOfFlush.map(([, value]) => value), ...pending.values()]
   }
 })

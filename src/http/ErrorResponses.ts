@@ -30,7 +30,7 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
 
 const latin1 = new TextDecoder("latin1")
 
-/** Returns a method that Node's parser rejected, whose name may have begun before `bytesParsed`. */
+/** Returns the unknown method at which Node's parser stopped. `bytesParsed` can be in the middle of the method. */
 const unknownMethod = (fault: unknown): string | undefined => {
   if (!Predicate.hasProperty(fault, "rawPacket") || !Predicate.hasProperty(fault, "bytesParsed")) return undefined
   const bytes = fault.rawPacket instanceof Uint8Array ? latin1.decode(fault.rawPacket) : ""

@@ -61,7 +61,8 @@ const expectedOf = (bytes: ArrayBuffer): string | undefined => {
   if (text.startsWith("\ufeff")) return "no byte order mark"
   try {
     const value: unknown = JSON.parse(text)
-    // Fast path: if `stringify(parse(text)) === text`, no name is duplicated. A text this short cannot nest too deeply.
+    // Fast path for short texts, which cannot nest too deeply: if `stringify(parse(text)) === text`, no name is
+    // duplicated.
     const isShort = text.length <= maxLevels && !text.includes("__proto__")
     if (isShort && JSON.stringify(value) === text) return undefined
   } catch (error) {

@@ -116,8 +116,8 @@ export class OrderedServer extends Server<typeof Request> {
   }
 
   /**
-   * Ends a connection after `fault`, with `respond` as its last response. If the body of the latest request is still
-   * arriving, makes reading that body fail instead, so that the handler of that request sends the last response.
+   * Ends a connection after `fault`. If the body of the latest request is still arriving, reading it fails, and its
+   * handler sends the last response. Otherwise `respond` sends it.
    */
   end(socket: Socket, fault: Error, respond: () => void): void {
     const connection = this.#connectionOf(socket)

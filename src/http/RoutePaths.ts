@@ -7,8 +7,8 @@ export const routerConfig = {
   caseSensitive: true,
   ignoreDuplicateSlashes: false,
   ignoreTrailingSlash: false,
-  // The longest path parameter that the router matches. No request head is longer, so even the longest id reaches the
-  // endpoint, which responds 400. Otherwise the router would respond 404.
+  // Allow path parameters as long as a request head, so that a long id gets the endpoint's 400 and not the router's
+  // 404.
   maxParamLength: 16_384
 }
 
@@ -26,7 +26,7 @@ export type RoutesAt = (
 ) => { readonly methods: ReadonlyArray<string>; readonly headers?: Readonly<Record<string, string>> | undefined }
 
 /**
- * Returns a function that finds what a URL allows. `pages` are paths outside the contract, which allow only GET.
+ * Returns a function that finds the methods of a URL. `pages` are paths outside the contract, which allow only GET.
  * `OPTIONS *` allows all methods of the contract.
  */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(

@@ -87,8 +87,7 @@ const logStart = Effect.gen(function*() {
 })
 
 /**
- * How an operator runs the `petstore` command, for the startup log: with npm in a checkout, where this file is `.ts`,
- * or directly in an installation.
+ * The command line of `petstore` in the startup log. In a checkout, this file is TypeScript, and npm runs the command.
  */
 const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
 

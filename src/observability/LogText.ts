@@ -2,8 +2,8 @@ import { Cause, Config, Context, type Logger, Predicate, Schema } from "effect"
 import { describeError } from "../config/Setting.ts"
 
 /**
- * The JSON logger and the function that writes its lines. If it is the only logger, the access log bypasses it and
- * calls `write`, because the logger takes a third of a request's CPU.
+ * The JSON logger, and `write`, which writes its lines. If no other logger is installed, the access log calls `write`
+ * directly, because the logger takes a third of a request's CPU time.
  */
 export const JsonLines = Context.Reference<
   { readonly logger: Logger.Logger<unknown, void>; readonly write: (line: string) => void } | undefined

@@ -39,9 +39,9 @@ export class PetCache {
   }
 
   /**
-   * Call this before a statement that reads pets, and pass the pets to the returned function to cache them. With
-   * `after`, pass the pets that come next after this id, in ascending order and with none left out: ids missing in
-   * between count as gaps.
+   * Call this before a statement that reads pets, then pass the pets to the returned function, which caches them. If
+   * they are all pets after an id, in ascending order, also pass that id as `after`. The ids missing between them are
+   * then cached as gaps.
    */
   beginLookup(): (found: Iterable<Pet>, after?: bigint) => void {
     const readAt = this.#nowMs()

@@ -17,7 +17,7 @@ export class SettledIds {
   readonly #nowMs: () => number
   readonly #lifetimeMs: number
   #checkedAtMs = -Infinity
-  /** The highest id after a gap that was read since the last check. It is the next check's candidate for settling. */
+  /** Of the ids that follow a gap and were read since the last check, the highest. */
   #unchecked = none
   /**
    * `writers` are the transactions that held the table lock at the last check. When all of them have ended, `found.id`
@@ -40,8 +40,8 @@ export class SettledIds {
   }
 
   /**
-   * Begins to check whether ids after gaps are settled, at most once a second. The caller must query the transactions
-   * that hold the table lock, and pass them to the returned function. Returns `undefined` if there is nothing to check.
+   * At most once a second, begins to check whether a transaction can still insert into the known gaps. Pass the
+   * transactions that hold the table lock to the returned function. Returns `undefined` if no check is due.
    */
   beginCheck(): ((writers: ReadonlySet<unknown>) => void) | undefined {
     const nowMs = this.#nowMs()

@@ -33,7 +33,7 @@ interface Ban {
   readonly until: number
 }
 
-/** Expired counts can remain and are ignored. The last ban remains, because it can double the next one. */
+/** A state can contain expired counts, which are ignored. It keeps the last ban, because the next one may be longer. */
 export interface State {
   readonly minute?: Count | undefined
   readonly day?: Count | undefined

@@ -64,7 +64,8 @@ const maxCheckedPerTurn = 10_000
 const none: Policy.State = {}
 
 /**
- * Callers' rate-limit states, in memory. Those of addresses are in an LRU cache. Ended ones are deleted every minute.
+ * The rate-limit states of callers, in memory. An LRU cache bounds those of addresses. Once a minute, states whose
+ * windows and bans have ended are deleted.
  */
 export const makeStates = Effect.gen(function*() {
   const clock = yield* Clock.Clock

@@ -7,10 +7,7 @@ import { Settings } from "../config/Settings.ts"
 import type { Caller } from "./RateLimiter.ts"
 import { type Command, keyOf, type Reply, runCommand } from "./RedisScript.ts"
 
-/**
- * The name of Redis in logs if no address is known: always for one server or Sentinel, and in a cluster until the
- * slot's master is known.
- */
+/** The name in logs of a Redis server whose address is unknown, such as a single server or the master of a Sentinel. */
 export const unnamedServer = "Redis"
 
 export class RedisClient extends Context.Service<RedisClient, {
