@@ -24,7 +24,7 @@ export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state
   readonly state?: Exclude<KeysQuery["state"], "banned">
 }
 
-/** The API key of a secret. `endsAt` is `null` while the secret is the key's current one. */
+/** The API key that a secret belongs to. `endsAt` is `null` for the key's current secret. */
 export interface SecretOrigin {
   readonly keyId: string
   readonly endsAt: DateTime.Utc | null

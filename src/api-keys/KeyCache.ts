@@ -25,7 +25,10 @@ export interface Entry extends SecretHolder {
 export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findByHashes">) {
   const clock = yield* Clock.Clock
   const entries = new Map<string, Entry>()
-  /** Counts key changes by this process. If it grows during a lookup, the result may be stale and is not cached. */
+  /**
+   * The number of key changes that this process has made. If it grows during a lookup, the lookup's result may be stale
+   * and is not cached.
+   */
   let generation = 0
 
   const read = Effect.fnUntraced(function*(hashes: ReadonlyArray<string>) {

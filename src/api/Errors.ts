@@ -184,7 +184,10 @@ interface ErrorClass extends Schema.ConstraintCodec<ApiError, unknown> {
   readonly fields: object
 }
 
-/** Declares the error response for one HTTP status. Clients pick the class by the `code` in the body. */
+/**
+ * Declares the response for the errors with one HTTP status. The client decodes it to the class whose `code` is in the
+ * body.
+ */
 export const errorResponse = <const Classes extends readonly [ErrorClass, ...ReadonlyArray<ErrorClass>]>(
   ...classes: Classes
 ) => {

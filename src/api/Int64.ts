@@ -83,7 +83,10 @@ export const parseInteger = (text: string): bigint | undefined => {
 /** Matches JSON text with numbers that `JSON.parse` may round. Only such text needs the slow parsing with a reviver. */
 const mayRound = /[\d.]{16}|\de[+\d]|e-\d{3}/i
 
-/** Integers that `JSON.parse` rounds become `bigint`. Fractions that round to an integer become `NaN` (invalid). */
+/**
+ * Integers of up to 19 digits that `JSON.parse` rounds become `bigint`. Longer ones are out of range anyway. Fractions
+ * that round to an integer become `NaN` (invalid).
+ */
 const parse = (text: string): unknown =>
   mayRound.test(text)
     ? JSON.parse(text, (_key, field, { source = "" }) => {

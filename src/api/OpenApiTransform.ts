@@ -22,7 +22,10 @@ const capitalizeWords = (name: string): string =>
 
 const isError = Schema.is(Schema.Struct({ code: Schema.String }))
 
-/** Effect wraps the schemas of bodies and annotated fields in `allOf`, and those of optional fields in `anyOf`. */
+/**
+ * `exactJson` and `errorResponse` wrap schemas in `allOf`, as does Effect for annotated parameters. A body that can be
+ * null is an `anyOf`.
+ */
 const unwrap = (schema: JsonSchema): JsonSchema => schema.allOf?.[0] ?? schema.anyOf?.[0] ?? schema
 
 /**

@@ -70,7 +70,10 @@ export class AdminClient extends Context.Service<AdminClient, {
   whose(secret: Redacted.Redacted, options?: CallOptions): Effect.Effect<Option.Option<FoundKey>, AnyAdminError>
   /** Gets a key with its remaining requests, its ban, and the former secrets that still work. */
   get(id: string, options?: CallOptions): Effect.Effect<Keys.ApiKeyDetails, AnyAdminError | Errors.NotFound>
-  /** Counts a key's requests in each of the last 60 minutes and in each of the last 720 hours, oldest first. */
+  /**
+   * Counts a key's requests by minute for the last 60 minutes and by hour for the last 720 hours, oldest first.
+   * Intervals without requests are absent.
+   */
   usage(id: string, options?: CallOptions): Effect.Effect<UsageHistory, AnyAdminError | Errors.NotFound>
   /**
    * Lists the keys with the most requests of one kind: by default the ten with the most `allowed` requests in the last

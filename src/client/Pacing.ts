@@ -39,7 +39,7 @@ interface Pause {
   readonly endsAt: number
   /** The 429 that began the pause. `undefined` if the pause began because no requests remained. */
   readonly rejection: Response | undefined
-  /** From when on a call that cannot wait for `endsAt` sends a request. Before, it fails with `rejection`. */
+  /** A call that cannot wait until `endsAt` fails with `rejection` before this time, and sends a request after it. */
   readonly probeAt: number
 }
 

@@ -69,7 +69,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    * @deprecated Will be removed on 5 December 2030 (SPEC §4.3). Use `list` or `all`.
    */
   get(id: bigint, options?: CallOptions): Effect.Effect<Pet, AnyError | Errors.NotFound | Errors.Gone>
-  /** The API key's most restrictive limit, from the latest response that shows it. `None` before the first response. */
+  /** The API key's most restrictive limit, from the latest response that shows it. `None` before that. */
   readonly rateLimit: Effect.Effect<Option.Option<RateLimitState>>
 }>()("petstore/PetstoreClient") {
   /** Uses `fetch`. */

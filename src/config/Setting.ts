@@ -68,7 +68,7 @@ export const optional = <A>(name: string, form: Form<A>, byDefault: string) => (
   meaning
 })
 
-/** `words` describes the default in docs/configuration.md and .env.example. It is Markdown. */
+/** `words` is Markdown that stands for the default in docs/configuration.md and .env.example. */
 export const withDefault =
   <A>(name: string, form: Form<A>, byDefault: NoInfer<A>, words = `\`${String(byDefault)}\``) =>
   (meaning: string): Setting<A> => {

@@ -80,7 +80,10 @@ const statementTimeoutMs = 3_500
  */
 const socketIdleTimeoutMs = 4_500
 
-/** Opens the driver's socket with a short timeout. The driver itself waits 10 s for a server that does not respond. */
+/**
+ * Opens a socket for the driver, and closes it after 4.5 s of silence. The driver itself would wait for a silent server
+ * until the caller interrupts it, and then 5 s more.
+ */
 const open = ({ host, port }: DatabaseUrl): Socket => {
   const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
   return socket.setTimeout(socketIdleTimeoutMs, () => socket.destroy())

@@ -12,12 +12,12 @@ interface Call<A, B, E> {
 export const callTimeout = Duration.seconds(4)
 
 /**
- * Turns `run`, which processes many items, into a function for one item. While `concurrency` batches are in flight,
- * calls wait for the next batch. Calls of a batch with the same item share one result. A batch fails with
- * `ServiceUnavailable` after `timeout`, so a call waits for at most twice the timeout.
+ * Turns `run`, which processes many items, into a function for one item. Calls that arrive while `concurrency` batches
+ * run wait for the next batch. A batch that takes longer than `timeout` fails with `ServiceUnavailable`. Calls of a
+ * batch with the same item share one result.
  *
- * Effect's `RequestResolver` would keep each item in memory until a major garbage collection: a create would take 1.2
- * times the CPU (docs/performance.md).
+ * Does not use Effect's `RequestResolver`, which would keep each item in memory until a major garbage collection
+ * (measured: docs/performance.md).
  */
 export const make = Effect.fnUntraced(function*<A, B, E>({ concurrency, name, run, size, timeout }: {
   readonly name: string

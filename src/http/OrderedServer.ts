@@ -116,8 +116,8 @@ export class OrderedServer extends Server<typeof Request> {
   }
 
   /**
-   * Ends a connection after `fault`. If the body of the latest request is still arriving, reading it fails, and its
-   * handler sends the last response. Otherwise `respond` sends it.
+   * Ends a connection after `fault`. While the body of the latest request is arriving, makes reading it fail, so that
+   * the request's handler sends the last response. After it, calls `respond` to send the last response.
    */
   end(socket: Socket, fault: Error, respond: () => void): void {
     const connection = this.#connectionOf(socket)

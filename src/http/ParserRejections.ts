@@ -38,6 +38,8 @@ export const attach = Effect.fnUntraced(function*(server: OrderedServer, hooks: 
   const end = (socket: Socket, fault: Error, error: ApiError, request: Request, headers = request.headers): void => {
     rejected.add(socket)
     socket.on("error", () => socket.destroy())
+    // Remove Node's listener, which would end the socket before the response if the client half-closes.
+    socket.removeAllListeners("end")
     const destroy = () => Effect.sync(() => socket.destroy())
     if (!socket.writable || socket.bytesRead === 0) socket.destroy()
     else server.end(socket, fault, () => run(Effect.onError(respond(error, request, headers), destroy)))

@@ -6,7 +6,10 @@ import { missingPath, noSuchPath, type RoutesAt } from "./RoutePaths.ts"
 
 type RawHeaders = Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 
-/** The part of `HttpServerRequest` that is known even if Node's parser rejects the request. */
+/**
+ * The part of `HttpServerRequest` that the hooks use. After a parser error, `method` is `none`, `url` is empty, and
+ * `headers` has at most `origin`.
+ */
 export interface RequestHead {
   readonly method: string
   readonly url: string

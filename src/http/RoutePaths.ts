@@ -26,8 +26,8 @@ export type RoutesAt = (
 ) => { readonly methods: ReadonlyArray<string>; readonly headers?: Readonly<Record<string, string>> | undefined }
 
 /**
- * Returns a function that finds the methods of a URL. `pages` are paths outside the contract, which allow only GET.
- * `OPTIONS *` allows all methods of the contract.
+ * Returns a function that finds the methods that a URL allows. `pages` are paths outside the contract, which allow only
+ * GET. The URL `*`, as in `OPTIONS *`, allows all methods of the contract.
  */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,

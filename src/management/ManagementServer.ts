@@ -87,7 +87,8 @@ const logStart = Effect.gen(function*() {
 })
 
 /**
- * The command line of `petstore` in the startup log. In a checkout, this file is TypeScript, and npm runs the command.
+ * How the startup log writes the `petstore` command. If this file is TypeScript, the service runs in a checkout, and
+ * npm runs the command.
  */
 const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
 

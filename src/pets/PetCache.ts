@@ -26,8 +26,8 @@ export class PetCache {
   /** `#readAt[i]` is the time, in milliseconds, at which the SQL statement that read `#pets[i]` started. */
   readonly #readAt = new Float64Array(maxPets)
   /**
-   * Maps the id before each gap to the id after it (`next`) and the start of the statement that found the gap
-   * (`readAt`).
+   * The gaps. Each key is the id before a gap, and `next` is the id after it. `readAt` is when the statement that found
+   * the gap started.
    */
   readonly #gaps = new Map<number, { readonly next: number; readonly readAt: number }>()
   readonly settledIds: SettledIds

@@ -17,11 +17,11 @@ export class SettledIds {
   readonly #nowMs: () => number
   readonly #lifetimeMs: number
   #checkedAtMs = -Infinity
-  /** Of the ids that follow a gap and were read since the last check, the highest. */
+  /** The highest id that was found after a gap since the last check. */
   #unchecked = none
   /**
-   * `writers` are the transactions that held the table lock at the last check. When all of them have ended, `found.id`
-   * is settled.
+   * Only `writers`, the transactions that held the table lock at the last check, can still insert ids below `found.id`.
+   * When all of them have ended, the id is settled.
    */
   #candidate: { readonly found: FoundId; readonly writers: ReadonlySet<unknown> } = { found: none, writers: new Set() }
   #settled = none

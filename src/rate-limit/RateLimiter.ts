@@ -64,7 +64,7 @@ const maxCheckedPerTurn = 10_000
 const none: Policy.State = {}
 
 /**
- * The rate-limit states of callers, in memory. An LRU cache bounds those of addresses. Once a minute, states whose
+ * The rate-limit states of callers, in memory. An LRU cache limits the number of addresses. Once a minute, states whose
  * windows and bans have ended are deleted.
  */
 export const makeStates = Effect.gen(function*() {

@@ -1,6 +1,6 @@
 /**
- * Sends commands to Redis with a timeout, behind one circuit breaker per master. A timeout or a server error opens the
- * breaker, and commands then fail at once. A successful probe closes it.
+ * Sends commands to Redis with a timeout, behind one circuit breaker per master. A timeout, a lost connection or a
+ * server error opens the breaker, and commands then fail at once. A successful probe closes it.
  */
 import { Cause, Clock, Duration, Effect, Fiber, FiberSet, Latch, Metric, Schedule } from "effect"
 import { ErrorReply } from "redis"
