@@ -4,7 +4,7 @@ import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/Keys.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
-/** The API key of a secret. The secret works until `endsAt` (epoch milliseconds; `Infinity` means forever). */
+/** The API key that a secret belongs to. The secret works until `endsAt` (epoch milliseconds or `Infinity`). */
 export interface SecretHolder {
   readonly key: CurrentKey["Service"]
   readonly endsAt: number
@@ -24,7 +24,7 @@ export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state
   readonly state?: Exclude<KeysQuery["state"], "banned">
 }
 
-/** The API key of a secret. `endsAt` is `null` while the secret is the key's current one. */
+/** The API key that a secret belongs to. `endsAt` is `null` while the secret is the key's current one. */
 export interface SecretOrigin {
   readonly keyId: string
   readonly endsAt: DateTime.Utc | null
@@ -66,7 +66,7 @@ export interface ApiKeyStore {
   ): Effect.Effect<ApiKey | undefined, E | ServiceUnavailable>
   list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ReadonlyArray<ApiKey>, ServiceUnavailable>
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
-  /** Finds the API key of a secret by the secret's hash, even after the secret has ended. */
+  /** Finds the API key that a secret belongs to by the secret's hash, even after the secret has expired. */
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<SecretOrigin | undefined, ServiceUnavailable>
   /** Maps hashes to API keys, except disabled and revoked keys. The caller must check whether `endsAt` has passed. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>

@@ -35,8 +35,8 @@ export default [
   ) WITH (fillfactor = 50)`,
   // `COLLATE "C"` sorts the ids in the same order in every locale.
   `CREATE INDEX api_keys_created ON api_keys (created_at, id COLLATE "C")`,
-  // A rotated key has several secrets. Ended secrets stay, so that an operator can find the key of a leaked secret. If
-  // `is_ended` is set, the secret no longer works, even if `expires_at` is still in the future.
+  // A rotated key has several secrets. Former ones stay, so that an operator can find the key that a leaked secret
+  // belongs to. If `is_ended` is set, the secret no longer works, even if `expires_at` is still in the future.
   `CREATE TABLE api_key_secrets (
     hash bytea PRIMARY KEY,
     key_id text NOT NULL REFERENCES api_keys ON DELETE CASCADE,
