@@ -169,7 +169,7 @@ export const cpuOf = (titles: ReadonlyArray<string>): ReadonlyMap<number, number
       const commandLine = readFileSync(`/proc/${pid}/cmdline`, "utf8")
       if (titles.some((title) => commandLine.includes(title))) found.set(pid, usage({ pid }).cpu)
     } catch {
-      // The process ended, or this is no process.
+      // The process exited, or this is not a process.
     }
   }
   return found

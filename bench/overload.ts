@@ -178,7 +178,7 @@ const trials: ReadonlyArray<Trial> = [
   },
   {
     title: "3,500 connections of one address request a page of 100 KB and never read",
-    goal: "the maximum of connections of an address times the page",
+    goal: "the maximum number of connections of an address times the page",
     keys: 4,
     clientsOf: (keys) =>
       repeat(3_500, (index) => ({ bytes: head("GET /v1/pets?limit=100", keys[index % keys.length]), host: 2 }))

@@ -7,7 +7,7 @@ import { randomText } from "./ApiKeys.ts"
 
 export class UnusableAdminToken extends Data.TaggedError("UnusableAdminToken")<{ readonly file: string }> {
   override readonly message =
-    `${this.file}: expected ${Settings.adminToken.form}; remove the file, and the service makes a new token`
+    `${this.file}: expected ${Settings.adminToken.form}. Remove the file and restart: the service makes a new token`
 }
 
 export const adminTokenPlace = Effect.gen(function*() {
@@ -27,7 +27,7 @@ export class AdminToken extends Context.Service<AdminToken, Redacted.Redacted>()
         : yield* readFile
       if (Redacted.value(token).length < minLength) {
         yield* Effect.logWarning(
-          `${source} is short: use at least ${minLength} characters, or a client of the management port may guess it`
+          `${source} is unsafe: use at least ${minLength} characters, or a client of the management port may guess it`
         )
       }
       return token

@@ -188,7 +188,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store, ...st
         if (formerEnd !== null && workingSecrets >= maxWorkingSecrets) {
           return conflict(
             `Key ${id} already has ${maxWorkingSecrets} secrets that work. Wait until a grace period ends, or rotate ` +
-              "the key without one, which ends them all at once."
+              "the key without a grace period, which revokes them all at once."
           )
         }
         return Result.succeed({ key: { ...key, hint: hintOf(secret) }, secretHash: hashSecret(secret), formerEnd })
@@ -224,7 +224,7 @@ const checkedLimits = (plan: Plan, limits: Limits | undefined): Result.Result<Li
   )
 
 const invalidExpiry = Result.fail(
-  new InvalidRequest({ message: "Invalid request: body.expiresAt: expected an instant in the future." })
+  new InvalidRequest({ message: "Invalid request: body.expiresAt: expected a time in the future." })
 )
 
 const conflict = (message: string) => Result.fail(new Conflict({ message }))
@@ -232,7 +232,7 @@ const conflict = (message: string) => Result.fail(new Conflict({ message }))
 const versionMismatch = ({ id, version }: ApiKey) =>
   Result.fail(
     new PreconditionFailed({
-      message: `Key ${id} has version ${version}, which If-Match does not name. Read the key again before the change.`
+      message: `Key ${id} has version ${version}, which does not match If-Match. Read the key again, then retry.`
     })
   )
 

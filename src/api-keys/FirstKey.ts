@@ -12,6 +12,7 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const key = Redacted.value((yield* apiKeys.issue({ name: "first key", plan: "free" })).key)
   // Print the key to standard output instead of logging it, because logs must never contain a key.
   yield* Console.log(
-    `Your API key, shown only now: ${key}\n\n  curl -H "Authorization: Bearer ${key}" ${baseUrl}/v1/pets\n`
+    `Your API key (store it now, it is not shown again): ${key}\n\n` +
+      `  curl -H "Authorization: Bearer ${key}" ${baseUrl}/v1/pets\n`
   )
 }))

@@ -27,7 +27,7 @@ export const make = Effect.fnUntraced(function*({ hash: hashSecret, store }: {
     table: "api_keys",
     interval: "10 seconds",
     write: store.recordUses,
-    warning: "Uses of keys cannot be recorded"
+    warning: "The last use of keys cannot be recorded"
   })
 
   const allow = (entry: KeyCache.Entry): Effect.Effect<CurrentKey["Service"], InvalidApiKey> => {

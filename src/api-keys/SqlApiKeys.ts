@@ -164,8 +164,8 @@ const keyStore = Effect.gen(function*() {
   yield* Expiry.deleteExpired({
     table: "api_key_secrets",
     column: "expires_at",
-    // Keep the hash of a former secret for 400 days after its end, so that an operator can still find the key of a
-    // leaked secret.
+    // Keep the hash of a former secret for 400 days after its expiry, so that an operator can still find the key that a
+    // leaked secret belongs to.
     keptFor: Duration.days(400),
     warning: "Former secrets of keys cannot be deleted"
   })

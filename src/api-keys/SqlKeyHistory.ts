@@ -116,7 +116,7 @@ export const usageStore = Effect.gen(function*() {
       column: "starts_at",
       where: sql`seconds = ${seconds}`,
       keptFor,
-      warning: "The usage of keys in the past cannot be deleted"
+      warning: "Expired key usage cannot be deleted"
     })
   yield* deleteExpired(minutes.seconds, Duration.seconds(minutes.keptSeconds))
   yield* deleteExpired(hours.seconds, Duration.days(yield* Settings.usageRetentionDays.config))

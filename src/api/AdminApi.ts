@@ -26,24 +26,24 @@ export const Session = Schema.Struct({
   operator: Schema.String.annotate({ description: "The name of the admin token.", examples: ["admin"] }),
   mayChange: Schema.Boolean.annotate({ description: "Whether the token may change keys, or only read." }),
   environment: Schema.NullOr(Schema.String).annotate({
-    description: "The label of this installation (`ENVIRONMENT`).",
+    description: "The name of this installation (`ENVIRONMENT`).",
     examples: ["production"]
   })
 }).annotate({ identifier: "Session", description: "The operator, and the environment of the service." })
 
 class SessionGroup extends HttpApiGroup.make("session", { topLevel: true }).add(
   HttpApiEndpoint.get("showSession", "/session", { success: Session }).annotateMerge(OpenApi.annotations({
-    summary: "Show the operator of the admin token",
+    summary: "Show whose admin token this is",
     description: "Returns the name of the admin token, whether it may change keys, and the environment of the service."
   }))
 ).annotate(OpenApi.Description, "The admin token of the request.") {}
 
-const introduction = `The API of operators, on the management port. Clients of \`/v1\` have no access to it.
+const introduction = `The API for operators, on the management port. Clients of \`/v1\` have no access to it.
 
-Each request carries an admin token as a bearer token: \`ADMIN_TOKEN\` (or the file \`admin-token\` of \`DATA_DIR\`), or
+Each request carries an admin token as a bearer token: \`ADMIN_TOKEN\` (or the file \`admin-token\` in \`DATA_DIR\`), or
 one of \`ADMIN_TOKENS\`.
 
-Every error has the body \`{"code","message","status"}\`. An unknown field or query parameter is an error.`
+Errors have a JSON body with \`code\`, \`message\` and \`status\`. Unknown fields and query parameters are rejected.`
 
 /** The API under `/admin`. Middleware added last runs first, so authentication precedes validation. */
 export class AdminApi extends HttpApi.make("petstore-admin")
@@ -64,7 +64,7 @@ export class AdminApi extends HttpApi.make("petstore-admin")
       variables: {
         management_url: {
           default: "http://127.0.0.1:9090",
-          description: "Address of the port. The default is that of a service on your own machine."
+          description: "Address of the management port. The default is a service on your own machine."
         }
       }
     }],

@@ -6,7 +6,7 @@ import { isStorable } from "./Text.ts"
 
 const actions = ["issue", "update", "rotate", "end-former", "revoke", "unban", "ban"] as const
 export const AuditAction = Schema.Literals(actions).annotate({
-  description: "The action. `update` includes disabling and enabling. `ban` is the begin of a ban.",
+  description: "The action. `update` includes disabling and enabling. `ban` is the start of a ban.",
   message: `Expected one of ${actions.join(", ")}`
 })
 export type AuditAction = typeof AuditAction.Type
@@ -14,7 +14,7 @@ export type AuditAction = typeof AuditAction.Type
 export const wordsOf = (name: string): string =>
   name === "hint" ? "secret" : name.replaceAll(/-|(?=[A-Z])/g, " ").toLowerCase()
 
-/** The value of one API key field. Instants are ISO 8601 texts. Secrets are never recorded. */
+/** The value of one API key field. Times are ISO 8601 texts. Secrets are never recorded. */
 const AuditValue = Schema.NullOr(Schema.Union([Schema.String, Schema.Int, Schema.Boolean]))
 export const AuditValues = Schema.Record(Schema.String, AuditValue)
 export type AuditValues = typeof AuditValues.Type
@@ -30,7 +30,7 @@ export const valuesOf = ({ enabled, expiresAt, hint, limits, name, plan, revoked
 })
 
 /**
- * `operator` is the name of the admin token, or `null` if the service acted by itself. `address` is the IP address of
+ * `operator` is the name of the admin token, or `null` if the service acted on its own. `address` is the IP address of
  * the operator or, for a ban, of the banned client. `keyName` is `null` if the API key has been deleted.
  */
 export const AuditEntry = Schema.Struct({

@@ -14,26 +14,26 @@ export interface ErrorBody extends Schema.Schema.Type<typeof ErrorBody> {}
 const errors = {
   InvalidRequest: ["invalid_request", 400, "A required field is missing, or a value is invalid."],
   MissingApiKey: ["missing_api_key", 401, "Send an API key as a bearer token: Authorization: Bearer psk_…"],
-  InvalidApiKey: ["invalid_api_key", 401, "The API key is unknown, expired or revoked."],
+  InvalidApiKey: ["invalid_api_key", 401, "The API key is unknown, disabled, expired or revoked. Ask the operator."],
   MissingAdminToken: [
     "missing_admin_token",
     401,
     "Send the admin token as a bearer token: Authorization: Bearer adm_…"
   ],
   InvalidAdminToken: ["invalid_admin_token", 401, "The admin token is wrong."],
-  ReadOnlyToken: ["read_only_token", 403, "This admin token can read, and not change anything."],
+  ReadOnlyToken: ["read_only_token", 403, "This admin token is read-only. Use one that may change keys."],
   NotFound: ["not_found", 404, "The requested resource could not be found."],
   MethodNotAllowed: ["method_not_allowed", 405, "The path does not support this method."],
   RequestTimeout: ["request_timeout", 408, "The request took too long to arrive."],
   Conflict: ["conflict", 409, "The resource is in a state that does not allow this."],
   Gone: ["gone", 410, "This operation was removed. Use GET /v1/pets."],
-  PreconditionFailed: ["precondition_failed", 412, "The resource has another version than If-Match names."],
+  PreconditionFailed: ["precondition_failed", 412, "The resource's version does not match If-Match. Read it again."],
   PayloadTooLarge: ["payload_too_large", 413, "The body is larger than 64 KiB."],
   UnsupportedMediaType: ["unsupported_media_type", 415, "Send the body as application/json, in UTF-8, not compressed."],
   ExpectationFailed: [
     "expectation_failed",
     417,
-    "The header Expect has another value than 100-continue. Send the request without it."
+    "The Expect header has a value other than 100-continue. Send the request without it."
   ],
   MisdirectedRequest: [
     "misdirected_request",
@@ -47,14 +47,14 @@ const errors = {
     "Idempotency-Key to create another."
   ],
   RateLimitExceeded: ["rate_limit_exceeded", 429, "The rate limit is exceeded."],
-  ApiKeyBanned: ["api_key_banned", 429, "The API key is banned for a while."],
-  TooManyAttempts: ["too_many_attempts", 429, "Too many requests without the admin token came from this address."],
+  ApiKeyBanned: ["api_key_banned", 429, "The API key is temporarily banned. Wait for the seconds in Retry-After."],
+  TooManyAttempts: ["too_many_attempts", 429, "Too many requests without a valid admin token came from this address."],
   HeaderFieldsTooLarge: [
     "request_header_fields_too_large",
     431,
-    "The URL and the headers are larger than 16 KiB, or there are more than 1,000 headers."
+    "The URL and the headers together are larger than 16 KiB, or there are more than 1,000 headers."
   ],
-  InternalError: ["internal_error", 500, "The service failed to respond. The fault is not in the request."],
+  InternalError: ["internal_error", 500, "The fault is in the service, not in the request. Report its X-Request-Id."],
   ServiceUnavailable: ["service_unavailable", 503, "The service cannot respond at the moment. Retry shortly."],
   HttpVersionNotSupported: [
     "http_version_not_supported",
@@ -169,7 +169,7 @@ const exampleMessages: Readonly<Record<string, string>> = {
   invalid_request: "Invalid request: body.name: expected string; body.categoryId: required.",
   conflict: "Key key_4fTq9XbLw2ZkPn7R is revoked.",
   rate_limit_exceeded: "The API key has used its limit of 60 requests per minute. Retry in 12 seconds.",
-  api_key_banned: "The API key is banned, because it kept sending requests after 429 responses. Retry in 60 seconds."
+  api_key_banned: "The API key is temporarily banned for continued requests after 429 responses. Retry in 60 seconds."
 }
 
 const idHeader = { "x-request-id": Schema.optionalKey(Schema.String) }

@@ -44,8 +44,7 @@ const toNumber = (value: bigint): unknown => {
 }
 
 const roundingWarning =
-  "As a JSON number, JavaScript's JSON.parse, jq before 1.7 and generated clients with the type " +
-  "`number` round it beyond 2^53."
+  "JavaScript's JSON.parse, jq before 1.7 and generated clients with the type `number` round it beyond 2^53."
 
 /** A 64-bit integer. {@link exactJson} encodes it as a number, and other JSON codecs as a string of digits. */
 export const int64 = (description?: string, example?: number) => {

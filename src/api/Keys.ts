@@ -4,7 +4,7 @@ import { Limits, Plan, planLimits } from "./Plans.ts"
 import { isStorable } from "./Text.ts"
 
 export const KeyId = Schema.String.annotate({
-  description: "Identifier of the key. It is no secret.",
+  description: "Identifier of the key. It is not secret.",
   examples: ["key_4fTq9XbLw2ZkPn7R"]
 }).check(isStorable)
 
@@ -20,21 +20,21 @@ const name = Schema.String.annotate({
   Schema.isMaxLength(255),
   isStorable,
   Schema.makeFilter((text: string) => visibleCharacter.test(text) && !/\p{Cc}/u.test(text), {
-    expected: "a name with a visible character and without control characters"
+    expected: "a name with at least one visible character and no control characters"
   })
 )
 
-/** An instant in a request: a date, which means midnight in UTC, or a date and time with `Z` or an offset. */
+/** A time in a request: a date, which means midnight in UTC, or a date and time with `Z` or an offset. */
 const NewInstant = Schema.String.check(
   Schema.isPattern(/^\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d))?$/, {
-    expected: "an instant like 2030-12-31T00:00:00Z"
+    expected: "a time like 2030-12-31T00:00:00Z"
   }).abort(),
   // Reject days such as 30 February, which `Date` turns into a day in March.
   Schema.makeFilter((text: string) => {
     const date = text.slice(0, "2030-12-31".length)
     const instant = new Date(date)
     return !Number.isNaN(instant.getTime()) && instant.toISOString().startsWith(date)
-  }, { expected: "a day that the calendar has" })
+  }, { expected: "a date that exists" })
 ).pipe(Schema.decodeTo(Instant))
 
 interface PlanAndLimits {
@@ -44,7 +44,7 @@ interface PlanAndLimits {
 
 export const limitsOf = ({ limits, plan }: PlanAndLimits): Result.Result<Limits, string> => {
   if (plan !== "enterprise" && limits === undefined) return Result.succeed(planLimits[plan])
-  if (plan !== "enterprise") return Result.fail(`fixed on plan ${plan}: only enterprise has its own`)
+  if (plan !== "enterprise") return Result.fail(`cannot be set on plan ${plan}: only enterprise has custom limits`)
   if (limits === undefined) return Result.fail("required on plan enterprise")
   const isOrdered = limits.perMinute <= limits.perDay
   return isOrdered ? Result.succeed(limits) : Result.fail("expected perMinute to be at most perDay")
@@ -120,8 +120,8 @@ const parsePosition = (text: string): KeyPosition | undefined => {
  * a filter, `active` also selects banned keys.
  */
 export const KeyState = Schema.Literals(["active", "banned", "disabled", "expired", "revoked"]).annotate({
-  description: "The state of the keys. `active` includes banned keys. A revoked key is not expired, and an expired " +
-    "key is not disabled.",
+  description: "The state of the keys. `active` includes banned keys. `revoked` takes precedence over `expired`, and " +
+    "`expired` over `disabled`.",
   message: "Expected active, banned, disabled, expired or revoked"
 })
 export type KeyState = typeof KeyState.Type
@@ -169,7 +169,7 @@ const ban = Schema.NullOr(Schema.Struct({ until: Instant }))
 /** The secret that matches the query's `secretHash`. It does not work if its key is disabled, expired or revoked. */
 export const FoundSecret = Schema.Struct({
   works: Schema.Boolean.annotate({ description: "Whether requests with the secret are authenticated." }),
-  endsAt: Schema.NullOr(Instant).annotate({ description: "The end of a former secret. `null` for the current one." })
+  endsAt: Schema.NullOr(Instant).annotate({ description: "The expiry of a former secret. `null` for the current one." })
 }).annotate({ identifier: "FoundSecret" })
 export interface FoundSecret extends Schema.Schema.Type<typeof FoundSecret> {}
 
@@ -193,8 +193,8 @@ export const ApiKeyDetails = Schema.Struct({
   usage: Schema.Struct({ minute: Window, day: Window }),
   ban,
   counting: Schema.Literals(["own", "shared", "fallback"]).annotate({
-    description: "The counts behind `usage` and `ban`: those in Redis (`shared`), or those of the process that " +
-      "responds, because it has no Redis (`own`) or Redis does not respond (`fallback`)."
+    description: "Where `usage` and `ban` come from: Redis (`shared`), or the process that responds, " +
+      "because it has no Redis (`own`) or Redis does not respond (`fallback`)."
   }),
   formerSecrets: Schema.Array(FormerSecret).annotate({ description: "The former secrets that still work." })
 }).annotate({ identifier: "ApiKeyDetails", description: "The key, with its usage, its ban and its former secrets." })

@@ -14,7 +14,7 @@ const list = new RegExp(`^(?:${entityTag.source}\\s*(?:,\\s*|$))+$`)
 
 /** The `If-Match` header (RFC 9110 §13.1.1) as a list: either only `*`, or ETags. A weak ETag never matches. */
 export const IfMatch = Schema.String.annotate({
-  description: "The versions of the key that the request may change, or `*` for any. Without it, any version.",
+  description: "The request changes the key only if it has one of these versions. `*` or no header: any version.",
   examples: ["*"]
 }).pipe(
   Schema.decodeTo(
@@ -52,15 +52,15 @@ const changeErrors = [notFound, conflict, Errors.errorResponse(Errors.Preconditi
 export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add(
   HttpApiEndpoint.post("issueKey", "/keys", {
     headers: {
-      "idempotency-key": Schema.optionalKey(idempotencyKey("Identifies this key for a retry.", "issue-acme-1"))
+      "idempotency-key": Schema.optionalKey(idempotencyKey("Keeps a retry from issuing a second key.", "issue-acme-1"))
     },
     payload: Keys.NewKey,
     success: withETag(Keys.IssuedKey, Keys.IssuedKey.pipe(HttpApiSchema.status(201))),
     error: conflict
   }).annotateMerge(OpenApi.annotations({
     summary: "Issue a key",
-    description: "Returns the key with its secret. No other response has the secret. A second request with the same " +
-      "`Idempotency-Key` issues no key and gets 409, which names the key of the first."
+    description: "Returns the key with its secret, which is not shown again. A second request with the same " +
+      "`Idempotency-Key` issues no key and gets 409, which names the key that the first request issued."
   })),
   HttpApiEndpoint.get("listKeys", "/keys", {
     query: Keys.KeysQuery.fields,
@@ -86,15 +86,15 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
   HttpApiEndpoint.get("showUsage", "/keys/:id/usage", { params, success: UsageHistory, error: notFound })
     .annotateMerge(OpenApi.annotations({
       summary: "Show the usage of a key over time",
-      description: "Returns the requests of the last 60 minutes and 720 hours. An interval without requests is absent."
+      description: "Returns request counts for each of the last 60 minutes and 720 hours. Empty intervals are omitted."
     })),
   HttpApiEndpoint.get("topUsage", "/usage", {
     query: TopUsageQuery.fields,
-    success: Schema.Array(KeyTotals).annotate({ description: "The keys, highest first." })
+    success: Schema.Array(KeyTotals).annotate({ description: "The keys, most requests first." })
   }).annotateMerge(OpenApi.annotations({
     summary: "List the keys with the most requests",
-    description: "Returns the keys with the most requests of one kind in the last hour or day, highest first. A key " +
-      "without such requests is absent."
+    description: "Returns the keys with the most requests of one kind in the last hour or day, in descending order. " +
+      "Keys without such requests are omitted."
   })),
   HttpApiEndpoint.patch("updateKey", "/keys/:id", {
     params,
@@ -104,13 +104,13 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     error: changeErrors
   }).annotateMerge(OpenApi.annotations({
     summary: "Change a key",
-    description: "Changes the named fields. The change takes effect within one second. `null` removes the expiry. " +
-      "Requests with a disabled key get 401 until the key is enabled again."
+    description: "Changes the fields in the body. The change takes effect within one second. `\"expiresAt\": null` " +
+      "removes the expiry. Requests with a disabled key get 401 until the key is enabled again."
   })),
   HttpApiEndpoint.delete("revokeKey", "/keys/:id", { params, headers, error: changeErrors })
     .annotateMerge(OpenApi.annotations({
       summary: "Revoke a key",
-      description: "Ends the key for good, within one second. This cannot be undone."
+      description: "Revokes the key permanently, within one second. This cannot be undone."
     })),
   HttpApiEndpoint.post("rotateKey", "/keys/:id/rotate", {
     params,
@@ -124,11 +124,11 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
   })),
   HttpApiEndpoint.delete("endFormerSecrets", "/keys/:id/former-secrets", { params, headers, error: changeErrors })
     .annotateMerge(OpenApi.annotations({
-      summary: "End the former secrets of a key",
-      description: "Ends the grace periods of all former secrets now. The current secret still works."
+      summary: "Revoke the former secrets of a key",
+      description: "Revokes all former secrets now. The current secret still works."
     })),
   HttpApiEndpoint.delete("unbanKey", "/keys/:id/ban", { params, error: notFound }).annotateMerge(OpenApi.annotations({
-    summary: "Lift the ban of a key",
-    description: "Ends the ban now. Requests that are counted stay counted."
+    summary: "Lift the ban on a key",
+    description: "Ends the ban now. Requests already counted still count toward the limits."
   }))
 ).annotate(OpenApi.Description, "API keys.") {}

@@ -49,7 +49,7 @@ export const cursor = <P>(
     return after !== undefined && encode(after) === text ? after : undefined
   }
   return Schema.String.annotate({
-    description: "The position of the page, from the `Link` header of the page before. By default the first page.",
+    description: "The position of the page, from the `Link` header of the previous page. Defaults to the first page.",
     message: `Expected ${expectedCursor}`
   }).pipe(Schema.decodeTo(Schema.toType(position), transformText(expectedCursor, decode, encode)))
 }

@@ -102,8 +102,8 @@ const listPets = HttpApiEndpoint.get("listPets", "/pets", {
 const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   headers: {
     "idempotency-key": Schema.optionalKey(idempotencyKey(
-      "Identifies this create, such as a new UUID. A retry with the same idempotency key and pet within 24 hours " +
-        "returns the first response. Postman replaces `{{$guid}}` with a new UUID in each request.",
+      "Identifies this request, for example a new UUID. A retry with the same idempotency key and pet within 24 " +
+        "hours returns the first response. Postman replaces `{{$guid}}` with a new UUID in each request.",
       "{{$guid}}"
     ))
   },
@@ -128,7 +128,7 @@ const createPet = HttpApiEndpoint.post("createPet", "/pets", {
   OpenApi.annotations({ summary: "Create a pet", description: "Creates a pet and returns it with its id." })
 )
 
-/** The instant from which `getPet` returns 410 (SPEC §4.3). */
+/** The time from which `getPet` returns 410 (SPEC §4.3). */
 export const getPetSunset = new Date("2030-12-05T00:00:00Z")
 
 /** The deprecation headers of every response at the path of `getPet` (SPEC §4.3, §9.3, RFC 9745, RFC 8594). */

@@ -27,19 +27,20 @@ const introduction = `The pets of a store, as JSON over HTTP.
 
 Each request carries an API key as a bearer token. The operator of the service issues keys.
 
-Each plan has a limit a minute and a limit a day. Every response has the \`X-RateLimit-…\` headers of the window that
-limits you most. After a 429, wait for the seconds in \`Retry-After\`: a key that keeps sending is banned for a minute,
-and each further ban lasts twice as long, up to an hour.
+Each plan has a limit per minute and a limit per day. Every response has the \`X-RateLimit-…\` headers of the window
+that is closest to its limit. After a 429, wait for the seconds in \`Retry-After\`: a key that keeps sending is banned
+for a minute, and each further ban lasts twice as long, up to an hour.
 
-| plan | a minute | a day |
+| plan | per minute | per day |
 |---|---|---|
 ${planRows.join("\n")}
 | enterprise | set for each key | set for each key |
 
-Every error has the body \`{"code","message","status"}\`. Branch on \`code\`, because \`message\` can change. Retry 408,
-500, 502, 503 and 504 with a growing pause, and a POST only with an \`Idempotency-Key\`, unless it got 408.
+Every error has a JSON body with \`code\`, \`message\` and \`status\`. Branch on \`code\`, because \`message\` can
+change. Retry 408, 500, 502, 503 and 504 with exponential backoff, and a POST only with an \`Idempotency-Key\`, unless
+it got 408.
 
-A response has one page of the list. Its \`Link\` header with \`rel="next"\` has the URL of the next page.
+Lists are paginated: the \`Link\` header with \`rel="next"\` has the URL of the next page.
 The last page has none.
 
 \`id\` and \`categoryId\` are JSON numbers up to 9223372036854775807, which many parsers round beyond 2^53.`

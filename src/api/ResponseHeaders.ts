@@ -26,7 +26,7 @@ const commonHeaders: Headers = {
   "X-RateLimit-Remaining": header("Requests remaining.", { type: "integer", examples: [59] }),
   "X-RateLimit-Reset": header("Unix timestamp at which the limit resets.", { type: "integer", examples: [1795240800] }),
   "X-RateLimit-Scope": header(
-    "Whose limits these are: those of the API key, or of the client's address if no operation got a valid key.",
+    "Whose limits these are: the API key's, or the client address's if no operation was called with a valid key.",
     { type: "string", enum: ["key", "address"] }
   ),
   "RateLimit-Policy": header(
@@ -38,8 +38,8 @@ const commonHeaders: Headers = {
     examples: [`"minute";r=59;t=60, "day";r=999;t=86400`]
   }),
   ...headersOfBothPorts,
-  "X-Content-Type-Options": fixed("The media type is that of Content-Type.", fixedHeaders["x-content-type-options"]),
-  "Content-Security-Policy": fixed("A browser runs no script in the response.", fixedHeaders["content-security-policy"])
+  "X-Content-Type-Options": fixed("Browsers must not override Content-Type.", fixedHeaders["x-content-type-options"]),
+  "Content-Security-Policy": fixed("Browsers must not run scripts in it.", fixedHeaders["content-security-policy"])
 }
 
 const waitSeconds = header("Seconds to wait before the next request.", { type: "integer", examples: [12] })
@@ -56,8 +56,8 @@ const statusHeaders: Readonly<Record<string, Headers>> = {
 }
 
 const deprecationHeaders: Headers = {
-  "Deprecation": fixed("The instant of the deprecation (RFC 9745).", getPetHeaders.deprecation),
-  "Sunset": fixed("The instant of the removal (RFC 8594).", getPetHeaders.sunset),
+  "Deprecation": fixed("The time of the deprecation (RFC 9745).", getPetHeaders.deprecation),
+  "Sunset": fixed("The time of the removal (RFC 8594).", getPetHeaders.sunset),
   "Link": fixed("The operation that replaces this one.", getPetHeaders.link)
 }
 

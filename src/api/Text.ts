@@ -26,14 +26,14 @@ export const documented = <A>(
 
 /** Rejects texts with U+0000, which PostgreSQL cannot store, or with lone surrogates, which UTF-8 cannot encode. */
 export const isStorable = Schema.makeFilter((text: string) => text.isWellFormed() && !text.includes("\0"), {
-  expected: "a string without U+0000 and lone surrogates"
+  expected: "a string without U+0000 or lone surrogates"
 })
 
 const idempotencyKeyForm = /^(?:"[!#-~]{1,255}"|[!#-~]{1,255})$/
 
 /** The `Idempotency-Key` header. Quotation marks are optional: `"a"` and `a` are the same key. */
 export const idempotencyKey = (description: string, example: string) => {
-  const expected = "one key of 1 to 255 visible ASCII characters, without spaces and quotation marks"
+  const expected = "one idempotency key of 1 to 255 visible ASCII characters, without spaces or quotation marks"
   const schema = { type: "string", pattern: idempotencyKeyForm.source, description, examples: [example] } as const
   const parse = (text: string) => idempotencyKeyForm.test(text) ? text.replaceAll(`"`, "") : undefined
   return documented(Predicate.isString, expected, schema).pipe(

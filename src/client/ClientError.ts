@@ -94,8 +94,8 @@ export const fromResponse = Effect.fnUntraced(function*(
   const requestId = headers["x-request-id"]
   const retryAfter = yield* retryAfterOf(headers)
   const body = readErrorBody(yield* Effect.orElseSucceed(text, () => ""))
-  const message = `${describe(request)} returned ${status} with ${headers["content-type"] ?? "no type"}, which is ` +
-    "no response of the Petstore service that this version of the client can read. Check the address."
+  const message = `${describe(request)} returned ${status} with ${headers["content-type"] ?? "no type"}, which ` +
+    "this version of the client cannot read as a Petstore response. Check the address."
   return new PetstoreClientError({
     reason: Option.isSome(body) && body.value.status === status
       ? new UndeclaredError(body.value)

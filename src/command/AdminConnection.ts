@@ -28,7 +28,7 @@ const adminToken = Effect.gen(function*() {
     Effect.map((token) => Redacted.make(token.trim())),
     Effect.mapError(() =>
       new CommandError({
-        message: `There is no admin token: set ADMIN_TOKEN, or DATA_DIR to the service's (${file} cannot be read).`
+        message: `There is no admin token: set ADMIN_TOKEN or the service's DATA_DIR (${file} cannot be read).`
       })
     )
   )

@@ -41,6 +41,6 @@ export const describeFailure = (failure: unknown): string | undefined => {
   const message = Predicate.hasProperty(failure, "message") ? failure.message : failure
   const text = String(message).replaceAll(/\s+/g, " ")
   return failure instanceof PetstoreClientError && failure.reason._tag !== "InvalidInput"
-    ? `${text.replace(/\.$/, "")}. Start the service, or set PETSTORE_ADMIN_URL to its management port.`
+    ? `${text.replace(/\.$/, "")}. Start the service, or set PETSTORE_ADMIN_URL to the address of its management port.`
     : text
 }

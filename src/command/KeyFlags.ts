@@ -28,24 +28,24 @@ export const limitFlag = Flag.Int("limit").pipe(
 
 export const nameFlag = Flag.String("name").pipe(
   Flag.withSchema(NewKey.fields.name),
-  Flag.withDescription("What you call the key")
+  Flag.withDescription("A name for the key")
 )
 
-export const planFlag = Flag.withDescription(Flag.Literals("plan", Plan.literals), "The plan, which has the limits")
+export const planFlag = Flag.withDescription(Flag.Literals("plan", Plan.literals), "The plan, which sets the limits")
 
 const requestsFlag = (flag: string, schema: Schema.Codec<number>, description: string) =>
   optional(Flag.Int(flag).pipe(Flag.withSchema(schema)), description)
 
 export const termFlags = {
-  perMinute: requestsFlag("per-minute", Limits.fields.perMinute, "Requests a minute, on plan enterprise"),
-  perDay: requestsFlag("per-day", Limits.fields.perDay, "Requests a day, on plan enterprise"),
+  perMinute: requestsFlag("per-minute", Limits.fields.perMinute, "Requests per minute (only for plan enterprise)"),
+  perDay: requestsFlag("per-day", Limits.fields.perDay, "Requests per day (only for plan enterprise)"),
   expiresAt: optional(
     Flag.String("expires-at").pipe(
-      Flag.withMetavar("instant"),
+      Flag.withMetavar("time"),
       Flag.map((text) => text === "never" ? null : text),
       Flag.withSchema(KeyChange.fields.expiresAt.schema)
     ),
-    "When the key ends, as 2030-12-31 or 2030-12-31T00:00:00Z, or never"
+    `When the key expires: 2030-12-31, 2030-12-31T00:00:00Z or "never"`
   )
 }
 
@@ -60,7 +60,7 @@ export const omitNone = <A>(fields: { readonly [K in keyof A]: Option.Option<A[K
 export const toLimits = (perMinute: Option.Option<number>, perDay: Option.Option<number>) =>
   Option.isSome(perMinute) === Option.isSome(perDay)
     ? Effect.succeed(Option.all({ perMinute, perDay }))
-    : new CliError.ValidationError({ message: "--per-minute and --per-day: use both, or none" })
+    : new CliError.ValidationError({ message: "--per-minute and --per-day: use both or neither" })
 
 export const changeFlags = {
   id: idArgument,
@@ -73,7 +73,7 @@ export const changeFlags = {
 export const graceFlag = Flag.Int("grace").pipe(
   Flag.withMetavar("seconds"),
   Flag.withSchema(Rotation.fields.gracePeriodSeconds.schema),
-  Flag.withDescription("Seconds that the former secret still works: by default one hour. 0 ends it at once"),
+  Flag.withDescription("Seconds that the former secret still works: by default one hour. 0 revokes it at once"),
   Flag.withDefault(3_600)
 )
 
@@ -82,11 +82,11 @@ export const topFlags = {
     Flag.Literals("window", TopUsageQuery.fields.window.schema.literals),
     "Count the requests of the last hour (default) or day"
   ),
-  by: optional(Flag.Literals("by", usageKinds), "Order by these requests (default: allowed)")
+  by: optional(Flag.Literals("by", usageKinds), "Rank keys by this kind of request (default: allowed)")
 }
 
 export const logFlags = {
-  operator: optional(Flag.String("operator"), "Print only actions of this operator"),
+  operator: optional(Flag.String("operator"), "Print only actions by this operator"),
   action: optional(Flag.Literals("action", AuditAction.literals), "Print only this action")
 }
 
@@ -99,8 +99,8 @@ export const filterFlags = {
       Flag.withMetavar("text"),
       Flag.withSchema(KeysQuery.fields.search.schema),
       // Reject secrets, because the search text becomes part of a URL, and proxies log URLs.
-      Flag.filter((text) => !text.includes("psk_"), () => "Find the key of a secret with petstore keys whose")
+      Flag.filter((text) => !text.includes("psk_"), () => "To find a secret's key, run `petstore keys whose`")
     ),
-    "Print only keys with this text in the name or the id, or with these last four characters"
+    "Print only keys with this text in the name or the id, or whose secret ends with these four characters"
   )
 }

@@ -112,7 +112,7 @@ export const describeIssued = (issued: IssuedKey, former: ReadonlyArray<FormerSe
   [
     describeKey(issued),
     ...former.map(describeFormer),
-    `key        ${Redacted.value(issued.key)}\n\nThe key is shown only now.`
+    `key        ${Redacted.value(issued.key)}\n\nStore the key now. It will not be shown again.`
   ].join("\n")
 
 const describeWindow = ({ limit, remaining, resetAt }: ApiKeyDetails["usage"]["minute"]): string =>

@@ -53,7 +53,7 @@ const show = Command.make(
     const key = yield* AdminClient.use((client) => client.get(id))
     yield* Output.print(ApiKeyDetails, key, { json, text: Output.describeDetails(key, yield* DateTime.now) })
   })
-).pipe(Command.withDescription("Show a key, what it has left of its limits, and its ban"))
+).pipe(Command.withDescription("Show a key, its remaining requests and its ban"))
 
 const update = Command.make(
   "update",
@@ -101,7 +101,7 @@ const revoke = Command.make(
     yield* client.revoke(id, Flags.omitNone({ version: ifVersion }))
     yield* Console.log(`${id} is revoked.`)
   })
-).pipe(Command.withDescription("End a key for good"))
+).pipe(Command.withDescription("Revoke a key permanently"))
 
 const enabling = (name: string, enabled: boolean, description: string) =>
   Command.make(
@@ -123,7 +123,7 @@ const endFormer = Command.make(
     yield* AdminClient.use((client) => client.endFormerSecrets(id, Flags.omitNone({ version: ifVersion })))
     yield* Console.log(`Only the current secret of ${id} works.`)
   })
-).pipe(Command.withDescription("End the former secrets of a key, which work after a rotation"))
+).pipe(Command.withDescription("Revoke the former secrets of a key, which still work after a rotation"))
 
 const unban = Command.make(
   "unban",
@@ -134,11 +134,11 @@ const unban = Command.make(
     yield* client.unban(id)
     const text = ban === null
       ? `${id} was not banned.`
-      : `The ban of ${id}, which would have lasted until ${DateTime.formatIso(ban.until)}, is lifted.`
-    const place = counting === "shared" ? "" : " This was counted without Redis, by the process that responded."
+      : `Lifted the ban on ${id}, which would have lasted until ${DateTime.formatIso(ban.until)}.`
+    const place = counting === "shared" ? "" : " Redis was not used: this applies only to the process that responded."
     yield* Console.log(text + place)
   })
-).pipe(Command.withDescription("Lift the ban of a key"))
+).pipe(Command.withDescription("Lift the ban on a key"))
 
 const log = Command.make(
   "log",
@@ -156,7 +156,7 @@ const log = Command.make(
     const entries = client.auditAll({ ...Flags.omitNone({ action, key: id, operator }), pageSize })
     yield* Output.printRows(Stream.take(entries, limit), { columns: Output.auditColumns, json, schema: AuditEntry })
   })
-).pipe(Command.withDescription("Show what was done to a key or to all keys, the newest first: 100 entries by default"))
+).pipe(Command.withDescription("Show the audit log of a key or of all keys, newest first (100 entries by default)"))
 
 const top = Command.make(
   "top",
@@ -166,7 +166,7 @@ const top = Command.make(
     yield* Output.printRows(Stream.fromIterable(keys), { columns: Output.topColumns, json, schema: KeyTotals })
   })
 ).pipe(
-  Command.withDescription("Show which keys had the most requests, the most rejected or the most banned ones"),
+  Command.withDescription("Show the keys with the most allowed, rejected or banned requests"),
   Command.withExamples([{ command: "petstore keys top --window day --by rejected" }])
 )
 
@@ -184,7 +184,7 @@ const readSecret = Effect.gen(function*() {
   const secret = findSecret(Redacted.value(text)) ?? ""
   if (isWellFormed(secret)) return Redacted.make(secret)
   return yield* new CliError.ValidationError({
-    message: "The text has no whole secret: expected psk_ and 38 letters and digits, whose last 6 are a checksum"
+    message: "The input has no complete secret: expected psk_ and 38 letters and digits, the last 6 of them a checksum"
   })
 })
 
@@ -208,7 +208,7 @@ const whose = Command.make(
     return yield* Output.print(ListedKey, found.value, { json, text })
   })
 ).pipe(
-  Command.withDescription("Find the key of a leaked secret, which does not leave this machine"),
+  Command.withDescription("Find the key that a leaked secret belongs to. The secret never leaves this machine"),
   Command.withExamples([{ command: "petstore keys whose < secret.txt" }])
 )
 

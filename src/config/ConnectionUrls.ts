@@ -87,7 +87,7 @@ const readTls = (
       ca: ca === "system" ? systemAuthorities() : yield* readPem(caName, ca, (text) => new X509Certificate(text))
     }
     if (cert === null && key === null) return authorities
-    if (cert === null || key === null) return yield* Result.fail(`both ${certName} and ${keyName}, or none`)
+    if (cert === null || key === null) return yield* Result.fail(`both ${certName} and ${keyName}, or neither`)
     const certificate = {
       cert: yield* readPem(certName, cert, (text) => new X509Certificate(text)),
       ...passphrase !== null && { passphrase }
@@ -105,11 +105,11 @@ const readSsl = (parameters: URLSearchParams): Result.Result<DatabaseUrl["ssl"],
   const mode = parameters.get("sslmode") ?? "disable"
   if (mode === "disable") {
     return postgresTls.some((name) => parameters.has(name))
-      ? Result.fail("sslmode require, verify-ca or verify-full, because it names files for TLS")
+      ? Result.fail("sslmode require, verify-ca or verify-full, because the URL has other TLS parameters")
       : Result.succeed(false)
   }
   if (mode !== "require" && !parameters.has("sslrootcert")) {
-    return Result.fail(`sslrootcert (a file, or system) with sslmode ${mode}`)
+    return Result.fail(`sslrootcert (a file path or "system") for sslmode ${mode}`)
   }
   return Result.map(readTls(parameters, postgresTls), (files) => ({
     ...files,
@@ -127,10 +127,10 @@ export const parseDatabaseUrl = (text: string): Result.Result<DatabaseUrl, strin
     const url = URL.parse(href)
     if (hosts.includes(",") || url?.searchParams.has("target_session_attrs") === true) {
       return yield* Result.fail(
-        "one host, without target_session_attrs: a server, or an address that follows the primary, such as haproxy's"
+        "one host, without target_session_attrs: a server, or an address that reaches the primary, such as HAProxy's"
       )
     }
-    if (url === null || !isDecodable(href)) return yield* Result.fail("an encoded user and password: %40 for @")
+    if (url === null || !isDecodable(href)) return yield* Result.fail("a percent-encoded user and password: %40 for @")
     const { searchParams: parameters } = url
     yield* checkParameters(parameters, postgresNames)
     const host = parameters.get("host") ?? decodeURIComponent(url.hostname.replace(/^\[(.*)\]$/, "$1"))
@@ -162,7 +162,7 @@ const kinds = {
   sentinel: {
     port: 26_379,
     path: /^([^/]+)\/?(\d*)$/,
-    expected: "the name of the master, and at most a database number, as in redis+sentinel://host:26379/name/1"
+    expected: "the name of the master and, optionally, a database number, as in redis+sentinel://host:26379/name/1"
   },
   cluster: { port: 6379, path: /^()0?$/, expected: "no database, because a cluster has only one" }
 }

@@ -83,7 +83,7 @@ export const proxies = list(
 )
 
 export const trustedProxies = withDefault("TRUSTED_PROXIES", proxies, [], "none")(
-  "The proxies whose `X-Forwarded-For` the API port trusts. It reads the header from the right."
+  "The proxies whose `X-Forwarded-For` the API port trusts. The header is read from right to left."
 )
 
 const origins = list(

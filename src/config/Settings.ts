@@ -51,38 +51,38 @@ const namedAdminTokens = makeForm<ReadonlyArray<NamedAdminToken>>(
 )
 
 export const Settings = {
-  host: withDefault("HOST", host, "0.0.0.0")("The address of the API."),
+  host: withDefault("HOST", host, "0.0.0.0")("The listen address of the API."),
   port: withDefault("PORT", port, 8080)("The port of the API. With 0 the system chooses a free port."),
   databaseUrl: optional(
     "DATABASE_URL",
     urlForm("postgres://user:password@host/database", parseDatabaseUrl),
     "none: an embedded database in `DATA_DIR`"
   )(
-    "One PostgreSQL endpoint, version 15 or later: a server, a balancer, a pooler or a managed address. Without a " +
-      "database name, the name of the user is used. A pooler such as PgBouncer needs the parameter `pgbouncer=true`. " +
-      "Some of libpq's parameters can follow, such as `?sslmode=verify-full&sslrootcert=/etc/ca.crt` " +
+    "One PostgreSQL endpoint, version 15 or later: a server, a load balancer, a pooler or a managed database. " +
+      "Without a database name, the user name is used. A pooler such as PgBouncer needs the parameter " +
+      "`pgbouncer=true`. Some libpq parameters are supported, such as `?sslmode=verify-full&sslrootcert=/etc/ca.crt` " +
       "(docs/database.md). `PGSSLMODE` and libpq's other variables are not read."
   ),
   databaseMaxConnections: withDefault("DATABASE_MAX_CONNECTIONS", wholeNumber(2, 1_000), 10)(
     "The maximum number of connections that a process opens to `DATABASE_URL`."
   ),
   petCacheSeconds: withDefault("PET_CACHE_SECONDS", wholeNumber(0, 3_600), 300)(
-    "How long a process serves a pet from its cache, in seconds. A change in SQL becomes visible within that time. " +
-      "With 0 each request reads the database."
+    "How long, in seconds, a process serves a pet from its cache. A change made in the database becomes visible " +
+      "within that time. With 0 each request reads the database."
   ),
   redisUrl: optional(
     "REDIS_URL",
     urlForm("redis://host:port, redis+sentinel://host:port/name or redis+cluster://host:port", parseRedisUrl),
-    "none: each process counts alone"
+    "none: each process counts requests on its own"
   )(
-    "A Redis 7 or Valkey server, in which all processes count requests together. With sentinels or a cluster, " +
+    "A Redis 7 or Valkey server in which all processes share request counts. For Sentinel or a cluster, " +
       "separate several hosts with commas (docs/redis.md). If installations share a server, give each its own " +
       "database, as in `redis://host:6379/1`. `rediss://`, `rediss+sentinel://` and `rediss+cluster://` use TLS, and " +
       "take `ssl_ca_certs`, `ssl_certfile`, `ssl_keyfile` and `ssl_password` (docs/redis.md)."
   ),
   redisTimeoutMs: withDefault("REDIS_TIMEOUT_MS", wholeNumber(10, 10_000), 250)(
-    "How long a request waits for a reply of Redis, in milliseconds. " +
-      "After a late reply the process counts by itself, until Redis replies again."
+    "How long a request waits for a reply from Redis, in milliseconds. " +
+      "After a timeout, the process counts requests on its own until Redis replies again."
   ),
   reusePort: withDefault("REUSE_PORT", boolean, false)(
     "Whether several processes on this machine may listen on `PORT` together. " +
@@ -90,10 +90,10 @@ export const Settings = {
   ),
   dataDir: withDefault("DATA_DIR", textForm("a path", () => true), "./data")(
     "The directory of the embedded database and of the admin token. " +
-      "The service creates it if its parent exists. A symbolic link is resolved at the start."
+      "The service creates it if its parent exists. A symbolic link is resolved at startup."
   ),
   managementHost: withDefault("MANAGEMENT_HOST", host, "127.0.0.1")(
-    "The address of the management port: `/healthz`, `/readyz`, `/metrics` and `/admin`."
+    "The listen address of the management port: `/healthz`, `/readyz`, `/metrics` and `/admin`."
   ),
   managementPort: withDefault("MANAGEMENT_PORT", port, 9090)("The management port."),
   managementAllowedHosts: withDefault("MANAGEMENT_ALLOWED_HOSTS", hostNames, [], "none")(
@@ -103,14 +103,14 @@ export const Settings = {
   adminToken: optional(
     "ADMIN_TOKEN",
     adminTokenForm,
-    `created at the first start, in \`DATA_DIR/${adminTokenFile}\` (mode 0600)`
-  )("The bearer token of `/admin`."),
+    `generated on first startup, in \`DATA_DIR/${adminTokenFile}\` (mode 0600)`
+  )("The bearer token for `/admin`."),
   adminTokens: withDefault("ADMIN_TOKENS", namedAdminTokens, [], "none")(
-    "More bearer tokens of `/admin`, each with a name for the audit log: `alice:token`. " +
-      "A token after `read:` can only read. `ADMIN_TOKEN` has the name `admin`."
+    "Additional bearer tokens for `/admin`, each with a name for the audit log: `alice:token`. " +
+      "A token prefixed with `read:` is read-only. `ADMIN_TOKEN` has the name `admin`."
   ),
   auditRetentionDays: withDefault("AUDIT_RETENTION_DAYS", wholeNumber(1, 3_650), 400)(
-    "How many days entries of the audit log are kept."
+    "How many days audit log entries are kept."
   ),
   usageRetentionDays: withDefault("USAGE_RETENTION_DAYS", wholeNumber(1, 30), 30)(
     "How many days the hourly request counts of each key are kept."
@@ -118,7 +118,7 @@ export const Settings = {
   trustedProxies: Setting.trustedProxies,
   managementTrustedProxies: withDefault("MANAGEMENT_TRUSTED_PROXIES", Setting.proxies, [], "none")(
     "The proxies whose `X-Forwarded-For` the management port trusts. " +
-      "Without them, the address of an operator is the peer's."
+      "If not set, an operator's address is where the connection comes from."
   ),
   environment: optional(
     "ENVIRONMENT",
@@ -127,7 +127,7 @@ export const Settings = {
   )("The name of this installation, such as `production`, which the console, `/readyz` and the log show."),
   drainSeconds: withDefault("DRAIN_SECONDS", wholeNumber(0, 5), 0)(
     "How many seconds the process keeps listening after SIGTERM. " +
-      "Meanwhile it is not ready and closes each connection after its response."
+      "Meanwhile `/readyz` fails, and each connection is closed after its response."
   ),
   corsOrigins: Setting.corsOrigins,
   keepAliveSeconds: withDefault("KEEP_ALIVE_SECONDS", wholeNumber(1, 3_600), 65)(
@@ -148,7 +148,7 @@ export const Settings = {
     "The format of log lines, which go to standard error."
   ),
   accessLog: withDefault("ACCESS_LOG", boolean, true)(
-    "Whether each request on the API port has a log line. Without them, metrics and all other lines stay."
+    "Whether each request on the API port is logged. If not, metrics and all other log lines remain."
   ),
   buildRevision: withDefault(
     "BUILD_REVISION",
@@ -168,7 +168,7 @@ export const Settings = {
     oneOf("parentbased_always_on", "parentbased_traceidratio"),
     "parentbased_always_on"
   )(
-    "The traces that are exported: all, or a share of them. A decision in the caller's `traceparent` takes precedence."
+    "The sampler exports all traces, or a share. A sampling decision in the caller's `traceparent` takes precedence."
   ),
   otelTracesSamplerRatio: withDefault(
     "OTEL_TRACES_SAMPLER_ARG",
@@ -177,7 +177,7 @@ export const Settings = {
       (text) => /^\s*(?:0|1|[01]?\.\d+)\s*$/.test(text) && Number(text) <= 1 ? Number(text) : undefined
     ),
     1
-  )("The share of traces that `parentbased_traceidratio` exports.")
+  )("The sampling ratio for `parentbased_traceidratio`.")
 }
 
 export const allSettings: ReadonlyArray<Setting.Setting<unknown>> = Object.values(Settings)

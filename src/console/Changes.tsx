@@ -33,7 +33,7 @@ export const describeChanges = (before: ApiKey, after: ApiKey): string => {
   const [old, changed] = [valuesOf(before), valuesOf(after)]
   const names = Object.keys(old).filter((name) => old[name] !== changed[name])
   return names.length === 0
-    ? "former secrets ended"
+    ? "former secrets revoked"
     : names.map((name) => `${wordsOf(name)} ${formatValue(name, old[name])} → ${formatValue(name, changed[name])}`)
       .join(", ")
 }

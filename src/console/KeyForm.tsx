@@ -23,7 +23,7 @@ export function KeyDialog<A>({ apiKey, call, onConflict, ...dialog }:
       setSeen(current)
       onConflict?.(form, seen, current)
       const message = `Another change came first, so nothing was saved: ${describeChanges(seen, current)}. ` +
-        `${onConflict ? "Your entries are kept. " : ""}Choose “${dialog.action}” again to change the key as it is now.`
+        `${onConflict ? "Your entries are kept. " : ""}Choose “${dialog.action}” again to change the current version.`
       return Effect.fail({ _tag: "PreconditionFailed", message })
     })
   return (

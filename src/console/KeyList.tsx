@@ -38,8 +38,8 @@ const readPage = (client: Client, query: KeysQuery, found: KeysPage["keys"] = []
 /** Hashes a secret for the search, so that the secret itself appears in no request and no URL. */
 const hashOf = (secret: string): Effect.Effect<string, Failure> => {
   const message = isWellFormed(secret)
-    ? "The search for a secret needs localhost or HTTPS. Use the command petstore keys whose instead."
-    : "This is no whole secret: its length or its checksum is wrong."
+    ? "Searching for a secret works only on localhost or over HTTPS. Otherwise, run “petstore keys whose”."
+    : "This is not a complete secret: its length or checksum is wrong. Copy it again."
   if (!isSecureContext || !isWellFormed(secret)) return Effect.fail({ _tag: "InvalidSecret", message })
   const digest = Effect.promise(() => crypto.subtle.digest("SHA-256", new TextEncoder().encode(secret)))
   return Effect.map(digest, (hash) => Hex.encode(new Uint8Array(hash)))
@@ -72,7 +72,7 @@ const KeyTable = ({ query, revision }: { readonly query: KeysQuery; readonly rev
         ? "No key was found."
         : query.secretHash === undefined
         ? `${keys.length} on this page, ${query.order ?? "newest"} first`
-        : "The key of the secret"}
+        : "The key that this secret belongs to"}
       first={cursor === undefined ? undefined : hrefOf({ view: "keys", query: first })}
       next={next === undefined ? undefined : hrefOf({ view: "keys", query: next })}
       rows={keys.map((key) => ({ id: key.id, cells: cellsOf(key) }))}

@@ -45,7 +45,7 @@ const Window = ({ name, window: { limit, remaining, resetAt } }: {
       <p class="row">
         {name} <span>{formatNumber(used)} of {formatNumber(limit)}</span>
       </p>
-      <meter aria-label={`Used of the ${name.toLowerCase()}`} max={limit} high={0.8 * limit} optimum={0} value={used} />
+      <meter aria-label={`Used this ${name.toLowerCase()}`} max={limit} high={0.8 * limit} optimum={0} value={used} />
       <p class="muted">{used === 0 ? "not used" : ["resets ", <When at={resetAt} />]}</p>
     </div>
   )
@@ -65,8 +65,8 @@ const setEnabled = (enabled: boolean, title: string, text: string): KeyAction =>
 const disable = setEnabled(false, "Disable key", "requests with it get 401 within a second, until you enable it again.")
 const enable = setEnabled(true, "Enable key", "its secrets work again within a second.")
 const endFormer: KeyAction = {
-  title: "End former secrets",
-  text: "the former secrets stop working within a second. The current one works on.",
+  title: "Revoke former secrets",
+  text: "the former secrets stop working within a second. The current one keeps working.",
   call: (client, id, options) => client.endFormerSecrets(id, options)
 }
 const revoke: KeyAction = {
@@ -93,7 +93,7 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
   }
   const { apiKey, history } = query.value
   const isAlone = apiKey.counting !== "shared"
-  const lifted = `The ban was lifted${isAlone ? " in the process that responded. Others count by themselves" : ""}.`
+  const lifted = `The ban was lifted${isAlone ? " only in the process that responded. Others may enforce it" : ""}.`
   const onClose = (): void => setDialog(undefined)
   const onChanged = (message: ComponentChildren, next?: IssuedKey): void => {
     setDialog(next)
@@ -115,7 +115,7 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
             <button type="button" onClick={() => setDialog("change")}>Change</button>
             <button type="button" onClick={() => setDialog("rotate")} disabled={state === "expired"}>Rotate</button>
             {apiKey.formerSecrets.length > 0 && (
-              <button type="button" onClick={() => setDialog(endFormer)}>End former secrets</button>
+              <button type="button" onClick={() => setDialog(endFormer)}>Revoke former secrets</button>
             )}
             <button type="button" onClick={() => setDialog(apiKey.enabled ? disable : enable)}>
               {apiKey.enabled ? "Disable" : "Enable"}
@@ -173,7 +173,7 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
             <span>The current secret</span>
             <select name="gracePeriod">
               {Object.entries(gracePeriods).map(([text, seconds]) => <option value={seconds}>works for {text}</option>)}
-              <option value={0}>ends now</option>
+              <option value={0}>stops working now</option>
             </select>
           </label>
         </KeyDialog>

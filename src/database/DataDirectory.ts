@@ -6,7 +6,7 @@ export class DataDirectoryUnusable extends Data.TaggedError("DataDirectoryUnusab
   readonly directory: string
   readonly cause: unknown
 }> {
-  override readonly message = `The data directory "${this.directory}" cannot be used`
+  override readonly message = `DATA_DIR: the data directory "${this.directory}" cannot be used`
 }
 
 export class DataDirectoryLost extends Data.TaggedError("DataDirectoryLost")<{
@@ -14,9 +14,9 @@ export class DataDirectoryLost extends Data.TaggedError("DataDirectoryLost")<{
   readonly file: string
 }> {
   override readonly message =
-    `The file "${this.file}" of the data directory "${this.directory}" was removed or replaced while this process ` +
-    `used it. Another process may own the directory now, so this one stops writing to it and ends. ` +
-    `Start one process on the directory. Never delete or replace a file in it, the file "lock" included.`
+    `The file "${this.file}" in the data directory "${this.directory}" was removed or replaced while this process ` +
+    `was using it. Another process may now own the directory, so this process stops writing to it and exits. ` +
+    `Run only one process per data directory. Never delete or replace a file in it, including "lock".`
 }
 
 export const OnDataDirectoryLost = Context.Reference<(error: DataDirectoryLost) => void>(

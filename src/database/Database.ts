@@ -13,7 +13,7 @@ import * as Outage from "./Outage.ts"
 
 const connections = Metric.gauge("database_connections", { description: "Open connections to the database." })
 const connectionLimit = Metric.gauge("database_max_connections", {
-  description: "The maximum of connections to the database, DATABASE_MAX_CONNECTIONS."
+  description: "The maximum number of connections to the database (DATABASE_MAX_CONNECTIONS)."
 })
 
 const makeCountConnection = Effect.fnUntraced(function*(maxConnections: number) {
@@ -37,8 +37,8 @@ const table = "petstore_migrations"
 
 export class DatabaseIsNewer extends Data.TaggedError("DatabaseIsNewer")<{ readonly version: number }> {
   override readonly message =
-    `The database has schema version ${this.version}, which is newer than version ${newestVersion} of this service. ` +
-    "Start the version of the service that migrated it, or a later one."
+    `The database has schema version ${this.version}, but this service supports only versions up to ` +
+    `${newestVersion}. Start the version of the service that migrated it, or a later one.`
 }
 
 class DatabaseInRecovery extends Data.TaggedError("DatabaseInRecovery") {

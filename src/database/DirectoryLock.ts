@@ -6,8 +6,8 @@ import { DataDirectoryUnusable } from "./DataDirectory.ts"
 
 export class DataDirectoryInUse extends Data.TaggedError("DataDirectoryInUse")<{ readonly directory: string }> {
   override readonly message =
-    `Another process uses the data directory "${this.directory}". Stop it, or set DATA_DIR to another directory. ` +
-    `Never delete or replace the file "lock" in it: the lock of a process that ended is already free.`
+    `Another process is using the data directory "${this.directory}". Stop that process, or set DATA_DIR to another ` +
+    `directory. Never delete or replace the file "lock" in it: a process releases its lock when it exits.`
 }
 
 const sqliteBusy = 5
@@ -25,8 +25,8 @@ export const watchFile = (path: string): () => boolean => {
 }
 
 /**
- * Locks a directory with SQLite's file lock. Unlike a PID file, the lock ends with the process and works between
- * containers. The returned function tells whether the lock is still held. Deleting the lock file loses it.
+ * Locks a directory with SQLite's file lock. Unlike a PID file, the lock is released when the process exits, and works
+ * between containers. The returned function tells whether the lock is still held. Deleting the lock file loses it.
  */
 export const acquire = (
   directory: string
@@ -40,7 +40,7 @@ export const acquire = (
         const file = new DatabaseSync(path)
         try {
           file.exec("PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE")
-          if (!isHeld()) throw new Error("The lock file was removed or replaced during the start.")
+          if (!isHeld()) throw new Error("The lock file was removed or replaced during startup. Start again.")
           return { file, isHeld }
         } catch (cause) {
           file.close()

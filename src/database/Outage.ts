@@ -36,10 +36,10 @@ export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>
   Effect.catchIf(statements, isDatabaseFault<E>, (fault): Effect.Effect<never, ServiceUnavailable> =>
     isOutage(fault)
       ? Effect.andThen(
-        Effect.logError(`A statement of the database failed: ${describe(Cause.fail(fault))}`),
+        Effect.logError(`A database statement failed: ${describe(Cause.fail(fault))}`),
         Effect.fail(
           new ServiceUnavailable(
-            isReadOnly(fault) ? { message: "The database accepts no writes at the moment. Reads work." } : {}
+            isReadOnly(fault) ? { message: "The database is currently read-only. Reads work; retry writes later." } : {}
           )
         )
       )

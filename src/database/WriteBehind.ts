@@ -37,7 +37,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
   }
   const reportEvicted = Effect.suspend(() => {
     if (evicted === 0) return Effect.void
-    const report = Effect.logWarning(`${warning}: ${evicted} values were lost, because too many wait`)
+    const report = Effect.logWarning(`${warning}: ${evicted} values were dropped because too many were pending`)
     evicted = 0
     return Effect.andThen(countFailure, report)
   })

@@ -6,7 +6,7 @@ const maxRunning = 2_500
 
 const maxWait = "1 second"
 
-const queued = Metric.gauge("http_server_requests_queued", { description: "Requests that wait for a slot." })
+const queued = Metric.gauge("http_server_requests_queued", { description: "Requests waiting for a concurrency slot." })
 
 const overloaded = new ServiceUnavailable({ message: "The service is overloaded. Retry shortly." })
 

@@ -49,9 +49,9 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
     case "HPE_HEADER_OVERFLOW":
       return new Errors.HeaderFieldsTooLarge()
     case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
-      return new Errors.PayloadTooLarge({ message: "The chunk extensions of the body are larger than its data." })
-    case "ERR_TOO_MANY_PIECES":
-      return new Errors.PayloadTooLarge({ message: "The body arrives in more than 4,096 pieces. Send larger ones." })
+      return new Errors.PayloadTooLarge({ message: "A chunk extension is over 16 KiB. Send no chunk extensions." })
+    case "ERR_TOO_MANY_CHUNKS":
+      return new Errors.PayloadTooLarge({ message: "The body arrived in more than 4,096 chunks. Send larger chunks." })
     case "ERR_HTTP_REQUEST_TIMEOUT":
       return new Errors.RequestTimeout()
     case "HPE_PAUSED_H2_UPGRADE":

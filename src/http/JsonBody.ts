@@ -83,7 +83,7 @@ const expectedOfNames = (text: string): string | undefined => {
   let last = ""
   for (const [found] of text.matchAll(token)) {
     if (found === "{" || found === "[") {
-      if (objects.push(found === "{" ? new Set() : undefined) > maxLevels) return "JSON of at most 1,000 levels"
+      if (objects.push(found === "{" ? new Set() : undefined) > maxLevels) return "JSON nested at most 1,000 levels"
     } else if (found === "}" || found === "]") objects.pop()
     else if (found === ":") {
       const names = objects.at(-1)

@@ -9,7 +9,7 @@ const maxQueuedBytes = 65_536
 
 const maxResponseReadMs = 60_000
 
-const maxBodyPieces = 4_096
+const maxBodyChunks = 4_096
 
 /**
  * Closes a connection after its last response, and discards further input for up to one second. Closing a socket with
@@ -27,21 +27,21 @@ const empty = Buffer.alloc(0)
 export class Request extends IncomingMessage {
   #bytes = empty
   #size = 0
-  #pieces = 0
+  #chunks = 0
   #hasFault = false
 
-  // Copies each piece of the body into one buffer. The piece itself would keep Node's read buffer of 64 KiB in memory.
-  override push(piece: Buffer | null): boolean {
+  // Copies each chunk of the body into one buffer. The chunk itself would keep Node's read buffer of 64 KiB in memory.
+  override push(chunk: Buffer | null): boolean {
     if (this.#hasFault) return true
-    const size = this.#size + (piece?.length ?? 0)
-    if (piece === null || size > JsonBody.maxBytes) {
+    const size = this.#size + (chunk?.length ?? 0)
+    if (chunk === null || size > JsonBody.maxBytes) {
       if (this.#size > 0) super.push(this.#bytes.subarray(0, this.#size))
       this.#bytes = empty
       this.#size = 0
-      return super.push(piece)
+      return super.push(chunk)
     }
-    if (++this.#pieces > maxBodyPieces) {
-      const fault = Object.assign(new Error("The body has too many pieces"), { code: "ERR_TOO_MANY_PIECES" })
+    if (++this.#chunks > maxBodyChunks) {
+      const fault = Object.assign(new Error("The body has too many chunks"), { code: "ERR_TOO_MANY_CHUNKS" })
       const server: unknown = Reflect.get(this.socket, "server")
       this.#hasFault = true
       if (server instanceof OrderedServer) server.emit("clientError", fault, this.socket)
@@ -52,7 +52,7 @@ export class Request extends IncomingMessage {
       this.#bytes.copy(larger, 0, 0, this.#size)
       this.#bytes = larger
     }
-    piece.copy(this.#bytes, this.#size)
+    chunk.copy(this.#bytes, this.#size)
     this.#size = size
     return true
   }

@@ -11,7 +11,7 @@ import type { ChargedDecision } from "./RequestContext.ts"
 
 const decisions = byAttributes(
   Metric.counter("rate_limit_decisions_total", {
-    description: "Requests by the plan that they were charged to, and what was decided of them.",
+    description: "Requests, by the plan that they were charged to and the rate limit decision.",
     incremental: true
   }),
   (outcome: UsageKind, plan: string) => ({ outcome, plan })
@@ -57,8 +57,8 @@ export const rejectionOf = (decision: ChargedDecision): ApiKeyBanned | RateLimit
   const seconds = retryAfterSeconds(decision)
   const wait = { retryAfter: Duration.seconds(seconds) }
   if (decision.bannedUntil !== undefined) {
-    const reason = "because it kept sending requests after 429 responses"
-    return new ApiKeyBanned({ ...wait, message: `The API key is banned, ${reason}. Retry in ${seconds} seconds.` })
+    const reason = "temporarily banned for continued requests after 429 responses"
+    return new ApiKeyBanned({ ...wait, message: `The API key is ${reason}. Retry in ${seconds} seconds.` })
   }
   const { limit, name } = mostRestrictive(decision.windows)
   const caller = decision.scope === "address" ? "Your address" : "The API key"

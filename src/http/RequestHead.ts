@@ -38,7 +38,7 @@ const unsupportedVersion = new Errors.HttpVersionNotSupported()
 const invalid = (reason: string) => new Errors.InvalidRequest({ message: `Invalid request: ${reason}.` })
 const faultyFraming = invalid("expected no Transfer-Encoding in HTTP/1.0")
 const badHost = invalid("expected one valid Host header")
-const badPath = invalid("path: expected no ; and no #")
+const badPath = invalid("path: expected no ; or # (percent-encode them as %3B and %23)")
 const twoCredentials = invalid("header.authorization: expected one Authorization header")
 const misdirected = new Errors.MisdirectedRequest()
 

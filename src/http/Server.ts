@@ -49,14 +49,14 @@ export class CannotListen extends Data.TaggedError("CannotListen")<{
 const cannotListen = ({ host, port }: Address, address: string, portNumber: number, cause: unknown): CannotListen => {
   const code = Predicate.hasProperty(cause, "code") ? cause.code : undefined
   if (code === "EADDRINUSE") {
-    const advice = `End the program that uses it, or set ${port.name} to another one`
-    return new CannotListen({ message: `${port.name}: port ${portNumber} of ${address} is in use. ${advice}` })
+    const advice = `Stop the program that uses it, or set ${port.name} to another port`
+    return new CannotListen({ message: `${port.name}: port ${portNumber} on ${address} is already in use. ${advice}` })
   }
   if (code === "EADDRNOTAVAIL" || code === "ENOTFOUND") {
     const advice = `Set ${host.name} to one that it has`
     return new CannotListen({ message: `${host.name}: this machine has no address "${address}". ${advice}` })
   }
-  const message = `${host.name} and ${port.name}: the service cannot listen on port ${portNumber} of ${address}`
+  const message = `${host.name} and ${port.name}: the service cannot listen on port ${portNumber} on ${address}`
   return new CannotListen({ message, cause })
 }
 

@@ -19,7 +19,7 @@ const digest = (token: Redacted.Redacted): Buffer => createHash("sha256").update
 
 const failures = byAttributes(
   Metric.counter("admin_authentication_failures_total", {
-    description: "Requests to /admin without a valid admin token, by the code of the error.",
+    description: "Requests to /admin without a valid admin token, by error code.",
     incremental: true
   }),
   (code: string) => ({ code })
@@ -76,6 +76,6 @@ export const layer = Layer.effect(
 
 const tooManyAttempts = (decision: Decision) => {
   const seconds = retryAfterSeconds(decision)
-  const message = `Too many requests without the admin token came from this address. Retry in ${seconds} seconds.`
+  const message = `Too many requests without a valid admin token came from this address. Retry in ${seconds} seconds.`
   return new TooManyAttempts({ message, retryAfter: Duration.seconds(seconds) })
 }

@@ -80,7 +80,7 @@ const logStart = Effect.gen(function*() {
   const [url, place] = [HttpServer.formatAddress(address), yield* adminTokenPlace]
   const environment = Option.getOrElse(yield* Config.option(Settings.environment.config), () => "none")
   yield* Effect.annotateLogs(
-    Effect.logInfo(`Management on ${url}, with a console for browsers; the admin token is in ${place}`),
+    Effect.logInfo(`Management API and web console on ${url}; the admin token is in ${place}`),
     { environment }
   )
   yield* Effect.logInfo(`Issue API keys with: ${command} keys issue --name NAME`)

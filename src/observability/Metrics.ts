@@ -29,7 +29,7 @@ export const startAtZero = (counters: Iterable<Metric.Counter<number>>): Effect.
 
 const failures = byAttributes(
   Metric.counter("background_failures_total", {
-    description: "Failures of tasks beside the requests, by task.",
+    description: "Failures of background tasks, by task.",
     incremental: true
   }),
   (task: string) => ({ task })

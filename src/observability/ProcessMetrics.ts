@@ -41,13 +41,13 @@ export const make = Effect.gen(function*() {
       metric("gauge", "petstore_ready", "1 while the database responds within a second, else 0.", Number(isReady)),
       metric("gauge", "petstore_build_info", "Versions of the service, its build and Node.", 1, labels),
       metric("counter", "process_cpu_seconds_total", "CPU time.", (user + system) / 1e6),
-      metric("gauge", "process_start_time_seconds", "Start in Unix time.", performance.timeOrigin / 1_000),
+      metric("gauge", "process_start_time_seconds", "Start time in Unix seconds.", performance.timeOrigin / 1_000),
       metric("gauge", "process_resident_memory_bytes", "Resident memory.", rss),
       metric("gauge", "nodejs_heap_size_used_bytes", "Used part of V8's heap.", heapUsed),
       metric("gauge", "nodejs_external_memory_bytes", "Memory of buffers outside V8's heap.", external),
-      metric("gauge", "nodejs_eventloop_lag_p50_seconds", "Median delay of the event loop since the last scrape.", p50),
-      metric("gauge", "nodejs_eventloop_lag_p99_seconds", "99th percentile of this delay.", p99),
-      metric("counter", "nodejs_gc_duration_seconds_total", "Time of garbage collections.", collectionSeconds)
+      metric("gauge", "nodejs_eventloop_lag_p50_seconds", "Median event loop delay since last scrape.", p50),
+      metric("gauge", "nodejs_eventloop_lag_p99_seconds", "99th percentile event loop delay since last scrape.", p99),
+      metric("counter", "nodejs_gc_duration_seconds_total", "Time spent in garbage collection.", collectionSeconds)
     ].join("")
   }
 })

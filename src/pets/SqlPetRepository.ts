@@ -124,13 +124,13 @@ const toPet = (id: unknown, name: unknown, categoryId: unknown, status: unknown)
   if (
     typeof id !== "bigint" || typeof name !== "string" || typeof categoryId !== "bigint" ||
     (shared === undefined && status !== null)
-  ) throw new Error("The database returned a row that is no pet")
+  ) throw new Error("The database returned a row that is not a valid pet")
   return shared === undefined ? { id, name, categoryId } : { id, name, categoryId, status: shared }
 }
 
 const toPets = ({ categoryIds, ids, names, statuses }: Row): ReadonlyArray<Pet> => {
   if (!Array.isArray(ids) || !Array.isArray(names) || !Array.isArray(categoryIds) || !Array.isArray(statuses)) {
-    throw new Error("The database returned a row that is no page")
+    throw new Error("The database returned a row that is not a valid page")
   }
   return ids.map((id, index) => toPet(id, names[index], categoryIds[index], statuses[index]))
 }

@@ -20,11 +20,11 @@ const probeTimeout = Duration.seconds(5)
 const nobody: Caller = "key:probe"
 
 const durations = Metric.histogram("rate_limit_redis_duration_seconds", {
-  description: "Duration of round trips to Redis, also of those that were cut.",
+  description: "Duration of round trips to Redis, including those that timed out.",
   boundaries: [0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
 })
 const fallback = Metric.gauge("rate_limit_fallback", {
-  description: "1 while a Redis server does not respond and this process counts its callers by itself, else 0."
+  description: "1 while a Redis server does not respond and this process counts requests on its own, else 0."
 })
 
 const isServerError =
@@ -66,9 +66,11 @@ export const make = Effect.gen(function*() {
       fallback.updateUnsafe(1, context)
       if (isReported) return Effect.void
       isReported = true
-      const isVague = cause instanceof Error && /offline|closed|late/i.test(cause.message)
+      const isVague = cause instanceof Error && /offline|closed|in time/i.test(cause.message)
       const reason = describe(Cause.fail(isVague ? lastClientError ?? cause : cause))
-      return Effect.logWarning(`REDIS_URL: ${server} cannot be used. This process counts requests by itself: ${reason}`)
+      return Effect.logWarning(
+        `REDIS_URL: ${server} cannot be used (${reason}). This process counts requests on its own.`
+      )
     })
   const setUp = (server: string) =>
     Effect.suspend(() => {
@@ -77,7 +79,7 @@ export const make = Effect.gen(function*() {
       isReported = false
       lastClientError = undefined
       fallback.updateUnsafe(0, context)
-      return Effect.logInfo("Limits are counted in Redis")
+      return Effect.logInfo("Requests are counted in Redis")
     })
 
   // Hot path: one timer checks all commands in flight for timeouts, instead of one timer per command.
@@ -121,7 +123,7 @@ export const make = Effect.gen(function*() {
     ticks++
     for (const command of inFlight) {
       if (command.lateAtTick > ticks) break
-      fail(command, new Error("The reply of Redis is late"))
+      fail(command, new Error("Redis did not reply in time"))
     }
     if (inFlight.size + probes === 0) isBusy.closeUnsafe()
   })

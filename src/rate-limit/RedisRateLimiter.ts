@@ -14,7 +14,7 @@ import { RedisClient } from "./RedisClient.ts"
 const maxCallsPerBatch = 128
 
 const localDecisions = Metric.counter("rate_limit_fallback_decisions_total", {
-  description: "Decisions made without Redis.",
+  description: "Rate limit decisions made without Redis.",
   incremental: true
 })
 
