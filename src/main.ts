@@ -30,8 +30,7 @@ const rateLimiter = Layer.unwrap(Effect.map(
 
 const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLimiter).pipe(
   Layer.provideMerge(Database.layer),
-  // Read or create the admin token before opening the database, so that an unusable `DATA_DIR` is reported before any
-  // migration.
+  // Create the admin token before opening the database: an unusable `DATA_DIR` is then reported before any migration.
   Layer.provideMerge(AdminToken.layer),
   Layer.provideMerge(NodeCrypto.layerSecureRandom)
 )

@@ -184,10 +184,7 @@ interface ErrorClass extends Schema.ConstraintCodec<ApiError, unknown> {
   readonly fields: object
 }
 
-/**
- * Declares the response for the errors with one HTTP status. The client decodes it to the class whose `code` is in the
- * body.
- */
+/** Declares the response for errors with one HTTP status. The client decodes it to the class with the body's `code`. */
 export const errorResponse = <const Classes extends readonly [ErrorClass, ...ReadonlyArray<ErrorClass>]>(
   ...classes: Classes
 ) => {

@@ -76,8 +76,7 @@ export class AdminClient extends Context.Service<AdminClient, {
    */
   usage(id: string, options?: CallOptions): Effect.Effect<UsageHistory, AnyAdminError | Errors.NotFound>
   /**
-   * Lists the keys with the most requests of one kind: by default the ten with the most `allowed` requests in the last
-   * hour.
+   * Lists the keys with the most requests of one kind. By default, the ten with the most `allowed` in the last hour.
    */
   topUsage(
     query?: Optional<TopUsageQuery>,

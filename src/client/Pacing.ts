@@ -59,9 +59,7 @@ export const makePacing = Effect.gen(function*() {
   const update = (change: (before: PacingState) => PacingState) =>
     Effect.flatMap(Ref.updateAndGet(pacing, change), ({ maxInFlight }) => slots.resize(maxInFlight))
 
-  /**
-   * After an attempt without a response, raises `maxInFlight` by one, so that queued calls do not time out one by one.
-   */
+  /** After an attempt without a response, raises `maxInFlight`, so that queued calls do not time out one by one. */
   const addSlot = Effect.flatMap(Clock.currentTimeMillis, (now) => update((before) => withSlot(before, now)))
 
   return {

@@ -11,10 +11,7 @@ import type { Pacing } from "./Pacing.ts"
 export interface RetryOptions {
   /** The maximum number of retries. The default is 5. */
   readonly times?: number | undefined
-  /**
-   * The minimum delays between attempts. By default, the first delay is 200 ms, and each delay doubles, with 20 %
-   * jitter.
-   */
+  /** The minimum delays between attempts. By default, the first is 200 ms, and each doubles, with 20 % jitter. */
   readonly schedule?: Schedule.Schedule<unknown> | undefined
   /** The timeout of one attempt. The default is 30 seconds. */
   readonly attemptTimeout?: Duration.Input | undefined

@@ -6,9 +6,7 @@ import { Config, Effect, Result, Schema, SchemaIssue } from "effect"
 import { IpInterface, IpNetwork } from "effect/net"
 import { describeIssue } from "../api/Text.ts"
 
-/**
- * How to parse a setting. On failure, `parse` returns the rest of an error message that begins with `Expected ${form}`.
- */
+/** How to parse a setting. On failure, `parse` returns the rest of an error that begins with `Expected ${form}`. */
 export interface Form<A> {
   readonly form: string
   readonly parse: (text: string) => Result.Result<A, string>

@@ -74,16 +74,10 @@ const mayRecover = (failure: Effect.Error<typeof runMigrations>): boolean => {
 /** PostgreSQL's `statement_timeout`. Poolers reject it, so behind a pooler callers need their own timeouts. */
 const statementTimeoutMs = 3_500
 
-/**
- * The timeout of a silent socket. It is longer than the statement timeout, so that it closes only dead or idle
- * connections.
- */
+/** The timeout of a silent socket. It exceeds the statement timeout, so it closes only dead or idle connections. */
 const socketIdleTimeoutMs = 4_500
 
-/**
- * Opens a socket for the driver, and closes it after 4.5 s of silence. The driver itself would wait for a silent server
- * until the caller interrupts it, and then 5 s more.
- */
+/** Opens a socket for the driver, and closes it after 4.5 s of silence. The driver itself has no such timeout. */
 const open = ({ host, port }: DatabaseUrl): Socket => {
   const socket = host.startsWith("/") ? connect(`${host}/.s.PGSQL.${port}`) : connect({ host, port, noDelay: true })
   return socket.setTimeout(socketIdleTimeoutMs, () => socket.destroy())

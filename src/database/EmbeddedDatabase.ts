@@ -142,8 +142,7 @@ export const layer = (directory: string) =>
       maxConnections: 1,
       idleTimeout: Duration.infinity
     })
-    // Each statement checks that this process still owns the directory. Check every second too, for times without
-    // statements.
+    // Each statement checks that this process still owns the directory. Check every second too, in case none runs.
     yield* Effect.try(ownership.checkBeforeResponse).pipe(
       Effect.ignore,
       Effect.schedule(Schedule.spaced("1 second")),

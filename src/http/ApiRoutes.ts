@@ -94,8 +94,7 @@ export const makeHooks = Effect.gen(
         context.decision === undefined
           ? chargeAndSend(head, context, response)
           : send(head, context, context.decision, response),
-      // Charge the client address even if the client disconnects before the response. Otherwise it could guess API keys
-      // without limit.
+      // Charge the address even if the client disconnects early. Otherwise it could guess API keys without limit.
       abort: (head, context) =>
         Effect.andThen(
           context.decision === undefined ? chargeAddress(head, false) : Effect.void,

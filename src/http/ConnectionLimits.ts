@@ -3,10 +3,7 @@ import type { Server } from "node:http"
 import { Settings } from "../config/Settings.ts"
 import { peerNetwork, type TrustedProxies } from "./ClientAddress.ts"
 
-/**
- * Limits the open connections of a server, in total and per client address. Trusted proxies count only towards the
- * total.
- */
+/** Limits open connections, in total and per client address. Trusted proxies count only towards the total. */
 export const attach = Effect.fnUntraced(function*(server: Server, trustedProxies: TrustedProxies) {
   const maxPerAddress = yield* Settings.maxConnectionsPerAddress.config
   server.maxConnections = yield* Settings.maxConnections.config

@@ -10,9 +10,7 @@ const maxLevels = 1_000
 
 export type BodyError = InvalidRequest | PayloadTooLarge | UnsupportedMediaType
 
-/**
- * Reads and checks the body. HttpApi later reads it from the request's cache. Dies if the body does not arrive in full.
- */
+/** Reads and checks the body. HttpApi later reads it from the request's cache. Dies if the body is incomplete. */
 export const check = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, BodyError> => {
   const { headers } = request
   if (Number(headers["content-length"]) > maxBytes) return Effect.fail(new PayloadTooLarge())
@@ -61,8 +59,7 @@ const expectedOf = (bytes: ArrayBuffer): string | undefined => {
   if (text.startsWith("\ufeff")) return "no byte order mark"
   try {
     const value: unknown = JSON.parse(text)
-    // Fast path for short texts, which cannot nest too deeply: if `stringify(parse(text)) === text`, no name is
-    // duplicated.
+    // Fast path for short texts, which cannot nest deeply: if `stringify(parse(text)) === text`, no name is duplicated.
     const isShort = text.length <= maxLevels && !text.includes("__proto__")
     if (isShort && JSON.stringify(value) === text) return undefined
   } catch (error) {

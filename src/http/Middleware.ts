@@ -1,6 +1,4 @@
-/**
- * Implements the middleware that the contract declares. Hot path: avoids `Effect.gen` (measured: docs/performance.md).
- */
+/** Implements the middleware of the contract. Hot path: avoids `Effect.gen` (measured: docs/performance.md). */
 import { Clock, Context, Effect, Layer, Redacted } from "effect"
 import { HttpMethod, type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"

@@ -6,10 +6,7 @@ import { missingPath, noSuchPath, type RoutesAt } from "./RoutePaths.ts"
 
 type RawHeaders = Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 
-/**
- * The part of `HttpServerRequest` that the hooks use. After a parser error, `method` is `none`, `url` is empty, and
- * `headers` has at most `origin`.
- */
+/** The part of `HttpServerRequest` that hooks use. A parser error leaves only `headers.origin` and the address. */
 export interface RequestHead {
   readonly method: string
   readonly url: string

@@ -69,8 +69,7 @@ export const layer = Layer.effect(
     })
   })
 ).pipe(
-  // Count failures in memory. Redis is shared by several machines, so it would count the 127.0.0.1 of all machines as
-  // one client.
+  // Count failures in memory. Redis is shared by machines, so it would count 127.0.0.1 of all machines as one client.
   Layer.provide(RateLimiter.layerMemory)
 )
 

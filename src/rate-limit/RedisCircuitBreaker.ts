@@ -10,9 +10,7 @@ import type { Caller } from "./RateLimiter.ts"
 import { RedisClient, unnamedServer } from "./RedisClient.ts"
 import type { Command, Reply } from "./RedisScript.ts"
 
-/**
- * Count timeouts in timer ticks, not in clock time. A pause of this process stops the ticks, so it causes no timeout.
- */
+/** Count timeouts in timer ticks, not in clock time. A pause of this process stops the ticks and causes no timeout. */
 const ticksPerTimeout = 10
 const probeInterval = "250 millis"
 /** Probes wait this much longer than `REDIS_TIMEOUT_MS`, so that `socketTimeout` closes a half-open socket first. */

@@ -66,8 +66,7 @@ const optionsOf = ({ tls }: RedisUrl, { password, username }: Credentials, timeo
 
 const open = (url: RedisUrl, timeoutMs: number) => {
   const options = optionsOf(url, url.credentials, timeoutMs)
-  // Turn off the library's timeout, which needs a timer per command. `RedisCircuitBreaker` checks all commands with one
-  // timer.
+  // Turn off the library's timer per command. `RedisCircuitBreaker` checks all commands with one timer.
   const shared = { scripts: { runCommand }, commandOptions: { timeout: 0 } }
   if (url.kind === "sentinel") {
     const client = createSentinel({

@@ -17,8 +17,7 @@ export default [
   )`,
   `CREATE INDEX idempotency_keys_expires_at ON idempotency_keys (expires_at)`,
 
-  // `fillfactor` leaves space in pages, so that updates need not change the indexes (HOT). Times have milliseconds, as
-  // in the API.
+  // `fillfactor` leaves space in pages, so that updates need not change indexes (HOT). Times have milliseconds.
   `CREATE TABLE api_keys (
     id text PRIMARY KEY,
     version integer NOT NULL DEFAULT 1,
