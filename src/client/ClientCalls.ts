@@ -1,5 +1,5 @@
 import { Context, Duration, Effect, Option, type Redacted, Ref, type Schema, Stream } from "effect"
-import { Headers, type HttpClientError, HttpClientRequest, type HttpClientResponse } from "effect/http"
+import { Headers, HttpClientError, HttpClientRequest, type HttpClientResponse } from "effect/http"
 import type { HttpApi, HttpApiEndpoint, HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
 import type { ApiError } from "../api/Errors.ts"
 import { fromRequest, fromResponse, isMismatch, type PetstoreClientError, withTimeout } from "./ClientError.ts"
@@ -76,6 +76,9 @@ const CallHeaders = Context.Reference<Headers.Input>("petstore/client/CallHeader
 /** In browsers, do not set `User-Agent`, because the service would have to allow that header (CORS). */
 const isBrowser = "navigator" in globalThis && globalThis.navigator.userAgent.startsWith("Mozilla/")
 
+// Node's error for an invalid header quotes the value, which may be the API key.
+const [headerName, headerValue] = [/^[!#$%&'*+.^`|~\w-]+$/, /^[\t -~\x80-\xff]*$/]
+
 export const authorize =
   (secret: Secret): HttpApiMiddleware.HttpApiMiddlewareClient<never, never, never> => ({ next, request }) =>
     Effect.gen(function*() {
@@ -84,7 +87,15 @@ export const authorize =
         ...Headers.fromInput(yield* CallHeaders)
       }
       const token = Effect.isEffect(secret) ? yield* secret : secret
-      return yield* next(HttpClientRequest.bearerToken(HttpClientRequest.setHeaders(request, headers), token))
+      const authorized = HttpClientRequest.bearerToken(HttpClientRequest.setHeaders(request, headers), token)
+      const invalid = Object.entries(authorized.headers).find(([name, value]) =>
+        !headerName.test(name) || !headerValue.test(value.trim())
+      )
+      if (invalid === undefined) return yield* next(authorized)
+      const description = `The header "${invalid[0]}" has an invalid name or value`
+      return yield* new HttpClientError.HttpClientError({
+        reason: new HttpClientError.EncodeError({ request, description })
+      })
     })
 
 export const parseBaseUrl = (baseUrl: string | URL): string => {
@@ -114,7 +125,8 @@ export const makeCaller = (clientName: string, defaults: CallOptions, limits: Pa
     Effect.mapError(fromRequest),
     Effect.provideService(CallHeaders, options.headers ?? defaults.headers ?? {})
   )
-  const sendAll = sendWithRetries(send, isIdempotent, { ...defaults.retry, ...options.retry }, timeout, limits)
+  const retry = { ...defaults.retry, ...omitUndefined<RetryOptions>(options.retry ?? {}) }
+  const sendAll = sendWithRetries(send, isIdempotent, retry, timeout, limits)
   return Effect.gen(function*() {
     const response = yield* withTimeout(sendAll, timeout)
     const metadata = metadataOf(response)

@@ -64,6 +64,10 @@ export const fromRequest = (error: unknown): PetstoreClientError => {
     const message = `The request cannot be sent: ${error.message}`
     return new PetstoreClientError({ reason: new InvalidInput({ message, cause: error }) })
   }
+  if (HttpClientError.isHttpClientError(error) && error.reason._tag === "EncodeError") {
+    const message = `The request cannot be sent: ${error.reason.description}`
+    return new PetstoreClientError({ reason: new InvalidInput({ message }) })
+  }
   const request = HttpClientError.isHttpClientError(error) ? error.request : undefined
   const message = request === undefined ? innermostMessage(error) : `${describe(request)}: ${innermostMessage(error)}`
   return new PetstoreClientError({ reason: new Unreachable({ message, cause: error }) })

@@ -79,13 +79,13 @@ export const makePacing = Effect.gen(function*() {
           if (pause.endsAt <= deadline) return yield* new MustWait({ waitMs: pause.endsAt - now })
           if (pause.rejection !== undefined && now < pause.probeAt) return pause.rejection
         }
-        const response = yield* Effect.tapError(send, () => addSlot)
+        const response = yield* send.pipe(Effect.tapError(() => addSlot), Effect.onInterrupt(() => addSlot))
         const retryAfterMs = Duration.toMillis((yield* retryAfterOf(response.headers)) ?? 0)
         const [receivedAt, jitterMs] = [yield* Clock.currentTimeMillis, yield* Random.nextBetween(0, 1000)]
         const times = { sentAt: now, now: receivedAt, jitterMs, retryAfterMs }
         yield* update((before) => withResponse(before, response, times))
         return response
-      }).pipe(slots.withPermit, Effect.onInterrupt(() => addSlot))
+      }).pipe(slots.withPermit)
   }
 })
 export type Pacing = Effect.Success<typeof makePacing>

@@ -52,7 +52,7 @@ const changedFields = (form: FormData, before: FormTexts): Readonly<Record<strin
   const hasOwnLimits = plan === "enterprise" &&
     (plan !== before.plan || perMinute !== before.perMinute || perDay !== before.perDay)
   return {
-    ...name !== before.name && { name },
+    ...name !== before.name.trim() && { name },
     ...plan !== before.plan && { plan },
     ...hasOwnLimits && { limits: { perMinute: Number(perMinute), perDay: Number(perDay) } },
     ...expiresAt !== before.expiresAt && { expiresAt: expiresAt === "" ? null : `${expiresAt}Z` }

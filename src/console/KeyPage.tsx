@@ -87,7 +87,7 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
   // If an action removes its own focused button, focus the heading.
   useLayoutEffect(() => {
     if (document.activeElement === document.body) heading.current?.focus()
-  }, [state])
+  }, [state, query.value?.apiKey.formerSecrets.length])
   if (query.value === undefined || state === undefined) {
     return query.failure === undefined ? <p role="status">Loading…</p> : <Alert>{query.failure}</Alert>
   }

@@ -1,6 +1,6 @@
 /** Implements the middleware of the contract. Hot path: avoids `Effect.gen` (measured: docs/performance.md). */
 import { Clock, Context, Effect, Layer, Redacted } from "effect"
-import { HttpMethod, type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"
 import { KeyVerifier } from "../api-keys/KeyVerifier.ts"
 import * as Errors from "../api/Errors.ts"
@@ -78,7 +78,7 @@ export const validation = Layer.effect(
     Validation,
     (limitConcurrency, decoded) =>
       Validation.of((httpEffect, options) => {
-        const hasBody = HttpMethod.hasBody(options.endpoint.method)
+        const hasBody = options.endpoint.payload.size > 0
         const limited = limitConcurrency(decoded(httpEffect, options))
         return Effect.withFiber((
           fiber
