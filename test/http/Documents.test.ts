@@ -1,6 +1,6 @@
 /** Tests /docs and /openapi.json, which are compressed once and revalidated. */
 import { assert, describe, layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Effect } from "effect"
 import { OpenApi } from "effect/http-api"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import { memory } from "../support/Databases.ts"
@@ -9,7 +9,7 @@ import { Service, service } from "../support/Service.ts"
 const documents = ["/docs", "/openapi.json"]
 
 describe("The documents", () => {
-  layer(Layer.fresh(service(memory, { CORS_ORIGINS: "https://shop.example" })), { excludeTestServices: true })((it) => {
+  layer(service(memory, { CORS_ORIGINS: "https://shop.example" }), { excludeTestServices: true })((it) => {
     const get = (path: string, encoding: string, headers: object = {}, method = "GET") =>
       Effect.flatMap(
         Service,

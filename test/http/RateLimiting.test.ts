@@ -21,7 +21,7 @@ const limitsOf = ({ headers, status }: ReceivedResponse) => ({
 
 describe("Rate limits", () => {
   /** A new service for each test, so that no address has used any of its limit. */
-  const fresh = Effect.provide(Layer.fresh(service(memory)))
+  const fresh = Effect.provide(service(memory))
 
   it.effect("allow 60 requests a minute on Free, whatever their status, return 429 until the reset, and ban", () =>
     Effect.gen(function*() {
@@ -112,5 +112,5 @@ describe("Rate limits", () => {
       for (let i = 0; i < 60; i++) yield* call("/nowhere")
       assert.include(limitsOf(yield* call("/nowhere")), { status: 429 })
       assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 503, remaining: "0", retryAfter: "1" })
-    }).pipe(Effect.provide(Layer.fresh(service(outage)))))
+    }).pipe(Effect.provide(service(outage))))
 })
