@@ -40,6 +40,7 @@ describe("A slot", () => {
       const limit = yield* ConcurrencyLimit.make
       for (const end of [Effect.void, Effect.fail("no"), Effect.die("no"), Effect.interrupt]) {
         for (const releasesFirst of [true, false]) {
+          yield* Effect.exit(limit(end))
           const held = yield* Effect.replicateEffect(fork(limit(Effect.never)), maxRunning - 1)
           const done = yield* Deferred.make<void>()
           yield* fork(limit(Deferred.await(done)))
