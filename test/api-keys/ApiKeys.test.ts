@@ -276,25 +276,6 @@ for (const store of stores) {
           assert.isFalse(rows.some(({ text }) => text.includes(plain.slice(4)) || text.includes(hex)))
         }))
 
-      it.effect("deletes a former secret 400 days after its end, and no working one", () =>
-        Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          const apiKeys = yield* ApiKeys
-          const { id } = yield* issue()
-          const current = yield* apiKeys.rotate(id, Duration.zero)
-          const count = Effect.map(sql`SELECT FROM api_key_secrets WHERE key_id = ${id}`, (rows) => rows.length)
-          const age = (days: number) => {
-            const endedAt = new Date(-days * 86_400_000)
-            return sql`UPDATE api_key_secrets SET expires_at = ${endedAt} WHERE key_id = ${id} AND is_ended`
-          }
-          yield* age(399)
-          yield* TestClock.adjust("10 minutes")
-          assert.strictEqual(yield* count, 2)
-          yield* age(400)
-          while ((yield* count) > 1) yield* TestClock.adjust("1 minute")
-          yield* assertAllowed(true, current.key)
-        }))
-
       it.effect("follows within a second a change by another process or in SQL, and allows no key in an outage", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient

@@ -144,24 +144,6 @@ for (const store of stores) {
           assert.deepStrictEqual((yield* read(usage, "key_shared")).hours, [[0, 16, 0, 0]])
         }))
 
-      it.effect("is deleted after an hour for minutes, and after 30 days for hours", () =>
-        Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          const { usage } = yield* ApiKeys
-          usage.count("key_old", "allowed", yield* Clock.currentTimeMillis)
-          const kept = Effect.map(
-            sql<{ readonly seconds: number }>`SELECT seconds FROM key_usage WHERE key_id = 'key_old' ORDER BY seconds`,
-            (rows) => rows.map(({ seconds }) => seconds).join()
-          )
-          while ((yield* kept) !== "60,3600") yield* TestClock.adjust("2 seconds")
-          const age = (seconds: number) =>
-            sql`UPDATE key_usage SET starts_at = starts_at - make_interval(secs => ${seconds}) WHERE key_id = 'key_old'`
-          yield* age(3_600)
-          while ((yield* kept) !== "3600") yield* TestClock.adjust("1 minute")
-          yield* age(30 * 86_400)
-          while ((yield* kept) !== "") yield* TestClock.adjust("1 minute")
-        }))
-
       it.effect("survives an outage, whose failed writes a metric counts, and returns to the database by itself", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
