@@ -1,12 +1,11 @@
 /** Tests the audit log of keys, in memory and on each database. */
 import { assert, describe, layer } from "@effect/vitest"
-import { DateTime, Duration, Effect, Option, Redacted, Stream } from "effect"
+import { DateTime, Duration, Effect, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
-import { CurrentOperator } from "../../src/api-keys/AuditLog.ts"
+import { CurrentOperator, type ListedEntries } from "../../src/api-keys/AuditLog.ts"
 import type { AuditEntry, AuditPosition, AuditQuery } from "../../src/api/Audit.ts"
-import type { ServiceUnavailable } from "../../src/api/Errors.ts"
 import { stores } from "../support/Databases.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
 
@@ -15,18 +14,17 @@ const asAlice = Effect.provideService(CurrentOperator, { operator: "alice", mayC
 const issue = (name: string) => Effect.flatMap(ApiKeys, (apiKeys) => apiKeys.issue({ name, plan: "free" }))
 
 /** Returns all entries that meet a filter, newest first, page by page. */
-const walk = (limit: number, filter: Omit<AuditQuery, "cursor" | "limit"> = {}) =>
-  Stream.paginate<AuditPosition | undefined, Omit<AuditEntry, "keyName">, ServiceUnavailable, ApiKeys>(
-    undefined,
-    (after) =>
-      Effect.map(
-        Effect.flatMap(ApiKeys, ({ audit }) => audit.list({ ...filter, limit, after })),
-        ({ entries, next }) => {
-          assert.isAtMost(entries.length, limit)
-          return [entries, Option.fromUndefinedOr(next)] as const
-        }
-      )
-  ).pipe(Stream.runCollect)
+const walk = Effect.fnUntraced(function*(limit: number, filter: Omit<AuditQuery, "cursor" | "limit"> = {}) {
+  const found: Array<Omit<AuditEntry, "keyName">> = []
+  let after: AuditPosition | undefined
+  do {
+    const page: ListedEntries = yield* Effect.flatMap(ApiKeys, ({ audit }) => audit.list({ ...filter, limit, after }))
+    assert.isAtMost(page.entries.length, limit)
+    found.push(...page.entries)
+    after = page.next
+  } while (after !== undefined)
+  return found
+})
 
 for (const store of stores) {
   describe.skipIf(store.skip)(`The audit log on ${store.name}`, () => {
@@ -70,34 +68,30 @@ for (const store of stores) {
           for (const { key } of [issued, rotated]) assert.notInclude(text, Redacted.value(key).slice(4, -4))
         }))
 
-      it.effect("returns each entry on exactly one page, newest first, also of the same millisecond", () =>
+      it.effect("returns each entry that meets a filter on exactly one page, newest first", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
-          const { id } = yield* issue("0")
-          for (let i = 1; i < 9; i++) {
+          const { id } = yield* asAlice(issue("0"))
+          for (let i = 1; i < 8; i++) {
             if (i % 3 === 0) yield* TestClock.adjust("1 millis")
-            yield* apiKeys.update(id, { name: String(i) })
+            const update = apiKeys.update(id, { name: String(i) })
+            yield* i % 2 === 0 ? asAlice(update) : update
           }
-          for (const limit of [1, 2, 4, 9, 100]) {
-            const names = (yield* walk(limit, { key: id })).map(({ after }) => after?.name).join("")
-            assert.strictEqual(names, "876543210")
+          yield* asAlice(apiKeys.revoke(id))
+          const filters: ReadonlyArray<readonly [Parameters<typeof walk>[1], entries: string]> = [
+            [{}, "-76543210"],
+            [{ operator: "alice" }, "-6420"],
+            [{ action: "update" }, "7654321"],
+            [{ operator: "alice", action: "update" }, "642"],
+            [{ operator: "bob" }, ""]
+          ]
+          for (const [filter, entries] of filters) {
+            for (const limit of [1, 2, 4, 9, 100]) {
+              const names = (yield* walk(limit, { key: id, ...filter })).map(({ after }) => after?.name ?? "-")
+              assert.strictEqual(names.join(""), entries)
+            }
           }
           assert.deepStrictEqual(yield* walk(3), yield* walk(100))
-        }))
-
-      it.effect("returns the entries of one operator or of one action, page by page", () =>
-        Effect.gen(function*() {
-          const apiKeys = yield* ApiKeys
-          const { id } = yield* asAlice(issue("filtered"))
-          yield* apiKeys.update(id, { enabled: false })
-          yield* asAlice(apiKeys.update(id, { enabled: true }))
-          yield* asAlice(apiKeys.revoke(id))
-          const actions = (filter: Parameters<typeof walk>[1]) =>
-            Effect.map(walk(1, { key: id, ...filter }), (entries) => entries.map(({ action }) => action).join())
-          assert.strictEqual(yield* actions({ operator: "alice" }), "revoke,update,issue")
-          assert.strictEqual(yield* actions({ action: "update" }), "update,update")
-          assert.strictEqual(yield* actions({ operator: "alice", action: "update" }), "update")
-          assert.strictEqual(yield* actions({ operator: "bob" }), "")
         }))
 
       it.effect("has the begin of a ban within a second", () =>
