@@ -7,56 +7,41 @@ import { ServiceUnavailable } from "../../src/api/Errors.ts"
 import * as Database from "../../src/database/Database.ts"
 import * as Outage from "../../src/database/Outage.ts"
 
-const unknown = (code: string) => new SqlError.UnknownError({ cause: { code } })
-const pooler = (message: string) =>
-  new SqlError.ConnectionError({ cause: Object.assign(new Error(message), { code: "08P01" }) })
-
-describe("An outage", () => {
-  // `test/processes/faults.test.ts` and `main.test.ts` cause the other ones.
-  it.each<readonly [string, SqlError.SqlErrorReason, boolean, boolean]>([
-    ["a server behind PgBouncer that starts", pooler("the database system is starting up"), true, true],
-    ["a parameter that PgBouncer rejects", pooler("unsupported startup parameter: statement_timeout"), false, true],
-    ["a rejected user", new SqlError.AuthenticationError({ cause: { code: "28P01" } }), false, true],
-    ["a failed system call", unknown("58030"), false, true],
-    ["an object in a wrong state", unknown("55000"), false, true],
-    ["a missing database", unknown("3D000"), false, true],
-    ["a missing prepared statement", unknown("26000"), false, true],
-    ["a missing table", unknown("42P01"), false, false]
-  ])("includes %s: %j, at the start %s, later %s", (_, reason, atStart, later) => {
-    const error = new SqlError.SqlError({ reason })
-    assert.deepStrictEqual([Outage.isTransientAtStart(error), Outage.isOutage(error)], [atStart, later])
-  })
-})
+const withCode = (code: string, text = "") => Object.assign(new Error(text), { code })
+const unknown = (code: string) => new SqlError.UnknownError({ cause: withCode(code) })
+const pooler = (text: string) => new SqlError.ConnectionError({ cause: withCode("08P01", text) })
 
 describe("A failed statement", () => {
-  const sqlError = (reason: SqlError.SqlErrorReason) => new SqlError.SqlError({ reason })
-
-  it.effect("is ServiceUnavailable in an outage, which is logged in one line, and a defect otherwise", () =>
+  // `test/processes/faults.test.ts` and `main.test.ts` cause the other outages.
+  it.effect.each<readonly [string, SqlError.SqlErrorReason | Cause.TimeoutError, atStart: boolean, later: string]>([
+    ["a server behind PgBouncer that starts", pooler("the database system is starting up"), true, "503"],
+    ["a parameter that PgBouncer rejects", pooler("unsupported startup parameter: statement_timeout"), false, "503"],
+    ["a rejected user", new SqlError.AuthenticationError({ cause: withCode("28P01") }), false, "503"],
+    ["a failed system call", unknown("58030"), false, "503"],
+    ["an object in a wrong state", unknown("55000"), false, "503"],
+    ["a missing database", unknown("3D000"), false, "503"],
+    ["a missing prepared statement", unknown("26000"), false, "503"],
+    ["a read-only server", unknown("25006"), true, "503, and says that reads work"],
+    ["a closed connection", new SqlError.ConnectionError({ cause: new Error("was\nclosed") }), true, "503"],
+    ["a timeout", new Cause.TimeoutError("too slow"), false, "503"],
+    ["a missing table", unknown("42P01"), false, "a defect"]
+  ])("because of %s: %j, at the start %s, later %s", ([, reason, atStart, later]) =>
     Effect.gen(function*() {
       const lines: Array<string> = []
-      const run = (failure: unknown) =>
-        Outage.toServiceUnavailable(Effect.fail(failure)).pipe(
-          Effect.catchDefect((defect) => Effect.fail({ defect })),
-          Effect.flip,
-          Effect.provide(Logger.layer([Logger.make(({ cause, message }) => {
-            assert.isEmpty(cause.reasons)
-            lines.push(String(message))
-          })]))
-        )
-      const readOnly = yield* run(sqlError(unknown("25006")))
-      assert.deepInclude(readOnly, {
-        status: 503,
-        message: "The database accepts no writes at the moment. Reads work."
-      })
-      const closed = new SqlError.ConnectionError({ cause: new Error("The connection\nclosed") })
-      assert.instanceOf(yield* run(sqlError(closed)), ServiceUnavailable)
-      assert.instanceOf(yield* run(new Cause.TimeoutError("too slow")), ServiceUnavailable)
-      assert.lengthOf(lines, 3)
-      assert.match(lines[1] ?? "", /^A statement of the database failed: .*The connection closed$/)
-      const missingTable = sqlError(unknown("42P01"))
-      assert.deepStrictEqual(yield* run(missingTable), { defect: missingTable })
-      assert.strictEqual(yield* run("another error"), "another error")
-      assert.lengthOf(lines, 3)
+      const failure = Cause.isTimeoutError(reason) ? reason : new SqlError.SqlError({ reason })
+      assert.strictEqual(SqlError.isSqlError(failure) && Outage.isTransientAtStart(failure), atStart)
+      const error = yield* Outage.toServiceUnavailable(Effect.fail(failure)).pipe(
+        Effect.catchDefect((defect) => Effect.fail({ defect })),
+        Effect.flip,
+        Effect.provide(Logger.layer([Logger.make(({ cause, message }) => {
+          assert.isEmpty(cause.reasons)
+          lines.push(String(message))
+        })]))
+      )
+      if (later === "a defect") return assert.deepStrictEqual([error, lines], [{ defect: failure }, []])
+      assert.instanceOf(error, ServiceUnavailable)
+      assert.strictEqual(error.message.includes("Reads work."), later !== "503")
+      assert.match(lines.join("\n"), /^A statement of the database failed: .*$/)
     }))
 })
 
@@ -64,23 +49,18 @@ describe("A start", () => {
   it.effect("fails if the server is not available within half a minute, and logs one line without the password", () =>
     Effect.gen(function*() {
       const lines: Array<string> = []
-      const begin = yield* Clock.currentTimeMillis
       const DATABASE_URL = "postgres://nobody:secret@127.0.0.1:1/none"
       const start = Effect.flip(Effect.scoped(Layer.build(Database.layer))).pipe(
-        Effect.provide(Layer.merge(
+        Effect.provide([
           Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]),
           ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL }))
-        ))
+        ])
       )
       // Each attempt takes real time. The clock advances by a second once the attempt may have failed.
-      const seconds = Effect.forever(Effect.andThen(
-        TestClock.withLive(Effect.sleep("20 millis")),
-        TestClock.adjust("1 second")
-      ))
-      yield* Effect.raceFirst(start, seconds)
-      assert.isAtLeast((yield* Clock.currentTimeMillis) - begin, 29_000)
-      assert.lengthOf(lines, 1)
-      assert.match(lines[0] ?? "", /Waiting for the database: .*ECONNREFUSED/)
+      const second = Effect.andThen(TestClock.withLive(Effect.sleep("20 millis")), TestClock.adjust("1 second"))
+      yield* Effect.raceFirst(start, Effect.forever(second))
+      assert.isAtLeast(yield* Clock.currentTimeMillis, 29_000)
+      assert.match(lines.join("\n"), /^Waiting for the database: .*ECONNREFUSED.*$/)
       assert.notInclude(lines[0], "secret")
     }))
 })

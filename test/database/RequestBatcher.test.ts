@@ -1,7 +1,6 @@
 /** Tests the promises of batches to their calls. */
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Duration, Effect, Exit, Fiber, Option, type Tracer } from "effect"
-import { TestClock } from "effect/testing"
 import * as RequestBatcher from "../../src/database/RequestBatcher.ts"
 
 /** Makes a batcher of numbers whose runs wait for `release`, fail for the item -1, and are recorded. */
@@ -53,20 +52,6 @@ describe("A batch", () => {
       assert.deepStrictEqual(exits, exits.map(() => Exit.fail("no number")))
       assert.deepStrictEqual(runs, [[1], [3, -1, 4]])
       assert.strictEqual(yield* call(5), 10)
-    }))
-
-  it.effect("fails with ServiceUnavailable after the timeout, also for calls that wait for another batch", () =>
-    Effect.gen(function*() {
-      const { call, release, runs, start } = yield* make()
-      for (const fiber of [yield* start(1), yield* start(2)].flat()) {
-        yield* TestClock.adjust("3999 millis")
-        assert.isUndefined(fiber.pollUnsafe())
-        yield* TestClock.adjust("1 milli")
-        assert.propertyVal(yield* Effect.flip(Fiber.join(fiber)), "code", "service_unavailable")
-      }
-      assert.deepStrictEqual(runs, [[1], [2]])
-      yield* release
-      assert.strictEqual(yield* call(3), 6)
     }))
 
   it.effect("has a span with links to its requests, unless none is traced", () =>
