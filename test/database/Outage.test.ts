@@ -13,19 +13,19 @@ const pooler = (text: string) => new SqlError.ConnectionError({ cause: withCode(
 
 describe("A failed statement", () => {
   // `test/processes/faults.test.ts` and `main.test.ts` cause the other outages.
-  it.effect.each<readonly [string, SqlError.SqlErrorReason | Cause.TimeoutError, atStart: boolean, later: string]>([
-    ["a server behind PgBouncer that starts", pooler("the database system is starting up"), true, "503"],
-    ["a parameter that PgBouncer rejects", pooler("unsupported startup parameter: statement_timeout"), false, "503"],
-    ["a rejected user", new SqlError.AuthenticationError({ cause: withCode("28P01") }), false, "503"],
-    ["a failed system call", unknown("58030"), false, "503"],
-    ["an object in a wrong state", unknown("55000"), false, "503"],
-    ["a missing database", unknown("3D000"), false, "503"],
-    ["a missing prepared statement", unknown("26000"), false, "503"],
-    ["a read-only server", unknown("25006"), true, "503, and says that reads work"],
-    ["a closed connection", new SqlError.ConnectionError({ cause: new Error("was\nclosed") }), true, "503"],
-    ["a timeout", new Cause.TimeoutError("too slow"), false, "503"],
-    ["a missing table", unknown("42P01"), false, "a defect"]
-  ])("because of %s: %j, at the start %s, later %s", ([, reason, atStart, later]) =>
+  it.effect.each<readonly [string, later: string, atStart: boolean, SqlError.SqlErrorReason | Cause.TimeoutError]>([
+    ["a server behind PgBouncer that starts", "503", true, pooler("the database system is starting up")],
+    ["a parameter that PgBouncer rejects", "503", false, pooler("unsupported startup parameter: statement_timeout")],
+    ["a rejected user", "503", false, new SqlError.AuthenticationError({ cause: withCode("28P01") })],
+    ["a failed system call", "503", false, unknown("58030")],
+    ["an object in a wrong state", "503", false, unknown("55000")],
+    ["a missing database", "503", false, unknown("3D000")],
+    ["a missing prepared statement", "503", false, unknown("26000")],
+    ["a read-only server", "503, and says that reads work", true, unknown("25006")],
+    ["a closed connection", "503", true, new SqlError.ConnectionError({ cause: new Error("was\nclosed") })],
+    ["a timeout", "503", false, new Cause.TimeoutError("too slow")],
+    ["a missing table", "a defect", false, unknown("42P01")]
+  ])("because of %s gets %s, and a start waits for it: %s", ([, later, atStart, reason]) =>
     Effect.gen(function*() {
       const lines: Array<string> = []
       const failure = Cause.isTimeoutError(reason) ? reason : new SqlError.SqlError({ reason })
