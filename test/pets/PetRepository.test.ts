@@ -6,21 +6,13 @@ import { TestClock } from "effect/testing"
 import { maxPets } from "../../src/pets/PetCache.ts"
 import { PetRepository, type Selection } from "../../src/pets/PetRepository.ts"
 import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
-import { databases, noDatabase } from "../support/Databases.ts"
+import { databases, stores } from "../support/Databases.ts"
 
 const owner = "key_a"
 const pet = { name: "Rex", categoryId: 1n, status: "sold" } as const
 
 const ids = (selection: Selection) =>
   Effect.flatMap(PetRepository, (pets) => Effect.map(pets.list(selection), (page) => page.pets.map(({ id }) => id)))
-
-const stores = [
-  { name: "memory", skip: false, layer: Layer.merge(PetRepository.layerMemory, noDatabase) },
-  ...databases.map(({ layer, ...database }) => ({
-    ...database,
-    layer: Layer.orDie(SqlPetRepository.layer.pipe(Layer.provideMerge(layer)))
-  }))
-]
 
 for (const store of stores) {
   describe.skipIf(store.skip)(`PetRepository on ${store.name}`, () => {

@@ -55,6 +55,19 @@ describe("Policy", () => {
     assert.isUndefined(send(send({}, 0, 7), 60_000, 7).ban)
   })
 
+  it.each([
+    ["a minute", 4, { perMinute: 4, perDay: 1_000 }, 60_000],
+    ["a ban", 8, { perMinute: 4, perDay: 1_000 }, 60_000],
+    ["a day", 4, { perMinute: 1_000, perDay: 4 }, 86_400_000]
+  ])("holds a caller no longer than %s when the clock steps back", (_, requests, limits, length) => {
+    let state: State = {}
+    for (let i = 0; i < requests; i++) state = decide(state, limits, 2 * 86_400_000, true).next
+    const { decision, next } = decide(state, limits, 0, true)
+    assert.isFalse(decision.allowed)
+    assert.isAtMost(mostRestrictive(decision.windows).resetAt, length)
+    assert.isTrue(decide(next, limits, length, true).decision.allowed)
+  })
+
   it("doubles each further ban up to an hour, and starts again at a minute after an hour without a ban", () => {
     const lengths: Array<number | undefined> = []
     let state: State = {}

@@ -13,11 +13,7 @@ export const message = (line: string, fields: ReadonlyArray<string> = [], body =
  * Sends bytes to a port and returns the response once the server closes the connection. The client sends `drip` every
  * half second. With `allowHalfOpen` it keeps its side open after the server closes, and `halfCloses` ends it before.
  */
-export const sendBytes = (
-  port: number,
-  bytes: string,
-  { allowHalfOpen = false, drip = "", halfCloses = false } = {}
-) =>
+export const sendBytes = (port: number, bytes: string, { allowHalfOpen = false, drip = "", halfCloses = false } = {}) =>
   Effect.promise(() =>
     new Promise<ReceivedResponse>((resolve, reject) => {
       const socket = connect({ port, host: "127.0.0.1", allowHalfOpen })
