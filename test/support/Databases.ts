@@ -72,7 +72,7 @@ export const databases = [
 export const random = NodeCrypto.layerSecureRandom
 
 /** In place of the database of stores in memory. */
-const noDatabase = Layer.succeed(
+export const noDatabase = Layer.succeed(
   SqlClient.SqlClient,
   (() => Effect.die("There is no database")) as unknown as SqlClient.SqlClient
 )
