@@ -9,36 +9,30 @@ import { random } from "../support/Databases.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
 
 /** Reads the token in the environment `env`. Returns it with the lines that this logs. */
-const readToken = (env: Readonly<Record<string, string>>) =>
-  Effect.gen(function*() {
-    const lines = new Array<string>()
-    const token = yield* AdminToken.pipe(Effect.provide(AdminToken.layer.pipe(
-      Layer.provide(random),
-      Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown(env))),
-      Layer.provide(Logger.layer([Logger.make(({ logLevel, message }) => {
-        lines.push(`${logLevel} ${String(message)}`)
-      })]))
-    )))
-    return { token: Redacted.value(token), lines }
-  })
+const readToken = Effect.fnUntraced(function*(env: Readonly<Record<string, string>>) {
+  const lines = new Array<string>()
+  const logger = Logger.make(({ logLevel, message }) => void lines.push(`${logLevel} ${String(message)}`))
+  const token = yield* AdminToken.pipe(
+    Effect.provide(Layer.provide(AdminToken.layer, [random, Logger.layer([logger])])),
+    Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromUnknown(env))
+  )
+  return { token: Redacted.value(token), lines }
+})
 
 describe("The admin token", () => {
   it.effect("of fewer than 16 characters works, with a warning that names its source and not the token", () =>
     Effect.gen(function*() {
-      const { lines: [line, ...others], token } = yield* readToken({ ADMIN_TOKEN: " adm_tooshort\n" })
+      const { lines, token } = yield* readToken({ ADMIN_TOKEN: " adm_tooshort\n" })
       assert.strictEqual(token, "adm_tooshort")
-      assert.include(line, "Warn ADMIN_TOKEN is short")
-      assert.notInclude(line, token)
-      assert.lengthOf(others, 0)
+      assert.match(lines.join("\n"), /^Warn ADMIN_TOKEN is short(?!.*adm_)/)
     }))
 
   it.effect("in a file is rejected if no client can send it, and the message names the file and not the token", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
-      const file = join(DATA_DIR, "admin-token")
-      writeFileSync(file, "adm_secret\nadm_secret_2", { mode: 0o600 })
+      writeFileSync(join(DATA_DIR, "admin-token"), "adm_secret\nadm_secret_2", { mode: 0o600 })
       const message = LogText.describe(Cause.fail(yield* Effect.flip(readToken({ DATA_DIR }))))
-      assert.include(message, `${file}: expected 1 to 4096 visible ASCII characters`)
+      assert.include(message, `${DATA_DIR}/admin-token: expected 1 to 4096 visible ASCII characters`)
       assert.include(message, "remove the file, and the service makes a new token")
       assert.notInclude(message, "adm_secret")
     }))

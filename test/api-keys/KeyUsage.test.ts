@@ -16,9 +16,6 @@ const start = 1_795_428_000_000
 
 type Usage = ApiKeys["Service"]["usage"]
 
-/** Sets the clock before a layer is built. A later step would run all periodic work in between. */
-const startAt = (at: number) => Layer.effectDiscard(TestClock.setTime(at))
-
 /** Counts requests of a key in the minute `minute` since the start. */
 const count = (usage: Usage, keyId: string, counts: Partial<Record<UsageKind, number>>, minute = 0) => {
   for (const outcome of ["allowed", "rejected", "banned"] as const) {
@@ -26,28 +23,19 @@ const count = (usage: Usage, keyId: string, counts: Partial<Record<UsageKind, nu
   }
 }
 
-/** Returns an interval as a row: minutes since the start, allowed, rejected, banned. */
-const toRow = ({ allowed, banned, from, rejected }: UsageInterval) => [
-  (from.epochMilliseconds - start) / minuteMs,
-  allowed,
-  rejected,
-  banned
-]
+/** Returns intervals as rows: minutes since the start, allowed, rejected, banned. */
+const toRows = (intervals: ReadonlyArray<UsageInterval>) =>
+  intervals.map(({ allowed, banned, from, rejected }) => {
+    return [(from.epochMilliseconds - start) / minuteMs, allowed, rejected, banned]
+  })
 
 const read = (usage: Usage, keyId: string) =>
-  Effect.map(usage.read(keyId), ({ hours, minutes }) => ({ minutes: minutes.map(toRow), hours: hours.map(toRow) }))
-
-/** The number of failed writes, by the metric that docs/monitoring.md describes. */
-const writeFailures = Effect.map(Metric.snapshot, (metrics) => {
-  const metric = metrics.find(({ attributes, id }) =>
-    id === "background_failures_total" && attributes?.["task"] === "write_key_usage"
-  )
-  return metric?.type === "Counter" ? Number(metric.state.count) : NaN
-})
+  Effect.map(usage.read(keyId), ({ hours, minutes }) => ({ minutes: toRows(minutes), hours: toRows(hours) }))
 
 for (const store of stores) {
   describe.skipIf(store.skip)(`The usage of keys on ${store.name}`, () => {
-    layer(Layer.provide(store.layer, startAt(start)))((it) => {
+    // A step of the clock after the layer is built would run all periodic work in between.
+    layer(Layer.provide(store.layer, Layer.effectDiscard(TestClock.setTime(start))))((it) => {
       it.effect("has allowed, rejected and banned requests by minute and by hour", () =>
         Effect.gen(function*() {
           const { usage } = yield* ApiKeys
@@ -58,10 +46,7 @@ for (const store of stores) {
           count(usage, key, { allowed: 1, banned: 4 }, 10)
           count(usage, "key_other", { allowed: 9 }, 59)
           count(usage, key, { rejected: 1 }, 59)
-          const expected = {
-            minutes: [[0, 3, 2, 0], [10, 1, 0, 4], [59, 0, 1, 0]],
-            hours: [[0, 4, 3, 4]]
-          }
+          const expected = { minutes: [[0, 3, 2, 0], [10, 1, 0, 4], [59, 0, 1, 0]], hours: [[0, 4, 3, 4]] }
           assert.deepStrictEqual(yield* read(usage, key), expected)
           yield* TestClock.adjust("3 seconds")
           assert.deepStrictEqual(yield* read(usage, key), expected)
@@ -89,6 +74,9 @@ for (const store of stores) {
           for (const hour of [2, 1, -717, -718]) count(usage, key, { allowed: 1 }, 60 * hour)
           const hours = Effect.map(read(usage, key), (history) => history.hours.map(([minutes = 0]) => minutes / 60))
           assert.deepStrictEqual(yield* hours, [-717, 1, 2])
+          yield* TestClock.adjust("3 seconds")
+          // The write must end before the clock jumps. It would time out and be repeated.
+          assert.deepStrictEqual(yield* hours, [-717, 1, 2])
           yield* TestClock.adjust("1 hour")
           assert.deepStrictEqual(yield* hours, [1, 2])
         }))
@@ -98,25 +86,26 @@ for (const store of stores) {
           const { usage } = yield* ApiKeys
           const now = 3 * 60
           yield* TestClock.setTime(start + now * minuteMs)
-          count(usage, "key_a", { allowed: 50, rejected: 10 }, now - 59)
-          count(usage, "key_b", { allowed: 30, banned: 20 }, now - 1)
-          count(usage, "key_c", { allowed: 90, rejected: 20 }, now - 60)
-          count(usage, "key_d", { allowed: 990 }, now - 24 * 60)
+          count(usage, "a", { allowed: 50, rejected: 10 }, now - 59)
+          count(usage, "b", { allowed: 30, banned: 20 }, now - 1)
+          count(usage, "c", { allowed: 90, rejected: 20 }, now - 60)
+          count(usage, "d", { allowed: 990 }, now - 24 * 60)
           const top = (query: Parameters<Usage["top"]>[0]) =>
             Effect.map(
               usage.top(query),
-              (keys) => keys.map(({ allowed, banned, keyId, rejected }) => [keyId, allowed, rejected, banned].join(" "))
+              (keys) =>
+                keys.map(({ allowed, banned, keyId, rejected }) => [keyId, allowed, rejected, banned].join(" ")).join()
             )
           // Before a flush, after it, and with some of the counts flushed.
           for (let round = 0; round < 3; round++) {
-            const [a, b, c] = [`key_a ${50 + round} 10 0`, "key_b 30 0 20", "key_c 90 20 0"]
-            assert.deepStrictEqual(yield* top({ limit: 2 }), [a, b])
-            assert.deepStrictEqual(yield* top({ limit: 9, window: "hour", by: "rejected" }), [a])
-            assert.deepStrictEqual(yield* top({ limit: 1, by: "banned" }), [b])
-            assert.deepStrictEqual(yield* top({ limit: 2, window: "day" }), [c, a])
+            const a = `a ${50 + round} 10 0`
+            assert.strictEqual(yield* top({ limit: 2 }), `${a},b 30 0 20`)
+            assert.strictEqual(yield* top({ limit: 9, window: "hour", by: "rejected" }), a)
+            assert.strictEqual(yield* top({ limit: 1, by: "banned" }), "b 30 0 20")
+            assert.strictEqual(yield* top({ limit: 2, window: "day" }), `c 90 20 0,${a}`)
             yield* TestClock.adjust("3 seconds")
-            yield* usage.read("key_a")
-            count(usage, "key_a", { allowed: 1 }, now)
+            yield* usage.read("a")
+            count(usage, "a", { allowed: 1 }, now)
           }
         }))
 
@@ -144,24 +133,6 @@ for (const store of stores) {
           assert.deepStrictEqual((yield* read(usage, "key_shared")).hours, [[0, 16, 0, 0]])
         }))
 
-      it.effect("is deleted after an hour for minutes, and after 30 days for hours", () =>
-        Effect.gen(function*() {
-          const sql = yield* SqlClient.SqlClient
-          const { usage } = yield* ApiKeys
-          usage.count("key_old", "allowed", yield* Clock.currentTimeMillis)
-          const kept = Effect.map(
-            sql<{ readonly seconds: number }>`SELECT seconds FROM key_usage WHERE key_id = 'key_old' ORDER BY seconds`,
-            (rows) => rows.map(({ seconds }) => seconds).join()
-          )
-          while ((yield* kept) !== "60,3600") yield* TestClock.adjust("2 seconds")
-          const age = (seconds: number) =>
-            sql`UPDATE key_usage SET starts_at = starts_at - make_interval(secs => ${seconds}) WHERE key_id = 'key_old'`
-          yield* age(3_600)
-          while ((yield* kept) !== "3600") yield* TestClock.adjust("1 minute")
-          yield* age(30 * 86_400)
-          while ((yield* kept) !== "") yield* TestClock.adjust("1 minute")
-        }))
-
       it.effect("survives an outage, whose failed writes a metric counts, and returns to the database by itself", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
@@ -169,19 +140,24 @@ for (const store of stores) {
           const key = "key_outage"
           const now = yield* Clock.currentTimeMillis
           usage.count(key, "allowed", now)
-          const failures = yield* writeFailures
+          const failures = Effect.map(Metric.snapshot, (metrics) => {
+            const metric = metrics.find(({ attributes, id }) =>
+              id === "background_failures_total" && attributes?.["task"] === "write_key_usage"
+            )
+            return metric?.type === "Counter" ? Number(metric.state.count) : NaN
+          })
+          const before = yield* failures
           yield* sql`ALTER TABLE key_usage RENAME TO gone`
           yield* TestClock.adjust("4 seconds")
           usage.count(key, "allowed", now)
           usage.count(key, "rejected", now)
           assert.isTrue(Exit.isFailure(yield* Effect.exit(usage.read(key))))
-          assert.isAbove(yield* writeFailures, failures)
-          yield* TestClock.adjust("4 seconds")
+          assert.isAbove(yield* failures, before)
           yield* sql`ALTER TABLE gone RENAME TO key_usage`
-          const counts = Effect.map(read(usage, key), ({ minutes: [first = []] }) => first.slice(1))
-          assert.deepStrictEqual(yield* counts, [2, 1, 0])
-          yield* TestClock.adjust("4 seconds")
-          assert.deepStrictEqual(yield* counts, [2, 1, 0])
+          for (let i = 0; i < 2; i++) {
+            yield* TestClock.adjust("4 seconds")
+            assert.deepStrictEqual((yield* read(usage, key)).minutes.map((row) => row.slice(1)), [[2, 1, 0]])
+          }
         }))
     })
   })

@@ -35,25 +35,21 @@ class Servers extends Context.Service<Servers, Effect.Success<typeof makeServers
 
 type Parameters = Readonly<Record<string, string>>
 
-const url = (port: number, parameters: Parameters, user = "postgres", host = "127.0.0.1") =>
-  `postgres://${user}@${host}:${port}/postgres?${new URLSearchParams(parameters).toString()}`
-
-const connect = (DATABASE_URL: string) =>
-  Layer.fresh(Layer.provide(Database.layer, ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL }))))
-
-/** Connects to `url`. Returns "encrypted" or "plain", or describes the error. */
-const outcome = (url: string) =>
-  Effect.flatMap(
+/** Connects to a server. Returns "encrypted" or "plain", or describes the error. */
+const outcome = (port: number, parameters: Parameters, user = "postgres", host = "127.0.0.1") => {
+  const DATABASE_URL = `postgres://${user}@${host}:${port}/postgres?${new URLSearchParams(parameters).toString()}`
+  const config = ConfigProvider.layer(ConfigProvider.fromUnknown({ DATABASE_URL }))
+  return Effect.flatMap(
     SqlClient.SqlClient,
     (sql) => sql<{ readonly ssl: boolean }>`SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()`
   ).pipe(
     Effect.map(([row]) => row?.ssl === true ? "encrypted" : "plain"),
-    Effect.provide(connect(url)),
+    Effect.provide(Layer.fresh(Layer.provide(Database.layer, config))),
     Effect.catchCause((cause) => Effect.succeed(describeCause(cause)))
   )
+}
 
-const encrypted = /^encrypted$/
-const untrusted = /unable to verify|self-signed|signature/
+const [encrypted, untrusted] = [/^encrypted$/, /unable to verify|self-signed|signature/]
 
 /** Servers, parameters of a connection, where `own` and `other` are authorities, and the outcome. */
 const connections: ReadonlyArray<readonly ["certified" | "misnamed" | "plain", Parameters, RegExp]> = [
@@ -79,7 +75,7 @@ describe.skipIf(Postgres.missing !== undefined || Certificates.missing !== undef
             const { other, own, ports } = yield* Servers
             const authority = sslrootcert === "own" ? own : other
             const all = { ...parameters, ...sslrootcert !== undefined && { sslrootcert: authority } }
-            assert.match(yield* outcome(url(ports[server], all)), expected)
+            assert.match(yield* outcome(ports[server], all), expected)
           })
       )
 
@@ -87,7 +83,7 @@ describe.skipIf(Postgres.missing !== undefined || Certificates.missing !== undef
         Effect.gen(function*() {
           const { client: { cert, key }, ports } = yield* Servers
           const as = (parameters: Parameters) =>
-            outcome(url(ports.certified, { sslmode: "require", ...parameters }, "certified"))
+            outcome(ports.certified, { sslmode: "require", ...parameters }, "certified")
           assert.strictEqual(yield* as({ sslcert: cert, sslkey: key, sslpassword: "s=&3" }), "encrypted")
           assert.include(yield* as({}), "connection requires a valid client certificate")
         }))
@@ -96,7 +92,7 @@ describe.skipIf(Postgres.missing !== undefined || Certificates.missing !== undef
         Effect.gen(function*() {
           const { ports, socketDirectory } = yield* Servers
           const host = encodeURIComponent(socketDirectory)
-          assert.strictEqual(yield* outcome(url(ports.certified, {}, "postgres", host)), "plain")
+          assert.strictEqual(yield* outcome(ports.certified, {}, "postgres", host), "plain")
         }))
     })
   }

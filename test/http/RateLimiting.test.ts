@@ -20,9 +20,6 @@ const limitsOf = ({ headers, status }: ReceivedResponse) => ({
 })
 
 describe("Rate limits", () => {
-  /** A new service for each test, so that no address has used any of its limit. */
-  const fresh = Effect.provide(Layer.fresh(service(memory)))
-
   it.effect("allow 60 requests a minute on Free, whatever their status, return 429 until the reset, and ban", () =>
     Effect.gen(function*() {
       const { call, newKey } = yield* Service
@@ -39,12 +36,8 @@ describe("Rate limits", () => {
       }
       yield* TestClock.adjust("12300 millis")
       const rejected = yield* call("/v1/pets", { key })
-      assertError(
-        rejected,
-        429,
-        "rate_limit_exceeded",
-        "The API key has used its limit of 60 requests per minute. Retry in 48 seconds."
-      )
+      const used = "The API key has used its limit of 60 requests per minute. Retry in 48 seconds."
+      assertError(rejected, 429, "rate_limit_exceeded", used)
       assert.include(limitsOf(rejected), { limit: "60", remaining: "0", reset: "1061", scope: "key", retryAfter: "48" })
       assert.strictEqual(rejected.headers.get("ratelimit"), `"minute";r=0;t=48, "day";r=940;t=86388`)
       yield* TestClock.adjust("47699 millis")
@@ -54,12 +47,11 @@ describe("Rate limits", () => {
 
       yield* Effect.replicateEffect(call("/v1/pets", { key }), 59 + 60)
       const banned = yield* call("/v1/pets", { key })
-      const message =
-        "The API key is banned, because it kept sending requests after 429 responses. Retry in 60 seconds."
-      assertError(banned, 429, "api_key_banned", message)
+      const kept = "The API key is banned, because it kept sending requests after 429 responses. Retry in 60 seconds."
+      assertError(banned, 429, "api_key_banned", kept)
       // The day's window does not end with the ban.
       assert.strictEqual(banned.headers.get("ratelimit"), `"minute";r=0;t=60, "day";r=880;t=86340`)
-    }).pipe(fresh))
+    }).pipe(Effect.provide(service(memory))))
 
   it.effect("charge a request without a valid key to its address, and still allow valid keys from there", () =>
     Effect.gen(function*() {
@@ -87,30 +79,22 @@ describe("Rate limits", () => {
         assert.include(limitsOf(rejected), { remaining: "0", scope: "address", retryAfter: "60" })
       }
       assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 200, remaining: "59", scope: "key" })
-    }).pipe(fresh))
+    }).pipe(Effect.provide(service(memory))))
 
   /** The stores during an outage: verifying any key times out. */
-  const outage = Layer.succeed(KeyVerifier, {
-    verify: () => Effect.fail(new ServiceUnavailable()),
-    evict: () => {}
-  }).pipe(
-    Layer.provideMerge(memory)
-  )
+  const verifier = { verify: () => Effect.fail(new ServiceUnavailable()), evict: () => {} }
+  const outage = Layer.provideMerge(Layer.succeed(KeyVerifier, verifier), memory)
 
   it.effect("charge no address during an outage of the service, and responses stay 503", () =>
     Effect.gen(function*() {
       const { call, newKey } = yield* Service
       const key = yield* newKey
       for (let i = 0; i < 70; i++) {
-        assert.include(limitsOf(yield* call("/v1/pets", { key })), {
-          status: 503,
-          remaining: "60",
-          retryAfter: "1",
-          scope: "address"
-        })
+        const expected = { status: 503, remaining: "60", retryAfter: "1", scope: "address" }
+        assert.include(limitsOf(yield* call("/v1/pets", { key })), expected)
       }
       for (let i = 0; i < 60; i++) yield* call("/nowhere")
       assert.include(limitsOf(yield* call("/nowhere")), { status: 429 })
       assert.include(limitsOf(yield* call("/v1/pets", { key })), { status: 503, remaining: "0", retryAfter: "1" })
-    }).pipe(Effect.provide(Layer.fresh(service(outage)))))
+    }).pipe(Effect.provide(service(outage))))
 })

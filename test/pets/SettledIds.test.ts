@@ -1,54 +1,7 @@
 /** Tests that no cached page hides a pet of another process, however long its transaction takes. */
-import { assert, describe, it, layer } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Layer } from "effect"
-import { SqlClient } from "effect/sql"
-import { TestClock } from "effect/testing"
+import { assert, describe, it } from "@effect/vitest"
 import type { Pet } from "../../src/api/Pets.ts"
 import { PetCache } from "../../src/pets/PetCache.ts"
-import { PetRepository } from "../../src/pets/PetRepository.ts"
-import * as SqlPetRepository from "../../src/pets/SqlPetRepository.ts"
-import { databases } from "../support/Databases.ts"
-
-const list = (after?: bigint) =>
-  Effect.flatMap(
-    PetRepository,
-    (pets) => Effect.map(pets.list({ limit: 3, after }), (page) => page.pets.map(({ id }) => id))
-  )
-
-/** Inserts a pet in a transaction of another process that runs `until` before its commit, and returns the id. */
-const insert = <E, R>(until: Effect.Effect<unknown, E, R>) =>
-  Effect.flatMap(SqlClient.SqlClient, (sql) =>
-    sql.withTransaction(
-      Effect.tap(
-        sql<{ readonly id: bigint }>`INSERT INTO pets (name, category_id) VALUES ('Rex', 1) RETURNING id`,
-        until
-      )
-    )).pipe(Effect.map(([row]) => row?.id ?? 0n))
-
-for (const database of databases.filter(({ name }) => name === "PostgreSQL")) {
-  describe.skipIf(database.skip)("A page with a gap below a pet of another process", () => {
-    const repository = SqlPetRepository.layer.pipe(Layer.provideMerge(database.layer))
-
-    layer(Layer.orDie(repository))((it) => {
-      it.effect("is read again as long as the transaction that has the id is open, and shows its pet at once", () =>
-        Effect.gen(function*() {
-          const [inserted, committed] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
-          const other = yield* Effect.forkChild(
-            insert(Effect.andThen(Deferred.succeed(inserted, undefined), Deferred.await(committed)))
-          )
-          yield* Deferred.await(inserted)
-          for (let i = 0; i < 4; i++) yield* insert(Effect.void)
-          for (let second = 0; second < 10; second++) {
-            assert.deepStrictEqual(yield* list(), [2n, 3n, 4n])
-            yield* TestClock.adjust("1 second")
-          }
-          yield* Deferred.succeed(committed, undefined)
-          assert.strictEqual(yield* Fiber.join(other), 1n)
-          assert.deepStrictEqual(yield* list(), [1n, 2n, 3n])
-        }))
-    })
-  })
-}
 
 describe("Cached pages", () => {
   it("contain each pet that was visible before, in any interleaving of transactions, reads and lock checks", () => {

@@ -1,17 +1,18 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { decide, mostRestrictive, type State } from "../../src/rate-limit/Policy.ts"
+import { dayWindow, decide, minuteWindow, mostRestrictive, type State } from "../../src/rate-limit/Policy.ts"
 
 describe("Policy", () => {
-  it.each([
-    ["fewer requests remaining", [0, 10], [3, 99], "minute"],
-    ["fewer requests remaining", [4, 10], [3, 99], "day"],
-    ["the later reset, if the same number remains", [0, 10], [0, 99], "day"],
-    ["the later reset, if the same number remains", [0, 99], [0, 10], "minute"]
-  ])("shows the window with %s: %j of the minute, %j of the day", (_, ofMinute, ofDay, shown) => {
-    const window = ([remaining = 0, resetAt = 0]: ReadonlyArray<number>) => ({ limit: 9, remaining, resetAt })
-    const minute = { name: "minute", seconds: 60, ...window(ofMinute) } as const
-    const day = { name: "day", seconds: 86_400, ...window(ofDay) } as const
+  it.each(
+    [
+      ["fewer requests remaining", [0, 10], [3, 99], "minute"],
+      ["fewer requests remaining", [4, 10], [3, 99], "day"],
+      ["the later reset, if the same number remains", [0, 10], [0, 99], "day"],
+      ["the later reset, if the same number remains", [0, 99], [0, 10], "minute"]
+    ] as const
+  )("shows the window with %s: %j of the minute, %j of the day", (_, [m, minuteEnd], [d, dayEnd], shown) => {
+    const minute = { ...minuteWindow, limit: 9, remaining: m, resetAt: minuteEnd }
+    const day = { ...dayWindow, limit: 9, remaining: d, resetAt: dayEnd }
     assert.strictEqual(mostRestrictive([minute, day]).name, shown)
   })
 
@@ -52,6 +53,19 @@ describe("Policy", () => {
     assert.isUndefined(send({}, 0, 100, 4, false).ban)
     // Three rejections in each of two minutes.
     assert.isUndefined(send(send({}, 0, 7), 60_000, 7).ban)
+  })
+
+  it.each([
+    ["a minute", 4, { perMinute: 4, perDay: 1_000 }, 60_000],
+    ["a ban", 8, { perMinute: 4, perDay: 1_000 }, 60_000],
+    ["a day", 4, { perMinute: 1_000, perDay: 4 }, 86_400_000]
+  ])("holds a caller no longer than %s when the clock steps back", (_, requests, limits, length) => {
+    let state: State = {}
+    for (let i = 0; i < requests; i++) state = decide(state, limits, 2 * 86_400_000, true).next
+    const { decision, next } = decide(state, limits, 0, true)
+    assert.isFalse(decision.allowed)
+    assert.isAtMost(mostRestrictive(decision.windows).resetAt, length)
+    assert.isTrue(decide(next, limits, length, true).decision.allowed)
   })
 
   it("doubles each further ban up to an hour, and starts again at a minute after an hour without a ban", () => {

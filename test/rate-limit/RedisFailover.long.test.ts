@@ -50,9 +50,7 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis with sentin
     }))
 })
 
-class Cluster extends Context.Service<Cluster, Effect.Success<typeof RedisCluster.run>>()(
-  "test/rate-limit/Cluster"
-) {
+class Cluster extends Context.Service<Cluster, Effect.Success<typeof RedisCluster.run>>()("test/rate-limit/Cluster") {
   static readonly layer = Layer.effect(Cluster, RedisCluster.run)
 }
 

@@ -1,6 +1,6 @@
 /** Counts and bans in the database, which outlive the process. */
 import { assert, describe, layer } from "@effect/vitest"
-import { Clock, Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
@@ -16,15 +16,15 @@ for (const database of databases) {
 
       it.effect("restores counts and bans unchanged one second after they changed, also if the process is killed", () =>
         Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
           const killed = yield* newProcess
           yield* killed.charge("address:192.0.2.1", limits)
           yield* Effect.replicateEffect(killed.charge("key:counted", limits), 2)
           yield* Effect.replicateEffect(killed.charge("key:banned", limits), 7)
           yield* TestClock.adjust("1 second")
-          const sql = yield* SqlClient.SqlClient
-          const saved = sql`SELECT FROM rate_limits WHERE caller = 'key:banned'`
-          yield* Effect.repeat(saved, { until: (rows) => rows.length > 0 })
-          assert.lengthOf(yield* sql`SELECT FROM rate_limits WHERE caller LIKE 'address:%'`, 0)
+          const saved = sql<{ readonly caller: string }>`SELECT caller FROM rate_limits ORDER BY caller`
+          const rows = yield* Effect.repeat(saved, { until: (found) => found.length > 0 })
+          assert.deepStrictEqual(rows.map(({ caller }) => caller), ["key:banned", "key:counted"])
           const both = ({ peek }: RateLimiter["Service"]) =>
             Effect.all([peek("key:counted", limits), peek("key:banned", limits)])
           const restored = yield* both(yield* newProcess)
@@ -41,25 +41,26 @@ for (const database of databases) {
             yield* sql`ALTER TABLE rate_limits RENAME TO gone`
             yield* TestClock.adjust("1 second")
             yield* limiter.unban("key:lifted")
-            const decisions = yield* Effect.replicateEffect(limiter.charge("key:outage", limits), 4)
-            assert.deepStrictEqual(decisions.map(({ allowed }) => allowed), [true, true, true, false])
+            yield* Effect.replicateEffect(limiter.charge("key:outage", limits), 3)
+            assert.isFalse((yield* limiter.charge("key:outage", limits)).allowed)
             yield* sql`ALTER TABLE gone RENAME TO rate_limits`
           }))
           const limiter = yield* newProcess
-          assert.strictEqual((yield* limiter.peek("key:outage", limits)).windows[0].remaining, 0)
+          assert.isFalse((yield* limiter.peek("key:outage", limits)).allowed)
           assert.isUndefined((yield* limiter.peek("key:lifted", limits)).bannedUntil)
         }))
 
       it.effect("continues the rejections and the ban in rows of an earlier version", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
-          const resetAt = (yield* Clock.currentTimeMillis) + 30_000
-          const [full, rejected] = [{ used: 3, resetAt }, { used: 2, resetAt }]
-          const state = JSON.stringify({ minute: full, day: full, refusals: rejected, savedAt: { wall: 0, boot: "" } })
-          const ban = JSON.stringify({ ban: { seconds: 60, until: resetAt } })
+          const resetAt = 30_000
+          yield* TestClock.setTime(0)
+          const full = { used: 3, resetAt }
+          const earlier = { minute: full, day: full, refusals: { used: 2, resetAt }, savedAt: { wall: 0, boot: "" } }
+          const ban = { ban: { seconds: 60, until: resetAt } }
           yield* sql`INSERT INTO rate_limits (caller, state, ends_at)
-            VALUES ('key:rejected', ${state}::text::jsonb, to_timestamp(${resetAt / 1000}::float8)),
-              ('key:stored', ${ban}::text::jsonb, to_timestamp(${resetAt / 1000}::float8))`
+            VALUES ('key:rejected', ${JSON.stringify(earlier)}::text::jsonb, to_timestamp(30)),
+              ('key:stored', ${JSON.stringify(ban)}::text::jsonb, to_timestamp(30))`
           const limiter = yield* newProcess
           // The third rejection begins a ban.
           assert.isTrue((yield* limiter.charge("key:rejected", limits)).banBegan)

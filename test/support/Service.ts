@@ -4,6 +4,7 @@ import type { SecureRandom } from "effect/crypto"
 import { HttpServer } from "effect/http"
 import { ApiKeys } from "../../src/api-keys/ApiKeys.ts"
 import type { KeyVerifier } from "../../src/api-keys/KeyVerifier.ts"
+import type { NewKey } from "../../src/api/Keys.ts"
 import * as ApiServer from "../../src/http/ApiServer.ts"
 import { GracefulShutdown } from "../../src/http/Responses.ts"
 import type { PetRepository } from "../../src/pets/PetRepository.ts"
@@ -11,18 +12,12 @@ import { RateLimiter } from "../../src/rate-limit/RateLimiter.ts"
 import { unlimitedKeyOptions } from "./Process.ts"
 import { type ReceivedResponse, sendBytes } from "./Sockets.ts"
 
-const newUnlimitedKey = Effect.flatMap(
-  ApiKeys,
-  (keys) => Effect.map(keys.issue(unlimitedKeyOptions), ({ key }) => Redacted.value(key))
-)
-
 const makeService = Effect.gen(function*() {
   const apiKeys = yield* ApiKeys
   const { address } = yield* HttpServer.HttpServer
   const port = address._tag === "UnixPathAddress" ? 0 : address.port
-  const newKey = Effect.orDie(
-    Effect.map(apiKeys.issue({ name: "test", plan: "free" }), ({ key }) => Redacted.value(key))
-  )
+  const issue = (options: NewKey) => Effect.orDie(Effect.map(apiKeys.issue(options), ({ key }) => Redacted.value(key)))
+  const unlimitedKey = yield* Effect.cached(issue(unlimitedKeyOptions))
   return {
     /** Calls `path` of the service, with `key` as the bearer token. */
     call: (path: string, { key, ...options }: RequestInit & { readonly key?: string } = {}) =>
@@ -32,26 +27,21 @@ const makeService = Effect.gen(function*() {
         const response = await fetch(`http://127.0.0.1:${port}${path}`, { ...options, headers })
         return { status: response.status, headers: response.headers, text: await response.text() }
       }),
-    /** Sends bytes and returns the response once the service closes the connection. */
-    send: (bytes: string) => sendBytes(port, bytes),
-    /** As `send`, from a client that never closes its side and keeps sending. */
-    sendHalfOpen: (bytes: string) => sendBytes(port, bytes, { drip: " ", allowHalfOpen: true }),
-    /** As `send`, from a client that half-closes after the bytes. */
-    sendAndHalfClose: (bytes: string) => sendBytes(port, bytes, { halfCloses: true }),
-    /** As `send`, and sends `drip` every half second after the bytes. `KEY` in `bytes` becomes an API key's header. */
-    sendWithDrip: (bytes: string, drip: string) =>
+    /** Sends bytes as `sendBytes` does, with the header of `key`, by default `unlimitedKey`, for `KEY`. */
+    send: (bytes: string, { key = unlimitedKey, ...options }: SendOptions = {}) =>
       Effect.flatMap(
-        newKey,
-        (key) => sendBytes(port, bytes.replace("KEY", `Authorization: Bearer ${key}\r\n`), { drip })
+        bytes.includes("KEY") ? key : Effect.succeed(""),
+        (secret) => sendBytes(port, bytes.replaceAll("KEY", `Authorization: Bearer ${secret}`), options)
       ),
-    /** The port of the service. */
     port,
     /** Issues a key on the Free plan, and returns its secret. */
-    newKey,
-    /** Issues a key whose limits are never reached, and returns its secret. */
-    newUnlimitedKey: Effect.orDie(Effect.provideService(newUnlimitedKey, ApiKeys, apiKeys))
+    newKey: issue({ name: "test", plan: "free" }),
+    /** The secret of a key whose limits are never reached. */
+    unlimitedKey
   }
 })
+
+type SendOptions = Parameters<typeof sendBytes>[2] & { readonly key?: Effect.Effect<string> }
 
 /** The running service, called over sockets. */
 export class Service extends Context.Service<Service, Effect.Success<typeof makeService>>()("test/support/Service") {
@@ -64,10 +54,10 @@ export const service = <E>(
   config: Readonly<Record<string, string>> = {},
   draining: Layer.Layer<GracefulShutdown> = GracefulShutdown.layer
 ) =>
-  Service.layer.pipe(
+  Layer.fresh(Service.layer.pipe(
     Layer.provideMerge(ApiServer.layer),
     Layer.provide(draining),
     Layer.provide(Layer.merge(store, RateLimiter.layerMemory)),
     Layer.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({ HOST: "127.0.0.1", PORT: "0", ...config }))),
     Layer.provide(Logger.layer([]))
-  )
+  ))

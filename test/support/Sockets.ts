@@ -1,24 +1,24 @@
 /** Raw sockets: requests that no HTTP client would send, byte by byte. */
 import { Effect } from "effect"
-import { connect, type Socket } from "node:net"
+import { connect } from "node:net"
 
 /** A response as the client received it. */
 export type ReceivedResponse = Readonly<{ status: number; headers: Headers; text: string }>
+
+/** Returns a message as bytes. `KEY` stands for a header with an API key. */
+export const message = (line: string, fields: ReadonlyArray<string> = [], body = "") =>
+  [line, ...fields, "", body].join("\r\n")
 
 /**
  * Sends bytes to a port and returns the response once the server closes the connection. The client sends `drip` every
  * half second. With `allowHalfOpen` it keeps its side open after the server closes, and `halfCloses` ends it before.
  */
-export const sendBytes = (
-  port: number,
-  bytes: string,
-  { allowHalfOpen = false, drip = "", halfCloses = false } = {}
-) =>
+export const sendBytes = (port: number, bytes: string, { allowHalfOpen = false, drip = "", halfCloses = false } = {}) =>
   Effect.promise(() =>
     new Promise<ReceivedResponse>((resolve, reject) => {
       const socket = connect({ port, host: "127.0.0.1", allowHalfOpen })
-      if (halfCloses) socket.end(bytes, "latin1")
-      else socket.write(bytes, "latin1")
+      socket.write(bytes, "latin1")
+      if (halfCloses) socket.end()
       const dripTimer = drip === "" ? undefined : setInterval(() => socket.write(drip), 500)
       let received = ""
       socket.setEncoding("utf8").on("data", (chunk: string) => {
@@ -28,21 +28,13 @@ export const sendBytes = (
       socket.on("error", (error) => received === "" && reject(error))
       socket.on("close", () => {
         clearInterval(dripTimer)
-        resolve(parseResponse(received))
+        const [head = "", ...body] = received.split("\r\n\r\n")
+        const [status, ...lines] = head.split("\r\n")
+        const headers = new Headers(lines.map((line) => line.split(/:(.*)/, 2) as [string, string]))
+        resolve({ status: Number(status?.split(" ")[1]), headers, text: body.join("\r\n\r\n") })
       })
     })
   )
-
-/** Parses a response. */
-const parseResponse = (text: string): ReceivedResponse => {
-  const end = text.indexOf("\r\n\r\n")
-  const [status = "", ...lines] = text.slice(0, end).split("\r\n")
-  const headers = lines.map((line): [string, string] => [
-    line.slice(0, line.indexOf(":")),
-    line.slice(line.indexOf(":") + 1).trim()
-  ])
-  return { status: Number(status.split(" ")[1]), headers: new Headers(headers), text: text.slice(end + 4) }
-}
 
 /** The statuses of all responses on a connection. */
 export const statusesOf = ({ status, text }: ReceivedResponse) => [
@@ -54,7 +46,7 @@ export const statusesOf = ({ status, text }: ReceivedResponse) => [
 export const openConnections = (port: number, connections: number, { bytes = "", localAddress = "127.0.0.1" }) =>
   Effect.acquireRelease(
     Effect.sync(() =>
-      Array.from({ length: connections }, (): Socket => {
+      Array.from({ length: connections }, () => {
         const socket = connect({ port, host: "127.0.0.1", localAddress }, () => socket.write(bytes))
         return socket.on("error", () => {})
       })
