@@ -2,7 +2,7 @@
 import { Clock, Duration, Effect, Schema, SchemaTransformation } from "effect"
 import { HttpApiSchema } from "effect/http-api"
 
-/** The body of every error response (SPEC §2 Error). `status` equals the HTTP status. */
+/** The body of every error response, except to HEAD (SPEC §2 Error). `status` equals the HTTP status. */
 export const ErrorBody = Schema.Struct({
   code: Schema.String.annotate({ description: "Machine-readable error code." }),
   message: Schema.String.annotate({ description: "Human-readable description." }),
@@ -86,7 +86,10 @@ const declareErrorWithDefaultWait = declareErrorWith({
   retryAfter: Schema.Duration.pipe(Schema.withConstructorDefault(Effect.succeed(Duration.seconds(1))))
 })
 
-/** 400: the path, query, headers or body are invalid (SPEC §7). The message names each invalid field. */
+/**
+ * 400: the path, query, headers or body are invalid (SPEC §7). The message names the invalid fields of the first of
+ * them.
+ */
 export class InvalidRequest extends declareError<InvalidRequest>()("InvalidRequest") {}
 export class MissingApiKey extends declareError<MissingApiKey>()("MissingApiKey") {}
 /** 401: the API key is malformed, unknown, expired, disabled or revoked (SPEC §5.3). */
@@ -116,7 +119,10 @@ export class TooManyAttempts extends declareErrorWithWait<TooManyAttempts>()("To
 export class HeaderFieldsTooLarge extends declareError<HeaderFieldsTooLarge>()("HeaderFieldsTooLarge") {}
 /** 500: the service failed. The message has no internal details. */
 export class InternalError extends declareError<InternalError>()("InternalError") {}
-/** 503: the service is overloaded or shuts down, or its database is down. `retryAfter` defaults to one second. */
+/**
+ * 503: the service is overloaded or shuts down, or the database fails or is read-only. `retryAfter` defaults to one
+ * second.
+ */
 export class ServiceUnavailable extends declareErrorWithDefaultWait<ServiceUnavailable>()("ServiceUnavailable") {}
 export class HttpVersionNotSupported extends declareError<HttpVersionNotSupported>()("HttpVersionNotSupported") {}
 
@@ -151,7 +157,7 @@ export type ApiError = InstanceType<(typeof errorClasses)[number]>
 
 export const bodyOf = ({ code, message, status }: ApiError): ErrorBody => ({ code, message, status })
 
-/** The `Retry-After` header: seconds or a date (RFC 9110 §10.2.3). An invalid value decodes to a wait of zero. */
+/** The `Retry-After` header: seconds or a date (RFC 9110 §10.2.3). A text that is not a date means no wait. */
 export const RetryAfter = Schema.String.pipe(
   Schema.decodeTo(
     Schema.Duration,

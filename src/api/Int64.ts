@@ -16,7 +16,7 @@ const expectationFor = (value: unknown): string => {
   return `${range}, not ${typeof value === "object" ? "an object" : `a ${typeof value}`}`
 }
 
-/** Whether JSON has int64s as numbers, as in {@link exactJson}. Effect's own codecs write strings of digits. */
+/** Whether int64s are JSON numbers, as in {@link exactJson}. Effect's own codecs write strings of digits. */
 const AsNumbers = Context.Reference<boolean>("petstore/api/Int64/AsNumbers", { defaultValue: () => false })
 
 const fromNumber = (value: unknown) => typeof value === "number" && Number.isInteger(value) ? BigInt(value) : value
@@ -84,7 +84,7 @@ const mayRound = /[\d.]{16}|\de[+\d]|e-\d{3}/i
 
 /**
  * Integers of up to 19 digits that `JSON.parse` rounds become `bigint`. Longer ones are out of range anyway. Fractions
- * that round to an integer become `NaN` (invalid).
+ * that round to such an integer become `NaN` (invalid).
  */
 const parse = (text: string): unknown =>
   mayRound.test(text)

@@ -65,7 +65,10 @@ export const NewKey = Schema.Struct({
 }).check(Schema.makeFilter(checkLimits)).annotate({ identifier: "NewKey" })
 export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
 
-/** The body of `updateKey`. Absent fields stay unchanged, and `expiresAt: null` removes the expiry. */
+/**
+ * The body of `updateKey`. Absent fields stay unchanged, except that a new plan sets its own limits. `expiresAt: null`
+ * removes the expiry.
+ */
 export const KeyChange = Schema.Struct({
   ...NewKey.fields,
   name: Schema.optionalKey(name),
@@ -79,7 +82,7 @@ export const KeyChange = Schema.Struct({
 ).annotate({ identifier: "KeyChange" })
 export interface KeyChange extends Schema.Schema.Type<typeof KeyChange> {}
 
-/** `hint` is the last four characters of the secret, or `null` if the key is older than this field. */
+/** `hint` is the last four characters of the secret, or `null` if the secret is older than this field. */
 export const ApiKey = Schema.Struct({
   id: KeyId,
   version: Schema.Int,
@@ -104,7 +107,9 @@ export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 /** The range of `createdAtMicros`: from PostgreSQL's earliest `timestamptz` to JavaScript's latest `Date`. */
 const [minMicros, maxMicros] = [-210_866_803_200_000_000n, 8_640_000_000_000_000_000n]
 
-/** The position of a key in the list, which the cursor encodes. Rounded to milliseconds, a page could repeat keys. */
+/**
+ * The position of a key in the list, which the cursor encodes. Keys have milliseconds, so it is a multiple of 1,000.
+ */
 export const KeyPosition = Schema.Struct({ createdAtMicros: Schema.BigInt, id: KeyId })
 export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
 
@@ -166,7 +171,7 @@ export interface KeyFilter extends Omit<KeysQuery, "order" | "limit" | "cursor">
 
 const ban = Schema.NullOr(Schema.Struct({ until: Instant }))
 
-/** The secret that matches the query's `secretHash`. It does not work if its key is disabled, expired or revoked. */
+/** The secret that matches `secretHash`. It works until `endsAt`, unless its key is disabled, expired or revoked. */
 export const FoundSecret = Schema.Struct({
   works: Schema.Boolean.annotate({ description: "Whether requests with the secret are authenticated." }),
   endsAt: Schema.NullOr(Instant).annotate({ description: "The expiry of a former secret. `null` for the current one." })
@@ -182,7 +187,7 @@ export const KeysPage = Schema.Struct({ keys: Schema.Array(ListedKey), next: Sch
   .annotate({ description: "The keys of the page." })
 export interface KeysPage extends Schema.Schema.Type<typeof KeysPage> {}
 
-/** A secret that was replaced by a rotation but still works until `endsAt`. `lastUsedAt` is accurate to the minute. */
+/** A secret that a rotation replaced. It ends at `endsAt`, or with its key. `lastUsedAt` is accurate to the minute. */
 export const FormerSecret = Schema.Struct({ endsAt: Instant, lastUsedAt: Schema.NullOr(Instant) })
 export interface FormerSecret extends Schema.Schema.Type<typeof FormerSecret> {}
 
@@ -196,7 +201,7 @@ export const ApiKeyDetails = Schema.Struct({
     description: "Where `usage` and `ban` come from: Redis (`shared`), or the process that responds, " +
       "because it has no Redis (`own`) or Redis does not respond (`fallback`)."
   }),
-  formerSecrets: Schema.Array(FormerSecret).annotate({ description: "The former secrets that still work." })
+  formerSecrets: Schema.Array(FormerSecret).annotate({ description: "The former secrets in their grace period." })
 }).annotate({ identifier: "ApiKeyDetails", description: "The key, with its usage, its ban and its former secrets." })
 export interface ApiKeyDetails extends Schema.Schema.Type<typeof ApiKeyDetails> {}
 

@@ -12,7 +12,7 @@ export class CurrentKey extends Context.Service<CurrentKey, {
 }>()("petstore/api/CurrentKey") {}
 
 /**
- * Requires a valid API key as a bearer token, else fails with 401 (SPEC §5, RFC 6750). Hot path: avoids Effect's
+ * Requires a valid API key as a bearer token: fails with 401, or 503 if the lookup fails (SPEC §5). Hot path: avoids Effect's
  * `security` option, which runs a generator and copies the headers (measured in docs/performance.md).
  */
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
@@ -24,7 +24,9 @@ export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey
   )
 }
 
-/** Counts the request against its API key's limits. Fails with 429 over a limit or during a ban (SPEC §5.4, §8). */
+/**
+ * Counts allowed requests against the API key's limits. Fails with 429 over a limit or during a ban (SPEC §5.4, §8).
+ */
 export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: CurrentKey }>()(
   "petstore/api/RateLimit",
   { error: Errors.errorResponse(Errors.RateLimitExceeded, Errors.ApiKeyBanned) }
@@ -51,14 +53,14 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
   })
 }
 
-/** Fails with 410 after the sunset date of a deprecated operation (SPEC §9.3). */
+/** Fails with 410 from the sunset of a deprecated operation on (SPEC §9.3). */
 export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {
   error: Errors.errorResponse(Errors.Gone)
 }) {}
 
 /**
- * An annotation of an endpoint: the headers that the service adds to every response at the endpoint's path, whatever
- * the method and status.
+ * An annotation of an endpoint: the headers of all responses at the endpoint's path, except of errors that Node's
+ * parser finds.
  */
 export class PathHeaders extends Context.Service<PathHeaders, Readonly<Record<string, string>>>()(
   "petstore/api/PathHeaders"

@@ -1,4 +1,4 @@
-/** Keyset pagination: the `Link` header of each page has an opaque `cursor` for the next page (RFC 8288). */
+/** Keyset pagination: the `Link` header has an opaque `cursor` for the next page, if there is one (RFC 8288). */
 import { Predicate, Result, Schema } from "effect"
 import { Base64Url } from "effect/encoding"
 import { documented, transformText } from "./Text.ts"

@@ -1,4 +1,4 @@
-/** Response headers that endpoints do not declare. The server, OpenAPI and CORS use this one list. */
+/** Response headers, for OpenAPI and CORS. The server sends `fixedHeaders` with every response. */
 import type { Headers } from "./OpenApiTransform.ts"
 import { getPetHeaders } from "./Pets.ts"
 

@@ -35,7 +35,7 @@ export interface AdminOptions extends ClientOptions {
 
 /**
  * A client of the management API. Every call can fail with `AnyAdminError`. The client retries a change only after a
- * 429, because other failures do not show whether the service made the change.
+ * 429, because most other failures do not show whether the service made the change.
  */
 export class AdminClient extends Context.Service<AdminClient, {
   /**
@@ -68,11 +68,11 @@ export class AdminClient extends Context.Service<AdminClient, {
    * if (Option.isSome(leaked)) yield* admin.rotate(leaked.value.id)
    */
   whose(secret: Redacted.Redacted, options?: CallOptions): Effect.Effect<Option.Option<FoundKey>, AnyAdminError>
-  /** Gets a key with its remaining requests, its ban, and the former secrets that still work. */
+  /** Gets a key with its remaining requests, its ban, and the former secrets in their grace period. */
   get(id: string, options?: CallOptions): Effect.Effect<Keys.ApiKeyDetails, AnyAdminError | Errors.NotFound>
   /**
-   * Counts a key's requests by minute for the last 60 minutes and by hour for the last 720 hours, oldest first.
-   * Intervals without requests are absent.
+   * Counts a key's requests by minute for the last 60 minutes and by hour for up to 720 hours, oldest first. Intervals
+   * without requests are absent.
    */
   usage(id: string, options?: CallOptions): Effect.Effect<UsageHistory, AnyAdminError | Errors.NotFound>
   /**

@@ -5,7 +5,9 @@ import { retryAfterOf } from "./ClientError.ts"
 
 type Response = HttpClientResponse.HttpClientResponse
 
-/** How long after a 429 a call that cannot wait sends a request, because an operator may have lifted the ban. */
+/**
+ * After a 429, a call that cannot wait sends a request within this time, because an operator may have lifted the ban.
+ */
 const maxProbeDelayMs = 60_000
 
 const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
@@ -46,7 +48,10 @@ interface Pause {
 interface PacingState {
   readonly latest: Option.Option<RateLimitState>
   readonly pause: Pause | undefined
-  /** At first 1. Then the number of remaining requests in the latest response, but at least 1. */
+  /**
+   * At first 1. Each response sets it to the remaining requests that it shows, at least 1, or to Infinity without
+   * limits.
+   */
   readonly maxInFlight: number
 }
 

@@ -34,7 +34,7 @@ export interface CreateOptions extends CallOptions {
 export class PetstoreClient extends Context.Service<PetstoreClient, {
   /**
    * Gets one page of pets (SPEC §4.1). `next` is the query for the next page, and is absent on the last page. Errors
-   * such as `RateLimitExceeded` and `ServiceUnavailable` occur only after all retries.
+   * such as `RateLimitExceeded` and `ServiceUnavailable` occur when no retry is left or allowed.
    *
    * @example
    * const { next, pets } = yield* petstore.list({ limit: 20, status: "available" })
@@ -50,8 +50,8 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
    */
   all(query?: AllQuery, options?: CallOptions): Stream.Stream<Pet, AnyError>
   /**
-   * Creates one pet per run of the effect, even if the client retries (SPEC §4.2). Runs with the same `idempotencyKey`
-   * create only one pet. Fails with `IdempotencyKeyReused` if that idempotency key already created a different pet.
+   * Creates one pet per run of the effect, even if the client retries (SPEC §4.2). Within 24 hours, runs with one
+   * `idempotencyKey` create only one pet. Fails with `IdempotencyKeyReused` if that idempotency key already created a different pet.
    *
    * @example
    * const rex = yield* petstore.create({ name: "Rex", categoryId: 1n }, { idempotencyKey: `order-${order.id}` })
