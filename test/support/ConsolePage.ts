@@ -1,21 +1,22 @@
-/** A running service, and its console in Chromium. */
+/** A running service, its console in Chromium, and an operator who uses it. */
 import { describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import type { Page } from "playwright-core"
 import { launch } from "./Chromium.ts"
 import { dataDirectory } from "./Databases.ts"
-import { adminToken, type Running, send, sendAdmin, start } from "./Process.ts"
+import { adminToken, type Running, send, sendAdmin, serve, start } from "./Process.ts"
 import { browser } from "./setup.ts"
 
 /** The tokens of the operator alice, and of the operator board, who can only read. */
 export const [aliceToken, readToken] = ["a".repeat(32), "b".repeat(32)] as const
 
-/** One service and one browser for all tests. */
+/** One service and one browser for all tests, and the address of a page of another origin, which embeds the console. */
 const startConsole = Effect.gen(function*() {
   const ADMIN_TOKENS = `alice:${aliceToken},board:read:${readToken}`
   const service = yield* start({ DATA_DIR: yield* dataDirectory, ADMIN_TOKENS, ENVIRONMENT: "staging" })
-  // In this browser, another name leads to the service as well.
-  return { ...service, browser: yield* launch("--host-resolver-rules=MAP rebound.example 127.0.0.1") }
+  const frame = `<!doctype html><title>foreign</title><iframe name="framed" src="${service.management}/"></iframe>`
+  const foreign = yield* serve((_request, response) => response.setHeader("content-type", "text/html").end(frame))
+  return { ...service, foreign, browser: yield* launch() }
 })
 type ConsoleService = Effect.Success<typeof startConsole>
 const ConsoleService = Context.Service<ConsoleService>("test/support/ConsoleService")
@@ -37,7 +38,7 @@ export const callAdmin = async (service: Running, method: string, path: string, 
   (await Effect.runPromise(sendAdmin(service, method, path, body))).body
 
 /** Sends `count` requests with a key, one after the other. Returns the statuses. */
-export const callApi = ({ address }: Running, secret: string, count: number): Promise<ReadonlyArray<number>> =>
+export const callApi = ({ address }: Running, secret: string, count = 1): Promise<ReadonlyArray<number>> =>
   Effect.runPromise(
     Effect.replicateEffect(Effect.map(send(`${address}/v1/pets`, secret), ({ status }) => status), count)
   )
@@ -45,9 +46,9 @@ export const callApi = ({ address }: Running, secret: string, count: number): Pr
 /** Opens the sign-in page in front of a view. `errors` has those of the page, except responses of 4xx. */
 export const openConsole = async ({ browser: running, management }: ConsoleService, view = "") => {
   const page = await (await running.newContext()).newPage()
-  const origins = new Set<string>()
+  const urls: Array<string> = []
   const errors: Array<string> = []
-  page.on("request", (request) => origins.add(new URL(request.url()).origin))
+  page.on("request", (request) => urls.push(request.url()))
   page.on("pageerror", (error) => errors.push(error.message))
   page.on("console", (message) => {
     const isFailure = ["error", "warning"].includes(message.type())
@@ -55,20 +56,57 @@ export const openConsole = async ({ browser: running, management }: ConsoleServi
   })
   await page.goto(`${management}/${view}`)
   await page.getByLabel("Admin token").waitFor()
-  return { page, origins, errors }
-}
-
-/** Signs in with the keyboard alone. The field has the focus. */
-export const signIn = async (page: Page, token = adminToken): Promise<void> => {
-  await page.locator("input:focus").waitFor()
-  await page.keyboard.type(token)
-  await page.keyboard.press("Enter")
+  return { ...operate(page), urls, errors }
 }
 
 /** Opens a view and signs in. */
 export const openSignedIn = async (service: ConsoleService, view?: string, token?: string) => {
-  const { page } = await openConsole(service, view)
-  await signIn(page, token)
-  await page.getByRole("navigation", { name: "Views" }).waitFor()
-  return page
+  const operator = await openConsole(service, view)
+  await operator.signIn(token)
+  await operator.page.getByRole("navigation", { name: "Views" }).waitFor()
+  return operator
+}
+
+/** What an operator does on a page, and what the operator waits for. */
+const operate = (page: Page) => {
+  const dialog = page.getByRole("dialog")
+  const heading = (name: string) => page.getByRole("heading", { name, exact: true }).waitFor()
+  const press = (name: string) => page.getByRole("button", { name }).click()
+  const confirm = (name: string) => dialog.getByRole("button", { name }).click()
+  /** Types into a field with the focus, and presses Enter. */
+  const enter = async (text: string): Promise<void> => {
+    await page.keyboard.type(text)
+    await page.keyboard.press("Enter")
+  }
+  return {
+    page,
+    dialog,
+    heading,
+    press,
+    confirm,
+    enter,
+    /** Signs in with the keyboard alone. The field has the focus. */
+    signIn: (token = adminToken) => page.locator("input:focus").waitFor().then(() => enter(token)),
+    follow: (name: string) => page.getByRole("link", { name, exact: true }).click(),
+    sees: (text: string | RegExp) => page.getByText(text).first().waitFor(),
+    misses: (text: string) => page.getByText(text).waitFor({ state: "hidden" }),
+    /** Waits for the first row of a table. */
+    firstRow: (text: string | RegExp) => page.getByRole("row").nth(1).filter({ hasText: text }).waitFor(),
+    select: (label: string, option: string) => page.getByLabel(label).selectOption(option),
+    /** Sends the text of a field outside of a dialog. */
+    search: (text: string, label = "Search keys") => page.getByLabel(label).fill(text).then(() => enter("")),
+    /** Fills in a dialog. */
+    fill: async ({ Plan, ...texts }: Readonly<Record<string, string>>): Promise<void> => {
+      if (Plan !== undefined) await dialog.getByLabel("Plan").selectOption(Plan)
+      for (const [label, text] of Object.entries(texts)) await dialog.getByLabel(label).fill(text)
+    },
+    /** Confirms a dialog that makes a secret, and returns the secret. */
+    takeSecret: async (action: string): Promise<string> => {
+      await confirm(action)
+      await page.getByRole("dialog", { name: "New secret" }).waitFor()
+      const secret = await dialog.getByLabel("Secret", { exact: true }).inputValue()
+      await confirm("Done")
+      return secret
+    }
+  }
 }

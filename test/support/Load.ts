@@ -2,7 +2,8 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert } from "@effect/vitest"
 import { Effect, Fiber, Layer } from "effect"
-import { until } from "./Process.ts"
+import { load } from "../../bench/load.ts"
+import { portOf, type Running, until } from "./Process.ts"
 
 let count = 0
 
@@ -32,6 +33,13 @@ export const request = (address: string, key: string, path?: string) =>
   })
 
 export type Outcome = Effect.Success<ReturnType<typeof request>>
+
+/** Lists pets `requests` times, as fast as possible. Returns the number of responses by status. */
+export const list = (services: ReadonlyArray<Running>, key: string, connections: number, requests: number) => {
+  const request = `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n\r\n`
+  const run = () => load({ ports: services.map(portOf), request, connections, requests })
+  return Effect.map(Effect.promise(run), ({ statuses }) => statuses)
+}
 
 /** Keeps `callers` requests in flight, half of them creates, until `stop`. `outcomes` has all that have ended. */
 export const run = Effect.fnUntraced(function*({ address, callers, key }: {

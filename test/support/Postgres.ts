@@ -3,13 +3,13 @@ import { PgClient } from "@effect/sql-pg"
 import { Effect } from "effect"
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process"
 import { randomUUID } from "node:crypto"
-import { once } from "node:events"
 import { chownSync, existsSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import type { Certificate } from "./Certificates.ts"
 import { clientOn } from "./Databases.ts"
+import { killChild } from "./Process.ts"
 import { freePort, temporaryDirectory } from "./Temporary.ts"
 
 const versions = "/usr/lib/postgresql"
@@ -22,6 +22,10 @@ const bin = existsSync(versions)
 export const missing: string | undefined = bin === undefined ? "there is no PostgreSQL server to start" : undefined
 
 const idOf = (option: string) => Number(execFileSync("id", [option, "postgres"]).toString())
+
+/** Runs statements on a connection of their own. */
+export const queryOn = (url: string) => <A, E>(use: (sql: PgClient.PgClient) => Effect.Effect<A, E>) =>
+  Effect.scoped(Effect.provide(Effect.flatMap(PgClient.PgClient, use), clientOn(url)))
 
 /** The user that the server runs as: PostgreSQL does not start as root. */
 const user = process.getuid?.() === 0 ? { uid: idOf("-u"), gid: idOf("-g") } : {}
@@ -107,9 +111,7 @@ export const run = Effect.fnUntraced(function*(
   let server: ChildProcess | undefined
 
   const url = `postgres://postgres@127.0.0.1:${port}/postgres`
-  /** Runs statements on a separate connection. */
-  const admin = <A, E>(use: (sql: PgClient.PgClient) => Effect.Effect<A, E>) =>
-    Effect.scoped(Effect.provide(Effect.flatMap(PgClient.PgClient, use), clientOn(url)))
+  const admin = queryOn(url)
 
   const start = Effect.gen(function*() {
     const args = ["-D", data, ...options]
@@ -126,10 +128,7 @@ export const run = Effect.fnUntraced(function*(
       const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").match(/\d+/g) ?? []
       for (const each of [...children.map(Number), pid]) process.kill(each, name)
     })
-  const ended = Effect.promise(async () => {
-    if (server !== undefined && isRunning()) await once(server, "exit")
-  })
-  const kill = Effect.andThen(signal("SIGKILL"), ended)
+  const kill = Effect.andThen(signal("SIGKILL"), Effect.suspend(() => killChild(server)))
   yield* Effect.addFinalizer(() => kill)
   yield* start
 

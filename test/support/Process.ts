@@ -45,21 +45,20 @@ export const start = (
       const all = { ...own, ADMIN_TOKEN: adminToken, ...compileCache, ...env }
       const [program = "", ...args] = command
       const child = spawn(program, args, { cwd, env: all, stdio: ["ignore", "pipe", "pipe"] })
-      let [stdout, stderr] = ["", ""]
+      let [stdout, stderr, isListening] = ["", "", false]
       const exit = new Promise<ExitCode>((resolve) => child.on("close", (code, signal) => resolve(code ?? signal)))
-      child.stdout.on("data", (chunk: Buffer) => {
-        stdout += chunk.toString()
-      })
-      let isListening = false
+      child.stdout.on("data", (chunk: Buffer) => void (stdout += chunk.toString()))
       child.stderr.on("data", (chunk: Buffer) => {
         stderr += chunk.toString()
         if (isListening) return
-        const [, address] = /Listening on (http:\/\/[\w.:]+)/.exec(stderr) ?? []
-        const [, management] = /Management on (http:\/\/[\w.:]+)/.exec(stderr) ?? []
+        const [address, management] = ["Listening", "Management"].map((name) =>
+          new RegExp(`${name} on (http://[\\w.:]+)`).exec(stderr)?.[1]
+        )
         if (address === undefined || management === undefined) return
         isListening = true
-        const output = { stdout: () => stdout, stderr: () => stderr }
-        resume(Effect.succeed({ process: child, address, management, ...output, exit }))
+        resume(
+          Effect.succeed({ process: child, address, management, stdout: () => stdout, stderr: () => stderr, exit })
+        )
       })
       void exit.then((code) => resume(Effect.fail(new Exited({ code, stderr }))))
     }),
@@ -76,16 +75,17 @@ export const stop = ({ exit, process }: Running, signal: NodeJS.Signals) =>
     return exit
   })
 
+/** Kills a program that runs, and waits for its end. */
+export const killChild = (child: ChildProcess | undefined) =>
+  Effect.promise(async () => {
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return
+    child.kill("SIGKILL")
+    await once(child, "exit")
+  })
+
 /** Runs a program. The scope kills it. */
 export const runProgram = (program: string, args: ReadonlyArray<string>, options: SpawnOptions = { stdio: "ignore" }) =>
-  Effect.acquireRelease(
-    Effect.sync(() => spawn(program, args, options)),
-    (child) =>
-      Effect.promise(async () => {
-        child.kill("SIGKILL")
-        if (child.exitCode === null && child.signalCode === null) await once(child, "exit")
-      })
-  )
+  Effect.acquireRelease(Effect.sync(() => spawn(program, args, options)), killChild)
 
 /** Sends a request with a bearer token and a JSON body. Returns the response, with its own JSON body as a value. */
 export const send = (url: string, token: string, method = "GET", body?: unknown, headers: object = {}) =>
@@ -106,6 +106,13 @@ export const sendAdmin = ({ management }: Running, method: string, path: string,
 
 /** Returns the metrics of a service. */
 export const metricsOf = ({ management }: Running) => Effect.map(send(`${management}/metrics`, ""), ({ text }) => text)
+
+/** Waits until each of the processes counts requests in Redis, or by itself. */
+export const untilCounting = (limits: "shared" | "fallback", ...services: ReadonlyArray<Running>) =>
+  Effect.forEach(
+    services,
+    ({ management }) => untilTrue(Effect.map(send(`${management}/readyz`, ""), ({ body }) => body?.limits === limits))
+  )
 
 /** Options of a key whose limits are never reached, so that counting costs time and rejects nothing. */
 export const unlimitedKeyOptions = { name: "a", plan: "enterprise", limits: { perMinute: 2e9, perDay: 2e9 } } as const

@@ -1,12 +1,11 @@
 /** A real Redis server for one test, without files, and with a clock that the test can set. */
 import { Effect } from "effect"
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process"
-import { once } from "node:events"
 import { existsSync, renameSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import type { Certificate } from "./Certificates.ts"
-import { untilListening } from "./Process.ts"
+import { killChild, untilListening } from "./Process.ts"
 import { freePort, temporaryDirectoryIn } from "./Temporary.ts"
 
 const server = ["/usr/bin/redis-server", "/usr/bin/valkey-server", "/usr/local/bin/redis-server"].find(existsSync)
@@ -89,11 +88,7 @@ export const runWith = Effect.fnUntraced(function*(options: {
       child = spawn(server ?? "", args, { cwd: directory, stdio: "ignore", env })
       return untilListening(port)
     })
-  const kill = Effect.promise(async () => {
-    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return
-    child.kill("SIGKILL")
-    await once(child, "exit")
-  })
+  const kill = Effect.suspend(() => killChild(child))
   yield* Effect.addFinalizer(() => kill)
   return {
     port,
