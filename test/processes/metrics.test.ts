@@ -34,17 +34,16 @@ describe.skipIf(skip)("The metrics of a process", () => {
       ]
       for (const text of texts) Prometheus.runPromtool(["check", "metrics"], text)
       const samples = [
-        ...["cpu_seconds_total 0*", "start_time_seconds ", "resident_memory_bytes "].map((name) =>
-          `process_${name}[1-9.]`
-        ),
+        "process_cpu_seconds_total 0*[1-9.]",
+        "process_start_time_seconds [1-9]",
+        "process_resident_memory_bytes [1-9]",
         "nodejs_heap_size_used_bytes [1-9]",
         "nodejs_eventloop_lag_p99_seconds \\d",
         "nodejs_gc_duration_seconds_total \\d",
         "petstore_ready 1",
         `petstore_build_info{node="v\\d.*",revision="79d1fb3",version="\\d.*"} 1`,
-        ...["enterprise", "none"].map((plan) =>
-          `petstore_rate_limit_decisions_total{outcome="allowed",plan="${plan}"} 1`
-        )
+        `petstore_rate_limit_decisions_total{outcome="allowed",plan="enterprise"} 1`,
+        `petstore_rate_limit_decisions_total{outcome="allowed",plan="none"} 1`
       ]
       for (const sample of samples) assert.match(texts[0] ?? "", new RegExp(`^${sample.replace(/[{}]/g, "\\$&")}`, "m"))
 
