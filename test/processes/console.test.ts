@@ -32,75 +32,65 @@ const assertAccessible = async (page: Page): Promise<void> => {
 
 describeConsole((test) => {
   test("issues, shows, changes, rotates and revokes a key, without accessibility violations", async (service) => {
-    const { errors, urls, ...operator } = await openConsole(service)
-    const { page } = operator
-    await operator.signIn("adm_wrong")
-    await page.getByRole("alert").getByText("admin token").waitFor()
+    const { does, errors, page, readSecret, signIn, urls } = await openConsole(service)
+    await signIn("adm_wrong")
+    await does({ seesAlert: "admin token" })
     await assertAccessible(page)
     await page.getByLabel("Admin token").fill("")
-    await operator.signIn()
+    await signIn()
 
     const name = `<img src=x onerror="document.title='owned'">`
-    await operator.press("Issue key")
-    await operator.fill({ Name: name, Plan: "enterprise", "Limit per minute": "5", "Limit per day": "100" })
+    const entries = { Name: name, Plan: "enterprise", "Limit per minute": "5", "Limit per day": "100" }
+    await does({ press: "Issue key", fill: entries })
     await assertAccessible(page)
-    const secret = await operator.takeSecret("Issue key")
+    await does({ confirm: "Issue key", dialog: "New secret" })
+    const secret = await readSecret()
     assert.match(secret, /^psk_\w{38}$/)
-    await operator.follow(name)
-    await operator.heading(`${name} active`)
+    await does({ confirm: "Done", follow: name, heading: `${name} active`, sees: "at most 0 a minute" })
     assert.strictEqual(await page.title(), "staging · Keys · Petstore console", "the markup is text")
     assert.notInclude(await page.content(), secret)
-    await operator.sees("at most 0 a minute")
 
     assert.deepStrictEqual(await callApi(service, secret, 3), [200, 200, 200])
     await untilUsed(page, 3)
     const chart = page.getByRole("figure").filter({ hasText: "Last day" })
     await chart.locator(`[title$="3 allowed, 0 rejected, 0 banned"]`).waitFor({ state: "attached" })
-    await operator.sees("Counted without Redis")
+    await does({ sees: "Counted without Redis" })
 
     assert.deepStrictEqual((await callApi(service, secret, 9)).slice(0, 3), [200, 200, 429])
-    await operator.sees("Banned.")
-    await operator.follow("Keys")
-    await operator.select("state", "banned")
-    await operator.sees("1 on this page")
-    await operator.follow(name)
-    await operator.press("Lift ban")
-    await operator.misses("Banned.")
-    // This service has no Redis.
-    await page.getByRole("status").getByText("was lifted in the process that responded").waitFor()
-
-    // The used requests stay used after the change.
-    await operator.press("Change")
-    await operator.fill({ Name: "acme", Plan: "pro" })
-    await operator.confirm("Save")
-    await operator.sees("300 a minute, 10,000 a day")
+    await does(
+      { sees: "Banned." },
+      { follow: "Keys", select: { state: "banned" }, sees: "1 on this page" },
+      { follow: name, press: "Lift ban", misses: "Banned." },
+      // This service has no Redis.
+      { sees: /was lifted in the process that responded/ },
+      // The used requests stay used after the change.
+      { press: "Change", fill: { Name: "acme", Plan: "pro" }, confirm: "Save", sees: "300 a minute, 10,000 a day" }
+    )
     await untilUsed(page, 5)
     assert.deepStrictEqual(await callApi(service, secret), [200])
 
-    await operator.press("Rotate")
-    await operator.select("The current secret", "ends now")
-    const rotated = await operator.takeSecret("Rotate key")
+    await does({
+      press: "Rotate",
+      select: { "The current secret": "ends now" },
+      confirm: "Rotate key",
+      dialog: "New secret"
+    })
+    const rotated = await readSecret()
     assert.deepStrictEqual(await callApi(service, secret), [401])
     assert.deepStrictEqual(await callApi(service, rotated), [200])
-
-    await operator.press("Revoke")
-    await operator.confirm("Revoke key")
-    await operator.heading("acme revoked")
+    await does({ confirm: "Done" }, { press: "Revoke", confirm: "Revoke key", heading: "acme revoked" })
     await assertAccessible(page)
     assert.deepStrictEqual(await callApi(service, rotated), [401])
 
-    await operator.follow("Audit log")
     // The page of the key, which this click leaves, shows actions too.
-    await operator.heading("Audit log")
-    await operator.sees("enterprise → pro")
+    await does({ follow: "Audit log", heading: "Audit log", sees: "enterprise → pro" })
     const actions = await page.locator(".action").allInnerTexts()
     assert.deepStrictEqual(actions.slice(0, 6), ["revoke", "rotate", "update", "unban", "ban", "issue"])
     const row = page.getByRole("row").filter({ hasText: "enterprise → pro" })
     await row.filter({ hasText: "per minute 5 → 300" }).getByRole("link", { name: "acme" }).waitFor()
     await assertAccessible(page)
 
-    await operator.press("Sign out")
-    await page.locator("input:focus").waitFor()
+    await does({ press: "Sign out", focus: "input" })
     await page.goBack()
     await page.getByLabel("Admin token").waitFor()
     assert.deepStrictEqual([...new Set(urls.map((url) => new URL(url).origin))], [service.management])
@@ -109,11 +99,10 @@ describeConsole((test) => {
 
   test("leaves a new secret neither by Escape nor by Back nor by a reload", async (service) => {
     const { id, key: former } = await callAdmin(service, "POST", "/keys", { name: "held", plan: "free" })
-    const operator = await openSignedIn(service)
-    const { dialog, page } = operator
+    const { does, page, readSecret } = await openSignedIn(service)
     // Within the page, only the fragment changes.
     await page.goto(`${service.management}/#/keys/${id}`)
-    const tryToLeave = async (title: string): Promise<void> => {
+    const tryToLeave = async (dialog: string): Promise<void> => {
       for (let i = 0; i < 2; i++) await page.keyboard.press("Escape")
       await page.evaluate("new Promise((resolve) => { addEventListener('hashchange', resolve); history.back() })")
       assert.include(page.url(), id)
@@ -122,48 +111,40 @@ describeConsole((test) => {
       const [question] = await Promise.all([page.waitForEvent("dialog"), reload])
       assert.strictEqual(question.type(), "beforeunload")
       await question.dismiss()
-      await page.getByRole("dialog", { name: title }).waitFor()
+      await does({ dialog })
     }
-    await operator.press("Rotate")
     const response = Promise.withResolvers<void>()
     await page.route("**/rotate", (route) => response.promise.then(() => route.continue()))
-    await operator.confirm("Rotate key")
+    await does({ press: "Rotate", confirm: "Rotate key" })
     await tryToLeave("Rotate key")
     response.resolve()
-    const secret = await dialog.getByLabel("Secret", { exact: true }).inputValue()
+    const secret = await readSecret()
     await tryToLeave("New secret")
     // By default the former secret works for an hour.
     for (const each of [secret, former]) assert.deepStrictEqual(await callApi(service, each), [200])
-    await operator.confirm("Done")
-    await operator.sees(/stops working in \d+ min/)
-    await operator.press("End former secrets")
-    await operator.confirm("End former secrets")
-    await operator.misses("stops working in")
+    await does({ confirm: "Done", sees: /stops working in \d+ min/ })
+    await does({ press: "End former secrets", confirm: "End former secrets", misses: "stops working in" })
     assert.deepStrictEqual(await callApi(service, former), [401])
     assert.deepStrictEqual(await callApi(service, secret), [200])
     await page.goBack()
-    await operator.heading("Keys")
+    await does({ heading: "Keys" })
   })
 
   test("shows what another operator changed meanwhile, changes nothing, and keeps the input", async (service) => {
     const { id, key } = await callAdmin(service, "POST", "/keys", { name: "\u202eemca", plan: "free" })
-    const operator = await openSignedIn(service, `#/keys/${id}`, aliceToken)
-    const { dialog, page } = operator
+    const { does, page } = await openSignedIn(service, `#/keys/${id}`, aliceToken)
     assert.strictEqual(await page.locator("h1 bdi").textContent(), "\u202eemca")
     /** Changes the plan while a dialog is open. The page reads the key every 3 seconds, which must not help. */
     const changePlan = async (plan: string): Promise<void> => {
       await callAdmin(service, "PATCH", `/keys/${id}`, { plan })
       await page.locator(".properties", { hasText: plan }).waitFor({ timeout: 10_000 })
     }
-    await operator.press("Change")
-    await operator.fill({ Name: "typed" })
+    await does({ press: "Change", fill: { Name: "typed" } })
     await changePlan("pro")
-    await operator.confirm("Save")
-    await operator.sees("plan free → pro, per minute 60 → 300")
-    assert.strictEqual(await dialog.getByLabel("Name").inputValue(), "typed")
-    assert.strictEqual(await dialog.getByLabel("Plan").inputValue(), "pro")
-    await operator.confirm("Save")
-    await operator.heading("typed active")
+    await does({ confirm: "Save", sees: "plan free → pro, per minute 60 → 300" })
+    const field = (label: string) => page.getByRole("dialog").getByLabel(label).inputValue()
+    assert.deepStrictEqual([await field("Name"), await field("Plan")], ["typed", "pro"])
+    await does({ confirm: "Save", heading: "typed active" })
     assert.containsSubset(await callAdmin(service, "GET", `/keys/${id}`), { name: "typed", plan: "pro", version: 3 })
 
     const steps = [["Rotate", "pro", "business"], ["Disable", "business", "pro"], [
@@ -172,57 +153,48 @@ describeConsole((test) => {
       "business"
     ]] as const
     for (const [button, before, plan] of steps) {
-      await operator.press(button)
+      await does({ press: button })
       await changePlan(plan)
-      await operator.confirm(`${button} key`)
-      await dialog.getByText(`nothing was saved: plan ${before} → ${plan}`).waitFor()
-      await operator.confirm("Cancel")
+      await does({ confirm: `${button} key`, sees: `nothing was saved: plan ${before} → ${plan}` }, {
+        confirm: "Cancel"
+      })
     }
     assert.deepStrictEqual(await callApi(service, key), [200])
-    await operator.follow("Audit log")
-    await operator.search("alice", "Operator")
-    await operator.sees("1 on this page")
-    await operator.firstRow("\u202eemca → typed")
-    await operator.select("action", "revoke")
-    await operator.sees("0 on this page")
+    await does({ follow: "Audit log" })
+    await page.getByLabel("Operator").fill("alice")
+    await page.keyboard.press("Enter")
+    await does({ sees: "1 on this page", firstRow: "\u202eemca → typed" })
+    await does({ select: { action: "revoke" }, sees: "0 on this page" })
   })
 
   test("finds the key of a secret at a URL that has only the hash", async (service) => {
     const { key } = await callAdmin(service, "POST", "/keys", { name: "leaked", plan: "free" })
     await callAdmin(service, "POST", "/keys", { name: "other", plan: "free" })
-    const { page, urls, ...operator } = await openSignedIn(service)
-    const other = page.getByRole("link", { name: "other" })
-    await operator.search(`curl -H 'Authorization: Bearer ${key}'`)
-    await operator.sees("the secret works")
-    await other.waitFor({ state: "hidden" })
+    const { does, page, urls } = await openSignedIn(service)
+    const line = `curl -H 'Authorization: Bearer ${key}'`
+    await does({ seesLink: "other", search: line, sees: "the secret works", missesLink: "other" })
     assert.strictEqual(await page.getByLabel("Search keys").inputValue(), "")
     assert.notInclude([page.url(), ...urls].join(" "), key)
-    await operator.press("Refresh")
-    await operator.sees("the secret works")
-    await operator.follow("Keys")
-    await other.waitFor()
-    await operator.misses("the secret works")
+    await does({ press: "Refresh", sees: "the secret works" })
+    await does({ follow: "Keys", seesLink: "other", misses: "the secret works" })
     await page.goBack()
-    await operator.sees("the secret works")
-    await operator.follow("Keys")
-    await operator.search(key.slice(0, -1))
-    await page.getByRole("alert").getByText("no whole secret").waitFor()
-    await operator.search("leaked")
-    await operator.sees("1 on this page")
-    await operator.misses("no whole secret")
+    await does(
+      { sees: "the secret works" },
+      { follow: "Keys", seesLink: "other", search: key.slice(0, -1), seesAlert: "no whole secret" },
+      { search: "leaked", sees: "1 on this page", misses: "no whole secret" }
+    )
   })
 
   test("shows the operator, the environment, and only the actions that the token allows", async (service) => {
     const limits = { perMinute: 1, perDay: 1 }
     const { id, key } = await callAdmin(service, "POST", "/keys", { name: "banned", plan: "enterprise", limits })
     await callApi(service, key, 9)
-    const { page, ...operator } = await openSignedIn(service, `#/keys/${id}`, readToken)
-    await operator.sees("Banned.")
+    const { does, page } = await openSignedIn(service, `#/keys/${id}`, readToken)
+    await does({ sees: "Banned." })
     const buttons = async () => (await page.getByRole("button").allInnerTexts()).toSorted()
     assert.deepStrictEqual(await buttons(), ["Refresh", "Sign out"])
     assert.match(await page.getByRole("banner").innerText(), /staging[^]*board \(read only\)/)
-    await operator.follow("Keys")
-    await page.getByRole("link", { name: "banned" }).waitFor()
+    await does({ follow: "Keys", seesLink: "banned" })
     assert.deepStrictEqual(await buttons(), ["Refresh", "Search", "Sign out"])
   })
 
@@ -230,67 +202,56 @@ describeConsole((test) => {
     const limits = { perMinute: 100, perDay: 100 }
     const { id, key } = await callAdmin(service, "POST", "/keys", { name: "busy", plan: "enterprise", limits })
     assert.include(await callApi(service, key, 150), 429)
-    const { page, ...operator } = await openSignedIn(service, `#/keys/${id}`)
+    const { does, page } = await openSignedIn(service, `#/keys/${id}`)
     for (const [action, state, status] of [["Disable", "disabled", 401], ["Enable", "active", 429]] as const) {
-      await operator.press(action)
-      await operator.confirm(`${action} key`)
-      await operator.heading(`busy ${state}`)
+      await does({ press: action, confirm: `${action} key`, heading: `busy ${state}` })
       assert.deepStrictEqual(await callApi(service, key), [status])
     }
-    await operator.follow("Keys")
-    for (const order of ["most rejected, last hour", "most allowed, last day"]) {
-      await operator.select("order", order)
-      await operator.firstRow(/busy.*enterprise10\d5\d/)
-      await operator.sees(`requests in the ${order.split(", ")[1]}`)
-    }
+    const firstRow = /busy.*enterprise10\d5\d/
+    await does(
+      { follow: "Keys", select: { order: "most rejected, last hour" }, firstRow, sees: "requests in the last hour" },
+      { select: { order: "most allowed, last day" }, firstRow, sees: "requests in the last day" }
+    )
     await assertAccessible(page)
     // The list of keys has another URL.
-    await operator.search("busy")
-    await operator.sees("1 on this page")
+    await does({ search: "busy", sees: "1 on this page" })
     assert.include(page.url(), "#/keys?search=busy")
   })
 
   test("keeps the filter and the position of a list in its URL, and the token only in memory", async (service) => {
     for (let i = 0; i < 25; i++) await callAdmin(service, "POST", "/keys", { name: `page ${i}`, plan: "business" })
-    const { page, ...operator } = await openSignedIn(service)
+    const { does, page, signIn } = await openSignedIn(service)
     await page.getByLabel("Search keys").fill("page")
-    await operator.select("plan", "business")
+    await does({ select: { plan: "business" } })
     // The list before the filter has a next page too.
     await page.locator(`a[href*="plan=business"]`, { hasText: "Next page" }).click()
-    const last = page.getByRole("link", { name: "page 0", exact: true })
-    await last.waitFor()
+    await does({ seesLink: "page 0" })
     assert.deepStrictEqual(await page.context().storageState({ indexedDB: true }), { cookies: [], origins: [] })
     assert.strictEqual(await page.evaluate("sessionStorage.length + localStorage.length"), 0)
     assert.notInclude(page.url() + await page.content(), adminToken)
     await page.reload()
-    await operator.signIn()
-    await last.waitFor()
+    await signIn()
+    await does({ seesLink: "page 0" })
     assert.strictEqual(await page.getByLabel("Search keys").inputValue(), "page")
-    await last.click()
-    await operator.heading("page 0 active")
+    await does({ follow: "page 0", heading: "page 0 active" })
     await page.goBack()
-    await operator.follow("First page")
-    await operator.firstRow("page 24")
-    await operator.select("order", "oldest first")
-    await operator.firstRow("page 0")
+    await does({ follow: "First page", firstRow: "page 24" }, { select: { order: "oldest first" }, firstRow: "page 0" })
   })
 
   test("issues one key if the operator tries again after a lost response", async (service) => {
-    const { dialog, page, ...operator } = await openSignedIn(service)
-    await operator.press("Issue key")
-    await operator.fill({ Name: "once" })
+    const { does, page } = await openSignedIn(service)
     await page.route("**/admin/keys", (route) => route.fetch().then(() => route.abort()), { times: 1 })
-    await operator.confirm("Issue key")
-    await dialog.getByRole("alert").waitFor()
-    await operator.confirm("Issue key")
-    const message = await dialog.getByRole("alert").filter({ hasText: "key_" }).innerText()
+    await does({ press: "Issue key", fill: { Name: "once" }, confirm: "Issue key", seesAlert: "" }, {
+      confirm: "Issue key"
+    })
+    const message = await page.getByRole("alert").filter({ hasText: "key_" }).innerText()
     const issued = await callAdmin(service, "GET", "/keys?search=once")
     assert.strictEqual(issued.length, 1)
     assert.include(message, issued[0].id)
   })
 
   test("works with the keyboard alone, and returns the focus when a dialog closes", async (service) => {
-    const { dialog, page, ...operator } = await openSignedIn(service)
+    const { does, page } = await openSignedIn(service)
     const focused = () => page.evaluate<string>("document.activeElement?.innerText ?? ''")
     /** Presses Tab until an element with this text has the focus, and then Enter. */
     const choose = async (text: string): Promise<void> => {
@@ -299,23 +260,23 @@ describeConsole((test) => {
       await page.keyboard.press("Enter")
     }
     await choose("Issue key")
-    await dialog.waitFor()
+    await does({ dialog: "Issue key" })
     await page.keyboard.press("Escape")
-    await dialog.waitFor({ state: "hidden" })
+    await page.getByRole("dialog").waitFor({ state: "hidden" })
     await choose("Issue key")
-    await operator.enter("keyboard")
-    await page.getByRole("dialog", { name: "New secret" }).waitFor()
+    await does({ enter: "keyboard", dialog: "New secret" })
     await choose("Done")
-    await page.locator("button:focus", { hasText: "Issue key" }).waitFor()
+    await does({ focus: "button" })
+    assert.strictEqual(await focused(), "Issue key")
     await page.keyboard.press("Tab")
-    await operator.enter("keyboard")
-    await operator.sees("1 on this page")
+    await does({ enter: "keyboard", sees: "1 on this page" })
     await choose("keyboard")
-    await operator.heading("keyboard active")
+    await does({ heading: "keyboard active" })
     await choose("Revoke")
-    await page.locator("button:focus", { hasText: "Cancel" }).waitFor()
+    await does({ focus: "dialog button" })
+    assert.strictEqual(await focused(), "Cancel")
     await choose("Revoke key")
-    await operator.heading("keyboard revoked")
+    await does({ heading: "keyboard revoked" })
   })
 
   test("rejects calls and frames of other origins", async (service) => {

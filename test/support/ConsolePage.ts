@@ -68,45 +68,52 @@ export const openSignedIn = async (service: ConsoleService, view?: string, token
 }
 
 /** What an operator does on a page, and what the operator waits for. */
-const operate = (page: Page) => {
+const actionsOn = (page: Page) => {
   const dialog = page.getByRole("dialog")
-  const heading = (name: string) => page.getByRole("heading", { name, exact: true }).waitFor()
-  const press = (name: string) => page.getByRole("button", { name }).click()
-  const confirm = (name: string) => dialog.getByRole("button", { name }).click()
-  /** Types into a field with the focus, and presses Enter. */
-  const enter = async (text: string): Promise<void> => {
-    await page.keyboard.type(text)
-    await page.keyboard.press("Enter")
-  }
   return {
-    page,
-    dialog,
-    heading,
-    press,
-    confirm,
-    enter,
-    /** Signs in with the keyboard alone. The field has the focus. */
-    signIn: (token = adminToken) => page.locator("input:focus").waitFor().then(() => enter(token)),
+    press: (name: string) => page.getByRole("button", { name }).click(),
     follow: (name: string) => page.getByRole("link", { name, exact: true }).click(),
-    sees: (text: string | RegExp) => page.getByText(text).first().waitFor(),
-    misses: (text: string) => page.getByText(text).waitFor({ state: "hidden" }),
-    /** Waits for the first row of a table. */
-    firstRow: (text: string | RegExp) => page.getByRole("row").nth(1).filter({ hasText: text }).waitFor(),
-    select: (label: string, option: string) => page.getByLabel(label).selectOption(option),
-    /** Sends the text of a field outside of a dialog. */
-    search: (text: string, label = "Search keys") => page.getByLabel(label).fill(text).then(() => enter("")),
+    /** Selects options of the page by their labels. */
+    select: async (options: Readonly<Record<string, string>>): Promise<void> => {
+      for (const [label, option] of Object.entries(options)) await page.getByLabel(label).selectOption(option)
+    },
     /** Fills in a dialog. */
     fill: async ({ Plan, ...texts }: Readonly<Record<string, string>>): Promise<void> => {
       if (Plan !== undefined) await dialog.getByLabel("Plan").selectOption(Plan)
       for (const [label, text] of Object.entries(texts)) await dialog.getByLabel(label).fill(text)
     },
-    /** Confirms a dialog that makes a secret, and returns the secret. */
-    takeSecret: async (action: string): Promise<string> => {
-      await confirm(action)
-      await page.getByRole("dialog", { name: "New secret" }).waitFor()
-      const secret = await dialog.getByLabel("Secret", { exact: true }).inputValue()
-      await confirm("Done")
-      return secret
-    }
+    confirm: (name: string) => dialog.getByRole("button", { name }).click(),
+    /** Types into the field that has the focus, and presses Enter. */
+    enter: (text: string) => page.keyboard.type(text).then(() => page.keyboard.press("Enter")),
+    search: (text: string) => page.getByLabel("Search keys").fill(text).then(() => page.keyboard.press("Enter")),
+    sees: (text: string | RegExp) => page.getByText(text).first().waitFor(),
+    seesLink: (name: string) => page.getByRole("link", { name, exact: true }).waitFor(),
+    seesAlert: (text: string) => page.getByRole("alert").getByText(text).waitFor(),
+    misses: (text: string) => page.getByText(text).waitFor({ state: "hidden" }),
+    missesLink: (name: string) => page.getByRole("link", { name, exact: true }).waitFor({ state: "hidden" }),
+    heading: (name: string) => page.getByRole("heading", { name, exact: true }).waitFor(),
+    dialog: (name: string) => page.getByRole("dialog", { name }).waitFor(),
+    /** Waits for the first row of a table. */
+    firstRow: (text: string | RegExp) => page.getByRole("row").nth(1).filter({ hasText: text }).waitFor(),
+    focus: (selector: string) => page.locator(`${selector}:focus`).waitFor()
+  }
+}
+type Actions = ReturnType<typeof actionsOn>
+
+/** Actions by their names, in order. */
+type Row = { readonly [Name in keyof Actions]?: Parameters<Actions[Name]>[0] }
+
+const operate = (page: Page) => {
+  const actions: Readonly<Record<string, (input: never) => Promise<unknown>>> = actionsOn(page)
+  /** Does the actions of each row, one after the other. */
+  const does = async (...rows: ReadonlyArray<Row>): Promise<void> => {
+    for (const [name, input] of rows.flatMap((row) => Object.entries(row))) await actions[name]?.(input as never)
+  }
+  return {
+    page,
+    does,
+    /** Signs in with the keyboard alone. */
+    signIn: (token = adminToken) => does({ focus: "input", enter: token }),
+    readSecret: () => page.getByRole("dialog").getByLabel("Secret", { exact: true }).inputValue()
   }
 }
