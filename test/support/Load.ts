@@ -7,16 +7,13 @@ import { portOf, type Running, until } from "./Process.ts"
 
 let count = 0
 
-/**
- * Sends one request: a create with a unique name, or a read of `path`. The status is 0 if the connection failed.
- * `sentAt` is a time of `performance.now()`, and `took` a number of milliseconds.
- */
+/** Creates a pet with a unique name, or reads `path`. The status is 0 if the connection failed. Times are in ms. */
 export const request = (address: string, key: string, path?: string) =>
   Effect.promise(async () => {
     const method = path === undefined ? "POST" : "GET"
     const name = `pet ${process.pid} ${++count}`
     const sentAt = performance.now()
-    const outcome = (status: number, body: string, retryAfter: string | null) => {
+    const outcome = (status: number, body = "", retryAfter: string | null = null) => {
       return { method, status, sentAt, took: performance.now() - sentAt, retryAfter, body, name }
     }
     try {
@@ -28,7 +25,7 @@ export const request = (address: string, key: string, path?: string) =>
       })
       return outcome(response.status, await response.text(), response.headers.get("retry-after"))
     } catch {
-      return outcome(0, "", null)
+      return outcome(0)
     }
   })
 
@@ -48,10 +45,10 @@ export const run = Effect.fnUntraced(function*({ address, callers, key }: {
   readonly callers: number
 }) {
   const outcomes: Array<Outcome> = []
-  const state = { stopped: false }
+  let stopped = false
   const reads = ["/v1/pets/1", "/v1/pets?limit=5", "/v1/pets?limit=3&cursor=MQ"]
   const caller = Effect.fnUntraced(function*(index: number) {
-    for (let i = index; !state.stopped; i++) {
+    for (let i = index; !stopped; i++) {
       const path = i % 2 === 0 ? undefined : reads[(i >> 1) % reads.length]
       const outcome = yield* request(address(), key, path)
       outcomes.push(outcome)
@@ -73,10 +70,7 @@ export const run = Effect.fnUntraced(function*({ address, callers, key }: {
       const from = performance.now()
       return until(() => outcomes.some(({ sentAt, status }) => sentAt > from && status === 201))
     }),
-    stop: Effect.suspend(() => {
-      state.stopped = true
-      return Fiber.join(fiber)
-    })
+    stop: Effect.andThen(Effect.sync(() => void (stopped = true)), Fiber.join(fiber))
   }
 })
 

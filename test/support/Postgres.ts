@@ -3,7 +3,7 @@ import { PgClient } from "@effect/sql-pg"
 import { Effect } from "effect"
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process"
 import { randomUUID } from "node:crypto"
-import { chownSync, existsSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs"
+import { chownSync, existsSync, globSync, readFileSync, renameSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
@@ -12,11 +12,7 @@ import { clientOn } from "./Databases.ts"
 import { killChild } from "./Process.ts"
 import { freePort, temporaryDirectory } from "./Temporary.ts"
 
-const versions = "/usr/lib/postgresql"
-const bin = existsSync(versions)
-  ? readdirSync(versions).map((version) => join(versions, version, "bin"))
-    .findLast((folder) => existsSync(join(folder, "initdb")))
-  : undefined
+const bin = globSync("/usr/lib/postgresql/*/bin").toSorted().findLast((folder) => existsSync(join(folder, "initdb")))
 
 /** Names the programs that are missing on this machine for suites that start PostgreSQL. */
 export const missing: string | undefined = bin === undefined ? "there is no PostgreSQL server to start" : undefined
@@ -39,13 +35,9 @@ export const command = (name: string, args: ReadonlyArray<string>, as = {}) =>
 /** The files of an empty server, for all suites of a run: `initdb` takes seconds. */
 const template = join(process.env.TEST_TEMPLATE_DIRECTORY ?? tmpdir(), "postgres")
 
-const copy = (from: string, to: string) => Effect.promise(() => execute("cp", ["-a", from, to]))
-
 const initialize = Effect.fnUntraced(function*(data: string) {
-  if (existsSync(template)) {
-    yield* copy(template, data)
-    return
-  }
+  const copy = (from: string, to: string) => Effect.promise(() => execute("cp", ["-a", from, to]))
+  if (existsSync(template)) return void (yield* copy(template, data))
   yield* command("initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"], user)
   const own = `${template}-${randomUUID()}`
   yield* copy(data, own)
@@ -118,11 +110,10 @@ export const run = Effect.fnUntraced(function*(
     server = spawn(join(bin ?? "", "postgres"), args, { ...user, cwd: directory, stdio: "ignore" })
     yield* Effect.eventually(Effect.andThen(Effect.sleep("20 millis"), admin((sql) => sql`SELECT 1`)))
   })
-  const isRunning = () => server?.exitCode === null && server.signalCode === null
   const signal = (name: NodeJS.Signals) =>
     Effect.sync(() => {
       const pid = server?.pid
-      if (pid === undefined || !isRunning()) return
+      if (pid === undefined || server?.exitCode !== null || server.signalCode !== null) return
       // Once it is stopped, its children stay the same.
       process.kill(pid, "SIGSTOP")
       const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").match(/\d+/g) ?? []
@@ -154,10 +145,9 @@ type Server = Effect.Success<ReturnType<typeof run>>
  */
 export const failOver = Effect.fnUntraced(function*([one, two]: readonly [Server, Server]) {
   const received = ({ admin }: Server) =>
-    admin((sql) =>
-      sql<{ readonly bytes: number }>`SELECT pg_wal_lsn_diff(pg_last_wal_receive_lsn(), '0/0')::float8 AS bytes`
-    ).pipe(Effect.map(([row]) => row?.bytes ?? 0))
-  const [primary, standby] = (yield* received(one)) >= (yield* received(two)) ? [one, two] : [two, one]
+    admin((sql) => sql<{ readonly bytes: number }>`SELECT (pg_last_wal_receive_lsn() - '0/0')::float8 AS bytes`)
+  const [[first], [second]] = [yield* received(one), yield* received(two)]
+  const [primary, standby] = (first?.bytes ?? 0) >= (second?.bytes ?? 0) ? [one, two] : [two, one]
   yield* primary.promote
   const connection = `ALTER SYSTEM SET primary_conninfo = '${connectionTo(primary.port)}'`
   yield* standby.admin((sql) => Effect.andThen(sql.unsafe(connection), sql`SELECT pg_reload_conf()`))

@@ -138,12 +138,10 @@ export const untilTrue = <E>(condition: Effect.Effect<boolean, E>) =>
 
 /** Waits until a port accepts connections. */
 export const untilListening = (port: number) =>
-  untilTrue(Effect.promise(() =>
-    new Promise<boolean>((resolve) => {
-      const socket = connect(port, "127.0.0.1")
-      socket.on("connect", () => resolve(true)).on("error", () => resolve(false)).on("connect", () => socket.destroy())
-    })
-  ))
+  untilTrue(Effect.promise(() => {
+    const socket = connect(port, "127.0.0.1")
+    return once(socket, "connect").then(() => socket.destroy() !== undefined, () => false)
+  }))
 
 /** Serves requests on this machine for as long as the scope lasts. Returns the URL. */
 export const serve = Effect.fnUntraced(function*(onRequest: RequestListener) {
