@@ -1,13 +1,14 @@
 /** Tests the lease of keys in a running process, through a restore. */
-import { assert, describe, it } from "@effect/vitest"
+import { assert, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { join } from "node:path"
 import * as Postgres from "../support/Postgres.ts"
 import { issue, send, sendAdmin, start } from "../support/Process.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
 
-describe.skipIf(Postgres.missing !== undefined)("A running process", () => {
-  it.live("accepts only the keys of the dump within a second after a restore", () =>
+it.live.skipIf(Postgres.missing !== undefined)(
+  "A process accepts only the keys of a dump within a second after its restore",
+  () =>
     Effect.gen(function*() {
       const { url } = yield* Postgres.run()
       const service = yield* start({ DATABASE_URL: url })
@@ -29,5 +30,5 @@ describe.skipIf(Postgres.missing !== undefined)("A running process", () => {
       yield* Effect.sleep("1 second")
       assert.deepStrictEqual(yield* statuses, [200, 200, 401])
       yield* Fiber.interrupt(requesting)
-    }))
-})
+    })
+)

@@ -17,11 +17,9 @@ import {
 import * as Proxy from "../support/Proxy.ts"
 import * as Redis from "../support/Redis.ts"
 
-const limited = (perMinute: number, perDay: number) => ({
-  name: "limited",
-  plan: "enterprise",
-  limits: { perMinute, perDay }
-})
+const limited = (perMinute: number, perDay: number) => {
+  return { name: "limited", plan: "enterprise", limits: { perMinute, perDay } }
+}
 
 /** The number of decisions that processes made without Redis. */
 const localDecisions = (services: ReadonlyArray<Running>) =>
@@ -30,69 +28,66 @@ const localDecisions = (services: ReadonlyArray<Running>) =>
     return counts.reduce((sum, count) => sum + Number(count), 0)
   })
 
-describe.skipIf(Redis.missing !== undefined || process.env.TEST_DATABASE_URL === undefined)(
-  "Processes on one Redis",
-  () => {
-    it.live("allow exactly the limit together, and share bans, on a busy machine", () =>
-      Effect.gen(function*() {
-        const redis = yield* Redis.run
-        yield* redis.start
-        const service = start({ DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL: redis.url })
-        const first = yield* service
-        const others = yield* Effect.all([service, service, service], { concurrency: "unbounded" })
-        const services = [first, ...others] as const
-        yield* Effect.scoped(Effect.gen(function*() {
-          // `npm run bench:limits` has ten rounds beside eight such programs.
-          for (let i = 0; i < 2; i++) yield* runProgram(process.execPath, ["--eval", "for (;;);"])
-          for (let round = 0; round < 3; round++) {
-            const { key } = yield* issue(first, limited(1_000, 1_000))
-            const statuses = yield* Load.list(services, key, 64, 2_000)
-            assert.deepStrictEqual(Object.fromEntries(statuses), { 200: 1_000, 429: 1_000 })
-          }
-        }))
-        assert.strictEqual(yield* localDecisions(services), 0)
+const skip = Redis.missing !== undefined || process.env.TEST_DATABASE_URL === undefined
 
-        const { id, key } = yield* issue(first, limited(3, 100))
-        const codeOf = (service: Running) =>
-          Effect.map(send(`${service.address}/v1/pets`, key), ({ body }): string => body.code)
-        yield* Load.list([first], key, 1, 10)
-        for (const service of others) assert.strictEqual(yield* codeOf(service), "api_key_banned")
-        yield* sendAdmin(others[0], "DELETE", `/keys/${id}/ban`)
-        assert.strictEqual(yield* codeOf(others[1]), "rate_limit_exceeded")
+describe.skipIf(skip)("Processes on one Redis", () => {
+  it.live("allow exactly the limit together, and share bans, on a busy machine", () =>
+    Effect.gen(function*() {
+      const redis = yield* Redis.runStarted
+      const service = start({ DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL: redis.url })
+      const first = yield* service
+      const others = yield* Effect.all([service, service, service], { concurrency: "unbounded" })
+      const services = [first, ...others] as const
+      yield* Effect.scoped(Effect.gen(function*() {
+        // `npm run bench:limits` has ten rounds beside eight such programs.
+        for (let i = 0; i < 2; i++) yield* runProgram(process.execPath, ["--eval", "for (;;);"])
+        for (let round = 0; round < 3; round++) {
+          const { key } = yield* issue(first, limited(1_000, 1_000))
+          const statuses = yield* Load.list(services, key, 64, 2_000)
+          assert.deepStrictEqual(Object.fromEntries(statuses), { 200: 1_000, 429: 1_000 })
+        }
       }))
+      assert.strictEqual(yield* localDecisions(services), 0)
 
-    it.live("respond to every request while Redis is slow, down, hanging or empty, and report it", () =>
-      Effect.gen(function*() {
-        const redis = yield* Redis.run
-        yield* redis.start
-        const proxy = yield* Proxy.run(redis.port)
-        const REDIS_URL = `redis://127.0.0.1:${proxy.port}`
-        const service = yield* start({ DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL })
-        const { key } = yield* issue(service)
-        const faults = Effect.gen(function*() {
-          yield* untilCounting("shared", service)
-          for (const fault of ["slow", "refusing", "hanging"] as const) {
-            proxy.setFault(fault)
-            yield* untilCounting("fallback", service)
-            assert.include(yield* metricsOf(service), "petstore_rate_limit_fallback 1")
-            proxy.setFault(undefined)
-            yield* untilCounting("shared", service)
-          }
-          yield* redis.kill
+      const { id, key } = yield* issue(first, limited(3, 100))
+      const codeOf = (service: Running) =>
+        Effect.map(send(`${service.address}/v1/pets`, key), ({ body }): string => body.code)
+      yield* Load.list([first], key, 1, 10)
+      for (const service of others) assert.strictEqual(yield* codeOf(service), "api_key_banned")
+      yield* sendAdmin(others[0], "DELETE", `/keys/${id}/ban`)
+      assert.strictEqual(yield* codeOf(others[1]), "rate_limit_exceeded")
+    }))
+
+  it.live("respond to every request while Redis is slow, down, hanging or empty, and report it", () =>
+    Effect.gen(function*() {
+      const redis = yield* Redis.runStarted
+      const proxy = yield* Proxy.run(redis.port)
+      const REDIS_URL = `redis://127.0.0.1:${proxy.port}`
+      const service = yield* start({ DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL })
+      const { key } = yield* issue(service)
+      const faults = Effect.gen(function*() {
+        yield* untilCounting("shared", service)
+        for (const fault of ["slow", "refusing", "hanging"] as const) {
+          proxy.setFault(fault)
           yield* untilCounting("fallback", service)
-          yield* redis.start
+          assert.include(yield* metricsOf(service), "petstore_rate_limit_fallback 1")
+          proxy.setFault(undefined)
           yield* untilCounting("shared", service)
-        })
-        const found = new Set<number>()
-        const round = Effect.map(Load.list([service], key, 16, 200), (statuses) => {
-          for (const status of statuses.keys()) found.add(status)
-        })
-        yield* Effect.raceFirst(faults, Effect.forever(round))
-        assert.deepStrictEqual([...found], [200])
-        assert.match(service.stderr(), /REDIS_URL: Redis cannot be used. This process counts requests by itself: \w/)
-        // The line of the last recovery can arrive after the response of /readyz.
-        yield* until(() => (service.stderr().match(/Limits are counted in Redis/g)?.length ?? 0) >= 5)
-        assert.isAbove(yield* localDecisions([service]), 0)
-      }))
-  }
-)
+        }
+        yield* redis.kill
+        yield* untilCounting("fallback", service)
+        yield* redis.start
+        yield* untilCounting("shared", service)
+      })
+      const found = new Set<number>()
+      const round = Effect.map(Load.list([service], key, 16, 200), (statuses) => {
+        for (const status of statuses.keys()) found.add(status)
+      })
+      yield* Effect.raceFirst(faults, Effect.forever(round))
+      assert.deepStrictEqual([...found], [200])
+      assert.match(service.stderr(), /REDIS_URL: Redis cannot be used. This process counts requests by itself: \w/)
+      // The line of the last recovery can arrive after the response of /readyz.
+      yield* until(() => (service.stderr().match(/Limits are counted in Redis/g)?.length ?? 0) >= 5)
+      assert.isAbove(yield* localDecisions([service]), 0)
+    }))
+})

@@ -1,5 +1,5 @@
 /** Tests the metrics of a process, and its log without requests. */
-import { assert, describe, it } from "@effect/vitest"
+import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { readPage } from "../support/Documents.ts"
@@ -22,11 +22,11 @@ const metricsAfterRequests = Effect.fnUntraced(function*(env: Readonly<Record<st
 const skip = Prometheus.missing !== undefined || Redis.missing !== undefined ||
   process.env.TEST_DATABASE_URL === undefined
 
-describe.skipIf(skip)("The metrics of a process", () => {
-  it.live("match docs/monitoring.md, the alerts and the dashboard, and count requests with ACCESS_LOG=false too", () =>
+it.live.skipIf(skip)(
+  "The metrics of a process match docs/monitoring.md, the alerts and the dashboard, also with ACCESS_LOG=false",
+  () =>
     Effect.gen(function*() {
-      const redis = yield* Redis.run
-      yield* redis.start
+      const redis = yield* Redis.runStarted
       const shared = { DATABASE_URL: yield* temporaryDatabaseUrl, REDIS_URL: redis.url, BUILD_REVISION: "79d1fb3" }
       const texts = [
         yield* metricsAfterRequests(shared, "redis_duration_seconds"),
@@ -59,5 +59,5 @@ describe.skipIf(skip)("The metrics of a process", () => {
         assert.includeMembers([...described], [...Prometheus.metricsIn(query)])
         assert.includeMembers(labels, labelsIn(query), query)
       }
-    }))
-})
+    })
+)

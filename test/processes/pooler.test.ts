@@ -1,5 +1,5 @@
 /** Tests a running process behind PgBouncer in transaction mode: under load, with a locked table, and a lost server. */
-import { assert, describe, it } from "@effect/vitest"
+import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { clientOn } from "../support/Databases.ts"
 import * as Load from "../support/Load.ts"
@@ -7,8 +7,11 @@ import * as PgBouncer from "../support/PgBouncer.ts"
 import * as Postgres from "../support/Postgres.ts"
 import { issue, sendAdmin, start, until } from "../support/Process.ts"
 
-describe.skipIf(PgBouncer.missing !== undefined || Postgres.missing !== undefined)("Behind PgBouncer", () => {
-  it.live("requests get 503 only while a lock or a killed server stops them, and no pet is lost", () =>
+const skip = PgBouncer.missing !== undefined || Postgres.missing !== undefined
+
+it.live.skipIf(skip)(
+  "Behind PgBouncer, requests get 503 only during a lock or without a server, and no pet is lost",
+  () =>
     Effect.gen(function*() {
       const postgres = yield* Postgres.run()
       const pooler = yield* PgBouncer.run(postgres.url, "transaction")
@@ -43,5 +46,5 @@ describe.skipIf(PgBouncer.missing !== undefined || Postgres.missing !== undefine
       yield* load.stop
       Load.assertStatuses(load.outcomes, 200, 201, 404, 503)
       yield* Load.assertStored(load.outcomes, clientOn(postgres.url))
-    }))
-})
+    })
+)

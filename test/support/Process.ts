@@ -140,7 +140,7 @@ export const untilTrue = <E>(condition: Effect.Effect<boolean, E>) =>
 export const untilListening = (port: number) =>
   untilTrue(Effect.promise(() => {
     const socket = connect(port, "127.0.0.1")
-    return once(socket, "connect").then(() => socket.destroy() !== undefined, () => false)
+    return once(socket, "connect").then(() => Boolean(socket.destroy()), () => false)
   }))
 
 /** Serves requests on this machine for as long as the scope lasts. Returns the URL. */

@@ -112,5 +112,7 @@ export type RedisServer = Effect.Success<ReturnType<typeof runWith>>
 
 /** Makes a single Redis without files. */
 export const run = Effect.suspend(() => runWith({}))
+/** Starts a single Redis without files. */
+export const runStarted = Effect.tap(run, ({ start }) => start)
 /** Makes a Redis that takes only connections with TLS. */
 export const runWithTls = (tls: Tls) => runWith({ tls })
