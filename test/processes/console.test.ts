@@ -13,9 +13,6 @@ import {
 } from "../support/ConsolePage.ts"
 import { adminToken } from "../support/Process.ts"
 
-const untilUsed = (page: Page, used: number) =>
-  page.locator(`meter[aria-label="Used of the minute"][value="${used}"]`).waitFor()
-
 /** Asserts that the page breaks no rule of axe and is not wider than its window: light and wide, dark and narrow. */
 const assertAccessible = async (page: Page): Promise<void> => {
   await page.evaluate(axe.source)
@@ -50,12 +47,9 @@ describeConsole((test) => {
     assert.strictEqual(await page.title(), "staging · Keys · Petstore console", "the markup is text")
     assert.notInclude(await page.content(), secret)
 
-    assert.deepStrictEqual(await callApi(service, secret, 3), [200, 200, 200])
-    await untilUsed(page, 3)
+    await does({ requests: [secret, 200, 200, 200], used: 3, sees: "Counted without Redis" })
     const chart = page.getByRole("figure").filter({ hasText: "Last day" })
     await chart.locator(`[title$="3 allowed, 0 rejected, 0 banned"]`).waitFor({ state: "attached" })
-    await does({ sees: "Counted without Redis" })
-
     assert.deepStrictEqual((await callApi(service, secret, 9)).slice(0, 3), [200, 200, 429])
     await does(
       { sees: "Banned." },
@@ -64,10 +58,9 @@ describeConsole((test) => {
       // This service has no Redis.
       { sees: /was lifted in the process that responded/ },
       // The used requests stay used after the change.
-      { press: "Change", fill: { Name: "acme", Plan: "pro" }, confirm: "Save", sees: "300 a minute, 10,000 a day" }
+      { press: "Change", fill: { Name: "acme", Plan: "pro" }, confirm: "Save", sees: "300 a minute, 10,000 a day" },
+      { used: 5, requests: [secret, 200] }
     )
-    await untilUsed(page, 5)
-    assert.deepStrictEqual(await callApi(service, secret), [200])
 
     await does({
       press: "Rotate",
@@ -76,11 +69,9 @@ describeConsole((test) => {
       dialog: "New secret"
     })
     const rotated = await readSecret()
-    assert.deepStrictEqual(await callApi(service, secret), [401])
-    assert.deepStrictEqual(await callApi(service, rotated), [200])
-    await does({ confirm: "Done" }, { press: "Revoke", confirm: "Revoke key", heading: "acme revoked" })
+    await does({ requests: [secret, 401] }, { requests: [rotated, 200], confirm: "Done" })
+    await does({ press: "Revoke", confirm: "Revoke key", heading: "acme revoked", requests: [rotated, 401] })
     await assertAccessible(page)
-    assert.deepStrictEqual(await callApi(service, rotated), [401])
 
     // The page of the key, which this click leaves, shows actions too.
     await does({ follow: "Audit log", heading: "Audit log", sees: "enterprise → pro" })
@@ -121,13 +112,13 @@ describeConsole((test) => {
     const secret = await readSecret()
     await tryToLeave("New secret")
     // By default the former secret works for an hour.
-    for (const each of [secret, former]) assert.deepStrictEqual(await callApi(service, each), [200])
-    await does({ confirm: "Done", sees: /stops working in \d+ min/ })
-    await does({ press: "End former secrets", confirm: "End former secrets", misses: "stops working in" })
-    assert.deepStrictEqual(await callApi(service, former), [401])
-    assert.deepStrictEqual(await callApi(service, secret), [200])
-    await page.goBack()
-    await does({ heading: "Keys" })
+    await does(
+      { requests: [secret, 200] },
+      { requests: [former, 200], confirm: "Done", sees: /stops working in \d+ min/ },
+      { press: "End former secrets", confirm: "End former secrets", misses: "stops working in" },
+      { requests: [former, 401] },
+      { requests: [secret, 200], back: "Keys" }
+    )
   })
 
   test("shows what another operator changed meanwhile, changes nothing, and keeps the input", async (service) => {
@@ -159,12 +150,12 @@ describeConsole((test) => {
         confirm: "Cancel"
       })
     }
-    assert.deepStrictEqual(await callApi(service, key), [200])
-    await does({ follow: "Audit log" })
+    await does({ requests: [key, 200], follow: "Audit log" })
     await page.getByLabel("Operator").fill("alice")
-    await page.keyboard.press("Enter")
-    await does({ sees: "1 on this page", firstRow: "\u202eemca → typed" })
-    await does({ select: { action: "revoke" }, sees: "0 on this page" })
+    await does(
+      { key: "Enter", sees: "1 on this page", firstRow: "\u202eemca → typed" },
+      { select: { action: "revoke" }, sees: "0 on this page" }
+    )
   })
 
   test("finds the key of a secret at a URL that has only the hash", async (service) => {
@@ -175,11 +166,10 @@ describeConsole((test) => {
     await does({ seesLink: "other", search: line, sees: "the secret works", missesLink: "other" })
     assert.strictEqual(await page.getByLabel("Search keys").inputValue(), "")
     assert.notInclude([page.url(), ...urls].join(" "), key)
-    await does({ press: "Refresh", sees: "the secret works" })
-    await does({ follow: "Keys", seesLink: "other", misses: "the secret works" })
-    await page.goBack()
     await does(
-      { sees: "the secret works" },
+      { press: "Refresh", sees: "the secret works" },
+      { follow: "Keys", seesLink: "other", misses: "the secret works" },
+      { back: "Keys", sees: "the secret works" },
       { follow: "Keys", seesLink: "other", search: key.slice(0, -1), seesAlert: "no whole secret" },
       { search: "leaked", sees: "1 on this page", misses: "no whole secret" }
     )
@@ -204,8 +194,7 @@ describeConsole((test) => {
     assert.include(await callApi(service, key, 150), 429)
     const { does, page } = await openSignedIn(service, `#/keys/${id}`)
     for (const [action, state, status] of [["Disable", "disabled", 401], ["Enable", "active", 429]] as const) {
-      await does({ press: action, confirm: `${action} key`, heading: `busy ${state}` })
-      assert.deepStrictEqual(await callApi(service, key), [status])
+      await does({ press: action, confirm: `${action} key`, heading: `busy ${state}`, requests: [key, status] })
     }
     const firstRow = /busy.*enterprise10\d5\d/
     await does(
@@ -233,9 +222,11 @@ describeConsole((test) => {
     await signIn()
     await does({ seesLink: "page 0" })
     assert.strictEqual(await page.getByLabel("Search keys").inputValue(), "page")
-    await does({ follow: "page 0", heading: "page 0 active" })
-    await page.goBack()
-    await does({ follow: "First page", firstRow: "page 24" }, { select: { order: "oldest first" }, firstRow: "page 0" })
+    await does(
+      { follow: "page 0", heading: "page 0 active", back: "Keys" },
+      { follow: "First page", firstRow: "page 24", select: { order: "oldest first" } },
+      { firstRow: "page 0" }
+    )
   })
 
   test("issues one key if the operator tries again after a lost response", async (service) => {
@@ -252,31 +243,15 @@ describeConsole((test) => {
 
   test("works with the keyboard alone, and returns the focus when a dialog closes", async (service) => {
     const { does, page } = await openSignedIn(service)
-    const focused = () => page.evaluate<string>("document.activeElement?.innerText ?? ''")
-    /** Presses Tab until an element with this text has the focus, and then Enter. */
-    const choose = async (text: string): Promise<void> => {
-      for (let i = 0; i < 60 && await focused() !== text; i++) await page.keyboard.press("Tab")
-      assert.strictEqual(await focused(), text)
-      await page.keyboard.press("Enter")
-    }
-    await choose("Issue key")
-    await does({ dialog: "Issue key" })
-    await page.keyboard.press("Escape")
+    await does({ choose: "Issue key", dialog: "Issue key", key: "Escape" })
     await page.getByRole("dialog").waitFor({ state: "hidden" })
-    await choose("Issue key")
-    await does({ enter: "keyboard", dialog: "New secret" })
-    await choose("Done")
-    await does({ focus: "button" })
-    assert.strictEqual(await focused(), "Issue key")
-    await page.keyboard.press("Tab")
-    await does({ enter: "keyboard", sees: "1 on this page" })
-    await choose("keyboard")
-    await does({ heading: "keyboard active" })
-    await choose("Revoke")
-    await does({ focus: "dialog button" })
-    assert.strictEqual(await focused(), "Cancel")
-    await choose("Revoke key")
-    await does({ heading: "keyboard revoked" })
+    await does(
+      { choose: "Issue key", enter: "keyboard", dialog: "New secret" },
+      { choose: "Done", focusOn: "Issue key", key: "Tab", enter: "keyboard", sees: "1 on this page" },
+      { choose: "keyboard", heading: "keyboard active" },
+      { choose: "Revoke", focusOn: "Cancel" },
+      { choose: "Revoke key", heading: "keyboard revoked" }
+    )
   })
 
   test("rejects calls and frames of other origins", async (service) => {

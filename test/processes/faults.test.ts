@@ -133,33 +133,32 @@ describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
   })
 })
 
-describe.skipIf(!mayMount)("While the disk of the embedded database", () => {
-  it.live("is full, creates get 503 until there is space again, and no acknowledged pet is lost", () =>
-    Effect.gen(function*() {
-      const disk = yield* temporaryDirectory
-      yield* Effect.acquireRelease(
-        Effect.sync(() => execFileSync("mount", ["-t", "tmpfs", "-o", "size=80m", "tmpfs", disk])),
-        () => Effect.sync(() => execFileSync("umount", ["--lazy", disk]))
-      )
-      const DATA_DIR = join(disk, "data")
-      cpSync(yield* dataDirectory, DATA_DIR, { recursive: true })
-      const service = yield* start({ DATA_DIR })
-      const { key } = yield* issue(service)
-      const create = (count: number) =>
-        Effect.replicateEffect(Load.request(service.address, key), count, { concurrency: 8 })
-      const before = yield* create(100)
-      const file = join(disk, "file")
-      const fill = () => appendFileSync(file, Buffer.alloc(100_000))
-      yield* Effect.ignore(Effect.forever(Effect.try({ try: fill, catch: () => "full" })))
-      const meanwhile = yield* create(1_000)
-      assert.isTrue(meanwhile.some(({ status }) => status === 503))
-      rmSync(file)
-      yield* Effect.repeat(Load.request(service.address, key), { until: isSuccess })
-      const after = yield* create(100)
-      assert.isTrue(after.every(isSuccess))
-      assertBounded([...before, ...meanwhile], service.stderr())
+const title = "While the embedded database's disk is full, creates get 503 until there is space, and no pet is lost"
+it.live.skipIf(!mayMount)(title, () =>
+  Effect.gen(function*() {
+    const disk = yield* temporaryDirectory
+    yield* Effect.acquireRelease(
+      Effect.sync(() => execFileSync("mount", ["-t", "tmpfs", "-o", "size=80m", "tmpfs", disk])),
+      () => Effect.sync(() => execFileSync("umount", ["--lazy", disk]))
+    )
+    const DATA_DIR = join(disk, "data")
+    cpSync(yield* dataDirectory, DATA_DIR, { recursive: true })
+    const service = yield* start({ DATA_DIR })
+    const { key } = yield* issue(service)
+    const create = (count: number) =>
+      Effect.replicateEffect(Load.request(service.address, key), count, { concurrency: 8 })
+    const before = yield* create(100)
+    const file = join(disk, "file")
+    const fill = () => appendFileSync(file, Buffer.alloc(100_000))
+    yield* Effect.ignore(Effect.forever(Effect.try({ try: fill, catch: () => "full" })))
+    const meanwhile = yield* create(1_000)
+    assert.isTrue(meanwhile.some(({ status }) => status === 503))
+    rmSync(file)
+    yield* Effect.repeat(Load.request(service.address, key), { until: isSuccess })
+    const after = yield* create(100)
+    assert.isTrue(after.every(isSuccess))
+    assertBounded([...before, ...meanwhile], service.stderr())
 
-      yield* stop(service, "SIGKILL")
-      yield* Load.assertStored([...before, ...meanwhile, ...after], EmbeddedDatabase.layer(DATA_DIR))
-    }))
-})
+    yield* stop(service, "SIGKILL")
+    yield* Load.assertStored([...before, ...meanwhile, ...after], EmbeddedDatabase.layer(DATA_DIR))
+  }))

@@ -1,7 +1,4 @@
-/**
- * Tests the service as a process: first, later, concurrent and failing starts, kills, the log, a database that is not
- * available yet, and the schema of a later version.
- */
+/** Tests the service as a process: first, later, concurrent, failing and early starts, kills, and the log. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { execFileSync } from "node:child_process"
@@ -149,9 +146,8 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
       const { key } = yield* issue(service)
       const load = yield* Load.run({ address: () => service.address, key, callers: 32 })
       const counts = yield* Postgres.queryOn(DATABASE_URL)((sql) => {
-        const connections = sql`SELECT FROM pg_stat_activity
-          WHERE datname = current_database() AND pid <> pg_backend_pid()`
-        const count = Effect.map(connections, ({ length }) => length)
+        const others = sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
+        const count = Effect.map(others, ({ length }) => length)
         return Effect.andThen(Effect.repeat(count, { until: (n) => n >= 3 }), Effect.replicateEffect(count, 100))
       })
       yield* load.stop
@@ -159,26 +155,22 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
     }))
 })
 
-describe.skipIf(Postgres.missing !== undefined)("A process whose database is not available yet", () => {
-  it.live("waits until it is reachable and writable, logs one line, and then serves requests", () =>
-    Effect.gen(function*() {
-      const primary = yield* Postgres.run()
-      const standby = yield* Postgres.run({}, primary.port)
-      const proxy = yield* Proxy.run(standby.port)
-      proxy.setFault("refusing")
-      const url = standby.url.replace(`${standby.port}`, `${proxy.port}`)
-      const starting = yield* Effect.forkChild(start({ DATABASE_URL: url }))
-      yield* until(() => proxy.refused() > 0)
-      proxy.setFault(undefined)
-      yield* standby.admin((sql) =>
-        Effect.repeat(
-          sql`SELECT FROM pg_stat_activity WHERE application_name = 'petstore' AND query LIKE '%pg_is_in_recovery%'`,
-          { until: (sessions) => sessions.length > 0 }
-        )
-      )
-      yield* standby.promote
-      const { address, stderr } = yield* Fiber.join(starting)
-      assert.lengthOf(stderr().match(/Waiting for the database[^"]*/g) ?? [], 1)
-      assert.strictEqual((yield* send(`${address}/v1/pets`, "none")).status, 401)
-    }))
-})
+const title = "A process waits until its database is reachable and writable, logs one line, and then serves requests"
+it.live.skipIf(Postgres.missing !== undefined)(title, () =>
+  Effect.gen(function*() {
+    const primary = yield* Postgres.run()
+    const standby = yield* Postgres.run({}, primary.port)
+    const proxy = yield* Proxy.run(standby.port)
+    proxy.setFault("refusing")
+    const url = standby.url.replace(`${standby.port}`, `${proxy.port}`)
+    const starting = yield* Effect.forkChild(start({ DATABASE_URL: url }))
+    yield* until(() => proxy.refused() > 0)
+    proxy.setFault(undefined)
+    const waiting = "application_name = 'petstore' AND query LIKE '%pg_is_in_recovery%'"
+    const sessions = standby.admin((sql) => sql.unsafe(`SELECT FROM pg_stat_activity WHERE ${waiting}`))
+    yield* Effect.repeat(sessions, { until: ({ length }) => length > 0 })
+    yield* standby.promote
+    const { address, stderr } = yield* Fiber.join(starting)
+    assert.lengthOf(stderr().match(/Waiting for the database[^"]*/g) ?? [], 1)
+    assert.strictEqual((yield* send(`${address}/v1/pets`, "none")).status, 401)
+  }))

@@ -1,5 +1,5 @@
 /** Graceful shutdown and replacement of processes, behind a real balancer and under load. */
-import { assert, describe, it } from "@effect/vitest"
+import { assert, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { connect } from "node:net"
 import * as Balancer from "../support/Balancer.ts"
@@ -11,8 +11,11 @@ import { haproxy } from "../support/setup.ts"
 
 const statusOf = (url: string) => Effect.map(send(url, ""), ({ status }) => status)
 
-describe.skipIf(process.env.TEST_DATABASE_URL === undefined || haproxy === undefined)("Behind a balancer", () => {
-  it.live("no request is lost while processes are replaced one by one under load", () =>
+const skip = process.env.TEST_DATABASE_URL === undefined || haproxy === undefined
+
+it.live.skipIf(skip)(
+  "Behind a balancer, no request is lost while processes are replaced one by one under load",
+  () =>
     Effect.gen(function*() {
       const DATABASE_URL = yield* temporaryDatabaseUrl
       const { address, metrics, servers } = yield* Balancer.run(readPage("deploy/haproxy.cfg"))
@@ -41,30 +44,28 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined || haproxy === undef
       yield* load.untilMore(200)
       yield* load.stop
       Load.assertStatuses(load.outcomes, 200, 201)
-    }))
-})
+    })
+)
 
-describe("A process that receives SIGTERM", () => {
-  it.live("closes idle connections, logs unfinished requests with 499, and exits", () =>
-    Effect.gen(function*() {
-      const service = yield* start({ DATA_DIR: yield* dataDirectory })
-      const closed: Array<string> = []
-      const open = (name: string, sent: string) =>
-        Effect.callback<void>((resume) => {
-          const socket = connect(portOf(service), "127.0.0.1")
-          socket.on("error", () => {}).on("close", () => void closed.push(name)).resume()
-          socket.write(sent, () => resume(Effect.void))
-        })
-      const head = "POST /v1/pets HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nContent-Type: application/json\r\n"
-      const { key } = yield* issue(service)
-      yield* open("silent", `${head}\r\n{`)
-      yield* open("silent", `${head}Authorization: Bearer ${key}\r\n\r\n{`)
-      yield* open("idle", "GET /v1/pets HTTP/1.1\r\nHost: x\r\n\r\n")
-      // This response follows the start of the requests before it.
-      yield* statusOf(`${service.address}/v1/pets`)
-      assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
-      yield* until(() => closed.length === 3)
-      assert.deepStrictEqual(closed, ["idle", "silent", "silent"])
-      assert.match(service.stderr(), /"status":499/)
-    }))
-})
+it.live("A process that receives SIGTERM closes idle connections, logs unfinished requests with 499, and exits", () =>
+  Effect.gen(function*() {
+    const service = yield* start({ DATA_DIR: yield* dataDirectory })
+    const closed: Array<string> = []
+    const open = (name: string, sent: string) =>
+      Effect.callback<void>((resume) => {
+        const socket = connect(portOf(service), "127.0.0.1")
+        socket.on("error", () => {}).on("close", () => void closed.push(name)).resume()
+        socket.write(sent, () => resume(Effect.void))
+      })
+    const head = "POST /v1/pets HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\nContent-Type: application/json\r\n"
+    const { key } = yield* issue(service)
+    yield* open("silent", `${head}\r\n{`)
+    yield* open("silent", `${head}Authorization: Bearer ${key}\r\n\r\n{`)
+    yield* open("idle", "GET /v1/pets HTTP/1.1\r\nHost: x\r\n\r\n")
+    // This response follows the start of the requests before it.
+    yield* statusOf(`${service.address}/v1/pets`)
+    assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
+    yield* until(() => closed.length === 3)
+    assert.deepStrictEqual(closed, ["idle", "silent", "silent"])
+    assert.match(service.stderr(), /"status":499/)
+  }))

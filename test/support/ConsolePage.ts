@@ -1,5 +1,5 @@
 /** A running service, its console in Chromium, and an operator who uses it. */
-import { describe, layer } from "@effect/vitest"
+import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import type { Page } from "playwright-core"
 import { launch } from "./Chromium.ts"
@@ -44,8 +44,8 @@ export const callApi = ({ address }: Running, secret: string, count = 1): Promis
   )
 
 /** Opens the sign-in page in front of a view. `errors` has those of the page, except responses of 4xx. */
-export const openConsole = async ({ browser: running, management }: ConsoleService, view = "") => {
-  const page = await (await running.newContext()).newPage()
+export const openConsole = async (service: ConsoleService, view = "") => {
+  const page = await (await service.browser.newContext()).newPage()
   const urls: Array<string> = []
   const errors: Array<string> = []
   page.on("request", (request) => urls.push(request.url()))
@@ -54,9 +54,9 @@ export const openConsole = async ({ browser: running, management }: ConsoleServi
     const isFailure = ["error", "warning"].includes(message.type())
     if (isFailure && !/status of 4\d\d/.test(message.text())) errors.push(message.text())
   })
-  await page.goto(`${management}/${view}`)
+  await page.goto(`${service.management}/${view}`)
   await page.getByLabel("Admin token").waitFor()
-  return { ...operate(page), urls, errors }
+  return { ...operate(page, service), urls, errors }
 }
 
 /** Opens a view and signs in. */
@@ -68,8 +68,9 @@ export const openSignedIn = async (service: ConsoleService, view?: string, token
 }
 
 /** What an operator does on a page, and what the operator waits for. */
-const actionsOn = (page: Page) => {
+const actionsOn = (page: Page, service: Running) => {
   const dialog = page.getByRole("dialog")
+  const heading = (name: string) => page.getByRole("heading", { name, exact: true }).waitFor()
   return {
     press: (name: string) => page.getByRole("button", { name }).click(),
     follow: (name: string) => page.getByRole("link", { name, exact: true }).click(),
@@ -91,11 +92,28 @@ const actionsOn = (page: Page) => {
     seesAlert: (text: string) => page.getByRole("alert").getByText(text).waitFor(),
     misses: (text: string) => page.getByText(text).waitFor({ state: "hidden" }),
     missesLink: (name: string) => page.getByRole("link", { name, exact: true }).waitFor({ state: "hidden" }),
-    heading: (name: string) => page.getByRole("heading", { name, exact: true }).waitFor(),
+    heading,
     dialog: (name: string) => page.getByRole("dialog", { name }).waitFor(),
     /** Waits for the first row of a table. */
     firstRow: (text: string | RegExp) => page.getByRole("row").nth(1).filter({ hasText: text }).waitFor(),
-    focus: (selector: string) => page.locator(`${selector}:focus`).waitFor()
+    focus: (selector: string) => page.locator(`${selector}:focus`).waitFor(),
+    focusOn: (text: string) => page.locator("button:focus", { hasText: text }).waitFor(),
+    /** Presses a key. */
+    key: (name: string) => page.keyboard.press(name),
+    /** Presses Tab until an element with this text has the focus, and then Enter. */
+    choose: async (text: string): Promise<void> => {
+      const focused = () => page.evaluate<string>("document.activeElement?.innerText ?? ''")
+      for (let i = 0; i < 60 && await focused() !== text; i++) await page.keyboard.press("Tab")
+      assert.strictEqual(await focused(), text)
+      await page.keyboard.press("Enter")
+    },
+    /** Goes back to a page with this heading. */
+    back: (name: string) => page.goBack().then(() => heading(name)),
+    /** Waits for the number of requests that the page of a key shows as used. */
+    used: (count: number) => page.locator(`meter[aria-label="Used of the minute"][value="${count}"]`).waitFor(),
+    /** Asserts the statuses of requests with a key. */
+    requests: async ([secret, ...expected]: readonly [secret: string, ...statuses: ReadonlyArray<number>]) =>
+      assert.deepStrictEqual(await callApi(service, secret, expected.length), expected)
   }
 }
 type Actions = ReturnType<typeof actionsOn>
@@ -103,8 +121,8 @@ type Actions = ReturnType<typeof actionsOn>
 /** Actions by their names, in order. */
 type Row = { readonly [Name in keyof Actions]?: Parameters<Actions[Name]>[0] }
 
-const operate = (page: Page) => {
-  const actions: Readonly<Record<string, (input: never) => Promise<unknown>>> = actionsOn(page)
+const operate = (page: Page, service: Running) => {
+  const actions: Readonly<Record<string, (input: never) => Promise<unknown>>> = actionsOn(page, service)
   /** Does the actions of each row, one after the other. */
   const does = async (...rows: ReadonlyArray<Row>): Promise<void> => {
     for (const [name, input] of rows.flatMap((row) => Object.entries(row))) await actions[name]?.(input as never)

@@ -45,10 +45,10 @@ export const run = Effect.fnUntraced(function*({ address, callers, key }: {
   readonly callers: number
 }) {
   const outcomes: Array<Outcome> = []
-  let stopped = false
+  const state = { stopped: false }
   const reads = ["/v1/pets/1", "/v1/pets?limit=5", "/v1/pets?limit=3&cursor=MQ"]
   const caller = Effect.fnUntraced(function*(index: number) {
-    for (let i = index; !stopped; i++) {
+    for (let i = index; !state.stopped; i++) {
       const path = i % 2 === 0 ? undefined : reads[(i >> 1) % reads.length]
       const outcome = yield* request(address(), key, path)
       outcomes.push(outcome)
@@ -70,7 +70,7 @@ export const run = Effect.fnUntraced(function*({ address, callers, key }: {
       const from = performance.now()
       return until(() => outcomes.some(({ sentAt, status }) => sentAt > from && status === 201))
     }),
-    stop: Effect.andThen(Effect.sync(() => void (stopped = true)), Fiber.join(fiber))
+    stop: Effect.andThen(Effect.sync(() => void (state.stopped = true)), Fiber.join(fiber))
   }
 })
 

@@ -36,13 +36,14 @@ export const command = (name: string, args: ReadonlyArray<string>, as = {}) =>
 const template = join(process.env.TEST_TEMPLATE_DIRECTORY ?? tmpdir(), "postgres")
 
 const initialize = Effect.fnUntraced(function*(data: string) {
-  const copy = (from: string, to: string) => Effect.promise(() => execute("cp", ["-a", from, to]))
-  if (existsSync(template)) return void (yield* copy(template, data))
-  yield* command("initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"], user)
   const own = `${template}-${randomUUID()}`
-  yield* copy(data, own)
-  // Another server may have made the template meanwhile.
-  if (!existsSync(template)) renameSync(own, template)
+  if (!existsSync(template)) {
+    yield* command("initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"], user)
+    yield* Effect.promise(() => execute("mv", [data, own]))
+    // Another server may have made the template meanwhile.
+    if (!existsSync(template)) renameSync(own, template)
+  }
+  yield* Effect.promise(() => execute("cp", ["-a", template, data]))
 })
 
 /** How a standby connects to its primary. Without the timeout it would wait for a frozen primary for minutes. */

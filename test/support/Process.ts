@@ -17,53 +17,36 @@ export const compileCache = {
 /** The admin token of services, unless their settings have another one. */
 export const adminToken = "adm_0123456789abcdefghijklmnopqrstuvwxyz"
 
-/** The exit code of a process, or the signal that killed it. */
-type ExitCode = number | NodeJS.Signals | null
+/** A process that ended: its exit code, or the signal that killed it, and its log. */
+class Exited extends Data.TaggedError("Exited")<{ readonly code: unknown; readonly stderr: string }> {}
 
-export interface Running {
-  readonly process: ChildProcess
-  /** The base URL of the API port. */
-  readonly address: string
-  /** The base URL of the management port. */
-  readonly management: string
-  readonly stdout: () => string
-  readonly stderr: () => string
-  readonly exit: Promise<ExitCode>
-}
-
-class Exited extends Data.TaggedError("Exited")<{ readonly code: ExitCode; readonly stderr: string }> {}
-
-/** Starts the service with the settings `env` alone, by default as `node src/main.ts`. The scope kills it. */
-export const start = (
+/**
+ * Starts the service with the settings `env` alone, by default as `node src/main.ts`. The scope kills it. Returns its
+ * output and the base URLs of its ports.
+ */
+export const start = Effect.fnUntraced(function*(
   env: Readonly<Record<string, string>>,
   command: ReadonlyArray<string> = [process.execPath, "--disable-warning=ExperimentalWarning", main],
   cwd?: string
-) =>
-  Effect.acquireRelease(
-    Effect.callback<Running, Exited>((resume) => {
-      const own = { PATH: process.env.PATH, HOST: "127.0.0.1", PORT: "0", MANAGEMENT_PORT: "0" }
-      const all = { ...own, ADMIN_TOKEN: adminToken, ...compileCache, ...env }
-      const [program = "", ...args] = command
-      const child = spawn(program, args, { cwd, env: all, stdio: ["ignore", "pipe", "pipe"] })
-      let [stdout, stderr, isListening] = ["", "", false]
-      const exit = new Promise<ExitCode>((resolve) => child.on("close", (code, signal) => resolve(code ?? signal)))
-      child.stdout.on("data", (chunk: Buffer) => void (stdout += chunk.toString()))
-      child.stderr.on("data", (chunk: Buffer) => {
-        stderr += chunk.toString()
-        if (isListening) return
-        const [address, management] = ["Listening", "Management"].map((name) =>
-          new RegExp(`${name} on (http://[\\w.:]+)`).exec(stderr)?.[1]
-        )
-        if (address === undefined || management === undefined) return
-        isListening = true
-        resume(
-          Effect.succeed({ process: child, address, management, stdout: () => stdout, stderr: () => stderr, exit })
-        )
-      })
-      void exit.then((code) => resume(Effect.fail(new Exited({ code, stderr }))))
-    }),
-    (service) => stop(service, "SIGKILL")
-  )
+) {
+  const own = { PATH: process.env.PATH, HOST: "127.0.0.1", PORT: "0", MANAGEMENT_PORT: "0", ADMIN_TOKEN: adminToken }
+  const [program = "", ...args] = command
+  const all = { ...own, ...compileCache, ...env }
+  const child = yield* runProgram(program, args, { cwd, env: all, stdio: ["ignore", "pipe", "pipe"] })
+  let [stdout, stderr, isRunning] = ["", "", true]
+  child.stdout?.on("data", (chunk: Buffer) => void (stdout += chunk.toString()))
+  child.stderr?.on("data", (chunk: Buffer) => void (stderr += chunk.toString()))
+  const exit = once(child, "close").then(([code, signal]: ReadonlyArray<unknown>) => {
+    isRunning = false
+    return code ?? signal
+  })
+  const urlOf = (name: string) => new RegExp(`${name} on (http://[\\w.:]+),`).exec(stderr)?.[1] ?? ""
+  yield* until(() => !isRunning || urlOf("Listening") !== "" && urlOf("Management") !== "")
+  if (!isRunning) return yield* new Exited({ code: yield* Effect.promise(() => exit), stderr })
+  const [address, management] = [urlOf("Listening"), urlOf("Management")]
+  return { process: child, address, management, stdout: () => stdout, stderr: () => stderr, exit }
+})
+export type Running = Effect.Success<ReturnType<typeof start>>
 
 /** Returns the API port of a service. */
 export const portOf = ({ address }: Pick<Running, "address">) => Number(new URL(address).port)
