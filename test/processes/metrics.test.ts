@@ -23,7 +23,7 @@ const skip = Prometheus.missing !== undefined || Redis.missing !== undefined ||
   process.env.TEST_DATABASE_URL === undefined
 
 it.live.skipIf(skip)(
-  "The metrics of a process match docs/monitoring.md, the alerts and the dashboard, also with ACCESS_LOG=false",
+  "The metrics of a process match docs/monitoring.md, the alerts and the dashboard",
   () =>
     Effect.gen(function*() {
       const redis = yield* Redis.runStarted

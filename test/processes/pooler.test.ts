@@ -10,7 +10,7 @@ import { issue, sendAdmin, start, until } from "../support/Process.ts"
 const skip = PgBouncer.missing !== undefined || Postgres.missing !== undefined
 
 it.live.skipIf(skip)(
-  "Behind PgBouncer, requests get 503 only during a lock or without a server, and no pet is lost",
+  "Behind PgBouncer, requests get 503 only during an outage or a lock, and no pet is lost",
   () =>
     Effect.gen(function*() {
       const postgres = yield* Postgres.run()

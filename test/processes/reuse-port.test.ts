@@ -10,7 +10,7 @@ import { freePort } from "../support/Temporary.ts"
 const skip = Redis.missing !== undefined || process.env.TEST_DATABASE_URL === undefined
 
 it.live.skipIf(skip)(
-  "Processes on one port are replaced one by one under load, and lose at most a reset connection",
+  "Processes on one port are replaced under load, and lose at most a reset connection",
   () =>
     Effect.gen(function*() {
       const { url } = yield* Redis.runStarted
