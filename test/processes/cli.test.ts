@@ -1,12 +1,13 @@
 /** The `petstore` command beside a running service on the embedded database. */
 import { assert, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
+import { spawn } from "node:child_process"
 import { once } from "node:events"
 import { fileURLToPath } from "node:url"
 import { withChecksum } from "../../src/api/SecretForm.ts"
 import { type Environment, runCommand } from "../support/CommandRun.ts"
 import { dataDirectory } from "../support/Databases.ts"
-import { compileCache, runProgram, send, serve, start, until, untilTrue } from "../support/Process.ts"
+import { compileCache, killChild, send, serve, start, until, untilTrue } from "../support/Process.ts"
 
 const cli = fileURLToPath(new URL("../../src/cli.ts", import.meta.url))
 
@@ -36,12 +37,13 @@ const startService = Effect.gen(function*() {
   const ask = Effect.fnUntraced(function*(args: string, question: RegExp, answer: string) {
     const line = `stty cols 110 rows 30; exec ${process.execPath} ${cli} keys ${args}`
     const own = { PATH: process.env.PATH, SHELL: "/bin/sh", TERM: "xterm-256color", ...compileCache, ...env }
-    const child = yield* runProgram("script", ["-qefc", line, "/dev/null"], { env: own })
+    const open = Effect.sync(() => spawn("script", ["-qefc", line, "/dev/null"], { env: own }))
+    const child = yield* Effect.acquireRelease(open, killChild)
     const closed = once(child, "close")
     let output = ""
-    child.stdout?.on("data", (chunk: Buffer) => void (output += chunk.toString()))
+    child.stdout.on("data", (chunk: Buffer) => void (output += chunk.toString()))
     yield* until(() => question.test(output))
-    child.stdin?.write(answer)
+    child.stdin.write(answer)
     return (yield* Effect.promise(() => closed))[0]
   })
   /** Returns the status of a request with `key`. */
