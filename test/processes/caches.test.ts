@@ -1,13 +1,14 @@
 /** Tests the lease of keys in a running process, through a restore. */
-import { assert, describe, it } from "@effect/vitest"
+import { assert, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { join } from "node:path"
 import * as Postgres from "../support/Postgres.ts"
 import { issue, send, sendAdmin, start } from "../support/Process.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
 
-describe.skipIf(Postgres.missing !== undefined)("A running process", () => {
-  it.live("accepts only the keys of the dump within a second after a restore", () =>
+it.live.skipIf(Postgres.missing !== undefined)(
+  "A process accepts only a dump's keys a second after its restore",
+  () =>
     Effect.gen(function*() {
       const { url } = yield* Postgres.run()
       const service = yield* start({ DATABASE_URL: url })
@@ -15,13 +16,10 @@ describe.skipIf(Postgres.missing !== undefined)("A running process", () => {
       const dump = join(yield* temporaryDirectory, "petstore.dump")
       yield* Postgres.command("pg_dump", ["-Fc", "-f", dump, url])
       yield* sendAdmin(service, "DELETE", `/keys/${revoked.id}`)
-      const issuedAfterDump = yield* issue(service)
-      const keys = [valid, revoked, issuedAfterDump]
+      const keys = [valid, revoked, yield* issue(service)]
+      const responses = Effect.forEach(keys, ({ key }) => send(`${service.address}/v1/pets`, key))
       // After too many requests without a valid key, a 429 stands for a 401.
-      const statuses = Effect.forEach(
-        keys,
-        ({ key }) => Effect.map(send(`${service.address}/v1/pets`, key), ({ status }) => status === 429 ? 401 : status)
-      )
+      const statuses = Effect.map(responses, (each) => each.map(({ status }) => status === 429 ? 401 : status))
       assert.deepStrictEqual(yield* statuses, [200, 401, 200])
       // The keys stay in use, so that the process reads them again before their leases end.
       const requesting = yield* Effect.forkChild(Effect.forever(Effect.andThen(statuses, Effect.sleep("20 millis"))))
@@ -29,5 +27,5 @@ describe.skipIf(Postgres.missing !== undefined)("A running process", () => {
       yield* Effect.sleep("1 second")
       assert.deepStrictEqual(yield* statuses, [200, 200, 401])
       yield* Fiber.interrupt(requesting)
-    }))
-})
+    })
+)

@@ -4,38 +4,27 @@
  */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
-import { writeFileSync } from "node:fs"
-import { join } from "node:path"
+import * as Balancer from "../support/Balancer.ts"
 import { clientOn } from "../support/Databases.ts"
 import { readPage } from "../support/Documents.ts"
 import * as Load from "../support/Load.ts"
 import * as Postgres from "../support/Postgres.ts"
-import {
-  adminToken,
-  issue,
-  type Running,
-  runProgram,
-  send,
-  sendAdmin,
-  start,
-  stop,
-  untilTrue
-} from "../support/Process.ts"
+import { adminToken, issue, sendAdmin, start, stop, untilCounting } from "../support/Process.ts"
 import * as Redis from "../support/Redis.ts"
 import { haproxy } from "../support/setup.ts"
-import { freePort, temporaryDirectory } from "../support/Temporary.ts"
+import { freePort } from "../support/Temporary.ts"
 
 const read = (file: string): string => readPage(`deploy/ha/${file}`)
 
-/** The settings of a file, without its comments. */
-const settingsOf = (file: string): Readonly<Record<string, string>> =>
-  Object.fromEntries([...read(file).matchAll(/^(\w+)\s*=\s*'?(.*?)'?$/gm)].map(([, name, value]) => [name, value]))
+/** The settings in a text, without its comments. */
+const settingsIn = (text: string): Readonly<Record<string, string>> =>
+  Object.fromEntries([...text.matchAll(/^(\w+)\s*=\s*'?(.*?)'?$/gm)].map(([, name, value]) => [name, value]))
 
 /** A primary and two standbys with the settings of `postgresql.conf`. */
 const startPostgres = Effect.gen(function*() {
-  const { listen_addresses: _, ...settings } = settingsOf("postgresql.conf")
-  const named = (cluster_name: string) => ({ ...settings, cluster_name })
-  const primary = yield* Postgres.run(named("postgres-1"))
+  const { listen_addresses: _, ...settings } = settingsIn(read("postgresql.conf"))
+  const run = (name: string, primaryPort?: number) => Postgres.run({ ...settings, cluster_name: name }, primaryPort)
+  const primary = yield* run("postgres-1")
   yield* primary.admin((sql) =>
     Effect.all([
       sql`SET synchronous_commit = local`,
@@ -44,8 +33,7 @@ const startPostgres = Effect.gen(function*() {
       sql`CREATE DATABASE petstore OWNER petstore`
     ])
   )
-  const runStandby = (name: string) => Postgres.run(named(name), primary.port)
-  return { primary, standbys: [yield* runStandby("postgres-2"), yield* runStandby("postgres-3")] as const }
+  return [primary, yield* run("postgres-2", primary.port), yield* run("postgres-3", primary.port)] as const
 })
 
 /** A Redis master with two replicas, and three sentinels with the settings of `sentinel.conf`. */
@@ -61,41 +49,21 @@ const startRedis = Effect.gen(function*() {
 })
 
 const deploy = Effect.gen(function*() {
-  const { primary, standbys } = yield* startPostgres
+  const [primary, ...standbys] = yield* startPostgres
   const { master, sentinels } = yield* startRedis
-  const [apiPort, primaryPort, metricsPort] = [yield* freePort, yield* freePort, yield* freePort]
-  const processes = yield* Effect.replicateEffect(Effect.all({ port: freePort, management: freePort }), 2)
-  const ports = {
-    postgres: [primary, ...standbys].map(({ port }) => `${port}`),
-    sentinel: sentinels.map(String),
-    petstore: processes.map(({ management, port }) => `${port} check port ${management}`)
-  }
+  const primaryPort = yield* freePort
+  const ports = { postgres: [primary, ...standbys].map(({ port }) => port), sentinel: sentinels }
   /** Puts the addresses on this machine in place of those in a file. */
   const place = (text: string): string =>
     text.replaceAll(
-      /(postgres|sentinel|petstore)-(\d):\d+( check port 9090)?/g,
+      /(postgres|sentinel)-(\d):\d+/g,
       (_, name: keyof typeof ports, number: string) => `127.0.0.1:${ports[name][Number(number) - 1]}`
-    ).replace("balancer:5432", `127.0.0.1:${primaryPort}`)
-      .replace("bind :8080", `bind 127.0.0.1:${apiPort}`)
-      .replace("bind :5432", `bind 127.0.0.1:${primaryPort}`)
-      .replace("bind 127.0.0.1:8405", `bind 127.0.0.1:${metricsPort}`)
-  const file = join(yield* temporaryDirectory, "haproxy.cfg")
-  writeFileSync(file, place(read("haproxy.cfg")))
-  yield* runProgram(haproxy ?? "", ["-db", "-f", file])
-  const settings = Object.entries(settingsOf("petstore.env")).map(([name, value]) => [name, place(value)] as const)
-  const env = { ...Object.fromEntries(settings), MANAGEMENT_HOST: "127.0.0.1", ADMIN_TOKEN: adminToken }
-  const services = yield* Effect.forEach(
-    processes,
-    ({ management, port }) => start({ ...env, PORT: String(port), MANAGEMENT_PORT: String(management) })
-  )
-  return { primary, standbys, master, services, address: `http://127.0.0.1:${apiPort}` }
+    ).replace("balancer:5432", `127.0.0.1:${primaryPort}`).replace("bind :5432", `bind 127.0.0.1:${primaryPort}`)
+  const { address, servers } = yield* Balancer.run(place(read("haproxy.cfg")))
+  const env = { ...settingsIn(place(read("petstore.env"))), MANAGEMENT_HOST: "127.0.0.1", ADMIN_TOKEN: adminToken }
+  const services = [yield* start({ ...env, ...servers[0] }), yield* start({ ...env, ...servers[1] })] as const
+  return { primary, standbys, master, services, address }
 })
-
-/** Waits until both processes count in Redis, or until one does not. */
-const untilShared = (services: ReadonlyArray<Running>, expected: boolean) => {
-  const limits = Effect.forEach(services, ({ management }) => send(`${management}/readyz`, ""))
-  return untilTrue(Effect.map(limits, (each) => each.every(({ body }) => body?.limits === "shared") === expected))
-}
 
 const missing = Postgres.missing ?? Redis.missing ?? (haproxy === undefined ? "there is no haproxy" : undefined)
 
@@ -105,15 +73,14 @@ describe.skipIf(missing !== undefined)("With the files in deploy/ha", () => {
     (loss) =>
       Effect.gen(function*() {
         const { address, master, primary, services, standbys } = yield* deploy
-        const service = services[0] ?? assert.fail("there is no process")
-        yield* untilShared(services, true)
-        const { key } = yield* issue(service)
+        yield* untilCounting("shared", ...services)
+        const { key } = yield* issue(services[0])
         const load = yield* Load.run({ address: () => address, key, callers: 8 })
         yield* load.untilCreated
-        const revoked = yield* issue(service)
+        const revoked = yield* issue(services[0])
         const list = Load.request(address, revoked.key, "/v1/pets?limit=1")
         assert.strictEqual((yield* list).status, 200)
-        yield* sendAdmin(service, "DELETE", `/keys/${revoked.id}`)
+        yield* sendAdmin(services[0], "DELETE", `/keys/${revoked.id}`)
 
         yield* loss === "hangs" ? Effect.andThen(primary.freeze, Effect.sleep("4 seconds")) : primary.kill
         const promoted = yield* Postgres.failOver(standbys)
@@ -126,18 +93,17 @@ describe.skipIf(missing !== undefined)("With the files in deploy/ha", () => {
         }
 
         yield* master.kill
-        yield* untilShared(services, false)
+        yield* untilCounting("fallback", ...services)
         yield* load.untilCreated
-        yield* untilShared(services, true)
+        yield* untilCounting("shared", ...services)
         assert.isTrue(services.every(({ process }) => process.exitCode === null))
 
-        yield* stop(service, "SIGKILL")
+        yield* stop(services[0], "SIGKILL")
         yield* load.untilCreated
         yield* load.stop
         // Requests that the killed process was serving have no response: the connection closes, or haproxy sends 502.
-        const lost = load.outcomes.filter(({ status }) => ![200, 201, 404, 503].includes(status))
-        assert.isAtMost(lost.length, 8)
-        assert.isTrue(lost.every(({ status }) => status === 502 || status === 0))
+        Load.assertStatuses(load.outcomes, 200, 201, 404, 503, 502, 0)
+        assert.isAtMost(load.outcomes.filter(({ status }) => status === 502 || status === 0).length, 8)
         yield* Load.assertStored(load.outcomes, clientOn(promoted.url.replace(/\w+$/, "petstore")))
         const ids = load.outcomes.filter(({ status }) => status === 201).map(({ body }) => JSON.parse(body).id)
         assert.strictEqual(new Set(ids).size, ids.length)

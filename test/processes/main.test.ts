@@ -1,16 +1,11 @@
-/**
- * Tests the service as a process: first, later, concurrent and failing starts, kills, the log, a database that is not
- * available yet, and the schema of a later version.
- */
-import { PgClient } from "@effect/sql-pg"
+/** Tests the service as a process: first, later, concurrent, failing and early starts, kills, and the log. */
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { execFileSync } from "node:child_process"
 import { once } from "node:events"
 import { existsSync, statSync } from "node:fs"
 import { join } from "node:path"
-import { load } from "../../bench/load.ts"
-import { clientOn, dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
+import { dataDirectory, temporaryDatabaseUrl } from "../support/Databases.ts"
 import { codeBlocks, readPage } from "../support/Documents.ts"
 import * as Load from "../support/Load.ts"
 import * as Postgres from "../support/Postgres.ts"
@@ -21,8 +16,15 @@ import { temporaryDirectory } from "../support/Temporary.ts"
 
 const linesOf = (log: string) => log.trim().split("\n").map((line) => JSON.parse(line))
 
-const query = <A, E>(url: string, use: (sql: PgClient.PgClient) => Effect.Effect<A, E>) =>
-  Effect.provide(Effect.flatMap(PgClient.PgClient, use), clientOn(url))
+/** Starts the service, which must log one line with each of these texts, and exit with 1. Returns its log. */
+const assertNoStart = Effect.fnUntraced(function*(env: Parameters<typeof start>[0], ...texts: ReadonlyArray<string>) {
+  const { code, stderr } = yield* Effect.flip(start(env))
+  // The other listener may have started already.
+  const lines = stderr.trim().split("\n").filter((line) => !line.includes(`"level":"INFO"`))
+  assert.deepStrictEqual([code, lines.length], [1, texts.length], stderr)
+  for (const text of texts) assert.include(lines.join("\n"), text)
+  return stderr
+})
 
 describe("The service on the embedded database", () => {
   it.live("issues one key at the first start, and keeps pets and counts after kill -9", () =>
@@ -41,11 +43,7 @@ describe("The service on the embedded database", () => {
         .replace("/srv/petstore/data/admin-token", join(DATA_DIR, "admin-token"))
       assert.includeMembers(linesOf(first.stderr()).map(({ message }) => message), expected?.trim().split("\n") ?? [""])
 
-      const other = yield* Effect.flip(start({ DATA_DIR }))
-      assert.strictEqual(other.code, 1)
-      assert.include(other.stderr, `Another process uses the data directory \\"${DATA_DIR}\\"`)
-      assert.lengthOf(other.stderr.trim().split("\n"), 1)
-
+      yield* assertNoStart({ DATA_DIR }, `Another process uses the data directory \\"${DATA_DIR}\\"`)
       const created = yield* send(`${first.address}/v1/pets`, key, "POST", { name: "kept", categoryId: 1 })
       // The counts of the last second can be lost: this waits for the write that follows the request.
       const writes = Effect.map(metricsOf(first), (text) => /write_duration_seconds_count\S* (\d+)/.exec(text)?.[1])
@@ -89,15 +87,11 @@ describe("The service on the embedded database", () => {
       const service = yield* start({ DATA_DIR: yield* dataDirectory })
       const { key } = yield* issue(service)
       service.process.stderr?.pause()
-      const request = `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n\r\n`
-      const { statuses } = yield* Effect.promise(() =>
-        load({ ports: [portOf(service)], request, connections: 32, requests: 20_000 })
-      )
+      const statuses = yield* Load.list([service], key, 32, 20_000)
       assert.strictEqual(statuses.get(200), 20_000)
       const [, dropped] = /^petstore_log_lines_dropped_total(?:\{.*\})? (\d+)$/m.exec(yield* metricsOf(service)) ?? []
-      const exited = once(service.process, "exit")
       service.process.kill("SIGTERM")
-      assert.deepStrictEqual(yield* Effect.promise(() => exited), [0, null])
+      assert.deepStrictEqual(yield* Effect.promise(() => once(service.process, "exit")), [0, null])
       // What the pipe holds is still read. The lines that waited in the memory of the process are lost.
       service.process.stderr?.resume()
       yield* Effect.promise(() => service.exit)
@@ -106,7 +100,7 @@ describe("The service on the embedded database", () => {
       assert.isAtMost(logged + Number(dropped), 20_000)
     }))
 
-  it.live("reports invalid settings before it creates a file or a table, and exits with 1", () =>
+  it.live("logs one line for each fault of its settings before it creates a file, and exits with 1", () =>
     Effect.gen(function*() {
       const DATA_DIR = `${yield* temporaryDirectory}/data`
       const invalid = {
@@ -116,30 +110,15 @@ describe("The service on the embedded database", () => {
         ADMIN_TOKEN: "adm_ secret",
         LOG_LEVEL: "loud"
       }
-      const { code, stderr } = yield* Effect.flip(start({ DATA_DIR, ...invalid }))
-      assert.strictEqual(code, 1)
-      assert.sameMembers(stderr.trim().split("\n").map((line) => line.split(":")[0]), Object.keys(invalid))
-      assert.notInclude(stderr, "secret")
+      const names = Object.keys(invalid).map((name) => `${name}: `)
+      assert.notInclude(yield* assertNoStart({ DATA_DIR, ...invalid }, ...names), "secret")
       assert.isFalse(existsSync(DATA_DIR))
-    }))
 
-  it.live("logs one line if it cannot start, and exits with 1", () =>
-    Effect.gen(function*() {
-      const DATA_DIR = yield* dataDirectory
       const { port } = new URL(yield* serve((_request, response) => response.end()))
-      const faults = [
-        [{ DATA_DIR: `${import.meta.filename}/nowhere` }, "main.test.ts/nowhere"],
-        [{ DATA_DIR, HOST: "192.0.2.1" }, `HOST: this machine has no address \\"192.0.2.1\\"`],
-        [{ DATA_DIR, PORT: port }, `PORT: port ${port} of 127.0.0.1 is in use`]
-      ] as const
-      for (const [env, names] of faults) {
-        const { code, stderr } = yield* Effect.flip(start(env))
-        assert.strictEqual(code, 1)
-        // The other listener may have started already.
-        const lines = stderr.trim().split("\n").filter((line) => !line.includes(`"level":"INFO"`))
-        assert.lengthOf(lines, 1, stderr)
-        assert.include(lines[0], names)
-      }
+      const own = { DATA_DIR: yield* dataDirectory }
+      yield* assertNoStart({ DATA_DIR: `${import.meta.filename}/nowhere` }, "main.test.ts/nowhere")
+      yield* assertNoStart({ ...own, HOST: "192.0.2.1" }, `HOST: this machine has no address \\"192.0.2.1\\"`)
+      yield* assertNoStart({ ...own, PORT: port }, `PORT: port ${port} of 127.0.0.1 is in use`)
     }))
 })
 
@@ -153,14 +132,11 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
         assert.strictEqual(yield* stop(service, "SIGTERM"), 0)
         assert.strictEqual(service.stdout(), "", "no key is printed")
       }
-      const applied = yield* query(DATABASE_URL, (sql) => sql`SELECT migration_id AS id FROM petstore_migrations`)
+      const query = Postgres.queryOn(DATABASE_URL)
+      const applied = yield* query((sql) => sql`SELECT migration_id AS id FROM petstore_migrations`)
       assert.deepStrictEqual(applied, [{ id: 1 }, { id: 2 }])
-
-      yield* query(DATABASE_URL, (sql) => sql`INSERT INTO petstore_migrations (migration_id, name) VALUES (3, 'later')`)
-      const { code, stderr } = yield* Effect.flip(start({ DATABASE_URL }))
-      assert.strictEqual(code, 1)
-      assert.include(stderr, `The database has schema version 3`)
-      assert.lengthOf(stderr.trim().split("\n"), 1)
+      yield* query((sql) => sql`INSERT INTO petstore_migrations (migration_id, name) VALUES (3, 'later')`)
+      yield* assertNoStart({ DATABASE_URL }, "The database has schema version 3")
     }))
 
   it.live("open exactly DATABASE_MAX_CONNECTIONS connections under load", () =>
@@ -169,10 +145,9 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
       const service = yield* start({ DATABASE_URL, DATABASE_MAX_CONNECTIONS: "3" })
       const { key } = yield* issue(service)
       const load = yield* Load.run({ address: () => service.address, key, callers: 32 })
-      const counts = yield* query(DATABASE_URL, (sql) => {
-        const connections = sql`SELECT FROM pg_stat_activity
-          WHERE datname = current_database() AND pid <> pg_backend_pid()`
-        const count = Effect.map(connections, ({ length }) => length)
+      const counts = yield* Postgres.queryOn(DATABASE_URL)((sql) => {
+        const others = sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`
+        const count = Effect.map(others, ({ length }) => length)
         return Effect.andThen(Effect.repeat(count, { until: (n) => n >= 3 }), Effect.replicateEffect(count, 100))
       })
       yield* load.stop
@@ -180,26 +155,22 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("Processes on Postg
     }))
 })
 
-describe.skipIf(Postgres.missing !== undefined)("A process whose database is not available yet", () => {
-  it.live("waits until it is reachable and writable, logs one line, and then serves requests", () =>
-    Effect.gen(function*() {
-      const primary = yield* Postgres.run()
-      const standby = yield* Postgres.run({}, primary.port)
-      const proxy = yield* Proxy.run(standby.port)
-      proxy.setFault("refusing")
-      const url = standby.url.replace(`${standby.port}`, `${proxy.port}`)
-      const starting = yield* Effect.forkChild(start({ DATABASE_URL: url }))
-      yield* until(() => proxy.refused() > 0)
-      proxy.setFault(undefined)
-      yield* standby.admin((sql) =>
-        Effect.repeat(
-          sql`SELECT FROM pg_stat_activity WHERE application_name = 'petstore' AND query LIKE '%pg_is_in_recovery%'`,
-          { until: (sessions) => sessions.length > 0 }
-        )
-      )
-      yield* standby.promote
-      const { address, stderr } = yield* Fiber.join(starting)
-      assert.lengthOf(stderr().match(/Waiting for the database[^"]*/g) ?? [], 1)
-      assert.strictEqual((yield* send(`${address}/v1/pets`, "none")).status, 401)
-    }))
-})
+const title = "A process waits until its database is reachable and writable, logs one line, and then serves requests"
+it.live.skipIf(Postgres.missing !== undefined)(title, () =>
+  Effect.gen(function*() {
+    const primary = yield* Postgres.run()
+    const standby = yield* Postgres.run({}, primary.port)
+    const proxy = yield* Proxy.run(standby.port)
+    proxy.setFault("refusing")
+    const url = standby.url.replace(`${standby.port}`, `${proxy.port}`)
+    const starting = yield* Effect.forkChild(start({ DATABASE_URL: url }))
+    yield* until(() => proxy.refused() > 0)
+    proxy.setFault(undefined)
+    const waiting = "application_name = 'petstore' AND query LIKE '%pg_is_in_recovery%'"
+    const sessions = standby.admin((sql) => sql.unsafe(`SELECT FROM pg_stat_activity WHERE ${waiting}`))
+    yield* Effect.repeat(sessions, { until: ({ length }) => length > 0 })
+    yield* standby.promote
+    const { address, stderr } = yield* Fiber.join(starting)
+    assert.lengthOf(stderr().match(/Waiting for the database[^"]*/g) ?? [], 1)
+    assert.strictEqual((yield* send(`${address}/v1/pets`, "none")).status, 401)
+  }))

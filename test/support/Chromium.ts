@@ -5,9 +5,9 @@ import { browser } from "./setup.ts"
 
 const options = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 
-/** Starts Chromium with these options beside those of all tests. The scope ends it. */
-export const launch = (...more: ReadonlyArray<string>) =>
+/** Starts Chromium. The scope ends it. */
+export const launch = () =>
   Effect.acquireRelease(
-    Effect.promise(() => chromium.launch({ executablePath: browser ?? "", args: [...options, ...more] })),
+    Effect.promise(() => chromium.launch({ executablePath: browser ?? "", args: options })),
     (running: Browser) => Effect.promise(() => running.close())
   )

@@ -1,21 +1,22 @@
-/** A running service, and its console in Chromium. */
-import { describe, layer } from "@effect/vitest"
+/** A running service, its console in Chromium, and an operator who uses it. */
+import { assert, describe, layer } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import type { Page } from "playwright-core"
 import { launch } from "./Chromium.ts"
 import { dataDirectory } from "./Databases.ts"
-import { adminToken, type Running, send, sendAdmin, start } from "./Process.ts"
+import { adminToken, type Running, send, sendAdmin, serve, start } from "./Process.ts"
 import { browser } from "./setup.ts"
 
 /** The tokens of the operator alice, and of the operator board, who can only read. */
 export const [aliceToken, readToken] = ["a".repeat(32), "b".repeat(32)] as const
 
-/** One service and one browser for all tests. */
+/** One service and one browser for all tests, and the address of a page of another origin, which embeds the console. */
 const startConsole = Effect.gen(function*() {
   const ADMIN_TOKENS = `alice:${aliceToken},board:read:${readToken}`
   const service = yield* start({ DATA_DIR: yield* dataDirectory, ADMIN_TOKENS, ENVIRONMENT: "staging" })
-  // In this browser, another name leads to the service as well.
-  return { ...service, browser: yield* launch("--host-resolver-rules=MAP rebound.example 127.0.0.1") }
+  const frame = `<!doctype html><title>foreign</title><iframe name="framed" src="${service.management}/"></iframe>`
+  const foreign = yield* serve((_request, response) => response.setHeader("content-type", "text/html").end(frame))
+  return { ...service, foreign, browser: yield* launch() }
 })
 type ConsoleService = Effect.Success<typeof startConsole>
 const ConsoleService = Context.Service<ConsoleService>("test/support/ConsoleService")
@@ -37,38 +38,100 @@ export const callAdmin = async (service: Running, method: string, path: string, 
   (await Effect.runPromise(sendAdmin(service, method, path, body))).body
 
 /** Sends `count` requests with a key, one after the other. Returns the statuses. */
-export const callApi = ({ address }: Running, secret: string, count: number): Promise<ReadonlyArray<number>> =>
+export const callApi = ({ address }: Running, secret: string, count = 1): Promise<ReadonlyArray<number>> =>
   Effect.runPromise(
     Effect.replicateEffect(Effect.map(send(`${address}/v1/pets`, secret), ({ status }) => status), count)
   )
 
 /** Opens the sign-in page in front of a view. `errors` has those of the page, except responses of 4xx. */
-export const openConsole = async ({ browser: running, management }: ConsoleService, view = "") => {
-  const page = await (await running.newContext()).newPage()
-  const origins = new Set<string>()
+export const openConsole = async (service: ConsoleService, view = "") => {
+  const page = await (await service.browser.newContext()).newPage()
+  const urls: Array<string> = []
   const errors: Array<string> = []
-  page.on("request", (request) => origins.add(new URL(request.url()).origin))
+  page.on("request", (request) => urls.push(request.url()))
   page.on("pageerror", (error) => errors.push(error.message))
   page.on("console", (message) => {
     const isFailure = ["error", "warning"].includes(message.type())
     if (isFailure && !/status of 4\d\d/.test(message.text())) errors.push(message.text())
   })
-  await page.goto(`${management}/${view}`)
+  await page.goto(`${service.management}/${view}`)
   await page.getByLabel("Admin token").waitFor()
-  return { page, origins, errors }
-}
-
-/** Signs in with the keyboard alone. The field has the focus. */
-export const signIn = async (page: Page, token = adminToken): Promise<void> => {
-  await page.locator("input:focus").waitFor()
-  await page.keyboard.type(token)
-  await page.keyboard.press("Enter")
+  return { ...operate(page, service), urls, errors }
 }
 
 /** Opens a view and signs in. */
 export const openSignedIn = async (service: ConsoleService, view?: string, token?: string) => {
-  const { page } = await openConsole(service, view)
-  await signIn(page, token)
-  await page.getByRole("navigation", { name: "Views" }).waitFor()
-  return page
+  const operator = await openConsole(service, view)
+  await operator.signIn(token)
+  await operator.page.getByRole("navigation", { name: "Views" }).waitFor()
+  return operator
+}
+
+/** What an operator does on a page, and what the operator waits for. */
+const actionsOn = (page: Page, service: Running) => {
+  const dialog = page.getByRole("dialog")
+  const heading = (name: string) => page.getByRole("heading", { name, exact: true }).waitFor()
+  return {
+    press: (name: string) => page.getByRole("button", { name }).click(),
+    follow: (name: string) => page.getByRole("link", { name, exact: true }).click(),
+    /** Selects options of the page by their labels. */
+    select: async (options: Readonly<Record<string, string>>): Promise<void> => {
+      for (const [label, option] of Object.entries(options)) await page.getByLabel(label).selectOption(option)
+    },
+    /** Fills in a dialog. */
+    fill: async ({ Plan, ...texts }: Readonly<Record<string, string>>): Promise<void> => {
+      if (Plan !== undefined) await dialog.getByLabel("Plan").selectOption(Plan)
+      for (const [label, text] of Object.entries(texts)) await dialog.getByLabel(label).fill(text)
+    },
+    confirm: (name: string) => dialog.getByRole("button", { name }).click(),
+    /** Types into the field that has the focus, and presses Enter. */
+    enter: (text: string) => page.keyboard.type(text).then(() => page.keyboard.press("Enter")),
+    search: (text: string) => page.getByLabel("Search keys").fill(text).then(() => page.keyboard.press("Enter")),
+    sees: (text: string | RegExp) => page.getByText(text).first().waitFor(),
+    seesLink: (name: string) => page.getByRole("link", { name, exact: true }).waitFor(),
+    seesAlert: (text: string) => page.getByRole("alert").getByText(text).waitFor(),
+    misses: (text: string) => page.getByText(text).waitFor({ state: "hidden" }),
+    missesLink: (name: string) => page.getByRole("link", { name, exact: true }).waitFor({ state: "hidden" }),
+    heading,
+    dialog: (name: string) => page.getByRole("dialog", { name }).waitFor(),
+    /** Waits for the first row of a table. */
+    firstRow: (text: string | RegExp) => page.getByRole("row").nth(1).filter({ hasText: text }).waitFor(),
+    focus: (selector: string) => page.locator(`${selector}:focus`).waitFor(),
+    focusOn: (text: string) => page.locator("button:focus", { hasText: text }).waitFor(),
+    /** Presses a key. */
+    key: (name: string) => page.keyboard.press(name),
+    /** Presses Tab until an element with this text has the focus, and then Enter. */
+    choose: async (text: string): Promise<void> => {
+      const focused = () => page.evaluate<string>("document.activeElement?.innerText ?? ''")
+      for (let i = 0; i < 60 && await focused() !== text; i++) await page.keyboard.press("Tab")
+      assert.strictEqual(await focused(), text)
+      await page.keyboard.press("Enter")
+    },
+    /** Goes back to a page with this heading. */
+    back: (name: string) => page.goBack().then(() => heading(name)),
+    /** Waits for the number of requests that the page of a key shows as used. */
+    used: (count: number) => page.locator(`meter[aria-label="Used of the minute"][value="${count}"]`).waitFor(),
+    /** Asserts the statuses of requests with a key. */
+    requests: async ([secret, ...expected]: readonly [secret: string, ...statuses: ReadonlyArray<number>]) =>
+      assert.deepStrictEqual(await callApi(service, secret, expected.length), expected)
+  }
+}
+type Actions = ReturnType<typeof actionsOn>
+
+/** Actions by their names, in order. */
+type Row = { readonly [Name in keyof Actions]?: Parameters<Actions[Name]>[0] }
+
+const operate = (page: Page, service: Running) => {
+  const actions: Readonly<Record<string, (input: never) => Promise<unknown>>> = actionsOn(page, service)
+  /** Does the actions of each row, one after the other. */
+  const does = async (...rows: ReadonlyArray<Row>): Promise<void> => {
+    for (const [name, input] of rows.flatMap((row) => Object.entries(row))) await actions[name]?.(input as never)
+  }
+  return {
+    page,
+    does,
+    /** Signs in with the keyboard alone. */
+    signIn: (token = adminToken) => does({ focus: "input", enter: token }),
+    readSecret: () => page.getByRole("dialog").getByLabel("Secret", { exact: true }).inputValue()
+  }
 }

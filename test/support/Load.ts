@@ -2,20 +2,18 @@
 import { PgClient } from "@effect/sql-pg"
 import { assert } from "@effect/vitest"
 import { Effect, Fiber, Layer } from "effect"
-import { until } from "./Process.ts"
+import { load } from "../../bench/load.ts"
+import { portOf, type Running, until } from "./Process.ts"
 
 let count = 0
 
-/**
- * Sends one request: a create with a unique name, or a read of `path`. The status is 0 if the connection failed.
- * `sentAt` is a time of `performance.now()`, and `took` a number of milliseconds.
- */
+/** Creates a pet with a unique name, or reads `path`. The status is 0 if the connection failed. Times are in ms. */
 export const request = (address: string, key: string, path?: string) =>
   Effect.promise(async () => {
     const method = path === undefined ? "POST" : "GET"
     const name = `pet ${process.pid} ${++count}`
     const sentAt = performance.now()
-    const outcome = (status: number, body: string, retryAfter: string | null) => {
+    const outcome = (status: number, body = "", retryAfter: string | null = null) => {
       return { method, status, sentAt, took: performance.now() - sentAt, retryAfter, body, name }
     }
     try {
@@ -27,11 +25,18 @@ export const request = (address: string, key: string, path?: string) =>
       })
       return outcome(response.status, await response.text(), response.headers.get("retry-after"))
     } catch {
-      return outcome(0, "", null)
+      return outcome(0)
     }
   })
 
 export type Outcome = Effect.Success<ReturnType<typeof request>>
+
+/** Lists pets `requests` times, as fast as possible. Returns the number of responses by status. */
+export const list = (services: ReadonlyArray<Running>, key: string, connections: number, requests: number) => {
+  const request = `GET /v1/pets HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer ${key}\r\n\r\n`
+  const run = () => load({ ports: services.map(portOf), request, connections, requests })
+  return Effect.map(Effect.promise(run), ({ statuses }) => statuses)
+}
 
 /** Keeps `callers` requests in flight, half of them creates, until `stop`. `outcomes` has all that have ended. */
 export const run = Effect.fnUntraced(function*({ address, callers, key }: {
@@ -65,16 +70,17 @@ export const run = Effect.fnUntraced(function*({ address, callers, key }: {
       const from = performance.now()
       return until(() => outcomes.some(({ sentAt, status }) => sentAt > from && status === 201))
     }),
-    stop: Effect.suspend(() => {
-      state.stopped = true
-      return Fiber.join(fiber)
-    })
+    stop: Effect.andThen(Effect.sync(() => void (state.stopped = true)), Fiber.join(fiber))
   }
 })
 
 /** Returns the names of the acknowledged pets. */
 export const acknowledged = (outcomes: ReadonlyArray<Outcome>): ReadonlyArray<string> =>
   outcomes.filter(({ status }) => status === 201).map(({ name }) => name)
+
+/** Asserts that each response has one of these statuses. */
+export const assertStatuses = (outcomes: ReadonlyArray<Outcome>, ...expected: ReadonlyArray<number>): void =>
+  assert.isEmpty(outcomes.filter(({ status }) => !expected.includes(status)))
 
 /** Asserts that a database has each acknowledged pet, and no pet twice. */
 export const assertStored = <E>(outcomes: ReadonlyArray<Outcome>, database: Layer.Layer<PgClient.PgClient, E>) =>

@@ -13,7 +13,7 @@ import { freePort, temporaryDirectory } from "./Temporary.ts"
 const program = ["/usr/sbin/pgbouncer", "/usr/bin/pgbouncer"].find(existsSync)
 
 /** Names the program that is missing on this machine for suites behind PgBouncer. */
-export const missing: string | undefined = program === undefined ? "there is no pgbouncer" : undefined
+export const missing = program === undefined ? "pgbouncer" : undefined
 
 /** PgBouncer does not run as root. */
 const user = process.getuid?.() === 0 ? { uid: Number(execFileSync("id", ["-u", "nobody"]).toString()) } : {}
@@ -26,16 +26,9 @@ export const run = Effect.fnUntraced(function*(serverUrl: string, mode: "session
   chmodSync(directory, 0o755)
   const users = join(directory, "users")
   writeFileSync(users, `"${url.username}" "${url.password}"\n`)
-  const lines = Object.entries({
-    listen_addr: "127.0.0.1",
-    listen_port: port,
-    unix_socket_dir: "",
-    auth_type: "trust",
-    auth_file: users,
-    pool_mode: mode,
-    server_login_retry: 1
-  }).map(([name, value]) => `${name} = ${value}`)
   const target = `* = host=${url.hostname} port=${url.port === "" ? 5432 : url.port}`
+  const own = ["listen_addr = 127.0.0.1", `listen_port = ${port}`, "unix_socket_dir =", `pool_mode = ${mode}`]
+  const lines = [...own, "auth_type = trust", `auth_file = ${users}`, "server_login_retry = 1"]
   const file = join(directory, "pgbouncer.ini")
   writeFileSync(file, ["[databases]", target, "[pgbouncer]", ...lines, ""].join("\n"))
   yield* runProgram(program ?? "", ["-q", file], { ...user, cwd: directory, stdio: "ignore" })

@@ -3,25 +3,25 @@ import { PgClient } from "@effect/sql-pg"
 import { Effect } from "effect"
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process"
 import { randomUUID } from "node:crypto"
-import { once } from "node:events"
-import { chownSync, existsSync, readdirSync, readFileSync, renameSync, writeFileSync } from "node:fs"
+import { chownSync, existsSync, globSync, readFileSync, renameSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { promisify } from "node:util"
 import type { Certificate } from "./Certificates.ts"
 import { clientOn } from "./Databases.ts"
+import { killChild } from "./Process.ts"
 import { freePort, temporaryDirectory } from "./Temporary.ts"
 
-const versions = "/usr/lib/postgresql"
-const bin = existsSync(versions)
-  ? readdirSync(versions).map((version) => join(versions, version, "bin"))
-    .findLast((folder) => existsSync(join(folder, "initdb")))
-  : undefined
+const bin = globSync("/usr/lib/postgresql/*/bin").toSorted().findLast((folder) => existsSync(join(folder, "initdb")))
 
 /** Names the programs that are missing on this machine for suites that start PostgreSQL. */
 export const missing: string | undefined = bin === undefined ? "there is no PostgreSQL server to start" : undefined
 
 const idOf = (option: string) => Number(execFileSync("id", [option, "postgres"]).toString())
+
+/** Runs statements on a connection of their own. */
+export const queryOn = (url: string) => <A, E>(use: (sql: PgClient.PgClient) => Effect.Effect<A, E>) =>
+  Effect.scoped(Effect.provide(Effect.flatMap(PgClient.PgClient, use), clientOn(url)))
 
 /** The user that the server runs as: PostgreSQL does not start as root. */
 const user = process.getuid?.() === 0 ? { uid: idOf("-u"), gid: idOf("-g") } : {}
@@ -35,18 +35,15 @@ export const command = (name: string, args: ReadonlyArray<string>, as = {}) =>
 /** The files of an empty server, for all suites of a run: `initdb` takes seconds. */
 const template = join(process.env.TEST_TEMPLATE_DIRECTORY ?? tmpdir(), "postgres")
 
-const copy = (from: string, to: string) => Effect.promise(() => execute("cp", ["-a", from, to]))
-
 const initialize = Effect.fnUntraced(function*(data: string) {
-  if (existsSync(template)) {
-    yield* copy(template, data)
-    return
-  }
-  yield* command("initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"], user)
   const own = `${template}-${randomUUID()}`
-  yield* copy(data, own)
-  // Another server may have made the template meanwhile.
-  if (!existsSync(template)) renameSync(own, template)
+  if (!existsSync(template)) {
+    yield* command("initdb", ["-D", data, "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"], user)
+    yield* Effect.promise(() => execute("mv", [data, own]))
+    // Another server may have made the template meanwhile.
+    if (!existsSync(template)) renameSync(own, template)
+  }
+  yield* Effect.promise(() => execute("cp", ["-a", template, data]))
 })
 
 /** How a standby connects to its primary. Without the timeout it would wait for a frozen primary for minutes. */
@@ -107,29 +104,23 @@ export const run = Effect.fnUntraced(function*(
   let server: ChildProcess | undefined
 
   const url = `postgres://postgres@127.0.0.1:${port}/postgres`
-  /** Runs statements on a separate connection. */
-  const admin = <A, E>(use: (sql: PgClient.PgClient) => Effect.Effect<A, E>) =>
-    Effect.scoped(Effect.provide(Effect.flatMap(PgClient.PgClient, use), clientOn(url)))
+  const admin = queryOn(url)
 
   const start = Effect.gen(function*() {
     const args = ["-D", data, ...options]
     server = spawn(join(bin ?? "", "postgres"), args, { ...user, cwd: directory, stdio: "ignore" })
     yield* Effect.eventually(Effect.andThen(Effect.sleep("20 millis"), admin((sql) => sql`SELECT 1`)))
   })
-  const isRunning = () => server?.exitCode === null && server.signalCode === null
   const signal = (name: NodeJS.Signals) =>
     Effect.sync(() => {
       const pid = server?.pid
-      if (pid === undefined || !isRunning()) return
+      if (pid === undefined || server?.exitCode !== null || server.signalCode !== null) return
       // Once it is stopped, its children stay the same.
       process.kill(pid, "SIGSTOP")
       const children = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").match(/\d+/g) ?? []
       for (const each of [...children.map(Number), pid]) process.kill(each, name)
     })
-  const ended = Effect.promise(async () => {
-    if (server !== undefined && isRunning()) await once(server, "exit")
-  })
-  const kill = Effect.andThen(signal("SIGKILL"), ended)
+  const kill = Effect.andThen(signal("SIGKILL"), Effect.suspend(() => killChild(server)))
   yield* Effect.addFinalizer(() => kill)
   yield* start
 
@@ -155,10 +146,9 @@ type Server = Effect.Success<ReturnType<typeof run>>
  */
 export const failOver = Effect.fnUntraced(function*([one, two]: readonly [Server, Server]) {
   const received = ({ admin }: Server) =>
-    admin((sql) =>
-      sql<{ readonly bytes: number }>`SELECT pg_wal_lsn_diff(pg_last_wal_receive_lsn(), '0/0')::float8 AS bytes`
-    ).pipe(Effect.map(([row]) => row?.bytes ?? 0))
-  const [primary, standby] = (yield* received(one)) >= (yield* received(two)) ? [one, two] : [two, one]
+    admin((sql) => sql<{ readonly bytes: number }>`SELECT (pg_last_wal_receive_lsn() - '0/0')::float8 AS bytes`)
+  const [[first], [second]] = [yield* received(one), yield* received(two)]
+  const [primary, standby] = (first?.bytes ?? 0) >= (second?.bytes ?? 0) ? [one, two] : [two, one]
   yield* primary.promote
   const connection = `ALTER SYSTEM SET primary_conninfo = '${connectionTo(primary.port)}'`
   yield* standby.admin((sql) => Effect.andThen(sql.unsafe(connection), sql`SELECT pg_reload_conf()`))

@@ -17,54 +17,36 @@ export const compileCache = {
 /** The admin token of services, unless their settings have another one. */
 export const adminToken = "adm_0123456789abcdefghijklmnopqrstuvwxyz"
 
-/** The exit code of a process, or the signal that killed it. */
-type ExitCode = number | NodeJS.Signals | null
+/** A process that ended: its exit code, or the signal that killed it, and its log. */
+class Exited extends Data.TaggedError("Exited")<{ readonly code: unknown; readonly stderr: string }> {}
 
-export interface Running {
-  readonly process: ChildProcess
-  /** The base URL of the API port. */
-  readonly address: string
-  /** The base URL of the management port. */
-  readonly management: string
-  readonly stdout: () => string
-  readonly stderr: () => string
-  readonly exit: Promise<ExitCode>
-}
-
-class Exited extends Data.TaggedError("Exited")<{ readonly code: ExitCode; readonly stderr: string }> {}
-
-/** Starts the service with the settings `env` alone, by default as `node src/main.ts`. The scope kills it. */
-export const start = (
+/**
+ * Starts the service with the settings `env` alone, by default as `node src/main.ts`. The scope kills it. Returns its
+ * output and the base URLs of its ports.
+ */
+export const start = Effect.fnUntraced(function*(
   env: Readonly<Record<string, string>>,
   command: ReadonlyArray<string> = [process.execPath, "--disable-warning=ExperimentalWarning", main],
   cwd?: string
-) =>
-  Effect.acquireRelease(
-    Effect.callback<Running, Exited>((resume) => {
-      const own = { PATH: process.env.PATH, HOST: "127.0.0.1", PORT: "0", MANAGEMENT_PORT: "0" }
-      const all = { ...own, ADMIN_TOKEN: adminToken, ...compileCache, ...env }
-      const [program = "", ...args] = command
-      const child = spawn(program, args, { cwd, env: all, stdio: ["ignore", "pipe", "pipe"] })
-      let [stdout, stderr] = ["", ""]
-      const exit = new Promise<ExitCode>((resolve) => child.on("close", (code, signal) => resolve(code ?? signal)))
-      child.stdout.on("data", (chunk: Buffer) => {
-        stdout += chunk.toString()
-      })
-      let isListening = false
-      child.stderr.on("data", (chunk: Buffer) => {
-        stderr += chunk.toString()
-        if (isListening) return
-        const [, address] = /Listening on (http:\/\/[\w.:]+)/.exec(stderr) ?? []
-        const [, management] = /Management on (http:\/\/[\w.:]+)/.exec(stderr) ?? []
-        if (address === undefined || management === undefined) return
-        isListening = true
-        const output = { stdout: () => stdout, stderr: () => stderr }
-        resume(Effect.succeed({ process: child, address, management, ...output, exit }))
-      })
-      void exit.then((code) => resume(Effect.fail(new Exited({ code, stderr }))))
-    }),
-    (service) => stop(service, "SIGKILL")
-  )
+) {
+  const own = { PATH: process.env.PATH, HOST: "127.0.0.1", PORT: "0", MANAGEMENT_PORT: "0", ADMIN_TOKEN: adminToken }
+  const [program = "", ...args] = command
+  const all = { ...own, ...compileCache, ...env }
+  const child = yield* runProgram(program, args, { cwd, env: all, stdio: ["ignore", "pipe", "pipe"] })
+  let [stdout, stderr, isRunning] = ["", "", true]
+  child.stdout?.on("data", (chunk: Buffer) => void (stdout += chunk.toString()))
+  child.stderr?.on("data", (chunk: Buffer) => void (stderr += chunk.toString()))
+  const exit = once(child, "close").then(([code, signal]: ReadonlyArray<unknown>) => {
+    isRunning = false
+    return code ?? signal
+  })
+  const urlOf = (name: string) => new RegExp(`${name} on (http://[\\w.:]+),`).exec(stderr)?.[1] ?? ""
+  yield* until(() => !isRunning || urlOf("Listening") !== "" && urlOf("Management") !== "")
+  if (!isRunning) return yield* new Exited({ code: yield* Effect.promise(() => exit), stderr })
+  const [address, management] = [urlOf("Listening"), urlOf("Management")]
+  return { process: child, address, management, stdout: () => stdout, stderr: () => stderr, exit }
+})
+export type Running = Effect.Success<ReturnType<typeof start>>
 
 /** Returns the API port of a service. */
 export const portOf = ({ address }: Pick<Running, "address">) => Number(new URL(address).port)
@@ -76,16 +58,17 @@ export const stop = ({ exit, process }: Running, signal: NodeJS.Signals) =>
     return exit
   })
 
+/** Kills a program that runs, and waits for its end. */
+export const killChild = (child: ChildProcess | undefined) =>
+  Effect.promise(async () => {
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return
+    child.kill("SIGKILL")
+    await once(child, "exit")
+  })
+
 /** Runs a program. The scope kills it. */
 export const runProgram = (program: string, args: ReadonlyArray<string>, options: SpawnOptions = { stdio: "ignore" }) =>
-  Effect.acquireRelease(
-    Effect.sync(() => spawn(program, args, options)),
-    (child) =>
-      Effect.promise(async () => {
-        child.kill("SIGKILL")
-        if (child.exitCode === null && child.signalCode === null) await once(child, "exit")
-      })
-  )
+  Effect.acquireRelease(Effect.sync(() => spawn(program, args, options)), killChild)
 
 /** Sends a request with a bearer token and a JSON body. Returns the response, with its own JSON body as a value. */
 export const send = (url: string, token: string, method = "GET", body?: unknown, headers: object = {}) =>
@@ -106,6 +89,13 @@ export const sendAdmin = ({ management }: Running, method: string, path: string,
 
 /** Returns the metrics of a service. */
 export const metricsOf = ({ management }: Running) => Effect.map(send(`${management}/metrics`, ""), ({ text }) => text)
+
+/** Waits until each of the processes counts requests in Redis, or by itself. */
+export const untilCounting = (limits: "shared" | "fallback", ...services: ReadonlyArray<Running>) =>
+  Effect.forEach(
+    services,
+    ({ management }) => untilTrue(Effect.map(send(`${management}/readyz`, ""), ({ body }) => body?.limits === limits))
+  )
 
 /** Options of a key whose limits are never reached, so that counting costs time and rejects nothing. */
 export const unlimitedKeyOptions = { name: "a", plan: "enterprise", limits: { perMinute: 2e9, perDay: 2e9 } } as const
@@ -131,12 +121,10 @@ export const untilTrue = <E>(condition: Effect.Effect<boolean, E>) =>
 
 /** Waits until a port accepts connections. */
 export const untilListening = (port: number) =>
-  untilTrue(Effect.promise(() =>
-    new Promise<boolean>((resolve) => {
-      const socket = connect(port, "127.0.0.1")
-      socket.on("connect", () => resolve(true)).on("error", () => resolve(false)).on("connect", () => socket.destroy())
-    })
-  ))
+  untilTrue(Effect.promise(() => {
+    const socket = connect(port, "127.0.0.1")
+    return once(socket, "connect").then(() => Boolean(socket.destroy()), () => false)
+  }))
 
 /** Serves requests on this machine for as long as the scope lasts. Returns the URL. */
 export const serve = Effect.fnUntraced(function*(onRequest: RequestListener) {

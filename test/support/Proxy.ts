@@ -5,22 +5,15 @@ import { connect, createServer, type Socket } from "node:net"
 import { setTimeout } from "node:timers/promises"
 import { freePort } from "./Temporary.ts"
 
-export type Fault =
-  /** Replies take half a second. */
-  | "slow"
-  /** Open connections are cut, and new connections are cut at once. */
-  | "refusing"
-  /** Replies stop after their first byte. Connections stay open. */
-  | "hanging"
+/** Replies take half a second, all connections are cut, or replies stop after their first byte. */
+export type Fault = "slow" | "refusing" | "hanging"
 
 /** Forwards connections to the port `target` of this machine for as long as the scope lasts. */
 export const run = Effect.fnUntraced(function*(target: number) {
   const port = yield* freePort
   const sockets = new Set<Socket>()
   const state = { fault: undefined as Fault | undefined, refused: 0 }
-  const closeAll = () => {
-    for (const socket of sockets) socket.destroy()
-  }
+  const closeAll = () => sockets.forEach((socket) => socket.destroy())
   const server = createServer((client) => {
     if (state.fault === "refusing") {
       state.refused++

@@ -1,41 +1,35 @@
 /** A real Redis server for one test, without files, and with a clock that the test can set. */
 import { Effect } from "effect"
 import { type ChildProcess, execFile, execFileSync, spawn } from "node:child_process"
-import { once } from "node:events"
 import { existsSync, renameSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { promisify } from "node:util"
 import type { Certificate } from "./Certificates.ts"
-import { untilListening } from "./Process.ts"
+import { killChild, untilListening } from "./Process.ts"
 import { freePort, temporaryDirectoryIn } from "./Temporary.ts"
 
 const server = ["/usr/bin/redis-server", "/usr/bin/valkey-server", "/usr/local/bin/redis-server"].find(existsSync)
 
-/**
- * libfaketime shows a process another time. jemalloc reads the time before libfaketime is ready, so another malloc is
- * preloaded.
- */
+/** libfaketime, and another malloc than jemalloc, which reads the time before libfaketime is ready. */
 const fakeTime = ["x86_64", "aarch64"].map((machine) => [
   `/usr/lib/${machine}-linux-gnu/faketime/libfaketime.so.1`,
   `/lib/${machine}-linux-gnu/libc_malloc_debug.so.0`
 ]).find((files) => files.every(existsSync))
 
 /** Names the programs that are missing on this machine for suites on Redis. */
-export const missing: string | undefined = server === undefined || fakeTime === undefined
-  ? "there is no redis-server or no libfaketime"
-  : undefined
+export const missing = server === undefined || fakeTime === undefined ? "redis-server or libfaketime" : undefined
 
 /** In memory, because a cluster node that waits for a slow disk replies to no command. */
 const memoryDirectory = existsSync("/dev/shm") ? "/dev/shm" : tmpdir()
 
-/** The environment of a process that reads its wall-clock time from the file `clock`. */
-const fakeTimeEnv = (clock: string) => ({
+/** The environment of a process that reads its wall-clock time from a file. */
+const fakeTimeEnv = {
   LD_PRELOAD: fakeTime?.join(" "),
-  FAKETIME_TIMESTAMP_FILE: clock,
   FAKETIME_NO_CACHE: "1",
   FAKETIME_DONT_FAKE_MONOTONIC: "1",
   TZ: "UTC"
-})
+}
 
 /** The certificate of a server, and the authority of its clients, which need a certificate. */
 export type Tls = Readonly<Record<"certificate" | "clientAuthority", Certificate>>
@@ -55,13 +49,10 @@ export const tlsArguments = (port: number, { certificate, clientAuthority }: Tls
 
 /** Sends a command with redis-cli and returns the reply. It retries when a failover closes the server's connections. */
 export const command = (port: number, ...line: ReadonlyArray<string>) =>
-  Effect.callback<string, Error>((resume) => {
-    execFile("/usr/bin/redis-cli", ["-p", String(port), ...line], (error, stdout) => {
-      resume(error === null ? Effect.succeed(stdout.trim()) : Effect.fail(error))
-    })
-  }).pipe(
-    Effect.retry({ times: 3, while: ({ message }) => /reset by peer|closed the connection/.test(message) }),
-    Effect.orDie
+  Effect.tryPromise(() => promisify(execFile)("/usr/bin/redis-cli", ["-p", String(port), ...line])).pipe(
+    Effect.retry({ times: 3, while: ({ cause }) => /reset by peer|closed the connection/.test(String(cause)) }),
+    Effect.orDie,
+    Effect.map(({ stdout }) => stdout.trim())
   )
 
 /** Makes a server of the Redis program for as long as the scope lasts. */
@@ -89,11 +80,7 @@ export const runWith = Effect.fnUntraced(function*(options: {
       child = spawn(server ?? "", args, { cwd: directory, stdio: "ignore", env })
       return untilListening(port)
     })
-  const kill = Effect.promise(async () => {
-    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return
-    child.kill("SIGKILL")
-    await once(child, "exit")
-  })
+  const kill = Effect.suspend(() => killChild(child))
   yield* Effect.addFinalizer(() => kill)
   return {
     port,
@@ -101,14 +88,13 @@ export const runWith = Effect.fnUntraced(function*(options: {
     url: `${tls === undefined ? "redis" : "rediss"}://127.0.0.1:${port}`,
     start: start({}),
     /** Starts the server. Its clock stands at the last `setTime`. */
-    startWithClock: start(fakeTimeEnv(clock)),
+    startWithClock: start({ ...fakeTimeEnv, FAKETIME_TIMESTAMP_FILE: clock }),
     setTime: (milliseconds: number): void => {
       const [date = "", time = ""] = new Date(milliseconds).toISOString().split(/[TZ]/)
       // libfaketime rounds fractions down: half a millisecond more keeps the time exact.
       writeFileSync(`${clock}.new`, `${date} ${time}5\n`)
       renameSync(`${clock}.new`, clock)
     },
-    /** Kills the server. Its data is lost. */
     kill
   }
 })
@@ -126,5 +112,7 @@ export type RedisServer = Effect.Success<ReturnType<typeof runWith>>
 
 /** Makes a single Redis without files. */
 export const run = Effect.suspend(() => runWith({}))
+/** Starts a single Redis without files. */
+export const runStarted = Effect.tap(run, ({ start }) => start)
 /** Makes a Redis that takes only connections with TLS. */
 export const runWithTls = (tls: Tls) => runWith({ tls })

@@ -9,7 +9,7 @@ const failureTimeoutMs = 1000
 
 /** The password of all servers. */
 const password = "secret"
-/** The user of the service, with the permissions that docs/redis.md names. */
+/** The permissions that docs/redis.md names. */
 const permissions =
   "~petstore:limits:* -@all +ping +hello +select +set +get +time +eval +evalsha +cluster|slots +asking"
 const sentinelPermissions = "&* -@all +ping +hello +sentinel|master +sentinel|replicas +sentinel|sentinels +psubscribe"
@@ -30,31 +30,21 @@ const untilReply = (reply: Effect.Effect<string>, text: string) =>
 export const run = Effect.gen(function*() {
   const ports = yield* Effect.replicateEffect(Effect.all({ port: freePort, busPort: freePort }), 6)
   const idOf = (index: number): string => String(index).repeat(40)
-  const describeCluster = (self: number): string => {
-    const lines = ports.map(({ busPort, port }, index) => {
-      const role = index < 3 ? "master -" : `slave ${idOf(index - 3)}`
-      const flags = index === self ? `myself,${role}` : role
-      const connected = `connected ${slots[index] ?? ""}`.trim()
-      return `${idOf(index)} 127.0.0.1:${port}@${busPort} ${flags} 0 0 ${index % 3 + 1} ${connected}`
-    })
-    return `${lines.join("\n")}\nvars currentEpoch 3 lastVoteEpoch 0\n`
+  const describeNode = (self: number) => ({ busPort, port }: (typeof ports)[number], index: number): string => {
+    const role = index < 3 ? "master -" : `slave ${idOf(index - 3)}`
+    const flags = index === self ? `myself,${role}` : role
+    return `${idOf(index)} 127.0.0.1:${port}@${busPort} ${flags} 0 0 ${index % 3 + 1} connected ${slots[index] ?? ""}`
+      .trim()
   }
-  const nodes = yield* Effect.forEach(ports, ({ busPort, port }, index) =>
-    Effect.map(
-      Redis.runWith({
-        port,
-        files: { "nodes.conf": describeCluster(index) },
-        arguments: Object.entries({
-          "--cluster-enabled": "yes",
-          "--cluster-config-file": "nodes.conf",
-          "--cluster-port": String(busPort),
-          "--cluster-node-timeout": String(failureTimeoutMs),
-          "--cluster-require-full-coverage": "no",
-          "--repl-diskless-sync-delay": "0"
-        }).flat().concat(user)
-      }),
-      (server): Node => ({ ...server, id: idOf(index) })
-    ))
+  const nodes = yield* Effect.forEach(ports, ({ busPort, port }, index) => {
+    const lines = [...ports.map(describeNode(index)), "vars currentEpoch 3 lastVoteEpoch 0", ""]
+    const settings =
+      `--cluster-enabled yes --cluster-config-file nodes.conf --cluster-port ${busPort} --repl-diskless-sync-delay 0 ` +
+      `--cluster-node-timeout ${failureTimeoutMs} --cluster-require-full-coverage no`
+    const files = { "nodes.conf": lines.join("\n") }
+    const server = Redis.runWith({ port, files, arguments: [...settings.split(" "), ...user] })
+    return Effect.map(server, (server): Node => ({ ...server, id: idOf(index) }))
+  })
   yield* Effect.forEach(nodes, ({ start }) => start, { concurrency: "unbounded" })
   for (const { port } of nodes) yield* untilReply(Redis.command(port, "CLUSTER", "INFO"), "cluster_state:ok")
   for (const { port } of nodes.slice(3)) {
