@@ -86,7 +86,8 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
   HttpApiEndpoint.get("showUsage", "/keys/:id/usage", { params, success: UsageHistory, error: notFound })
     .annotateMerge(OpenApi.annotations({
       summary: "Show the usage of a key over time",
-      description: "Returns request counts for each of the last 60 minutes and 720 hours. Empty intervals are omitted."
+      description:
+        "Returns request counts of each of the last 60 minutes and up to 720 hours. Empty intervals are omitted."
     })),
   HttpApiEndpoint.get("topUsage", "/usage", {
     query: TopUsageQuery.fields,

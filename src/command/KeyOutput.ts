@@ -119,7 +119,7 @@ const describeWindow = ({ limit, remaining, resetAt }: ApiKeyDetails["usage"]["m
   `${remaining} of ${limit} left until ${formatTime(resetAt)}`
 
 const describeFormer = ({ endsAt, lastUsedAt }: FormerSecret): string =>
-  `former     secret works until ${formatTime(endsAt)}, last used ${formatTime(lastUsedAt)}`
+  `former     secret ends ${formatTime(endsAt)}, last used ${formatTime(lastUsedAt)}`
 
 export const describeDetails = (key: ApiKeyDetails, now: DateTime.Utc): string =>
   [

@@ -71,7 +71,8 @@ export const SecretDialog = ({ issued, onClose }: { readonly issued: IssuedKey; 
   return (
     <Dialog title="New secret" isHeld onClose={onClose}>
       <p>
-        Copy the secret of <Name of={issued} /> now. It is shown only here, and the service stores only its hash.
+        Copy the secret of <Name of={issued} />{" "}
+        now. It is shown only here. The service stores only its hash and its last four characters.
       </p>
       <div class="secret">
         <input

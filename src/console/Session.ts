@@ -63,7 +63,7 @@ export interface Query<A> {
   reload(): void
 }
 
-/** Runs `read` when `id` changes, and every `everyMs` while the page is visible. A new run aborts the previous one. */
+/** Runs `read` when `id` changes, and with `everyMs` after each such pause, while the page is visible. */
 export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs?: number): Query<A> => {
   const call = useCall()
   const [state, setState] = useState<{ readonly value?: A; readonly valueId?: string; readonly failure?: string }>({})
@@ -90,7 +90,7 @@ export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs
   return { value: state.value, failure: state.failure, isLoading, reload }
 }
 
-/** Runs one call at a time. Unmounting does not abort a call, because the service may already have made the change. */
+/** Runs one call, and ignores others meanwhile. Unmounting does not abort it: the change may already be made. */
 export const useAction = () => {
   const call = useCall()
   const [failure, setFailure] = useState<string>()

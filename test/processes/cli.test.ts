@@ -61,7 +61,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       const hammered = /^key {8}(psk_\w{38})$/m.exec(yield* text("issue --name hammered"))?.[1] ?? ""
       assert.strictEqual(yield* listPets(key), 200)
       const { id: rotatedId } = yield* json("issue --name rotated")
-      const former = /^former {5}secret works until (\S+), last used never$/m.exec(yield* text(`rotate ${rotatedId}`))
+      const former = /^former {5}secret ends (\S+), last used never$/m.exec(yield* text(`rotate ${rotatedId}`))
       assert.approximately(Date.parse(former?.[1] ?? "") - Date.now(), 3_600_000, 60_000)
       assert.notInclude(yield* text(`rotate ${rotatedId} --grace 0`), "former")
 
@@ -77,7 +77,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       const rotated = yield* json(`rotate ${id} --grace 60`)
       const statuses = Effect.forEach([key, rotated.key], listPets)
       assert.deepStrictEqual(yield* statuses, [200, 200])
-      assert.match(yield* text(`show ${id}`), /^former {5}secret works until 20\S+, last used /m)
+      assert.match(yield* text(`show ${id}`), /^former {5}secret ends 20\S+, last used /m)
       const steps = [
         ["end-former", `Only the current secret of ${id} works.`, 200],
         ["disable", `${id} is disabled.`, 401],
