@@ -86,10 +86,10 @@ describe("exactJson", () => {
     // With time quadratic in the number of zeros, the last one would take half an hour.
     const huge = ["1e999999999999", "1e-999999999999", `1${"0".repeat(3_000_000)}1`]
     for (const text of [...outOfRange, ...huge]) assert.throws(() => idOf(text), range)
-    for (const [text, kind] of [["1.5", "fraction"], [`"1"`, "string"], ["true", "boolean"]]) {
+    for (const [text, kind] of [["1.5", "fraction"], [`"1"`, "string"], ["true", "boolean"]] as const) {
       assert.throws(() => idOf(text), `${range}, not a ${kind}`)
     }
-    for (const [text, kind] of [["null", "null"], ["[1]", "an array"], ["{}", "an object"]]) {
+    for (const [text, kind] of [["null", "null"], ["[1]", "an array"], ["{}", "an object"]] as const) {
       assert.throws(() => idOf(text), `${range}, not ${kind}`)
     }
   })

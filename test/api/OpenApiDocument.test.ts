@@ -106,7 +106,7 @@ describe("The OpenAPI document", () => {
   it("requires a bearer token (SPEC §5) on all operations, and has the version and the servers of SPEC", () => {
     assert.deepStrictEqual(document.security, [{ bearerAuth: [] }])
     assert.deepInclude(document.components.securitySchemes.bearerAuth, { scheme: "bearer", type: "http" })
-    for (const { operation } of endpoints) assert.isUndefined(operation.security)
+    for (const { operation } of endpoints) assert.deepEqual(operation.security ?? document.security, document.security)
     assert.include(section("9. Versioning"), `The interface version is ${document.info.version}.`)
     const deployments = table(section("1. What the service does"), "Deployment")
     const servers = deployments.map((row) => ({ description: row.Deployment, url: row["Base address"]?.split(" ")[0] }))

@@ -79,11 +79,13 @@ class ShelterApi extends HttpApi.make("shelter").add(
 describe("Another HttpApi", () => {
   const facts = { requestId: "7", retryAfter: Duration.seconds(3) }
   const later = new UndeclaredError({ code: "later", message: "Later.", status: 403 })
-  it.effect.each([
-    [new NotFound({ message: "No." }), 404],
-    [new ApiKeyBanned(facts), 429],
-    [new PetstoreClientError({ reason: later, ...facts }), 502]
-  ])("passes on a declared %s with its status", ([error, status]) =>
+  it.effect.each(
+    [
+      [new NotFound({ message: "No." }), 404],
+      [new ApiKeyBanned(facts), 429],
+      [new PetstoreClientError({ reason: later, ...facts }), 502]
+    ] as const
+  )("passes on a declared %s with its status", ([error, status]) =>
     Effect.gen(function*() {
       const handlers = HttpApiBuilder.group(ShelterApi, "shelter", (group) =>
         group.handle("exact", () =>
