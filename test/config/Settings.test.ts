@@ -55,29 +55,22 @@ const examples: Readonly<Record<string, readonly [valid: ReadonlyArray<string>, 
 }
 
 describe("Settings", () => {
-  it("have examples in this test", () => {
-    assert.deepStrictEqual(allSettings.map(({ name }) => name).toSorted(), Object.keys(examples).toSorted())
-  })
-
-  for (const { config, form, name } of allSettings) {
-    const [valid, invalid] = examples[name] ?? [[], []]
-
-    it.effect(`accept each valid ${name}, and ignore an empty one`, () =>
+  it.effect.each(allSettings)(
+    "accept each valid $name, and reject each invalid one without its secrets",
+    (setting) =>
       Effect.gen(function*() {
+        const { config, form, name } = setting
+        const [valid, invalid] = examples[name] ?? assert.fail("no examples")
         for (const text of valid) yield* read(config, { [name]: text })
         const [empty, absent] = yield* Effect.forEach([{ [name]: "" }, {}], (env) => read(Config.option(config), env))
         assert.deepStrictEqual(empty, absent)
-      }))
-
-    it.effect(`reject each invalid ${name} by its name and its form, without its secrets`, () =>
-      Effect.gen(function*() {
         for (const text of invalid) {
           const message = LogText.describe(Cause.fail(yield* Effect.flip(read(config, { [name]: text }))))
           assert.isTrue(message.startsWith(`${name}: expected ${form}`), `${text}: ${message}`)
           assert.notInclude(message, "secret")
         }
-      }))
-  }
+      })
+  )
 
   it.effect("are trimmed, and the error names the invalid entry of a list", () =>
     Effect.gen(function*() {
@@ -93,17 +86,12 @@ describe("Settings", () => {
 
   it("match the table of docs/configuration.md", () => {
     const rows = allSettings.map(({ byDefault, form, meaning, name }) =>
-      `| \`${name}\` | ${form} | ${byDefault} | ${meaning} |`
+      `| \`${name}\` | ${form} | ${byDefault} | ${meaning} |\n`
     )
-    assert.include(
-      readPage("docs/configuration.md"),
-      ["| variable | form | default | meaning |", "|---|---|---|---|", ...rows, ""].join("\n")
-    )
+    const table = `| variable | form | default | meaning |\n|---|---|---|---|\n${rows.join("")}`
+    assert.include(readPage("docs/configuration.md"), table)
   })
 })
-
-/** The default of a setting, if it is one text. */
-const defaultOf = (byDefault: string): string => /^`([^`]*)`$/.exec(byDefault)?.[1] ?? ""
 
 /** The lines of a comment. */
 const comment = (text: string): ReadonlyArray<string> =>
@@ -118,7 +106,7 @@ const example = [
     "",
     ...comment(meaning),
     ...comment(`Form: ${form}. Default: ${byDefault}.`),
-    `#${name}=${defaultOf(byDefault)}`
+    `#${name}=${/^`([^`]*)`$/.exec(byDefault)?.[1] ?? ""}`
   ]),
   ""
 ].join("\n")
