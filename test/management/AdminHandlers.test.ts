@@ -7,13 +7,11 @@ import { Service } from "../support/Service.ts"
 import { assertError, Management, serversOn } from "./Management.ts"
 
 /** Lists pets `times` times with a key, and returns the last response. */
-const listPets = (key: Redacted.Redacted, times = 1) =>
-  Effect.gen(function*() {
-    const { call } = yield* Service
-    const list = call("/v1/pets", { key: Redacted.value(key) })
-    for (let i = 1; i < times; i++) yield* list
-    return yield* list
-  })
+const listPets = Effect.fnUntraced(function*(key: Redacted.Redacted, times = 1) {
+  const list = (yield* Service).call("/v1/pets", { key: Redacted.value(key) })
+  for (let i = 1; i < times; i++) yield* list
+  return yield* list
+})
 
 const ownLimits = { perMinute: 1, perDay: 100 }
 
@@ -40,9 +38,9 @@ const invalidChanges: ReadonlyArray<readonly [change: unknown, message: string]>
 ]
 
 const invalidQueries = {
-  keys: ["plan=gold", "state=gone", "order=best", "search=", "search=%00", "statee=active"],
-  audit: ["keys=a", "limit=0", "limit=101", "cursor=x", "key=%00", "operator=%00", "action=gone"],
-  usage: ["by=plan", "window=week", "limit=101"]
+  keys: "plan=gold state=gone order=best search= search=%00 statee=active",
+  audit: "keys=a limit=0 limit=101 cursor=x cursor=OTk5OTk5OTk5OTk5OTk5OSAx key=%00 operator=%00 action=gone",
+  usage: "by=plan window=week limit=101"
 }
 
 for (const store of stores) {
@@ -52,12 +50,10 @@ for (const store of stores) {
         Effect.gen(function*() {
           const client = yield* AdminClient
           const { id, key } = yield* client.issue({ name: "grows", plan: "free" })
+          const names = ["x-ratelimit-remaining", "ratelimit-policy"]
           const limits = Effect.map(
             listPets(key),
-            ({ headers, status }) => [
-              status,
-              ...["x-ratelimit-remaining", "ratelimit-policy"].map((name) => headers.get(name))
-            ]
+            ({ headers, status }) => [status, ...names.map((it) => headers.get(it))]
           )
           const policy = (minute: number, day: number) => `"minute";q=${minute};w=60, "day";q=${day};w=86400`
           assert.deepStrictEqual(yield* limits, [200, "59", policy(60, 1000)])
@@ -111,25 +107,25 @@ for (const store of stores) {
           const client = yield* AdminClient
           const issued = yield* admin("POST", "/keys", { name: "a", plan: "free" })
           const { id } = issued.body
-          assert.deepStrictEqual([issued.status, issued.headers.get("etag")], [201, `"1"`])
-          const change = (tag: string) => admin("PATCH", `/keys/${id}`, { name: "b" }, { "if-match": tag })
+          const call = (line: string, tag?: string, body?: object) => {
+            const [method = "", path = ""] = line.split(" ")
+            return admin(method, `/keys/${id}${path}`, body, tag === undefined ? {} : { "if-match": tag })
+          }
+          const change = (tag: string) => call("PATCH", tag, { name: "b" })
           const changed = yield* change(`"1"`)
-          assert.deepStrictEqual([changed.status, changed.headers.get("etag")], [200, `"2"`])
           assert.deepInclude(changed.body, { id, name: "b", version: 2 })
-          assert.strictEqual((yield* admin("GET", `/keys/${id}`)).headers.get("etag"), `"2"`)
+          const tags = [issued, changed, yield* call("GET")].map(({ headers }) => headers.get("etag"))
+          assert.deepStrictEqual(tags, [`"1"`, `"2"`, `"2"`])
           const outdated = [
             ...[`"1"`, `W/"2"`, `"1", "3"`, `"x,*,y"`, `"*"`].map(change),
-            ...["DELETE ", "POST /rotate", "DELETE /former-secrets"].map((line) => {
-              const [method = "", path] = line.split(" ")
-              return admin(method, `/keys/${id}${path}`, undefined, { "if-match": `"7"` })
-            })
+            ...["DELETE", "POST /rotate", "DELETE /former-secrets"].map((line) => call(line, `"7"`))
           ]
           for (const rejected of outdated) assertError(yield* rejected, 412, "precondition_failed", "has version 2")
           for (const tag of ["2", "", `"1" "2"`, `*, "2"`]) {
             assertError(yield* change(tag), 400, "invalid_request", "header.if-match: expected * or entity tags")
           }
           for (const tag of ["*", `"1", "2"`]) assert.strictEqual((yield* change(tag)).status, 200)
-          assert.strictEqual((yield* admin("POST", `/keys/${id}/rotate`)).headers.get("etag"), `"3"`)
+          assert.strictEqual((yield* call("POST /rotate")).headers.get("etag"), `"3"`)
           const calls = [client.update(id, { name: "c" }, { version: 2 }), client.rotate(id, { version: 2 })]
           for (const call of calls) assert.strictEqual((yield* Effect.flip(call))._tag, "PreconditionFailed")
           yield* client.revoke(id, { version: 3 })
@@ -138,18 +134,16 @@ for (const store of stores) {
       it.effect("issue no second key for a retry with the same Idempotency-Key: 409 names the first one", () =>
         Effect.gen(function*() {
           const { admin } = yield* Management
-          const client = yield* AdminClient
           const issue = (name: string, key: string) =>
             admin("POST", "/keys", { name, plan: "free", expiresAt: null }, { "idempotency-key": key })
           const responses = yield* Effect.all([issue("once", "job-1"), issue("once", "job-1")], { concurrency: 2 })
-          const [first, second] = responses.toSorted((a, b) => a.status - b.status)
+          const [first, second = assert.fail()] = responses.toSorted((a, b) => a.status - b.status)
           assert.strictEqual(first?.status, 201)
           for (const retry of [second, yield* issue("another", `"job-1"`)]) {
-            if (retry !== undefined) assertError(retry, 409, "conflict", `Key ${first?.body.id} was issued with this`)
+            assertError(retry, 409, "conflict", `Key ${first?.body.id} was issued with this`)
           }
           assert.strictEqual((yield* issue("once", "job-2")).status, 201)
-          assert.lengthOf(yield* Stream.runCollect(client.all({ search: "once" })), 2)
-          const { entries } = yield* client.audit()
+          const { entries } = yield* (yield* AdminClient).audit()
           assert.lengthOf(entries.filter(({ after }) => after?.name === "once"), 2)
           assertError(yield* issue("bad", "a b"), 400, "invalid_request", "header.idempotency-key")
         }))
@@ -179,7 +173,7 @@ for (const store of stores) {
         Effect.gen(function*() {
           const { admin } = yield* Management
           for (const [path, queries] of Object.entries(invalidQueries)) {
-            for (const query of queries) {
+            for (const query of queries.split(" ")) {
               const parameter = `query.${query.split("=")[0]}`
               assertError(yield* admin("GET", `/${path}?${query}`), 400, "invalid_request", parameter)
             }
