@@ -124,24 +124,21 @@ const runBlock = Effect.fnUntraced(function*({ code, language, line }: CodeBlock
 describe("The blocks of", () => {
   for (const { blocks, page } of pages) {
     const isSkipped = page === "docs/upgrade.md" && Postgres.missing !== undefined
-    it.live.skipIf(isSkipped)(
-      `${page} run without an error, and print what the page shows`,
-      () =>
-        Effect.gen(function*() {
-          const service = yield* startService(page)
-          let variables = ""
-          for (const block of blocks) {
-            // `startService` has run these two commands.
-            if (/^npm ci\nnpm start$/m.test(block.code)) continue
-            const output = yield* runBlock(block, service, variables)
-            if (block.output !== undefined) assertOutput(output, block.output, `${page}:${block.line}`)
-            // Comments like `# {"id":1}` show a body too.
-            for (const [, body = ""] of block.code.matchAll(/^# (\{.*)$/gm)) assert.include(output, body)
-            const set = block.code.split("\n").filter((line) => /^(?:export )?[A-Z_]+=\S/.test(line)).join("\n")
-            if (block.language === "sh" && set !== "") variables += `${yield* withValues(set, service)}\n`
-          }
-        })
-    )
+    it.live.skipIf(isSkipped)(`${page} print what the page shows`, () =>
+      Effect.gen(function*() {
+        const service = yield* startService(page)
+        let variables = ""
+        for (const block of blocks) {
+          // `startService` has run these two commands.
+          if (/^npm ci\nnpm start$/m.test(block.code)) continue
+          const output = yield* runBlock(block, service, variables)
+          if (block.output !== undefined) assertOutput(output, block.output, `${page}:${block.line}`)
+          // Comments like `# {"id":1}` show a body too.
+          for (const [, body = ""] of block.code.matchAll(/^# (\{.*)$/gm)) assert.include(output, body)
+          const set = block.code.split("\n").filter((line) => /^(?:export )?[A-Z_]+=\S/.test(line)).join("\n")
+          if (block.language === "sh" && set !== "") variables += `${yield* withValues(set, service)}\n`
+        }
+      }))
   }
 })
 

@@ -183,52 +183,45 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
       assert.include(read("CHANGELOG.md"), `## ${version}\n`)
     }))
 
-  it.effect.each(compilers)(
-    "compiles with %s and %s, without Node's types",
-    ([compiler, module, moduleResolution]) =>
-      Effect.gen(function*() {
-        const { project } = yield* Installed
-        assert.lengthOf(readmeExamples, 8)
-        for (const [number, code] of readmeExamples.entries()) writeFileSync(join(project, `readme${number}.ts`), code)
-        writeFileSync(join(project, "names.ts"), names)
-        const output = { outDir: "out", rewriteRelativeImportExtensions: true }
-        const options = { module, moduleResolution, skipLibCheck: false, ...output }
-        yield* compile(project, ["readme*.ts", "names.ts"], options, compiler)
-      })
-  )
+  it.effect.each(compilers)("compiles with %s and %s, without Node's types", (row) =>
+    Effect.gen(function*() {
+      const [compiler, module, moduleResolution] = row
+      const { project } = yield* Installed
+      assert.lengthOf(readmeExamples, 8)
+      for (const [number, code] of readmeExamples.entries()) writeFileSync(join(project, `readme${number}.ts`), code)
+      writeFileSync(join(project, "names.ts"), names)
+      const output = { outDir: "out", rewriteRelativeImportExtensions: true }
+      const options = { module, moduleResolution, skipLibCheck: false, ...output }
+      yield* compile(project, ["readme*.ts", "names.ts"], options, compiler)
+    }))
 
-  it.effect.each(runtimes)(
-    "runs the examples of its README in $name",
-    ({ args, program, version }) =>
-      Effect.gen(function*() {
-        const { programs, project } = yield* Installed
-        const file = program === undefined ? process.execPath : programs(program)
-        assert.match(yield* run(project, file, ["--version"]), version)
-        const env = yield* startService()
-        const runExample = (code: string) => {
-          writeFileSync(join(project, "example.ts"), code)
-          return run(project, file, [...args, "example.ts"], env)
-        }
-        const [calls = "", keys = ""] = readmeExamples
-        assert.match(yield* runExample(calls), /^1n\n\{\s+id: 1n,[^]*categoryId: 9223372036854775807n/)
-        assert.match(yield* runExample(keys), /^shop pro\n0\nshop true\n$/m)
-        writeReadmeTests(project)
-        yield* runExample(`import { passed } from "./tests.ts"\nawait passed\n`)
-      })
-  )
+  it.effect.each(runtimes)("runs the examples of its README in $name", (runtime) =>
+    Effect.gen(function*() {
+      const { args, program, version } = runtime
+      const { programs, project } = yield* Installed
+      const file = program === undefined ? process.execPath : programs(program)
+      assert.match(yield* run(project, file, ["--version"]), version)
+      const env = yield* startService()
+      const runExample = (code: string) => {
+        writeFileSync(join(project, "example.ts"), code)
+        return run(project, file, [...args, "example.ts"], env)
+      }
+      const [calls = "", keys = ""] = readmeExamples
+      assert.match(yield* runExample(calls), /^1n\n\{\s+id: 1n,[^]*categoryId: 9223372036854775807n/)
+      assert.match(yield* runExample(keys), /^shop pro\n0\nshop true\n$/m)
+      writeReadmeTests(project)
+      yield* runExample(`import { passed } from "./tests.ts"\nawait passed\n`)
+    }))
 
-  it.effect.skipIf(!browser)(
-    "runs the tests of its README in Chromium, on the service in memory",
-    () =>
-      Effect.gen(function*() {
-        const { project } = yield* Installed
-        writeReadmeTests(project)
-        const bundle = yield* bundleForBrowser(join(project, "tests.ts"), { format: "iife", name: "tests" })
-        const page = yield* openPage({ "/": ["text/html", "<title>test</title>"] })
-        const outcome = `(async () => { ${bundle}; await tests.passed; return "passed" })().catch(String)`
-        assert.strictEqual(yield* Effect.promise(() => page.evaluate(outcome)), "passed")
-      })
-  )
+  it.effect.skipIf(!browser)("runs the tests of its README in Chromium", () =>
+    Effect.gen(function*() {
+      const { project } = yield* Installed
+      writeReadmeTests(project)
+      const bundle = yield* bundleForBrowser(join(project, "tests.ts"), { format: "iife", name: "tests" })
+      const page = yield* openPage({ "/": ["text/html", "<title>test</title>"] })
+      const outcome = `(async () => { ${bundle}; await tests.passed; return "passed" })().catch(String)`
+      assert.strictEqual(yield* Effect.promise(() => page.evaluate(outcome)), "passed")
+    }))
 
   it.effect("has examples that compile, and run in Node and in Python, with exact integers except for @hey-api", () =>
     Effect.gen(function*() {
@@ -283,27 +276,24 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
       assert.containsSubset(yield* send(unauthorized, ""), { status: 502, body: { error: "InvalidApiKey" } })
     }))
 
-  it.effect.skipIf(!browser)(
-    "has an example that shows pets in a page of another origin",
-    () =>
-      Effect.gen(function*() {
-        const { examples: path } = yield* Installed
-        const page = yield* openPage({
-          "/": ["text/html", readFileSync(join(path, "browser/index.html"), "utf8")],
-          "/page.js": ["text/javascript", yield* bundleForBrowser(join(path, "browser/page.ts"), { format: "esm" })]
-        })
-        const env = yield* startService("Rex", "Ada")
-        yield* Effect.promise(async () => {
-          const show = async (key: string, outcome: string) => {
-            await page.getByLabel("Service").fill(env.PETSTORE_URL)
-            await page.getByLabel("API key").fill(key)
-            await page.getByRole("button").click()
-            await page.getByText(outcome).waitFor()
-            return page.locator("li").allInnerTexts()
-          }
-          assert.deepStrictEqual(await show(env.PETSTORE_API_KEY, "Complete"), ["Rex (1)", "Ada (2)"])
-          assert.isEmpty(await show("psk_unknown", "incomplete or mistyped"))
-        })
+  it.effect.skipIf(!browser)("shows pets in a page of another origin", () =>
+    Effect.gen(function*() {
+      const { examples: path } = yield* Installed
+      const page = yield* openPage({
+        "/": ["text/html", readFileSync(join(path, "browser/index.html"), "utf8")],
+        "/page.js": ["text/javascript", yield* bundleForBrowser(join(path, "browser/page.ts"), { format: "esm" })]
       })
-  )
+      const env = yield* startService("Rex", "Ada")
+      yield* Effect.promise(async () => {
+        const show = async (key: string, outcome: string) => {
+          await page.getByLabel("Service").fill(env.PETSTORE_URL)
+          await page.getByLabel("API key").fill(key)
+          await page.getByRole("button").click()
+          await page.getByText(outcome).waitFor()
+          return page.locator("li").allInnerTexts()
+        }
+        assert.deepStrictEqual(await show(env.PETSTORE_API_KEY, "Complete"), ["Rex (1)", "Ada (2)"])
+        assert.isEmpty(await show("psk_unknown", "incomplete or mistyped"))
+      })
+    }))
 })
