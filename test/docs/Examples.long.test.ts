@@ -148,7 +148,10 @@ const runUnreliableProxy = Effect.fnUntraced(function*(address = "") {
   const responses: Array<IncomingMessage> = []
   const url = yield* serve((incoming, outgoing) => {
     const attempt = ++received
-    if (attempt <= 2) return void outgoing.writeHead(attempt === 1 ? 502 : 504).end("<h1>Not now</h1>")
+    if (attempt <= 2) {
+      outgoing.writeHead(attempt === 1 ? 502 : 504).end("<h1>Not now</h1>")
+      return
+    }
     const { headers, method = "GET", url: path = "/" } = incoming
     incoming.pipe(
       request(new URL(path, address), { headers, method }).on("response", (response) => {

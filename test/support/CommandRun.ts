@@ -14,7 +14,8 @@ const noTerminal = { canColor: false, canAnimate: false, canPrompt: false }
 export const runCommand = (env: Environment, args: ReadonlyArray<string>, input = "") =>
   Effect.gen(function*() {
     const output = { stdout: "", stderr: "" }
-    const write = (name: keyof typeof output, end = "\n") => (text: unknown) => void (output[name] += `${text}${end}`)
+    const write = (name: keyof typeof output, end = "\n") => (text: unknown) =>
+      void (output[name] += String(text) + end)
     const stdio = Stdio.layerTest({
       stdin: Stream.make(new TextEncoder().encode(input)),
       stdout: () => Sink.forEach((text) => Effect.sync(() => write("stdout", "")(text)))
