@@ -35,14 +35,24 @@ const startService = Effect.fnUntraced(function*(...names: ReadonlyArray<string>
   return { PETSTORE_URL: service.address, PETSTORE_API_KEY: key, ...admin }
 })
 
+/** The tarball, a project that has nothing but it and `effect`, and the paths of the runtimes other than this one. */
+const makeInstalled = Effect.gen(function*() {
+  const output = yield* run(root, "npm", ["run", "pack:client", "--", yield* temporaryDirectory])
+  const tarball = output.trimEnd().split("\n").at(-1) ?? ""
+  const project = yield* makeProject({ effect, "petstore-client": `file:${tarball}` })
+  const programs = yield* install("node", "bun", "deno", "workerd")
+  return { tarball, project, installed: join(project, "node_modules/petstore-client"), programs }
+})
+const Installed = Context.Service<Effect.Success<typeof makeInstalled>>("test/package/Installed")
+
 /** A project with the examples, and what the generators make of the OpenAPI document. */
-const makeExamples = Effect.fnUntraced(function*(tarball: string) {
+const makeExamples = Effect.gen(function*() {
   const path = yield* makeProject({
     effect,
     "@hey-api/openapi-ts": "0.99.0",
     "openapi-fetch": "0.17.0",
     "openapi-typescript": "7.13.0",
-    "petstore-client": `file:${tarball}`,
+    "petstore-client": `file:${(yield* Installed).tarball}`,
     // The generators need the API of this older compiler.
     "typescript": devDependencies["typescript-5.9"].replace("npm:typescript@", ""),
     "@types/node": devDependencies["@types/node"]
@@ -56,15 +66,7 @@ const makeExamples = Effect.fnUntraced(function*(tarball: string) {
   yield* generate("openapi-ts", "-i", document, "-o", "generated")
   return path
 })
-/** The tarball, a project that has nothing but it and `effect`, one with the examples, and the paths of runtimes. */
-const makeInstalled = Effect.gen(function*() {
-  const output = yield* run(root, "npm", ["run", "pack:client", "--", yield* temporaryDirectory])
-  const tarball = output.trimEnd().split("\n").at(-1) ?? ""
-  const project = yield* makeProject({ effect, "petstore-client": `file:${tarball}` })
-  const programs = yield* install("node", "bun", "deno", "workerd")
-  return { tarball, project, programs, examples: yield* makeExamples(tarball) }
-})
-const Installed = Context.Service<Effect.Success<typeof makeInstalled>>("test/package/Installed")
+const Examples = Context.Service<string>("test/package/Examples")
 
 /** Compiles the files of a project with the options of a strict user. */
 const compile = (project: string, include: ReadonlyArray<string>, own: object, compiler = "typescript") => {
@@ -152,7 +154,7 @@ const runtimes = [
 
 const compilers = [["typescript", "NodeNext", "NodeNext"], ["typescript-5.9", "ESNext", "Bundler"]] as const
 
-const options = { timeout: 540_000, excludeTestServices: true }
+const options = { timeout: 240_000, excludeTestServices: true }
 
 layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it) => {
   it.effect("is clean under publint and arethetypeswrong, and can be published", () =>
@@ -166,7 +168,7 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
 
   it.effect("has its build and its documents, of less than 1 MB, the version of the service, and no dependency", () =>
     Effect.gen(function*() {
-      const installed = join((yield* Installed).project, "node_modules/petstore-client")
+      const { installed } = yield* Installed
       const files = readdirSync(installed, { recursive: true, encoding: "utf8" })
         .filter((file) => statSync(join(installed, file)).isFile())
       const others = files.filter((file) => !/^dist\/.+(\.js|\.d\.ts)$/.test(file))
@@ -183,117 +185,126 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
       assert.include(read("CHANGELOG.md"), `## ${version}\n`)
     }))
 
-  it.effect.each(compilers)("compiles with %s and %s, without Node's types", (row) =>
-    Effect.gen(function*() {
-      const [compiler, module, moduleResolution] = row
-      const { project } = yield* Installed
-      assert.lengthOf(readmeExamples, 8)
-      for (const [number, code] of readmeExamples.entries()) writeFileSync(join(project, `readme${number}.ts`), code)
-      writeFileSync(join(project, "names.ts"), names)
-      const output = { outDir: "out", rewriteRelativeImportExtensions: true }
-      const options = { module, moduleResolution, skipLibCheck: false, ...output }
-      yield* compile(project, ["readme*.ts", "names.ts"], options, compiler)
-    }))
-
-  it.effect.each(runtimes)("runs the examples of its README in $name", (runtime) =>
-    Effect.gen(function*() {
-      const { args, program, version } = runtime
-      const { programs, project } = yield* Installed
-      const file = program === undefined ? process.execPath : programs(program)
-      assert.match(yield* run(project, file, ["--version"]), version)
-      const env = yield* startService()
-      const runExample = (code: string) => {
-        writeFileSync(join(project, "example.ts"), code)
-        return run(project, file, [...args, "example.ts"], env)
-      }
-      const [calls = "", keys = ""] = readmeExamples
-      assert.match(yield* runExample(calls), /^1n\n\{\s+id: 1n,[^]*categoryId: 9223372036854775807n/)
-      assert.match(yield* runExample(keys), /^shop pro\n0\nshop true\n$/m)
-      writeReadmeTests(project)
-      yield* runExample(`import { passed } from "./tests.ts"\nawait passed\n`)
-    }))
-
-  it.effect.skipIf(!browser)("runs the tests of its README in Chromium", () =>
-    Effect.gen(function*() {
-      const { project } = yield* Installed
-      writeReadmeTests(project)
-      const bundle = yield* bundleForBrowser(join(project, "tests.ts"), { format: "iife", name: "tests" })
-      const page = yield* openPage({ "/": ["text/html", "<title>test</title>"] })
-      const outcome = `(async () => { ${bundle}; await tests.passed; return "passed" })().catch(String)`
-      assert.strictEqual(yield* Effect.promise(() => page.evaluate(outcome)), "passed")
-    }))
-
-  it.effect("has examples that compile, and run in Node and in Python, with exact integers except for @hey-api", () =>
-    Effect.gen(function*() {
-      const { examples: path } = yield* Installed
-      const files = ["derived.ts", "generated.ts", "onward.ts", "inventory/*.ts", "browser/*.ts", "worker.ts"]
-      const strict = { exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true, skipLibCheck: true }
-      const options = { lib: ["ES2024", "DOM", "DOM.Iterable"], types: ["node"], ...strict }
-      yield* compile(path, files, { ...options, noEmit: true, allowImportingTsExtensions: true })
-      // The generated code does not compile with `exactOptionalPropertyTypes`.
-      const generated = { ...options, exactOptionalPropertyTypes: false, outDir: "out" }
-      yield* compile(path, ["hey-api.ts", "generated/**/*.ts"], generated)
-      const rounded = yield* runNode(path, ["out/hey-api.js"], yield* startService())
-      assert.strictEqual(rounded, "Rex 1 invalid_request\ntrue 9007199254740992\n")
-      const env = yield* startService()
-      const onward =
-        /^\[\{"id":"1",.*\n\[\{"id":1,.*\n(\d) over RPC, \1 stored, the next page begins at the cursor \w+\n$/
-      const outputs = [
-        ["generated.ts", /^Rex 1 invalid_request\n$/],
-        ["derived.ts", /^1\n$/],
-        ["inventory/main.ts", /^category 1: 1\n$/],
-        ["onward.ts", onward],
-        ["fetch.js", /^\d+n Tom 9223372036854775807n$/m]
-      ] as const
-      for (const [file, output] of outputs) assert.match(yield* runNode(path, [file], env), output)
-      const listed = yield* run(path, "python3", ["pets.py"], env)
-      for (const name of ["Tom", "Kit"]) assert.include(listed, ` ${name} 9223372036854775807\n`)
-      assert.match(yield* runNode(path, ["--test", "inventory/Inventory.test.ts"]), /pass 2\n[^]*fail 0\n/)
-    }))
-
-  it.effect("has an example that serves pets from Deno", () =>
-    Effect.gen(function*() {
-      const { examples: path, programs } = yield* Installed
-      const deno = programs("deno")
-      yield* run(path, deno, ["check", "deno.ts"])
-      const port = yield* freePort
-      const env = { ...yield* startService("Rex", "Ada"), PORT: String(port) }
-      yield* Effect.forkScoped(run(path, deno, ["run", "--allow-net", "--allow-env", "deno.ts"], env))
-      yield* untilListening(port)
-      assert.strictEqual((yield* send(`http://127.0.0.1:${port}`, "")).text, "Rex\nAda\n")
-    }))
-
-  it.effect("has an example that serves pets from workerd, to ten requests at once that meet a cold isolate", () =>
-    Effect.gen(function*() {
-      const { examples, programs } = yield* Installed
-      const env = yield* startService("Rex", "Ada")
-      const code = yield* bundleForBrowser(join(examples, "worker.ts"), { format: "esm" })
-      const get = send(yield* startWorker(programs("workerd"), code, env), "")
-      const pets = { status: 200, body: [{ id: "1", name: "Rex" }, { id: "2", name: "Ada" }] }
-      const responses = yield* Effect.replicateEffect(get, 10, { concurrency: "unbounded" })
-      for (const { body, status } of responses) assert.deepStrictEqual({ status, body }, pets)
-      const unauthorized = yield* startWorker(programs("workerd"), code, { ...env, PETSTORE_API_KEY: "psk_unknown" })
-      assert.containsSubset(yield* send(unauthorized, ""), { status: 502, body: { error: "InvalidApiKey" } })
-    }))
-
-  it.effect.skipIf(!browser)("shows pets in a page of another origin", () =>
-    Effect.gen(function*() {
-      const { examples: path } = yield* Installed
-      const page = yield* openPage({
-        "/": ["text/html", readFileSync(join(path, "browser/index.html"), "utf8")],
-        "/page.js": ["text/javascript", yield* bundleForBrowser(join(path, "browser/page.ts"), { format: "esm" })]
+  it.effect.each(compilers)(
+    "compiles with %s and %s, without Node's types",
+    ([compiler, module, moduleResolution]) =>
+      Effect.gen(function*() {
+        const { project } = yield* Installed
+        assert.lengthOf(readmeExamples, 8)
+        for (const [number, code] of readmeExamples.entries()) writeFileSync(join(project, `readme${number}.ts`), code)
+        writeFileSync(join(project, "names.ts"), names)
+        const output = { outDir: "out", rewriteRelativeImportExtensions: true }
+        const options = { module, moduleResolution, skipLibCheck: false, ...output }
+        yield* compile(project, ["readme*.ts", "names.ts"], options, compiler)
       })
-      const env = yield* startService("Rex", "Ada")
-      yield* Effect.promise(async () => {
-        const show = async (key: string, outcome: string) => {
-          await page.getByLabel("Service").fill(env.PETSTORE_URL)
-          await page.getByLabel("API key").fill(key)
-          await page.getByRole("button").click()
-          await page.getByText(outcome).waitFor()
-          return page.locator("li").allInnerTexts()
+  )
+
+  it.effect.each(runtimes)(
+    "runs the examples of its README in $name",
+    ({ args, program, version }) =>
+      Effect.gen(function*() {
+        const { programs, project } = yield* Installed
+        const file = program === undefined ? process.execPath : programs(program)
+        assert.match(yield* run(project, file, ["--version"]), version)
+        const env = yield* startService()
+        const runExample = (code: string) => {
+          writeFileSync(join(project, "example.ts"), code)
+          return run(project, file, [...args, "example.ts"], env)
         }
-        assert.deepStrictEqual(await show(env.PETSTORE_API_KEY, "Complete"), ["Rex (1)", "Ada (2)"])
-        assert.isEmpty(await show("psk_unknown", "incomplete or mistyped"))
+        const [calls = "", keys = ""] = readmeExamples
+        assert.match(yield* runExample(calls), /^1n\n\{\s+id: 1n,[^]*categoryId: 9223372036854775807n/)
+        assert.match(yield* runExample(keys), /^shop pro\n0\nshop true\n$/m)
+        writeReadmeTests(project)
+        yield* runExample(`import { passed } from "./tests.ts"\nawait passed\n`)
       })
-    }))
+  )
+
+  it.effect.skipIf(!browser)(
+    "runs the tests of its README in Chromium, on the service in memory",
+    () =>
+      Effect.gen(function*() {
+        const { project } = yield* Installed
+        writeReadmeTests(project)
+        const bundle = yield* bundleForBrowser(join(project, "tests.ts"), { format: "iife", name: "tests" })
+        const page = yield* openPage({ "/": ["text/html", "<title>test</title>"] })
+        const outcome = `(async () => { ${bundle}; await tests.passed; return "passed" })().catch(String)`
+        assert.strictEqual(yield* Effect.promise(() => page.evaluate(outcome)), "passed")
+      })
+  )
+
+  it.layer(Layer.effect(Examples, makeExamples), { timeout: 300_000 })("with its examples", (it) => {
+    it.effect("compile, and run in Node and in Python, with exact integers except for @hey-api", () =>
+      Effect.gen(function*() {
+        const path = yield* Examples
+        const files = ["derived.ts", "generated.ts", "onward.ts", "inventory/*.ts", "browser/*.ts", "worker.ts"]
+        const strict = { exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true, skipLibCheck: true }
+        const options = { lib: ["ES2024", "DOM", "DOM.Iterable"], types: ["node"], ...strict }
+        yield* compile(path, files, { ...options, noEmit: true, allowImportingTsExtensions: true })
+        // The generated code does not compile with `exactOptionalPropertyTypes`.
+        const generated = { ...options, exactOptionalPropertyTypes: false, outDir: "out" }
+        yield* compile(path, ["hey-api.ts", "generated/**/*.ts"], generated)
+        const rounded = yield* runNode(path, ["out/hey-api.js"], yield* startService())
+        assert.strictEqual(rounded, "Rex 1 invalid_request\ntrue 9007199254740992\n")
+        const env = yield* startService()
+        const onward =
+          /^\[\{"id":"1",.*\n\[\{"id":1,.*\n(\d) over RPC, \1 stored, the next page begins at the cursor \w+\n$/
+        const outputs = [
+          ["generated.ts", /^Rex 1 invalid_request\n$/],
+          ["derived.ts", /^1\n$/],
+          ["inventory/main.ts", /^category 1: 1\n$/],
+          ["onward.ts", onward],
+          ["fetch.js", /^\d+n Tom 9223372036854775807n$/m]
+        ] as const
+        for (const [file, output] of outputs) assert.match(yield* runNode(path, [file], env), output)
+        const listed = yield* run(path, "python3", ["pets.py"], env)
+        for (const name of ["Tom", "Kit"]) assert.include(listed, ` ${name} 9223372036854775807\n`)
+        assert.match(yield* runNode(path, ["--test", "inventory/Inventory.test.ts"]), /pass 2\n[^]*fail 0\n/)
+      }))
+
+    it.effect("serve pets from Deno", () =>
+      Effect.gen(function*() {
+        const path = yield* Examples
+        const deno = (yield* Installed).programs("deno")
+        yield* run(path, deno, ["check", "deno.ts"])
+        const port = yield* freePort
+        const env = { ...yield* startService("Rex", "Ada"), PORT: String(port) }
+        yield* Effect.forkScoped(run(path, deno, ["run", "--allow-net", "--allow-env", "deno.ts"], env))
+        yield* untilListening(port)
+        assert.strictEqual((yield* send(`http://127.0.0.1:${port}`, "")).text, "Rex\nAda\n")
+      }))
+
+    it.effect("serve pets from workerd, to ten requests at once that meet a cold isolate", () =>
+      Effect.gen(function*() {
+        const env = yield* startService("Rex", "Ada")
+        const code = yield* bundleForBrowser(join(yield* Examples, "worker.ts"), { format: "esm" })
+        const workerd = (yield* Installed).programs("workerd")
+        const get = send(yield* startWorker(workerd, code, env), "")
+        const pets = { status: 200, body: [{ id: "1", name: "Rex" }, { id: "2", name: "Ada" }] }
+        const responses = yield* Effect.replicateEffect(get, 10, { concurrency: "unbounded" })
+        for (const { body, status } of responses) assert.deepStrictEqual({ status, body }, pets)
+        const unauthorized = yield* startWorker(workerd, code, { ...env, PETSTORE_API_KEY: "psk_unknown" })
+        assert.containsSubset(yield* send(unauthorized, ""), { status: 502, body: { error: "InvalidApiKey" } })
+      }))
+
+    it.effect.skipIf(!browser)("show pets in a page of another origin", () =>
+      Effect.gen(function*() {
+        const path = yield* Examples
+        const page = yield* openPage({
+          "/": ["text/html", readFileSync(join(path, "browser/index.html"), "utf8")],
+          "/page.js": ["text/javascript", yield* bundleForBrowser(join(path, "browser/page.ts"), { format: "esm" })]
+        })
+        const env = yield* startService("Rex", "Ada")
+        yield* Effect.promise(async () => {
+          const show = async (key: string, outcome: string) => {
+            await page.getByLabel("Service").fill(env.PETSTORE_URL)
+            await page.getByLabel("API key").fill(key)
+            await page.getByRole("button").click()
+            await page.getByText(outcome).waitFor()
+            return page.locator("li").allInnerTexts()
+          }
+          assert.deepStrictEqual(await show(env.PETSTORE_API_KEY, "Complete"), ["Rex (1)", "Ada (2)"])
+          assert.isEmpty(await show("psk_unknown", "incomplete or mistyped"))
+        })
+      }))
+  })
 })
