@@ -1,46 +1,33 @@
 /** Tests the contract without this service and its client: a mock server, and another API with its schemas and errors. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Duration, Effect, Layer } from "effect"
 import { HttpRouter, HttpServer } from "effect/http"
-import {
-  HttpApi,
-  HttpApiBuilder,
-  HttpApiEndpoint,
-  HttpApiGroup,
-  HttpApiMiddleware,
-  HttpApiTest,
-  OpenApi
-} from "effect/http-api"
+import * as Http from "effect/http-api"
 import * as Contract from "../../src/api/entry.ts"
+import { PetstoreClientError, UndeclaredError } from "../../src/client/Clients.ts"
 
-const { Auth, exactJson, NotFound, Pet, Pets, PetstoreApi } = Contract
+const { ApiKeyBanned, Auth, exactJson, NotFound, Pet, Pets, PetstoreApi, ServiceUnavailable } = Contract
+const { HttpApi, HttpApiBuilder, HttpApiEndpoint, HttpApiGroup, HttpApiTest } = Http
 
 const rex = { id: 9223372036854775807n, name: "Rex", categoryId: 1n, status: "available" } as const
-
 const key = { id: "key_mock", plan: "free", limits: Contract.planLimits.free } as const
+const busy = new ServiceUnavailable({ message: "Busy.", retryAfter: Duration.millis(11_001) })
 
 /** A mock of the Petstore service, from nothing but the exports of `petstore-client/api`. */
 const Mock = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
   handlers
     .handle("listPets", () => Effect.succeed({ pets: [rex], next: { cursor: rex.id } }))
     .handle("createPet", ({ payload }) => Effect.succeed({ pet: { id: 1n, ...payload }, isReplay: false }))
-    .handle("getPet", () => Effect.fail(new NotFound()))).pipe(
+    .handle("getPet", ({ params }) => Effect.fail(params.petId === 1n ? new NotFound() : busy))).pipe(
     Layer.provideMerge([
       Layer.succeed(Auth, (effect) => Effect.provideService(effect, Contract.CurrentKey, key)),
       Layer.succeed(Contract.RateLimit, (effect) => effect),
       Layer.succeed(Contract.Sunset, (effect) => effect),
       Contract.Validation.layer,
-      HttpApiMiddleware.layerClient(Auth, ({ next, request }) => next(request)),
+      Http.HttpApiMiddleware.layerClient(Auth, ({ next, request }) => next(request)),
       HttpServer.layerServices
     ])
   )
-
-class ShelterApi extends HttpApi.make("shelter").add(
-  HttpApiGroup.make("shelter", { topLevel: true }).add(
-    HttpApiEndpoint.get("exact", "/exact", { success: exactJson(Pets) }),
-    HttpApiEndpoint.get("plain", "/plain", { success: Pet, error: NotFound })
-  )
-) {}
 
 describe("The entry of the contract", () => {
   it.effect("makes a mock server for a derived client, with exact integers and with the errors of the contract", () =>
@@ -51,42 +38,69 @@ describe("The entry of the contract", () => {
       assert.strictEqual(yield* text, `[{"id":9223372036854775807,"name":"Rex","categoryId":1,"status":"available"}]`)
       const created = yield* client.createPet({ payload: { name: "Tom", categoryId: rex.id }, headers: {} })
       assert.deepStrictEqual(created, { pet: { id: 1n, name: "Tom", categoryId: rex.id }, isReplay: false })
-      const missing = { code: "not_found", message: "The requested resource could not be found.", status: 404 } as const
-      const params = { petId: 1n }
-      assert.deepInclude(yield* Effect.flip(client.getPet({ params })), { _tag: "NotFound", ...missing })
-      const { json, status } = yield* client.getPet({ params, responseMode: "response-only" })
-      assert.deepStrictEqual([status, yield* json], [404, missing])
+      const failures = [[new NotFound(), undefined], [busy, "12"]] as const
+      for (const [index, [{ _tag, code, message, status }, wait]] of failures.entries()) {
+        const params = { petId: BigInt(index + 1) }
+        const body = { code, message, status }
+        const error = yield* Effect.flip(client.getPet({ params }))
+        assert.deepInclude<unknown>(error, { _tag, ...body, ...wait && { retryAfter: Duration.seconds(12) } })
+        const response = yield* client.getPet({ params, responseMode: "response-only" })
+        assert.deepStrictEqual([response.status, response.headers["retry-after"]], [status, wait])
+        assert.deepStrictEqual(yield* response.json, body)
+      }
     }).pipe(Effect.provide(Mock)))
 
   it.effect("makes a mock server that names each invalid field in a typed 400", () =>
     Effect.gen(function*() {
       const { handler } = HttpRouter.toWebHandler(Layer.provide(HttpApiBuilder.layer(PetstoreApi), Mock))
-      const request = new Request("http://mock/v1/pets", {
-        method: "POST",
-        headers: { "content-type": "application/json" },
-        body: `{"name":1,"categoryId":"1"}`
-      })
+      const headers = { "content-type": "application/json" }
+      const body = `{"name":1,"categoryId":"1"}`
+      const request = new Request("http://mock/v1/pets", { method: "POST", headers, body })
       const response = yield* Effect.promise(() => handler(request))
-      assert.deepStrictEqual([response.status, yield* Effect.promise(() => response.json())], [400, {
-        code: "invalid_request",
-        message: "Invalid request: body.name: expected string; body.categoryId: expected a whole number from " +
-          "-9223372036854775808 to 9223372036854775807, not a string.",
-        status: 400
-      }])
+      const message = "Invalid request: body.name: expected string; body.categoryId: expected a whole number from " +
+        "-9223372036854775808 to 9223372036854775807, not a string."
+      const error = { code: "invalid_request", message, status: 400 }
+      assert.deepStrictEqual([response.status, yield* Effect.promise(() => response.json())], [400, error])
     }).pipe(Effect.provide(Mock)))
 
   it("exports each schema that the OpenAPI document names", () => {
-    const names = Object.keys(OpenApi.fromApi(PetstoreApi).components.schemas).filter((name) => name !== "Error")
+    const names = Object.keys(Http.OpenApi.fromApi(PetstoreApi).components.schemas).filter((name) => name !== "Error")
     assert.includeMembers(Object.keys(Contract), names)
   })
+})
 
-  it("describes its schemas and errors in the document of another HttpApi as they are on the wire", () => {
-    const { components: { schemas }, paths } = JSON.parse(JSON.stringify(OpenApi.fromApi(ShelterApi)))
+class ShelterApi extends HttpApi.make("shelter").add(
+  HttpApiGroup.make("shelter", { topLevel: true }).add(
+    HttpApiEndpoint.get("exact", "/exact", { success: exactJson(Pets) }),
+    HttpApiEndpoint.get("plain", "/plain", { success: Pet, error: [NotFound, ApiKeyBanned, PetstoreClientError] })
+  )
+) {}
+
+describe("Another HttpApi", () => {
+  const facts = { requestId: "7", retryAfter: Duration.seconds(3) }
+  const later = new UndeclaredError({ code: "later", message: "Later.", status: 403 })
+  it.effect.each(
+    [
+      [new NotFound({ message: "No." }), 404],
+      [new ApiKeyBanned(facts), 429],
+      [new PetstoreClientError({ reason: later, ...facts }), 502]
+    ] as const
+  )("passes on a declared %s with its status", ([error, status]) =>
+    Effect.gen(function*() {
+      const handlers = HttpApiBuilder.group(ShelterApi, "shelter", (group) =>
+        group.handle("exact", () =>
+          Effect.succeed([rex])).handle("plain", () => Effect.fail(error)))
+      const client = yield* Effect.provide(HttpApiTest.groups(ShelterApi, ["shelter"]), handlers)
+      assert.strictEqual((yield* client.plain({ responseMode: "response-only" })).status, status)
+      assert.deepStrictEqual<unknown>(yield* Effect.flip(client.plain()), error)
+    }).pipe(Effect.provide(HttpServer.layerServices)))
+
+  it("describes the schemas of the contract as they are on the wire", () => {
+    const { components: { schemas }, paths } = JSON.parse(JSON.stringify(Http.OpenApi.fromApi(ShelterApi)))
     const schemaOf = (path: string) => paths[path].get.responses["200"].content["application/json"].schema
     const idOf = (pet: { readonly $ref: string }) => schemas[pet.$ref.split("/").at(-1) ?? ""].properties.id
     assert.deepStrictEqual(schemaOf("/exact"), { type: "array", allOf: [{ $ref: "#/components/schemas/Pets" }] })
     assert.deepInclude(idOf(schemas.Pets.items), { type: "integer", format: "int64" })
-    assert.hasAllKeys(paths["/plain"].get.responses, ["200", "404"])
     // Effect's own codecs write digits in a string.
     assert.deepInclude(idOf(schemaOf("/plain")), { type: "string", format: "int64" })
   })

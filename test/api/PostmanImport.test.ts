@@ -20,29 +20,28 @@ const requestsOf = ({ item: items }: Json): Json =>
   Object.assign({}, ...items.map((one: Json) => one.item ? requestsOf(one) : { [one.name]: one.request }))
 
 /** Imports a document without optional parameters: Postman makes up a value for those without an example. */
-const importDocument = (document: object) =>
-  Effect.promise(async (): Promise<Json> => {
-    const input = { type: "string", data: JSON.stringify(document) } as const
-    const result = await promisify(convertV2)(input, {
-      parametersResolution: "Example",
-      enableOptionalParameters: false
-    })
-    return result?.output?.[0]?.data ?? assert.fail(result?.reason)
-  })
+const importDocument = Effect.fnUntraced(function*(document: object) {
+  const input = { type: "string", data: JSON.stringify(document) } as const
+  const options = { parametersResolution: "Example", enableOptionalParameters: false } as const
+  const result = yield* Effect.promise(() => promisify(convertV2)(input, options))
+  const collection: Json = result?.output?.[0]?.data ?? assert.fail(result?.reason)
+  return { variables: record(collection.variable), requests: requestsOf(collection) }
+})
+
+type Call = (path: string, options: Json) => Effect.Effect<ReceivedResponse>
 
 /** Sends a request as Postman does, but with `id` in its path. It must succeed. Returns the body of the response. */
-const makeSender = (collection: Json, call: (path: string, options: Json) => Effect.Effect<ReceivedResponse>) =>
+const makeSender = (requests: Json, call: Call) =>
   Effect.fnUntraced(function*(name: string, id?: string) {
-    const request = JSON.stringify(requestsOf(collection)[name]).replaceAll("{{$guid}}", randomUUID())
+    const request = JSON.stringify(requests[name]).replaceAll("{{$guid}}", randomUUID())
     const { auth, body, header, method, url } = JSON.parse(request)
     assert.deepInclude(auth.bearer, { key: "token", value: "{{bearerToken}}" })
     const ids = record(url.variable)
     const path = url.path.map((part: string) => part.startsWith(":") ? id ?? ids[part.slice(1)] : part).join("/")
     // Postman does not send disabled parameters.
-    const sent = url.query.filter(({ disabled }: Json) => disabled !== true)
-    const query = new URLSearchParams(record(sent)).toString()
+    const query = new URLSearchParams(record(url.query.filter(({ disabled }: Json) => disabled !== true)))
     const headers = Object.fromEntries(new Headers(record(header)))
-    const { status, text } = yield* call(`/${path}?${query}`, { method, headers, body: body?.raw })
+    const { status, text } = yield* call(`/${path}?${query.toString()}`, { method, headers, body: body?.raw })
     assert.include([200, 201, 204], status, `${name}: ${text}`)
     return text === "" ? undefined : JSON.parse(text)
   })
@@ -54,22 +53,22 @@ describe("Postman", () => {
       const { admin } = yield* Management
       const key = yield* newKey
       const pets = yield* importDocument(OpenApi.fromApi(PetstoreApi))
-      assert.deepInclude(pets.variable, { key: "baseUrl", value: "/v1" })
-      assert.hasAllKeys(requestsOf(pets), ["List pets", "Create a pet", "Get a pet"])
-      const send = makeSender(pets, (path, options) => call(`/v1${path}`, { ...options, key }))
+      assert.strictEqual(pets.variables.baseUrl, "/v1")
+      assert.hasAllKeys(pets.requests, ["List pets", "Create a pet", "Get a pet"])
+      const send = makeSender(pets.requests, (path, options) => call(`/v1${path}`, { ...options, key }))
       for (const id of [1, 2]) assert.deepInclude(yield* send("Create a pet"), { id, name: "Rex" })
       assert.deepInclude(yield* send("Get a pet"), { id: 1, name: "Rex" })
       yield* send("List pets")
 
       const keys = yield* importDocument(OpenApi.fromApi(AdminApi))
-      assert.deepInclude(keys.variable, { key: "management_url", value: "http://127.0.0.1:9090" })
+      assert.strictEqual(keys.variables.management_url, "http://127.0.0.1:9090")
       const sendToAdmin = makeSender(
-        keys,
+        keys.requests,
         (path, { body, headers, method }) =>
           admin(method, path.replace("/admin", ""), body && JSON.parse(body), headers)
       )
       const { id } = yield* sendToAdmin("Issue a key")
-      const others = Object.keys(requestsOf(keys)).filter((name) => !/^(?:Issue|Revoke) a key$/.test(name))
+      const others = Object.keys(keys.requests).filter((name) => !/^(?:Issue|Revoke) a key$/.test(name))
       assert.lengthOf(others, 10)
       for (const name of [...others, "Revoke a key"]) yield* sendToAdmin(name, id)
     }).pipe(Effect.provide(Layer.fresh(serversOn(memory)))))

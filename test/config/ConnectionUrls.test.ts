@@ -3,13 +3,11 @@ import { assert, describe, it } from "@effect/vitest"
 import { Redacted, Result } from "effect"
 import { type DatabaseUrl, parseDatabaseUrl, parseRedisUrl, type RedisUrl } from "../../src/config/ConnectionUrls.ts"
 
-const database = (text: string) => Result.getOrThrow(parseDatabaseUrl(text))
-const redis = (text: string) => Result.getOrThrow(parseRedisUrl(text))
 /** Returns what is wrong with a URL. */
-const problem = (text: string): string =>
-  Result.getOrThrow(
-    Result.flip<unknown, string>(text.startsWith("redis") ? parseRedisUrl(text) : parseDatabaseUrl(text))
-  )
+const problem = (text: string): string => {
+  const result: Result.Result<unknown, string> = text.startsWith("redis") ? parseRedisUrl(text) : parseDatabaseUrl(text)
+  return Result.getOrThrow(Result.flip(result))
+}
 
 describe("DATABASE_URL", () => {
   it.each<readonly [string, Partial<DatabaseUrl>]>([
@@ -21,7 +19,11 @@ describe("DATABASE_URL", () => {
     ["postgres://h?pgbouncer=true", { isPooled: true, applicationName: "petstore" }],
     ["postgres://h?pgbouncer=false&application_name=pets", { isPooled: false, applicationName: "pets" }]
   ])("names one endpoint, and a pooler only with pgbouncer=true: %s", (text, expected) => {
-    assert.deepInclude(database(text), { ...expected, ssl: false, url: Redacted.make(text.trim()) })
+    assert.deepInclude(Result.getOrThrow(parseDatabaseUrl(text)), {
+      ...expected,
+      ssl: false,
+      url: Redacted.make(text.trim())
+    })
   })
 
   it("never repeats an unencoded password in its errors", () => {
@@ -32,10 +34,7 @@ describe("DATABASE_URL", () => {
 })
 
 describe("REDIS_URL", () => {
-  const as = (password: string, ...[username]: ReadonlyArray<string>) => ({
-    password: Redacted.make(password),
-    ...username !== undefined && { username }
-  })
+  const as = (password: string, name = "") => ({ password: Redacted.make(password), ...name && { username: name } })
   const at = (host: string, port: number) => ({ host, port })
 
   it.each<readonly [string, Partial<RedisUrl>]>([
@@ -46,13 +45,10 @@ describe("REDIS_URL", () => {
     ["redis+sentinel://us%40er:p@s/pets", { kind: "sentinel", credentials: as("p", "us@er"), tls: undefined }],
     ["redis+sentinel://s-1:26380,[fd00::2]/pets", { addresses: [at("s-1", 26_380), at("fd00::2", 26_379)] }],
     ["redis+sentinel://s/my%20pets/2", { masterName: "my pets", database: 2, sentinelCredentials: {}, tls: undefined }],
-    ["rediss+sentinel://s/a?sentinel_username=u&sentinel_password=b%26", {
-      sentinelCredentials: as("b&", "u"),
-      tls: {}
-    }],
+    ["rediss+sentinel://s/a?sentinel_username=u&sentinel_password=%26", { sentinelCredentials: as("&", "u"), tls: {} }],
     ["REDISS+CLUSTER://n-1,n-2:7000/0", { kind: "cluster", addresses: [at("n-1", 6379), at("n-2", 7000)], tls: {} }]
   ])("names a server, sentinels, or nodes of a cluster: %s", (url, expected) => {
-    assert.deepInclude(redis(url), expected)
+    assert.deepInclude(Result.getOrThrow(parseRedisUrl(url)), expected)
   })
 })
 

@@ -51,33 +51,27 @@ const checksOf = (document: Json, responses: Json) => {
   }
 }
 
-/** Starts the service, and makes requests of its OpenAPI document. `check` sends one, and checks the response. */
-const setup = Effect.gen(function*() {
-  const service = yield* start({ DATA_DIR: yield* dataDirectory })
-  const { key } = yield* issue(service)
-  const { body: document } = yield* send(`${service.address}/openapi.json`, "")
-  const generated = requestsOf(document)
-  const assertConforms = checksOf(document, generated.responses)
-  const check = async (request: Request): Promise<number> => {
-    const { body = null, method, target } = request
-    const headers = { ...request.headers, authorization: `Bearer ${key}` }
-    const response = await fetch(service.address + target, { method, headers, body })
-    const received = { status: response.status, headers: response.headers, text: await response.text() }
-    try {
-      assertConforms(request, received)
-    } catch (cause) {
-      const details = JSON.stringify({ request, ...received, CONFORMANCE_SEED: seed })
-      throw new Error(`${String(cause)}\n${details}`, { cause })
-    }
-    return response.status
-  }
-  return { ...generated, check }
-})
-
 describe("The service", () => {
   it.live(`conforms to its OpenAPI document in ${requests} requests`, () =>
     Effect.gen(function*() {
-      const { boundaries, check, invalid, responses, valid } = yield* setup
+      const service = yield* start({ DATA_DIR: yield* dataDirectory })
+      const { key } = yield* issue(service)
+      const { body: document } = yield* send(`${service.address}/openapi.json`, "")
+      const { boundaries, invalid, responses, valid } = requestsOf(document)
+      const assertConforms = checksOf(document, responses)
+      const check = async (request: Request): Promise<number> => {
+        const { body = null, method, target } = request
+        const headers = { ...request.headers, authorization: `Bearer ${key}` }
+        const response = await fetch(service.address + target, { method, headers, body })
+        const received = { status: response.status, headers: response.headers, text: await response.text() }
+        try {
+          assertConforms(request, received)
+        } catch (cause) {
+          const details = JSON.stringify({ request, ...received, CONFORMANCE_SEED: seed })
+          throw new Error(`${String(cause)}\n${details}`, { cause })
+        }
+        return response.status
+      }
       yield* Effect.promise(async () => {
         assert.sameMembers(Object.keys(responses), ["listPets", "createPet", "getPet"])
 

@@ -69,12 +69,16 @@ export const requestsOf = ({ components, paths, servers }: Json) => {
   const operations = Object.entries<Json>(paths).flatMap(([path, item]) =>
     Object.entries<Json>(item).map(([method, { operationId, parameters, requestBody, responses }]) => {
       const bodySchema = requestBody && resolve(requestBody.content["application/json"].schema)
-      const properties = Object.entries(bodySchema?.properties ?? {}).map(([name, schema]) => (
-        { in: "body", name, required: bodySchema.required.includes(name), schema }
-      ))
-      const fields: ReadonlyArray<Json> = [...parameters, ...properties].map((field) => (
-        { ...field, schema: resolve(field.schema) }
-      ))
+      const properties = Object.entries(bodySchema?.properties ?? {}).map(([name, schema]) => ({
+        in: "body",
+        name,
+        required: bodySchema.required.includes(name),
+        schema
+      }))
+      const fields: ReadonlyArray<Json> = [...parameters, ...properties].map((field) => ({
+        ...field,
+        schema: resolve(field.schema)
+      }))
       /** Makes a request of the values of its fields, or with another body. Fields that are `undefined` are absent. */
       const assemble = (values: Json, wrong?: string, body?: unknown): Request => {
         const fieldsIn = (place: string): Record<string, string> => {
@@ -94,21 +98,17 @@ export const requestsOf = ({ components, paths, servers }: Json) => {
       }
       // A cursor is opaque.
       const generated = fields.filter(({ name }) => name !== "cursor")
-      const arbitraries: Record<string, fc.Arbitrary<unknown>> = Object.fromEntries(
-        generated.map(({ name, schema }) => [name, valid(schema)])
-      )
       const requiredKeys = generated.filter(({ required }) => required).map(({ name }): string => name)
-      const values = fc.record(arbitraries, { requiredKeys })
-      const broken = [
-        ...fields.flatMap((field) =>
-          Object.entries(invalid(field)).map(([wrong, value]) =>
-            values.map((all) => assemble({ ...all, [field.name]: value }, `${field.name}: ${wrong}`))
-          )
-        ),
-        ...(bodySchema ? [null, [], "x", 1] : []).map((body) =>
-          values.map((all) => assemble(all, `body: ${JSON.stringify(body)}`, body))
+      const arbitraries: Json = Object.fromEntries(generated.map(({ name, schema }) => [name, valid(schema)]))
+      const values = fc.record<Json>(arbitraries, { requiredKeys })
+      const broken: Array<fc.Arbitrary<Request>> = fields.flatMap((field) =>
+        Object.entries(invalid(field)).map(([wrong, value]) =>
+          values.map((all) => assemble({ ...all, [field.name]: value }, `${field.name}: ${wrong}`))
         )
-      ]
+      )
+      for (const body of bodySchema ? [null, [], "x", 1] : []) {
+        broken.push(values.map((all) => assemble(all, `body: ${JSON.stringify(body)}`, body)))
+      }
       return { operationId, responses, valid: values.map((all) => assemble(all)), broken }
     })
   )

@@ -14,7 +14,6 @@ import * as Postgres from "../support/Postgres.ts"
 import { adminToken, compileCache, issue, send, serve, start } from "../support/Process.ts"
 import { temporaryDirectory } from "../support/Temporary.ts"
 
-type Environment = Readonly<Record<string, string>>
 type Service = Effect.Success<ReturnType<typeof startService>>
 
 /** The programs that run the languages of the blocks. */
@@ -25,12 +24,10 @@ const programs: Readonly<Record<string, ReadonlyArray<string>>> = {
   ts: [process.execPath]
 }
 
-const { exports: entries } = JSON.parse(readPage("package/package.json"))
-
 /** Imports the sources of the client package instead of its build. */
 const withSources = (code: string): string =>
   code.replaceAll(/"petstore-client(\/\w+)?"/g, (_, name = "") => {
-    const built: string = entries[`.${name}`].default
+    const built: string = JSON.parse(readPage("package/package.json")).exports[`.${name}`].default
     return JSON.stringify(join(root, built.replace("./dist/", "src/").replace(/js$/, "ts")))
   })
 
@@ -55,13 +52,11 @@ const assertOutput = (actual: string, expected: CodeBlock, place: string) => {
 /** Starts PostgreSQL with the documented role, its database, and the database for the monthly check of a backup. */
 const startPostgres = Effect.gen(function*() {
   const { admin, port } = yield* Postgres.run()
-  yield* admin((sql) =>
-    Effect.all([
-      sql`CREATE ROLE petstore LOGIN`,
-      sql`CREATE DATABASE petstore OWNER petstore`,
-      sql`CREATE DATABASE petstore_check OWNER petstore`
-    ])
-  )
+  const statements = [
+    "ROLE petstore LOGIN",
+    ...["petstore", "petstore_check"].map((name) => `DATABASE ${name} OWNER petstore`)
+  ]
+  yield* admin((sql) => Effect.forEach(statements, (statement) => sql.unsafe(`CREATE ${statement}`)))
   return `postgres://petstore@127.0.0.1:${port}/petstore`
 })
 
@@ -88,7 +83,7 @@ const startService = Effect.fnUntraced(function*(page: string) {
   // The pages name the default ports. curl connects to those of this service.
   const connectTo = (port: number, url: string) => `connect-to = "localhost:${port}:${new URL(url).host}"\n`
   writeFileSync(join(bin, ".curlrc"), connectTo(8080, address) + connectTo(9090, management))
-  const env: Environment = {
+  const env: Readonly<Record<string, string>> = {
     PATH: `${bin}:${dirname(process.execPath)}:${process.env.PATH}`,
     CURL_HOME: bin,
     ...compileCache,
@@ -110,19 +105,14 @@ const withValues = Effect.fnUntraced(function*(code: string, { env, key, newId }
   return script
 })
 
-const pages = documents.map((page) => {
-  const blocks = codeBlocks(readPage(page))
-  return { page, blocks: blocks.filter(({ language, notRun }) => language in programs && notRun === undefined) }
-}).filter(({ blocks }) => blocks.length > 0)
+const pages = documents.map((page) => ({
+  page,
+  blocks: codeBlocks(readPage(page)).filter(({ language, notRun }) => language in programs && notRun === undefined)
+})).filter(({ blocks }) => blocks.length > 0)
 
 /** Runs one block. `variables` are those that the blocks before it set in the same terminal. */
-const runBlock = Effect.fnUntraced(function*(
-  page: string,
-  { code, language, line }: CodeBlock,
-  service: Service,
-  variables = ""
-) {
-  const file = join(service.cwd, `${page.replaceAll(/\W/g, "_")}_${line}.${language === "js" ? "mjs" : language}`)
+const runBlock = Effect.fnUntraced(function*({ code, language, line }: CodeBlock, service: Service, variables = "") {
+  const file = join(service.cwd, `block_${line}.${language === "js" ? "mjs" : language}`)
   const script = yield* withValues(code, service)
   writeFileSync(file, language === "sh" ? `${variables}\n${script}` : withSources(script))
   const [program = "", ...args] = programs[language] ?? []
@@ -133,35 +123,33 @@ const runBlock = Effect.fnUntraced(function*(
 
 describe("The blocks of", () => {
   for (const { blocks, page } of pages) {
-    it.live.skipIf(page === "docs/upgrade.md" && Postgres.missing !== undefined)(
-      `${page} run without an error, and print what the page shows`,
-      () =>
-        Effect.gen(function*() {
-          const service = yield* startService(page)
-          let variables = ""
-          for (const block of blocks) {
-            // `startService` has run these two commands.
-            if (/^npm ci\nnpm start$/m.test(block.code)) continue
-            const output = yield* runBlock(page, block, service, variables)
-            if (block.output !== undefined) assertOutput(output, block.output, `${page}:${block.line}`)
-            // Comments like `# {"id":1}` show a body too.
-            for (const [, body = ""] of block.code.matchAll(/^# (\{.*)$/gm)) assert.include(output, body)
-            const set = block.code.split("\n").filter((line) => /^(?:export )?[A-Z_]+=\S/.test(line)).join("\n")
-            if (block.language === "sh" && set !== "") variables += `${yield* withValues(set, service)}\n`
-          }
-        })
-    )
+    const isSkipped = page === "docs/upgrade.md" && Postgres.missing !== undefined
+    it.live.skipIf(isSkipped)(`${page} print what the page shows`, () =>
+      Effect.gen(function*() {
+        const service = yield* startService(page)
+        let variables = ""
+        for (const block of blocks) {
+          // `startService` has run these two commands.
+          if (/^npm ci\nnpm start$/m.test(block.code)) continue
+          const output = yield* runBlock(block, service, variables)
+          if (block.output !== undefined) assertOutput(output, block.output, `${page}:${block.line}`)
+          // Comments like `# {"id":1}` show a body too.
+          for (const [, body = ""] of block.code.matchAll(/^# (\{.*)$/gm)) assert.include(output, body)
+          const set = block.code.split("\n").filter((line) => /^(?:export )?[A-Z_]+=\S/.test(line)).join("\n")
+          if (block.language === "sh" && set !== "") variables += `${yield* withValues(set, service)}\n`
+        }
+      }))
   }
 })
 
 /** A proxy that responds with 502 and 504 to the first two requests, and drops the response to the third. */
-const runUnreliableProxy = Effect.fnUntraced(function*(address: string) {
+const runUnreliableProxy = Effect.fnUntraced(function*(address = "") {
   let received = 0
   const responses: Array<IncomingMessage> = []
   const url = yield* serve((incoming, outgoing) => {
     const attempt = ++received
     if (attempt <= 2) {
-      outgoing.writeHead(attempt === 1 ? 502 : 504, { "content-type": "text/html" }).end("<h1>Not now</h1>")
+      outgoing.writeHead(attempt === 1 ? 502 : 504).end("<h1>Not now</h1>")
       return
     }
     const { headers, method = "GET", url: path = "/" } = incoming
@@ -184,8 +172,8 @@ describe("The examples that retry", () => {
       const blocks = codeBlocks(readPage(page)).filter(({ code }) => /--retry|504/.test(code))
       assert.sameMembers(blocks.map(({ language }) => language), ["sh", "js", "python"])
       for (const block of blocks) {
-        const { responses, url } = yield* runUnreliableProxy(service.env.PETSTORE_URL ?? "")
-        yield* runBlock(page, block, { ...service, env: { ...service.env, PETSTORE_URL: url } })
+        const { responses, url } = yield* runUnreliableProxy(service.env.PETSTORE_URL)
+        yield* runBlock(block, { ...service, env: { ...service.env, PETSTORE_URL: url } })
         const replayed = responses.map(({ headers }) => headers["idempotent-replayed"])
         assert.deepStrictEqual(replayed, [undefined, "true"], block.language)
       }

@@ -1,6 +1,6 @@
 /** Tests that the pages name files, scripts and headings that exist, and that they have the whole contract. */
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Layer, Redacted } from "effect"
+import { Effect, Redacted } from "effect"
 import { OpenApi } from "effect/http-api"
 import { spawnSync } from "node:child_process"
 import { existsSync, readdirSync } from "node:fs"
@@ -9,6 +9,7 @@ import * as Errors from "../../src/api/Errors.ts"
 import { PetstoreApi } from "../../src/api/PetstoreApi.ts"
 import { planLimits } from "../../src/api/Plans.ts"
 import { AdminClient, PetstoreClient } from "../../src/client/Clients.ts"
+import type { Json } from "../conformance/Requests.ts"
 import { anchorsOf, codeBlocks, documents, readPage, root } from "../support/Documents.ts"
 
 const withoutCode = (text: string): string => text.replaceAll(/^ *```.*?^ *```$/gms, "").replaceAll(/`[^`\n]*`/g, "``")
@@ -35,63 +36,49 @@ describe.each(documents)("The page %s", (document) => {
   })
 
   it("has only shell and JSON blocks that parse", () => {
-    for (const { code, language, line } of codeBlocks(text)) {
-      if (language === "json") JSON.parse(code)
+    for (const { code: input, language, line } of codeBlocks(text)) {
+      if (language === "json") JSON.parse(input)
       if (language !== "sh") continue
-      assert.strictEqual(spawnSync("bash", ["-n"], { input: code }).status, 0, `${document}:${line}`)
+      assert.strictEqual(spawnSync("bash", ["-n"], { input }).status, 0, `line ${line}`)
     }
   })
 })
 
-describe("The README", () => {
-  it("links to all pages of docs", () => {
+describe("The pages", () => {
+  const { components, info, paths } = JSON.parse(JSON.stringify(OpenApi.fromApi(PetstoreApi)))
+  const [reference = "", errors = ""] = ["docs/reference.md", "docs/errors-and-limits.md"].map(readPage)
+
+  it("of docs are all in the README", () => {
     const pages = documents.filter((name) => name.startsWith("docs/"))
     assert.deepStrictEqual(pages.filter((page) => !readPage("README.md").includes(`](${page})`)), [])
   })
-})
 
-describe("The client's page", () => {
-  const clients = Layer.merge(
-    PetstoreClient.layer({ baseUrl: "http://localhost", apiKey: Redacted.make("") }),
-    AdminClient.layer({ baseUrl: "http://localhost", token: Redacted.make("") })
-  )
-  it.effect("names each call of both clients", () =>
+  it.effect("of the client name each call of both clients", () =>
     Effect.gen(function*() {
-      const page = readPage("package/README.md")
       for (const client of [yield* PetstoreClient, yield* AdminClient]) {
-        for (const name of Object.keys(client)) assert.include(page, `\n| \`${name}`)
+        for (const name of Object.keys(client)) assert.include(readPage("package/README.md"), `\n| \`${name}`)
       }
-    }).pipe(Effect.provide(clients)))
-})
-
-interface Operation {
-  readonly parameters: ReadonlyArray<{ readonly name: string; readonly in: string }>
-  readonly responses: Readonly<Record<string, { readonly headers?: object }>>
-}
-
-describe("The callers' pages", () => {
-  const { components, info, paths } = JSON.parse(JSON.stringify(OpenApi.fromApi(PetstoreApi)))
-  const reference = readPage("docs/reference.md")
-  const errors = readPage("docs/errors-and-limits.md")
+    }).pipe(Effect.provide([
+      PetstoreClient.layer({ baseUrl: "http://localhost", apiKey: Redacted.make("") }),
+      AdminClient.layer({ baseUrl: "http://localhost", token: Redacted.make("") })
+    ])))
 
   it("have a row for each error code, with its status, cause, charge and retry", () => {
     for (const error of Errors.errorClasses) {
-      const { code: { schema: { literal: code } }, status: { schema: { literal: status } } } = error.fields
+      const { code, status } = new error()
       assert.match(errors, new RegExp(`^\\| ${status} \\| .*\`${code}\`.* \\|$`, "m"))
     }
   })
 
   it("document every operation, parameter, field, status and header of the OpenAPI document", () => {
-    for (const [path, methods] of Object.entries<Readonly<Record<string, Operation>>>(paths)) {
-      for (const [method, { parameters, responses }] of Object.entries(methods)) {
+    for (const [path, methods] of Object.entries<Json>(paths)) {
+      for (const [method, { parameters, responses }] of Object.entries<Json>(methods)) {
         const section = reference.split(/^## /m).find((text) => text.includes(`\`${method.toUpperCase()} /v1${path}\``))
         for (const { in: place, name } of parameters) {
-          assert.include(
-            section,
-            place === "query" ? `\n| \`${name}\` |` : place === "path" ? `{${name}}` : `\`${name}\``
-          )
+          const text = place === "path" ? `{${name}}` : `\`${name}\``
+          assert.include(section, place === "query" ? `\n| ${text} |` : text)
         }
-        for (const [status, { headers = {} }] of Object.entries(responses)) {
+        for (const [status, { headers }] of Object.entries<Json>(responses)) {
           if (Number(status) < 400) assert.include(section, `\nHTTP/1.1 ${status} `)
           else assert.include(errors, `\n| ${status} | \``)
           for (const name of Object.keys(headers)) assert.include(reference + errors, `\`${name}\``)
@@ -108,21 +95,14 @@ describe("The callers' pages", () => {
       assert.include(errors.toLowerCase(), row)
     }
   })
-})
 
-describe("The database page", () => {
-  it("describes each table of the schema", () => {
+  it("describe each table of the schema, and name the schema version of the release", () => {
     const folder = "src/database/migrations"
-    const source = readdirSync(join(root, folder)).map((name) => readPage(join(folder, name))).join("")
-    const tables = [...source.matchAll(/CREATE TABLE (\w+)/g)].map(([, table = ""]) => table)
+    const migrations = readdirSync(join(root, folder)).map((name) => readPage(join(folder, name)))
+    const tables = [...migrations.join("").matchAll(/CREATE TABLE (\w+)/g)].map(([, table]) => table)
     assert.isAbove(tables.length, 5)
     for (const table of tables) assert.include(readPage("docs/database.md"), `| \`${table}\` |`)
-  })
-})
-
-describe("The changelog", () => {
-  it("names the schema version of the release", () => {
-    const version = readdirSync(join(root, "src/database/migrations")).length
-    assert.include(readPage("package/CHANGELOG.md").split(/^## /m)[1], `Schema version ${version}.`)
+    const release = readPage("package/CHANGELOG.md").split(/^## /m)[1]
+    assert.include(release, `Schema version ${migrations.length}.`)
   })
 })

@@ -20,48 +20,62 @@ type Environment = Readonly<Record<string, string>>
 
 /** The root's package.json. */
 const manifest = JSON.parse(readPage("package.json"))
+const { dependencies: { effect }, devDependencies } = manifest
 
 const runNode = (cwd: string, args: ReadonlyArray<string>, env?: Environment) => run(cwd, process.execPath, args, env)
+
+/** Starts the service with pets of these names. Returns the variables that the clients read. */
+const startService = Effect.fnUntraced(function*(...names: ReadonlyArray<string>) {
+  const service = yield* start({ DATA_DIR: yield* dataDirectory, CORS_ORIGINS: "*" })
+  const key = yield* firstKey(service)
+  for (const name of names) {
+    yield* send(`${service.address}/v1/pets`, key, "POST", { name, categoryId: 1, status: "available" })
+  }
+  const admin = { PETSTORE_ADMIN_URL: service.management, ADMIN_TOKEN: adminToken }
+  return { PETSTORE_URL: service.address, PETSTORE_API_KEY: key, ...admin }
+})
 
 /** The tarball, a project that has nothing but it and `effect`, and the paths of the runtimes other than this one. */
 const makeInstalled = Effect.gen(function*() {
   const output = yield* run(root, "npm", ["run", "pack:client", "--", yield* temporaryDirectory])
   const tarball = output.trimEnd().split("\n").at(-1) ?? ""
-  const { effect } = manifest.dependencies
   const project = yield* makeProject({ effect, "petstore-client": `file:${tarball}` })
   const programs = yield* install("node", "bun", "deno", "workerd")
   return { tarball, project, installed: join(project, "node_modules/petstore-client"), programs }
 })
 const Installed = Context.Service<Effect.Success<typeof makeInstalled>>("test/package/Installed")
 
-/** Starts the service with pets of these names. Returns the variables that the clients read, and the service. */
-const startService = Effect.fnUntraced(function*(names: ReadonlyArray<string> = [], settings: Environment = {}) {
-  const service = yield* start({ DATA_DIR: yield* dataDirectory, ...settings })
-  const key = yield* firstKey(service)
-  for (const name of names) {
-    yield* send(`${service.address}/v1/pets`, key, "POST", { name, categoryId: 1, status: "available" })
-  }
-  return { env: { PETSTORE_URL: service.address, PETSTORE_API_KEY: key }, service }
+/** A project with the examples, and what the generators make of the OpenAPI document. */
+const makeExamples = Effect.gen(function*() {
+  const path = yield* makeProject({
+    effect,
+    "@hey-api/openapi-ts": "0.99.0",
+    "openapi-fetch": "0.17.0",
+    "openapi-typescript": "7.13.0",
+    "petstore-client": `file:${(yield* Installed).tarball}`,
+    // The generators need the API of this older compiler.
+    "typescript": devDependencies["typescript-5.9"].replace("npm:typescript@", ""),
+    "@types/node": devDependencies["@types/node"]
+  }, ["--ignore-scripts"])
+  cpSync(join(root, "examples"), path, { recursive: true })
+  const document = `${(yield* startService()).PETSTORE_URL}/openapi.json`
+  const generate = (name: string, ...args: ReadonlyArray<string>) => run(path, `node_modules/.bin/${name}`, args)
+  yield* generate("openapi-typescript", document, "-o", "schema.d.ts")
+  // The generator reads tsconfig.json to learn that imports have extensions.
+  writeFileSync(join(path, "tsconfig.json"), JSON.stringify({ compilerOptions: { moduleResolution: "NodeNext" } }))
+  yield* generate("openapi-ts", "-i", document, "-o", "generated")
+  return path
 })
-
-/** Each compiler that the package supports. */
-const compilers = ["typescript", "typescript-5.9"].map((name) => {
-  const file = createRequire(import.meta.url).resolve(`${name}/package.json`)
-  return { version: JSON.parse(readFileSync(file, "utf8")).version, file: join(file, "../bin/tsc") }
-})
+const Examples = Context.Service<string>("test/package/Examples")
 
 /** Compiles the files of a project with the options of a strict user. */
-const compile = Effect.fnUntraced(function*(
-  project: string,
-  include: ReadonlyArray<string>,
-  compilerOptions: Readonly<Record<string, unknown>>,
-  compiler = compilers[0]?.file ?? ""
-) {
+const compile = (project: string, include: ReadonlyArray<string>, own: object, compiler = "typescript") => {
   const options = { target: "ES2024", module: "NodeNext", moduleResolution: "NodeNext", strict: true }
-  const tsconfig = { compilerOptions: { ...options, ...compilerOptions }, include }
+  const tsconfig = { compilerOptions: { ...options, ...own }, include }
   writeFileSync(join(project, "tsconfig.json"), JSON.stringify(tsconfig))
-  yield* runNode(project, [compiler, "-p", "."])
-})
+  const manifest = createRequire(import.meta.url).resolve(`${compiler}/package.json`)
+  return runNode(project, [join(manifest, "../bin/tsc"), "-p", "."])
+}
 
 /** Bundles a module for browsers into one file that imports nothing. */
 const bundleForBrowser = (input: string, output: { readonly format: "esm" | "iife"; readonly name?: string }) =>
@@ -73,35 +87,32 @@ const bundleForBrowser = (input: string, output: { readonly format: "esm" | "iif
     return code
   })
 
-/** Serves `files` by path, with their content types. Returns the origin. The scope closes the server. */
-const serveFiles = (files: Readonly<Record<string, readonly [contentType: string, body: string]>>) =>
-  serve(({ url = "/" }, response) => {
+/** Opens a page of Chromium with an origin of its own, which has the files by path, with their content types. */
+const openPage = Effect.fnUntraced(function*(files: Readonly<Record<string, readonly [type: string, body: string]>>) {
+  // Browsers offer `crypto.randomUUID` only to pages of a secure origin, such as 127.0.0.1.
+  const origin = yield* serve(({ url = "/" }, response) => {
     const [type, body] = files[url] ?? ["text/plain", ""]
     response.writeHead(files[url] === undefined ? 404 : 200, { "content-type": type }).end(body)
   })
+  const running = yield* launch()
+  const page = yield* Effect.promise(() => running.newPage())
+  yield* Effect.promise(() => page.goto(origin))
+  return page
+})
 
 /** Starts workerd with the module `code` as a worker and `env` as its bindings. Returns its URL. */
 const startWorker = Effect.fnUntraced(function*(workerd: string, code: string, env: Environment) {
-  const directory = yield* temporaryDirectory
+  const cwd = yield* temporaryDirectory
   const port = yield* freePort
   const bindings = Object.entries(env).map(([name, text]) => `(name = "${name}", text = "${text}")`).join(", ")
-  writeFileSync(join(directory, "worker.js"), code)
-  writeFileSync(
-    join(directory, "config.capnp"),
-    `using Workerd = import "/workerd/workerd.capnp";
-const config :Workerd.Config = (
-  services = [
-    (name = "main", worker = (
-      modules = [(name = "worker", esModule = embed "worker.js")],
-      compatibilityDate = "2026-07-01",
-      bindings = [${bindings}]
-    )),
-    (name = "internet", network = (allow = ["private", "public"]))
-  ],
-  sockets = [(name = "http", address = "127.0.0.1:${port}", http = (), service = "main")]
-);`
-  )
-  yield* runProgram(workerd, ["serve", "config.capnp"], { cwd: directory, stdio: "ignore" })
+  writeFileSync(join(cwd, "worker.js"), code)
+  const modules = `[(name = "worker", esModule = embed "worker.js")]`
+  const worker = `(modules = ${modules}, compatibilityDate = "2026-07-01", bindings = [${bindings}])`
+  const services = `(name = "main", worker = ${worker}), (name = "internet", network = (allow = ["private", "public"]))`
+  const sockets = `(name = "http", address = "127.0.0.1:${port}", http = (), service = "main")`
+  const config = `const config :Workerd.Config = (services = [${services}], sockets = [${sockets}]);`
+  writeFileSync(join(cwd, "config.capnp"), `using Workerd = import "/workerd/workerd.capnp";\n${config}`)
+  yield* runProgram(workerd, ["serve", "config.capnp"], { cwd, stdio: "ignore" })
   yield* untilListening(port)
   return `http://127.0.0.1:${port}/`
 })
@@ -141,215 +152,159 @@ const runtimes = [
   { name: "Deno", program: "deno", version: /^deno 2\.9\.5 /, args: ["run", "--allow-net", "--allow-env"] }
 ] as const
 
-const exampleOptions = {
-  lib: ["ES2024", "DOM", "DOM.Iterable"],
-  types: ["node"],
-  exactOptionalPropertyTypes: true,
-  noUncheckedIndexedAccess: true,
-  skipLibCheck: true
-}
+const compilers = [["typescript", "NodeNext", "NodeNext"], ["typescript-5.9", "ESNext", "Bundler"]] as const
 
-/** Makes a project with the examples, and what the generators make of the OpenAPI document. */
-const makeExamples = Effect.gen(function*() {
-  const { tarball } = yield* Installed
-  const { dependencies: { effect }, devDependencies } = manifest
-  const path = yield* makeProject({
-    effect,
-    "@hey-api/openapi-ts": "0.99.0",
-    "openapi-fetch": "0.17.0",
-    "openapi-typescript": "7.13.0",
-    "petstore-client": `file:${tarball}`,
-    // The generators need the API of this older compiler.
-    "typescript": devDependencies["typescript-5.9"].replace("npm:typescript@", ""),
-    "@types/node": devDependencies["@types/node"]
-  }, ["--ignore-scripts"])
-  cpSync(join(root, "examples"), path, { recursive: true })
-  const { env } = yield* startService()
-  const document = `${env.PETSTORE_URL}/openapi.json`
-  const generate = (program: string, ...args: ReadonlyArray<string>) =>
-    run(path, join(path, "node_modules/.bin", program), args)
-  yield* generate("openapi-typescript", document, "-o", "schema.d.ts")
-  // The generator reads tsconfig.json to learn that imports have extensions.
-  writeFileSync(join(path, "tsconfig.json"), JSON.stringify({ compilerOptions: { moduleResolution: "NodeNext" } }))
-  yield* generate("openapi-ts", "-i", document, "-o", "generated")
-  return path
+const options = { timeout: 240_000, excludeTestServices: true }
+
+layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it) => {
+  it.effect("is clean under publint and arethetypeswrong, and can be published", () =>
+    Effect.gen(function*() {
+      const { project, tarball } = yield* Installed
+      yield* run(project, join(root, "node_modules/.bin/publint"), [tarball, "--strict"])
+      yield* run(project, join(root, "node_modules/.bin/attw"), [tarball, "--profile", "esm-only"])
+      assert.include(yield* run(project, "npm", ["publish", tarball, "--dry-run"]), "+ petstore-client@")
+      yield* run(join(root, "package"), "npm", ["publish", "--dry-run"])
+    }))
+
+  it.effect("has its build and its documents, of less than 1 MB, the version of the service, and no dependency", () =>
+    Effect.gen(function*() {
+      const { installed } = yield* Installed
+      const files = readdirSync(installed, { recursive: true, encoding: "utf8" })
+        .filter((file) => statSync(join(installed, file)).isFile())
+      const others = files.filter((file) => !/^dist\/.+(\.js|\.d\.ts)$/.test(file))
+      assert.sameMembers(others, ["CHANGELOG.md", "LICENSE", "README.md", "package.json"])
+      assert.isBelow(files.reduce((total, file) => total + statSync(join(installed, file)).size, 0), 1_000_000)
+      const read = (name: string) => readFileSync(join(installed, name), "utf8")
+      const { dependencies, peerDependencies, version } = JSON.parse(read("package.json"))
+      const expected = {
+        dependencies: undefined,
+        peerDependencies: { effect: `^${effect}` },
+        version: manifest.version
+      }
+      assert.deepStrictEqual({ dependencies, peerDependencies, version }, expected)
+      assert.include(read("CHANGELOG.md"), `## ${version}\n`)
+    }))
+
+  it.effect.each(compilers)(
+    "compiles with %s and %s, without Node's types",
+    ([compiler, module, moduleResolution]) =>
+      Effect.gen(function*() {
+        const { project } = yield* Installed
+        assert.lengthOf(readmeExamples, 8)
+        for (const [number, code] of readmeExamples.entries()) writeFileSync(join(project, `readme${number}.ts`), code)
+        writeFileSync(join(project, "names.ts"), names)
+        const output = { outDir: "out", rewriteRelativeImportExtensions: true }
+        const options = { module, moduleResolution, skipLibCheck: false, ...output }
+        yield* compile(project, ["readme*.ts", "names.ts"], options, compiler)
+      })
+  )
+
+  it.effect.each(runtimes)(
+    "runs the examples of its README in $name",
+    ({ args, program, version }) =>
+      Effect.gen(function*() {
+        const { programs, project } = yield* Installed
+        const file = program === undefined ? process.execPath : programs(program)
+        assert.match(yield* run(project, file, ["--version"]), version)
+        const env = yield* startService()
+        const runExample = (code: string) => {
+          writeFileSync(join(project, "example.ts"), code)
+          return run(project, file, [...args, "example.ts"], env)
+        }
+        const [calls = "", keys = ""] = readmeExamples
+        assert.match(yield* runExample(calls), /^1n\n\{\s+id: 1n,[^]*categoryId: 9223372036854775807n/)
+        assert.match(yield* runExample(keys), /^shop pro\n0\nshop true\n$/m)
+        writeReadmeTests(project)
+        yield* runExample(`import { passed } from "./tests.ts"\nawait passed\n`)
+      })
+  )
+
+  it.effect.skipIf(!browser)(
+    "runs the tests of its README in Chromium, on the service in memory",
+    () =>
+      Effect.gen(function*() {
+        const { project } = yield* Installed
+        writeReadmeTests(project)
+        const bundle = yield* bundleForBrowser(join(project, "tests.ts"), { format: "iife", name: "tests" })
+        const page = yield* openPage({ "/": ["text/html", "<title>test</title>"] })
+        const outcome = `(async () => { ${bundle}; await tests.passed; return "passed" })().catch(String)`
+        assert.strictEqual(yield* Effect.promise(() => page.evaluate(outcome)), "passed")
+      })
+  )
+
+  it.layer(Layer.effect(Examples, makeExamples), { timeout: 300_000 })("with its examples", (it) => {
+    it.effect("compile, and run in Node and in Python, with exact integers except for @hey-api", () =>
+      Effect.gen(function*() {
+        const path = yield* Examples
+        const files = ["derived.ts", "generated.ts", "onward.ts", "inventory/*.ts", "browser/*.ts", "worker.ts"]
+        const strict = { exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true, skipLibCheck: true }
+        const options = { lib: ["ES2024", "DOM", "DOM.Iterable"], types: ["node"], ...strict }
+        yield* compile(path, files, { ...options, noEmit: true, allowImportingTsExtensions: true })
+        // The generated code does not compile with `exactOptionalPropertyTypes`.
+        const generated = { ...options, exactOptionalPropertyTypes: false, outDir: "out" }
+        yield* compile(path, ["hey-api.ts", "generated/**/*.ts"], generated)
+        const rounded = yield* runNode(path, ["out/hey-api.js"], yield* startService())
+        assert.strictEqual(rounded, "Rex 1 invalid_request\ntrue 9007199254740992\n")
+        const env = yield* startService()
+        const onward =
+          /^\[\{"id":"1",.*\n\[\{"id":1,.*\n(\d) over RPC, \1 stored, the next page begins at the cursor \w+\n$/
+        const outputs = [
+          ["generated.ts", /^Rex 1 invalid_request\n$/],
+          ["derived.ts", /^1\n$/],
+          ["inventory/main.ts", /^category 1: 1\n$/],
+          ["onward.ts", onward],
+          ["fetch.js", /^\d+n Tom 9223372036854775807n$/m]
+        ] as const
+        for (const [file, output] of outputs) assert.match(yield* runNode(path, [file], env), output)
+        const listed = yield* run(path, "python3", ["pets.py"], env)
+        for (const name of ["Tom", "Kit"]) assert.include(listed, ` ${name} 9223372036854775807\n`)
+        assert.match(yield* runNode(path, ["--test", "inventory/Inventory.test.ts"]), /pass 2\n[^]*fail 0\n/)
+      }))
+
+    it.effect("serve pets from Deno", () =>
+      Effect.gen(function*() {
+        const path = yield* Examples
+        const deno = (yield* Installed).programs("deno")
+        yield* run(path, deno, ["check", "deno.ts"])
+        const port = yield* freePort
+        const env = { ...yield* startService("Rex", "Ada"), PORT: String(port) }
+        yield* Effect.forkScoped(run(path, deno, ["run", "--allow-net", "--allow-env", "deno.ts"], env))
+        yield* untilListening(port)
+        assert.strictEqual((yield* send(`http://127.0.0.1:${port}`, "")).text, "Rex\nAda\n")
+      }))
+
+    it.effect("serve pets from workerd, to ten requests at once that meet a cold isolate", () =>
+      Effect.gen(function*() {
+        const env = yield* startService("Rex", "Ada")
+        const code = yield* bundleForBrowser(join(yield* Examples, "worker.ts"), { format: "esm" })
+        const workerd = (yield* Installed).programs("workerd")
+        const get = send(yield* startWorker(workerd, code, env), "")
+        const pets = { status: 200, body: [{ id: "1", name: "Rex" }, { id: "2", name: "Ada" }] }
+        const responses = yield* Effect.replicateEffect(get, 10, { concurrency: "unbounded" })
+        for (const { body, status } of responses) assert.deepStrictEqual({ status, body }, pets)
+        const unauthorized = yield* startWorker(workerd, code, { ...env, PETSTORE_API_KEY: "psk_unknown" })
+        assert.containsSubset(yield* send(unauthorized, ""), { status: 502, body: { error: "InvalidApiKey" } })
+      }))
+
+    it.effect.skipIf(!browser)("show pets in a page of another origin", () =>
+      Effect.gen(function*() {
+        const path = yield* Examples
+        const page = yield* openPage({
+          "/": ["text/html", readFileSync(join(path, "browser/index.html"), "utf8")],
+          "/page.js": ["text/javascript", yield* bundleForBrowser(join(path, "browser/page.ts"), { format: "esm" })]
+        })
+        const env = yield* startService("Rex", "Ada")
+        yield* Effect.promise(async () => {
+          const show = async (key: string, outcome: string) => {
+            await page.getByLabel("Service").fill(env.PETSTORE_URL)
+            await page.getByLabel("API key").fill(key)
+            await page.getByRole("button").click()
+            await page.getByText(outcome).waitFor()
+            return page.locator("li").allInnerTexts()
+          }
+          assert.deepStrictEqual(await show(env.PETSTORE_API_KEY, "Complete"), ["Rex (1)", "Ada (2)"])
+          assert.isEmpty(await show("psk_unknown", "incomplete or mistyped"))
+        })
+      }))
+  })
 })
-const Examples = Context.Service<string>("test/package/Examples")
-
-layer(Layer.effect(Installed, makeInstalled), { timeout: 240_000, excludeTestServices: true })(
-  "The client package",
-  (it) => {
-    it.effect("is clean under publint and arethetypeswrong, and can be published", () =>
-      Effect.gen(function*() {
-        const { project, tarball } = yield* Installed
-        yield* run(project, join(root, "node_modules/.bin/publint"), [tarball, "--strict"])
-        yield* run(project, join(root, "node_modules/.bin/attw"), [tarball, "--profile", "esm-only"])
-        assert.include(yield* run(project, "npm", ["publish", tarball, "--dry-run"]), "+ petstore-client@")
-        yield* run(join(root, "package"), "npm", ["publish", "--dry-run"])
-      }))
-
-    it.effect("has its build and its documents, of less than 1 MB, the version of the service, and no dependency", () =>
-      Effect.gen(function*() {
-        const { installed } = yield* Installed
-        const files = readdirSync(installed, { recursive: true, encoding: "utf8" })
-          .filter((file) => statSync(join(installed, file)).isFile())
-        const others = files.filter((file) => !/^dist\/.+(\.js|\.d\.ts)$/.test(file))
-        assert.sameMembers(others, ["CHANGELOG.md", "LICENSE", "README.md", "package.json"])
-        const bytes = files.reduce((total, file) => total + statSync(join(installed, file)).size, 0)
-        assert.isBelow(bytes, 1_000_000)
-        const read = (name: string) => readFileSync(join(installed, name), "utf8")
-        const { dependencies, peerDependencies, version } = JSON.parse(read("package.json"))
-        assert.strictEqual(version, manifest.version)
-        assert.isUndefined(dependencies)
-        assert.deepStrictEqual(peerDependencies, { effect: `^${manifest.dependencies.effect}` })
-        assert.include(read("CHANGELOG.md"), `## ${version}\n`)
-      }))
-
-    for (const [index, compiler] of compilers.entries()) {
-      const [module, moduleResolution] = index === 0 ? ["NodeNext", "NodeNext"] : ["ESNext", "Bundler"]
-      it.effect(`compiles with TypeScript ${compiler.version} and ${moduleResolution}, without Node's types`, () =>
-        Effect.gen(function*() {
-          const { project } = yield* Installed
-          assert.lengthOf(readmeExamples, 8)
-          for (const [number, code] of readmeExamples.entries()) {
-            writeFileSync(join(project, `readme${number}.ts`), code)
-          }
-          writeFileSync(join(project, "names.ts"), names)
-          const options = {
-            module,
-            moduleResolution,
-            skipLibCheck: false,
-            outDir: "out",
-            rewriteRelativeImportExtensions: true
-          }
-          yield* compile(project, ["readme*.ts", "names.ts"], options, compiler.file)
-        }))
-    }
-
-    it.effect.each(runtimes)(
-      "runs the examples of its README in $name",
-      ({ args, program, version }) =>
-        Effect.gen(function*() {
-          const { programs, project } = yield* Installed
-          const file = program === undefined ? process.execPath : programs(program)
-          assert.match(yield* run(project, file, ["--version"]), version)
-          const { env, service } = yield* startService()
-          const runExample = (code: string, variables = {}) => {
-            writeFileSync(join(project, "example.ts"), code)
-            return run(project, file, [...args, "example.ts"], variables)
-          }
-          const [calls = "", keys = ""] = readmeExamples
-          assert.match(yield* runExample(calls, env), /^1n\n\{\s+id: 1n,[^]*categoryId: 9223372036854775807n/)
-          const adminEnv = { PETSTORE_ADMIN_URL: service.management, ADMIN_TOKEN: adminToken }
-          assert.match(yield* runExample(keys, adminEnv), /^shop pro\n0\nshop true\n$/m)
-          writeReadmeTests(project)
-          yield* runExample(`import { passed } from "./tests.ts"\nawait passed\n`)
-        })
-    )
-
-    it.effect.skipIf(browser === undefined)(
-      "runs the tests of its README in Chromium, on the service in memory",
-      () =>
-        Effect.gen(function*() {
-          const { project } = yield* Installed
-          // Browsers offer `crypto.randomUUID` only to pages of a secure origin, such as 127.0.0.1.
-          const origin = yield* serveFiles({ "/": ["text/html", "<title>test</title>"] })
-          const running = yield* launch()
-          writeReadmeTests(project)
-          const bundle = yield* bundleForBrowser(join(project, "tests.ts"), { format: "iife", name: "tests" })
-          yield* Effect.promise(async () => {
-            const tab = await running.newPage()
-            await tab.goto(origin)
-            const outcome = `(async () => { ${bundle}; await tests.passed; return "passed" })().catch(String)`
-            assert.strictEqual(await tab.evaluate(outcome), "passed")
-          })
-        })
-    )
-
-    it.layer(Layer.effect(Examples, makeExamples), { timeout: 300_000 })("with its examples", (it) => {
-      it.effect("compile, and run in Node and in Python, with exact integers except for @hey-api", () =>
-        Effect.gen(function*() {
-          const path = yield* Examples
-          const files = ["derived.ts", "generated.ts", "onward.ts", "inventory/*.ts", "browser/*.ts", "worker.ts"]
-          yield* compile(path, files, { ...exampleOptions, noEmit: true, allowImportingTsExtensions: true })
-          // The generated code does not compile with `exactOptionalPropertyTypes`.
-          const generated = { ...exampleOptions, exactOptionalPropertyTypes: false, outDir: "out" }
-          yield* compile(path, ["hey-api.ts", "generated/**/*.ts"], generated)
-          const { env: ownEnv } = yield* startService()
-          assert.strictEqual(
-            yield* runNode(path, ["out/hey-api.js"], ownEnv),
-            "Rex 1 invalid_request\ntrue 9007199254740992\n"
-          )
-          const { env } = yield* startService()
-          const onward =
-            /^\[\{"id":"1",.*\n\[\{"id":1,.*\n(\d) over RPC, \1 stored, the next page begins at the cursor \w+\n$/
-          const outputs = [
-            ["generated.ts", /^Rex 1 invalid_request\n$/],
-            ["derived.ts", /^1\n$/],
-            ["inventory/main.ts", /^category 1: 1\n$/],
-            ["onward.ts", onward],
-            ["fetch.js", /^\d+n Tom 9223372036854775807n$/m]
-          ] as const
-          for (const [file, output] of outputs) assert.match(yield* runNode(path, [file], env), output)
-          const listed = yield* run(path, "python3", ["pets.py"], env)
-          assert.include(listed, " Tom 9223372036854775807\n")
-          assert.include(listed, " Kit 9223372036854775807\n")
-          assert.match(yield* runNode(path, ["--test", "inventory/Inventory.test.ts"]), /pass 2\n[^]*fail 0\n/)
-        }))
-
-      it.effect("serve pets from Deno", () =>
-        Effect.gen(function*() {
-          const path = yield* Examples
-          const deno = (yield* Installed).programs("deno")
-          const { env } = yield* startService(["Rex", "Ada"])
-          yield* run(path, deno, ["check", "deno.ts"])
-          const port = yield* freePort
-          const args = ["run", "--allow-net", "--allow-env", "deno.ts"]
-          yield* Effect.forkScoped(run(path, deno, args, { ...env, PORT: String(port) }))
-          yield* untilListening(port)
-          assert.strictEqual((yield* send(`http://127.0.0.1:${port}`, "")).text, "Rex\nAda\n")
-        }))
-
-      it.effect("serve pets from workerd, to ten requests at once that meet a cold isolate", () =>
-        Effect.gen(function*() {
-          const path = yield* Examples
-          const { env } = yield* startService(["Rex", "Ada"])
-          const code = yield* bundleForBrowser(join(path, "worker.ts"), { format: "esm" })
-          const workerd = (yield* Installed).programs("workerd")
-          const get = send(yield* startWorker(workerd, code, env), "")
-          for (const { body, status } of yield* Effect.replicateEffect(get, 10, { concurrency: "unbounded" })) {
-            assert.strictEqual(status, 200)
-            assert.deepStrictEqual(body, [{ id: "1", name: "Rex" }, { id: "2", name: "Ada" }])
-          }
-          const unauthorized = yield* startWorker(workerd, code, { ...env, PETSTORE_API_KEY: "psk_unknown" })
-          const rejected = yield* send(unauthorized, "")
-          assert.strictEqual(rejected.status, 502)
-          assert.deepInclude(rejected.body, { error: "InvalidApiKey" })
-        }))
-
-      it.effect.skipIf(browser === undefined)("show pets in a page of another origin", () =>
-        Effect.gen(function*() {
-          const path = yield* Examples
-          const origin = yield* serveFiles({
-            "/": ["text/html", readFileSync(join(path, "browser/index.html"), "utf8")],
-            "/page.js": ["text/javascript", yield* bundleForBrowser(join(path, "browser/page.ts"), { format: "esm" })]
-          })
-          const { env } = yield* startService(["Rex", "Ada"], { CORS_ORIGINS: origin })
-          const running = yield* launch()
-          yield* Effect.promise(async () => {
-            const tab = await running.newPage()
-            await tab.goto(origin)
-            const show = async (key: string, outcome: string) => {
-              await tab.getByLabel("Service").fill(env.PETSTORE_URL)
-              await tab.getByLabel("API key").fill(key)
-              await tab.getByRole("button").click()
-              await tab.getByText(outcome).waitFor()
-              return tab.locator("li").allInnerTexts()
-            }
-            assert.deepStrictEqual(await show(env.PETSTORE_API_KEY, "Complete"), ["Rex (1)", "Ada (2)"])
-            assert.isEmpty(await show("psk_unknown", "incomplete or mistyped"))
-          })
-        }))
-    })
-  }
-)

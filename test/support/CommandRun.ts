@@ -13,25 +13,22 @@ const noTerminal = { canColor: false, canAnimate: false, canPrompt: false }
 /** Runs `petstore` with `args`, and with `input` on standard input. Returns its exit code and what it prints. */
 export const runCommand = (env: Environment, args: ReadonlyArray<string>, input = "") =>
   Effect.gen(function*() {
-    let [stdout, stderr] = ["", ""]
-    const write = (text: string) => {
-      stdout += text
-    }
-    const writeError = (text: string) => {
-      stderr += `${text}\n`
-    }
+    const output = { stdout: "", stderr: "" }
+    const write = (name: keyof typeof output, end = "\n") => (text: unknown) =>
+      void (output[name] += String(text) + end)
     const stdio = Stdio.layerTest({
       stdin: Stream.make(new TextEncoder().encode(input)),
-      stdout: () => Sink.forEach((text) => Effect.sync(() => write(String(text))))
+      stdout: () => Sink.forEach((text) => Effect.sync(() => write("stdout", "")(text)))
     })
+    const own = { ...console, log: write("stdout"), error: write("stderr") }
     const exit = yield* Command.runWith(petstore, { version: "1.0.0" })(args).pipe(
-      Effect.provideService(Console.Console, { ...console, log: (text) => write(`${text}\n`), error: writeError }),
+      Effect.provideService(Console.Console, own),
       Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env })),
       Effect.provideService(TerminalCapabilities.TerminalCapabilities, noTerminal),
       Effect.provide(Layer.merge(NodeServices.layer, stdio)),
       Effect.exit
     )
     const message = exit._tag === "Failure" ? describeFailure(Cause.squash(exit.cause)) : undefined
-    if (message !== undefined) writeError(message)
-    return { code: exitCodeOf(exit), stdout, stderr }
+    if (message !== undefined) write("stderr")(message)
+    return { code: exitCodeOf(exit), ...output }
   })

@@ -13,12 +13,10 @@ export const missing: string | undefined = promtool === undefined ? "there is no
 export const runPromtool = (args: ReadonlyArray<string>, input = ""): string =>
   execFileSync(promtool ?? "", args, { input }).toString()
 
-interface Alert {
-  readonly alert: string
-  readonly expr: string
-  readonly for: string
-  readonly labels: { readonly severity: string }
-  readonly annotations: { readonly summary: string; readonly runbook_url: string }
+type Texts<Name extends string> = Readonly<Record<Name, string>>
+type Alert = Texts<"alert" | "expr" | "for"> & {
+  readonly labels: Texts<"severity">
+  readonly annotations: Texts<"summary" | "runbook_url">
 }
 
 /** The content of the file that Prometheus reads without its operator. */
@@ -27,12 +25,7 @@ export const rules: { readonly groups: ReadonlyArray<{ readonly rules: ReadonlyA
 
 export const alerts = rules.groups.flatMap((group) => group.rules)
 
-interface Panel {
-  readonly type: string
-  readonly title: string
-  readonly description: string
-  readonly targets: ReadonlyArray<{ readonly expr: string }>
-}
+type Panel = Texts<"type" | "title" | "description"> & { readonly targets: ReadonlyArray<Texts<"expr">> }
 
 /** The panels of the dashboard, without the headings of its rows. */
 export const panels: ReadonlyArray<Panel> = JSON.parse(readPage("deploy/grafana-dashboard.json")).panels.filter(
