@@ -43,7 +43,8 @@ const introduction = `The API for operators, on the management port. Clients of 
 Each request carries an admin token as a bearer token: \`ADMIN_TOKEN\` (or the file \`admin-token\` in \`DATA_DIR\`), or
 one of \`ADMIN_TOKENS\`.
 
-Errors have a JSON body with \`code\`, \`message\` and \`status\`. Unknown fields are rejected, as are unknown query parameters of lists.`
+Errors have a JSON body with \`code\`, \`message\` and \`status\`. Unknown fields are rejected, as are unknown query
+parameters of lists.`
 
 /** The API under `/admin`. Middleware added last runs first, so authentication precedes validation. */
 export class AdminApi extends HttpApi.make("petstore-admin")

@@ -81,7 +81,7 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
     .annotateMerge(OpenApi.annotations({
       summary: "Show a key",
       description:
-        "Returns the key, its rate limit windows, its ban, and its former secrets in their grace period, with their last use."
+        "Returns the key, its rate limit windows, its ban, and the former secrets in their grace period."
     })),
   HttpApiEndpoint.get("showUsage", "/keys/:id/usage", { params, success: UsageHistory, error: notFound })
     .annotateMerge(OpenApi.annotations({

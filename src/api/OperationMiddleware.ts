@@ -12,8 +12,8 @@ export class CurrentKey extends Context.Service<CurrentKey, {
 }>()("petstore/api/CurrentKey") {}
 
 /**
- * Requires a valid API key as a bearer token: fails with 401, or 503 if the lookup fails (SPEC §5). Hot path: avoids Effect's
- * `security` option, which runs a generator and copies the headers (measured in docs/performance.md).
+ * Requires a valid API key as a bearer token: fails with 401, or 503 if the lookup fails (SPEC §5). Hot path: avoids
+ * Effect's `security` option, which runs a generator and copies the headers (measured in docs/performance.md).
  */
 export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey }>()("petstore/api/Auth", {
   requiredForClient: true,

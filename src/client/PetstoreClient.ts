@@ -51,7 +51,7 @@ export class PetstoreClient extends Context.Service<PetstoreClient, {
   all(query?: AllQuery, options?: CallOptions): Stream.Stream<Pet, AnyError>
   /**
    * Creates one pet per run of the effect, even if the client retries (SPEC §4.2). Within 24 hours, runs with one
-   * `idempotencyKey` create only one pet. Fails with `IdempotencyKeyReused` if that idempotency key already created a different pet.
+   * `idempotencyKey` create only one pet. Fails with `IdempotencyKeyReused` if that key already created another pet.
    *
    * @example
    * const rex = yield* petstore.create({ name: "Rex", categoryId: 1n }, { idempotencyKey: `order-${order.id}` })

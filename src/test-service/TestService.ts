@@ -28,9 +28,9 @@ export class TestService extends Context.Service<TestService, {
   /** Bans the API key, for one minute the first time. Requests get 429 `api_key_banned`. */
   readonly banKey: Effect.Effect<void>
   readonly revokeKey: Effect.Effect<void>
-  /** Simulates an outage of the pets' database. Requests that reach it get 503 `service_unavailable` until `recover` runs. */
+  /** Makes the pets' database fail. Requests that reach it get 503 `service_unavailable` until `recover` runs. */
   readonly becomeUnavailable: Effect.Effect<void>
-  /** Makes the next request fail with `error`, or with a transport error for `Unreachable`. Call it twice to fail two. */
+  /** Makes the next request fail with `error`. `Unreachable` becomes a transport error. Call it twice to fail two. */
   failNext(error: ApiError | PetstoreClientError): Effect.Effect<void>
   /** Delays each request by `delay` until `recover` runs. Uses Effect's `Clock`, so `TestClock` can skip the delay. */
   becomeSlow(delay: Duration.Input): Effect.Effect<void>

@@ -24,7 +24,7 @@ describe("The admin token", () => {
     Effect.gen(function*() {
       const { lines, token } = yield* readToken({ ADMIN_TOKEN: " adm_tooshort\n" })
       assert.strictEqual(token, "adm_tooshort")
-      assert.match(lines.join("\n"), /^Warn ADMIN_TOKEN is short(?!.*adm_)/)
+      assert.match(lines.join("\n"), /^Warn ADMIN_TOKEN is unsafe(?!.*adm_)/)
     }))
 
   it.effect("in a file is rejected if no client can send it, and the message names the file and not the token", () =>
@@ -33,11 +33,11 @@ describe("The admin token", () => {
       writeFileSync(join(DATA_DIR, "admin-token"), "adm_secret\nadm_secret_2", { mode: 0o600 })
       const message = LogText.describe(Cause.fail(yield* Effect.flip(readToken({ DATA_DIR }))))
       assert.include(message, `${DATA_DIR}/admin-token: expected 1 to 4096 visible ASCII characters`)
-      assert.include(message, "remove the file, and the service makes a new token")
+      assert.include(message, "Remove the file and restart: the service makes a new token")
       assert.notInclude(message, "adm_secret")
     }))
 
-  it.effect("is created in a file for its owner alone, and stays the same when other users could access the file", () =>
+  it.effect("is created in a file for its owner alone, and stays the same when other users can access the file", () =>
     Effect.gen(function*() {
       const DATA_DIR = yield* temporaryDirectory
       const file = join(DATA_DIR, "admin-token")

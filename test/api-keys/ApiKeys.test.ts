@@ -165,7 +165,7 @@ for (const store of stores) {
           yield* assertAllowed(true, last.key)
         }))
 
-      it.effect("changes the named fields of a key, and no others, in effect with the next request", () =>
+      it.effect("changes only the named fields of a key, effective from the next request", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
           const { verify } = yield* KeyVerifier
@@ -193,7 +193,7 @@ for (const store of stores) {
           }
         }))
 
-      it.effect("loses no field in concurrent changes, and one change wins among those of the same version", () =>
+      it.effect("loses no field in concurrent changes, and exactly one of the changes to one version succeeds", () =>
         Effect.gen(function*() {
           const apiKeys = yield* ApiKeys
           const { id } = yield* issue()

@@ -117,7 +117,7 @@ for (const store of stores) {
           assert.lengthOf(yield* sql`SELECT FROM api_keys WHERE name = 'lost'`, 0)
         }))
 
-      it.effect("has no personal data any more after the statements of docs/keys.md", () =>
+      it.effect("contains no personal data after running the statements in docs/keys.md", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const { find, update } = yield* ApiKeys

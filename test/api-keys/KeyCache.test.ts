@@ -24,7 +24,7 @@ const startLookup = Effect.fnUntraced(function*(...latencies: ReadonlyArray<numb
 })
 
 describe("The key cache", () => {
-  it.effect("reads a key in use at most twice a second, and no use waits, although each lookup takes 300 ms", () =>
+  it.effect("reads a key in use at most twice a second, and no request waits, even if each lookup takes 300 ms", () =>
     Effect.gen(function*() {
       const { cache, seen } = yield* startLookup(300)
       yield* TestClock.adjust("300 millis")
@@ -36,9 +36,9 @@ describe("The key cache", () => {
     }))
 
   it.effect.each<readonly [title: string, latencies: ReadonlyArray<number>, end: string, cached: string]>([
-    ["never uses a holder 900 ms after the start of its lookup", [600], "Success", "899+ 900-"],
+    ["never uses a cached key later than 900 ms after its lookup began", [600], "Success", "899+ 900-"],
     ["repeats a lookup that takes longer than the lease once", [901, 100], "Success", "900- 1000+ 1799+ 1800-"],
-    ["fails a lookup that takes longer than the lease twice", [901], "Failure", "1800-"],
+    ["fails if two lookups in a row take longer than the lease", [901], "Failure", "1800-"],
     ["does not cache a lookup that began before a change by this process", [100], "Success", "50evict 100-"]
   ])("%s", ([, latencies, end, cached]) =>
     Effect.gen(function*() {

@@ -33,10 +33,10 @@ const read = (usage: Usage, keyId: string) =>
   Effect.map(usage.read(keyId), ({ hours, minutes }) => ({ minutes: toRows(minutes), hours: toRows(hours) }))
 
 for (const store of stores) {
-  describe.skipIf(store.skip)(`The usage of keys on ${store.name}`, () => {
+  describe.skipIf(store.skip)(`Key usage on ${store.name}`, () => {
     // A step of the clock after the layer is built would run all periodic work in between.
     layer(Layer.provide(store.layer, Layer.effectDiscard(TestClock.setTime(start))))((it) => {
-      it.effect("has allowed, rejected and banned requests by minute and by hour", () =>
+      it.effect("counts allowed, rejected and banned requests by minute and by hour", () =>
         Effect.gen(function*() {
           const { usage } = yield* ApiKeys
           assert.deepStrictEqual(yield* usage.read("key_none"), { minutes: [], hours: [] })
@@ -66,7 +66,7 @@ for (const store of stores) {
           })
         }))
 
-      it.effect("has each of the last 720 hours", () =>
+      it.effect("covers each of the last 720 hours", () =>
         Effect.gen(function*() {
           const { usage } = yield* ApiKeys
           const key = "key_month"
@@ -81,7 +81,7 @@ for (const store of stores) {
           assert.deepStrictEqual(yield* hours, [1, 2])
         }))
 
-      it.effect("names the keys with the most requests of a kind in the last 60 minutes or 24 hours", () =>
+      it.effect("lists the keys with the most requests of one kind in the last 60 minutes or 24 hours", () =>
         Effect.gen(function*() {
           const { usage } = yield* ApiKeys
           const now = 3 * 60
@@ -111,7 +111,7 @@ for (const store of stores) {
 
       if (store.name === "memory") return
 
-      it.effect("is the sum of all processes that use the database, also of those that a graceful shutdown ended", () =>
+      it.effect("is the sum over all processes that use the database, including those that were shut down gracefully", () =>
         Effect.gen(function*() {
           const store = yield* usageStore
           const ended = yield* Scope.make()
@@ -133,7 +133,7 @@ for (const store of stores) {
           assert.deepStrictEqual((yield* read(usage, "key_shared")).hours, [[0, 16, 0, 0]])
         }))
 
-      it.effect("survives an outage, whose failed writes a metric counts, and returns to the database by itself", () =>
+      it.effect("survives an outage, counts its failed writes in a metric, and reconnects to the database by itself", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const { usage } = yield* ApiKeys
@@ -163,7 +163,7 @@ for (const store of stores) {
   })
 }
 
-describe("The usage of keys in an outage of the database", () => {
+describe("Key usage during a database outage", () => {
   single.effect("has at most 100,000 counts, the newest ones", () =>
     Effect.gen(function*() {
       yield* TestClock.setTime(start)

@@ -84,7 +84,7 @@ describe("The documents in docs/api", () => {
     await expect(`${JSON.stringify(value, null, 2)}\n`).toMatchFileSnapshot(`../../docs/api/${file}`)
   })
 
-  it("pass the strictest recommended rules of Redocly", () => {
+  it("pass Redocly's recommended-strict ruleset", () => {
     const redocly = ["node_modules/@redocly/cli/bin/cli.js", "lint", "--extends=recommended-strict"]
     const env = { ...process.env, REDOCLY_TELEMETRY: "off", REDOCLY_SUPPRESS_UPDATE_NOTICE: "true" }
     const paths = Object.keys(files).map((file) => `docs/api/${file}`)

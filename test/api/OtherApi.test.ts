@@ -29,7 +29,7 @@ const Mock = HttpApiBuilder.group(PetstoreApi, "pets", (handlers) =>
     ])
   )
 
-describe("The entry of the contract", () => {
+describe("The entry point of the contract", () => {
   it.effect("makes a mock server for a derived client, with exact integers and with the errors of the contract", () =>
     Effect.gen(function*() {
       const client = yield* HttpApiTest.groups(PetstoreApi, ["pets"])

@@ -118,7 +118,7 @@ describe("PetstoreClient with the service in memory", () => {
     }).pipe(Effect.provide(Layer.provideMerge(layerService, layerMemory))))
 
   it.effect.each([[150, 1, 0], [150, 10, 0], [300, 300, 0], [300, 300, 3]] as const)(
-    "causes no ban with %s calls, %s at once, of which %s lose a response, on a key of 60 requests a minute",
+    "gets no ban for %s calls, %s at once, %s with a lost response, on a key of 60 requests a minute",
     ([calls, concurrency, lost]) =>
       Effect.gen(function*() {
         const [client, service] = [yield* PetstoreClient, yield* TestService]

@@ -9,18 +9,22 @@ type Row = readonly [line: string, stdout: RegExp, stderr: RegExp]
 const lines: Readonly<Record<string, ReadonlyArray<Row>>> = {
   "2 and prints the usage and the error": [
     ["keys issue --name a --plan gold", /USAGE/, /--plan: "gold"\. Expected: "free" \| "pro"/],
-    ["keys issue --name a\nb", /USAGE/, /--name: .*without control characters/s],
+    ["keys issue --name a\nb", /USAGE/, /--name: .*no control characters/s],
     ["keys issue --name a --per-minute 0", /USAGE/, /--per-minute: "0".*between 1 and 2147483647/s],
-    ["keys issue --name a --expires-at soon", /USAGE/, /--expires-at: "soon".*an instant like 2030-12-31T00:00:00Z/s],
+    ["keys issue --name a --expires-at soon", /USAGE/, /--expires-at: "soon".*a time like 2030-12-31T00:00:00Z/s],
     ["keys rotate key_a --grace -1", /USAGE/, /--grace: "-1".*between 0 and 2592000/s],
     ["keys list --limit 0", /USAGE/, /--limit: "0"\. Expected a number of at least 1/],
-    ["keys list --search psk_0", /USAGE/, /Find the key of a secret with petstore keys whose/],
+    ["keys list --search psk_0", /USAGE/, /To find a secret's key, run `petstore keys whose`/],
     ["keys lst", /USAGE/, /Unknown subcommand "lst".*Did you mean this\?\s+list/s]
   ],
   "2 and prints one line for values that contradict each other": [
     ["keys issue --name a --plan enterprise", /^$/, /^--per-minute and --per-day: required on plan enterprise\n$/],
-    ["keys issue --name a --per-minute 1 --per-day 1", /^$/, /^.*: fixed on plan free: only enterprise has its own\n$/],
-    ["keys update key_a --per-minute 1", /^$/, /^--per-minute and --per-day: use both, or none\n$/]
+    [
+      "keys issue --name a --per-minute 1 --per-day 1",
+      /^$/,
+      /^.*: cannot be set on plan free: only enterprise has custom limits\n$/
+    ],
+    ["keys update key_a --per-minute 1", /^$/, /^--per-minute and --per-day: use both or neither\n$/]
   ],
   "0 and prints help and a completion script": [
     ["", /SUBCOMMANDS/, /^$/],
@@ -33,7 +37,7 @@ const lines: Readonly<Record<string, ReadonlyArray<Row>>> = {
 /** Addresses by the exit code. Nothing listens at them. */
 const addresses: Readonly<Record<string, readonly [stderr: RegExp, addresses: ReadonlyArray<string>]>> = {
   "1 if no service responds": [
-    /1\]?:1\/.*\. Start the service, or set PETSTORE_ADMIN_URL to its/,
+    /1\]?:1\/.*\. Start the service, or set PETSTORE_ADMIN_URL to the/,
     ["127.0.0.1:1", "HTTP://127.0.0.1:1/", "[::1]:1"]
   ],
   "2 for an invalid address": [

@@ -30,7 +30,7 @@ const make = Effect.fnUntraced(function*({ concurrency = 1, size = 100 } = {}) {
 })
 
 describe("A batch", () => {
-  it.effect("starts after its calls, and its runs are bounded in number and size and lose no call", () =>
+  it.effect("starts after its calls, and batches are bounded in number and size and lose no call", () =>
     Effect.gen(function*() {
       const { release, runs, start } = yield* make({ concurrency: 2, size: 3 })
       const items = [0, 1, 2, 2, 0, 3, 4, 5, 6, 7, 8, 9, 10]
@@ -41,7 +41,7 @@ describe("A batch", () => {
       assert.deepStrictEqual(runs.slice(2), [[0, 3, 4], [5, 6, 7], [8, 9, 10]])
     }))
 
-  it.effect("drops interrupted calls, and the failure of a run reaches its calls alone", () =>
+  it.effect("drops interrupted calls, and a failed batch fails only its own calls", () =>
     Effect.gen(function*() {
       const { call, release, runs, start } = yield* make()
       const [running, [dropped, ...waiting], other] = [yield* start(1), yield* start(2, 3, -1), yield* start(4)]

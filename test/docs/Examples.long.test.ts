@@ -164,7 +164,7 @@ const runUnreliableProxy = Effect.fnUntraced(function*(address = "") {
   return { url, responses }
 })
 
-describe("The examples that retry", () => {
+describe("The retry examples", () => {
   const page = "docs/errors-and-limits.md"
   it.live("create no second pet after a 502, a 504 or a lost response, in each language", () =>
     Effect.gen(function*() {

@@ -63,7 +63,7 @@ describe("The pages", () => {
       AdminClient.layer({ baseUrl: "http://localhost", token: Redacted.make("") })
     ])))
 
-  it("have a row for each error code, with its status, cause, charge and retry", () => {
+  it("have a row for each error code: its status, its cause, what it is charged to, and whether to retry", () => {
     for (const error of Errors.errorClasses) {
       const { code, status } = new error()
       assert.match(errors, new RegExp(`^\\| ${status} \\| .*\`${code}\`.* \\|$`, "m"))

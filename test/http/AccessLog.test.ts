@@ -50,7 +50,7 @@ const requests: ReadonlyArray<readonly [keyId: string | undefined, url: string |
 ]
 
 describe("The access log", () => {
-  it.effect("has the facts of a request at level Info, without secrets, unless ACCESS_LOG is false", () =>
+  it.effect("describes each request at level Info, without secrets, unless ACCESS_LOG is false", () =>
     Effect.gen(function*() {
       for (const [keyId, url, fields] of requests) {
         const [line = "", ...others] = yield* linesOf(keyId, url, true, "Info")

@@ -123,7 +123,12 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["HEAD with an expectation", request("HEAD /v1/pets/1", ["KEY", "Expect: tea"]), deprecated]
   ],
   "431 request_header_fields_too_large": [
-    ["too large a head", request("GET /v1/pets", [`X: ${long}`]), {}, "The URL and the headers are larger than 16 KiB"],
+    [
+      "too large a head",
+      request("GET /v1/pets", [`X: ${long}`]),
+      {},
+      "The URL and the headers together are larger than 16 KiB"
+    ],
     ["a URL that is too long", request(`GET /${long}`)],
     ["too many fields", request("GET /v1/pets", Array.from({ length: 1_001 }, () => "X: 1"))]
   ],

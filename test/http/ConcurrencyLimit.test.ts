@@ -13,7 +13,7 @@ const maxRunning = 2_500
 const fork = <A, E>(effect: Effect.Effect<A, E>) => Effect.forkChild(effect, { startImmediately: true })
 
 describe("A slot", () => {
-  it.effect("goes to the waiting operations in their order, and each gets 503 after one second without a slot", () =>
+  it.effect("goes to waiting operations in order of arrival, and one that has waited for a second gets 503", () =>
     Effect.gen(function*() {
       const limit = yield* ConcurrencyLimit.make
       const held = yield* Effect.replicateEffect(fork(limit(Effect.never)), maxRunning)
@@ -35,7 +35,7 @@ describe("A slot", () => {
       assert.deepStrictEqual(outcomes, ["a", "b", "c 503", "d 503", "e", "f 503"])
     }))
 
-  it.effect("is free again after any end of an operation, also of one that waited or gives up in that moment", () =>
+  it.effect("is released after any end of an operation, even of one that waited or is just giving up", () =>
     Effect.gen(function*() {
       const limit = yield* ConcurrencyLimit.make
       for (const end of [Effect.void, Effect.fail("no"), Effect.die("no"), Effect.interrupt]) {

@@ -20,7 +20,7 @@ describe.concurrent("The API port", () => {
       assert.isFalse(dripping?.destroyed)
     }).pipe(Effect.provide(service(memory, { KEEP_ALIVE_SECONDS: "1" }))))
 
-  it.live("has the same labels of metrics for any unknown method and path", () =>
+  it.live("has the same metric labels for every unknown method and path", () =>
     Effect.gen(function*() {
       const { send } = yield* Service
       const countAfter = (line: string) =>

@@ -24,7 +24,7 @@ const limit = "query.limit: expected one integer from 1 to 100"
 const petId = "path.petId: expected a whole number from -9223372036854775808 to 9223372036854775807"
 const status = "body.status: expected one of available, pending or sold"
 const names = "expected JSON without duplicate names or __proto__"
-const levels = "expected JSON of at most 1,000 levels"
+const levels = "expected JSON nested at most 1,000 levels"
 
 const invalidBodies: ReadonlyArray<readonly [body: string | Buffer, message: string]> = [
   ...[[0xff], [0xc3, 0x28], [0xed, 0xa0, 0x80], [0xf4, 0x90, 0x80, 0x80], [0xe2, 0x82]].map((bytes) =>

@@ -23,7 +23,7 @@ const tryOut = async (page: Page, index: number): Promise<string> => {
 }
 
 describe.skipIf(browser === undefined)("/docs", () => {
-  it.live("loads from no other host, shows the exact text of responses, and sends requests with and without a key", () =>
+  it.live("loads nothing from other hosts, shows the exact text of responses, and sends requests with and without a key", () =>
     Effect.gen(function*() {
       const service = yield* start({ DATA_DIR: yield* temporaryDirectory })
       const key = yield* firstKey(service)

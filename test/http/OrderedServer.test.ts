@@ -24,13 +24,13 @@ layer(service(slowStore))("A connection", (it) => {
   const create = request("POST /v1/pets", "KEY", "Content-Type: application/json", chunked)
   it.effect.each<readonly [title: string, bytes: string, statuses: ReadonlyArray<number>, text: string]>([
     [
-      "runs one request and holds sixteen behind it",
+      "processes one request and queues sixteen behind it",
       find.repeat(16) + request("GET /v1/pets/1", "KEY", closes),
       Array(17).fill(404),
       "There is no pet"
     ],
-    ["gets 413 for a body in more pieces than its bytes need", create + pieces, [413], "pieces"],
-    ["ends after an error whose body comes in too many pieces", request("POST /a", chunked) + pieces + get, [404], ""],
+    ["gets 413 for a body in more chunks than its bytes need", create + pieces, [413], "chunks"],
+    ["is closed after an error if the body has too many chunks", request("POST /a", chunked) + pieces + get, [404], ""],
     [
       "ends after the response to a request that asks for an upgrade",
       request("GET /", "Connection: Upgrade", "Upgrade: x") + get,
@@ -45,7 +45,7 @@ layer(service(slowStore))("A connection", (it) => {
       if (statuses.length === 1) assert.strictEqual(response.headers.get("connection"), "close")
     }))
 
-  it.effect("ends at once with the eighteenth request that arrives before a response, also if CONNECT follows", () =>
+  it.effect("is closed as soon as an eighteenth request arrives before the first response, even if CONNECT follows", () =>
     Effect.gen(function*() {
       const { send } = yield* Service
       for (const last of [get.repeat(2_484), request("GET /", closes), request("CONNECT a:1")]) {
@@ -58,7 +58,7 @@ layer(service(slowStore))("A connection", (it) => {
     }))
 
   it.effect.each([["404", "POST /nowhere"], ["401", "POST /v1/pets"], ["405", "PUT /v1/pets"]] as const)(
-    "ends after a %s whose body is not HTTP, with one response",
+    "is closed after a %s with a malformed body, with exactly one response",
     ([status, line]) =>
       Effect.gen(function*() {
         const { send } = yield* Service
@@ -71,7 +71,7 @@ layer(service(slowStore))("A connection", (it) => {
       })
   )
 
-  it.effect("is read in time proportional to its bytes, whatever its paths and methods are", () =>
+  it.effect("is parsed in time proportional to its size, whatever its paths and methods are", () =>
     Effect.gen(function*() {
       const { send } = yield* Service
       const letters = request("POST /x", "Content-Length: 60000") + "A".repeat(60_000)

@@ -20,7 +20,7 @@ const limitsOf = ({ headers, status }: ReceivedResponse) => ({
 })
 
 describe("Rate limits", () => {
-  it.effect("allow 60 requests a minute on Free, whatever their status, return 429 until the reset, and ban", () =>
+  it.effect("allow 60 requests a minute on Free, whatever their status, then return 429, and ban a key that keeps calling", () =>
     Effect.gen(function*() {
       const { call, newKey } = yield* Service
       const key = yield* newKey
@@ -47,7 +47,7 @@ describe("Rate limits", () => {
 
       yield* Effect.replicateEffect(call("/v1/pets", { key }), 59 + 60)
       const banned = yield* call("/v1/pets", { key })
-      const kept = "The API key is banned, because it kept sending requests after 429 responses. Retry in 60 seconds."
+      const kept = "The API key is temporarily banned for continued requests after 429 responses. Retry in 60 seconds."
       assertError(banned, 429, "api_key_banned", kept)
       // The day's window does not end with the ban.
       assert.strictEqual(banned.headers.get("ratelimit"), `"minute";r=0;t=60, "day";r=880;t=86340`)
@@ -85,7 +85,7 @@ describe("Rate limits", () => {
   const verifier = { verify: () => Effect.fail(new ServiceUnavailable()), evict: () => {} }
   const outage = Layer.provideMerge(Layer.succeed(KeyVerifier, verifier), memory)
 
-  it.effect("charge no address during an outage of the service, and responses stay 503", () =>
+  it.effect("charge no address during an outage of the service, and keep getting 503", () =>
     Effect.gen(function*() {
       const { call, newKey } = yield* Service
       const key = yield* newKey

@@ -41,7 +41,7 @@ describe("Admin authentication", () => {
       assertError(yield* getAs("adm_wrong"), 401, "invalid_admin_token")
     }).pipe(fresh()))
 
-  it.effect("counts failures by the peer and not by a forged X-Forwarded-For, also behind TRUSTED_PROXIES", () =>
+  it.effect("counts failures by peer address and not by a forged X-Forwarded-For, even behind TRUSTED_PROXIES", () =>
     Effect.gen(function*() {
       const statuses = yield* Effect.forEach(Array.from({ length: 70 }).keys(), (i) =>
         Effect.map(
@@ -62,7 +62,7 @@ describe("Admin authentication", () => {
   )
 
   const [alice, board, later] = ["alice-0123456789", "board-0123456789", "later-0123456789"]
-  it.effect("knows each operator by the name of a token, and a token after read: changes nothing", () =>
+  it.effect("identifies each operator by token name, and a token with the prefix read: can change nothing", () =>
     Effect.gen(function*() {
       const { baseUrl } = yield* Management
       const as = (bearer: string) =>
@@ -87,7 +87,7 @@ describe("Admin authentication", () => {
       assert.strictEqual(yield* tagOf("alice"), "TooManyAttempts")
     }).pipe(fresh({ ADMIN_TOKENS: `alice:${alice}, board:read:${board}, admin:${later}`, ENVIRONMENT: "staging" })))
 
-  it.effect("counts each failure by its code, and logs one of an address a minute, as a warning without the token", () =>
+  it.effect("counts each failure by its code, and logs at most one warning per address and minute, without the token", () =>
     Effect.gen(function*() {
       const { lines } = yield* Management
       const failed = (code: string) => metric(`admin_authentication_failures_total{code="${code}"}`)

@@ -100,7 +100,7 @@ describe("OpenTelemetry", () => {
     assert.deepStrictEqual(decisions, [true, false, true, false])
   })
 
-  it("hides secrets in the attributes of a span, also percent-encoded ones", () => {
+  it("hides secrets in span attributes, including percent-encoded ones", () => {
     const span = startSpan(Telemetry.redact(Tracer.nativeTracer))
     span.attribute("url.path", `/ps%6b%5F${"a".repeat(38)}`)
     span.attribute("user_agent.original", `curl adm_${"b".repeat(32)}`)

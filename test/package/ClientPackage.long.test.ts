@@ -166,7 +166,7 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
       yield* run(join(root, "package"), "npm", ["publish", "--dry-run"])
     }))
 
-  it.effect("has its build and its documents, of less than 1 MB, the version of the service, and no dependency", () =>
+  it.effect("has its build and its documents, less than 1 MB, the service's version, and no dependencies", () =>
     Effect.gen(function*() {
       const { installed } = yield* Installed
       const files = readdirSync(installed, { recursive: true, encoding: "utf8" })
@@ -273,7 +273,7 @@ layer(Layer.effect(Installed, makeInstalled), options)("The client package", (it
         assert.strictEqual((yield* send(`http://127.0.0.1:${port}`, "")).text, "Rex\nAda\n")
       }))
 
-    it.effect("serve pets from workerd, to ten requests at once that meet a cold isolate", () =>
+    it.effect("serve pets from workerd to ten concurrent requests on a cold isolate", () =>
       Effect.gen(function*() {
         const env = yield* startService("Rex", "Ada")
         const code = yield* bundleForBrowser(join(yield* Examples, "worker.ts"), { format: "esm" })

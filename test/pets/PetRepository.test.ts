@@ -27,7 +27,7 @@ const stores = [
 for (const store of stores) {
   describe.skipIf(store.skip)(`PetRepository on ${store.name}`, () => {
     layer(store.layer)((it) => {
-      it.effect("creates one of several pets that concurrent creates send with one key, and rejects the others", () =>
+      it.effect("accepts one of several concurrent creates of different pets with one idempotency key, and rejects the others", () =>
         Effect.gen(function*() {
           const pets = yield* PetRepository
           const send = (name: string) =>
@@ -47,7 +47,7 @@ for (const store of stores) {
           assert.deepStrictEqual(later, outcomes.toReversed())
         }))
 
-      it.effect("keeps the pet of an idempotency key for exactly 24 hours, also among other creates", () =>
+      it.effect("keeps the pet of an idempotency key for exactly 24 hours, even among other creates", () =>
         Effect.gen(function*() {
           const pets = yield* PetRepository
           const create = (name: string, key: string) => pets.create({ ...pet, name }, { owner, key })
@@ -115,7 +115,7 @@ for (const database of databases) {
         sql(`${insertInto} SELECT id, 'Rex', 1, 'sold' FROM generate_series(${from}, ${to}) AS id`)
       const empty = Effect.andThen(sql("DELETE FROM pets"), TestClock.adjust("31 seconds"))
 
-      it.effect("serves pets, and full pages without a gap, for PET_CACHE_SECONDS, and then reads them again", () =>
+      it.effect("serves pets, and full pages without a gap, from the cache for PET_CACHE_SECONDS, then reads them again", () =>
         Effect.gen(function*() {
           const pets = yield* PetRepository
           yield* insert(1, 6)
@@ -135,7 +135,7 @@ for (const database of databases) {
           yield* empty
         }))
 
-      it.effect("always reads pets that are not there, and pages that are not full or have a gap that is not settled", () =>
+      it.effect("never caches missing pets, partial pages, or pages with an unsettled gap", () =>
         Effect.gen(function*() {
           const pets = yield* PetRepository
           assert.deepStrictEqual(yield* pets.find(4n), Option.none())
@@ -152,7 +152,7 @@ for (const database of databases) {
           yield* empty
         }))
 
-      it.effect("serves pages across settled gaps of any length for PET_CACHE_SECONDS, also those of a status", () =>
+      it.effect("serves pages across settled gaps from the cache for PET_CACHE_SECONDS, including pages of one status", () =>
         Effect.gen(function*() {
           yield* sql(`${insertInto} SELECT id, 'Rex', 1, CASE WHEN id % 2 = 0 THEN 'sold' ELSE 'pending' END
             FROM unnest(ARRAY[3, 4, 6, 7, 5000000, 5000001, 5000003]::bigint[]) AS id`)
@@ -239,7 +239,7 @@ for (const database of databases) {
           }))
       }
 
-      it.effect("serves a walk completely across gaps, ids that share a slot, and ids above 2^53", () =>
+      it.effect("serves a complete walk of the list across gaps, ids that share a slot, and ids above 2^53", () =>
         Effect.gen(function*() {
           yield* sql(`${insertInto}
             SELECT id, 'near', 1, 'sold' FROM generate_series(1::bigint, 150) AS id WHERE id % 97 <> 0

@@ -32,7 +32,7 @@ const rows: Readonly<Record<string, Row>> = {
   "a create": [201, "POST /v1/pets", pet],
   "an idempotent create": [201, "POST /v1/pets", pet, true],
   "its replay": [201, "POST /v1/pets", pet, true],
-  "its key with another pet": [422, "POST /v1/pets", { ...pet, name: "Max" }, true],
+  "the same idempotency key with another pet": [422, "POST /v1/pets", { ...pet, name: "Max" }, true],
   "a create without a category": [400, "POST /v1/pets", { name: "Rex" }],
   "a create with an unknown status": [400, "POST /v1/pets", { ...pet, status: "lost" }]
 }
@@ -68,7 +68,7 @@ const exchange = Effect.fnUntraced(function*(
   }
 })
 
-describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The contenders of the bench", () => {
+describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The servers that the benchmark compares", () => {
   layer(Layer.effect(Petstore, startPetstore), { excludeTestServices: true })((it) => {
     for (const peer of Contender.peers) {
       it.effect(
@@ -101,7 +101,7 @@ describe.skipIf(process.env.TEST_DATABASE_URL === undefined)("The contenders of 
       )
     }
 
-    it.effect("include the floor, which repeats responses of the service byte for byte", () =>
+    it.effect("include a baseline that repeats the service's responses byte for byte", () =>
       Effect.gen(function*() {
         const { key, service } = yield* Petstore
         const floor = yield* Contender.start("node:http", { SERVICE: service.address, KEY: key })

@@ -53,7 +53,7 @@ const startService = Effect.gen(function*() {
 const Service = Context.Service<Effect.Success<typeof startService>>("test/Service")
 
 layer(Layer.effect(Service, startService), { excludeTestServices: true })("The petstore command", (it) => {
-  it.effect("issues, shows, changes, rotates, revokes and unbans keys, and prints their log", () =>
+  it.effect("issues, shows, changes, rotates, revokes and unbans keys, and prints their audit log", () =>
     Effect.gen(function*() {
       const { fail, json, listPets, text } = yield* Service
       const limits = "--plan enterprise --per-minute 5 --per-day 7"
@@ -88,7 +88,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
         assert.deepStrictEqual(yield* statuses, [401, status])
         if (status === 401) assert.containsSubset(yield* json("list --state disabled"), [{ id }])
       }
-      const alone = "This was counted without Redis, by the process that responded."
+      const alone = "Redis was not used: this applies only to the process that responded."
       assert.strictEqual(yield* text(`unban ${id}`), `${id} was not banned. ${alone}\n`)
       yield* fail(`revoke ${id} --if-version 1`, 1, "has version 6")
       assert.strictEqual(yield* text(`revoke ${id} --if-version 6`), `${id} is revoked.\n`)
@@ -100,7 +100,7 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       yield* untilTrue(Effect.map(json("top --window day --by rejected"), ([first]) => first?.rejected === 59))
       const topRow = `${banned}  free        60          59          1           hammered`
       assert.include(yield* text("top --by rejected --limit 1"), `NAME\n${topRow}\n`)
-      assert.include(yield* text(`unban ${banned}`), `The ban of ${banned}, which would have lasted until 20`)
+      assert.include(yield* text(`unban ${banned}`), `Lifted the ban on ${banned}, which would have lasted until 20`)
 
       const actions = (yield* json(`log ${id}`)).map(({ action }: { readonly action: string }) => action)
       assert.deepStrictEqual(actions, ["revoke", "update", "update", "end-former", "rotate", "update", "issue"])
@@ -117,10 +117,10 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
   it.effect("prints one line for a failure, and exits with 1", () =>
     Effect.gen(function*() {
       const { env, fail, service } = yield* Service
-      const setUrl = "set PETSTORE_ADMIN_URL to its management port."
+      const setUrl = "set PETSTORE_ADMIN_URL to the address of its management port."
       const other = yield* serve((_request, response) => response.end("another server"))
       const failures: ReadonlyArray<readonly [line: string, error: string, own?: Environment]> = [
-        ["issue --name a --expires-at 2020-01-01", "expected an instant in the future"],
+        ["issue --name a --expires-at 2020-01-01", "expected a time in the future"],
         ["revoke key_none", "There is no key key_none."],
         ["log key_none", "There is no key key_none."],
         ["list", "The admin token is wrong. The command takes it from", { ADMIN_TOKEN: "adm_wrong" }],
@@ -155,14 +155,14 @@ layer(Layer.effect(Service, startService), { excludeTestServices: true })("The p
       yield* fail("whose", 1, "No key has this secret.\n", {}, withChecksum("0".repeat(32)))
       const mistyped = first.key.slice(0, -1) + (first.key.endsWith("0") ? "1" : "0")
       for (const input of [mistyped, "", "x".repeat(1_000_000)]) {
-        assert.notMatch(yield* fail("whose", 2, "The text has no whole secret", {}, input), /psk_\w/)
+        assert.notMatch(yield* fail("whose", 2, "The input has no complete secret", {}, input), /psk_\w/)
       }
       for (const { key } of [first, second, third]) {
         assert.notInclude(service.stdout() + service.stderr(), key.slice(4, 36))
       }
     }))
 
-  it.effect("asks before a revocation on a terminal, and replaces characters that reorder a line", () =>
+  it.effect("asks for confirmation before a revocation on a terminal, and replaces bidi control characters", () =>
     Effect.gen(function*() {
       const { ask, json, text } = yield* Service
       const { id } = yield* json("issue --name a\u202Eb")

@@ -56,7 +56,7 @@ describeConsole((test) => {
       { follow: "Keys", select: { state: "banned" }, sees: "1 on this page" },
       { follow: name, press: "Lift ban", misses: "Banned." },
       // This service has no Redis.
-      { sees: /was lifted in the process that responded/ },
+      { sees: /was lifted only in the process that responded/ },
       // The used requests stay used after the change.
       { press: "Change", fill: { Name: "acme", Plan: "pro" }, confirm: "Save", sees: "300 a minute, 10,000 a day" },
       { used: 5, requests: [secret, 200] }
@@ -64,7 +64,7 @@ describeConsole((test) => {
 
     await does({
       press: "Rotate",
-      select: { "The current secret": "ends now" },
+      select: { "The current secret": "stops working now" },
       confirm: "Rotate key",
       dialog: "New secret"
     })
@@ -88,7 +88,7 @@ describeConsole((test) => {
     assert.deepStrictEqual(errors, [])
   })
 
-  test("leaves a new secret neither by Escape nor by Back nor by a reload", async (service) => {
+  test("does not close a new secret on Escape, Back or reload", async (service) => {
     const { id, key: former } = await callAdmin(service, "POST", "/keys", { name: "held", plan: "free" })
     const { does, page, readSecret } = await openSignedIn(service)
     // Within the page, only the fragment changes.
@@ -115,7 +115,7 @@ describeConsole((test) => {
     await does(
       { requests: [secret, 200] },
       { requests: [former, 200], confirm: "Done", sees: /stops working in \d+ min/ },
-      { press: "End former secrets", confirm: "End former secrets", misses: "stops working in" },
+      { press: "Revoke former secrets", confirm: "Revoke former secrets", misses: "stops working in" },
       { requests: [former, 401] },
       { requests: [secret, 200], back: "Keys" }
     )
@@ -158,7 +158,7 @@ describeConsole((test) => {
     )
   })
 
-  test("finds the key of a secret at a URL that has only the hash", async (service) => {
+  test("finds the key of a secret with a URL that contains only the secret's hash", async (service) => {
     const { key } = await callAdmin(service, "POST", "/keys", { name: "leaked", plan: "free" })
     await callAdmin(service, "POST", "/keys", { name: "other", plan: "free" })
     const { does, page, urls } = await openSignedIn(service)
@@ -170,8 +170,8 @@ describeConsole((test) => {
       { press: "Refresh", sees: "the secret works" },
       { follow: "Keys", seesLink: "other", misses: "the secret works" },
       { back: "Keys", sees: "the secret works" },
-      { follow: "Keys", seesLink: "other", search: key.slice(0, -1), seesAlert: "no whole secret" },
-      { search: "leaked", sees: "1 on this page", misses: "no whole secret" }
+      { follow: "Keys", seesLink: "other", search: key.slice(0, -1), seesAlert: "not a complete secret" },
+      { search: "leaked", sees: "1 on this page", misses: "not a complete secret" }
     )
   })
 
@@ -188,7 +188,7 @@ describeConsole((test) => {
     assert.deepStrictEqual(await buttons(), ["Refresh", "Search", "Sign out"])
   })
 
-  test("disables and enables a key, and sorts keys by their requests", async (service) => {
+  test("disables and enables a key, and sorts keys by number of requests", async (service) => {
     const limits = { perMinute: 100, perDay: 100 }
     const { id, key } = await callAdmin(service, "POST", "/keys", { name: "busy", plan: "enterprise", limits })
     assert.include(await callApi(service, key, 150), 429)

@@ -43,7 +43,7 @@ describe("The service on the embedded database", () => {
         .replace("/srv/petstore/data/admin-token", join(DATA_DIR, "admin-token"))
       assert.includeMembers(linesOf(first.stderr()).map(({ message }) => message), expected?.trim().split("\n") ?? [""])
 
-      yield* assertNoStart({ DATA_DIR }, `Another process uses the data directory \\"${DATA_DIR}\\"`)
+      yield* assertNoStart({ DATA_DIR }, `Another process is using the data directory \\"${DATA_DIR}\\"`)
       const created = yield* send(`${first.address}/v1/pets`, key, "POST", { name: "kept", categoryId: 1 })
       // The counts of the last second can be lost: this waits for the write that follows the request.
       const writes = Effect.map(metricsOf(first), (text) => /write_duration_seconds_count\S* (\d+)/.exec(text)?.[1])
@@ -118,7 +118,7 @@ describe("The service on the embedded database", () => {
       const own = { DATA_DIR: yield* dataDirectory }
       yield* assertNoStart({ DATA_DIR: `${import.meta.filename}/nowhere` }, "main.test.ts/nowhere")
       yield* assertNoStart({ ...own, HOST: "192.0.2.1" }, `HOST: this machine has no address \\"192.0.2.1\\"`)
-      yield* assertNoStart({ ...own, PORT: port }, `PORT: port ${port} of 127.0.0.1 is in use`)
+      yield* assertNoStart({ ...own, PORT: port }, `PORT: port ${port} on 127.0.0.1 is already in use`)
     }))
 })
 

@@ -14,7 +14,7 @@ const statusOf = (url: string) => Effect.map(send(url, ""), ({ status }) => stat
 const skip = process.env.TEST_DATABASE_URL === undefined || haproxy === undefined
 
 it.live.skipIf(skip)(
-  "Behind a balancer, no request is lost while processes are replaced one by one under load",
+  "Behind a load balancer, no request is lost while processes are replaced one by one under load",
   () =>
     Effect.gen(function*() {
       const DATABASE_URL = yield* temporaryDatabaseUrl

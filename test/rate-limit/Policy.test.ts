@@ -16,7 +16,7 @@ describe("Policy", () => {
     assert.strictEqual(mostRestrictive([minute, day]).name, shown)
   })
 
-  it("opens each window with its first request, charges a request to both windows or neither, and ends them", () => {
+  it("opens each window with its first request, charges both windows or neither, and closes each on time", () => {
     const day = 86_400_000
     const requests: ReadonlyArray<readonly [now: number, ...decision: ReadonlyArray<unknown>]> = [
       [0, true, [1, 60_000], [2, day]],
@@ -42,7 +42,7 @@ describe("Policy", () => {
       state
     )
 
-  it("bans a key, and no address, after as many rejections in a minute as its limit per minute, at least three", () => {
+  it("bans a key, but no address, once its rejections in a minute reach its limit per minute, or three", () => {
     assert.isUndefined(send({}, 0, 7).ban)
     const banned = send({}, 0, 8)
     assert.deepStrictEqual(banned.ban, { seconds: 60, until: 60_000 })

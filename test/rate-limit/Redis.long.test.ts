@@ -79,7 +79,7 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
         assert.isFalse(yield* isBanned(near))
       }))
 
-    it.effect("counts by itself while Redis is a replica", () =>
+    it.effect("counts on its own while Redis is a replica", () =>
       Effect.gen(function*() {
         const { port } = yield* Server
         const limiters = yield* twoLimiters
@@ -91,7 +91,7 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
         yield* Limiters.untilAll("shared", limiters)
       }))
 
-    it.effect("starts with one log line, and counts by itself, without a permission or the right password", () =>
+    it.effect("starts with one log line, and counts on its own, if the password is wrong or a permission is missing", () =>
       Effect.gen(function*() {
         const { port } = yield* Server
         const permissions = "~petstore:limits:* -@all +ping +hello +select +set +get +time +eval +evalsha"
@@ -116,7 +116,7 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
         }
       }))
 
-    it.effect("starts and ends while a server accepts connections and never replies completely", () =>
+    it.effect("starts and shuts down while a server accepts connections but never completes a reply", () =>
       Effect.gen(function*() {
         const proxy = yield* Proxy.run((yield* Server).port)
         proxy.setFault("hanging")
@@ -137,6 +137,6 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on one Redis", () => {
       yield* Limiters.untilAll("shared", [limiter])
       const [first, ...others] = limiter.log
       assert.match(first ?? "", /^REDIS_URL: Redis cannot be used.*ECONNREFUSED/)
-      assert.deepStrictEqual(others, ["Limits are counted in Redis"])
+      assert.deepStrictEqual(others, ["Requests are counted in Redis"])
     }))
 })

@@ -28,8 +28,8 @@ const loadUntilUsedUp = <E>(
   return Limiters.load({ limiters, callers, perDay, during: Effect.andThen(failover, untilUsedUp) })
 }
 
-describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis with sentinels", () => {
-  it.live("counts by itself until the replica is promoted, then in the replica, and not in the old master", () =>
+describe.skipIf(Redis.missing !== undefined)("RateLimiter on Redis Sentinel", () => {
+  it.live("counts on its own until the replica is promoted, then in the new master, and never in the old one", () =>
     Effect.gen(function*() {
       const { ask, master, replica, url } = yield* RedisCluster.runWithSentinels
       const limiters = yield* Limiters.makeTwo(url)
@@ -65,7 +65,7 @@ describe.skipIf(Redis.missing !== undefined)("RateLimiter on a Redis cluster", (
   layer(Cluster.layer, { excludeTestServices: true })((it) => {
     const twoLimiters = Effect.flatMap(Cluster, ({ url }) => Limiters.makeTwo(url))
 
-    it.effect("does not use one node, which a plain URL names", () =>
+    it.effect("does not start with a plain URL, which names only one node", () =>
       Effect.gen(function*() {
         const { masters: [{ port }] } = yield* Cluster
         const limiter = yield* Limiters.make(`redis://petstore:secret@127.0.0.1:${port}`)

@@ -35,7 +35,7 @@ const setUp = Effect.map(Certificates.makeAuthority, (authority) => {
 })
 
 describe.skipIf(missing !== undefined)("A connection to Redis with TLS", () => {
-  it.live("needs the right authority, the right name, and the client certificate that the server requires", () =>
+  it.live("requires the right CA, the right host name, and the client certificate that the server asks for", () =>
     Effect.gen(function*() {
       const { authority, own, query, serverTls } = yield* setUp
       const other = yield* Certificates.makeAuthority

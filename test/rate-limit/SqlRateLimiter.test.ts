@@ -14,7 +14,7 @@ for (const database of databases) {
       const newProcess = Effect.map(Layer.build(Layer.fresh(SqlRateLimiter.layer)), Context.get(RateLimiter))
       const limits = { perMinute: 3, perDay: 100 }
 
-      it.effect("restores counts and bans unchanged one second after they changed, also if the process is killed", () =>
+      it.effect("restores counts and bans unchanged one second after they changed, even if the process is killed", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const killed = yield* newProcess
@@ -32,7 +32,7 @@ for (const database of databases) {
           assert.isDefined(restored[1].bannedUntil)
         }))
 
-      it.effect("saves at its end, also after an outage of the database, and a ban stays lifted", () =>
+      it.effect("saves on shutdown, even after an outage of the database, and a lifted ban stays lifted", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           yield* Effect.scoped(Effect.gen(function*() {
@@ -50,7 +50,7 @@ for (const database of databases) {
           assert.isUndefined((yield* limiter.peek("key:lifted", limits)).bannedUntil)
         }))
 
-      it.effect("continues the rejections and the ban in rows of an earlier version", () =>
+      it.effect("keeps the rejections and the ban of rows that an earlier version wrote", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           const resetAt = 30_000

@@ -6,14 +6,14 @@ const { SEED = "1", SEEDS = process.env.SEED === undefined ? "1000" : "1" } = pr
 const [first, count] = [Number(SEED), Number(SEEDS)]
 
 describe("Processes, their servers and a client", () => {
-  it("keep their promises in any order of events and faults", { timeout: 60_000 + 100 * count }, async () => {
+  it("keep their guarantees under any order of events and faults", { timeout: 60_000 + 100 * count }, async () => {
     for (let seed = first; seed < first + count; seed++) {
       const { problems } = await simulate(seed)
       assert.deepStrictEqual(problems, [], `SEED=${seed} npm run simulate`)
     }
   })
 
-  it("repeat a seed exactly", async () => {
+  it("repeat the same run for the same seed", async () => {
     assert.deepStrictEqual((await simulate(first)).ends, (await simulate(first)).ends)
   })
 })

@@ -110,7 +110,7 @@ const actionsOn = (page: Page, service: Running) => {
     /** Goes back to a page with this heading. */
     back: (name: string) => page.goBack().then(() => heading(name)),
     /** Waits for the number of requests that the page of a key shows as used. */
-    used: (count: number) => page.locator(`meter[aria-label="Used of the minute"][value="${count}"]`).waitFor(),
+    used: (count: number) => page.locator(`meter[aria-label="Used this minute"][value="${count}"]`).waitFor(),
     /** Asserts the statuses of requests with a key. */
     requests: async ([secret, ...expected]: readonly [secret: string, ...statuses: ReadonlyArray<number>]) =>
       assert.deepStrictEqual(await callApi(service, secret, expected.length), expected)

@@ -49,7 +49,7 @@ describe("TestService", () => {
       if (end !== undefined) yield* Effect.andThen(end(service), client.list())
     }).pipe(Effect.provide(layerTest({ ...never, timeout: 1_000 }))))
 
-  it.effect("loses responses, after which the default retries create one pet", () =>
+  it.effect("loses responses, and the default retries still create only one pet", () =>
     Effect.gen(function*() {
       const [client, service] = [yield* PetstoreClient, yield* TestService]
       yield* service.loseResponses(2)
