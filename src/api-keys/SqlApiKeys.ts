@@ -144,9 +144,10 @@ const keyStore = Effect.gen(function*() {
         return Result.succeed(key)
       })).pipe(toServiceUnavailable, Effect.flatMap(Effect.fromResult)),
 
-    // Update each table in its own statement, because one statement that locks both tables could deadlock.
+    // Sort the rows and update each table in its own statement, so that concurrent processes do not deadlock.
     recordUses: Effect.fnUntraced(function*(uses) {
-      const rows = JSON.stringify(Array.from(uses, ([hash, { at, keyId }]) => ({ hash, keyId, at: new Date(at) })))
+      const sorted = Array.from(uses).sort(([a], [b]) => a < b ? -1 : 1)
+      const rows = JSON.stringify(sorted.map(([hash, { at, keyId }]) => ({ hash, keyId, at: new Date(at) })))
       const used = sql`
         FROM (
           SELECT u.hash, k.id, GREATEST(u.at, k.created_at) AS at

@@ -80,8 +80,7 @@ export class KeysGroup extends HttpApiGroup.make("keys", { topLevel: true }).add
   HttpApiEndpoint.get("showKey", "/keys/:id", { params, success: withETag(Keys.ApiKeyDetails), error: notFound })
     .annotateMerge(OpenApi.annotations({
       summary: "Show a key",
-      description:
-        "Returns the key, its rate limit windows, its ban, and the former secrets in their grace period."
+      description: "Returns the key, its rate limit windows, its ban, and the former secrets in their grace period."
     })),
   HttpApiEndpoint.get("showUsage", "/keys/:id/usage", { params, success: UsageHistory, error: notFound })
     .annotateMerge(OpenApi.annotations({

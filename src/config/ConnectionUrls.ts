@@ -111,6 +111,9 @@ const readSsl = (parameters: URLSearchParams): Result.Result<DatabaseUrl["ssl"],
   if (mode !== "require" && !parameters.has("sslrootcert")) {
     return Result.fail(`sslrootcert (a file path or "system") for sslmode ${mode}`)
   }
+  if (mode !== "verify-full" && parameters.get("sslrootcert") === "system") {
+    return Result.fail("sslmode verify-full for sslrootcert=system")
+  }
   return Result.map(readTls(parameters, postgresTls), (files) => ({
     ...files,
     // As in libpq, `require` verifies the certificate if `sslrootcert` is set. Only `verify-full` verifies the host.
@@ -125,11 +128,14 @@ export const parseDatabaseUrl = (text: string): Result.Result<DatabaseUrl, strin
     const [, hosts] = /^postgres(?:ql)?:\/\/(?:[^@/?]*@)?([^/?]*)/i.exec(href) ?? []
     if (hosts === undefined) return yield* Result.fail("")
     const url = URL.parse(href)
-    if (hosts.includes(",") || url?.searchParams.has("target_session_attrs") === true) {
+    const isList = [hosts, url?.searchParams.get("host")].some((text) => text?.includes(","))
+    if (isList || url?.searchParams.has("target_session_attrs") === true) {
       return yield* Result.fail(
         "one host, without target_session_attrs: a server, or an address that reaches the primary, such as HAProxy's"
       )
     }
+    const port = Number(url?.searchParams.get("port") ?? /:(\d+)$/.exec(hosts)?.[1] ?? "5432")
+    if (!(port >= 1 && port <= 65_535)) return yield* Result.fail("a port from 1 to 65535")
     if (url === null || !isDecodable(href)) return yield* Result.fail("a percent-encoded user and password: %40 for @")
     const { searchParams: parameters } = url
     yield* checkParameters(parameters, postgresNames)
@@ -137,7 +143,7 @@ export const parseDatabaseUrl = (text: string): Result.Result<DatabaseUrl, strin
     return {
       url: Redacted.make(href),
       host: host === "" ? "localhost" : host,
-      port: Number(parameters.get("port") ?? (url.port === "" ? 5432 : url.port)),
+      port,
       ssl: host.startsWith("/") ? false : yield* readSsl(parameters),
       applicationName: parameters.get("application_name") ?? "petstore",
       isPooled: parameters.get("pgbouncer") === "true"

@@ -69,10 +69,9 @@ export const make = Effect.fnUntraced(function*<K, A>({
   return {
     set: (key: K, value: A): void => {
       add(key, value)
-      if (pending.size > maxPending) {
-        evictOldest(pending, maxPending)
-        evicted += maxPending + 1 - pending.size
-      }
+      const { size } = pending
+      evictOldest(pending, maxPending)
+      evicted += size - pending.size
     },
     /** The values not yet passed to `write`, oldest first. They can include two values of one key. */
     values: (): ReadonlyArray<A> => [...restOfFlush.map(([, value]) => value), ...pending.values()]

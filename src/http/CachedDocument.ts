@@ -11,10 +11,13 @@ export interface Document {
   readonly headers?: Readonly<Record<string, string>>
 }
 
-/** Matches an entry of `Accept-Encoding` that allows gzip. The weight `q=0` forbids it (RFC 9110 §12.5.3). */
-const gzipEntry = /^\s*(?:(?:x-)?gzip|\*)\s*(?:;\s*q\s*=\s*(?!0(?:\.0*)?\s*$).*)?$/i
-
-const acceptsGzip = (acceptEncoding = ""): boolean => acceptEncoding.split(",").some((entry) => gzipEntry.test(entry))
+/** `*` stands for encodings that have no entry of their own. The weight `q=0` forbids one (RFC 9110 §12.5.3). */
+const acceptsGzip = (acceptEncoding = ""): boolean => {
+  const entries = acceptEncoding.split(",")
+  const entry = entries.find((each) => /^\s*(?:x-)?gzip\s*(?:;|$)/i.test(each)) ??
+    entries.find((each) => /^\s*\*/.test(each))
+  return entry !== undefined && !/;\s*q\s*=\s*0(?:\.0*)?\s*$/i.test(entry)
+}
 
 const makeResponses = (content: Uint8Array, { contentType, headers }: Document, encoding?: "gzip") => {
   const etag = `"${createHash("sha256").update(content).digest("base64url").slice(0, 22)}"`

@@ -15,7 +15,12 @@ export const attach = Effect.fnUntraced(function*(server: Server, trustedProxies
     return open
   }
   server.on("connection", (socket) => {
-    const network = peerNetwork(trustedProxies, socket.remoteAddress ?? "")
+    // A connection that its client has already reset has no address to which its requests could be charged.
+    if (socket.remoteAddress === undefined) {
+      socket.destroy()
+      return
+    }
+    const network = peerNetwork(trustedProxies, socket.remoteAddress)
     if (network === undefined) return
     socket.on("close", () => change(network, -1))
     if (change(network, 1) > maxPerAddress) socket.destroy()

@@ -53,11 +53,12 @@ export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Cons
 
 export const noSuchPath = new NotFound({ message: "No such path. Paths are case-sensitive and begin with /v1." })
 
-/** Suggests the path in lower case and without trailing slashes, if that path exists. */
+/** Suggests the path without trailing slashes, or also in lower case, if that path exists. */
 export const missingPath = (url: string, routesAt: RoutesAt): NotFound => {
-  const [path = ""] = url.toLowerCase().split("?", 1)
-  const similar = path.replace(/(?<!\/)\/+$/, "")
-  return similar !== "" && routesAt(similar).methods.length > 0
+  const [path = ""] = url.split("?", 1)
+  const trimmed = path.replace(/(?<!\/)\/+$/, "")
+  const similar = [trimmed, trimmed.toLowerCase()].find((each) => routesAt(each).methods.length > 0)
+  return similar !== undefined
     ? new NotFound({ message: `No such path. Use ${similar}.` })
     : noSuchPath
 }

@@ -39,7 +39,7 @@ describe("A failed statement", () => {
         })]))
       )
       if (error instanceof ServiceUnavailable) {
-        assert.strictEqual(error.message.includes("Reads work.") ? "503, and says that reads work" : "503", later)
+        assert.strictEqual(error.message.includes("Reads work") ? "503, and says that reads work" : "503", later)
         assert.match(lines.join("\n"), /^A database statement failed: .*$/)
       } else assert.deepStrictEqual([error, lines, later], [{ defect: failure }, [], "a defect"])
     }))

@@ -71,7 +71,12 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ["a long cursor", request(`GET /v1/pets?cursor=${"A".repeat(3_000)}`), {}, "expected a cursor from a Link header."],
     ["a comma in JSON", post([json], `{"name":"a",}`), {}, "body: expected valid JSON (at position 12)."],
     ["a fraction", post([json], `{"name":"a","categoryId":1.5}`), {}, "to 9223372036854775807, not a fraction."],
-    ["an invalid key", post([json, "Idempotency-Key: a b"], pet), {}, "one key of 1 to 255 visible ASCII characters"],
+    [
+      "an invalid key",
+      post([json, "Idempotency-Key: a b"], pet),
+      {},
+      "one idempotency key of 1 to 255 visible ASCII characters"
+    ],
     ["a fragment", request("GET /v1/pets/1#a")],
     ["no Host", message("GET /v1/pets HTTP/1.1", [])],
     ["two Hosts", request("GET /v1/pets", ["Host: a"])],

@@ -40,10 +40,10 @@ export const start = Effect.fnUntraced(function*(
     isRunning = false
     return code ?? signal
   })
-  const urlOf = (name: string) => new RegExp(`${name} on (http://[\\w.:]+),`).exec(stderr)?.[1] ?? ""
-  yield* until(() => !isRunning || urlOf("Listening") !== "" && urlOf("Management") !== "")
+  const urlOf = (name: string) => new RegExp(`${name} on (http://[\\w.:]+)[,;]`).exec(stderr)?.[1] ?? ""
+  yield* until(() => !isRunning || urlOf("Listening") !== "" && urlOf("console") !== "")
   if (!isRunning) return yield* new Exited({ code: yield* Effect.promise(() => exit), stderr })
-  const [address, management] = [urlOf("Listening"), urlOf("Management")]
+  const [address, management] = [urlOf("Listening"), urlOf("console")]
   return { process: child, address, management, stdout: () => stdout, stderr: () => stderr, exit }
 })
 export type Running = Effect.Success<ReturnType<typeof start>>
