@@ -26,7 +26,7 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
   const clock = yield* Clock.Clock
   const entries = new Map<string, Entry>()
   /**
-   * The number of key changes that this process has made. If it grows during a lookup, the lookup's result may be stale
+   * Grows with each key change that this process tries. If it grows during a lookup, the lookup's result may be stale
    * and is not cached.
    */
   let generation = 0

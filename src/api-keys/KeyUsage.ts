@@ -54,8 +54,8 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
     maxPending: 100_000,
     maxPerFlush: 4_000,
     combine: (older, newer) => ({ ...older, ...addUsage(older, newer) }),
-    write: (counts) => lock.withPermits(1)(store.add(counts.values())),
     // If a write fails although it was committed, its retry counts the same requests twice.
+    write: (counts) => lock.withPermits(1)(store.add(counts.values())),
     warning: "The usage of keys cannot be stored"
   })
 

@@ -146,7 +146,7 @@ const keyStore = Effect.gen(function*() {
 
     // Sort the rows and update each table in its own statement, so that concurrent processes do not deadlock.
     recordUses: Effect.fnUntraced(function*(uses) {
-      const sorted = Array.from(uses).sort(([a], [b]) => a < b ? -1 : 1)
+      const sorted = Array.from(uses).toSorted(([a], [b]) => a < b ? -1 : 1)
       const rows = JSON.stringify(sorted.map(([hash, { at, keyId }]) => ({ hash, keyId, at: new Date(at) })))
       const used = sql`
         FROM (
@@ -165,8 +165,7 @@ const keyStore = Effect.gen(function*() {
   yield* Expiry.deleteExpired({
     table: "api_key_secrets",
     column: "expires_at",
-    // Keep the hash of a former secret for 400 days after its expiry, so that an operator can still find the key that a
-    // leaked secret belongs to.
+    // Keep the hash of a former secret for 400 days, so that an operator can find the key of a leaked secret.
     keptFor: Duration.days(400),
     warning: "Former secrets of keys cannot be deleted"
   })

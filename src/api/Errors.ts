@@ -86,10 +86,7 @@ const declareErrorWithDefaultWait = declareErrorWith({
   retryAfter: Schema.Duration.pipe(Schema.withConstructorDefault(Effect.succeed(Duration.seconds(1))))
 })
 
-/**
- * 400: the path, query, headers or body are invalid (SPEC §7). The message names the invalid fields of the first of
- * them.
- */
+/** 400: the path, query, headers or body are invalid (SPEC §7). The message names the fields of the first of them. */
 export class InvalidRequest extends declareError<InvalidRequest>()("InvalidRequest") {}
 export class MissingApiKey extends declareError<MissingApiKey>()("MissingApiKey") {}
 /** 401: the API key is malformed, unknown, expired, disabled or revoked (SPEC §5.3). */
@@ -119,10 +116,7 @@ export class TooManyAttempts extends declareErrorWithWait<TooManyAttempts>()("To
 export class HeaderFieldsTooLarge extends declareError<HeaderFieldsTooLarge>()("HeaderFieldsTooLarge") {}
 /** 500: the service failed. The message has no internal details. */
 export class InternalError extends declareError<InternalError>()("InternalError") {}
-/**
- * 503: the service is overloaded or shuts down, or the database fails or is read-only. `retryAfter` defaults to one
- * second.
- */
+/** 503: the service is overloaded or shuts down, or the database fails. `retryAfter` defaults to one second. */
 export class ServiceUnavailable extends declareErrorWithDefaultWait<ServiceUnavailable>()("ServiceUnavailable") {}
 export class HttpVersionNotSupported extends declareError<HttpVersionNotSupported>()("HttpVersionNotSupported") {}
 

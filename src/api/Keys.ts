@@ -65,10 +65,7 @@ export const NewKey = Schema.Struct({
 }).check(Schema.makeFilter(checkLimits)).annotate({ identifier: "NewKey" })
 export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
 
-/**
- * The body of `updateKey`. Absent fields stay unchanged, except that a new plan sets its own limits. `expiresAt: null`
- * removes the expiry.
- */
+/** The body of `updateKey`. Absent fields stay unchanged, except that a new plan sets its limits. */
 export const KeyChange = Schema.Struct({
   ...NewKey.fields,
   name: Schema.optionalKey(name),
@@ -107,9 +104,7 @@ export interface IssuedKey extends Schema.Schema.Type<typeof IssuedKey> {}
 /** The range of `createdAtMicros`: from PostgreSQL's earliest `timestamptz` to JavaScript's latest `Date`. */
 const [minMicros, maxMicros] = [-210_866_803_200_000_000n, 8_640_000_000_000_000_000n]
 
-/**
- * The position of a key in the list, which the cursor encodes. Keys have milliseconds, so it is a multiple of 1,000.
- */
+/** The position of a key in the list, which the cursor encodes. Keys have milliseconds: a multiple of 1,000. */
 export const KeyPosition = Schema.Struct({ createdAtMicros: Schema.BigInt, id: KeyId })
 export interface KeyPosition extends Schema.Schema.Type<typeof KeyPosition> {}
 

@@ -22,10 +22,7 @@ const capitalizeWords = (name: string): string =>
 
 const isError = Schema.is(Schema.Struct({ code: Schema.String }))
 
-/**
- * `exactJson` and `errorResponse` wrap schemas in `allOf`, as does Effect for annotated parameters. A body that can be
- * null is an `anyOf`.
- */
+/** `exactJson`, `errorResponse` and annotated parameters have an `allOf`. A body that can be null has an `anyOf`. */
 const unwrap = (schema: JsonSchema): JsonSchema => schema.allOf?.[0] ?? schema.anyOf?.[0] ?? schema
 
 /**

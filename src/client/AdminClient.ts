@@ -75,9 +75,7 @@ export class AdminClient extends Context.Service<AdminClient, {
    * without requests are absent.
    */
   usage(id: string, options?: CallOptions): Effect.Effect<UsageHistory, AnyAdminError | Errors.NotFound>
-  /**
-   * Lists the keys with the most requests of one kind. By default, the ten with the most `allowed` in the last hour.
-   */
+  /** Lists the keys with the most requests of one kind: by default the ten with the most `allowed` in the last hour. */
   topUsage(
     query?: Optional<TopUsageQuery>,
     options?: CallOptions

@@ -5,9 +5,7 @@ import { retryAfterOf } from "./ClientError.ts"
 
 type Response = HttpClientResponse.HttpClientResponse
 
-/**
- * After a 429, a call that cannot wait sends a request within this time, because an operator may have lifted the ban.
- */
+/** After a 429, a call that cannot wait sends a request after this time: an operator may have lifted the ban. */
 const maxProbeDelayMs = 60_000
 
 const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
@@ -28,10 +26,7 @@ export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState
 
 const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 
-/**
- * Returns `None` if the response has no rate-limit headers, or if they show the limit of the client's IP address, as in
- * a 401.
- */
+/** `None` if the response has no rate-limit headers, or has those of the client's address, as a 401 has. */
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
@@ -48,10 +43,7 @@ interface Pause {
 interface PacingState {
   readonly latest: Option.Option<RateLimitState>
   readonly pause: Pause | undefined
-  /**
-   * At first 1. Each response sets it to the remaining requests that it shows, at least 1, or to Infinity without
-   * limits.
-   */
+  /** At first 1. Each response sets it to the remaining requests that it shows, or to Infinity if it shows none. */
   readonly maxInFlight: number
 }
 

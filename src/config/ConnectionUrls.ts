@@ -35,7 +35,6 @@ export interface RedisUrl {
   readonly database: number
   readonly masterName: string
   readonly sentinelCredentials: Credentials
-  /** `undefined`: no TLS. */
   readonly tls: ConnectionOptions | undefined
 }
 
@@ -70,7 +69,7 @@ const readPem = (name: string, path: string, check: (text: string) => unknown): 
     }
   })
 
-/** Returns the system's certificate authorities, or Mozilla's, which Node bundles, if the system has none. */
+/** Returns the certificate authorities of the system. If it has none, returns Mozilla's, which Node bundles. */
 const systemAuthorities = (): Array<string> => {
   const system = getCACertificates("system")
   return system.length > 0 ? system : getCACertificates("bundled")
@@ -128,7 +127,7 @@ export const parseDatabaseUrl = (text: string): Result.Result<DatabaseUrl, strin
     const [, hosts] = /^postgres(?:ql)?:\/\/(?:[^@/?]*@)?([^/?]*)/i.exec(href) ?? []
     if (hosts === undefined) return yield* Result.fail("")
     const url = URL.parse(href)
-    const isList = [hosts, url?.searchParams.get("host")].some((text) => text?.includes(","))
+    const isList = [hosts, url?.searchParams.get("host")].some((names) => names?.includes(","))
     if (isList || url?.searchParams.has("target_session_attrs") === true) {
       return yield* Result.fail(
         "one host, without target_session_attrs: a server, or an address that reaches the primary, such as HAProxy's"

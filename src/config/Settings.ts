@@ -139,7 +139,7 @@ export const Settings = {
   ),
   maxConnectionsPerAddress: withDefault("MAX_CONNECTIONS_PER_ADDRESS", wholeNumber(1, 1_000_000), 1_000)(
     "The maximum number of open connections of one client address (IPv4, or the /64 of IPv6) on each port. " +
-      "Further ones are closed at once. `TRUSTED_PROXIES` are exempt."
+      "Further ones are closed at once. The trusted proxies of the port are exempt."
   ),
   logLevel: withDefault("LOG_LEVEL", oneOf("trace", "debug", "info", "warn", "error", "fatal", "none"), "info")(
     "The lowest level of log lines that are written."

@@ -74,7 +74,9 @@ const mayRecover = (failure: Effect.Error<typeof runMigrations>): boolean => {
 /** PostgreSQL's `statement_timeout`. Poolers reject it, so behind a pooler callers need their own timeouts. */
 const statementTimeoutMs = 3_500
 
-/** The timeout of a silent socket. It exceeds the statement timeout, so it closes only dead or idle connections. */
+/**
+ * The timeout of a silent socket. It exceeds the statement timeout, so it closes no busy connection without a pooler.
+ */
 const socketIdleTimeoutMs = 4_500
 
 /** Opens a socket for the driver, and closes it after 4.5 s of silence. The driver itself has no such timeout. */
@@ -97,7 +99,7 @@ const server = (target: DatabaseUrl, maxConnections: number, countConnection: (c
     prepare: !isPooled,
     startupParameters: isPooled ? {} : { statement_timeout: String(timeoutMs) }
   })
-  // No statement timeout.
+  // Migrations may take long, so they have no statement timeout.
   const attempt = Effect.provide(runMigrations, PgClient.layer({ ...options(0), maxConnections: 1 }))
   const migrated = Effect.catchIf(attempt, mayRecover, (error) =>
     Effect.andThen(

@@ -80,7 +80,7 @@ const session = (database: PGlite, ownership: Ownership): Duplex => {
   })
 }
 
-/** A larger WAL triggers a checkpoint, so that recovery after `kill -9` takes at most about half a second. */
+/** A larger WAL triggers a checkpoint at the next check, which keeps recovery after `kill -9` short. */
 const maxWalBytes = 32 * 1024 * 1024
 
 const every = <E, R>(interval: Duration.Input, work: Effect.Effect<unknown, E, R>) =>

@@ -8,7 +8,7 @@ interface Call<A, B, E> {
   complete: ((exit: Exit.Exit<B | undefined, E | ServiceUnavailable>) => void) | undefined
 }
 
-/** Longer than the statement timeout (3.5 s), so it ends only calls that a pooler or the network holds up. */
+/** Longer than one statement may take (3.5 s). A batch of more than `size` calls runs several statements in turn. */
 export const callTimeout = Duration.seconds(4)
 
 /**

@@ -23,7 +23,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
   readonly combine?: (older: A, newer: A) => A
   readonly table: string
   readonly warning: string
-  /** The maximum number of pending values. If it is exceeded, the oldest tenth is dropped. */
+  /** The limit of pending values. Above it, the oldest are dropped until 90 % of it are left. */
   readonly maxPending?: number
   readonly maxPerFlush?: number
 }) {

@@ -18,11 +18,11 @@ const durationSeconds = byAttributes(
   })
 )
 
-/** Metrics label all methods outside this list `_OTHER`. Otherwise clients could create unlimited time series. */
+/** Metrics label all methods outside this list `_OTHER`. Otherwise clients could create many time series. */
 const labelledMethods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
 
 /**
- * Returns the path of a URL for the log: without the query, with secrets redacted, cut to 200 characters. Escapes all
+ * Returns the path of a URL, if it has one: without the query, secrets redacted, cut after 200 characters. Escapes all
  * but visible ASCII, because control characters could manipulate an operator's terminal.
  */
 const redactPath = (url: string): string | undefined => {
@@ -80,7 +80,7 @@ const record = (
     if (json === undefined || loggers.size !== 1 || !loggers.has(json.logger)) {
       return Effect.annotateLogs(Effect.logInfo("request"), annotations)
     }
-    // Hot path: write the same line as `Logger.formatJson`, without the cost of Effect's logger.
+    // Hot path: write the same fields as `Logger.formatJson`, without the cost of Effect's logger.
     const timestamp = new Date(clock.currentTimeMillisUnsafe()).toISOString()
     json.write(
       `{"message":"request","level":"INFO","timestamp":"${timestamp}","annotations":${JSON.stringify(annotations)},` +

@@ -76,12 +76,12 @@ export const makeHooks = Effect.gen(
     const chargeAndSend = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
       const isPreflight = response.status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
         corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
-      // CORS preflights are free, because browsers send them by themselves. Server errors are free too, except 505,
-      // because the client chose the HTTP version.
+      // Allowed CORS preflights are free, because browsers send them by themselves. Server errors are free too, except
+      // 505, because the client chose the HTTP version.
       const isFree = (response.status >= 500 && response.status !== 505) || isPreflight
       return Effect.flatMap(chargeAddress(head, isFree), (decision) => {
         if (decision.allowed) return send(head, context, decision, response)
-        // Close the connection, so that a client over its rate limit cannot keep it open.
+        // Close the connection, so that an address over its rate limit cannot keep it open.
         const rejection = ErrorResponses.make(RateLimiting.rejectionOf(decision), { connection: "close" })
         return send(head, context, decision, rejection)
       })
@@ -94,7 +94,7 @@ export const makeHooks = Effect.gen(
         context.decision === undefined
           ? chargeAndSend(head, context, response)
           : send(head, context, context.decision, response),
-      // Charge the address even if the client disconnects early. Otherwise it could guess API keys without limit.
+      // Charge early disconnects too. Otherwise a client could cause lookups of API keys without limit.
       abort: (head, context) =>
         Effect.andThen(
           context.decision === undefined ? chargeAddress(head, false) : Effect.void,

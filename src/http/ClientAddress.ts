@@ -28,8 +28,8 @@ export const clientAddress = addressAs(NetAddress.formatIp)
 export type TrustedProxies = ReadonlyArray<IpNetwork.IpNetwork>
 
 /**
- * Middleware that sets `remoteAddress` to the client's address if a trusted proxy sent the request. It takes the last
- * address in `X-Forwarded-For` that is not a trusted proxy, because a client can forge the addresses before that one.
+ * Middleware that sets `remoteAddress` if a trusted proxy sent the request: to the last address in `X-Forwarded-For`
+ * that is not a trusted proxy, or else to the first. A client can forge the addresses before it.
  */
 export const forwarded = (trustedProxies: TrustedProxies) =>
   trustedProxies.length === 0 ? identity : HttpMiddleware.xForwardedHeaders({ trustedProxies })

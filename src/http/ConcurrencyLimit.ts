@@ -23,7 +23,7 @@ export const make = Effect.gen(function*() {
         return Metric.modify(queued, change)
       })
       const timeout = Effect.delay(Effect.suspend(() => isWaiting ? Effect.fail(overloaded) : Effect.never), maxWait)
-      // `Effect.timeout` around `Semaphore.take` would leak a slot that is granted just as the timeout fires.
+      // `Effect.timeout` around `withPermits` would also limit the time of the running operation.
       return Metric.modify(queued, 1).pipe(
         Effect.andThen(Effect.raceFirst(slots.withPermits(1)(Effect.andThen(stopWaiting, operation)), timeout)),
         Effect.ensuring(stopWaiting)

@@ -30,7 +30,7 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
 
 const latin1 = new TextDecoder("latin1")
 
-/** Returns the unknown method at which Node's parser stopped. `bytesParsed` can be in the middle of the method. */
+/** Returns an unknown method of 1 to 20 capital letters. `bytesParsed` can be in the middle of it. */
 const unknownMethod = (fault: unknown): string | undefined => {
   if (!Predicate.hasProperty(fault, "rawPacket") || !Predicate.hasProperty(fault, "bytesParsed")) return undefined
   const bytes = fault.rawPacket instanceof Uint8Array ? latin1.decode(fault.rawPacket) : ""
@@ -51,7 +51,9 @@ export const errorOfParser = (fault: unknown): Errors.ApiError => {
     case "HPE_CHUNK_EXTENSIONS_OVERFLOW":
       return new Errors.PayloadTooLarge({ message: "A chunk extension is over 16 KiB. Send no chunk extensions." })
     case "ERR_TOO_MANY_CHUNKS":
-      return new Errors.PayloadTooLarge({ message: "The body arrived in more than 4,096 chunks. Send larger chunks." })
+      return new Errors.PayloadTooLarge({
+        message: "The body arrived in more than 4,096 chunks or packets. Send larger ones."
+      })
     case "ERR_HTTP_REQUEST_TIMEOUT":
       return new Errors.RequestTimeout()
     case "HPE_PAUSED_H2_UPGRADE":
@@ -74,7 +76,7 @@ const ofClientError = (
   request: HttpServerRequest.HttpServerRequest,
   routesAt: RoutesAt
 ): Response | undefined => {
-  // `headError` rejected the request. Close the connection, because the bytes that follow cannot be trusted.
+  // From `headError` or `/readyz`. Close the connection: bytes after a faulty head cannot be trusted.
   if (isApiError(failure)) return make(failure, { connection: "close" })
   if (!HttpServerError.isHttpServerError(failure)) return undefined
   const { reason } = failure

@@ -1,4 +1,4 @@
-/** Checks that a body is UTF-8 JSON within the size limit, and rejects JSON that two parsers could read differently. */
+/** Checks that a body is UTF-8 JSON within the size limit, without names that parsers could read differently. */
 import { Effect } from "effect"
 import type { Headers, HttpServerRequest } from "effect/http"
 import { InvalidRequest, PayloadTooLarge, UnsupportedMediaType } from "../api/Errors.ts"
@@ -10,7 +10,7 @@ const maxLevels = 1_000
 
 export type BodyError = InvalidRequest | PayloadTooLarge | UnsupportedMediaType
 
-/** Reads and checks the body. HttpApi later reads it from the request's cache. Dies if the body is incomplete. */
+/** Reads and checks the body. HttpApi later reads it from the request's cache. Dies if the body is cut or too large. */
 export const check = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, BodyError> => {
   const { headers } = request
   if (Number(headers["content-length"]) > maxBytes) return Effect.fail(new PayloadTooLarge())
@@ -63,7 +63,7 @@ const expectedOf = (bytes: ArrayBuffer): string | undefined => {
     const isShort = text.length <= maxLevels && !text.includes("__proto__")
     if (isShort && JSON.stringify(value) === text) return undefined
   } catch (error) {
-    // Keep only this part of V8's message, because the rest quotes the body.
+    // Keep only this part of V8's message, because the rest can quote the body.
     const [fault] = error instanceof Error
       ? /at position \d+|Unexpected (?:token '.'|end)/u.exec(error.message) ?? []
       : []

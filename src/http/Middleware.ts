@@ -1,4 +1,4 @@
-/** Implements the middleware of the contract. Hot path: avoids `Effect.gen` (measured: docs/performance.md). */
+/** Implements the operations' middleware. Hot path: avoids `Effect.gen` (measured: docs/performance.md). */
 import { Clock, Context, Effect, Layer, Redacted } from "effect"
 import { type HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { ApiKeys } from "../api-keys/ApiKeys.ts"

@@ -1,4 +1,4 @@
-/** Node's HTTP server, except that pipelined requests run one at a time and each body is copied into one buffer. */
+/** Extends Node's HTTP server: pipelined requests run one at a time, and each body is copied into one buffer. */
 import { IncomingMessage, Server, type ServerOptions, ServerResponse } from "node:http"
 import type { Socket } from "node:net"
 import * as JsonBody from "./JsonBody.ts"
@@ -30,7 +30,7 @@ export class Request extends IncomingMessage {
   #chunks = 0
   #hasFault = false
 
-  // Copies each chunk of the body into one buffer. The chunk itself would keep Node's read buffer of 64 KiB in memory.
+  // Copies each chunk of the body into one buffer. A chunk of one byte that is kept as an object takes 500 bytes.
   override push(chunk: Buffer | null): boolean {
     if (this.#hasFault) return true
     const size = this.#size + (chunk?.length ?? 0)
@@ -99,12 +99,11 @@ export class OrderedServer extends Server<typeof Request> {
     const { socket } = request
     const connection = this.#connectionOf(socket)
     connection.lastResponse = response
-    // Close the connection after a request with `Upgrade`. Node's parser has dropped the pipelined requests behind it.
+    // Close the connection after a request with `Upgrade`. Node's parser may have dropped the requests behind it.
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false
     this.#enqueue(socket, connection, () => {
       response.once("finish", () => this.#startNext(socket, connection))
-      // Close the connection of a client that reads its response too slowly. Node's idle timeout would not: each byte
-      // that the client sends restarts it.
+      // Close the connection of a client that reads too slowly. Each byte that it sends restarts Node's idle timeout.
       response.once("prefinish", () => {
         if (socket.writableLength === 0) return
         const timer = setTimeout(() => socket.destroy(), maxResponseReadMs).unref()
@@ -116,8 +115,8 @@ export class OrderedServer extends Server<typeof Request> {
   }
 
   /**
-   * Ends a connection after `fault`. While the body of the latest request is arriving, makes reading it fail, so that
-   * the request's handler sends the last response. After it, calls `respond` to send the last response.
+   * Ends a connection after `fault`. If the body of the latest request is incomplete, reading it fails, and its handler
+   * sends the last response, unless it has already responded. Otherwise `respond` sends it.
    */
   end(socket: Socket, fault: Error, respond: () => void): void {
     const connection = this.#connectionOf(socket)

@@ -1,4 +1,4 @@
-/** Responds to requests that Node's parser rejects, to requests that take too long to arrive, and to CONNECT. */
+/** Responds to requests that Node's parser rejects, that arrive too slowly or in too many chunks, and to CONNECT. */
 import { Clock, Effect, Option, Predicate } from "effect"
 import { ServerResponse } from "node:http"
 import { Socket } from "node:net"

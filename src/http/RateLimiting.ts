@@ -42,8 +42,8 @@ export const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key:
   })
 
 /**
- * Charges a request without a valid API key to the client's address, which also limits guessing of keys. If `isFree`,
- * only reads the limits, and allows the request.
+ * Charges the client's address for a request that reached no operation with a valid key. This also limits guessing of
+ * keys. If `isFree`, only reads the limits, and allows the request.
  */
 export const chargeAddress = (limiter: RateLimiter["Service"], caller: Caller, isFree: boolean) =>
   Effect.map(
@@ -68,7 +68,7 @@ export const rejectionOf = (decision: ChargedDecision): ApiKeyBanned | RateLimit
   })
 }
 
-/** During a ban, responses show zero remaining requests for the minute, and the end of the ban as the reset. */
+/** During a ban, the minute is shown with zero remaining requests, and with the end of the ban as its reset. */
 const shownWindows = ({ bannedUntil, windows: [minute, day] }: Decision): Decision["windows"] =>
   bannedUntil === undefined ? [minute, day] : [{ ...minute, remaining: 0, resetAt: bannedUntil }, day]
 

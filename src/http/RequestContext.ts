@@ -4,7 +4,7 @@ import type { HttpApiEndpoint } from "effect/http-api"
 import type { Decision } from "../rate-limit/Policy.ts"
 
 export interface ChargedDecision extends Decision {
-  /** Set if the request was charged to the client's address instead of an API key. */
+  /** Set if the limits are those of the client's address instead of an API key. */
   readonly scope?: "address"
 }
 

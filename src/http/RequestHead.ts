@@ -6,7 +6,7 @@ import { missingPath, noSuchPath, type RoutesAt } from "./RoutePaths.ts"
 
 type RawHeaders = Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 
-/** The part of `HttpServerRequest` that hooks use. A parser error leaves only `headers.origin` and the address. */
+/** The part of `HttpServerRequest` that hooks use. A faulty head leaves at most the address and `origin`. */
 export interface RequestHead {
   readonly method: string
   readonly url: string
@@ -43,7 +43,7 @@ export const headError = (
   { method, source, url }: HttpServerRequest.HttpServerRequest,
   { isAllowedHost, routesAt }: { readonly routesAt: RoutesAt; readonly isAllowedHost?: (name: string) => boolean }
 ): Errors.ApiError | undefined => {
-  // Reject a path with `;` or `#`, because the router would ignore the rest of the path.
+  // Reject a path with `;` or `#`, because the router would read the rest as the query.
   if (/^[^?]*[;#]/.test(url)) return badPath
   // Reject `*` for methods other than OPTIONS, because the router would read it as the path `/`.
   if (url === "*" && method !== "OPTIONS") return noSuchPath
@@ -53,8 +53,7 @@ export const headError = (
   const { headers, httpVersion, rawHeaders } = source
   // Reject the HTTP versions 0.9 and 2.0, which Node's parser accepts.
   if (httpVersion !== "1.1" && httpVersion !== "1.0") return unsupportedVersion
-  // Reject `Transfer-Encoding` in HTTP/1.0, to prevent request smuggling: a proxy may see a different end of the
-  // request (RFC 9112 §6.1).
+  // Prevent request smuggling: a proxy may see another end of an HTTP/1.0 request with chunks (RFC 9112 §6.1).
   if (httpVersion === "1.0" && headers["transfer-encoding"] !== undefined) return faultyFraming
   const hosts = countOf(rawHeaders, "host")
   if (hosts === 0 ? httpVersion !== "1.0" : hosts > 1 || !validHost.test(String(headers.host))) return badHost
@@ -75,7 +74,7 @@ const countOf = (rawHeaders: ReadonlyArray<string>, name: string): number => {
   return count
 }
 
-/** `localhost.` is `localhost`. */
+/** Host names are case-insensitive and may end with a dot. */
 const normalize = (name: string): string => name.toLowerCase().replace(/\.$/, "")
 
 /** Returns the host of an absolute URL, or else of the `Host` header (RFC 9112 §3.2.2). */

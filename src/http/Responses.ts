@@ -44,7 +44,7 @@ export const withHeaders = (response: Response, headers: Readonly<Record<string,
 const addRequiredHeaders = (head: RequestHead, response: Response): Response => {
   if (response.status === 413) return HttpServerResponse.setHeader(response, "connection", "close")
   if (response.status !== 401) return response
-  // Omit `error` from the challenge if the request has no credential (RFC 6750 §3.1).
+  // Omit `error` from the challenge if the request has no bearer token (RFC 6750 §3.1).
   const error = /^bearer +\S/i.test(headerOf(head, "authorization") ?? "") ? ` error="invalid_token"` : ""
   return HttpServerResponse.setHeader(response, "www-authenticate", `Bearer${error}`)
 }

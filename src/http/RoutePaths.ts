@@ -25,8 +25,8 @@ export type RoutesAt = (
 ) => { readonly methods: ReadonlyArray<string>; readonly headers?: Readonly<Record<string, string>> | undefined }
 
 /**
- * Returns a function that finds the methods that a URL allows. `pages` are paths outside the contract, which allow only
- * GET. The URL `*`, as in `OPTIONS *`, allows all methods of the contract.
+ * Returns a function that finds the methods that a URL allows. `pages` are GET paths outside the contract. The URL `*`,
+ * as in `OPTIONS *`, allows all methods of the contract.
  */
 export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Constraint>(
   api: HttpApi.HttpApi<Id, Groups>,

@@ -90,8 +90,8 @@ export const layer = <E, R>(
       const host = yield* address.host.config
       const portNumber = yield* address.port.config
       const drainSeconds = yield* Settings.drainSeconds.config
-      // Yield first, so that all responses of an event-loop turn are sent together. Listing pets then takes up to 30 %
-      // less CPU time (docs/performance.md).
+      // Yield before sending, so that the responses of an event-loop turn are sent together. Listing pets then takes up
+      // to 30 % less CPU time (docs/performance.md).
       const httpEffect = Effect.tap(yield* routes, () => Effect.yieldNow)
       const server = yield* Effect.catchTag(
         NodeHttpServer.make(() => node, {

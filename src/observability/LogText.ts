@@ -3,7 +3,7 @@ import { describeError } from "../config/Setting.ts"
 
 /**
  * The JSON logger, and `write`, which writes its lines. If no other logger is installed, the access log calls `write`
- * directly, because the logger takes a third of a request's CPU time.
+ * directly, because the logger takes a third of a list's CPU time (in memory).
  */
 export const JsonLines = Context.Reference<
   { readonly logger: Logger.Logger<unknown, void>; readonly write: (line: string) => void } | undefined
@@ -19,7 +19,7 @@ const isSettingError = (error: object): error is Config.ConfigError & { readonly
 
 const causeOf = (error: object): unknown => "cause" in error && !isSettingError(error) ? error.cause : undefined
 
-/** Describes an error and its causes in one line. Omits the values of settings, because they may be secrets. */
+/** Describes an error and its causes in one line. Omits the values of settings that may be secrets. */
 export const describe = (cause: Cause.Cause<unknown>): string => {
   const messages: Array<string> = []
   const seen = new Set<unknown>()

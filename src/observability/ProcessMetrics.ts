@@ -1,4 +1,4 @@
-/** Formats metrics of the process for Prometheus, with the names that Prometheus' client libraries use. */
+/** Formats metrics of the process for Prometheus, mostly with the names of Prometheus' client libraries. */
 import { Effect } from "effect"
 import { readFileSync } from "node:fs"
 import { monitorEventLoopDelay, PerformanceObserver } from "node:perf_hooks"

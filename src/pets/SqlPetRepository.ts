@@ -9,7 +9,7 @@ import { PetCache } from "./PetCache.ts"
 import * as PetInserts from "./PetInserts.ts"
 import { PetRepository, toPage } from "./PetRepository.ts"
 
-/** Two batches run at once, so that the database works on one while this process decodes the other. */
+/** Two batches run at once: the database works on one while this process decodes the other. */
 const readBatch = { concurrency: 2, timeout: RequestBatcher.callTimeout }
 
 const maxId = 2n ** 63n - 1n

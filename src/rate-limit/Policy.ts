@@ -44,7 +44,7 @@ export interface State {
 export const minuteWindow = { name: "minute", seconds: 60 } as const
 export const dayWindow = { name: "day", seconds: 86_400 } as const
 export const bans = {
-  /** A client that waits for `Retry-After` is rejected at most twice a minute, so this minimum never bans it. */
+  /** A client that sends one request at a time and obeys `Retry-After` gets at most two rejections a minute. */
   minRejections: 3,
   minSeconds: 60,
   maxSeconds: 3_600,

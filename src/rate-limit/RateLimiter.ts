@@ -8,7 +8,7 @@ export type Caller = `key:${string}` | `address:${string}`
 
 export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
-/** Where requests are counted. `own`: in memory. `shared`: in Redis. `fallback`: in memory, while Redis is down. */
+/** Where requests are counted. `own`: memory. `shared`: Redis. `fallback`: memory, while a Redis master is down. */
 export type Counting = "own" | "shared" | "fallback"
 
 export class RateLimiter extends Context.Service<RateLimiter, {
@@ -64,8 +64,8 @@ const maxCheckedPerTurn = 10_000
 const none: Policy.State = {}
 
 /**
- * The rate-limit states of callers, in memory. An LRU cache limits the number of addresses. Once a minute, states whose
- * windows and bans have ended are deleted.
+ * The rate-limit states of callers, in memory. An LRU cache limits the number of addresses. Once a minute, states
+ * without further effect are deleted.
  */
 export const makeStates = Effect.gen(function*() {
   const clock = yield* Clock.Clock

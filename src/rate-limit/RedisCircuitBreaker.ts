@@ -29,7 +29,7 @@ const isServerError =
   /^(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|MOVED|NOAUTH|NOPERM|NOREPLICAS|OOM|READONLY)|ACL failure|can't run/
 /**
  * Whether the error concerns only this command, so that Redis still counts as up. For example, "Cannot find node"
- * occurs after a cluster slot has moved.
+ * occurs while a cluster slot moves.
  */
 const isCommandError = (error: unknown): boolean =>
   error instanceof ErrorReply && !isServerError.test(error.message) ||

@@ -7,7 +7,7 @@ import { Settings } from "../config/Settings.ts"
 import type { Caller } from "./RateLimiter.ts"
 import { type Command, keyOf, type Reply, runCommand } from "./RedisScript.ts"
 
-/** The name in logs of a Redis server whose address is unknown, such as a single server or the master of a Sentinel. */
+/** The name of the only master (a single server's or Sentinel's), and of a cluster master that is not known yet. */
 export const unnamedServer = "Redis"
 
 export class RedisClient extends Context.Service<RedisClient, {
@@ -83,11 +83,11 @@ const open = (url: RedisUrl, timeoutMs: number) => {
       ...shared,
       rootNodes: url.addresses.map((address) => ({ socket: { ...address } })),
       defaults: options,
-      // Keep using the reachable nodes of the cluster while another node is down.
+      // Connect to nodes lazily, so that the discovery succeeds while a node is down.
       minimizeConnections: true,
       topologyRefreshOnReconnectionAttemptStrategy: false
     })
-    // If a master was down at startup, the library does not look for the new master, so do it here.
+    // The library's own refresh misses a master that was down at startup, so refresh here instead.
     client.on("node-reconnecting", ({ host, port }) => {
       client._slots.rediscover(undefined, new Set([`${host}:${port}`])).catch(() => {})
     })

@@ -48,7 +48,7 @@ const lives: ReadonlyArray<
       [TestClock.adjust("1 millis"), ""],
       [assertFails(rotate(id, Duration.zero), "conflict"), ""],
       [assertFails(issue({ expiresAt }), "invalid_request"), ""],
-      [update(id, { name: "ended" }), ""],
+      [update(id, { name: "ended", expiresAt }), ""],
       [update(id, { expiresAt: null }), "a"]
     ]
   }],

@@ -78,8 +78,10 @@ describe("PetstoreClient with the service in memory", () => {
     const errors = yield* Effect.all([
       ...[0, 101, 1.5].map((limit) => Effect.flip(client.list({ limit }))),
       Effect.flip(Stream.runDrain(client.all({ pageSize: 101 }))),
-      ...["\u0000", "x".repeat(1_001)].map((name) => Effect.flip(client.create({ ...rex, name })))
+      ...["\u0000", "x".repeat(1_001)].map((name) => Effect.flip(client.create({ ...rex, name }))),
+      Effect.flip(client.list({}, { headers: { "x-name": "a\nsecret" } }))
     ])
+    assert.notInclude(String(errors.at(-1)), "secret")
     assert.deepStrictEqual(errors.map(reasonOf), errors.map(() => "InvalidInput"))
     assert.isEmpty(yield* service.sentRequests)
   })
@@ -103,6 +105,21 @@ describe("PetstoreClient with the service in memory", () => {
     const headers = (yield* service.sentRequests).map((request) => request.headers)
     assert.deepStrictEqual(headers.map((each) => each["x-request-id"]), ["order-17", undefined])
     assert.match(headers[1]?.["user-agent"] ?? "", /^petstore-client\/\d+\.\d+\.\d+$/)
+  })
+
+  testOnService("sends one request until the first response, even if queued calls are interrupted", function*(
+    client,
+    service
+  ) {
+    yield* service.becomeSlow("1 second")
+    const first = yield* Effect.forkChild(client.list())
+    const queued = yield* Effect.forkChild(Effect.replicateEffect(client.list(), 5, { concurrency: 5 }))
+    yield* TestClock.adjust("100 millis")
+    yield* Fiber.interrupt(queued)
+    yield* Effect.forkChild(Effect.replicateEffect(client.list(), 5, { concurrency: 5 }))
+    yield* TestClock.adjust("100 millis")
+    assert.lengthOf(yield* service.sentRequests, 1)
+    yield* Fiber.interrupt(first)
   })
 
   it.effect("keeps the limits of several keys apart", () =>

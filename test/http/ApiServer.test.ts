@@ -98,7 +98,8 @@ const requests: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ]
   ],
   "404 not_found": [
-    ["a slash at the end", request("GET /v1/pets/"), {}, "No such path. Use /v1/pets."],
+    ["a slash at the end", request("GET /v1/pets/A/"), {}, "No such path. Use /v1/pets/A."],
+    ["capital letters", request("GET /V1/Pets"), {}, "No such path. Use /v1/pets."],
     ["no version", request("GET /pets"), {}, "No such path. Paths are case-sensitive and begin with /v1."],
     ["GET of the server", request("GET *", [])],
     ["OPTIONS of an unknown path", request("OPTIONS /nowhere", [])]

@@ -6,6 +6,7 @@ import * as Load from "../support/Load.ts"
 import {
   issue,
   metricsOf,
+  portOf,
   type Running,
   runProgram,
   send,
@@ -16,6 +17,7 @@ import {
 } from "../support/Process.ts"
 import * as Proxy from "../support/Proxy.ts"
 import * as Redis from "../support/Redis.ts"
+import { sendBytes } from "../support/Sockets.ts"
 
 const limited = (perMinute: number, perDay: number) => {
   return { name: "limited", plan: "enterprise", limits: { perMinute, perDay } }
@@ -48,6 +50,9 @@ describe.skipIf(skip)("Processes on one Redis", () => {
         }
       }))
       assert.strictEqual(yield* localDecisions(services), 0)
+      // The response to malformed bytes waits for Redis, and the client has already half-closed.
+      const malformed = yield* sendBytes(portOf(first), "no HTTP\r\n\r\n", { halfCloses: true })
+      assert.strictEqual(malformed.status, 400)
 
       const { id, key } = yield* issue(first, limited(3, 100))
       const codeOf = (service: Running) =>
