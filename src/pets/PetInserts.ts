@@ -1,7 +1,8 @@
 /**
  * Creates pets on PostgreSQL. Up to 250 concurrent creates share a statement and its commit. Each process runs one
- * INSERT at a time, so its pets become visible in ascending order of ids. `ON CONFLICT` claims idempotency keys, and sees keys that
- * other processes commit while it runs. All statements claim keys in the same order, so they cannot deadlock.
+ * INSERT at a time, so its pets become visible in ascending order of ids. `ON CONFLICT` claims idempotency keys, and
+ * sees keys that other processes commit while it runs. All statements claim keys in the same order, so they cannot
+ * deadlock.
  */
 import { Clock, Duration, Effect } from "effect"
 import { SqlClient } from "effect/sql"
