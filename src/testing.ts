@@ -71,8 +71,9 @@ interface Services {
 }
 
 /**
- * Provides a client of a new in-memory service. The client uses `apiKey`, or else a new key. `pets`, `apiKeys` and
- * `rateLimiter` replace parts of the service. The layer also provides these parts, and `TestService` to inject faults.
+ * Provides a client of a new in-memory service, and `TestService` to inject faults. The client uses `apiKey`, or a new
+ * API key if there is none. `pets`, `apiKeys` and `rateLimiter` replace parts of the service, which the layer also
+ * provides.
  */
 export const layerTest = (
   {

@@ -4,7 +4,7 @@ import type { ServiceUnavailable } from "../api/Errors.ts"
 import { type ApiKey, type FormerSecret, type KeyPosition, type KeysQuery, keyStateOf } from "../api/Keys.ts"
 import type { CurrentKey } from "../api/OperationMiddleware.ts"
 
-/** The API key of a secret. The secret works until `endsAt` (epoch milliseconds; `Infinity` means forever). */
+/** A secret's API key. The secret works until `endsAt` (epoch milliseconds; `Infinity` means forever). */
 export interface SecretHolder {
   readonly key: CurrentKey["Service"]
   readonly endsAt: number
@@ -66,7 +66,7 @@ export interface ApiKeyStore {
   ): Effect.Effect<ApiKey | undefined, E | ServiceUnavailable>
   list(selection: StoreSelection, now: DateTime.Utc): Effect.Effect<ReadonlyArray<ApiKey>, ServiceUnavailable>
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
-  /** Finds the API key of a secret by the secret's hash, even after the secret has ended. */
+  /** Finds a secret's API key by the secret's hash, even if the secret no longer works. */
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<SecretOrigin | undefined, ServiceUnavailable>
   /** Maps hashes to API keys, except disabled and revoked keys. Ended secrets may be absent, so check `endsAt`. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>

@@ -51,8 +51,8 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
     return found
   })
 
-  // Run one lookup at a time, so that requests with invented keys cannot occupy the connection pool. Retry a lookup
-  // once after 0.9 seconds (`lease`), so that a short database stall causes no 503.
+  // Run one batch of lookups at a time, so that requests with invented keys cannot occupy the connection pool. If a
+  // batch takes longer than `lease` (0.9 s), abandon it and read again, so that a short database stall causes no 503.
   const lookUp = yield* RequestBatcher.make({
     name: "ApiKeys.lookup",
     concurrency: 1,

@@ -96,8 +96,7 @@ const parse = (text: string): unknown =>
     })
     : JSON.parse(text)
 
-/** Encodes and decodes JSON bodies with exact int64s. If `encodeText` is given, it is used instead of the encoder
- * derived from `schema`. It must write the same JSON, and can be faster. */
+/** Encodes and decodes JSON bodies with exact int64s. `encodeText` must write the same JSON as `schema`'s encoder. */
 export const exactJson = <S extends Schema.Codec<unknown, unknown>>(
   schema: S,
   encodeText?: (value: S["Type"]) => string

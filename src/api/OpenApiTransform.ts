@@ -22,7 +22,7 @@ const capitalizeWords = (name: string): string =>
 
 const isError = Schema.is(Schema.Struct({ code: Schema.String }))
 
-/** `exactJson`, `errorResponse` and annotated parameters have an `allOf`. A body that can be null has an `anyOf`. */
+/** Unwraps the `allOf` of `exactJson`, `errorResponse` and annotated parameters, and the `anyOf` of nullable bodies. */
 const unwrap = (schema: JsonSchema): JsonSchema => schema.allOf?.[0] ?? schema.anyOf?.[0] ?? schema
 
 /**

@@ -56,7 +56,7 @@ const LastMetadata = Context.Reference("petstore/client/LastMetadata", {
 })
 
 /**
- * Runs a call, and returns its result with the metadata of the last successful response.
+ * Runs an effect that calls a client. Returns its result, and the metadata of its last successful response.
  *
  * @example
  * const [pet, { isReplayed, requestId }] = yield* withMetadata(petstore.create({ name: "Rex", categoryId: 1n }))

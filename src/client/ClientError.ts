@@ -12,7 +12,7 @@ export class UnexpectedResponse
   extends Schema.TaggedError<UnexpectedResponse>()("UnexpectedResponse", { ...withCause, status: Schema.Int })
 {}
 
-/** The service returned an error that this client does not know for the operation. The service may be newer. */
+/** The service returned an error that this client does not expect here. The service may be newer. */
 export class UndeclaredError extends Schema.TaggedError<UndeclaredError>()("UndeclaredError", ErrorBody.fields) {}
 
 /** An argument of the call is invalid, so the client sent no request. */

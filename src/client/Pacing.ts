@@ -5,7 +5,7 @@ import { retryAfterOf } from "./ClientError.ts"
 
 type Response = HttpClientResponse.HttpClientResponse
 
-/** After a 429, a call that cannot wait sends a request after this time: an operator may have lifted the ban. */
+/** The longest time for which calls that cannot wait fail at once after a 429. Then one tries: a ban may be lifted. */
 const maxProbeDelayMs = 60_000
 
 const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {

@@ -83,7 +83,7 @@ const rotate = Command.make(
     if (grace === 0) yield* confirm(`Rotate ${id}? Its current secret stops working now.`, yes)
     const version = Flags.omitNone({ version: ifVersion })
     const issued = yield* client.rotate(id, { gracePeriod: Duration.seconds(grace), ...version })
-    // Best effort: print the new secret even if the request for the former secrets fails.
+    // If the request for the former secrets fails, print the new secret without them.
     const { formerSecrets } = yield* Effect.orElseSucceed(client.get(id), () => ({ formerSecrets: [] }))
     yield* Output.print(IssuedKey, issued, { json, text: Output.describeIssued(issued, formerSecrets) })
   })

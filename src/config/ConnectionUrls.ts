@@ -161,7 +161,7 @@ const redisForm = new RegExp(
 const redisTls = ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password"] as const
 const sentinelNames = ["sentinel_username", "sentinel_password"] as const
 
-/** Each `path` matches the path of a URL. Its groups are the name of Sentinel's master and the database number. */
+/** Each `path` matches the path of a URL without its slash: first Sentinel's master name, then the database number. */
 const kinds = {
   server: { port: 6379, path: /^()(\d*)$/, expected: "a database number, as in redis://host:6379/1" },
   sentinel: {

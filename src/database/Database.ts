@@ -74,9 +74,7 @@ const mayRecover = (failure: Effect.Error<typeof runMigrations>): boolean => {
 /** PostgreSQL's `statement_timeout`. Poolers reject it, so behind a pooler callers need their own timeouts. */
 const statementTimeoutMs = 3_500
 
-/**
- * The timeout of a silent socket. It exceeds the statement timeout, so it closes no busy connection without a pooler.
- */
+/** The timeout of a silent socket. Without a pooler, it exceeds the statement timeout, so it closes no busy socket. */
 const socketIdleTimeoutMs = 4_500
 
 /** Opens a socket for the driver, and closes it after 4.5 s of silence. The driver itself has no such timeout. */

@@ -41,8 +41,8 @@ export const make = Effect.fnUntraced(function*<K, A>({
     evicted = 0
     return Effect.andThen(countFailure, report)
   })
-  // Run one flush at a time. The last flush waits for a running one instead of interrupting it. An interrupted
-  // statement can still commit, and then the last flush would write its values again.
+  // Run one flush at a time. When the scope closes, the last flush waits for a running one. If that were interrupted,
+  // its statement could still commit, and the last flush would write the same values again.
   const lock = yield* Semaphore.make(1)
   const flush = (limit: number) =>
     Effect.suspend(() => {
@@ -73,7 +73,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
       evictOldest(pending, maxPending)
       evicted += size - pending.size
     },
-    /** The values not yet passed to `write`, oldest first. They can include two values of one key. */
+    /** The pending values without those being written, oldest first. They can include two values of one key. */
     values: (): ReadonlyArray<A> => [...restOfFlush.map(([, value]) => value), ...pending.values()]
   }
 })

@@ -18,12 +18,12 @@ const durationSeconds = byAttributes(
   })
 )
 
-/** Metrics label all methods outside this list `_OTHER`. Otherwise clients could create many time series. */
+/** In metrics, all other methods get the label `_OTHER`. Otherwise clients could create many time series. */
 const labelledMethods = new Set(["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"])
 
 /**
- * Returns the path of a URL, if it has one: without the query, secrets redacted, cut after 200 characters. Escapes all
- * but visible ASCII, because control characters could manipulate an operator's terminal.
+ * Returns the path of a URL without its query, with secrets redacted, and cut after 200 characters. Escapes all but
+ * visible ASCII, because control characters could manipulate an operator's terminal.
  */
 const redactPath = (url: string): string | undefined => {
   // Remove the origin of an absolute URL, because it may contain `user:password@`.

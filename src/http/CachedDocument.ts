@@ -11,7 +11,7 @@ export interface Document {
   readonly headers?: Readonly<Record<string, string>>
 }
 
-/** `*` stands for encodings that have no entry of their own. The weight `q=0` forbids one (RFC 9110 §12.5.3). */
+/** `*` stands for all encodings without an entry. The weight `q=0` forbids an encoding (RFC 9110 §12.5.3). */
 const acceptsGzip = (acceptEncoding = ""): boolean => {
   const entries = acceptEncoding.split(",")
   const entry = entries.find((each) => /^\s*(?:x-)?gzip\s*(?:;|$)/i.test(each)) ??

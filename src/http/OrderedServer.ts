@@ -115,8 +115,9 @@ export class OrderedServer extends Server<typeof Request> {
   }
 
   /**
-   * Ends a connection after `fault`. If the body of the latest request is incomplete, reading it fails, and its handler
-   * sends the last response, unless it has already responded. Otherwise `respond` sends it.
+   * Ends a connection after `fault`. If all requests have arrived, queues `respond` as the last response. Otherwise
+   * makes reading the incomplete body fail, so that its handler sends the last response. If it has already responded,
+   * only closes.
    */
   end(socket: Socket, fault: Error, respond: () => void): void {
     const connection = this.#connectionOf(socket)
@@ -147,8 +148,8 @@ export class OrderedServer extends Server<typeof Request> {
       queue.push(start)
       return
     }
-    // Stop Node's parser, by returning 2 from `onIncoming`. Otherwise it would parse all requests that it has already
-    // read, and 60 such connections could stall the process for two seconds.
+    // Make `onIncoming` return 2, which stops Node's parser. Otherwise it would parse all requests that it has already
+    // read, and 60 connections with too many requests could stall the process for two seconds.
     Object.assign(Object(Reflect.get(socket, "parser")), { onIncoming: () => 2 })
     socket.destroy()
   }

@@ -53,7 +53,7 @@ export const headError = (
   const { headers, httpVersion, rawHeaders } = source
   // Reject the HTTP versions 0.9 and 2.0, which Node's parser accepts.
   if (httpVersion !== "1.1" && httpVersion !== "1.0") return unsupportedVersion
-  // Prevent request smuggling: a proxy may see another end of an HTTP/1.0 request with chunks (RFC 9112 §6.1).
+  // Prevent request smuggling: a proxy may disagree on where such an HTTP/1.0 request ends (RFC 9112 §6.1).
   if (httpVersion === "1.0" && headers["transfer-encoding"] !== undefined) return faultyFraming
   const hosts = countOf(rawHeaders, "host")
   if (hosts === 0 ? httpVersion !== "1.0" : hosts > 1 || !validHost.test(String(headers.host))) return badHost

@@ -40,8 +40,8 @@ export class SettledIds {
   }
 
   /**
-   * At most once a second, begins to check whether a transaction can still insert into the known gaps. Pass the
-   * transactions that hold the table lock to the returned function. Returns `undefined` if no check is due.
+   * Begins to check whether a transaction can still insert into the known gaps. Returns a function: pass it the
+   * transactions that hold the table lock, read after this call. Returns `undefined` if no check is due.
    */
   beginCheck(): ((writers: ReadonlySet<unknown>) => void) | undefined {
     const nowMs = this.#nowMs()

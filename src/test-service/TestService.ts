@@ -30,7 +30,7 @@ export class TestService extends Context.Service<TestService, {
   readonly revokeKey: Effect.Effect<void>
   /** Makes the pets' database fail. Requests that reach it get 503 `service_unavailable` until `recover` runs. */
   readonly becomeUnavailable: Effect.Effect<void>
-  /** Makes the next request fail with `error`. `Unreachable` becomes a transport error. Call it twice to fail two. */
+  /** Makes the next request fail with `error`. `Unreachable` becomes a transport error. Call twice for two requests. */
   failNext(error: ApiError | PetstoreClientError): Effect.Effect<void>
   /** Delays each request by `delay` until `recover` runs. Uses Effect's `Clock`, so `TestClock` can skip the delay. */
   becomeSlow(delay: Duration.Input): Effect.Effect<void>
