@@ -39,7 +39,7 @@ type Append = (
 ) => Effect.Effect<void, ServiceUnavailable>
 
 export interface AuditLog {
-  /** Runs an action, which calls `append` at most once. After success, also logs the entry. */
+  /** Runs an action, which appends at most one entry to the audit log. If it succeeds, also logs that entry. */
   record<A, E>(action: AuditAction, run: (append: Append) => Effect.Effect<A, E>): Effect.Effect<A, E>
   /** Logs a ban and stores it in the background. `at` and `until` are in epoch milliseconds. */
   recordBan(ban: Readonly<Record<"keyId" | "address", string> & Record<"at" | "until", number>>): Effect.Effect<void>

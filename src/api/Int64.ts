@@ -83,8 +83,8 @@ export const parseInteger = (text: string): bigint | undefined => {
 const mayRound = /[\d.]{16}|\de[+\d]|e-\d{3}/i
 
 /**
- * Integers of up to 19 digits that `JSON.parse` rounds become `bigint`. Longer ones are out of range anyway. Fractions
- * that round to such an integer become `NaN` (invalid).
+ * An integer of up to 19 digits that `JSON.parse` would round becomes a `bigint`. A longer one is out of range anyway.
+ * A fraction that `JSON.parse` would round to an integer becomes `NaN` (invalid).
  */
 const parse = (text: string): unknown =>
   mayRound.test(text)

@@ -12,7 +12,9 @@ const counts = {
 const UsageInterval = Schema.Struct({ from: Instant, ...counts }).annotate({ identifier: "UsageInterval" })
 export interface UsageInterval extends Schema.Schema.Type<typeof UsageInterval> {}
 
-/** Request counts of the last 60 minutes and up to 720 hours, oldest first. Intervals without requests are absent. */
+/**
+ * Request counts by minute (the last 60) and by hour (up to 720), oldest first. Intervals without requests are absent.
+ */
 export const UsageHistory = Schema.Struct({
   minutes: Schema.Array(UsageInterval),
   hours: Schema.Array(UsageInterval)

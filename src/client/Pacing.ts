@@ -5,7 +5,7 @@ import { retryAfterOf } from "./ClientError.ts"
 
 type Response = HttpClientResponse.HttpClientResponse
 
-/** The longest time for which calls that cannot wait fail at once after a 429. Then one tries: a ban may be lifted. */
+/** How long after a 429 calls that cannot wait fail at once. Then one is sent, because a ban may have been lifted. */
 const maxProbeDelayMs = 60_000
 
 const EpochSeconds = Schema.FiniteFromString.pipe(Schema.decodeTo(Schema.DateTimeUtcFromMillis, {
@@ -26,7 +26,7 @@ export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState
 
 const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 
-/** `None` if the response has no rate-limit headers, or has those of the client's address, as a 401 has. */
+/** `None` if the response has no rate-limit headers. Those of a 401 are for the client's address and do not count. */
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 
@@ -34,9 +34,9 @@ export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitSt
 interface Pause {
   readonly startedAt: number
   readonly endsAt: number
-  /** The 429 that began the pause. `undefined` if the pause began because no requests remained. */
+  /** The 429 that began the pause. `undefined` if a used-up limit began it. */
   readonly rejection: Response | undefined
-  /** A call that cannot wait until `endsAt` fails with `rejection` before this time, and sends a request after it. */
+  /** Before this time, a call that cannot wait until `endsAt` fails with `rejection`. From this time on, it is sent. */
   readonly probeAt: number
 }
 

@@ -16,8 +16,8 @@ export interface RetryOptions {
   /** The timeout of one attempt. The default is 30 seconds. */
   readonly attemptTimeout?: Duration.Input | undefined
   /**
-   * Waits for a retry or a limit must end within this time after the start of the call. If a retry would begin later,
-   * the call fails at once. The default and the maximum are the call's `timeout`.
+   * The wait budget of a call, from its start, for retries and limits. If a retry would begin later, the call fails at
+   * once. The default and the maximum are the call's `timeout`.
    */
   readonly maxWait?: Duration.Input | undefined
 }

@@ -1,9 +1,9 @@
 /**
  * Parses `DATABASE_URL` and `REDIS_URL`, and reads the TLS files that they name.
  *
- * A parser fails with a correction, such as "a database number". The error message appends it to "Expected redis://…
- * with". If it is empty, "with" is omitted. It quotes only file paths, because other parts of the URL may contain an
- * unencoded password.
+ * A parser fails with a correction, such as "a database number", which the error message appends to "Expected redis://…
+ * with" (without "with" if it is empty). The message quotes only file paths, because other parts of the URL may contain
+ * an unencoded password.
  */
 import { Predicate, Redacted, Result } from "effect"
 import { X509Certificate } from "node:crypto"

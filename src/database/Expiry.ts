@@ -20,7 +20,7 @@ export const deleteExpired = Effect.fnUntraced(function*(options: {
   const [table, column] = [sql(options.table), sql(options.column)]
   /**
    * Returns the number of deleted rows: 0 while another process holds the advisory lock. DELETE checks the expiry
-   * again, because another process can extend a row before it is locked. `SKIP LOCKED` prevents deadlocks.
+   * again, because another process may have extended it before the row was locked. `SKIP LOCKED` prevents deadlocks.
    */
   const deleteBatch = Effect.gen(function*() {
     const now = new Date(yield* Clock.currentTimeMillis)

@@ -12,9 +12,9 @@ interface Call<A, B, E> {
 export const callTimeout = Duration.seconds(4)
 
 /**
- * Turns `run`, which processes many items, into a function for one item. Calls that arrive while `concurrency` batches
- * run wait for the next batch. A batch that takes longer than `timeout` fails with `ServiceUnavailable`. Calls of a
- * batch with the same item share one result.
+ * Turns `run`, which processes many items, into a function for one item. While `concurrency` batches run, new calls
+ * wait for the next batch. A batch that takes longer than `timeout` fails with `ServiceUnavailable`. Calls of a batch
+ * with the same item share one result.
  *
  * Does not use Effect's `RequestResolver`, which would keep each item in memory until a major garbage collection
  * (measured: docs/performance.md).

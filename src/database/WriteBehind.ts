@@ -23,7 +23,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
   readonly combine?: (older: A, newer: A) => A
   readonly table: string
   readonly warning: string
-  /** The limit of pending values. Above it, the oldest are dropped until 90 % of it are left. */
+  /** The maximum number of pending values. Above it, the oldest are dropped until 90 % of this number are left. */
   readonly maxPending?: number
   readonly maxPerFlush?: number
 }) {
@@ -73,7 +73,7 @@ export const make = Effect.fnUntraced(function*<K, A>({
       evictOldest(pending, maxPending)
       evicted += size - pending.size
     },
-    /** The pending values without those being written, oldest first. They can include two values of one key. */
+    /** The pending values, except those being written, oldest first. A key can have two values. */
     values: (): ReadonlyArray<A> => [...restOfFlush.map(([, value]) => value), ...pending.values()]
   }
 })

@@ -29,7 +29,7 @@ export type TrustedProxies = ReadonlyArray<IpNetwork.IpNetwork>
 
 /**
  * Middleware that sets `remoteAddress` if a trusted proxy sent the request: to the last address in `X-Forwarded-For`
- * that is not a trusted proxy, or else to the first. A client can forge the addresses before it.
+ * that is not a trusted proxy, or to the first if all are. A client can forge earlier addresses.
  */
 export const forwarded = (trustedProxies: TrustedProxies) =>
   trustedProxies.length === 0 ? identity : HttpMiddleware.xForwardedHeaders({ trustedProxies })

@@ -10,7 +10,9 @@ const maxLevels = 1_000
 
 export type BodyError = InvalidRequest | PayloadTooLarge | UnsupportedMediaType
 
-/** Reads and checks the body. HttpApi later reads it from the request's cache. Dies if the body is cut or too large. */
+/**
+ * Reads and checks the body, which HttpApi later reads from the request's cache. Dies if it is truncated or too large.
+ */
 export const check = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, BodyError> => {
   const { headers } = request
   if (Number(headers["content-length"]) > maxBytes) return Effect.fail(new PayloadTooLarge())

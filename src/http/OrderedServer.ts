@@ -103,7 +103,8 @@ export class OrderedServer extends Server<typeof Request> {
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false
     this.#enqueue(socket, connection, () => {
       response.once("finish", () => this.#startNext(socket, connection))
-      // Close the connection of a client that reads too slowly. Each byte that it sends restarts Node's idle timeout.
+      // Close the connection of a client that reads too slowly. Node's idle timeout does not, if the client sends
+      // bytes.
       response.once("prefinish", () => {
         if (socket.writableLength === 0) return
         const timer = setTimeout(() => socket.destroy(), maxResponseReadMs).unref()
@@ -116,8 +117,7 @@ export class OrderedServer extends Server<typeof Request> {
 
   /**
    * Ends a connection after `fault`. If all requests have arrived, queues `respond` as the last response. Otherwise
-   * makes reading the incomplete body fail, so that its handler sends the last response. If it has already responded,
-   * only closes.
+   * makes reading the incomplete body fail, so that its handler responds last. If the handler already has, only closes.
    */
   end(socket: Socket, fault: Error, respond: () => void): void {
     const connection = this.#connectionOf(socket)

@@ -42,8 +42,8 @@ export const chargeKey = (limiter: RateLimiter["Service"], usage: KeyUsage, key:
   })
 
 /**
- * Charges the client's address for a request that reached no operation with a valid key. This also limits guessing of
- * keys. If `isFree`, only reads the limits, and allows the request.
+ * Charges the client's address for a request that has no valid key or reached no operation. This also limits guessing
+ * of keys. If `isFree`, only reads the limits, and allows the request.
  */
 export const chargeAddress = (limiter: RateLimiter["Service"], caller: Caller, isFree: boolean) =>
   Effect.map(
@@ -68,7 +68,9 @@ export const rejectionOf = (decision: ChargedDecision): ApiKeyBanned | RateLimit
   })
 }
 
-/** During a ban, the minute is shown with zero remaining requests, and with the end of the ban as its reset. */
+/**
+ * During a ban, the limit per minute is shown with zero remaining requests, and with the end of the ban as its reset.
+ */
 const shownWindows = ({ bannedUntil, windows: [minute, day] }: Decision): Decision["windows"] =>
   bannedUntil === undefined ? [minute, day] : [{ ...minute, remaining: 0, resetAt: bannedUntil }, day]
 

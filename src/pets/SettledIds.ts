@@ -17,7 +17,7 @@ export class SettledIds {
   readonly #nowMs: () => number
   readonly #lifetimeMs: number
   #checkedAtMs = -Infinity
-  /** The highest id that was found after a gap since the last check. */
+  /** The highest id above a gap that was found since the last check. */
   #unchecked = none
   /**
    * Only `writers`, the transactions that held the table lock at the last check, can still insert ids below `found.id`.
@@ -40,8 +40,8 @@ export class SettledIds {
   }
 
   /**
-   * Begins to check whether a transaction can still insert into the known gaps. Returns a function: pass it the
-   * transactions that hold the table lock, read after this call. Returns `undefined` if no check is due.
+   * Begins to check whether a transaction can still insert into the known gaps. After this call, read the transactions
+   * that hold the table lock, and pass them to the returned function. Returns `undefined` if no check is due.
    */
   beginCheck(): ((writers: ReadonlySet<unknown>) => void) | undefined {
     const nowMs = this.#nowMs()

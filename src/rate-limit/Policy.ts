@@ -33,7 +33,9 @@ interface Ban {
   readonly until: number
 }
 
-/** A state can contain expired counts, which are ignored. It keeps the last ban, because the next one may be longer. */
+/**
+ * A state can contain expired counts, which are ignored. It keeps the last ban, which determines the next one's length.
+ */
 export interface State {
   readonly minute?: Count | undefined
   readonly day?: Count | undefined
@@ -84,7 +86,7 @@ export const peek = (state: State, limits: Limits, now: number): Decision => {
 /** Lifts the ban, resets the backoff and clears the rejections that count towards the next ban. */
 export const unban = ({ day, minute }: State, now: number): State => ({ minute, day, ban: { seconds: 0, until: now } })
 
-/** Corrects the state after the clock was set back: a window or ban ends at most its full length from now. */
+/** Corrects the state after the clock was set back: no window or ban may last longer than its full length from now. */
 export const clamp = (state: State, now: number): State => {
   const atMost = (count: Count | undefined, seconds: number): Count | undefined => {
     const latest = now + seconds * 1000

@@ -14,7 +14,7 @@ export type Counting = "own" | "shared" | "fallback"
 export class RateLimiter extends Context.Service<RateLimiter, {
   charge(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
   peek(caller: Caller, limits: Limits): Effect.Effect<Policy.Decision>
-  /** Returns where the ban was lifted. With `fallback`, it was lifted in this process, but Redis may still hold it. */
+  /** Returns where the ban was lifted. `fallback` means in this process only: Redis may still hold it. */
   unban(caller: Caller): Effect.Effect<Counting>
   readonly counting: Effect.Effect<Counting>
 }>()("petstore/RateLimiter") {

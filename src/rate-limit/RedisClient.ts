@@ -7,7 +7,7 @@ import { Settings } from "../config/Settings.ts"
 import type { Caller } from "./RateLimiter.ts"
 import { type Command, keyOf, type Reply, runCommand } from "./RedisScript.ts"
 
-/** The name of the only master (a single server's or Sentinel's), and of a cluster master that is not known yet. */
+/** The name for the only master (of a single server or Sentinel), or for a cluster master that is not known yet. */
 export const unnamedServer = "Redis"
 
 export class RedisClient extends Context.Service<RedisClient, {

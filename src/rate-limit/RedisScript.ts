@@ -14,7 +14,7 @@ export type Command =
   /** A probe writes the unchanged state, to detect servers that cannot write, such as read-only replicas. */
   | { readonly verb: "peek" | "unban" | "probe" }
 
-/** `state` is from before the command. The service applies the script's rules to it to compute the decisions. */
+/** `state` is the state before the command. The service computes the decisions from it, by the script's rules. */
 export interface Reply {
   readonly now: number
   readonly state: State
