@@ -16,7 +16,7 @@ export interface KeySelection extends Omit<KeysQuery, "cursor"> {
 }
 
 /**
- * The store does not filter by `secretHash` or the state `banned`: `ApiKeys.list` finds the keys for them first, and
+ * The store ignores the filters `secretHash` and state `banned`. `ApiKeys.list` finds the matching keys first, and
  * passes their `ids`.
  */
 export interface StoreSelection extends Omit<KeySelection, "secretHash" | "state"> {
@@ -68,7 +68,7 @@ export interface ApiKeyStore {
   formerSecrets(id: string, now: DateTime.Utc): Effect.Effect<ReadonlyArray<FormerSecret>, ServiceUnavailable>
   /** Finds a secret's API key by the secret's hash, even if the secret no longer works. */
   findSecret(sha256: string, now: DateTime.Utc): Effect.Effect<SecretOrigin | undefined, ServiceUnavailable>
-  /** Maps hashes to API keys, except disabled and revoked keys. Ended secrets may be absent, so check `endsAt`. */
+  /** Maps hashes to API keys, except disabled and revoked keys. Ended secrets may remain, so check `endsAt`. */
   findByHashes(hashes: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, SecretHolder>, ServiceUnavailable>
   /** Stores when secrets and their keys were last used. Never replaces a later time. */
   recordUses(uses: ReadonlyMap<string, SecretUse>): Effect.Effect<void, unknown>

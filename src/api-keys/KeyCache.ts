@@ -26,8 +26,8 @@ export const make = Effect.fnUntraced(function*(store: Pick<ApiKeyStore, "findBy
   const clock = yield* Clock.Clock
   const entries = new Map<string, Entry>()
   /**
-   * Grows with each key change that this process tries. If it grows during a lookup, the lookup's result may be stale
-   * and is not cached.
+   * Counts the key changes that this process tries. If it grows during a lookup, the lookup's result may be stale and
+   * is not cached.
    */
   let generation = 0
 

@@ -50,7 +50,7 @@ export const make = Effect.fnUntraced(function*(store: UsageStore) {
   const pending = yield* WriteBehind.make<string, MinuteCounts>({
     table: "key_usage",
     interval: "2 seconds",
-    // Each key in use adds one entry a minute: enough for 1,000 keys during a database outage of 100 minutes.
+    // Enough for 1,000 keys in a database outage of 100 minutes: each key in use adds one entry a minute.
     maxPending: 100_000,
     maxPerFlush: 4_000,
     combine: (older, newer) => ({ ...older, ...addUsage(older, newer) }),

@@ -86,8 +86,8 @@ const keyStore = Effect.gen(function*() {
         ),
 
     findSecret: (sha256, now) =>
-      // If another process ended a secret immediately, `expires_at` is from the clock of that process, which may be
-      // ahead. Return at most `now`, so that `endsAt` is not in the future.
+      // If another process ended a secret at once, `expires_at` is that process's time, whose clock may be ahead.
+      // Return at most `now`, so that `endsAt` is not in the future.
       sql<{ readonly keyId: string; readonly endsAt: Date | null }>`
         SELECT key_id AS "keyId",
           CASE WHEN is_ended THEN LEAST(expires_at, ${DateTime.toDateUtc(now)}) ELSE expires_at END AS "endsAt"

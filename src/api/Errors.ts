@@ -86,9 +86,7 @@ const declareErrorWithDefaultWait = declareErrorWith({
   retryAfter: Schema.Duration.pipe(Schema.withConstructorDefault(Effect.succeed(Duration.seconds(1))))
 })
 
-/**
- * 400: the path, query, headers or body are invalid (SPEC §7). The message names the fields of the first invalid part.
- */
+/** 400: the path, query, headers or body are invalid (SPEC §7). The message names the first part's invalid fields. */
 export class InvalidRequest extends declareError<InvalidRequest>()("InvalidRequest") {}
 export class MissingApiKey extends declareError<MissingApiKey>()("MissingApiKey") {}
 /** 401: the API key is malformed, unknown, expired, disabled or revoked (SPEC §5.3). */

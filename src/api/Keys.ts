@@ -65,7 +65,7 @@ export const NewKey = Schema.Struct({
 }).check(Schema.makeFilter(checkLimits)).annotate({ identifier: "NewKey" })
 export interface NewKey extends Schema.Schema.Type<typeof NewKey> {}
 
-/** The body of `updateKey`. Absent fields stay unchanged, except that a new plan sets its limits. */
+/** The body of `updateKey`. Absent fields stay unchanged, but a new plan also changes the limits. */
 export const KeyChange = Schema.Struct({
   ...NewKey.fields,
   name: Schema.optionalKey(name),

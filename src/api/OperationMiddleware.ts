@@ -51,15 +51,12 @@ export class Validation extends HttpApiMiddleware.Service<Validation>()("petstor
   })
 }
 
-/** Fails with 410 from the sunset of a deprecated operation on (SPEC §9.3). */
+/** Fails with 410 from the sunset date of a deprecated operation (SPEC §9.3). */
 export class Sunset extends HttpApiMiddleware.Service<Sunset>()("petstore/api/Sunset", {
   error: Errors.errorResponse(Errors.Gone)
 }) {}
 
-/**
- * An annotation of an endpoint: the headers of all responses at the endpoint's path, except of errors that Node's
- * parser finds.
- */
+/** An endpoint's annotation: the headers of all responses at its path, except for errors that Node's parser finds. */
 export class PathHeaders extends Context.Service<PathHeaders, Readonly<Record<string, string>>>()(
   "petstore/api/PathHeaders"
 ) {}

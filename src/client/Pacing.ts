@@ -43,7 +43,9 @@ interface Pause {
 interface PacingState {
   readonly latest: Option.Option<RateLimitState>
   readonly pause: Pause | undefined
-  /** At first 1. Each response sets it to the remaining requests that it shows, or to Infinity if it shows none. */
+  /**
+   * At first 1. Each response sets this to its number of remaining requests, at least 1, or to Infinity without one.
+   */
   readonly maxInFlight: number
 }
 
@@ -65,8 +67,8 @@ export const makePacing = Effect.gen(function*() {
     pauseEnd: (now: number) => Effect.map(Ref.get(pacing), ({ pause }) => Math.max(pause?.endsAt ?? now, now)),
 
     /**
-     * Sends a request as soon as fewer than `maxInFlight` are in flight. During a pause, fails with `MustWait` if the
-     * pause ends by `deadline`, and otherwise returns the pause's 429 until `probeAt`.
+     * Sends a request once fewer than `maxInFlight` are in flight. In a pause that ends by `deadline`, fails with
+     * `MustWait`. In a longer one, returns its 429 until `probeAt`, and then sends the request.
      */
     attempt: <E>(send: Effect.Effect<Response, E>, deadline: number) =>
       Effect.gen(function*() {

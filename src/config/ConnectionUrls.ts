@@ -161,7 +161,9 @@ const redisForm = new RegExp(
 const redisTls = ["ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password"] as const
 const sentinelNames = ["sentinel_username", "sentinel_password"] as const
 
-/** Each `path` matches the path of a URL without its slash: first Sentinel's master name, then the database number. */
+/**
+ * `path` matches the path of a URL without its slash. Group 1 is Sentinel's master name, group 2 the database number.
+ */
 const kinds = {
   server: { port: 6379, path: /^()(\d*)$/, expected: "a database number, as in redis://host:6379/1" },
   sentinel: {

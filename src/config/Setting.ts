@@ -6,7 +6,7 @@ import { Config, Effect, Result, Schema, SchemaIssue } from "effect"
 import { IpInterface, IpNetwork } from "effect/net"
 import { describeIssue } from "../api/Text.ts"
 
-/** How to parse a setting. On failure, `parse` returns the rest of an error that begins with `Expected ${form}`. */
+/** How to parse a setting. On failure, `parse` returns the text that follows `Expected ${form}` in the error. */
 export interface Form<A> {
   readonly form: string
   readonly parse: (text: string) => Result.Result<A, string>
@@ -66,7 +66,7 @@ export const optional = <A>(name: string, form: Form<A>, byDefault: string) => (
   meaning
 })
 
-/** `words` is Markdown that stands for the default in docs/configuration.md and .env.example. */
+/** `words` is Markdown to print as the default in docs/configuration.md and .env.example. */
 export const withDefault =
   <A>(name: string, form: Form<A>, byDefault: NoInfer<A>, words = `\`${String(byDefault)}\``) =>
   (meaning: string): Setting<A> => {

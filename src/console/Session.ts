@@ -63,7 +63,7 @@ export interface Query<A> {
   reload(): void
 }
 
-/** Runs `read` when `id` changes, and with `everyMs` after each such pause, while the page is visible. */
+/** Runs `read` when `id` changes. With `everyMs`, repeats it at this interval while the page is visible. */
 export const useQuery = <A>(read: Effect.Effect<A, Failure>, id: string, everyMs?: number): Query<A> => {
   const call = useCall()
   const [state, setState] = useState<{ readonly value?: A; readonly valueId?: string; readonly failure?: string }>({})

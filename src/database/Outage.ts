@@ -47,7 +47,7 @@ export const toServiceUnavailable = <A, E, R>(statements: Effect.Effect<A, E, R>
 
 /**
  * After a failover, a session can stay on the old primary, which is now read-only. If a write fails there, ends the
- * session that the pool lends next, usually the same one, because a pooler would reuse it.
+ * session that the pool lends next, which is usually that one. Otherwise a pooler would reuse it.
  */
 export const leaveReadOnlyServer = <A, E, R>(write: Effect.Effect<A, E, R>, sql: SqlClient.SqlClient) =>
   Effect.tapError(

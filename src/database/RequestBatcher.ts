@@ -8,7 +8,7 @@ interface Call<A, B, E> {
   complete: ((exit: Exit.Exit<B | undefined, E | ServiceUnavailable>) => void) | undefined
 }
 
-/** Longer than one statement may take (3.5 s). A batch of more than `size` calls runs several statements in turn. */
+/** Exceeds the timeout of one statement (3.5 s), because a batch of more than `size` calls runs several in turn. */
 export const callTimeout = Duration.seconds(4)
 
 /**

@@ -30,7 +30,7 @@ const ofMissingRoute = ({ method, url }: HttpServerRequest.HttpServerRequest, ro
 
 const latin1 = new TextDecoder("latin1")
 
-/** Returns an unknown method of 1 to 20 capital letters. `bytesParsed` can be in the middle of it. */
+/** Returns an unknown method (1 to 20 capital letters). Node's `bytesParsed` may point into the middle of it. */
 const unknownMethod = (fault: unknown): string | undefined => {
   if (!Predicate.hasProperty(fault, "rawPacket") || !Predicate.hasProperty(fault, "bytesParsed")) return undefined
   const bytes = fault.rawPacket instanceof Uint8Array ? latin1.decode(fault.rawPacket) : ""
@@ -76,7 +76,7 @@ const ofClientError = (
   request: HttpServerRequest.HttpServerRequest,
   routesAt: RoutesAt
 ): Response | undefined => {
-  // From `headError` or `/readyz`. Close the connection: bytes after a faulty head cannot be trusted.
+  // An error of `headError` or `/readyz`. Close the connection, because bytes after a faulty head cannot be trusted.
   if (isApiError(failure)) return make(failure, { connection: "close" })
   if (!HttpServerError.isHttpServerError(failure)) return undefined
   const { reason } = failure

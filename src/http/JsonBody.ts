@@ -10,9 +10,7 @@ const maxLevels = 1_000
 
 export type BodyError = InvalidRequest | PayloadTooLarge | UnsupportedMediaType
 
-/**
- * Reads and checks the body, which HttpApi later reads from the request's cache. Dies if it is truncated or too large.
- */
+/** Reads and checks the body, which HttpApi later reads from a cache. Dies if the body is truncated or too large. */
 export const check = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, BodyError> => {
   const { headers } = request
   if (Number(headers["content-length"]) > maxBytes) return Effect.fail(new PayloadTooLarge())

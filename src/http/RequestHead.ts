@@ -6,7 +6,7 @@ import { missingPath, noSuchPath, type RoutesAt } from "./RoutePaths.ts"
 
 type RawHeaders = Readonly<Record<string, string | ReadonlyArray<string> | undefined>>
 
-/** The part of `HttpServerRequest` that hooks use. A faulty head leaves at most the address and `origin`. */
+/** The part of `HttpServerRequest` that hooks use. With a faulty head, it has only the address and perhaps `origin`. */
 export interface RequestHead {
   readonly method: string
   readonly url: string

@@ -53,7 +53,7 @@ export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Cons
 
 export const noSuchPath = new NotFound({ message: "No such path. Paths are case-sensitive and begin with /v1." })
 
-/** Suggests the path without trailing slashes, or also in lower case, if that path exists. */
+/** Suggests the path without trailing slashes, and if needed in lower case, if that path exists. */
 export const missingPath = (url: string, routesAt: RoutesAt): NotFound => {
   const [path = ""] = url.split("?", 1)
   const trimmed = path.replace(/(?<!\/)\/+$/, "")

@@ -86,10 +86,7 @@ const logStart = Effect.gen(function*() {
   yield* Effect.logInfo(`Issue API keys with: ${command} keys issue --name NAME`)
 })
 
-/**
- * How the startup log writes the `petstore` command. If this file is TypeScript, the service runs in a checkout, and
- * npm runs the command.
- */
+/** The `petstore` command as the startup log shows it: through npm in a checkout, where this file is TypeScript. */
 const command = import.meta.filename.endsWith(".ts") ? "npm run petstore --" : "petstore"
 
 const address = { host: Settings.managementHost, port: Settings.managementPort }

@@ -40,8 +40,8 @@ export class PetCache {
 
   /**
    * Call this before a statement that reads pets, then pass the pets to the returned function, which caches them. If
-   * they are the next pets of any status after an id, in ascending order, pass that id as `after`. The ids missing
-   * between them are then cached as gaps.
+   * they are all the next pets after an id, unfiltered and ascending, pass that id as `after`. The ids missing between
+   * them are then cached as gaps.
    */
   beginLookup(): (found: Iterable<Pet>, after?: bigint) => void {
     const readAt = this.#nowMs()

@@ -53,7 +53,7 @@ export const make = Effect.gen(function*() {
    */
   const claimAndInsert = (creates: ReadonlyArray<Create>) =>
     Effect.flatMap(Clock.currentTimeMillis, (nowMs) => {
-      // Compare with this process's clock, not PostgreSQL's, because a process of the service also set `expires_at`.
+      // Compare with this process's clock, not PostgreSQL's, because `expires_at` is also from a process's clock.
       const expired = sql`existing.expires_at <= ${new Date(nowMs)}`
       return sql<CreatedRow>`
         WITH added AS MATERIALIZED (

@@ -34,7 +34,8 @@ interface Ban {
 }
 
 /**
- * A state can contain expired counts, which are ignored. It keeps the last ban, which determines the next one's length.
+ * A state can contain expired counts, which are ignored. The last ban stays, because the next one's length depends on
+ * it.
  */
 export interface State {
   readonly minute?: Count | undefined
