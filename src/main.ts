@@ -30,7 +30,7 @@ const rateLimiter = Layer.unwrap(Effect.map(
 
 const services = Layer.mergeAll(SqlPetRepository.layer, SqlApiKeys.layer, rateLimiter).pipe(
   Layer.provideMerge(Database.layer),
-  // Get the admin token before opening the database: an unusable `DATA_DIR` is then reported before any migration.
+  // Get the admin token first: if its file in `DATA_DIR` cannot be used, nothing is migrated.
   Layer.provideMerge(AdminToken.layer),
   Layer.provideMerge(NodeCrypto.layerSecureRandom)
 )

@@ -86,7 +86,7 @@ const keyStore = Effect.gen(function*() {
         ),
 
     findSecret: (sha256, now) =>
-      // If another process ended a secret at once, `expires_at` is that process's time, whose clock may be ahead.
+      // If a secret was ended at once, `expires_at` is from the clock of the process that ended it, which may be ahead.
       // Return at most `now`, so that `endsAt` is not in the future.
       sql<{ readonly keyId: string; readonly endsAt: Date | null }>`
         SELECT key_id AS "keyId",

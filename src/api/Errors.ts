@@ -86,7 +86,7 @@ const declareErrorWithDefaultWait = declareErrorWith({
   retryAfter: Schema.Duration.pipe(Schema.withConstructorDefault(Effect.succeed(Duration.seconds(1))))
 })
 
-/** 400: the path, query, headers or body are invalid (SPEC §7). The message names the first part's invalid fields. */
+/** 400: the path, headers, query or body is invalid (SPEC §7). The message names the first part's invalid fields. */
 export class InvalidRequest extends declareError<InvalidRequest>()("InvalidRequest") {}
 export class MissingApiKey extends declareError<MissingApiKey>()("MissingApiKey") {}
 /** 401: the API key is malformed, unknown, expired, disabled or revoked (SPEC §5.3). */
@@ -101,7 +101,7 @@ export class MethodNotAllowed extends declareError<MethodNotAllowed>()("MethodNo
 export class RequestTimeout extends declareError<RequestTimeout>()("RequestTimeout") {}
 export class Conflict extends declareError<Conflict>()("Conflict") {}
 export class Gone extends declareError<Gone>()("Gone") {}
-/** 412: `If-Match` does not list the current version of the resource (RFC 9110 §15.5.13). */
+/** 412: `If-Match` does not match the current version of the resource (RFC 9110 §15.5.13). */
 export class PreconditionFailed extends declareError<PreconditionFailed>()("PreconditionFailed") {}
 export class PayloadTooLarge extends declareError<PayloadTooLarge>()("PayloadTooLarge") {}
 export class UnsupportedMediaType extends declareError<UnsupportedMediaType>()("UnsupportedMediaType") {}
@@ -184,7 +184,7 @@ interface ErrorClass extends Schema.ConstraintCodec<ApiError, unknown> {
   readonly fields: object
 }
 
-/** Declares the response for errors with one HTTP status. The client decodes it to the class with the body's `code`. */
+/** Declares the response for errors that share an HTTP status. Clients tell them apart by the body's `code`. */
 export const errorResponse = <const Classes extends readonly [ErrorClass, ...ReadonlyArray<ErrorClass>]>(
   ...classes: Classes
 ) => {

@@ -24,7 +24,7 @@ export class Auth extends HttpApiMiddleware.Service<Auth, { provides: CurrentKey
   )
 }
 
-/** Counts allowed requests against the API key's limits. Fails with 429 over a limit or in a ban (SPEC §5.4, §8). */
+/** Counts allowed requests against the API key's limits. Fails with 429 over a limit or if banned (SPEC §5.4, §8). */
 export class RateLimit extends HttpApiMiddleware.Service<RateLimit, { requires: CurrentKey }>()(
   "petstore/api/RateLimit",
   { error: Errors.errorResponse(Errors.RateLimitExceeded, Errors.ApiKeyBanned) }

@@ -67,7 +67,7 @@ const petsText = (pets: ReadonlyArray<Pet>): string => {
 export const PetJson = exactJson(Pet, petText)
 export const PetsJson = exactJson(Pets, petsText)
 
-/** The cursor of a page: the id of the pet before it. It is opaque: its encoding may change. */
+/** The cursor of a page: the id of the last pet on the page before. It is opaque: its encoding may change. */
 export const PetsCursor = cursor(Int64, String, (text) => /^-?\d{1,19}$/.test(text) ? BigInt(text) : undefined)
 
 /** The query of `listPets` (SPEC §4.1). `cursor` is the id of the last pet on the previous page. */

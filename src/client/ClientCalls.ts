@@ -45,7 +45,7 @@ export interface ResponseMetadata {
   readonly headers: Headers.Headers
   /** The `X-Request-Id` of the response, which is also in the log of the service. */
   readonly requestId: string | undefined
-  /** The API key's most restrictive rate limit. `undefined` if the response shows no limit of an API key. */
+  /** The API key's most restrictive rate limit. `undefined` if the response does not have the headers of one. */
   readonly rateLimit: RateLimitState | undefined
   /** Whether an earlier request with the same idempotency key created the pet. */
   readonly isReplayed: boolean

@@ -44,7 +44,8 @@ interface PacingState {
   readonly latest: Option.Option<RateLimitState>
   readonly pause: Pause | undefined
   /**
-   * At first 1. Each response sets this to its number of remaining requests, at least 1, or to Infinity without one.
+   * Starts at 1. A response with limits sets it to the remaining requests, at least 1. A success without any sets it to
+   * Infinity. An attempt without a response raises it.
    */
   readonly maxInFlight: number
 }

@@ -23,7 +23,7 @@ export interface Options extends ClientOptions {
 export interface AllQuery extends Optional<Omit<ListQuery, "limit">>, PageSize {}
 
 export interface CreateOptions extends CallOptions {
-  /** Creates with one idempotency key create one pet in 24 hours. The default is a new UUID per run of the effect. */
+  /** Within 24 hours, calls with the same key create only one pet. The default is a new UUID per run of the effect. */
   readonly idempotencyKey?: string | undefined
 }
 

@@ -76,8 +76,8 @@ export const makeHooks = Effect.gen(
     const chargeAndSend = (head: RequestHead, context: RequestContext["Service"], response: Response) => {
       const isPreflight = response.status === 204 && headerOf(head, "access-control-request-method") !== undefined &&
         corsHeaders(head.method, headerOf(head, "origin"))?.["access-control-allow-origin"] !== undefined
-      // No rate limit counts allowed CORS preflights, which browsers send themselves, and server errors, except 505,
-      // because the client chose the HTTP version.
+      // Do not charge the address for an allowed CORS preflight, which browsers send on their own, or for a server
+      // error. A 505 is charged, because the client chose the HTTP version.
       const isFree = (response.status >= 500 && response.status !== 505) || isPreflight
       return Effect.flatMap(chargeAddress(head, isFree), (decision) => {
         if (decision.allowed) return send(head, context, decision, response)

@@ -15,7 +15,7 @@ export const attach = Effect.fnUntraced(function*(server: Server, trustedProxies
     return open
   }
   server.on("connection", (socket) => {
-    // A connection that its client has already reset has no address to which its requests could be charged.
+    // A client that has already reset the connection has no address whose limits could count its requests.
     if (socket.remoteAddress === undefined) {
       socket.destroy()
       return

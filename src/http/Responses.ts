@@ -17,7 +17,7 @@ export interface PortHooks {
   readonly routesAt: RoutesAt
   readonly trustedProxies: TrustedProxies
   readonly isAllowedHost?: (name: string) => boolean
-  /** Adds the port's headers. On the API port, also writes the access log, and may replace the response by a 429. */
+  /** Adds the headers of all responses. On the API port, also writes the access log, and may replace it by a 429. */
   readonly finish: (
     head: RequestHead,
     context: RequestContext["Service"],

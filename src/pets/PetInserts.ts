@@ -22,7 +22,7 @@ interface Create {
 interface CreatedRow {
   readonly id: unknown
   readonly isReplay?: unknown
-  /** The hash of the pet that the idempotency key first created, if this request has a different pet. */
+  /** Set if an earlier request with this idempotency key had another pet: the hash of that pet. */
   readonly otherHash?: unknown
 }
 
@@ -79,7 +79,7 @@ export const make = Effect.gen(function*() {
         FROM decided ORDER BY nth`
     })
 
-  /** Runs only the first create of each idempotency key. Later creates with that key replay it or are rejected. */
+  /** In a batch, runs only the first create of each idempotency key. Later ones replay its result, or are rejected. */
   const run = (creates: ReadonlyArray<Create>) => {
     const keyOf = (create: Create) => create.claim === undefined ? create : `${create.claim.owner}\0${create.claim.key}`
     const groups = [...Map.groupBy(creates, keyOf).values()]

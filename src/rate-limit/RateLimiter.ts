@@ -3,12 +3,12 @@ import type { Limits } from "../api/Plans.ts"
 import { evictOldest } from "../collections/evictOldest.ts"
 import * as Policy from "./Policy.ts"
 
-/** An API key or a client's IP address, with its own request counts. Only API keys can be banned. */
+/** An API key or a client's address (for IPv6, its /64), with its own counts. Only API keys can be banned. */
 export type Caller = `key:${string}` | `address:${string}`
 
 export const isKey = (caller: Caller): boolean => caller.startsWith("key:")
 
-/** Where requests are counted. `own`: memory. `shared`: Redis. `fallback`: memory, while a Redis master is down. */
+/** Where requests are counted. `own`: memory. `shared`: Redis. `fallback`: memory, if a caller's master is down. */
 export type Counting = "own" | "shared" | "fallback"
 
 export class RateLimiter extends Context.Service<RateLimiter, {

@@ -36,7 +36,7 @@ const readReply = (reply: unknown): Reply => {
   }
 }
 
-/** Keeps each state an extra day. Otherwise a Redis clock that runs ahead would delete open windows and bans. */
+/** Keeps each state an extra day, so that Redis deletes no open window or ban if its clock is ahead for a while. */
 export const runCommand = defineScript({
   NUMBER_OF_KEYS: 1,
   IS_READ_ONLY: false,
