@@ -144,10 +144,11 @@ const keyStore = Effect.gen(function*() {
         return Result.succeed(key)
       })).pipe(toServiceUnavailable, Effect.flatMap(Effect.fromResult)),
 
-    // Sort the rows and update each table in its own statement, so that concurrent processes do not deadlock.
+    // Sort the rows and update each table in its own statement, so that processes usually lock rows in the same order.
     recordUses: Effect.fnUntraced(function*(uses) {
-      const sorted = Array.from(uses).toSorted(([a], [b]) => a < b ? -1 : 1)
-      const rows = JSON.stringify(sorted.map(([hash, { at, keyId }]) => ({ hash, keyId, at: new Date(at) })))
+      const sorted = Array.from(uses, ([hash, { at, keyId }]) => ({ keyId, hash, at: new Date(at) }))
+        .toSorted((a, b) => a.keyId + a.hash < b.keyId + b.hash ? -1 : 1)
+      const rows = JSON.stringify(sorted)
       const used = sql`
         FROM (
           SELECT u.hash, k.id, GREATEST(u.at, k.created_at) AS at

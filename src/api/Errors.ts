@@ -151,7 +151,7 @@ export type ApiError = InstanceType<(typeof errorClasses)[number]>
 
 export const bodyOf = ({ code, message, status }: ApiError): ErrorBody => ({ code, message, status })
 
-/** The `Retry-After` header: seconds or a date (RFC 9110 §10.2.3). A text that is not a date means no wait. */
+/** The `Retry-After` header: seconds or a date (RFC 9110 §10.2.3). Any other text means no wait. */
 export const RetryAfter = Schema.String.pipe(
   Schema.decodeTo(
     Schema.Duration,

@@ -80,7 +80,7 @@ export const parseInteger = (text: string): bigint | undefined => {
 }
 
 /** Matches JSON text with numbers that `JSON.parse` may round. Only such text needs the slow parsing with a reviver. */
-const mayRound = /[\d.]{16}|\de[+\d]|e-\d{3}/i
+const mayRound = /[\d.]{16}|(?:^|[:,[\s])-?[\d.]+e[+\d]|e-\d{3}/i
 
 /**
  * An integer of up to 19 digits that `JSON.parse` would round becomes a `bigint`. A longer one is out of range anyway.

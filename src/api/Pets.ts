@@ -42,12 +42,6 @@ export interface CreatedPet extends Schema.Schema.Type<typeof CreatedPet> {}
 /** SPEC §2 Pets. */
 export const Pets = Schema.Array(Pet).annotate({ identifier: "Pets" })
 
-/** Hot path: formats safe integers as numbers, which is up to twice as fast as formatting bigints. */
-const digits = (integer: bigint): number | bigint => {
-  const number = Number(integer)
-  return Number.isSafeInteger(number) ? number : integer
-}
-
 // oxlint-disable-next-line no-control-regex -- JSON requires escapes for control characters
 const mayNeedEscapes = /["\\\u0000-\u001f\ud800-\udfff]/
 
@@ -55,7 +49,7 @@ const quote = (text: string): string => mayNeedEscapes.test(text) ? JSON.stringi
 
 /** Hot path: writes the same JSON as the encoder that `exactJson` derives from the schema, over ten times as fast. */
 const petText = (pet: Pet): string =>
-  `{"id":${digits(pet.id)},"name":${quote(pet.name)},"categoryId":${digits(pet.categoryId)}` +
+  `{"id":${pet.id},"name":${quote(pet.name)},"categoryId":${pet.categoryId}` +
   (pet.status === undefined ? "}" : `,"status":"${pet.status}"}`)
 
 const petsText = (pets: ReadonlyArray<Pet>): string => {

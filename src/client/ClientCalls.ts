@@ -77,7 +77,7 @@ const CallHeaders = Context.Reference<Headers.Input>("petstore/client/CallHeader
 const isBrowser = "navigator" in globalThis && globalThis.navigator.userAgent.startsWith("Mozilla/")
 
 // Node's error for an invalid header quotes the value, which may be the API key.
-const [headerName, headerValue] = [/^[!#$%&'*+.^`|~\w-]+$/, /^[\t -~\x80-\xff]*$/]
+const [headerName, headerValue] = [/^[!#$%&'*+.^`|~\w-]+$/, /^[\r\n]*[\t -~\x80-\xff]*[\r\n]*$/]
 
 export const authorize =
   (secret: Secret): HttpApiMiddleware.HttpApiMiddlewareClient<never, never, never> => ({ next, request }) =>
@@ -89,7 +89,7 @@ export const authorize =
       const token = Effect.isEffect(secret) ? yield* secret : secret
       const authorized = HttpClientRequest.bearerToken(HttpClientRequest.setHeaders(request, headers), token)
       const invalid = Object.entries(authorized.headers).find(([name, value]) =>
-        !headerName.test(name) || !headerValue.test(value.trim())
+        !headerName.test(name) || !headerValue.test(value)
       )
       if (invalid === undefined) return yield* next(authorized)
       const description = `The header "${invalid[0]}" has an invalid name or value`

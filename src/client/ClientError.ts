@@ -15,7 +15,7 @@ export class UnexpectedResponse
 /** The service returned an error that this client does not expect here. The service may be newer. */
 export class UndeclaredError extends Schema.TaggedError<UndeclaredError>()("UndeclaredError", ErrorBody.fields) {}
 
-/** An argument of the call is invalid, so the client sent no request. */
+/** An argument or a header is invalid, so the client sent no request. */
 export class InvalidInput extends Schema.TaggedError<InvalidInput>()("InvalidInput", withCause) {}
 
 /** The `reason` of a `PetstoreClientError`. Handle it with `Effect.catchReason`. */
@@ -65,7 +65,7 @@ export const fromRequest = (error: unknown): PetstoreClientError => {
     return new PetstoreClientError({ reason: new InvalidInput({ message, cause: error }) })
   }
   if (HttpClientError.isHttpClientError(error) && error.reason._tag === "EncodeError") {
-    const message = `The request cannot be sent: ${error.reason.description}`
+    const message = `The request cannot be sent: ${error.reason.description ?? error.message}`
     return new PetstoreClientError({ reason: new InvalidInput({ message }) })
   }
   const request = HttpClientError.isHttpClientError(error) ? error.request : undefined

@@ -26,7 +26,7 @@ export interface RateLimitState extends Schema.Schema.Type<typeof RateLimitState
 
 const readHeaders = Schema.decodeUnknownOption(RateLimitState)
 
-/** `None` if the response has no rate-limit headers. Those of a 401 are for the client's address and do not count. */
+/** `None` if the response has no rate-limit headers. Those with scope `address` do not count. */
 export const rateLimitOf = (headers: Headers.Headers): Option.Option<RateLimitState> =>
   headers["x-ratelimit-scope"] === "address" ? Option.none() : readHeaders(headers)
 

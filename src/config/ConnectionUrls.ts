@@ -102,16 +102,16 @@ const postgresNames = "host port user password dbname application_name options c
 /** Reads `sslmode` as libpq does: see "Protection Provided in Different Modes" in PostgreSQL's manual. */
 const readSsl = (parameters: URLSearchParams): Result.Result<DatabaseUrl["ssl"], string> => {
   const mode = parameters.get("sslmode") ?? "disable"
+  if (mode !== "verify-full" && parameters.get("sslrootcert") === "system") {
+    return Result.fail("sslmode verify-full for sslrootcert=system")
+  }
   if (mode === "disable") {
     return postgresTls.some((name) => parameters.has(name))
       ? Result.fail("sslmode require, verify-ca or verify-full, because the URL has other TLS parameters")
       : Result.succeed(false)
   }
   if (mode !== "require" && !parameters.has("sslrootcert")) {
-    return Result.fail(`sslrootcert (a file path or "system") for sslmode ${mode}`)
-  }
-  if (mode !== "verify-full" && parameters.get("sslrootcert") === "system") {
-    return Result.fail("sslmode verify-full for sslrootcert=system")
+    return Result.fail(`sslrootcert (a file path${mode === "verify-full" ? ` or "system"` : ""}) for sslmode ${mode}`)
   }
   return Result.map(readTls(parameters, postgresTls), (files) => ({
     ...files,
@@ -133,8 +133,9 @@ export const parseDatabaseUrl = (text: string): Result.Result<DatabaseUrl, strin
         "one host, without target_session_attrs: a server, or an address that reaches the primary, such as HAProxy's"
       )
     }
-    const port = Number(url?.searchParams.get("port") ?? /:(\d+)$/.exec(hosts)?.[1] ?? "5432")
-    if (!(port >= 1 && port <= 65_535)) return yield* Result.fail("a port from 1 to 65535")
+    const portText = url?.searchParams.get("port") ?? /:(\d+)$/.exec(hosts)?.[1] ?? "5432"
+    const port = /^\d+$/.test(portText) ? Number(portText) : 0
+    if (port < 1 || port > 65_535) return yield* Result.fail("a port from 1 to 65535")
     if (url === null || !isDecodable(href)) return yield* Result.fail("a percent-encoded user and password: %40 for @")
     const { searchParams: parameters } = url
     yield* checkParameters(parameters, postgresNames)

@@ -86,7 +86,7 @@ export const KeyPage = ({ id }: { readonly id: string }) => {
   const state = query.value && keyStateOf(query.value.apiKey, DateTime.nowUnsafe())
   // If an action removes its own focused button, focus the heading.
   useLayoutEffect(() => {
-    if (document.activeElement === document.body) heading.current?.focus()
+    if (document.activeElement === document.body) heading.current?.focus({ preventScroll: true })
   }, [state, query.value?.apiKey.formerSecrets.length])
   if (query.value === undefined || state === undefined) {
     return query.failure === undefined ? <p role="status">Loading…</p> : <Alert>{query.failure}</Alert>

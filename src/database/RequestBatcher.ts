@@ -8,7 +8,7 @@ interface Call<A, B, E> {
   complete: ((exit: Exit.Exit<B | undefined, E | ServiceUnavailable>) => void) | undefined
 }
 
-/** Exceeds the timeout of one statement (3.5 s), because a batch of more than `size` calls runs several in turn. */
+/** Ends only batches that a pooler, the network or several slow statements hold up: one statement ends after 3.5 s. */
 export const callTimeout = Duration.seconds(4)
 
 /**

@@ -17,7 +17,7 @@ export interface PortHooks {
   readonly routesAt: RoutesAt
   readonly trustedProxies: TrustedProxies
   readonly isAllowedHost?: (name: string) => boolean
-  /** Adds the headers of all responses. On the API port, also writes the access log, and may replace it by a 429. */
+  /** Adds the port's common headers. On the API port, also logs the request, and may respond 429 instead. */
   readonly finish: (
     head: RequestHead,
     context: RequestContext["Service"],

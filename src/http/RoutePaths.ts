@@ -53,11 +53,12 @@ export const makeRoutesAt = <Id extends string, Groups extends HttpApiGroup.Cons
 
 export const noSuchPath = new NotFound({ message: "No such path. Paths are case-sensitive and begin with /v1." })
 
-/** Suggests the path without trailing slashes, and if needed in lower case, if that path exists. */
+/** Suggests the path without trailing slashes, and if needed with its start in lower case, if that path exists. */
 export const missingPath = (url: string, routesAt: RoutesAt): NotFound => {
   const [path = ""] = url.split("?", 1)
   const trimmed = path.replace(/(?<!\/)\/+$/, "")
-  const similar = [trimmed, trimmed.toLowerCase()].find((each) => routesAt(each).methods.length > 0)
+  const lowerCased = trimmed.replace(/^(?:\/[^/]+){1,2}/, (start) => start.toLowerCase())
+  const similar = [trimmed, lowerCased].find((each) => each.startsWith("/") && routesAt(each).methods.length > 0)
   return similar !== undefined
     ? new NotFound({ message: `No such path. Use ${similar}.` })
     : noSuchPath
