@@ -19,11 +19,7 @@ const makeDeployment = Effect.gen(function*() {
     Effect.andThen(sql`CREATE ROLE petstore LOGIN`, sql`ALTER DATABASE postgres OWNER TO petstore`)
   )
   const proxy = yield* Proxy.run(postgres.port)
-  const service = yield* start({
-    DATABASE_URL: `postgres://petstore@127.0.0.1:${proxy.port}/postgres`,
-    // `fetch` opens another connection for each request that begins before it has read the last response.
-    MAX_CONNECTIONS_PER_ADDRESS: "4000"
-  })
+  const service = yield* start({ DATABASE_URL: `postgres://petstore@127.0.0.1:${proxy.port}/postgres` })
   const { key } = yield* issue(service)
   yield* Load.request(service.address, key)
   return { postgres, proxy, service, key }
@@ -71,7 +67,7 @@ type Options = { readonly callers?: number; readonly readsSucceed?: true }
 /** The faults. A silent one lasts longer than every timeout of a statement or a connection. */
 const faults: ReadonlyArray<readonly [name: string, Fault, seconds: number, Options?]> = [
   ["is killed", ({ postgres }) => ({ begin: postgres.kill, end: postgres.start }), 2],
-  ["hangs", ({ postgres }) => ({ begin: postgres.freeze, end: postgres.thaw }), 6, { callers: 700 }],
+  ["hangs", ({ postgres }) => ({ begin: postgres.freeze, end: postgres.thaw }), 6, { callers: 200 }],
   ["accepts no more connections", withoutConnections, 2],
   ["is read-only", readOnly, 2],
   ["is cut off", network("refusing"), 2],
@@ -82,11 +78,16 @@ const faults: ReadonlyArray<readonly [name: string, Fault, seconds: number, Opti
 
 const isSuccess = ({ status }: Load.Outcome): boolean => status === 200 || status === 201
 
-/** Each response is a success or a 503 with Retry-After, within the ten seconds that docs/database.md promises. */
+/**
+ * Each response is a success or a 503 with Retry-After, within the ten seconds that docs/database.md promises. The log
+ * of the service has the times, because the callers share a process and can be slow themselves.
+ */
 const assertBounded = (outcomes: ReadonlyArray<Load.Outcome>, stderr: string) => {
   const isRejection = ({ retryAfter, status }: Load.Outcome) => status === 503 && Number(retryAfter) > 0
   assert.deepStrictEqual(outcomes.filter((each) => !isSuccess(each) && !isRejection(each)), [], stderr)
-  assert.isBelow(Math.max(...outcomes.map(({ took }) => took)), 10_000, "the longest response")
+  const durations = Array.from(stderr.matchAll(/"durationMs":([\d.]+)/g), ([, duration]) => Number(duration))
+  assert.isAtLeast(durations.length, outcomes.length)
+  assert.isBelow(Math.max(...durations), 10_000, "the longest response")
 }
 
 describe.skipIf(Postgres.missing !== undefined)("While the database", () => {
